@@ -1,15 +1,15 @@
 //! Messages inside a host: a peer that writes what it likes into the memory of a channel, and
 //! applications that call what they like, against a model.
 
+use causeway_channel::{Head, Layout, Receiver, Sender, Side, open};
 use causeway_memory::View;
 use causeway_message::library::Partner;
 use causeway_message::split::PeerId;
 use causeway_message::status::Status;
-use causeway_ring::channel::{Head, Layout, Receiver, Sender, Side, open};
 
 use crate::Input;
-use crate::library_common::model::{Op, play};
-use crate::library_common::{B, Back, End, channel as joined, memory, options, room};
+use causeway_testing::messages::model::{Op, play};
+use causeway_testing::messages::{B, Back, End, channel as joined, memory, options, room};
 
 /// Small, so that every byte is near and everything waits for room.
 const SLOTS: u32 = 16;

@@ -1,15 +1,15 @@
 //! What crosses between the two halves of an endpoint, and between a process and the daemon: each
 //! entry is one that comes back as it was, or none.
 
+use causeway_channel::mx_rings::{layout, read_event, read_request, write_event, write_request};
+use causeway_channel::{Head, Receiver, Sender, Side, open};
 use causeway_memory::View;
-use causeway_message::discovery::Discovery;
-use causeway_message::rings::{layout, read_event, read_request, write_event, write_request};
-use causeway_message::split::{Event, NicId};
-use causeway_ring::channel::{Head, Receiver, Sender, Side, open};
+use causeway_mxoe::discovery::Discovery;
 use causeway_wire::local::{Ask, MESSAGE_BYTES, Tell};
+use causeway_wire::mx::{Event, NicId};
 
 use crate::Input;
-use crate::library_common::memory;
+use causeway_testing::messages::memory;
 
 /// An entry of the rings.
 pub fn entry(data: &[u8]) {

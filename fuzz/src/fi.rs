@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use causeway_attach::doorbell;
 use causeway_attach::local::Local;
+use causeway_channel::{Layout, format};
 use causeway_endpoint::board::Conversation;
 use causeway_endpoint::{Endpoint, Opening};
 use causeway_memory::{Mapping, View, create};
@@ -14,7 +15,6 @@ use causeway_message::library::Partner;
 use causeway_message::split::PeerId;
 use causeway_message::status::Status;
 use causeway_provider::story::{KEY, REGISTERED, Side, Told};
-use causeway_ring::channel::{Layout, format};
 use causeway_wire::local::{Ask, Name, Tell, VERSION};
 
 use crate::Input;

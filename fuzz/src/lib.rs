@@ -13,8 +13,6 @@ mod frontend;
 mod ground;
 mod holder;
 mod input;
-#[path = "../../crates/message/tests/library_common/mod.rs"]
-mod library_common;
 #[path = "../../crates/daemon/tests/common/model.rs"]
 mod model;
 mod mxoe;

@@ -3,11 +3,9 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use causeway_message::backend::{Board, Config, Outside, RegionFault, Taken};
-use causeway_message::limits::{PARKED_BYTES_MAX, PARTNERS_MAX};
-use causeway_message::split::{
-    Address, Event, Handle, NicId, PeerId, RegionId, Request, Token, Window,
-};
+use causeway_mxoe::limits::{PARKED_BYTES_MAX, PARTNERS_MAX};
+use causeway_mxoe::{Admission, Config, Nic, Outside, RegionFault};
+use causeway_wire::mx::{Address, Event, Handle, NicId, PeerId, RegionId, Request, Token, Window};
 use causeway_wire::mxoe::{self, Kind, Packet};
 
 use crate::Input;
@@ -159,7 +157,7 @@ fn nic(board: usize) -> NicId {
 
 /// Two boards with an endpoint each, and who is between them.
 struct Stage {
-    boards: [Board; 2],
+    boards: [Nic; 2],
     sides: [Side; 2],
     /// Frames on their way, and frames that were.
     underway: VecDeque<(usize, Vec<u8>)>,
@@ -174,7 +172,7 @@ impl Stage {
         let boards = [0, 1].map(|number| {
             let config = Config::new(nic(number), "host:0");
             let config = Config { give_up_ns: 10_000 * MS, wide: true, ..config };
-            let mut board = Board::new(config);
+            let mut board = Nic::new(config);
             for other in 0..3 {
                 board.host_add(nic(other)).expect("there is room");
             }
@@ -189,7 +187,7 @@ impl Stage {
     fn at<T>(
         &mut self,
         board: usize,
-        with: impl FnOnce(&mut Board, u64, &mut Side) -> T,
+        with: impl FnOnce(&mut Nic, u64, &mut Side) -> T,
     ) -> (T, usize) {
         let result = with(&mut self.boards[board], self.now, &mut self.sides[board]);
         let frames = std::mem::take(&mut self.sides[board].frames);
@@ -278,11 +276,11 @@ impl Stage {
         );
         let (taken, _) = self.at(board, |board, now, side| board.request(now, 1, &request, side));
         let side = &mut self.sides[board];
-        if !ends || taken == Taken::Later {
+        if !ends || taken == Admission::Later {
             assert!(side.open.remove(&token.0), "it ends without having begun");
             match request {
                 Request::Pull { handle, .. } => side.handles.push_front(handle),
-                Request::Forget { peer } if taken == Taken::Later => side.gone.push(peer),
+                Request::Forget { peer } if taken == Admission::Later => side.gone.push(peer),
                 _ => {}
             }
         }

@@ -3,15 +3,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use causeway_channel::{Head, Layout, Receiver, Sender, Side, open};
 use causeway_memory::View;
 use causeway_message::library::{Direct, Never, Place};
 use causeway_message::limits::{DIRECT_PLACES_MAX, SHARED_PART_BYTES};
 use causeway_message::split::PeerId;
 use causeway_message::status::Status;
-use causeway_ring::channel::{Head, Layout, Receiver, Sender, Side, open};
 
 use crate::Input;
-use crate::library_common::{B, End, channel as joined, memory, options, room};
+use causeway_testing::messages::{B, End, channel as joined, memory, options, room};
 
 /// Steps of one story.
 const STEPS: usize = 100;

@@ -24,13 +24,13 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_backend::limits::{FRAME_ROOM, FRAMES_BEFORE_DUE_MAX, WIDE_MTU, slots_for};
-use causeway_backend::{Desk, Half, Said};
 use causeway_host::OwnMemory;
 use causeway_host::net::receiver::PacketInlet;
 use causeway_host::net::socket::PacketSocket;
-use causeway_message::backend::{Config, Dropped};
 use causeway_message::split::{NicId, PeerId, RegionId};
+use causeway_mxoe::driver::limits::{FRAME_ROOM, FRAMES_BEFORE_DUE_MAX, WIDE_MTU, slots_for};
+use causeway_mxoe::driver::{Action as Said, EndpointIo as Desk, Engine as Half};
+use causeway_mxoe::{Config, Dropped};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::time::{

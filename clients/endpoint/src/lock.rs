@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering, compiler_fence};
 use std::time::Duration;
 
-use causeway_ring::channel::{allow_fences, far_fence};
+use causeway_channel::{allow_fences, far_fence};
 use rustix::thread::futex;
 use rustix::time::Timespec;
 

@@ -50,5 +50,5 @@ extern "C" fn child() {
         table::abandon_all();
     }
     // The kernel's permission for fences is not inherited.
-    causeway_ring::channel::allow_fences();
+    causeway_channel::allow_fences();
 }

@@ -3,33 +3,17 @@
 mod common;
 
 use std::fs::File;
-use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use causeway_attach::FaultKind;
 use causeway_attach::vhost_user::FrontendReq as R;
 use causeway_attach::vhost_user::message::{
     Header, RegionSpec, RingEvent, emit_region, emit_table,
 };
+use causeway_testing::slow::{LINGER, lingering};
 use common::*;
-
-/// Far longer than any test of this file may take.
-const LINGER: Duration = Duration::from_secs(100);
-
-/// A socket whose last close waits, because its peer never reads; and the peer.
-fn lingering() -> (OwnedFd, TcpStream) {
-    let door = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut socket = TcpStream::connect(door.local_addr().unwrap()).unwrap();
-    let peer = door.accept().unwrap().0;
-    socket.set_nonblocking(true).unwrap();
-    while socket.write(&[0; 65_536]).is_ok() {}
-    // Waits only where it may block.
-    socket.set_nonblocking(false).unwrap();
-    rustix::net::sockopt::set_socket_linger(&socket, Some(LINGER)).unwrap();
-    (socket.into(), peer)
-}
 
 /// A Unix socket, which is of a kind that may be handed over, in which such a one lies unread; and
 /// who must stay.

@@ -6,8 +6,9 @@ mod common;
 use causeway_attach::native::NetPort;
 use causeway_memory::Span;
 use causeway_model::PortState;
+use causeway_testing::frontend::{RINGS_END, SEND_AT};
 use causeway_wire::virtio_net::Header;
-use common::raw::{RINGS_END, Raw, SEND_AT};
+use common::raw::Raw;
 use common::*;
 
 /// Two good ports and a bad one.
@@ -90,7 +91,7 @@ fn hostile_sender_whose_memory_shrinks() {
 fn hostile_sender_whose_rings_vanish() {
     let mut scene = Scene::new();
     scene.bad.file.set_len(0).unwrap();
-    scene.bad.kick();
+    scene.bad.kick_all();
     send(&mut scene.good, &Header::default(), &plain(1, mac(3), b"where are you"));
     scene.expect("shrank");
 }
@@ -99,7 +100,7 @@ fn hostile_sender_whose_rings_vanish() {
 fn hostile_transmit_index_that_jumps() {
     let mut scene = Scene::new();
     scene.bad.jump(1000);
-    scene.bad.kick();
+    scene.bad.kick_all();
     scene.expect("jumped");
 }
 
@@ -114,10 +115,11 @@ fn hostile_transmit_chain_outside_the_memory() {
 fn hostile_transmit_chain_without_end() {
     let mut scene = Scene::new();
     let span = Span { addr: SEND_AT, len: 16 };
-    scene.bad.transmit.add(&scene.bad.map, &[span], &[]).unwrap();
+    let bad = &mut *scene.bad;
+    bad.transmit.add(&bad.map, &[span], &[]).unwrap();
     scene.bad.describe(1, 0, span, 1, 0);
     scene.bad.transmit.publish().unwrap();
-    scene.bad.kick();
+    scene.bad.kick_all();
     scene.expect("chain of more than");
 }
 
@@ -147,13 +149,14 @@ fn hostile_frames_that_wait_when_their_sender_faults() {
     for _ in 0..10 {
         for _ in 0..32 {
             while scene.bad.transmit.take().unwrap().is_some() {}
-            let _ = scene.bad.transmit.add(&scene.bad.map, &[span], &[]);
+            let bad = &mut *scene.bad;
+            let _ = bad.transmit.add(&bad.map, &[span], &[]);
         }
         scene.bad.transmit.publish().unwrap();
-        scene.bad.kick();
+        scene.bad.kick_all();
     }
     scene.bad.jump(40_000);
-    scene.bad.kick();
+    scene.bad.kick_all();
     let rig = &scene.rig;
     wait(|| rig.view("bad").state == PortState::Faulted, || format!("{:?}", rig.view("bad")));
     while !is_silent(&mut scene.good) {}

@@ -2,17 +2,17 @@
 
 mod common;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use causeway_attach::native::Client;
 use causeway_model::PortState;
+use causeway_testing::slow::watch_often;
 use causeway_wire::virtio_net::Header;
 use common::raw::Raw;
 use common::*;
-use rustix::event::epoll;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 /// Makes `call` full, and a write to it wait.
@@ -69,22 +69,6 @@ fn hostile_frontend_that_holds_up_its_notification() {
     assert_eq!(receive(&mut good).1, frame);
 }
 
-/// Has `of` watched so often that each wake-up takes hundreds of microseconds or more.
-fn watch_often(of: &OwnedFd) -> Vec<OwnedFd> {
-    const EACH: usize = 140;
-    let descriptors: Vec<OwnedFd> = (0..EACH).map(|_| of.try_clone().unwrap()).collect();
-    let watch = || {
-        let poller = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-        for descriptor in &descriptors {
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            epoll::add(&poller, descriptor, epoll::EventData::new_u64(0), flags).unwrap();
-        }
-        poller
-    };
-    let pollers: Vec<OwnedFd> = (0..EACH).map(|_| watch()).collect();
-    descriptors.into_iter().chain(pollers).collect()
-}
-
 #[test]
 fn hostile_frontend_whose_notifications_take_long_is_delayed_and_barred() {
     let rig = Rig::new();
@@ -94,7 +78,7 @@ fn hostile_frontend_whose_notifications_take_long_is_delayed_and_barred() {
     let mut bad = Raw::attach(&rig.path("bad"));
     let ready = || rig.view("bad").queues.iter().all(|queue| queue.running);
     wait(ready, || format!("{:?}", rig.view("bad")));
-    let watchers = watch_often(&bad.calls[1]);
+    let watchers = watch_often(bad.calls[1].as_fd());
     let since = std::time::Instant::now();
     let mut sent = 0_u64;
     while rig.view("bad").state == PortState::Running {

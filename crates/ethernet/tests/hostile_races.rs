@@ -12,10 +12,12 @@ use std::time::Instant;
 use causeway_attach::native::NetPort;
 use causeway_memory::{Map, Span};
 use causeway_model::PortState;
+use causeway_testing::frontend::{SEND_AT, TRANSMIT};
+use causeway_testing::numbers::Numbers;
 use causeway_wire::virtio_net::{
     GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, HDR_F_NEEDS_CSUM, Header,
 };
-use common::raw::{self, Raw, SEND_AT, TRANSMIT};
+use common::raw::{self, Raw};
 use common::*;
 
 /// Frames that are taken from the hostile guest in each case.
@@ -27,68 +29,54 @@ const PLACE: u64 = 0x400;
 const BYSTANDS: u32 = 50;
 const LEN: u32 = 12 + 300;
 
-/// Numbers that are the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
-        self.0 >> 20
-    }
-
-    fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.roll() as usize % of.len()]
-    }
-}
-
 /// What is rewritten while frames are on their way.
-type Scribble = fn(&Map, &mut Dice);
+type Scribble = fn(&Map, &mut Numbers);
 
 /// Where frame `n`'s bytes lie.
-fn place(dice: &mut Dice) -> u64 {
-    SEND_AT + PLACE * (dice.roll() % u64::from(BATCH))
+fn place(numbers: &mut Numbers) -> u64 {
+    SEND_AT + PLACE * (numbers.next() % u64::from(BATCH))
 }
 
-fn offload_headers(map: &Map, dice: &mut Dice) {
+fn offload_headers(map: &Map, numbers: &mut Numbers) {
     let header = Header {
-        flags: dice.one_of(&[0, HDR_F_NEEDS_CSUM, HDR_F_NEEDS_CSUM, 0xff]),
-        gso_type: dice.one_of(&[GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, GSO_ECN, 0xff]),
-        hdr_len: dice.one_of(&[0, 54, 14, 300, 0xffff]),
-        gso_size: dice.one_of(&[0, 1, 100, 246, 0xffff]),
-        csum_start: dice.one_of(&[34, 34, 0, 299, 0xffff]),
-        csum_offset: dice.one_of(&[16, 16, 6, 0, 0xffff]),
-        num_buffers: dice.one_of(&[0, 1, 0xffff]),
+        flags: numbers.one_of(&[0, HDR_F_NEEDS_CSUM, HDR_F_NEEDS_CSUM, 0xff]),
+        gso_type: numbers.one_of(&[GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, GSO_ECN, 0xff]),
+        hdr_len: numbers.one_of(&[0, 54, 14, 300, 0xffff]),
+        gso_size: numbers.one_of(&[0, 1, 100, 246, 0xffff]),
+        csum_start: numbers.one_of(&[34, 34, 0, 299, 0xffff]),
+        csum_offset: numbers.one_of(&[16, 16, 6, 0, 0xffff]),
+        num_buffers: numbers.one_of(&[0, 1, 0xffff]),
     };
-    let at = place(dice);
+    let at = place(numbers);
     let bytes = header.emit();
     // In two steps, so that halves of two headers are seen together.
     map.write(at, &bytes[..6]).unwrap();
     map.write(at + 6, &bytes[6..]).unwrap();
 }
 
-fn ethernet_headers(map: &Map, dice: &mut Dice) {
-    let at = place(dice) + 12;
-    let to = dice.one_of(&[mac(1), mac(1), mac(2), mac(4), [0xff; 6], [1, 0, 94, 0, 0, 1]]);
-    let from = dice.one_of(&[mac(3), mac(3), mac(3), mac(1), mac(2), [0xff; 6], [0; 6]]);
+fn ethernet_headers(map: &Map, numbers: &mut Numbers) {
+    let at = place(numbers) + 12;
+    let to = numbers.one_of(&[mac(1), mac(1), mac(2), mac(4), [0xff; 6], [1, 0, 94, 0, 0, 1]]);
+    let from = numbers.one_of(&[mac(3), mac(3), mac(3), mac(1), mac(2), [0xff; 6], [0; 6]]);
     map.write(at, &to).unwrap();
     map.write(at + 6, &from).unwrap();
-    let kind = dice.one_of(&[[8, 0], [0x86, 0xdd], [0x81, 0], [0x88, 0xa8], [0, 0]]);
+    let kind = numbers.one_of(&[[8, 0], [0x86, 0xdd], [0x81, 0], [0x88, 0xa8], [0, 0]]);
     map.write(at + 12, &kind).unwrap();
 }
 
-fn packet_headers(map: &Map, dice: &mut Dice) {
-    let at = place(dice) + 12 + 14;
-    let value = dice.one_of(&[0x45, 0x4f, 0x40, 0x60, 0xff, 0, 6, 17, 0x50, 0xf0]);
-    let field = dice.one_of(&[0, 2, 3, 6, 7, 9, 20 + 12, 20 + 13]);
+fn packet_headers(map: &Map, numbers: &mut Numbers) {
+    let at = place(numbers) + 12 + 14;
+    let value = numbers.one_of(&[0x45, 0x4f, 0x40, 0x60, 0xff, 0, 6, 17, 0x50, 0xf0]);
+    let field = numbers.one_of(&[0, 2, 3, 6, 7, 9, 20 + 12, 20 + 13]);
     map.write(at + field, &[value]).unwrap();
 }
 
-fn descriptors(map: &Map, dice: &mut Dice) {
-    let index = dice.roll() % u64::from(BATCH);
-    let addr = place(dice) + dice.one_of(&[0, 0, 0, 1, 12]);
-    let len: u32 = dice.one_of(&[LEN, LEN, LEN, 0, 11, 12, 26, 64, 900]);
+fn descriptors(map: &Map, numbers: &mut Numbers) {
+    let index = numbers.next() % u64::from(BATCH);
+    let addr = place(numbers) + numbers.one_of(&[0, 0, 0, 1, 12]);
+    let len: u32 = numbers.one_of(&[LEN, LEN, LEN, 0, 11, 12, 26, 64, 900]);
     // Once in a long while a value that no guest may write: its port closes.
-    let rare = dice.roll().is_multiple_of(20_000);
+    let rare = numbers.once_in(20_000);
     let (addr, flags): (u64, u16) = if rare { (u64::MAX - 3, 0) } else { (addr, 0) };
     let at = TRANSMIT.desc().0 + 16 * index;
     map.write(at, &addr.to_le_bytes()).unwrap();
@@ -96,9 +84,9 @@ fn descriptors(map: &Map, dice: &mut Dice) {
     map.write(at + 12, &flags.to_le_bytes()).unwrap();
 }
 
-fn everything(map: &Map, dice: &mut Dice) {
+fn everything(map: &Map, numbers: &mut Numbers) {
     let of = [offload_headers, ethernet_headers, packet_headers, descriptors];
-    dice.one_of::<Scribble>(&of.map(|f| f as Scribble))(map, dice);
+    numbers.one_of::<Scribble>(&of.map(|f| f as Scribble))(map, numbers);
 }
 
 /// The hostile guest, whom it sends to, and two who want peace.
@@ -118,7 +106,7 @@ impl Scene {
         let good = rig.port("good", net(1), ALL);
         let pair = [("one", 4), ("two", 5)].map(|(name, n)| rig.port(name, net(n), ALL));
         rig.try_add("bad", "red", net(3)).unwrap();
-        let file = raw::memory();
+        let file = raw::SIZES.memory();
         let bad = Raw::over(&rig.path("bad"), file.try_clone().unwrap());
         Self { rig, file, bad, good, pair, exchanges: 0, received: 0 }
     }
@@ -137,10 +125,11 @@ impl Scene {
     fn round(&mut self) -> u32 {
         for n in 0..u64::from(BATCH) {
             let span = Span { addr: SEND_AT + PLACE * n, len: LEN };
-            self.bad.transmit.add(&self.bad.map, &[span], &[]).unwrap();
+            let bad = &mut *self.bad;
+            bad.transmit.add(&bad.map, &[span], &[]).unwrap();
         }
         self.bad.transmit.publish().unwrap();
-        self.bad.kick();
+        self.bad.kick_all();
         let start = Instant::now();
         let mut taken = 0;
         while self.bad.transmit.outstanding() > 0 {
@@ -213,11 +202,11 @@ fn check(header: &Header, frame: &[u8]) {
 fn race(scribble: Scribble) {
     let mut scene = Scene::new();
     let stop = Arc::new(AtomicBool::new(false));
-    let (map, told) = (raw::map(&scene.file), Arc::clone(&stop));
+    let (map, told) = (raw::SIZES.map(&scene.file), Arc::clone(&stop));
     let scribbler = std::thread::spawn(move || {
-        let mut dice = Dice(1);
+        let mut numbers = Numbers::new(1);
         while !told.load(Ordering::Relaxed) {
-            scribble(&map, &mut dice);
+            scribble(&map, &mut numbers);
         }
     });
     let (mut taken, mut rounds) = (0, 0);
@@ -233,7 +222,7 @@ fn race(scribble: Scribble) {
     }
     stop.store(true, Ordering::Relaxed);
     scribbler.join().unwrap();
-    raw::assert_canaries(&scene.file);
+    raw::SIZES.assert_canaries(&scene.file);
     assert!(scene.received > 100, "{} frames only came through", scene.received);
     for name in ["good", "one", "two"] {
         assert_eq!(scene.rig.view(name).faults_total, 0, "{name}");

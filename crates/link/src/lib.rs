@@ -17,8 +17,6 @@
 //! | [`unpack`] | datagrams into frames |
 //! | [`fragment`] | frames put together again |
 //! | [`health`] | heartbeats, round trips, loss, and how long a datagram may be |
-//! | `claims` | several say that they have an address: who is believed |
-//! | [`directory`] | which address is behind whom |
 //! | [`tunnel`] | all of that for one peer |
 //! | [`hub`] | the tunnels of one underlay socket |
 //! | [`framing`] | frames on a byte stream |
@@ -38,8 +36,6 @@
     )
 )]
 
-mod claims;
-pub mod directory;
 pub mod event;
 pub mod flood;
 pub mod fragment;

@@ -108,20 +108,9 @@ pub const VOLLEYS: u32 = 3;
 /// Time until the next search, where longer datagrams may yet get there; 1 min.
 pub const SEARCH_NS: u64 = 60_000_000_000;
 
-/// Most addresses behind one peer, of all virtual networks.
-pub const ADDRESSES_MAX: usize = 4_096;
+pub use causeway_directory::limits::ADDRESSES_MAX;
 /// Most virtual networks of one tunnel.
 pub const VNIS_MAX: usize = 4_096;
-/// Most addresses that a [`crate::directory::Directory`] knows.
-pub const DIRECTORY_MAX: usize = 65_536;
-/// Most places that may claim one address at a time; of more the worst claim is forgotten.
-pub const CLAIMS_MAX: usize = 8;
-/// How far an epoch may be ahead of our own time of day; 1 day. One that is further is believed only
-/// where no other claims the address.
-pub const EPOCH_AHEAD_NS: u64 = 86_400_000_000_000;
-/// Up to how far ahead epochs of others make ours as new; half a day, so that a peer whose clock is
-/// wrong does not have all others refuse us.
-pub const EPOCH_FOLLOWED_NS: u64 = EPOCH_AHEAD_NS / 2;
 /// When an announcement is said again, after the first time: 100 ms, then 300 ms later.
 pub const SAID_AGAIN_NS: [u64; 2] = [100_000_000, 300_000_000];
 /// Shortest time between two questions for all addresses, or between two answers; 1 s.

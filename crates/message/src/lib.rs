@@ -22,10 +22,11 @@
     )
 )]
 
-pub mod backend;
-pub mod discovery;
 pub mod library;
 pub mod limits;
-pub mod rings;
-pub mod split;
-pub mod status;
+
+pub use causeway_wire::mx as split;
+/// See [`split::Status`].
+pub mod status {
+    pub use causeway_wire::mx::Status;
+}

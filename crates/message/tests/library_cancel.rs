@@ -1,9 +1,7 @@
 //! Receives that are taken back while very many are posted: each for itself, whichever it is.
 
-mod library_common;
-
 use causeway_message::status::Status;
-use library_common::*;
+use causeway_testing::messages::*;
 
 const POSTED: u64 = 100_000;
 

@@ -1,12 +1,10 @@
 //! Endpoints in threads of their own, joined by channels; and peers that die or scribble.
 
-mod library_common;
-
+use causeway_channel::{Head, Layout, Side, open};
 use causeway_message::library::{Channels, Completion, Partner, RequestId, Step, Transport};
 use causeway_message::split::PeerId;
 use causeway_message::status::Status;
-use causeway_ring::channel::{Head, Layout, Side, open};
-use library_common::*;
+use causeway_testing::messages::*;
 use proptest::prelude::*;
 
 /// A small random generator; the same numbers for the same seed.

@@ -1,15 +1,13 @@
 //! Large messages that are read out of the sender's memory, and what comes of it when they cannot be.
 
-mod library_common;
-
 use std::sync::{Arc, Mutex};
 
+use causeway_channel::{Head, Layout, Side, open};
 use causeway_message::library::{Buffer as _, Direct, Never, Place, RequestId, Step};
 use causeway_message::limits::{DIRECT_BYTES_MIN, DIRECT_PLACES_MAX, DIRECT_STEP_BYTES};
 use causeway_message::split::PeerId;
 use causeway_message::status::Status;
-use causeway_ring::channel::{Head, Layout, Side, open};
-use library_common::*;
+use causeway_testing::messages::*;
 
 /// How a read ends.
 type Read = Result<usize, Never>;
@@ -370,7 +368,7 @@ fn hostile_offers_that_say_nonsense_are_pulled_and_hostile_thanks_end_nothing_of
         let mut to_liar = channel(&memory, Side::First, 2);
         to_liar.direct = Some(Box::new(fake.clone()));
         assert!(end.ways.add(to_liar));
-        let honest = library_common::memory(Layout::DEFAULT);
+        let honest = causeway_testing::messages::memory(Layout::DEFAULT);
         assert!(end.ways.add(channel(&honest, Side::First, 3)));
         end.run();
         let (mut liar, mut ear) = open(&memory, Side::Second).unwrap();

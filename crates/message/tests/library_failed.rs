@@ -1,11 +1,9 @@
 //! Requests that fail are told of before they can be collected; hidden ones never are.
 
-mod library_common;
-
 use causeway_message::library::Partner;
 use causeway_message::split::{Address, NicId};
 use causeway_message::status::Status;
-use library_common::*;
+use causeway_testing::messages::*;
 
 #[test]
 fn a_request_that_failed_is_told_of_once_before_it_is_seen_and_then_says_what_was_answered() {

@@ -1,10 +1,8 @@
 //! Nobody is kept waiting for ever by somebody else.
 
-mod library_common;
-
+use causeway_channel::Layout;
 use causeway_message::limits::{UNEXPECTED_BYTES_MAX, UNEXPECTED_MAX, UNEXPECTED_OF_ONE_MIN};
-use causeway_ring::channel::Layout;
-use library_common::*;
+use causeway_testing::messages::*;
 
 const EXACT: u64 = u64::MAX;
 

@@ -1,11 +1,9 @@
 //! Receives from one endpoint only, and messages looked at or taken without a receive.
 
-mod library_common;
-
+use causeway_channel::{Layout, Side};
 use causeway_message::library::{Options, Partner, Source};
 use causeway_message::status::Status;
-use causeway_ring::channel::{Layout, Side};
-use library_common::*;
+use causeway_testing::messages::*;
 
 const ALL: (u64, u64) = (0, 0);
 

@@ -1,10 +1,8 @@
 //! The unexpected handler: what it is asked about, and what becomes of its answers.
 
-mod library_common;
-
 use causeway_message::library::{Action, Asked, Partner, Step};
 use causeway_message::status::Status;
-use library_common::*;
+use causeway_testing::messages::*;
 
 fn asked(end: &mut End) -> Asked {
     loop {

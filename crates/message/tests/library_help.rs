@@ -1,18 +1,16 @@
 //! Large messages that both sides copy, and what comes of it when one of them does not go on.
 
-mod library_common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use causeway_channel::{Head, Layout, Side, open};
 use causeway_message::library::{Buffer as _, Direct, Never, Place, RequestId, Step};
 use causeway_message::limits::{
     DIRECT_BYTES_MIN, HELP_LOOKS_MAX, SHARED_BYTES_MIN, SHARED_PART_BYTES, SHARED_PARTS_AT_ONCE,
 };
 use causeway_message::split::PeerId;
 use causeway_message::status::Status;
-use causeway_ring::channel::{Head, Layout, Side, open};
-use library_common::*;
+use causeway_testing::messages::*;
 use proptest::prelude::*;
 
 /// What a side does to the other's memory. Nothing is written in earnest: it is noted, and put
@@ -516,8 +514,8 @@ fn who_parts_from_a_sender_that_copies_waits_for_it() {
 struct Liar {
     end: End,
     writes: Fake,
-    mouth: causeway_ring::channel::Sender,
-    ear: causeway_ring::channel::Receiver,
+    mouth: causeway_channel::Sender,
+    ear: causeway_channel::Receiver,
     memory: causeway_memory::View,
     /// What the honest one offers it, and by what name.
     sent: RequestId,

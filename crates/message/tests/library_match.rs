@@ -1,10 +1,8 @@
 //! What is matched with what: MX's rules, over channels.
 
-mod library_common;
-
 use causeway_message::library::{Error, Library, Options, Partner};
 use causeway_message::status::Status;
-use library_common::*;
+use causeway_testing::messages::*;
 
 #[test]
 fn a_receive_takes_what_its_mask_and_information_say() {
@@ -206,7 +204,7 @@ fn a_probe_finds_the_first_message_that_matches_and_leaves_it() {
 fn with_contexts(bits: u8, shift: u8) -> Pair {
     let contexts =
         |endpoint| Options { context_bits: bits, context_shift: shift, ..options(endpoint) };
-    Pair::with(causeway_ring::channel::Layout::DEFAULT, contexts(1), contexts(2))
+    Pair::with(causeway_channel::Layout::DEFAULT, contexts(1), contexts(2))
 }
 
 #[test]

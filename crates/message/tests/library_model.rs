@@ -1,11 +1,9 @@
 //! Two endpoints against a model of lists: whatever is sent, received, taken back, forgotten and
 //! probed, in whatever order, ends as the model says.
 
-mod library_common;
-
+use causeway_channel::Layout;
 use causeway_message::limits::CHANNEL_EAGER_BYTES_MAX;
-use causeway_ring::channel::Layout;
-use library_common::model::{Op, play};
+use causeway_testing::messages::model::{Op, play};
 use proptest::prelude::*;
 
 fn lengths() -> impl Strategy<Value = usize> {

@@ -1,13 +1,11 @@
 //! Partners that come and go, confirmations, limits of time: over a way that a test speaks for.
 
-mod library_common;
-
 use causeway_message::library::{Arrival, Error, Handed, Library, Partner, Step};
 use causeway_message::limits::EARLY_SENDS_MAX;
 use causeway_message::split::{Address, NicId, PeerId, Token};
 use causeway_message::status::Status;
-use library_common::fake::{Fake, Told};
-use library_common::*;
+use causeway_testing::messages::fake::{Call, Fake};
+use causeway_testing::messages::*;
 
 const PEER: PeerId = PeerId(3);
 const FIRST: Partner = Partner { peer: PEER, epoch: 0 };
@@ -62,7 +60,7 @@ fn a_connect_ends_with_the_partner_or_with_why_there_is_none() {
     };
     let id = connect(&mut lone);
     let token = lone.last_token();
-    assert_eq!(lone.way.told, [Told::Connect(token, ADDRESS, 9, Some(1_000))]);
+    assert_eq!(lone.way.told, [Call::Connect(token, ADDRESS, 9, Some(1_000))]);
     lone.say(Arrival::Connected { token, status: Status::Success, peer: PEER });
     let done = lone.library.test_any(0x77, u64::MAX).unwrap().unwrap();
     assert_eq!((done.status, done.partner, done.context), (Status::Success, Some(FIRST), 5));
@@ -84,7 +82,7 @@ fn a_connect_ends_with_the_partner_or_with_why_there_is_none() {
     let id = connect(&mut lone);
     let token = lone.last_token();
     assert_eq!(lone.library.cancel(&mut lone.way, id), Ok(true));
-    assert_eq!(lone.way.told.last(), Some(&Told::Cancel(token)));
+    assert_eq!(lone.way.told.last(), Some(&Call::Cancel(token)));
     lone.say(Arrival::Connected { token, status: Status::Success, peer: PEER });
     assert_eq!(lone.library.ipeek(), None);
     // No room now: later.
@@ -111,7 +109,7 @@ fn of_what_nobody_is_told_of_it_is_heard_that_it_is_lost_and_nothing_else() {
     let mut lone = Lone::new();
     let id = lone.send(10);
     let say = |lone: &mut Lone, status| {
-        lone.say(Arrival::Sent { token: Token::UNTOLD, status, taken: 0 });
+        lone.say(Arrival::Sent { token: Token::UNREPORTED, status, taken: 0 });
         lone.library.has_failed()
     };
     assert!(!say(&mut lone, Status::Success));
@@ -177,7 +175,7 @@ fn large_messages_go_by_offers_and_pulls() {
     let mut lone = Lone::new();
     // The way says that it keeps the bytes: they are not given back before.
     let send = lone.send(101);
-    assert_eq!(lone.way.told.last(), Some(&Told::Offer(PEER, lone.last_token(), 1, 101)));
+    assert_eq!(lone.way.told.last(), Some(&Call::Offer(PEER, lone.last_token(), 1, 101)));
     assert_eq!(lone.library.ibuffered(send), Ok(false));
     let token = lone.last_token();
     lone.say(Arrival::Sent { token, status: Status::Success, taken: 60 });
@@ -186,7 +184,7 @@ fn large_messages_go_by_offers_and_pulls() {
     let (receive, back) = lone.receive(50);
     lone.say(Arrival::Offered { peer: PEER, match_info: 8, len: 80, offer: 12 });
     let token = lone.last_token();
-    assert_eq!(lone.way.told.last(), Some(&Told::Pull(PEER, 12, token, 50)));
+    assert_eq!(lone.way.told.last(), Some(&Call::Pull(PEER, 12, token, 50)));
     assert!(lone.library.test(receive).unwrap().is_none());
     lone.say(Arrival::Pulled { token, status: Status::Success });
     let done = lone.library.test(receive).unwrap().unwrap();
@@ -224,8 +222,8 @@ fn what_has_no_room_is_handed_over_later_in_order() {
         .told
         .iter()
         .map(|told| match told {
-            Told::Eager(.., bytes) => bytes.len(),
-            Told::Offer(.., len) => *len,
+            Call::Eager(.., bytes) => bytes.len(),
+            Call::Offer(.., len) => *len,
             other => panic!("{other:?}"),
         })
         .collect();
@@ -252,11 +250,11 @@ fn all_that_waits_for_a_partner_ends_when_it_is_gone() {
         assert_eq!(early_lost, None);
         let expected = if disconnect {
             lone.library.disconnect(&mut lone.way, FIRST).unwrap();
-            assert_eq!(lone.way.told.last(), Some(&Told::Disconnect(PEER)));
+            assert_eq!(lone.way.told.last(), Some(&Call::Disconnect(PEER)));
             Status::EndpointUnreachable
         } else {
             lone.say(Arrival::PeerGone { peer: PEER, status: Status::EndpointClosed });
-            assert_eq!(lone.way.told.last(), Some(&Told::Forget(PEER)));
+            assert_eq!(lone.way.told.last(), Some(&Call::Forget(PEER)));
             Status::EndpointClosed
         };
         for id in [pulling, offered, waiting] {
@@ -328,7 +326,7 @@ fn requests_that_take_too_long_end() {
     assert!(lone.library.test(offered).unwrap().is_none());
     lone.library.tick(&mut lone.way, 1500);
     assert_eq!(lone.status(offered), Status::Timeout);
-    assert_eq!(lone.way.told.last(), Some(&Told::Cancel(offered_token)));
+    assert_eq!(lone.way.told.last(), Some(&Call::Cancel(offered_token)));
     assert_eq!(lone.library.deadline(), Some(1600));
     lone.library.tick(&mut lone.way, 1600);
     let done = lone.library.test(timed).unwrap().unwrap();
@@ -347,7 +345,7 @@ fn requests_that_take_too_long_end() {
     // What comes after the end is nobody's.
     lone.say(Arrival::Sent { token: offered_token, status: Status::Success, taken: 1000 });
     lone.say(Arrival::Wanted { peer: PEER, token: offered_token, to: 4, len: 10 });
-    assert_eq!(lone.way.told.last(), Some(&Told::Fail(PEER, 4)));
+    assert_eq!(lone.way.told.last(), Some(&Call::Fail(PEER, 4)));
     // Never, again.
     lone.library.set_timeout(None, None).unwrap();
     lone.send(1000);
@@ -385,7 +383,7 @@ fn names_that_nobody_gave_out_do_no_harm() {
     // And a partner number that is too high.
     let peer = PeerId(u32::MAX);
     lone.say(Arrival::PeerSeen { peer, address: ADDRESS, session: 1 });
-    assert_eq!(lone.way.told.last(), Some(&Told::Broken(peer)));
+    assert_eq!(lone.way.told.last(), Some(&Call::Broken(peer)));
 }
 
 #[test]

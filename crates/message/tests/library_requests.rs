@@ -1,12 +1,10 @@
 //! How requests end, are collected, forgotten and taken back.
 
-mod library_common;
-
+use causeway_channel::Layout;
 use causeway_message::library::{Error, Partner, RequestId};
 use causeway_message::split::Address;
 use causeway_message::status::Status;
-use causeway_ring::channel::Layout;
-use library_common::*;
+use causeway_testing::messages::*;
 
 #[test]
 fn a_small_send_ends_at_once_and_a_large_one_when_it_was_received() {

@@ -1,21 +1,19 @@
 //! The library half over rings, with a backend half that the test plays.
 
-mod library_common;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use causeway_channel::mx_rings::{Holds, layout, read_request, write_event};
+use causeway_channel::{Head, Receiver, Sender, Side, open};
 use causeway_message::library::{
     Arrival, Buffer, Purpose, Refused, Rings, Staging, Transport, is_remote,
 };
 use causeway_message::limits::PULL_AHEAD_BYTES;
-use causeway_message::rings::{Holds, layout, read_request, write_event};
 use causeway_message::split::{
     Address, Event, Handle, NicId, PeerId, RegionId, Request, Token, Window,
 };
 use causeway_message::status::Status;
-use causeway_ring::channel::{Head, Receiver, Sender, Side, open};
-use library_common::memory;
+use causeway_testing::messages::memory;
 
 /// One region of private memory, of which so many places are given at a time, all the same one; and
 /// another of what lies where it lies.

@@ -1,11 +1,9 @@
 //! Messages that go straight to their receive: what is told of them, and in which order, is the same
 //! as without.
 
-mod library_common;
-
 use causeway_message::library::{Completion, Missed, Options, Source, Step};
 use causeway_message::status::Status;
-use library_common::*;
+use causeway_testing::messages::*;
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]

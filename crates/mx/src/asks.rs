@@ -5,14 +5,13 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use causeway_attach::doorbell;
 use causeway_attach::local::Ended;
-use causeway_backend::limits::REGION_BYTES_MAX;
-use causeway_backend::{NoRegion, random};
+use causeway_channel::Layout;
 use causeway_fabric::{Context, PortId};
 use causeway_host::ReceivedFd;
-use causeway_message::split::{Address, NicId, RegionId};
-use causeway_message::status::Status;
-use causeway_ring::channel::Layout;
+use causeway_mxoe::driver::limits::REGION_BYTES_MAX;
+use causeway_mxoe::driver::{RegionRefusal, random};
 use causeway_wire::local::{Ask, Name, Tell, VERSION};
+use causeway_wire::mx::{Address, NicId, RegionId, Status};
 
 use crate::board::channel;
 use crate::client::Client;
@@ -99,8 +98,8 @@ impl Messages {
                 let memory = memory.ok_or(Ended::Descriptors)?;
                 let (code, region) = match self.lend((value, port), endpoint, memory.as_fd(), len) {
                     Ok(region) => (0, region.0),
-                    Err(NoRegion::Limit) => (NO_RESOURCES, 0),
-                    Err(NoRegion::Rule) => return Err(Ended::Descriptors),
+                    Err(RegionRefusal::Limit) => (NO_RESOURCES, 0),
+                    Err(RegionRefusal::Rule) => return Err(Ended::Descriptors),
                 };
                 self.tell(value, &Tell::Region { tag, code, endpoint, region }, vec![]);
             }
@@ -203,18 +202,18 @@ impl Messages {
         endpoint: u8,
         memory: BorrowedFd<'_>,
         len: u64,
-    ) -> Result<RegionId, NoRegion> {
+    ) -> Result<RegionId, RegionRefusal> {
         let board = self.boards.get_mut(&port).filter(|board| board.is_of(endpoint, value));
-        let network = board.and_then(|board| board.network.as_mut()).ok_or(NoRegion::Rule)?;
+        let network = board.and_then(|board| board.network.as_mut()).ok_or(RegionRefusal::Rule)?;
         if network.regions_of(|client| client == value).0 >= REGIONS_PER_CLIENT_MAX
             || network.regions_of(|_| true).0 >= REGIONS_PER_BOARD_MAX
         {
-            return Err(NoRegion::Limit);
+            return Err(RegionRefusal::Limit);
         }
         // Before it is mapped: others of its user may lend at the same time.
-        let client = self.clients.get_mut(&value).ok_or(NoRegion::Rule)?;
+        let client = self.clients.get_mut(&value).ok_or(RegionRefusal::Rule)?;
         if !client.lent.add(len.min(REGION_BYTES_MAX)) {
-            return Err(NoRegion::Limit);
+            return Err(RegionRefusal::Limit);
         }
         let lent = network.lend(endpoint, memory, len);
         client.lent.is(network.regions_of(|client| client == value));

@@ -5,9 +5,9 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
+use causeway_channel::{Layout, format};
 use causeway_memory::{Mapping, View, create};
-use causeway_message::split::{Address, NicId};
-use causeway_ring::channel::{Layout, format};
+use causeway_wire::mx::{Address, NicId};
 
 use crate::limits::ENDPOINT_ANY;
 use crate::network::Network;

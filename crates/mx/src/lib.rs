@@ -2,10 +2,10 @@
 //!
 //! A port of kind `mx` is a board. Processes attach by its socket ([`causeway_attach::local`]),
 //! open endpoints and ask for ways to others. Between two endpoints of one group on this host the
-//! daemon makes a channel ([`causeway_ring::channel`]), gives its memory and the doorbells to both,
+//! daemon makes a channel ([`causeway_channel`]), gives its memory and the doorbells to both,
 //! and is off the path from then on. When a process goes, those that had ways to it are told.
 //!
-//! A board with a network has the backend half of its endpoints too ([`causeway_message::backend`]):
+//! A board with a network has the backend half of its endpoints too ([`causeway_mxoe`]):
 //! each is given rings of its own, and what it sends to other hosts goes through them.
 //!
 //! Processes are as hostile as guests: each costs at most its own endpoints.

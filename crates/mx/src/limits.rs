@@ -58,8 +58,8 @@ pub const ASKED_NS: u64 = 5_000_000_000;
 /// Regions of one process: each is a mapping of the daemon's.
 pub const REGIONS_PER_CLIENT_MAX: usize = 512;
 /// Endpoints of one user that are on a network, on all boards of its group: of each the daemon keeps at most
-/// [`SEND_BYTES_MAX`](causeway_message::limits::SEND_BYTES_MAX) and
-/// [`PARKED_BYTES_MAX`](causeway_message::limits::PARKED_BYTES_MAX) of messages, so of all 7.5 GiB.
+/// [`SEND_BYTES_MAX`](causeway_mxoe::limits::SEND_BYTES_MAX) and
+/// [`PARKED_BYTES_MAX`](causeway_mxoe::limits::PARKED_BYTES_MAX) of messages, so of all 7.5 GiB.
 pub const ENDPOINTS_HELD_PER_USER_MAX: usize = 320;
 /// Regions of one board.
 pub const REGIONS_PER_BOARD_MAX: usize = 8192;

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use causeway_attach::Model;
 use causeway_attach::local::{Ended, Local};
-use causeway_backend::random;
 use causeway_fabric::{Context, PortId, Progress, Served, Service, Wakes};
 use causeway_host::fd::receive::Incoming;
 use causeway_host::limits::UNCLOSED_MAX;
-use causeway_message::split::{Address, NicId};
 use causeway_model::{CommandError, Dispatch, PeerView, Request};
 use causeway_model::{MxSpec, PortSpec};
+use causeway_mxoe::driver::random;
 use causeway_wire::local::{Ask, Tell};
+use causeway_wire::mx::{Address, NicId};
 use rustix::net::sockopt;
 
 use crate::board::{Board, Endpoint};

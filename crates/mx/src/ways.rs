@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_message::split::Address;
+use causeway_wire::mx::Address;
 
 /// All ways of a group, each with its number. Each is there from both ends.
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ impl Ways {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_message::split::NicId;
+    use causeway_wire::mx::NicId;
 
     #[test]
     fn a_way_has_two_ends_and_a_number() {

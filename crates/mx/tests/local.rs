@@ -3,21 +3,23 @@
 mod common;
 
 use std::io::Write as _;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_attach::doorbell::Doorbell;
 use causeway_attach::local::{Ended, Local};
+use causeway_channel::{Head, Layout, Receiver, Sender, Side, open};
 use causeway_memory::{Mapping, View};
-use causeway_message::status::Status;
 use causeway_model::Command;
 use causeway_mx::limits;
-use causeway_ring::channel::{Head, Layout, Receiver, Sender, Side, open};
+use causeway_testing::slow::watch_often;
 use causeway_wire::local::{Ask, Name, Tell};
+use causeway_wire::mx::Status;
+use rustix::event::{PollFd, PollFlags, poll};
+
 use common::{Host, PATIENCE, Process, nic, soon};
-use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 /// A channel: its ends, and our end of its doorbell.
 type Joined = (Sender, Receiver, Doorbell);
@@ -328,22 +330,6 @@ fn hostile_processes_that_do_not_read_are_not_listened_to() {
     ask_on(&mut deaf, Ask::Name { tag: 0, nic: nic("b") }, 20_000);
     drop(deaf);
     host.wait("a", "processes", 1);
-}
-
-/// Has `of` watched so often that each wake-up takes hundreds of microseconds or more.
-fn watch_often(of: BorrowedFd<'_>) -> Vec<OwnedFd> {
-    const EACH: usize = 140;
-    let descriptors: Vec<OwnedFd> = (0..EACH).map(|_| of.try_clone_to_owned().unwrap()).collect();
-    let watch = || {
-        let poller = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-        for descriptor in &descriptors {
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            epoll::add(&poller, descriptor, epoll::EventData::new_u64(0), flags).unwrap();
-        }
-        poller
-    };
-    let pollers: Vec<OwnedFd> = (0..EACH).map(|_| watch()).collect();
-    descriptors.into_iter().chain(pollers).collect()
 }
 
 #[test]

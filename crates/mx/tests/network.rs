@@ -5,19 +5,19 @@ mod common;
 
 use std::os::fd::OwnedFd;
 
+use causeway_channel::Head;
+use causeway_channel::mx_rings::Holds;
 use causeway_memory::create;
-use causeway_message::rings::Holds;
-use causeway_message::split::{Event, RegionId, Request, Token, Window};
-use causeway_message::status::Status;
 use causeway_model::Command;
 use causeway_model::{MxSpec, PortKind, PortSpec};
-use causeway_ring::channel::Head;
 use causeway_wire::local::{Ask, Name, Tell};
+use causeway_wire::mx::{Event, RegionId, Request, Status, Token, Window};
 use causeway_wire::mxoe::{Eager, Ends, Header, Packet, emit};
-use common::rings::{Rings, at};
-use common::{Host, Process, interface_board, nic, soon, with_wire};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags};
+
+use common::rings::{Rings, at};
+use common::{Host, Process, interface_board, nic, soon, with_wire};
 
 /// Two hosts that know each other, with an endpoint each.
 fn met() -> (Host, Host, (Process, Rings), (Process, Rings)) {
@@ -426,7 +426,7 @@ for protocol in [3, 0x800]:
 
 fn rebound() {
     let host = Host::new();
-    let spec = interface_board(&host.dir, "x", "near");
+    let spec = interface_board(host.dir.path(), "x", "near");
     let mx: MxSpec = spec.kind.get().unwrap();
     let kind = PortKind::of(MxSpec { bypass: true, ..mx });
     host.handle.call(Command::PortAdd(PortSpec { kind, ..spec })).unwrap();

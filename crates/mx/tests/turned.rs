@@ -6,12 +6,12 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use causeway_backend::limits::slots_for;
 use causeway_fabric::{Handle, Pacing, Turned};
 use causeway_host::net::socket::PacketSocket;
 use causeway_model::Name;
 use causeway_model::PortSpec;
 use causeway_model::{Answer, Command};
+use causeway_mxoe::driver::limits::slots_for;
 use common::{PATIENCE, interface_board, nic, with_wire};
 
 /// A daemon that stands still unless it is turned.

@@ -4,9 +4,9 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use causeway_message::limits::MEDIUM_BYTES_MAX;
-use causeway_message::split::{PeerId, Request, Token};
-use causeway_message::status::Status;
+use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
+use causeway_wire::mx::{PeerId, Request, Status, Token};
+
 use common::rings::{Rings, at};
 use common::{Host, ip, loopback, soon, with_wire};
 
@@ -79,7 +79,7 @@ fn stuck() {
     ip("link set far mtu 9000");
     assert!(matches!(
         long.hear(),
-        causeway_message::split::Event::Sent { token: Token(1), status: Status::Success, .. }
+        causeway_wire::mx::Event::Sent { token: Token(1), status: Status::Success, .. }
     ));
 }
 

@@ -22,7 +22,6 @@
 )]
 
 mod chain;
-pub mod channel;
 mod doorbell;
 pub mod driver;
 mod error;

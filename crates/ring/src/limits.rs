@@ -8,11 +8,3 @@ pub const CHAIN_BYTES_MAX: u64 = 1 << 32;
 pub const DESCRIPTOR_BYTES: usize = 16;
 /// Most chains that one call takes from a ring.
 pub const BATCH_CHAINS: usize = 32;
-/// Fewest and most slots of one direction of a channel; powers of two between.
-pub const CHANNEL_SLOTS_MIN: u32 = 16;
-/// See [`CHANNEL_SLOTS_MIN`].
-pub const CHANNEL_SLOTS_MAX: u32 = 16_384;
-/// Least and most data of one direction of a channel, in bytes; powers of two between.
-pub const CHANNEL_DATA_MIN: u32 = 4096;
-/// See [`CHANNEL_DATA_MIN`].
-pub const CHANNEL_DATA_MAX: u32 = 64 << 20;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_memory::{Cursor, Map, Mapping, Region, Span, View, copy};
 use causeway_ring::{Chain, Queue, Setup};
+use causeway_testing::numbers::Numbers;
 use common::{INDIRECT, NEXT, WRITE, descriptor, file, pop};
 use std::os::fd::AsFd;
 
@@ -70,48 +71,34 @@ fn granted(span: &Span) -> bool {
     span.addr >= GUEST && end.is_some_and(|end| end <= GUEST + GRANTED)
 }
 
-/// Numbers that are the same in every run.
-struct Dice(u64);
+/// Returns a descriptor, mostly a valid one.
+fn any_descriptor(numbers: &mut Numbers) -> [u8; 16] {
+    let addr = numbers.one_of(&[
+        DATA,
+        DATA + 7,
+        TABLES,
+        DATA,
+        GUEST + GRANTED - 64,
+        GUEST + GRANTED - 8,
+        0,
+        u64::MAX - 3,
+        GUEST - 1,
+    ]);
+    let len = numbers.one_of(&[16, 48, 64, 64, 0, 1, 128, 4096, u32::MAX]);
+    let flags = numbers.one_of(&[0, WRITE, NEXT, NEXT | WRITE, INDIRECT, INDIRECT | NEXT]);
+    let next = (numbers.next() % 12) as u16;
+    descriptor(addr, len, flags, next)
+}
 
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
-        self.0 >> 20
-    }
-
-    fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.roll() as usize % of.len()]
-    }
-
-    /// A descriptor, mostly lawful.
-    fn descriptor(&mut self) -> [u8; 16] {
-        let addr = self.one_of(&[
-            DATA,
-            DATA + 7,
-            TABLES,
-            DATA,
-            GUEST + GRANTED - 64,
-            GUEST + GRANTED - 8,
-            0,
-            u64::MAX - 3,
-            GUEST - 1,
-        ]);
-        let len = self.one_of(&[16, 48, 64, 64, 0, 1, 128, 4096, u32::MAX]);
-        let flags = self.one_of(&[0, WRITE, NEXT, NEXT | WRITE, INDIRECT, INDIRECT | NEXT]);
-        let next = (self.roll() % 12) as u16;
-        descriptor(addr, len, flags, next)
-    }
-
-    /// The same with the flags and the buffer id of a packed ring.
-    fn packed(&mut self) -> [u8; 16] {
-        let mut bytes = self.descriptor();
-        let lap = self.one_of(&[PACKED_AVAIL, PACKED_AVAIL, PACKED_USED, 0, !0]);
-        let flags = u16::from_le_bytes([bytes[12], bytes[13]]) | lap & (PACKED_AVAIL | PACKED_USED);
-        let id = (self.roll() % 12) as u16;
-        bytes[12..14].copy_from_slice(&id.to_le_bytes());
-        bytes[14..].copy_from_slice(&flags.to_le_bytes());
-        bytes
-    }
+/// Returns a descriptor with the flags and the buffer id of a packed ring.
+fn any_packed_descriptor(numbers: &mut Numbers) -> [u8; 16] {
+    let mut bytes = any_descriptor(numbers);
+    let lap = numbers.one_of(&[PACKED_AVAIL, PACKED_AVAIL, PACKED_USED, 0, !0]);
+    let flags = u16::from_le_bytes([bytes[12], bytes[13]]) | lap & (PACKED_AVAIL | PACKED_USED);
+    let id = (numbers.next() % 12) as u16;
+    bytes[12..14].copy_from_slice(&id.to_le_bytes());
+    bytes[14..].copy_from_slice(&flags.to_le_bytes());
+    bytes
 }
 
 /// What is rewritten under way.
@@ -123,26 +110,28 @@ enum What {
     Everything,
 }
 
-fn scribble(map: &Map, dice: &mut Dice, packed: bool, what: What) {
+fn scribble(map: &Map, numbers: &mut Numbers, packed: bool, what: What) {
     let what = match what {
-        What::Everything => dice.one_of(&[What::Descriptors, What::Tables, What::Indices]),
+        What::Everything => numbers.one_of(&[What::Descriptors, What::Tables, What::Indices]),
         one => one,
     };
     match what {
         What::Descriptors => {
-            let at = DESC + 16 * (dice.roll() % u64::from(SIZE));
-            let bytes = if packed { dice.packed() } else { dice.descriptor() };
+            let at = DESC + 16 * (numbers.next() % u64::from(SIZE));
+            let bytes =
+                if packed { any_packed_descriptor(numbers) } else { any_descriptor(numbers) };
             map.write(at, &bytes).unwrap();
         }
         What::Tables => {
-            let at = TABLES + 16 * (dice.roll() % 10);
-            let bytes = if packed { dice.packed() } else { dice.descriptor() };
+            let at = TABLES + 16 * (numbers.next() % 10);
+            let bytes =
+                if packed { any_packed_descriptor(numbers) } else { any_descriptor(numbers) };
             map.write(at, &bytes).unwrap();
         }
         // Flags, indices, heads and event structures of both parts.
         _ => {
-            let at = dice.one_of(&[AVAIL, USED]) + 2 * (dice.roll() % 10);
-            let value = dice.one_of(&[0, 1, 2, 3, 7, 8, 9, 0x8000, 0xffff]);
+            let at = numbers.one_of(&[AVAIL, USED]) + 2 * (numbers.next() % 10);
+            let value = numbers.one_of(&[0, 1, 2, 3, 7, 8, 9, 0x8000, 0xffff]);
             map.write(at, &u16::to_le_bytes(value)).unwrap();
         }
     }
@@ -161,8 +150,8 @@ fn queue(map: &Map, packed: bool) -> Queue {
 }
 
 /// Makes one chain available, lawfully: directly or by a table.
-fn offer(map: &Map, dice: &mut Dice, packed: bool) {
-    let table = dice.roll() & 1 == 1;
+fn offer(map: &Map, numbers: &mut Numbers, packed: bool) {
+    let table = numbers.next() & 1 == 1;
     let (addr, len, flags) = if table { (TABLES, 64, INDIRECT) } else { (DATA, 64, 0) };
     for n in 0..4 {
         // A packed table has no links, and its flags where a split one has them.
@@ -244,7 +233,7 @@ impl Bystander {
         let said = self.rounds.to_le_bytes();
         // What the last round left in the ring is overwritten.
         self.guest.map.write(DESC, &[0; 16 * SIZE as usize]).unwrap();
-        offer(&self.guest.map, &mut Dice(u64::from(self.rounds)), self.packed);
+        offer(&self.guest.map, &mut Numbers::new(u64::from(self.rounds)), self.packed);
         self.guest.map.write(DATA, &said).unwrap();
         assert_eq!(queue.pop(&self.guest.map, chain), Ok(true));
         let mut heard = [0; 4];
@@ -262,18 +251,18 @@ fn race(packed: bool, what: What) {
     let stop = Arc::new(AtomicBool::new(false));
     let (theirs, told) = (Arc::clone(&guest), Arc::clone(&stop));
     let scribbler = std::thread::spawn(move || {
-        let mut dice = Dice(1);
+        let mut numbers = Numbers::new(1);
         while !told.load(Ordering::Relaxed) {
-            scribble(&theirs.map, &mut dice, packed, what);
+            scribble(&theirs.map, &mut numbers, packed, what);
         }
     });
-    let (mut chain, mut other, mut dice) = (Chain::new(), Chain::new(), Dice(2));
+    let (mut chain, mut other, mut numbers) = (Chain::new(), Chain::new(), Numbers::new(2));
     let (mut given, mut broken) = (0, 0);
     for n in 0..RACES {
         let mut queue = queue(&guest.map, packed);
-        offer(&guest.map, &mut dice, packed);
+        offer(&guest.map, &mut numbers, packed);
         // The race itself has to be run here too where one processor runs both.
-        scribble(&guest.map, &mut dice, packed, what);
+        scribble(&guest.map, &mut numbers, packed, what);
         given += turn(&mut queue, &mut chain, &guest, &peer);
         broken += u32::from(queue.broken().is_some());
         if n % BYSTANDS == 0 {

@@ -12,8 +12,10 @@ use std::time::Instant;
 use causeway_attach::native::{ConnectionId, Sockets, VsockPort};
 use causeway_memory::{Map, Span};
 use causeway_model::PortState;
+use causeway_testing::frontend::{SEND_AT, TRANSMIT};
+use causeway_testing::numbers::Numbers;
 use causeway_wire::vsock::{HEADER_LEN, Header, Op, Type};
-use common::raw::{self, Raw, SEND_AT, TRANSMIT};
+use common::raw::{self, Raw};
 use common::*;
 
 /// Packets that are taken from the hostile guest in each case.
@@ -36,82 +38,69 @@ const FLAGS: u64 = 32;
 const BUF_ALLOC: u64 = 36;
 const FWD_CNT: u64 = 40;
 
-/// Numbers that are the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
-        self.0 >> 20
-    }
-
-    fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.roll() as usize % of.len()]
-    }
-
-    /// Once in a long while: what closes the port.
-    fn rare(&mut self) -> bool {
-        self.roll().is_multiple_of(20_000)
-    }
-}
-
 /// What is rewritten while packets are on their way.
-type Scribble = fn(&Map, &mut Dice);
+type Scribble = fn(&Map, &mut Numbers);
 
-fn place(dice: &mut Dice) -> u64 {
-    SEND_AT + PLACE * (dice.roll() % u64::from(BATCH))
+fn place(numbers: &mut Numbers) -> u64 {
+    SEND_AT + PLACE * (numbers.next() % u64::from(BATCH))
 }
 
-fn addresses(map: &Map, dice: &mut Dice) {
-    let at = place(dice);
-    let own: u64 = if dice.rare() { dice.one_of(&[4, 14, 2, 0, u64::MAX]) } else { 3 };
+fn addresses(map: &Map, numbers: &mut Numbers) {
+    let at = place(numbers);
+    let own: u64 =
+        if numbers.once_in(20_000) { numbers.one_of(&[4, 14, 2, 0, u64::MAX]) } else { 3 };
     map.write(at + SRC_CID, &own.to_le_bytes()).unwrap();
-    let to: u64 = dice.one_of(&[4, 4, 4, 14, 2, 3, u64::MAX]);
+    let to: u64 = numbers.one_of(&[4, 4, 4, 14, 2, 3, u64::MAX]);
     map.write(at + DST_CID, &to.to_le_bytes()).unwrap();
     for field in [SRC_PORT, DST_PORT] {
-        map.write(at + field, &dice.one_of(&[1_u32, 1, 1, 2, u32::MAX]).to_le_bytes()).unwrap();
+        map.write(at + field, &numbers.one_of(&[1_u32, 1, 1, 2, u32::MAX]).to_le_bytes()).unwrap();
     }
 }
 
-fn operations(map: &Map, dice: &mut Dice) {
-    let at = place(dice);
-    let op = dice.one_of(&[Op::Data, Op::Data, Op::Request, Op::CreditUpdate, Op::CreditRequest]);
-    let op = dice.one_of(&[op.raw(), Op::Data.raw(), Op::Reset.raw(), 0, 99]);
+fn operations(map: &Map, numbers: &mut Numbers) {
+    let at = place(numbers);
+    let op =
+        numbers.one_of(&[Op::Data, Op::Data, Op::Request, Op::CreditUpdate, Op::CreditRequest]);
+    let op = numbers.one_of(&[op.raw(), Op::Data.raw(), Op::Reset.raw(), 0, 99]);
     map.write(at + OP, &op.to_le_bytes()).unwrap();
-    map.write(at + TYPE, &dice.one_of(&[1_u16, 1, 1, 2, 9]).to_le_bytes()).unwrap();
-    map.write(at + FLAGS, &dice.one_of(&[0_u32, 0, 1, 3, u32::MAX]).to_le_bytes()).unwrap();
+    map.write(at + TYPE, &numbers.one_of(&[1_u16, 1, 1, 2, 9]).to_le_bytes()).unwrap();
+    map.write(at + FLAGS, &numbers.one_of(&[0_u32, 0, 1, 3, u32::MAX]).to_le_bytes()).unwrap();
 }
 
-fn lengths(map: &Map, dice: &mut Dice) {
-    let at = place(dice) + LEN;
-    let len = dice.one_of(&[DATA, DATA, 0, 1, DATA - 1, 17]);
-    let len = if dice.rare() { dice.one_of(&[DATA + 1, 1 << 16, u32::MAX]) } else { len };
+fn lengths(map: &Map, numbers: &mut Numbers) {
+    let at = place(numbers) + LEN;
+    let len = numbers.one_of(&[DATA, DATA, 0, 1, DATA - 1, 17]);
+    let len =
+        if numbers.once_in(20_000) { numbers.one_of(&[DATA + 1, 1 << 16, u32::MAX]) } else { len };
     map.write(at, &len.to_le_bytes()).unwrap();
 }
 
-fn credit(map: &Map, dice: &mut Dice) {
-    let at = place(dice);
-    let room = dice.one_of(&[1_u32 << 18, 1 << 18, 0, 1, u32::MAX]);
+fn credit(map: &Map, numbers: &mut Numbers) {
+    let at = place(numbers);
+    let room = numbers.one_of(&[1_u32 << 18, 1 << 18, 0, 1, u32::MAX]);
     map.write(at + BUF_ALLOC, &room.to_le_bytes()).unwrap();
-    let count =
-        if dice.roll().is_multiple_of(512) { dice.one_of(&[1, 1 << 31, u32::MAX]) } else { 0 };
+    let count = if numbers.next().is_multiple_of(512) {
+        numbers.one_of(&[1, 1 << 31, u32::MAX])
+    } else {
+        0
+    };
     map.write(at + FWD_CNT, &count.to_le_bytes()).unwrap();
 }
 
-fn descriptors(map: &Map, dice: &mut Dice) {
-    let index = dice.roll() % u64::from(BATCH);
-    let rare = dice.rare();
-    let addr = if rare { u64::MAX - 3 } else { place(dice) };
+fn descriptors(map: &Map, numbers: &mut Numbers) {
+    let index = numbers.next() % u64::from(BATCH);
+    let rare = numbers.once_in(20_000);
+    let addr = if rare { u64::MAX - 3 } else { place(numbers) };
     // Never shorter than header and data while the header is lawful.
-    let len: u32 = dice.one_of(&[HEADER_LEN as u32 + DATA, 2000, 4096]);
+    let len: u32 = numbers.one_of(&[HEADER_LEN as u32 + DATA, 2000, 4096]);
     let at = TRANSMIT.desc().0 + 16 * index;
     map.write(at, &addr.to_le_bytes()).unwrap();
     map.write(at + 8, &len.to_le_bytes()).unwrap();
 }
 
-fn everything(map: &Map, dice: &mut Dice) {
+fn everything(map: &Map, numbers: &mut Numbers) {
     let of = [addresses, operations, lengths, credit, descriptors];
-    dice.one_of::<Scribble>(&of.map(|f| f as Scribble))(map, dice);
+    numbers.one_of::<Scribble>(&of.map(|f| f as Scribble))(map, numbers);
 }
 
 /// The hostile guest at CID 3, its peer at 4 driven by hand, and two who want peace.
@@ -134,7 +123,7 @@ impl Scene {
         let (mut a, mut b) = (rig.sockets("red", 14), rig.sockets("red", 15));
         let ids = join(&mut a, &mut b, Type::Stream, 1);
         rig.try_add("red", 3).unwrap();
-        let file = raw::memory();
+        let file = raw::SIZES.memory();
         let bad = Raw::over(&rig.path("red-3"), file.try_clone().unwrap());
         Self { rig, file, bad, peer, pair: [a, b], ids, received: 0, taken: 0, faults: 0 }
     }
@@ -154,7 +143,8 @@ impl Scene {
         for n in first..first + count {
             let len = HEADER_LEN as u32 + DATA;
             let span = Span { addr: SEND_AT + PLACE * u64::from(n), len };
-            self.bad.transmit.add(&self.bad.map, &[span], &[]).unwrap();
+            let bad = &mut *self.bad;
+            bad.transmit.add(&bad.map, &[span], &[]).unwrap();
         }
         self.bad.transmit.publish().unwrap();
         self.bad.kick();
@@ -178,7 +168,8 @@ impl Scene {
         let mut any = false;
         while self.bad.receive.take().unwrap().is_some() {
             let span = [raw::data_at(100)];
-            self.bad.receive.add(&self.bad.map, &[], &span).unwrap();
+            let bad = &mut *self.bad;
+            bad.receive.add(&bad.map, &[], &span).unwrap();
             any = true;
         }
         if any {
@@ -232,11 +223,11 @@ impl Scene {
 fn race(scribble: Scribble) {
     let mut scene = Scene::new();
     let stop = Arc::new(AtomicBool::new(false));
-    let (map, told) = (raw::map(&scene.file), Arc::clone(&stop));
+    let (map, told) = (raw::SIZES.map(&scene.file), Arc::clone(&stop));
     let scribbler = std::thread::spawn(move || {
-        let mut dice = Dice(1);
+        let mut numbers = Numbers::new(1);
         while !told.load(Ordering::Relaxed) {
-            scribble(&map, &mut dice);
+            scribble(&map, &mut numbers);
         }
     });
     let mut rounds = 0_u32;
@@ -254,7 +245,7 @@ fn race(scribble: Scribble) {
     }
     stop.store(true, Ordering::Relaxed);
     scribbler.join().unwrap();
-    raw::assert_canaries(&scene.file);
+    raw::SIZES.assert_canaries(&scene.file);
     assert!(scene.received > 100, "{} packets only came through", scene.received);
     for cid in [4, 14, 15] {
         assert_eq!(scene.rig.view("red", cid).state, PortState::Running, "{cid}");

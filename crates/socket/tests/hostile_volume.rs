@@ -4,6 +4,7 @@ mod common;
 
 use causeway_attach::native::{VsockOptions, VsockPort};
 use causeway_memory::Span;
+use causeway_testing::frontend;
 use causeway_wire::vsock::{Op, Type};
 use common::*;
 
@@ -70,7 +71,7 @@ fn hostile_packets_of_megabytes_are_refused() {
     send(&mut b, &response, &[]);
     wait(|| a.receive().is_some(), || "no response".into());
     // The same 64 KiB, 60 times over.
-    let spans = [Span { addr: raw::SEND_AT, len: 64 << 10 }; 60];
+    let spans = [Span { addr: frontend::SEND_AT, len: 64 << 10 }; 60];
     a.send(&packet((3, 1), (4, 2), Op::Data, 60 << 16), &spans);
     let fault = rig.wait_fault("red", 3);
     assert!(fault.contains("a packet of 3932160 bytes") && fault.contains("65536"), "{fault}");
@@ -86,7 +87,7 @@ fn hostile_receiver_whose_memory_shrinks_is_closed_without_its_doorbell() {
     wait(|| b.receive().is_some(), || "no request".into());
     b.send(&packet((4, 2), (3, 1), Op::Response, 0), &[]);
     assert_eq!(next_op(&mut a), Op::Response);
-    b.file.set_len(raw::RINGS_END).unwrap();
+    b.file.set_len(frontend::RINGS_END).unwrap();
     send(&mut a, &packet((3, 1), (4, 2), Op::Data, 100), &[1; 100]);
     assert!(rig.wait_fault("red", 4).contains("shrank"));
     assert_eq!(next_op(&mut a), Op::Reset);

@@ -26,6 +26,7 @@ pub mod hello;
 pub mod ipv4;
 pub mod ipv6;
 pub mod local;
+pub mod mx;
 pub mod mxoe;
 pub mod pcapng;
 pub mod tcp;

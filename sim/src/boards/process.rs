@@ -9,16 +9,15 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use causeway_attach::local::Local;
+use causeway_channel::mx_rings::{layout, read_event, write_request};
+use causeway_channel::{Receiver, Sender, Side, open};
 use causeway_host::ReceivedFd;
 use causeway_memory::{Mapping, View, create};
-use causeway_message::limits::MEDIUM_BYTES_MAX;
-use causeway_message::rings::{layout, read_event, write_request};
-use causeway_message::split::{
-    Address, Event as Told, Handle, NicId, PeerId, RegionId, Request, Token, Window,
-};
-use causeway_message::status::Status;
-use causeway_ring::channel::{Receiver, Sender, Side, open};
 use causeway_wire::local::{Ask, Tell, VERSION};
+use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
+use causeway_wire::mx::{
+    Address, Event as Told, Handle, NicId, PeerId, RegionId, Request, Status, Token, Window,
+};
 
 use crate::bytes;
 use crate::event::{Event, Letter, Place, Post};

@@ -8,6 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use causeway_directory::{Change, Directory, MacKey, Place, Report};
 use causeway_ethernet::Ethernet;
 use causeway_fabric::Pacing;
 use causeway_fabric::carrier::{
@@ -15,7 +16,6 @@ use causeway_fabric::carrier::{
 };
 use causeway_fabric::limits::NOTICES_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender, mailbox};
-use causeway_link::directory::{Change, Claim, Directory, Place};
 use causeway_link::{Config, Event, Hub, Moment, Sink, Tunnel, What, flood};
 use causeway_model::Mac;
 use causeway_model::keys::{PrivateKey, PublicKey};
@@ -41,18 +41,18 @@ pub struct Room {
     /// Its shard.
     pub stage: Stage,
     inbox: Sender<Message>,
-    directory: Directory,
+    directory: Directory<MacKey>,
 }
 
 impl Room {
     /// Tells the group where addresses are by the next best claim.
-    fn change(&self, changes: impl IntoIterator<Item = Change>) {
+    fn change(&self, changes: impl IntoIterator<Item = Change<MacKey>>) {
         for Change { key: (_, mac), from, to } in changes {
             let macs = vec![Mac(mac)];
             let message = match (from, to) {
                 (_, Some(Place::Link(id))) => Message::Here(LinkId(id), macs),
-                (Place::Link(id), _) => Message::Gone(LinkId(id), macs),
-                (Place::Here, _) => continue,
+                (Some(Place::Link(id)), _) => Message::Gone(LinkId(id), macs),
+                (Some(Place::Here) | None, _) => continue,
             };
             let _ = self.inbox.insist(message);
         }
@@ -294,9 +294,9 @@ impl Host {
         let Some(&(under, number, group)) = self.links.get(&id) else { return };
         let directory = &mut self.rooms[group].directory;
         let epoch = match notice {
-            Notice::Here(..) => Some(directory.appear(0, mac.0, moment.wall)),
+            Notice::Here(..) => Some(directory.claim_local((0, mac.0), moment.wall)),
             Notice::Gone(..) => {
-                let change = directory.gone(Place::Here, (0, mac.0));
+                let change = directory.withdraw(Place::Here, (0, mac.0));
                 self.rooms[group].change(change);
                 None
             }
@@ -358,7 +358,8 @@ fn happened(
                 let standing = Standing { up: seat.up, poor: false, rtt_ns: None };
                 if let Some(group) = room_of(id) {
                     let _ = rooms[group].inbox.insist(Message::Standing(*id, standing));
-                    let changes = rooms[group].directory.stands(place(*id), seat.up);
+                    let report = Report::Reachable { place: place(*id), up: seat.up };
+                    let changes = rooms[group].directory.apply(report, wall);
                     rooms[group].change(changes);
                 }
             }
@@ -366,17 +367,15 @@ fn happened(
         What::Here { vni, mac, epoch } => {
             let Some(id) = seat.links.get(&vni) else { return };
             let Some(group) = room_of(id) else { return };
-            let Room { directory, inbox, .. } = &mut rooms[group];
-            let claim = directory.heard(id.0, (0, mac), epoch, wall);
-            if matches!(claim, Claim::Moved(_)) {
-                let _ = inbox.insist(Message::Here(*id, vec![Mac(mac)]));
-            }
+            let report = Report::Claimed { place: place(*id), key: (0, mac), epoch };
+            let changes = rooms[group].directory.apply(report, wall);
+            rooms[group].change(changes);
         }
         What::Gone { vni, mac, .. } => {
             let Some(id) = seat.links.get(&vni) else { return };
             let Some(group) = room_of(id) else { return };
             let directory = &mut rooms[group].directory;
-            let change = directory.gone(place(*id), (0, mac));
+            let change = directory.withdraw(place(*id), (0, mac));
             rooms[group].change(change);
         }
         What::Session

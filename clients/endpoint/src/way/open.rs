@@ -3,11 +3,11 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
+use causeway_channel::mx_rings::Holds;
+use causeway_channel::{Receiver, Sender, Side, open};
 use causeway_memory::{Mapping, View};
 use causeway_message::library::Rings;
-use causeway_message::rings::Holds;
 use causeway_message::split::NicId;
-use causeway_ring::channel::{Receiver, Sender, Side, open};
 use rustix::fs::SealFlags;
 
 use super::OfDaemon;
@@ -71,7 +71,7 @@ pub(super) fn far(
 
 #[cfg(test)]
 mod tests {
-    use causeway_ring::channel::{Layout, format};
+    use causeway_channel::{Layout, format};
     use rustix::fs::MemfdFlags;
 
     use super::*;

@@ -5,10 +5,10 @@
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
+use causeway_channel::allow_fences;
 use causeway_message::library::{Channel, Direct, Refused, Rings};
 use causeway_message::split::{Address, NicId, PeerId, RegionId, Token};
 use causeway_message::status::Status;
-use causeway_ring::channel::allow_fences;
 use causeway_wire::local::{Ask, Tell};
 
 use super::open::map;

@@ -1,11 +1,11 @@
 //! The way as a [`Transport`]: by the number of a partner it is known which of both leads there.
 
+use causeway_channel::Short;
 use causeway_message::library::{
     Arrival, Buffer, Channels, Handed, Refused, Rings, Transport, is_remote,
 };
 use causeway_message::split::{Address, PeerId, Token};
 use causeway_message::status::Status;
-use causeway_ring::channel::Short;
 use causeway_wire::local::Ask;
 
 use super::connects::Wish;

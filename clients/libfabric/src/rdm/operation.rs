@@ -236,7 +236,7 @@ impl Operations {
     #[inline]
     pub fn words(&self, at: u32) -> (u64, u64) {
         let Some(head) = self.head(at) else { return (0, 0) };
-        // By words, as it was written (`ring::channel::Short`).
+        // By words, as it was written (`channel::Short`).
         let words = head.as_ptr().cast::<u64>();
         // SAFETY: the chunk is ours, and `Parcel::headed` says that no reference of the request that
         // had the head is there; a head is two words, of no alignment.

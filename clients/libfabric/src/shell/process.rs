@@ -92,5 +92,5 @@ extern "C" fn child() {
         });
     }
     // The kernel's permission for fences is not inherited.
-    causeway_ring::channel::allow_fences();
+    causeway_channel::allow_fences();
 }

@@ -9,10 +9,12 @@ const FLOORS: &[(&str, u8)] = &[
     ("causeway-model", 1),
     ("causeway-host", 2),
     ("causeway-ring", 3),
+    ("causeway-channel", 3),
     ("causeway-attach", 4),
     ("causeway-fabric", 4),
     ("causeway-message", 4),
-    ("causeway-backend", 4),
+    ("causeway-mxoe", 4),
+    ("causeway-directory", 4),
     ("causeway-ethernet", 5),
     ("causeway-socket", 5),
     ("causeway-link", 5),
@@ -27,12 +29,12 @@ const FLOORS: &[(&str, u8)] = &[
 const WITHIN: &[(&str, &str)] = &[
     ("causeway-model", "causeway-wire"),
     ("causeway-fabric", "causeway-attach"),
-    ("causeway-backend", "causeway-message"),
     ("causeway-daemon", "causeway-holder"),
 ];
 
 /// Stand beside the house and may import all of it; nothing in the house imports them.
-const BESIDE: &[&str] = &["vm/", "bench/", "sim/", "fuzz/", "clients/", "examples/"];
+const BESIDE: &[&str] =
+    &["vm/", "bench/", "sim/", "fuzz/", "clients/", "examples/", "crates/testing/"];
 
 fn parse(text: &str) -> DeTable<'_> {
     DeTable::parse(text).expect("a manifest that cargo took").into_inner()

@@ -5,6 +5,7 @@ const UNSAFE: &[&str] = &[
     "crates/host/",
     "crates/memory/",
     "crates/ring/",
+    "crates/channel/",
     "crates/attach/",
     "bench/src/bare/",
     "clients/endpoint/src/",

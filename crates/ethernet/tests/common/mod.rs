@@ -15,6 +15,7 @@ use causeway_model::Mac;
 use causeway_model::Name;
 use causeway_model::{Answer, Command, CommandError, PortView, TraceQuery, TraceView};
 use causeway_model::{NetSpec, PortKind, PortSpec};
+use causeway_testing::folder::Folder;
 use causeway_wire::frame::Frame;
 use causeway_wire::virtio::mask;
 use causeway_wire::virtio_net::*;
@@ -37,13 +38,12 @@ pub const ALL: u64 = mask(VIRTIO_NET_F_CSUM)
 /// Mergeable buffers.
 pub const MERGE: u64 = mask(VIRTIO_NET_F_MRG_RXBUF);
 
-/// Long enough for the slowest machine; no test waits for it to pass.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub use causeway_testing::wait::{PATIENCE, wait};
 
 pub struct Rig {
     pub handle: Handle,
     fabric: Option<Fabric>,
-    dir: PathBuf,
+    dir: Folder,
 }
 
 /// The address of port `n`.
@@ -69,11 +69,7 @@ impl Rig {
 
     /// The same, with queues that are paced so.
     pub fn paced(pacing: Pacing) -> Self {
-        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let name = format!("causeway-ethernet-{}-{number}", std::process::id());
-        let dir = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&dir).unwrap();
+        let dir = Folder::new("ethernet");
         // Two dispatchers, so that the groups are served by different ones.
         let options = Options { dispatchers: 2, pacing, ..Options::default() };
         let fabric = Fabric::start(&[causeway_ethernet::SERVICE], options).unwrap();
@@ -159,16 +155,6 @@ impl Drop for Rig {
         if !std::thread::panicking() {
             ended.unwrap().expect("no dispatcher failed");
         }
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
-/// Waits until `done`; panics with `what` when it takes too long.
-pub fn wait(mut done: impl FnMut() -> bool, what: impl Fn() -> String) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < PATIENCE, "gave up waiting: {}", what());
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use causeway_directory::{Change, MacKey, Place, Source as _};
 use causeway_fabric::carrier::{LinkId, Message, Notice};
 use causeway_fabric::{Context, Progress, Served};
 use causeway_model::Mac;
@@ -10,7 +11,6 @@ use causeway_model::Name;
 use super::limits::{LOOK_AGAIN_NS, NOTICES_PER_TURN_MAX};
 use super::service::{Links, Receives, Source, at_moment, wall_ns};
 use super::tunnels::TunnelSocket;
-use crate::directory::{Change, Claim, Place};
 
 /// What groups are to hear of addresses: the last word on each, by link. However often a peer
 /// changes its mind, there are two messages of it at a time; those that a group has no room for wait.
@@ -43,41 +43,32 @@ pub(super) const fn place(id: LinkId) -> Place {
 impl Links {
     /// Takes what peers told of addresses, and tells groups what is news.
     pub(super) fn hear(&mut self) {
-        let (mut all, mut turned) = (Vec::new(), Vec::new());
-        let mut news = std::mem::take(&mut self.news);
+        let mut reports = Vec::new();
         for source in self.sources.values_mut() {
             if let Receives::Tunnels(socket) = &mut source.receives {
-                all.append(&mut socket.told);
-                turned.append(&mut socket.turned);
+                socket.take_reports(&mut reports);
             }
         }
-        for (id, up) in turned {
-            let Some(group) = self.links.get(&id).map(|link| link.spec.group.clone()) else {
-                continue;
-            };
-            let changes = self.directories.entry(group.clone()).or_default().stands(place(id), up);
+        let mut news = std::mem::take(&mut self.news);
+        for report in reports {
+            let Place::Link(id) = report.place() else { continue };
+            let Some(link) = self.links.get(&LinkId(id)) else { continue };
+            let group = link.spec.group.clone();
+            let directory = self.directories.entry(group.clone()).or_default();
+            let changes = directory.apply(report, wall_ns());
             self.follow(&group, changes, &mut news);
-        }
-        for told in all {
-            let Some(link) = self.links.get(&told.link) else { continue };
-            let directory = self.directories.entry(link.spec.group.clone()).or_default();
-            if told.here {
-                let claim = directory.heard(told.link.0, (0, told.mac), told.epoch, wall_ns());
-                if matches!(claim, Claim::Moved(_)) {
-                    news.add(told.link, true, told.mac);
-                }
-            } else {
-                let change = directory.gone(place(told.link), (0, told.mac));
-                let group = link.spec.group.clone();
-                self.follow(&group, change, &mut news);
-            }
         }
         self.news = news;
         self.tell();
     }
 
     /// Notes for a group where addresses are by the next best claim.
-    fn follow(&self, group: &Name, changes: impl IntoIterator<Item = Change>, news: &mut News) {
+    fn follow(
+        &self,
+        group: &Name,
+        changes: impl IntoIterator<Item = Change<MacKey>>,
+        news: &mut News,
+    ) {
         let whose = |at| {
             let mut links = self.links.iter();
             links.find(|(id, link)| place(**id) == at && link.spec.group == *group)
@@ -85,13 +76,17 @@ impl Links {
         for Change { key: (_, mac), from, to } in changes {
             if let Some((id, _)) = to.and_then(whose) {
                 news.add(*id, true, mac);
-            } else if let Some((id, _)) = whose(from) {
+            } else if let Some((id, _)) = from.and_then(whose) {
                 news.add(*id, false, mac);
             }
         }
     }
 
-    pub(super) fn follow_now(&mut self, group: &Name, changes: impl IntoIterator<Item = Change>) {
+    pub(super) fn follow_now(
+        &mut self,
+        group: &Name,
+        changes: impl IntoIterator<Item = Change<MacKey>>,
+    ) {
         let mut news = std::mem::take(&mut self.news);
         self.follow(group, changes, &mut news);
         self.news = news;
@@ -150,9 +145,9 @@ impl Links {
         let (group, source) = (link.spec.group.clone(), link.source);
         let directory = self.directories.entry(group.clone()).or_default();
         let epoch = match notice {
-            Notice::Here(..) => Some(directory.appear(0, mac.0, wall_ns())),
+            Notice::Here(..) => Some(directory.claim_local((0, mac.0), wall_ns())),
             Notice::Gone(..) => {
-                let change = directory.gone(Place::Here, (0, mac.0));
+                let change = directory.withdraw(Place::Here, (0, mac.0));
                 self.follow_now(&group, change);
                 None
             }
@@ -175,7 +170,7 @@ impl Links {
             let Some(directory) = group.and_then(|group| self.directories.get(group)) else {
                 continue;
             };
-            for ((_, mac), epoch) in directory.own() {
+            for ((_, mac), epoch) in directory.local() {
                 socket.announce(id, mac, Some(epoch), now_ns);
             }
         }
@@ -188,12 +183,12 @@ impl Links {
         }
         self.look_ns = now_ns.saturating_add(LOOK_AGAIN_NS);
         for (group, directory) in &mut self.directories {
-            if !directory.wants() {
+            if !directory.needs_repeat() {
                 continue;
             }
             for (id, link) in self.links.iter().filter(|(_, link)| link.spec.group == *group) {
                 if let Some(socket) = tunnels(&mut self.sources, link.source) {
-                    socket.tell_again(*id);
+                    socket.repeat(place(*id));
                 }
             }
         }

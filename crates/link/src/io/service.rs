@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
+use causeway_directory::{Directory, MacKey};
 use causeway_fabric::carrier::{Carrier, LinkId, Membership, Message, Notice, Pool, Standing};
 use causeway_fabric::limits::NOTICES_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender};
@@ -24,7 +25,6 @@ use super::request::{Close, OnFailure, Open, Reload, Start, Views};
 use super::stream::{Listener, StreamLink};
 use super::tally::Tally;
 use super::tunnels::TunnelSocket;
-use crate::directory::Directory;
 use crate::moment::Moment;
 
 /// The name by which operators know the service.
@@ -93,7 +93,7 @@ pub struct Links {
     pub(crate) sources: BTreeMap<u32, Source>,
     pub(super) notices: Option<Notices>,
     /// Which addresses are where, by group.
-    pub(super) directories: BTreeMap<Name, Directory>,
+    pub(super) directories: BTreeMap<Name, Directory<MacKey>>,
     /// When peers' addresses may be looked through again for those that found no room.
     pub(super) look_ns: u64,
     /// What groups had no room for, and when they were told last.
@@ -264,7 +264,7 @@ impl Links {
         let Some(link) = self.links.remove(&id) else { return };
         let group = link.spec.group;
         if let Some(directory) = self.directories.get_mut(&group) {
-            let changes = directory.lost(place(id));
+            let changes = directory.remove_place(place(id));
             self.follow_now(&group, changes);
         }
         if !self.links.values().any(|link| link.spec.group == group) {

@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use causeway_directory::{MacKey, Place, Report, Source};
 use causeway_fabric::LogLimit;
 use causeway_fabric::carrier::{Arrivals, Carrier, LinkId, Outgoing, Pool, Refusal, Standing};
 use causeway_fabric::limits::UDP_RECEIVE_BYTES;
@@ -23,6 +24,7 @@ use causeway_fabric::{Context, Progress, Served, cost};
 use causeway_model::TrafficClass;
 use causeway_wire::ecn::{Ecn, traffic_class};
 
+use super::addresses::place;
 use super::called::{Caller, Listener};
 use super::inbox::Inbox;
 use super::service::at_moment;
@@ -60,19 +62,6 @@ struct Seat {
     log: LogLimit,
 }
 
-/// What a tunnel told of addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
-    /// By which link.
-    pub link: LinkId,
-    /// Which address.
-    pub mac: [u8; 6],
-    /// Of when.
-    pub epoch: u64,
-    /// Whether it is there, or no longer.
-    pub here: bool,
-}
-
 /// Why a link was not added to a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
@@ -94,10 +83,23 @@ pub struct TunnelSocket {
     sink: Sink,
     pool: Pool,
     seats: BTreeMap<u16, Seat>,
-    /// What peers told of addresses, to be taken.
-    pub told: Vec<Told>,
-    /// Links that came up or went down, to be taken before that.
-    pub turned: Vec<(LinkId, bool)>,
+    /// Reports of the peers about addresses, and of links that came up or went down.
+    reports: Vec<Report<MacKey>>,
+}
+
+impl Source<MacKey> for TunnelSocket {
+    fn take_reports(&mut self, reports: &mut Vec<Report<MacKey>>) {
+        reports.append(&mut self.reports);
+    }
+
+    fn repeat(&mut self, place: Place) {
+        let Place::Link(id) = place else { return };
+        let Some((number, vni)) = self.whose(LinkId(id)) else { return };
+        if let Some(tunnel) = self.hub.tunnel_mut(number) {
+            tunnel.tell_again(vni, &mut self.sink);
+        }
+        self.empty();
+    }
 }
 
 impl TunnelSocket {
@@ -117,8 +119,7 @@ impl TunnelSocket {
             sink: Sink::default(),
             pool,
             seats: BTreeMap::new(),
-            told: Vec::new(),
-            turned: Vec::new(),
+            reports: Vec::new(),
         }
     }
 
@@ -282,15 +283,6 @@ impl TunnelSocket {
         all
     }
 
-    /// Tells again of the addresses that the peer told for a link, as if they were news.
-    pub fn tell_again(&mut self, id: LinkId) {
-        let Some((number, vni)) = self.whose(id) else { return };
-        if let Some(tunnel) = self.hub.tunnel_mut(number) {
-            tunnel.tell_again(vni, &mut self.sink);
-        }
-        self.empty();
-    }
-
     /// When [`Self::tick`] is to be called, at the latest.
     pub fn deadline(&self) -> u64 {
         self.hub.deadline()
@@ -384,15 +376,20 @@ impl TunnelSocket {
                 seat.ups = seat.ups.saturating_add(u64::from(seat.up));
                 for inbox in seat.links.values() {
                     inbox.stands(Standing { up: seat.up, poor: seat.poor, rtt_ns: None });
-                    self.turned.push((inbox.id, seat.up));
+                    let (place, up) = (place(inbox.id), seat.up);
+                    self.reports.push(Report::Reachable { place, up });
                     let state = if seat.up { "up" } else { "down" };
                     log::info!(link = inbox.name.as_str(), state; "link");
                 }
             }
             What::Here { vni, mac, epoch } | What::Gone { vni, mac, epoch } => {
-                let here = matches!(event.what, What::Here { .. });
                 if let Some(inbox) = seat.links.get(&vni) {
-                    self.told.push(Told { link: inbox.id, mac, epoch, here });
+                    // A link has one virtual network, so the directory of its group needs no number.
+                    let (place, key) = (place(inbox.id), (0, mac));
+                    self.reports.push(match event.what {
+                        What::Here { .. } => Report::Claimed { place, key, epoch },
+                        _ => Report::Withdrawn { place, key },
+                    });
                 }
             }
             What::Poor(poor) => {

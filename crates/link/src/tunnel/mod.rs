@@ -12,9 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use causeway_directory::{Advertisement, MacKey};
 use causeway_wire::tunnel::{Kind, Outer};
 
-use crate::directory::{Key, Told};
 use crate::event::{Event, What};
 use crate::fragment::Fragments;
 use crate::handshake::Initiation;
@@ -104,10 +104,10 @@ pub struct Tunnel {
 
     health: Health,
     fragments: Fragments,
-    own: Told,
-    heard: Told,
+    own: Advertisement<MacKey>,
+    heard: Advertisement<MacKey>,
     /// By when it is due.
-    again: BTreeMap<(u64, Key), Again>,
+    again: BTreeMap<(u64, MacKey), Again>,
     asked_at: Option<u64>,
     told_at: Option<u64>,
     refusals: Refusals,
@@ -187,8 +187,8 @@ impl Tunnel {
             trouble: None,
             health: Health::new(config.longest),
             fragments: Fragments::default(),
-            own: Told::default(),
-            heard: Told::default(),
+            own: Advertisement::default(),
+            heard: Advertisement::default(),
             again: BTreeMap::new(),
             asked_at: None,
             told_at: None,

@@ -1,10 +1,10 @@
 //! What a tunnel says by itself: heartbeats, their answers, and the directory.
 
+use causeway_directory::{Full, MacKey, Unconfirmed};
 use causeway_wire::tunnel::record::{self, Delivered, Echo, EchoReply, Entry};
 use causeway_wire::tunnel::{INNER_LEN, Inner};
 
 use super::{Again, Tunnel};
-use crate::directory::{Full, Key};
 use crate::event::What;
 use crate::limits::{ADDRESSES_MAX, DATAGRAM_BYTES_SAFE, DELIVERED_MIN, SAID_AGAIN_NS, SYNC_NS};
 use crate::moment::Moment;
@@ -37,7 +37,7 @@ impl Tunnel {
         }
     }
 
-    fn say(&mut self, due: u64, key: Key, again: Again) {
+    fn say(&mut self, due: u64, key: MacKey, again: Again) {
         // What does not get said, the digest will bring up.
         if self.again.len() >= ADDRESSES_MAX.saturating_mul(2) {
             self.again.pop_first();
@@ -111,10 +111,10 @@ impl Tunnel {
                 return;
             }
             // It had the time to say all again.
-            for ((vni, mac), epoch, said) in self.heard.forget_doubted() {
+            for Unconfirmed { key: (vni, mac), epoch, confirmed } in self.heard.end_confirmation() {
                 if self.vnis.contains(&vni) {
                     self.event(What::Gone { vni, mac, epoch }, sink);
-                    if let Some(epoch) = said {
+                    if let Some(epoch) = confirmed {
                         self.event(What::Here { vni, mac, epoch }, sink);
                     }
                 }
@@ -124,7 +124,7 @@ impl Tunnel {
                 return;
             }
         }
-        self.heard.doubt();
+        self.heard.begin_confirmation();
         self.asked_at = Some(now);
         self.speak(0, &record_of(record::SYNC, &[]), 0, sink);
     }
@@ -162,7 +162,7 @@ impl Tunnel {
     }
 
     /// Says entries that are ordered by virtual network, in as many datagrams as they need.
-    fn tell(&self, kind: u8, entries: impl Iterator<Item = (Key, u64)>, sink: &mut Sink) {
+    fn tell(&self, kind: u8, entries: impl Iterator<Item = (MacKey, u64)>, sink: &mut Sink) {
         let (mut of, mut body) = (0, Vec::new());
         // Such a datagram gets there on any path, and on this one.
         let text = self.health.datagram().min(DATAGRAM_BYTES_SAFE).saturating_sub(64);

@@ -3,7 +3,6 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
@@ -12,16 +11,16 @@ use causeway_model::commands::links;
 use causeway_model::{Answer, Ask, Command, CommandError, LinkState, LinkView, PortView};
 use causeway_model::{LinkKind, LinkSpec, NetSpec, PortKind, PortSpec, UdpSpec, metric_default};
 use causeway_model::{Mac, Name};
+use causeway_testing::folder::Folder;
 use causeway_wire::virtio_net::{GSO_TCPV4, HDR_F_NEEDS_CSUM, Header};
 
-/// Long enough for the slowest machine; no test waits for it to pass.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub use causeway_testing::wait::{PATIENCE, wait};
 
 /// A host.
 pub struct Host {
     pub handle: Handle,
     fabric: Option<Fabric>,
-    dir: PathBuf,
+    dir: Folder,
 }
 
 /// The address of port `n`.
@@ -50,11 +49,7 @@ impl Host {
 
     /// With a service of links of its own making.
     pub fn with_links(links: Registration) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir =
-            std::env::temp_dir().join(format!("causeway-link-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
+        let dir = Folder::new("link");
         // Two dispatchers, so that links and groups are served by different ones.
         let options = Options { dispatchers: 2, ..Options::default() };
         let fabric = Fabric::start(&[causeway_ethernet::SERVICE, links], options);
@@ -164,7 +159,6 @@ impl Drop for Host {
         if !std::thread::panicking() {
             ended.unwrap().expect("no dispatcher failed");
         }
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
@@ -206,15 +200,6 @@ pub fn wait_state(host: &Host, link: &str, state: LinkState) {
 pub fn wait_counter(host: &Host, link: &str, counter: &str, count: u64) {
     let there = || host.link_counter(link, counter) >= count;
     wait(there, || format!("{counter}: {:?}", host.link_view(link)));
-}
-
-/// Waits until `done`; panics with `what` when it takes too long.
-pub fn wait(mut done: impl FnMut() -> bool, what: impl Fn() -> String) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < PATIENCE, "gave up waiting: {}", what());
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 pub fn receive(port: &mut NetPort) -> (Header, Vec<u8>) {

@@ -1,8 +1,9 @@
 //! What an endpoint counts of its messages, whichever way they go.
 
+use causeway_wire::mx::Status;
+
 use super::request::Kind;
 use crate::limits::{MEDIUM_BYTES_MAX, SMALL_BYTES_MAX, TINY_BYTES_MAX};
-use crate::status::Status;
 
 /// Lengths of messages: tiny, small, medium, large.
 const CLASSES: usize = 4;

@@ -1,8 +1,9 @@
 //! Requests that failed, and who is told of them before the application.
 
+use causeway_wire::mx::Status;
+
 use super::request::State;
 use super::{Buffer, Error, Library, RequestId};
-use crate::status::Status;
 
 impl<B: Buffer> Library<B> {
     /// Whether requests that fail from now on wait for [`Self::next_failed`].

@@ -1,11 +1,11 @@
 //! Receives from one endpoint only, and messages looked at or taken without a receive: what MX's
 //! API has no calls for and others need.
 
+use causeway_wire::mx::{Address, NicId, PeerId, Status, Token};
+
 use super::request::{Request, State};
 use super::unexpected::Content;
 use super::{Buffer, Error, Library, Partner, Probed, RequestId, Transport, check_mask, pieces};
-use crate::split::{Address, NicId, PeerId, Token};
-use crate::status::Status;
 
 /// An endpoint as its sender knows it: where it is, and which of those that were there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

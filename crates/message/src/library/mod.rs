@@ -62,9 +62,9 @@ pub use transport::{Arrival, Handed, Refused, Transport};
 
 use std::collections::VecDeque;
 
+use causeway_wire::mx::{Address, PeerId, Status, Token};
+
 use crate::limits::REQUESTS_MAX;
-use crate::split::{Address, PeerId, Token};
-use crate::status::Status;
 use contexts::Contexts;
 use partners::Partners;
 use request::{Kind, Request, State};

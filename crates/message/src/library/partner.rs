@@ -1,10 +1,10 @@
 //! Connecting, parting, and what is known of partners.
 
+use causeway_wire::mx::{Address, NicId, PeerId, Status, Token};
+
 use super::request::{Kind, Request, State};
 use super::unexpected::Content;
 use super::{Buffer, Error, Library, Partner, Refused, RequestId, Source, Transport, is_remote};
-use crate::split::{Address, NicId, PeerId, Token};
-use crate::status::Status;
 
 /// An endpoint of another host that is not reached any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! Partners: the endpoints that this one talks to.
 
+use causeway_wire::mx::{Address, PeerId};
+
 use super::from::Source;
 use super::slab::List;
 use super::unexpected::Kept;
 use crate::limits::PEER_NUMBERS_MAX;
-use crate::split::{Address, PeerId};
 
 /// An endpoint as the application names it: `mx_endpoint_addr_t`. Of no use once the partner is
 /// gone, also when its number is used again.

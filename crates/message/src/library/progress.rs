@@ -1,11 +1,11 @@
 //! What came in, taken one by one.
 
+use causeway_wire::mx::{PeerId, Status, Token};
+
 use super::request::{Kind, Request, State};
 use super::unexpected::{Content, Message};
 use super::{Arrival, Buffer, Library, Partner, Transport, fill};
 use crate::limits::ARRIVALS_PER_CALL;
-use crate::split::{PeerId, Token};
-use crate::status::Status;
 
 /// What a call of [`Library::progress`] came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -375,7 +375,7 @@ impl<B: Buffer> Library<B> {
 
     /// A send ended, or one that ended early was confirmed.
     fn sent(&mut self, token: Token, status: Status, taken: u32) {
-        if token == Token::UNTOLD {
+        if token == Token::UNREPORTED {
             // Only what failed is told.
             self.lost = Some(status).filter(|status| *status != Status::Success).or(self.lost);
             return;

@@ -1,5 +1,7 @@
 //! Receives, and looking at what came unexpected.
 
+use causeway_wire::mx::{PeerId, Status};
+
 use super::from::wanted;
 use super::request::{Kind, Request, State};
 use super::send::fill_from;
@@ -7,8 +9,6 @@ use super::unexpected::{Content, Message};
 use super::{
     Buffer, Error, Handed, Library, Partner, Refused, RequestId, Source, Transport, check_mask,
 };
-use crate::split::PeerId;
-use crate::status::Status;
 
 /// What a probe found: a message that no receive has taken yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

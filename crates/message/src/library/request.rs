@@ -1,8 +1,8 @@
 //! Requests: what the application asked for and has not collected yet.
 
+use causeway_wire::mx::{PeerId, Status};
+
 use super::Partner;
-use crate::split::PeerId;
-use crate::status::Status;
 
 /// A request, until it is collected, cancelled or forgotten. Never 0, never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

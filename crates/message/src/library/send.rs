@@ -1,13 +1,12 @@
 //! Sends: handed over at once where there is room, else by [`Library::progress`], in order.
 
-use causeway_ring::channel::{INLINE_BYTES, Short};
+use causeway_channel::{INLINE_BYTES, Short};
+use causeway_wire::mx::{PeerId, Status, Token};
 
 use super::request::{Kind, Request, State};
 use super::unexpected::{Content, Message};
 use super::{Buffer, Error, Handed, Library, Partner, Refused, RequestId, Transport, fill};
 use crate::limits::{EARLY_SENDS_MAX, SENDS_PER_TURN, STREAM_BYTES_PER_TURN};
-use crate::split::{PeerId, Token};
-use crate::status::Status;
 
 impl<B: Buffer> Library<B> {
     /// Sends a message. It ends when the application may use the bytes again; a large one when it

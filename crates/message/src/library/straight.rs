@@ -4,9 +4,10 @@
 //! one value with others and handed on, as an option or in a tuple, may go through memory instead,
 //! by stores of one width and loads of another, which wait for each other: 12 ns of 117 were lost so.
 
+use causeway_wire::mx::Status;
+
 use super::send::fill_short;
 use super::{Buffer, Completion, Library, Transport};
-use crate::status::Status;
 
 /// What else there was than a message that went straight to its receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

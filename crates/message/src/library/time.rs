@@ -1,8 +1,9 @@
 //! Requests that take too long.
 
+use causeway_wire::mx::Status;
+
 use super::request::{Kind, State};
 use super::{Buffer, Error, Library, RequestId, Transport};
-use crate::status::Status;
 
 impl<B: Buffer> Library<B> {
     /// How long a request may take from now on; `None` for ever. Without a request: sends and

@@ -1,11 +1,10 @@
 //! What carries messages between the library half and its partners: channels to endpoints of this
 //! host, or the backend half.
 
-use causeway_ring::channel::Short;
+use causeway_channel::Short;
+use causeway_wire::mx::{Address, PeerId, Status, Token};
 
 use super::Buffer;
-use crate::split::{Address, PeerId, Token};
-use crate::status::Status;
 
 /// What became of something that was handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +73,7 @@ pub trait Transport<B: Buffer> {
     /// Longest message to `peer` that goes whole, in bytes; longer ones are offered.
     fn eager_max(&self, peer: PeerId) -> usize;
 
-    /// Sends a message whole if it is gone at once; of [`Token::UNTOLD`] it is heard if it does not
+    /// Sends a message whole if it is gone at once; of [`Token::UNREPORTED`] it is heard if it does not
     /// get there after all. False: nothing was done.
     #[inline]
     fn at_once(&mut self, _peer: PeerId, _match_info: u64, _data: &B) -> bool {

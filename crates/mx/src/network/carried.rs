@@ -4,10 +4,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use causeway_backend as backend;
 use causeway_fabric::Context;
 use causeway_host::net::send::Frame;
 use causeway_host::net::socket::{PacketError, PacketSocket};
+use causeway_mxoe::driver as backend;
 
 use super::interface::Interface;
 use super::udp::{self, Udp};
@@ -35,7 +35,7 @@ pub enum Exit {
     Udp(udp::Exit),
 }
 
-impl backend::Exit for Exit {
+impl backend::Output for Exit {
     fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
         match self {
             Self::Interface(socket) => socket.send(frames),

@@ -4,12 +4,12 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use causeway_backend::limits::{FRAME_ROOM, WIDE_MTU, slots_for};
 use causeway_fabric::room::{hold_received, hold_sent};
 use causeway_fabric::{Context, ServiceWatch};
 use causeway_host::net::bpf::{self, Step};
 use causeway_host::net::receiver::PacketInlet;
 use causeway_host::net::socket::{PacketError, PacketSocket};
+use causeway_mxoe::driver::limits::{FRAME_ROOM, WIDE_MTU, slots_for};
 use causeway_wire::mxoe::{ETHER_TYPE, FRAME_LEN_NARROW};
 use rustix::io::Errno;
 

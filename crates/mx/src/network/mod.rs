@@ -1,7 +1,7 @@
 //! A board's network: the backend half of its endpoints, between their rings and the wire.
 //!
 //! # Budget
-//! That of [`causeway_backend`], and a message on the socket where a process sleeps.
+//! That of [`causeway_mxoe::driver`], and a message on the socket where a process sleeps.
 //!
 //! | module | idea |
 //! |---|---|
@@ -24,15 +24,15 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use causeway_backend::limits::FRAMES_BEFORE_DUE_MAX;
-use causeway_backend::{After, Desk, Half, NoRegion, Said, random};
 use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch};
-use causeway_message::backend::{Config, Dropped, EndpointCounters, PeerCounters, PeerState};
-use causeway_message::discovery::{Discovery, How, News, Peer};
-use causeway_message::split::{NicId, RegionId};
 use causeway_model::Mac;
 use causeway_model::PortSpec;
 use causeway_model::{PairView, PeerView};
+use causeway_mxoe::discovery::{Discovery, How, News, Peer};
+use causeway_mxoe::driver::limits::FRAMES_BEFORE_DUE_MAX;
+use causeway_mxoe::driver::{Action, EndpointIo, Engine, RegionRefusal, ServeOutcome, random};
+use causeway_mxoe::{Config, Dropped, EndpointCounters, PeerCounters, PeerState};
+use causeway_wire::mx::{NicId, RegionId};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::limits::SERVED_AWAITED_NS;
@@ -89,7 +89,7 @@ pub enum By {
 /// See above.
 #[derive(Debug)]
 pub struct Network {
-    half: Half<Whose, Exit>,
+    half: Engine<Whose, Exit>,
     carrier: Carrier,
     discovery: Discovery,
     /// Whether processes are let at it; and those that were, before us or by a board that was
@@ -122,7 +122,7 @@ fn reason(dropped: &Dropped) -> &'static str {
         Dropped::NoEndpoint => "drop_no_endpoint_total",
         Dropped::Session => "drop_session_total",
         Dropped::Key => "drop_key_total",
-        Dropped::Stranger => "drop_stranger_total",
+        Dropped::UnknownPeer => "drop_stranger_total",
         Dropped::Number => "drop_number_total",
         Dropped::NoRoom => "drop_no_room_total",
         Dropped::Window => "drop_window_total",
@@ -204,7 +204,7 @@ impl Network {
         let carrier = Carrier::open(cx, &wiring, mac, elsewhere)?;
         let config = Config { wide: carrier.is_wide(), ..Config::new(nic, name) };
         let mut network = Self {
-            half: Half::new(config, carrier.exit()),
+            half: Engine::new(config, carrier.exit()),
             carrier,
             discovery: Discovery::new(nic, serial, magic, cx.now_ns),
             bypass: wiring.bypass,
@@ -249,7 +249,7 @@ impl Network {
     }
 
     fn follow(&mut self, now: u64, news: News) {
-        let Half { board, outlet, .. } = &mut self.half;
+        let Engine { board, outlet, .. } = &mut self.half;
         match news {
             News::Added(nic) => match board.host_add(nic) {
                 Some(number) => self.discovery.number(nic, number),
@@ -300,7 +300,7 @@ impl Network {
     ) -> std::io::Result<Vec<OwnedFd>> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let watch = cx.watch_source(bell.as_fd(), source)?;
-        let (desk, file) = Desk::new(Whose { client, source, watch })?;
+        let (desk, file) = EndpointIo::new(Whose { client, source, watch })?;
         self.half.open(endpoint, secrets, desk)?;
         // Who resumes it has the file of before.
         let lock = match self.is_awaited(endpoint) {
@@ -340,7 +340,7 @@ impl Network {
         endpoint: u8,
         file: BorrowedFd<'_>,
         len: u64,
-    ) -> Result<RegionId, NoRegion> {
+    ) -> Result<RegionId, RegionRefusal> {
         self.half.lend(endpoint, file, len)
     }
 
@@ -371,9 +371,9 @@ impl Network {
         let (after, count) = self.half.serve(now, endpoint, budget, polled);
         self.settle(now);
         let progress = match after {
-            After::Worked => Progress::Worked,
-            After::Idle => Progress::Idle,
-            After::Parked => Progress::Parked,
+            ServeOutcome::Worked => Progress::Worked,
+            ServeOutcome::Idle => Progress::Idle,
+            ServeOutcome::Parked => Progress::Parked,
         };
         Served { progress, count }
     }
@@ -510,9 +510,9 @@ impl Network {
         self.half.outlet.settle(now, |endpoint, whose, said| {
             let client = whose.client;
             notes.push(match said {
-                Said::Wake => Note::Wake { client, endpoint },
-                Said::Serve => Note::Serve(whose.source),
-                Said::Broken(why) => Note::Broken { client, why },
+                Action::Wake => Note::Wake { client, endpoint },
+                Action::Serve => Note::Serve(whose.source),
+                Action::Broken(why) => Note::Broken { client, why },
             });
         });
     }

@@ -11,7 +11,7 @@ const KIND: u32 = HEADER_LEN as u32;
 const ENDPOINT: u32 = KIND + 1;
 const REFUSED: u32 = KIND + 9;
 const MAGIC: u32 = KIND + 15;
-/// The magic has the endpoint's number with this bit the other way ([`causeway_message::backend`]).
+/// The magic has the endpoint's number with this bit the other way ([`causeway_mxoe`]).
 const MAGIC_BIT: u32 = 0x80;
 /// Packets below are for boards: for mappers, and questions for a name with their answers.
 const FIRST_OF_ENDPOINTS: u32 = Kind::Truc as u32;

@@ -15,12 +15,12 @@ use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use causeway_backend::limits::FRAME_ROOM;
 use causeway_fabric::carrier::Pool;
 use causeway_fabric::udp::{Burst, Cut, Receiver, Udp as Socket, is_too_much};
 use causeway_fabric::{Context, ServiceWatch};
 use causeway_host::net::send::Frame;
-use causeway_message::discovery::Discovery;
+use causeway_mxoe::discovery::Discovery;
+use causeway_mxoe::driver::limits::FRAME_ROOM;
 use causeway_wire::mxoe::{Header, HostQuery, PEER_UNKNOWN, Packet, emit};
 use rustix::io::Errno;
 
@@ -238,7 +238,7 @@ impl Udp {
             // An announcement by our address is another board's that has it.
             true if Discovery::takes(frame) => Heard::Here,
             true => Heard::Elsewhere,
-            false => book.heard(source, from, frame, now_ns, causeway_backend::random),
+            false => book.heard(source, from, frame, now_ns, causeway_mxoe::driver::random),
         };
         drop(book);
         match heard {

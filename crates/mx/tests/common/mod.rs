@@ -7,8 +7,7 @@ pub mod rings;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use causeway_attach::local::Local;
@@ -18,16 +17,17 @@ use causeway_model::Mac;
 use causeway_model::commands::peers;
 use causeway_model::{Answer, Command, CommandError, PeerView};
 use causeway_model::{MxSpec, MxUdp, PortKind, PortSpec};
+use causeway_testing::folder::Folder;
+use causeway_testing::wait::wait;
 use causeway_wire::local::{Ask, Tell, VERSION};
 
-/// Long enough for the slowest machine; no test waits for it to pass.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub use causeway_testing::wait::PATIENCE;
 
 /// A daemon.
 pub struct Host {
     pub handle: Handle,
     _fabric: Fabric,
-    pub dir: PathBuf,
+    pub dir: Folder,
 }
 
 pub fn nic(board: &str) -> u64 {
@@ -90,16 +90,13 @@ impl Host {
     /// As [`Self::with_udp`], at any addresses.
     pub fn with_udp_at(board: &str, listen: SocketAddr, peers: &[SocketAddr]) -> Self {
         let host = Self::without_boards();
-        let port = udp_board(&host.dir, board, listen, peers);
+        let port = udp_board(host.dir.path(), board, listen, peers);
         host.handle.call(Command::PortAdd(port)).unwrap();
         host
     }
 
     fn without_boards() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("causeway-mx-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
+        let dir = Folder::new("mx");
         let fabric = Fabric::start(&[causeway_mx::SERVICE], Options::default()).unwrap();
         let host = Self { handle: fabric.handle(), _fabric: fabric, dir };
         for group in ["red", "blue"] {
@@ -165,18 +162,14 @@ impl Host {
     }
 
     pub fn wait(&self, board: &str, counter: &str, value: u64) {
-        let since = Instant::now();
-        while self.counter(board, counter) != value {
-            assert!(since.elapsed() < PATIENCE, "{counter}: {}", self.counter(board, counter));
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let count = || self.counter(board, counter);
+        wait(|| count() == value, || format!("{counter}: {}", count()));
     }
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
         self.handle.stop();
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 

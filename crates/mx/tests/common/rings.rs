@@ -3,12 +3,11 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
+use causeway_channel::mx_rings::{layout, read_event, write_request};
+use causeway_channel::{Receiver, Sender, Side, open};
 use causeway_memory::{Mapping, View};
-use causeway_message::rings::{layout, read_event, write_request};
-use causeway_message::split::{Address, Event, NicId, PeerId, Request, Token};
-use causeway_message::status::Status;
-use causeway_ring::channel::{Receiver, Sender, Side, open};
 use causeway_wire::local::{Ask, Tell};
+use causeway_wire::mx::{Address, Event, NicId, PeerId, Request, Status, Token};
 
 use super::{Process, nic, soon};
 

@@ -12,25 +12,21 @@ use causeway_fabric::{Fabric, Handle, Options};
 use causeway_model::Name;
 use causeway_model::{Answer, Command, CommandError, PortState, PortView};
 use causeway_model::{PortKind, PortSpec, RuleAction, RuleSpec, VsockSpec};
+use causeway_testing::folder::Folder;
 use causeway_wire::vsock::{Header, Op, Type};
 
-/// Long enough for the slowest machine; no test waits for it to pass.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub use causeway_testing::wait::{PATIENCE, wait};
 
 pub struct Rig {
     pub handle: Handle,
     fabric: Option<Fabric>,
-    dir: PathBuf,
+    dir: Folder,
 }
 
 impl Rig {
     /// A running dispatcher with the groups `red` and `blue`.
     pub fn new() -> Self {
-        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let name = format!("causeway-socket-{}-{number}", std::process::id());
-        let dir = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&dir).unwrap();
+        let dir = Folder::new("socket");
         // Two dispatchers, so that the groups are served by different ones.
         let options = Options { dispatchers: 2, ..Options::default() };
         let fabric = Fabric::start(&[causeway_socket::SERVICE], options).unwrap();
@@ -136,18 +132,9 @@ impl Drop for Rig {
     fn drop(&mut self) {
         self.handle.stop();
         let ended = self.fabric.take().unwrap().wait();
-        let _ = std::fs::remove_dir_all(&self.dir);
         if !std::thread::panicking() {
             ended.expect("no dispatcher failed");
         }
-    }
-}
-
-pub fn wait(mut ready: impl FnMut() -> bool, what: impl Fn() -> String) {
-    let since = Instant::now();
-    while !ready() {
-        assert!(since.elapsed() < PATIENCE, "still waiting: {}", what());
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

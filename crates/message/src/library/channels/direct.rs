@@ -14,18 +14,18 @@
 //! # When the sender's bytes may change
 //! Not before it is told that they were taken; it may give the message up before (it took too
 //! long, or the endpoint is closed), and counts that in the channel first
-//! ([`Sender::withdraw`](causeway_ring::channel::Sender::withdraw)). The receiver looks at the
+//! ([`Sender::withdraw`](causeway_channel::Sender::withdraw)). The receiver looks at the
 //! count after it has read: it knows of nothing but bytes that were read before.
 
 use std::cell::Cell;
 use std::ops::Range;
 
-use causeway_ring::channel::{Event, Head, Receiver};
+use causeway_channel::{Event, Head, Receiver};
+use causeway_wire::mx::{PeerId, Token};
 
 use super::event;
 use crate::library::{Arrival, Buffer, pieces};
 use crate::limits::{DIRECT_PLACES_MAX, DIRECT_STEP_BYTES, SHARED_PART_BYTES};
-use crate::split::{PeerId, Token};
 
 /// Bytes of a process's memory, by their address there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -21,10 +21,10 @@
 //! Help, too, says where: the number of what is shared, then the places. It may be left alone. Who
 //! helped, and finds nothing left to do, says that it put its part there.
 
-use causeway_ring::channel::{Event, Head};
+use causeway_channel::{Event, Head};
+use causeway_wire::mx::{PeerId, Token};
 
 use crate::library::Arrival;
-use crate::split::{PeerId, Token};
 
 pub(super) const MESSAGE: u8 = 1;
 pub(super) const OFFER: u8 = 2;

@@ -2,7 +2,7 @@
 //! nothing else to do, writes it from the other. So one copy is made by two processors.
 //!
 //! A receiver that begins to read says where the message goes ([`event::help`]). A sender that is
-//! called in at that time takes parts of it ([`causeway_ring::channel::shared`]); one that is not
+//! called in at that time takes parts of it ([`causeway_channel::shared`]); one that is not
 //! costs nothing, since the receiver takes them all. Each side takes less and less at a time, so that
 //! neither waits long for the other's last.
 //!
@@ -23,8 +23,9 @@
 
 use std::collections::VecDeque;
 
-use causeway_ring::channel::shared::{End, Giving, Next, PARTS_MAX, Taking, Turn};
-use causeway_ring::channel::{Broken, Event, Receiver};
+use causeway_channel::shared::{End, Giving, Next, PARTS_MAX, Taking, Turn};
+use causeway_channel::{Broken, Event, Receiver};
+use causeway_wire::mx::{PeerId, Status, Token};
 
 use super::direct::{Direct, Places, Reading};
 use super::{Bell, Channels, Current, Link, event};
@@ -33,8 +34,6 @@ use crate::limits::{
     HELP_ENDS_NS, HELP_LIVES_NS, HELP_LOOKS_MAX, SHARED_BYTES_MIN, SHARED_PART_BYTES,
     SHARED_PARTS_AT_ONCE,
 };
-use crate::split::{PeerId, Token};
-use crate::status::Status;
 
 /// A message that a partner sends, and may help with.
 #[derive(Debug, Default)]

@@ -9,19 +9,19 @@ mod way;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use causeway_ring::channel::{
+use causeway_channel::{
     Broken, Event, Head, Receiver, Sender, Short, WARM_BYTES, Writing, far_fence,
 };
 
 pub use direct::{Direct, Fetched, Never, Place};
+
+use causeway_wire::mx::{Address, PeerId, Status, Token};
 
 use super::{Arrival, Refused};
 use crate::limits::{
     CHANNEL_LOOKS_AT_ONCE, CHANNEL_PACED_LOOKS, CHANNELS_MAX, LINKS_GLANCED_AT_MAX,
     STREAM_MESSAGES_MIN,
 };
-use crate::split::{Address, PeerId, Token};
-use crate::status::Status;
 use direct::{Offered, Reading};
 use help::{Push, Share};
 use race::{Race, Timed};

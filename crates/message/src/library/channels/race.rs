@@ -3,8 +3,9 @@
 //! since the last time, or in no cache at all; only the clock knows. So both are timed, the faster
 //! one taken, and the other one tried again now and then.
 
+use causeway_wire::mx::{PeerId, Token};
+
 use crate::limits::RACE_AGAIN;
-use crate::split::{PeerId, Token};
 
 /// What a KiB took each way of late, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]

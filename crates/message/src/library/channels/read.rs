@@ -10,14 +10,14 @@
 //! time with 23 to 31 GB/s instead of 10 to 12. (Two processors, one process on each, MPI; Open MPI's
 //! own shared memory with one copy has 21 to 40.)
 
-use causeway_ring::channel::Head;
+use causeway_channel::Head;
+use causeway_wire::mx::{PeerId, Token};
 
 use super::direct::{Reading, Stepped, Told};
 use super::race::Timed;
 use super::{Bell, Channels, Current, TURN, event};
 use crate::library::{Arrival, Refused};
 use crate::limits::{CHANNEL_LOOKS_AT_ONCE, DIRECT_BYTES_MIN};
-use crate::split::{PeerId, Token};
 
 /// What large messages are under way through channels, as far as it is known: it says only which
 /// way is faster for others.
@@ -233,7 +233,7 @@ impl<D: Bell> Channels<D> {
         if fails < crate::limits::FAILS_MAX {
             self.say(peer, event::fail(to));
         } else {
-            self.bury(at, crate::status::Status::EndpointUnreachable);
+            self.bury(at, causeway_wire::mx::Status::EndpointUnreachable);
         }
     }
 }

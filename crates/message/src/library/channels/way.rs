@@ -1,6 +1,7 @@
 //! Channels as a [`Transport`].
 
-use causeway_ring::channel::{Head, Short};
+use causeway_channel::{Head, Short};
+use causeway_wire::mx::{Address, PeerId, Status, Token};
 
 use super::direct::Told;
 use super::read::Load;
@@ -9,8 +10,6 @@ use crate::library::{Arrival, Buffer, Handed, Refused, Transport, pieces};
 use crate::limits::{
     CHANNEL_CHUNK_BYTES, CHANNEL_EAGER_BYTES_MAX, CHANNEL_FEED_BYTES_MAX, DIRECT_BYTES_MIN,
 };
-use crate::split::{Address, PeerId, Token};
-use crate::status::Status;
 
 impl<D: Bell> Channels<D> {
     /// A message that lies in pieces.
@@ -33,7 +32,7 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
 
     #[inline(always)]
     fn at_once(&mut self, peer: PeerId, match_info: u64, data: &B) -> bool {
-        self.eager(peer, Token::UNTOLD, match_info, data) == Ok(Handed::Done)
+        self.eager(peer, Token::UNREPORTED, match_info, data) == Ok(Handed::Done)
     }
 
     #[inline(always)]

@@ -3,9 +3,10 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use causeway_wire::mx::PeerId;
+
 use crate::library::Arrival;
 use crate::limits::{ASIDE_ALL_BYTES_MAX, ASIDE_ALL_MAX, ASIDE_BYTES_MAX, ASIDE_MAX};
-use crate::split::PeerId;
 
 /// What waits of one partner; never nothing.
 #[derive(Debug, Default)]

@@ -23,14 +23,13 @@ mod way;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use causeway_ring::channel::{self, Broken, Head, Receiver, Sender, Writing};
+use causeway_channel::mx_rings::{Holds, Wrong, read_event, write_request};
+use causeway_channel::{self as channel, Broken, Head, Receiver, Sender, Writing};
+use causeway_wire::mx::{Event, Handle, PeerId, Request, Status, Token, Window};
 
 use super::channels::Bell;
 use super::{Arrival, Refused};
 use crate::limits::{EVENTS_AFTER_END_MAX, PARTNERS_MAX};
-use crate::rings::{Holds, Wrong, read_event, write_request};
-use crate::split::{Event, Handle, PeerId, Request, Token, Window};
-use crate::status::Status;
 use aside::Aside;
 use turns::{Turns, Wanted};
 

@@ -4,8 +4,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use causeway_wire::mx::{PeerId, Token};
+
 use crate::limits::{PULL_AHEAD_BYTES, PULLS_AHEAD_MIN};
-use crate::split::{PeerId, Token};
 
 /// A message that is to be pulled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

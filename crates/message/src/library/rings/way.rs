@@ -1,12 +1,12 @@
 //! Rings as a [`Transport`].
 
-use causeway_ring::channel::Short;
+use causeway_channel::Short;
+use causeway_channel::mx_rings::{eager, short_event};
+use causeway_wire::mx::{Address, PeerId, RegionId, Request, Token, Window};
 
 use super::{Bell, Current, Purpose, Rings, Staging, Underway, Wanted, handle, inner, outer};
 use crate::library::{Arrival, Buffer, Handed, Refused, Transport, pieces};
 use crate::limits::MEDIUM_BYTES_MAX;
-use crate::rings::{eager, short_event};
-use crate::split::{Address, PeerId, RegionId, Request, Token, Window};
 
 /// Nothing, which is everywhere.
 const NOTHING: Window = Window { region: RegionId(0), offset: 0, len: 0 };

@@ -1,0 +1,187 @@
+//! The channel's memory: words and bytes that the peer reads and writes at the same time.
+//!
+//! Offsets are checked against one length, kept here and never read from the memory. They come
+//! from the layout and from our own counts, so a check never fails; if one did, the first bytes of
+//! the header would be touched instead, which nobody reads after opening.
+#![allow(
+    unsafe_code,
+    reason = "memory shared with the peer: atomics and copies at checked offsets"
+)]
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use causeway_memory::{View, copy_shared};
+use rustix::thread::{MembarrierCommand, membarrier};
+
+use crate::handshake::Words;
+use crate::shared::Cell;
+
+/// From here on bytes are copied by `rep movsb`: one side is private and near, and slower before.
+const STRING_FROM: usize = 4096;
+
+/// The memory of one channel.
+#[derive(Debug, Clone)]
+pub(crate) struct Area {
+    view: View,
+    /// The last offset at which a whole word lies, and a whole line.
+    last: usize,
+    last_line: usize,
+    len: usize,
+}
+
+impl Area {
+    /// The first `len` bytes of `view`; `None` if it is shorter or does not begin on a cache line.
+    pub(crate) fn new(view: View, len: usize) -> Option<Self> {
+        let (last, last_line) = (len.checked_sub(8)?, len.checked_sub(64)?);
+        let aligned = (view.as_ptr() as usize).is_multiple_of(64);
+        (view.len() >= len && aligned).then_some(Self { view, last, last_line, len })
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> &AtomicU64 {
+        let at = if at <= self.last { at & !7 } else { 0 };
+        // SAFETY: at + 8 <= len <= the view's length, so the word is mapped while `self.view`
+        // lives; view and offset are aligned. Both sides access it by atomics or by copies of
+        // their own; no reference to the bytes themselves exists.
+        unsafe { AtomicU64::from_ptr(self.view.as_ptr().add(at).cast()) }
+    }
+
+    /// The cache line at `at`: checked once, for all its words.
+    #[inline]
+    pub(crate) fn line(&self, at: usize) -> Line<'_> {
+        let at = if at <= self.last_line { at & !63 } else { 0 };
+        // SAFETY: at + 64 <= len <= the view's length, and view and offset are aligned to 64, so the
+        // eight words are mapped while `self.view` lives. All access is by atomics or by copies.
+        Line(unsafe { &*self.view.as_ptr().add(at).cast::<[AtomicU64; 8]>() })
+    }
+
+    /// Asks for the line at `at`, to be written.
+    #[inline]
+    pub(crate) fn prefetch_write(&self, at: usize) {
+        self.view.prefetch_write(at);
+    }
+
+    /// Loads a word.
+    #[inline]
+    pub(crate) fn get(&self, at: usize, order: Ordering) -> u64 {
+        u64::from_le(self.word(at).load(order))
+    }
+
+    /// Stores a word.
+    #[inline]
+    pub(crate) fn put(&self, at: usize, value: u64, order: Ordering) {
+        self.word(at).store(value.to_le(), order);
+    }
+
+    /// The word at `at`, for two sides to exchange.
+    pub(crate) fn cell(&self, at: usize) -> impl Cell + '_ {
+        Exchanged(self.word(at))
+    }
+
+    /// Copies bytes in; none if they would not fit.
+    #[inline]
+    pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
+        if at.checked_add(bytes.len()).is_some_and(|end| end <= self.len) {
+            // SAFETY: the bytes lie in the view, by the check; `bytes` is private.
+            unsafe {
+                copy_shared::<STRING_FROM>(self.view.as_ptr().add(at), bytes.as_ptr(), bytes.len())
+            }
+        }
+    }
+
+    /// Copies bytes out; none if they would not lie within.
+    #[inline]
+    pub(crate) fn read(&self, at: usize, into: &mut [u8]) {
+        if at.checked_add(into.len()).is_some_and(|end| end <= self.len) {
+            // SAFETY: the bytes lie in the view, by the check; `into` is private.
+            unsafe {
+                copy_shared::<STRING_FROM>(
+                    into.as_mut_ptr(),
+                    self.view.as_ptr().add(at),
+                    into.len(),
+                )
+            }
+        }
+    }
+
+    /// Whether a page of it was lost.
+    pub(crate) fn poisoned(&self) -> bool {
+        self.view.poisoned()
+    }
+}
+
+/// A cache line: eight words.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Line<'a>(&'a [AtomicU64; 8]);
+
+impl Line<'_> {
+    /// Loads a word, by its number.
+    #[inline]
+    pub(crate) fn get<const WORD: usize>(&self, order: Ordering) -> u64 {
+        let Line(words) = self;
+        words.get(WORD).map_or(0, |word| u64::from_le(word.load(order)))
+    }
+
+    /// Stores a word, by its number.
+    #[inline]
+    pub(crate) fn put<const WORD: usize>(&self, value: u64, order: Ordering) {
+        let Line(words) = self;
+        if let Some(word) = words.get(WORD) {
+            word.store(value.to_le(), order);
+        }
+    }
+}
+
+/// A word that both sides exchange.
+struct Exchanged<'a>(&'a AtomicU64);
+
+impl Cell for Exchanged<'_> {
+    fn load(&self, order: Ordering) -> u64 {
+        let Self(word) = self;
+        u64::from_le(word.load(order))
+    }
+
+    fn store(&self, value: u64, order: Ordering) {
+        let Self(word) = self;
+        word.store(value.to_le(), order);
+    }
+
+    fn exchange(&self, current: u64, new: u64) -> Result<(), u64> {
+        let Self(word) = self;
+        let (done, not) = (Ordering::AcqRel, Ordering::Acquire);
+        word.compare_exchange(current.to_le(), new.to_le(), done, not)
+            .map(drop)
+            .map_err(u64::from_le)
+    }
+}
+
+impl Words for Area {
+    #[inline]
+    fn load(&self, at: usize, order: Ordering) -> u64 {
+        self.get(at, order)
+    }
+
+    #[inline]
+    fn store(&self, at: usize, value: u64, order: Ordering) {
+        self.put(at, value, order);
+    }
+
+    #[inline]
+    fn full_fence() {
+        fence(Ordering::SeqCst);
+    }
+
+    fn far_fence() -> bool {
+        far_fence()
+    }
+}
+
+/// Makes a fence here and in all processes that [`allow_fences`]. False: this kernel cannot.
+pub fn far_fence() -> bool {
+    membarrier(MembarrierCommand::GlobalExpedited).is_ok()
+}
+
+/// Lets other processes make fences in this one; see [`crate::Sender::spare`].
+pub fn allow_fences() -> bool {
+    membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
+}

@@ -1,0 +1,219 @@
+//! Where everything of a channel lies; its header, written and checked once.
+
+use causeway_memory::View;
+
+use crate::area::Area;
+use crate::limits::{DATA_BYTES_MAX, DATA_BYTES_MIN, SLOTS_MAX, SLOTS_MIN};
+use crate::{Receiver, Sender};
+
+const MAGIC: [u8; 4] = *b"CWCH";
+const VERSION: u16 = 3;
+const HEADER_BYTES: u16 = 64;
+const CONTROLS: [usize; 2] = [1024, 2048];
+const SLOTS: usize = 4096;
+/// Bytes of the memory, from and to, that channels leave to who has both their ends.
+pub const UNUSED: std::ops::Range<usize> = 2560..SLOTS;
+
+/// A slot, in bytes.
+pub(crate) const SLOT_BYTES: usize = 64;
+/// Where the inline bytes lie in a slot.
+pub(crate) const INLINE_AT: usize = 16;
+/// In what units data is counted, in bytes.
+pub(crate) const UNIT: usize = 64;
+
+/// Why memory is not a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ChannelError {
+    /// Numbers outside of what is allowed.
+    #[error(
+        "a channel of {slots} slots and {data} bytes: both must be powers of two, slots \
+         {SLOTS_MIN} to {SLOTS_MAX}, bytes {DATA_BYTES_MIN} to {DATA_BYTES_MAX}"
+    )]
+    Layout {
+        /// Slots per direction.
+        slots: u32,
+        /// Data bytes per direction.
+        data: u32,
+    },
+    /// No channel of this version was made there.
+    #[error("the memory holds no channel of version {VERSION}")]
+    Header,
+    /// The memory ends before the channel does, or does not begin on a cache line.
+    #[error("the channel needs {needed} bytes from a cache line on, the memory has {len}")]
+    Memory {
+        /// What the layout needs.
+        needed: usize,
+        /// What there is.
+        len: usize,
+    },
+}
+
+/// Which of the two sides; the first is the one that is named first when the channel is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Sends by the first direction.
+    First,
+    /// Sends by the second.
+    Second,
+}
+
+/// How large a channel is, checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    slots: u32,
+    data: u32,
+}
+
+impl Layout {
+    /// What was found best for two endpoints on one host: 128 slots stay in the first cache, 128
+    /// KiB of data in the second.
+    pub const DEFAULT: Self = Self { slots: 128, data: 128 << 10 };
+
+    /// `slots` events and `data` bytes per direction; powers of two.
+    ///
+    /// # Errors
+    /// Too few, too many, or not powers of two.
+    pub fn new(slots: u32, data: u32) -> Result<Self, ChannelError> {
+        let slots_fit = (SLOTS_MIN..=SLOTS_MAX).contains(&slots);
+        let data_fit = (DATA_BYTES_MIN..=DATA_BYTES_MAX).contains(&data);
+        if slots_fit && data_fit && slots.is_power_of_two() && data.is_power_of_two() {
+            Ok(Self { slots, data })
+        } else {
+            Err(ChannelError::Layout { slots, data })
+        }
+    }
+
+    /// Slots per direction.
+    pub fn slots(self) -> u32 {
+        self.slots
+    }
+
+    /// Data per direction, in bytes.
+    pub fn data(self) -> u32 {
+        self.data
+    }
+
+    /// The longest bytes of one event: half of the data ring, so that there is room for them
+    /// whatever the receiver has not given back yet.
+    pub fn event_bytes_max(self) -> usize {
+        self.data_bytes() / 2
+    }
+
+    /// How much memory a channel needs, in bytes.
+    pub fn bytes(self) -> usize {
+        // At most 4 KiB + 2 * (1 MiB + 64 MiB).
+        SLOTS.saturating_add(self.slot_bytes().saturating_add(self.data_bytes()).saturating_mul(2))
+    }
+
+    fn slot_bytes(self) -> usize {
+        (self.slots as usize).saturating_mul(SLOT_BYTES)
+    }
+
+    pub(crate) fn data_bytes(self) -> usize {
+        self.data as usize
+    }
+
+    /// Where the direction begins: its control, slots and data.
+    pub(crate) fn direction(self, of: Side) -> Places {
+        let [first, second] = CONTROLS;
+        let data = SLOTS.saturating_add(self.slot_bytes().saturating_mul(2));
+        match of {
+            Side::First => Places { control: first, slots: SLOTS, data },
+            Side::Second => Places {
+                control: second,
+                slots: SLOTS.saturating_add(self.slot_bytes()),
+                data: data.saturating_add(self.data_bytes()),
+            },
+        }
+    }
+
+    fn header(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        let fields = MAGIC
+            .into_iter()
+            .chain(VERSION.to_le_bytes())
+            .chain(HEADER_BYTES.to_le_bytes())
+            .chain(self.slots.to_le_bytes())
+            .chain(self.data.to_le_bytes());
+        bytes.iter_mut().zip(fields).for_each(|(byte, field)| *byte = field);
+        bytes
+    }
+}
+
+/// Offsets of one direction, in bytes from the channel's first.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Places {
+    pub control: usize,
+    pub slots: usize,
+    pub data: usize,
+}
+
+impl Places {
+    pub(crate) fn given_back(self) -> usize {
+        self.control
+    }
+
+    pub(crate) fn receiver_sleeps(self) -> usize {
+        self.control.saturating_add(128)
+    }
+
+    pub(crate) fn shared(self) -> usize {
+        self.control.saturating_add(192)
+    }
+
+    pub(crate) fn sender_waits(self) -> usize {
+        self.control.saturating_add(256)
+    }
+
+    pub(crate) fn sender_withdrew(self) -> usize {
+        self.control.saturating_add(320)
+    }
+
+    pub(crate) fn sender_closed(self) -> usize {
+        self.control.saturating_add(384)
+    }
+
+    pub(crate) fn sender_spares(self) -> usize {
+        self.control.saturating_add(448)
+    }
+}
+
+/// Makes a channel in `memory`, whose bytes must all be zero: a new memfd.
+///
+/// # Errors
+/// There is too little memory.
+pub fn format(memory: &View, layout: Layout) -> Result<(), ChannelError> {
+    let short = ChannelError::Memory { needed: layout.bytes(), len: memory.len() };
+    if memory.len() < layout.bytes() {
+        return Err(short);
+    }
+    memory.write(0, &layout.header()).map_err(|_| short)
+}
+
+/// Opens one side of the channel that was made in `memory`. Each side may be opened once.
+///
+/// The header is read once; what the peer writes there later changes nothing.
+///
+/// # Errors
+/// There is no channel, or one that does not fit.
+pub fn open(memory: &View, side: Side) -> Result<(Sender, Receiver), ChannelError> {
+    let header = memory.read::<16>(0).map_err(|_| ChannelError::Header)?;
+    let [m0, m1, m2, m3, v0, v1, h0, h1, s0, s1, s2, s3, d0, d1, d2, d3] = header;
+    let version = u16::from_le_bytes([v0, v1]);
+    let length = u16::from_le_bytes([h0, h1]);
+    if [m0, m1, m2, m3] != MAGIC || version != VERSION || length != HEADER_BYTES {
+        return Err(ChannelError::Header);
+    }
+    let slots = u32::from_le_bytes([s0, s1, s2, s3]);
+    let layout = Layout::new(slots, u32::from_le_bytes([d0, d1, d2, d3]))?;
+    let area = Area::new(memory.clone(), layout.bytes())
+        .ok_or(ChannelError::Memory { needed: layout.bytes(), len: memory.len() })?;
+    let (out, back) = match side {
+        Side::First => (Side::First, Side::Second),
+        Side::Second => (Side::Second, Side::First),
+    };
+    Ok((
+        Sender::new(area.clone(), layout, out),
+        Receiver::new(area, layout, layout.direction(back)),
+    ))
+}

@@ -1,0 +1,127 @@
+//! A peer that writes what it likes into the memory that it shares with us.
+
+mod common;
+
+use causeway_channel::{Broken, Head, Layout};
+use common::pair;
+use proptest::prelude::*;
+
+const HEAD: Head = Head { kind: 1, words: [2, 3, 4] };
+
+/// Where the first side's control and first slot lie; see the module's table.
+const CONTROL: usize = 1024;
+const SLOT: usize = 4096;
+
+#[test]
+fn giving_back_what_was_never_sent_breaks_the_channel() {
+    let layout = Layout::new(16, 4096).unwrap();
+    for lie in [1_u64, 17, u64::from(u32::MAX), 1 << 32, 200 << 32, u64::MAX] {
+        let (memory, (mut sender, _), _) = pair(layout);
+        memory.write(CONTROL, &lie.to_le_bytes()).unwrap();
+        assert_eq!(sender.ask_room(0), Err(Broken), "{lie:#x}");
+    }
+    // Taking back what was given back, too.
+    let (memory, (mut sender, _), (_, mut receiver)) = pair(layout);
+    for _ in 0..8 {
+        assert!(sender.send(HEAD, &[]).unwrap());
+        let event = receiver.poll().unwrap().unwrap();
+        receiver.advance(&event);
+    }
+    assert!(sender.ask_room(0).unwrap());
+    memory.write(CONTROL, &2_u64.to_le_bytes()).unwrap();
+    assert_eq!(sender.ask_room(0), Err(Broken));
+}
+
+#[test]
+fn more_bytes_than_an_event_may_have_break_the_channel() {
+    let layout = Layout::new(16, 4096).unwrap();
+    for len in [2049_u32, 4096, 4097, 1 << 31, u32::MAX] {
+        let (memory, _, (_, receiver)) = pair(layout);
+        let last = 0x8000_u64 | 1 << 16 | u64::from(len) << 32;
+        memory.write(SLOT + 56, &last.to_le_bytes()).unwrap();
+        assert_eq!(receiver.poll(), Err(Broken), "{len}");
+    }
+}
+
+#[test]
+fn an_id_of_another_lap_is_no_event() {
+    let (memory, _, (_, receiver)) = pair(Layout::new(16, 4096).unwrap());
+    for id in [0_u64, 1, 0x7fff, 0x8001, 0xffff] {
+        memory.write(SLOT + 56, &id.to_le_bytes()).unwrap();
+        assert_eq!(receiver.poll(), Ok(None), "{id:#x}");
+    }
+}
+
+#[test]
+fn an_event_that_changes_after_it_was_looked_at_keeps_what_was_seen() {
+    let (memory, (mut sender, _), (_, mut receiver)) = pair(Layout::new(16, 4096).unwrap());
+    assert!(sender.send(HEAD, &[7; 20]).unwrap());
+    let event = receiver.poll().unwrap().unwrap();
+    // Another length, kind and content, in the same slot.
+    memory.write(SLOT, &[0xff; 64]).unwrap();
+    assert_eq!((event.head, event.len), (HEAD, 20));
+    // The bytes are the peer's to spoil, their number is not.
+    let mut got = [0; 40];
+    assert_eq!(receiver.copy(&event, 0, &mut got), 20);
+    assert_eq!(got[20..], [0; 20]);
+    receiver.advance(&event);
+    assert_eq!(receiver.poll(), Ok(None));
+}
+
+proptest! {
+    /// Anything anywhere, between any of our calls: each of them ends, with what it may say.
+    #[test]
+    fn scribbling_costs_only_the_channel(
+        scribbles in prop::collection::vec((0..28_672_usize, any::<u64>()), 1..64),
+        calls in prop::collection::vec((0..8_u8, 0..2100_usize), 1..64),
+    ) {
+        let layout = Layout::new(16, 4096).unwrap();
+        let (memory, (mut sender, mut receiver), _) = pair(layout);
+        let mut scribbles = scribbles.iter();
+        for (call, len) in calls {
+            if let Some((at, word)) = scribbles.next() {
+                let at = (at % (layout.bytes() - 8)) & !7;
+                memory.write(at, &word.to_le_bytes()).unwrap();
+                // And a slot that looks as if it were next.
+                let next = 4096 + 16 * 64 + (at / 64 % 16) * 64 + 56;
+                let last = 0x8000 | (word & 0x0003_ffff) << 16 | (word & 0xfff) << 32;
+                memory.write(next, &last.to_le_bytes()).unwrap();
+            }
+            match call {
+                0..=2 => { let _ = sender.send(HEAD, &vec![1; len]); }
+                3 => { let _ = sender.ask_room(len); }
+                4 => { let _ = sender.must_wake(); }
+                5 => { let _ = receiver.ask(); }
+                _ => if let Ok(Some(event)) = receiver.poll() {
+                    prop_assert!(event.len <= layout.event_bytes_max());
+                    let mut into = vec![0; len];
+                    let n = receiver.copy(&event, len / 3, &mut into);
+                    prop_assert!(n <= len);
+                    receiver.advance(&event);
+                }
+            }
+        }
+    }
+
+    /// Our side writes only where it may: into its own slots, data and control words.
+    #[test]
+    fn a_sender_writes_only_its_own_direction(
+        lengths in prop::collection::vec(0..2049_usize, 1..40),
+    ) {
+        let layout = Layout::new(16, 4096).unwrap();
+        let (memory, (mut sender, _), _) = pair(layout);
+        for len in lengths {
+            let _ = sender.send(HEAD, &vec![0xee; len]);
+        }
+        let _ = sender.ask_room(2048);
+        // The other direction's slots, control and data are as they were.
+        for (from, to) in [(2048, 4096), (5120, 6144), (10_240, 14_336)] {
+            for at in (from..to).step_by(8) {
+                prop_assert_eq!(memory.read::<8>(at).unwrap(), [0; 8], "at {}", at);
+            }
+        }
+        // The receiver's own words of this direction.
+        prop_assert_eq!(memory.read::<8>(CONTROL).unwrap(), [0; 8]);
+        prop_assert_eq!(memory.read::<8>(CONTROL + 128).unwrap(), [0; 8]);
+    }
+}

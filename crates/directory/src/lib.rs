@@ -1,0 +1,72 @@
+//! Ownership of addresses: which place has an address, by claims with epochs.
+//!
+//! A [`Directory`] keeps the claims on every address and follows the best one. Reports come from
+//! [sources](Source): the tunnels to peers today, a static table or a distributed store later. The
+//! directory performs no I/O and reads no clock; the caller passes the time of day.
+//!
+//! ```text
+//!   own ports ── claim_local ──▶ ┌───────────┐
+//!                                │ Directory │──▶ Change: address, from place, to place
+//!   Source ───── Report ───────▶ └───────────┘
+//! ```
+//!
+//! Each kind of address implements [`Key`]. Ethernet addresses ([`MacKey`]) are the first kind.
+//!
+//! | module | content |
+//! |---|---|
+//! | `table` | the directory: claims by address, unreachable places, epochs |
+//! | `claims` | the claims on one address and their order |
+//! | `advertisement` | the addresses that one side advertised to the other, with a digest |
+//! | `source` | reports, and the trait of their sources |
+//! | `limits` | limits |
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+mod advertisement;
+mod claims;
+pub mod limits;
+mod source;
+mod table;
+
+use std::fmt::Debug;
+
+pub use advertisement::{Advertisement, Full, Unconfirmed};
+pub use source::{Report, Source};
+pub use table::{Change, Directory};
+
+/// An address of one kind.
+pub trait Key: Copy + Ord + Debug {
+    /// Returns two words from which the digest of an [`Advertisement`] is computed. Peers compare
+    /// digests, so the words of an address never change between versions.
+    fn digest_words(&self) -> [u64; 2];
+}
+
+/// A virtual network and an Ethernet address in it.
+pub type MacKey = (u32, [u8; 6]);
+
+impl Key for MacKey {
+    fn digest_words(&self) -> [u64; 2] {
+        let (vni, [a, b, c, d, e, f]) = *self;
+        let mac = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+        [mac.wrapping_add(u64::from(vni) << 48), mac]
+    }
+}
+
+/// Where an address is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// A port of this daemon.
+    Here,
+    /// The peer behind the link with this number.
+    Link(u32),
+}

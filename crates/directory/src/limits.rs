@@ -1,0 +1,14 @@
+//! Limits of the directory.
+
+/// Most addresses that one peer advertises, over all virtual networks.
+pub const ADDRESSES_MAX: usize = 4_096;
+/// Most addresses that peers add to one [`Directory`](crate::Directory).
+pub const DIRECTORY_MAX: usize = 65_536;
+/// Most claims on one address. If there are more, the directory drops the worst.
+pub const CLAIMS_MAX: usize = 8;
+/// How far an epoch may lie ahead of the local time of day, in ns; 1 day. A claim with a later epoch
+/// is followed only if no other place claims the address.
+pub const EPOCH_AHEAD_NS: u64 = 86_400_000_000_000;
+/// How far ahead an epoch of a peer may lie and still advance the epochs given here, in ns; half a
+/// day. The bound keeps a peer with a wrong clock from making other peers reject this daemon.
+pub const EPOCH_FOLLOWED_NS: u64 = EPOCH_AHEAD_NS / 2;

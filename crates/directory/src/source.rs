@@ -1,0 +1,54 @@
+//! Reports about addresses, and the trait of their sources.
+
+use crate::{Key, Place};
+
+/// What a source reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Report<K> {
+    /// A place became reachable or unreachable. The claims of an unreachable place are kept and
+    /// followed only if no reachable place claims the address.
+    Reachable {
+        /// The place.
+        place: Place,
+        /// Whether it is reachable.
+        up: bool,
+    },
+    /// A place claims an address.
+    Claimed {
+        /// The place.
+        place: Place,
+        /// The address.
+        key: K,
+        /// Time of day at which the address appeared there, in ns; see [`Directory`](crate::Directory).
+        epoch: u64,
+    },
+    /// A place withdraws its claim.
+    Withdrawn {
+        /// The place.
+        place: Place,
+        /// The address.
+        key: K,
+    },
+}
+
+impl<K> Report<K> {
+    /// Returns the place that the report is about.
+    pub const fn place(&self) -> Place {
+        match self {
+            Self::Reachable { place, .. }
+            | Self::Claimed { place, .. }
+            | Self::Withdrawn { place, .. } => *place,
+        }
+    }
+}
+
+/// A source of reports: the tunnels of a socket, a static table, a distributed store. A source that
+/// fails reports nothing, and the directory keeps its state.
+pub trait Source<K: Key> {
+    /// Moves all pending reports to `reports`, in the order of the events.
+    fn take_reports(&mut self, reports: &mut Vec<Report<K>>);
+
+    /// Reports the claims of a place again. The directory needs this after it had no room for a
+    /// claim ([`Directory::needs_repeat`](crate::Directory::needs_repeat)).
+    fn repeat(&mut self, place: Place);
+}

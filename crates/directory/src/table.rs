@@ -1,0 +1,338 @@
+//! The directory: claims by address, unreachable places, epochs.
+
+use std::collections::btree_map::Entry as Slot;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::claims::{Claims, Owner};
+use crate::limits::{DIRECTORY_MAX, EPOCH_AHEAD_NS, EPOCH_FOLLOWED_NS};
+use crate::{Key, Place, Report};
+
+/// The owner of an address changed, or confirmed itself with a newer epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change<K> {
+    /// The address.
+    pub key: K,
+    /// Where it was.
+    pub from: Option<Place>,
+    /// Where it is now.
+    pub to: Option<Place>,
+}
+
+/// The owners of all known addresses.
+///
+/// If several places claim an address, the directory follows the claim with the newest epoch. The
+/// epoch is the time of day at which the address appeared at the place, and larger than any epoch
+/// of another place that was known there. The directory keeps the other claims, and follows the
+/// next best one when the owner withdraws its claim, is removed, or becomes unreachable. Epochs
+/// given here are newer than all known epochs. Clocks that differ therefore delay a move and do not
+/// hide it.
+///
+/// A claim that found no room is needed again when room appears ([`Self::needs_repeat`]). Own ports
+/// always find room.
+#[derive(Debug)]
+pub struct Directory<K> {
+    claims: BTreeMap<K, Claims>,
+    /// Places whose claims are followed only if no reachable place claims the address.
+    unreachable: BTreeSet<Place>,
+    /// Newest epoch that was received or given.
+    newest: u64,
+    /// A claim found no room.
+    has_missed: bool,
+    /// A claim was withdrawn after that.
+    has_freed: bool,
+}
+
+impl<K> Default for Directory<K> {
+    fn default() -> Self {
+        Self {
+            claims: BTreeMap::new(),
+            unreachable: BTreeSet::new(),
+            newest: 0,
+            has_missed: false,
+            has_freed: false,
+        }
+    }
+}
+
+impl<K: Key> Directory<K> {
+    /// Claims an address for an own port at the time of day `wall`, in ns. Returns the epoch to
+    /// advertise: the existing epoch if an own port has the address already, else one that is newer
+    /// than the epoch of any other place. Own ports find room whatever peers claim.
+    pub fn claim_local(&mut self, key: K, wall: u64) -> u64 {
+        let known = self.claims.get(&key);
+        if let Some(epoch) = known.and_then(|claims| claims.epoch_of(Place::Here)) {
+            return epoch;
+        }
+        let newest = known.map_or(0, Claims::newest).max(self.newest);
+        let epoch = wall.max(newest.saturating_add(1));
+        self.put(key, epoch, Place::Here, false);
+        self.newest = epoch;
+        epoch
+    }
+
+    /// Returns the addresses of own ports with their epochs.
+    pub fn local(&self) -> impl Iterator<Item = (K, u64)> + '_ {
+        let all = self.claims.iter();
+        all.filter_map(|(key, claims)| Some((*key, claims.epoch_of(Place::Here)?)))
+    }
+
+    /// Applies a report of a source at the time of day `wall`, in ns, and returns the changes.
+    pub fn apply(&mut self, report: Report<K>, wall: u64) -> Vec<Change<K>> {
+        match report {
+            Report::Reachable { place, up } => self.set_reachable(place, up),
+            Report::Claimed { place, key, epoch } => {
+                self.claim(place, key, epoch, wall).into_iter().collect()
+            }
+            Report::Withdrawn { place, key } => self.withdraw(place, key).into_iter().collect(),
+        }
+    }
+
+    /// Adds a claim of a peer. Returns a change if the directory follows the claim now. A claim that
+    /// is not followed is kept, see [`Self::withdraw`].
+    fn claim(&mut self, place: Place, key: K, epoch: u64, wall: u64) -> Option<Change<K>> {
+        let before = self.owner(key);
+        if before.is_none() && self.claims.len() >= DIRECTORY_MAX {
+            self.has_missed = true;
+            return None;
+        }
+        self.put(key, epoch, place, epoch > wall.saturating_add(EPOCH_AHEAD_NS));
+        if epoch <= wall.saturating_add(EPOCH_FOLLOWED_NS) {
+            self.newest = self.newest.max(epoch);
+        }
+        let now = self.owner(key);
+        let follows = now != before && now.is_some_and(|(_, at)| at == place);
+        // A newer claim from the same place is a change too: an older state may have been followed
+        // in the meantime.
+        follows.then_some(Change { key, from: before.map(|(_, at)| at), to: Some(place) })
+    }
+
+    fn put(&mut self, key: K, epoch: u64, place: Place, ahead: bool) {
+        let unreachable = |place| self.unreachable.contains(&place);
+        let claims = self.claims.entry(key).or_default();
+        self.has_missed |= claims.put(epoch, place, ahead, unreachable);
+    }
+
+    /// Returns true once after a claim found no room and room appeared: sources are to repeat their
+    /// claims.
+    pub fn needs_repeat(&mut self) -> bool {
+        let needs = self.has_missed && self.has_freed;
+        if needs {
+            (self.has_missed, self.has_freed) = (false, false);
+        }
+        needs
+    }
+
+    /// Withdraws the claim of a place on an address. Returns the change if the place was the owner.
+    pub fn withdraw(&mut self, place: Place, key: K) -> Option<Change<K>> {
+        let before = self.find(key);
+        let Slot::Occupied(mut held) = self.claims.entry(key) else { return None };
+        // Room that appeared before a claim was missed needs no repetition.
+        let has_claim = held.get().epoch_of(place).is_some();
+        self.has_freed = self.has_missed && (self.has_freed || has_claim);
+        held.get_mut().remove(place);
+        if held.get().is_empty() {
+            held.remove();
+        }
+        self.change(key, before)
+    }
+
+    /// Withdraws all claims of a place, for example of a link that is removed.
+    pub fn remove_place(&mut self, place: Place) -> Vec<Change<K>> {
+        let all = self.claimed_by(place);
+        let changes = all.into_iter().filter_map(|key| self.withdraw(place, key)).collect();
+        self.unreachable.remove(&place);
+        changes
+    }
+
+    /// Marks a place as reachable or unreachable and returns the changes.
+    fn set_reachable(&mut self, place: Place, up: bool) -> Vec<Change<K>> {
+        let all = self.claimed_by(place);
+        let before: Vec<_> = all.iter().map(|key| self.find(*key)).collect();
+        if up {
+            self.unreachable.remove(&place);
+        } else {
+            self.unreachable.insert(place);
+        }
+        let changes = all.into_iter().zip(before);
+        changes.filter_map(|(key, before)| self.change(key, before)).collect()
+    }
+
+    /// Returns where an address is.
+    pub fn find(&self, key: K) -> Option<Place> {
+        self.owner(key).map(|(_, place)| place)
+    }
+
+    /// Returns every address with the epoch and the place of its owner.
+    pub fn iter(&self) -> impl Iterator<Item = (K, u64, Place)> + '_ {
+        let best = |claims: &Claims| claims.best(|place| self.unreachable.contains(&place));
+        self.claims.iter().filter_map(move |(key, claims)| {
+            best(claims).map(|(epoch, place)| (*key, epoch, place))
+        })
+    }
+
+    fn owner(&self, key: K) -> Option<Owner> {
+        self.claims.get(&key)?.best(|place| self.unreachable.contains(&place))
+    }
+
+    fn claimed_by(&self, place: Place) -> Vec<K> {
+        let all = self.claims.iter().filter(|(_, claims)| claims.epoch_of(place).is_some());
+        all.map(|(key, _)| *key).collect()
+    }
+
+    fn change(&self, key: K, before: Option<Place>) -> Option<Change<K>> {
+        let (from, to) = (Some(before?), self.find(key));
+        (to != from).then_some(Change { key, from, to })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MacKey;
+    use crate::limits::CLAIMS_MAX;
+
+    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+    const DAY: u64 = EPOCH_AHEAD_NS;
+
+    /// Applies the claim of a link. Returns where the address was if the claim is followed.
+    fn claim(
+        directory: &mut Directory<MacKey>,
+        link: u32,
+        key: MacKey,
+        epoch: u64,
+        wall: u64,
+    ) -> Option<Option<Place>> {
+        let place = Place::Link(link);
+        let changes = directory.apply(Report::Claimed { place, key, epoch }, wall);
+        let change = changes.first()?;
+        assert_eq!((change.key, change.to), (key, Some(place)));
+        Some(change.from)
+    }
+
+    #[test]
+    fn directory_follows_the_newest_epoch_and_a_return_is_newer() {
+        let mut directory = Directory::default();
+        assert_eq!(directory.claim_local((1, MAC), 100), 100);
+        assert_eq!(directory.claim_local((1, MAC), 200), 100, "it has been here since");
+        assert_eq!(claim(&mut directory, 3, (1, MAC), 100, 0), None);
+        assert_eq!(claim(&mut directory, 3, (1, MAC), 101, 0), Some(Some(Place::Here)));
+        assert_eq!(claim(&mut directory, 3, (1, MAC), 101, 0), None);
+        assert_eq!(claim(&mut directory, 4, (1, MAC), 101, 0), None);
+        // The local clock is behind, and the address returns.
+        assert_eq!(directory.withdraw(Place::Here, (1, MAC)), None, "it was elsewhere");
+        assert_eq!(directory.claim_local((1, MAC), 50), 102);
+        assert_eq!(directory.find((1, MAC)), Some(Place::Here));
+        assert_eq!(directory.find((2, MAC)), None, "another network");
+        assert_eq!(claim(&mut directory, 3, (1, MAC), 101, 0), None);
+        assert_eq!(claim(&mut directory, 3, (1, MAC), 103, 0), Some(Some(Place::Here)));
+    }
+
+    #[test]
+    fn directory_follows_the_next_best_claim_when_the_owner_goes() {
+        let (key, a, b) = ((1, MAC), Place::Link(1), Place::Link(2));
+        let mut directory = Directory::default();
+        directory.claim_local((1, MAC), 10);
+        // The clock of `a` is far ahead; the guest has moved from there to `b`.
+        assert_eq!(claim(&mut directory, 1, key, 900, 0), Some(Some(Place::Here)));
+        assert_eq!(claim(&mut directory, 2, key, 100, 0), None);
+        let change = |from, to| Change { key, from: Some(from), to };
+        assert_eq!(directory.withdraw(a, key), Some(change(a, Some(b))));
+        assert_eq!(directory.withdraw(a, key), None, "withdrawn twice");
+        assert_eq!(directory.withdraw(b, key), Some(change(b, Some(Place::Here))));
+        assert_eq!(directory.withdraw(Place::Here, key), Some(change(Place::Here, None)));
+        assert_eq!((directory.iter().count(), directory.withdraw(b, key)), (0, None));
+
+        // The same if a link is removed or becomes unreachable.
+        claim(&mut directory, 1, key, 900, 0);
+        claim(&mut directory, 2, key, 100, 0);
+        assert_eq!(directory.set_reachable(a, false), [change(a, Some(b))]);
+        assert_eq!(claim(&mut directory, 1, key, 901, 0), None, "the place is unreachable");
+        assert_eq!(directory.set_reachable(a, true), [change(b, Some(a))]);
+        assert_eq!(directory.remove_place(a), [change(a, Some(b))]);
+        assert_eq!(directory.remove_place(b), [change(b, None)]);
+    }
+
+    #[test]
+    fn directory_epochs_grow_though_the_clock_is_behind() {
+        let mut directory = Directory::default();
+        claim(&mut directory, 1, (1, MAC), 900, 0);
+        assert_eq!(directory.claim_local((1, MAC), 10), 901);
+        directory.withdraw(Place::Here, (1, MAC));
+        directory.withdraw(Place::Link(1), (1, MAC));
+        assert_eq!(directory.claim_local((1, MAC), 20), 902, "newer than withdrawn claims");
+        // A peer whose clock is far ahead does not advance local epochs so far that peers reject them.
+        claim(&mut directory, 1, (2, MAC), DAY, 0);
+        assert_eq!(directory.claim_local((1, [2; 6]), 30), 903);
+    }
+
+    #[test]
+    fn directory_reports_a_newer_claim_of_the_same_place() {
+        let mut directory = Directory::default();
+        assert_eq!(claim(&mut directory, 1, (1, MAC), 5, 0), Some(None));
+        assert_eq!(claim(&mut directory, 1, (1, MAC), 6, 0), Some(Some(Place::Link(1))));
+        assert_eq!(claim(&mut directory, 1, (1, MAC), 6, 0), None);
+        assert_eq!(claim(&mut directory, 1, (1, MAC), 4, 0), None, "late");
+    }
+
+    #[test]
+    fn directory_bounds_hostile_epochs_and_numbers() {
+        let mut directory = Directory::default();
+        assert_eq!(claim(&mut directory, 1, (1, MAC), DAY + 5, 5), Some(None));
+        for i in 0..2 * DIRECTORY_MAX as u64 {
+            let [.., a, b, c, d] = i.to_be_bytes();
+            claim(&mut directory, 1, (1, [2, 2, a, b, c, d]), 5, 5);
+        }
+        assert_eq!(directory.iter().count(), DIRECTORY_MAX);
+        assert_eq!(directory.claim_local((1, [4; 6]), 9), 9, "an own port has room");
+        directory.withdraw(Place::Here, (1, [4; 6]));
+        directory.remove_place(Place::Link(1));
+        assert_eq!(directory.iter().count(), 0);
+    }
+
+    #[test]
+    fn directory_follows_a_claim_from_the_future_when_the_others_go() {
+        let (key, a, b) = ((1, MAC), Place::Link(1), Place::Link(2));
+        let mut directory = Directory::default();
+        // The clock of `a` is days ahead. The guest has moved from `b` to there.
+        assert_eq!(claim(&mut directory, 2, key, 100, 100), Some(None));
+        assert_eq!(claim(&mut directory, 1, key, 3 * DAY, 100), None);
+        assert_eq!(directory.withdraw(b, key), Some(Change { key, from: Some(b), to: Some(a) }));
+        // And back: the claim of `b` is followed at once, though its epoch is smaller.
+        assert_eq!(claim(&mut directory, 2, key, 200, 200), Some(Some(a)));
+        // Such epochs do not advance local epochs.
+        assert_eq!(directory.claim_local((1, MAC), 150), 201);
+        assert_eq!(directory.find((1, MAC)), Some(Place::Here));
+    }
+
+    #[test]
+    fn directory_needs_a_repeat_when_a_missed_claim_has_room() {
+        let mut directory = Directory::default();
+        let key = |i: u32| (1, [2, 2, (i >> 24) as u8, (i >> 16) as u8, (i >> 8) as u8, i as u8]);
+        for i in 0..DIRECTORY_MAX as u32 {
+            claim(&mut directory, 1, key(i), 5, 5);
+        }
+        directory.withdraw(Place::Link(1), key(0));
+        claim(&mut directory, 1, key(0), 5, 5);
+        assert!(!directory.needs_repeat(), "nothing was missed");
+        assert_eq!(claim(&mut directory, 2, (1, MAC), 5, 5), None);
+        assert!(!directory.needs_repeat(), "there is no room");
+        directory.withdraw(Place::Link(1), key(7));
+        assert!(directory.needs_repeat() && !directory.needs_repeat(), "once");
+        assert_eq!(claim(&mut directory, 2, (1, MAC), 5, 5), Some(None));
+        // The same if more than CLAIMS_MAX places claim the address.
+        for link in 3..=2 + CLAIMS_MAX as u32 {
+            claim(&mut directory, link, (1, MAC), 5 + u64::from(link), 5);
+        }
+        assert!(!directory.needs_repeat());
+        directory.withdraw(Place::Link(9), (1, MAC));
+        assert!(directory.needs_repeat());
+    }
+
+    #[test]
+    fn directory_distinguishes_links_with_large_numbers() {
+        let mut directory = Directory::default();
+        claim(&mut directory, 7, (1, MAC), 5, 5);
+        assert_eq!(directory.withdraw(Place::Link(7 + (1 << 16)), (1, MAC)), None);
+        assert_eq!(directory.find((1, MAC)), Some(Place::Link(7)));
+    }
+}

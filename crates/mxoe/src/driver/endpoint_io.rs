@@ -1,0 +1,300 @@
+//! Rings and regions of one endpoint, on the NIC side.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use causeway_channel::mx_rings::{self, Holds};
+use causeway_channel::{Receiver, Sender, Side, format, open};
+use causeway_host::OwnMemory;
+use causeway_host::net::send::Body;
+use causeway_memory::{
+    Access, GuestSpans, Map, Mapping, Region, RegionKey, Regions, Registration, View, create,
+};
+use causeway_wire::mx::limits::REGIONS_MAX;
+use causeway_wire::mx::{Event, RegionId};
+use rustix::fs::{SealFlags, fcntl_get_seals};
+
+use crate::RegionFault;
+use crate::driver::limits::REGION_BYTES_MAX;
+
+/// Rings and regions of one endpoint. `W` is its owner.
+#[derive(Debug)]
+pub struct EndpointIo<W> {
+    /// Owner of the endpoint.
+    pub whose: W,
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
+    /// Memory that the host side lent, by the number that the engine chose.
+    regions: Regions<GuestSpans>,
+    /// Memory of the own process in direct mode, and its number.
+    own: Option<(RegionId, OwnMemory)>,
+    /// Length of all regions, in bytes.
+    pub region_bytes: u64,
+    /// The doorbell is armed.
+    armed: bool,
+    /// Length of an event that found no room, in bytes.
+    pub(crate) full: Option<usize>,
+    /// Peers whose messages the host side does not take now.
+    pub(crate) holds: Holds,
+    /// The next request was deferred.
+    pub(crate) later: bool,
+    /// An event was written, or the host side waits for room that exists.
+    pub(crate) touched: bool,
+    pub(crate) wish: bool,
+    /// The rule that the host side broke.
+    pub(crate) broken: Option<String>,
+}
+
+/// All regions of an endpoint belong to its library.
+const OWNER: u32 = 0;
+
+/// Returns the key of a region's number.
+fn key(region: RegionId) -> RegionKey {
+    RegionKey::new(u32::from(region.0), 0)
+}
+
+fn failed(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+/// Why memory is not registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RegionRefusal {
+    /// It is no memory, or may shrink, or is shorter than was said.
+    Rule,
+    /// There are too many.
+    Limit,
+}
+
+impl<W> EndpointIo<W> {
+    /// A new one, and the memory of its rings, of which the host side has the first side.
+    ///
+    /// # Errors
+    /// The host has no room.
+    pub fn new(whose: W) -> io::Result<(Self, OwnedFd)> {
+        let layout = mx_rings::layout();
+        let len = layout.bytes();
+        let file = create("causeway-rings", len as u64)?;
+        let mapping = Mapping::new(file.as_fd(), 0, len as u64).map_err(failed)?;
+        let view = View::new(Arc::new(mapping), 0, len).map_err(failed)?;
+        format(&view, layout).map_err(failed)?;
+        let (sender, receiver) = open(&view, Side::Second).map_err(failed)?;
+        let desk = Self {
+            whose,
+            sender,
+            receiver,
+            regions: Regions::new(REGIONS_MAX),
+            own: None,
+            region_bytes: 0,
+            armed: false,
+            full: None,
+            holds: Holds::new(view),
+            later: false,
+            touched: false,
+            wish: false,
+            broken: None,
+        };
+        Ok((desk, file))
+    }
+
+    /// Gives an event to the library, if there is room.
+    pub(crate) fn event(&mut self, event: &Event<'_>) -> bool {
+        if self.broken.is_some() {
+            return false;
+        }
+        if let Event::Message { peer, .. } | Event::Offered { peer, .. } = event
+            && self.holds.has(*peer)
+        {
+            return false;
+        }
+        self.touched = true;
+        match mx_rings::write_event(&mut self.sender, event) {
+            Ok(true) => true,
+            Ok(false) => {
+                let Event::Message { data, .. } = event else {
+                    self.full = self.full.or(Some(0));
+                    return false;
+                };
+                self.full = Some(data.len());
+                false
+            }
+            Err(broken) => {
+                self.broken = Some(broken.to_string());
+                false
+            }
+        }
+    }
+
+    /// Whether something waits for room, or for its host side to take more.
+    #[inline]
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.full.is_some() || self.later || self.holds.releases_any()
+    }
+
+    /// Whether there is room again for what found none.
+    pub(crate) fn has_room_again(&mut self) -> bool {
+        let Some(len) = self.full else { return false };
+        match self.sender.room(len) {
+            Ok(true) => {
+                self.full = None;
+                true
+            }
+            Ok(false) => false,
+            Err(broken) => {
+                self.broken = Some(broken.to_string());
+                false
+            }
+        }
+    }
+
+    /// It is served: nobody needs to ring.
+    pub(crate) fn disarm(&mut self) {
+        if std::mem::take(&mut self.armed) {
+            self.receiver.awake();
+            self.sender.awake();
+        }
+    }
+
+    /// Its next request is not taken: asks to be rung where that waits for room. False: there is
+    /// room.
+    pub(crate) fn arm_for_room(&mut self) -> bool {
+        let Some(len) = self.full else { return true };
+        self.armed = true;
+        let room = self.sender.ask_room(len);
+        if let Err(broken) = room {
+            self.broken = Some(broken.to_string());
+        }
+        if room == Ok(true) {
+            self.disarm();
+        }
+        room != Ok(true)
+    }
+
+    /// Asks to be rung by the next request, or when there is room for what found none. False:
+    /// there is something to do.
+    pub(crate) fn arm(&mut self) -> bool {
+        self.armed = true;
+        let mut idle = !self.receiver.ask();
+        if let Some(len) = self.full {
+            match self.sender.ask_room(len) {
+                Ok(room) => idle &= !room,
+                Err(broken) => self.broken = Some(broken.to_string()),
+            }
+        }
+        if self.receiver.poisoned() {
+            self.broken = Some("the memory of its rings is gone".into());
+        }
+        if !idle {
+            self.disarm();
+        }
+        idle
+    }
+
+    /// Looks at memory that is lent; it must not shrink under our feet.
+    pub(crate) fn lend(
+        &self,
+        file: BorrowedFd<'_>,
+        len: u64,
+    ) -> Result<CheckedRegion, RegionRefusal> {
+        let seals = fcntl_get_seals(file).map_err(|_| RegionRefusal::Rule)?;
+        if !seals.contains(SealFlags::SHRINK) || len == 0 || len > REGION_BYTES_MAX {
+            return Err(RegionRefusal::Rule);
+        }
+        let mapping = Mapping::new(file, 0, len).map_err(|error| match error {
+            causeway_memory::MappingError::Many | causeway_memory::MappingError::Kernel(_) => {
+                RegionRefusal::Limit
+            }
+            _ => RegionRefusal::Rule,
+        })?;
+        let whole = Region { guest: 0, user: 0, mapping: Arc::new(mapping) };
+        let map = Map::new(vec![whole]).map_err(|_| RegionRefusal::Rule)?;
+        GuestSpans::new(Arc::new(map), [(0, len)]).map(CheckedRegion).ok_or(RegionRefusal::Rule)
+    }
+
+    /// Registers lent memory under a number that the engine chose. Returns `false` if the number is
+    /// in use.
+    pub(crate) fn keep(&mut self, region: RegionId, lent: CheckedRegion) -> bool {
+        let CheckedRegion(memory) = lent;
+        let len = memory.len();
+        let access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
+        let registration = Registration { memory, base: 0, len, access, owner: OWNER };
+        let kept = self.regions.register_as(key(region), registration).is_ok();
+        if kept {
+            self.region_bytes = self.region_bytes.saturating_add(len);
+        }
+        kept
+    }
+
+    /// Returns the number of regions.
+    pub fn region_count(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// As [`Self::keep`], of the process's own memory: it is only sent from there.
+    pub(crate) fn keep_own(&mut self, region: RegionId, own: OwnMemory) {
+        self.own = Some((region, own));
+    }
+
+    /// The process's own memory, if it has that number.
+    fn own(&self, region: RegionId) -> Option<&OwnMemory> {
+        self.own.as_ref().filter(|(number, _)| *number == region).map(|(_, own)| own)
+    }
+
+    /// Deregisters lent memory. Returns whether the number was in use.
+    pub(crate) fn give_back(&mut self, region: RegionId) -> bool {
+        let Ok(region) = self.regions.deregister(key(region)) else { return false };
+        self.region_bytes = self.region_bytes.saturating_sub(region.len);
+        true
+    }
+
+    /// Returns a region, for an access of `len` bytes at `at` that needs `needed`.
+    fn region(
+        &self,
+        region: RegionId,
+        (at, len): (u64, usize),
+        needed: Access,
+    ) -> Result<&GuestSpans, RegionFault> {
+        let found = self.regions.find(key(region), (at, len as u64), needed, OWNER);
+        found.map(|(region, _)| &region.memory).map_err(|_| RegionFault)
+    }
+
+    /// Reads a region.
+    pub(crate) fn read(
+        &self,
+        region: RegionId,
+        at: u64,
+        into: &mut [u8],
+    ) -> Result<(), RegionFault> {
+        if let Some(own) = self.own(region) {
+            let whole = own.piece(at, into.len()).is_some_and(|piece| piece.read_into(into));
+            return if whole { Ok(()) } else { Err(RegionFault) };
+        }
+        let memory = self.region(region, (at, into.len()), Access::REMOTE_READ)?;
+        memory.read(at, into).map_err(|_| RegionFault)?;
+        if memory.poisoned() { Err(RegionFault) } else { Ok(()) }
+    }
+
+    /// A place in a region, to be sent from there.
+    pub(crate) fn view(&self, region: RegionId, at: u64, len: usize) -> Result<Body, RegionFault> {
+        if let Some(own) = self.own(region) {
+            return own.piece(at, len).map(Body::Own).ok_or(RegionFault);
+        }
+        let memory = self.region(region, (at, len), Access::REMOTE_READ)?;
+        if memory.poisoned() {
+            return Err(RegionFault);
+        }
+        memory.view(at, len).map(Body::Shared).map_err(|_| RegionFault)
+    }
+
+    /// Writes to a region.
+    pub(crate) fn write(&self, region: RegionId, at: u64, bytes: &[u8]) -> Result<(), RegionFault> {
+        let memory = self.region(region, (at, bytes.len()), Access::REMOTE_WRITE)?;
+        memory.write(at, bytes).map_err(|_| RegionFault)?;
+        if memory.poisoned() { Err(RegionFault) } else { Ok(()) }
+    }
+}
+
+/// Memory that was looked at and may be kept.
+#[derive(Debug)]
+pub struct CheckedRegion(GuestSpans);

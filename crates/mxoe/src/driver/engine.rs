@@ -1,0 +1,418 @@
+//! The engine with its rings: serving of requests, frames and timers.
+
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use causeway_channel::mx_rings;
+use causeway_host::OwnMemory;
+use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
+use causeway_wire::mx::{PeerId, RegionId, Request};
+
+use crate::driver::endpoint_io::{EndpointIo, RegionRefusal};
+use crate::driver::limits::{REGION_BYTES_OF_ENDPOINT_MAX, REQUESTS_AT_CLOSE_MAX};
+use crate::driver::tx_batch::Output;
+use crate::driver::tx_path::TxPath;
+use crate::{Admission, Config, Dropped, Nic};
+
+/// Outcome of serving the rings of an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServeOutcome {
+    /// There may be more requests.
+    Worked,
+    /// There is no request, and the doorbell is not armed.
+    Idle,
+    /// There is no request, and the doorbell is armed.
+    Parked,
+}
+
+/// The engine with rings and frames. `W` is the owner of an endpoint, `E` the output for frames.
+#[derive(Debug)]
+pub struct Engine<W, E> {
+    /// The NIC.
+    pub board: Nic,
+    /// Endpoints and network that the NIC writes to.
+    pub outlet: TxPath<W, E>,
+    /// Buffer for the bytes of a request.
+    request: Vec<u8>,
+}
+
+impl<W: Debug, E: Output> Engine<W, E> {
+    /// Creates the engine of a NIC whose frames leave by `exit`.
+    pub fn new(config: Config, exit: Option<E>) -> Self {
+        let request = vec![0; MEDIUM_BYTES_MAX];
+        Self { board: Nic::new(config), outlet: TxPath::new(exit), request }
+    }
+
+    /// Opens an endpoint with its key, session and rings.
+    ///
+    /// # Errors
+    /// The endpoint is open already, or its number is invalid.
+    pub fn open(
+        &mut self,
+        endpoint: u8,
+        (key, session): (u32, u32),
+        desk: EndpointIo<W>,
+    ) -> io::Result<()> {
+        self.board
+            .open_as(endpoint, key, session, &mut self.outlet)
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        self.outlet.desks.insert(endpoint, desk);
+        Ok(())
+    }
+
+    /// Takes the remaining requests of an endpoint before [`Self::close`].
+    pub fn take_last(&mut self, now: u64, endpoint: u8) {
+        for _ in 0..REQUESTS_AT_CLOSE_MAX {
+            if self.take_request(now, endpoint).is_none() {
+                break;
+            }
+        }
+    }
+
+    /// Closes an endpoint and returns its rings and regions.
+    pub fn close(&mut self, now: u64, endpoint: u8) -> Option<EndpointIo<W>> {
+        self.board.close(now, endpoint, &mut self.outlet);
+        self.outlet.desks.remove(&endpoint)
+    }
+
+    /// Registers memory for large messages of an endpoint.
+    ///
+    /// # Errors
+    /// [`RegionRefusal`]: the memory breaks a rule, or a limit is reached.
+    pub fn lend(
+        &mut self,
+        endpoint: u8,
+        file: BorrowedFd<'_>,
+        len: u64,
+    ) -> Result<RegionId, RegionRefusal> {
+        let desk = self.outlet.desks.get_mut(&endpoint).ok_or(RegionRefusal::Rule)?;
+        let lent = desk.lend(file, len)?;
+        if desk.region_bytes.saturating_add(len) > REGION_BYTES_OF_ENDPOINT_MAX {
+            return Err(RegionRefusal::Limit);
+        }
+        let region = self.board.region_add(endpoint, len).ok_or(RegionRefusal::Limit)?;
+        if desk.keep(region, lent) { Ok(region) } else { Err(RegionRefusal::Rule) }
+    }
+
+    /// Registers the memory of the endpoint's own process, from which long messages are sent in
+    /// place. A process has one such region.
+    pub fn lend_own(&mut self, endpoint: u8, own: OwnMemory) -> Option<RegionId> {
+        let desk = self.outlet.desks.get_mut(&endpoint)?;
+        let region = self.board.region_add(endpoint, OwnMemory::BYTES)?;
+        desk.keep_own(region, own);
+        Some(region)
+    }
+
+    /// Releases a region.
+    pub fn give_back(&mut self, now: u64, endpoint: u8, region: RegionId) {
+        self.board.region_remove(now, endpoint, region, &mut self.outlet);
+        if let Some(desk) = self.outlet.desks.get_mut(&endpoint) {
+            desk.give_back(region);
+        }
+    }
+
+    /// Serves at most `budget` requests of an endpoint. Returns the outcome and the number of
+    /// requests. If `polled`, the caller polls the endpoint again and the doorbell stays unarmed.
+    /// The caller must call [`TxPath::settle`] afterwards.
+    pub fn serve(
+        &mut self,
+        now: u64,
+        endpoint: u8,
+        budget: usize,
+        polled: bool,
+    ) -> (ServeOutcome, u32) {
+        let Some(desk) = self.outlet.desks.get_mut(&endpoint) else {
+            return (ServeOutcome::Parked, 0);
+        };
+        desk.disarm();
+        desk.later = false;
+        if desk.has_room_again() | desk.holds.released() {
+            self.board.room(now, endpoint, &mut self.outlet);
+        }
+        let mut count = 0_u32;
+        while (count as usize) < budget
+            && let Some(cost) = self.take_request(now, endpoint)
+        {
+            count = count.saturating_add(cost);
+        }
+        let Some(desk) = self.outlet.desks.get_mut(&endpoint) else {
+            return (ServeOutcome::Parked, count);
+        };
+        let after = if desk.broken.is_some() {
+            ServeOutcome::Parked
+        } else if desk.later {
+            if desk.arm_for_room() { ServeOutcome::Parked } else { ServeOutcome::Worked }
+        } else if count as usize >= budget {
+            ServeOutcome::Worked
+        } else if polled {
+            ServeOutcome::Idle
+        } else if desk.arm() {
+            ServeOutcome::Parked
+        } else {
+            ServeOutcome::Worked
+        };
+        if desk.broken.is_some() || desk.wish {
+            self.outlet.touch(endpoint);
+        }
+        (after, count)
+    }
+
+    /// Takes one request and returns its cost in requests, or `None` if no more can follow.
+    fn take_request(&mut self, now: u64, endpoint: u8) -> Option<u32> {
+        let desk = self.outlet.desks.get_mut(&endpoint)?;
+        if desk.broken.is_some() || desk.later {
+            return None;
+        }
+        let event = match desk.receiver.poll() {
+            Ok(Some(event)) => event,
+            Ok(None) => return None,
+            Err(broken) => {
+                desk.broken = Some(broken.to_string());
+                return None;
+            }
+        };
+        let bytes = self.request.get_mut(..event.len).unwrap_or(&mut []);
+        desk.receiver.copy(&event, 0, bytes);
+        if bytes.len() < event.len {
+            desk.broken = Some(format!("a request of {} bytes", event.len));
+            return None;
+        }
+        let request = match mx_rings::read_request(&event.head, bytes) {
+            Ok(request) => request,
+            Err(wrong) => {
+                desk.broken = Some(format!("its requests: {wrong}"));
+                return None;
+            }
+        };
+        let more = match request {
+            Request::Cancel { .. } => self.board.cancel_cost(endpoint),
+            _ => 0,
+        };
+        let taken = self.board.request(now, endpoint, &request, &mut self.outlet);
+        let desk = self.outlet.desks.get_mut(&endpoint)?;
+        if taken == Admission::Later {
+            desk.later = true;
+            return None;
+        }
+        desk.wish |= desk.receiver.advance(&event);
+        u32::try_from(more.saturating_add(1)).ok()
+    }
+
+    /// Sends a message of the own process, in two pieces, without a request. Its end is reported only
+    /// if it fails. Returns false without an effect if requests are pending or a limit is reached; the
+    /// message must be requested then. The caller must call [`TxPath::settle`] afterwards.
+    #[inline]
+    pub fn send_untold(
+        &mut self,
+        now: u64,
+        endpoint: u8,
+        to: (PeerId, u64),
+        (first, second): (&[u8], &[u8]),
+    ) -> bool {
+        let Some(desk) = self.outlet.desks.get(&endpoint) else { return false };
+        let behind = desk.later || desk.receiver.ready();
+        if desk.broken.is_some() || behind || !self.board.takes_untold(endpoint) {
+            return false;
+        }
+        let data = if second.is_empty() {
+            first
+        } else {
+            let whole = self.request.get_mut(..first.len().saturating_add(second.len()));
+            let Some((one, other)) = whole.and_then(|room| room.split_at_mut_checked(first.len()))
+            else {
+                return false;
+            };
+            one.copy_from_slice(first);
+            other.copy_from_slice(second);
+            self.request.get(..first.len().saturating_add(second.len())).unwrap_or(&[])
+        };
+        self.board.send_untold(now, endpoint, to, data, &mut self.outlet)
+    }
+
+    /// Returns whether an endpoint has a request, or waits for room.
+    #[inline]
+    pub fn asks(&self, endpoint: u8) -> bool {
+        let desk = self.outlet.desks.get(&endpoint);
+        desk.is_some_and(|desk| desk.receiver.ready() || desk.is_waiting())
+    }
+
+    /// Processes a received frame.
+    ///
+    /// # Errors
+    /// [`Dropped`]: the reason why the frame was dropped.
+    pub fn arrive(&mut self, now: u64, frame: &[u8]) -> Result<(), Dropped> {
+        self.board.receive(now, frame, &mut self.outlet)
+    }
+
+    /// Returns when a timer is due or unsent frames are sent again, in ns.
+    pub fn deadline(&self) -> u64 {
+        let engine = self.board.deadline().unwrap_or(u64::MAX);
+        engine.min(self.outlet.frames.again_ns.unwrap_or(u64::MAX))
+    }
+
+    /// Returns whether a timer is due.
+    pub fn is_due(&self, now: u64) -> bool {
+        self.board.deadline().is_some_and(|at| at <= now)
+    }
+
+    /// Runs the timers that are due.
+    pub fn tick(&mut self, now: u64) {
+        self.board.tick(now, &mut self.outlet);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::os::fd::{AsFd as _, OwnedFd};
+    use std::sync::{Arc, Mutex};
+
+    use causeway_channel::mx_rings::{read_event, write_request};
+    use causeway_channel::{Receiver, Sender, Side, open};
+    use causeway_host::net::send::Frame;
+    use causeway_memory::{Mapping, View};
+    use causeway_wire::mx::Status;
+    use causeway_wire::mx::{Address, Event, NicId, Token};
+
+    use super::*;
+
+    /// Frames lie there until somebody takes them.
+    #[derive(Debug, Clone, Default)]
+    struct Wire(Arc<Mutex<Vec<Vec<u8>>>>);
+
+    impl Output for Wire {
+        fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
+            let mut wire = self.0.lock().unwrap();
+            let before = wire.len();
+            wire.extend(frames.map(|frame| frame.head.to_vec()));
+            Ok(wire.len() - before)
+        }
+    }
+
+    /// A NIC with one endpoint, and the host side's end of its rings.
+    struct Host {
+        half: Engine<(), Wire>,
+        wire: Wire,
+        asks: Sender,
+        hears: Receiver,
+        now: u64,
+    }
+
+    fn rings(file: &OwnedFd) -> (Sender, Receiver) {
+        let len = rustix::fs::fstat(file).unwrap().st_size as usize;
+        let mapping = Mapping::new(file.as_fd(), 0, len as u64).unwrap();
+        open(&View::new(Arc::new(mapping), 0, len).unwrap(), Side::First).unwrap()
+    }
+
+    fn nic(number: u8) -> NicId {
+        NicId::of([2, 0, 0, 0, 0, number])
+    }
+
+    impl Host {
+        fn new(number: u8, other: u8) -> Self {
+            let wire = Wire::default();
+            let mut half = Engine::new(Config::new(nic(number), ""), Some(wire.clone()));
+            half.board.host_add(nic(other)).unwrap();
+            let (desk, file) = EndpointIo::new(()).unwrap();
+            half.open(0, (9, u32::from(number)), desk).unwrap();
+            let (asks, hears) = rings(&file);
+            Self { half, wire, asks, hears, now: 1 }
+        }
+
+        fn ask(&mut self, request: &Request<'_>) -> bool {
+            write_request(&mut self.asks, request).unwrap()
+        }
+
+        fn serve(&mut self, budget: usize) {
+            self.half.serve(self.now, 0, budget, true);
+            self.half.outlet.settle(self.now, |_, (), _| ());
+        }
+
+        fn send(&mut self, to: PeerId, info: u64, data: (&[u8], &[u8])) -> bool {
+            let sent = self.half.send_untold(self.now, 0, (to, info), data);
+            self.half.outlet.settle(self.now, |_, (), _| ());
+            sent
+        }
+
+        /// Takes what another sent, and says what was told, with the bytes of messages.
+        fn hear(&mut self, from: &Wire) -> Vec<(Event<'static>, Vec<u8>)> {
+            for frame in from.0.lock().unwrap().drain(..) {
+                self.half.arrive(self.now, &frame).unwrap();
+            }
+            self.half.outlet.settle(self.now, |_, (), _| ());
+            let mut told = Vec::new();
+            while let Some(event) = self.hears.poll().unwrap() {
+                let mut bytes = vec![0; event.len];
+                self.hears.copy(&event, 0, &mut bytes);
+                told.push((read_event(&event.head, event.len).unwrap(), bytes));
+                self.hears.advance(&event);
+            }
+            told
+        }
+    }
+
+    /// Two that are connected, and the second as the first knows it.
+    fn pair() -> (Host, Host, PeerId) {
+        let (mut one, mut two) = (Host::new(1, 2), Host::new(2, 1));
+        let to = Address { nic: nic(2), endpoint: 0 };
+        assert!(one.ask(&Request::Connect { token: Token(1), to, key: 9, timeout_ns: None }));
+        one.serve(9);
+        two.hear(&one.wire);
+        let told = one.hear(&two.wire);
+        let Some((Event::Connected { status: Status::Success, peer, .. }, _)) = told.last() else {
+            panic!("{told:?}");
+        };
+        let peer = *peer;
+        (one, two, peer)
+    }
+
+    /// The messages that came, and their bytes.
+    fn messages(told: Vec<(Event<'static>, Vec<u8>)>) -> Vec<(u64, Vec<u8>)> {
+        let message = |(event, bytes)| match event {
+            Event::Message { match_info, .. } => Some((match_info, bytes)),
+            _ => None,
+        };
+        told.into_iter().filter_map(message).collect()
+    }
+
+    #[test]
+    fn what_goes_past_the_requests_is_joined_and_never_before_what_was_asked() {
+        let (mut one, mut two, peer) = pair();
+        assert!(one.send(peer, 1, (b"in two ", b"pieces")));
+        let asked =
+            |info: u64| Request::Eager { peer, token: Token(info), match_info: info, data: b"" };
+        assert!(one.ask(&asked(2)) && one.ask(&asked(3)));
+        assert!(!one.send(peer, 4, (b"x", b"")), "two are before it");
+        one.serve(1);
+        assert!(!one.send(peer, 4, (b"x", b"")), "one is");
+        one.serve(1);
+        assert!(one.send(peer, 4, (b"", b"x")));
+        let long = vec![7; MEDIUM_BYTES_MAX];
+        assert!(!one.send(peer, 5, (&long, b"x")) && !one.send(peer, 5, (b"x", &long)));
+        assert!(one.send(peer, 5, (&long, b"")));
+        let come = messages(two.hear(&one.wire));
+        let wanted = [(1, b"in two pieces".to_vec()), (2, vec![]), (3, vec![]), (4, b"x".to_vec())];
+        assert_eq!(come[..4], wanted);
+        assert_eq!(come[4..], [(5, long)]);
+    }
+
+    #[test]
+    fn where_a_request_was_not_taken_what_comes_behind_it_waits_too() {
+        let (mut one, _two, peer) = pair();
+        let asked = Request::Eager { peer, token: Token(2), match_info: 2, data: &[1; 30_000] };
+        while one.ask(&asked) {
+            one.serve(1);
+        }
+        assert!(!one.send(peer, 3, (b"x", b"")), "behind what is in the rings");
+    }
+
+    #[test]
+    fn who_broke_a_rule_sends_nothing_past_it_and_who_is_not_there_neither() {
+        let (mut one, _two, peer) = pair();
+        assert!(!one.half.send_untold(1, 1, (peer, 3), (b"x", b"")), "it is not open");
+        assert!(one.send(peer, 3, (b"x", b"")));
+        one.half.outlet.desks.get_mut(&0).unwrap().broken = Some("nonsense".into());
+        assert!(!one.send(peer, 3, (b"x", b"")));
+    }
+}

@@ -1,0 +1,33 @@
+//! The engine with its surroundings: rings to the host sides, lent memory, and frames.
+//!
+//! The driver runs in the daemon for all endpoints of a NIC, or in a process for its own endpoint in
+//! direct mode. The owner supplies the output for frames ([`Output`]) and passes received frames to
+//! [`Engine::arrive`].
+//!
+//! # Budget
+//! | operation | cost |
+//! |---|---|
+//! | request | one poll of a slot, one copy |
+//! | sent frame | no copy of long data, which the kernel reads from lent memory; one system call for up to [`FRAMES_PER_CALL_MAX`](causeway_memory::limits::FRAMES_PER_CALL_MAX) frames |
+//! | received frame | one copy, from the receive buffer to its destination |
+//! | event | one copy into the ring |
+//!
+//! # Modules
+//! | module | content |
+//! |---|---|
+//! | `engine` | serving of requests, frames and timers |
+//! | `endpoint_io` | rings and regions of one endpoint |
+//! | `tx_path` | what the engine writes to: endpoints and the network |
+//! | `tx_batch` | frames that leave in one system call |
+//! | `limits` | limits |
+
+mod endpoint_io;
+mod engine;
+pub mod limits;
+mod tx_batch;
+mod tx_path;
+
+pub use endpoint_io::{CheckedRegion, EndpointIo, RegionRefusal};
+pub use engine::{Engine, ServeOutcome};
+pub use tx_batch::{Output, TxBatch};
+pub use tx_path::{Action, TxPath, random};

@@ -1,0 +1,488 @@
+//! Frames to send, in batches of one system call.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+
+use causeway_host::limits::FRAMES_PER_CALL_MAX;
+use causeway_host::net::send::{Body, Frame};
+use causeway_host::net::socket::PacketSocket;
+use causeway_wire::mxoe::FRAME_LEN_MAX;
+use rustix::io::Errno;
+
+use crate::driver::limits::{FRAMES_WAITING_MAX, FULL_NS, STUCK_NS};
+
+/// Size of the buffer that is kept for frames, in bytes: the frames of one system call.
+const BYTES_KEPT: usize = FRAME_LEN_MAX * FRAMES_PER_CALL_MAX;
+
+/// An output for frames.
+pub trait Output: Clone {
+    /// Sends the first of `frames` and returns how many were sent.
+    ///
+    /// # Errors
+    /// The first frame was not sent.
+    fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize>;
+}
+
+impl Output for Arc<PacketSocket> {
+    fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
+        PacketSocket::send(self, frames)
+    }
+}
+
+/// No output.
+impl Output for Infallible {
+    fn send<'a>(&self, _: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
+        match *self {}
+    }
+}
+
+/// A frame to send.
+#[derive(Debug)]
+struct Waiting {
+    /// End of its own bytes in [`TxBatch::bytes`].
+    end: usize,
+    /// Lent bytes that follow them.
+    lent: Option<Body>,
+}
+
+/// Frames to send, and their counters.
+#[derive(Debug)]
+pub struct TxBatch<E> {
+    /// Output; `None` while the interface is down.
+    pub exit: Option<E>,
+    /// Own bytes of the frames, in order. Only the first `used` bytes are valid.
+    bytes: Vec<u8>,
+    used: usize,
+    waiting: Vec<Waiting>,
+    /// Frames of `waiting` that were sent: at most half between two calls.
+    left: usize,
+    /// Those before it were lent nothing; none was, where there is none.
+    lent_from: Option<usize>,
+    /// When to send again after the kernel had no room, in ns.
+    pub again_ns: Option<u64>,
+    /// Since when the host has had no room for the first that waits.
+    stuck_ns: Option<u64>,
+    /// Frames sent.
+    pub sent: u64,
+    /// System calls.
+    pub calls: u64,
+    /// Frames dropped because the kernel had no room.
+    pub no_room: u64,
+    /// Frames dropped because the interface was down.
+    pub down: u64,
+    /// Frames dropped because their lent memory was unmapped.
+    pub hollow: u64,
+    /// Bytes that were copied because lent memory could not be sent at once.
+    pub kept: u64,
+}
+
+impl<E: Output> TxBatch<E> {
+    /// None waits; they leave there.
+    pub fn new(exit: Option<E>) -> Self {
+        Self {
+            exit,
+            bytes: Vec::new(),
+            used: 0,
+            waiting: Vec::with_capacity(FRAMES_PER_CALL_MAX),
+            left: 0,
+            lent_from: None,
+            again_ns: None,
+            stuck_ns: None,
+            sent: 0,
+            calls: 0,
+            no_room: 0,
+            down: 0,
+            hollow: 0,
+            kept: 0,
+        }
+    }
+
+    /// Puts a frame, in two parts, behind the others.
+    pub fn push(&mut self, head: &[u8], data: &[u8]) {
+        if self.has_room() {
+            self.put(head, data, None);
+        }
+    }
+
+    /// As [`Self::push`], with a part that is sent from where it lies.
+    pub fn push_lent(&mut self, head: &[u8], lent: Body) {
+        if self.has_room() {
+            self.put(head, &[], Some(lent));
+        }
+    }
+
+    fn put(&mut self, head: &[u8], data: &[u8], lent: Option<Body>) {
+        let whole = head.len().saturating_add(data.len());
+        let end = self.used.saturating_add(whole);
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        let room = self.bytes.get_mut(self.used..end).unwrap_or(&mut []);
+        let (first, rest) = room.split_at_mut_checked(head.len()).unwrap_or_default();
+        first.copy_from_slice(head);
+        rest.copy_from_slice(data);
+        if lent.is_some() {
+            self.lent_from.get_or_insert(self.waiting.len());
+        }
+        self.waiting.push(Waiting { end, lent });
+        self.used = end;
+    }
+
+    /// Those that have not left.
+    fn frames(&self) -> impl Iterator<Item = Frame<'_>> + Clone {
+        let starts = std::iter::once(0).chain(self.waiting.iter().map(|frame| frame.end));
+        starts.zip(&self.waiting).skip(self.left).map(|(start, Waiting { end, lent })| Frame {
+            head: self.bytes.get(start..*end).unwrap_or(&[]),
+            body: lent.as_ref(),
+        })
+    }
+
+    /// What was lent may soon be used again: it leaves, and what cannot yet is copied.
+    pub fn part_from_lent(&mut self) {
+        if self.lent_from.is_some() {
+            self.send_some();
+            self.keep_copies();
+        }
+    }
+
+    /// Copies what was lent to those that have not left; what is not there is not sent. Each frame
+    /// is moved once at most: those that were here before the last call are not touched.
+    fn keep_copies(&mut self) {
+        let Some(first) = self.lent_from.take() else { return };
+        let first = first.max(self.left).min(self.waiting.len());
+        let moved = self.waiting.split_off(first);
+        let from = self.end();
+        let heads = self.bytes.get(from..self.used).unwrap_or(&[]).to_vec();
+        self.bytes.truncate(from);
+        let mut start = 0;
+        for Waiting { end, lent } in moved {
+            let end = end.saturating_sub(from);
+            let whole = self.bytes.len();
+            self.bytes.extend_from_slice(heads.get(start..end).unwrap_or(&[]));
+            start = end;
+            if let Some(body) = lent
+                && !self.keep_copy(&body)
+            {
+                self.bytes.truncate(whole);
+                self.hollow = self.hollow.wrapping_add(1);
+                continue;
+            }
+            self.waiting.push(Waiting { end: self.bytes.len(), lent: None });
+        }
+        self.used = self.bytes.len();
+    }
+
+    /// Copies what was lent behind its head; false where it is not there.
+    fn keep_copy(&mut self, body: &Body) -> bool {
+        let head_end = self.bytes.len();
+        self.bytes.resize(head_end.saturating_add(body.len()), 0);
+        let room = self.bytes.get_mut(head_end..).unwrap_or(&mut []);
+        self.kept = self.kept.wrapping_add(room.len() as u64);
+        body.read_into(room)
+    }
+
+    /// Where the last that waits ends.
+    fn end(&self) -> usize {
+        self.waiting.last().map_or(0, |frame| frame.end)
+    }
+
+    /// Whether one more finds room; it is lost else, as frames may be.
+    fn has_room(&mut self) -> bool {
+        let waiting = self.waiting.len().saturating_sub(self.left);
+        if waiting >= FRAMES_PER_CALL_MAX {
+            self.send_some();
+        }
+        let room = self.waiting.len().saturating_sub(self.left) < FRAMES_WAITING_MAX;
+        if !room {
+            self.no_room = self.no_room.wrapping_add(1);
+        }
+        room
+    }
+
+    /// Sends them all. What the host has no room for waits, until it is tried again.
+    pub fn flush(&mut self, now_ns: u64) {
+        self.again_ns = None;
+        if self.waiting.is_empty() {
+            return;
+        }
+        let before = self.gone();
+        self.send_some();
+        if self.waiting.is_empty() || self.gone() != before {
+            self.stuck_ns = None;
+        } else if now_ns.saturating_sub(*self.stuck_ns.get_or_insert(now_ns)) >= STUCK_NS {
+            // The host says that it has no room also of what it will never take.
+            self.left = self.left.saturating_add(1);
+            self.no_room = self.no_room.wrapping_add(1);
+            self.stuck_ns = None;
+            self.send_some();
+        }
+        self.keep_copies();
+        // Between two calls nothing is lent: its owner may use it again.
+        debug_assert!(self.lent_from.is_none() && self.waiting.iter().all(|f| f.lent.is_none()));
+        self.again_ns = (!self.waiting.is_empty()).then_some(now_ns.saturating_add(FULL_NS));
+    }
+
+    /// How many need not wait any more.
+    fn gone(&self) -> u64 {
+        self.sent.wrapping_add(self.down)
+    }
+
+    /// Sends as many as the host takes.
+    fn send_some(&mut self) {
+        let Some(exit) = self.exit.clone() else {
+            let left = self.waiting.len().saturating_sub(self.left);
+            self.down = self.down.wrapping_add(left as u64);
+            return self.clear();
+        };
+        self.send_by(|frames| exit.send(frames.frames()));
+    }
+
+    /// As [`Self::send_some`]; `exit` sends the first ones, and says how many.
+    fn send_by(&mut self, mut exit: impl FnMut(&Self) -> io::Result<usize>) {
+        while self.left < self.waiting.len() {
+            self.calls = self.calls.wrapping_add(1);
+            let errno = match exit(self) {
+                Ok(sent) if sent > 0 => {
+                    self.left = self.left.saturating_add(sent);
+                    self.sent = self.sent.wrapping_add(sent as u64);
+                    continue;
+                }
+                other => other.err().and_then(|error| Errno::from_io_error(&error)),
+            };
+            match errno {
+                None | Some(Errno::AGAIN | Errno::NOBUFS) => return self.close_up(),
+                Some(Errno::INTR) => {}
+                // What one of them was lent is not there: the others leave without it.
+                Some(Errno::FAULT) if self.lent_from.is_some() => self.keep_copies(),
+                Some(_) => {
+                    // This one is not to leave.
+                    self.left = self.left.saturating_add(1);
+                    self.down = self.down.wrapping_add(1);
+                }
+            }
+        }
+        self.clear();
+    }
+
+    /// Lets go of those that left, once they are more than those that wait.
+    fn close_up(&mut self) {
+        let left = self.left.min(self.waiting.len());
+        if left <= self.waiting.len() / 2 {
+            return;
+        }
+        let start = self.waiting.drain(..left).next_back().map_or(0, |frame| frame.end);
+        self.bytes.copy_within(start..self.used, 0);
+        self.used = self.used.saturating_sub(start);
+        for frame in &mut self.waiting {
+            frame.end = frame.end.saturating_sub(start);
+        }
+        self.lent_from = self.lent_from.map(|first| first.saturating_sub(left));
+        self.left = 0;
+    }
+
+    fn clear(&mut self) {
+        self.waiting.clear();
+        (self.used, self.left, self.lent_from) = (0, 0, None);
+        if self.bytes.len() > BYTES_KEPT {
+            self.bytes = Vec::new();
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Without an exit of its own.
+    type TxBatch = super::TxBatch<Infallible>;
+
+    use causeway_host::OwnMemory;
+    use causeway_memory::{Mapping, View, create};
+    use std::os::fd::AsFd as _;
+    use std::sync::Arc;
+
+    /// So many bytes that somebody lends, all alike.
+    pub(crate) fn lent(len: usize, fill: u8) -> Body {
+        Body::Shared(shared(len, fill))
+    }
+
+    fn shared(len: usize, fill: u8) -> View {
+        let file = create("test", 4096).unwrap();
+        let mapping = Arc::new(Mapping::new(file.as_fd(), 0, 4096).unwrap());
+        let view = View::new(mapping, 1000, len).unwrap();
+        view.write(0, &vec![fill; len]).unwrap();
+        view
+    }
+
+    fn lens(frames: &TxBatch) -> Vec<(usize, usize)> {
+        let len = |frame: Frame<'_>| (frame.head.len(), frame.body.map_or(0, Body::len));
+        frames.frames().map(len).collect()
+    }
+
+    #[test]
+    fn frames_without_an_exit_are_counted() {
+        let mut frames = TxBatch::new(None);
+        frames.push(&[1; 60], &[2; 100]);
+        frames.push_lent(&[3; 16], lent(50, 4));
+        assert_eq!(lens(&frames), [(160, 0), (16, 50)]);
+        frames.flush(5);
+        assert_eq!((frames.down, frames.again_ns, lens(&frames)), (2, None, vec![]));
+    }
+
+    #[test]
+    fn what_was_lent_is_copied_before_it_may_be_used_again() {
+        let mut frames = TxBatch::new(None);
+        let (first, second) = (lent(50, 4), shared(7, 5));
+        frames.push_lent(&[3; 16], first.clone());
+        frames.push(&[1; 60], &[2; 3]);
+        frames.push_lent(&[6; 16], Body::Shared(second.clone()));
+        frames.left = 1;
+        frames.keep_copies();
+        second.write(0, &[9; 7]).unwrap();
+        assert_eq!(lens(&frames), [(63, 0), (23, 0)]);
+        let last = frames.frames().last().unwrap();
+        assert_eq!(last.head, [&[6; 16][..], &[5; 7]].concat());
+        // More may follow.
+        frames.push_lent(&[7; 16], first);
+        assert_eq!(lens(&frames).last(), Some(&(16, 50)));
+        frames.part_from_lent();
+        assert_eq!((frames.lent_from, frames.down), (None, 3));
+    }
+
+    /// An exit that takes one frame each time it is asked anew, and what it took.
+    fn one_each<'a>(
+        taken: &'a mut Vec<Vec<u8>>,
+    ) -> impl FnMut(&TxBatch) -> io::Result<usize> + use<'a> {
+        let mut asked = false;
+        move |frames| {
+            if std::mem::replace(&mut asked, true) {
+                return Err(Errno::AGAIN.into());
+            }
+            let frame = frames.frames().next().unwrap();
+            let mut whole = frame.head.to_vec();
+            if let Some(body) = frame.body {
+                let start = whole.len();
+                whole.resize(start + body.len(), 0);
+                assert!(body.read_into(&mut whole[start..]));
+            }
+            taken.push(whole);
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn a_host_that_takes_little_at_a_time_loses_nothing_and_costs_one_copy() {
+        let (mut frames, mut taken) = (TxBatch::new(None), Vec::new());
+        let number = |at: u32| at.to_le_bytes();
+        let body = lent(1000, 4);
+        let push = |frames: &mut TxBatch, at: u32| match at % 3 {
+            0 => frames.push(&number(at), &[]),
+            1 => frames.push(&number(at), &[1; 30]),
+            _ => frames.push_lent(&number(at), body.clone()),
+        };
+        for at in 0..10 {
+            push(&mut frames, at);
+        }
+        for at in 10..5000 {
+            push(&mut frames, at);
+            frames.send_by(one_each(&mut taken));
+            frames.keep_copies();
+            assert!(frames.waiting.len() <= 20 && frames.used < 20_000, "what left is let go of");
+        }
+        while !frames.waiting.is_empty() {
+            frames.send_by(one_each(&mut taken));
+        }
+        assert_eq!((frames.sent, frames.no_room, frames.hollow), (5000, 0, 0));
+        for (at, frame) in (0..).zip(&taken) {
+            let body = [&[][..], &[1; 30], &[4; 1000]][at as usize % 3];
+            assert_eq!(*frame, [&number(at)[..], body].concat());
+        }
+        assert!(frames.kept <= 5000 / 3 * 1000, "{}", frames.kept);
+    }
+
+    /// So many bytes of memory that its owner lends, and that is not there.
+    fn hollow(len: usize) -> Option<View> {
+        use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+        let huge = memfd_create("hollow", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB).ok()?;
+        ftruncate(&huge, 1 << 30).unwrap();
+        let mapping = Arc::new(Mapping::new(huge.as_fd(), 0, 1 << 30).unwrap());
+        // Where the host has so many huge pages, it is there.
+        let free =
+            std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+        (free.unwrap().trim() == "0").then(|| View::new(mapping, 1000, len).unwrap())
+    }
+
+    /// So many bytes that the process lends itself; and none of them is there.
+    fn unmapped(own: &OwnMemory, len: usize) -> (u64, Body) {
+        // Above all that a process has.
+        let at = own.lend(std::ptr::without_provenance(1 << 62), len).unwrap();
+        (at, Body::Own(own.piece(at, len).unwrap()))
+    }
+
+    #[test]
+    fn hostile_memory_of_the_process_itself_that_is_not_there_holds_up_no_other_frames() {
+        let own = OwnMemory::new().unwrap();
+        let there = vec![7; 500];
+        let at = own.lend(there.as_ptr(), there.len()).unwrap();
+        let body = || Body::Own(own.piece(at, 500).unwrap());
+        let (gone, hollow) = unmapped(&own, 500);
+        let mut frames = TxBatch::new(None);
+        let mut taken = Vec::new();
+        frames.push_lent(&[1; 16], body());
+        frames.push_lent(&[2; 16], hollow.clone());
+        frames.push_lent(&[3; 16], body());
+        frames.push(&[4; 16], &[8; 500]);
+        // The kernel finds out, and says nothing of which it is.
+        let mut asked = 0;
+        frames.send_by(|frames| {
+            asked += 1;
+            match frames.frames().next().unwrap() {
+                Frame { body: Some(_), .. } => Err(Errno::FAULT.into()),
+                frame => {
+                    taken.push(frame.head.to_vec());
+                    Ok(1)
+                }
+            }
+        });
+        assert_eq!((frames.sent, frames.hollow, asked), (3, 1, 4));
+        let whole = |number: u8, fill: u8| [&[number; 16][..], &[fill; 500]].concat();
+        assert_eq!(taken, [whole(1, 7), whole(3, 7), whole(4, 8)]);
+        assert!(own.piece(gone, 1).is_none() && own.piece(at, 1).is_some());
+        // Where the host has no room it is the same.
+        frames.push_lent(&[5; 16], body());
+        let (_, hollow) = unmapped(&own, 500);
+        frames.push_lent(&[6; 16], hollow);
+        frames.send_by(|_| Err(Errno::AGAIN.into()));
+        frames.keep_copies();
+        assert_eq!((lens(&frames), frames.hollow), (vec![(516, 0)], 2));
+    }
+
+    #[test]
+    fn hostile_memory_that_is_not_there_holds_up_no_others_frames() {
+        let Some(hollow) = hollow(500) else { return };
+        let bind = || std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (ours, theirs) = (bind(), bind());
+        theirs.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+        let to = theirs.local_addr().unwrap();
+        let mut frames = TxBatch::new(None);
+        frames.push_lent(&[1; 16], lent(500, 7));
+        frames.push_lent(&[2; 16], Body::Shared(hollow.clone()));
+        frames.push(&[3; 16], &[8; 500]);
+        frames.push_lent(&[4; 16], Body::Shared(hollow.clone()));
+        frames.push_lent(&[5; 16], lent(500, 9));
+        frames.send_by(|frames| {
+            let count = frames.frames().count();
+            causeway_host::net::send::send_together(ours.as_fd(), &to, frames.frames())?;
+            Ok(count)
+        });
+        assert_eq!((frames.sent, frames.down, frames.hollow), (3, 0, 2));
+        assert!(hollow.poisoned(), "its owner hears of it");
+        for (number, fill) in [(1, 7), (3, 8), (5, 9)] {
+            let mut room = [0; 2000];
+            let len = theirs.recv(&mut room).unwrap();
+            let whole = [&[number; 16][..], &[fill; 500]].concat();
+            assert_eq!(&room[..len], whole);
+        }
+    }
+}

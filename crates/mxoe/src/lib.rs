@@ -1,0 +1,144 @@
+//! MXoE, the NIC side of MX endpoints: between the host sides of one host and the network.
+//!
+//! A [`Nic`] owns the endpoints of one MAC. Its inputs are frames,
+//! [requests](causeway_wire::mx::Request) and the time; its outputs go through [`Outside`]: frames,
+//! [events](causeway_wire::mx::Event), and reads and writes of regions. The engine connects, numbers,
+//! acknowledges, retransmits, and pulls large messages, whether or not the applications make calls.
+//!
+//! ```text
+//!   host side ── Request ──▶ ┌─────┐ ── frame ──▶ network
+//!             ◀── Event ──── │ Nic │ ◀── frame ──
+//!                            └─────┘ ◀── time
+//! ```
+//!
+//! # Identity
+//! A NIC is identified by its MAC, which the network vouches for. A peer is identified by its NIC and
+//! endpoint. A packet belongs to a peer if its source, the session of the addressed endpoint and its
+//! number match. A window is bound to the peer that it was offered to. The engine accepts pulled data
+//! only from the peer that offered the message, with the handle and the random magic of the pull.
+//!
+//! # Modules
+//! [`driver`] joins the engine to rings, regions and frames; [`discovery`] finds the NICs of the
+//! network. Neither imports the host side (`causeway-message`): both sides share only the values of
+//! [`causeway_wire::mx`] and their encoding.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+mod buffer_pool;
+mod connect;
+mod context;
+mod counters;
+pub mod discovery;
+pub mod driver;
+mod endpoint;
+mod jumbo_pull;
+pub mod limits;
+mod nic;
+mod nic_table;
+mod offers;
+mod peer;
+mod pull;
+mod pull_reply;
+mod receive_order;
+mod refusal;
+mod reorder_quota;
+mod request;
+mod request_window;
+mod send_windows;
+mod sequence;
+mod sequence_conflict;
+mod timers;
+mod transmit;
+
+use causeway_wire::mx::{Event, PeerId, RegionId};
+
+pub use counters::{EndpointCounters, NicCounters, PeerCounters};
+pub use endpoint::PeerState;
+pub use nic::{Config, Dropped, Nic, OpenError};
+
+/// The bytes of a region cannot be reached because their memory was unmapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the memory of a region cannot be reached: it was unmapped while it was registered")]
+pub struct RegionFault;
+
+/// The surroundings of a NIC: network, host sides, regions and random numbers.
+pub trait Outside {
+    /// Returns an unpredictable random number.
+    fn random(&mut self) -> u32;
+
+    /// Sends a frame that consists of two parts. Frames may be lost, and are rarely reordered.
+    fn frame(&mut self, head: &[u8], data: &[u8]);
+
+    /// Sends a frame whose second part is `len` bytes of a region of an endpoint, at most
+    /// [`WIDE_LEN`](causeway_wire::mxoe::WIDE_LEN). An implementation can read them in place.
+    ///
+    /// # Errors
+    /// [`RegionFault`]: the frame is not sent.
+    fn frame_of(
+        &mut self,
+        head: &[u8],
+        endpoint: u8,
+        region: RegionId,
+        (offset, len): (u64, usize),
+    ) -> Result<(), RegionFault> {
+        let mut bytes = [0; causeway_wire::mxoe::WIDE_LEN];
+        let data = bytes.get_mut(..len).ok_or(RegionFault)?;
+        self.read(endpoint, region, offset, data)?;
+        self.frame(head, data);
+        Ok(())
+    }
+
+    /// Gives an event to the host side of an endpoint. Returns false if there is no room; then the
+    /// caller of the engine must call [`Nic::room`] when there is room again.
+    fn event(&mut self, endpoint: u8, event: &Event<'_>) -> bool;
+
+    /// Returns whether the host side takes no messages of a peer now. The caller of the engine must
+    /// call [`Nic::room`] when it does again.
+    fn holds(&self, _endpoint: u8, _peer: PeerId) -> bool {
+        false
+    }
+
+    /// Reads a region of an endpoint, within its registered length.
+    ///
+    /// # Errors
+    /// [`RegionFault`]: the engine withdraws offers from the region.
+    fn read(
+        &mut self,
+        endpoint: u8,
+        region: RegionId,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), RegionFault>;
+
+    /// Writes to a region of an endpoint, within its registered length.
+    ///
+    /// # Errors
+    /// [`RegionFault`]: the engine ends the pull into the region.
+    fn write(
+        &mut self,
+        endpoint: u8,
+        region: RegionId,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), RegionFault>;
+}
+
+/// Whether the engine admitted a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Admission {
+    /// The request was admitted and ends with its event.
+    Yes,
+    /// A limit is reached. The host side must repeat the request after it took events.
+    Later,
+}

@@ -1,0 +1,106 @@
+//! The NICs that are known: by MAC and by number.
+
+use std::collections::HashMap;
+
+use causeway_wire::mxoe::PEER_UNKNOWN;
+
+use crate::limits::HOSTS_MAX;
+
+/// One NIC.
+#[derive(Debug, Clone, Copy)]
+struct Host {
+    mac: [u8; 6],
+    /// Our number in its table, as far as it said.
+    reverse: u16,
+}
+
+/// The table. Numbers are small, and used again.
+#[derive(Debug, Default)]
+pub(crate) struct NicTable {
+    list: Vec<Option<Host>>,
+    /// With std's keyed hash: whoever is on the network chooses MACs.
+    by_mac: HashMap<[u8; 6], u16>,
+}
+
+impl NicTable {
+    /// Adds a NIC, if there is room: its number.
+    pub(crate) fn add(&mut self, mac: [u8; 6]) -> Option<u16> {
+        if let Some(known) = self.by_mac.get(&mac) {
+            return Some(*known);
+        }
+        let host = Some(Host { mac, reverse: PEER_UNKNOWN });
+        let at = match self.list.iter().position(Option::is_none) {
+            Some(at) => at,
+            None if self.list.len() < HOSTS_MAX => {
+                self.list.push(None);
+                self.list.len().saturating_sub(1)
+            }
+            None => return None,
+        };
+        let number = u16::try_from(at).ok()?;
+        *self.list.get_mut(at)? = host;
+        self.by_mac.insert(mac, number);
+        Some(number)
+    }
+
+    /// Takes a NIC out: the number that it had.
+    pub(crate) fn remove(&mut self, mac: [u8; 6]) -> Option<u16> {
+        let number = self.by_mac.remove(&mac)?;
+        if let Some(place) = self.list.get_mut(usize::from(number)) {
+            *place = None;
+        }
+        Some(number)
+    }
+
+    /// The number of a NIC.
+    pub(crate) fn number(&self, mac: [u8; 6]) -> Option<u16> {
+        self.by_mac.get(&mac).copied()
+    }
+
+    /// The number of the NIC of this MAC, which says that it has `hint`.
+    pub(crate) fn find(&self, mac: [u8; 6], hint: u16) -> Option<u16> {
+        match self.list.get(usize::from(hint)) {
+            Some(Some(host)) if host.mac == mac => Some(hint),
+            // It is by the MAC alone that a NIC is known: an index of old does no harm.
+            _ => self.number(mac),
+        }
+    }
+
+    /// Its MAC and our number in its table.
+    pub(crate) fn get(&self, number: u16) -> Option<([u8; 6], u16)> {
+        let host = (*self.list.get(usize::from(number))?)?;
+        Some((host.mac, host.reverse))
+    }
+
+    /// It says what our number is in its table.
+    pub(crate) fn learn(&mut self, number: u16, reverse: u16) {
+        if let Some(Some(host)) = self.list.get_mut(usize::from(number)) {
+            host.reverse = reverse;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boards_are_known_by_mac_whatever_their_hint_says() {
+        let mut hosts = NicTable::default();
+        let (a, b) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+        assert_eq!((hosts.add(a), hosts.add(b), hosts.add(a)), (Some(0), Some(1), Some(0)));
+        assert_eq!(hosts.find(b, 1), Some(1));
+        assert_eq!(hosts.find(b, 0), Some(1), "the hint is another's");
+        assert_eq!(hosts.find([9; 6], 0), None);
+        hosts.learn(1, 77);
+        assert_eq!(hosts.get(1), Some((b, 77)));
+        assert_eq!(hosts.remove(a), Some(0));
+        assert_eq!((hosts.number(a), hosts.get(0)), (None, None));
+        assert_eq!(hosts.add([3; 6]), Some(0));
+        for n in 2..HOSTS_MAX as u32 {
+            let [a, b, c, d] = n.to_be_bytes();
+            assert!(hosts.add([4, 0, a, b, c, d]).is_some());
+        }
+        assert_eq!(hosts.add([5; 6]), None);
+    }
+}

@@ -1,0 +1,170 @@
+//! Windows: large messages that this endpoint offers, each to one peer.
+
+use causeway_wire::mx::{PeerId, Token, Window};
+
+use crate::limits::{PULLED_AGAIN_BYTES, PULLED_AGAIN_NS};
+
+/// One window.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Open {
+    pub(crate) peer: PeerId,
+    pub(crate) token: Token,
+    pub(crate) from: Window,
+}
+
+/// What its peer had of a window.
+#[derive(Debug, Clone, Copy, Default)]
+struct Had {
+    bytes: u64,
+    /// When it may have more, if it had more than it can need.
+    more_at: u64,
+}
+
+/// The 256 windows of an endpoint.
+#[derive(Debug)]
+pub(crate) struct Windows {
+    list: Vec<Option<Open>>,
+    had: Vec<Had>,
+    /// How often each was used.
+    sequences: Vec<u8>,
+    /// Where to look next: a window is not used again soon.
+    at: u8,
+    free: usize,
+}
+
+/// How many there are.
+const COUNT: usize = 256;
+
+impl Windows {
+    /// None is open; their sequence begins where nobody knows.
+    pub(crate) fn new(random: u32) -> Self {
+        let [start, ..] = random.to_le_bytes();
+        Self {
+            list: vec![None; COUNT],
+            had: vec![Had::default(); COUNT],
+            sequences: vec![start; COUNT],
+            at: 0,
+            free: COUNT,
+        }
+    }
+
+    /// Opens one: its number and sequence.
+    pub(crate) fn open(&mut self, open: Open) -> Option<(u8, u8)> {
+        if self.free == 0 {
+            return None;
+        }
+        for _ in 0..COUNT {
+            let number = self.at;
+            self.at = number.wrapping_add(1);
+            let place = self.list.get_mut(usize::from(number))?;
+            if place.is_none() {
+                *place = Some(open);
+                *self.had.get_mut(usize::from(number))? = Had::default();
+                self.free = self.free.saturating_sub(1);
+                let sequence = self.sequences.get_mut(usize::from(number))?;
+                *sequence = sequence.wrapping_add(1);
+                return Some((number, *sequence));
+            }
+        }
+        None
+    }
+
+    /// An open one, if it was opened for this peer with this sequence.
+    pub(crate) fn get(&self, number: u8, sequence: u8, peer: PeerId) -> Option<Open> {
+        let open = (*self.list.get(usize::from(number))?)?;
+        let same = self.sequences.get(usize::from(number)) == Some(&sequence);
+        (same && open.peer == peer).then_some(open)
+    }
+
+    /// Whether so many bytes more of an open one are sent. All of it twice, and what is lost now and
+    /// then; whoever wants more than that gets a block now and then.
+    pub(crate) fn may_have(&mut self, now: u64, number: u8, bytes: u64) -> bool {
+        let at = usize::from(number);
+        let (Some(Some(open)), Some(had)) = (self.list.get(at), self.had.get_mut(at)) else {
+            return false;
+        };
+        let most = u64::from(open.from.len).saturating_mul(2).saturating_add(PULLED_AGAIN_BYTES);
+        had.bytes = had.bytes.saturating_add(bytes);
+        if had.bytes <= most {
+            return true;
+        }
+        let again = now >= had.more_at;
+        if again {
+            had.more_at = now.saturating_add(PULLED_AGAIN_NS);
+        }
+        again
+    }
+
+    /// Closes one: what it was.
+    pub(crate) fn close(&mut self, number: u8) -> Option<Open> {
+        let open = self.list.get_mut(usize::from(number))?.take()?;
+        self.free = self.free.saturating_add(1);
+        Some(open)
+    }
+
+    /// Whether there is one to open.
+    pub(crate) fn has_free(&self) -> bool {
+        self.free > 0
+    }
+
+    /// Those that are open.
+    fn open_ones(&self) -> impl Iterator<Item = (u8, Open)> {
+        (0..=u8::MAX).zip(&self.list).filter_map(|(n, open)| Some((n, (*open)?)))
+    }
+
+    /// The first that is open and so.
+    pub(crate) fn find(&self, so: impl Fn(&Open) -> bool) -> Option<(u8, Open)> {
+        self.open_ones().find(|(_, open)| so(open))
+    }
+
+    /// All that are open and so.
+    pub(crate) fn all(&self, so: impl Fn(&Open) -> bool) -> Vec<(u8, Open)> {
+        self.open_ones().filter(|(_, open)| so(open)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_wire::mx::RegionId;
+
+    #[test]
+    fn hostile_partners_have_a_window_twice_and_then_slowly() {
+        let mut windows = Windows::new(5);
+        let len = 1 << 20;
+        let from = Window { region: RegionId(1), offset: 0, len };
+        let open = Open { peer: PeerId(1), token: Token(7), from };
+        let (number, _) = windows.open(open).unwrap();
+        let asked = |now: u64, windows: &mut Windows| {
+            (0..1000).filter(|_| windows.may_have(now, number, 32_768)).count() as u64
+        };
+        let at_once = (2 * u64::from(len) + PULLED_AGAIN_BYTES) / 32_768;
+        assert_eq!(asked(0, &mut windows), at_once + 1);
+        assert_eq!(asked(PULLED_AGAIN_NS - 1, &mut windows), 0);
+        assert_eq!(asked(PULLED_AGAIN_NS, &mut windows), 1);
+        windows.close(number);
+        assert_eq!(asked(10 * PULLED_AGAIN_NS, &mut windows), 0, "it is closed");
+    }
+
+    #[test]
+    fn a_window_is_its_partners_and_once() {
+        let mut windows = Windows::new(5);
+        let from = Window { region: RegionId(1), offset: 0, len: 9 };
+        let open = |peer| Open { peer: PeerId(peer), token: Token(7), from };
+        let (number, sequence) = windows.open(open(1)).unwrap();
+        assert!(windows.get(number, sequence, PeerId(1)).is_some());
+        assert!(windows.get(number, sequence, PeerId(2)).is_none());
+        assert!(windows.get(number, sequence.wrapping_sub(1), PeerId(1)).is_none());
+        assert_eq!(windows.find(|open| open.peer == PeerId(1)).map(|found| found.0), Some(number));
+        windows.close(number);
+        assert!(windows.get(number, sequence, PeerId(1)).is_none());
+        for _ in 0..COUNT {
+            windows.open(open(1)).unwrap();
+        }
+        assert!(windows.open(open(1)).is_none());
+        windows.close(number);
+        windows.close(number);
+        assert_eq!(windows.open(open(1)), Some((number, sequence.wrapping_add(2))));
+        assert!(windows.open(open(1)).is_none());
+    }
+}

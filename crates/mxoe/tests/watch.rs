@@ -1,0 +1,75 @@
+//! Peers that the library waits for, though nothing is on its way to them.
+
+mod common;
+
+use causeway_mxoe::Admission;
+use causeway_mxoe::limits::{GIVE_UP_NS, WATCH_NS};
+use causeway_wire::mx::{Event, PeerId, Request, Status};
+use causeway_wire::mxoe::{Ack, Eager, Nack, Packet, nack};
+
+use common::script::{Script, TO_US, packets};
+use common::{MS, Told};
+
+fn watch(script: &mut Script, peer: PeerId, on: bool) {
+    assert_eq!(script.ask(&Request::Watch { peer, on }), Admission::Yes);
+}
+
+/// What is sent is one question, or nothing: its number.
+fn question(script: &mut Script) -> Option<u16> {
+    let sent = script.sent();
+    match packets(&sent)[..] {
+        [Packet::Tiny(Eager { sequence, data: &[], .. })] => Some(sequence),
+        [] => None,
+        ref other => panic!("{other:?}"),
+    }
+}
+
+fn gone(script: &mut Script) -> bool {
+    let told = script.told();
+    told.iter().any(|told| matches!(told, Told::Event(Event::PeerGone { .. })))
+}
+
+#[test]
+fn who_is_waited_for_is_asked_at_once_and_then_now_and_then_until_it_is_not_any_more() {
+    let (mut script, peer) = Script::connected();
+    script.pass(3600 * 1000 * MS);
+    assert_eq!(question(&mut script), None, "nobody waits for it");
+    watch(&mut script, peer, true);
+    let sequence = question(&mut script).expect("is it there?");
+    watch(&mut script, peer, true);
+    assert_eq!(question(&mut script), None, "once");
+    // Longer than anybody is waited for who says nothing.
+    let times = u32::try_from(2 * GIVE_UP_NS / WATCH_NS).unwrap();
+    for number in 1..=times {
+        let (session, acknowledged) = (script.session, sequence + 1);
+        let ack = Ack { ends: TO_US, session, acknowledged, number };
+        script.say(&Packet::Ack(ack)).unwrap();
+        script.pass(WATCH_NS);
+        assert!(question(&mut script).is_some(), "again");
+    }
+    watch(&mut script, peer, false);
+    script.pass(3600 * 1000 * MS);
+    assert_eq!((question(&mut script), gone(&mut script)), (None, false));
+}
+
+#[test]
+fn who_is_waited_for_and_closed_or_says_nothing_is_gone() {
+    let (mut script, peer) = Script::connected();
+    script.pass(3600 * 1000 * MS);
+    watch(&mut script, peer, true);
+    let sequence = question(&mut script).unwrap();
+    // Its endpoint is closed: it says so as often as it is asked.
+    let reason = nack::ENDPOINT_CLOSED;
+    let refusal = Packet::Nack(Nack { ends: TO_US, reason, peer_index: 0, sequence });
+    script.say(&refusal).unwrap();
+    script.pass(WATCH_NS);
+    assert!(gone(&mut script), "{:?}", Status::EndpointClosed);
+
+    let (mut script, peer) = Script::connected();
+    script.pass(3600 * 1000 * MS);
+    watch(&mut script, peer, true);
+    script.pass(GIVE_UP_NS - WATCH_NS);
+    assert!(!gone(&mut script), "what was long ago is no silence");
+    script.pass(2 * WATCH_NS);
+    assert!(gone(&mut script));
+}

@@ -1,0 +1,176 @@
+//! A path that records the calls of the library and gives the arrivals that a test queued.
+
+use std::collections::VecDeque;
+
+use causeway_message::library::{Arrival, Buffer, Handed, Refused, Transport};
+use causeway_wire::mx::{Address, PeerId, Token};
+
+use super::Pad;
+
+/// A call of the library.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the variants are the calls of `Transport` with their arguments")]
+pub enum Call {
+    Eager(PeerId, Token, u64, Vec<u8>),
+    Offer(PeerId, Token, u64, usize),
+    Pull(PeerId, u64, Token, u32),
+    Connect(Token, Address, u32, Option<u64>),
+    Disconnect(PeerId),
+    Forget(PeerId),
+    Cancel(Token),
+    Fail(PeerId, u64),
+    Broken(PeerId),
+}
+
+/// A path that records calls.
+#[derive(Debug)]
+pub struct Fake {
+    /// The calls so far.
+    pub told: Vec<Call>,
+    /// Queued arrivals, with the bytes of messages.
+    pub arrivals: VecDeque<(Arrival, Vec<u8>)>,
+    /// Number of calls that it accepts before it is full.
+    pub room: usize,
+    /// Result of an eager send.
+    pub eager: Handed,
+    deferred: bool,
+}
+
+impl Default for Fake {
+    fn default() -> Self {
+        Self {
+            told: Vec::new(),
+            arrivals: VecDeque::new(),
+            room: usize::MAX,
+            eager: Handed::Copied,
+            deferred: false,
+        }
+    }
+}
+
+impl Fake {
+    /// Queues an arrival.
+    pub fn say(&mut self, arrival: Arrival) {
+        self.arrivals.push_back((arrival, Vec::new()));
+    }
+
+    /// Queues a message.
+    pub fn say_message(&mut self, peer: PeerId, match_info: u64, bytes: &[u8]) {
+        let arrival = Arrival::Message { peer, match_info, len: bytes.len() as u32 };
+        self.arrivals.push_back((arrival, bytes.to_vec()));
+    }
+
+    fn take(&mut self, told: Call) -> Result<(), Refused> {
+        self.room = self.room.checked_sub(1).ok_or(Refused::Full)?;
+        self.told.push(told);
+        Ok(())
+    }
+
+    /// Returns the tokens of the requests, in order.
+    pub fn tokens(&self) -> Vec<Token> {
+        let token = |told: &Call| match told {
+            Call::Eager(_, token, ..) | Call::Offer(_, token, ..) => Some(*token),
+            Call::Pull(_, _, token, _) | Call::Connect(token, ..) => Some(*token),
+            _ => None,
+        };
+        self.told.iter().filter_map(token).collect()
+    }
+}
+
+impl Transport<Pad> for Fake {
+    fn eager_max(&self, _peer: PeerId) -> usize {
+        100
+    }
+
+    fn eager(
+        &mut self,
+        peer: PeerId,
+        token: Token,
+        info: u64,
+        data: &Pad,
+    ) -> Result<Handed, Refused> {
+        let mut bytes = Vec::new();
+        causeway_message::library::pieces(data, 0, data.len(), |piece| bytes.extend(piece));
+        self.take(Call::Eager(peer, token, info, bytes))?;
+        Ok(self.eager)
+    }
+
+    fn offer(&mut self, peer: PeerId, token: Token, info: u64, data: &Pad) -> Result<(), Refused> {
+        self.take(Call::Offer(peer, token, info, data.len()))
+    }
+
+    fn pull(
+        &mut self,
+        peer: PeerId,
+        offer: u64,
+        token: Token,
+        into: Option<&mut Pad>,
+        len: u32,
+    ) -> Result<Handed, Refused> {
+        self.take(Call::Pull(peer, offer, token, len))?;
+        if let Some(into) = into {
+            causeway_message::library::fill(into, 0, len as usize, |_, piece| {
+                piece.fill(0x55);
+                piece.len()
+            });
+        }
+        Ok(Handed::Kept)
+    }
+
+    fn feed(&mut self, _: PeerId, _: u64, _: &Pad, _: usize, _: usize) -> Result<usize, Refused> {
+        unreachable!("nobody wants what goes by a backend half")
+    }
+
+    fn fail(&mut self, peer: PeerId, to: u64) {
+        self.told.push(Call::Fail(peer, to));
+    }
+
+    fn connect(
+        &mut self,
+        token: Token,
+        to: Address,
+        key: u32,
+        timeout_ns: Option<u64>,
+    ) -> Result<(), Refused> {
+        self.take(Call::Connect(token, to, key, timeout_ns))
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        self.told.push(Call::Disconnect(peer));
+    }
+
+    fn forget(&mut self, peer: PeerId) {
+        self.told.push(Call::Forget(peer));
+    }
+
+    fn cancel(&mut self, token: Token) {
+        self.told.push(Call::Cancel(token));
+    }
+
+    fn broken(&mut self, peer: PeerId) {
+        self.told.push(Call::Broken(peer));
+    }
+
+    fn next(&mut self) -> Option<Arrival> {
+        if std::mem::take(&mut self.deferred) {
+            return None;
+        }
+        self.arrivals.front().map(|(arrival, _)| *arrival)
+    }
+
+    fn copy(&self, at: usize, into: &mut [u8]) -> usize {
+        let Some((_, bytes)) = self.arrivals.front() else { return 0 };
+        let from = bytes.get(at..).unwrap_or_default();
+        let len = from.len().min(into.len());
+        into[..len].copy_from_slice(&from[..len]);
+        len
+    }
+
+    fn done(&mut self) {
+        self.arrivals.pop_front();
+    }
+
+    fn defer(&mut self) {
+        self.deferred = true;
+    }
+}

@@ -1,0 +1,31 @@
+//! Numbers that are the same in every run.
+
+/// A linear congruential generator.
+#[derive(Debug, Clone)]
+pub struct Numbers(u64);
+
+impl Numbers {
+    /// Creates a generator from a seed.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Returns the next number, below 2^44.
+    pub const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+        self.0 >> 20
+    }
+
+    /// Returns one of the values.
+    ///
+    /// # Panics
+    /// `of` is empty.
+    pub const fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.next() as usize % of.len()]
+    }
+
+    /// Returns true once in `turns` calls, on average.
+    pub const fn once_in(&mut self, turns: u64) -> bool {
+        self.next().is_multiple_of(turns)
+    }
+}

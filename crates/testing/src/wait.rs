@@ -1,0 +1,22 @@
+//! Waiting for a condition with a time limit.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time limit of every wait: long enough for the slowest machine. No test waits for it to pass.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Pause between two checks of a condition.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Waits until `done` returns true.
+///
+/// # Panics
+/// After [`PATIENCE`], with the text of `state`.
+#[track_caller]
+pub fn wait(mut done: impl FnMut() -> bool, state: impl Fn() -> String) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "gave up waiting: {}", state());
+        thread::sleep(PAUSE);
+    }
+}
