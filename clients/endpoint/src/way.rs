@@ -1,6 +1,6 @@
 //! The path to partners: of this host by channels, which the daemon sets up when it is asked
-//! ([`setup`]); of other hosts by the rings to the daemon, where the NIC has a network. Messages go by
-//! it as a transport ([`transport`]); it outlives the daemon ([`resume`]).
+//! (`setup`); of other hosts by the rings to the daemon, where the NIC has a network. Messages go by
+//! it as a transport (`transport`); it outlives the daemon (`resume`).
 
 mod connects;
 mod open;

@@ -45,7 +45,7 @@ pub type UnexpHandler =
 
 /// A pointer that the application gave with a call: NULL, or memory that is there while the call
 /// runs, holds what the API says of the argument, and may be written where the API says so. In C it is
-/// a plain pointer; in this crate only [`Self::new`] makes one of a pointer, so that it carries the
+/// a plain pointer; in this crate only `new` makes one of a pointer, so that it carries the
 /// caller's promise. No alignment is assumed.
 #[derive(Debug)]
 #[repr(transparent)]

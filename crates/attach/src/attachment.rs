@@ -3,7 +3,7 @@
 //!
 //! An [`Attachment`] reads its protocol from a descriptor and reports the consequences as
 //! [`Event`]s. The dispatcher watches the descriptor, passes the events to the service of the port
-//! and drops the attachment when it ends. vhost-user ([`Server`](crate::Server)) and the local
+//! and drops the attachment when it ends. vhost-user ([`Server`]) and the local
 //! attachment ([`Local`](crate::local::Local)) implement the interface; configuration space and
 //! handshakes are the protocol's own business and raise no events.
 //!

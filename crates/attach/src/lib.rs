@@ -4,7 +4,7 @@
 //! [`native`]) connects to a port's socket and grants memory, rings and
 //! doorbells by messages. [`attachment`] is the interface of the backend's side,
 //! the same for every protocol. [`vhost_user::server`] implements it for one
-//! port; the accepted state is a [`Device`](vhost_user::server::Device): a memory
+//! port; the accepted state is a [`Device`]: a memory
 //! map and queues, each with a ring while it runs. [`local`] implements it for
 //! processes. Both sides of each protocol treat received bytes as hostile.
 #![forbid(unsafe_code)]

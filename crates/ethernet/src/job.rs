@@ -165,7 +165,7 @@ impl Job {
         Ok(())
     }
 
-    /// As [`Self::read`], for a frame that a link brought, and how it is to be finished.
+    /// As `Self::read`, for a frame that a link brought, and how it is to be finished.
     ///
     /// # Errors
     /// Why the frame is refused.

@@ -6,7 +6,6 @@
 //!
 //! | module | idea |
 //! |---|---|
-//! | [`keys`] | who a daemon is |
 //! | [`handshake`] | two daemons agree on a session: Noise IK |
 //! | [`gate`] | what strangers may cost: rates and cookies |
 //! | [`session`] | sealing and opening datagrams |

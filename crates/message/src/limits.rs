@@ -5,7 +5,7 @@ use causeway_channel::shared::Most;
 pub use causeway_wire::mx::limits::*;
 
 /// Large messages of one partner that a library half pulls at a time, in bytes, and how many
-/// however long they are. Four times what is asked for at a time ([`BLOCKS_ASKED`]), so that the
+/// however long they are. Four times what is asked for at a time (`BLOCKS_ASKED`), so that the
 /// library has time to take what came; and no more, so that it is taken out of a cache.
 pub const PULL_AHEAD_BYTES: u64 = 4 << 20;
 /// See [`PULL_AHEAD_BYTES`].

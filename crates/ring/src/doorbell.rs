@@ -110,7 +110,7 @@ impl Notifier {
     ///
     /// # Errors
     /// [`DoorbellError::Blocked`]: the frontend made it wait, and a
-    /// [`Rescue`](crate::Rescue) freed the thread, which has to have one for that.
+    /// `causeway_host::Rescue` freed the thread, which has to have one for that.
     pub fn notify(&self) -> Result<(), DoorbellError> {
         let one = 1_u64.to_ne_bytes();
         if self.socket {

@@ -143,7 +143,7 @@ impl HostTokens {
     }
 
     /// Drops the entries of ended handshakes in front of the first that goes on. Behind it are no
-    /// more than the host sockets took within [`HANDSHAKE_NS_MAX`].
+    /// more than the host sockets took within `HANDSHAKE_NS_MAX`.
     fn forget_ended(&mut self) {
         while self.knocking.front().is_some_and(|entry| !self.is_knocking(*entry)) {
             self.knocking.pop_front();

@@ -40,7 +40,7 @@ pub(super) struct Resume {
 }
 
 impl Resume {
-    /// While the daemon is there. `secrets`: as of [`Way::resumes`].
+    /// While the daemon is there. `secrets`: as of `Way::resumes`.
     pub fn new() -> Self {
         let now = Instant::now();
         Self {

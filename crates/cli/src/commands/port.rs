@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::kept::warn_not_kept;
 use super::{Context, hint, is_conflict, print};
-use crate::args::options::{kinds, shown};
-use crate::args::{PortAdd, PortVerb};
+use crate::args::options::{add_kinds, is_known, kinds, shown};
+use crate::args::{Format, PortAdd, PortVerb};
 use crate::attach;
 use crate::client::view;
 use crate::error::{Error, Result};
@@ -67,6 +67,12 @@ fn show(cx: &Context, name: &Name, qemu: Option<Target>, libvirt: bool) -> Resul
     }
     if libvirt {
         return print(&attach::libvirt(&view(&value)?, Target::Installed.vectors()));
+    }
+    if cx.format == Format::Table && value["kind"].as_str().is_some_and(|kind| !is_known(kind)) {
+        // Without them the options of the kind are left out.
+        if let Ok(kinds) = cx.client.get("/v1/kinds").and_then(|value| view(&value)) {
+            add_kinds(kinds);
+        }
     }
     cx.show(&value, |value| Ok(text(&view(value)?)))
 }

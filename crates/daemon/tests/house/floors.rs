@@ -34,7 +34,7 @@ const WITHIN: &[(&str, &str)] = &[
 
 /// Stand beside the house and may import all of it; nothing in the house imports them.
 const BESIDE: &[&str] =
-    &["vm/", "bench/", "sim/", "fuzz/", "clients/", "examples/", "crates/testing/"];
+    &["vm/", "bench/", "sim/", "fuzz/", "clients/", "examples/", "tests/", "crates/testing/"];
 
 fn parse(text: &str) -> DeTable<'_> {
     DeTable::parse(text).expect("a manifest that cargo took").into_inner()

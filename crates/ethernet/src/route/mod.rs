@@ -1,7 +1,7 @@
 //! Routes: VNET's rules for where frames go, before the switch is asked.
 //!
 //! A route fits a frame by source and destination address, and by where the frame came from. Of
-//! those that fit, the ones with the highest [`priority`] apply, all of them: so frames are copied
+//! those that fit, the ones with the highest `priority` apply, all of them: so frames are copied
 //! by configuration. What no route fits goes as in a switch, or is dropped
 //! ([`Forwarding`]).
 //!

@@ -1,6 +1,6 @@
 //! Receives bytes and descriptors from a Unix socket. The peer may send descriptors of any kind.
 //!
-//! Descriptors whose close may block are closed in other threads ([`crate::fd::deferred_close`]).
+//! Descriptors whose close may block are closed in other threads (`fd::deferred_close`).
 //! That includes descriptors that were sent and never received, because the close of the socket
 //! closes them; and descriptors that came with urgent bytes, because the kernel discards these while
 //! it reads on, unless the socket keeps urgent bytes in line ([`in_line`]).

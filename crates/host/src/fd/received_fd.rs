@@ -1,5 +1,5 @@
 //! Descriptors that another process sent. Those whose close may block are closed in other threads
-//! ([`crate::fd::deferred_close`]).
+//! (`fd::deferred_close`).
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

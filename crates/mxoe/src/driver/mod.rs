@@ -8,7 +8,7 @@
 //! | operation | cost |
 //! |---|---|
 //! | request | one poll of a slot, one copy |
-//! | sent frame | no copy of long data, which the kernel reads from lent memory; one system call for up to [`FRAMES_PER_CALL_MAX`](causeway_memory::limits::FRAMES_PER_CALL_MAX) frames |
+//! | sent frame | no copy of long data, which the kernel reads from lent memory; one system call for up to [`FRAMES_PER_CALL_MAX`](causeway_host::limits::FRAMES_PER_CALL_MAX) frames |
 //! | received frame | one copy, from the receive buffer to its destination |
 //! | event | one copy into the ring |
 //!

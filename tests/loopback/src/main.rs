@@ -1,0 +1,24 @@
+//! causewayd with one more service.
+
+use std::process::ExitCode;
+
+use causeway_daemon::services::SERVICES;
+use causeway_daemon::{args::Args, run::run};
+use causeway_fabric::Registration;
+use clap::Parser as _;
+
+const ALL: &[Registration] = &{
+    let [a, b, c, d] = *SERVICES.first_chunk().unwrap();
+    // The one line that adds the service.
+    [a, b, c, d, causeway_loopback::SERVICE]
+};
+
+fn main() -> ExitCode {
+    match run(&Args::parse(), ALL) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("causewayd-loopback: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! A kind of ports that one crate and one line of the daemon bring is everywhere: in `port add`, the
+//! configuration file, `port show`, `stats`, the control API, manual pages, and frames come back.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use causeway_attach::native::{NetOptions, NetPort};
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A causewayd with the loopback service, in a folder of its own.
+struct Host {
+    daemon: Child,
+    folder: PathBuf,
+}
+
+impl Host {
+    fn start() -> Self {
+        let folder = std::env::temp_dir().join(format!("causeway-loopback-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (path, config) = (folder.display(), folder.join("causeway.toml"));
+        let text = format!(
+            "[daemon]\ncontrol = \"{path}/control.sock\"\nrun_dir = \"{path}\"\nlog = \"warn\"\n\
+             hold = \"none\"\n[[group]]\nname = \"blue\"\n\
+             [[port]]\nname = \"a\"\ngroup = \"blue\"\nkind = \"loopback\"\nframe_max = 100\n"
+        );
+        std::fs::write(&config, text).unwrap();
+        let daemon = Command::new(env!("CARGO_BIN_EXE_causewayd-loopback"))
+            .arg("--config")
+            .arg(&config)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let host = Self { daemon, folder };
+        let since = Instant::now();
+        while !host.causeway(&["info"]).status.success() {
+            assert!(since.elapsed() < LIMIT, "causewayd is not ready");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        host
+    }
+
+    fn causeway(&self, words: &[&str]) -> Output {
+        let control = self.folder.join("control.sock");
+        Command::new(causeway()).arg("--control").arg(control).args(words).output().unwrap()
+    }
+
+    #[track_caller]
+    fn ok(&self, words: &[&str]) -> String {
+        let out = self.causeway(words);
+        let text = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
+        assert!(out.status.success(), "{words:?}: {text}");
+        text
+    }
+
+    #[track_caller]
+    fn json(&self, words: &[&str]) -> Value {
+        let out = self.causeway(words);
+        assert!(out.status.success(), "{words:?}: {}", String::from_utf8_lossy(&out.stderr));
+        serde_json::from_slice(&out.stdout).unwrap()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Returns the operator's tool; builds it where cargo did not yet.
+fn causeway() -> PathBuf {
+    let daemon = Path::new(env!("CARGO_BIN_EXE_causewayd-loopback"));
+    let tool = daemon.with_file_name("causeway");
+    if !tool.exists() {
+        let built =
+            Command::new(env!("CARGO")).args(["build", "-q", "-p", "causeway-cli"]).status();
+        assert!(built.is_ok_and(|status| status.success()), "causeway is built");
+    }
+    tool
+}
+
+#[test]
+fn kind_of_another_crate_is_known_everywhere() {
+    let host = Host::start();
+
+    // The configuration file, and `port show`.
+    let shown = host.ok(&["port", "show", "a"]);
+    assert!(shown.contains("kind        loopback"), "{shown}");
+    assert!(shown.contains("frame max"), "{shown}");
+    assert_eq!(host.json(&["port", "show", "a", "-j"])["frame_max"], 100);
+
+    // `port add`, with defaults, ranges and the keys of other kinds.
+    host.ok(&["port", "add", "b", "--kind", "loopback", "--group", "blue", "--memory-max", "64"]);
+    let b = host.json(&["port", "show", "b", "-j"]);
+    assert_eq!((&b["frame_max"], &b["memory_max"]), (&1518.into(), &64.into()));
+    assert!(b["mac"].is_string(), "derived: {b}");
+    let add = |more: &[&str]| {
+        host.causeway(
+            &[&["port", "add", "c", "--kind", "loopback", "--group", "blue"], more].concat(),
+        )
+    };
+    let wrong = add(&["--frame-max", "59"]);
+    assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("60 to 9018"), "{wrong:?}");
+    let foreign = add(&["--cid", "3"]);
+    assert!(
+        String::from_utf8_lossy(&foreign.stderr).contains("only a port of kind"),
+        "{foreign:?}"
+    );
+
+    // The control API describes the kind, and manual pages and help have it.
+    let man = host.folder.join("man");
+    host.ok(&["man", man.to_str().unwrap()]);
+    let page = std::fs::read_to_string(man.join("causeway-port-add.1")).unwrap();
+    assert!(page.contains("frame") && page.contains("loopback"), "{page}");
+    assert!(host.ok(&["port", "add", "--help"]).contains("--frame-max"), "help");
+
+    // Frames come back, and `stats` counts them.
+    let mut port = NetPort::attach(&host.folder.join("a.sock"), NetOptions::default()).unwrap();
+    let (sent, mut got) = (vec![7; 64], Vec::new());
+    assert!(port.send(&sent).unwrap());
+    let since = Instant::now();
+    while port.receive(0, &mut got).unwrap().is_none() {
+        assert!(since.elapsed() < LIMIT, "the frame does not come back");
+        port.wait(Some(Duration::from_millis(50))).unwrap();
+    }
+    assert_eq!(got, sent);
+    assert!(port.send(&[7; 101]).unwrap(), "longer than frame_max");
+    let since = Instant::now();
+    loop {
+        let stats = host.json(&["stats", "-j"]);
+        let a = stats["ports"].as_array().unwrap().iter().find(|port| port["name"] == "a").unwrap();
+        assert_eq!(
+            (&a["kind"], &a["counters"]["returned_frames_total"]),
+            (&"loopback".into(), &1.into())
+        );
+        if a["counters"]["drop_frames_total"] == 1 {
+            break;
+        }
+        assert!(since.elapsed() < LIMIT, "{a}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+
+    // Printed and read again, the configuration is the same.
+    let config = host.folder.join("causeway.toml");
+    let print = |file: &Path| {
+        let daemon = env!("CARGO_BIN_EXE_causewayd-loopback");
+        let out = Command::new(daemon).arg("--config").arg(file).arg("--print-config").output();
+        String::from_utf8(out.unwrap().stdout).unwrap()
+    };
+    let printed = print(&config);
+    assert!(printed.contains("kind = \"loopback\"\n") && printed.contains("frame_max = 100\n"));
+    std::fs::write(&config, &printed).unwrap();
+    assert_eq!(print(&config), printed);
+}
