@@ -12,7 +12,7 @@ export PATH="$HOME/.cargo/bin:$PATH"
 
 # Packages and programs ("package" or "package/program") that run alone: guests under emulation fill
 # the processors, MPI starts many ranks, and `isolation` compares round trips.
-alone='^(vm|vm/.*|libfabric/mpi|daemon/isolation)$'
+alone='^(vm|vm/.*|libfabric/mpi|libfabric/provider|daemon/isolation)$'
 slowest=12
 
 jobs=2

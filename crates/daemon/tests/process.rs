@@ -450,10 +450,13 @@ fn ports_and_host_sockets_get_their_own_owner_group_and_permissions() {
     for (body, expected) in [
         (r#"{"name":"d","group":"blue","kind":"net","socket_mode":"660"}"#, "leading zero"),
         (r#"{"name":"d","group":"blue","kind":"net","socket_owner":"nobody-here"}"#, "useradd"),
-        (r#"{"name":"d","group":"blue","kind":"net","host_socket_mode":"0600"}"#, "no such key"),
+        (
+            r#"{"name":"d","group":"blue","kind":"net","host_socket_mode":"0600"}"#,
+            "only a port of kind",
+        ),
         (
             r#"{"name":"d","group":"blue","kind":"vsock","cid":9,"host_socket_mode":"0600"}"#,
-            "need host_socket",
+            "expected host_socket beside it",
         ),
     ] {
         let (status, error) = send(&socket, "POST", "/v1/ports", body);

@@ -9,7 +9,7 @@ use causeway_model::draft::LinkWord;
 use causeway_model::draft::link::LINK_FIELDS;
 use causeway_model::port::{KINDS, PORT_FIELDS};
 use causeway_model::schema::{FieldInfo, TypeInfo};
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Value};
@@ -91,7 +91,7 @@ impl Opt {
             false => parts
                 .iter()
                 .map(|(kinds, help)| {
-                    format!("{}: {}", kinds.join(", "), help.trim_end_matches('.'))
+                    format!("{}: {}", kinds.join(", "), continued(help.trim_end_matches('.')))
                 })
                 .collect(),
         };
@@ -123,8 +123,13 @@ impl Opt {
             return arg.action(ArgAction::SetTrue);
         }
         let (info, is_path) = (self.info.clone(), self.info.value == TypeInfo::Path);
+        let is_required = self.of.is_empty() && self.info.required;
+        if self.info.value == TypeInfo::Word {
+            // Shells complete the words.
+            let words = PossibleValuesParser::new(self.info.words.clone()).map(Value::from);
+            return arg.value_name("WORD").value_parser(words).required(is_required);
+        }
         let name = match self.info.value {
-            TypeInfo::Word => self.info.words.join("|"),
             TypeInfo::Boolean => "true|false".to_owned(),
             _ => self.info.placeholder.clone(),
         };
@@ -133,8 +138,18 @@ impl Opt {
             info.read(&text)
         };
         // Defaults are the daemon's to fill in; what must be given for every table is clap's.
-        let is_required = self.of.is_empty() && self.info.required;
         arg.value_name(name).value_parser(read).required(is_required)
+    }
+}
+
+/// A sentence that goes on after a colon: it begins with a small letter, unless with an acronym.
+fn continued(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    match (letters.next(), letters.next()) {
+        (Some(first), Some(second)) if !second.is_uppercase() => {
+            first.to_lowercase().chain(sentence.chars().skip(1)).collect()
+        }
+        _ => sentence.to_owned(),
     }
 }
 
@@ -167,6 +182,7 @@ fn kind_arg() -> Arg {
         kinds().iter().map(|kind| format!("{}: {}", kind.name, kind.help)).collect::<Vec<_>>();
     Arg::new("kind")
         .long("kind")
+        .value_name("KIND")
         .help(format!("Kind of the port. {}", shown.join("; ")))
         .value_parser(PossibleValuesParser::new(names))
         .required(true)
