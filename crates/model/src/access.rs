@@ -118,20 +118,28 @@ impl SocketAccess {
             ("host_socket_owner", &self.host_socket_owner),
             ("host_socket_group", &self.host_socket_group),
         ];
-        let is_plain = |text: &str| {
-            let byte = |b: u8| b.is_ascii_graphic() && b != b':' && b != b'/';
-            (1..=ACCOUNT_BYTES_MAX).contains(&text.len()) && text.bytes().all(byte)
-        };
         for (key, name) in names {
-            if let Some(name) = name.as_ref().filter(|name| !is_plain(name)) {
-                return Err(SpecError(format!(
-                    "{key} {name:?}: expected the name or the number of an account, 1 to \
-                     {ACCOUNT_BYTES_MAX} characters"
-                )));
+            if let Some(Err(text)) = name.as_deref().map(check_account) {
+                return Err(SpecError(format!("{key} {text}")));
             }
         }
         Ok(())
     }
+}
+
+/// Checks the name of a user or a group.
+///
+/// # Errors
+/// Says what was expected.
+pub(crate) fn check_account(text: &str) -> Result<(), String> {
+    let is_plain = |b: u8| b.is_ascii_graphic() && b != b':' && b != b'/';
+    if (1..=ACCOUNT_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain) {
+        return Ok(());
+    }
+    Err(format!(
+        "{text:?}: expected the name or the number of an account, 1 to {ACCOUNT_BYTES_MAX} \
+         characters"
+    ))
 }
 
 #[cfg(test)]

@@ -171,21 +171,18 @@ pub struct RawSpec {
 }
 
 impl RawSpec {
-    /// What is wrong with the name of an interface, if anything is.
-    pub fn wrong_interface(name: &str) -> Option<String> {
-        let bad = |b: u8| b == b'/' || b.is_ascii_whitespace() || b.is_ascii_control();
-        let dots = name == "." || name == "..";
-        let fits = !name.is_empty() && name.len() <= INTERFACE_BYTES_MAX;
-        let wrong = !fits || name.bytes().any(bad) || dots;
-        wrong.then(|| format!("{name:?}: expected 1 to {INTERFACE_BYTES_MAX} bytes"))
-    }
-
     /// Checks the name of an interface.
     ///
     /// # Errors
     /// Says what was expected.
     pub fn check_interface(name: &str) -> Result<(), String> {
-        Self::wrong_interface(name).map_or(Ok(()), Err)
+        let bad = |b: u8| b == b'/' || b.is_ascii_whitespace() || b.is_ascii_control();
+        let dots = name == "." || name == "..";
+        let fits = !name.is_empty() && name.len() <= INTERFACE_BYTES_MAX;
+        if fits && !name.bytes().any(bad) && !dots {
+            return Ok(());
+        }
+        Err(format!("{name:?}: expected 1 to {INTERFACE_BYTES_MAX} bytes"))
     }
 }
 
@@ -256,7 +253,7 @@ impl LinkSpec {
             }
         }
         if let LinkKind::Raw(raw) = &self.kind
-            && let Some(why) = RawSpec::wrong_interface(&raw.interface)
+            && let Err(why) = RawSpec::check_interface(&raw.interface)
         {
             return fail(format!("interface {why}"));
         }

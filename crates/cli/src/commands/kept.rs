@@ -1,6 +1,7 @@
 //! What is added at run time is lost when causewayd restarts: the tool answers so, and prints the
 //! lines that keep it.
 
+use causeway_model::schema::to_toml;
 use serde_json::{Map, Value};
 
 /// Prints to stderr that `wanted` is not kept, and the lines of a configuration file that keep it.
@@ -23,26 +24,9 @@ fn note(table: &str, wanted: &Map<String, Value>) -> String {
          lines to its configuration file:\n[[{table}]]\n"
     );
     // The name first, as in every example.
-    let (first, rest): (Vec<_>, Vec<_>) = wanted.iter().partition(|(key, _)| *key == "name");
-    for (key, value) in first.into_iter().chain(rest).filter(|(_, value)| !value.is_null()) {
-        out.push_str(&format!("{key} = {}\n", toml(value)));
-    }
+    let rest = wanted.keys().map(String::as_str).filter(|key| *key != "name");
+    to_toml(&mut out, std::iter::once("name").chain(rest), wanted);
     out
-}
-
-/// A value in TOML. Its strings take all that JSON's are written with, and nothing here is null.
-fn toml(value: &Value) -> String {
-    match value {
-        Value::Object(fields) => {
-            let fields: Vec<String> =
-                fields.iter().map(|(key, value)| format!("{key} = {}", toml(value))).collect();
-            format!("{{ {} }}", fields.join(", "))
-        }
-        Value::Array(items) => {
-            format!("[{}]", items.iter().map(toml).collect::<Vec<_>>().join(", "))
-        }
-        other => other.to_string(),
-    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::limits::{ACCOUNT_BYTES_MAX, MEMORY_MAX_MIB, SOCKET_PATH_BYTES_MAX};
+use crate::access::check_account;
+use crate::limits::{MEMORY_MAX_MIB, SOCKET_PATH_BYTES_MAX};
 use crate::schema::{DefaultValue, Field, Form, ValueType, parses, text};
 use crate::{FileMode, Mac, Name, SocketAccess, SpecError};
 
@@ -106,17 +107,6 @@ pub const HOST_SOCKET_FIELDS: &[Field] = &[
 /// A user or a group of the host, by name or number.
 const fn account(placeholder: &'static str) -> ValueType {
     ValueType::Text(Form { placeholder, check: check_account })
-}
-
-fn check_account(text: &str) -> Result<(), String> {
-    let is_plain = |b: u8| b.is_ascii_graphic() && b != b':' && b != b'/';
-    if (1..=ACCOUNT_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain) {
-        return Ok(());
-    }
-    Err(format!(
-        "{text:?}: expected the name or the number of an account, 1 to {ACCOUNT_BYTES_MAX} \
-         characters"
-    ))
 }
 
 /// The address of a station: neither a group's nor zero.

@@ -1,15 +1,13 @@
 //! Ports of kind `net`: virtio-net devices, or processes that send and receive Ethernet frames.
 
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{Device, Kind, PortContext, PortOptions, unicast};
+use crate::Mac;
 use crate::limits::{MTU_MIN, QUEUE_PAIRS_MAX};
 use crate::port::GUEST_FIELDS;
 use crate::schema::{DefaultValue, ValueType, table};
-use crate::{Mac, SpecError};
 
 /// Payload bytes of a frame unless the operator says otherwise.
 pub const MTU_DEFAULT: u16 = 1500;
@@ -77,23 +75,4 @@ pub enum Offloads {
 impl Offloads {
     /// The names, as operators write them.
     pub const NAMES: [&'static str; 2] = ["all", "xdp"];
-
-    /// The name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Xdp => "xdp",
-        }
-    }
-}
-
-impl FromStr for Offloads {
-    type Err = SpecError;
-    fn from_str(text: &str) -> Result<Self, SpecError> {
-        match text {
-            "all" => Ok(Self::All),
-            "xdp" => Ok(Self::Xdp),
-            _ => Err(SpecError(format!("expected one of {}", Self::NAMES.join(", ")))),
-        }
-    }
 }
