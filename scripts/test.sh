@@ -23,8 +23,8 @@ case ${1:-} in
 esac
 [[ $jobs =~ ^[1-9][0-9]*$ ]] || { echo "test: expected nothing, or --jobs J" >&2 && exit 2; }
 
-# Prints "package-folder executable" for each test program. The workspace has no documentation
-# tests, so that a run of rustdoc over each crate is left out.
+# Prints "package-folder executable" for each test program. Tests in documentation are run by
+# `cargo test --doc`.
 test_programs() {
     cargo test --workspace --locked --lib --bins --tests --no-run --message-format=json |
         sed -n 's|.*"manifest_path":"\([^"]*\)/Cargo.toml".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*|\1 \2|p'
