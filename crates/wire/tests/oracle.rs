@@ -1,4 +1,4 @@
-//! The formats against `etherparse`, an independent implementation, on arbitrary bytes.
+//! Comparison of the formats with `etherparse`, an independent implementation, on arbitrary bytes.
 
 use causeway_wire::frame::{Frame, Protocol, Version};
 use causeway_wire::{checksum, ethernet, ipv4, ipv6, tcp, udp};
@@ -9,7 +9,7 @@ use etherparse::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// The checksum as RFC 1071 writes it, word by word.
+/// Returns the checksum by the definition of RFC 1071, word by word.
 fn naive_checksum(bytes: &[u8]) -> u16 {
     let mut sum = 0_u64;
     for pair in bytes.chunks(2) {
@@ -21,7 +21,7 @@ fn naive_checksum(bytes: &[u8]) -> u16 {
     !u16::try_from(sum).unwrap()
 }
 
-/// Bytes whose first byte makes an IP header of `version` likely.
+/// Returns bytes that likely start an IP header of `version`.
 fn ip_like(version: u8) -> impl Strategy<Value = Vec<u8>> {
     (vec(any::<u8>(), 0..120), 3_u8..16).prop_map(move |(mut bytes, low)| {
         if let Some(first) = bytes.first_mut() {
@@ -31,7 +31,7 @@ fn ip_like(version: u8) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// The EtherTypes of the tags known.
+/// EtherTypes of the known tags.
 const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 
 proptest! {
@@ -57,7 +57,7 @@ proptest! {
         let old = u16::from_be_bytes([bytes[at], bytes[at + 1]]);
         bytes[at..at + 2].copy_from_slice(&new.to_be_bytes());
         let (updated, whole) = (checksum::update(before, old, new), checksum::of(&bytes));
-        // The two zeroes of ones' complement mean the same.
+        // Both zeroes of ones' complement are equal.
         prop_assert!(updated == whole || (updated ^ whole) == 0xffff && [0, 0xffff].contains(&updated));
     }
 
@@ -69,7 +69,7 @@ proptest! {
                 place.copy_from_slice(&TAGS[tag % 2]);
             }
         }
-        // Arbitrary bytes behind those may be a tag's as well.
+        // Arbitrary bytes behind these may be a tag too.
         let stands = |tag: &usize| TAGS.iter().any(|kind| bytes[12 + 4 * tag..].starts_with(kind));
         match (ethernet::Header::parse(&bytes), Ethernet2HeaderSlice::from_slice(&bytes)) {
             (Ok(ours), Ok(theirs)) => {
@@ -106,13 +106,13 @@ proptest! {
                 let right = theirs.to_header().calc_header_checksum();
                 let mut filled = ours;
                 filled.fill_checksum();
-                // Our emitted bytes keep the reserved flag, which theirs has no place for.
+                // Our encoding keeps the reserved flag, which theirs has no field for.
                 if ours.fragment & 0x8000 == 0 {
                     prop_assert_eq!(filled.checksum, right);
                 }
                 prop_assert!(filled.checksum_is_right());
             }
-            // We refuse a total length below the header's, they leave it to later.
+            // Our parser refuses a total length below the header's; theirs does not check it here.
             (Err(ipv4::Error::TotalLen { .. }), _) | (Err(_), Err(_)) => {}
             (ours, theirs) => prop_assert!(false, "{ours:?} {theirs:?}"),
         }
