@@ -1,9 +1,9 @@
-//! Going to sleep while the other side shows something: at least one of the two notices, on
-//! real processors, where a store may become visible after a later load (virtio 1.3, 2.7.10).
+//! Tests of sleeping while the other side publishes, on real processors, where a store may become
+//! visible after a later load (virtio 1.3, 2.7.10): at least one side notices the other.
 //!
-//! Two threads meet before each round and then cross: one arms, the other publishes. If neither
-//! sees the other, both would sleep for ever. The processor's fences are all that prevents it;
-//! without one of them some rounds in a hundred thousand fail.
+//! Two threads synchronise before each round. Then one arms while the other publishes. If neither
+//! sees the other, both would sleep forever. Only the full fences prevent this; without one of them
+//! some rounds in a hundred thousand fail.
 
 mod common;
 
@@ -18,16 +18,16 @@ use common::*;
 
 const ROUNDS: u32 = 60_000;
 
-/// Where the two threads wait for each other.
+/// Rendezvous of the two threads.
 #[derive(Default)]
 struct Meeting {
     came: [AtomicU32; 2],
     noticed: [AtomicBool; 2],
-    /// One side has failed; the other must not wait for it.
+    /// Set when one side failed, so that the other does not wait for it.
     failed: AtomicBool,
 }
 
-/// One thread's place at the meeting; tells the other when it fails.
+/// A thread's handle of the rendezvous; marks failure when it panics.
 struct Side<'a>(&'a Meeting);
 
 impl Drop for Side<'_> {
@@ -37,14 +37,14 @@ impl Drop for Side<'_> {
 }
 
 impl Meeting {
-    /// Waits until the other side `me ^ 1` has come as often.
+    /// Waits until side `me ^ 1` arrived as often.
     fn meet(&self, me: usize) {
         let mine = self.came[me].fetch_add(1, Ordering::AcqRel) + 1;
         let mut turns = 0_u32;
         while (self.came[me ^ 1].load(Ordering::Acquire).wrapping_sub(mine) as i32) < 0 {
             turns += 1;
             if turns.is_multiple_of(128) {
-                // The other side may need our processor, or be gone.
+                // The other side may need this processor, or have failed.
                 assert!(!self.failed.load(Ordering::Relaxed), "the other side failed");
                 thread::yield_now();
             } else {
@@ -53,7 +53,7 @@ impl Meeting {
         }
     }
 
-    /// Both do their part at about the same time; one of them must notice.
+    /// Runs both parts at about the same time; at least one must notice the other.
     fn cross(&self, me: usize, jitter: u32, part: impl FnOnce() -> bool) {
         self.meet(me);
         (0..jitter).for_each(|_| std::hint::spin_loop());
@@ -104,9 +104,9 @@ fn run(packed: bool, event_index: bool) {
     device.join().unwrap();
 }
 
-// One test: side by side they would take each other's processors.
+// A single test: concurrent tests would compete for the processors.
 #[test]
-fn one_of_two_that_cross_notices() {
+fn ring_crossing_sides_notice_each_other() {
     for packed in [false, true] {
         run(packed, true);
         run(packed, false);

@@ -1,5 +1,5 @@
-//! Park and wake: two threads over one ring, with eventfds, sleep and wake each other and never
-//! both sleep. A wake-up that is lost shows as a wait that does not end.
+//! Tests of parking with eventfds: two threads over one ring wake each other and never both sleep.
+//! A lost wake-up shows as a wait that does not end.
 
 mod common;
 
@@ -16,10 +16,10 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 const ITEMS: u64 = 100_000;
 const SIZE: u16 = 64;
-/// Far above any wait that ends; not a measure of speed.
+/// Far above any wait that ends; not a performance bound.
 const LOST: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
-/// A cheap source of pauses, different in each thread and the same in each run.
+/// Source of pauses, different in each thread and equal in each run.
 struct Dice(u64);
 
 impl Dice {
@@ -29,7 +29,7 @@ impl Dice {
         (self.0 >> 33) % sides
     }
 
-    /// Mostly nothing; sometimes enough for the other side to run dry and park.
+    /// Mostly returns at once; sometimes pauses long enough for the other side to run dry and park.
     fn pause(&mut self) {
         match self.roll(400) {
             0 => thread::sleep(Duration::from_micros(self.roll(80))),
@@ -40,27 +40,28 @@ impl Dice {
     }
 }
 
-/// Sleeps until `bell` rings.
-fn sleep(bell: &Doorbell, who: &str) {
-    let mut fds = [PollFd::new(bell, PollFlags::IN)];
+/// Sleeps until `doorbell` rings.
+fn sleep(doorbell: &Doorbell, side: &str) {
+    let mut fds = [PollFd::new(doorbell, PollFlags::IN)];
     loop {
         match poll(&mut fds, Some(&LOST)) {
-            Ok(0) => panic!("{who} lost a wake-up"),
-            Ok(_) => return bell.drain(),
+            Ok(0) => panic!("{side} lost a wake-up"),
+            Ok(_) => return doorbell.drain(),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => panic!("{error}"),
         }
     }
 }
 
-/// Both ends of an eventfd.
-fn bell() -> (Doorbell, Notifier) {
+/// Returns both ends of an eventfd.
+fn doorbell_pair() -> (Doorbell, Notifier) {
     let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     let other = fd.as_fd().try_clone_to_owned().unwrap();
     (Doorbell::new(fd).unwrap(), Notifier::new(other).unwrap())
 }
 
-/// The device: takes numbers in order and uses each; parks when there is none. Counts its parks.
+/// The device: takes numbers in order and pushes each; parks when there is none. Returns its number
+/// of parks.
 fn device(map: &Map, mut queue: Queue, kick: &Doorbell, call: &Notifier) -> u64 {
     let mut dice = Dice(1);
     let mut chain = Chain::new();
@@ -106,7 +107,7 @@ fn driver(map: &Map, mut driver: Driver, kick: &Notifier, call: &Doorbell, skip:
             if sent == ITEMS || driver.free_descriptors() == 0 {
                 break;
             }
-            // A place for each number in flight: twice the ring, as heads are used again at once.
+            // A slot for each number in flight: twice the ring, as heads are reused at once.
             let addr = DATA + 8 * (sent % u64::from(2 * SIZE));
             map.write(addr, &sent.to_le_bytes()).unwrap();
             driver.add(map, &[Span { addr, len: 8 }], &[]).unwrap();
@@ -118,7 +119,8 @@ fn driver(map: &Map, mut driver: Driver, kick: &Notifier, call: &Doorbell, skip:
             kick.notify().unwrap();
         }
         if moved == 0 && back < ITEMS {
-            // A sender wants to be woken when half of the ring is free, or at the end by each.
+            // A sender requests a notification when half of the ring is free, or at the end for
+            // each chain.
             let ahead = if skip && sent < ITEMS { driver.outstanding() / 2 } else { 0 };
             if !driver.arm_after(ahead).unwrap() {
                 parks += 1;
@@ -134,13 +136,13 @@ fn run(packed: bool, event_index: bool, skip: bool) {
     let map = Arc::new(memory());
     let layout = Layout { base: GUEST, size: SIZE, table_entries: 0 };
     let (front, back) = pair(&map, layout, packed, event_index);
-    let (kicked, kick) = bell();
-    let (called, call) = bell();
+    let (kicked, kick) = doorbell_pair();
+    let (called, call) = doorbell_pair();
     let theirs = Arc::clone(&map);
     let device = thread::spawn(move || device(&theirs, back, &kicked, &call));
     let driver = driver(&map, front, &kick, &called, skip);
     let device = device.join().unwrap();
-    // The test is about something: both have slept.
+    // Both sides must have slept, or the test is vacuous.
     assert!(driver > 10 && device > 10, "parks: driver {driver}, device {device}");
 }
 
@@ -162,8 +164,8 @@ fn no_wake_up_is_lost_in_packed_rings() {
     run(true, false, false);
 }
 
-/// A driver that polls needs no notification for any number of chains; when it goes to sleep a
-/// whole turn of the index later, it is woken all the same.
+/// A polling driver needs no notification for any number of chains; after a whole pass of the index
+/// it sleeps, and is notified.
 #[test]
 fn a_driver_that_polled_for_a_whole_turn_is_woken() {
     let mut guest = Guest::new(8);
@@ -183,11 +185,11 @@ fn a_driver_that_polled_for_a_whole_turn_is_woken() {
     for _ in 0..65_535 {
         assert!(!work(&mut guest, 1), "the driver polls");
     }
-    // The used index is 0 again, and so is what the driver asks for.
+    // The used index is 0 again, as is the requested index.
     assert!(work(&mut guest, 2), "the driver sleeps");
 }
 
-/// What arming finds is taken, not slept on: a chain that came between the last look and it.
+/// Arming reports a chain that came after the last poll.
 #[test]
 fn arming_looks_once_more() {
     for event_index in [false, true] {
@@ -207,7 +209,7 @@ fn arming_looks_once_more() {
     }
 }
 
-/// What a dispatcher measures a rate by: chains taken, of which one put back is none.
+/// The number from which a dispatcher computes a rate: chains popped, less those put back.
 #[test]
 fn chains_taken_are_counted() {
     let mut guest = Guest::new(8);

@@ -1,9 +1,9 @@
-//! The in-flight record: whenever the process dies, its successor gives every chain that was
-//! taken and not shown as used again, in the order it was taken, and none twice.
+//! Tests of the in-flight record: after the death of the process at any time, its successor pops
+//! every chain that was popped and not published as used, in the order of the pops, and none twice.
 //!
-//! A process dies here by dropping its queue. Where it dies inside a call, the bytes of the
-//! record are put back to what they were before it, wholly or in part: the record is written
-//! after the ring, and field by field.
+//! Death is simulated by dropping the queue. For a death inside a call, the bytes of the record are
+//! reset, completely or in part, to their state before it: the record is written after the ring,
+//! field by field.
 
 mod common;
 
@@ -14,21 +14,21 @@ use proptest::prelude::*;
 
 const SIZE: u16 = 8;
 
-/// A guest, the record that its frontend keeps, and what is known of each chain.
+/// A guest, the record that its frontend keeps, and the expected state of each chain.
 struct Scene {
     guest: Guest,
     record: View,
     queue: Queue,
     chain: Chain,
-    /// Descriptors that the driver may use.
+    /// Free descriptors of the driver.
     free: Vec<u16>,
-    /// Taken and not shown as used, oldest first.
+    /// Popped and not published as used, oldest first.
     open: Vec<u16>,
     /// Pushed and not published.
     pending: Vec<u16>,
-    /// Shown and never taken, oldest first.
+    /// Available and never popped, oldest first.
     waiting: Vec<u16>,
-    /// What the driver has got back, as the used index goes.
+    /// Number of chains that the driver reclaimed, as the used index counts.
     reclaimed: u16,
 }
 
@@ -57,8 +57,8 @@ impl Scene {
         }
     }
 
-    /// The process dies and another takes its place. What was pushed and not published is not
-    /// used; the successor must give all that is open again, in order, before anything new.
+    /// The process dies and another replaces it. Pushed and unpublished chains are not used; the
+    /// successor must pop all open chains again, in order, before new chains.
     fn dies(&mut self) {
         self.pending.clear();
         self.queue = born(&self.guest, &self.record).unwrap();
@@ -105,7 +105,7 @@ impl Scene {
         self.published();
     }
 
-    /// The driver looks: every chain comes back once, in the order of the pushes.
+    /// The driver reads: every chain returns once, in the order of the pushes.
     fn published(&mut self) {
         for head in self.pending.drain(..) {
             let slot = USED + 4 + 8 * u64::from(self.reclaimed % SIZE);
@@ -124,8 +124,8 @@ impl Scene {
         (0..self.record.len()).map(|at| self.record.read::<1>(at).unwrap()[0]).collect()
     }
 
-    /// Dies in `call`, of whose writes to the record only `kept` were made. The record's used
-    /// index comes last; of what comes before it, any part may be there.
+    /// Dies in `call`, of whose writes to the record only `kept` happened. The record's used index
+    /// is written last; any part of the earlier writes can be missing.
     fn dies_in(&mut self, kept: usize, call: impl FnOnce(&mut Self)) {
         let before = self.bytes();
         call(self);
@@ -134,7 +134,7 @@ impl Scene {
             .step_by(2)
             .filter(|&at| before[at..at + 2] != after[at..at + 2])
             .collect();
-        // The used index of the record (at 14) is the last to be written.
+        // The used index of the record (at 14) is written last.
         let (last, first): (Vec<_>, Vec<_>) = changed.into_iter().partition(|&at| at == 14);
         for at in first.into_iter().chain(last).skip(kept) {
             self.record.write(at, &before[at..at + 2]).unwrap();
@@ -158,7 +158,7 @@ impl Scene {
     }
 }
 
-/// A process that takes the queue over.
+/// Starts a process that takes the queue over.
 fn born(guest: &Guest, record: &View) -> Result<Queue, RingError> {
     let mut queue = guest.queue();
     queue.record(Inflight::new(record.clone(), SIZE)?)?;
@@ -198,7 +198,7 @@ impl Scene {
             Step::Offer => self.offer(),
             Step::Take => self.take(),
             Step::PutBack => {
-                // Put back and popped again: the record keeps it all the while.
+                // Put back and popped again: the record keeps the chain throughout.
                 let last = self.open.last().copied().filter(|h| !self.pending.contains(h));
                 if let Some(head) = last {
                     self.queue.put_back(head);
@@ -210,7 +210,7 @@ impl Scene {
             Step::Publish => self.publish(),
             Step::Die => self.dies(),
             Step::DieInTake => {
-                // Before its mark is set, the chain was never taken.
+                // Before its mark is set, the chain was never popped.
                 let (open, waiting) = (self.open.clone(), self.waiting.clone());
                 self.dies_in(0, Self::take);
                 (self.open, self.waiting) = (open, waiting);
@@ -222,7 +222,7 @@ impl Scene {
                 self.dies();
             }
             Step::DieInPublish(kept) => {
-                // The used index is out: whatever the record says, these chains are used.
+                // The used index is published: these chains are used, regardless of the record.
                 self.dies_in(kept, Self::publish);
                 self.dies();
             }
@@ -244,7 +244,7 @@ proptest! {
     }
 }
 
-/// One run of ordinary work, with a death after each of its calls in turn.
+/// A run of ordinary work, with a death after each of its calls.
 #[test]
 fn a_death_at_every_step() {
     let work = [
@@ -284,7 +284,7 @@ fn a_death_at_every_step() {
     }
 }
 
-/// A queue that ran before it had a record goes on where it stood.
+/// A queue that ran before it had a record continues at its position.
 #[test]
 fn a_fresh_record_for_a_queue_that_has_run() {
     let mut guest = Guest::new(SIZE);
@@ -308,7 +308,7 @@ fn a_fresh_record_for_a_queue_that_has_run() {
     assert!(!queue.pop(&guest.map, &mut chain).unwrap());
 }
 
-/// GET_VRING_BASE of a queue with a record counts what the record gives again as taken.
+/// GET_VRING_BASE of a queue with a record counts chains in the record as popped.
 #[test]
 fn the_position_and_the_record_agree() {
     let mut scene = Scene::new(0);
@@ -325,7 +325,7 @@ fn the_position_and_the_record_agree() {
 }
 
 proptest! {
-    /// The record is the frontend's to scribble on.
+    /// The frontend can write any bytes into the record.
     #[test]
     fn hostile_records(
         bytes in prop::collection::vec(any::<u8>(), Inflight::bytes(SIZE)),
@@ -373,7 +373,7 @@ fn hostile_records_of_another_shape() {
         record.write(10, &count.to_le_bytes()).unwrap();
         assert_eq!(born(&guest, &record).unwrap_err(), RingError::Inflight);
     }
-    // A batch longer than the queue, and one that leads out of the table.
+    // A batch longer than the queue, and a batch that leads out of the table.
     for (noted, head) in [(1_u16, 0_u16), (0_u16.wrapping_sub(9), 0), (u16::MAX, SIZE)] {
         let record = window(Inflight::bytes(SIZE));
         for (at, value) in [(8, 1), (10, SIZE), (12, head), (14, noted)] {
