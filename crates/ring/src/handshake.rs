@@ -8,8 +8,8 @@
 //! pops of a packed ring load an entry with the half that contains the flags first, with acquire
 //! ordering like [`load_flags`] (`View::load_entry`).
 //!
-//! The functions are generic over [`SharedWords`], so that the same code runs on granted memory and, in
-//! `tests/loom_handshake.rs`, under a model checker that explores every interleaving and every
+//! The functions are generic over [`RingWords`], so that the same code runs on granted memory and,
+//! in `tests/loom_handshake.rs`, under a model checker that explores every interleaving and every
 //! value that a weakly ordered machine can load.
 
 use std::sync::atomic::{Ordering, fence};
@@ -20,7 +20,7 @@ use crate::format::{INDEX, NO_INTERRUPT, packed};
 use crate::position::Position;
 
 /// Shared memory of 16-bit words that the other side reads and writes concurrently.
-pub trait SharedWords {
+pub trait RingWords {
     /// The error of an access outside the memory.
     type Error;
 
@@ -40,7 +40,7 @@ pub trait SharedWords {
     fn full_fence();
 }
 
-impl SharedWords for View {
+impl RingWords for View {
     type Error = OutOfGrant;
 
     #[inline]
@@ -66,7 +66,7 @@ impl SharedWords for View {
 /// # Errors
 /// A word is outside the memory.
 #[inline]
-pub fn publish_index<W: SharedWords>(
+pub fn publish_index<W: RingWords>(
     mine: &W,
     theirs: &W,
     (old, new): (u16, u16),
@@ -91,7 +91,7 @@ pub fn publish_index<W: SharedWords>(
 /// # Errors
 /// A word is outside the memory.
 #[inline]
-pub fn arm_index<W: SharedWords>(
+pub fn arm_index<W: RingWords>(
     mine: &W,
     theirs: &W,
     at: u16,
@@ -110,7 +110,7 @@ pub fn arm_index<W: SharedWords>(
 /// # Errors
 /// A word is outside the memory.
 #[inline]
-pub fn load_index<W: SharedWords>(theirs: &W) -> Result<u16, W::Error> {
+pub fn load_index<W: RingWords>(theirs: &W) -> Result<u16, W::Error> {
     theirs.load(INDEX, Ordering::Acquire)
 }
 
@@ -121,7 +121,7 @@ pub fn load_index<W: SharedWords>(theirs: &W) -> Result<u16, W::Error> {
 /// # Errors
 /// A word is outside the memory.
 #[inline]
-pub fn publish_slots<W: SharedWords>(
+pub fn publish_slots<W: RingWords>(
     ring: &W,
     theirs: &W,
     flags: u16,
@@ -150,7 +150,7 @@ pub fn publish_slots<W: SharedWords>(
 /// # Errors
 /// A word is outside the memory.
 #[inline]
-pub fn arm_slots<W: SharedWords>(
+pub fn arm_slots<W: RingWords>(
     mine: &W,
     ring: &W,
     at: Option<Position>,
@@ -175,6 +175,6 @@ pub fn arm_slots<W: SharedWords>(
 /// # Errors
 /// A word is outside the memory.
 #[inline]
-pub fn load_flags<W: SharedWords>(ring: &W, at: Position) -> Result<u16, W::Error> {
+pub fn load_flags<W: RingWords>(ring: &W, at: Position) -> Result<u16, W::Error> {
     ring.load(at.flags_at(), Ordering::Acquire)
 }

@@ -358,7 +358,7 @@ fn hostile_file_that_shrinks_under_the_ring() {
         let _ = queue.disarm();
     }
     let _ = queue.finish();
-    assert!(guest.map.poisoned(), "whoever drives the guest can see it");
+    assert!(guest.map.poisoned(), "the owner of the guest can see it");
 
     other.offer(2);
     assert_eq!(theirs.pop(&other.map, &mut chain), Ok(true));
@@ -374,10 +374,10 @@ fn hostile_ring_that_changes_while_it_is_read() {
     for size in [1_u16, 2, 8] {
         let guest = Arc::new(Guest::new(size));
         let stop = Arc::new(AtomicBool::new(false));
-        let (theirs, told) = (Arc::clone(&guest), Arc::clone(&stop));
+        let (theirs, stopped) = (Arc::clone(&guest), Arc::clone(&stop));
         let scribbler = std::thread::spawn(move || {
             let mut dice = 1_u64;
-            while !told.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
                 let bits = dice >> 20;
                 let index = (bits % u64::from(size)) as u16;

@@ -249,10 +249,10 @@ fn race(packed: bool, what: What) {
     let (guest, peer) = (Arc::new(Memory::new()), Memory::new());
     let mut bystander = Bystander { guest: Memory::new(), packed, rounds: 0 };
     let stop = Arc::new(AtomicBool::new(false));
-    let (theirs, told) = (Arc::clone(&guest), Arc::clone(&stop));
+    let (theirs, stopped) = (Arc::clone(&guest), Arc::clone(&stop));
     let scribbler = std::thread::spawn(move || {
         let mut numbers = Numbers::new(1);
-        while !told.load(Ordering::Relaxed) {
+        while !stopped.load(Ordering::Relaxed) {
             scribble(&theirs.map, &mut numbers, packed, what);
         }
     });

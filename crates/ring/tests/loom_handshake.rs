@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 
 use causeway_ring::handshake::{
-    SharedWords, arm_index, arm_slots, load_flags, load_index, publish_index, publish_slots,
+    RingWords, arm_index, arm_slots, load_flags, load_index, publish_index, publish_slots,
 };
 use causeway_ring::position::Position;
 use loom::sync::Arc;
@@ -27,7 +27,7 @@ impl Area {
     }
 }
 
-impl SharedWords for Area {
+impl RingWords for Area {
     type Error = Infallible;
 
     fn load(&self, at: usize, order: Ordering) -> Result<u16, Infallible> {
@@ -78,7 +78,7 @@ fn split_cross(event_index: bool) {
             ok(sleeper.store(0, 1, Ordering::Relaxed));
         }
         let (mine, theirs, written) = (shower.clone(), sleeper.clone(), data.clone());
-        let showing = thread::spawn(move || {
+        let publishing = thread::spawn(move || {
             put(&written, 0, 42);
             ok(publish_index(&*mine, &*theirs, (0, 1), event_at))
         });
@@ -86,8 +86,8 @@ fn split_cross(event_index: bool) {
         if index == 1 {
             assert_eq!(get(&data, 0), 42, "an entry without its content");
         }
-        let told = showing.join().unwrap();
-        assert!(index == 1 || told, "asleep and not told");
+        let signalled = publishing.join().unwrap();
+        assert!(index == 1 || signalled, "asleep without a signal");
     });
 }
 
@@ -109,7 +109,7 @@ fn packed_cross(event_index: bool, used: bool) {
         // This side has polled up to here.
         ok(events.store(2, 1, Ordering::Relaxed));
         let (slots, theirs) = (ring.clone(), events.clone());
-        let showing = thread::spawn(move || {
+        let publishing = thread::spawn(move || {
             put(&slots, 6, 42);
             let batch = (at, at.advance(1, SIZE));
             ok(publish_slots(&*slots, &*theirs, flags, batch, SIZE))
@@ -119,8 +119,8 @@ fn packed_cross(event_index: bool, used: bool) {
         if seen == flags {
             assert_eq!(get(&ring, 6), 42, "a descriptor without its content");
         }
-        let told = showing.join().unwrap();
-        assert!(seen == flags || told, "asleep and not told");
+        let signalled = publishing.join().unwrap();
+        assert!(seen == flags || signalled, "asleep without a signal");
     });
 }
 
@@ -146,13 +146,13 @@ fn packed_positions_that_change_lose_no_wake_up() {
         ok(events.store(2, 1, Ordering::Relaxed));
         ok(ring.store(first.flags_at(), first.available(), Ordering::Relaxed));
         let (slots, theirs) = (ring.clone(), events.clone());
-        let showing = thread::spawn(move || {
+        let publishing = thread::spawn(move || {
             let batch = (second, second.advance(1, SIZE));
             ok(publish_slots(&*slots, &*theirs, AVAIL, batch, SIZE))
         });
         let seen = ok(arm_slots(&*events, &*ring, Some(second), second));
-        let told = showing.join().unwrap();
-        assert!(seen == AVAIL || told, "asleep and not told");
+        let signalled = publishing.join().unwrap();
+        assert!(seen == AVAIL || signalled, "asleep without a signal");
     });
 }
 
@@ -166,7 +166,7 @@ fn packed_batches_are_seen_whole() {
         let ring = Arc::new(Area::new(16));
         let events = Arc::new(Area::new(2));
         let (slots, theirs) = (ring.clone(), events.clone());
-        let showing = thread::spawn(move || {
+        let publishing = thread::spawn(move || {
             put(&slots, 6, 1);
             put(&slots, 14, 2);
             ok(slots.store(second.flags_at(), second.available(), Ordering::Relaxed));
@@ -178,7 +178,7 @@ fn packed_batches_are_seen_whole() {
             assert!(second.is_available(ok(load_flags(&*ring, second))), "half a batch");
             assert_eq!(get(&ring, 14), 2);
         }
-        showing.join().unwrap();
+        publishing.join().unwrap();
     });
 }
 
@@ -189,7 +189,7 @@ fn split_batches_are_seen_whole() {
         let (mine, theirs) = (Arc::new(Area::new(2)), Arc::new(Area::new(2)));
         let data = Arc::new(Area::new(2));
         let (area, other, written) = (mine.clone(), theirs.clone(), data.clone());
-        let showing = thread::spawn(move || {
+        let publishing = thread::spawn(move || {
             put(&written, 0, 1);
             put(&written, 1, 2);
             ok(publish_index(&*area, &*other, (0, 2), None));
@@ -197,7 +197,7 @@ fn split_batches_are_seen_whole() {
         if ok(load_index(&*mine)) == 2 {
             assert_eq!((get(&data, 0), get(&data, 1)), (1, 2));
         }
-        showing.join().unwrap();
+        publishing.join().unwrap();
     });
 }
 
@@ -210,9 +210,9 @@ fn park(event_index: bool) {
         let ring = Arc::new(Area::new(16));
         let events = Arc::new(Area::new(2));
         ok(events.store(2, 1, Ordering::Relaxed));
-        let bell = Arc::new(loom::sync::atomic::AtomicU32::new(0));
-        let (slots, theirs, rings) = (ring.clone(), events.clone(), bell.clone());
-        let showing = thread::spawn(move || {
+        let doorbell = Arc::new(loom::sync::atomic::AtomicU32::new(0));
+        let (slots, theirs, rings) = (ring.clone(), events.clone(), doorbell.clone());
+        let publishing = thread::spawn(move || {
             let mut at = Position::START;
             for _ in 0..2 {
                 let batch = (at, at.advance(1, SIZE));
@@ -230,9 +230,9 @@ fn park(event_index: bool) {
         }
         let ask = event_index.then_some(next);
         let asleep = !next.is_available(ok(arm_slots(&*events, &*ring, ask, next)));
-        showing.join().unwrap();
+        publishing.join().unwrap();
         if asleep && next != Position::START.advance(2, SIZE) {
-            assert!(bell.load(Ordering::Acquire) > 0, "asleep with work, and nobody rang");
+            assert!(doorbell.load(Ordering::Acquire) > 0, "asleep with work, without a doorbell");
         }
     });
 }

@@ -7,7 +7,8 @@ use crate::error::RingError;
 
 const HEADER_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 16;
-// Offsets in the header: features u64, version u16, desc_num u16, last_batch_head u16, used_idx u16.
+// Offsets in the header: features u64, version u16, desc_num u16, last_batch_head u16, used_idx
+// u16.
 const VERSION: usize = 8;
 const DESC_NUM: usize = 10;
 const LAST_BATCH_HEAD: usize = 12;

@@ -87,8 +87,8 @@ impl PackedQueue {
     }
 
     /// Pops the chain at `at`, the next chain, if it is a valid single descriptor in the ring. The
-    /// caller checked that a slot is free. Otherwise changes nothing, and [`Self::copy_chain`] copies the
-    /// chain or finds the error.
+    /// caller checked that a slot is free. Otherwise changes nothing, and [`Self::copy_chain`]
+    /// copies the chain or finds the error.
     #[inline(always)]
     fn pop_single(
         &mut self,

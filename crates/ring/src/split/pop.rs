@@ -194,8 +194,8 @@ impl SplitQueue {
     }
 
     /// Copies the chain at `head` and marks it as in flight if it is a valid single descriptor in
-    /// the ring's table. Otherwise marks nothing, and [`Self::copy_chain`] copies the chain or finds the
-    /// error.
+    /// the ring's table. Otherwise marks nothing, and [`Self::copy_chain`] copies the chain or
+    /// finds the error.
     #[inline(always)]
     fn pop_single(&mut self, map: &Map, head: u16, chain: &mut Chain) -> bool {
         // The table has as many descriptors as the ring has entries, so the load fails for a head

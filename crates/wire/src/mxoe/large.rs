@@ -64,7 +64,8 @@ pub struct Pull {
     pub block_len: u16,
     /// Index of the block's first frame.
     pub frame_index: u32,
-    /// Whether the puller accepts two consecutive frames merged into a frame of at most [`WIDE_LEN`] bytes.
+    /// Whether the puller accepts two consecutive frames merged into a frame of at most
+    /// [`WIDE_LEN`] bytes.
     pub wide: bool,
 }
 
@@ -111,7 +112,8 @@ impl Rendezvous {
         if len != RENDEZVOUS_DATA_LEN {
             return Err(Error::Length { what: "rendezvous", is: len.into(), expected: "8" });
         }
-        let MessageFields { sequence, acknowledged, match_info, session } = MessageFields::take(&mut r);
+        let MessageFields { sequence, acknowledged, match_info, session } =
+            MessageFields::take(&mut r);
         let message_len = r.u32_be();
         let [window, window_sequence] = r.take();
         let offset = r.u16_be();
