@@ -92,7 +92,7 @@ proptest! {
     /// Events sent and taken in any order arrive unchanged; once all are taken there is room for
     /// the longest event.
     #[test]
-    fn any_order_of_sends_and_takes(
+    fn channel_events_arrive_unchanged_in_any_order_of_calls(
         data in prop::sample::select(vec![4096_u32, 16_384, 32_768, 131_072]),
         steps in prop::collection::vec((any::<bool>(), 0..16_384_usize, 0..4_u8), 1..300),
     ) {
@@ -123,7 +123,7 @@ proptest! {
 
     /// For a peer that sets the flag of any event, the bytes are those of this ring, and no others.
     #[test]
-    fn hostile_words_about_where_data_lies_stay_within_the_ring(
+    fn hostile_data_positions_stay_within_the_ring(
         events in prop::collection::vec((any::<bool>(), 0..9000_u32), 1..200),
     ) {
         let layout = Layout::new(16, 32_768).unwrap();

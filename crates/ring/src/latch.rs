@@ -19,7 +19,10 @@ impl Latch {
         self.0.is_some()
     }
 
-    /// Fails with the latched error, if any.
+    /// Checks that no error is latched.
+    ///
+    /// # Errors
+    /// The latched error.
     #[inline]
     pub fn check(&self) -> Result<(), RingError> {
         if self.is_set() { Err(self.broke()) } else { Ok(()) }
@@ -33,6 +36,9 @@ impl Latch {
     }
 
     /// Returns `result`, and latches its error.
+    ///
+    /// # Errors
+    /// The error of `result`.
     #[inline]
     pub fn latch<T>(&mut self, result: Result<T, RingError>) -> Result<T, RingError> {
         match result {

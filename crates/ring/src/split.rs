@@ -73,7 +73,7 @@ fn views(setup: &Setup, map: &Map) -> Result<(View, View, View), RingError> {
 }
 
 impl SplitQueue {
-    /// Sets the queue up over granted memory, continuing at `setup.next`.
+    /// Implements [`crate::Queue::new`].
     pub fn new(setup: Setup, map: &Map) -> Result<Self, RingError> {
         if !setup.size.is_power_of_two() || setup.size > QUEUE_SIZE_MAX {
             return Err(RingError::Size(setup.size));

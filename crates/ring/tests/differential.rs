@@ -326,7 +326,7 @@ impl Scene {
     fn same_requests(&self) {
         for at in [USED, self.event_at()] {
             let (ours, theirs) = self.both.compare(at, 2);
-            assert_eq!(ours, theirs, "what is asked of the driver");
+            assert_eq!(ours, theirs, "requests to the driver");
         }
     }
 
@@ -349,7 +349,7 @@ fn bytes(spans: &[Span]) -> u64 {
 
 proptest! {
     #[test]
-    fn lawful_drivers_see_the_same_device(
+    fn split_queue_equals_the_oracle_for_conforming_drivers(
         size_log in 0_u32..9,
         event_index: bool,
         start in start(),

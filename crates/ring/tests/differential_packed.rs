@@ -344,7 +344,11 @@ impl Scene {
             let (slot, _) = place(self.reclaimed, self.size);
             let (len, id, flags) = self.guest.slot(slot);
             let used = flags & (AVAIL_BIT | USED_BIT) == marked_used(self.reclaimed, self.size);
-            assert_eq!(used, self.reclaimed < self.published, "what the driver sees");
+            assert_eq!(
+                used,
+                self.reclaimed < self.published,
+                "flags at the position of the driver"
+            );
             if !used {
                 return;
             }
@@ -429,7 +433,7 @@ fn many_turns_of_the_ring() {
 /// Frontends that know only split rings start at 0. For a new ring that means its start; for a ring
 /// after a pass it is the position 0.
 #[test]
-fn a_base_of_zero_is_the_beginning_of_a_fresh_ring() {
+fn packed_base_of_zero_means_the_start_of_a_new_ring() {
     let mut scene = Scene::new(4, false);
     let add = || Step::Add { readable: vec![(1, 8)], writable: vec![], table: false, pick: 0 };
     scene.guest.setup.next = 0;

@@ -310,7 +310,7 @@ fn hostile_heads_made_available_twice() {
 }
 
 #[test]
-fn hostile_heads_offered_while_put_back() {
+fn hostile_heads_made_available_while_put_back() {
     let mut guest = guest();
     let (mut queue, mut chain) = (guest.queue(), Chain::new());
     guest.offer(3);
@@ -322,7 +322,7 @@ fn hostile_heads_offered_while_put_back() {
 }
 
 #[test]
-fn heads_that_are_not_in_flight_are_left_alone() {
+fn split_push_ignores_heads_not_in_flight() {
     let mut guest = guest();
     let mut queue = guest.queue();
     for head in [0, 7, 8, u16::MAX] {

@@ -184,7 +184,7 @@ fn hostile_packed_tables_that_were_not_negotiated() {
 }
 
 #[test]
-fn flags_without_meaning_in_a_table_are_ignored() {
+fn packed_tables_ignore_reserved_flags() {
     let guest = guest();
     guest.offer(0, TABLES, 32, INDIRECT | WRITE, 6);
     for at in 0..2 {
@@ -225,7 +225,7 @@ fn hostile_packed_chains_over_four_gigabytes() {
 }
 
 #[test]
-fn ids_that_are_not_in_flight_are_left_alone() {
+fn packed_push_ignores_ids_not_in_flight() {
     let guest = guest();
     let mut queue = guest.queue();
     for id in [0, 7, 8, u16::MAX] {

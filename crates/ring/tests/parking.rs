@@ -147,18 +147,18 @@ fn run(packed: bool, event_index: bool, skip: bool) {
 }
 
 #[test]
-fn no_wake_up_is_lost_with_event_index() {
+fn parking_with_event_index_loses_no_wake_up() {
     run(false, true, false);
     run(false, true, true);
 }
 
 #[test]
-fn no_wake_up_is_lost_with_flags() {
+fn parking_with_flags_loses_no_wake_up() {
     run(false, false, false);
 }
 
 #[test]
-fn no_wake_up_is_lost_in_packed_rings() {
+fn parking_in_packed_rings_loses_no_wake_up() {
     run(true, true, false);
     run(true, true, true);
     run(true, false, false);
@@ -167,7 +167,7 @@ fn no_wake_up_is_lost_in_packed_rings() {
 /// A polling driver needs no notification for any number of chains; after a whole pass of the index
 /// it sleeps, and is notified.
 #[test]
-fn a_driver_that_polled_for_a_whole_turn_is_woken() {
+fn parking_driver_is_notified_after_a_polled_pass() {
     let mut guest = Guest::new(8);
     guest.setup.event_index = true;
     guest.describe(0, DATA, 64, 0, 0);
@@ -191,7 +191,7 @@ fn a_driver_that_polled_for_a_whole_turn_is_woken() {
 
 /// Arming reports a chain that came after the last poll.
 #[test]
-fn arming_looks_once_more() {
+fn parking_arm_reports_a_late_chain() {
     for event_index in [false, true] {
         let mut guest = Guest::new(8);
         guest.setup.event_index = event_index;
@@ -205,13 +205,13 @@ fn arming_looks_once_more() {
         assert!(queue.pop(&guest.map, &mut chain).unwrap());
         assert_eq!(queue.arm(), Ok(false));
         queue.put_back(0);
-        assert_eq!(queue.arm(), Ok(true), "what was put back is there to be taken");
+        assert_eq!(queue.arm(), Ok(true), "a chain that was put back is available");
     }
 }
 
 /// The number from which a dispatcher computes a rate: chains popped, less those put back.
 #[test]
-fn chains_taken_are_counted() {
+fn queue_counts_popped_chains() {
     let mut guest = Guest::new(8);
     guest.describe(0, DATA, 64, 0, 0);
     let mut queue = guest.queue();

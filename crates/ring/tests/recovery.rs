@@ -234,7 +234,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn every_chain_is_completed_once_and_in_order(
+    fn recovery_completes_chains_once_and_in_order(
         start in prop_oneof![Just(0_u16), Just(65_533_u16), any::<u16>()],
         steps in prop::collection::vec(step(), 1..120),
     ) {
@@ -246,7 +246,7 @@ proptest! {
 
 /// A run of ordinary work, with a death after each of its calls.
 #[test]
-fn a_death_at_every_step() {
+fn recovery_after_a_death_at_each_step() {
     let work = [
         Step::Offer,
         Step::Offer,
@@ -286,7 +286,7 @@ fn a_death_at_every_step() {
 
 /// A queue that ran before it had a record continues at its position.
 #[test]
-fn a_fresh_record_for_a_queue_that_has_run() {
+fn recovery_with_a_new_record_for_a_used_queue() {
     let mut guest = Guest::new(SIZE);
     guest.describe(3, DATA, 64, 0, 0);
     let mut chain = Chain::new();
@@ -310,7 +310,7 @@ fn a_fresh_record_for_a_queue_that_has_run() {
 
 /// GET_VRING_BASE of a queue with a record counts chains in the record as popped.
 #[test]
-fn the_position_and_the_record_agree() {
+fn recovery_position_counts_recorded_chains() {
     let mut scene = Scene::new(0);
     for _ in 0..3 {
         scene.offer();

@@ -247,7 +247,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn every_packed_chain_is_completed_once_and_in_order(
+    fn recovery_completes_packed_chains_once_and_in_order(
         indirect: bool,
         steps in prop::collection::vec(step(), 1..150),
     ) {

@@ -10,7 +10,7 @@ use common::*;
 /// A polling device gets no doorbell; after a whole pass of the index it sleeps and gets a
 /// doorbell.
 #[test]
-fn a_device_that_polled_for_a_whole_turn_is_woken() {
+fn parking_device_is_woken_after_a_polled_pass() {
     for packed in [false, true] {
         let map = memory();
         let layout = Layout { base: GUEST, size: 8, table_entries: 0 };

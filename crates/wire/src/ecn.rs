@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn ecn_is_combined_as_figure_4_of_rfc_6040_says() {
+    fn ecn_is_combined_as_in_figure_4_of_rfc_6040() {
         use Ecn::{Ce, Ect0, Ect1, NotEct};
         // By row (inner): the columns are outer Not-ECT, ECT(0), ECT(1) and CE.
         let figure = [
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_frames_of_every_length_are_left_alone_or_marked() {
+    fn hostile_frames_of_every_length_stay_unchanged_or_are_marked() {
         for (v4, tags) in [(true, 0), (true, 2), (false, 0), (false, 2)] {
             let whole = frame(v4, tags, Ecn::Ect0 as u8);
             for len in 0..whole.len() {

@@ -83,7 +83,7 @@ impl Name {
 
 /// A message from a process to the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "fields are what their names say")]
+#[expect(missing_docs, reason = "the names of the fields are their meaning")]
 pub enum Ask {
     /// Starts the connection. `direct`: 1 if the process accepts descriptors of other processes and
     /// allows that others receive its own; the kernel decides their rights.
@@ -113,7 +113,7 @@ pub enum Ask {
 
 /// A message from the daemon to a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "fields are what their names say")]
+#[expect(missing_docs, reason = "the names of the fields are their meaning")]
 pub enum Tell {
     /// Answers [`Ask::Hello`]: address and name of the NIC, and the identity of the daemon.
     Welcome { version: u16, nic: u64, host: [u8; 16], name: Name },
@@ -437,7 +437,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(ask in ask(), tell in tell()) {
+        fn local_messages_round_trip(ask in ask(), tell in tell()) {
             prop_assert_eq!(Ask::parse(&ask.emit()), Ok(ask));
             prop_assert_eq!(Tell::parse(&tell.emit()), Ok(tell));
         }
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_names_are_none() {
+    fn local_names_are_bounded() {
         assert!(Name::new(&"x".repeat(NAME_BYTES_MAX)).is_some());
         assert!(Name::new(&"x".repeat(NAME_BYTES_MAX + 1)).is_none());
         let mut bytes = Ask::Find { tag: 0, name: Name::new("a").unwrap() }.emit();

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_whole_and_in_order() {
+    fn pcapng_blocks_are_complete_and_in_order() {
         let mut out = Vec::new();
         section(&mut out, "causeway 0.1");
         interface(&mut out, "vm1", 0);

@@ -85,7 +85,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parse_undoes_emit(len in FRAME_LEN_MIN..100_000_usize) {
+        fn vnet_parse_undoes_emit(len in FRAME_LEN_MIN..100_000_usize) {
             prop_assert_eq!(parse(&emit(len).unwrap(), 100_000), Ok(Some(len)));
             prop_assert!(parse(&emit(len).unwrap(), len - 1).is_err());
         }

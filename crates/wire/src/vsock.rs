@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_never_underflows() {
+    fn vsock_credit_never_underflows() {
         let header = Header { buf_alloc: 100, fwd_cnt: u32::MAX - 9, ..Header::default() };
         assert_eq!(header.peer_free(u32::MAX - 9), 100);
         assert_eq!(header.peer_free(40), 50);
@@ -235,14 +235,14 @@ mod tests {
         }
 
         #[test]
-        fn short_input_is_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..HEADER_LEN)) {
+        fn vsock_short_input_is_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..HEADER_LEN)) {
             let have = bytes.len();
             let error = Header::parse(&bytes).unwrap_err();
             prop_assert_eq!((error.need, error.have), (HEADER_LEN, have));
         }
 
         #[test]
-        fn raw_values_round_trip(raw in any::<u16>()) {
+        fn vsock_raw_values_round_trip(raw in any::<u16>()) {
             prop_assert_eq!(Op::from_raw(raw).map_or(raw, Op::raw), raw);
             prop_assert_eq!(Type::from_raw(raw).map_or(raw, Type::raw), raw);
         }

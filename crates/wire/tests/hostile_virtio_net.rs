@@ -35,7 +35,7 @@ fn check(bytes: &[u8], header: &Header, features: u64) -> Result<Offload, Invali
 }
 
 #[test]
-fn a_right_header_passes() {
+fn offload_of_a_valid_header_is_accepted() {
     let (bytes, header) = tcp4();
     let offload = check(&bytes, &header, ALL).unwrap();
     let Offload::Segment(place, gso) = offload else { panic!("{offload:?}") };
@@ -54,7 +54,7 @@ fn offload_of_one_segment_is_not_segmented() {
 }
 
 #[test]
-fn flags_towards_the_driver_are_ignored() {
+fn offload_ignores_flags_for_the_driver() {
     let (bytes, _) = tcp4();
     let header = Header { flags: HDR_F_DATA_VALID | 4, num_buffers: 9, ..Header::default() };
     let offload = check(&bytes, &header, 0).unwrap();
@@ -172,7 +172,7 @@ fn any_header() -> impl Strategy<Value = Header> {
 
 proptest! {
     #[test]
-    fn headers_round_trip(raw: [u8; 12]) {
+    fn virtio_net_headers_round_trip(raw: [u8; 12]) {
         prop_assert_eq!(Header::parse(&raw).unwrap().emit(), raw);
         prop_assert!(Header::parse(&raw[..11]).is_err());
     }

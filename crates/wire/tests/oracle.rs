@@ -36,7 +36,7 @@ const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 
 proptest! {
     #[test]
-    fn checksums_agree_however_split(bytes in vec(any::<u8>(), 0..400), cuts in vec(0_usize..400, 0..6)) {
+    fn checksums_equal_the_definition_for_any_split(bytes in vec(any::<u8>(), 0..400), cuts in vec(0_usize..400, 0..6)) {
         let mut cuts: Vec<usize> = cuts.into_iter().map(|c| c.min(bytes.len())).collect();
         cuts.sort_unstable();
         cuts.push(bytes.len());
@@ -51,7 +51,7 @@ proptest! {
     }
 
     #[test]
-    fn an_updated_checksum_is_the_new_one(mut bytes in vec(any::<u8>(), 2..60), at in 0_usize..29, new: u16) {
+    fn checksum_update_equals_a_new_checksum(mut bytes in vec(any::<u8>(), 2..60), at in 0_usize..29, new: u16) {
         let at = at * 2 % (bytes.len() / 2 * 2);
         let before = checksum::of(&bytes);
         let old = u16::from_be_bytes([bytes[at], bytes[at + 1]]);
@@ -62,7 +62,7 @@ proptest! {
     }
 
     #[test]
-    fn ethernet(bytes in vec(any::<u8>(), 0..40), tags in 0_usize..4) {
+    fn ethernet_headers_equal_the_oracle(bytes in vec(any::<u8>(), 0..40), tags in 0_usize..4) {
         let mut bytes = bytes;
         for tag in 0..tags {
             if let Some(place) = bytes.get_mut(12 + 4 * tag..14 + 4 * tag) {
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn ipv4(bytes in ip_like(4)) {
+    fn ipv4_headers_equal_the_oracle(bytes in ip_like(4)) {
         match (ipv4::Header::parse(&bytes), Ipv4HeaderSlice::from_slice(&bytes)) {
             (Ok(ours), Ok(theirs)) => {
                 prop_assert_eq!(ours.total_len, theirs.total_len());
@@ -119,7 +119,7 @@ proptest! {
     }
 
     #[test]
-    fn ipv6(bytes in ip_like(6)) {
+    fn ipv6_headers_equal_the_oracle(bytes in ip_like(6)) {
         match (ipv6::Header::parse(&bytes), Ipv6HeaderSlice::from_slice(&bytes)) {
             (Ok(ours), Ok(theirs)) => {
                 prop_assert_eq!(ours.traffic_class, theirs.traffic_class());
@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn tcp(bytes in vec(any::<u8>(), 0..90)) {
+    fn tcp_headers_equal_the_oracle(bytes in vec(any::<u8>(), 0..90)) {
         match (tcp::Header::parse(&bytes), TcpHeaderSlice::from_slice(&bytes)) {
             (Ok(ours), Ok(theirs)) => {
                 prop_assert_eq!((ours.source, ours.destination), (theirs.source_port(), theirs.destination_port()));
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn udp(bytes in vec(any::<u8>(), 0..20)) {
+    fn udp_headers_equal_the_oracle(bytes in vec(any::<u8>(), 0..20)) {
         match (udp::Header::parse(&bytes), UdpHeaderSlice::from_slice(&bytes)) {
             (Ok(ours), Ok(theirs)) => {
                 prop_assert_eq!((ours.source, ours.destination), (theirs.source_port(), theirs.destination_port()));
@@ -170,14 +170,14 @@ proptest! {
     }
 
     #[test]
-    fn extension_walk_ends_and_stays_inside(next: u8, bytes in vec(prop_oneof![Just(0_u8), any::<u8>()], 0..300)) {
+    fn ipv6_extension_walk_ends_and_stays_inside(next: u8, bytes in vec(prop_oneof![Just(0_u8), any::<u8>()], 0..300)) {
         if let Ok(end) = ipv6::walk_extensions(next, &bytes) {
             prop_assert!(end.offset <= bytes.len());
         }
     }
 
     #[test]
-    fn frames_of_arbitrary_bytes(mut bytes in vec(any::<u8>(), 0..200), kind in 0_usize..3) {
+    fn frames_of_arbitrary_bytes_are_parsed(mut bytes in vec(any::<u8>(), 0..200), kind in 0_usize..3) {
         if let Some(place) = bytes.get_mut(12..14) {
             place.copy_from_slice(&[[8, 0], [0x86, 0xdd], [0x81, 0]][kind]);
         }
@@ -191,7 +191,7 @@ proptest! {
     }
 
     #[test]
-    fn built_frames_are_understood(payload in vec(any::<u8>(), 0..100), v6: bool, use_tcp: bool, vlan: bool) {
+    fn frames_of_the_oracle_are_parsed(payload in vec(any::<u8>(), 0..100), v6: bool, use_tcp: bool, vlan: bool) {
         let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
         let ip = match (vlan, v6) {
             (false, false) => builder.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64),

@@ -45,7 +45,7 @@ fn span(nth: u64, len: u32) -> Span {
 }
 
 #[test]
-fn a_chain_goes_over_and_comes_back() {
+fn driver_chain_reaches_the_device_and_returns() {
     let map = memory();
     for (packed, indirect) in FORMATS.into_iter().flat_map(|p| [(p, false), (p, true)]) {
         let (mut driver, mut queue) = pair(&map, packed, 8, true, indirect);
@@ -89,7 +89,7 @@ fn driver_full_ring_is_reported_and_loses_nothing() {
 }
 
 #[test]
-fn a_device_that_lies_is_found_out() {
+fn driver_refuses_false_values_of_a_split_device() {
     let map = memory();
     let layout = Layout { base: BASE, size: 8, table_entries: 0 };
     let mut driver = Driver::new(layout, false, false, &map).unwrap();
@@ -112,7 +112,7 @@ fn a_device_that_lies_is_found_out() {
 }
 
 #[test]
-fn a_device_that_lies_in_a_packed_ring_is_found_out() {
+fn driver_refuses_false_values_of_a_packed_device() {
     let map = memory();
     let layout = Layout { base: BASE, size: 8, table_entries: 0 };
     let mut driver = Driver::packed(layout, false, false, &map).unwrap();
@@ -168,7 +168,7 @@ fn driver_and_device_request_signals_before_sleeping() {
         assert!(queue.pop(&map, &mut chain).unwrap());
         driver.add(&map, &[span(1, 1)], &[]).unwrap();
         assert!(!driver.publish().unwrap(), "the device is at work");
-        assert!(queue.arm().unwrap(), "arming finds what came meanwhile");
+        assert!(queue.arm().unwrap(), "arming reports a chain that came meanwhile");
         assert!(queue.pop(&map, &mut chain).unwrap());
         assert!(!queue.arm().unwrap());
         driver.add(&map, &[span(2, 1)], &[]).unwrap();
@@ -176,7 +176,7 @@ fn driver_and_device_request_signals_before_sleeping() {
 
         queue.push(first, 0).unwrap();
         queue.publish().unwrap();
-        assert!(driver.arm().unwrap(), "arming finds what came meanwhile");
+        assert!(driver.arm().unwrap(), "arming reports a chain that came meanwhile");
         assert!(driver.take().unwrap().is_some());
         assert!(!driver.arm().unwrap());
         queue.push(chain.head(), 0).unwrap();
@@ -187,7 +187,7 @@ fn driver_and_device_request_signals_before_sleeping() {
 proptest! {
     /// All chains arrive in order with the same spans, and return once.
     #[test]
-    fn every_chain_arrives_once_and_in_order(
+    fn driver_chains_arrive_once_and_in_order(
         packed: bool,
         event_index: bool,
         indirect: bool,

@@ -40,6 +40,10 @@ pub(super) struct SlotFlags {
 }
 
 impl SlotFlags {
+    /// Reads the flags of all slots of `ring`.
+    ///
+    /// # Errors
+    /// [`RingError::Lost`] if the ring is outside the memory.
     pub fn read(ring: &View, size: u16) -> Result<Self, RingError> {
         let mut at = Position::START;
         let mut flags = Vec::with_capacity(usize::from(size));

@@ -229,7 +229,7 @@ fn round_trip(packet: &Packet<'_>, needs: usize) {
 
 proptest! {
     #[test]
-    fn messages_come_back(
+    fn mxoe_messages_round_trip(
         (destination, source) in any::<(u8, u8)>(),
         tiny in any_eager(TINY_LEN_MAX),
         small in any_eager(SMALL_LEN_MAX),
@@ -240,7 +240,7 @@ proptest! {
     }
 
     #[test]
-    fn fragments_come_back_and_cover_their_message(
+    fn mxoe_fragments_round_trip_and_cover_their_message(
         message_len in 1..=MEDIUM_LEN_MAX as u16,
         pipeline in 10_u8..=15,
         common in any_eager(0),
@@ -262,7 +262,7 @@ proptest! {
     }
 
     #[test]
-    fn large_packets_come_back(
+    fn mxoe_large_packets_round_trip(
         (sequence, acknowledged, match_info, session) in any::<(u16, u16, u64, u32)>(),
         (message_len, window, window_sequence, offset) in any::<(u32, u8, u8, u16)>(),
         (handle, magic, frame_index, at, wide) in any::<(u32, u32, u32, u32, bool)>(),
@@ -290,7 +290,7 @@ proptest! {
     }
 
     #[test]
-    fn control_packets_come_back(
+    fn mxoe_control_packets_round_trip(
         (session, expected, number, key) in any::<(u32, u16, u8, u32)>(),
         (status, index_of_destination, magic) in any::<(u8, u16, u32)>(),
         reply in any::<bool>(),
@@ -313,7 +313,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_bytes_give_a_packet_that_comes_back_or_an_error(
+    fn hostile_bytes_round_trip_or_are_refused(
         kind in any::<u8>(),
         mut frame in proptest::collection::vec(any::<u8>(), 0..200),
     ) {

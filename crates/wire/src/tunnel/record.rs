@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_follow_each_other_until_padding() {
+    fn tunnel_records_follow_each_other_until_padding() {
         let mut text = Vec::new();
         text.extend(Header { kind: FRAME, bare: true, hops: 3, len: 2 }.emit());
         text.extend([7, 8]);
