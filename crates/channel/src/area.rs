@@ -2,7 +2,8 @@
 //!
 //! Offsets are checked against a private length, never against a value in the memory. They come
 //! from the layout and from private counts, so a check never fails; a failed check would access the
-//! first bytes of the header instead, which are not read after opening.
+//! first bytes of the header instead, which are not read after opening. The meaning of the words is
+//! defined in the other modules.
 #![allow(
     unsafe_code,
     reason = "memory shared with the peer: atomics and copies at checked offsets"

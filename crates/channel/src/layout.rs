@@ -1,4 +1,5 @@
-//! Memory layout of a channel, and its header, which is written and checked once.
+//! Memory layout of a channel, and its header, which is written and checked once. Mapping the
+//! memory and passing it to the peer belong to the owner.
 
 use causeway_memory::View;
 

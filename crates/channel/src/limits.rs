@@ -1,4 +1,4 @@
-//! Limits of a channel.
+//! Limits of a channel's size. A channel outside them is refused when it is opened.
 
 /// Minimum number of slots of a direction. The number of slots is a power of two.
 pub const SLOTS_MIN: u32 = 16;

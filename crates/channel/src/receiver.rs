@@ -1,4 +1,5 @@
-//! The receiving side of a direction.
+//! The receiving side of a direction: polling, copying and consuming events, and requests for
+//! wake-ups. It copies every slot before it checks it; it never blocks.
 
 use std::sync::atomic::{Ordering, fence};
 

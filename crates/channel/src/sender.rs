@@ -1,4 +1,6 @@
-//! The sending side of a direction.
+//! The sending side of a direction: room, slots, data ring and wake-up requests. It reads only the
+//! counts and flags of its receiver, and checks them; it never blocks and never rings a doorbell
+//! itself.
 
 use std::sync::atomic::Ordering;
 

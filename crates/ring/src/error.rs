@@ -1,5 +1,5 @@
 //! Errors of the device side of a ring. Each is a violation by the guest's driver, and final for
-//! the queue.
+//! the queue: the port reports it and closes. Errors of the driver side are in [`crate::driver`].
 
 use causeway_memory::OutOfGrant;
 

@@ -1,4 +1,5 @@
 //! Constants of the ring layouts (virtio 1.3, 2.7.5 to 2.7.8, and 2.8), for device and driver side.
+//! Accesses to shared memory are in the modules of the formats.
 
 /// Descriptor flag: the chain continues.
 pub(crate) const FLAG_NEXT: u16 = 1;

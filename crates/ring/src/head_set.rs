@@ -1,4 +1,5 @@
-//! Set of chains in flight, one bit each.
+//! Set of chains in flight, one bit each: private memory by which a pop detects a head that is made
+//! available twice, and a push a head that is not in flight.
 
 /// A set of heads or buffer ids below a queue's size.
 #[derive(Debug)]

@@ -1,5 +1,5 @@
 //! Latch for the error that broke a queue: the queue stays broken and returns the same error from
-//! then on.
+//! then on. There is no way to clear it; the frontend sets up a new queue.
 
 use crate::error::RingError;
 

@@ -1,4 +1,4 @@
-//! All limits of this crate.
+//! All limits of this crate. Limits of queues that services set up are in `attach`.
 
 /// Largest queue, in entries (virtio 1.3, 2.7).
 pub const QUEUE_SIZE_MAX: u16 = 32768;

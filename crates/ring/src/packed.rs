@@ -1,5 +1,8 @@
 //! The device side of a packed ring (virtio 1.3, 2.8).
 //!
+//! Pops available chains and publishes used entries; backends and services reach it through
+//! [`crate::Queue`]. It never accesses buffers, never waits, and trusts no value of the driver.
+//!
 //! # Budget
 //! Accesses to shared memory for a chain of one or two descriptors in a batch: a 16-byte copy per
 //! descriptor, the word with the flags first, and an 8-byte store of the used entry into a line

@@ -1,4 +1,5 @@
-//! Position in a packed ring: a slot with its wrap counter (virtio 1.3, 2.8.1).
+//! Position in a packed ring: a slot with its wrap counter (virtio 1.3, 2.8.1). Plain arithmetic
+//! for device and driver side; the ring itself is not accessed here.
 
 use crate::format::packed;
 

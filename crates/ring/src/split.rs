@@ -1,5 +1,8 @@
 //! The device side of a split ring (virtio 1.3, 2.7).
 //!
+//! Pops available chains and publishes used entries; backends and services reach it through
+//! [`crate::Queue`]. It never accesses buffers, never waits, and trusts no value of the driver.
+//!
 //! # Budget
 //! Accesses to shared memory for a chain of one or two descriptors in a batch: a 2-byte load of the
 //! available ring, a 16-byte copy per descriptor, an 8-byte store to the used ring. Per batch: a

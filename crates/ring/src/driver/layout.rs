@@ -1,4 +1,5 @@
-//! Memory layout of a driver's ring.
+//! Memory layout of a driver's ring: offsets only. The owner of the memory places the ring and its
+//! buffers.
 
 use super::{DESCRIPTOR_BYTES, RING};
 

@@ -1,6 +1,7 @@
 //! The driver side of a packed ring (virtio 1.3, 2.8).
 //!
-//! Chains are identified by buffer ids below the ring's size, which come from a private free list.
+//! Chains are identified by buffer ids below the ring's size, which come from a private free list,
+//! never from values in shared memory.
 
 use causeway_memory::{Map, Span, View};
 

@@ -1,4 +1,5 @@
-//! The driver side of a split ring (virtio 1.3, 2.7).
+//! The driver side of a split ring (virtio 1.3, 2.7). Descriptors are allocated from a private free
+//! list, never from values in shared memory.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,5 @@
-//! The in-flight record of a split queue.
+//! The in-flight record of a split queue, written at each pop, push and publication. A successor
+//! recovers from it; every value that it reads is checked.
 
 use causeway_memory::View;
 

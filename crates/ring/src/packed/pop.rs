@@ -1,4 +1,5 @@
-//! Popping of chains from a packed ring: copy, check, and mark as in flight.
+//! Popping of chains from a packed ring, the first access to a guest's frame: copy, check, and mark
+//! as in flight. Descriptors are copied once; buffers are prefetched, not read.
 
 use causeway_memory::{Map, OutOfGrant, Rights, Span};
 

@@ -1,4 +1,5 @@
-//! Popping of chains from a split ring: copy, check, and mark as in flight.
+//! Popping of chains from a split ring, the first access to a guest's frame: copy, check, and mark
+//! as in flight. Descriptors are copied once; buffers are prefetched, not read.
 
 use std::sync::atomic::Ordering;
 

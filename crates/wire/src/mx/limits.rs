@@ -1,4 +1,5 @@
-//! Limits on which both sides of an MX endpoint rely.
+//! Limits on which both sides of an MX endpoint rely. Each side enforces them on the other; the
+//! limits of one implementation (queues, timers) are in its crate.
 
 use crate::mxoe;
 

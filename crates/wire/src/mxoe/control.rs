@@ -1,4 +1,5 @@
-//! Packets without message data: connect, acknowledgement, refusal and name query.
+//! Packets without message data: connect, acknowledgement, refusal and name query. The engine
+//! compares their sessions and keys and decides the answers.
 
 use super::{Ends, Error, NAME_LEN_MAX, behind_type, data};
 use crate::field::Reader;

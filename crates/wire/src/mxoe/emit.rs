@@ -1,4 +1,5 @@
-//! Encoding of packets: a head, and for long packets the data that follow it without a copy.
+//! Encoding of packets, the last step before a frame is sent: a head, and for long packets the data
+//! that follow it without a copy. The encoder does not check values.
 
 use super::control::{ACK_DATA_LEN, ACK_LEN, ACK_TYPE, CONNECT_DATA_LEN, CONNECT_LEN, SHORT_LEN};
 use super::large::{

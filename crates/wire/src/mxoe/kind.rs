@@ -1,4 +1,5 @@
-//! The packet type: the first byte behind the header.
+//! The packet type: the first byte behind the header, which selects the parser of the rest. Types
+//! of native MX that never cross Ethernet are unknown here.
 
 /// Packet types that cross Ethernet, with their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! Large messages: the offer, the pulls of their receiver, and the notification of the sender.
+//! Large messages: the offer, the pulls of their receiver, the replies, and the notification of the
+//! sender. The parsers check lengths only; windows, handles and sessions belong to the engine.
 
 use super::message::MessageFields;
 use super::{BLOCK_LEN_MAX, Ends, Error, FRAGMENT_LEN, WIDE_LEN, behind_type, data};

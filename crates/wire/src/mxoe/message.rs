@@ -1,4 +1,5 @@
-//! Messages that are sent at once: tiny, small, and the fragments of medium messages.
+//! Messages that are sent at once: tiny, small, and the fragments of medium messages. The parsers
+//! check lengths and positions; order, duplicates and reassembly belong to the engine.
 
 use super::{Ends, Error, FRAGMENTS_MAX, MEDIUM_LEN_MAX, behind_type, data};
 use crate::field::Reader;

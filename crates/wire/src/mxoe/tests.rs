@@ -75,6 +75,13 @@ fn interop_medium_lies_as_mx_has_it() {
 
 #[test]
 fn interop_rendezvous_pull_and_notify_lie_as_mx_has_them() {
+    check_rendezvous();
+    check_pull();
+    check_pull_reply();
+    check_notify();
+}
+
+fn check_rendezvous() {
     let offer = Rendezvous {
         ends: ENDS,
         sequence: 0x4001,
@@ -91,6 +98,9 @@ fn interop_rendezvous_pull_and_notify_lie_as_mx_has_them() {
         &[(0, &[40, 3, 4, 0, 0, 8]), COMMON, (24, &[0, 0x10, 0, 0]), (28, &[17, 18, 2, 3])],
     );
     check(&Packet::Rendezvous(offer), &frame);
+}
+
+fn check_pull() {
     let pull = Pull {
         ends: ENDS,
         session: 0xaabb_ccdd,
@@ -121,6 +131,9 @@ fn interop_rendezvous_pull_and_notify_lie_as_mx_has_them() {
     let mut left = frame;
     left[48..].fill(0xca);
     assert_eq!(parse(&left), Ok((HEADER, Packet::Pull(pull))));
+}
+
+fn check_pull_reply() {
     let data = [5; 4096];
     let reply = PullReply {
         frame_sequence: 8,
@@ -134,6 +147,9 @@ fn interop_rendezvous_pull_and_notify_lie_as_mx_has_them() {
         &[(0, &[42, 8, 0x10, 0, 0, 0, 0x80, 0, 1, 2, 3, 4, 0x21, 7, 0x19, 0x83]), (16, &data)],
     );
     check(&Packet::PullReply(reply), &frame);
+}
+
+fn check_notify() {
     let notify = Notify {
         ends: ENDS,
         session: 0xaabb_ccdd,
