@@ -25,7 +25,7 @@ const AHEAD: u32 = 4;
 pub struct Head {
     /// Kind of the event; its meaning belongs to the users of the channel.
     pub kind: u8,
-    /// ChannelWords with a meaning that depends on the kind.
+    /// Words with a meaning that depends on the kind.
     pub words: [u64; 3],
 }
 

@@ -73,14 +73,14 @@ proptest! {
     /// Any value at any offset, between any calls: each call terminates with a permitted result.
     #[test]
     fn hostile_writes_cost_only_the_channel(
-        scribbles in prop::collection::vec((0..28_672_usize, any::<u64>()), 1..64),
+        writes in prop::collection::vec((0..28_672_usize, any::<u64>()), 1..64),
         calls in prop::collection::vec((0..8_u8, 0..2100_usize), 1..64),
     ) {
         let layout = Layout::new(16, 4096).unwrap();
         let (memory, (mut sender, mut receiver), _) = pair(layout);
-        let mut scribbles = scribbles.iter();
+        let mut writes = writes.iter();
         for (call, len) in calls {
-            if let Some((at, word)) = scribbles.next() {
+            if let Some((at, word)) = writes.next() {
                 let at = (at % (layout.bytes() - 8)) & !7;
                 memory.write(at, &word.to_le_bytes()).unwrap();
                 // A slot that looks like the next.

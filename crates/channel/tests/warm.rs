@@ -130,8 +130,8 @@ proptest! {
         let (memory, _, (_, mut receiver)) = pair(layout);
         memory.write(data(layout), &[0xaa; 32_768]).unwrap();
         for (number, (at_begin, len)) in events.into_iter().enumerate() {
-            let lap = 0x8000 + number as u64 / 16;
-            let last = lap | 1 << 16 | u64::from(at_begin) << 24 | u64::from(len) << 32;
+            let pass = 0x8000 + number as u64 / 16;
+            let last = pass | 1 << 16 | u64::from(at_begin) << 24 | u64::from(len) << 32;
             memory.write(4096 + number % 16 * 64 + 56, &last.to_le_bytes()).unwrap();
             let event = receiver.poll().unwrap().unwrap();
             let mut got = vec![0; len as usize];

@@ -47,7 +47,7 @@ pub enum RingError {
         /// Queue size.
         size: u16,
     },
-    /// The previous backend count_popped the position of a packed ring with it, and the descriptors
+    /// The previous backend took the position of a packed ring with it, and the descriptors
     /// do not show the position.
     #[error(
         "the packed ring does not continue at the position that the frontend sent, and its \

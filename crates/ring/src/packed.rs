@@ -201,7 +201,7 @@ impl PackedQueue {
         let Inflight::Packed(mut inflight) = inflight else { return Err(RingError::Inflight) };
         if let Some(left) = inflight.recover(self.published, &self.ring)? {
             (self.pushed, self.published) = (left.used, left.used);
-            // No overflow: the record has seen to it that they fit the ring.
+            // No overflow: the record checked that they fit the ring.
             self.slots = left.open.iter().fold(0, |sum, (_, slots)| sum.saturating_add(*slots));
             self.pending = left.open.into();
             self.next = left.used.advance(self.slots, self.setup.size);
@@ -444,7 +444,7 @@ impl PackedQueue {
     #[cold]
     fn preserve_older(&mut self, at: Position, own: Position, slots: u16) -> Result<(), RingError> {
         let size = self.setup.size;
-        // SlotFlags outside those in flight belong to the driver.
+        // Slots outside those in flight belong to the driver.
         let in_flight = own.after(at, size) < self.next.after(at, size);
         if slots != 1 || !in_flight {
             return Ok(());

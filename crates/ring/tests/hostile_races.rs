@@ -110,7 +110,7 @@ enum What {
     Everything,
 }
 
-fn scribble(map: &Map, numbers: &mut Numbers, packed: bool, what: What) {
+fn rewrite(map: &Map, numbers: &mut Numbers, packed: bool, what: What) {
     let what = match what {
         What::Everything => numbers.one_of(&[What::Descriptors, What::Tables, What::Indices]),
         one => one,
@@ -253,7 +253,7 @@ fn race(packed: bool, what: What) {
     let scribbler = std::thread::spawn(move || {
         let mut numbers = Numbers::new(1);
         while !stopped.load(Ordering::Relaxed) {
-            scribble(&theirs.map, &mut numbers, packed, what);
+            rewrite(&theirs.map, &mut numbers, packed, what);
         }
     });
     let (mut chain, mut other, mut numbers) = (Chain::new(), Chain::new(), Numbers::new(2));
@@ -262,7 +262,7 @@ fn race(packed: bool, what: What) {
         let mut queue = queue(&guest.map, packed);
         offer(&guest.map, &mut numbers, packed);
         // The race must also run here, in case a single processor runs both threads.
-        scribble(&guest.map, &mut numbers, packed, what);
+        rewrite(&guest.map, &mut numbers, packed, what);
         given += turn(&mut queue, &mut chain, &guest, &peer);
         broken += u32::from(queue.broken().is_some());
         if n % BYSTANDS == 0 {

@@ -20,7 +20,7 @@ fn setup(next: u16) -> Setup {
 }
 
 /// Starts a process that takes the queue over.
-fn born(map: &Map, at: u16) -> Result<(Queue, bool), RingError> {
+fn take_over(map: &Map, at: u16) -> Result<(Queue, bool), RingError> {
     let mut queue = Queue::packed(setup(at), at, map)?;
     let moved = queue.locate()?;
     Ok((queue, moved))
@@ -44,7 +44,7 @@ impl Scene {
     fn new(writable: bool) -> Self {
         let map = memory();
         let driver = Driver::packed(LAYOUT, true, true, &map).unwrap();
-        let (queue, moved) = born(&map, START).unwrap();
+        let (queue, moved) = take_over(&map, START).unwrap();
         assert!(!moved, "a fresh ring begins at its start");
         let (waiting, taken, pushed) = Default::default();
         Self { map, driver, queue, waiting, taken, pushed, writable }
@@ -88,16 +88,20 @@ impl Scene {
 
     /// Kills the process, and starts another.
     fn die(&mut self) {
-        let (queue, _) = born(&self.map, START).unwrap();
+        let (queue, _) = take_over(&self.map, START).unwrap();
         self.queue = queue;
         // The used chains are published now, all or none.
-        let mut shown = 0;
+        let mut published = 0;
         while let Some(used) = self.driver.take().unwrap() {
-            assert_eq!(used.head, self.pushed[shown], "in order, each once");
-            shown += 1;
+            assert_eq!(used.head, self.pushed[published], "in order, each once");
+            published += 1;
         }
-        assert!(shown == 0 || shown == self.pushed.len(), "{shown} of {:?}", self.pushed);
-        self.waiting.extend(self.pushed.drain(..).skip(shown));
+        assert!(
+            published == 0 || published == self.pushed.len(),
+            "{published} of {:?}",
+            self.pushed
+        );
+        self.waiting.extend(self.pushed.drain(..).skip(published));
         self.waiting.append(&mut self.taken);
     }
 }
@@ -166,7 +170,7 @@ fn packed_queue_is_located_by_its_flags_or_not_at_all() {
     assert_eq!(at([A0; 4]), Ok(0x0000));
     assert_eq!(at([0, A0, A0, U1]), Ok(0x0001));
     assert_eq!(at([A1, A1, A0, A0]), Ok(0x0002), "a full ring, in the second turn");
-    assert_eq!(at([U1, A1, U1, A1]), Ok(0x8003), "the second was pushed and not shown");
+    assert_eq!(at([U1, A1, U1, A1]), Ok(0x8003), "the second was pushed and not published");
     // Chains of several slots: the given position may be right, or is certainly wrong.
     let chained = [U1, A1 | NEXT, A1, A1];
     assert_eq!(stands(&chained, 0x8003), Ok(0x8003));

@@ -20,9 +20,9 @@ const SIZE: u16 = 64;
 const LOST: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
 /// Source of pauses, different in each thread and equal in each run.
-struct Dice(u64);
+struct PauseSource(u64);
 
-impl Dice {
+impl PauseSource {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -63,12 +63,12 @@ fn doorbell_pair() -> (Doorbell, Notifier) {
 /// The device: takes numbers in order and pushes each; parks when there is none. Returns its number
 /// of parks.
 fn device(map: &Map, mut queue: Queue, kick: &Doorbell, call: &Notifier) -> u64 {
-    let mut dice = Dice(1);
+    let mut pauses = PauseSource(1);
     let mut chain = Chain::new();
     let mut parks = 0;
     let mut item = 0;
     while item < ITEMS {
-        let batch = 1 + dice.roll(32);
+        let batch = 1 + pauses.roll(32);
         let mut got = 0;
         while got < batch && queue.pop(map, &mut chain).unwrap() {
             let mut number = [0; 8];
@@ -78,7 +78,7 @@ fn device(map: &Map, mut queue: Queue, kick: &Doorbell, call: &Notifier) -> u64 
             got += 1;
             queue.push(chain.head(), 0).unwrap();
         }
-        dice.pause();
+        pauses.pause();
         if queue.publish().unwrap() {
             call.notify().unwrap();
         }
@@ -93,11 +93,11 @@ fn device(map: &Map, mut queue: Queue, kick: &Doorbell, call: &Notifier) -> u64 
 
 /// The driver: sends numbers; parks when the ring is full, and at the end until all are back.
 fn driver(map: &Map, mut driver: Driver, kick: &Notifier, call: &Doorbell, skip: bool) -> u64 {
-    let mut dice = Dice(2);
+    let mut pauses = PauseSource(2);
     let mut parks = 0;
     let (mut sent, mut back) = (0, 0);
     while back < ITEMS {
-        let batch = 1 + dice.roll(32);
+        let batch = 1 + pauses.roll(32);
         let mut moved = 0;
         while driver.take().unwrap().is_some() {
             back += 1;
@@ -114,7 +114,7 @@ fn driver(map: &Map, mut driver: Driver, kick: &Notifier, call: &Doorbell, skip:
             sent += 1;
             moved += 1;
         }
-        dice.pause();
+        pauses.pause();
         if driver.publish().unwrap() {
             kick.notify().unwrap();
         }

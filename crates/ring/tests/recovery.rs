@@ -43,7 +43,7 @@ impl Scene {
             guest.describe(head, DATA, 64, 0, 0);
         }
         let record = window(Inflight::bytes(SIZE));
-        let queue = born(&guest, &record).unwrap();
+        let queue = take_over(&guest, &record).unwrap();
         Self {
             guest,
             record,
@@ -59,9 +59,9 @@ impl Scene {
 
     /// The process dies and another replaces it. Pushed and unpublished chains are not used; the
     /// successor must pop all open chains again, in order, before new chains.
-    fn dies(&mut self) {
+    fn die(&mut self) {
         self.pending.clear();
-        self.queue = born(&self.guest, &self.record).unwrap();
+        self.queue = take_over(&self.guest, &self.record).unwrap();
         let open = std::mem::take(&mut self.open);
         for head in open {
             assert!(self.pop(), "a chain in flight was lost");
@@ -126,7 +126,7 @@ impl Scene {
 
     /// Dies in `call`, of whose writes to the record only `kept` happened. The record's used index
     /// is written last; any part of the earlier writes can be missing.
-    fn dies_in(&mut self, kept: usize, call: impl FnOnce(&mut Self)) {
+    fn die_in(&mut self, kept: usize, call: impl FnOnce(&mut Self)) {
         let before = self.bytes();
         call(self);
         let after = self.bytes();
@@ -153,13 +153,13 @@ impl Scene {
         self.publish();
         assert!(self.open.is_empty() && self.waiting.is_empty());
         assert_eq!(self.free.len(), usize::from(SIZE));
-        self.queue = born(&self.guest, &self.record).unwrap();
+        self.queue = take_over(&self.guest, &self.record).unwrap();
         assert!(!self.pop(), "nothing is given again once all is used");
     }
 }
 
 /// Starts a process that takes the queue over.
-fn born(guest: &Guest, record: &View) -> Result<Queue, RingError> {
+fn take_over(guest: &Guest, record: &View) -> Result<Queue, RingError> {
     let mut queue = guest.queue();
     queue.record(Inflight::new(record.clone(), SIZE)?)?;
     Ok(queue)
@@ -208,23 +208,23 @@ impl Scene {
             }
             Step::Push(pick) => self.push(pick),
             Step::Publish => self.publish(),
-            Step::Die => self.dies(),
+            Step::Die => self.die(),
             Step::DieInTake => {
                 // Before its mark is set, the chain was never popped.
                 let (open, waiting) = (self.open.clone(), self.waiting.clone());
-                self.dies_in(0, Self::take);
+                self.die_in(0, Self::take);
                 (self.open, self.waiting) = (open, waiting);
-                self.dies();
+                self.die();
             }
             Step::DieInPush(kept) => {
                 let pick = kept;
-                self.dies_in(kept, |scene| scene.push(pick));
-                self.dies();
+                self.die_in(kept, |scene| scene.push(pick));
+                self.die();
             }
             Step::DieInPublish(kept) => {
                 // The used index is published: these chains are used, regardless of the record.
-                self.dies_in(kept, Self::publish);
-                self.dies();
+                self.die_in(kept, Self::publish);
+                self.die();
             }
         }
     }
@@ -299,11 +299,11 @@ fn recovery_with_a_new_record_for_a_used_queue() {
     }
     guest.setup.next = queue.next_available();
     let record = window(Inflight::bytes(SIZE));
-    let mut queue = born(&guest, &record).unwrap();
+    let mut queue = take_over(&guest, &record).unwrap();
     assert_eq!(queue.available(), Ok(0));
     guest.offer(3);
     assert!(queue.pop(&guest.map, &mut chain).unwrap());
-    let mut queue = born(&guest, &record).unwrap();
+    let mut queue = take_over(&guest, &record).unwrap();
     assert!(queue.pop(&guest.map, &mut chain).unwrap());
     assert!(!queue.pop(&guest.map, &mut chain).unwrap());
 }
@@ -319,7 +319,7 @@ fn recovery_position_counts_recorded_chains() {
     let last = scene.chain.head();
     scene.queue.put_back(last);
     assert_eq!(scene.queue.next_available(), 3);
-    scene.dies();
+    scene.die();
     assert_eq!(scene.queue.next_available(), 3);
     scene.end();
 }
@@ -349,7 +349,7 @@ proptest! {
                 record.write(16 + 16 * head, &[*mark]).unwrap();
             }
         }
-        if let Ok(mut queue) = born(&guest, &record) {
+        if let Ok(mut queue) = take_over(&guest, &record) {
             let mut seen = vec![false; usize::from(SIZE)];
             let mut chain = Chain::new();
             while let Ok(true) = queue.pop(&guest.map, &mut chain) {
@@ -371,7 +371,7 @@ fn hostile_records_of_another_shape() {
         let record = window(Inflight::bytes(SIZE));
         record.write(8, &version.to_le_bytes()).unwrap();
         record.write(10, &count.to_le_bytes()).unwrap();
-        assert_eq!(born(&guest, &record).unwrap_err(), RingError::Inflight);
+        assert_eq!(take_over(&guest, &record).unwrap_err(), RingError::Inflight);
     }
     // A batch longer than the queue, and a batch that leads out of the table.
     for (noted, head) in [(1_u16, 0_u16), (0_u16.wrapping_sub(9), 0), (u16::MAX, SIZE)] {
@@ -379,6 +379,6 @@ fn hostile_records_of_another_shape() {
         for (at, value) in [(8, 1), (10, SIZE), (12, head), (14, noted)] {
             record.write(at, &value.to_le_bytes()).unwrap();
         }
-        assert_eq!(born(&guest, &record).unwrap_err(), RingError::Inflight);
+        assert_eq!(take_over(&guest, &record).unwrap_err(), RingError::Inflight);
     }
 }

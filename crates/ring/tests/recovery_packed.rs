@@ -37,7 +37,7 @@ struct Scene {
 }
 
 /// Starts a process that takes the queue over and knows only the ring's start.
-fn born(map: &Map, record: &View) -> Result<Queue, RingError> {
+fn take_over(map: &Map, record: &View) -> Result<Queue, RingError> {
     let (desc, avail, used) = (LAYOUT.desc().0, LAYOUT.avail().0, LAYOUT.used().0);
     let setup =
         Setup { size: SIZE, desc, avail, used, event_index: true, indirect: true, next: 0x8000 };
@@ -51,7 +51,7 @@ impl Scene {
         let map = memory();
         let driver = Driver::packed(LAYOUT, true, indirect, &map).unwrap();
         let record = window(Inflight::packed_bytes(SIZE));
-        let queue = born(&map, &record).unwrap();
+        let queue = take_over(&map, &record).unwrap();
         Self {
             map,
             driver,
@@ -142,9 +142,9 @@ impl Scene {
 
     /// The process dies and another replaces it. Pushed and unpublished chains are not used; the
     /// successor must pop all open chains again, in order, before new chains.
-    fn dies(&mut self) {
+    fn die(&mut self) {
         self.pending.clear();
-        self.queue = born(&self.map, &self.record).unwrap();
+        self.queue = take_over(&self.map, &self.record).unwrap();
         for (id, spans) in self.open.clone() {
             assert!(self.pop(), "a chain in flight was lost");
             assert_eq!((self.chain.head(), self.chain.readable()), (id, &spans[..]), "the order");
@@ -164,9 +164,9 @@ impl Scene {
 
     /// Dies while publishing the batch: the record has it prepared, `marks` of the old marks are
     /// cleared, and the flags of the first entry are written if `out`.
-    fn dies_in_publish(&mut self, out: bool, marks: usize, reclaimed: bool) {
+    fn die_in_publish(&mut self, out: bool, marks: usize, reclaimed: bool) {
         if self.pending.is_empty() {
-            return self.dies();
+            return self.die();
         }
         let (before, ring) = (self.bytes(), self.ring());
         let first = self.first_flags_at(&before);
@@ -192,7 +192,7 @@ impl Scene {
         } else {
             self.map.write(GUEST + first as u64, &ring[first..first + 2]).unwrap();
         }
-        self.dies();
+        self.die();
     }
 
     fn first_flags_at(&self, record: &[u8]) -> usize {
@@ -210,7 +210,7 @@ impl Scene {
         self.publish();
         self.reclaim();
         assert_eq!(self.driver.outstanding(), 0);
-        self.queue = born(&self.map, &self.record).unwrap();
+        self.queue = take_over(&self.map, &self.record).unwrap();
         assert!(!self.pop(), "nothing is given again once all is used");
     }
 }
@@ -261,9 +261,9 @@ proptest! {
                 Step::Push(pick) => scene.push(pick),
                 Step::Publish => scene.publish(),
                 Step::Reclaim => scene.reclaim(),
-                Step::Die => scene.dies(),
+                Step::Die => scene.die(),
                 Step::DieInPublish { out, marks, reclaimed } => {
-                    scene.dies_in_publish(out, marks, reclaimed);
+                    scene.die_in_publish(out, marks, reclaimed);
                 }
             }
         }
@@ -290,7 +290,7 @@ proptest! {
             record.write(8, &[1, 0, SIZE as u8, 0]).unwrap();
             record.write(16, &[small[0] % 8, 0, small[0] % 8, 0, 1, 1, 0, 0]).unwrap();
         }
-        if let Ok(mut queue) = born(&scene.map, &record) {
+        if let Ok(mut queue) = take_over(&scene.map, &record) {
             let mut seen = [false; SIZE as usize];
             while let Ok(true) = queue.pop(&scene.map, &mut scene.chain) {
                 let id = usize::from(scene.chain.head());
@@ -310,17 +310,17 @@ fn hostile_packed_records_of_another_shape() {
         let record = window(Inflight::packed_bytes(SIZE));
         record.write(8, &version.to_le_bytes()).unwrap();
         record.write(10, &count.to_le_bytes()).unwrap();
-        assert_eq!(born(&map, &record).unwrap_err(), RingError::Inflight);
+        assert_eq!(take_over(&map, &record).unwrap_err(), RingError::Inflight);
     }
     // A cyclic free list, and a position past the ring.
     for (at, value) in [(12_usize, 0_u16), (16, SIZE), (18, SIZE)] {
         let record = window(Inflight::packed_bytes(SIZE));
         record.write(8, &[1, 0, SIZE as u8, 0]).unwrap();
         record.write(at, &value.to_le_bytes()).unwrap();
-        assert_eq!(born(&map, &record).unwrap_err(), RingError::Inflight);
+        assert_eq!(take_over(&map, &record).unwrap_err(), RingError::Inflight);
     }
     // A record of the other format.
-    let mut queue = born(&map, &window(Inflight::packed_bytes(SIZE))).unwrap();
+    let mut queue = take_over(&map, &window(Inflight::packed_bytes(SIZE))).unwrap();
     let split = Inflight::new(window(Inflight::bytes(SIZE)), SIZE).unwrap();
     assert_eq!(queue.record(split), Err(RingError::Inflight));
 }

@@ -29,7 +29,7 @@ struct IdState {
 /// its lines one after another would cost a transfer between two cores for each.
 #[derive(Debug, Clone, Copy, Default)]
 struct FetchPredictor {
-    /// Length of the current run of used slots, and of the previous predictor.
+    /// Length of the current run of used slots, and of the previous run.
     now: u16,
     last: u16,
     /// Number of slots after the current slot whose lines were prefetched.
@@ -61,7 +61,7 @@ impl FetchPredictor {
         Some((fetched, more))
     }
 
-    /// Ends the predictor: the next slot is not used.
+    /// Ends the run: the next slot is not used.
     #[inline]
     fn end(&mut self) {
         if self.now > 0 {

@@ -70,7 +70,7 @@ impl PackedQueue {
             entry = record.take(&self.ring, at, slots)?;
         }
         self.mark_in_flight(id, InFlightChain { at, slots, entry, from_record: false })?;
-        // The walk has seen to it that all slots in flight fit the ring.
+        // `copy_chain` checked that all slots in flight fit the ring.
         self.slots = self.slots.wrapping_add(slots);
         self.next = at.advance(slots, size);
         Ok(true)

@@ -31,7 +31,7 @@ fn parse_descriptor([addr, high]: [u64; 2]) -> SplitDescriptor {
     }
 }
 
-/// DescriptorTable that a chain's descriptors are read from: the ring's, or an indirect table.
+/// Table that a chain's descriptors are read from: the ring's, or an indirect table.
 enum DescriptorTable<'a> {
     Ring(&'a View),
     Indirect { map: &'a Map, addr: u64 },
