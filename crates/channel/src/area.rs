@@ -1,8 +1,9 @@
-//! The channel's memory: words and bytes that the peer reads and writes at the same time.
+//! Memory of a channel: words and bytes that the peer reads and writes concurrently.
 //!
-//! Offsets are checked against one length, kept here and never read from the memory. They come
-//! from the layout and from our own counts, so a check never fails; if one did, the first bytes of
-//! the header would be touched instead, which nobody reads after opening.
+//! Offsets are checked against a private length, never against a value in the memory. They come
+//! from the layout and from private counts, so a check never fails; a failed check would access the
+//! first bytes of the header instead, which are not read after opening. The meaning of the words is
+//! defined in the other modules.
 #![allow(
     unsafe_code,
     reason = "memory shared with the peer: atomics and copies at checked offsets"
@@ -13,24 +14,26 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use causeway_memory::{View, copy_shared};
 use rustix::thread::{MembarrierCommand, membarrier};
 
-use crate::handshake::Words;
+use crate::handshake::ChannelWords;
 use crate::shared::Cell;
 
-/// From here on bytes are copied by `rep movsb`: one side is private and near, and slower before.
+/// Length from which bytes are copied by `rep movsb`, in bytes. One side of the copy is private and
+/// cached, so `rep movsb` is slower below.
 const STRING_FROM: usize = 4096;
 
 /// The memory of one channel.
 #[derive(Debug, Clone)]
 pub(crate) struct Area {
     view: View,
-    /// The last offset at which a whole word lies, and a whole line.
+    /// Largest offset of a whole word, and of a whole line.
     last: usize,
     last_line: usize,
     len: usize,
 }
 
 impl Area {
-    /// The first `len` bytes of `view`; `None` if it is shorter or does not begin on a cache line.
+    /// Returns the first `len` bytes of `view`, or `None` if it is shorter or does not start on a
+    /// cache line.
     pub(crate) fn new(view: View, len: usize) -> Option<Self> {
         let (last, last_line) = (len.checked_sub(8)?, len.checked_sub(64)?);
         let aligned = (view.as_ptr() as usize).is_multiple_of(64);
@@ -46,16 +49,17 @@ impl Area {
         unsafe { AtomicU64::from_ptr(self.view.as_ptr().add(at).cast()) }
     }
 
-    /// The cache line at `at`: checked once, for all its words.
+    /// Returns the cache line at `at`: a single check for all its words.
     #[inline]
-    pub(crate) fn line(&self, at: usize) -> Line<'_> {
+    pub(crate) fn line(&self, at: usize) -> CacheLine<'_> {
         let at = if at <= self.last_line { at & !63 } else { 0 };
-        // SAFETY: at + 64 <= len <= the view's length, and view and offset are aligned to 64, so the
-        // eight words are mapped while `self.view` lives. All access is by atomics or by copies.
-        Line(unsafe { &*self.view.as_ptr().add(at).cast::<[AtomicU64; 8]>() })
+        // SAFETY: at + 64 <= len <= the view's length, and view and offset are aligned to 64, so
+        // the eight words are mapped while `self.view` lives. All access is by atomics or by
+        // copies.
+        CacheLine(unsafe { &*self.view.as_ptr().add(at).cast::<[AtomicU64; 8]>() })
     }
 
-    /// Asks for the line at `at`, to be written.
+    /// Prefetches the line at `at` for writing.
     #[inline]
     pub(crate) fn prefetch_write(&self, at: usize) {
         self.view.prefetch_write(at);
@@ -73,12 +77,12 @@ impl Area {
         self.word(at).store(value.to_le(), order);
     }
 
-    /// The word at `at`, for two sides to exchange.
+    /// Returns the word at `at`, for compare-and-exchange by both sides.
     pub(crate) fn cell(&self, at: usize) -> impl Cell + '_ {
-        Exchanged(self.word(at))
+        ExchangedWord(self.word(at))
     }
 
-    /// Copies bytes in; none if they would not fit.
+    /// Copies `bytes` to `at`, or nothing if they do not fit.
     #[inline]
     pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
         if at.checked_add(bytes.len()).is_some_and(|end| end <= self.len) {
@@ -89,7 +93,7 @@ impl Area {
         }
     }
 
-    /// Copies bytes out; none if they would not lie within.
+    /// Copies bytes from `at`, or nothing if they are not inside.
     #[inline]
     pub(crate) fn read(&self, at: usize, into: &mut [u8]) {
         if at.checked_add(into.len()).is_some_and(|end| end <= self.len) {
@@ -104,38 +108,38 @@ impl Area {
         }
     }
 
-    /// Whether a page of it was lost.
+    /// Returns whether a page of the memory was lost.
     pub(crate) fn poisoned(&self) -> bool {
         self.view.poisoned()
     }
 }
 
-/// A cache line: eight words.
+/// A cache line of eight words.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Line<'a>(&'a [AtomicU64; 8]);
+pub(crate) struct CacheLine<'a>(&'a [AtomicU64; 8]);
 
-impl Line<'_> {
-    /// Loads a word, by its number.
+impl CacheLine<'_> {
+    /// Loads a word by its index.
     #[inline]
     pub(crate) fn get<const WORD: usize>(&self, order: Ordering) -> u64 {
-        let Line(words) = self;
+        let CacheLine(words) = self;
         words.get(WORD).map_or(0, |word| u64::from_le(word.load(order)))
     }
 
-    /// Stores a word, by its number.
+    /// Stores a word by its index.
     #[inline]
     pub(crate) fn put<const WORD: usize>(&self, value: u64, order: Ordering) {
-        let Line(words) = self;
+        let CacheLine(words) = self;
         if let Some(word) = words.get(WORD) {
             word.store(value.to_le(), order);
         }
     }
 }
 
-/// A word that both sides exchange.
-struct Exchanged<'a>(&'a AtomicU64);
+/// A word that both sides compare and exchange.
+struct ExchangedWord<'a>(&'a AtomicU64);
 
-impl Cell for Exchanged<'_> {
+impl Cell for ExchangedWord<'_> {
     fn load(&self, order: Ordering) -> u64 {
         let Self(word) = self;
         u64::from_le(word.load(order))
@@ -155,7 +159,7 @@ impl Cell for Exchanged<'_> {
     }
 }
 
-impl Words for Area {
+impl ChannelWords for Area {
     #[inline]
     fn load(&self, at: usize, order: Ordering) -> u64 {
         self.get(at, order)
@@ -176,12 +180,14 @@ impl Words for Area {
     }
 }
 
-/// Makes a fence here and in all processes that [`allow_fences`]. False: this kernel cannot.
+/// Executes a fence here and in all processes that called [`allow_fences`]. Returns false if the
+/// kernel does not support it (`membarrier`).
 pub fn far_fence() -> bool {
     membarrier(MembarrierCommand::GlobalExpedited).is_ok()
 }
 
-/// Lets other processes make fences in this one; see [`crate::Sender::spare`].
+/// Registers this process for the fences of others ([`far_fence`]); see [`crate::Sender::spare`].
+/// Returns false if the kernel does not support it.
 pub fn allow_fences() -> bool {
     membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
 }

@@ -1,103 +1,106 @@
-//! The steps of a channel whose order both sides rely on.
+//! The ordered memory accesses of a channel.
 //!
-//! One side *shows* a word and then looks whether the other sleeps; the other *asks* to be woken
-//! and then looks at the word for the last time. A full fence lies between the two steps of each,
-//! so whichever comes second sees the first. Events are shown by the last word of their slot, room
-//! by the word with what was given back; the steps are the same. They are written over [`Words`]
-//! so that the checker in `tests/loom_handshake.rs` runs the code that runs in production.
+//! A side *publishes* a word and then reads whether the other side sleeps; the other side
+//! *requests* a wake-up and then reads the word once more. Both have a full fence between their two
+//! steps, so that at least the later side sees the first step of the earlier side, and no wake-up
+//! is lost. Events are published by the last word of their slot, room by the word with the consumed
+//! counts; the steps are the same. They are generic over [`ChannelWords`], so that the model
+//! checker in `tests/loom_handshake.rs` runs the production code.
 //!
-//! A fence for each event costs more than the event, and nobody sleeps most of the time. So a side
-//! may leave its fence out and say so beforehand ([`spare`]): who is about to sleep then makes a
-//! fence in both places ([`Words::far_fence`]).
+//! A fence for each event would cost more than the event, and mostly the other side is awake. So a
+//! side may omit its fence after declaring this ([`omit_fences`]): a side that is about to sleep
+//! then executes a fence on both processors ([`ChannelWords::far_fence`]).
 
 use std::sync::atomic::Ordering;
 
-/// Words that another side reads and writes at the same time.
-pub trait Words {
-    /// Loads the word at byte `at`.
+/// Shared memory of 64-bit words that the other side reads and writes concurrently.
+pub trait ChannelWords {
+    /// Loads the word at byte offset `at`.
     fn load(&self, at: usize, order: Ordering) -> u64;
-    /// Stores the word at byte `at`.
+    /// Stores the word at byte offset `at`.
     fn store(&self, at: usize, value: u64, order: Ordering);
-    /// Everything before is visible to whoever sees, or has a fence before, anything after.
+    /// Orders all earlier accesses before all later accesses, sequentially consistent.
     fn full_fence();
-    /// A full fence here and in every process that said beforehand that it may be needed there.
-    /// False if that cannot be.
+    /// Executes a full fence here and in every process that registered for it. Returns false if the
+    /// kernel cannot.
     fn far_fence() -> bool;
 }
 
-/// Shows `value` at `at`, and with it all that was written before.
+/// Publishes `value` at `at`, with all earlier writes.
 #[inline]
-pub fn show<W: Words>(words: &W, at: usize, value: u64) {
+pub fn publish<W: ChannelWords>(words: &W, at: usize, value: u64) {
     words.store(at, value, Ordering::Release);
 }
 
-/// After any number of [`show`]s: whether the other side, which tells at `sleeps`, is to be woken.
+/// Returns whether the other side, which writes its state at `sleeps`, must be woken. Called after
+/// any number of [`publish`]s.
 #[inline]
-pub fn must_wake<W: Words>(words: &W, sleeps: usize) -> bool {
+pub fn must_wake<W: ChannelWords>(words: &W, sleeps: usize) -> bool {
     W::full_fence();
     words.load(sleeps, Ordering::Relaxed) != 0
 }
 
-/// As [`must_wake`], and takes the wish with it: who asked is woken once for it, however much is
-/// shown before it asks again. It must be woken *after* this.
+/// Like [`must_wake`], but also clears the request: the other side is woken once per request, for
+/// any number of published words. The caller must wake it *after* this call.
 #[inline]
-pub fn take_wish<W: Words>(words: &W, sleeps: usize) -> bool {
-    let wanted = must_wake(words, sleeps);
-    if wanted {
-        awake(words, sleeps);
+pub fn take_wake_request<W: ChannelWords>(words: &W, sleeps: usize) -> bool {
+    let wake = must_wake(words, sleeps);
+    if wake {
+        disarm(words, sleeps);
     }
-    wanted
+    wake
 }
 
-/// Tells at `spares`, before anything is shown, that [`must_wake_sparing`] is used.
-pub fn spare<W: Words>(words: &W, spares: usize) {
-    words.store(spares, 1, Ordering::Relaxed);
+/// Declares at `omits_fences`, before anything is published, that this side uses
+/// [`must_wake_unfenced`].
+pub fn omit_fences<W: ChannelWords>(words: &W, omits_fences: usize) {
+    words.store(omits_fences, 1, Ordering::Relaxed);
     W::full_fence();
 }
 
-/// As [`must_wake`], without its fence.
+/// Like [`must_wake`], without its fence.
 #[inline]
-pub fn must_wake_sparing<W: Words>(words: &W, sleeps: usize) -> bool {
-    // The compiler keeps the order; the processor is made to by who asks.
+pub fn must_wake_unfenced<W: ChannelWords>(words: &W, sleeps: usize) -> bool {
+    // Orders the compiler only; the requesting side orders this processor by a far fence.
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
     words.load(sleeps, Ordering::Relaxed) != 0
 }
 
-/// As [`take_wish`], without its fence.
+/// Like [`take_wake_request`], without its fence.
 #[inline]
-pub fn take_wish_sparing<W: Words>(words: &W, sleeps: usize) -> bool {
-    let wanted = must_wake_sparing(words, sleeps);
-    if wanted {
-        awake(words, sleeps);
+pub fn take_wake_request_unfenced<W: ChannelWords>(words: &W, sleeps: usize) -> bool {
+    let wake = must_wake_unfenced(words, sleeps);
+    if wake {
+        disarm(words, sleeps);
     }
-    wanted
+    wake
 }
 
-/// The first half of [`ask`], of any number of channels: asks at `sleeps`. Says whether
-/// [`Words::far_fence`] is needed before the other half, [`look`]; else all is done that is.
-pub fn wish<W: Words>(words: &W, sleeps: usize, spares: usize) -> bool {
+/// First half of [`arm`], for any number of channels: requests a wake-up at `sleeps`. Returns
+/// whether [`ChannelWords::far_fence`] is needed before the second half, [`load_word`].
+pub fn request_wake<W: ChannelWords>(words: &W, sleeps: usize, omits_fences: usize) -> bool {
     words.store(sleeps, 1, Ordering::Relaxed);
     W::full_fence();
-    words.load(spares, Ordering::Relaxed) != 0
+    words.load(omits_fences, Ordering::Relaxed) != 0
 }
 
-/// Asks at `sleeps` to be woken; gives the word at `at` as it is now. Only if that says that there
-/// is nothing, the caller may sleep.
+/// Requests a wake-up at `sleeps`, and returns the word at `at`. The caller may sleep only if that
+/// word shows nothing new.
 #[inline]
-pub fn ask<W: Words>(words: &W, sleeps: usize, at: usize) -> u64 {
+pub fn arm<W: ChannelWords>(words: &W, sleeps: usize, at: usize) -> u64 {
     words.store(sleeps, 1, Ordering::Relaxed);
     W::full_fence();
-    look(words, at)
+    load_word(words, at)
 }
 
-/// The word at `at`; what was written before it was shown is visible afterwards.
+/// Returns the word at `at`. Writes before its publication are visible afterwards.
 #[inline]
-pub fn look<W: Words>(words: &W, at: usize) -> u64 {
+pub fn load_word<W: ChannelWords>(words: &W, at: usize) -> u64 {
     words.load(at, Ordering::Acquire)
 }
 
-/// Takes back what [`ask`] asked.
+/// Withdraws the request of [`arm`].
 #[inline]
-pub fn awake<W: Words>(words: &W, sleeps: usize) {
+pub fn disarm<W: ChannelWords>(words: &W, sleeps: usize) {
     words.store(sleeps, 0, Ordering::Relaxed);
 }

@@ -1,4 +1,5 @@
-//! Where everything of a channel lies; its header, written and checked once.
+//! Memory layout of a channel, and its header, which is written and checked once. Mapping the
+//! memory and passing it to the peer belong to the owner.
 
 use causeway_memory::View;
 
@@ -11,53 +12,53 @@ const VERSION: u16 = 3;
 const HEADER_BYTES: u16 = 64;
 const CONTROLS: [usize; 2] = [1024, 2048];
 const SLOTS: usize = 4096;
-/// Bytes of the memory, from and to, that channels leave to who has both their ends.
+/// Byte range that channels leave to the owner of both ends.
 pub const UNUSED: std::ops::Range<usize> = 2560..SLOTS;
 
-/// A slot, in bytes.
+/// Length of a slot, in bytes.
 pub(crate) const SLOT_BYTES: usize = 64;
-/// Where the inline bytes lie in a slot.
+/// Offset of the inline bytes in a slot.
 pub(crate) const INLINE_AT: usize = 16;
-/// In what units data is counted, in bytes.
+/// Unit in which data is counted, in bytes.
 pub(crate) const UNIT: usize = 64;
 
-/// Why memory is not a channel.
+/// The reason why memory is not a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ChannelError {
-    /// Numbers outside of what is allowed.
+    /// The numbers are outside their limits.
     #[error(
         "a channel of {slots} slots and {data} bytes: both must be powers of two, slots \
          {SLOTS_MIN} to {SLOTS_MAX}, bytes {DATA_BYTES_MIN} to {DATA_BYTES_MAX}"
     )]
     Layout {
-        /// Slots per direction.
+        /// Number of slots per direction.
         slots: u32,
-        /// Data bytes per direction.
+        /// Number of data bytes per direction.
         data: u32,
     },
-    /// No channel of this version was made there.
+    /// The memory contains no channel of this version.
     #[error("the memory holds no channel of version {VERSION}")]
     Header,
-    /// The memory ends before the channel does, or does not begin on a cache line.
+    /// The memory is shorter than the channel, or does not start on a cache line.
     #[error("the channel needs {needed} bytes from a cache line on, the memory has {len}")]
     Memory {
-        /// What the layout needs.
+        /// Number of bytes that the layout needs.
         needed: usize,
-        /// What there is.
+        /// Length of the memory, in bytes.
         len: usize,
     },
 }
 
-/// Which of the two sides; the first is the one that is named first when the channel is made.
+/// A side of a channel; the owner assigns them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Sends by the first direction.
+    /// The side that sends in the first direction.
     First,
-    /// Sends by the second.
+    /// The side that sends in the second direction.
     Second,
 }
 
-/// How large a channel is, checked.
+/// Size of a channel, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     slots: u32,
@@ -65,14 +66,14 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// What was found best for two endpoints on one host: 128 slots stay in the first cache, 128
-    /// KiB of data in the second.
+    /// The fastest size for two endpoints of one host by measurement: 128 slots stay in the
+    /// first-level cache, 128 KiB of data in the second-level cache.
     pub const DEFAULT: Self = Self { slots: 128, data: 128 << 10 };
 
-    /// `slots` events and `data` bytes per direction; powers of two.
+    /// Returns the layout of `slots` events and `data` bytes per direction; both are powers of two.
     ///
     /// # Errors
-    /// Too few, too many, or not powers of two.
+    /// [`ChannelError::Layout`] if a number is not a power of two or outside [`crate::limits`].
     pub fn new(slots: u32, data: u32) -> Result<Self, ChannelError> {
         let slots_fit = (SLOTS_MIN..=SLOTS_MAX).contains(&slots);
         let data_fit = (DATA_BYTES_MIN..=DATA_BYTES_MAX).contains(&data);
@@ -83,23 +84,23 @@ impl Layout {
         }
     }
 
-    /// Slots per direction.
+    /// Returns the number of slots per direction.
     pub fn slots(self) -> u32 {
         self.slots
     }
 
-    /// Data per direction, in bytes.
+    /// Returns the size of the data ring per direction, in bytes.
     pub fn data(self) -> u32 {
         self.data
     }
 
-    /// The longest bytes of one event: half of the data ring, so that there is room for them
-    /// whatever the receiver has not given back yet.
+    /// Returns the maximum number of bytes of an event: half of the data ring, so that they fit
+    /// even while the receiver has not published its latest consumption.
     pub fn event_bytes_max(self) -> usize {
         self.data_bytes() / 2
     }
 
-    /// How much memory a channel needs, in bytes.
+    /// Returns the length of a channel's memory, in bytes.
     pub fn bytes(self) -> usize {
         // At most 4 KiB + 2 * (1 MiB + 64 MiB).
         SLOTS.saturating_add(self.slot_bytes().saturating_add(self.data_bytes()).saturating_mul(2))
@@ -113,13 +114,13 @@ impl Layout {
         self.data as usize
     }
 
-    /// Where the direction begins: its control, slots and data.
-    pub(crate) fn direction(self, of: Side) -> Places {
+    /// Returns the offsets of a direction's control words, slots and data.
+    pub(crate) fn direction(self, of: Side) -> DirectionOffsets {
         let [first, second] = CONTROLS;
         let data = SLOTS.saturating_add(self.slot_bytes().saturating_mul(2));
         match of {
-            Side::First => Places { control: first, slots: SLOTS, data },
-            Side::Second => Places {
+            Side::First => DirectionOffsets { control: first, slots: SLOTS, data },
+            Side::Second => DirectionOffsets {
                 control: second,
                 slots: SLOTS.saturating_add(self.slot_bytes()),
                 data: data.saturating_add(self.data_bytes()),
@@ -140,16 +141,16 @@ impl Layout {
     }
 }
 
-/// Offsets of one direction, in bytes from the channel's first.
+/// Offsets of a direction, in bytes from the start of the channel.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Places {
+pub(crate) struct DirectionOffsets {
     pub control: usize,
     pub slots: usize,
     pub data: usize,
 }
 
-impl Places {
-    pub(crate) fn given_back(self) -> usize {
+impl DirectionOffsets {
+    pub(crate) fn consumed(self) -> usize {
         self.control
     }
 
@@ -157,7 +158,7 @@ impl Places {
         self.control.saturating_add(128)
     }
 
-    pub(crate) fn shared(self) -> usize {
+    pub(crate) fn copy_progress(self) -> usize {
         self.control.saturating_add(192)
     }
 
@@ -165,7 +166,7 @@ impl Places {
         self.control.saturating_add(256)
     }
 
-    pub(crate) fn sender_withdrew(self) -> usize {
+    pub(crate) fn withdrawals(self) -> usize {
         self.control.saturating_add(320)
     }
 
@@ -173,15 +174,15 @@ impl Places {
         self.control.saturating_add(384)
     }
 
-    pub(crate) fn sender_spares(self) -> usize {
+    pub(crate) fn sender_omits_fences(self) -> usize {
         self.control.saturating_add(448)
     }
 }
 
-/// Makes a channel in `memory`, whose bytes must all be zero: a new memfd.
+/// Creates a channel in `memory`, whose bytes must all be zero, for example a new memfd.
 ///
 /// # Errors
-/// There is too little memory.
+/// [`ChannelError::Memory`] if the memory is too short.
 pub fn format(memory: &View, layout: Layout) -> Result<(), ChannelError> {
     let short = ChannelError::Memory { needed: layout.bytes(), len: memory.len() };
     if memory.len() < layout.bytes() {
@@ -190,12 +191,12 @@ pub fn format(memory: &View, layout: Layout) -> Result<(), ChannelError> {
     memory.write(0, &layout.header()).map_err(|_| short)
 }
 
-/// Opens one side of the channel that was made in `memory`. Each side may be opened once.
+/// Opens a side of the channel in `memory`. Each side may be opened once.
 ///
-/// The header is read once; what the peer writes there later changes nothing.
+/// The header is read once; later writes of the peer to it have no effect.
 ///
 /// # Errors
-/// There is no channel, or one that does not fit.
+/// [`ChannelError`] if the memory holds no channel of this version or is too short.
 pub fn open(memory: &View, side: Side) -> Result<(Sender, Receiver), ChannelError> {
     let header = memory.read::<16>(0).map_err(|_| ChannelError::Header)?;
     let [m0, m1, m2, m3, v0, v1, h0, h1, s0, s1, s2, s3, d0, d1, d2, d3] = header;

@@ -1,49 +1,74 @@
-//! Channels: two endpoints of one host talk through memory that both map.
+//! Channels: event queues between two endpoints of one host, in memory that both map.
 //!
-//! A channel has two directions, each with one [`Sender`] and one [`Receiver`]. What is sent is an
-//! *event*: a kind, three words and some bytes. It is one cache line, written by the sender and
-//! polled by the receiver; nothing else is touched while there is room and nobody sleeps. More than
-//! [`INLINE_BYTES`] bytes lie in a ring of bytes beside. The channel knows nothing of processes or
-//! messages: it may as well lie in a device's memory.
+//! Floor 3: `message` sends MX messages through channels between two processes, and `mxoe`
+//! exchanges requests and events with a process through the channel of an endpoint ([`mx_rings`]).
+//! A message between two processes of a host starts and ends here, without a system call or the
+//! daemon while neither side sleeps. A channel knows no processes, messages or doorbells: its owner
+//! maps the memory, rings on request ([`Sender::must_wake`]), and decides the meaning of events.
+//! The memory may also be that of a device.
+//!
+//! A channel has two directions, each with a [`Sender`] and a [`Receiver`]. An *event* consists of
+//! a kind, three words and some bytes. It occupies a cache line, written by the sender and polled
+//! by the receiver; no other line is touched while there is room and the receiver is awake. An
+//! event of more than [`INLINE_BYTES`] bytes has its bytes in a separate data ring.
+//!
+//! # Example
+//! ```no_run
+//! use causeway_channel::{Broken, Head, Layout, Side, format, open};
+//! use causeway_memory::View;
+//!
+//! fn example(memory: &View) -> Result<(), Box<dyn std::error::Error>> {
+//!     format(memory, Layout::DEFAULT)?;
+//!     let (mut sender, _) = open(memory, Side::First)?;
+//!     let (_, mut receiver) = open(memory, Side::Second)?;
+//!     let has_room = sender.send(Head { kind: 1, words: [0; 3] }, b"bytes")?;
+//!     assert!(has_room);
+//!     if let Some(event) = receiver.poll()? {
+//!         let mut bytes = vec![0; event.len];
+//!         receiver.copy(&event, 0, &mut bytes);
+//!         let _must_wake_sender = receiver.advance(&event);
+//!     }
+//!     Ok(())
+//! }
+//! ```
 //!
 //! # Layout, version 3 (all numbers little-endian)
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0 to 64 | header: `CWCH`, version u16, header length u16, slots u32, data bytes u32 (per direction) |
-//! | 1024 to 1536 | control of what the first side sends |
-//! | 2048 to 2560 | control of what the second side sends |
-//! | 2560 to 4096 | of who has both ends ([`UNUSED`]) |
-//! | 4096 on | slots of the first side, of the second, data of the first, of the second |
+//! | 1024 to 1536 | control words of the first side's direction |
+//! | 2048 to 2560 | control words of the second side's direction |
+//! | 2560 to 4096 | reserved for the owner of both ends ([`UNUSED`]) |
+//! | 4096 on | slots of the first side, slots of the second, data of the first, data of the second |
 //!
-//! Control, each word on a line of its own: +0 what the receiver gave back (slots taken, u32, and
-//! data taken in units of 64 bytes, u32); +128 receiver sleeps; +192 who copies what of a message that
-//! both copy ([`shared`]); +256 sender waits for room; +320 how often the sender withdrew something
-//! ([`Sender::withdraw`]); +384 sender closed; +448 sender makes no fence after its events
-//! ([`Sender::spare`]).
+//! Control words, each in its own line: +0 consumed counts, written by the receiver (slots, u32,
+//! and data in units of 64 bytes, u32); +128 receiver sleeps; +192 progress of a cooperative copy
+//! ([`shared`]); +256 sender waits for room; +320 number of withdrawals ([`Sender::withdraw`]);
+//! +384 sender closed; +448 sender omits fences after its events ([`Sender::spare`]).
 //!
-//! A slot is 64 bytes: words a, b at 0 and 8, inline bytes at 16, word c at 48, and at 56 the word
-//! that is stored last: id u16, kind u8, flags u8, length u32. The id is the lap of the ring, 1 to
-//! 65535; so a slot says by itself whether it is new. Bytes that are not inline lie where the
-//! receiver's own count says: no position is ever taken from the peer. Each takes whole units of 64.
-//! With flag 1 they lie at the beginning of the ring: what is left of it counts as taken.
+//! A slot has 64 bytes: words a, b at 0 and 8, inline bytes at 16, word c at 48, and at 56 the word
+//! that is stored last: id u16, kind u8, flags u8, length u32. The id is that of the pass over the
+//! ring, with bit 15 set, so a slot itself shows whether it is new. The position of bytes in the
+//! data ring follows from the receiver's own count: no position is read from the peer. Bytes occupy
+//! whole units of 64. With flag 1 they start at the beginning of the data ring, and the rest of the
+//! ring before it counts as consumed.
 //!
-//! # Where data lies
-//! A sender goes back to the beginning of the data ring as soon as what lies there was given back,
-//! instead of round all of it: two sides that keep up with each other use 8 KiB again and again.
-//! These lines lie in first caches; and the receiver's processor, which reads ahead of what it is
-//! told to, does not take those that the sender is about to write. 1 MiB crosses in 80 to 110 us so,
-//! by a ring of 16 KiB or more in 130 to 150 (two processors with a cache line of 0.05 us). Who does
-//! not keep up has all of the ring.
+//! # Position of data
+//! A sender returns to the beginning of the data ring as soon as the data there was consumed,
+//! instead of filling the whole ring: if both sides keep up with each other they reuse 8 KiB. These
+//! lines stay in first-level caches, and the prefetcher of the receiver's processor does not pull
+//! lines that the sender is about to write. 1 MiB crosses in 80 to 110 us, compared with 130 to 150
+//! us through a ring of 16 KiB or more (two processors with a transfer of 0.05 us per line). A
+//! sender that runs ahead of its receiver uses the whole ring.
 //!
 //! # Trust
-//! The peer may write anything anywhere at any time. A slot is copied once and then checked; a
-//! peer that lies ([`Broken`]) loses this channel. What it writes is at worst another event than
-//! its honest one, which it could have sent as well.
+//! The peer may write any bytes at any time. A slot is copied once and then checked; a peer that
+//! violates the rules ([`Broken`]) loses this channel only. A forged slot is at worst a different
+//! event, which the peer could have sent as well.
 //!
 //! # Lost pages
-//! The memory comes as a [`View`], so a file that shrinks is recovered by its mapping's
-//! fault handler: at no cost per access, since nothing is asked before the touch.
-//! [`Receiver::poisoned`] tells afterwards.
+//! The memory is a [`View`], so the fault handler of its mapping recovers accesses to a file that
+//! shrank. This costs nothing per access. [`Receiver::poisoned`] reports it afterwards.
 
 #![cfg_attr(
     not(test),
@@ -75,10 +100,10 @@ pub use short::Short;
 #[cfg(doc)]
 use causeway_memory::View;
 
-/// Bytes of an event that lie in its cache line.
+/// Maximum number of an event's bytes that are in its cache line.
 pub const INLINE_BYTES: usize = 32;
 
-/// The peer broke a rule of the channel: it is of no use any more.
+/// The peer violated a rule of the channel, which must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the peer wrote nonsense into the channel; close it")]
+#[error("the peer wrote invalid values into the channel; close it")]
 pub struct Broken;

@@ -1,10 +1,10 @@
-//! Limits of a channel.
+//! Limits of a channel's size. A channel outside them is refused when it is opened.
 
-/// Fewest slots of one direction. The number of slots is a power of two.
+/// Minimum number of slots of a direction. The number of slots is a power of two.
 pub const SLOTS_MIN: u32 = 16;
-/// Most slots of one direction.
+/// Maximum number of slots of a direction.
 pub const SLOTS_MAX: u32 = 16_384;
-/// Smallest data ring of one direction, in bytes. The size is a power of two.
+/// Minimum size of a direction's data ring, in bytes. The size is a power of two.
 pub const DATA_BYTES_MIN: u32 = 4096;
-/// Largest data ring of one direction, in bytes.
+/// Maximum size of a direction's data ring, in bytes.
 pub const DATA_BYTES_MAX: u32 = 64 << 20;

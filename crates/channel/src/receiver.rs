@@ -1,64 +1,67 @@
-//! The half of a direction that receives.
+//! The receiving side of a direction: polling, copying and consuming events, and requests for
+//! wake-ups. It copies every slot before it checks it; it never blocks.
 
 use std::sync::atomic::{Ordering, fence};
 
 use crate::area::Area;
-use crate::layout::{INLINE_AT, Layout, Places, SLOT_BYTES, UNIT};
-use crate::sender::{AT_BEGIN, Head, WARM_BYTES, lap_id, units_of};
+use crate::layout::{DirectionOffsets, INLINE_AT, Layout, SLOT_BYTES, UNIT};
+use crate::sender::{AT_BEGIN, Head, WARM_BYTES, pass_id, units_of};
 use crate::shared::Cell;
 use crate::short::Short;
 use crate::{Broken, INLINE_BYTES, handshake};
 
-/// How many units of data are given back at a time: half of what a sender fills again and again.
+/// Number of data units after which the consumed counts are published: half of the area that a
+/// sender reuses.
 const KEPT_UNITS: u32 = (WARM_BYTES / 2 / UNIT) as u32;
 
-/// An event as it was found, copied from shared memory once. Its bytes are still there, for
+/// An event, copied from shared memory once. Its bytes are still in the channel, for
 /// [`Receiver::copy`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Event {
-    /// Its kind and words.
+    /// Kind and words.
     pub head: Head,
-    /// How many bytes it has; at most what the channel allows.
+    /// Number of bytes, at most the channel's maximum.
     pub len: usize,
-    /// They lie at the beginning of the ring.
+    /// Whether the bytes start at the beginning of the data ring.
     at_begin: bool,
 }
 
-/// Receives events from the other side.
+/// The receiving side of a direction.
 #[derive(Debug)]
 pub struct Receiver {
     area: Area,
-    places: Places,
+    offsets: DirectionOffsets,
     slots: u32,
-    /// Of the data ring, in units.
+    /// Size of the data ring, in units.
     units: u32,
     event_bytes_max: usize,
-    /// Slots and data units ever taken, and how much of it was given back.
+    /// Number of slots ever consumed. `freed` is that of data units, and `consumed` both as last
+    /// published.
     taken: u32,
-    /// Where the next slot lies, and what its id will be: known before it is looked for.
+    /// Offset of the next slot, and its expected id.
     next_at: usize,
     next_id: u16,
     freed: u32,
-    given_back: (u32, u32),
-    /// The same when it was last looked whether the sender waits for it.
-    offered: (u32, u32),
+    consumed: (u32, u32),
+    /// The counts when this side last checked whether the sender waits.
+    checked: (u32, u32),
 }
 
 impl Receiver {
-    pub(crate) fn new(area: Area, layout: Layout, places: Places) -> Self {
+    pub(crate) fn new(area: Area, layout: Layout, offsets: DirectionOffsets) -> Self {
         let units = u32::try_from(layout.data_bytes() / UNIT).unwrap_or(0);
         Self {
             area,
-            places,
+            offsets,
             slots: layout.slots(),
             units,
             event_bytes_max: layout.event_bytes_max(),
             taken: 0,
-            next_at: places.slots,
-            next_id: lap_id(0, layout.slots()),
+            next_at: offsets.slots,
+            next_id: pass_id(0, layout.slots()),
             freed: 0,
-            given_back: (0, 0),
-            offered: (0, 0),
+            consumed: (0, 0),
+            checked: (0, 0),
         }
     }
 
@@ -72,20 +75,20 @@ impl Receiver {
         last as u16 == self.next_id
     }
 
-    /// Whether the next event is there.
+    /// Returns whether the next event is there.
     #[inline]
     pub fn ready(&self) -> bool {
-        self.is_next(handshake::look(&self.area, self.slot().wrapping_add(56)))
+        self.is_next(handshake::load_word(&self.area, self.slot().wrapping_add(56)))
     }
 
-    /// The next event, if it is there. It stays the next one until [`Self::advance`].
+    /// Returns the next event, if it is there. It stays the next event until [`Self::advance`].
     ///
     /// # Errors
-    /// It has more bytes than an event may.
+    /// [`Broken`] if its length exceeds the maximum.
     #[inline]
     pub fn poll(&self) -> Result<Option<Event>, Broken> {
         let slot = self.area.line(self.slot());
-        // As `handshake::look`: what was written before is visible.
+        // Acquire like `handshake::load_word`: earlier writes are visible.
         let last = slot.get::<7>(Ordering::Acquire);
         if !self.is_next(last) {
             return Ok(None);
@@ -104,14 +107,14 @@ impl Receiver {
         Ok(Some(Event { head, len, at_begin }))
     }
 
-    /// The next event, if it is there and of that kind, and its bytes lie in its cache line: its
-    /// first word and all its bytes, copied. Anything else is for [`Self::poll`].
+    /// Returns a copy of the first word and the bytes of the next event, if it is of this kind and
+    /// its bytes are in its cache line. Any other event is left to [`Self::poll`].
     #[inline(always)]
     pub fn poll_short(&self, kind: u8) -> Option<Short> {
         self.poll_short_of(kind).map(|(short, _)| short)
     }
 
-    /// As [`Self::poll_short`], with its other two words.
+    /// Like [`Self::poll_short`], with the event's other two words.
     #[inline(always)]
     pub fn poll_short_of(&self, kind: u8) -> Option<(Short, [u64; 2])> {
         let slot = self.area.line(self.slot());
@@ -130,17 +133,17 @@ impl Receiver {
         Some((Short::new(slot.get::<0>(Ordering::Relaxed), len, bytes), others))
     }
 
-    /// Lets the event go that [`Self::poll_short`] gave; as [`Self::advance`].
+    /// Consumes the event of [`Self::poll_short`], like [`Self::advance`].
     #[inline]
     pub fn advance_short(&mut self) -> bool {
-        self.pass_slot();
-        // It had no data.
-        self.taken.wrapping_sub(self.given_back.0) >= self.slots / 4 && self.give_back()
+        self.advance_slot();
+        // A short event has no data units.
+        self.taken.wrapping_sub(self.consumed.0) >= self.slots / 4 && self.publish_consumed()
     }
 
-    /// Copies bytes of the next event, which [`Self::poll`] gave, from its byte `at` on. Gives how
-    /// many: fewer than `into` takes if the event has no more. A peer that breaks the rules may
-    /// have changed them since; so what is to be checked is copied once.
+    /// Copies bytes of `event`, the next event, from offset `at`. Returns their number, which is
+    /// smaller than `into` at the end of the event. A hostile peer may have changed the bytes, so
+    /// the caller must copy bytes that it checks only once.
     #[inline]
     pub fn copy(&self, event: &Event, at: usize, into: &mut [u8]) -> usize {
         let len = event.len.saturating_sub(at).min(into.len());
@@ -150,102 +153,108 @@ impl Receiver {
             return len;
         }
         let size = (self.units as usize).wrapping_mul(UNIT);
-        let start = (self.begin_of(event) as usize).wrapping_mul(UNIT).wrapping_add(at);
+        let start = (self.data_start(event) as usize).wrapping_mul(UNIT).wrapping_add(at);
         let start = start & size.wrapping_sub(1);
         let (before, after) = into.split_at_mut(len.min(size.wrapping_sub(start)));
-        self.area.read(self.places.data.wrapping_add(start), before);
+        self.area.read(self.offsets.data.wrapping_add(start), before);
         if !after.is_empty() {
-            self.area.read(self.places.data, after);
+            self.area.read(self.offsets.data, after);
         }
         len
     }
 
-    /// Lets the event go that [`Self::poll`] gave. True: ring the other side's doorbell, it waits
-    /// for room.
+    /// Consumes the event of [`Self::poll`]. Returns true if the sender waits for room: the caller
+    /// must ring its doorbell then.
     #[inline]
     pub fn advance(&mut self, event: &Event) -> bool {
-        self.pass_slot();
-        self.freed = self.begin_of(event).wrapping_add(units_of(event.len));
-        let (slots, units) = self.given_back;
-        // Some at a time: the sender's line with the counts stays with it meanwhile. What was left
-        // out at once, so that there is always room for the longest event.
+        self.advance_slot();
+        self.freed = self.data_start(event).wrapping_add(units_of(event.len));
+        let (slots, units) = self.consumed;
+        // The counts are published in steps, so that their line stays with the sender in between. A
+        // skipped part counts at once, so that there is always room for the longest event.
         let due = self.taken.wrapping_sub(slots) >= self.slots / 4
             || self.freed.wrapping_sub(units) >= (self.units / 4).min(KEPT_UNITS);
-        due && self.give_back()
+        due && self.publish_consumed()
     }
 
-    /// The next slot is the one behind.
+    /// Moves to the next slot.
     #[inline]
-    fn pass_slot(&mut self) {
+    fn advance_slot(&mut self) {
         self.taken = self.taken.wrapping_add(1);
         let index = (self.taken & self.slots.wrapping_sub(1)) as usize;
-        self.next_at = self.places.slots.wrapping_add(index.wrapping_mul(SLOT_BYTES));
+        self.next_at = self.offsets.slots.wrapping_add(index.wrapping_mul(SLOT_BYTES));
         if index == 0 {
-            self.next_id = lap_id(self.taken, self.slots);
+            self.next_id = pass_id(self.taken, self.slots);
         }
     }
 
-    /// Where an event's data begins, in units: what is left out before it counts as taken.
+    /// Returns the position of an event's data, in units. A skipped part before it counts as
+    /// consumed.
     #[inline]
-    fn begin_of(&self, event: &Event) -> u32 {
+    fn data_start(&self, event: &Event) -> u32 {
         let within = self.units.wrapping_sub(1);
         let left_out = self.freed.wrapping_neg() & within;
         if event.at_begin { self.freed.wrapping_add(left_out) } else { self.freed }
     }
 
-    fn give_back(&mut self) -> bool {
-        self.given_back = (self.taken, self.freed);
+    fn publish_consumed(&mut self) -> bool {
+        self.consumed = (self.taken, self.freed);
         let counts = u64::from(self.taken) | u64::from(self.freed) << 32;
-        handshake::show(&self.area, self.places.given_back(), counts);
-        // Who waits has filled at least half; a quarter at a time wakes it early enough, and seldom.
-        let (slots, units) = self.offered;
+        handshake::publish(&self.area, self.offsets.consumed(), counts);
+        // A waiting sender has filled at least half of the ring, so a check per quarter wakes it in
+        // time and seldom.
+        let (slots, units) = self.checked;
         let much = self.taken.wrapping_sub(slots) >= self.slots / 4
             || self.freed.wrapping_sub(units) >= self.units / 4;
         if !much {
             return false;
         }
-        self.offered = self.given_back;
-        handshake::must_wake(&self.area, self.places.sender_waits())
+        self.checked = self.consumed;
+        handshake::must_wake(&self.area, self.offsets.sender_waits())
     }
 
-    /// Before sleeping: asks to be woken by the next event, and looks once more. True: it is
-    /// there, do not sleep.
+    /// Requests a wake-up by the next event, before the caller sleeps. Returns true if the event is
+    /// there: the caller must not sleep then.
     pub fn ask(&mut self) -> bool {
         let at = self.slot().wrapping_add(56);
-        let last = handshake::ask(&self.area, self.places.receiver_sleeps(), at);
+        let last = handshake::arm(&self.area, self.offsets.receiver_sleeps(), at);
         self.is_next(last)
     }
 
-    /// As the first half of [`Self::ask`], of any number of channels, whose senders may spare
-    /// their fences: asks. True: one of those does, and a [`far_fence`](crate::far_fence) is needed
-    /// before the other half, which is [`Self::ready`].
+    /// First half of [`Self::ask`], for any number of channels whose senders may omit fences.
+    /// Returns true if this sender does: then a [`far_fence`](crate::far_fence) is needed before
+    /// the second half, [`Self::ready`].
     pub fn wish(&mut self) -> bool {
-        handshake::wish(&self.area, self.places.receiver_sleeps(), self.places.sender_spares())
+        handshake::request_wake(
+            &self.area,
+            self.offsets.receiver_sleeps(),
+            self.offsets.sender_omits_fences(),
+        )
     }
 
-    /// Takes back what [`Self::ask`] asked.
+    /// Withdraws the request of [`Self::ask`].
     pub fn awake(&mut self) {
-        handshake::awake(&self.area, self.places.receiver_sleeps());
+        handshake::disarm(&self.area, self.offsets.receiver_sleeps());
     }
 
-    /// Whether the other side closed. What it sent before can still be taken; look at this first
-    /// and then whether there is an event.
+    /// Returns whether the sender closed the direction. Check this before polling for a last event:
+    /// events sent before can still be taken.
     pub fn closed(&self) -> bool {
-        self.area.get(self.places.sender_closed(), Ordering::Acquire) != 0
+        self.area.get(self.offsets.sender_closed(), Ordering::Acquire) != 0
     }
 
-    /// How often the other side withdrew something, after all that was looked at before this.
+    /// Returns the number of the sender's withdrawals, as of after all earlier reads of the caller.
     pub fn withdrawn(&self) -> u64 {
         fence(Ordering::Acquire);
-        self.area.get(self.places.sender_withdrew(), Ordering::Acquire)
+        self.area.get(self.offsets.withdrawals(), Ordering::Acquire)
     }
 
-    /// The word by which a message that the other side sends is shared.
+    /// Returns the word for the cooperative copy of a message that the other side sends.
     pub fn shared(&self) -> impl Cell + '_ {
-        self.area.cell(self.places.shared())
+        self.area.cell(self.offsets.copy_progress())
     }
 
-    /// Whether a page of the memory was lost: the channel is of no use any more.
+    /// Returns whether a page of the memory was lost: the channel is unusable then.
     pub fn poisoned(&self) -> bool {
         self.area.poisoned()
     }

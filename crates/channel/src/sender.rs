@@ -1,107 +1,110 @@
-//! The half of a direction that sends.
+//! The sending side of a direction: room, slots, data ring and wake-up requests. It reads only the
+//! counts and flags of its receiver, and checks them; it never blocks and never rings a doorbell
+//! itself.
 
 use std::sync::atomic::Ordering;
 
 use crate::area::Area;
-use crate::layout::{INLINE_AT, Layout, Places, SLOT_BYTES, Side, UNIT};
+use crate::layout::{DirectionOffsets, INLINE_AT, Layout, SLOT_BYTES, Side, UNIT};
 use crate::shared::Cell;
 use crate::short::Short;
 use crate::{Broken, INLINE_BYTES, handshake};
 
-/// How much of the data ring is used where the receiver keeps up: what stays in a first cache.
+/// Number of bytes of the data ring in use while the receiver keeps up: they stay in a first-level
+/// cache.
 pub const WARM_BYTES: usize = 8192;
 const WARM_UNITS: u32 = (WARM_BYTES / UNIT) as u32;
-/// With the kind: the data lies at the beginning of the ring.
+/// Flag beside the kind: the data starts at the beginning of the ring.
 pub(crate) const AT_BEGIN: u16 = 1 << 8;
 
-/// How many slots ahead of the next one a line is asked for.
+/// Distance of the prefetched slot from the next slot.
 const AHEAD: u32 = 4;
 
-/// What an event says besides its bytes.
+/// Kind and words of an event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Head {
-    /// What it is; for the two sides to agree on.
+    /// Kind of the event; its meaning belongs to the users of the channel.
     pub kind: u8,
-    /// Whatever goes with it.
+    /// Words with a meaning that depends on the kind.
     pub words: [u64; 3],
 }
 
-/// Sends events to the other side.
+/// The sending side of a direction.
 #[derive(Debug)]
 pub struct Sender {
     area: Area,
-    places: Places,
+    offsets: DirectionOffsets,
     side: Side,
     slots: u32,
-    /// Of the data ring, in units.
+    /// Size of the data ring, in units.
     units: u32,
     event_bytes_max: usize,
-    /// Slots ever sent, and how many of them were given back when we last looked.
+    /// Number of slots ever sent. `taken` is the number that were consumed, as last read.
     sent: u32,
-    /// Where the next slot lies, and its id.
+    /// Offset of the next slot, and its id.
     next_at: usize,
     next_id: u16,
     taken: u32,
-    /// The same of data, in units.
+    /// The same for data, in units.
     put: u32,
     freed: u32,
-    /// What was left out of the ring last, and the first unit behind it.
+    /// Length of the part of the ring that was skipped last, and the first unit behind it.
     skipped: (u32, u32),
-    /// Whether it makes no fences.
-    spares: bool,
+    /// Whether the sender omits fences.
+    omits_fences: bool,
     withdrawn: u64,
 }
 
 impl Sender {
     pub(crate) fn new(area: Area, layout: Layout, side: Side) -> Self {
-        let places = layout.direction(side);
+        let offsets = layout.direction(side);
         let units = u32::try_from(layout.data_bytes() / UNIT).unwrap_or(0);
         Self {
             area,
-            places,
+            offsets,
             side,
             slots: layout.slots(),
             units,
             event_bytes_max: layout.event_bytes_max(),
             sent: 0,
-            next_at: places.slots,
-            next_id: lap_id(0, layout.slots()),
+            next_at: offsets.slots,
+            next_id: pass_id(0, layout.slots()),
             taken: 0,
             put: 0,
             freed: 0,
             skipped: (0, 0),
-            spares: false,
+            omits_fences: false,
             withdrawn: 0,
         }
     }
 
-    /// Which side this is.
+    /// Returns the side that sends.
     pub fn side(&self) -> Side {
         self.side
     }
 
-    /// The longest bytes of one event.
+    /// Returns the maximum number of bytes of an event.
     pub fn event_bytes_max(&self) -> usize {
         self.event_bytes_max
     }
 
-    /// Whether an event with `len` bytes finds room.
+    /// Returns whether there is room for an event with `len` bytes.
     ///
     /// # Errors
-    /// The peer gave back what it never got.
+    /// [`Broken`] if the peer consumed more than was sent.
     #[inline]
     pub fn room(&mut self, len: usize) -> Result<bool, Broken> {
         if self.fits(len) {
             return Ok(true);
         }
-        self.look()?;
+        self.read_consumed()?;
         Ok(self.fits(len))
     }
 
-    /// Looks what was given back.
+    /// Reads the consumed counts.
     #[inline]
-    fn look(&mut self) -> Result<(), Broken> {
-        self.note(handshake::look(&self.area, self.places.given_back()))
+    fn read_consumed(&mut self) -> Result<(), Broken> {
+        self.accept_consumed(handshake::load_word(&self.area, self.offsets.consumed()))
     }
 
     #[inline]
@@ -111,9 +114,9 @@ impl Sender {
         slots < self.slots && units_of(len) <= self.units.wrapping_sub(units)
     }
 
-    /// Believes what was given back only as far as it can be true.
-    fn note(&mut self, given_back: u64) -> Result<(), Broken> {
-        let (taken, freed) = (given_back as u32, (given_back >> 32) as u32);
+    /// Accepts the consumed counts if they are plausible.
+    fn accept_consumed(&mut self, consumed: u64) -> Result<(), Broken> {
+        let (taken, freed) = (consumed as u32, (consumed >> 32) as u32);
         let slots_out = self.sent.wrapping_sub(taken);
         let units_out = self.put.wrapping_sub(freed);
         let was = (self.sent.wrapping_sub(self.taken), self.put.wrapping_sub(self.freed));
@@ -125,11 +128,11 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends one event if there is room; says whether there was. More bytes than
-    /// [`Self::event_bytes_max`] never find room.
+    /// Sends an event. Returns false if there is no room; there never is for more bytes than
+    /// [`Self::event_bytes_max`].
     ///
     /// # Errors
-    /// As of [`Self::room`].
+    /// [`Broken`] as for [`Self::room`].
     #[inline]
     pub fn send(&mut self, head: Head, bytes: &[u8]) -> Result<bool, Broken> {
         let Some(mut writing) = self.begin(bytes.len())? else { return Ok(false) };
@@ -138,11 +141,11 @@ impl Sender {
         Ok(true)
     }
 
-    /// Sends an event whose bytes lie in its cache line, if there is room; says whether there was.
-    /// Its other words are what lay there.
+    /// Sends an event whose bytes fit its cache line. Returns false if there is no room. The second
+    /// and third word of the event keep the old content of the slot.
     ///
     /// # Errors
-    /// As of [`Self::room`].
+    /// [`Broken`] as for [`Self::room`].
     #[inline]
     pub fn send_short(&mut self, kind: u8, short: &Short) -> Result<bool, Broken> {
         if !self.room(0)? {
@@ -155,154 +158,157 @@ impl Sender {
         line.put::<3>(second, Ordering::Relaxed);
         line.put::<4>(third, Ordering::Relaxed);
         line.put::<5>(fourth, Ordering::Relaxed);
-        self.end(kind.into(), short.len());
+        self.publish_slot(kind.into(), short.len());
         Ok(true)
     }
 
-    /// More is sent soon: asks for the line of an event some way ahead, which the other side has since
-    /// the last lap. It must not be looking there already, so this is for those who send many in a
-    /// row; a line that is asked for beside the one that somebody waits for holds that up.
+    /// Prefetches the slot of a later event for writing; the receiver has had its line since the
+    /// last pass. For senders of many events in a row only: the receiver must not poll that line
+    /// already, and a prefetch next to a polled line would delay it.
     #[inline]
     pub fn stream(&self) {
         let at = self.sent.wrapping_add(AHEAD) & self.slots.wrapping_sub(1);
         let slot = (at as usize).wrapping_mul(SLOT_BYTES);
-        self.area.prefetch_write(self.places.slots.wrapping_add(slot));
+        self.area.prefetch_write(self.offsets.slots.wrapping_add(slot));
     }
 
-    /// Begins an event of `len` bytes that come in pieces; `None` if there is no room.
+    /// Starts an event of `len` bytes, which the caller writes in pieces. Returns `None` if there
+    /// is no room.
     ///
     /// # Errors
-    /// As of [`Self::room`].
+    /// [`Broken`] as for [`Self::room`].
     #[inline]
     pub fn begin(&mut self, len: usize) -> Result<Option<Writing<'_>>, Broken> {
         if len > self.event_bytes_max || !self.room(len)? {
             return Ok(None);
         }
-        let skip = if len > INLINE_BYTES { self.back_to_begin(units_of(len))? } else { 0 };
+        let skip = if len > INLINE_BYTES { self.units_to_skip(units_of(len))? } else { 0 };
         Ok(Some(Writing { sender: self, len, at: 0, skip }))
     }
 
-    /// Where data would leave the first [`WARM_BYTES`] of the ring, and these are free again: how
-    /// much of the ring is left out so that it lies at the beginning. Memory that few bytes were
-    /// written to and read from over and over again is handed over much faster than other.
+    /// Returns the number of units to skip so that data of `units` starts at the beginning of the
+    /// ring: the rest of the ring, if the data would leave the first [`WARM_BYTES`] and these are
+    /// consumed. A small area that is reused constantly crosses much faster between caches.
     #[inline]
-    fn back_to_begin(&mut self, units: u32) -> Result<u32, Broken> {
+    fn units_to_skip(&mut self, units: u32) -> Result<u32, Broken> {
         let at = self.put & self.units.wrapping_sub(1);
         if at.saturating_add(units) <= WARM_UNITS {
             return Ok(0);
         }
-        self.look()?;
+        self.read_consumed()?;
         let skip = self.units.wrapping_sub(at);
         let free = self.units.wrapping_sub(self.put.wrapping_sub(self.freed));
         Ok(if at > 0 && skip.saturating_add(units) <= free { skip } else { 0 })
     }
 
-    /// How many bytes of data the other side has not given back, as far as that was looked at.
+    /// Returns the number of data bytes that the receiver has not consumed, by the counts last
+    /// read.
     #[inline]
     pub fn data_out(&self) -> usize {
         let (skip, behind) = self.skipped;
         let units = self.put.wrapping_sub(self.freed);
-        // What was left out is given back with what lies behind it.
+        // A skipped part is consumed together with the data behind it.
         let passed = self.put.wrapping_sub(behind) >= units;
         let units = if passed { units } else { units.saturating_sub(skip) };
         (units as usize).wrapping_mul(UNIT)
     }
 
-    /// As [`Self::data_out`], looked at now.
+    /// Like [`Self::data_out`], by the current counts.
     ///
     /// # Errors
-    /// As of [`Self::room`].
+    /// [`Broken`] as for [`Self::room`].
     #[inline]
     pub fn look_data_out(&mut self) -> Result<usize, Broken> {
-        self.look()?;
+        self.read_consumed()?;
         Ok(self.data_out())
     }
 
-    /// Whether to ring the other side's doorbell for what was sent since this was last asked.
-    /// Once for any number of events, after the last.
+    /// Returns whether the caller must ring the receiver's doorbell for the events sent since the
+    /// last call. Call it once for any number of events, after the last.
     #[inline]
     pub fn must_wake(&self) -> bool {
-        let sleeps = self.places.receiver_sleeps();
-        if self.spares {
-            handshake::must_wake_sparing(&self.area, sleeps)
+        let sleeps = self.offsets.receiver_sleeps();
+        if self.omits_fences {
+            handshake::must_wake_unfenced(&self.area, sleeps)
         } else {
             handshake::must_wake(&self.area, sleeps)
         }
     }
 
-    /// From now on [`Self::must_wake`] makes no fence: a receiver that is about to sleep makes
-    /// one here. Only where [`allow_fences`](crate::allow_fences) was true, and the receiver asks
-    /// by [`Receiver::wish`](crate::Receiver::wish).
+    /// Omits the fence of [`Self::must_wake`] from now on: a receiver that is about to sleep
+    /// executes a fence in this process instead. Requires that
+    /// [`allow_fences`](crate::allow_fences) returned true, and that the receiver sleeps by
+    /// [`Receiver::wish`](crate::Receiver::wish).
     pub fn spare(&mut self) {
-        handshake::spare(&self.area, self.places.sender_spares());
-        self.spares = true;
+        handshake::omit_fences(&self.area, self.offsets.sender_omits_fences());
+        self.omits_fences = true;
     }
 
-    /// As [`Self::must_wake`], but true once for each time that the receiver asks: a receiver whose
-    /// doorbell is expensive to ring costs its sender one ring for each sleep.
+    /// Like [`Self::must_wake`], but returns true only once for each request of the receiver. For
+    /// receivers with an expensive doorbell: each sleep costs the sender a single ring.
     #[inline]
     pub fn take_wish(&self) -> bool {
-        let sleeps = self.places.receiver_sleeps();
-        if self.spares {
-            handshake::take_wish_sparing(&self.area, sleeps)
+        let sleeps = self.offsets.receiver_sleeps();
+        if self.omits_fences {
+            handshake::take_wake_request_unfenced(&self.area, sleeps)
         } else {
-            handshake::take_wish(&self.area, sleeps)
+            handshake::take_wake_request(&self.area, sleeps)
         }
     }
 
-    /// Before sleeping because there is no room for `len` bytes: asks to be woken, and looks once
-    /// more. True: there is room, do not sleep.
+    /// Requests a wake-up when there is room, before the caller sleeps because `len` bytes do not
+    /// fit. Returns true if they fit now: the caller must not sleep then.
     ///
     /// # Errors
-    /// As of [`Self::room`].
+    /// [`Broken`] as for [`Self::room`].
     pub fn ask_room(&mut self, len: usize) -> Result<bool, Broken> {
-        let (waits, given_back) = (self.places.sender_waits(), self.places.given_back());
-        let given_back = handshake::ask(&self.area, waits, given_back);
-        self.note(given_back)?;
+        let (waits, consumed) = (self.offsets.sender_waits(), self.offsets.consumed());
+        let consumed = handshake::arm(&self.area, waits, consumed);
+        self.accept_consumed(consumed)?;
         Ok(self.fits(len))
     }
 
-    /// Takes back what [`Self::ask_room`] asked.
+    /// Withdraws the request of [`Self::ask_room`].
     pub fn awake(&mut self) {
-        handshake::awake(&self.area, self.places.sender_waits());
+        handshake::disarm(&self.area, self.offsets.sender_waits());
     }
 
-    /// Something that events pointed to, outside of the channel, is not what it was from now on:
-    /// whoever looked at it and then finds the same count as before
-    /// ([`Receiver::withdrawn`](crate::Receiver::withdrawn)) saw it as it was.
+    /// Announces that memory outside the channel to which events refer is about to change. A
+    /// receiver that reads that memory and then finds an unchanged count
+    /// ([`Receiver::withdrawn`](crate::Receiver::withdrawn)) has read the old content.
     pub fn withdraw(&mut self) {
         self.withdrawn = self.withdrawn.wrapping_add(1);
-        self.area.put(self.places.sender_withdrew(), self.withdrawn, Ordering::Release);
-        // Before anything is changed there.
-        <Area as handshake::Words>::full_fence();
+        self.area.put(self.offsets.withdrawals(), self.withdrawn, Ordering::Release);
+        // The count is visible before any change of that memory.
+        <Area as handshake::ChannelWords>::full_fence();
     }
 
-    /// How often [`Self::withdraw`] was called.
+    /// Returns the number of calls of [`Self::withdraw`].
     pub fn withdrawn(&self) -> u64 {
         self.withdrawn
     }
 
-    /// The word by which a message that this side sends is shared.
+    /// Returns the word for the cooperative copy of a message that this side sends.
     pub fn shared(&self) -> impl Cell + '_ {
-        self.area.cell(self.places.shared())
+        self.area.cell(self.offsets.copy_progress())
     }
 
-    /// Tells that nothing more comes. What was sent can still be taken.
+    /// Closes the direction. The receiver can still take the events sent before.
     pub fn close(&mut self) {
         self.withdraw();
-        self.area.put(self.places.sender_closed(), 1, Ordering::Release);
+        self.area.put(self.offsets.sender_closed(), 1, Ordering::Release);
     }
 
-    /// Copies bytes into the data ring, `at` bytes after what was put last and so many units that are
-    /// left out.
+    /// Copies bytes into the data ring, at offset `at` behind the data sent so far and `skip`
+    /// skipped units.
     fn put_data(&self, skip: u32, at: usize, bytes: &[u8]) {
         let size = (self.units as usize).wrapping_mul(UNIT);
         let start = (self.put.wrapping_add(skip) as usize).wrapping_mul(UNIT).wrapping_add(at);
         let start = start & size.wrapping_sub(1);
         let (before, after) = bytes.split_at(bytes.len().min(size.wrapping_sub(start)));
-        self.area.write(self.places.data.wrapping_add(start), before);
+        self.area.write(self.offsets.data.wrapping_add(start), before);
         if !after.is_empty() {
-            self.area.write(self.places.data, after);
+            self.area.write(self.offsets.data, after);
         }
     }
 
@@ -311,9 +317,9 @@ impl Sender {
         self.next_at
     }
 
-    /// Writes the slot, its last word last.
+    /// Writes the words of the slot, then publishes it.
     #[inline]
-    fn show(&mut self, head: Head, len: usize, skip: u32) {
+    fn publish(&mut self, head: Head, len: usize, skip: u32) {
         let line = self.area.line(self.slot());
         let [a, b, c] = head.words;
         line.put::<0>(a, Ordering::Relaxed);
@@ -325,26 +331,26 @@ impl Sender {
         }
         self.put = self.put.wrapping_add(units_of(len));
         let kind = u16::from(head.kind) | if skip > 0 { AT_BEGIN } else { 0 };
-        self.end(kind, len);
+        self.publish_slot(kind, len);
     }
 
-    /// Writes the last word of the slot, by which all of it is shown; goes on to the next.
+    /// Publishes the slot by its last word, and moves to the next slot.
     #[inline]
-    fn end(&mut self, kind: u16, len: usize) {
+    fn publish_slot(&mut self, kind: u16, len: usize) {
         let line = self.area.line(self.slot());
         let last = u64::from(self.next_id) | u64::from(kind) << 16 | (len as u64) << 32;
-        // As `handshake::show`: whoever sees it sees all of the above.
+        // Release like `handshake::publish`: all words above are visible with this word.
         line.put::<7>(last, Ordering::Release);
         self.sent = self.sent.wrapping_add(1);
         let index = (self.sent & self.slots.wrapping_sub(1)) as usize;
-        self.next_at = self.places.slots.wrapping_add(index.wrapping_mul(SLOT_BYTES));
+        self.next_at = self.offsets.slots.wrapping_add(index.wrapping_mul(SLOT_BYTES));
         if index == 0 {
-            self.next_id = lap_id(self.sent, self.slots);
+            self.next_id = pass_id(self.sent, self.slots);
         }
     }
 }
 
-/// An event that is being written. Without [`Self::send`] it was never there.
+/// An event being written. It is discarded without [`Self::send`].
 #[derive(Debug)]
 pub struct Writing<'a> {
     sender: &'a mut Sender,
@@ -354,7 +360,7 @@ pub struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    /// The next bytes. What goes beyond the length that was begun is left out.
+    /// Appends bytes. Those beyond the length of [`Sender::begin`] are ignored.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) {
         let room = self.len.saturating_sub(self.at);
@@ -368,23 +374,23 @@ impl Writing<'_> {
         self.at = self.at.saturating_add(bytes.len());
     }
 
-    /// Sends it. Bytes that were not put are what lay there: bytes that this channel carried.
+    /// Sends the event. Bytes that were not written have old content of this channel.
     #[inline]
     pub fn send(self, head: Head) {
-        self.sender.show(head, self.len, self.skip);
+        self.sender.publish(head, self.len, self.skip);
     }
 }
 
-/// How many units bytes take in the data ring.
+/// Returns the number of units of `len` bytes in the data ring; 0 for inline bytes.
 #[inline]
 pub(crate) fn units_of(len: usize) -> u32 {
     if len <= INLINE_BYTES { 0 } else { u32::try_from(len.div_ceil(UNIT)).unwrap_or(u32::MAX) }
 }
 
-/// The id of the slot with that number, counted from the first: its lap, never 0.
+/// Returns the id of slot `number`, counted from the first event: that of its pass, never 0.
 #[inline]
-pub(crate) fn lap_id(number: u32, slots: u32) -> u16 {
-    let lap = number.checked_shr(slots.trailing_zeros()).unwrap_or(0);
-    // 15 bits, so that laps go on alike when the count wraps.
-    (lap as u16 & 0x7fff) | 0x8000
+pub(crate) fn pass_id(number: u32, slots: u32) -> u16 {
+    let pass = number.checked_shr(slots.trailing_zeros()).unwrap_or(0);
+    // 15 bits, so that passes continue uniformly when the count wraps.
+    (pass as u16 & 0x7fff) | 0x8000
 }

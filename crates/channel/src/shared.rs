@@ -1,73 +1,73 @@
-//! A message that both sides copy, each from another end.
+//! Cooperative copy: sender and receiver copy one message together, each from its own end.
 //!
-//! Where its bytes lie at both sides is not the channel's to know; here is only whose turn it is.
-//! One word says how far each side came. Each takes its next parts by exchanging the word, so none
-//! is ever taken twice, and whoever finds nothing left knows that the other has the rest. A sender
-//! that copies says so in the same exchange (`BUSY`) and takes it back after: only a receiver that
-//! sees it taken back may give its memory up. What it cannot copy it gives back, and the receiver
-//! takes it. The steps are written over [`Cell`] so that the checker in `tests/loom_shared.rs` runs
-//! the code that runs in production.
+//! The channel does not know the position of the message's bytes; this module only distributes the
+//! parts. A single word holds the progress of both sides. Each side takes its next parts by
+//! compare-and-exchange of the word, so no part is taken twice, and a side that finds no part left
+//! knows that the other has the rest. A sender that copies sets `BUSY` in the same exchange and
+//! clears it afterwards: the receiver may release its memory only after it sees the bit cleared.
+//! The sender returns parts that it cannot copy, and the receiver takes them. The steps are generic
+//! over [`Cell`], so that the model checker in `tests/loom_shared.rs` runs the production code.
 //!
-//! The end that a side takes from ([`End`]) goes with the side, not with who sends: what a processor
-//! copied one way is then what it copies the other way, and still in its cache. Half a round trip of
-//! 1 MiB takes 53 us so, and 75 where who receives takes from the front (two processors with a cache
-//! line of 0.05 us).
+//! The end from which a side takes ([`End`]) belongs to the side, not to the role: so a processor
+//! copies the same bytes in both directions of a ping-pong, and still has them in its cache. Half a
+//! round trip of 1 MiB takes 53 us, compared with 75 us if the receiver always takes from the front
+//! (two processors with a transfer of 0.05 us per line).
 //!
 //! # The word
-//! | bits | what |
+//! | bits | content |
 //! |---|---|
-//! | 0 to 21 | parts that were taken from the front |
-//! | 21 to 42 | parts, from the first on, that were not taken from the back |
+//! | 0 to 21 | number of parts taken from the front |
+//! | 21 to 42 | number of parts, from the first on, not taken from the back |
 //! | 42 | the sender copies |
-//! | 43 to 64 | which message; 0: none |
+//! | 43 to 64 | number of the message; 0: none |
 //!
 //! # Trust
-//! The peer may write anything there. What contradicts our own part of it ends the sharing
-//! ([`Broken`]); what does not is at worst a part that it says it copied and did not, or did where
-//! it could have at any time.
+//! The peer may write any value. A value that contradicts the own progress ends the copy
+//! ([`Broken`]). Any other false value is at worst a part that the peer claims to have copied, or a
+//! write where the peer could have written at any time.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use crate::{Broken, Side};
 
-/// Bits of a count of parts.
+/// Width of a part count, in bits.
 const COUNT_BITS: u32 = 21;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 const BUSY: u64 = 1 << (2 * COUNT_BITS);
 const NUMBER_AT: u32 = 2 * COUNT_BITS + 1;
-/// The highest number of a message.
+/// Largest number of a message.
 const NUMBER_MAX: u32 = u32::MAX >> (NUMBER_AT - 32);
-/// How often an exchange is tried: the other side changes the word once for each part of its own.
+/// Maximum number of attempts of an exchange: the other side changes the word once for each chunk.
 const TRIES: u32 = 64;
 
-/// Most parts of a message: those of 4 GiB, 4 KiB each.
+/// Maximum number of parts of a message: those of 4 GiB in parts of 4 KiB.
 pub const PARTS_MAX: u32 = 1 << 20;
 
-/// A word that two sides exchange.
+/// A word that both sides compare and exchange.
 pub trait Cell {
-    /// Loads it.
+    /// Loads the word.
     fn load(&self, order: Ordering) -> u64;
-    /// Stores it.
+    /// Stores the word.
     fn store(&self, value: u64, order: Ordering);
-    /// Stores `new` if it is `current`; else says what it is.
+    /// Stores `new` if the word equals `current`.
     ///
     /// # Errors
-    /// It is something else.
+    /// The actual word, if it differs.
     fn exchange(&self, current: u64, new: u64) -> Result<(), u64>;
 }
 
-/// From where a side takes parts.
+/// The end from which a side takes parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// From the first on.
+    /// Ascending from the first part.
     Front,
-    /// From the last on.
+    /// Descending from the last part.
     Back,
 }
 
 impl End {
-    /// That of a side.
+    /// Returns the end of a side.
     pub fn of(side: Side) -> Self {
         match side {
             Side::First => Self::Front,
@@ -83,12 +83,13 @@ impl End {
     }
 }
 
-/// How many parts are taken at a time.
+/// Limits of the number of parts that a side takes at a time. Between them a side takes half of the
+/// rest, so that both sides finish together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Most {
-    /// At least, while there are as many; and of a message of few parts, half of it.
+    /// Minimum, as long as parts remain; at most half of the message.
     pub least: u32,
-    /// At most. Between them half of what is left, so that both sides end together.
+    /// Maximum.
     pub most: u32,
 }
 
@@ -99,16 +100,16 @@ impl Most {
     }
 }
 
-/// What the word says.
+/// The fields of the word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Said {
+struct SharedWord {
     front: u32,
     back: u32,
     busy: bool,
     number: u32,
 }
 
-impl Said {
+impl SharedWord {
     fn of(word: u64) -> Self {
         Self {
             front: (word & COUNT) as u32,
@@ -129,7 +130,7 @@ impl Said {
         self.back.saturating_sub(self.front)
     }
 
-    /// How far an end came.
+    /// Returns the progress of an end.
     fn at(self, end: End) -> u32 {
         match end {
             End::Front => self.front,
@@ -137,7 +138,7 @@ impl Said {
         }
     }
 
-    /// With an end that far.
+    /// Returns the fields with the progress of an end replaced.
     fn with(self, end: End, at: u32) -> Self {
         match end {
             End::Front => Self { front: at, ..self },
@@ -145,7 +146,7 @@ impl Said {
         }
     }
 
-    /// With so many more taken from an end; and which.
+    /// Returns the fields after taking `parts` parts from an end, and these parts.
     fn take(self, end: End, parts: u32) -> (Self, Range<u32>) {
         match end {
             End::Front => {
@@ -160,60 +161,61 @@ impl Said {
     }
 }
 
-/// What the receiver does next.
+/// Next step of the receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Turn {
-    /// Copies these.
+    /// Copy these parts.
     Copy(Range<u32>),
-    /// The sender copies what is left, and will tell when it is there or not.
+    /// The sender copies the rest, and reports its end.
     Wait,
-    /// All is there.
+    /// All parts are copied.
     Done,
 }
 
-/// The receiver's side of a message that is shared.
+/// The receiver's side of a cooperative copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taking {
     end: End,
     number: u32,
     parts: u32,
-    /// How far we came.
+    /// Own progress.
     own: u32,
 }
 
 impl Taking {
-    /// Shares a message of so many parts, at most [`PARTS_MAX`], of which the receiver takes from
-    /// `end`; `last` is the number of the one before. The sender is to be told the number afterwards.
+    /// Starts the copy of a message of `parts` parts, at most [`PARTS_MAX`]. The receiver takes
+    /// from `end`; `last` is the number of the previous message. The caller must pass the new
+    /// number to the sender afterwards.
     pub fn begin<C: Cell>(cell: &C, end: End, last: u32, parts: u32) -> Self {
         let number = if last >= NUMBER_MAX { 1 } else { last.saturating_add(1) };
         let parts = parts.min(PARTS_MAX);
-        let said = Said { front: 0, back: parts, busy: false, number };
-        cell.store(said.word(), Ordering::Release);
-        Self { end, number, parts, own: said.at(end) }
+        let fields = SharedWord { front: 0, back: parts, busy: false, number };
+        cell.store(fields.word(), Ordering::Release);
+        Self { end, number, parts, own: fields.at(end) }
     }
 
-    /// The number that names it to the sender.
+    /// Returns the number of the message.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// What the word says, if the sender keeps the rules.
-    fn said(&self, word: u64) -> Result<Said, Broken> {
-        let said = Said::of(word);
-        let fits = said.number == self.number && said.at(self.end) == self.own;
-        let fits = fits && said.back <= self.parts && said.front <= said.back;
-        if fits { Ok(said) } else { Err(Broken) }
+    /// Returns the fields of the word, if the sender follows the rules.
+    fn fields(&self, word: u64) -> Result<SharedWord, Broken> {
+        let fields = SharedWord::of(word);
+        let fits = fields.number == self.number && fields.at(self.end) == self.own;
+        let fits = fits && fields.back <= self.parts && fields.front <= fields.back;
+        if fits { Ok(fields) } else { Err(Broken) }
     }
 
-    /// Changes the word: gives what it said, and what it says.
+    /// Changes the word. Returns its fields before and after.
     fn change<C: Cell>(
         &mut self,
         cell: &C,
-        how: impl Fn(Said) -> Said,
-    ) -> Result<(Said, Said), Broken> {
+        how: impl Fn(SharedWord) -> SharedWord,
+    ) -> Result<(SharedWord, SharedWord), Broken> {
         let mut word = cell.load(Ordering::Acquire);
         for _ in 0..TRIES {
-            let was = self.said(word)?;
+            let was = self.fields(word)?;
             let is = how(was);
             match cell.exchange(word, is.word()) {
                 Ok(()) => {
@@ -229,11 +231,11 @@ impl Taking {
     /// Takes the next parts to copy.
     ///
     /// # Errors
-    /// The sender broke the rules.
+    /// [`Broken`] if the sender violated the rules.
     pub fn take<C: Cell>(&mut self, cell: &C, most: Most) -> Result<Turn, Broken> {
         let (end, all) = (self.end, self.parts);
-        let next = |said: Said| said.take(end, most.of(said.left(), all));
-        let (was, _) = self.change(cell, |said| next(said).0)?;
+        let next = |fields: SharedWord| fields.take(end, most.of(fields.left(), all));
+        let (was, _) = self.change(cell, |fields| next(fields).0)?;
         let (_, parts) = next(was);
         Ok(match (parts.is_empty(), was.busy) {
             (false, _) => Turn::Copy(parts),
@@ -242,22 +244,22 @@ impl Taking {
         })
     }
 
-    /// Whether the sender copies at this moment.
+    /// Returns whether the sender copies at present.
     ///
     /// # Errors
-    /// The sender broke the rules.
+    /// [`Broken`] if the sender violated the rules.
     pub fn is_copied<C: Cell>(&self, cell: &C) -> Result<bool, Broken> {
-        Ok(self.said(cell.load(Ordering::Acquire))?.busy)
+        Ok(self.fields(cell.load(Ordering::Acquire))?.busy)
     }
 
-    /// Leaves nothing to be taken; says whether the sender copies at this moment. Only when it does
-    /// not ([`Self::is_copied`]) nothing is written any more.
+    /// Ends the copy: no further parts can be taken. Returns whether the sender copies at present;
+    /// only after [`Self::is_copied`] returns false the sender writes no more.
     pub fn end<C: Cell>(&mut self, cell: &C) -> bool {
         let end = self.end;
-        match self.change(cell, |said| said.with(end, said.at(end.other()))) {
+        match self.change(cell, |fields| fields.with(end, fields.at(end.other()))) {
             Ok((was, _)) => was.busy,
             Err(Broken) => {
-                // Nobody takes anything of a message that is none.
+                // Word 0 has no message, so no part can be taken.
                 cell.store(0, Ordering::Release);
                 false
             }
@@ -265,52 +267,54 @@ impl Taking {
     }
 }
 
-/// The sender's side of a message that is shared.
+/// The sender's side of a cooperative copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Giving {
     end: End,
     number: u32,
     parts: u32,
-    /// How far the receiver was when this side took its last, and how many it took since.
+    /// Progress of the receiver when this side last took parts, and the number of times it took
+    /// since.
     seen: Option<u32>,
     since: u32,
 }
 
-/// What the sender may do.
+/// Next step of the sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// Copy these, and then [`Giving::copied`].
+    /// Copy these parts, then call [`Giving::copied`].
     Copy(Range<u32>),
-    /// The receiver took nothing since the last two: wait for it. It may be no more.
+    /// The receiver took no parts since the last two steps of this side, so it may be stopped: wait
+    /// for it.
     Wait,
-    /// Nothing is left, or it is another message's time.
+    /// No parts remain, or the word belongs to another message.
     Over,
 }
 
 impl Giving {
-    /// The message of that number, of so many parts, of which the sender takes from `end`.
+    /// Joins the copy of message `number` with `parts` parts. The sender takes from `end`.
     pub fn of(end: End, number: u32, parts: u32) -> Self {
         Self { end, number, parts: parts.min(PARTS_MAX), seen: None, since: 0 }
     }
 
-    fn said(&self, word: u64) -> Option<Said> {
-        let said = Said::of(word);
-        let fits = said.number == self.number && self.number > 0 && said.back <= self.parts;
-        (fits && said.left() > 0).then_some(said)
+    fn fields(&self, word: u64) -> Option<SharedWord> {
+        let fields = SharedWord::of(word);
+        let fits = fields.number == self.number && self.number > 0 && fields.back <= self.parts;
+        (fits && fields.left() > 0).then_some(fields)
     }
 
     /// Takes the next parts to copy.
     pub fn next<C: Cell>(&mut self, cell: &C, most: Most) -> Next {
         let mut word = cell.load(Ordering::Acquire);
         for _ in 0..TRIES {
-            let Some(said) = self.said(word) else { return Next::Over };
-            let other = said.at(self.end.other());
+            let Some(fields) = self.fields(word) else { return Next::Over };
+            let other = fields.at(self.end.other());
             let since = if self.seen == Some(other) { self.since } else { 0 };
             if since >= 2 {
                 return Next::Wait;
             }
-            let (is, parts) = said.take(self.end, most.of(said.left(), self.parts));
-            match cell.exchange(word, Said { busy: true, ..is }.word()) {
+            let (is, parts) = fields.take(self.end, most.of(fields.left(), self.parts));
+            match cell.exchange(word, SharedWord { busy: true, ..is }.word()) {
                 Ok(()) => {
                     (self.seen, self.since) = (Some(other), since.saturating_add(1));
                     return Next::Copy(parts);
@@ -321,22 +325,23 @@ impl Giving {
         Next::Over
     }
 
-    /// The parts that [`Self::next`] gave were copied; or could not be, then nothing else is to be.
-    /// True: the receiver may have come to its end, and is to be told.
-    pub fn copied<C: Cell>(&self, cell: &C, parts: Range<u32>, well: bool) -> bool {
+    /// Reports the end of a copy of `parts`; with `is_copied` false they are returned, and the
+    /// sender must not take more. Returns true if the receiver may have finished and must be
+    /// notified.
+    pub fn copied<C: Cell>(&self, cell: &C, parts: Range<u32>, is_copied: bool) -> bool {
         let before = match self.end {
             End::Front => parts.start,
             End::Back => parts.end,
         };
         let mut word = cell.load(Ordering::Acquire);
         for _ in 0..TRIES {
-            let said = Said::of(word);
-            if said.number != self.number {
+            let fields = SharedWord::of(word);
+            if fields.number != self.number {
                 return false;
             }
-            let is = if well { said } else { said.with(self.end, before) };
-            match cell.exchange(word, Said { busy: false, ..is }.word()) {
-                Ok(()) => return said.left() == 0,
+            let is = if is_copied { fields } else { fields.with(self.end, before) };
+            match cell.exchange(word, SharedWord { busy: false, ..is }.word()) {
+                Ok(()) => return fields.left() == 0,
                 Err(other) => word = other,
             }
         }
@@ -371,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_is_taken_once_whoever_is_faster() {
+    fn shared_parts_are_taken_once_at_any_speed() {
         for (parts, turns) in [(1, 1), (2, 1), (3, 2), (256, 1), (257, 3), (PARTS_MAX, 2)] {
             for end in [End::Front, End::Back] {
                 let cell = word();
@@ -412,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_does_not_run_ahead_of_a_receiver_that_takes_nothing() {
+    fn shared_sender_does_not_run_ahead_of_a_stopped_receiver() {
         let cell = word();
         let mut taking = Taking::begin(&cell, End::Front, 0, 64);
         let mut giving = Giving::of(End::Back, taking.number(), 64);
@@ -426,18 +431,18 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_copied_is_given_back_and_another_message_is_left_alone() {
+    fn shared_failed_parts_are_returned_and_other_messages_unaffected() {
         for (end, first, last) in [(End::Front, 0..4, 4..8), (End::Back, 4..8, 0..4)] {
             let cell = word();
             let mut taking = Taking::begin(&cell, end, NUMBER_MAX, 8);
-            assert_eq!(taking.number(), 1, "they begin anew");
+            assert_eq!(taking.number(), 1, "numbers wrap");
             let mut giving = Giving::of(end.other(), 1, 8);
             assert_eq!(giving.next(&cell, FOUR), Next::Copy(last.clone()));
             assert_eq!(taking.take(&cell, FOUR), Ok(Turn::Copy(first)));
             assert_eq!(taking.take(&cell, FOUR), Ok(Turn::Wait));
             assert!(giving.copied(&cell, last.clone(), false), "the receiver waits");
             assert_eq!(taking.take(&cell, FOUR), Ok(Turn::Copy(last.clone())));
-            // One that is late for its message.
+            // The sender is late: the word belongs to the next message.
             let mut next = Taking::begin(&cell, end, 1, 8);
             assert_eq!(giving.next(&cell, FOUR), Next::Over);
             assert!(!giving.copied(&cell, last, false));
@@ -447,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_that_ends_it_knows_whether_it_is_written_to() {
+    fn shared_receiver_that_ends_sees_whether_the_sender_writes() {
         let cell = word();
         let mut taking = Taking::begin(&cell, End::Front, 0, 64);
         let mut giving = Giving::of(End::Back, 1, 64);
@@ -461,15 +466,15 @@ mod tests {
     }
 
     #[test]
-    fn hostile_words_end_the_sharing_and_nothing_else() {
-        let honest = Said { front: 4, back: 8, busy: false, number: 1 };
+    fn hostile_words_end_the_copy_only() {
+        let honest = SharedWord { front: 4, back: 8, busy: false, number: 1 };
         let lies = [
             0,
             u64::MAX,
-            Said { number: 2, ..honest }.word(),
-            Said { front: 5, ..honest }.word(),
-            Said { back: 9, ..honest }.word(),
-            Said { back: 3, ..honest }.word(),
+            SharedWord { number: 2, ..honest }.word(),
+            SharedWord { front: 5, ..honest }.word(),
+            SharedWord { back: 9, ..honest }.word(),
+            SharedWord { back: 3, ..honest }.word(),
         ];
         for lie in lies {
             let cell = word();

@@ -1,14 +1,15 @@
-//! Events whose bytes lie in their cache line.
+//! Events whose bytes are in their cache line.
 //!
-//! They cross by words, in registers: bytes that were just written by pieces and are read at once
-//! by a wider piece, as a copy of variable length does, wait until the pieces are in the cache.
+//! They are passed as words in registers. A copy of variable length would load bytes in wider
+//! pieces than those just stored, and would stall until the stores reach the cache (failed store
+//! forwarding).
 
 use crate::INLINE_BYTES;
 
-/// The bytes of such an event as words, in the order of memory, and what it is about.
+/// The bytes of a short event as words in memory order, and its first word.
 #[derive(Debug, Clone, Copy)]
 pub struct Short {
-    /// The first of its words.
+    /// The first word of the event.
     pub word: u64,
     len: usize,
     bytes: [u64; INLINE_BYTES / 8],
@@ -19,10 +20,10 @@ impl Short {
         Self { word, len, bytes }
     }
 
-    /// The bytes of two pieces; none if they are too many.
+    /// Returns the event with the bytes of two slices, or `None` if they exceed [`INLINE_BYTES`].
     #[inline(always)]
     pub fn of(word: u64, first: &[u8], second: &[u8]) -> Option<Self> {
-        // A word, and a head of two before a word, are as common as all else.
+        // Fast path for the most common cases: a word, and a head of two words before a word.
         let (words, []) = first.as_chunks::<8>() else { return Self::of_any(word, first, second) };
         match (words, <&[u8; 8]>::try_from(second)) {
             ([one], _) if second.is_empty() => {
@@ -39,7 +40,7 @@ impl Short {
         Self { word, len, bytes: [one, two, three, 0] }
     }
 
-    /// As [`Self::of`].
+    /// Like [`Self::of`], for any lengths.
     #[inline(never)]
     fn of_any(word: u64, first: &[u8], second: &[u8]) -> Option<Self> {
         let len = first.len().checked_add(second.len()).filter(|&len| len <= INLINE_BYTES)?;
@@ -50,13 +51,13 @@ impl Short {
         Some(Self { word, len, bytes })
     }
 
-    /// How many bytes it has: at most [`INLINE_BYTES`].
+    /// Returns the number of bytes, at most [`INLINE_BYTES`].
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// Returns whether the event has no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -67,7 +68,7 @@ impl Short {
         self.bytes
     }
 
-    /// Copies as many bytes as fit into two pieces, one after the other; gives how many.
+    /// Copies as many bytes as fit into two consecutive slices. Returns their number.
     #[inline(always)]
     pub fn copy_to(&self, first: &mut [u8], second: &mut [u8]) -> usize {
         if self.len <= first.len() {
@@ -98,7 +99,7 @@ impl Short {
     }
 }
 
-/// What is no whole word of the first piece, and the second piece.
+/// Appends the partial word of the first slice and the second slice.
 #[inline(never)]
 fn append(behind: &mut [u64], rest: &[u8], second: &[u8]) {
     if rest.is_empty() {
@@ -113,7 +114,7 @@ fn append(behind: &mut [u64], rest: &[u8], second: &[u8]) {
     behind.iter_mut().for_each(|to| *to = partial(rest.by_ref().take(8)));
 }
 
-/// The word of at most eight bytes.
+/// Returns the word of at most eight bytes.
 #[inline]
 fn partial(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes
@@ -121,7 +122,7 @@ fn partial(bytes: impl Iterator<Item = u8>) -> u64 {
         .fold(0, |word, (byte, at)| word | u64::from(byte) << at)
 }
 
-/// Copies the first `len` bytes of words, as far as they fit; gives how many.
+/// Copies the first `len` bytes of words, as far as they fit. Returns their number.
 #[inline]
 fn scatter(words: &[u64], len: usize, into: &mut [u8]) -> usize {
     if let ([first, ..], 8, Some(to)) = (words, len, into.first_chunk_mut::<8>()) {
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_come_out_as_they_went_in_wherever_they_are_cut() {
+    fn channel_short_bytes_survive_any_split() {
         let all: Vec<u8> = (1..=INLINE_BYTES as u8).collect();
         for len in 0..=INLINE_BYTES {
             for cut in 0..=len {

@@ -1,11 +1,11 @@
-//! Channels between two honest sides.
+//! Tests of channels between two conforming sides.
 
 mod common;
 
 use causeway_channel::{ChannelError, Head, Layout, Side, allow_fences, far_fence, format, open};
 use common::{memory, pair};
 
-/// Bytes that differ from message to message and place to place.
+/// Returns bytes that depend on seed and position.
 fn content(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = |state: &mut u64| {
@@ -22,7 +22,7 @@ fn head(number: u64) -> Head {
 }
 
 #[test]
-fn every_length_arrives_with_its_kind_words_and_bytes() {
+fn channel_events_of_every_length_arrive_unchanged() {
     let layout = Layout::new(16, 4096).unwrap();
     let (_memory, (mut sender, _), (_, mut receiver)) = pair(layout);
     let lengths = (0..200).chain([255, 256, 1000, 1024, 1500, 2047, layout.event_bytes_max()]);
@@ -34,7 +34,7 @@ fn every_length_arrives_with_its_kind_words_and_bytes() {
         let mut got = vec![0; len + 5];
         assert_eq!(receiver.copy(&event, 0, &mut got), len);
         assert_eq!(&got[..len], bytes);
-        // From the middle, and past the end.
+        // From the middle of the event past its end.
         let mut part = vec![0; 10];
         let n = receiver.copy(&event, len / 2, &mut part);
         assert_eq!(part[..n], bytes[len / 2..len.min(len / 2 + 10)]);
@@ -53,26 +53,26 @@ fn a_sender_that_makes_no_fences_still_wakes_who_sleeps() {
     sender.spare();
     assert!(receiver.wish());
     receiver.awake();
-    // Each round one event, one of the two finds out: the one that it is there, or the other that
-    // somebody sleeps.
+    // In each round there is one event. Either the receiver sees it, or the sender sees that the
+    // receiver sleeps.
     const ROUNDS: u64 = 20_000;
-    let bell = std::sync::Barrier::new(2);
+    let barrier = std::sync::Barrier::new(2);
     let rung = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for round in 0..ROUNDS {
-                bell.wait();
+                barrier.wait();
                 while !sender.send(head(round), &[]).unwrap() {}
                 rung.store(sender.take_wish(), std::sync::atomic::Ordering::SeqCst);
-                bell.wait();
+                barrier.wait();
             }
         });
         for round in 0..ROUNDS {
-            bell.wait();
+            barrier.wait();
             let there = (receiver.wish() && !far_fence()) || receiver.ready();
-            bell.wait();
+            barrier.wait();
             let rung = rung.load(std::sync::atomic::Ordering::SeqCst);
-            assert!(there || rung, "asleep, and nobody rang");
+            assert!(there || rung, "asleep without a doorbell");
             let event = receiver.poll().unwrap().unwrap();
             assert_eq!(event.head, head(round));
             receiver.awake();
@@ -82,7 +82,7 @@ fn a_sender_that_makes_no_fences_still_wakes_who_sleeps() {
 }
 
 #[test]
-fn bytes_that_come_in_pieces_are_one_event() {
+fn channel_bytes_in_pieces_are_a_single_event() {
     let (_memory, (mut sender, _), (_, receiver)) = pair(Layout::new(16, 4096).unwrap());
     for len in [5, 32, 33, 900] {
         let bytes = content(len as u64, len);
@@ -102,7 +102,7 @@ fn bytes_that_come_in_pieces_are_one_event() {
 }
 
 #[test]
-fn a_full_channel_takes_no_more_and_goes_on_when_events_are_taken() {
+fn channel_full_refuses_events_until_some_are_taken() {
     let layout = Layout::new(16, 4096).unwrap();
     let (_memory, (mut sender, _), (_, mut receiver)) = pair(layout);
     let mut sent = 0_u64;
@@ -113,7 +113,7 @@ fn a_full_channel_takes_no_more_and_goes_on_when_events_are_taken() {
             sent += 1;
         }
         assert!(sent - received >= 1, "nothing fits");
-        // One more than the quarter that the receiver may keep to itself.
+        // More than the quarter that the receiver may defer.
         for _ in 0..5 {
             let Some(event) = receiver.poll().unwrap() else { break };
             assert_eq!(event.head, head(received));
@@ -128,11 +128,11 @@ fn a_full_channel_takes_no_more_and_goes_on_when_events_are_taken() {
 }
 
 #[test]
-fn an_event_of_any_allowed_length_finds_room_once_all_is_taken() {
+fn channel_has_room_for_any_length_once_all_is_taken() {
     let layout = Layout::new(16, 4096).unwrap();
     for used in 0..70 {
         let (_memory, (mut sender, _), (_, mut receiver)) = pair(layout);
-        // Takes some of the ring, less than the receiver gives back at once.
+        // Uses some of the ring, less than the receiver publishes at once.
         for _ in 0..used {
             assert!(sender.send(head(0), &[7; 100]).unwrap());
             let event = receiver.poll().unwrap().unwrap();
@@ -144,8 +144,8 @@ fn an_event_of_any_allowed_length_finds_room_once_all_is_taken() {
 }
 
 #[test]
-fn counts_go_on_past_their_end() {
-    // 2^32 events are too many for a test; laps of the id are not.
+fn channel_counts_continue_past_the_last_id() {
+    // 2^32 events are too many for a test; passes of the id are not.
     let (_memory, (mut sender, _), (_, mut receiver)) = pair(Layout::new(16, 4096).unwrap());
     for number in 0..16 * 70_000_u64 {
         assert!(sender.send(Head { kind: 1, words: [number, 0, 0] }, &[]).unwrap());
@@ -181,7 +181,7 @@ fn channel_receiver_is_woken_once_for_each_sleep() {
 }
 
 #[test]
-fn who_sleeps_is_woken_and_who_does_not_is_not() {
+fn channel_wakes_only_a_side_that_sleeps() {
     let layout = Layout::new(16, 4096).unwrap();
     let (_memory, (mut sender, _), (_, mut receiver)) = pair(layout);
     assert!(sender.send(head(1), &[]).unwrap());
@@ -195,7 +195,7 @@ fn who_sleeps_is_woken_and_who_does_not_is_not() {
     assert!(sender.must_wake());
     receiver.awake();
     assert!(!sender.must_wake());
-    // The other way round: the sender waits for room.
+    // The other direction of waiting: the sender waits for room.
     while sender.send(head(3), &[]).unwrap() {}
     assert!(!sender.ask_room(0).unwrap());
     let mut rung = false;
@@ -208,7 +208,7 @@ fn who_sleeps_is_woken_and_who_does_not_is_not() {
 }
 
 #[test]
-fn closing_is_seen_after_all_that_was_sent() {
+fn channel_close_is_seen_after_the_last_event() {
     let (_memory, (mut sender, _), (_, mut receiver)) = pair(Layout::DEFAULT);
     assert!(sender.send(head(1), b"last").unwrap());
     assert!(!receiver.closed());
@@ -220,7 +220,7 @@ fn closing_is_seen_after_all_that_was_sent() {
 }
 
 #[test]
-fn directions_do_not_touch_each_other() {
+fn channel_directions_are_independent() {
     let (_memory, mut first, mut second) = pair(Layout::new(16, 4096).unwrap());
     let mut once = |number: u64, back: bool| {
         let bytes = content(number, (number * 37 % 2049) as usize);
@@ -239,7 +239,7 @@ fn directions_do_not_touch_each_other() {
 }
 
 #[test]
-fn two_threads_pass_a_million_bytes_of_every_kind() {
+fn channel_two_threads_pass_a_million_bytes() {
     let layout = Layout::new(16, 8192).unwrap();
     let (_memory, (mut sender, _), (_, mut receiver)) = pair(layout);
     const EVENTS: u64 = 20_000;
@@ -269,7 +269,7 @@ fn two_threads_pass_a_million_bytes_of_every_kind() {
 }
 
 #[test]
-fn only_channels_of_this_version_and_size_are_opened() {
+fn channel_open_refuses_other_versions_and_sizes() {
     let layout = Layout::new(16, 4096).unwrap();
     let blank = memory(layout);
     assert_eq!(open(&blank, Side::First).unwrap_err(), ChannelError::Header);
@@ -280,7 +280,7 @@ fn only_channels_of_this_version_and_size_are_opened() {
         assert_eq!(open(&blank, Side::First).unwrap_err(), ChannelError::Header);
     }
     blank.write(4, &[3]).unwrap();
-    // Larger than the memory is, not a power of two, none.
+    // Larger than the memory, not a power of two, or zero.
     for (slots, data) in [(32_u32, 4096_u32), (16, 8192), (16, 5000), (0, 4096), (u32::MAX, 1)] {
         blank.write(8, &slots.to_le_bytes()).unwrap();
         blank.write(12, &data.to_le_bytes()).unwrap();

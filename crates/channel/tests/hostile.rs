@@ -1,4 +1,4 @@
-//! A peer that writes what it likes into the memory that it shares with us.
+//! Tests of a peer that writes any values into the shared memory.
 
 mod common;
 
@@ -8,19 +8,20 @@ use proptest::prelude::*;
 
 const HEAD: Head = Head { kind: 1, words: [2, 3, 4] };
 
-/// Where the first side's control and first slot lie; see the module's table.
+/// Offsets of the first side's control words and first slot, from the table in the crate's
+/// documentation.
 const CONTROL: usize = 1024;
 const SLOT: usize = 4096;
 
 #[test]
-fn giving_back_what_was_never_sent_breaks_the_channel() {
+fn hostile_consumed_counts_break_the_channel() {
     let layout = Layout::new(16, 4096).unwrap();
     for lie in [1_u64, 17, u64::from(u32::MAX), 1 << 32, 200 << 32, u64::MAX] {
         let (memory, (mut sender, _), _) = pair(layout);
         memory.write(CONTROL, &lie.to_le_bytes()).unwrap();
         assert_eq!(sender.ask_room(0), Err(Broken), "{lie:#x}");
     }
-    // Taking back what was given back, too.
+    // Decreasing counts too.
     let (memory, (mut sender, _), (_, mut receiver)) = pair(layout);
     for _ in 0..8 {
         assert!(sender.send(HEAD, &[]).unwrap());
@@ -33,7 +34,7 @@ fn giving_back_what_was_never_sent_breaks_the_channel() {
 }
 
 #[test]
-fn more_bytes_than_an_event_may_have_break_the_channel() {
+fn hostile_event_lengths_break_the_channel() {
     let layout = Layout::new(16, 4096).unwrap();
     for len in [2049_u32, 4096, 4097, 1 << 31, u32::MAX] {
         let (memory, _, (_, receiver)) = pair(layout);
@@ -44,7 +45,7 @@ fn more_bytes_than_an_event_may_have_break_the_channel() {
 }
 
 #[test]
-fn an_id_of_another_lap_is_no_event() {
+fn hostile_id_of_another_pass_is_no_event() {
     let (memory, _, (_, receiver)) = pair(Layout::new(16, 4096).unwrap());
     for id in [0_u64, 1, 0x7fff, 0x8001, 0xffff] {
         memory.write(SLOT + 56, &id.to_le_bytes()).unwrap();
@@ -53,14 +54,14 @@ fn an_id_of_another_lap_is_no_event() {
 }
 
 #[test]
-fn an_event_that_changes_after_it_was_looked_at_keeps_what_was_seen() {
+fn hostile_change_after_the_poll_has_no_effect_on_the_event() {
     let (memory, (mut sender, _), (_, mut receiver)) = pair(Layout::new(16, 4096).unwrap());
     assert!(sender.send(HEAD, &[7; 20]).unwrap());
     let event = receiver.poll().unwrap().unwrap();
-    // Another length, kind and content, in the same slot.
+    // Another length, kind and content in the same slot.
     memory.write(SLOT, &[0xff; 64]).unwrap();
     assert_eq!((event.head, event.len), (HEAD, 20));
-    // The bytes are the peer's to spoil, their number is not.
+    // The peer can change the bytes, but not their number.
     let mut got = [0; 40];
     assert_eq!(receiver.copy(&event, 0, &mut got), 20);
     assert_eq!(got[20..], [0; 20]);
@@ -69,20 +70,20 @@ fn an_event_that_changes_after_it_was_looked_at_keeps_what_was_seen() {
 }
 
 proptest! {
-    /// Anything anywhere, between any of our calls: each of them ends, with what it may say.
+    /// Any value at any offset, between any calls: each call terminates with a permitted result.
     #[test]
-    fn scribbling_costs_only_the_channel(
-        scribbles in prop::collection::vec((0..28_672_usize, any::<u64>()), 1..64),
+    fn hostile_writes_cost_only_the_channel(
+        writes in prop::collection::vec((0..28_672_usize, any::<u64>()), 1..64),
         calls in prop::collection::vec((0..8_u8, 0..2100_usize), 1..64),
     ) {
         let layout = Layout::new(16, 4096).unwrap();
         let (memory, (mut sender, mut receiver), _) = pair(layout);
-        let mut scribbles = scribbles.iter();
+        let mut writes = writes.iter();
         for (call, len) in calls {
-            if let Some((at, word)) = scribbles.next() {
+            if let Some((at, word)) = writes.next() {
                 let at = (at % (layout.bytes() - 8)) & !7;
                 memory.write(at, &word.to_le_bytes()).unwrap();
-                // And a slot that looks as if it were next.
+                // A slot that looks like the next.
                 let next = 4096 + 16 * 64 + (at / 64 % 16) * 64 + 56;
                 let last = 0x8000 | (word & 0x0003_ffff) << 16 | (word & 0xfff) << 32;
                 memory.write(next, &last.to_le_bytes()).unwrap();
@@ -103,9 +104,9 @@ proptest! {
         }
     }
 
-    /// Our side writes only where it may: into its own slots, data and control words.
+    /// A sender writes only into its own slots, data and control words.
     #[test]
-    fn a_sender_writes_only_its_own_direction(
+    fn channel_sender_writes_only_its_own_direction(
         lengths in prop::collection::vec(0..2049_usize, 1..40),
     ) {
         let layout = Layout::new(16, 4096).unwrap();
@@ -114,13 +115,13 @@ proptest! {
             let _ = sender.send(HEAD, &vec![0xee; len]);
         }
         let _ = sender.ask_room(2048);
-        // The other direction's slots, control and data are as they were.
+        // Slots, control words and data of the other direction are unchanged.
         for (from, to) in [(2048, 4096), (5120, 6144), (10_240, 14_336)] {
             for at in (from..to).step_by(8) {
                 prop_assert_eq!(memory.read::<8>(at).unwrap(), [0; 8], "at {}", at);
             }
         }
-        // The receiver's own words of this direction.
+        // The receiver's words of this direction are unchanged.
         prop_assert_eq!(memory.read::<8>(CONTROL).unwrap(), [0; 8]);
         prop_assert_eq!(memory.read::<8>(CONTROL + 128).unwrap(), [0; 8]);
     }

@@ -1,9 +1,9 @@
-//! Every order in which receiver and sender of a message can take its parts, and every value that a
-//! weakly ordered machine could load. The steps are the channel's own
-//! (`causeway_channel::shared`).
+//! Model check of the cooperative copy: every order in which receiver and sender can take parts,
+//! and every value that a weakly ordered machine can load. The steps are those of
+//! `causeway_channel::shared`.
 //!
-//! Tried by hand: where the sender takes its parts first and says afterwards that it copies, a
-//! receiver gives memory up that is written to; with a relaxed exchange it sees its part missing.
+//! Mutations tried by hand: if the sender takes its parts before it sets `BUSY`, a receiver
+//! releases memory that is still written; with a relaxed exchange it misses its part.
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ use loom::thread;
 const PARTS: u32 = 3;
 const ONE: Most = Most { least: 1, most: 1 };
 
-/// The word, and who copied each part.
+/// The word, and the copier of each part.
 struct Message {
     word: AtomicU64,
     parts: [AtomicU64; PARTS as usize],
@@ -46,42 +46,42 @@ impl Cell for Message {
         self.word.store(value, order);
     }
     fn exchange(&self, current: u64, new: u64) -> Result<(), u64> {
-        let (yes, no) = (Ordering::AcqRel, Ordering::Acquire);
-        self.word.compare_exchange(current, new, yes, no).map(drop)
+        let (ok, err) = (Ordering::AcqRel, Ordering::Acquire);
+        self.word.compare_exchange(current, new, ok, err).map(drop)
     }
 }
 
-/// A sender that copies what it gets, and says whether it told the receiver at the end.
-fn give(message: &Message, well: bool) -> bool {
+/// A sender that copies the parts it takes. Returns whether it notified the receiver at the end.
+fn give(message: &Message, copies: bool) -> bool {
     let mut giving = Giving::of(End::Back, 1, PARTS);
-    let mut told = false;
+    let mut notified = false;
     while let Next::Copy(parts) = giving.next(message, ONE) {
-        if well {
+        if copies {
             message.copy(parts.clone(), 2);
         }
-        told = giving.copied(message, parts, well);
-        if !well {
+        notified = giving.copied(message, parts, copies);
+        if !copies {
             break;
         }
     }
-    told
+    notified
 }
 
 #[test]
-fn every_part_is_copied_once_and_who_waits_is_told() {
-    for well in [true, false] {
+fn shared_parts_are_copied_once_and_a_waiting_receiver_is_notified() {
+    for copies in [true, false] {
         loom::model(move || {
             let message = Message::new();
             let mut taking = Taking::begin(&*message, End::Front, 0, PARTS);
             let sender = message.clone();
-            let sending = thread::spawn(move || give(&sender, well));
+            let sending = thread::spawn(move || give(&sender, copies));
             let mut sending = Some(sending);
             loop {
                 match taking.take(&*message, ONE).unwrap() {
                     Turn::Copy(parts) => message.copy(parts, 1),
                     Turn::Wait => {
-                        let told = sending.take().expect("told, and nothing changed").join();
-                        assert!(told.unwrap(), "the receiver waits, and is not told");
+                        let notified = sending.take().expect("the sender has ended already").join();
+                        assert!(notified.unwrap(), "the receiver waits without notification");
                     }
                     Turn::Done => break,
                 }
@@ -92,9 +92,9 @@ fn every_part_is_copied_once_and_who_waits_is_told() {
     }
 }
 
-/// A receiver that gives the message up: what is copied then is seen to be copied.
+/// A receiver that ends the copy sees whether the sender still writes.
 #[test]
-fn memory_that_is_given_up_is_not_written_to() {
+fn shared_memory_is_not_written_after_its_release() {
     loom::model(|| {
         let message = Message::new();
         let mut taking = Taking::begin(&*message, End::Front, 0, PARTS);
@@ -105,8 +105,8 @@ fn memory_that_is_given_up_is_not_written_to() {
             thread::yield_now();
             busy = taking.is_copied(&*message).unwrap();
         }
-        // From here on the memory is somebody else's, and the next message is shared: one that is
-        // late for the first takes nothing of it.
+        // From here on the memory belongs to the next message: a late sender of the first message
+        // takes none of its parts.
         let before = message.parts.each_ref().map(|part| part.swap(7, Ordering::Relaxed));
         let mut next = Taking::begin(&*message, End::Front, 1, PARTS);
         assert_eq!(next.take(&*message, ONE), Ok(Turn::Copy(0..1)));

@@ -1,4 +1,4 @@
-//! Where data lies: the beginning of the ring again and again while both sides keep up.
+//! Tests of the position of data: the beginning of the ring is reused while both sides keep up.
 
 mod common;
 
@@ -9,7 +9,7 @@ use causeway_memory::View;
 use common::pair;
 use proptest::prelude::*;
 
-/// Where the first side's data begins.
+/// Returns the offset of the first side's data.
 fn data(layout: Layout) -> usize {
     4096 + 2 * 64 * layout.slots() as usize
 }
@@ -22,7 +22,7 @@ fn head(number: u64) -> Head {
     Head { kind: 1, words: [number, 0, 0] }
 }
 
-/// Takes the next event, which is that one.
+/// Takes the next event, and checks that it is event `number`.
 fn take(receiver: &mut Receiver, number: u64, len: usize) {
     let event = receiver.poll().unwrap().expect("it was sent");
     assert_eq!((event.head, event.len), (head(number), len));
@@ -37,7 +37,7 @@ fn untouched(memory: &View, from: usize, to: usize) -> bool {
 }
 
 #[test]
-fn two_that_keep_up_use_the_same_few_bytes() {
+fn channel_sides_that_keep_up_reuse_few_bytes() {
     let layout = Layout::DEFAULT;
     for longest in [100, 1024, 1500, 4096] {
         let (memory, (mut sender, _), (_, mut receiver)) = pair(layout);
@@ -53,12 +53,12 @@ fn two_that_keep_up_use_the_same_few_bytes() {
 }
 
 #[test]
-fn pieces_that_are_taken_in_time_do_too() {
+fn channel_pieces_taken_in_time_reuse_few_bytes() {
     let layout = Layout::DEFAULT;
     let (memory, (mut sender, _), (_, mut receiver)) = pair(layout);
     let mut taken = 0;
     for number in 0..2000_u64 {
-        // As whoever paces itself: two pieces at a time.
+        // A sender with back-pressure: two pieces at a time.
         while sender.data_out() + 4096 > WARM_BYTES
             && sender.look_data_out().unwrap() + 4096 > WARM_BYTES
         {
@@ -73,7 +73,7 @@ fn pieces_that_are_taken_in_time_do_too() {
 }
 
 #[test]
-fn who_does_not_keep_up_has_all_of_the_ring() {
+fn channel_sender_ahead_of_its_receiver_uses_the_whole_ring() {
     let layout = Layout::DEFAULT;
     let (_memory, (mut sender, _), (_, mut receiver)) = pair(layout);
     let mut next = 0;
@@ -82,17 +82,17 @@ fn who_does_not_keep_up_has_all_of_the_ring() {
         while sender.send(head(next), &content(next, 4096)).unwrap() {
             next += 1;
         }
-        // Less what lies behind where it went back to the beginning.
+        // Less the part behind the position where it returned to the beginning.
         assert!(next - first >= 28, "round {round}: {} events", next - first);
         (first..next).for_each(|number| take(&mut receiver, number, 4096));
     }
 }
 
 proptest! {
-    /// Whatever is sent and taken in whatever order comes as it went; and once all is taken there
-    /// is room for the longest event.
+    /// Events sent and taken in any order arrive unchanged; once all are taken there is room for
+    /// the longest event.
     #[test]
-    fn any_order_of_sends_and_takes(
+    fn channel_events_arrive_unchanged_in_any_order_of_calls(
         data in prop::sample::select(vec![4096_u32, 16_384, 32_768, 131_072]),
         steps in prop::collection::vec((any::<bool>(), 0..16_384_usize, 0..4_u8), 1..300),
     ) {
@@ -100,7 +100,7 @@ proptest! {
         let (_memory, (mut sender, _), (_, mut receiver)) = pair(layout);
         let (mut sent, mut out) = (0_u64, VecDeque::new());
         for (send, len, size) in steps {
-            // Mostly short ones.
+            // Mostly short events.
             let len = (len >> (3 * size)).min(layout.event_bytes_max());
             if send {
                 if sender.send(head(sent), &content(sent, len)).unwrap() {
@@ -121,18 +121,17 @@ proptest! {
         prop_assert!(sender.send(head(sent), &longest).unwrap());
     }
 
-    /// A peer that says of any event that it lies at the beginning is believed: bytes of this ring
-    /// come, and nothing else does.
+    /// For a peer that sets the flag of any event, the bytes are those of this ring, and no others.
     #[test]
-    fn hostile_words_about_where_data_lies_stay_within_the_ring(
+    fn hostile_data_positions_stay_within_the_ring(
         events in prop::collection::vec((any::<bool>(), 0..9000_u32), 1..200),
     ) {
         let layout = Layout::new(16, 32_768).unwrap();
         let (memory, _, (_, mut receiver)) = pair(layout);
         memory.write(data(layout), &[0xaa; 32_768]).unwrap();
         for (number, (at_begin, len)) in events.into_iter().enumerate() {
-            let lap = 0x8000 + number as u64 / 16;
-            let last = lap | 1 << 16 | u64::from(at_begin) << 24 | u64::from(len) << 32;
+            let pass = 0x8000 + number as u64 / 16;
+            let last = pass | 1 << 16 | u64::from(at_begin) << 24 | u64::from(len) << 32;
             memory.write(4096 + number % 16 * 64 + 56, &last.to_le_bytes()).unwrap();
             let event = receiver.poll().unwrap().unwrap();
             let mut got = vec![0; len as usize];

@@ -1,4 +1,5 @@
-//! One available chain, copied out and checked.
+//! A popped chain of descriptors, copied and checked. The services read its buffers through
+//! `memory`'s cursors; the chain itself holds guest addresses, never references.
 
 use causeway_memory::{Cursor, Map, OutOfGrant, Rights, Span};
 
@@ -6,26 +7,27 @@ use crate::error::RingError;
 use crate::format::{FLAG_INDIRECT, FLAG_WRITE};
 use crate::limits::CHAIN_BYTES_MAX;
 
-/// A chain of descriptors as plain values: what the device may read, then what it may write.
+/// A chain of descriptors as plain values: the device-readable spans, then the device-writable
+/// spans.
 ///
-/// Reuse one value over many pops: its vectors keep their room.
+/// Reuse one value for many pops: its vectors keep their capacity.
 #[derive(Debug, Clone, Default)]
 pub struct Chain {
-    /// Names the chain to the driver when it is used.
+    /// Identifies the chain when it is pushed back.
     pub(crate) head: u16,
-    spans: Spans,
-    /// Where there is but one span.
+    spans: SpanStorage,
+    /// The span of a chain with a single span.
     only: [Span; 1],
-    /// Where there are others.
+    /// The spans of any other chain.
     readable: Vec<Span>,
     writable: Vec<Span>,
     readable_bytes: u64,
     writable_bytes: u64,
 }
 
-/// Where a chain's spans stand: most have one, which is told in few words.
+/// Storage of a chain's spans: most chains have one span, which needs no vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Spans {
+enum SpanStorage {
     #[default]
     Many,
     Readable,
@@ -33,87 +35,87 @@ enum Spans {
 }
 
 impl Chain {
-    /// An empty chain, to be filled by a pop.
+    /// Returns an empty chain for [`Queue::pop`](crate::Queue::pop) to fill.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What names this chain to the driver: the index of its first descriptor in a split ring,
-    /// its buffer id in a packed one.
+    /// Returns the number by which the driver knows this chain: the index of its first descriptor
+    /// in a split ring, its buffer id in a packed ring.
     #[inline]
     pub fn head(&self) -> u16 {
         self.head
     }
 
-    /// From the first byte that the device may read.
+    /// Returns a cursor at the first device-readable byte.
     #[inline]
     pub fn reader(&self) -> Cursor<'_> {
         Cursor::new(self.readable())
     }
 
-    /// From the first byte that the device may write.
+    /// Returns a cursor at the first device-writable byte.
     #[inline]
     pub fn writer(&self) -> Cursor<'_> {
         Cursor::new(self.writable())
     }
 
-    /// Spans that the device may read.
+    /// Returns the device-readable spans.
     #[inline]
     pub fn readable(&self) -> &[Span] {
         match self.spans {
-            Spans::Many => &self.readable,
-            Spans::Readable => &self.only,
-            Spans::Writable => &[],
+            SpanStorage::Many => &self.readable,
+            SpanStorage::Readable => &self.only,
+            SpanStorage::Writable => &[],
         }
     }
 
-    /// Spans that the device may write.
+    /// Returns the device-writable spans.
     #[inline]
     pub fn writable(&self) -> &[Span] {
         match self.spans {
-            Spans::Many => &self.writable,
-            Spans::Readable => &[],
-            Spans::Writable => &self.only,
+            SpanStorage::Many => &self.writable,
+            SpanStorage::Readable => &[],
+            SpanStorage::Writable => &self.only,
         }
     }
 
-    /// The chain's only span, if that is all there is and the device may read it.
+    /// Returns the span of a chain that consists of a single device-readable span.
     #[inline]
     pub fn only_readable(&self) -> Option<Span> {
         let [only] = self.only;
-        (self.spans == Spans::Readable).then_some(only)
+        (self.spans == SpanStorage::Readable).then_some(only)
     }
 
-    /// The chain's only span, if that is all there is and the device may write to it.
+    /// Returns the span of a chain that consists of a single device-writable span.
     #[inline]
     pub fn only_writable(&self) -> Option<Span> {
         let [only] = self.only;
-        (self.spans == Spans::Writable).then_some(only)
+        (self.spans == SpanStorage::Writable).then_some(only)
     }
 
-    /// Bytes that the device may read; at most 2^32.
+    /// Returns the number of device-readable bytes, at most 2^32.
     #[inline]
     pub fn readable_bytes(&self) -> u64 {
         let [only] = self.only;
         match self.spans {
-            Spans::Many => self.readable_bytes,
-            Spans::Readable => u64::from(only.len),
-            Spans::Writable => 0,
+            SpanStorage::Many => self.readable_bytes,
+            SpanStorage::Readable => u64::from(only.len),
+            SpanStorage::Writable => 0,
         }
     }
 
-    /// Bytes that the device may write; at most 2^32.
+    /// Returns the number of device-writable bytes, at most 2^32.
     #[inline]
     pub fn writable_bytes(&self) -> u64 {
         let [only] = self.only;
         match self.spans {
-            Spans::Many => self.writable_bytes,
-            Spans::Readable => 0,
-            Spans::Writable => u64::from(only.len),
+            SpanStorage::Many => self.writable_bytes,
+            SpanStorage::Readable => 0,
+            SpanStorage::Writable => u64::from(only.len),
         }
     }
 
-    /// Makes it a copy of another chain, in the room that it has.
+    /// Copies another chain into this chain, without a new allocation if the capacity suffices.
     pub fn copy_from(&mut self, other: &Self) {
         self.clear(other.head);
         (self.spans, self.only) = (other.spans, other.only);
@@ -124,15 +126,16 @@ impl Chain {
 
     pub(crate) fn clear(&mut self, head: u16) {
         self.head = head;
-        self.spans = Spans::Many;
+        self.spans = SpanStorage::Many;
         self.readable.clear();
         self.writable.clear();
         self.readable_bytes = 0;
         self.writable_bytes = 0;
     }
 
-    /// Makes it a chain of one descriptor, as most are, and has the first lines of what that names
-    /// on their way; `false`, and nothing done, where [`Self::add`] has more to say.
+    /// Makes this a chain of a single span, and prefetches the first lines of its buffer. Returns
+    /// `false` and changes nothing if the span is empty or not granted; [`Self::add`] then finds
+    /// the error.
     #[inline]
     pub(crate) fn only(&mut self, map: &Map, head: u16, span: Span, writable: bool) -> bool {
         let len = u64::from(span.len);
@@ -140,18 +143,18 @@ impl Chain {
             return false;
         }
         (self.head, self.only) = (head, [span]);
-        self.spans = if writable { Spans::Writable } else { Spans::Readable };
+        self.spans = if writable { SpanStorage::Writable } else { SpanStorage::Readable };
         true
     }
 
-    /// Adds one descriptor's bytes, which have to be granted.
+    /// Adds the span of a descriptor, which must be granted.
     #[inline]
     pub(crate) fn add(&mut self, map: &Map, span: Span, writable: bool) -> Result<(), RingError> {
         if !writable && !self.writable.is_empty() {
             return Err(RingError::Order);
         }
         let len = u64::from(span.len);
-        // No overflow: the sum before is at most 2^32.
+        // Cannot overflow: the sum so far is at most 2^32.
         let all = self.readable_bytes.saturating_add(self.writable_bytes).saturating_add(len);
         if all > CHAIN_BYTES_MAX {
             return Err(RingError::Bytes);
@@ -171,10 +174,10 @@ impl Chain {
     }
 }
 
-/// Has the first two lines of what a descriptor names on their way: the header and the first bytes
-/// of a frame or packet, a receive buffer's, or an indirect table's.
+/// Prefetches the first two lines of a descriptor's buffer: the header and first bytes of a frame
+/// or packet, a receive buffer, or an indirect table.
 #[inline]
-pub(crate) fn prefetch(map: &Map, span: Span, flags: u16) {
+pub(crate) fn prefetch_buffer(map: &Map, span: Span, flags: u16) {
     let writes = flags & (FLAG_WRITE | FLAG_INDIRECT) == FLAG_WRITE;
     let _ = map.fetch(span.addr, 0, writes);
 }

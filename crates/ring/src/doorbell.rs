@@ -1,4 +1,6 @@
-//! Doorbells and notifications over descriptors that the frontend handed us.
+//! Doorbells and notifications: eventfds (or a Unix stream) received from the frontend. They carry
+//! no data; `attach` receives the descriptors, and the dispatcher watches the doorbells. A hostile
+//! descriptor must not block the dispatcher or lie about readiness, hence the checks.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,20 +11,21 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, SocketType, sockopt};
 
-/// What is wrong with a descriptor that should serve as a doorbell or notifier.
+/// The reason why a descriptor is unusable as doorbell or notifier, or failed as such.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DoorbellError {
-    /// A file or socket could block us or lie about being ready.
+    /// Other files and sockets can block the thread or report false readiness.
     #[error("the descriptor is not an eventfd")]
     NotAnEventfd,
-    /// Descriptors among the bytes would be closed with the socket, and their closes may block.
-    #[error("the socket has unread bytes in it; hand over one to which nothing was written")]
+    /// Unread bytes can contain descriptors, which would be closed with the socket; closing can
+    /// block.
+    #[error("the socket has unread bytes in it; hand over a socket to which nothing was written")]
     Unread,
-    /// The kernel refused.
+    /// The kernel refused the setup.
     #[error("the eventfd cannot be set up: {0}")]
     Kernel(Errno),
-    /// The frontend took O_NONBLOCK back and filled the counter.
-    #[error("notifying was held up: the frontend made its eventfd blocking and filled it")]
+    /// The frontend cleared O_NONBLOCK and filled the counter.
+    #[error("notifying was blocked: the frontend made its eventfd blocking and filled it")]
     Blocked,
 }
 
@@ -35,11 +38,11 @@ fn admit(fd: &ReceivedFd) -> Result<(), DoorbellError> {
     rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK).map_err(DoorbellError::Kernel)
 }
 
-/// Returns whether `fd` is a Unix stream socket, on which a send need not block. From then on nothing
-/// can be written to it.
+/// Returns whether `fd` is a Unix stream socket, on which a send need not block. Shuts it down for
+/// reading, so that the peer can queue no bytes in it.
 ///
 /// # Errors
-/// [`DoorbellError::Unread`].
+/// [`DoorbellError::Unread`] if bytes are queued, [`DoorbellError::Kernel`] if a call fails.
 fn admit_unix_stream(fd: &ReceivedFd) -> Result<bool, DoorbellError> {
     if fd.kind() != Kind::Unix {
         return Ok(false);
@@ -55,20 +58,23 @@ fn admit_unix_stream(fd: &ReceivedFd) -> Result<bool, DoorbellError> {
     }
 }
 
-/// The guest's "I put something in the ring" (vhost-user's kick).
+/// The guest's signal that a ring has new chains (vhost-user's kick).
 #[derive(Debug)]
 pub struct Doorbell(ReceivedFd);
 
 impl Doorbell {
-    /// Takes the frontend's eventfd.
+    /// Returns a doorbell on the frontend's eventfd.
+    ///
+    /// # Errors
+    /// [`DoorbellError`] if the descriptor is not an eventfd or cannot be made non-blocking.
     pub fn new(fd: impl Into<ReceivedFd>) -> Result<Self, DoorbellError> {
         let fd = fd.into();
         admit(&fd)?;
         Ok(Self(fd))
     }
 
-    /// Takes back all rings so far, so that the next one is seen as new. Waits for one if there
-    /// is none and the other side made the eventfd blocking: not for rings of a hostile guest.
+    /// Resets the counter, so that the next ring is a new event. Blocks if the counter is zero and
+    /// the other side made the eventfd blocking: not for doorbells of a hostile guest.
     pub fn drain(&self) {
         let mut count = [0_u8; 8];
         let _ = rustix::io::read(&self.0, &mut count);
@@ -81,7 +87,7 @@ impl AsFd for Doorbell {
     }
 }
 
-/// Our "I put something in the ring" towards the guest (vhost-user's call).
+/// The daemon's signal to the guest that a ring has new used entries (vhost-user's call).
 #[derive(Debug)]
 pub struct Notifier {
     fd: ReceivedFd,
@@ -90,8 +96,11 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Takes the frontend's eventfd, or its end of a Unix stream: user-mode Linux wants eight
-    /// bytes in one for each notification.
+    /// Returns a notifier on the frontend's eventfd, or on its end of a Unix stream: user-mode
+    /// Linux expects eight bytes in a stream for each notification.
+    ///
+    /// # Errors
+    /// [`DoorbellError`] if the descriptor is unusable.
     pub fn new(fd: impl Into<ReceivedFd>) -> Result<Self, DoorbellError> {
         let fd = fd.into();
         let socket = admit_unix_stream(&fd)?;
@@ -101,16 +110,17 @@ impl Notifier {
         Ok(Self { fd, socket, blocked: AtomicBool::new(false) })
     }
 
-    /// Whether it held us up. It is not used any more then.
+    /// Returns whether a notification blocked. The notifier is disabled then.
     pub fn blocked(&self) -> bool {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// Notifies. Does not wait: a full counter means that a notification is pending anyway.
+    /// Notifies the guest. Does not wait: a full counter means that a notification is pending
+    /// already.
     ///
     /// # Errors
-    /// [`DoorbellError::Blocked`]: the frontend made it wait, and a
-    /// `causeway_host::Rescue` freed the thread, which has to have one for that.
+    /// [`DoorbellError::Blocked`]: the frontend made the write block, and the thread's
+    /// `causeway_host::watchdog` interrupted it. The thread must have a watchdog for this.
     pub fn notify(&self) -> Result<(), DoorbellError> {
         let one = 1_u64.to_ne_bytes();
         if self.socket {

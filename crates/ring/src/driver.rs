@@ -1,14 +1,15 @@
-//! The driver side of a ring, for processes that attach themselves.
+//! The driver side of a ring, for processes that attach themselves, and for tests.
 //!
-//! The mirror image of [`crate::Queue`], in both formats ([`split`], [`packed`]): chains are added, shown in a batch, and
-//! come back used. The device is trusted with the memory but not believed: what
-//! it writes into the ring is checked like anything else that is shared.
+//! The counterpart of [`crate::Queue`] in both formats ([`split`], [`packed`]): the driver adds
+//! chains, publishes them in batches, and takes used chains back. The device has access to the
+//! memory but is not trusted: every value that it writes into the ring is checked. Buffers are
+//! allocated by the caller.
 //!
 //! # Budget
-//! What a chain costs is the lines that the device wrote last. A split ring's index says how many
-//! used entries are there, a packed ring is taken to have as many as the last time, and their lines
-//! are fetched together. On cores far from each other (0.2 us a line) that carries 1.15 times (split)
-//! and 1.3 times (packed) as many frames of 64 B as one line after the other.
+//! The cost of a chain is that of the cache lines that the device wrote last. The index of a split
+//! ring gives the number of used entries; a packed ring is assumed to have as many as last time.
+//! Their lines are prefetched together. Between distant cores (0.2 us a line) this carries 1.15
+//! times (split) and 1.3 times (packed) as many frames of 64 B as sequential loads.
 
 mod layout;
 pub mod packed;
@@ -25,38 +26,38 @@ pub use layout::Layout;
 use packed::PackedDriver;
 use split::SplitDriver;
 
-/// Why the driver's side cannot go on.
+/// Errors of the driver side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DriverError {
     /// The queue size is zero, above 32768, or not a power of two.
     #[error("queue size {0}: expected a power of two, 1 to 32768")]
     Size(u16),
-    /// Too few free descriptors at present; take used chains first.
+    /// Too few descriptors are free; take used chains first.
     #[error("the ring is full")]
     Full,
     /// A chain needs at least one buffer.
     #[error("a chain without buffers")]
     Empty,
-    /// The rings are not in our own memory.
+    /// The ring is outside the mapped memory.
     #[error("the ring is not in memory: {0}")]
     Lost(OutOfGrant),
-    /// The device moved its index by more than there are chains.
+    /// The device's index moved by more than the number of outstanding chains.
     #[error("the device's used index jumped from {from} to {to}")]
     IndexJump {
-        /// Where we are.
+        /// Next index to take.
         from: u16,
-        /// What the device wrote.
+        /// Index that the device wrote.
         to: u16,
     },
-    /// The device used a chain that it does not have.
+    /// The device used a chain that is not outstanding.
     #[error("the device used chain {0}, which it does not have")]
     Unknown(u32),
-    /// The device says that it wrote more than the chain holds.
+    /// The device reports more written bytes than the chain holds.
     #[error("the device wrote {written} bytes into a chain of {room}")]
     Overrun {
-        /// Bytes that it says it wrote.
+        /// Number of bytes that the device reports.
         written: u32,
-        /// Bytes that the chain holds.
+        /// Number of writable bytes of the chain.
         room: u32,
     },
 }
@@ -67,25 +68,25 @@ impl From<OutOfGrant> for DriverError {
     }
 }
 
-/// A chain that came back.
+/// A used chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Used {
-    /// What [`Driver::add`] named it.
+    /// The number that [`Driver::add`] returned.
     pub head: u16,
-    /// Bytes that the device wrote.
+    /// Number of bytes that the device wrote.
     pub written: u32,
 }
 
-/// The driver side of one ring.
+/// The driver side of a ring.
 #[derive(Debug)]
 pub enum Driver {
-    /// Of a split ring (virtio 1.3, 2.7).
+    /// A split ring (virtio 1.3, 2.7).
     Split(SplitDriver),
-    /// Of a packed ring (virtio 1.3, 2.8).
+    /// A packed ring (virtio 1.3, 2.8).
     Packed(PackedDriver),
 }
 
-/// Hands each call to the ring's format.
+/// Dispatches a call to the ring's format.
 macro_rules! each {
     ($self:expr, $driver:ident => $call:expr) => {
         match $self {
@@ -96,8 +97,11 @@ macro_rules! each {
 }
 
 impl Driver {
-    /// Sets up an empty split ring at `layout` in `map`. `event_index` and `indirect` say what was
-    /// negotiated.
+    /// Sets up an empty split ring at `layout` in `map`. `event_index` and `indirect` are
+    /// negotiated features.
+    ///
+    /// # Errors
+    /// [`DriverError`] if the size is invalid or the layout is outside `map`.
     pub fn new(
         layout: Layout,
         event_index: bool,
@@ -107,7 +111,10 @@ impl Driver {
         Ok(Self::Split(SplitDriver::new(layout, event_index, indirect, map)?))
     }
 
-    /// As [`Self::new`], a packed ring.
+    /// Like [`Self::new`], for a packed ring.
+    ///
+    /// # Errors
+    /// [`DriverError`] if the size is invalid or the layout is outside `map`.
     pub fn packed(
         layout: Layout,
         event_index: bool,
@@ -117,12 +124,12 @@ impl Driver {
         Ok(Self::Packed(PackedDriver::new(layout, event_index, indirect, map)?))
     }
 
-    /// Where the ring lies.
+    /// Returns the layout of the ring.
     pub fn layout(&self) -> &Layout {
         each!(self, d => d.layout())
     }
 
-    /// Where a fresh ring begins (vhost-user's SET_VRING_BASE).
+    /// Returns the initial index of a new ring (vhost-user's SET_VRING_BASE).
     pub fn base(&self) -> u16 {
         match self {
             Self::Split(_) => 0,
@@ -130,18 +137,21 @@ impl Driver {
         }
     }
 
-    /// Free descriptors.
+    /// Returns the number of free descriptors.
     pub fn free_descriptors(&self) -> u16 {
         each!(self, d => d.free_descriptors())
     }
 
-    /// Chains that the device has, shown or not.
+    /// Returns the number of chains that the device has, published or not.
     pub fn outstanding(&self) -> u16 {
         each!(self, d => d.outstanding())
     }
 
-    /// Adds a chain of what the device may read, then of what it may write, and names it.
-    /// The device sees it at the next [`Self::publish`].
+    /// Adds a chain of device-readable, then device-writable spans, and returns its number. The
+    /// device sees it at the next [`Self::publish`].
+    ///
+    /// # Errors
+    /// [`DriverError::Full`], [`DriverError::Empty`], or [`DriverError::Lost`].
     #[inline]
     pub fn add(
         &mut self,
@@ -152,34 +162,46 @@ impl Driver {
         each!(self, d => d.add(map, readable, writable))
     }
 
-    /// What the next chain will be named; none if there is no descriptor for one. Names are below the
-    /// ring's size, and given anew as soon as they come back, the last one first: a buffer of each
-    /// name is found without a list, and in the cache.
+    /// Returns the number of the next chain, or `None` if no descriptor is free. Numbers are below
+    /// the ring's size, and are reused as soon as their chains return, the last first: so a buffer
+    /// per number needs no list, and is likely in the cache.
     #[inline]
     pub fn next_head(&self) -> Option<u16> {
         each!(self, d => d.next_head())
     }
 
-    /// As [`Self::add`], of one buffer: what most chains are, in fewer instructions.
+    /// Like [`Self::add`], for a single buffer: the common case, in fewer instructions.
+    ///
+    /// # Errors
+    /// [`DriverError::Full`] or [`DriverError::Lost`].
     #[inline]
     pub fn add_one(&mut self, span: Span, writable: bool) -> Result<u16, DriverError> {
         each!(self, d => d.add_one(span, writable))
     }
 
-    /// Shows the device all that was added; says whether it wants its doorbell rung for it.
+    /// Publishes all added chains. Returns whether the device wants a doorbell.
+    ///
+    /// # Errors
+    /// [`DriverError::Lost`] if the ring is outside the memory.
     #[inline]
     pub fn publish(&mut self) -> Result<bool, DriverError> {
         each!(self, d => d.publish())
     }
 
-    /// Takes the next used chain, if there is one.
+    /// Takes the next used chain, or returns `None` if there is none.
+    ///
+    /// # Errors
+    /// [`DriverError`] if the device wrote an invalid index, number or length.
     #[inline]
     pub fn take(&mut self) -> Result<Option<Used>, DriverError> {
         each!(self, d => d.take())
     }
 
-    /// Adds chains of one buffer each, which `span` gives by the chain's name: as many as there is room
-    /// for, at most `most`; says how many.
+    /// Adds chains of one buffer each, which `span` returns for the chain's number: as many as fit,
+    /// at most `most`. Returns their count.
+    ///
+    /// # Errors
+    /// [`DriverError::Lost`] if the ring is outside the memory.
     #[inline]
     pub fn add_each(
         &mut self,
@@ -197,8 +219,11 @@ impl Driver {
         })
     }
 
-    /// Takes the used chains that are there, at most `most`, and adds each again, as one buffer to be
-    /// written, which `span` gives by its name: what sinks do. Says how many.
+    /// Takes used chains, at most `most`, and adds each again as one writable buffer, which `span`
+    /// returns for its number: for receivers that ignore the content. Returns their count.
+    ///
+    /// # Errors
+    /// [`DriverError`] if the device wrote an invalid index, number or length.
     #[inline]
     pub fn renew(&mut self, most: u16, span: impl Fn(u16) -> Span) -> Result<u16, DriverError> {
         each!(self, d => {
@@ -211,7 +236,10 @@ impl Driver {
         })
     }
 
-    /// Takes all used chains that are there, of which nothing is to be known.
+    /// Takes all used chains and discards them.
+    ///
+    /// # Errors
+    /// [`DriverError`] if the device wrote an invalid index, number or length.
     #[inline]
     pub fn take_all(&mut self) -> Result<(), DriverError> {
         each!(self, d => {
@@ -220,20 +248,29 @@ impl Driver {
         })
     }
 
-    /// Asks for a notification when the next chain is used; says whether one is there already,
-    /// in which case the caller must look again instead of waiting.
+    /// Requests a notification for the next used chain. Returns whether a used chain is there
+    /// already; the caller must poll again then instead of waiting.
+    ///
+    /// # Errors
+    /// [`DriverError`] if the device wrote an invalid index.
     pub fn arm(&mut self) -> Result<bool, DriverError> {
         self.arm_after(0)
     }
 
-    /// As [`Self::arm`], for the used chain after the next `skip` ones (with event index; without,
-    /// the next one notifies). For senders, who care only that there is room again. A packed ring
-    /// counts descriptors instead of chains.
+    /// Like [`Self::arm`], for the used chain after the next `skip` chains (with event index;
+    /// without, for the next). For senders, which need only free descriptors. A packed ring counts
+    /// descriptors instead of chains.
+    ///
+    /// # Errors
+    /// [`DriverError`] if the device wrote an invalid index.
     pub fn arm_after(&mut self, skip: u16) -> Result<bool, DriverError> {
         each!(self, d => d.arm_after(skip))
     }
 
-    /// Says that no notification is needed for now.
+    /// Suppresses notifications until the next [`Self::arm`].
+    ///
+    /// # Errors
+    /// [`DriverError::Lost`] if the ring is outside the memory.
     #[inline]
     pub fn disarm(&mut self) -> Result<(), DriverError> {
         each!(self, d => d.disarm())
@@ -241,13 +278,13 @@ impl Driver {
 }
 
 /// Writes a descriptor's two words into an indirect table.
-fn tabulate(map: &Map, at: u64, words: [u64; 2]) -> Result<(), OutOfGrant> {
+fn write_indirect(map: &Map, at: u64, words: [u64; 2]) -> Result<(), OutOfGrant> {
     let [first, second] = words.map(u128::from);
     map.write(at, &(first | second.wrapping_shl(64)).to_le_bytes())
 }
 
-/// A list of `size` free places, each of which names the next.
-fn links(size: u16) -> Vec<u16> {
+/// Returns a free list of `size` entries, each of which free_list to the next.
+fn free_list(size: u16) -> Vec<u16> {
     let mut next: Vec<u16> = (1..=size).collect();
     if let Some(last) = next.last_mut() {
         *last = u16::MAX;

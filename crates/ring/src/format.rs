@@ -1,50 +1,52 @@
-//! What both sides of a ring agree on (virtio 1.3, 2.7.5 to 2.7.8, and 2.8).
+//! Constants of the ring layouts (virtio 1.3, 2.7.5 to 2.7.8, and 2.8), for device and driver side.
+//! Accesses to shared memory are in the modules of the formats.
 
-/// In a descriptor: the chain goes on.
+/// Descriptor flag: the chain continues.
 pub(crate) const FLAG_NEXT: u16 = 1;
-/// In a descriptor: the device writes, else it reads.
+/// Descriptor flag: the device writes the buffer; else it reads it.
 pub(crate) const FLAG_WRITE: u16 = 2;
-/// In a descriptor: it names a table of descriptors.
+/// Descriptor flag: the buffer is a table of descriptors.
 pub(crate) const FLAG_INDIRECT: u16 = 4;
-/// In the available ring's flags: the driver wants no notification.
+/// Flag of the available ring: the driver wants no notification.
 pub(crate) const NO_INTERRUPT: u16 = 1;
-/// In the used ring's flags: the device wants no doorbell.
+/// Flag of the used ring: the device wants no doorbell.
 pub(crate) const NO_NOTIFY: u16 = 1;
 /// Offset of the index in both rings.
 pub(crate) const INDEX: usize = 2;
 /// Offset of the first element in both rings.
 pub(crate) const RING: usize = 4;
 
-/// What packed rings have of their own (virtio 1.3, 2.8).
+/// Constants of packed rings only (virtio 1.3, 2.8).
 pub(crate) mod packed {
     use causeway_memory::Span;
 
-    /// In a descriptor: equals the wrap counter of the driver that made it available.
+    /// Descriptor flag: set to the driver's wrap counter when the descriptor is made available.
     pub const AVAIL: u16 = 1 << 7;
-    /// In a descriptor: equals the wrap counter once it is used, differs while it is available.
+    /// Descriptor flag: equals the wrap counter in a used descriptor, differs in an available
+    /// descriptor.
     pub const USED: u16 = 1 << 15;
-    /// Descriptors in a cache line.
+    /// Number of descriptors in a cache line.
     pub const PER_LINE: u16 = 4;
-    /// Offset of the length in a descriptor; the buffer id and the flags follow.
+    /// Offset of the length in a descriptor; buffer id and flags follow.
     pub const LEN: usize = 8;
     /// Offset of the flags.
     pub const FLAGS: usize = 14;
-    /// Bytes of an event suppression structure.
+    /// Length of an event suppression structure, in bytes.
     pub const EVENT_BYTES: usize = 4;
-    /// In it: the position at which to tell.
+    /// Offset in it: the position at which a notification is wanted.
     pub const EVENT_POSITION: usize = 0;
-    /// In it: whether to tell.
+    /// Offset in it: the flags.
     pub const EVENT_FLAGS: usize = 2;
-    /// Tell of everything.
+    /// Event flags: notify for every descriptor.
     pub const EVENT_ENABLE: u16 = 0;
-    /// Tell of nothing.
+    /// Event flags: never notify.
     pub const EVENT_DISABLE: u16 = 1;
-    /// Tell of the descriptor at the position.
+    /// Event flags: notify for the descriptor at the position.
     pub const EVENT_DESC: u16 = 2;
 
-    /// A descriptor, copied out.
+    /// A copied descriptor of a packed ring.
     pub struct Descriptor {
-        /// What it names.
+        /// Its buffer.
         pub span: Span,
         /// Its buffer id.
         pub id: u16,
@@ -53,7 +55,7 @@ pub(crate) mod packed {
     }
 
     impl Descriptor {
-        /// Of its two words.
+        /// Returns the descriptor with these two words.
         #[inline]
         pub fn parse([addr, high]: [u64; 2]) -> Self {
             Self {
@@ -63,7 +65,7 @@ pub(crate) mod packed {
             }
         }
 
-        /// Its two words.
+        /// Returns the descriptor's two words.
         #[inline]
         pub fn emit(&self) -> [u64; 2] {
             let high = u64::from(self.span.len)

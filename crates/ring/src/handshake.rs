@@ -1,15 +1,16 @@
-//! The steps whose order both sides rely on, for both ring formats and both sides of each.
+//! The ordered memory accesses of a ring, for both formats and both sides.
 //!
-//! One side *shows* something and then looks whether the other sleeps; the other *asks* to be
-//! woken and then looks for the last time. A full fence lies between the two steps of each, so
-//! that whichever comes second sees the first (virtio 1.3, 2.7.7.2, 2.7.10, 2.7.13.3, 2.8.21.3).
-//! Everything else in a ring may be reordered; these functions are all that may not be. One other
-//! place looks as [`look_slot`] does: chains of a packed ring are taken by entries of which the half
-//! with the flags is loaded first, at once and with the same order (`View::load_entry`).
+//! Each side *publishes* entries and then reads whether the other side wants a signal; each side
+//! *arms*, that is requests a signal, and then polls for entries once more. Both have a full fence
+//! between their two steps, so that at least the later side sees the first step of the earlier
+//! side, and no wake-up is lost (virtio 1.3, 2.7.7.2, 2.7.10, 2.7.13.3, 2.8.21.3). All other
+//! accesses to a ring may be reordered. One access outside this module has an ordering requirement:
+//! pops of a packed ring load an entry with the half that contains the flags first, with acquire
+//! ordering like [`load_flags`] (`View::load_entry`).
 //!
-//! They are written over [`Words`], so that the same code runs on granted memory and, in
-//! `tests/loom_handshake.rs`, under a checker that tries every interleaving and every value that
-//! a weakly ordered machine could load.
+//! The functions are generic over [`RingWords`], so that the same code runs on granted memory and,
+//! in `tests/loom_handshake.rs`, under a model checker that explores every interleaving and every
+//! value that a weakly ordered machine can load.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -18,28 +19,28 @@ use causeway_memory::{OutOfGrant, View};
 use crate::format::{INDEX, NO_INTERRUPT, packed};
 use crate::position::Position;
 
-/// Sixteen-bit words that another side reads and writes at the same time.
-pub trait Words {
-    /// Why a word cannot be reached.
+/// Shared memory of 16-bit words that the other side reads and writes concurrently.
+pub trait RingWords {
+    /// The error of an access outside the memory.
     type Error;
 
-    /// Loads the word at byte `at`, which is even.
+    /// Loads the word at byte offset `at`, which must be even.
     ///
     /// # Errors
-    /// It lies outside.
+    /// The word is outside the memory.
     fn load(&self, at: usize, order: Ordering) -> Result<u16, Self::Error>;
 
-    /// Stores the word at byte `at`, which is even.
+    /// Stores the word at byte offset `at`, which must be even.
     ///
     /// # Errors
-    /// It lies outside.
+    /// The word is outside the memory.
     fn store(&self, at: usize, value: u16, order: Ordering) -> Result<(), Self::Error>;
 
-    /// Everything before is visible to whoever sees, or has a fence before, anything after.
+    /// Orders all earlier accesses before all later accesses, sequentially consistent.
     fn full_fence();
 }
 
-impl Words for View {
+impl RingWords for View {
     type Error = OutOfGrant;
 
     #[inline]
@@ -58,39 +59,39 @@ impl Words for View {
     }
 }
 
-/// Split ring: shows `new` in `mine`, where `old` was shown; says whether the other side wants to
-/// be told. `event_at` is where it keeps its event index in `theirs`; none if that was not
-/// negotiated, and its flags count.
+/// Split ring: publishes index `new` in `mine`, where `old` was published. Returns whether the
+/// other side wants a signal. `event_at` is the offset of its event index in `theirs`, or `None` if
+/// that was not negotiated and its flags apply.
 ///
 /// # Errors
-/// A word cannot be reached.
+/// A word is outside the memory.
 #[inline]
-pub fn show_index<W: Words>(
+pub fn publish_index<W: RingWords>(
     mine: &W,
     theirs: &W,
     (old, new): (u16, u16),
     event_at: Option<usize>,
 ) -> Result<bool, W::Error> {
-    // Release: the entries and the data are visible before the index.
+    // Release: entries and data are visible before the index.
     mine.store(INDEX, new, Ordering::Release)?;
     W::full_fence();
     let Some(at) = event_at else {
-        // The flag has one value and one place on both sides.
+        // The suppression flag has the same value and offset in both rings.
         return Ok(theirs.load(0, Ordering::Relaxed)? & NO_INTERRUPT == 0);
     };
     let event = theirs.load(at, Ordering::Relaxed)?;
-    // From what was shown last, not from what was told last: that may lie a whole turn of the
-    // index back if the other side polls, and then the difference says nothing.
+    // Counted from the index published last, not from the index signalled last: a polling peer may
+    // be a whole index wrap behind the latter, so that the difference would be meaningless.
     Ok(new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old))
 }
 
-/// Split ring: asks in `mine` to be told when the other side passes `at`, and gives its index as
-/// it is now. `event_at` is where our event index lies in `mine`.
+/// Split ring: requests a signal in `mine` for when the other side's index passes `at`, and returns
+/// that index. `event_at` is the offset of the own event index in `mine`.
 ///
 /// # Errors
-/// A word cannot be reached.
+/// A word is outside the memory.
 #[inline]
-pub fn ask_index<W: Words>(
+pub fn arm_index<W: RingWords>(
     mine: &W,
     theirs: &W,
     at: u16,
@@ -101,26 +102,26 @@ pub fn ask_index<W: Words>(
         None => mine.store(0, 0, Ordering::Relaxed)?,
     }
     W::full_fence();
-    look_index(theirs)
+    load_index(theirs)
 }
 
-/// Split ring: the other side's index. What it wrote before is visible afterwards.
+/// Split ring: returns the other side's index. The entries before it are visible afterwards.
 ///
 /// # Errors
-/// A word cannot be reached.
+/// A word is outside the memory.
 #[inline]
-pub fn look_index<W: Words>(theirs: &W) -> Result<u16, W::Error> {
+pub fn load_index<W: RingWords>(theirs: &W) -> Result<u16, W::Error> {
     theirs.load(INDEX, Ordering::Acquire)
 }
 
-/// Packed ring: shows all descriptors from `old` to `new` by the flags of the first; the others
-/// have theirs already, and nobody looks at them before it. Says whether the other side, whose
-/// event suppression structure is `theirs`, wants to be told.
+/// Packed ring: publishes all descriptors from `old` to `new` by the flags of the first. The others
+/// have their flags already; the other side reads in order and stops before the first. Returns
+/// whether the other side, whose event suppression structure is `theirs`, wants a signal.
 ///
 /// # Errors
-/// A word cannot be reached.
+/// A word is outside the memory.
 #[inline]
-pub fn show_slot<W: Words>(
+pub fn publish_slots<W: RingWords>(
     ring: &W,
     theirs: &W,
     flags: u16,
@@ -130,12 +131,12 @@ pub fn show_slot<W: Words>(
     // Release: the other descriptors and the data are visible before these flags.
     ring.store(old.flags_at(), flags, Ordering::Release)?;
     W::full_fence();
-    // Acquire: goes with the release in `ask_slot`.
+    // Acquire: pairs with the release in `arm_slots`.
     match theirs.load(packed::EVENT_FLAGS, Ordering::Acquire)? {
         packed::EVENT_DISABLE => Ok(false),
         packed::EVENT_DESC => {
             let bits = theirs.load(packed::EVENT_POSITION, Ordering::Relaxed)?;
-            // A position past the ring is nonsense: telling too often does no harm.
+            // An invalid position counts as a request: a superfluous signal is harmless.
             let event = Position::from_bits(bits, size);
             Ok(event.is_none_or(|event| event.after(old, size) < new.after(old, size)))
         }
@@ -143,13 +144,13 @@ pub fn show_slot<W: Words>(
     }
 }
 
-/// Packed ring: asks in the event suppression structure `mine` to be told: at `at` if there is a
-/// position, else at everything. Gives the flags of the descriptor at `next` as they are now.
+/// Packed ring: requests a signal in the event suppression structure `mine`, for the position `at`
+/// or else for every descriptor. Returns the flags of the descriptor at `next`.
 ///
 /// # Errors
-/// A word cannot be reached.
+/// A word is outside the memory.
 #[inline]
-pub fn ask_slot<W: Words>(
+pub fn arm_slots<W: RingWords>(
     mine: &W,
     ring: &W,
     at: Option<Position>,
@@ -158,22 +159,22 @@ pub fn ask_slot<W: Words>(
     match at {
         Some(at) => {
             mine.store(packed::EVENT_POSITION, at.bits(), Ordering::Relaxed)?;
-            // Release: no flags without their position. Our own reader has a fence before it and
-            // needs none of this; others' may.
+            // Release: the flags are not visible without their position. The reader in this module
+            // has a fence before its load and would not need it; other implementations may.
             mine.store(packed::EVENT_FLAGS, packed::EVENT_DESC, Ordering::Release)?;
         }
         None => mine.store(packed::EVENT_FLAGS, packed::EVENT_ENABLE, Ordering::Relaxed)?,
     }
     W::full_fence();
-    look_slot(ring, next)
+    load_flags(ring, next)
 }
 
-/// Packed ring: the flags of the descriptor at `at`. What was written before them is visible
+/// Packed ring: returns the flags of the descriptor at `at`. Writes before these flags are visible
 /// afterwards.
 ///
 /// # Errors
-/// A word cannot be reached.
+/// A word is outside the memory.
 #[inline]
-pub fn look_slot<W: Words>(ring: &W, at: Position) -> Result<u16, W::Error> {
+pub fn load_flags<W: RingWords>(ring: &W, at: Position) -> Result<u16, W::Error> {
     ring.load(at.flags_at(), Ordering::Acquire)
 }

@@ -1,37 +1,44 @@
-//! The error that broke a queue: it stays broken, and is not tried again.
+//! Latch for the error that broke a queue: the queue stays broken and returns the same error from
+//! then on. There is no way to clear it; the frontend sets up a new queue.
 
 use crate::error::RingError;
 
-/// The first error of a queue, if there was one.
+/// The first error of a queue, if any.
 #[derive(Debug, Default)]
 pub(crate) struct Latch(Option<RingError>);
 
 impl Latch {
-    /// The error.
+    /// Returns the error, if any.
     pub fn get(&self) -> Option<RingError> {
         self.0
     }
 
-    /// Whether there is one.
+    /// Returns whether an error is latched.
     #[inline]
     pub fn is_set(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The error again, if there was one.
+    /// Checks that no error is latched.
+    ///
+    /// # Errors
+    /// The latched error.
     #[inline]
     pub fn check(&self) -> Result<(), RingError> {
         if self.is_set() { Err(self.broke()) } else { Ok(()) }
     }
 
-    /// Apart, so that whoever finds all well copies no error.
+    /// Out of line, so that the error-free path does not copy an error.
     #[cold]
     #[inline(never)]
     fn broke(&self) -> RingError {
         self.0.unwrap_or(RingError::Inflight)
     }
 
-    /// Passes a result on, and remembers its error.
+    /// Returns `result`, and latches its error.
+    ///
+    /// # Errors
+    /// The error of `result`.
     #[inline]
     pub fn latch<T>(&mut self, result: Result<T, RingError>) -> Result<T, RingError> {
         match result {

@@ -1,15 +1,39 @@
-//! Rings and doorbells: the device side of virtio queues.
+//! Virtio rings and doorbells: the device side of virtio queues, and the driver side for processes
+//! that attach themselves.
 //!
-//! A [`Queue`] takes chains that the driver made available, checks every index
-//! and descriptor once, and hands out plain values ([`Chain`]); nothing in it
-//! knows of sockets or processes. Split rings ([`split`]) and packed rings
-//! ([`packed`]) are its two arms; [`handshake`] is what they have in common.
+//! Floor 3: the backend in `attach` sets queues up, the services pop chains from them and push used
+//! entries. A frame starts here: the dispatcher pops the sender's chain and the receiver's chains,
+//! `memory::copy` copies between them, and the queues publish both. This crate knows no sockets,
+//! processes or protocols; it never copies payload, and it never trusts an index or descriptor of
+//! the other side.
 //!
-//! # Park and wake
-//! A dispatcher that has found every ring empty calls [`Queue::arm`] on each,
-//! which asks the driver for a doorbell and then looks once more ([`handshake`]
-//! has the order that this needs). Only when all rings stay empty it
-//! parks. While it works, [`Queue::disarm`] keeps the driver from ringing.
+//! - [`Queue`]: pops chains that the driver made available, checks every index and descriptor once,
+//!   and returns plain values ([`Chain`]). It has two formats, [`split`] and [`packed`].
+//! - [`driver::Driver`]: the driver side of both formats.
+//! - [`handshake`]: the ordered memory accesses of both formats and sides.
+//! - [`Inflight`]: the record of chains in flight, which outlives the process.
+//! - [`Doorbell`], [`Notifier`]: the eventfds of a queue.
+//!
+//! # Parking
+//! A dispatcher that found every ring empty calls [`Queue::arm`] on each ring. This requests a
+//! doorbell and then polls the ring again ([`handshake`] has the required order). Only if all rings
+//! are still empty the dispatcher parks. While it polls, [`Queue::disarm`] suppresses doorbells.
+//!
+//! # Example
+//! ```no_run
+//! use causeway_memory::Map;
+//! use causeway_ring::{Chain, Queue, RingError, Setup};
+//!
+//! // Returns all available chains unwritten, and whether the driver wants a notification.
+//! fn drain(setup: Setup, map: &Map) -> Result<bool, RingError> {
+//!     let mut queue = Queue::new(setup, map)?;
+//!     let mut chain = Chain::new();
+//!     while queue.pop(map, &mut chain)? {
+//!         queue.push(chain.head(), 0)?;
+//!     }
+//!     queue.publish()
+//! }
+//! ```
 #![cfg_attr(
     not(test),
     deny(
@@ -27,10 +51,10 @@ pub mod driver;
 mod error;
 mod format;
 pub mod handshake;
+mod head_set;
 mod inflight;
 mod latch;
 pub mod limits;
-mod marks;
 pub mod packed;
 pub mod position;
 mod queue;

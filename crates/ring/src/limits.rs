@@ -1,10 +1,10 @@
-//! Every bound of this crate, in one place.
+//! All limits of this crate. Limits of queues that services set up are in `attach`.
 
 /// Largest queue, in entries (virtio 1.3, 2.7).
 pub const QUEUE_SIZE_MAX: u16 = 32768;
-/// Most bytes that one chain may describe (virtio 1.3, 2.7.5: 2^32).
+/// Maximum length of a chain, in bytes (virtio 1.3, 2.7.5: 2^32).
 pub const CHAIN_BYTES_MAX: u64 = 1 << 32;
-/// A split ring's descriptor, in bytes.
+/// Length of a split ring's descriptor, in bytes; a packed ring's has the same.
 pub const DESCRIPTOR_BYTES: usize = 16;
-/// Most chains that one call takes from a ring.
+/// Maximum number of chains that a batch pops.
 pub const BATCH_CHAINS: usize = 32;

@@ -1,33 +1,35 @@
-//! Where a packed ring is: a slot, and the wrap counter that goes with it (virtio 1.3, 2.8.1).
+//! Position in a packed ring: a slot with its wrap counter (virtio 1.3, 2.8.1). Plain arithmetic
+//! for device and driver side; the ring itself is not accessed here.
 
 use crate::format::packed;
 
-/// A slot and the parity of the turn around the ring, as both sides count them.
+/// A slot and the parity of the pass over the ring, as device and driver count them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position(u16);
 
 impl Position {
-    /// Where a fresh ring begins: slot 0, wrap counter 1.
+    /// The first position of a new ring: slot 0, wrap counter 1.
     pub const START: Self = Self(Self::WRAP);
-    /// The wrap counter; the slot is below it, as a ring has at most so many.
+    /// Bit of the wrap counter; a ring has at most 32768 slots, so the slot fits below it.
     const WRAP: u16 = 1 << 15;
 
-    /// From slot and wrap counter (bit 15); none if a ring of `size` has no such slot.
+    /// Returns the position of slot and wrap counter (bit 15), or `None` if a ring of `size` lacks
+    /// the slot.
     #[inline]
     pub fn from_bits(bits: u16, size: u16) -> Option<Self> {
         (bits & !Self::WRAP < size).then_some(Self(bits))
     }
 
-    /// Slot and wrap counter (bit 15).
+    /// Returns slot and wrap counter (bit 15).
     #[inline]
     pub fn bits(self) -> u16 {
         self.0
     }
 
-    /// `by` slots on, at most `size`.
+    /// Returns the position `by` slots ahead; `by` is at most `size`.
     #[inline]
     pub fn advance(self, by: u16, size: u16) -> Self {
-        // At most 65535: both are at most 32768, and the index is below the size.
+        // At most 65535: both summands are at most 32768, and the index is below the size.
         let index = self.index().wrapping_add(by);
         match index.checked_sub(size) {
             Some(index) => Self(index | (self.0 & Self::WRAP ^ Self::WRAP)),
@@ -35,69 +37,69 @@ impl Position {
         }
     }
 
-    /// The next slot.
+    /// Returns the next position.
     #[inline]
     pub fn next(self, size: u16) -> Self {
-        // In the largest ring the slot overflows into the wrap counter, which is right.
+        // In the largest ring the slot overflows into the wrap counter, as it must.
         let bits = self.0.wrapping_add(1);
         Self(if bits & !Self::WRAP == size { bits & Self::WRAP ^ Self::WRAP } else { bits })
     }
 
-    /// By how many slots this lies after `from`: below twice the size.
+    /// Returns the distance from `from` to this position in slots: below twice the size.
     #[inline]
     pub fn after(self, from: Self, size: u16) -> u32 {
         let (to, start, turn) = (u32::from(self.index()), u32::from(from.index()), u32::from(size));
         let there = if self.wrap() == from.wrap() { to } else { to.wrapping_add(turn) };
-        // A turn or two are added where the slot lies before: what is left is never negative.
+        // Adding two passes keeps the difference from being negative.
         match there.checked_sub(start) {
             Some(slots) => slots,
             None => there.wrapping_add(turn).wrapping_add(turn).wrapping_sub(start),
         }
     }
 
-    /// The slot.
+    /// Returns the slot.
     #[inline]
     pub fn index(self) -> u16 {
         self.0 & !Self::WRAP
     }
 
-    /// The wrap counter.
+    /// Returns the wrap counter.
     #[inline]
     fn wrap(self) -> bool {
         self.0 & Self::WRAP != 0
     }
 
-    /// Offset of the slot's descriptor in the ring.
+    /// Returns the offset of the slot's descriptor in the ring, in bytes.
     #[inline]
     pub fn at(self) -> usize {
         usize::from(self.index()).wrapping_mul(crate::limits::DESCRIPTOR_BYTES)
     }
 
-    /// Offset of its flags.
+    /// Returns the offset of the descriptor's flags in the ring, in bytes.
     #[inline]
     pub fn flags_at(self) -> usize {
         self.at().wrapping_add(packed::FLAGS)
     }
 
-    /// The bits by which a driver makes a descriptor here available.
+    /// Returns the flags with which a driver makes a descriptor available here.
     #[inline]
     pub fn available(self) -> u16 {
         if self.wrap() { packed::AVAIL } else { packed::USED }
     }
 
-    /// The bits by which a device marks a descriptor here as used.
+    /// Returns the flags with which a device marks a descriptor as used here.
     #[inline]
     pub fn used(self) -> u16 {
         if self.wrap() { packed::AVAIL | packed::USED } else { 0 }
     }
 
-    /// Whether `flags` make a descriptor here available.
+    /// Returns whether `flags` make a descriptor available here.
     #[inline]
     pub fn is_available(self, flags: u16) -> bool {
         flags & (packed::AVAIL | packed::USED) == self.available()
     }
 
-    /// Whether `flags` mark a descriptor here as used.
+    /// Returns whether `flags` mark a descriptor as used here.
     #[inline]
     pub fn is_used(self, flags: u16) -> bool {
         flags & (packed::AVAIL | packed::USED) == self.used()
@@ -109,7 +111,7 @@ mod tests {
     use super::Position;
 
     #[test]
-    fn positions_go_round_and_are_told_apart() {
+    fn packed_positions_wrap_and_differ() {
         for size in [1_u16, 2, 3, 8, 32768] {
             let mut at = Position::START;
             for step in 0..u32::from(size) * 2 {
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn each_turn_has_flags_of_its_own() {
+    fn packed_passes_have_different_flags() {
         let (odd, even) = (Position::START, Position::START.advance(8, 8));
         for (one, other) in [(odd, even), (even, odd)] {
             assert!(one.is_available(one.available()) && one.is_used(one.used()));

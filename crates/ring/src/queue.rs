@@ -1,4 +1,5 @@
-//! A queue of either format, as the services see it.
+//! A queue of either format: the interface that backends and services use. Dispatches each call to
+//! the format's module.
 
 use causeway_memory::Map;
 
@@ -8,40 +9,41 @@ use crate::inflight::Inflight;
 use crate::packed::PackedQueue;
 use crate::split::SplitQueue;
 
-/// How the driver set a queue up.
+/// Parameters of a queue, as the driver and frontend chose them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setup {
-    /// Entries, 1 to 32768; of a split ring a power of two.
+    /// Number of entries, 1 to 32768; for a split ring a power of two.
     pub size: u16,
     /// Guest address of the descriptor table, or of the packed ring, 16-byte aligned.
     pub desc: u64,
-    /// Guest address of the available ring, 2-byte aligned; of a packed ring that of the
-    /// driver's event suppression structure, 4-byte aligned.
+    /// Guest address of the available ring, 2-byte aligned; for a packed ring that of the driver's
+    /// event suppression structure, 4-byte aligned.
     pub avail: u64,
     /// Guest address of the used ring, or of the device's event suppression structure, 4-byte
     /// aligned.
     pub used: u64,
-    /// VIRTIO_F_EVENT_IDX was negotiated.
+    /// Whether VIRTIO_F_EVENT_IDX was negotiated.
     pub event_index: bool,
-    /// VIRTIO_F_INDIRECT_DESC was negotiated.
+    /// Whether VIRTIO_F_INDIRECT_DESC was negotiated.
     pub indirect: bool,
-    /// The next available index to take (vhost-user's vring base); of a packed ring the slot,
-    /// with the wrap counter in bit 15.
+    /// Next available index to pop (vhost-user's vring base); for a packed ring the slot, with the
+    /// wrap counter in bit 15.
     pub next: u16,
 }
 
-/// What a batch got.
+/// Result of a batch pop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Popped {
-    /// Chains that were taken.
+    /// Number of chains popped.
     pub count: usize,
-    /// The next chain is there, but has to be popped on its own.
+    /// Whether another chain is available that [`Queue::pop`] must pop.
     pub odd: bool,
 }
 
-/// The device side of one virtio queue.
+/// The device side of a virtio queue.
 ///
-/// Every error is the guest's fault and latches: the queue gives the same error from then on.
+/// Every [`RingError`] is a violation by the guest and latches: all later calls return the same
+/// error.
 #[derive(Debug)]
 pub enum Queue {
     /// A split ring (virtio 1.3, 2.7).
@@ -50,7 +52,7 @@ pub enum Queue {
     Packed(PackedQueue),
 }
 
-/// Hands each call to the ring's format.
+/// Dispatches a call to the ring's format.
 macro_rules! each {
     ($self:expr, $queue:ident => $call:expr) => {
         match $self {
@@ -62,35 +64,48 @@ macro_rules! each {
 
 impl Queue {
     /// Sets up a split queue over granted memory.
+    ///
+    /// # Errors
+    /// [`RingError`] if the size, alignment or grant of a ring part is invalid.
     pub fn new(setup: Setup, map: &Map) -> Result<Self, RingError> {
         Ok(Self::Split(SplitQueue::new(setup, map)?))
     }
 
-    /// Sets up a packed queue over granted memory. `setup.next` is where it goes on to take
-    /// chains and `used` where it goes on to use them: slots, with the wrap counter in bit 15.
+    /// Sets up a packed queue over granted memory. `setup.next` is the position of the next chain
+    /// to pop, and `used` that of the next used entry: slots, with the wrap counter in bit 15.
+    ///
+    /// # Errors
+    /// [`RingError`] if the size, alignment or grant of a ring part, or a position is invalid.
     pub fn packed(setup: Setup, used: u16, map: &Map) -> Result<Self, RingError> {
         Ok(Self::Packed(PackedQueue::new(setup, used, map)?))
     }
 
-    /// Continues in a new epoch of the guest's memory: same indices, rings taken from `map`.
+    /// Continues in a new epoch of the guest's memory: with the same indices, over the rings in
+    /// `map`.
+    ///
+    /// # Errors
+    /// [`RingError`] if a ring part is not granted in `map`.
     pub fn remap(&mut self, map: &Map) -> Result<(), RingError> {
         each!(self, q => q.remap(map))
     }
 
-    /// Records what is in flight in memory that outlives this process, and first gives the
-    /// chains again that an earlier process took and did not finish.
+    /// Starts to record chains in flight in memory that outlives this process. Chains that a
+    /// previous process left in flight are popped first.
+    ///
+    /// # Errors
+    /// [`RingError::Inflight`] if the record does not match the queue.
     pub fn record(&mut self, inflight: Inflight) -> Result<(), RingError> {
         each!(self, q => q.record(inflight))
     }
 
-    /// Checks the position of a packed ring that has no record against its descriptors, and finds the
-    /// true one where the frontend's is that of a backend before: used entries that the driver was
-    /// not shown are shown, and what was in flight is taken again. Returns whether it moved. The
-    /// driver is to be notified then.
+    /// Verifies the position of a packed ring without record by its descriptors, and corrects it if
+    /// the frontend sent that of an earlier backend: publishes used entries that the driver did not
+    /// see, and pops chains in flight again. Returns whether the position changed; the caller must
+    /// notify the driver then.
     ///
     /// # Errors
-    /// [`RingError::PositionLost`]: the position that was given is wrong, and chains take several
-    /// slots, or their order does not show the true one.
+    /// [`RingError::PositionLost`] if the position is wrong and the descriptors do not determine
+    /// the right position, because chains take several slots or are out of order.
     pub fn locate(&mut self) -> Result<bool, RingError> {
         match self {
             Self::Split(_) => Ok(false),
@@ -98,12 +113,12 @@ impl Queue {
         }
     }
 
-    /// Entries.
+    /// Returns the number of entries.
     pub fn size(&self) -> u16 {
         each!(self, q => q.size())
     }
 
-    /// `split` or `packed`.
+    /// Returns `split` or `packed`.
     pub fn format(&self) -> &'static str {
         match self {
             Self::Split(_) => "split",
@@ -111,17 +126,17 @@ impl Queue {
         }
     }
 
-    /// The next available index that would be taken, as in [`Setup::next`]: what GET_VRING_BASE
-    /// reports.
+    /// Returns the next available index to pop, as in [`Setup::next`]: the value for
+    /// GET_VRING_BASE.
     pub fn next_available(&self) -> u16 {
         each!(self, q => q.next_available())
     }
 
-    /// Whether the ring begins at the beginning: no device has taken a chain of it yet. An index
-    /// may come by there again, a small packed ring's soon; only with a record of chains in
-    /// flight, which an earlier process has begun or not, is this certain.
+    /// Returns whether no device has popped a chain of this ring yet. The index can wrap to its
+    /// start again, soon in a small packed ring; the result is certain only with a record of chains
+    /// in flight.
     pub fn is_fresh(&self) -> bool {
-        // A packed ring begins with its wrap counter set (virtio 1.3, 2.8.1).
+        // A packed ring starts with its wrap counter set (virtio 1.3, 2.8.1).
         const WRAP: u16 = 1 << 15;
         let (resumed, start) = match self {
             Self::Split(queue) => (queue.resumed, 0),
@@ -130,44 +145,54 @@ impl Queue {
         !resumed && self.next_available() == start
     }
 
-    /// Whether the driver has been shown all that was pushed.
+    /// Returns whether all pushed chains are published.
     pub fn is_published(&self) -> bool {
         each!(self, q => q.is_published())
     }
 
-    /// Chains that were taken and neither used nor put back.
+    /// Returns the number of chains that were popped and neither pushed nor put back.
     pub fn in_flight(&self) -> u16 {
         each!(self, q => q.in_flight())
     }
 
-    /// Chains taken since set-up, less those put back. Wraps: only differences mean something.
+    /// Returns the number of chains popped since set-up, less those put back. Wraps: only
+    /// differences are meaningful.
     #[inline]
     pub fn popped(&self) -> u32 {
         each!(self, q => q.popped())
     }
 
-    /// Chains that the driver has made available and that were not taken.
+    /// Returns the number of available chains that were not popped.
+    ///
+    /// # Errors
+    /// [`RingError`] if the driver's index is invalid.
     pub fn available(&mut self) -> Result<u16, RingError> {
         each!(self, q => q.available())
     }
 
-    /// Has what the next at most `most` pops and their users will touch on its way: descriptors,
-    /// then the first lines of buffers, all of them at once instead of one after the other. What
-    /// is read for it only says where; each pop reads and checks it again.
+    /// Prefetches the lines that the next `most` pops and their callers will touch: descriptors,
+    /// then the first lines of buffers, all in parallel. The values read here are hints only; each
+    /// pop reads and checks them again.
     #[inline]
     pub fn look_ahead(&mut self, map: &Map, most: u16) {
         each!(self, q => q.look_ahead(map, most));
     }
 
-    /// Takes the next available chain into `chain`; `false` when there is none.
+    /// Pops the next available chain into `chain`. Returns `false` if there is none.
+    ///
+    /// # Errors
+    /// [`RingError`] if the chain violates a rule of the ring.
     #[inline]
     pub fn pop(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
         each!(self, q => q.pop(map, chain))
     }
 
-    /// Takes up to `most` chains in one go, at most [`BATCH_CHAINS`], as long as each is one
-    /// descriptor in the ring: what most are, and cheap. All they touch is on its way as after
-    /// [`Self::look_ahead`]. What is not so, or breaks a rule, is left to [`Self::pop`].
+    /// Pops up to `most` chains, at most [`BATCH_CHAINS`], as long as each consists of a single
+    /// descriptor in the ring, which is the common case. Prefetches as [`Self::look_ahead`] does.
+    /// Any other chain, and any violation, is left to [`Self::pop`].
+    ///
+    /// # Errors
+    /// [`RingError`] if the ring is broken or became unreachable.
     ///
     /// [`BATCH_CHAINS`]: crate::limits::BATCH_CHAINS
     #[inline]
@@ -180,50 +205,67 @@ impl Queue {
         each!(self, q => q.pop_batch(map, into, most))
     }
 
-    /// Puts back a chain that was popped and not used; it is the next one to be popped.
-    /// Several are put back in the reverse order of their pops, and none of which a later one
-    /// was pushed.
+    /// Puts a popped chain back; it is the next chain to be popped. Several chains must be put back
+    /// in the reverse order of their pops, and only while no chain popped after them was pushed.
     pub fn put_back(&mut self, head: u16) {
         each!(self, q => q.put_back(head));
     }
 
-    /// Gives every chain in flight back unused and publishes: before the queue stops.
-    /// Says whether the driver wants a notification.
+    /// Pushes every chain in flight unwritten and publishes: for a queue that stops. Returns
+    /// whether the driver wants a notification.
+    ///
+    /// # Errors
+    /// [`RingError`] if the queue is broken or became unreachable.
     pub fn finish(&mut self) -> Result<bool, RingError> {
         each!(self, q => q.finish())
     }
 
-    /// Says that chain `head` is used and `written` bytes were written to it. The driver sees it
-    /// at the next [`Self::publish`]. A head that is not in flight is left alone.
+    /// Marks chain `head` as used, with `written` bytes written. The driver sees it at the next
+    /// [`Self::publish`]. Ignores a head that is not in flight.
+    ///
+    /// # Errors
+    /// [`RingError`] if the queue is broken or became unreachable.
     #[inline]
     pub fn push(&mut self, head: u16, written: u32) -> Result<(), RingError> {
         each!(self, q => q.push(head, written))
     }
 
-    /// As [`Self::push`], of many: heads, and the bytes that were written to each.
+    /// Like [`Self::push`] for many chains: heads, and the number of bytes written to each.
+    ///
+    /// # Errors
+    /// [`RingError`] if the queue is broken or became unreachable.
     #[inline]
     pub fn push_batch(&mut self, used: impl Iterator<Item = (u16, u32)>) -> Result<(), RingError> {
         each!(self, q => q.push_batch(used))
     }
 
-    /// Shows the driver all that was pushed; says whether it wants a notification for it.
+    /// Publishes all pushed chains. Returns whether the driver wants a notification.
+    ///
+    /// # Errors
+    /// [`RingError`] if the queue is broken or became unreachable.
     #[inline]
     pub fn publish(&mut self) -> Result<bool, RingError> {
         each!(self, q => q.publish())
     }
 
-    /// Asks for a doorbell when the next chain comes; says whether one is there already,
-    /// in which case the caller must look again instead of parking.
+    /// Requests a doorbell for the next chain. Returns whether a chain is available already; the
+    /// caller must poll again then instead of parking.
+    ///
+    /// # Errors
+    /// [`RingError`] if the driver's index is invalid or the queue is broken.
     pub fn arm(&mut self) -> Result<bool, RingError> {
         each!(self, q => q.arm())
     }
 
-    /// Says that no doorbell is needed for now.
+    /// Suppresses doorbells until the next [`Self::arm`].
+    ///
+    /// # Errors
+    /// [`RingError`] if the queue is broken or became unreachable.
     pub fn disarm(&mut self) -> Result<(), RingError> {
         each!(self, q => q.disarm())
     }
 
-    /// The error that broke the queue, if one did.
+    /// Returns the error that broke the queue, if any.
     pub fn broken(&self) -> Option<RingError> {
         each!(self, q => q.broken())
     }

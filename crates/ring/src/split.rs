@@ -1,15 +1,18 @@
 //! The device side of a split ring (virtio 1.3, 2.7).
 //!
+//! Pops available chains and publishes used entries; backends and services reach it through
+//! [`crate::Queue`]. It never accesses buffers, never waits, and trusts no value of the driver.
+//!
 //! # Budget
-//! Of a chain of one or two descriptors, in a batch of n: one 2-byte load of the available ring,
-//! one 16-byte copy a descriptor, one 8-byte store to the used ring; per batch one load of the
-//! available index, one store of the used index, and one look at whether a notification is wanted.
-//! The driver's lines come over once each. Chains of one descriptor that are taken by the batch
-//! cost some 75 instructions each, their prefetches among them, and 25 to be used. Nothing that
-//! counts is read twice: a look ahead, or a batch that ends before a chain, reads heads and
-//! descriptors to know what to do, and forgets them.
+//! Accesses to shared memory for a chain of one or two descriptors in a batch: a 2-byte load of the
+//! available ring, a 16-byte copy per descriptor, an 8-byte store to the used ring. Per batch: a
+//! load of the available index, a store of the used index, and a load of the driver's event index
+//! or flags. Each of the driver's cache lines is transferred once. A chain of one descriptor popped
+//! by the batch costs some 75 instructions including its prefetches, and 25 for its push. No
+//! checked value is read twice: prefetches, and batches that end before a chain, read heads and
+//! descriptors as hints and discard them.
 
-mod take;
+mod pop;
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -18,11 +21,11 @@ use causeway_memory::{Map, View};
 
 use crate::error::RingError;
 use crate::format::{INDEX, NO_NOTIFY, RING};
-use crate::handshake::{ask_index, look_index, show_index};
+use crate::handshake::{arm_index, load_index, publish_index};
+use crate::head_set::HeadSet;
 use crate::inflight::{Inflight, SplitInflight};
 use crate::latch::Latch;
 use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
-use crate::marks::Marks;
 use crate::queue::Setup;
 
 /// The device side of one split ring.
@@ -32,27 +35,27 @@ pub struct SplitQueue {
     desc: View,
     avail: View,
     used: View,
-    /// Next available index to take, and the driver's index as last seen.
+    /// Next available index to pop, and the driver's index as last loaded.
     next: u16,
     seen: u16,
-    /// Next used index to write, and the one published.
+    /// Next used index to write, and the published index.
     pushed: u16,
     published: u16,
-    /// Heads that are taken and not yet used.
-    taken: Marks,
-    /// Chains taken since set-up, less those put back; wraps.
+    /// Heads in flight.
+    heads_in_flight: HeadSet,
+    /// Number of chains popped since set-up, less those put back; wraps.
     popped: u32,
-    /// Whether the driver was told not to ring (without event index).
-    quiet: bool,
+    /// Whether doorbells are suppressed (without event index).
+    disarmed: bool,
     record: Option<SplitInflight>,
-    /// An earlier process had begun the record.
+    /// Whether an earlier process started the record.
     pub(crate) resumed: bool,
-    /// Heads to give before new ones: put back, or in flight when an earlier process ended.
-    again: VecDeque<u16>,
+    /// Heads to pop before new heads: those put back, or in flight when an earlier process ended.
+    pending: VecDeque<u16>,
     broken: Latch,
 }
 
-/// The three windows of a ring, checked for place and alignment.
+/// Returns views of the three parts of a ring, after checks of grant and alignment.
 fn views(setup: &Setup, map: &Map) -> Result<(View, View, View), RingError> {
     let size = usize::from(setup.size);
     let event = if setup.event_index { 2 } else { 0 };
@@ -73,13 +76,13 @@ fn views(setup: &Setup, map: &Map) -> Result<(View, View, View), RingError> {
 }
 
 impl SplitQueue {
-    /// Sets the queue up over granted memory, continuing at `setup.next`.
+    /// Implements [`crate::Queue::new`].
     pub fn new(setup: Setup, map: &Map) -> Result<Self, RingError> {
         if !setup.size.is_power_of_two() || setup.size > QUEUE_SIZE_MAX {
             return Err(RingError::Size(setup.size));
         }
         let (desc, avail, used) = views(&setup, map)?;
-        // A driver that keeps its rings over a reconnect has a used index; a fresh one has zero.
+        // A driver that keeps its rings over a reconnect has a used index; a new driver has zero.
         let index = used.load(INDEX, Ordering::Acquire).map_err(RingError::Lost)?;
         Ok(Self {
             desc,
@@ -89,31 +92,31 @@ impl SplitQueue {
             seen: setup.next,
             pushed: index,
             published: index,
-            taken: Marks::new(setup.size),
+            heads_in_flight: HeadSet::new(setup.size),
             popped: 0,
-            quiet: false,
+            disarmed: false,
             record: None,
             resumed: false,
-            again: VecDeque::new(),
+            pending: VecDeque::new(),
             broken: Latch::default(),
             setup,
         })
     }
 
-    /// See [`crate::Queue::remap`].
+    /// Implements [`crate::Queue::remap`].
     pub fn remap(&mut self, map: &Map) -> Result<(), RingError> {
         let (desc, avail, used) = views(&self.setup, map)?;
         (self.desc, self.avail, self.used) = (desc, avail, used);
         Ok(())
     }
 
-    /// See [`crate::Queue::record`].
+    /// Implements [`crate::Queue::record`].
     pub fn record(&mut self, inflight: Inflight) -> Result<(), RingError> {
         let Inflight::Split(mut inflight) = inflight else { return Err(RingError::Inflight) };
         if let Some(open) = inflight.recover(self.published)? {
-            // What was in flight had been taken: continue behind it.
-            self.again = open.into();
-            let open = u16::try_from(self.again.len()).unwrap_or(u16::MAX);
+            // Chains in flight were popped already: continue behind them.
+            self.pending = open.into();
+            let open = u16::try_from(self.pending.len()).unwrap_or(u16::MAX);
             self.next = self.published.wrapping_add(open);
             self.seen = self.next;
             self.resumed = true;
@@ -122,60 +125,60 @@ impl SplitQueue {
         Ok(())
     }
 
-    /// Entries.
+    /// Returns the number of entries.
     pub fn size(&self) -> u16 {
         self.setup.size
     }
 
-    /// See [`crate::Queue::is_published`].
+    /// Implements [`crate::Queue::is_published`].
     pub fn is_published(&self) -> bool {
         self.published == self.pushed
     }
 
-    /// See [`crate::Queue::next_available`].
+    /// Implements [`crate::Queue::next_available`].
     pub fn next_available(&self) -> u16 {
-        // What was put back lies just before `next` in the available ring. What the record
-        // holds is given again by the record instead.
-        let back = if self.record.is_some() { 0 } else { self.again.len() };
+        // Heads that were put back are just before `next` in the available ring. With a record they
+        // are popped again from the record instead.
+        let back = if self.record.is_some() { 0 } else { self.pending.len() };
         self.next.wrapping_sub(u16::try_from(back).unwrap_or(0))
     }
 
-    /// See [`crate::Queue::in_flight`].
+    /// Implements [`crate::Queue::in_flight`].
     pub fn in_flight(&self) -> u16 {
-        self.taken.count()
+        self.heads_in_flight.count()
     }
 
-    /// See [`crate::Queue::popped`].
+    /// Implements [`crate::Queue::popped`].
     pub fn popped(&self) -> u32 {
         self.popped
     }
 
-    /// See [`crate::Queue::broken`].
+    /// Implements [`crate::Queue::broken`].
     pub fn broken(&self) -> Option<RingError> {
         self.broken.get()
     }
 
-    /// See [`crate::Queue::available`].
+    /// Implements [`crate::Queue::available`].
     pub fn available(&mut self) -> Result<u16, RingError> {
         self.broken.check()?;
-        let again = u16::try_from(self.again.len()).unwrap_or(u16::MAX);
+        let pending = u16::try_from(self.pending.len()).unwrap_or(u16::MAX);
         if self.next == self.seen {
             let fresh = self.refresh();
             self.broken.latch(fresh)?;
         }
-        Ok(self.seen.wrapping_sub(self.next).saturating_add(again))
+        Ok(self.seen.wrapping_sub(self.next).saturating_add(pending))
     }
 
     /// Loads the driver's index.
     #[inline]
     fn refresh(&mut self) -> Result<(), RingError> {
-        let index = look_index(&self.avail).map_err(RingError::Lost)?;
-        self.saw(index)
+        let index = load_index(&self.avail).map_err(RingError::Lost)?;
+        self.accept_index(index)
     }
 
-    /// Takes the driver's index for true, if it can be.
+    /// Accepts the driver's index if it is within the queue size.
     #[inline]
-    fn saw(&mut self, index: u16) -> Result<(), RingError> {
+    fn accept_index(&mut self, index: u16) -> Result<(), RingError> {
         if index.wrapping_sub(self.next) > self.setup.size {
             return Err(RingError::IndexJump { from: self.next, to: index, size: self.setup.size });
         }
@@ -195,45 +198,45 @@ impl SplitQueue {
         usize::from(slot).wrapping_mul(8).wrapping_add(RING)
     }
 
-    /// See [`crate::Queue::put_back`].
+    /// Implements [`crate::Queue::put_back`].
     pub fn put_back(&mut self, head: u16) {
-        if self.taken.remove(head) {
+        if self.heads_in_flight.remove(head) {
             self.popped = self.popped.wrapping_sub(1);
-            self.again.push_front(head);
+            self.pending.push_front(head);
         }
     }
 
-    /// See [`crate::Queue::finish`].
+    /// Implements [`crate::Queue::finish`].
     pub fn finish(&mut self) -> Result<bool, RingError> {
         for head in 0..self.setup.size {
-            if self.taken.has(head) {
+            if self.heads_in_flight.has(head) {
                 self.push(head, 0)?;
             }
         }
         self.publish()
     }
 
-    /// See [`crate::Queue::push`].
+    /// Implements [`crate::Queue::push`].
     #[inline]
     pub fn push(&mut self, head: u16, written: u32) -> Result<(), RingError> {
         self.push_batch(std::iter::once((head, written)))
     }
 
-    /// See [`crate::Queue::push_batch`].
+    /// Implements [`crate::Queue::push_batch`].
     #[inline]
     pub fn push_batch(
         &mut self,
         mut used: impl Iterator<Item = (u16, u32)>,
     ) -> Result<(), RingError> {
         self.broken.check()?;
-        let stored = used.try_for_each(|(head, written)| self.give(head, written));
+        let stored = used.try_for_each(|(head, written)| self.store_used(head, written));
         self.broken.latch(stored)
     }
 
     /// Writes the next used entry, if the chain is in flight.
     #[inline(always)]
-    fn give(&mut self, head: u16, written: u32) -> Result<(), RingError> {
-        if !self.taken.remove(head) {
+    fn store_used(&mut self, head: u16, written: u32) -> Result<(), RingError> {
+        if !self.heads_in_flight.remove(head) {
             return Ok(());
         }
         let at = self.used_slot(self.pushed);
@@ -246,21 +249,21 @@ impl SplitQueue {
         Ok(())
     }
 
-    /// See [`crate::Queue::publish`].
+    /// Implements [`crate::Queue::publish`].
     #[inline]
     pub fn publish(&mut self) -> Result<bool, RingError> {
         self.broken.check()?;
         if self.published == self.pushed {
             return Ok(false);
         }
-        let done = self.show();
+        let done = self.publish_pushed();
         self.broken.latch(done)
     }
 
     #[inline]
-    fn show(&mut self) -> Result<bool, RingError> {
+    fn publish_pushed(&mut self) -> Result<bool, RingError> {
         let batch = (self.published, self.pushed);
-        let wanted = show_index(&self.used, &self.avail, batch, self.used_event_at());
+        let wanted = publish_index(&self.used, &self.avail, batch, self.used_event_at());
         self.published = self.pushed;
         if let Some(record) = &mut self.record {
             record.published(self.published)?;
@@ -268,21 +271,21 @@ impl SplitQueue {
         wanted.map_err(RingError::Lost)
     }
 
-    /// Where the driver says at which used index it wants a notification.
+    /// Returns the offset of the used event index, at which the driver wants a notification.
     #[inline]
     fn used_event_at(&self) -> Option<usize> {
         let after = usize::from(self.setup.size).wrapping_mul(2).wrapping_add(RING);
         self.setup.event_index.then_some(after)
     }
 
-    /// Where we say at which available index we want a doorbell.
+    /// Returns the offset of the available event index, at which the device wants a doorbell.
     #[inline]
     fn avail_event_at(&self) -> Option<usize> {
         let after = usize::from(self.setup.size).wrapping_mul(8).wrapping_add(RING);
         self.setup.event_index.then_some(after)
     }
 
-    /// See [`crate::Queue::arm`].
+    /// Implements [`crate::Queue::arm`].
     pub fn arm(&mut self) -> Result<bool, RingError> {
         self.broken.check()?;
         let armed = self.request();
@@ -291,22 +294,22 @@ impl SplitQueue {
 
     fn request(&mut self) -> Result<bool, RingError> {
         let at = self.avail_event_at();
-        self.quiet = false;
-        let index = ask_index(&self.used, &self.avail, self.next, at).map_err(RingError::Lost)?;
-        self.saw(index)?;
-        Ok(self.next != self.seen || !self.again.is_empty())
+        self.disarmed = false;
+        let index = arm_index(&self.used, &self.avail, self.next, at).map_err(RingError::Lost)?;
+        self.accept_index(index)?;
+        Ok(self.next != self.seen || !self.pending.is_empty())
     }
 
-    /// See [`crate::Queue::disarm`]. With event index nothing is written: the driver rings once
-    /// when it passes the index we asked for, and not again until asked anew.
+    /// Implements [`crate::Queue::disarm`]. With event index it writes nothing: the driver rings
+    /// once when it passes the requested index, and not again until the next request.
     #[inline]
     pub fn disarm(&mut self) -> Result<(), RingError> {
-        if self.setup.event_index || self.quiet {
+        if self.setup.event_index || self.disarmed {
             return Ok(());
         }
         self.broken.check()?;
         let stored = self.used.store(0, NO_NOTIFY, Ordering::Relaxed).map_err(RingError::Lost);
-        self.quiet = true;
+        self.disarmed = true;
         self.broken.latch(stored)
     }
 }

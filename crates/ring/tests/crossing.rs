@@ -1,9 +1,9 @@
-//! Going to sleep while the other side shows something: at least one of the two notices, on
-//! real processors, where a store may become visible after a later load (virtio 1.3, 2.7.10).
+//! Tests of sleeping while the other side publishes, on real processors, where a store may become
+//! visible after a later load (virtio 1.3, 2.7.10): at least one side notices the other.
 //!
-//! Two threads meet before each round and then cross: one arms, the other publishes. If neither
-//! sees the other, both would sleep for ever. The processor's fences are all that prevents it;
-//! without one of them some rounds in a hundred thousand fail.
+//! Two threads synchronise before each round. Then one arms while the other publishes. If neither
+//! sees the other, both would sleep forever. Only the full fences prevent this; without one of them
+//! some rounds in a hundred thousand fail.
 
 mod common;
 
@@ -18,17 +18,17 @@ use common::*;
 
 const ROUNDS: u32 = 60_000;
 
-/// Where the two threads wait for each other.
+/// Rendezvous of the two threads.
 #[derive(Default)]
-struct Meeting {
-    came: [AtomicU32; 2],
+struct Rendezvous {
+    arrived: [AtomicU32; 2],
     noticed: [AtomicBool; 2],
-    /// One side has failed; the other must not wait for it.
+    /// Set when one side failed, so that the other does not wait for it.
     failed: AtomicBool,
 }
 
-/// One thread's place at the meeting; tells the other when it fails.
-struct Side<'a>(&'a Meeting);
+/// A thread's handle of the rendezvous; marks failure when it panics.
+struct Side<'a>(&'a Rendezvous);
 
 impl Drop for Side<'_> {
     fn drop(&mut self) {
@@ -36,15 +36,15 @@ impl Drop for Side<'_> {
     }
 }
 
-impl Meeting {
-    /// Waits until the other side `me ^ 1` has come as often.
-    fn meet(&self, me: usize) {
-        let mine = self.came[me].fetch_add(1, Ordering::AcqRel) + 1;
-        let mut turns = 0_u32;
-        while (self.came[me ^ 1].load(Ordering::Acquire).wrapping_sub(mine) as i32) < 0 {
-            turns += 1;
-            if turns.is_multiple_of(128) {
-                // The other side may need our processor, or be gone.
+impl Rendezvous {
+    /// Waits until side `me ^ 1` arrived as often.
+    fn wait(&self, me: usize) {
+        let mine = self.arrived[me].fetch_add(1, Ordering::AcqRel) + 1;
+        let mut spins = 0_u32;
+        while (self.arrived[me ^ 1].load(Ordering::Acquire).wrapping_sub(mine) as i32) < 0 {
+            spins += 1;
+            if spins.is_multiple_of(128) {
+                // The other side may need this processor, or have failed.
                 assert!(!self.failed.load(Ordering::Relaxed), "the other side failed");
                 thread::yield_now();
             } else {
@@ -53,15 +53,15 @@ impl Meeting {
         }
     }
 
-    /// Both do their part at about the same time; one of them must notice.
+    /// Runs both parts at about the same time; at least one must notice the other.
     fn cross(&self, me: usize, jitter: u32, part: impl FnOnce() -> bool) {
-        self.meet(me);
+        self.wait(me);
         (0..jitter).for_each(|_| std::hint::spin_loop());
         self.noticed[me].store(part(), Ordering::Relaxed);
-        self.meet(me);
+        self.wait(me);
         let noticed = self.noticed.each_ref().map(|n| n.load(Ordering::Relaxed));
         assert_ne!(noticed, [false; 2], "both would sleep");
-        self.meet(me);
+        self.wait(me);
     }
 }
 
@@ -70,25 +70,25 @@ fn jitter(round: u32, me: u32) -> u32 {
     (mixed >> 24) % 6
 }
 
-fn device(map: &Map, mut queue: Queue, meeting: &Meeting) {
-    let _side = Side(meeting);
+fn device(map: &Map, mut queue: Queue, rendezvous: &Rendezvous) {
+    let _side = Side(rendezvous);
     let mut chain = Chain::new();
     for round in 0..ROUNDS {
         queue.disarm().unwrap();
-        meeting.cross(0, jitter(round, 0), || queue.arm().unwrap());
+        rendezvous.cross(0, jitter(round, 0), || queue.arm().unwrap());
         assert!(queue.pop(map, &mut chain).unwrap());
         queue.push(chain.head(), 0).unwrap();
-        meeting.cross(0, jitter(round, 2), || queue.publish().unwrap());
+        rendezvous.cross(0, jitter(round, 2), || queue.publish().unwrap());
     }
 }
 
-fn driver(map: &Map, mut driver: Driver, meeting: &Meeting) {
-    let _side = Side(meeting);
+fn driver(map: &Map, mut driver: Driver, rendezvous: &Rendezvous) {
+    let _side = Side(rendezvous);
     for round in 0..ROUNDS {
         driver.disarm().unwrap();
         driver.add(map, &[Span { addr: DATA, len: 8 }], &[]).unwrap();
-        meeting.cross(1, jitter(round, 1), || driver.publish().unwrap());
-        meeting.cross(1, jitter(round, 3), || driver.arm().unwrap());
+        rendezvous.cross(1, jitter(round, 1), || driver.publish().unwrap());
+        rendezvous.cross(1, jitter(round, 3), || driver.arm().unwrap());
         assert!(driver.take().unwrap().is_some());
     }
 }
@@ -97,16 +97,16 @@ fn run(packed: bool, event_index: bool) {
     let map = Arc::new(memory());
     let layout = Layout { base: GUEST, size: 8, table_entries: 0 };
     let (front, back) = pair(&map, layout, packed, event_index);
-    let meeting = Arc::new(Meeting::default());
-    let (theirs, at) = (Arc::clone(&map), Arc::clone(&meeting));
+    let rendezvous = Arc::new(Rendezvous::default());
+    let (theirs, at) = (Arc::clone(&map), Arc::clone(&rendezvous));
     let device = thread::spawn(move || device(&theirs, back, &at));
-    driver(&map, front, &meeting);
+    driver(&map, front, &rendezvous);
     device.join().unwrap();
 }
 
-// One test: side by side they would take each other's processors.
+// A single test: concurrent tests would compete for the processors.
 #[test]
-fn one_of_two_that_cross_notices() {
+fn ring_crossing_sides_notice_each_other() {
     for packed in [false, true] {
         run(packed, true);
         run(packed, false);

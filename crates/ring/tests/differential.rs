@@ -1,13 +1,13 @@
-//! The device side of the split ring against rust-vmm's `virtio-queue`, on the same bytes.
+//! Differential test of the device side of the split ring against rust-vmm's `virtio-queue`.
 //!
-//! Two memories hold the same bytes; one of them is served by [`Queue`], the other by the
-//! oracle. What the driver writes goes to both. What the two sides see, write and decide must
-//! be the same at every step; where we are stricter, `tests/hostile_bytes.rs` names the rule.
+//! Two memories hold the same bytes; [`Queue`] serves one, the oracle the other. The driver writes
+//! to both. Reads, writes and decisions of both sides must be equal at every step;
+//! `tests/hostile_bytes.rs` names the rules by which [`Queue`] is stricter.
 //!
-//! Three things the oracle does otherwise, so a line of model stands in for it: it ignores the
-//! available ring's NO_INTERRUPT flag, it publishes each used chain by itself, and while chains
-//! are put back it asks for the doorbell of a chain that the driver has long shown, where we
-//! ask for that of the next new one.
+//! The oracle differs in three points, which a few lines of model replace: it ignores NO_INTERRUPT
+//! in the available ring, it publishes each used chain separately, and while chains are put back it
+//! requests a doorbell for a chain that is published already, where [`Queue`] requests the next new
+//! chain.
 
 mod common;
 mod oracle;
@@ -20,8 +20,8 @@ use oracle::{Both, Oracle};
 use proptest::prelude::*;
 use virtio_queue::{QueueOwnedT, QueueT};
 
-/// A chain to be made: buffers as (16-byte place, length, writable), how many of them stand in
-/// the ring's own table, and which free descriptors to take.
+/// Plan of a chain: buffers as (16-byte slot, length, writable), the number of them in the ring's
+/// own table, and a choice of free descriptors.
 #[derive(Debug, Clone)]
 struct Plan {
     readable: Vec<(u16, u16)>,
@@ -72,12 +72,12 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Starts, some of them shortly before the indices wrap.
+/// Start indices, some of them shortly before the wrap.
 fn start() -> impl Strategy<Value = u16> {
     prop_oneof![Just(0_u16), 65_500_u16..=65_535, any::<u16>()]
 }
 
-/// Both device sides, and a lawful driver.
+/// Both device sides, and a conforming driver.
 struct Scene {
     both: Both,
     ours: Queue,
@@ -85,18 +85,18 @@ struct Scene {
     size: u16,
     event_index: bool,
     free: Vec<u16>,
-    /// Descriptors of each chain that the device has, by head.
+    /// Descriptors of each chain in flight, by head.
     held: Vec<Vec<u16>>,
     added: u16,
     shown: u16,
-    /// Heads in flight, in the order of their pops; those at `returnable..` may be put back.
+    /// Heads in flight, in the order of their pops; those from `returnable` on may be put back.
     open: Vec<u16>,
     returnable: usize,
-    /// Chains put back and not popped again.
+    /// Number of chains put back and not popped again.
     back: u16,
-    /// Pushed and not published.
+    /// Chains pushed and not published.
     pending: Vec<(u16, u32)>,
-    /// Used index, as published, and as the driver has seen it.
+    /// Used index: published, and as the driver last read it.
     published: u16,
     reclaimed: u16,
     flags: u16,
@@ -167,7 +167,7 @@ impl Scene {
         assert_eq!(usize::from(self.ours.in_flight()), self.open.len());
     }
 
-    /// Writes the chain of `plan`, if there are descriptors for it.
+    /// Writes the chain of `plan`, if enough descriptors are free.
     fn add(&mut self, plan: &Plan) {
         let readable = plan.readable.iter().map(|b| (b, 0));
         let parts: Vec<_> = readable.chain(plan.writable.iter().map(|b| (b, WRITE))).collect();
@@ -195,7 +195,7 @@ impl Scene {
         }
         if tabled > 0 {
             let slot = DESC + 16 * u64::from(mine[direct]);
-            // A device must not look at WRITE here (virtio 1.3, 2.7.5.3.2).
+            // A device must ignore WRITE here (virtio 1.3, 2.7.5.3.2).
             let flags = INDIRECT | if plan.pick & 1 == 0 { WRITE } else { 0 };
             self.both.write(slot, &descriptor(table, 16 * tabled as u32, flags, 0xbeef));
         }
@@ -211,13 +211,13 @@ impl Scene {
     }
 
     fn pop(&mut self) -> bool {
-        // A look ahead changes nothing.
+        // Prefetching has no observable effect.
         self.ours.look_ahead(&self.both.ours, 5);
         let got = self.ours.pop(&self.both.ours, &mut self.chain).unwrap();
         self.popped_one(got)
     }
 
-    /// Compares the chain that was popped, if one was.
+    /// Compares the popped chain, if any.
     fn popped_one(&mut self, got: bool) -> bool {
         let theirs = self.theirs.pop_descriptor_chain(&self.both.theirs);
         assert_eq!(got, theirs.is_some(), "whether there is a chain");
@@ -233,7 +233,7 @@ impl Scene {
         true
     }
 
-    /// Takes up to `most` in one go; each is what a pop would have given.
+    /// Pops up to `most` chains by a batch; each must equal that of a single pop.
     fn batch(&mut self, most: usize) {
         let mut chains = vec![Chain::new(); most];
         let got = self.ours.pop_batch(&self.both.ours, chains.iter_mut(), most).unwrap();
@@ -246,7 +246,7 @@ impl Scene {
         }
     }
 
-    /// Puts the latest pop back, if nothing of it was used meanwhile.
+    /// Puts the last pop back, if no later chain was used.
     fn put_back(&mut self) {
         if self.open.len() > self.returnable
             && let Some(head) = self.open.pop()
@@ -263,7 +263,7 @@ impl Scene {
         }
         let at = pick % self.open.len();
         let head = self.open.remove(at);
-        // What was popped before one that is used cannot go back to the available ring.
+        // Chains popped before a used chain cannot go back to the available ring.
         self.returnable = self.returnable.saturating_sub(1).max(at);
         self.ours.push(head, written).unwrap();
         self.ours.push(head, written).unwrap();
@@ -286,17 +286,18 @@ impl Scene {
     fn available(&mut self) {
         let ours = self.ours.available().unwrap();
         let theirs = self.shown.wrapping_sub(self.theirs.next_avail());
-        // We count what was seen; the driver's index is looked at again when that is used up.
+        // Our count uses the last loaded index; the driver's index is loaded again when the count
+        // is 0.
         assert!(ours <= theirs && (ours == 0) == (theirs == 0), "{ours} of {theirs}");
     }
 
-    /// Asks for a notification some chains after the last one that was seen.
+    /// Requests a notification some chains after the last used chain that the driver read.
     fn event(&mut self, ahead: i16) {
         let event = self.reclaimed.wrapping_add_signed(ahead);
         self.both.write(AVAIL + 4 + 2 * u64::from(self.size), &event.to_le_bytes());
     }
 
-    /// The driver takes used chains back.
+    /// Takes used chains back as the driver.
     fn reclaim(&mut self) {
         while self.reclaimed != self.published {
             let slot = USED + 4 + 8 * u64::from(self.reclaimed % self.size);
@@ -309,27 +310,27 @@ impl Scene {
         }
     }
 
-    /// Where the device's event index lies.
+    /// Returns the address of the device's event index.
     fn event_at(&self) -> u64 {
         USED + 4 + 8 * u64::from(self.size)
     }
 
-    /// The bytes of the used ring are the same. Entries that were not published are ours alone.
+    /// Compares the used rings. Unpublished entries exist in ours only.
     fn same_used(&self) {
         let len = 4 + 8 * usize::from(self.size) + 2;
         let (ours, theirs) = self.both.compare(USED, len);
         assert_eq!(ours, theirs, "the used ring");
     }
 
-    /// The flags and the event index that the driver reads are the same.
+    /// Compares the flags and the event index that the driver reads.
     fn same_requests(&self) {
         for at in [USED, self.event_at()] {
             let (ours, theirs) = self.both.compare(at, 2);
-            assert_eq!(ours, theirs, "what is asked of the driver");
+            assert_eq!(ours, theirs, "requests to the driver");
         }
     }
 
-    /// Everything comes back.
+    /// Checks that all chains return.
     fn end(&mut self) {
         self.show();
         while self.pop() {}
@@ -348,7 +349,7 @@ fn bytes(spans: &[Span]) -> u64 {
 
 proptest! {
     #[test]
-    fn lawful_drivers_see_the_same_device(
+    fn split_queue_equals_the_oracle_for_conforming_drivers(
         size_log in 0_u32..9,
         event_index: bool,
         start in start(),
@@ -360,7 +361,7 @@ proptest! {
     }
 }
 
-/// Once around the indices and on, with a driver that asks for nothing for most of the way.
+/// A full pass of the indices and more, with a driver that mostly requests no notification.
 #[test]
 fn a_whole_turn_of_the_indices() {
     for event_index in [false, true] {
@@ -374,7 +375,7 @@ fn a_whole_turn_of_the_indices() {
             while scene.pop() {
                 scene.use_one(0, 0);
             }
-            // Every 8000 turns the driver sleeps; else its event index stays where it was.
+            // Every 8000 passes the driver sleeps; otherwise its event index is stale.
             if turn % 8000 == 7999 {
                 scene.run(Step::Event(0));
             }

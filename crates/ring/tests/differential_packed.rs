@@ -1,9 +1,9 @@
-//! The device side of the packed ring against a model of the specification, byte by byte.
+//! Differential test of the device side of the packed ring against a model of the specification.
 //!
-//! The model is a driver that writes descriptors as virtio 1.3, 2.8.6 says and a device as 2.8.21
-//! has it, both reckoned in plain counters that never wrap: slot and wrap counter are derived
-//! from them. It shares no code with the ring. Chains finish in any order, stand in the ring or
-//! in tables, and go around its end.
+//! The model is a driver that writes descriptors as in virtio 1.3, 2.8.6, and a device as in
+//! 2.8.21. Both count with plain counters that never wrap; slot and wrap counter are derived from
+//! these. The model shares no code with the ring. Chains finish in any order, are direct or
+//! indirect, and cross the end of the ring.
 
 mod common;
 
@@ -16,7 +16,7 @@ use common::packed::*;
 use common::*;
 use proptest::prelude::*;
 
-/// Slot and wrap bit (as in positions) of the `nth` descriptor since the ring began.
+/// Returns slot and wrap counter of the `nth` descriptor since the ring's start.
 fn place(nth: u64, size: u16) -> (u16, bool) {
     let size = u64::from(size);
     ((nth % size) as u16, (nth / size).is_multiple_of(2))
@@ -69,7 +69,7 @@ enum Step {
     Arm,
     Disarm,
     Reclaim,
-    /// The queue stops and another goes on where it stood.
+    /// Stops the queue, and starts another at its position.
     Restart,
 }
 
@@ -98,7 +98,7 @@ struct Scene {
     queue: Queue,
     chain: Chain,
     size: u16,
-    /// Descriptors added, shown, popped, pushed, published and reclaimed since the ring began.
+    /// Numbers of descriptors added, published, popped, pushed, published as used and reclaimed.
     added: u64,
     shown: u64,
     popped: u64,
@@ -106,11 +106,11 @@ struct Scene {
     published: u64,
     reclaimed: u64,
     free_ids: Vec<u16>,
-    /// Flags of the first descriptor that is not shown.
+    /// Flags of the first unpublished descriptor.
     gate: u16,
     waiting: VecDeque<Sent>,
     open: Vec<Sent>,
-    /// Those at `returnable..` may be put back.
+    /// Chains from `returnable` on may be put back.
     returnable: usize,
     /// Used entries in order: (position, chain, written).
     entries: VecDeque<(u64, Sent, u32)>,
@@ -172,7 +172,7 @@ impl Scene {
         assert_eq!(usize::from(self.queue.available().unwrap()), there);
     }
 
-    /// Writes one descriptor; the first that is not shown gets its flags when it is.
+    /// Writes a descriptor; the first unpublished descriptor gets its flags at publication.
     fn write(&mut self, nth: u64, span: Span, flags: u16, id: u16) {
         let flags = flags | made_available(nth, self.size);
         let (slot, _) = place(nth, self.size);
@@ -211,7 +211,7 @@ impl Scene {
         } else {
             for (nth, (span, flags)) in (0_u64..).zip(&parts) {
                 let last = nth + 1 == parts.len() as u64;
-                // Only the last one's id means something.
+                // Only the last descriptor's id is valid.
                 let (more, id) = if last { (0, id) } else { (NEXT, 0xdead) };
                 self.write(self.added + nth, *span, flags | more, id);
             }
@@ -229,13 +229,13 @@ impl Scene {
     }
 
     fn pop(&mut self) -> bool {
-        // A look ahead changes nothing.
+        // Prefetching has no observable effect.
         self.queue.look_ahead(&self.guest.map, 5);
         let got = self.queue.pop(&self.guest.map, &mut self.chain).unwrap();
         self.popped_one(got)
     }
 
-    /// Compares the chain that was popped, if one was.
+    /// Compares the popped chain, if any.
     fn popped_one(&mut self, got: bool) -> bool {
         let next = self.waiting.front().filter(|_| self.popped < self.shown);
         assert_eq!(got, next.is_some(), "whether there is a chain");
@@ -254,7 +254,7 @@ impl Scene {
         true
     }
 
-    /// Takes up to `most` in one go; each is what a pop would have given.
+    /// Pops up to `most` chains by a batch; each must equal that of a single pop.
     fn batch(&mut self, most: usize) {
         let mut chains = vec![Chain::new(); most];
         let got = self.queue.pop_batch(&self.guest.map, chains.iter_mut(), most).unwrap();
@@ -267,7 +267,7 @@ impl Scene {
         }
     }
 
-    /// Puts the latest pop back, if nothing popped after it was used.
+    /// Puts the last pop back, if no later chain was used.
     fn put_back(&mut self) {
         if self.open.len() > self.returnable
             && let Some(sent) = self.open.pop()
@@ -306,12 +306,12 @@ impl Scene {
         assert_eq!(wanted, expected, "whether to notify");
     }
 
-    /// Asks for a notification: of all, of none, or of the used descriptor `ahead` of the next.
+    /// Requests notifications: for all, for none, or for the used descriptor `ahead` of the next.
     fn ask(&mut self, ahead: u64, flags: u16) {
         if flags == 2 && !self.guest.setup.event_index {
             return;
         }
-        // What the other side published already cannot be told of any more.
+        // Descriptors that the device published already cannot be notified any more.
         let at = self.reclaimed + ahead;
         if flags == 2 && (at < self.published || at >= self.published + u64::from(self.size)) {
             return;
@@ -321,7 +321,7 @@ impl Scene {
         self.guest.map.write(AVAIL + 2, &flags.to_le_bytes()).unwrap();
     }
 
-    /// The device's event area.
+    /// Returns the device's event area.
     fn requests(&self) -> (u16, u16) {
         let mut bytes = [0; 4];
         self.guest.map.read(USED, &mut bytes).unwrap();
@@ -338,13 +338,17 @@ impl Scene {
         }
     }
 
-    /// The driver takes what is used: entry by entry, as the flags at its position say.
+    /// Takes used chains as the driver, entry by entry, by the flags at its position.
     fn reclaim(&mut self) {
         loop {
             let (slot, _) = place(self.reclaimed, self.size);
             let (len, id, flags) = self.guest.slot(slot);
             let used = flags & (AVAIL_BIT | USED_BIT) == marked_used(self.reclaimed, self.size);
-            assert_eq!(used, self.reclaimed < self.published, "what the driver sees");
+            assert_eq!(
+                used,
+                self.reclaimed < self.published,
+                "flags at the position of the driver"
+            );
             if !used {
                 return;
             }
@@ -356,9 +360,9 @@ impl Scene {
         }
     }
 
-    /// Stops the queue, which gives everything back, and sets another up at its position.
+    /// Stops the queue, which returns all chains, and sets up another at its position.
     fn restart(&mut self) {
-        // In the order of their ids.
+        // `finish` pushes in the order of ids.
         self.open.sort_by_key(|sent| sent.id);
         for sent in std::mem::take(&mut self.open) {
             let slots = u64::from(sent.slots);
@@ -372,7 +376,7 @@ impl Scene {
         self.queue = Queue::packed(setup, next, &self.guest.map).unwrap();
     }
 
-    /// Everything comes back.
+    /// Checks that all chains return.
     fn end(&mut self) {
         self.show();
         while self.pop() {}
@@ -398,7 +402,7 @@ proptest! {
     }
 }
 
-/// Many turns of the ring, with both wrap counters and chains that go around its end.
+/// Many passes over the ring, with both wrap counters and chains that cross its end.
 #[test]
 fn many_turns_of_the_ring() {
     for (size, event_index) in [(1, false), (5, true), (8, false), (8, true)] {
@@ -426,10 +430,10 @@ fn many_turns_of_the_ring() {
     }
 }
 
-/// Frontends that know only split rings begin at 0. Of a fresh ring that means its beginning; of
-/// one that has turned once it means what it says.
+/// Frontends that know only split rings start at 0. For a new ring that means its start; for a ring
+/// after a pass it is the position 0.
 #[test]
-fn a_base_of_zero_is_the_beginning_of_a_fresh_ring() {
+fn packed_base_of_zero_means_the_start_of_a_new_ring() {
     let mut scene = Scene::new(4, false);
     let add = || Step::Add { readable: vec![(1, 8)], writable: vec![], table: false, pick: 0 };
     scene.guest.setup.next = 0;

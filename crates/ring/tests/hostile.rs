@@ -1,5 +1,5 @@
-//! Guests that break the rules of the ring, one rule at a time. Each is refused with the reason
-//! that names it, the queue stays broken, and nobody else notices.
+//! Tests of guests that break the rules of a split ring, one rule at a time. Each is refused with
+//! the matching reason, and the queue stays broken.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn setup_error(setup: Setup) -> RingError {
     Queue::new(setup, &memory()).unwrap_err()
 }
 
-/// A guest whose descriptors 0 to 7 are lawful single buffers.
+/// Returns a guest whose descriptors 0 to 7 are valid single buffers.
 fn guest() -> Guest {
     let guest = Guest::new(SIZE);
     (0..SIZE).for_each(|index| guest.describe(index, DATA, 64, 0, 0));
@@ -48,7 +48,8 @@ fn hostile_parts_out_of_line() {
 fn hostile_parts_in_holes() {
     let good = setup(SIZE, true, 0);
     let end = GUEST + FIRST + SECOND;
-    // Below, above, over the end, over two regions, and where the address wraps.
+    // Below, above and across the end of the grant, across two regions, and with a wrapping
+    // address.
     let places = |len: u64, align: u64| {
         [
             0,
@@ -72,7 +73,7 @@ fn hostile_parts_in_holes() {
     for used in places(4 + 8 * 8 + 2, 4) {
         assert_eq!(hole(Setup { used, ..good }), "used ring", "{used:#x}");
     }
-    // The event index belongs to the ring: without it, the same place will do.
+    // The event index belongs to the ring: without the feature, the same address is valid.
     let tight = Setup { avail: end - (4 + 2 * 8), ..good };
     assert_eq!(hole(tight), "available ring");
     assert!(Queue::new(Setup { event_index: false, ..tight }, &memory()).is_ok());
@@ -113,7 +114,7 @@ fn hostile_chains_longer_than_the_queue() {
     guest.describe(1, TABLES, 8 * 16, INDIRECT, 0);
     guest.entry(TABLES, 7, DATA, 1, 0, 0);
     assert_eq!(guest.refused(0), RingError::Endless(8), "one and a table of eight");
-    // Eight in all are lawful, however they are split.
+    // Eight descriptors in total are valid, direct or indirect.
     guest.describe(1, TABLES, 7 * 16, INDIRECT, 0);
     guest.entry(TABLES, 6, DATA, 1, 0, 0);
     let (mut queue, mut chain) = (guest.queue(), Chain::new());
@@ -156,7 +157,7 @@ fn hostile_tables_in_holes() {
     let mut guest = guest();
     let end = GUEST + FIRST + SECOND;
     for addr in [0, GUEST - 16, end - 16, end, u64::MAX - 15, u64::MAX - 31] {
-        // The first entry alone would be lawful where it is granted.
+        // The first entry alone would be valid if granted.
         guest.describe(0, addr, 32, INDIRECT, 0);
         let expected = RingError::Descriptor(OutOfGrant { addr, len: 32 });
         assert_eq!(guest.refused(0), expected);
@@ -195,7 +196,7 @@ fn hostile_index_jumps() {
             assert_latched(&mut queue, &guest.map, error);
         }
     }
-    // As far as the queue is long is lawful.
+    // A chain as long as the queue is valid.
     let mut guest = guest();
     guest.setup.next = 65_534;
     guest.show(65_534_u16.wrapping_add(SIZE));
@@ -231,7 +232,7 @@ fn hostile_next_descriptors() {
         guest.describe(0, DATA, 1, NEXT, next);
         assert_eq!(guest.refused(0), RingError::Next { next, size: 8 });
     }
-    // In a table, the table's own length is the bound, not the queue's.
+    // In an indirect table the bound is the table's length, not the queue's.
     guest.describe(1, TABLES, 32, INDIRECT, 0);
     for next in [2, 7, u16::MAX] {
         guest.entry(TABLES, 0, DATA, 1, NEXT, next);
@@ -263,7 +264,7 @@ fn hostile_buffers_in_holes() {
             assert_eq!(guest.refused(0), RingError::Descriptor(gap));
         }
     }
-    // Over the seam of two regions is lawful.
+    // A buffer across the boundary of two regions is valid.
     guest.describe(0, GUEST + FIRST - 5, 10, 0, 0);
     let (mut queue, mut chain) = (guest.queue(), Chain::new());
     guest.offer(0);
@@ -297,7 +298,7 @@ fn hostile_heads_made_available_twice() {
     let (mut queue, mut chain) = (guest.queue(), Chain::new());
     guest.offer(3);
     assert_eq!(queue.pop(&guest.map, &mut chain), Ok(true));
-    // Put back and taken again is not twice; used and offered again is not either.
+    // A head that was put back or used may be popped again.
     queue.put_back(3);
     assert_eq!(queue.pop(&guest.map, &mut chain), Ok(true));
     queue.push(3, 0).unwrap();
@@ -309,7 +310,7 @@ fn hostile_heads_made_available_twice() {
 }
 
 #[test]
-fn hostile_heads_offered_while_put_back() {
+fn hostile_heads_made_available_while_put_back() {
     let mut guest = guest();
     let (mut queue, mut chain) = (guest.queue(), Chain::new());
     guest.offer(3);
@@ -321,7 +322,7 @@ fn hostile_heads_offered_while_put_back() {
 }
 
 #[test]
-fn heads_that_are_not_in_flight_are_left_alone() {
+fn split_push_ignores_heads_not_in_flight() {
     let mut guest = guest();
     let mut queue = guest.queue();
     for head in [0, 7, 8, u16::MAX] {
@@ -348,7 +349,7 @@ fn hostile_file_that_shrinks_under_the_ring() {
     assert_eq!(queue.pop(&guest.map, &mut chain), Ok(true));
     rustix::fs::ftruncate(&memory, 0).unwrap();
 
-    // Lost pages read as zeros: what comes of that is some refusal or some zeros, no more.
+    // Lost pages read as zeroes; the result is a refusal or zeroes.
     for _ in 0..4 {
         let _ = queue.pop(&guest.map, &mut chain);
         let _ = queue.push(0, 64);
@@ -357,7 +358,7 @@ fn hostile_file_that_shrinks_under_the_ring() {
         let _ = queue.disarm();
     }
     let _ = queue.finish();
-    assert!(guest.map.poisoned(), "whoever drives the guest can see it");
+    assert!(guest.map.poisoned(), "the owner of the guest can see it");
 
     other.offer(2);
     assert_eq!(theirs.pop(&other.map, &mut chain), Ok(true));
@@ -366,17 +367,17 @@ fn hostile_file_that_shrinks_under_the_ring() {
     assert!(!other.map.poisoned());
 }
 
-/// A guest that rewrites its descriptors and indices while they are read: what is handed out
-/// holds all the same.
+/// A guest rewrites descriptors and indices while they are read: popped chains are valid
+/// nevertheless.
 #[test]
 fn hostile_ring_that_changes_while_it_is_read() {
     for size in [1_u16, 2, 8] {
         let guest = Arc::new(Guest::new(size));
         let stop = Arc::new(AtomicBool::new(false));
-        let (theirs, told) = (Arc::clone(&guest), Arc::clone(&stop));
+        let (theirs, stopped) = (Arc::clone(&guest), Arc::clone(&stop));
         let scribbler = std::thread::spawn(move || {
             let mut dice = 1_u64;
-            while !told.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
                 let bits = dice >> 20;
                 let index = (bits % u64::from(size)) as u16;
@@ -389,11 +390,11 @@ fn hostile_ring_that_changes_while_it_is_read() {
             }
         });
         let mut chain = Chain::new();
-        // It ends: some chains are whole.
+        // Terminates: some chains are complete.
         let mut given = 0_u32;
         for round in 0_u32.. {
             if round % 1000 == 999 {
-                // The scribbler may need our processor.
+                // The rewriting thread may need this processor.
                 std::thread::yield_now();
             }
             if round >= 40_000 && given > 0 {
@@ -405,7 +406,7 @@ fn hostile_ring_that_changes_while_it_is_read() {
                 Ok(more) => {
                     assert!(more);
                     assert!(chain.readable().len() <= usize::from(size), "longer than the queue");
-                    // A span of no bytes is nowhere.
+                    // An empty span has no valid address.
                     let within = |s: &Span| s.len == 0 || granted(s.addr, s.len.into());
                     assert!(chain.readable().iter().all(within));
                     given += 1;

@@ -1,8 +1,8 @@
-//! Random bytes in place of a driver's, against rust-vmm's `virtio-queue` on the same bytes.
+//! Differential test with random bytes in place of a driver's, against rust-vmm's `virtio-queue`.
 //!
-//! The oracle ends a chain early where it finds it broken and judges little else. So a chain that
-//! we hand out must be whole for the oracle too, and where the oracle hands out a whole chain and
-//! we do not, the bytes must break one of the rules in [`stricter`], and no other.
+//! The oracle ends a broken chain early and checks little else. So a chain that [`Queue`] pops must
+//! be complete for the oracle too; and if the oracle returns a complete chain that [`Queue`]
+//! refuses, the bytes must break a rule of [`stricter`].
 
 mod common;
 mod oracle;
@@ -13,12 +13,12 @@ use oracle::Both;
 use proptest::prelude::*;
 use virtio_queue::QueueOwnedT;
 
-/// Starts, some of them shortly before the indices wrap.
+/// Start indices, some of them shortly before the wrap.
 fn start() -> impl Strategy<Value = u16> {
     prop_oneof![Just(0_u16), 65_500_u16..=65_535, any::<u16>()]
 }
 
-/// A descriptor as a hostile guest writes it, with enough sense in it to get somewhere.
+/// A hostile descriptor, plausible enough to be followed.
 fn wild() -> impl Strategy<Value = (u64, u32, u16, u16)> {
     let addr = prop_oneof![
         6 => (0_u64..0x2_0000).prop_map(|at| DATA + at),
@@ -46,11 +46,11 @@ fn wild() -> impl Strategy<Value = (u64, u32, u16, u16)> {
     (addr, len, flags, next)
 }
 
-/// What the bytes say at `head`, followed without any judgement but the oracle's bound.
+/// The bytes at `head`, followed without checks except for the oracle's bound.
 struct Evidence {
-    /// A table was named by a descriptor that also goes on by NEXT, or has no entries.
+    /// A table's descriptor also has NEXT, or the table has no entries.
     odd_table: bool,
-    /// A table is not wholly granted.
+    /// A table is not completely granted.
     lost_table: bool,
     indirect: bool,
 }
@@ -78,7 +78,7 @@ fn evidence(both: &Both, head: u16, size: u16) -> Evidence {
     found
 }
 
-/// Whether `error` is a rule by which we refuse what the oracle lets pass, and the bytes break it.
+/// Returns whether `error` is a rule that the oracle does not check, and the bytes break it.
 fn stricter(
     error: RingError,
     parts: &[oracle::Part],
@@ -97,12 +97,12 @@ fn stricter(
             let outside = |p: &oracle::Part| p.len > 0 && !granted(p.addr, u64::from(p.len));
             seen.lost_table || parts.iter().any(outside)
         }
-        // virtio 1.3, 2.7.5.3.1: not both INDIRECT and NEXT.
+        // virtio 1.3, 2.7.5.3.1: INDIRECT excludes NEXT.
         RingError::IndirectTable(_) => seen.odd_table,
         RingError::NotNegotiated => seen.indirect && !indirect,
-        // virtio 1.3, 2.7.5.3.1: a chain is no longer than the queue, its table included.
+        // virtio 1.3, 2.7.5.3.1: a chain is not longer than the queue, its table included.
         RingError::Endless(bound) => bound == u32::from(size) && parts.len() > usize::from(size),
-        // The oracle refuses these as well.
+        // The oracle checks these too.
         _ => false,
     }
 }
@@ -113,7 +113,7 @@ struct Wild {
     ring: Vec<(u64, u32, u16, u16)>,
     tables: Vec<(u64, u32, u16, u16)>,
     heads: Vec<u16>,
-    /// By how much the available index moves, before each look.
+    /// Increments of the available index before each poll.
     moves: Vec<u16>,
     /// Whether each chain is used at once.
     uses: Vec<bool>,
@@ -153,7 +153,7 @@ impl Wild {
     }
 }
 
-/// Runs a hostile guest against both; says what broke it, if anything.
+/// Runs a hostile guest against both, and returns the error that broke the queue, if any.
 fn against(wild: &Wild, size: u16, indirect: bool, start: u16) -> Option<RingError> {
     let both = Both::new();
     wild.write(&both);
@@ -168,10 +168,10 @@ fn against(wild: &Wild, size: u16, indirect: bool, start: u16) -> Option<RingErr
         index = index.wrapping_add(*by);
         both.write(AVAIL + 2, &index.to_le_bytes());
         loop {
-            // Whatever the bytes say, it only looks.
+            // Prefetching has no effect on any bytes.
             ours.look_ahead(&both.ours, u16::MAX);
             let got = pop(&mut ours, &both.ours, &mut chain);
-            // The oracle's iterator refuses the jumps that we refuse.
+            // The oracle's iterator refuses the same index jumps.
             let chains = theirs.iter(&both.theirs).ok().map(|mut all| all.next());
             let Some(theirs) = chains else {
                 assert!(matches!(got, Err(RingError::IndexJump { .. })), "{got:?}");
@@ -225,16 +225,16 @@ fn against(wild: &Wild, size: u16, indirect: bool, start: u16) -> Option<RingErr
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Whatever bytes stand in the ring, a chain that we hand out is one that the oracle hands
-    /// out too, lies in granted memory and is no longer than the queue. What the oracle hands
-    /// out and we do not breaks one of the rules in [`stricter`]; the queue stays broken.
+    /// For any bytes in the ring, a popped chain equals the oracle's, is granted and not longer
+    /// than the queue. A chain that only the oracle returns breaks a rule of [`stricter`], and the
+    /// queue stays broken.
     #[test]
     fn hostile_bytes(wild in wild_memory(), size_log in 0_u32..5, indirect: bool, start in start()) {
         against(&wild, 1 << size_log, indirect, start);
     }
 }
 
-/// The property above is about something: its guests reach every rule.
+/// The property above is not vacuous: its guests reach every rule.
 #[test]
 fn hostile_bytes_reach_every_rule() {
     use proptest::strategy::ValueTree;
@@ -262,7 +262,7 @@ fn hostile_bytes_reach_every_rule() {
         "Order",
         "Descriptor",
     ] {
-        // A chain of more than 2^32 bytes needs large grants; tests/hostile.rs has it.
+        // A chain of more than 2^32 bytes needs large grants; `tests/hostile.rs` has it.
         assert!(seen.contains_key(rule) || rule == "Bytes", "{rule} not in {seen:?}");
     }
 }

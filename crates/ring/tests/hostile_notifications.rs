@@ -1,4 +1,4 @@
-//! Frontends that want to hold up whoever notifies them.
+//! Tests of frontends that try to block the thread that notifies them.
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-/// An eventfd as the frontend holds it, and the same one as handed over.
+/// Returns the frontend's descriptor of an eventfd, and the received descriptor.
 fn shared() -> (OwnedFd, OwnedFd) {
     let theirs = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     let ours = theirs.try_clone().unwrap();
@@ -27,7 +27,7 @@ fn fill(fd: &OwnedFd) {
     rustix::io::write(fd, &(u64::MAX - 1).to_ne_bytes()).unwrap();
 }
 
-/// What `call` gives on a thread of its own; `release` ends a call that never ends by itself.
+/// Returns the result of `call` on its own thread; `release` ends a call that blocks.
 fn in_time<T: Send>(call: impl FnOnce() -> T + Send, release: impl FnOnce()) -> T {
     thread::scope(|scope| {
         let (done, result) = channel();
@@ -59,9 +59,9 @@ fn hostile_eventfd_made_blocking_and_full() {
         fill(&theirs);
         assert_eq!(notifier.notify(), Err(DoorbellError::Blocked));
         assert!(notifier.blocked());
-        // It is not tried again.
+        // A blocked notifier is disabled.
         assert_eq!(notifier.notify(), Err(DoorbellError::Blocked));
-        // Others still are.
+        // Other notifiers are not affected.
         let (other, ours) = shared();
         let good = Notifier::new(ours).unwrap();
         assert_eq!(good.notify(), Ok(()));
@@ -95,14 +95,14 @@ fn hostile_eventfds_of_two_threads_at_a_time() {
 }
 
 #[test]
-fn hostile_stream_that_nobody_reads() {
+fn hostile_stream_without_reader_does_not_block() {
     let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     let (theirs, ours) = pair.unwrap();
     let notifier = Notifier::new(ours.try_clone().unwrap()).unwrap();
     take_nonblock_back(&ours);
     let call = || (0..1_000_000).for_each(|_| notifier.notify().unwrap());
     in_time(call, || drop(theirs));
-    // And one that is gone, without a signal for us.
+    // A closed stream raises no signal.
     notifier.notify().unwrap();
 }
 
@@ -118,7 +118,7 @@ fn hostile_notifiers_that_could_block() {
     }
 }
 
-/// What lies unread in a notifier, descriptors say, would be closed with it.
+/// Unread content of a notifier, for example descriptors, would be closed with it.
 #[test]
 fn hostile_stream_with_unread_bytes_is_refused() {
     let (mut theirs, ours) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -132,7 +132,7 @@ fn hostile_stream_with_unread_bytes_is_refused() {
 }
 
 #[test]
-fn a_rescue_ends_with_its_thread_and_disturbs_nobody() {
+fn watchdog_ends_with_its_thread_and_disturbs_no_other() {
     for _ in 0..20 {
         let (theirs, ours) = shared();
         let rescue = Rescue::new().unwrap();
@@ -148,6 +148,6 @@ fn a_rescue_ends_with_its_thread_and_disturbs_nobody() {
         .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
         .filter(|name| name.starts_with("causeway-rescue"))
         .count();
-    // Those of tests that run beside this one are there too.
+    // Watchdogs of concurrent tests count too.
     assert!(watchers <= 5, "{watchers} watchers are left");
 }

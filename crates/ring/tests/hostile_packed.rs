@@ -1,5 +1,5 @@
-//! Guests that break the rules of a packed ring, one rule at a time. Each is refused with the
-//! reason that names it, the queue stays broken, and nobody else notices.
+//! Tests of guests that break the rules of a packed ring, one rule at a time. Each is refused with
+//! the matching reason, and the queue stays broken.
 
 mod common;
 
@@ -35,18 +35,18 @@ fn hostile_packed_sizes_and_positions() {
         assert_eq!(setup_error(Setup { next: bits, ..good }, 0x8000), expected);
         assert_eq!(setup_error(good, bits), expected);
     }
-    // Further apart than the ring is long.
+    // Positions further apart than the ring's length.
     for (next, used) in [(0x8000, 0x8001), (0x0001, 0x8000)] {
         let expected = RingError::Position { bits: next, size: SIZE };
         assert_eq!(setup_error(Setup { next, ..good }, used), expected);
     }
-    // Any other length is lawful, powers of two or not.
+    // Any other length is valid, a power of two or not.
     for size in [1, 3, 7, 255] {
         assert!(Queue::packed(Setup { size, ..good }, 0x8000, &memory()).is_ok());
     }
 }
 
-/// A frontend that grants its memory from an odd place of a file on.
+/// A frontend grants its memory from an odd offset of the file.
 #[test]
 fn hostile_packed_ring_out_of_line_in_its_file() {
     let good = PackedGuest::new(SIZE).setup;
@@ -95,7 +95,7 @@ fn hostile_packed_chains_without_end() {
     let guest = guest();
     (0..SIZE).for_each(|slot| guest.offer(slot, DATA, 1, NEXT, slot));
     assert_eq!(guest.refused(), RingError::Endless(8));
-    // Eight that end are lawful.
+    // Eight descriptors that end are valid.
     guest.offer(7, DATA, 1, 0, 5);
     let (mut queue, mut chain) = (guest.queue(), Chain::new());
     assert_eq!(queue.available(), Ok(1));
@@ -108,7 +108,7 @@ fn hostile_packed_chains_over_those_in_flight() {
     let guest = guest();
     let (mut queue, mut chain) = (guest.queue(), Chain::new());
     assert_eq!(queue.pop(&guest.map, &mut chain), Ok(true));
-    // Seven slots are left; a chain of eight goes around over the one in flight.
+    // Seven slots are free; a chain of eight wraps around over the chain in flight.
     (1..SIZE).for_each(|slot| guest.offer(slot, DATA, 1, NEXT, 1));
     assert_eq!(queue.pop(&guest.map, &mut chain), Err(RingError::Overfull(8)));
     assert_packed_latched(&mut queue, &guest.map, RingError::Overfull(8));
@@ -184,7 +184,7 @@ fn hostile_packed_tables_that_were_not_negotiated() {
 }
 
 #[test]
-fn flags_without_meaning_in_a_table_are_ignored() {
+fn packed_tables_ignore_reserved_flags() {
     let guest = guest();
     guest.offer(0, TABLES, 32, INDIRECT | WRITE, 6);
     for at in 0..2 {
@@ -225,7 +225,7 @@ fn hostile_packed_chains_over_four_gigabytes() {
 }
 
 #[test]
-fn ids_that_are_not_in_flight_are_left_alone() {
+fn packed_push_ignores_ids_not_in_flight() {
     let guest = guest();
     let mut queue = guest.queue();
     for id in [0, 7, 8, u16::MAX] {
@@ -239,7 +239,7 @@ fn ids_that_are_not_in_flight_are_left_alone() {
 
 #[test]
 fn hostile_packed_event_areas() {
-    // Nonsense in the driver's event area: it is told too often, at worst.
+    // Invalid values in the driver's event area cause superfluous notifications only.
     for (position, flags) in [(0xffff, 2), (8, 2), (0x8008, 2), (0, 3), (0, 0xffff), (0, 4)] {
         let mut guest = guest();
         guest.setup.event_index = true;
@@ -272,24 +272,24 @@ fn hostile_packed_file_that_shrinks_under_the_ring() {
         let _ = queue.disarm();
     }
     let _ = queue.finish();
-    assert!(guest.map.poisoned(), "whoever drives the guest can see it");
+    assert!(guest.map.poisoned(), "the owner of the guest can see it");
     assert_eq!(theirs.pop(&other.map, &mut chain), Ok(true));
     theirs.push(chain.head(), 0).unwrap();
     assert_eq!(theirs.publish(), Ok(true));
     assert!(!other.map.poisoned());
 }
 
-/// A guest that rewrites descriptors, flags among them, while they are read: what is handed out
-/// holds all the same.
+/// A guest rewrites descriptors including flags while they are read: popped chains are valid
+/// nevertheless.
 #[test]
 fn hostile_packed_ring_that_changes_while_it_is_read() {
     for size in [1_u16, 2, 8] {
         let guest = Arc::new(PackedGuest::new(size));
         let stop = Arc::new(AtomicBool::new(false));
-        let (theirs, told) = (Arc::clone(&guest), Arc::clone(&stop));
+        let (theirs, stopped) = (Arc::clone(&guest), Arc::clone(&stop));
         let scribbler = std::thread::spawn(move || {
             let mut dice = 1_u64;
-            while !told.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
                 let bits = dice >> 20;
                 let slot = (bits % u64::from(size)) as u16;
@@ -303,7 +303,7 @@ fn hostile_packed_ring_that_changes_while_it_is_read() {
         });
         let mut chain = Chain::new();
         let mut given = 0_u32;
-        // It ends: some chains are whole.
+        // Terminates: some chains are complete.
         for round in 0_u32.. {
             if round % 1000 == 999 {
                 std::thread::yield_now();

@@ -1,6 +1,6 @@
-//! A guest rewrites its ring while it is read, a hundred thousand times each way. Whatever it
-//! hits upon: what is handed out is granted and bounded, not a byte outside the grant changes,
-//! a broken queue stays broken, and a bystander's queue moves its content all the while.
+//! Tests of a guest that rewrites its ring while it is read, a hundred thousand times for each kind
+//! of change. Popped chains are granted and bounded, no byte outside the grant changes, a broken
+//! queue stays broken, and a bystander's queue keeps moving its content.
 
 mod common;
 
@@ -13,14 +13,14 @@ use causeway_testing::numbers::Numbers;
 use common::{INDIRECT, NEXT, WRITE, descriptor, file, pop};
 use std::os::fd::AsFd;
 
-/// How often each case is tried.
+/// Repetitions of each case.
 const RACES: u32 = 100_000;
-/// How often the bystander has a turn between two tries.
+/// Number of races between two turns of the bystander.
 const BYSTANDS: u32 = 64;
 const SIZE: u16 = 8;
 
-/// The file, and the part of it that is granted: not whole pages, so that bytes on both sides
-/// of the grant are mapped with it and would take a stray write.
+/// Size of the file, and the granted part of it: not whole pages, so that bytes on both sides of
+/// the grant are mapped too and would receive a stray write.
 const FILE: u64 = 0x1_0000;
 const EDGE: u64 = 0x800;
 const GRANTED: u64 = FILE - 2 * EDGE;
@@ -32,7 +32,7 @@ const AVAIL: u64 = GUEST + 0x1000;
 const USED: u64 = GUEST + 0x2000;
 const TABLES: u64 = GUEST + 0x3000;
 const DATA: u64 = GUEST + 0x8000;
-/// The packed flags that tell a descriptor of this lap from one of the last (virtio 1.3, 2.8.1).
+/// Flags that distinguish a packed descriptor of this pass from the last pass (virtio 1.3, 2.8.1).
 const PACKED_AVAIL: u16 = 1 << 7;
 const PACKED_USED: u16 = 1 << 15;
 
@@ -101,7 +101,7 @@ fn any_packed_descriptor(numbers: &mut Numbers) -> [u8; 16] {
     bytes
 }
 
-/// What is rewritten under way.
+/// The part of the ring that is rewritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     Descriptors,
@@ -110,7 +110,7 @@ enum What {
     Everything,
 }
 
-fn scribble(map: &Map, numbers: &mut Numbers, packed: bool, what: What) {
+fn rewrite(map: &Map, numbers: &mut Numbers, packed: bool, what: What) {
     let what = match what {
         What::Everything => numbers.one_of(&[What::Descriptors, What::Tables, What::Indices]),
         one => one,
@@ -149,19 +149,19 @@ fn queue(map: &Map, packed: bool) -> Queue {
     }
 }
 
-/// Makes one chain available, lawfully: directly or by a table.
+/// Makes a valid chain available, direct or indirect.
 fn offer(map: &Map, numbers: &mut Numbers, packed: bool) {
     let table = numbers.next() & 1 == 1;
     let (addr, len, flags) = if table { (TABLES, 64, INDIRECT) } else { (DATA, 64, 0) };
     for n in 0..4 {
-        // A packed table has no links, and its flags where a split one has them.
+        // A packed table has no links; its flags are at another offset than in a split table.
         let flags = if n < 3 && !packed { NEXT } else { 0 };
         let next = if packed { 0 } else { n + 1 };
         let entry = descriptor(DATA + 64 * u64::from(n), 64, flags, next);
         map.write(TABLES + 16 * u64::from(n), &entry).unwrap();
     }
     if packed {
-        // A fresh queue is on its first lap.
+        // A new queue is in its first pass.
         let mut bytes = descriptor(addr, len, 3, flags | PACKED_AVAIL);
         bytes[12..14].copy_from_slice(&3_u16.to_le_bytes());
         bytes[14..].copy_from_slice(&(flags | PACKED_AVAIL).to_le_bytes());
@@ -173,7 +173,7 @@ fn offer(map: &Map, numbers: &mut Numbers, packed: bool) {
     }
 }
 
-/// All that a service does with a queue, once; how many chains it was given.
+/// Does all that a service does with a queue, once. Returns the number of popped chains.
 fn turn(queue: &mut Queue, chain: &mut Chain, guest: &Memory, peer: &Memory) -> u32 {
     let mut given = 0;
     for _ in 0..3 {
@@ -206,7 +206,7 @@ fn turn(queue: &mut Queue, chain: &mut Chain, guest: &Memory, peer: &Memory) -> 
     given
 }
 
-/// Reads into private memory with guards, copies to the peer, and writes what is writable.
+/// Reads into private memory with guards, copies to the peer, and writes all writable bytes.
 fn use_chain(chain: &Chain, guest: &Memory, peer: &Memory) {
     let mut room = [CANARY; 128];
     let len = chain.readable_bytes().min(64) as usize;
@@ -219,7 +219,7 @@ fn use_chain(chain: &Chain, guest: &Memory, peer: &Memory) {
     Cursor::new(chain.writable()).write(&guest.map, &vec![7; len as usize]).unwrap();
 }
 
-/// A queue of one who keeps the rules.
+/// The queue of a conforming guest.
 struct Bystander {
     guest: Memory,
     packed: bool,
@@ -231,7 +231,7 @@ impl Bystander {
         self.rounds += 1;
         let mut queue = queue(&self.guest.map, self.packed);
         let said = self.rounds.to_le_bytes();
-        // What the last round left in the ring is overwritten.
+        // Overwrites the leftovers of the last round.
         self.guest.map.write(DESC, &[0; 16 * SIZE as usize]).unwrap();
         offer(&self.guest.map, &mut Numbers::new(u64::from(self.rounds)), self.packed);
         self.guest.map.write(DATA, &said).unwrap();
@@ -249,11 +249,11 @@ fn race(packed: bool, what: What) {
     let (guest, peer) = (Arc::new(Memory::new()), Memory::new());
     let mut bystander = Bystander { guest: Memory::new(), packed, rounds: 0 };
     let stop = Arc::new(AtomicBool::new(false));
-    let (theirs, told) = (Arc::clone(&guest), Arc::clone(&stop));
+    let (theirs, stopped) = (Arc::clone(&guest), Arc::clone(&stop));
     let scribbler = std::thread::spawn(move || {
         let mut numbers = Numbers::new(1);
-        while !told.load(Ordering::Relaxed) {
-            scribble(&theirs.map, &mut numbers, packed, what);
+        while !stopped.load(Ordering::Relaxed) {
+            rewrite(&theirs.map, &mut numbers, packed, what);
         }
     });
     let (mut chain, mut other, mut numbers) = (Chain::new(), Chain::new(), Numbers::new(2));
@@ -261,8 +261,8 @@ fn race(packed: bool, what: What) {
     for n in 0..RACES {
         let mut queue = queue(&guest.map, packed);
         offer(&guest.map, &mut numbers, packed);
-        // The race itself has to be run here too where one processor runs both.
-        scribble(&guest.map, &mut numbers, packed, what);
+        // The race must also run here, in case a single processor runs both threads.
+        rewrite(&guest.map, &mut numbers, packed, what);
         given += turn(&mut queue, &mut chain, &guest, &peer);
         broken += u32::from(queue.broken().is_some());
         if n % BYSTANDS == 0 {

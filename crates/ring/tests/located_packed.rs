@@ -1,5 +1,6 @@
-//! A packed queue without a record, whose process is killed at any point of a batch: its successor is
-//! given the position of the device's start, as QEMU gives it, and finds the true one in the ring.
+//! Tests of a packed queue without a record whose process is killed at any point of a batch: the
+//! successor gets the position of the device's start, as QEMU sends it, and finds the true position
+//! in the ring.
 
 mod common;
 
@@ -18,23 +19,23 @@ fn setup(next: u16) -> Setup {
     Setup { size: SIZE, desc, avail, used, event_index: true, indirect: true, next }
 }
 
-/// A process that takes the queue over.
-fn born(map: &Map, at: u16) -> Result<(Queue, bool), RingError> {
+/// Starts a process that takes the queue over.
+fn take_over(map: &Map, at: u16) -> Result<(Queue, bool), RingError> {
     let mut queue = Queue::packed(setup(at), at, map)?;
     let moved = queue.locate()?;
     Ok((queue, moved))
 }
 
-/// A lawful driver whose chains take one slot each.
+/// A conforming driver whose chains take one slot each.
 struct Scene {
     map: Map,
     driver: Driver,
     queue: Queue,
-    /// Chains that the driver has shown: not taken, or taken by a process that was killed, ...
+    /// Chains that the driver published: not popped, or popped by a killed process, ...
     waiting: Vec<u16>,
-    /// ... taken and not pushed, ...
+    /// ... popped and not pushed, ...
     taken: Vec<u16>,
-    /// ... and pushed, in that order, and not got back.
+    /// ... and pushed, in that order, and not reclaimed.
     pushed: Vec<u16>,
     writable: bool,
 }
@@ -43,7 +44,7 @@ impl Scene {
     fn new(writable: bool) -> Self {
         let map = memory();
         let driver = Driver::packed(LAYOUT, true, true, &map).unwrap();
-        let (queue, moved) = born(&map, START).unwrap();
+        let (queue, moved) = take_over(&map, START).unwrap();
         assert!(!moved, "a fresh ring begins at its start");
         let (waiting, taken, pushed) = Default::default();
         Self { map, driver, queue, waiting, taken, pushed, writable }
@@ -85,18 +86,22 @@ impl Scene {
         assert_eq!(self.driver.take().unwrap(), None);
     }
 
-    /// The process is killed, and another one begins.
+    /// Kills the process, and starts another.
     fn die(&mut self) {
-        let (queue, _) = born(&self.map, START).unwrap();
+        let (queue, _) = take_over(&self.map, START).unwrap();
         self.queue = queue;
-        // What was used may be shown now, all of it or nothing of it.
-        let mut shown = 0;
+        // The used chains are published now, all or none.
+        let mut published = 0;
         while let Some(used) = self.driver.take().unwrap() {
-            assert_eq!(used.head, self.pushed[shown], "in order, each once");
-            shown += 1;
+            assert_eq!(used.head, self.pushed[published], "in order, each once");
+            published += 1;
         }
-        assert!(shown == 0 || shown == self.pushed.len(), "{shown} of {:?}", self.pushed);
-        self.waiting.extend(self.pushed.drain(..).skip(shown));
+        assert!(
+            published == 0 || published == self.pushed.len(),
+            "{published} of {:?}",
+            self.pushed
+        );
+        self.waiting.extend(self.pushed.drain(..).skip(published));
         self.waiting.append(&mut self.taken);
     }
 }
@@ -118,7 +123,7 @@ proptest! {
                 _ => scene.die(),
             }
         }
-        // Everything comes back in the end.
+        // All chains return in the end.
         scene.die();
         for _ in 0..3 * SIZE {
             scene.add(1);
@@ -135,7 +140,7 @@ proptest! {
     }
 }
 
-/// Writes the flags of all slots, and asks where a queue stands that is told to begin at `at`.
+/// Writes the flags of all slots, and returns the position of a queue that is set up at `at`.
 fn stands(flags: &[u16; 4], at: u16) -> Result<u16, RingError> {
     let map = memory();
     let setup = Setup { size: 4, ..setup(at) };
@@ -150,7 +155,7 @@ fn stands(flags: &[u16; 4], at: u16) -> Result<u16, RingError> {
 
 #[test]
 fn packed_queue_is_located_by_its_flags_or_not_at_all() {
-    // In the first turn, in which the wrap counter is 1, and in the second.
+    // In the first pass, with wrap counter 1, and in the second.
     const A1: u16 = 1 << 7;
     const A0: u16 = 1 << 15;
     const U1: u16 = A1 | A0;
@@ -165,8 +170,8 @@ fn packed_queue_is_located_by_its_flags_or_not_at_all() {
     assert_eq!(at([A0; 4]), Ok(0x0000));
     assert_eq!(at([0, A0, A0, U1]), Ok(0x0001));
     assert_eq!(at([A1, A1, A0, A0]), Ok(0x0002), "a full ring, in the second turn");
-    assert_eq!(at([U1, A1, U1, A1]), Ok(0x8003), "the second was pushed and not shown");
-    // Chains of several slots: the position that is given may be right, or it is surely wrong.
+    assert_eq!(at([U1, A1, U1, A1]), Ok(0x8003), "the second was pushed and not published");
+    // Chains of several slots: the given position may be right, or is certainly wrong.
     let chained = [U1, A1 | NEXT, A1, A1];
     assert_eq!(stands(&chained, 0x8003), Ok(0x8003));
     assert_eq!(stands(&chained, START), Err(RingError::PositionLost));

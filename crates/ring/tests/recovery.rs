@@ -1,9 +1,9 @@
-//! The in-flight record: whenever the process dies, its successor gives every chain that was
-//! taken and not shown as used again, in the order it was taken, and none twice.
+//! Tests of the in-flight record: after the death of the process at any time, its successor pops
+//! every chain that was popped and not published as used, in the order of the pops, and none twice.
 //!
-//! A process dies here by dropping its queue. Where it dies inside a call, the bytes of the
-//! record are put back to what they were before it, wholly or in part: the record is written
-//! after the ring, and field by field.
+//! Death is simulated by dropping the queue. For a death inside a call, the bytes of the record are
+//! reset, completely or in part, to their state before it: the record is written after the ring,
+//! field by field.
 
 mod common;
 
@@ -14,21 +14,21 @@ use proptest::prelude::*;
 
 const SIZE: u16 = 8;
 
-/// A guest, the record that its frontend keeps, and what is known of each chain.
+/// A guest, the record that its frontend keeps, and the expected state of each chain.
 struct Scene {
     guest: Guest,
     record: View,
     queue: Queue,
     chain: Chain,
-    /// Descriptors that the driver may use.
+    /// Free descriptors of the driver.
     free: Vec<u16>,
-    /// Taken and not shown as used, oldest first.
+    /// Popped and not published as used, oldest first.
     open: Vec<u16>,
     /// Pushed and not published.
     pending: Vec<u16>,
-    /// Shown and never taken, oldest first.
+    /// Available and never popped, oldest first.
     waiting: Vec<u16>,
-    /// What the driver has got back, as the used index goes.
+    /// Number of chains that the driver reclaimed, as the used index counts.
     reclaimed: u16,
 }
 
@@ -43,7 +43,7 @@ impl Scene {
             guest.describe(head, DATA, 64, 0, 0);
         }
         let record = window(Inflight::bytes(SIZE));
-        let queue = born(&guest, &record).unwrap();
+        let queue = take_over(&guest, &record).unwrap();
         Self {
             guest,
             record,
@@ -57,11 +57,11 @@ impl Scene {
         }
     }
 
-    /// The process dies and another takes its place. What was pushed and not published is not
-    /// used; the successor must give all that is open again, in order, before anything new.
-    fn dies(&mut self) {
+    /// The process dies and another replaces it. Pushed and unpublished chains are not used; the
+    /// successor must pop all open chains again, in order, before new chains.
+    fn die(&mut self) {
         self.pending.clear();
-        self.queue = born(&self.guest, &self.record).unwrap();
+        self.queue = take_over(&self.guest, &self.record).unwrap();
         let open = std::mem::take(&mut self.open);
         for head in open {
             assert!(self.pop(), "a chain in flight was lost");
@@ -105,7 +105,7 @@ impl Scene {
         self.published();
     }
 
-    /// The driver looks: every chain comes back once, in the order of the pushes.
+    /// The driver reads: every chain returns once, in the order of the pushes.
     fn published(&mut self) {
         for head in self.pending.drain(..) {
             let slot = USED + 4 + 8 * u64::from(self.reclaimed % SIZE);
@@ -124,9 +124,9 @@ impl Scene {
         (0..self.record.len()).map(|at| self.record.read::<1>(at).unwrap()[0]).collect()
     }
 
-    /// Dies in `call`, of whose writes to the record only `kept` were made. The record's used
-    /// index comes last; of what comes before it, any part may be there.
-    fn dies_in(&mut self, kept: usize, call: impl FnOnce(&mut Self)) {
+    /// Dies in `call`, of whose writes to the record only `kept` happened. The record's used index
+    /// is written last; any part of the earlier writes can be missing.
+    fn die_in(&mut self, kept: usize, call: impl FnOnce(&mut Self)) {
         let before = self.bytes();
         call(self);
         let after = self.bytes();
@@ -134,7 +134,7 @@ impl Scene {
             .step_by(2)
             .filter(|&at| before[at..at + 2] != after[at..at + 2])
             .collect();
-        // The used index of the record (at 14) is the last to be written.
+        // The used index of the record (at 14) is written last.
         let (last, first): (Vec<_>, Vec<_>) = changed.into_iter().partition(|&at| at == 14);
         for at in first.into_iter().chain(last).skip(kept) {
             self.record.write(at, &before[at..at + 2]).unwrap();
@@ -153,13 +153,13 @@ impl Scene {
         self.publish();
         assert!(self.open.is_empty() && self.waiting.is_empty());
         assert_eq!(self.free.len(), usize::from(SIZE));
-        self.queue = born(&self.guest, &self.record).unwrap();
+        self.queue = take_over(&self.guest, &self.record).unwrap();
         assert!(!self.pop(), "nothing is given again once all is used");
     }
 }
 
-/// A process that takes the queue over.
-fn born(guest: &Guest, record: &View) -> Result<Queue, RingError> {
+/// Starts a process that takes the queue over.
+fn take_over(guest: &Guest, record: &View) -> Result<Queue, RingError> {
     let mut queue = guest.queue();
     queue.record(Inflight::new(record.clone(), SIZE)?)?;
     Ok(queue)
@@ -198,7 +198,7 @@ impl Scene {
             Step::Offer => self.offer(),
             Step::Take => self.take(),
             Step::PutBack => {
-                // Put back and popped again: the record keeps it all the while.
+                // Put back and popped again: the record keeps the chain throughout.
                 let last = self.open.last().copied().filter(|h| !self.pending.contains(h));
                 if let Some(head) = last {
                     self.queue.put_back(head);
@@ -208,23 +208,23 @@ impl Scene {
             }
             Step::Push(pick) => self.push(pick),
             Step::Publish => self.publish(),
-            Step::Die => self.dies(),
+            Step::Die => self.die(),
             Step::DieInTake => {
-                // Before its mark is set, the chain was never taken.
+                // Before its mark is set, the chain was never popped.
                 let (open, waiting) = (self.open.clone(), self.waiting.clone());
-                self.dies_in(0, Self::take);
+                self.die_in(0, Self::take);
                 (self.open, self.waiting) = (open, waiting);
-                self.dies();
+                self.die();
             }
             Step::DieInPush(kept) => {
                 let pick = kept;
-                self.dies_in(kept, |scene| scene.push(pick));
-                self.dies();
+                self.die_in(kept, |scene| scene.push(pick));
+                self.die();
             }
             Step::DieInPublish(kept) => {
-                // The used index is out: whatever the record says, these chains are used.
-                self.dies_in(kept, Self::publish);
-                self.dies();
+                // The used index is published: these chains are used, regardless of the record.
+                self.die_in(kept, Self::publish);
+                self.die();
             }
         }
     }
@@ -234,7 +234,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn every_chain_is_completed_once_and_in_order(
+    fn recovery_completes_chains_once_and_in_order(
         start in prop_oneof![Just(0_u16), Just(65_533_u16), any::<u16>()],
         steps in prop::collection::vec(step(), 1..120),
     ) {
@@ -244,9 +244,9 @@ proptest! {
     }
 }
 
-/// One run of ordinary work, with a death after each of its calls in turn.
+/// A run of ordinary work, with a death after each of its calls.
 #[test]
-fn a_death_at_every_step() {
+fn recovery_after_a_death_at_each_step() {
     let work = [
         Step::Offer,
         Step::Offer,
@@ -284,9 +284,9 @@ fn a_death_at_every_step() {
     }
 }
 
-/// A queue that ran before it had a record goes on where it stood.
+/// A queue that ran before it had a record continues at its position.
 #[test]
-fn a_fresh_record_for_a_queue_that_has_run() {
+fn recovery_with_a_new_record_for_a_used_queue() {
     let mut guest = Guest::new(SIZE);
     guest.describe(3, DATA, 64, 0, 0);
     let mut chain = Chain::new();
@@ -299,18 +299,18 @@ fn a_fresh_record_for_a_queue_that_has_run() {
     }
     guest.setup.next = queue.next_available();
     let record = window(Inflight::bytes(SIZE));
-    let mut queue = born(&guest, &record).unwrap();
+    let mut queue = take_over(&guest, &record).unwrap();
     assert_eq!(queue.available(), Ok(0));
     guest.offer(3);
     assert!(queue.pop(&guest.map, &mut chain).unwrap());
-    let mut queue = born(&guest, &record).unwrap();
+    let mut queue = take_over(&guest, &record).unwrap();
     assert!(queue.pop(&guest.map, &mut chain).unwrap());
     assert!(!queue.pop(&guest.map, &mut chain).unwrap());
 }
 
-/// GET_VRING_BASE of a queue with a record counts what the record gives again as taken.
+/// GET_VRING_BASE of a queue with a record counts chains in the record as popped.
 #[test]
-fn the_position_and_the_record_agree() {
+fn recovery_position_counts_recorded_chains() {
     let mut scene = Scene::new(0);
     for _ in 0..3 {
         scene.offer();
@@ -319,13 +319,13 @@ fn the_position_and_the_record_agree() {
     let last = scene.chain.head();
     scene.queue.put_back(last);
     assert_eq!(scene.queue.next_available(), 3);
-    scene.dies();
+    scene.die();
     assert_eq!(scene.queue.next_available(), 3);
     scene.end();
 }
 
 proptest! {
-    /// The record is the frontend's to scribble on.
+    /// The frontend can write any bytes into the record.
     #[test]
     fn hostile_records(
         bytes in prop::collection::vec(any::<u8>(), Inflight::bytes(SIZE)),
@@ -349,7 +349,7 @@ proptest! {
                 record.write(16 + 16 * head, &[*mark]).unwrap();
             }
         }
-        if let Ok(mut queue) = born(&guest, &record) {
+        if let Ok(mut queue) = take_over(&guest, &record) {
             let mut seen = vec![false; usize::from(SIZE)];
             let mut chain = Chain::new();
             while let Ok(true) = queue.pop(&guest.map, &mut chain) {
@@ -371,14 +371,14 @@ fn hostile_records_of_another_shape() {
         let record = window(Inflight::bytes(SIZE));
         record.write(8, &version.to_le_bytes()).unwrap();
         record.write(10, &count.to_le_bytes()).unwrap();
-        assert_eq!(born(&guest, &record).unwrap_err(), RingError::Inflight);
+        assert_eq!(take_over(&guest, &record).unwrap_err(), RingError::Inflight);
     }
-    // A batch longer than the queue, and one that leads out of the table.
+    // A batch longer than the queue, and a batch that leads out of the table.
     for (noted, head) in [(1_u16, 0_u16), (0_u16.wrapping_sub(9), 0), (u16::MAX, SIZE)] {
         let record = window(Inflight::bytes(SIZE));
         for (at, value) in [(8, 1), (10, SIZE), (12, head), (14, noted)] {
             record.write(at, &value.to_le_bytes()).unwrap();
         }
-        assert_eq!(born(&guest, &record).unwrap_err(), RingError::Inflight);
+        assert_eq!(take_over(&guest, &record).unwrap_err(), RingError::Inflight);
     }
 }

@@ -1,8 +1,9 @@
-//! The in-flight record of a packed queue: whenever the process dies, its successor gives every
-//! chain that was taken and not shown as used again, in the order it was taken, and none twice.
+//! Tests of the in-flight record of a packed queue: after the death of the process at any time, its
+//! successor pops every chain that was popped and not published as used, in the order of the pops,
+//! and none twice.
 //!
-//! A process dies here by dropping its queue. Where it dies while it shows a batch, the record
-//! and the ring are put back to what they were half-way.
+//! Death is simulated by dropping the queue. For a death during the publication of a batch, record
+//! and ring are reset to an intermediate state.
 
 mod common;
 
@@ -15,28 +16,28 @@ use proptest::prelude::*;
 const SIZE: u16 = 8;
 const LAYOUT: Layout = Layout { base: GUEST, size: SIZE, table_entries: 4 };
 
-/// A lawful driver, the record that its frontend keeps, and what is known of each chain.
+/// A conforming driver, the record that its frontend keeps, and the expected state of each chain.
 struct Scene {
     map: Map,
     driver: Driver,
     record: View,
     queue: Queue,
     chain: Chain,
-    /// Chains by name and what they hold: added and not taken, taken and not published, published
-    /// and not reclaimed.
+    /// Chains by number and content: added and not popped, popped and not published, published and
+    /// not reclaimed.
     waiting: Vec<(u16, Vec<Span>)>,
     open: Vec<(u16, Vec<Span>)>,
     done: Vec<u16>,
-    /// Names of those that are pushed and not published.
+    /// Numbers of chains pushed and not published.
     pending: Vec<u16>,
     shown: usize,
     number: u64,
-    /// The latest pop; only that one may be put back.
+    /// The last pop, which alone may be put back.
     latest: Option<u16>,
 }
 
-/// A process that takes the queue over, knowing no more than its beginning.
-fn born(map: &Map, record: &View) -> Result<Queue, RingError> {
+/// Starts a process that takes the queue over and knows only the ring's start.
+fn take_over(map: &Map, record: &View) -> Result<Queue, RingError> {
     let (desc, avail, used) = (LAYOUT.desc().0, LAYOUT.avail().0, LAYOUT.used().0);
     let setup =
         Setup { size: SIZE, desc, avail, used, event_index: true, indirect: true, next: 0x8000 };
@@ -50,7 +51,7 @@ impl Scene {
         let map = memory();
         let driver = Driver::packed(LAYOUT, true, indirect, &map).unwrap();
         let record = window(Inflight::packed_bytes(SIZE));
-        let queue = born(&map, &record).unwrap();
+        let queue = take_over(&map, &record).unwrap();
         Self {
             map,
             driver,
@@ -98,7 +99,7 @@ impl Scene {
         }
     }
 
-    /// Put back and popped again, if nothing popped later was used.
+    /// Puts a chain back and pops it again, if no later chain was used.
     fn put_back(&mut self) {
         if let Some((id, _)) = self.open.last().cloned()
             && self.latest == Some(id)
@@ -131,7 +132,7 @@ impl Scene {
         }
     }
 
-    /// The driver looks: every chain comes back once, in the order of the pushes.
+    /// The driver reads: every chain returns once, in the order of the pushes.
     fn reclaim(&mut self) {
         for id in self.done.drain(..) {
             assert_eq!(self.driver.take().unwrap().map(|used| used.head), Some(id));
@@ -139,11 +140,11 @@ impl Scene {
         assert_eq!(self.driver.take().unwrap(), None);
     }
 
-    /// The process dies and another takes its place. What was pushed and not published is not
-    /// used; the successor must give all that is open again, in order, before anything new.
-    fn dies(&mut self) {
+    /// The process dies and another replaces it. Pushed and unpublished chains are not used; the
+    /// successor must pop all open chains again, in order, before new chains.
+    fn die(&mut self) {
         self.pending.clear();
-        self.queue = born(&self.map, &self.record).unwrap();
+        self.queue = take_over(&self.map, &self.record).unwrap();
         for (id, spans) in self.open.clone() {
             assert!(self.pop(), "a chain in flight was lost");
             assert_eq!((self.chain.head(), self.chain.readable()), (id, &spans[..]), "the order");
@@ -161,16 +162,16 @@ impl Scene {
         (0..self.record.len()).map(|at| self.record.read::<1>(at).unwrap()[0]).collect()
     }
 
-    /// Dies while it shows the batch: the record has it prepared, `marks` of the old marks are
-    /// cleared, and the flags of the first entry are out or not.
-    fn dies_in_publish(&mut self, out: bool, marks: usize, reclaimed: bool) {
+    /// Dies while publishing the batch: the record has it prepared, `marks` of the old marks are
+    /// cleared, and the flags of the first entry are written if `out`.
+    fn die_in_publish(&mut self, out: bool, marks: usize, reclaimed: bool) {
         if self.pending.is_empty() {
-            return self.dies();
+            return self.die();
         }
         let (before, ring) = (self.bytes(), self.ring());
         let first = self.first_flags_at(&before);
         self.queue.publish().unwrap();
-        // The old free head, the old used index, its wrap counter: they come last.
+        // The old free head, the old used index and its wrap counter are written last.
         for range in [14..16, 18..20, 21..22] {
             self.record.write(range.start, &before[range]).unwrap();
         }
@@ -183,7 +184,7 @@ impl Scene {
         if out {
             self.published();
             if reclaimed {
-                // The driver even uses the slots again before anyone looks.
+                // The driver even reuses the slots before the successor reads.
                 self.reclaim();
                 self.add(1);
                 self.show();
@@ -191,7 +192,7 @@ impl Scene {
         } else {
             self.map.write(GUEST + first as u64, &ring[first..first + 2]).unwrap();
         }
-        self.dies();
+        self.die();
     }
 
     fn first_flags_at(&self, record: &[u8]) -> usize {
@@ -209,7 +210,7 @@ impl Scene {
         self.publish();
         self.reclaim();
         assert_eq!(self.driver.outstanding(), 0);
-        self.queue = born(&self.map, &self.record).unwrap();
+        self.queue = take_over(&self.map, &self.record).unwrap();
         assert!(!self.pop(), "nothing is given again once all is used");
     }
 }
@@ -246,7 +247,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn every_packed_chain_is_completed_once_and_in_order(
+    fn recovery_completes_packed_chains_once_and_in_order(
         indirect: bool,
         steps in prop::collection::vec(step(), 1..150),
     ) {
@@ -260,16 +261,16 @@ proptest! {
                 Step::Push(pick) => scene.push(pick),
                 Step::Publish => scene.publish(),
                 Step::Reclaim => scene.reclaim(),
-                Step::Die => scene.dies(),
+                Step::Die => scene.die(),
                 Step::DieInPublish { out, marks, reclaimed } => {
-                    scene.dies_in_publish(out, marks, reclaimed);
+                    scene.die_in_publish(out, marks, reclaimed);
                 }
             }
         }
         scene.end();
     }
 
-    /// The record is the frontend's to scribble on.
+    /// The frontend can write any bytes into the record.
     #[test]
     fn hostile_packed_records(
         bytes in prop::collection::vec(any::<u8>(), Inflight::packed_bytes(SIZE)),
@@ -289,7 +290,7 @@ proptest! {
             record.write(8, &[1, 0, SIZE as u8, 0]).unwrap();
             record.write(16, &[small[0] % 8, 0, small[0] % 8, 0, 1, 1, 0, 0]).unwrap();
         }
-        if let Ok(mut queue) = born(&scene.map, &record) {
+        if let Ok(mut queue) = take_over(&scene.map, &record) {
             let mut seen = [false; SIZE as usize];
             while let Ok(true) = queue.pop(&scene.map, &mut scene.chain) {
                 let id = usize::from(scene.chain.head());
@@ -309,17 +310,17 @@ fn hostile_packed_records_of_another_shape() {
         let record = window(Inflight::packed_bytes(SIZE));
         record.write(8, &version.to_le_bytes()).unwrap();
         record.write(10, &count.to_le_bytes()).unwrap();
-        assert_eq!(born(&map, &record).unwrap_err(), RingError::Inflight);
+        assert_eq!(take_over(&map, &record).unwrap_err(), RingError::Inflight);
     }
-    // A list of free entries that goes in a circle, a position past the ring.
+    // A cyclic free list, and a position past the ring.
     for (at, value) in [(12_usize, 0_u16), (16, SIZE), (18, SIZE)] {
         let record = window(Inflight::packed_bytes(SIZE));
         record.write(8, &[1, 0, SIZE as u8, 0]).unwrap();
         record.write(at, &value.to_le_bytes()).unwrap();
-        assert_eq!(born(&map, &record).unwrap_err(), RingError::Inflight);
+        assert_eq!(take_over(&map, &record).unwrap_err(), RingError::Inflight);
     }
-    // One of another format.
-    let mut queue = born(&map, &window(Inflight::packed_bytes(SIZE))).unwrap();
+    // A record of the other format.
+    let mut queue = take_over(&map, &window(Inflight::packed_bytes(SIZE))).unwrap();
     let split = Inflight::new(window(Inflight::bytes(SIZE)), SIZE).unwrap();
     assert_eq!(queue.record(split), Err(RingError::Inflight));
 }

@@ -1,4 +1,4 @@
-//! The driver's side rings whenever the device may be asleep.
+//! Tests that the driver rings whenever the device may be asleep.
 
 mod common;
 
@@ -7,16 +7,17 @@ use causeway_ring::Chain;
 use causeway_ring::driver::Layout;
 use common::*;
 
-/// A device that polls is not rung for; when it sleeps a whole turn of the index later, it is.
+/// A polling device gets no doorbell; after a whole pass of the index it sleeps and gets a
+/// doorbell.
 #[test]
-fn a_device_that_polled_for_a_whole_turn_is_woken() {
+fn parking_device_is_woken_after_a_polled_pass() {
     for packed in [false, true] {
         let map = memory();
         let layout = Layout { base: GUEST, size: 8, table_entries: 0 };
         let (mut driver, mut queue) = pair(&map, layout, packed, true);
         let mut chain = Chain::new();
         let mut work = |chains: u16, asleep: bool| {
-            // A split ring's index comes round to what was asked for by itself.
+            // The index of a split ring reaches the requested value again by itself.
             match (packed && asleep, asleep) {
                 (true, _) => assert!(!queue.arm().unwrap()),
                 (_, false) => queue.disarm().unwrap(),
@@ -41,7 +42,7 @@ fn a_device_that_polled_for_a_whole_turn_is_woken() {
     }
 }
 
-/// A device that took chains, found too few of them and put them back sleeps until there are more.
+/// A device that popped chains, found too few and put them back sleeps until there are more.
 #[test]
 fn a_device_that_put_chains_back_is_woken_by_the_next() {
     for (packed, event_index) in [(false, false), (false, true), (true, false), (true, true)] {

@@ -1,25 +1,25 @@
-//! The internet checksum (RFC 1071), also over pieces of odd length, and its
-//! incremental update (RFC 1624).
+//! The internet checksum (RFC 1071), also over pieces of odd length, and its incremental update
+//! (RFC 1624). Used where a checksum offload of a frame is completed in software.
 
-/// A running ones' complement sum over bytes that come in pieces.
+/// A running ones' complement sum over consecutive pieces of bytes.
 ///
-/// Words are summed in little-endian order and swapped once at the end, which
-/// the sum allows (RFC 1071, section 2 B).
+/// Words are summed in little-endian order and swapped once at the end (RFC 1071, section 2 B).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sum {
     /// Sum of little-endian 16-bit words, folded after every piece.
     words: u32,
-    /// Whether an odd number of bytes has been summed: the next piece starts in a word's middle.
+    /// Whether an odd number of bytes has been summed: the next piece starts in the middle of a
+    /// word.
     odd: bool,
 }
 
 impl Sum {
-    /// Nothing summed yet.
+    /// Returns the sum over no bytes.
     pub const fn new() -> Self {
         Self { words: 0, odd: false }
     }
 
-    /// Adds bytes that follow those added before.
+    /// Adds bytes that follow those already added.
     pub fn add(&mut self, bytes: &[u8]) {
         let piece = fold(sum_words(bytes));
         let piece = if self.odd { piece.swap_bytes() } else { piece };
@@ -27,22 +27,23 @@ impl Sum {
         self.odd ^= bytes.len() % 2 == 1;
     }
 
-    /// Adds one big-endian 16-bit field; only where an even number of bytes has been added.
+    /// Adds a big-endian 16-bit field. The number of bytes added before must be even.
     pub fn add_u16(&mut self, field: u16) {
         self.add(&field.to_be_bytes());
     }
 
-    /// The folded sum, not complemented: what a partly checksummed packet carries.
+    /// Returns the folded sum, not complemented: the value of an incomplete checksum field.
     pub fn partial(&self) -> u16 {
         fold(u64::from(self.words)).swap_bytes()
     }
 
-    /// The checksum: the complement of the sum. Over a packet with a right checksum it is 0.
+    /// Returns the checksum: the complement of the sum. It is 0 over a packet with a valid
+    /// checksum.
     pub fn finish(&self) -> u16 {
         !self.partial()
     }
 
-    /// The checksum for fields where 0 means "none" (UDP): never 0.
+    /// Returns the checksum for fields in which 0 means "none" (UDP): never 0.
     pub fn finish_nonzero(&self) -> u16 {
         match self.finish() {
             0 => 0xffff,
@@ -51,14 +52,14 @@ impl Sum {
     }
 }
 
-/// The checksum of `bytes` in one piece.
+/// Returns the checksum of `bytes`.
 pub fn of(bytes: &[u8]) -> u16 {
     let mut sum = Sum::new();
     sum.add(bytes);
     sum.finish()
 }
 
-/// The sum over the pseudo-header of TCP or UDP over IPv4; `len` counts header and payload.
+/// Returns the sum over the pseudo-header of TCP or UDP over IPv4; `len` counts header and payload.
 pub fn pseudo_v4(source: [u8; 4], destination: [u8; 4], protocol: u8, len: u16) -> Sum {
     let mut sum = Sum::new();
     sum.add(&source);
@@ -68,7 +69,7 @@ pub fn pseudo_v4(source: [u8; 4], destination: [u8; 4], protocol: u8, len: u16) 
     sum
 }
 
-/// The sum over the pseudo-header of TCP or UDP over IPv6; `len` counts header and payload.
+/// Returns the sum over the pseudo-header of TCP or UDP over IPv6; `len` counts header and payload.
 pub fn pseudo_v6(source: [u8; 16], destination: [u8; 16], protocol: u8, len: u32) -> Sum {
     let mut sum = Sum::new();
     sum.add(&source);
@@ -78,14 +79,15 @@ pub fn pseudo_v6(source: [u8; 16], destination: [u8; 16], protocol: u8, len: u32
     sum
 }
 
-/// `checksum` after one 16-bit field under it has changed from `old` to `new` (RFC 1624, eqn. 3).
+/// Returns `checksum` after one covered 16-bit field changed from `old` to `new` (RFC 1624, eqn.
+/// 3).
 pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
     let sum = u64::from(!checksum).wrapping_add(u64::from(!old)).wrapping_add(u64::from(new));
     !fold(sum)
 }
 
-/// Sums 32 bytes a step in eight independent lanes, which compilers turn into vector code.
-/// A lane holds 2^32 words before it could overflow: 16 GiB a lane.
+/// Sums 32 bytes a step in eight independent lanes, which compilers vectorize. A lane holds 2^32
+/// words before it can overflow: 16 GiB a lane.
 fn sum_words(bytes: &[u8]) -> u64 {
     const LANES: usize = 8;
     let mut lanes = [0_u64; LANES];
@@ -105,7 +107,7 @@ fn sum_words(bytes: &[u8]) -> u64 {
     sum
 }
 
-/// Up to four bytes as a little-endian word, zeroes where there are fewer.
+/// Returns up to four bytes as a little-endian word, padded with zeroes.
 #[inline]
 fn word_le(bytes: &[u8]) -> u32 {
     match bytes.first_chunk::<4>() {

@@ -1,40 +1,41 @@
-//! Explicit congestion notification (RFC 3168) of packets inside frames, and how a tunnel carries it
-//! (RFC 6040).
+//! Explicit congestion notification (RFC 3168) of packets inside frames, and its way through a
+//! tunnel (RFC 6040).
 //!
-//! The ingress copies the ECN field of the packet inside to the outer header ([`traffic_class`]). A
-//! router on the path marks the outer header. The egress combines both ([`decapsulate`]), so that the
-//! receiver inside learns of the congestion.
+//! Used where a frame enters or leaves a tunnel between hosts. The ingress copies the ECN field of
+//! the inner packet to the outer header ([`traffic_class`]). A router on the path marks the outer
+//! header. The egress combines both ([`decapsulate`]), so that the inner receiver learns of the
+//! congestion. This module sets no marks of its own and reads no socket options.
 
 use crate::checksum;
 use crate::ethernet::{Header, TYPE_IPV4, TYPE_IPV6};
 use crate::ipv4;
 
-/// The bits of a traffic class that are the ECN field; the others are the DSCP.
+/// Mask of the ECN field in a traffic class; the other bits are the DSCP.
 pub const ECN_MASK: u8 = 0b11;
 
-/// Where the checksum stands in an IPv4 header, in bytes.
+/// Offset of the checksum in an IPv4 header, in bytes.
 const CHECKSUM_OFFSET: usize = 10;
 
 /// The ECN field (RFC 3168, section 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Ecn {
-    /// The transport does not take part.
+    /// The transport does not support ECN.
     #[default]
     NotEct = 0,
-    /// The transport takes part; in L4S (RFC 9331) it answers each mark.
+    /// The transport supports ECN; in L4S (RFC 9331) it responds to each mark.
     Ect1 = 1,
-    /// The transport takes part.
+    /// The transport supports ECN.
     Ect0 = 2,
     /// Congestion was experienced on the path.
     Ce = 3,
 }
 
 impl Ecn {
-    /// All of them, by their number.
+    /// All codepoints, by number.
     pub const ALL: [Self; 4] = [Self::NotEct, Self::Ect1, Self::Ect0, Self::Ce];
 
-    /// The ECN field of a traffic class.
+    /// Returns the ECN field of a traffic class.
     #[inline]
     pub const fn of(class: u8) -> Self {
         match class & ECN_MASK {
@@ -45,8 +46,8 @@ impl Ecn {
         }
     }
 
-    /// The ECN field of a packet of which another fragment has `other` (RFC 3168, section 5.3): a
-    /// mark on one fragment is a mark on the packet.
+    /// Returns the ECN field of a packet reassembled from fragments with `self` and `other` (RFC
+    /// 3168, section 5.3): a mark on any fragment marks the packet.
     #[must_use]
     pub const fn join(self, other: Self) -> Self {
         match (self, other) {
@@ -57,8 +58,8 @@ impl Ecn {
         }
     }
 
-    /// The ECN field that leaves the tunnel, of a packet with `self` behind an outer header with
-    /// `outer` (RFC 6040, figure 4).
+    /// Returns the ECN field of a decapsulated packet: `self` is the inner field, `outer` that of
+    /// the outer header (RFC 6040, figure 4).
     ///
     /// # Errors
     /// [`Unmarkable`]: the packet must be dropped.
@@ -72,12 +73,12 @@ impl Ecn {
     }
 }
 
-/// Congestion was experienced by a packet whose transport does not react to marks, only to loss.
+/// A router marked a packet whose transport responds to loss only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("congestion was experienced by a packet whose transport does not take part in ECN")]
 pub struct Unmarkable;
 
-/// An IP header of a frame: whether it is IPv4's, and where it starts.
+/// Returns the position of a frame's IP header, and whether it is IPv4.
 #[inline]
 fn network(frame: &[u8]) -> Option<(bool, usize)> {
     let header = Header::parse(frame).ok()?;
@@ -88,8 +89,8 @@ fn network(frame: &[u8]) -> Option<(bool, usize)> {
     }
 }
 
-/// Returns the traffic class (DSCP and ECN) of the IP packet in a frame, of which the first bytes are
-/// enough; 0 of a frame without one.
+/// Returns the traffic class (DSCP and ECN) of the IP packet in a frame, or 0 if the frame has
+/// none. The frame's first bytes suffice.
 #[inline]
 pub fn traffic_class(frame: &[u8]) -> u8 {
     let class = || {
@@ -104,11 +105,11 @@ pub fn traffic_class(frame: &[u8]) -> u8 {
     class().unwrap_or(0)
 }
 
-/// Combines the ECN field of the outer header with that of the IP packet in a frame, and updates the
-/// checksum of an IPv4 header. A frame without an IP packet stays as it is.
+/// Combines the ECN field of the outer header with that of the IP packet in a frame, and updates an
+/// IPv4 header's checksum. A frame without an IP packet is left unchanged.
 ///
 /// # Errors
-/// [`Unmarkable`]: the frame must be dropped; it is as it was.
+/// [`Unmarkable`]: the frame must be dropped; it is unchanged.
 #[inline]
 pub fn decapsulate(frame: &mut [u8], outer: Ecn) -> Result<(), Unmarkable> {
     // Most datagrams: no combination changes the packet.
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn ecn_is_combined_as_figure_4_of_rfc_6040_says() {
+    fn ecn_is_combined_as_in_figure_4_of_rfc_6040() {
         use Ecn::{Ce, Ect0, Ect1, NotEct};
         // By row (inner): the columns are outer Not-ECT, ECT(0), ECT(1) and CE.
         let figure = [
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_frames_of_every_length_are_left_alone_or_marked() {
+    fn hostile_frames_of_every_length_stay_unchanged_or_are_marked() {
         for (v4, tags) in [(true, 0), (true, 2), (false, 0), (false, 2)] {
             let whole = frame(v4, tags, Ecn::Ect0 as u8);
             for len in 0..whole.len() {

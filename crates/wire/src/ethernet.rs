@@ -1,4 +1,5 @@
-//! Ethernet: the header and up to two VLAN tags (IEEE 802.3, 802.1Q, 802.1ad).
+//! Ethernet: the header and up to two VLAN tags (IEEE 802.3, 802.1Q, 802.1ad). First step of every
+//! frame of a port or link; the lookup of addresses is in `ethernet`'s tables.
 
 use crate::field::{Reader, Truncated, Writer};
 
@@ -6,12 +7,12 @@ use crate::field::{Reader, Truncated, Writer};
 pub const HEADER_LEN: usize = 14;
 /// Length of one VLAN tag, in bytes.
 pub const TAG_LEN: usize = 4;
-/// Most tags that are looked behind.
+/// Most tags that are parsed.
 pub const TAGS_MAX: usize = 2;
 /// Longest header that [`Header`] describes, in bytes.
 pub const HEADER_LEN_MAX: usize = 22;
 
-/// The address of every station.
+/// The broadcast address.
 pub const BROADCAST: [u8; 6] = [0xff; 6];
 
 /// EtherType of IPv4.
@@ -24,28 +25,30 @@ pub const TYPE_VLAN: u16 = 0x8100;
 pub const TYPE_VLAN_SERVICE: u16 = 0x88a8;
 /// EtherType of IPv6.
 pub const TYPE_IPV6: u16 = 0x86dd;
-/// MAC control: PAUSE, and what the two ends of one physical link say besides (IEEE 802.3, 31).
+/// EtherType of MAC control: PAUSE and other frames between the two ends of a physical link (IEEE
+/// 802.3, clause 31).
 pub const TYPE_MAC_CONTROL: u16 = 0x8808;
 
-/// An address as a number: quicker to carry and to compare than six bytes.
+/// Returns an address as a number, which is faster to pass and compare than six bytes.
 #[inline]
 pub const fn number(address: [u8; 6]) -> u64 {
     let [a, b, c, d, e, f] = address;
     u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
 }
 
-/// The address of a number.
+/// Returns the address of a number.
 #[inline]
 pub const fn address(number: u64) -> [u8; 6] {
     let [a, b, c, d, e, f, _, _] = number.to_le_bytes();
     [a, b, c, d, e, f]
 }
 
-/// Destination and source as numbers, and the EtherType or tag behind them; none of fewer than
-/// [`HEADER_LEN`] bytes.
+/// Returns destination and source as numbers, and the EtherType or tag behind them, or `None` if
+/// `bytes` is shorter than [`HEADER_LEN`].
 #[inline]
 pub fn numbers(bytes: &[u8]) -> Option<(u64, u64, u16)> {
-    // As they lie in words: a frame stands 4 bytes before a word behind its virtio-net header.
+    // Two aligned loads: a frame starts 4 bytes before a word boundary, behind its virtio-net
+    // header.
     let (first, rest) = bytes.split_first_chunk::<4>()?;
     let (second, rest) = rest.split_first_chunk::<8>()?;
     let third = rest.first_chunk::<2>()?;
@@ -54,8 +57,8 @@ pub fn numbers(bytes: &[u8]) -> Option<(u64, u64, u16)> {
     Some((destination, second.wrapping_shr(16), u16::from_be_bytes(*third)))
 }
 
-/// Whether an address, by its [`number`], is one of 01:80:C2:00:00:00 to 0F: frames to these are for
-/// the other end of a link alone, and no bridge forwards them (IEEE 802.1Q, table 8-1).
+/// Returns whether an address, by its [`number`], is 01:80:C2:00:00:00 to 0F. Frames to
+/// these are for the other end of a link only; no bridge forwards them (IEEE 802.1Q, table 8-1).
 #[inline]
 pub const fn is_link_local(number: u64) -> bool {
     const FIRST: u64 = self::number([0x01, 0x80, 0xc2, 0x00, 0x00, 0x00]);
@@ -63,18 +66,18 @@ pub const fn is_link_local(number: u64) -> bool {
     number & ALIKE == FIRST
 }
 
-/// Whether the group bit is set: a multicast address or the broadcast address.
+/// Returns whether the group bit is set: a multicast address or the broadcast address.
 pub const fn is_group(address: [u8; 6]) -> bool {
     let [first, ..] = address;
     first & 1 == 1
 }
 
-/// Whether a VLAN tag follows.
+/// Returns whether this EtherType starts a VLAN tag.
 pub const fn is_tag(ether_type: u16) -> bool {
     matches!(ether_type, TYPE_VLAN | TYPE_VLAN_SERVICE)
 }
 
-/// One VLAN tag.
+/// A VLAN tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
     /// [`TYPE_VLAN`] or [`TYPE_VLAN_SERVICE`].
@@ -84,40 +87,41 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// The VLAN id, 0 to 4095.
+    /// Returns the VLAN id, 0 to 4095.
     pub const fn vlan(self) -> u16 {
         self.control & 0x0fff
     }
 }
 
-/// A header with its tags.
+/// An Ethernet header with its tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// To whom.
+    /// Destination address.
     pub destination: [u8; 6],
-    /// From whom.
+    /// Source address.
     pub source: [u8; 6],
-    /// Outer and inner tag; the inner one only behind an outer one.
+    /// Outer and inner tag; an inner tag requires an outer tag.
     pub tags: [Option<Tag>; TAGS_MAX],
-    /// What follows: an EtherType, or a length below 1536. Behind two tags it may be a third tag's.
+    /// EtherType of the payload, or a length below 1536. Behind two tags it may be that of a third
+    /// tag.
     pub ether_type: u16,
 }
 
 impl Header {
-    /// Reads a header.
+    /// Parses a header.
     ///
     /// # Errors
-    /// [`Truncated`] when the header or a tag is cut off.
+    /// [`Truncated`] if the header or a tag is cut off.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, Truncated> {
         let header = Self::untagged(bytes)?;
         if is_tag(header.ether_type) { header.with_tags(bytes) } else { Ok(header) }
     }
 
-    /// Reads the header as if there were no tags.
+    /// Parses a header without its tags.
     ///
     /// # Errors
-    /// [`Truncated`] when the header is cut off.
+    /// [`Truncated`] if the header is cut off.
     #[inline]
     pub fn untagged(bytes: &[u8]) -> Result<Self, Truncated> {
         let mut r = Reader::new("Ethernet header", HEADER_LEN, bytes)?;
@@ -125,7 +129,7 @@ impl Header {
         Ok(Self { destination, source, tags: [None; TAGS_MAX], ether_type })
     }
 
-    /// Reads the tags behind the addresses.
+    /// Parses the tags behind the addresses.
     fn with_tags(self, bytes: &[u8]) -> Result<Self, Truncated> {
         let Self { destination, source, mut ether_type, .. } = self;
         let mut r = Reader::new("Ethernet header", HEADER_LEN, bytes)?;
@@ -144,7 +148,7 @@ impl Header {
         Ok(Self { destination, source, tags, ether_type })
     }
 
-    /// Length of this header, in bytes: 14, 18 or 22.
+    /// Returns the length of this header, in bytes: 14, 18 or 22.
     pub fn len(&self) -> usize {
         match self.tags {
             [Some(_), Some(_)] => HEADER_LEN_MAX,
@@ -153,15 +157,15 @@ impl Header {
         }
     }
 
-    /// Never: a header has at least 14 bytes.
+    /// Returns false: a header has at least 14 bytes.
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// Writes the header at the front of `out`.
+    /// Writes the header to the front of `out`.
     ///
     /// # Errors
-    /// [`Truncated`] when `out` is shorter than [`Header::len`].
+    /// [`Truncated`] if `out` is shorter than [`Header::len`].
     pub fn emit(&self, out: &mut [u8]) -> Result<(), Truncated> {
         Truncated::check("Ethernet header", self.len(), out.len())?;
         let mut w = Writer::new(out);
@@ -181,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_the_addresses_that_the_header_has() {
+    fn ethernet_numbers_are_the_addresses_of_the_header() {
         let bytes: Vec<u8> = (1..=14).collect();
         let header = Header::parse(&bytes).unwrap();
         let (destination, source, follows) = numbers(&bytes).unwrap();

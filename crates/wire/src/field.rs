@@ -1,19 +1,20 @@
-//! Reading and writing fields one after another, without an index in sight.
+//! Sequential reading and writing of fixed-size fields, without indexing: the base of every format
+//! here. Checks lengths only, never values.
 
-/// A header was cut off: fewer bytes than its format needs.
+/// A header is cut off: fewer bytes than its format needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{what} needs {need} bytes, {have} are there")]
 pub struct Truncated {
-    /// Which header.
+    /// Name of the header.
     pub what: &'static str,
     /// Bytes that the header needs.
     pub need: usize,
-    /// Bytes that are there.
+    /// Bytes that are present.
     pub have: usize,
 }
 
 impl Truncated {
-    /// Fails unless `have` reaches `need`.
+    /// Fails if `have` is below `need`.
     pub(crate) const fn check(what: &'static str, need: usize, have: usize) -> Result<(), Self> {
         if have < need { Err(Self { what, need, have }) } else { Ok(()) }
     }
@@ -24,13 +25,13 @@ impl Truncated {
 pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Reads `bytes`, which must hold `need` of them for the header `what`.
+    /// Returns a reader of `bytes`, which must hold the `need` bytes of the header `what`.
     pub(crate) fn new(what: &'static str, need: usize, bytes: &'a [u8]) -> Result<Self, Truncated> {
         Truncated::check(what, need, bytes.len())?;
         Ok(Self(bytes))
     }
 
-    /// The next `N` bytes; zeroes past the end, which `new` has ruled out for the header itself.
+    /// Returns the next `N` bytes; zeroes past the end, which `new` excludes for the header itself.
     pub(crate) fn take<const N: usize>(&mut self) -> [u8; N] {
         match self.0.split_first_chunk::<N>() {
             Some((head, rest)) => {
@@ -70,7 +71,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Puts fields at the front of a slice; what does not fit is left out.
+/// Writes fields sequentially to a slice. A field that does not fit is omitted.
 #[derive(Debug)]
 pub(crate) struct Writer<'a>(&'a mut [u8]);
 

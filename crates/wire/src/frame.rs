@@ -1,17 +1,18 @@
-//! What a frame is: where its network and transport headers stand.
+//! Positions of the network and transport headers of an Ethernet frame.
 //!
-//! A switch forwards frames that it does not understand, so nothing here is an
-//! error but a frame without an Ethernet header. Offloads, though, are only
-//! accepted for frames whose headers were found (see [`crate::virtio_net`]).
+//! Used on every frame that a guest sends and every frame from a link, before it is forwarded. A
+//! switch forwards frames of unknown protocols, so the only error is a frame without an Ethernet
+//! header. Offloads, however, are accepted only for frames whose headers were found (see
+//! [`crate::virtio_net`]). Checksums and addresses are not verified here.
 
 use crate::field::Truncated;
 use crate::{ethernet, ipv4, ipv6, tcp, udp};
 
-/// Longest run of headers that is ever looked at, in bytes: Ethernet with two tags, IPv6 with
-/// room for extension headers, or IPv4 and TCP with all their options.
+/// Length of the longest run of headers that is parsed, in bytes: Ethernet with two tags, IPv6 with
+/// room for extension headers, or IPv4 and TCP with all options.
 pub const HEADERS_MAX: usize = 192;
 
-/// What tells a flow from others: see [`Frame::flow_key`].
+/// Key that distinguishes flows, made by [`Frame::flow_key`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowKey([u8; 40]);
 
@@ -21,7 +22,7 @@ impl Default for FlowKey {
     }
 }
 
-/// The network protocol.
+/// A version of IP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// IPv4.
@@ -30,7 +31,7 @@ pub enum Version {
     V6,
 }
 
-/// The transport protocols that offloads know.
+/// The transport protocols that offloads support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// TCP.
@@ -40,7 +41,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Where the checksum stands in the transport header, in bytes.
+    /// Returns the offset of the checksum in the transport header, in bytes.
     pub const fn checksum_offset(self) -> usize {
         match self {
             Self::Tcp => tcp::CHECKSUM_OFFSET,
@@ -48,7 +49,7 @@ impl Protocol {
         }
     }
 
-    /// The IP protocol number.
+    /// Returns the IP protocol number.
     pub const fn number(self) -> u8 {
         match self {
             Self::Tcp => tcp::PROTOCOL,
@@ -60,51 +61,51 @@ impl Protocol {
 /// An IP packet inside a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
-    /// Which IP.
+    /// Version of IP.
     pub version: Version,
-    /// Where its header starts, in bytes from the frame's start.
+    /// Offset of the IP header, in bytes from the frame's start.
     pub offset: usize,
-    /// Where the packet ends by its own account, in bytes from the frame's start.
+    /// End of the packet by its own length field, in bytes from the frame's start.
     pub end: usize,
-    /// Whether it is a piece of a cut packet.
+    /// Whether the packet is a fragment.
     pub fragment: bool,
-    /// The transport header, where one was found whole.
+    /// The transport header, if it was found complete.
     pub transport: Option<Transport>,
 }
 
 /// A TCP or UDP header inside a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transport {
-    /// Which protocol.
+    /// The transport protocol.
     pub protocol: Protocol,
-    /// Where its header starts, in bytes from the frame's start.
+    /// Offset of the transport header, in bytes from the frame's start.
     pub offset: usize,
-    /// Where its payload starts, in bytes from the frame's start.
+    /// Offset of the payload, in bytes from the frame's start.
     pub payload: usize,
 }
 
 /// A frame's headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Frame {
-    /// To whom.
+    /// Destination address.
     pub destination: [u8; 6],
-    /// From whom.
+    /// Source address.
     pub source: [u8; 6],
     /// Length of the Ethernet header with its tags, in bytes.
     pub header_len: usize,
-    /// The IP packet inside, where its header was found whole.
+    /// The IP packet, if its header was found complete.
     pub network: Option<Network>,
 }
 
 impl Frame {
-    /// Looks at the first bytes of a frame, of which [`HEADERS_MAX`] are enough.
+    /// Parses the headers of a frame. The first [`HEADERS_MAX`] bytes suffice.
     ///
     /// # Errors
-    /// [`Truncated`] when not even an Ethernet header is there.
+    /// [`Truncated`] if the Ethernet header is incomplete.
     pub fn parse(bytes: &[u8]) -> Result<Self, Truncated> {
         let (header, known) = match ethernet::Header::parse(bytes) {
             Ok(header) => (header, true),
-            // A cut-off tag: an Ethernet frame all the same, of nothing known.
+            // A cut-off tag: still an Ethernet frame, of an unknown protocol.
             Err(_) => (ethernet::Header::untagged(bytes)?, false),
         };
         let header_len = header.len();
@@ -117,8 +118,8 @@ impl Frame {
         Ok(Self { destination: header.destination, source: header.source, header_len, network })
     }
 
-    /// What tells this frame's flow from others: addresses, ports and protocol, with zeroes for
-    /// what is not there. Fragments of one packet give the same key, ports left out.
+    /// Returns the key of this frame's flow: addresses, ports and protocol, with zeroes for absent
+    /// fields. All fragments of a packet have the same key, without ports.
     pub fn flow_key(&self, bytes: &[u8]) -> FlowKey {
         let mut key = FlowKey::default();
         let mut w = crate::field::Writer::new(&mut key.0);
@@ -174,7 +175,7 @@ fn network_v6(packet: &[u8], offset: usize) -> Option<Network> {
     })
 }
 
-/// The transport header at `start` of `packet`, which itself starts at `offset` of the frame.
+/// Parses the transport header at `start` of `packet`, which starts at `offset` of the frame.
 fn transport(protocol: u8, packet: &[u8], start: usize, offset: usize) -> Option<Transport> {
     let bytes = packet.get(start..)?;
     let (protocol, header_len) = match protocol {

@@ -1,21 +1,21 @@
-//! Hellos: Ethernet frames by which daemons find out which of their links to network segments close a
-//! loop.
+//! Hello frames, by which daemons detect links to network segments that close a loop.
 //!
-//! A frame to a group address of our own, of IEEE's type for local experiments: magic and version,
-//! flags, hops, a count, the attachment that it speaks for, the hello's number, the largest attachment
-//! that it crossed, and the rivals of the attachment. An attachment is one link of one daemon to a
-//! segment.
+//! A hello is a frame to a locally administered group address with IEEE's EtherType for local
+//! experiments: magic and version, flags, hops, a count, the attachment of its sender, a serial
+//! number, the largest attachment on its path, and the rivals of the attachment. An attachment is
+//! one link of one daemon to a segment. This module reads and writes single hellos; `ethernet`
+//! sends them and decides which link stops forwarding.
 
 use crate::ethernet;
 use crate::field::{Reader, Truncated, Writer};
 
-/// Where hellos go: a locally administered group address.
+/// Destination of hellos: a locally administered group address.
 pub const ADDRESS: [u8; 6] = [0x03, 0x43, 0x57, 0x53, 0x45, 0x47];
-/// Their type: IEEE 802 local experimental 1.
+/// EtherType of hellos: IEEE 802 local experimental 1.
 const TYPE: [u8; 2] = [0x88, 0xb5];
 /// Magic and version.
 const MAGIC: [u8; 4] = *b"CWS\x01";
-/// Length of what stands before the rivals, in bytes.
+/// Length of the bytes before the rivals.
 const HEAD_LEN: usize = 14 + 36;
 /// Length of an attachment, in bytes.
 const ATTACHMENT_LEN: usize = 12;
@@ -26,45 +26,45 @@ pub const LEN_MAX: usize = HEAD_LEN + RIVALS_MAX * ATTACHMENT_LEN;
 /// Shortest Ethernet frame without its check sequence, in bytes.
 const LEN_MIN: usize = 60;
 
-/// The flag of a hello that leaves by the link that it speaks for, and is not passed on.
+/// Flag: the hello left by the link of its attachment, and is not forwarded.
 const FLAG_NEAR: u8 = 1;
 
 /// One link of one daemon to a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Attachment {
-    /// The daemon's number, drawn at random for each group.
+    /// Number of the daemon, random for each group.
     pub daemon: u64,
-    /// The link's number there.
+    /// Number of the link in the daemon.
     pub link: u32,
 }
 
 /// A hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
-    /// Whether it left by the link that it speaks for.
+    /// Whether the hello left by the link of its attachment.
     pub near: bool,
-    /// How many daemons have passed it on.
+    /// Number of daemons that forwarded the hello.
     pub hops: u8,
-    /// For which link it speaks.
+    /// Attachment that sent the hello.
     pub from: Attachment,
-    /// Counts the hellos of that link.
+    /// Serial number among the hellos of that attachment.
     pub serial: u32,
-    /// The largest attachment that it crossed, both ends of each segment counted; zero for none.
+    /// The largest attachment on the path, both ends of each segment included; zero if none.
     pub crossed: Attachment,
 }
 
-/// Why a frame is no hello.
+/// The reason why a frame is not a hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Cut off.
+    /// The hello is cut off.
     #[error(transparent)]
     Truncated(#[from] Truncated),
-    /// Of another type, or version.
+    /// The frame has another type or version.
     #[error("hello: another type or version")]
     Foreign,
 }
 
-/// Whether a destination address, as a number, is that of hellos.
+/// Returns whether a destination address, by its [`ethernet::number`], is that of hellos.
 pub const fn is_hello(destination: u64) -> bool {
     destination == ethernet::number(ADDRESS)
 }
@@ -82,10 +82,10 @@ fn put(w: &mut Writer<'_>, attachment: Attachment) {
     w.put(attachment.link.to_be_bytes());
 }
 
-/// Reads a frame: the hello, and the rivals that the attachment knows on its segment.
+/// Parses a frame. Returns the hello, and the rivals that its sender knows on the segment.
 ///
 /// # Errors
-/// [`Error`] says what is wrong.
+/// [`Error`] if the frame is cut off or not a hello.
 pub fn parse(frame: &[u8]) -> Result<(Hello, impl Iterator<Item = Attachment> + '_), Error> {
     let mut r = Reader::new("hello", HEAD_LEN, frame)?;
     let _addresses: [u8; 12] = r.take();
@@ -105,14 +105,14 @@ pub fn parse(frame: &[u8]) -> Result<(Hello, impl Iterator<Item = Attachment> + 
     Ok((Hello { near, hops, from, serial, crossed }, rivals))
 }
 
-/// Writes a frame and says how long it is; of the rivals the first [`RIVALS_MAX`].
+/// Writes a frame with the first [`RIVALS_MAX`] rivals, and returns its length in bytes.
 pub fn emit(hello: &Hello, rivals: &[Attachment], frame: &mut [u8; LEN_MAX]) -> usize {
     let rivals = rivals.get(..RIVALS_MAX).unwrap_or(rivals);
     let count = u16::try_from(rivals.len()).unwrap_or(0);
     *frame = [0; LEN_MAX];
     let mut w = Writer::new(frame);
     w.put(ADDRESS);
-    // A locally administered address of the sender's own.
+    // A locally administered address of this daemon.
     let [_, _, _, a, b, c, d, e] = hello.from.daemon.to_be_bytes();
     w.put([0x02, a, b, c, d, e]);
     w.put(TYPE);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn hello_round_trips() {
         for count in [0, 1, RIVALS_MAX] {
             let rivals: Vec<_> = (0..count as u64).map(|n| at(n, 5)).collect();
             let mut frame = [0; LEN_MAX];

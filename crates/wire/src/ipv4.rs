@@ -1,4 +1,5 @@
-//! IPv4: the header with its options (RFC 791).
+//! IPv4: the header with its options (RFC 791). Read for offloads of frames and ECN; packets are
+//! never routed.
 
 use crate::checksum;
 use crate::field::{Reader, Truncated, Writer};
@@ -13,13 +14,13 @@ pub const MORE_FRAGMENTS: u16 = 0x2000;
 /// Bit of [`Header::fragment`]: do not cut this packet.
 pub const DONT_FRAGMENT: u16 = 0x4000;
 
-/// Why bytes are not an IPv4 header.
+/// The reason why bytes are not an IPv4 header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Cut off.
+    /// The header is cut off.
     #[error(transparent)]
     Truncated(#[from] Truncated),
-    /// Not version 4.
+    /// The version is not 4.
     #[error("IPv4 header: version is {0}")]
     Version(u8),
     /// The header claims to be shorter than 20 bytes.
@@ -35,7 +36,7 @@ pub enum Error {
     },
 }
 
-/// A header; options are borrowed from the packet.
+/// An IPv4 header; the options are borrowed from the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header<'a> {
     /// Type of service: DSCP and ECN.
@@ -50,7 +51,7 @@ pub struct Header<'a> {
     pub ttl: u8,
     /// Protocol of the payload.
     pub protocol: u8,
-    /// The header's checksum as it is; [`Header::fill_checksum`] computes it.
+    /// Header checksum, unverified; [`Header::fill_checksum`] computes it.
     pub checksum: u16,
     /// Source address.
     pub source: [u8; 4],
@@ -61,10 +62,10 @@ pub struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// Reads a header. The checksum is not verified, see [`Header::checksum_is_right`].
+    /// Parses a header without verifying the checksum (see [`Header::checksum_is_right`]).
     ///
     /// # Errors
-    /// [`Error`] says which field is wrong or missing.
+    /// [`Error`] if the header is cut off or a length or the version is invalid.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
         let mut r = Reader::new("IPv4 header", HEADER_LEN, bytes)?;
         let first = r.u8();
@@ -98,21 +99,21 @@ impl<'a> Header<'a> {
         Ok(header)
     }
 
-    /// Length of this header, in bytes: 20 to 60.
+    /// Returns the length of this header, in bytes: 20 to 60.
     pub fn header_len(&self) -> usize {
         HEADER_LEN.saturating_add(self.options.len())
     }
 
-    /// Whether this is a piece of a cut packet.
+    /// Returns whether the packet is a fragment.
     pub const fn is_fragment(&self) -> bool {
         self.fragment & !(DONT_FRAGMENT | 0x8000) != 0
     }
 
-    /// Writes the header at the front of `out`.
+    /// Writes the header to the front of `out`.
     ///
     /// # Errors
-    /// [`Truncated`] when `out` is too short, [`Error::HeaderLen`] when the options are longer
-    /// than 40 bytes or no multiple of 4.
+    /// [`Truncated`] if `out` is too short, [`Error::HeaderLen`] if the options are longer than 40
+    /// bytes or not a multiple of 4.
     pub fn emit(&self, out: &mut [u8]) -> Result<(), Error> {
         let len = self.header_len();
         if len > HEADER_LEN_MAX || !len.is_multiple_of(4) {
@@ -133,20 +134,20 @@ impl<'a> Header<'a> {
         Ok(())
     }
 
-    /// Sets the checksum to what it must be.
+    /// Computes the checksum.
     pub fn fill_checksum(&mut self) {
         self.checksum = 0;
         self.checksum = self.sum().finish();
     }
 
-    /// Whether the checksum is right.
+    /// Returns whether the checksum is valid.
     pub fn checksum_is_right(&self) -> bool {
         self.sum().finish() == 0
     }
 
     fn sum(&self) -> checksum::Sum {
         let mut head = [0; HEADER_LEN_MAX];
-        // Cannot fail for a parsed header; one that cannot be written sums to nothing.
+        // `emit` cannot fail for a parsed header; an invalid header sums to nothing.
         let _ = self.emit(&mut head);
         let mut sum = checksum::Sum::new();
         sum.add(head.get(..self.header_len()).unwrap_or(&[]));

@@ -1,10 +1,11 @@
-//! IPv6: the fixed header, and a bounded walk over extension headers (RFC 8200).
+//! IPv6: the fixed header, and a bounded walk over extension headers (RFC 8200). Read for offloads
+//! of frames and ECN; packets are never routed.
 
 use crate::field::{Reader, Truncated, Writer};
 
 /// Length of the fixed header, in bytes.
 pub const HEADER_LEN: usize = 40;
-/// Most extension headers that are walked over.
+/// Maximum number of extension headers that the walk skips.
 pub const EXTENSIONS_MAX: usize = 8;
 
 /// Hop-by-hop options.
@@ -22,13 +23,13 @@ pub const NEXT_DESTINATION: u8 = 60;
 /// Mobility (RFC 6275).
 pub const NEXT_MOBILITY: u8 = 135;
 
-/// Why bytes are not an IPv6 header.
+/// The reason why bytes are not an IPv6 header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Cut off.
+    /// A header is cut off.
     #[error(transparent)]
     Truncated(#[from] Truncated),
-    /// Not version 6.
+    /// The version is not 6.
     #[error("IPv6 header: version is {0}")]
     Version(u8),
     /// More extension headers than [`EXTENSIONS_MAX`].
@@ -36,7 +37,7 @@ pub enum Error {
     Extensions,
 }
 
-/// The fixed header.
+/// The fixed IPv6 header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// DSCP and ECN.
@@ -45,7 +46,7 @@ pub struct Header {
     pub flow_label: u32,
     /// Bytes that follow the fixed header.
     pub payload_len: u16,
-    /// What follows the fixed header.
+    /// Type of the header that follows the fixed header.
     pub next_header: u8,
     /// Hops left.
     pub hop_limit: u8,
@@ -56,10 +57,10 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the fixed header.
+    /// Parses the fixed header.
     ///
     /// # Errors
-    /// [`Error`] when it is cut off or not version 6.
+    /// [`Error`] if the header is cut off or its version is not 6.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let mut r = Reader::new("IPv6 header", HEADER_LEN, bytes)?;
         let first = r.u32_be();
@@ -78,10 +79,10 @@ impl Header {
         })
     }
 
-    /// Writes the fixed header at the front of `out`.
+    /// Writes the fixed header to the front of `out`.
     ///
     /// # Errors
-    /// [`Truncated`] when `out` is shorter than 40 bytes.
+    /// [`Truncated`] if `out` is shorter than 40 bytes.
     pub fn emit(&self, out: &mut [u8]) -> Result<(), Truncated> {
         Truncated::check("IPv6 header", HEADER_LEN, out.len())?;
         let class = u32::from(self.traffic_class) << 20;
@@ -96,34 +97,34 @@ impl Header {
     }
 }
 
-/// The lowest byte.
+/// Returns the lowest byte.
 const fn low_byte(value: u32) -> u8 {
     let [.., low] = value.to_be_bytes();
     low
 }
 
-/// Where the extension headers end.
+/// The end of the extension headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Payload {
-    /// The protocol of what follows; [`NEXT_NONE`] where nothing does.
+    /// Protocol of the payload; [`NEXT_NONE`] if there is none.
     pub protocol: u8,
-    /// Bytes of extension headers.
+    /// Length of the extension headers, in bytes.
     pub offset: usize,
-    /// Whether this is a piece of a cut packet (an "atomic" fragment of one piece is not).
+    /// Whether the packet is a fragment (an "atomic" fragment, which is a whole packet, is not).
     pub fragment: bool,
 }
 
-/// Walks over the extension headers at the front of `bytes`, the first of which is of kind `next`.
+/// Walks over the extension headers at the front of `bytes`, the first of type `next`.
 ///
-/// Stops at a header that is no extension, and behind the first fragment header of a
-/// cut packet, where the rest may be any bytes.
+/// Stops at the first header that is not an extension, and behind the first fragment header of a
+/// fragmented packet, whose payload may be any bytes.
 ///
 /// # Errors
-/// [`Error`] when one is cut off, or there are more than [`EXTENSIONS_MAX`].
+/// [`Error`] if a header is cut off, or there are more than [`EXTENSIONS_MAX`].
 pub fn walk_extensions(mut next: u8, bytes: &[u8]) -> Result<Payload, Error> {
     let mut offset = 0_usize;
     for _ in 0..=EXTENSIONS_MAX {
-        // The length field counts units of 8 bytes beyond the first 8; AH counts 4 beyond 8.
+        // The length field counts units of 8 bytes beyond the first 8; that of AH units of 4.
         let unit = match next {
             NEXT_HOP_BY_HOP | NEXT_ROUTING | NEXT_DESTINATION | NEXT_MOBILITY => 8,
             NEXT_AUTHENTICATION => 4,
@@ -137,7 +138,7 @@ pub fn walk_extensions(mut next: u8, bytes: &[u8]) -> Result<Payload, Error> {
         let len = usize::from(r.u8()).saturating_mul(unit).saturating_add(8);
         Truncated::check("IPv6 extension header", len, rest.len())?;
         offset = offset.saturating_add(len);
-        // Offset and the more-fragments bit; the two bits between are reserved.
+        // Offset and more-fragments bit; the two bits between are reserved.
         if was == NEXT_FRAGMENT && r.u16_be() & 0xfff9 != 0 {
             return Ok(Payload { protocol: next, offset, fragment: true });
         }

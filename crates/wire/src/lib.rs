@@ -1,9 +1,29 @@
-//! Wire formats: bytes to meaning and back, and nothing else.
+//! Wire formats: conversion between bytes and checked values.
 //!
-//! No I/O, no clock, no allocation and no `unsafe`. Every format has one module
-//! of the same shape: `parse` takes private bytes (never shared memory) and
-//! gives a checked value or a typed error, `emit` writes the value back, and
-//! `parse(emit(x)) == x`. No parser panics, whatever the bytes.
+//! The lowest floor: every crate that reads or writes a packet, a virtio header or a message of a
+//! local socket imports these modules; this crate imports no other crate of the workspace. It must
+//! not perform I/O, read a clock or touch shared memory: a caller copies bytes into private memory
+//! first, once. No module contains `unsafe`, and only [`pcapng`] allocates.
+//!
+//! Each format is one module of the same shape: `parse` reads private bytes and returns a checked
+//! value or a typed error, `emit` writes the value, and `parse(emit(x)) == x`. No parser panics on
+//! any input. A parser checks the fields of one header; checks that need state (a session, a
+//! window, a sequence number) belong to the caller.
+//!
+//! Main types: [`ethernet::Header`] and [`frame::Frame`] (headers of a frame),
+//! [`virtio_net::Offload`] (checked offload request), [`vsock::Header`], [`mxoe::Packet`] (MX over
+//! Ethernet), [`tunnel::Outer`] (datagrams between daemons), [`local`] (socket between process and
+//! daemon), [`mx`] (requests and events of an MX endpoint).
+//!
+//! ```
+//! use causeway_wire::ethernet::{self, Header};
+//!
+//! let bytes = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00, 0x45];
+//! let header = Header::parse(&bytes)?;
+//! assert_eq!(header.ether_type, ethernet::TYPE_IPV4);
+//! assert!(Header::parse(&bytes[..13]).is_err());
+//! # Ok::<(), causeway_wire::Truncated>(())
+//! ```
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

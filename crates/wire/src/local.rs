@@ -1,48 +1,54 @@
-//! How a process attaches to a board of MX endpoints: messages on a Unix stream socket, each of
-//! [`MESSAGE_BYTES`] bytes, some with descriptors beside. All numbers are little-endian.
+//! Messages between a process and the daemon, by which the process attaches to a NIC of MX
+//! endpoints.
 //!
-//! | bytes | what |
+//! The messages cross a Unix stream socket. Each has [`MESSAGE_BYTES`] bytes; some carry file
+//! descriptors. All numbers are little-endian. This module encodes and decodes single messages; the
+//! socket, its buffers and its limits belong to the attachment. Frames and MX messages do not pass
+//! here: they pass through the shared memory whose descriptors these messages carry.
+//!
+//! | bytes | content |
 //! |---|---|
-//! | 0 to 2 | which message |
+//! | 0 to 2 | kind of the message |
 //! | 2 to 4 | zero |
-//! | 4 on | its fields, in the order in which they are declared here, then zeroes |
+//! | 4 on | the fields in the order of their declaration here, then zeroes |
 //!
-//! The process asks ([`Ask`]), the daemon tells ([`Tell`]), also unasked. Descriptors go with
+//! The process sends [`Ask`], the daemon sends [`Tell`]: answers, and events at any time.
+//! Descriptors accompany
 //!
 //! | message | descriptors, in this order |
 //! |---|---|
-//! | [`Tell::Opened`] | where the board has a network: the memory of the endpoint's rings, and the daemon's doorbell; or, where the board lets its processes at the network, a socket there, and a file that is locked as long as the process has it |
-//! | [`Tell::Channel`] | the memory of the channel, our end of the doorbell between both; and the process at its other end, where it may be handed on |
+//! | [`Tell::Opened`] | if the NIC has a network: the memory of the endpoint's rings, and the daemon's doorbell; if the NIC grants its processes the network (`bypass`): a packet socket, and a file that stays locked while the process holds it |
+//! | [`Tell::Channel`] | the memory of the channel, this process's end of the doorbell between both, and the pidfd of the peer process if that process allows direct mode |
 //! | [`Ask::Region`] | the memory of the region |
 //!
-//! A doorbell of a channel is a pair of sockets, an end for each, and of no other channel: neither
-//! the one at its other end nor anybody else can make who rings it wait. The daemon rings none of a
-//! process: it tells [`Tell::Wake`].
+//! The doorbell of a channel is a socket pair of its own. So neither the peer nor a third process
+//! can fill it and thereby block the process that rings it. The daemon never rings a doorbell of a
+//! process; it sends [`Tell::Wake`].
 
 use crate::field::{Reader, Truncated, Writer};
 
 /// Length of each message, in bytes.
 pub const MESSAGE_BYTES: usize = 128;
-/// What is spoken here.
+/// Version of the protocol.
 pub const VERSION: u16 = 4;
 /// Longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 80;
 
-/// A message that is none.
+/// A message is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It is cut off.
+    /// The message is cut off.
     #[error(transparent)]
     Truncated(#[from] Truncated),
-    /// There is no such message.
-    #[error("there is no message {0}")]
+    /// The kind of the message is unknown.
+    #[error("message kind {0} is unknown")]
     Kind(u16),
-    /// A field has a value that it cannot have.
-    #[error("field {0} has a value that it cannot have")]
+    /// A field has an invalid value.
+    #[error("field {0} has an invalid value")]
     Field(&'static str),
 }
 
-/// A name: at most [`NAME_BYTES_MAX`] bytes.
+/// A name of a NIC: UTF-8 text of at most [`NAME_BYTES_MAX`] bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name {
     len: u8,
@@ -50,14 +56,14 @@ pub struct Name {
 }
 
 impl Name {
-    /// None if it is too long.
+    /// Returns `text` as a name, or `None` if it is longer than [`NAME_BYTES_MAX`].
     pub fn new(text: &str) -> Option<Self> {
         let mut bytes = [0; NAME_BYTES_MAX];
         bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
         Some(Self { len: u8::try_from(text.len()).ok()?, bytes })
     }
 
-    /// As text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         let bytes = self.bytes.get(..usize::from(self.len)).unwrap_or(&[]);
         std::str::from_utf8(bytes).unwrap_or("")
@@ -75,64 +81,65 @@ impl Name {
     }
 }
 
-/// What a process asks for.
+/// A message from a process to the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "fields are what their names say")]
+#[expect(missing_docs, reason = "the names of the fields are their meaning")]
 pub enum Ask {
-    /// First of all. `direct`: 1 if it takes descriptors of other processes, and lets others have
-    /// one of itself; the kernel decides what they may do with it.
+    /// Starts the connection. `direct`: 1 if the process accepts descriptors of other processes and
+    /// allows that others receive its own; the kernel decides their rights.
     Hello { version: u16, direct: u8 },
-    /// An endpoint, this or (255) any that is free. Answered by [`Tell::Opened`].
+    /// Opens an endpoint: this number, or any free number if 255. Answered by [`Tell::Opened`].
     Open { tag: u32, endpoint: u8, key: u32 },
-    /// An endpoint that it has from a daemon that is gone: with that number, key and session, by
-    /// which others know it. Answered by [`Tell::Opened`].
+    /// Opens an endpoint again that the process had from a daemon that is gone, with the number,
+    /// key and session by which peers know it. Answered by [`Tell::Opened`].
     Resume { tag: u32, endpoint: u8, key: u32, session: u32 },
-    /// One that it has is to be closed.
+    /// Closes an endpoint of the process.
     Close { endpoint: u8 },
-    /// A way from one of its endpoints to another endpoint. Answered by [`Tell::Channel`] or
-    /// [`Tell::Refused`].
+    /// Requests a channel from an endpoint of the process to another endpoint. Answered by
+    /// [`Tell::Channel`], [`Tell::Remote`] or [`Tell::Refused`].
     Connect { endpoint: u8, to: u8, key: u32, token: u64, nic: u64 },
-    /// That way to that endpoint is closed.
+    /// Closes the channel `way` to that endpoint.
     Disconnect { endpoint: u8, to: u8, way: u32, nic: u64 },
-    /// Whose name is it? Answered by [`Tell::Host`].
+    /// Looks up a NIC by its name. Answered by [`Tell::Host`].
     Find { tag: u32, name: Name },
-    /// What is it called? Answered by [`Tell::Host`].
+    /// Looks up the name of a NIC. Answered by [`Tell::Host`].
     Name { tag: u32, nic: u64 },
-    /// Memory of so many bytes, for large messages of an endpoint: a memfd that cannot shrink.
-    /// Answered by [`Tell::Region`].
+    /// Registers memory of `len` bytes for large messages of an endpoint: a memfd that is sealed
+    /// against shrinking. Answered by [`Tell::Region`].
     Region { tag: u32, endpoint: u8, len: u64 },
-    /// That memory is not used any more.
+    /// Releases a region.
     Unregion { endpoint: u8, region: u8 },
 }
 
-/// What the daemon tells.
+/// A message from the daemon to a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "fields are what their names say")]
+#[expect(missing_docs, reason = "the names of the fields are their meaning")]
 pub enum Tell {
-    /// The board: its address, what it is called, and which daemon this is.
+    /// Answers [`Ask::Hello`]: address and name of the NIC, and the identity of the daemon.
     Welcome { version: u16, nic: u64, host: [u8; 16], name: Name },
-    /// An endpoint was opened (code 0), or why not (`mx_return_t`). `bypass`: 1 if the process is at the
+    /// Answers an open: success (code 0), or an `mx_return_t`. `bypass`: 1 if the process has the
     /// network itself.
     Opened { tag: u32, code: u32, session: u32, endpoint: u8, bypass: u8 },
-    /// A way to another endpoint of this host; no other has its number `way`. `token` as it was
-    /// asked for, or 0 if the other side asked. `side`: 0 or 1, which of the channel's is ours.
+    /// A channel to another endpoint of this host. `way`: number of the channel, never used twice.
+    /// `token`: that of the request, or 0 if the peer requested. `side`: 0 or 1, the side of the
+    /// channel that is this process's.
     Channel { endpoint: u8, of: u8, side: u8, session: u32, way: u32, token: u64, nic: u64 },
-    /// What was asked for did not come about (`mx_status_code_t`).
+    /// A request failed with this `mx_status_code_t`.
     Refused { endpoint: u8, status: u8, token: u64 },
-    /// That way is closed at its other end.
+    /// The peer closed the channel `way`.
     Gone { endpoint: u8, of: u8, way: u32, nic: u64 },
-    /// A board, if it is known (`known` is 1).
+    /// Answers a lookup; `known` is 1 if the NIC exists.
     Host { tag: u32, known: u8, nic: u64, name: Name },
-    /// The endpoint that was asked for is another host's: its rings lead there, or its socket. Whether
-    /// its board is known (`known` is 1).
+    /// The requested endpoint is on another host, reached through the endpoint's rings or its
+    /// packet socket. `known` is 1 if its NIC has been discovered.
     Remote { endpoint: u8, known: u8, token: u64 },
-    /// Something is in the rings of an endpoint that is waited for.
+    /// The rings of an endpoint that the process waits for have entries.
     Wake { endpoint: u8 },
-    /// Memory was registered (code 0), or why not (`mx_return_t`).
+    /// Answers a registration: success (code 0), or an `mx_return_t`.
     Region { tag: u32, code: u32, endpoint: u8, region: u8 },
 }
 
-/// Writes one message.
+/// Encodes a message of this kind.
 fn message(kind: u16, fields: impl FnOnce(&mut Writer<'_>)) -> [u8; MESSAGE_BYTES] {
     let mut bytes = [0; MESSAGE_BYTES];
     let mut writer = Writer::new(&mut bytes);
@@ -142,7 +149,7 @@ fn message(kind: u16, fields: impl FnOnce(&mut Writer<'_>)) -> [u8; MESSAGE_BYTE
     bytes
 }
 
-/// The kind of a message, and its fields.
+/// Returns the kind of a message and a reader of its fields.
 fn open<'a>(what: &'static str, bytes: &'a [u8]) -> Result<(u16, Reader<'a>), Error> {
     let mut reader = Reader::new(what, MESSAGE_BYTES, bytes)?;
     let kind = reader.u16_le();
@@ -150,7 +157,7 @@ fn open<'a>(what: &'static str, bytes: &'a [u8]) -> Result<(u16, Reader<'a>), Er
 }
 
 impl Ask {
-    /// As bytes.
+    /// Encodes the message.
     pub fn emit(&self) -> [u8; MESSAGE_BYTES] {
         match *self {
             Self::Hello { version, direct } => message(1, |w| {
@@ -197,10 +204,10 @@ impl Ask {
         }
     }
 
-    /// From bytes.
+    /// Decodes a message.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`] if the bytes are too few, the kind is unknown or a field is invalid.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let (kind, mut r) = open("a question", bytes)?;
         Ok(match kind {
@@ -233,7 +240,7 @@ impl Ask {
 }
 
 impl Tell {
-    /// As bytes.
+    /// Encodes the message.
     pub fn emit(&self) -> [u8; MESSAGE_BYTES] {
         match *self {
             Self::Welcome { version, nic, host, name } => message(1, |w| {
@@ -283,10 +290,10 @@ impl Tell {
         }
     }
 
-    /// From bytes.
+    /// Decodes a message.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`] if the bytes are too few, the kind is unknown or a field is invalid.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let (kind, mut r) = open("a message of the daemon", bytes)?;
         Ok(match kind {
@@ -338,116 +345,4 @@ fn flag(name: &'static str, value: u8) -> Result<u8, Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn name() -> impl Strategy<Value = Name> {
-        "[a-z:0-9é]{0,40}".prop_map(|text| Name::new(&text).unwrap())
-    }
-
-    fn ask() -> impl Strategy<Value = Ask> {
-        prop_oneof![
-            (any::<u16>(), 0..2_u8).prop_map(|(version, direct)| Ask::Hello { version, direct }),
-            any::<(u32, u8, u32)>().prop_map(|(tag, endpoint, key)| Ask::Open {
-                tag,
-                endpoint,
-                key
-            }),
-            any::<u8>().prop_map(|endpoint| Ask::Close { endpoint }),
-            any::<(u8, u8, u32, u64, u64)>().prop_map(|(endpoint, to, key, token, nic)| {
-                Ask::Connect { endpoint, to, key, token, nic }
-            }),
-            any::<(u8, u8, u32, u64)>().prop_map(|(endpoint, to, way, nic)| Ask::Disconnect {
-                endpoint,
-                to,
-                way,
-                nic
-            }),
-            any::<(u32, u8, u64)>().prop_map(|(tag, endpoint, len)| Ask::Region {
-                tag,
-                endpoint,
-                len
-            }),
-            any::<(u8, u8)>().prop_map(|(endpoint, region)| Ask::Unregion { endpoint, region }),
-            any::<(u32, u8, u32, u32)>().prop_map(|(tag, endpoint, key, session)| {
-                Ask::Resume { tag, endpoint, key, session }
-            }),
-            (any::<u32>(), name()).prop_map(|(tag, name)| Ask::Find { tag, name }),
-            any::<(u32, u64)>().prop_map(|(tag, nic)| Ask::Name { tag, nic }),
-        ]
-    }
-
-    fn tell() -> impl Strategy<Value = Tell> {
-        prop_oneof![
-            (any::<(u16, u64, [u8; 16])>(), name()).prop_map(|((version, nic, host), name)| {
-                Tell::Welcome { version, nic, host, name }
-            }),
-            (any::<(u32, u32, u32, u8)>(), 0..2_u8).prop_map(
-                |((tag, code, session, endpoint), bypass)| Tell::Opened {
-                    tag,
-                    code,
-                    session,
-                    endpoint,
-                    bypass
-                }
-            ),
-            (any::<(u8, u8, u32, u32, u64, u64)>(), 0..2_u8).prop_map(
-                |((endpoint, of, session, way, token, nic), side)| Tell::Channel {
-                    endpoint,
-                    of,
-                    side,
-                    session,
-                    way,
-                    token,
-                    nic
-                }
-            ),
-            (any::<u8>(), 0..2_u8, any::<u64>())
-                .prop_map(|(endpoint, known, token)| Tell::Remote { endpoint, known, token }),
-            any::<u8>().prop_map(|endpoint| Tell::Wake { endpoint }),
-            any::<(u32, u32, u8, u8)>().prop_map(|(tag, code, endpoint, region)| Tell::Region {
-                tag,
-                code,
-                endpoint,
-                region
-            }),
-            any::<(u8, u8, u64)>().prop_map(|(endpoint, status, token)| Tell::Refused {
-                endpoint,
-                status,
-                token
-            }),
-            any::<(u8, u8, u32, u64)>().prop_map(|(endpoint, of, way, nic)| Tell::Gone {
-                endpoint,
-                of,
-                way,
-                nic
-            }),
-            (any::<(u32, u64)>(), 0..2_u8, name())
-                .prop_map(|((tag, nic), known, name)| Tell::Host { tag, known, nic, name }),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_written_is_read(ask in ask(), tell in tell()) {
-            prop_assert_eq!(Ask::parse(&ask.emit()), Ok(ask));
-            prop_assert_eq!(Tell::parse(&tell.emit()), Ok(tell));
-        }
-
-        #[test]
-        fn hostile_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..140)) {
-            let _ = (Ask::parse(&bytes), Tell::parse(&bytes));
-        }
-    }
-
-    #[test]
-    fn longer_names_are_none() {
-        assert!(Name::new(&"x".repeat(NAME_BYTES_MAX)).is_some());
-        assert!(Name::new(&"x".repeat(NAME_BYTES_MAX + 1)).is_none());
-        let mut bytes = Ask::Find { tag: 0, name: Name::new("a").unwrap() }.emit();
-        bytes[8] = 81;
-        assert_eq!(Ask::parse(&bytes), Err(Error::Field("name")));
-        assert_eq!(Ask::parse(&[9; MESSAGE_BYTES]), Err(Error::Field("reserved")));
-    }
-}
+mod tests;

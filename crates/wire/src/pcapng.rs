@@ -1,5 +1,6 @@
-//! Captured frames as tcpdump, tshark and Wireshark read them: pcapng
-//! (draft-ietf-opsawg-pcapng), written in this machine's byte order.
+//! Writes captured frames as pcapng (draft-ietf-opsawg-pcapng), in the byte order of this machine,
+//! as tcpdump, tshark and Wireshark read it. Used by captures; this module reads no files and
+//! chooses no frames.
 
 /// Link type of Ethernet.
 const LINKTYPE_ETHERNET: u16 = 1;
@@ -10,22 +11,22 @@ const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
 const SHB_USERAPPL: u16 = 4;
 
-/// Which way a frame went, as seen from the interface that is captured.
+/// Direction of a frame, relative to the captured interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Direction {
-    /// It came in there.
+    /// The interface received the frame.
     In = 1,
-    /// It went out there.
+    /// The interface sent the frame.
     Out = 2,
 }
 
-/// Rounds up to whole words.
+/// Rounds a length up to whole 32-bit words.
 const fn padded(len: usize) -> usize {
     len.saturating_add(3) & !3
 }
 
-/// A block of a type, with what `fill` puts into it.
+/// Appends a block of this type, with the body that `fill` appends.
 fn block(out: &mut Vec<u8>, kind: u32, fill: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&kind.to_ne_bytes());
@@ -51,7 +52,7 @@ fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     put(out, value.get(..value.len().min(usize::from(u16::MAX))).unwrap_or(value));
 }
 
-/// The beginning of a file.
+/// Appends the section header, the start of a file.
 pub fn section(out: &mut Vec<u8>, application: &str) {
     block(out, 0x0a0d_0d0a, |out| {
         out.extend_from_slice(&0x1a2b_3c4d_u32.to_ne_bytes());
@@ -63,8 +64,8 @@ pub fn section(out: &mut Vec<u8>, application: &str) {
     });
 }
 
-/// An interface that frames are captured at: numbered from 0 in their order. `snap` is how many
-/// bytes of each frame are kept, 0 for all. Times are in nanoseconds.
+/// Appends an interface; interfaces are numbered from 0 in their order. `snap` is the capture
+/// length of each frame in bytes, 0 for unlimited. Times are in nanoseconds.
 pub fn interface(out: &mut Vec<u8>, name: &str, snap: u32) {
     block(out, 1, |out| {
         out.extend_from_slice(&LINKTYPE_ETHERNET.to_ne_bytes());
@@ -76,8 +77,8 @@ pub fn interface(out: &mut Vec<u8>, name: &str, snap: u32) {
     });
 }
 
-/// A frame of `len` bytes, of which `kept` are there, seen at interface `number` at `wall_ns`
-/// nanoseconds since 1970.
+/// Appends a frame of `len` bytes, of which `kept` were captured at interface `number`, at
+/// `wall_ns` nanoseconds since 1970 (UTC).
 pub fn frame(
     out: &mut Vec<u8>,
     number: u32,
@@ -104,7 +105,7 @@ pub fn frame(
 mod tests {
     use super::*;
 
-    /// Goes through the blocks as a reader does: lengths before and behind must agree.
+    /// Returns the blocks, and checks that both lengths of each block agree.
     fn blocks(mut bytes: &[u8]) -> Vec<(u32, &[u8])> {
         let mut all = Vec::new();
         let word = |bytes: &[u8]| u32::from_ne_bytes(bytes[..4].try_into().unwrap());
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_whole_and_in_order() {
+    fn pcapng_blocks_are_complete_and_in_order() {
         let mut out = Vec::new();
         section(&mut out, "causeway 0.1");
         interface(&mut out, "vm1", 0);

@@ -1,4 +1,5 @@
-//! TCP: the header with its options (RFC 9293).
+//! TCP: the header with its options (RFC 9293). Read for checksum and segmentation offloads;
+//! connections are never tracked.
 
 use crate::field::{Reader, Truncated, Writer};
 
@@ -8,7 +9,7 @@ pub const PROTOCOL: u8 = 6;
 pub const HEADER_LEN: usize = 20;
 /// Longest header, in bytes.
 pub const HEADER_LEN_MAX: usize = 60;
-/// Where the checksum stands in the header, in bytes.
+/// Offset of the checksum in the header, in bytes.
 pub const CHECKSUM_OFFSET: usize = 16;
 
 /// No more data from the sender.
@@ -19,27 +20,27 @@ pub const SYN: u16 = 0x002;
 pub const RST: u16 = 0x004;
 /// Push to the application.
 pub const PSH: u16 = 0x008;
-/// The acknowledgement field counts.
+/// The acknowledgement field is valid.
 pub const ACK: u16 = 0x010;
-/// The urgent pointer counts.
+/// The urgent pointer is valid.
 pub const URG: u16 = 0x020;
 /// ECN echo (RFC 3168).
 pub const ECE: u16 = 0x040;
 /// Congestion window reduced (RFC 3168).
 pub const CWR: u16 = 0x080;
 
-/// Why bytes are not a TCP header.
+/// The reason why bytes are not a TCP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Cut off.
+    /// The header is cut off.
     #[error(transparent)]
     Truncated(#[from] Truncated),
-    /// The data offset is below 20 bytes, or the options do not fit in 40.
+    /// The data offset is below 20 bytes, or the options exceed 40.
     #[error("TCP header: header length {0} is not a multiple of 4 from 20 to 60")]
     HeaderLen(usize),
 }
 
-/// A header; options are borrowed from the packet.
+/// A TCP header; the options are borrowed from the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header<'a> {
     /// Source port.
@@ -52,9 +53,9 @@ pub struct Header<'a> {
     pub acknowledgement: u32,
     /// Flags: [`FIN`] to [`CWR`], and the four reserved bits above them.
     pub flags: u16,
-    /// Window.
+    /// Receive window, unscaled.
     pub window: u16,
-    /// Checksum as it is.
+    /// Checksum, unverified.
     pub checksum: u16,
     /// Urgent pointer.
     pub urgent: u16,
@@ -63,10 +64,10 @@ pub struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// Reads a header.
+    /// Parses a header.
     ///
     /// # Errors
-    /// [`Error`] says which field is wrong or missing.
+    /// [`Error`] if the header is cut off or its length is invalid.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
         let mut r = Reader::new("TCP header", HEADER_LEN, bytes)?;
         let (source, destination) = (r.u16_be(), r.u16_be());
@@ -94,16 +95,16 @@ impl<'a> Header<'a> {
         })
     }
 
-    /// Length of this header, in bytes: 20 to 60.
+    /// Returns the length of this header, in bytes: 20 to 60.
     pub fn header_len(&self) -> usize {
         HEADER_LEN.saturating_add(self.options.len())
     }
 
-    /// Writes the header at the front of `out`.
+    /// Writes the header to the front of `out`.
     ///
     /// # Errors
-    /// [`Truncated`] when `out` is too short, [`Error::HeaderLen`] when the options are longer
-    /// than 40 bytes or no multiple of 4.
+    /// [`Truncated`] if `out` is too short, [`Error::HeaderLen`] if the options are longer than 40
+    /// bytes or not a multiple of 4.
     pub fn emit(&self, out: &mut [u8]) -> Result<(), Error> {
         let len = self.header_len();
         if len > HEADER_LEN_MAX || !len.is_multiple_of(4) {

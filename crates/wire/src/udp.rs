@@ -1,4 +1,4 @@
-//! UDP: the header (RFC 768).
+//! UDP: the header (RFC 768). Read for checksum and segmentation offloads of frames.
 
 use crate::field::{Reader, Truncated, Writer};
 
@@ -6,27 +6,27 @@ use crate::field::{Reader, Truncated, Writer};
 pub const PROTOCOL: u8 = 17;
 /// Length of the header, in bytes.
 pub const HEADER_LEN: usize = 8;
-/// Where the checksum stands in the header, in bytes.
+/// Offset of the checksum in the header, in bytes.
 pub const CHECKSUM_OFFSET: usize = 6;
 
-/// A header.
+/// A UDP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Source port.
     pub source: u16,
     /// Destination port.
     pub destination: u16,
-    /// Length of header and payload, in bytes, as the sender claims; below 8 is wrong.
+    /// Length of header and payload, in bytes, by the sender's claim; invalid below 8.
     pub len: u16,
-    /// Checksum as it is; 0 means none over IPv4.
+    /// Checksum, unverified; 0 means none over IPv4.
     pub checksum: u16,
 }
 
 impl Header {
-    /// Reads a header.
+    /// Parses a header.
     ///
     /// # Errors
-    /// [`Truncated`] when there are fewer than 8 bytes.
+    /// [`Truncated`] if `bytes` is shorter than 8 bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, Truncated> {
         let mut r = Reader::new("UDP header", HEADER_LEN, bytes)?;
         Ok(Self {
@@ -37,7 +37,7 @@ impl Header {
         })
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         let mut w = Writer::new(&mut bytes);

@@ -1,6 +1,6 @@
-//! Ethernet frames on a byte stream, as VNET/U frames them: "et", the length in 32 bits, little
-//! endian, and the frame. It has no marks to find the way back by: after one wrong header
-//! everything that follows means nothing.
+//! Ethernet frames on a byte stream, in the framing of VNET/U: "et", the length in 32 bits,
+//! little-endian, and the frame. Used by links over TCP and TLS. The format has no marks for
+//! resynchronisation: after an invalid header the stream must be closed.
 
 use crate::ethernet;
 use crate::field::{Reader, Truncated};
@@ -9,47 +9,48 @@ use crate::field::{Reader, Truncated};
 pub const HEADER_LEN: usize = 6;
 /// Shortest frame, in bytes: its Ethernet header.
 pub const FRAME_LEN_MIN: usize = ethernet::HEADER_LEN;
-/// What the header opens with.
+/// First bytes of the header.
 const TYPE: [u8; 2] = *b"et";
 
-/// Why bytes are no header. The stream has to be closed.
+/// The reason why bytes are not a header. The stream must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Not the type of Ethernet frames.
-    #[error("stream: type {0:02x?} is not \"et\": does the peer speak VNET's framing?")]
+    /// The type is not that of Ethernet frames.
+    #[error("stream: type {0:02x?} is not \"et\": does the peer use VNET's framing?")]
     Type([u8; 2]),
-    /// A length that no frame has.
-    #[error("stream: a frame of {len} bytes; {FRAME_LEN_MIN} to {most} are taken")]
+    /// The length is invalid for a frame.
+    #[error("stream: frame length {len} is outside {FRAME_LEN_MIN} to {most}")]
     Len {
-        /// The frame's length as told, in bytes.
+        /// Length in the header, in bytes.
         len: u32,
-        /// The longest that is taken, in bytes.
+        /// Longest permitted frame, in bytes.
         most: usize,
     },
 }
 
-/// The length of the frame that follows the header at the front of `bytes`, if it is all there; at
-/// most `most` bytes. What of the header is there is checked even where the rest is yet to come.
+/// Returns the length of the frame that follows the header at the front of `bytes`, or `None` if
+/// the header is incomplete. `most` is the longest permitted frame. An incomplete header is refused
+/// as soon as its present bytes are wrong.
 ///
 /// # Errors
-/// [`Error`] says what is wrong.
+/// [`Error`] if the type or the length is invalid.
 pub fn parse(bytes: &[u8], most: usize) -> Result<Option<usize>, Error> {
     let front = [0, 1].map(|at| bytes.get(at).copied());
-    let same = |(told, right): (Option<u8>, u8)| told.is_none_or(|told| told == right);
+    let same = |(byte, expected): (Option<u8>, u8)| byte.is_none_or(|byte| byte == expected);
     if !front.into_iter().zip(TYPE).all(same) {
         return Err(Error::Type(front.map(Option::unwrap_or_default)));
     }
     let Ok(mut r) = Reader::new("stream header", HEADER_LEN, bytes) else { return Ok(None) };
     let [_, _] = r.take();
-    let told = r.u32_le();
-    let len = usize::try_from(told).ok().filter(|len| (FRAME_LEN_MIN..=most).contains(len));
-    len.map(Some).ok_or(Error::Len { len: told, most })
+    let claimed = r.u32_le();
+    let len = usize::try_from(claimed).ok().filter(|len| (FRAME_LEN_MIN..=most).contains(len));
+    len.map(Some).ok_or(Error::Len { len: claimed, most })
 }
 
-/// The header of a frame of `len` bytes.
+/// Encodes the header of a frame of `len` bytes.
 ///
 /// # Errors
-/// [`Truncated`] for a length that the field does not hold.
+/// [`Truncated`] if `len` exceeds 32 bits.
 pub fn emit(len: usize) -> Result<[u8; HEADER_LEN], Truncated> {
     let too_long = Truncated { what: "stream header's length", need: len, have: u32::MAX as usize };
     let [a, b, c, d] = u32::try_from(len).map_err(|_| too_long)?.to_le_bytes();
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_layout_is_vnets() {
+    fn vnet_header_has_the_layout_of_vnet() {
         assert_eq!(emit(0x0102), Ok([b'e', b't', 2, 1, 0, 0]));
         assert_eq!(parse(b"et\x3c\0\0\0rest", 1514), Ok(Some(60)));
     }
@@ -84,7 +85,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parse_undoes_emit(len in FRAME_LEN_MIN..100_000_usize) {
+        fn vnet_parse_undoes_emit(len in FRAME_LEN_MIN..100_000_usize) {
             prop_assert_eq!(parse(&emit(len).unwrap(), 100_000), Ok(Some(len)));
             prop_assert!(parse(&emit(len).unwrap(), len - 1).is_err());
         }

@@ -1,22 +1,24 @@
-//! virtio-vsock: the 44-byte packet header and its constants (virtio 1.3, section 5.10).
+//! virtio-vsock: the 44-byte packet header and its constants (virtio 1.3, section 5.10). First step
+//! of a socket packet after its descriptors were read. Connections and credit accounting across
+//! packets are in `socket`.
 
 use crate::field::{Reader, Truncated, Writer};
 
-/// Length of [`Header`] on the wire, in bytes.
+/// Length of [`Header`], in bytes.
 pub const HEADER_LEN: usize = 44;
-/// Length of an event on the event queue, in bytes (a little-endian id).
+/// Length of an event on the event queue, in bytes: a little-endian number.
 pub const EVENT_LEN: usize = 4;
-/// Length of the configuration space, in bytes (the guest's CID, little endian, 64 bits).
+/// Length of the configuration space, in bytes: the guest's CID, little-endian, 64 bits.
 pub const CONFIG_LEN: usize = 8;
 
-/// Feature bit: stream sockets (assumed where neither this nor SEQPACKET is negotiated).
+/// Feature bit: stream sockets (implied if neither this nor SEQPACKET is negotiated).
 pub const VIRTIO_VSOCK_F_STREAM: u32 = 0;
-/// Feature bit: sockets that keep message boundaries.
+/// Feature bit: sockets that preserve message boundaries.
 pub const VIRTIO_VSOCK_F_SEQPACKET: u32 = 1;
-/// Feature bit: streams are not implied by SEQPACKET.
+/// Feature bit: SEQPACKET does not imply streams.
 pub const VIRTIO_VSOCK_F_NO_IMPLIED_STREAM: u32 = 2;
 
-/// Event: the transport was reset, every connection is gone (5.10.6.7).
+/// Event: the transport was reset, all connections are gone (5.10.6.7).
 pub const EVENT_TRANSPORT_RESET: u32 = 0;
 
 /// Flag of SHUTDOWN: the sender will receive no more.
@@ -30,7 +32,7 @@ pub const SEQ_EOM: u32 = 1;
 /// Flag of SEQPACKET data: the end of a record (`MSG_EOR`).
 pub const SEQ_EOR: u32 = 2;
 
-/// The kind of socket that a packet belongs to.
+/// Type of the socket that a packet belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Type {
@@ -41,7 +43,7 @@ pub enum Type {
 }
 
 impl Type {
-    /// The type that `raw` stands for, if any.
+    /// Returns the type with number `raw`, or `None` if it is unknown.
     pub const fn from_raw(raw: u16) -> Option<Self> {
         match raw {
             1 => Some(Self::Stream),
@@ -50,34 +52,34 @@ impl Type {
         }
     }
 
-    /// The value on the wire.
+    /// Returns the number of the type.
     pub const fn raw(self) -> u16 {
         self as u16
     }
 }
 
-/// What a packet asks or tells.
+/// Operation of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Op {
-    /// Connect to this port.
+    /// Requests a connection to the destination port.
     Request = 1,
-    /// The connect is accepted.
+    /// Accepts the connection.
     Response = 2,
-    /// Refused, or the connection is gone.
+    /// Refuses or resets the connection.
     Reset = 3,
-    /// One or both directions are closed, see [`SHUTDOWN_SEND`].
+    /// Closes one or both directions, see [`SHUTDOWN_SEND`].
     Shutdown = 4,
-    /// Data.
+    /// Carries data.
     Data = 5,
-    /// Tells `buf_alloc` and `fwd_cnt`.
+    /// Reports `buf_alloc` and `fwd_cnt`.
     CreditUpdate = 6,
-    /// Asks for a [`Op::CreditUpdate`].
+    /// Requests an [`Op::CreditUpdate`].
     CreditRequest = 7,
 }
 
 impl Op {
-    /// The operation that `raw` stands for, if any (0 is invalid by the specification).
+    /// Returns the operation with number `raw`, or `None` if it is unknown (0 is invalid).
     pub const fn from_raw(raw: u16) -> Option<Self> {
         match raw {
             1 => Some(Self::Request),
@@ -91,14 +93,14 @@ impl Op {
         }
     }
 
-    /// The value on the wire.
+    /// Returns the number of the operation.
     pub const fn raw(self) -> u16 {
         self as u16
     }
 }
 
-/// `struct virtio_vsock_hdr`, as it is: every value of every field can be held, so that a
-/// packet of unknown type or operation can still be answered with a reset.
+/// `struct virtio_vsock_hdr`, unchecked: each field holds any value, so that a packet of unknown
+/// type or operation can be answered with a reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Header {
     /// Sender's CID; the upper 32 bits are reserved and zero.
@@ -109,33 +111,33 @@ pub struct Header {
     pub src_port: u32,
     /// Receiver's port number.
     pub dst_port: u32,
-    /// Bytes of data that follow.
+    /// Length of the data that follows, in bytes.
     pub len: u32,
-    /// Raw [`Type`].
+    /// Number of a [`Type`].
     pub kind: u16,
-    /// Raw [`Op`].
+    /// Number of an [`Op`].
     pub op: u16,
-    /// `SHUTDOWN_*` or `SEQ_*`, as `op` says.
+    /// `SHUTDOWN_*` or `SEQ_*`, according to `op`.
     pub flags: u32,
-    /// Sender's receive space for this connection, in bytes.
+    /// The sender's receive buffer for this connection, in bytes.
     pub buf_alloc: u32,
     /// Bytes that the sender has consumed so far, modulo 2^32.
     pub fwd_cnt: u32,
 }
 
 impl Header {
-    /// A packet from one socket to another, each by its CID and port number, of a raw [`Type`]: it
-    /// carries nothing, and tells of no room.
+    /// Returns the header of a packet without data, credit and flags from one socket to another,
+    /// each by CID and port number. `kind` is the number of a [`Type`].
     pub fn between(from: (u64, u32), to: (u64, u32), kind: u16, op: Op) -> Self {
         let ((src_cid, src_port), (dst_cid, dst_port)) = (from, to);
         let op = op.raw();
         Self { src_cid, dst_cid, src_port, dst_port, kind, op, ..Self::default() }
     }
 
-    /// Reads a header from the first [`HEADER_LEN`] bytes.
+    /// Parses a header from the first [`HEADER_LEN`] bytes.
     ///
     /// # Errors
-    /// [`Truncated`] when there are fewer.
+    /// [`Truncated`] if `bytes` is shorter.
     pub fn parse(bytes: &[u8]) -> Result<Self, Truncated> {
         let mut r = Reader::new("virtio-vsock header", HEADER_LEN, bytes)?;
         Ok(Self {
@@ -152,7 +154,7 @@ impl Header {
         })
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         let mut w = Writer::new(&mut bytes);
@@ -169,18 +171,19 @@ impl Header {
         bytes
     }
 
-    /// The socket type, if it is a known one.
+    /// Returns the socket type, or `None` if it is unknown.
     pub const fn socket_type(&self) -> Option<Type> {
         Type::from_raw(self.kind)
     }
 
-    /// The operation, if it is a known one.
+    /// Returns the operation, or `None` if it is unknown.
     pub const fn operation(&self) -> Option<Op> {
         Op::from_raw(self.op)
     }
 
-    /// Room at the sender of this header for `tx_cnt` bytes sent to it so far: `buf_alloc` less
-    /// what is on the way (5.10.6.3), 0 where the counters contradict each other.
+    /// Returns the free receive space of this header's sender, in bytes, if `tx_cnt` bytes were
+    /// sent to it so far: `buf_alloc` less the bytes in flight (5.10.6.3), or 0 if the counters are
+    /// inconsistent.
     pub const fn peer_free(&self, tx_cnt: u32) -> u32 {
         let on_the_way = tx_cnt.wrapping_sub(self.fwd_cnt);
         self.buf_alloc.saturating_sub(on_the_way)
@@ -194,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_layout_is_the_specifications() {
+    fn vsock_header_has_the_layout_of_the_specification() {
         let header = Header {
             src_cid: 0x0102_0304,
             dst_cid: 3,
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_never_underflows() {
+    fn vsock_credit_never_underflows() {
         let header = Header { buf_alloc: 100, fwd_cnt: u32::MAX - 9, ..Header::default() };
         assert_eq!(header.peer_free(u32::MAX - 9), 100);
         assert_eq!(header.peer_free(40), 50);
@@ -232,14 +235,14 @@ mod tests {
         }
 
         #[test]
-        fn short_input_is_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..HEADER_LEN)) {
+        fn vsock_short_input_is_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..HEADER_LEN)) {
             let have = bytes.len();
             let error = Header::parse(&bytes).unwrap_err();
             prop_assert_eq!((error.need, error.have), (HEADER_LEN, have));
         }
 
         #[test]
-        fn raw_values_round_trip(raw in any::<u16>()) {
+        fn vsock_raw_values_round_trip(raw in any::<u16>()) {
             prop_assert_eq!(Op::from_raw(raw).map_or(raw, Op::raw), raw);
             prop_assert_eq!(Type::from_raw(raw).map_or(raw, Type::raw), raw);
         }

@@ -1,33 +1,34 @@
-//! VXLAN: an Ethernet frame behind 8 bytes, in UDP (RFC 7348, section 5).
+//! VXLAN: an Ethernet frame behind a header of 8 bytes, in UDP (RFC 7348, section 5). Used by links
+//! to VXLAN peers; learning of addresses is not here.
 
 use crate::field::{Reader, Truncated, Writer};
 
-/// The port that IANA gave it.
+/// UDP port assigned by IANA.
 pub const PORT: u16 = 4789;
 /// Length of the header, in bytes.
 pub const HEADER_LEN: usize = 8;
 /// Largest network identifier.
 pub const VNI_MAX: u32 = 0x00ff_ffff;
 
-/// The flag that says that a network identifier is there.
+/// Flag I: the network identifier is valid.
 const FLAG_VNI: u8 = 0x08;
 
-/// Why bytes are no VXLAN packet.
+/// The reason why bytes are not a VXLAN packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Cut off.
+    /// The header is cut off.
     #[error(transparent)]
     Truncated(#[from] Truncated),
-    /// The I flag, which must be set, is not.
+    /// The I flag is not set.
     #[error("VXLAN header: flags {0:#04x} without the I flag")]
     NoVni(u8),
 }
 
-/// Reads a header: the network identifier, and the frame behind it. Reserved fields are ignored, as
-/// receivers must.
+/// Parses a header. Returns the network identifier and the frame behind it. Reserved fields are
+/// ignored, as the RFC requires.
 ///
 /// # Errors
-/// [`Error`] says what is wrong.
+/// [`Error`] if the header is cut off or has no network identifier.
 pub fn parse(bytes: &[u8]) -> Result<(u32, &[u8]), Error> {
     let mut r = Reader::new("VXLAN header", HEADER_LEN, bytes)?;
     let [flags, _, _, _] = r.take();
@@ -38,7 +39,7 @@ pub fn parse(bytes: &[u8]) -> Result<(u32, &[u8]), Error> {
     Ok((vni, bytes.get(HEADER_LEN..).unwrap_or(&[])))
 }
 
-/// A header; of the network identifier the lower 24 bits.
+/// Encodes a header, with the lower 24 bits of the network identifier.
 pub fn emit(vni: u32) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
     let mut w = Writer::new(&mut bytes);
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_layout_is_the_rfcs() {
+    fn vxlan_header_has_the_layout_of_rfc_7348() {
         assert_eq!(emit(0x01_0203), [8, 0, 0, 0, 1, 2, 3, 0]);
         let packet = [&emit(7)[..], &[0xaa; 14]].concat();
         assert_eq!(parse(&packet), Ok((7, &[0xaa; 14][..])));

@@ -1,4 +1,4 @@
-//! Every field of the virtio-net header, told wrongly.
+//! Tests of offload checks with each field of the virtio-net header wrong.
 
 use causeway_wire::frame::Frame;
 use causeway_wire::virtio::mask;
@@ -9,7 +9,8 @@ use proptest::prelude::*;
 
 const ALL: u64 = u64::MAX;
 
-/// A TCP over IPv4 frame of 3000 bytes of payload, and the header that asks to cut it.
+/// Returns a TCP over IPv4 frame with 3000 bytes of payload, and a header that requests
+/// segmentation.
 fn tcp4() -> (Vec<u8>, Header) {
     let mut bytes = Vec::new();
     PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
@@ -34,7 +35,7 @@ fn check(bytes: &[u8], header: &Header, features: u64) -> Result<Offload, Invali
 }
 
 #[test]
-fn a_right_header_passes() {
+fn offload_of_a_valid_header_is_accepted() {
     let (bytes, header) = tcp4();
     let offload = check(&bytes, &header, ALL).unwrap();
     let Offload::Segment(place, gso) = offload else { panic!("{offload:?}") };
@@ -45,7 +46,7 @@ fn a_right_header_passes() {
 }
 
 #[test]
-fn what_fits_in_one_piece_is_not_cut() {
+fn offload_of_one_segment_is_not_segmented() {
     let (bytes, header) = tcp4();
     let header = Header { gso_size: 3000, ..header };
     let offload = check(&bytes, &header, ALL).unwrap();
@@ -53,7 +54,7 @@ fn what_fits_in_one_piece_is_not_cut() {
 }
 
 #[test]
-fn flags_towards_the_driver_are_ignored() {
+fn offload_ignores_flags_for_the_driver() {
     let (bytes, _) = tcp4();
     let header = Header { flags: HDR_F_DATA_VALID | 4, num_buffers: 9, ..Header::default() };
     let offload = check(&bytes, &header, 0).unwrap();
@@ -130,10 +131,10 @@ fn hostile_header_that_disagrees_with_the_frame_is_refused() {
     }
     let wrong = Header { hdr_len: 4000, ..header };
     assert!(matches!(check(&bytes, &wrong, ALL), Err(Invalid::HeaderLen { .. })));
-    // A fragment: more to follow.
+    // A fragment with more to follow.
     bytes[20] |= 0x20;
     assert_eq!(check(&bytes, &header, ALL), Err(Invalid::Disagrees(GSO_TCPV4)));
-    // No IP at all.
+    // Not IP.
     bytes[12] = 0x12;
     assert_eq!(check(&bytes, &header, ALL), Err(Invalid::Disagrees(GSO_TCPV4)));
 }
@@ -171,13 +172,13 @@ fn any_header() -> impl Strategy<Value = Header> {
 
 proptest! {
     #[test]
-    fn headers_round_trip(raw: [u8; 12]) {
+    fn virtio_net_headers_round_trip(raw: [u8; 12]) {
         prop_assert_eq!(Header::parse(&raw).unwrap().emit(), raw);
         prop_assert!(Header::parse(&raw[..11]).is_err());
     }
 
     #[test]
-    fn whatever_passes_is_inside_the_frame(
+    fn accepted_offloads_are_inside_the_frame(
         header in any_header(),
         features: u64,
         mut bytes in vec(any::<u8>(), 14..300),

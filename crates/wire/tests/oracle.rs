@@ -1,4 +1,4 @@
-//! The formats against `etherparse`, an independent implementation, on arbitrary bytes.
+//! Comparison of the formats with `etherparse`, an independent implementation, on arbitrary bytes.
 
 use causeway_wire::frame::{Frame, Protocol, Version};
 use causeway_wire::{checksum, ethernet, ipv4, ipv6, tcp, udp};
@@ -9,7 +9,7 @@ use etherparse::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// The checksum as RFC 1071 writes it, word by word.
+/// Returns the checksum by the definition of RFC 1071, word by word.
 fn naive_checksum(bytes: &[u8]) -> u16 {
     let mut sum = 0_u64;
     for pair in bytes.chunks(2) {
@@ -21,7 +21,7 @@ fn naive_checksum(bytes: &[u8]) -> u16 {
     !u16::try_from(sum).unwrap()
 }
 
-/// Bytes whose first byte makes an IP header of `version` likely.
+/// Returns bytes that likely start an IP header of `version`.
 fn ip_like(version: u8) -> impl Strategy<Value = Vec<u8>> {
     (vec(any::<u8>(), 0..120), 3_u8..16).prop_map(move |(mut bytes, low)| {
         if let Some(first) = bytes.first_mut() {
@@ -31,12 +31,12 @@ fn ip_like(version: u8) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// The EtherTypes of the tags known.
+/// EtherTypes of the known tags.
 const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 
 proptest! {
     #[test]
-    fn checksums_agree_however_split(bytes in vec(any::<u8>(), 0..400), cuts in vec(0_usize..400, 0..6)) {
+    fn checksums_equal_the_definition_for_any_split(bytes in vec(any::<u8>(), 0..400), cuts in vec(0_usize..400, 0..6)) {
         let mut cuts: Vec<usize> = cuts.into_iter().map(|c| c.min(bytes.len())).collect();
         cuts.sort_unstable();
         cuts.push(bytes.len());
@@ -51,25 +51,25 @@ proptest! {
     }
 
     #[test]
-    fn an_updated_checksum_is_the_new_one(mut bytes in vec(any::<u8>(), 2..60), at in 0_usize..29, new: u16) {
+    fn checksum_update_equals_a_new_checksum(mut bytes in vec(any::<u8>(), 2..60), at in 0_usize..29, new: u16) {
         let at = at * 2 % (bytes.len() / 2 * 2);
         let before = checksum::of(&bytes);
         let old = u16::from_be_bytes([bytes[at], bytes[at + 1]]);
         bytes[at..at + 2].copy_from_slice(&new.to_be_bytes());
         let (updated, whole) = (checksum::update(before, old, new), checksum::of(&bytes));
-        // The two zeroes of ones' complement mean the same.
+        // Both zeroes of ones' complement are equal.
         prop_assert!(updated == whole || (updated ^ whole) == 0xffff && [0, 0xffff].contains(&updated));
     }
 
     #[test]
-    fn ethernet(bytes in vec(any::<u8>(), 0..40), tags in 0_usize..4) {
+    fn ethernet_headers_equal_the_oracle(bytes in vec(any::<u8>(), 0..40), tags in 0_usize..4) {
         let mut bytes = bytes;
         for tag in 0..tags {
             if let Some(place) = bytes.get_mut(12 + 4 * tag..14 + 4 * tag) {
                 place.copy_from_slice(&TAGS[tag % 2]);
             }
         }
-        // Arbitrary bytes behind those may be a tag's as well.
+        // Arbitrary bytes behind these may be a tag too.
         let stands = |tag: &usize| TAGS.iter().any(|kind| bytes[12 + 4 * tag..].starts_with(kind));
         match (ethernet::Header::parse(&bytes), Ethernet2HeaderSlice::from_slice(&bytes)) {
             (Ok(ours), Ok(theirs)) => {
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn ipv4(bytes in ip_like(4)) {
+    fn ipv4_headers_equal_the_oracle(bytes in ip_like(4)) {
         match (ipv4::Header::parse(&bytes), Ipv4HeaderSlice::from_slice(&bytes)) {
             (Ok(ours), Ok(theirs)) => {
                 prop_assert_eq!(ours.total_len, theirs.total_len());
@@ -106,20 +106,20 @@ proptest! {
                 let right = theirs.to_header().calc_header_checksum();
                 let mut filled = ours;
                 filled.fill_checksum();
-                // Our emitted bytes keep the reserved flag, which theirs has no place for.
+                // Our encoding keeps the reserved flag, which theirs has no field for.
                 if ours.fragment & 0x8000 == 0 {
                     prop_assert_eq!(filled.checksum, right);
                 }
                 prop_assert!(filled.checksum_is_right());
             }
-            // We refuse a total length below the header's, they leave it to later.
+            // Our parser refuses a total length below the header's; theirs does not check it here.
             (Err(ipv4::Error::TotalLen { .. }), _) | (Err(_), Err(_)) => {}
             (ours, theirs) => prop_assert!(false, "{ours:?} {theirs:?}"),
         }
     }
 
     #[test]
-    fn ipv6(bytes in ip_like(6)) {
+    fn ipv6_headers_equal_the_oracle(bytes in ip_like(6)) {
         match (ipv6::Header::parse(&bytes), Ipv6HeaderSlice::from_slice(&bytes)) {
             (Ok(ours), Ok(theirs)) => {
                 prop_assert_eq!(ours.traffic_class, theirs.traffic_class());
@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn tcp(bytes in vec(any::<u8>(), 0..90)) {
+    fn tcp_headers_equal_the_oracle(bytes in vec(any::<u8>(), 0..90)) {
         match (tcp::Header::parse(&bytes), TcpHeaderSlice::from_slice(&bytes)) {
             (Ok(ours), Ok(theirs)) => {
                 prop_assert_eq!((ours.source, ours.destination), (theirs.source_port(), theirs.destination_port()));
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn udp(bytes in vec(any::<u8>(), 0..20)) {
+    fn udp_headers_equal_the_oracle(bytes in vec(any::<u8>(), 0..20)) {
         match (udp::Header::parse(&bytes), UdpHeaderSlice::from_slice(&bytes)) {
             (Ok(ours), Ok(theirs)) => {
                 prop_assert_eq!((ours.source, ours.destination), (theirs.source_port(), theirs.destination_port()));
@@ -170,14 +170,14 @@ proptest! {
     }
 
     #[test]
-    fn extension_walk_ends_and_stays_inside(next: u8, bytes in vec(prop_oneof![Just(0_u8), any::<u8>()], 0..300)) {
+    fn ipv6_extension_walk_ends_and_stays_inside(next: u8, bytes in vec(prop_oneof![Just(0_u8), any::<u8>()], 0..300)) {
         if let Ok(end) = ipv6::walk_extensions(next, &bytes) {
             prop_assert!(end.offset <= bytes.len());
         }
     }
 
     #[test]
-    fn frames_of_arbitrary_bytes(mut bytes in vec(any::<u8>(), 0..200), kind in 0_usize..3) {
+    fn frames_of_arbitrary_bytes_are_parsed(mut bytes in vec(any::<u8>(), 0..200), kind in 0_usize..3) {
         if let Some(place) = bytes.get_mut(12..14) {
             place.copy_from_slice(&[[8, 0], [0x86, 0xdd], [0x81, 0]][kind]);
         }
@@ -191,7 +191,7 @@ proptest! {
     }
 
     #[test]
-    fn built_frames_are_understood(payload in vec(any::<u8>(), 0..100), v6: bool, use_tcp: bool, vlan: bool) {
+    fn frames_of_the_oracle_are_parsed(payload in vec(any::<u8>(), 0..100), v6: bool, use_tcp: bool, vlan: bool) {
         let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
         let ip = match (vlan, v6) {
             (false, false) => builder.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64),

@@ -1,4 +1,5 @@
-//! Events: the NIC side writes them, the host side reads them.
+//! Events: the NIC side writes them, the host side reads them. The host side checks the format
+//! here; whether a token or handle is its own, it checks in `message`.
 
 use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
 use causeway_wire::mx::{Event, Handle, PeerId, Status, Token};

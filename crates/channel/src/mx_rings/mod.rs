@@ -1,6 +1,7 @@
 //! Request and event rings of an MX endpoint: encoding of requests and events as entries of a
 //! [channel](crate). The host side has the first side of the channel, the NIC side the second. The
-//! format is the same for a process and for a device of a guest.
+//! format is the same for a process and for a device of a guest. This module encodes and checks
+//! single entries; it keeps no state of requests.
 //!
 //! # Requests
 //!
@@ -53,10 +54,10 @@ use crate::Layout;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Wrong {
     /// The kind is unknown.
-    #[error("entries of kind {0} are not known")]
+    #[error("entry kind {0} is unknown")]
     Kind(u8),
     /// The value of a field is invalid.
-    #[error("field {0} has a value that it cannot have")]
+    #[error("field {0} has an invalid value")]
     Field(&'static str),
     /// The number of bytes does not fit the kind.
     #[error("an entry of kind {kind} with {len} bytes")]

@@ -1,4 +1,5 @@
-//! Requests: the host side writes them, the NIC side reads them.
+//! Requests: the host side writes them, the NIC side reads them. The NIC side checks the format
+//! here; whether a peer, region or handle exists, it checks in `mxoe`.
 
 use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
 use causeway_wire::mx::{Handle, PeerId, RegionId, Request, Token, Window};

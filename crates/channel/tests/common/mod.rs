@@ -1,4 +1,4 @@
-//! A channel in memory of its own.
+//! Test channels in private memory.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use causeway_channel::{Layout, Receiver, Sender, Side, format, open};
 use causeway_memory::{Mapping, View, create};
 
-/// One side.
+/// Both ends that a side has.
 pub type End = (Sender, Receiver);
 
-/// Zeroed memory for `layout`.
+/// Returns zeroed memory for `layout`.
 pub fn memory(layout: Layout) -> View {
     let len = layout.bytes();
     let file = create("channel", len as u64).unwrap();
@@ -17,7 +17,7 @@ pub fn memory(layout: Layout) -> View {
     View::new(Arc::new(mapping), 0, len).unwrap()
 }
 
-/// Both sides, and the memory that they share.
+/// Returns the memory of a new channel, and both sides.
 pub fn pair(layout: Layout) -> (View, End, End) {
     let memory = memory(layout);
     format(&memory, layout).unwrap();

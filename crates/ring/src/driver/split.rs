@@ -1,29 +1,30 @@
-//! The driver side of a split ring (virtio 1.3, 2.7).
+//! The driver side of a split ring (virtio 1.3, 2.7). Descriptors are allocated from a private free
+//! list, never from values in shared memory.
 
 use std::sync::atomic::Ordering;
 
 use causeway_memory::{Map, OutOfGrant, Span, View};
 
-use super::{DriverError, Layout, Used, links, tabulate};
+use super::{DriverError, Layout, Used, free_list, write_indirect};
 use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, NO_INTERRUPT, RING};
-use crate::handshake::{ask_index, look_index, show_index};
+use crate::handshake::{arm_index, load_index, publish_index};
 use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
 
-/// Used entries that are fetched at once.
+/// Maximum number of used entries prefetched at once.
 const FETCHED_MAX: u16 = 64;
-/// Used entries in a cache line.
+/// Number of used entries in a cache line.
 const USED_PER_LINE: usize = 8;
-/// Ends the list of free descriptors.
+/// End of the list of free descriptors.
 const NONE: u16 = u16::MAX;
 
-/// What the driver remembers of a chain that the device has.
+/// State of an outstanding chain.
 #[derive(Debug, Clone, Copy, Default)]
-struct Held {
-    /// Descriptors of the table that it takes; zero if the device does not have it.
+struct OutstandingChain {
+    /// Number of its descriptors in the table; zero if the chain is not outstanding.
     descriptors: u16,
     /// Its last descriptor.
     tail: u16,
-    /// Writable bytes.
+    /// Number of writable bytes.
     room: u32,
 }
 
@@ -36,22 +37,22 @@ pub struct SplitDriver {
     desc: View,
     avail: View,
     used: View,
-    /// Links between descriptors; ours alone.
+    /// Links between descriptors; private, never read from shared memory.
     next: Vec<u16>,
-    held: Vec<Held>,
+    held: Vec<OutstandingChain>,
     free: u16,
     free_count: u16,
-    /// Next available index to write, and the one shown.
+    /// Next available index to write, and the published index.
     added: u16,
-    shown: u16,
-    /// Next used index to take, and the device's index as last seen.
+    published: u16,
+    /// Next used index to take, and the device's index as last loaded.
     taken: u16,
     seen: u16,
-    quiet: bool,
+    disarmed: bool,
 }
 
 impl SplitDriver {
-    /// See [`super::Driver::new`].
+    /// Implements [`super::Driver::new`].
     pub fn new(
         layout: Layout,
         event_index: bool,
@@ -74,53 +75,53 @@ impl SplitDriver {
             desc,
             avail,
             used,
-            next: links(size),
-            held: vec![Held::default(); usize::from(size)],
+            next: free_list(size),
+            held: vec![OutstandingChain::default(); usize::from(size)],
             free: 0,
             free_count: size,
             added: 0,
-            shown: 0,
+            published: 0,
             taken: 0,
             seen: 0,
-            quiet: false,
+            disarmed: false,
             layout,
         })
     }
 
-    /// See [`super::Driver::layout`].
+    /// Implements [`super::Driver::layout`].
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// See [`super::Driver::free_descriptors`].
+    /// Implements [`super::Driver::free_descriptors`].
     pub fn free_descriptors(&self) -> u16 {
         self.free_count
     }
 
-    /// See [`super::Driver::outstanding`].
+    /// Implements [`super::Driver::outstanding`].
     pub fn outstanding(&self) -> u16 {
         self.added.wrapping_sub(self.taken)
     }
 
-    /// See [`super::Driver::next_head`].
+    /// Implements [`super::Driver::next_head`].
     #[inline]
     pub fn next_head(&self) -> Option<u16> {
         (self.free_count > 0).then_some(self.free)
     }
 
-    /// See [`super::Driver::add_one`].
+    /// Implements [`super::Driver::add_one`].
     #[inline]
     pub fn add_one(&mut self, span: Span, writable: bool) -> Result<u16, DriverError> {
         let head = self.allocate(1)?;
         let (flags, room) = if writable { (FLAG_WRITE, span.len) } else { (0, 0) };
         self.describe(head, span, flags, 0)?;
-        self.offer(head, Held { descriptors: 1, tail: head, room })?;
+        self.offer(head, OutstandingChain { descriptors: 1, tail: head, room })?;
         Ok(head)
     }
 
     /// Puts a chain into the available ring.
     #[inline]
-    fn offer(&mut self, head: u16, chain: Held) -> Result<(), DriverError> {
+    fn offer(&mut self, head: u16, chain: OutstandingChain) -> Result<(), DriverError> {
         if let Some(held) = self.held.get_mut(usize::from(head)) {
             *held = chain;
         }
@@ -129,7 +130,7 @@ impl SplitDriver {
         Ok(())
     }
 
-    /// See [`super::Driver::add`].
+    /// Implements [`super::Driver::add`].
     #[inline(never)]
     pub fn add(
         &mut self,
@@ -155,7 +156,7 @@ impl SplitDriver {
             for (at, (span, flags)) in (0_u16..).zip(all) {
                 let (flags, next) = link(flags, at, count);
                 let to = table.wrapping_add(u64::from(at).wrapping_mul(DESCRIPTOR_BYTES as u64));
-                tabulate(map, to, descriptor(span, flags, next))?;
+                write_indirect(map, to, descriptor(span, flags, next))?;
             }
             let len = u32::try_from(count.saturating_mul(DESCRIPTOR_BYTES)).unwrap_or(u32::MAX);
             self.describe(head, Span { addr: table, len }, FLAG_INDIRECT, 0)?;
@@ -173,7 +174,7 @@ impl SplitDriver {
             }
             (head, tail, descriptors)
         };
-        self.offer(head, Held { descriptors, tail, room })?;
+        self.offer(head, OutstandingChain { descriptors, tail, room })?;
         Ok(head)
     }
 
@@ -200,20 +201,20 @@ impl SplitDriver {
         usize::from(slot).wrapping_mul(2).wrapping_add(RING)
     }
 
-    /// See [`super::Driver::publish`].
+    /// Implements [`super::Driver::publish`].
     #[inline]
     pub fn publish(&mut self) -> Result<bool, DriverError> {
-        if self.shown == self.added {
+        if self.published == self.added {
             return Ok(false);
         }
         let after = usize::from(self.layout.size).wrapping_mul(8).wrapping_add(RING);
         let event_at = self.event_index.then_some(after);
-        let batch = (self.shown, self.added);
-        self.shown = self.added;
-        Ok(show_index(&self.avail, &self.used, batch, event_at)?)
+        let batch = (self.published, self.added);
+        self.published = self.added;
+        Ok(publish_index(&self.avail, &self.used, batch, event_at)?)
     }
 
-    /// See [`super::Driver::take`].
+    /// Implements [`super::Driver::take`].
     #[inline]
     pub fn take(&mut self) -> Result<Option<Used>, DriverError> {
         if self.taken == self.seen {
@@ -235,9 +236,10 @@ impl SplitDriver {
         Ok(Some(Used { head, written }))
     }
 
-    /// Puts a chain's descriptors at the front of the free list, where they are still in cache.
+    /// Returns a chain's descriptors to the front of the free list, where they are still in the
+    /// cache.
     #[inline]
-    fn release(&mut self, head: u16, held: Held) {
+    fn release(&mut self, head: u16, held: OutstandingChain) {
         if let Some(link) = self.next.get_mut(usize::from(held.tail)) {
             *link = self.free;
         }
@@ -248,9 +250,9 @@ impl SplitDriver {
     /// Loads the device's index.
     #[inline]
     fn refresh(&mut self) -> Result<(), DriverError> {
-        let index = look_index(&self.used)?;
-        self.saw(index)?;
-        // All at once, instead of one line after the other; no more than can be under way.
+        let index = load_index(&self.used)?;
+        self.accept_index(index)?;
+        // Prefetches the used entries in parallel; no more than the processor can have outstanding.
         let count = self.seen.wrapping_sub(self.taken).min(FETCHED_MAX);
         for nth in (0..count).step_by(USED_PER_LINE) {
             self.used.prefetch(self.used_slot(self.taken.wrapping_add(nth)));
@@ -264,46 +266,46 @@ impl SplitDriver {
         usize::from(slot).wrapping_mul(8).wrapping_add(RING)
     }
 
-    /// Takes the device's index for true, if it can be.
+    /// Accepts the device's index if it is within the published chains.
     #[inline]
-    fn saw(&mut self, index: u16) -> Result<(), DriverError> {
-        if index.wrapping_sub(self.taken) > self.shown.wrapping_sub(self.taken) {
+    fn accept_index(&mut self, index: u16) -> Result<(), DriverError> {
+        if index.wrapping_sub(self.taken) > self.published.wrapping_sub(self.taken) {
             return Err(DriverError::IndexJump { from: self.taken, to: index });
         }
         self.seen = index;
         Ok(())
     }
 
-    /// See [`super::Driver::arm_after`].
+    /// Implements [`super::Driver::arm_after`].
     pub fn arm_after(&mut self, skip: u16) -> Result<bool, DriverError> {
         let after = usize::from(self.layout.size).wrapping_mul(2).wrapping_add(RING);
         let event_at = self.event_index.then_some(after);
         let ahead = skip.min(self.outstanding().saturating_sub(1));
-        self.quiet = false;
-        let index = ask_index(&self.avail, &self.used, self.taken.wrapping_add(ahead), event_at)?;
-        self.saw(index)?;
+        self.disarmed = false;
+        let index = arm_index(&self.avail, &self.used, self.taken.wrapping_add(ahead), event_at)?;
+        self.accept_index(index)?;
         Ok(self.seen != self.taken)
     }
 
-    /// See [`super::Driver::disarm`]. With event index nothing is written: the device notifies once
-    /// when it passes what was asked for.
+    /// Implements [`super::Driver::disarm`]. With event index it writes nothing: the device
+    /// notifies once when it passes the requested index.
     #[inline]
     pub fn disarm(&mut self) -> Result<(), DriverError> {
-        if self.event_index || self.quiet {
+        if self.event_index || self.disarmed {
             return Ok(());
         }
-        self.quiet = true;
+        self.disarmed = true;
         Ok(self.avail.store(0, NO_INTERRUPT, Ordering::Relaxed)?)
     }
 }
 
-/// Flags and next field of entry `at` in an indirect table of `count`.
+/// Returns flags and next field of entry `at` in an indirect table of `count` entries.
 fn link(flags: u16, at: u16, count: usize) -> (u16, u16) {
     let next = at.wrapping_add(1);
     if usize::from(next) < count { (flags | FLAG_NEXT, next) } else { (flags, 0) }
 }
 
-/// A descriptor's two words.
+/// Returns a descriptor's two words.
 #[inline]
 fn descriptor(span: Span, flags: u16, next: u16) -> [u64; 2] {
     let high =

@@ -1,4 +1,4 @@
-//! The two sides against each other: what one gives, the other gets.
+//! Tests of driver and device side against each other.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -45,7 +45,7 @@ fn span(nth: u64, len: u32) -> Span {
 }
 
 #[test]
-fn a_chain_goes_over_and_comes_back() {
+fn driver_chain_reaches_the_device_and_returns() {
     let map = memory();
     for (packed, indirect) in FORMATS.into_iter().flat_map(|p| [(p, false), (p, true)]) {
         let (mut driver, mut queue) = pair(&map, packed, 8, true, indirect);
@@ -66,7 +66,7 @@ fn a_chain_goes_over_and_comes_back() {
 }
 
 #[test]
-fn a_full_ring_says_so_and_loses_nothing() {
+fn driver_full_ring_is_reported_and_loses_nothing() {
     let map = memory();
     for packed in FORMATS {
         let (mut driver, mut queue) = pair(&map, packed, 4, false, false);
@@ -89,7 +89,7 @@ fn a_full_ring_says_so_and_loses_nothing() {
 }
 
 #[test]
-fn a_device_that_lies_is_found_out() {
+fn driver_refuses_false_values_of_a_split_device() {
     let map = memory();
     let layout = Layout { base: BASE, size: 8, table_entries: 0 };
     let mut driver = Driver::new(layout, false, false, &map).unwrap();
@@ -112,7 +112,7 @@ fn a_device_that_lies_is_found_out() {
 }
 
 #[test]
-fn a_device_that_lies_in_a_packed_ring_is_found_out() {
+fn driver_refuses_false_values_of_a_packed_device() {
     let map = memory();
     let layout = Layout { base: BASE, size: 8, table_entries: 0 };
     let mut driver = Driver::packed(layout, false, false, &map).unwrap();
@@ -136,39 +136,39 @@ fn a_device_that_lies_in_a_packed_ring_is_found_out() {
 }
 
 #[test]
-fn what_a_device_only_read_has_no_length() {
+fn driver_read_only_chains_have_no_written_length() {
     let map = memory();
     let layout = Layout { base: BASE, size: 8, table_entries: 0 };
     let mut driver = Driver::packed(layout, false, false, &map).unwrap();
-    let answer = |slot: u64, id: u16, flags: u64| {
+    let reply = |slot: u64, id: u16, flags: u64| {
         let entry = 76 | u64::from(id) << 32 | (0x8080 | flags) << 48;
         map.write(layout.desc().0 + 16 * slot + 8, &entry.to_le_bytes()).unwrap();
     };
     let ids = [0; 2].map(|_| driver.add(&map, &[span(0, 76)], &[]).unwrap());
     driver.publish().unwrap();
-    answer(0, ids[0], 0);
+    reply(0, ids[0], 0);
     let used = driver.take().unwrap().unwrap();
     assert_eq!((used.head, used.written), (ids[0], 0));
-    // It says that it wrote.
-    answer(1, ids[1], 2);
+    // The device sets the WRITE flag, although the chain is read-only.
+    reply(1, ids[1], 2);
     assert_eq!(driver.take(), Err(DriverError::Overrun { written: 76, room: 0 }));
 }
 
 #[test]
-fn doorbells_and_notifications_are_asked_for() {
+fn driver_and_device_request_signals_before_sleeping() {
     let map = memory();
     for (packed, event_index) in FORMATS.into_iter().flat_map(|p| [(p, false), (p, true)]) {
         let (mut driver, mut queue) = pair(&map, packed, 8, event_index, false);
         queue.disarm().unwrap();
         driver.disarm().unwrap();
         let first = driver.add(&map, &[span(0, 1)], &[]).unwrap();
-        // A split ring's event index is 0 at first, which the first one passes.
+        // The event index of a split ring is 0 initially, which the first chain passes.
         assert_eq!(driver.publish().unwrap(), event_index && !packed);
         let mut chain = Chain::new();
         assert!(queue.pop(&map, &mut chain).unwrap());
         driver.add(&map, &[span(1, 1)], &[]).unwrap();
         assert!(!driver.publish().unwrap(), "the device is at work");
-        assert!(queue.arm().unwrap(), "arming finds what came meanwhile");
+        assert!(queue.arm().unwrap(), "arming reports a chain that came meanwhile");
         assert!(queue.pop(&map, &mut chain).unwrap());
         assert!(!queue.arm().unwrap());
         driver.add(&map, &[span(2, 1)], &[]).unwrap();
@@ -176,7 +176,7 @@ fn doorbells_and_notifications_are_asked_for() {
 
         queue.push(first, 0).unwrap();
         queue.publish().unwrap();
-        assert!(driver.arm().unwrap(), "arming finds what came meanwhile");
+        assert!(driver.arm().unwrap(), "arming reports a chain that came meanwhile");
         assert!(driver.take().unwrap().is_some());
         assert!(!driver.arm().unwrap());
         queue.push(chain.head(), 0).unwrap();
@@ -185,9 +185,9 @@ fn doorbells_and_notifications_are_asked_for() {
 }
 
 proptest! {
-    /// Whatever is added comes over in order, byte for byte the same spans, and comes back once.
+    /// All chains arrive in order with the same spans, and return once.
     #[test]
-    fn every_chain_arrives_once_and_in_order(
+    fn driver_chains_arrive_once_and_in_order(
         packed: bool,
         event_index: bool,
         indirect: bool,
@@ -243,9 +243,9 @@ proptest! {
     }
 }
 
-/// Batches of one buffer each, by their names: what is taken is there again.
+/// Batches of one buffer each, by number: used buffers are available again.
 #[test]
-fn what_is_renewed_is_there_again() {
+fn driver_renewed_buffers_are_available_again() {
     for packed in [false, true] {
         let map = memory();
         let (mut driver, mut queue) = pair(&map, packed, 8, false, false);

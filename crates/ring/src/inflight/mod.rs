@@ -1,8 +1,9 @@
 //! The shared record of chains in flight (vhost-user, "Inflight I/O tracking").
 //!
-//! The record lives in a memory file that the frontend keeps. When this process
-//! dies, its successor finds there which chains were taken and not finished,
-//! in the order they were taken. Its content is as hostile as any guest memory.
+//! The record lives in a memory file that the frontend keeps. After the death of this process its
+//! successor reads there which chains were popped and not pushed, in the order of their pops. The
+//! content is as untrusted as any guest memory. The record tracks rings only, no connection or
+//! service state.
 
 mod packed;
 mod split;
@@ -13,34 +14,40 @@ use crate::error::RingError;
 pub use packed::PackedInflight;
 pub use split::SplitInflight;
 
-/// One queue's part of the record.
+/// The part of the record that belongs to one queue.
 #[derive(Debug)]
 pub enum Inflight {
-    /// Of a split queue.
+    /// For a split queue.
     Split(SplitInflight),
-    /// Of a packed queue.
+    /// For a packed queue.
     Packed(PackedInflight),
 }
 
 impl Inflight {
-    /// Bytes that a split queue of `size` entries needs, rounded so that queues follow each other
-    /// aligned.
+    /// Returns the size of the record of a split queue with `size` entries, in bytes, rounded to
+    /// the alignment of the next queue's record.
     pub fn bytes(size: u16) -> usize {
         SplitInflight::bytes(size)
     }
 
-    /// As [`Self::bytes`], of a packed queue.
+    /// Like [`Self::bytes`], for a packed queue.
     pub fn packed_bytes(size: u16) -> usize {
         PackedInflight::bytes(size)
     }
 
-    /// Takes the record at `view` for a split queue of `size` entries. A fresh (all-zero) one is
-    /// initialised when the queue begins to use it.
+    /// Opens the record at `view` for a split queue of `size` entries. A new (all-zero) record is
+    /// initialised when the queue starts to use it.
+    ///
+    /// # Errors
+    /// [`RingError::Inflight`] if the record is too small or of another version or size.
     pub fn new(view: View, size: u16) -> Result<Self, RingError> {
         Ok(Self::Split(SplitInflight::new(view, size)?))
     }
 
-    /// As [`Self::new`], for a packed queue.
+    /// Like [`Self::new`], for a packed queue.
+    ///
+    /// # Errors
+    /// [`RingError::Inflight`] if the record is too small or of another version or size.
     pub fn packed(view: View, size: u16) -> Result<Self, RingError> {
         Ok(Self::Packed(PackedInflight::new(view, size)?))
     }

@@ -1,15 +1,16 @@
-//! A packed queue's record.
+//! The in-flight record of a packed queue.
 //!
-//! Used entries overwrite descriptors in the ring, so the record has copies of those in flight,
-//! in entries of its own that free ones are linked to. What is written as `old` stands; a batch
-//! is prepared beside it, shown in the ring by the flags of its first entry, and then stands
-//! itself. Whoever finds a batch prepared sees by these flags whether it was shown.
+//! Used entries overwrite descriptors in the ring, so the record has copies of the descriptors in
+//! flight, in entries that come from a linked free list. The `old` fields hold the committed state.
+//! A batch is prepared in the other fields, published in the ring by the flags of its first entry,
+//! and then committed. A successor that finds a prepared batch sees by these flags whether it was
+//! published.
 
 use causeway_memory::View;
 
 use super::lost;
 use crate::error::RingError;
-use crate::handshake::look_slot;
+use crate::handshake::load_flags;
 use crate::limits::DESCRIPTOR_BYTES;
 use crate::position::Position;
 
@@ -30,23 +31,23 @@ const NUM: usize = 6;
 const COUNTER: usize = 8;
 const ID: usize = 16;
 
-/// One packed queue's part of the record.
+/// The part of the record that belongs to one packed queue.
 #[derive(Debug)]
 pub struct PackedInflight {
     view: View,
     size: u16,
     counter: u64,
-    /// Nothing was recorded before.
+    /// Whether the record is new.
     fresh: bool,
-    /// Entries of the chains pushed since the last publish.
+    /// Entries of the chains pushed since the last publication.
     batch: Vec<u16>,
 }
 
-/// What an earlier process left.
+/// State that an earlier process left.
 pub(crate) struct Recovered {
-    /// Where the next used entry goes.
+    /// Position of the next used entry.
     pub used: Position,
-    /// Entries of the chains in flight with the slots that each takes, oldest first.
+    /// Entries of the chains in flight with their numbers of slots, oldest first.
     pub open: Vec<(u16, u16)>,
 }
 
@@ -82,13 +83,13 @@ impl PackedInflight {
         usize::from(entry).wrapping_mul(ENTRY_BYTES).wrapping_add(HEADER_BYTES).wrapping_add(field)
     }
 
-    /// A number that should name an entry.
+    /// Reads an entry number, and checks it.
     fn entry(&self, at: usize) -> Result<u16, RingError> {
         let entry = self.get(at)?;
         if entry < self.size { Ok(entry) } else { Err(RingError::Inflight) }
     }
 
-    /// Where the used entries go on: as prepared, and as it stands.
+    /// Returns the prepared and the committed position of the next used entry.
     fn used(&self) -> Result<(Position, Position), RingError> {
         let [n0, n1, o0, o1, new, old, _, _] = self.view.read::<8>(USED).map_err(lost)?;
         let position = |index, wrap| {
@@ -98,7 +99,7 @@ impl PackedInflight {
         Ok((position([n0, n1], new)?, position([o0, o1], old)?))
     }
 
-    /// One store, so that slots never go without their wrap counters.
+    /// Stores both in one store, so that no slot is visible without its wrap counter.
     fn set_used(&self, new: Position, old: Position) -> Result<(), RingError> {
         let wrap = |at: Position| u8::from(at.bits() != at.index());
         let ([n0, n1], [o0, o1]) = (new.index().to_le_bytes(), old.index().to_le_bytes());
@@ -106,8 +107,8 @@ impl PackedInflight {
         self.view.write(USED, &bytes).map_err(lost)
     }
 
-    /// Begins a fresh record of a queue that stands at `used`. The version comes last, so that a
-    /// record which has one is whole.
+    /// Initialises a new record of a queue at position `used`. The version is written last, so that
+    /// a record with a version is complete.
     fn begin(&self, used: Position) -> Result<(), RingError> {
         for entry in 0..self.size {
             self.set(Self::at(entry, NEXT), entry.wrapping_add(1))?;
@@ -117,8 +118,8 @@ impl PackedInflight {
         self.set(VERSION, 1)
     }
 
-    /// Finishes what the last process had begun, and says what it left; none if nothing was
-    /// recorded before. `used` is where the queue stands then.
+    /// Completes or withdraws the last batch of an earlier process, and returns the state that it
+    /// left, or `None` if the record is new. `used` is the position of the queue in that case.
     pub(crate) fn recover(
         &mut self,
         used: Position,
@@ -131,7 +132,7 @@ impl PackedInflight {
         let (new, old) = self.used()?;
         let mut used = old;
         if old != new {
-            if old.is_available(look_slot(ring, old).map_err(lost)?) {
+            if old.is_available(load_flags(ring, old).map_err(lost)?) {
                 self.withdraw(old, new, ring)?;
             } else {
                 self.set(OLD_FREE, self.get(FREE)?)?;
@@ -144,12 +145,13 @@ impl PackedInflight {
         Ok(Some(Recovered { used, open }))
     }
 
-    /// The driver has not seen the batch from `old` to `new`: nor may it see its later entries.
+    /// Withdraws the batch from `old` to `new`, which the driver has not seen: clears the flags of
+    /// its later entries.
     fn withdraw(&self, old: Position, new: Position, ring: &View) -> Result<(), RingError> {
         let slots = u16::try_from(new.after(old, self.size)).unwrap_or(u16::MAX).min(self.size);
         for by in 1..slots {
             let at = old.advance(by, self.size);
-            if at.is_used(look_slot(ring, at).map_err(lost)?) {
+            if at.is_used(load_flags(ring, at).map_err(lost)?) {
                 let order = std::sync::atomic::Ordering::Relaxed;
                 ring.store(at.flags_at(), at.available(), order).map_err(lost)?;
             }
@@ -157,7 +159,7 @@ impl PackedInflight {
         Ok(())
     }
 
-    /// Which entries are free: as many as the list has before it leaves the table.
+    /// Returns which entries are free. The walk ends where the list leaves the table.
     fn free(&self) -> Result<Vec<bool>, RingError> {
         let mut free = vec![false; usize::from(self.size)];
         let mut entry = self.get(OLD_FREE)?;
@@ -170,7 +172,8 @@ impl PackedInflight {
         Ok(free)
     }
 
-    /// Chains in flight, oldest first; what is free is not in flight, whatever its mark says.
+    /// Returns the chains in flight, oldest first. A free entry is not in flight, whatever its
+    /// mark.
     fn open(&mut self, free: Vec<bool>) -> Result<Vec<(u16, u16)>, RingError> {
         let mut open = Vec::new();
         let mut slots = 0_u16;
@@ -193,7 +196,7 @@ impl PackedInflight {
         Ok(open.into_iter().map(|(_, entry, num)| (entry, num)).collect())
     }
 
-    /// A chain of `slots` descriptors that begins at `at` in `ring` was taken; gives its entry.
+    /// Records a popped chain of `slots` descriptors at `at` in `ring`. Returns its entry.
     pub(crate) fn take(&mut self, ring: &View, at: Position, slots: u16) -> Result<u16, RingError> {
         let head = self.entry(FREE)?;
         let (mut at, mut last, mut next) = (at, head, head);
@@ -215,43 +218,44 @@ impl PackedInflight {
         self.view.write(Self::at(head, COUNTER), &self.counter.to_le_bytes()).map_err(lost)?;
         self.counter = self.counter.wrapping_add(1);
         self.view.write(Self::at(head, 0), &[1]).map_err(lost)?;
-        // Not free any more: from here on it is in flight.
+        // From this store on the chain is in flight.
         self.set(OLD_FREE, next)?;
         self.set(FREE, next)?;
         Ok(head)
     }
 
-    /// The descriptor in `entry`, as in the ring, and the entry of the next one of its chain.
+    /// Returns the descriptor in `entry`, in the ring's format, and the entry of the chain's next
+    /// descriptor.
     pub(crate) fn descriptor(&self, entry: u16) -> Result<([u64; 2], u16), RingError> {
         if entry >= self.size {
             return Err(RingError::Inflight);
         }
         let [low, addr] = self.view.load_pair(Self::at(entry, ID)).map_err(lost)?;
-        // Id, flags and length lie the other way round than in the ring.
+        // Id, flags and length have the reverse order of the ring's.
         let words = [addr, low.rotate_left(32)];
         Ok((words, self.get(Self::at(entry, NEXT))?))
     }
 
-    /// The chain of `head` was put back into the ring.
+    /// Records that the chain of `head` was put back into the ring.
     pub(crate) fn put_back(&mut self, head: u16) -> Result<(), RingError> {
         self.release(head)?;
         self.set(OLD_FREE, head)?;
         self.view.write(Self::at(head, 0), &[0]).map_err(lost)
     }
 
-    /// Puts the entries of the chain of `head` before the free ones.
+    /// Prepends the entries of the chain of `head` to the free list.
     fn release(&self, head: u16) -> Result<(), RingError> {
         let last = self.entry(Self::at(head, LAST))?;
         self.set(Self::at(last, NEXT), self.get(FREE)?)?;
         self.set(FREE, head)
     }
 
-    /// The chain of `head` is pushed, not yet published.
+    /// Records that the chain of `head` is pushed, but not published.
     pub(crate) fn push(&mut self, head: u16) {
         self.batch.push(head);
     }
 
-    /// The batch is about to be shown, up to `used`.
+    /// Prepares the batch for publication up to `used`.
     pub(crate) fn prepare(&mut self, used: Position) -> Result<(), RingError> {
         for &head in &self.batch {
             self.release(head)?;
@@ -260,7 +264,7 @@ impl PackedInflight {
         self.set_used(used, old)
     }
 
-    /// The batch is shown.
+    /// Commits the batch after its publication.
     pub(crate) fn published(&mut self, used: Position) -> Result<(), RingError> {
         for &head in &self.batch {
             self.view.write(Self::at(head, 0), &[0]).map_err(lost)?;

@@ -1,4 +1,5 @@
-//! A split queue's record.
+//! The in-flight record of a split queue, written at each pop, push and publication. A successor
+//! recovers from it; every value that it reads is checked.
 
 use causeway_memory::View;
 
@@ -7,7 +8,8 @@ use crate::error::RingError;
 
 const HEADER_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 16;
-// Offsets in the header: features u64, version u16, desc_num u16, last_batch_head u16, used_idx u16.
+// Offsets in the header: features u64, version u16, desc_num u16, last_batch_head u16, used_idx
+// u16.
 const VERSION: usize = 8;
 const DESC_NUM: usize = 10;
 const LAST_BATCH_HEAD: usize = 12;
@@ -16,20 +18,20 @@ const USED_IDX: usize = 14;
 const NEXT: usize = 6;
 const COUNTER: usize = 8;
 
-/// One split queue's part of the record.
+/// The part of the record that belongs to one split queue.
 #[derive(Debug)]
 pub struct SplitInflight {
     view: View,
     size: u16,
     counter: u64,
-    /// Nothing was recorded before.
+    /// Whether the record is new.
     fresh: bool,
-    /// Heads pushed since the last publish.
+    /// Heads pushed since the last publication.
     batch: Vec<u16>,
 }
 
 impl SplitInflight {
-    /// Bytes that a queue of `size` entries needs, rounded so that queues follow each other aligned.
+    /// Implements [`super::Inflight::bytes`].
     pub(super) fn bytes(size: u16) -> usize {
         usize::from(size)
             .saturating_mul(ENTRY_BYTES)
@@ -37,8 +39,7 @@ impl SplitInflight {
             .next_multiple_of(64)
     }
 
-    /// Takes the record at `view` for a queue of `size` entries. A fresh (all-zero) one is
-    /// initialised when the queue begins to use it.
+    /// Implements [`super::Inflight::new`].
     pub(super) fn new(view: View, size: u16) -> Result<Self, RingError> {
         if view.len() < Self::bytes(size) {
             return Err(RingError::Inflight);
@@ -56,16 +57,16 @@ impl SplitInflight {
         usize::from(head).wrapping_mul(ENTRY_BYTES).wrapping_add(HEADER_BYTES).wrapping_add(field)
     }
 
-    /// Begins a fresh record. The queue may have run without one, so its used index is noted;
-    /// the version comes last, so that a record which has one is whole.
+    /// Initialises a new record. The queue may have run without a record, so its used index is
+    /// stored; the version is written last, so that a record with a version is complete.
     fn begin(&mut self, used_index: u16) -> Result<(), RingError> {
         self.view.write(DESC_NUM, &self.size.to_le_bytes()).map_err(lost)?;
         self.view.write(USED_IDX, &used_index.to_le_bytes()).map_err(lost)?;
         self.view.write(VERSION, &1_u16.to_le_bytes()).map_err(lost)
     }
 
-    /// Finishes the batch that was being published when the last process died, and returns the
-    /// heads that are still in flight, oldest first; `None` if nothing was recorded before.
+    /// Completes the batch that an earlier process was publishing, and returns the heads that are
+    /// still in flight, oldest first, or `None` if the record is new.
     pub(crate) fn recover(&mut self, used_index: u16) -> Result<Option<Vec<u16>>, RingError> {
         if std::mem::take(&mut self.fresh) {
             self.begin(used_index)?;
@@ -98,14 +99,14 @@ impl SplitInflight {
         Ok(Some(open.into_iter().map(|(_, head)| head).collect()))
     }
 
-    /// Chain `head` was taken.
+    /// Records that chain `head` was popped.
     pub(crate) fn take(&mut self, head: u16) -> Result<(), RingError> {
         self.view.write(self.entry(head, COUNTER), &self.counter.to_le_bytes()).map_err(lost)?;
         self.counter = self.counter.wrapping_add(1);
         self.view.write(self.entry(head, 0), &[1]).map_err(lost)
     }
 
-    /// Chain `head` is pushed to the used ring, not yet published.
+    /// Records that chain `head` is pushed to the used ring, but not published.
     pub(crate) fn push(&mut self, head: u16) -> Result<(), RingError> {
         let last: [u8; 2] = self.view.read(LAST_BATCH_HEAD).map_err(lost)?;
         self.view.write(self.entry(head, NEXT), &last).map_err(lost)?;
@@ -114,7 +115,7 @@ impl SplitInflight {
         Ok(())
     }
 
-    /// The used index `index` is published: the batch is no longer in flight.
+    /// Commits the batch after publication of the used index `index`.
     pub(crate) fn published(&mut self, index: u16) -> Result<(), RingError> {
         while let Some(head) = self.batch.pop() {
             self.view.write(self.entry(head, 0), &[0]).map_err(lost)?;

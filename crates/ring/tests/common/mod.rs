@@ -1,4 +1,4 @@
-//! A guest's side of a ring, byte by byte, so that tests can write what no driver would.
+//! A guest's side of a ring, written byte by byte, so that tests can violate the rules.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod packed;
@@ -10,61 +10,61 @@ use causeway_memory::{Map, Mapping, Region, View};
 use causeway_ring::driver::{Driver, Layout};
 use causeway_ring::{Chain, Popped, Queue, RingError, Setup};
 
-/// The descriptor flags of virtio 1.3, 2.7.5.
+/// Descriptor flag (virtio 1.3, 2.7.5): the chain continues.
 pub const NEXT: u16 = 1;
-/// The device may write.
+/// Descriptor flag: the device may write.
 pub const WRITE: u16 = 2;
-/// The descriptor names a table of descriptors.
+/// Descriptor flag: an indirect table.
 pub const INDIRECT: u16 = 4;
 
 /// Guest address of the first granted byte.
 pub const GUEST: u64 = 0x10_0000;
-/// Bytes of the first region; the rings lie in it.
+/// Length of the first region in bytes; it contains the rings.
 pub const FIRST: u64 = 1 << 20;
-/// Bytes of the second region, which follows the first without a gap.
+/// Length of the second region in bytes; it follows the first without a gap.
 pub const SECOND: u64 = 1 << 16;
-/// Guest addresses of the parts, for queues of at most 256 entries.
+/// Guest address of the descriptor table, for queues of at most 256 entries.
 pub const DESC: u64 = GUEST;
-/// See [`DESC`].
+/// Guest address of the available ring.
 pub const AVAIL: u64 = GUEST + 0x2000;
-/// See [`DESC`].
+/// Guest address of the used ring.
 pub const USED: u64 = GUEST + 0x3000;
-/// Where indirect tables lie.
+/// Guest address of the indirect tables.
 pub const TABLES: u64 = GUEST + 0x1_0000;
-/// Where data lies.
+/// Guest address of the data.
 pub const DATA: u64 = GUEST + 0x4_0000;
 
-/// A memory file that may shrink.
+/// Returns a memory file that can shrink.
 pub fn file(len: u64) -> OwnedFd {
     let file = rustix::fs::memfd_create("ring-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, len).unwrap();
     file
 }
 
-/// A region of all of `file` at guest address `guest`.
+/// Returns a region of the whole of `file` at guest address `guest`.
 pub fn region(file: &OwnedFd, guest: u64) -> Region {
     let len = u64::try_from(rustix::fs::fstat(file).unwrap().st_size).unwrap();
     let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len).unwrap());
     Region { guest, user: guest, mapping }
 }
 
-/// The two adjacent regions of every test.
+/// Returns the two adjacent regions of every test.
 pub fn memory() -> Map {
     Map::new(vec![region(&file(FIRST), GUEST), region(&file(SECOND), GUEST + FIRST)]).unwrap()
 }
 
-/// Whether the two regions hold all of `len` bytes at `addr`; reckoned apart from the map.
+/// Returns whether the two regions contain `len` bytes at `addr`, computed without the map.
 pub fn granted(addr: u64, len: u64) -> bool {
     let end = u128::from(addr) + u128::from(len);
     addr >= GUEST && end <= u128::from(GUEST + FIRST + SECOND)
 }
 
-/// A queue at the usual addresses.
+/// Returns the setup of a queue at the default addresses.
 pub fn setup(size: u16, event_index: bool, next: u16) -> Setup {
     Setup { size, desc: DESC, avail: AVAIL, used: USED, event_index, indirect: true, next }
 }
 
-/// Pops a chain: every other time by way of a batch of one, which has to come to the same.
+/// Pops a chain, every other time by a batch of one, which must have the same result.
 pub fn pop(queue: &mut Queue, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
     if queue.popped().is_multiple_of(2) {
         match queue.pop_batch(map, std::iter::once(&mut *chain), 1)? {
@@ -76,7 +76,7 @@ pub fn pop(queue: &mut Queue, map: &Map, chain: &mut Chain) -> Result<bool, Ring
     queue.pop(map, chain)
 }
 
-/// A descriptor's bytes.
+/// Returns a descriptor's bytes.
 pub fn descriptor(addr: u64, len: u32, flags: u16, next: u16) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&addr.to_le_bytes());
@@ -86,23 +86,23 @@ pub fn descriptor(addr: u64, len: u32, flags: u16, next: u16) -> [u8; 16] {
     bytes
 }
 
-/// A guest that writes its ring by hand.
+/// A guest that writes its ring directly.
 pub struct Guest {
-    /// Its memory.
+    /// The guest's memory.
     pub map: Map,
-    /// Its queue.
+    /// The guest's queue.
     pub setup: Setup,
-    /// The available index, as shown.
+    /// The published available index.
     pub offered: u16,
 }
 
 impl Guest {
-    /// A guest with an empty queue of `size` entries.
+    /// Returns a guest with an empty queue of `size` entries.
     pub fn new(size: u16) -> Self {
         Self { map: memory(), setup: setup(size, false, 0), offered: 0 }
     }
 
-    /// The device's side.
+    /// Returns the device side.
     pub fn queue(&self) -> Queue {
         Queue::new(self.setup, &self.map).unwrap()
     }
@@ -131,7 +131,7 @@ impl Guest {
         self.map.write(AVAIL + 2, &index.to_le_bytes()).unwrap();
     }
 
-    /// Makes `head` available on a fresh queue and gives what the device says to it.
+    /// Makes `head` available on a new queue, and returns the device's error.
     pub fn refused(&mut self, head: u16) -> RingError {
         let mut queue = self.queue();
         self.offer(head);
@@ -142,7 +142,7 @@ impl Guest {
         error
     }
 
-    /// The used index.
+    /// Returns the used index.
     pub fn used_index(&self) -> u16 {
         let mut bytes = [0; 2];
         self.map.read(USED + 2, &mut bytes).unwrap();
@@ -150,7 +150,7 @@ impl Guest {
     }
 }
 
-/// Every call gives the error that broke the queue, and the driver sees nothing more.
+/// Checks that every call returns the error that broke the queue, and that nothing more is written.
 pub fn assert_latched(queue: &mut Queue, map: &Map, error: RingError) {
     let used = |map: &Map| {
         let mut bytes = vec![0; 0x1000];
@@ -168,14 +168,14 @@ pub fn assert_latched(queue: &mut Queue, map: &Map, error: RingError) {
     assert_eq!(used(map), before, "a broken queue writes nothing");
 }
 
-/// A window of all of a fresh file of `len` bytes.
+/// Returns a view of a new file of `len` bytes.
 pub fn window(len: usize) -> View {
     let file = file(len as u64);
     let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len as u64).unwrap());
     View::new(mapping, 0, len).unwrap()
 }
 
-/// Both sides of one ring of either format, without indirect tables.
+/// Returns both sides of a ring of either format, without indirect tables.
 pub fn pair(map: &Map, layout: Layout, packed: bool, event_index: bool) -> (Driver, Queue) {
     let make = if packed { Driver::packed } else { Driver::new };
     let driver = make(layout, event_index, false, map).unwrap();

@@ -1,4 +1,4 @@
-//! A guest's side of a packed ring, slot by slot.
+//! A guest's side of a packed ring, written slot by slot.
 
 use causeway_memory::Map;
 use causeway_ring::position::Position;
@@ -6,19 +6,19 @@ use causeway_ring::{Chain, Queue, RingError, Setup};
 
 use super::{AVAIL, DATA, DESC, USED, descriptor, memory};
 
-/// The flags of virtio 1.3, 2.8: set as the wrap counter is, or as it is not.
+/// Descriptor flag AVAIL (virtio 1.3, 2.8).
 pub const AVAIL_BIT: u16 = 1 << 7;
-/// See [`AVAIL_BIT`].
+/// Descriptor flag USED.
 pub const USED_BIT: u16 = 1 << 15;
 
-/// A guest that writes its packed ring by hand.
+/// A guest that writes its packed ring directly.
 pub struct PackedGuest {
     pub map: Map,
     pub setup: Setup,
 }
 
 impl PackedGuest {
-    /// A guest with an empty queue of `size` entries.
+    /// Returns a guest with an empty queue of `size` entries.
     pub fn new(size: u16) -> Self {
         let setup = Setup {
             size,
@@ -32,24 +32,24 @@ impl PackedGuest {
         Self { map: memory(), setup }
     }
 
-    /// The device's side.
+    /// Returns the device side.
     pub fn queue(&self) -> Queue {
         Queue::packed(self.setup, self.setup.next, &self.map).unwrap()
     }
 
-    /// Writes the descriptor in `slot` as available in the first turn.
+    /// Writes the descriptor in `slot` as available in the first pass.
     pub fn offer(&self, slot: u16, addr: u64, len: u32, flags: u16, id: u16) {
         self.write(slot, addr, len, flags | AVAIL_BIT, id);
     }
 
     /// Writes the descriptor in `slot`.
     pub fn write(&self, slot: u16, addr: u64, len: u32, flags: u16, id: u16) {
-        // The two formats have the same fields; id and flags change places.
+        // Both formats have the same fields, but id and flags are swapped.
         let bytes = descriptor(addr, len, id, flags);
         self.map.write(DESC + 16 * u64::from(slot), &bytes).unwrap();
     }
 
-    /// Length, id and flags in `slot`.
+    /// Returns length, id and flags in `slot`.
     pub fn slot(&self, slot: u16) -> (u32, u16, u16) {
         let mut bytes = [0; 8];
         self.map.read(DESC + 16 * u64::from(slot) + 8, &mut bytes).unwrap();
@@ -57,7 +57,7 @@ impl PackedGuest {
         (word as u32, (word >> 32) as u16, (word >> 48) as u16)
     }
 
-    /// What the device says to the ring as it is.
+    /// Returns the device's error for the ring as it is.
     pub fn refused(&self) -> RingError {
         let mut queue = self.queue();
         let mut chain = Chain::new();
@@ -66,13 +66,13 @@ impl PackedGuest {
         error
     }
 
-    /// Lawful single buffers in all slots.
+    /// Writes valid single buffers into all slots.
     pub fn fill(&self) {
         (0..self.setup.size).for_each(|slot| self.offer(slot, DATA, 64, 0, slot));
     }
 }
 
-/// Every call gives the error that broke the queue, and the driver sees nothing more.
+/// Checks that every call returns the error that broke the queue, and that nothing more is written.
 pub fn assert_packed_latched(queue: &mut Queue, map: &Map, error: RingError) {
     let shared = |map: &Map| {
         let mut bytes = vec![0; 0x4000];
@@ -90,7 +90,7 @@ pub fn assert_packed_latched(queue: &mut Queue, map: &Map, error: RingError) {
     assert_eq!(shared(map), before, "a broken queue writes nothing");
 }
 
-/// The slot after which `at` lies `by` slots.
+/// Returns the position `by` slots after `at`.
 pub fn after(at: u16, by: u16, size: u16) -> u16 {
     Position::from_bits(at, size).unwrap().advance(by, size).bits()
 }

@@ -1,4 +1,4 @@
-//! The second memory and the oracle that serves it: rust-vmm's `virtio-queue`.
+//! The second memory, and the oracle that serves it: rust-vmm's `virtio-queue`.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use causeway_memory::{Map, Span};
@@ -11,11 +11,11 @@ use super::common::{FIRST, GUEST, SECOND, memory};
 /// The oracle.
 pub type Oracle = virtio_queue::Queue;
 
-/// Two memories that a driver writes alike.
+/// Two memories with the same content.
 pub struct Both {
-    /// Served by us.
+    /// The memory that [`causeway_ring::Queue`] serves.
     pub ours: Map,
-    /// Served by the oracle.
+    /// The memory that the oracle serves.
     pub theirs: GuestMemoryMmap,
 }
 
@@ -27,7 +27,7 @@ impl Both {
         Self { ours: memory(), theirs }
     }
 
-    /// The oracle's queue, set up as ours.
+    /// Returns the oracle's queue with this setup.
     pub fn oracle(&self, setup: Setup) -> Oracle {
         let mut queue = Oracle::new(setup.size).unwrap();
         queue.try_set_desc_table_address(GuestAddress(setup.desc)).unwrap();
@@ -42,25 +42,25 @@ impl Both {
         queue
     }
 
-    /// What the driver writes.
+    /// Writes to both memories, as the driver.
     pub fn write(&self, addr: u64, bytes: &[u8]) {
         self.ours.write(addr, bytes).unwrap();
         self.write_theirs(addr, bytes);
     }
 
-    /// What a model does in the oracle's place.
+    /// Writes to the oracle's memory, as a model in place of the oracle.
     pub fn write_theirs(&self, addr: u64, bytes: &[u8]) {
         self.theirs.write_slice(bytes, GuestAddress(addr)).unwrap();
     }
 
-    /// What the driver reads, of the memory that we serve.
+    /// Reads from our memory, as the driver.
     pub fn read<const N: usize>(&self, addr: u64) -> [u8; N] {
         let mut bytes = [0; N];
         self.ours.read(addr, &mut bytes).unwrap();
         bytes
     }
 
-    /// The same place in both memories.
+    /// Returns the same bytes of both memories.
     pub fn compare(&self, addr: u64, len: usize) -> (Vec<u8>, Vec<u8>) {
         let (mut ours, mut theirs) = (vec![0; len], vec![0; len]);
         self.ours.read(addr, &mut ours).unwrap();
@@ -69,7 +69,7 @@ impl Both {
     }
 }
 
-/// One descriptor as the oracle gives it.
+/// A descriptor of the oracle.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
     pub addr: u64,
@@ -77,8 +77,8 @@ pub struct Part {
     pub writable: bool,
 }
 
-/// The oracle's descriptors, and whether it came to the end of the chain: it ends early, without
-/// saying so, where it finds the chain broken.
+/// Returns the oracle's descriptors, and whether the chain is complete. The oracle ends a broken
+/// chain early, without an error.
 pub fn parts(chain: DescriptorChain<&GuestMemoryMmap>) -> (Vec<Part>, bool) {
     let mut whole = false;
     let parts = chain
@@ -90,7 +90,7 @@ pub fn parts(chain: DescriptorChain<&GuestMemoryMmap>) -> (Vec<Part>, bool) {
     (parts, whole)
 }
 
-/// Readable and writable spans.
+/// Returns readable and writable spans.
 pub fn split(parts: &[Part]) -> (Vec<Span>, Vec<Span>) {
     let half = |writable| {
         let half = parts.iter().filter(|p| p.writable == writable);
@@ -99,7 +99,7 @@ pub fn split(parts: &[Part]) -> (Vec<Span>, Vec<Span>) {
     (half(false), half(true))
 }
 
-/// Readable and writable spans of a lawful chain.
+/// Returns readable and writable spans of a valid chain.
 pub fn halves(chain: DescriptorChain<&GuestMemoryMmap>) -> (Vec<Span>, Vec<Span>) {
     let (parts, whole) = parts(chain);
     assert!(whole, "the oracle refuses a lawful chain");

@@ -1,4 +1,5 @@
-//! Limits that both sides of an MX endpoint rely on.
+//! Limits on which both sides of an MX endpoint rely. Each side enforces them on the other; the
+//! limits of one implementation (queues, timers) are in its crate.
 
 use crate::mxoe;
 
@@ -9,14 +10,14 @@ pub const SMALL_BYTES_MAX: usize = mxoe::SMALL_LEN_MAX;
 /// Longest *medium* message, in bytes: it crosses in several packets. A receiver pulls messages
 /// that are longer (*large*).
 pub const MEDIUM_BYTES_MAX: usize = mxoe::MEDIUM_LEN_MAX;
-/// Endpoints of one NIC: 0 to 254; 255 is raw ([`mxoe::ENDPOINT_RAW`]).
+/// Endpoints of one NIC: 0 to 254; 255 marks raw packets ([`mxoe::ENDPOINT_RAW`]).
 pub const ENDPOINTS_MAX: usize = mxoe::ENDPOINT_RAW as usize;
 /// Segments of one message (`MX_MAX_SEGMENTS`).
 pub const SEGMENTS_MAX: usize = 256;
 /// Registered regions of one endpoint.
 pub const REGIONS_MAX: usize = 256;
-/// Peers of one endpoint that are connected or not yet forgotten. One NIC has at most 255 of them,
-/// so that it cannot take all.
+/// Peers of one endpoint that are connected or not yet forgotten. One remote NIC accounts for at
+/// most 255 of them, so it cannot exhaust the table.
 pub const PARTNERS_MAX: usize = 2048;
 /// Sends of one endpoint that have not ended.
 pub const SENDS_MAX: usize = 16_384;

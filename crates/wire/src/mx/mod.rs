@@ -1,11 +1,12 @@
 //! Requests and events between the two sides of an MX endpoint, as values.
 //!
 //! The *host side* (the library in an application) makes [requests](Request); the *NIC side* (the
-//! MXoE engine) answers with [events](Event). Each stream is ordered. Each side checks every name
-//! that it gave to the other side ([`PeerId`], [`Token`], [`RegionId`], [`Handle`]) when the name
-//! comes back.
+//! MXoE engine) answers with [events](Event). Both streams are ordered. Each side verifies every
+//! identifier that it issued ([`PeerId`], [`Token`], [`RegionId`], [`Handle`]) when the identifier
+//! returns, because the other side may be hostile. The encoding as ring entries is
+//! `channel::mx_rings`; matching and retransmission are not here.
 //!
-//! An event that finds no room waits in the NIC side, which acknowledges nothing to the sender
+//! An event without room waits in the NIC side, which withholds acknowledgements from the sender
 //! meanwhile: an application that makes no calls slows its peers and loses nothing.
 //!
 //! Channels between two endpoints of one host give the same events, without a NIC side.
@@ -37,8 +38,8 @@ pub struct Address {
     pub endpoint: u8,
 }
 
-/// Number of a peer of this endpoint. The NIC side chooses small numbers and uses a number again
-/// after [`Event::PeerGone`] was answered by [`Request::Forget`].
+/// Number of a peer of this endpoint. The NIC side chooses small numbers and reuses a number after
+/// [`Event::PeerGone`] was answered by [`Request::Forget`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u32);
 
@@ -47,13 +48,13 @@ impl PeerId {
     pub const NONE: Self = Self(u32::MAX);
 }
 
-/// Name of a request. The event that ends the request carries the same name.
+/// Identifier of a request. The event that ends the request carries the same token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
 impl Token {
-    /// Name of a send that the host side completed when it passed the message on. The NIC side
-    /// reports the end of such a send only if the send failed. No request has this name.
+    /// Token of a send that the host side completed when it passed the message on. The NIC side
+    /// reports the end of such a send only on failure. No request has this token.
     pub const UNREPORTED: Self = Self(u64::MAX);
 }
 
@@ -61,7 +62,7 @@ impl Token {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionId(pub u8);
 
-/// Name of a large message that a peer offers. Valid until the message was pulled.
+/// Identifier of a large message that a peer offers. Valid until the message is pulled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub u32);
 

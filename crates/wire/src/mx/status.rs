@@ -1,4 +1,5 @@
-//! Status codes of requests.
+//! Status codes of requests, with the numbers of MX. They cross the rings of an endpoint and the
+//! socket between process and daemon; their texts belong to the client libraries.
 
 /// Outcome of a request: `mx_status_code_t`, with the numbers of MX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,27 +1,27 @@
-//! How boards find each other: a raw packet that is sent to everyone, as native MX's and
-//! Open-MX's finders of peers do.
+//! Announcements, by which NICs discover each other: a raw packet to the broadcast address, as
+//! native MX and Open-MX send it. When to send, and how long to trust, is decided in `mxoe`.
 
 use crate::field::{Reader, Truncated, Writer};
 
-/// Length of a raw packet's data in an announcement, in bytes: the frame has 64.
+/// Length of a raw packet's data in an announcement, in bytes; the frame has 64.
 pub const LEN: usize = 47;
 
-/// "Here is a board."
+/// The announcement of a NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Announcement {
-    /// Its MAC, the first byte most significant of 48 bits.
+    /// MAC of the NIC, first byte most significant, in 48 bits.
     pub nic: u64,
-    /// Chosen when its finder was started: another one says that its peers are to announce
-    /// themselves anew.
+    /// Random number of the announcing process. A changed number means a restart: peers announce
+    /// themselves again.
     pub serial: u32,
 }
 
 impl Announcement {
-    /// Reads the data of a [raw packet](super::Packet::Raw). Raw packets of others are told from
-    /// announcements by nothing but this: that the MAC is the one that the frame is from.
+    /// Parses the data of a [raw packet](super::Packet::Raw). The format has no mark of its own:
+    /// the caller must compare the MAC with the frame's source to exclude other raw packets.
     ///
     /// # Errors
-    /// [`Truncated`] if it is too short for one.
+    /// [`Truncated`] if `data` is too short.
     pub fn parse(data: &[u8]) -> Result<Self, Truncated> {
         let mut r = Reader::new("announcement", LEN.saturating_sub(20), data)?;
         let _: [u8; 15] = r.take();
@@ -29,7 +29,7 @@ impl Announcement {
         Ok(Self { nic, serial: r.u32_be() })
     }
 
-    /// The data of a [raw packet](super::Packet::Raw).
+    /// Encodes the data of a [raw packet](super::Packet::Raw).
     pub fn emit(&self) -> [u8; LEN] {
         let mut data = [0; LEN];
         let mut w = Writer::new(&mut data);

@@ -1,138 +1,139 @@
-//! What is not about messages: connecting, acknowledging, refusing, and asking for names.
+//! Packets without message data: connect, acknowledgement, refusal and name query. The engine
+//! compares their sessions and keys and decides the answers.
 
 use super::{Ends, Error, NAME_LEN_MAX, behind_type, data};
 use crate::field::Reader;
 
 /// Length of a connect packet, in bytes.
 pub(super) const CONNECT_LEN: usize = 32;
-/// What its length field says, in bytes, at least.
+/// Minimum of a connect packet's length field, in bytes.
 pub(super) const CONNECT_DATA_LEN: u8 = 16;
 /// Length of an acknowledgement, in bytes.
 pub(super) const ACK_LEN: usize = 28;
-/// What its length field says, in bytes, at least.
+/// Minimum of an acknowledgement's length field, in bytes.
 pub(super) const ACK_DATA_LEN: u8 = 16;
-/// What an acknowledgement calls itself among packets that are delivered at any time.
+/// Type of an acknowledgement among the packets that bypass ordering ("truc").
 pub(super) const ACK_TYPE: u8 = 0x55;
 /// Length of the shortest packets, in bytes.
 pub(super) const SHORT_LEN: usize = 16;
 
-/// Why a packet was refused. Others than these are not known.
+/// Reasons of refusals. Other values are unknown.
 pub mod nack {
-    /// There cannot be such an endpoint.
+    /// The endpoint number is invalid.
     pub const BAD_ENDPOINT: u8 = 1;
-    /// That endpoint is not open.
+    /// The endpoint is not open.
     pub const ENDPOINT_CLOSED: u8 = 2;
     /// The endpoint has another session.
     pub const BAD_SESSION: u8 = 3;
-    /// There is no such window; of pulls only.
+    /// The window does not exist; of pulls only.
     pub const BAD_WINDOW: u8 = 4;
 }
 
-/// Connects two endpoints, or answers.
+/// Requests a connection of two endpoints, or answers a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connect {
-    /// From whom to whom.
+    /// Destination and source endpoint.
     pub ends: Ends,
     /// Index of the destination in the sender's table of peers.
     pub index_of_destination: u16,
-    /// The session of who asks; an answer says it again.
+    /// Session of the requesting endpoint; repeated in the reply.
     pub session: u32,
-    /// The number of the message that is expected next from who gets this.
+    /// Sequence number that the sender of this packet expects next from its receiver.
     pub expected: u16,
-    /// Which request of those that are tried; an answer says it again.
+    /// Number of this attempt; repeated in the reply.
     pub number: u8,
-    /// Which of both this is.
+    /// Request or reply.
     pub greeting: Greeting,
 }
 
-/// The part of a connect packet in which request and answer differ.
+/// The fields in which request and reply of a connect differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Greeting {
-    /// A request, with the key of the endpoint that is asked.
+    /// A request, with the key of the destination endpoint.
     Request {
         /// The key.
         key: u32,
     },
     /// The answer.
     Reply {
-        /// The session of who answers.
+        /// Session of the replying endpoint.
         session: u32,
-        /// Whether it is connected.
+        /// Result of the request.
         answer: Answer,
     },
 }
 
-/// How a request to connect was answered.
+/// Result of a connect request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer(pub u8);
 
 impl Answer {
     /// Connected.
     pub const SUCCESS: Self = Self(0);
-    /// The key is another one.
+    /// The key is wrong.
     pub const BAD_KEY: Self = Self(11);
 }
 
-/// Every message before a number came.
+/// Acknowledges all messages before a sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ack {
-    /// From whom to whom.
+    /// Destination and source endpoint.
     pub ends: Ends,
-    /// The receiving endpoint's.
+    /// Session of the receiving endpoint.
     pub session: u32,
-    /// Every message before this one came.
+    /// All messages before this number arrived.
     pub acknowledged: u16,
-    /// Of acknowledgements the latest has the largest.
+    /// Number of the acknowledgement: the latest has the largest.
     pub number: u32,
 }
 
-/// A packet was refused.
+/// Refuses a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nack {
-    /// From whom to whom: the source is who refuses.
+    /// Destination and source endpoint; the source refuses.
     pub ends: Ends,
-    /// One of [`nack`], or what nobody knows.
+    /// A value of [`nack`], or an unknown value.
     pub reason: u8,
-    /// The peer index of the packet that was refused.
+    /// Peer index of the refused packet.
     pub peer_index: u16,
-    /// The number of the message that was refused; 0 for a connect.
+    /// Sequence number of the refused message; 0 for a connect.
     pub sequence: u16,
 }
 
-/// A pull was refused.
+/// Refuses a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PullNack {
     /// The endpoint that refuses.
     pub source: u8,
-    /// One of [`nack`], or what nobody knows.
+    /// A value of [`nack`], or an unknown value.
     pub reason: u8,
-    /// As the pull said.
+    /// As in the pull.
     pub handle: u32,
-    /// As the pull said.
+    /// As in the pull.
     pub magic: u32,
 }
 
-/// Asks a board for its name.
+/// Queries the name of a NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostQuery {
     /// Index of the destination in the sender's table of peers.
     pub index_of_destination: u16,
-    /// The answer has it too.
+    /// Returned in the reply.
     pub magic: u32,
 }
 
-/// A board's name.
+/// Replies with the name of a NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostReply<'a> {
     /// Index of the destination in the sender's table of peers.
     pub index_of_destination: u16,
-    /// As the query said.
+    /// As in the query.
     pub magic: u32,
     /// At most [`NAME_LEN_MAX`] bytes, none of them NUL.
     pub name: &'a [u8],
 }
 
-/// Takes a length that a packet of this kind says again, and the padding behind.
+/// Reads a redundant length of this packet, and skips the padding behind it.
 fn take_data_len(what: &'static str, least: u8, r: &mut Reader<'_>) -> Result<(), Error> {
     let [len, _, _, _] = r.take();
     if len < least {
@@ -218,7 +219,7 @@ impl<'a> HostReply<'a> {
         let wrong = Error::Length {
             what: "name",
             is: len.into(),
-            expected: "1 to 80, of which the last byte alone is NUL",
+            expected: "1 to 80, with a NUL as last byte only",
         };
         match data("host reply", body, SHORT_LEN, len.into())?.split_last() {
             Some((0, name)) if name.len() <= NAME_LEN_MAX && !name.contains(&0) => {

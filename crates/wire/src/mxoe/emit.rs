@@ -1,4 +1,5 @@
-//! Packets as bytes: a head, and for long packets the data that follow it.
+//! Encoding of packets, the last step before a frame is sent: a head, and for long packets the data
+//! that follow it without a copy. The encoder does not check values.
 
 use super::control::{ACK_DATA_LEN, ACK_LEN, ACK_TYPE, CONNECT_DATA_LEN, CONNECT_LEN, SHORT_LEN};
 use super::large::{
@@ -11,10 +12,10 @@ use super::{
 };
 use crate::field::Writer;
 
-/// Room of a head: the longest header, and data that would not fill a frame without padding.
+/// Capacity of a head: the longest header, plus data shorter than a padded frame.
 const ROOM: usize = 128;
 
-/// The first bytes of a frame, or all of them.
+/// The first bytes of a frame, or the whole frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Head {
     bytes: [u8; ROOM],
@@ -22,17 +23,17 @@ pub struct Head {
 }
 
 impl Head {
-    /// The bytes.
+    /// Returns the bytes.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or(&self.bytes)
     }
 }
 
-/// A frame, in two parts: its head, and the data that follow. Data that are short are in the head
-/// already. Where the frame would be shorter than [`FRAME_LEN_MIN`] it is padded with zeros.
+/// Encodes a frame in two parts: its head, and the data that follow. The head includes short data.
+/// A frame shorter than [`FRAME_LEN_MIN`] is padded with zeroes.
 ///
-/// Lengths are taken of the data; of data longer than their packet may have, the packet is what
-/// nobody accepts. A name that is too long is cut.
+/// Length fields are those of the data. Data longer than the packet permits yield a packet that
+/// every receiver refuses. A name that is too long is cut.
 pub fn emit<'a>(header: &Header, packet: &Packet<'a>) -> (Head, &'a [u8]) {
     let mut bytes = [0; ROOM];
     let mut w = Writer::new(&mut bytes);
@@ -42,7 +43,7 @@ pub fn emit<'a>(header: &Header, packet: &Packet<'a>) -> (Head, &'a [u8]) {
     w.put(header.peer_index.to_be_bytes());
     let (len, data) = body(&mut w, packet);
     let len = len.saturating_add(HEADER_LEN);
-    // Fields that are last and zero were not written: the data's place is by length.
+    // Trailing zero fields were not written, so the data's position follows from `len`.
     let (inlined, data) = match bytes.get_mut(len..len.saturating_add(data.len())) {
         Some(place) => {
             place.copy_from_slice(data);
@@ -55,7 +56,7 @@ pub fn emit<'a>(header: &Header, packet: &Packet<'a>) -> (Head, &'a [u8]) {
     (Head { bytes, len: padded }, data)
 }
 
-/// Writes the body without its data: its length, and the data.
+/// Writes the body without its data. Returns its length, and the data.
 fn body<'a>(w: &mut Writer<'_>, packet: &Packet<'a>) -> (usize, &'a [u8]) {
     match packet {
         Packet::Raw(data) => {
@@ -84,7 +85,7 @@ fn body<'a>(w: &mut Writer<'_>, packet: &Packet<'a>) -> (usize, &'a [u8]) {
             w.put([0; 4]);
             w.put(reply.magic.to_be_bytes());
             w.put([0; 4]);
-            // It ends with a NUL, which data have not: it is written here.
+            // The name ends with a NUL that `reply.name` lacks, so it is copied here.
             w.slice(name);
             w.put([0]);
             (SHORT_LEN.saturating_add(len.into()), &[])
@@ -93,7 +94,7 @@ fn body<'a>(w: &mut Writer<'_>, packet: &Packet<'a>) -> (usize, &'a [u8]) {
     }
 }
 
-/// Packets that have no data.
+/// Writes the body of a packet that has no data. Returns its length.
 fn plain_body(w: &mut Writer<'_>, packet: &Packet<'_>) -> usize {
     match packet {
         Packet::Connect(connect) => connect_body(w, connect),
@@ -140,7 +141,7 @@ fn plain_body(w: &mut Writer<'_>, packet: &Packet<'_>) -> usize {
     }
 }
 
-/// A length, in the two bytes that it has.
+/// Returns a length as a 16-bit field.
 fn short(len: usize) -> u16 {
     u16::try_from(len).unwrap_or(u16::MAX)
 }
@@ -149,7 +150,7 @@ fn ends(w: &mut Writer<'_>, kind: Kind, ends: Ends) {
     w.put([kind.number(), ends.destination, ends.source, 0]);
 }
 
-/// Sequence number, acknowledgement, match and session of messages.
+/// Writes sequence number, acknowledgement, match information and session.
 fn common(w: &mut Writer<'_>, sequence: u16, acknowledged: u16, match_info: u64, session: u32) {
     w.put(sequence.to_be_bytes());
     w.put(acknowledged.to_be_bytes());
@@ -214,7 +215,7 @@ fn pull_body(w: &mut Writer<'_>, pull: &Pull) -> usize {
     w.put(pull.block_len.to_be_bytes());
     w.put(pull.frame_index.to_be_bytes());
     if pull.wide {
-        // Where padding is.
+        // In the padding.
         w.put(WIDE_MARK);
     }
     PULL_LEN

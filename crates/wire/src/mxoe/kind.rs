@@ -1,9 +1,10 @@
-//! Which packet: the byte behind the header.
+//! The packet type: the first byte behind the header, which selects the parser of the rest. Types
+//! of native MX that never cross Ethernet are unknown here.
 
-/// Packets that are sent over Ethernet, with their numbers.
+/// Packet types that cross Ethernet, with their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-#[expect(missing_docs, reason = "as the packets are called")]
+#[expect(missing_docs, reason = "the names are those of the packets")]
 pub enum Kind {
     Raw = 1,
     HostQuery = 3,
@@ -22,7 +23,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every one.
+    /// All packet types.
     pub const ALL: [Self; 14] = [
         Self::Raw,
         Self::HostQuery,
@@ -40,7 +41,7 @@ impl Kind {
         Self::PullNack,
     ];
 
-    /// The one of this number.
+    /// Returns the packet type with this number, or `None` if it is unknown.
     pub const fn of(number: u8) -> Option<Self> {
         Some(match number {
             1 => Self::Raw,
@@ -61,7 +62,7 @@ impl Kind {
         })
     }
 
-    /// Its number.
+    /// Returns the number.
     pub const fn number(self) -> u8 {
         self as u8
     }

@@ -1,105 +1,106 @@
-//! Large messages: offered, pulled by their receiver, and what it then tells the sender.
+//! Large messages: the offer, the pulls of their receiver, the replies, and the notification of the
+//! sender. The parsers check lengths only; windows, handles and sessions belong to the engine.
 
-use super::message::Common;
+use super::message::MessageFields;
 use super::{BLOCK_LEN_MAX, Ends, Error, FRAGMENT_LEN, WIDE_LEN, behind_type, data};
 
 /// Length of a rendezvous packet, in bytes.
 pub(super) const RENDEZVOUS_LEN: usize = 32;
-/// What its length field says, in bytes.
+/// Value of a rendezvous packet's length field, in bytes.
 pub(super) const RENDEZVOUS_DATA_LEN: u16 = 8;
 /// Length of a pull, in bytes.
 pub(super) const PULL_LEN: usize = 32;
-/// What stands behind a pull that is [`Pull::wide`], where others have padding: so long that it is
-/// not there by chance.
+/// Mark in the padding behind a pull that is [`Pull::wide`]: long enough not to occur by chance.
 pub(super) const WIDE_MARK: [u8; 8] = *b"\xcaWY\0wide";
 /// Length of a pull reply's header, in bytes.
 pub(super) const PULL_REPLY_LEN: usize = 16;
-/// Length of a notify, in bytes.
+/// Length of a notification, in bytes.
 pub(super) const NOTIFY_LEN: usize = 24;
 
-/// A large message is there to be pulled.
+/// Offers a large message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rendezvous {
-    /// From whom to whom.
+    /// Destination and source endpoint.
     pub ends: Ends,
-    /// As of [`super::Eager`].
+    /// As in [`super::Eager`].
     pub sequence: u16,
-    /// As of [`super::Eager`].
+    /// As in [`super::Eager`].
     pub acknowledged: u16,
-    /// What is matched.
+    /// Match information.
     pub match_info: u64,
-    /// The receiving endpoint's.
+    /// Session of the receiving endpoint.
     pub session: u32,
     /// Length of the message, in bytes.
     pub message_len: u32,
-    /// The sender's window that the message lies in.
+    /// Window of the sender that contains the message.
     pub window: u8,
-    /// How often that window was used.
+    /// Number of times that the window was reused.
     pub window_sequence: u8,
-    /// Where in the window the message begins, in bytes.
+    /// Offset of the message in the window, in bytes.
     pub offset: u16,
 }
 
-/// Asks for a block of a large message.
+/// Requests a block of a large message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pull {
-    /// From whom to whom.
+    /// Destination and source endpoint.
     pub ends: Ends,
-    /// The endpoint's that is asked.
+    /// Session of the endpoint that sends the data.
     pub session: u32,
-    /// How much of the message is pulled in all, in bytes.
+    /// Length of the pulled part of the message, in bytes.
     pub total_len: u32,
-    /// As the rendezvous said.
+    /// As in the rendezvous.
     pub window: u8,
-    /// As the rendezvous said.
+    /// As in the rendezvous.
     pub window_sequence: u8,
-    /// As the rendezvous said.
+    /// As in the rendezvous.
     pub offset: u16,
-    /// Chosen by who asks; the answer has it too.
+    /// Chosen by the puller and returned in the reply.
     pub handle: u32,
-    /// Chosen by who asks; the answer has it too.
+    /// Chosen by the puller and returned in the reply.
     pub magic: u32,
-    /// Where in its first frame the block begins, in bytes: below [`FRAGMENT_LEN`].
+    /// Offset of the block in its first frame, in bytes: below [`FRAGMENT_LEN`].
     pub first_frame_offset: u16,
-    /// How much is asked for, in bytes: at most [`BLOCK_LEN_MAX`].
+    /// Length of the requested block, in bytes: at most [`BLOCK_LEN_MAX`].
     pub block_len: u16,
-    /// The block's first frame.
+    /// Index of the block's first frame.
     pub frame_index: u32,
-    /// Whether two frames that follow each other may come in one, of [`WIDE_LEN`] at most.
+    /// Whether the puller accepts two consecutive frames merged into a frame of at most
+    /// [`WIDE_LEN`] bytes.
     pub wide: bool,
 }
 
-/// One frame of a block.
+/// One frame of a pulled block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PullReply<'a> {
-    /// Which frame of the message, modulo 256; of two in one, the first.
+    /// Index of the frame in the message, modulo 256; of two merged frames, the first.
     pub frame_sequence: u8,
-    /// Where in the message the data belong, in bytes.
+    /// Offset of the data in the message, in bytes.
     pub offset: u32,
-    /// As the pull said.
+    /// As in the pull.
     pub handle: u32,
-    /// As the pull said.
+    /// As in the pull.
     pub magic: u32,
-    /// At most [`FRAGMENT_LEN`], or [`WIDE_LEN`] where the pull says so.
+    /// At most [`FRAGMENT_LEN`] bytes, or [`WIDE_LEN`] if the pull permits it.
     pub data: &'a [u8],
 }
 
-/// The receiver has what it wanted of a large message.
+/// Notifies the sender that the receiver finished pulling a large message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Notify {
-    /// From whom to whom.
+    /// Destination and source endpoint.
     pub ends: Ends,
-    /// The receiving endpoint's.
+    /// Session of the receiving endpoint.
     pub session: u32,
-    /// How much it took, in bytes.
+    /// Number of bytes that were pulled.
     pub total_len: u32,
-    /// As the rendezvous said.
+    /// As in the rendezvous.
     pub window: u8,
-    /// As the rendezvous said.
+    /// As in the rendezvous.
     pub window_sequence: u8,
-    /// As of [`super::Eager`].
+    /// As in [`super::Eager`].
     pub sequence: u16,
-    /// As of [`super::Eager`].
+    /// As in [`super::Eager`].
     pub acknowledged: u16,
 }
 
@@ -112,7 +113,8 @@ impl Rendezvous {
         if len != RENDEZVOUS_DATA_LEN {
             return Err(Error::Length { what: "rendezvous", is: len.into(), expected: "8" });
         }
-        let Common { sequence, acknowledged, match_info, session } = Common::take(&mut r);
+        let MessageFields { sequence, acknowledged, match_info, session } =
+            MessageFields::take(&mut r);
         let message_len = r.u32_be();
         let [window, window_sequence] = r.take();
         let offset = r.u16_be();
@@ -145,7 +147,7 @@ impl Pull {
         }
         let end = usize::from(first_frame_offset).saturating_add(block_len.into());
         if end > BLOCK_LEN_MAX || block_len == 0 {
-            let expected = "1 to what eight frames hold";
+            let expected = "1 to the capacity of eight frames";
             return Err(Error::Length { what: "pull block", is: block_len.into(), expected });
         }
         let frame_index = r.u32_be();

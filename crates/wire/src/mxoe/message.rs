@@ -1,4 +1,5 @@
-//! Messages that are sent at once: tiny, small, and the fragments of medium ones.
+//! Messages that are sent at once: tiny, small, and the fragments of medium messages. The parsers
+//! check lengths and positions; order, duplicates and reassembly belong to the engine.
 
 use super::{Ends, Error, FRAGMENTS_MAX, MEDIUM_LEN_MAX, behind_type, data};
 use crate::field::Reader;
@@ -10,45 +11,46 @@ pub(super) const FRAGMENT_HEADER_LEN: usize = 32;
 /// Largest `log2` of a fragment's length.
 const PIPELINE_MAX: u8 = 15;
 
-/// A tiny or small message: all of it.
+/// A complete tiny or small message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Eager<'a> {
-    /// From whom to whom.
+    /// Destination and source endpoint.
     pub ends: Ends,
-    /// The message's number: 14 bits, and 2 bits of how often the receiver began anew.
+    /// Sequence number: 14 bits, and 2 bits that count the receiver's restarts.
     pub sequence: u16,
-    /// Every message before this one came in the other direction.
+    /// Acknowledgement: all messages of the other direction before this number arrived.
     pub acknowledged: u16,
-    /// What is matched.
+    /// Match information.
     pub match_info: u64,
-    /// The receiving endpoint's.
+    /// Session of the receiving endpoint.
     pub session: u32,
-    /// The message.
+    /// Data of the message.
     pub data: &'a [u8],
 }
 
 /// A fragment of a medium message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment<'a> {
-    /// As of a message that is whole; the data are the fragment's.
+    /// The fields of a message; `data` is the fragment's.
     pub eager: Eager<'a>,
-    /// Where the data belong.
+    /// Position of the data in the message.
     pub place: FragmentPlace,
 }
 
-/// Where a fragment belongs in its message.
+/// Position of a fragment in its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FragmentPlace {
     /// Length of the message, in bytes: 1 to [`MEDIUM_LEN_MAX`].
     pub message_len: u16,
-    /// Which fragment.
+    /// Index of the fragment.
     pub number: u8,
     /// `log2` of the length of all fragments but the last.
     pub pipeline: u8,
 }
 
 impl FragmentPlace {
-    /// Its first byte in the message; and how many bytes it has there, none past the message's end.
+    /// Returns offset and length of the fragment in the message, in bytes, or `None` if it starts
+    /// past the message's end.
     pub fn range(self) -> Option<(usize, usize)> {
         let full = 1_usize.checked_shl(u32::from(self.pipeline))?;
         let offset = full.checked_mul(usize::from(self.number))?;
@@ -56,22 +58,22 @@ impl FragmentPlace {
         (left > 0).then(|| (offset, left.min(full)))
     }
 
-    /// How many fragments the message has.
+    /// Returns the number of fragments of the message.
     pub fn count(self) -> usize {
         let full = 1_usize.checked_shl(u32::from(self.pipeline)).unwrap_or(usize::MAX);
         usize::from(self.message_len).div_ceil(full)
     }
 }
 
-/// From the sequence number to the session.
-pub(super) struct Common {
+/// The fields from sequence number to session, which all messages share.
+pub(super) struct MessageFields {
     pub(super) sequence: u16,
     pub(super) acknowledged: u16,
     pub(super) match_info: u64,
     pub(super) session: u32,
 }
 
-impl Common {
+impl MessageFields {
     pub(super) fn take(r: &mut Reader<'_>) -> Self {
         let (sequence, acknowledged) = (r.u16_be(), r.u16_be());
         let match_info = u64::from_be_bytes(r.take());
@@ -94,7 +96,7 @@ impl<'a> Eager<'a> {
             let expected = if what == "tiny" { "0 to 32" } else { "0 to 128" };
             return Err(Error::Length { what, is: len.into(), expected });
         }
-        let common = Common::take(&mut r);
+        let common = MessageFields::take(&mut r);
         Ok(common.with(ends, data(what, body, EAGER_LEN, len.into())?))
     }
 }
@@ -105,7 +107,7 @@ impl<'a> Fragment<'a> {
         let ends = Ends::take(&mut r);
         let message_len = r.u16_be();
         let _ = r.u16_be();
-        let common = Common::take(&mut r);
+        let common = MessageFields::take(&mut r);
         let len = r.u16_be();
         let [number, pipeline] = r.take();
         let place = FragmentPlace { message_len, number, pipeline };
@@ -120,7 +122,7 @@ impl<'a> Fragment<'a> {
             return Err(Error::Value { what: "fragment number", is: number.into() });
         };
         if usize::from(len) != expected {
-            let expected = "what is left of the message, or a full fragment";
+            let expected = "the rest of the message, or a full fragment";
             return Err(Error::Length { what: "fragment", is: len.into(), expected });
         }
         let data = data("medium", body, FRAGMENT_HEADER_LEN, len.into())?;

@@ -1,14 +1,15 @@
-//! MXoE, the packets of Myrinet Express over Ethernet, in the form of the wire that native MX
-//! speaks too: medium fragments of 4096 bytes, and pulls of at most eight of them.
+//! MXoE, the packets of Myrinet Express over Ethernet, in the wire format that native MX also uses:
+//! medium fragments of 4096 bytes, and pulls of at most eight of them.
 //!
-//! Every packet stands behind an Ethernet header and the peer index of its sender. All fields are
-//! big-endian. What a field's place says nothing of is sent as zero and not looked at; so are the
-//! sender's generation and the checksums, which no release of any sender fills.
+//! Every packet follows an Ethernet header and the sender's peer index. All fields are big-endian.
+//! Undocumented bytes are sent as zero and ignored, and so are the sender's generation and the
+//! checksums, which no known implementation fills. This module parses and encodes single packets;
+//! sequence numbers, sessions and retransmission are in the engine of the crate `mxoe`.
 //!
-//! One thing is ours. Who asks for a block may say, behind its pull, where all others have padding
-//! that nobody looks at, that it takes two frames of the block in one ([`Pull::wide`]): on a
-//! network whose frames have 9000 bytes, half as many cross it. Who does not know that answers as
-//! ever, and so does whose interface is too narrow.
+//! One extension: a pull may carry a mark in its padding, which other implementations ignore, by
+//! which the puller accepts two frames of the block in one ([`Pull::wide`]). With a frame size of
+//! 9000 bytes, half as many frames cross the network. A peer that does not know the mark, or whose
+//! interface has a smaller MTU, answers with ordinary frames.
 
 mod announce;
 mod control;
@@ -30,17 +31,17 @@ pub use message::{Eager, Fragment, FragmentPlace};
 
 /// The EtherType.
 pub const ETHER_TYPE: u16 = 0x86df;
-/// Length of what stands before every body, in bytes: the Ethernet header and the peer index.
+/// Length of the bytes before every body: the Ethernet header and the peer index.
 pub const HEADER_LEN: usize = 16;
 /// Frames are padded up to this length, in bytes.
 pub const FRAME_LEN_MIN: usize = 60;
-/// Longest header of all, in bytes, with [`HEADER_LEN`].
+/// Longest packet header, in bytes, including [`HEADER_LEN`].
 pub const HEAD_LEN_MAX: usize = 48;
 /// Payload of a full fragment of a medium message, and of a pulled frame, in bytes.
 pub const FRAGMENT_LEN: usize = 4096;
-/// Longest frame that everybody sends and takes, in bytes.
+/// Longest frame that every peer sends and accepts, in bytes.
 pub const FRAME_LEN_NARROW: usize = HEAD_LEN_MAX + FRAGMENT_LEN;
-/// Payload of two pulled frames in one, which only those take who said so, in bytes.
+/// Payload of two merged pulled frames, in bytes: for peers that accept it only.
 pub const WIDE_LEN: usize = 2 * FRAGMENT_LEN;
 /// Longest frame, in bytes.
 pub const FRAME_LEN_MAX: usize = HEAD_LEN_MAX + WIDE_LEN;
@@ -52,25 +53,25 @@ pub const TINY_LEN_MAX: usize = 32;
 pub const SMALL_LEN_MAX: usize = 128;
 /// Longest medium message, in bytes.
 pub const MEDIUM_LEN_MAX: usize = 32_768;
-/// Most frames that one pull asks for.
+/// Most frames of one pull.
 pub const PULL_FRAMES_MAX: usize = 8;
-/// Longest block that one pull asks for, in bytes.
+/// Longest block of one pull, in bytes.
 pub const BLOCK_LEN_MAX: usize = PULL_FRAMES_MAX * FRAGMENT_LEN;
-/// Most fragments of a medium message, whatever their length.
+/// Most fragments of a medium message, for any fragment length.
 pub const FRAGMENTS_MAX: usize = 32;
-/// Longest name of a host, in bytes, without the NUL behind it.
+/// Longest host name, in bytes, without the final NUL.
 pub const NAME_LEN_MAX: usize = 79;
-/// The peer index of a peer that did not say which.
+/// The peer index of a peer that does not know its index.
 pub const PEER_UNKNOWN: u16 = 0xffff;
-/// The endpoint number that is none: raw packets.
+/// The endpoint number of raw packets, which no endpoint has.
 pub const ENDPOINT_RAW: u8 = 255;
 
-/// What stands before every body.
+/// The bytes before every body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// To which board.
+    /// Address of the destination NIC.
     pub destination: [u8; 6],
-    /// From which board.
+    /// Address of the source NIC.
     pub source: [u8; 6],
     /// Index of the sender in the receiver's table of peers, or [`PEER_UNKNOWN`].
     pub peer_index: u16,
@@ -79,17 +80,17 @@ pub struct Header {
 /// The two endpoints of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
-    /// To which endpoint.
+    /// Destination endpoint.
     pub destination: u8,
-    /// From which endpoint.
+    /// Source endpoint.
     pub source: u8,
 }
 
-/// A packet behind its [`Header`].
+/// A packet without its [`Header`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is what its type says")]
+#[expect(missing_docs, reason = "the type of each variant has the documentation")]
 pub enum Packet<'a> {
-    /// For mappers; what it says is theirs.
+    /// Data of mappers, which this module does not parse.
     Raw(&'a [u8]),
     HostQuery(HostQuery),
     HostReply(HostReply<'a>),
@@ -108,42 +109,42 @@ pub enum Packet<'a> {
     PullNack(PullNack),
 }
 
-/// Why bytes are no MXoE packet.
+/// The reason why bytes are not an MXoE packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Cut off.
+    /// The packet is cut off.
     #[error(transparent)]
     Truncated(#[from] Truncated),
-    /// Not MXoE.
-    #[error("MXoE: EtherType {0:#06x} is another protocol's")]
+    /// The frame is not MXoE.
+    #[error("MXoE: EtherType {0:#06x} belongs to another protocol")]
     EtherType(u16),
-    /// No such packet, or one that nobody sends over Ethernet.
-    #[error("MXoE: packets of type {0} are not known")]
+    /// The packet type is unknown, or never crosses Ethernet.
+    #[error("MXoE: packet type {0} is unknown")]
     Kind(u8),
-    /// A length that its packet cannot have.
-    #[error("MXoE: {what} says {is}, which is not {expected}")]
+    /// A length is invalid for its packet.
+    #[error("MXoE: length of {what} is {is}, not {expected}")]
     Length {
-        /// Of which field.
+        /// Name of the field.
         what: &'static str,
-        /// What it says.
+        /// Value of the field.
         is: u32,
-        /// What it could be.
+        /// Valid values.
         expected: &'static str,
     },
-    /// A field that says what nobody defined.
-    #[error("MXoE: {what} {is} is not known")]
+    /// A field has an undefined value.
+    #[error("MXoE: value {is} of {what} is unknown")]
     Value {
-        /// Which field.
+        /// Name of the field.
         what: &'static str,
-        /// What it says.
+        /// Value of the field.
         is: u32,
     },
 }
 
-/// Reads a whole frame.
+/// Parses a whole frame.
 ///
 /// # Errors
-/// [`Error`] says what is wrong.
+/// [`Error`] if the frame is cut off, of another protocol, or a field is invalid.
 pub fn parse(frame: &[u8]) -> Result<(Header, Packet<'_>), Error> {
     let mut r = Reader::new("MXoE header", HEADER_LEN, frame)?;
     let (destination, source) = (r.take(), r.take());
@@ -176,21 +177,21 @@ pub fn parse(frame: &[u8]) -> Result<(Header, Packet<'_>), Error> {
 }
 
 impl Ends {
-    /// Behind the type that was taken; the generation is looked past.
+    /// Reads both endpoints behind the packet type, and skips the generation.
     fn take(r: &mut Reader<'_>) -> Self {
         let [destination, source, _] = r.take();
         Self { destination, source }
     }
 }
 
-/// A reader of `body` behind its type.
+/// Returns a reader of `body` behind the packet type.
 fn behind_type<'a>(what: &'static str, need: usize, body: &'a [u8]) -> Result<Reader<'a>, Error> {
     let mut r = Reader::new(what, need, body)?;
     let _ = r.u8();
     Ok(r)
 }
 
-/// The `len` bytes at `at`, where a packet says that there are as many.
+/// Returns the `len` bytes at `at`, where `len` is a length field of the packet.
 fn data<'a>(what: &'static str, body: &'a [u8], at: usize, len: usize) -> Result<&'a [u8], Error> {
     let need = at.saturating_add(len);
     Truncated::check(what, need, body.len())?;

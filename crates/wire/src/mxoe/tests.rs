@@ -1,4 +1,4 @@
-//! The layout by its offsets, every packet there and back, and what is refused.
+//! Tests of the packet layout by offsets, of round trips, and of refused packets.
 
 use proptest::prelude::*;
 
@@ -8,13 +8,13 @@ const HEADER: Header =
     Header { destination: [2, 0, 0, 0, 0, 9], source: [2, 0, 0, 0, 0, 7], peer_index: 0x0102 };
 const ENDS: Ends = Ends { destination: 3, source: 4 };
 
-/// The bytes of a frame.
+/// Returns the bytes of a frame.
 fn bytes(packet: &Packet<'_>) -> Vec<u8> {
     let (head, data) = emit(&HEADER, packet);
     [head.bytes(), data].concat()
 }
 
-/// A frame with these values at these offsets of its body, and zeros elsewhere.
+/// Returns a frame with these values at these offsets of its body, and zeroes elsewhere.
 fn golden(body_len: usize, at: &[(usize, &[u8])]) -> Vec<u8> {
     let mut frame = vec![0; (HEADER_LEN + body_len).max(FRAME_LEN_MIN)];
     frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
@@ -43,7 +43,7 @@ fn eager(data: &[u8]) -> Eager<'_> {
     }
 }
 
-/// The fields that messages have in the same places.
+/// The fields that all messages have at the same offsets.
 const COMMON: (usize, &[u8]) = (
     8,
     &[0x40, 1, 0x80, 2, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0xaa, 0xbb, 0xcc, 0xdd],
@@ -75,6 +75,13 @@ fn interop_medium_lies_as_mx_has_it() {
 
 #[test]
 fn interop_rendezvous_pull_and_notify_lie_as_mx_has_them() {
+    check_rendezvous();
+    check_pull();
+    check_pull_reply();
+    check_notify();
+}
+
+fn check_rendezvous() {
     let offer = Rendezvous {
         ends: ENDS,
         sequence: 0x4001,
@@ -91,6 +98,9 @@ fn interop_rendezvous_pull_and_notify_lie_as_mx_has_them() {
         &[(0, &[40, 3, 4, 0, 0, 8]), COMMON, (24, &[0, 0x10, 0, 0]), (28, &[17, 18, 2, 3])],
     );
     check(&Packet::Rendezvous(offer), &frame);
+}
+
+fn check_pull() {
     let pull = Pull {
         ends: ENDS,
         session: 0xaabb_ccdd,
@@ -113,14 +123,17 @@ fn interop_rendezvous_pull_and_notify_lie_as_mx_has_them() {
         ],
     );
     check(&Packet::Pull(pull), &frame);
-    // Ours alone, where native MX has padding and looks at none.
+    // The mark of this implementation, in padding that native MX ignores.
     let mut wide = frame.clone();
     wide[48..56].copy_from_slice(b"\xcaWY\0wide");
     check(&Packet::Pull(Pull { wide: true, ..pull }), &wide);
-    // Padding that is left as it was says nothing.
+    // Stale bytes in the padding are not a mark.
     let mut left = frame;
     left[48..].fill(0xca);
     assert_eq!(parse(&left), Ok((HEADER, Packet::Pull(pull))));
+}
+
+fn check_pull_reply() {
     let data = [5; 4096];
     let reply = PullReply {
         frame_sequence: 8,
@@ -134,6 +147,9 @@ fn interop_rendezvous_pull_and_notify_lie_as_mx_has_them() {
         &[(0, &[42, 8, 0x10, 0, 0, 0, 0x80, 0, 1, 2, 3, 4, 0x21, 7, 0x19, 0x83]), (16, &data)],
     );
     check(&Packet::PullReply(reply), &frame);
+}
+
+fn check_notify() {
     let notify = Notify {
         ends: ENDS,
         session: 0xaabb_ccdd,
@@ -218,7 +234,7 @@ fn eager_of(
     Eager { ends, sequence, acknowledged, match_info: *match_info, session: *session, data }
 }
 
-/// There and back; the frame is long enough, and what its fields do not fill is zero.
+/// Checks a round trip, the minimum length of the frame, and that padding is zero.
 #[track_caller]
 fn round_trip(packet: &Packet<'_>, needs: usize) {
     let bytes = bytes(packet);
@@ -229,7 +245,7 @@ fn round_trip(packet: &Packet<'_>, needs: usize) {
 
 proptest! {
     #[test]
-    fn messages_come_back(
+    fn mxoe_messages_round_trip(
         (destination, source) in any::<(u8, u8)>(),
         tiny in any_eager(TINY_LEN_MAX),
         small in any_eager(SMALL_LEN_MAX),
@@ -240,7 +256,7 @@ proptest! {
     }
 
     #[test]
-    fn fragments_come_back_and_cover_their_message(
+    fn mxoe_fragments_round_trip_and_cover_their_message(
         message_len in 1..=MEDIUM_LEN_MAX as u16,
         pipeline in 10_u8..=15,
         common in any_eager(0),
@@ -262,7 +278,7 @@ proptest! {
     }
 
     #[test]
-    fn large_packets_come_back(
+    fn mxoe_large_packets_round_trip(
         (sequence, acknowledged, match_info, session) in any::<(u16, u16, u64, u32)>(),
         (message_len, window, window_sequence, offset) in any::<(u32, u8, u8, u16)>(),
         (handle, magic, frame_index, at, wide) in any::<(u32, u32, u32, u32, bool)>(),
@@ -290,7 +306,7 @@ proptest! {
     }
 
     #[test]
-    fn control_packets_come_back(
+    fn mxoe_control_packets_round_trip(
         (session, expected, number, key) in any::<(u32, u16, u8, u32)>(),
         (status, index_of_destination, magic) in any::<(u8, u16, u32)>(),
         reply in any::<bool>(),
@@ -313,7 +329,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_bytes_give_a_packet_that_comes_back_or_an_error(
+    fn hostile_bytes_round_trip_or_are_refused(
         kind in any::<u8>(),
         mut frame in proptest::collection::vec(any::<u8>(), 0..200),
     ) {
@@ -323,7 +339,7 @@ proptest! {
         if let Ok((header, packet)) = parse(&frame) {
             let (head, data) = emit(&header, &packet);
             let again = [head.bytes(), data].concat();
-            // Padding becomes part of a raw packet: it has no length of its own.
+            // A raw packet has no length field, so padding becomes part of it.
             if !matches!(packet, Packet::Raw(_)) {
                 prop_assert_eq!(parse(&again), Ok((header, packet)));
             }
@@ -340,19 +356,19 @@ fn hostile_lengths_are_refused() {
     };
     let refused = |frame: &[u8]| parse(frame).unwrap_err().to_string();
     let tiny = Packet::Tiny(eager(b"hello"));
-    assert_eq!(refused(&spoil(&tiny, 4, &[0, 33])), "MXoE: tiny says 33, which is not 0 to 32");
+    assert_eq!(refused(&spoil(&tiny, 4, &[0, 33])), "MXoE: length of tiny is 33, not 0 to 32");
     assert_eq!(refused(&spoil(&tiny, 4, &[0, 21])), "tiny needs 45 bytes, 44 are there");
-    assert_eq!(refused(&spoil(&tiny, 0, &[32])), "MXoE: packets of type 32 are not known");
+    assert_eq!(refused(&spoil(&tiny, 0, &[32])), "MXoE: packet type 32 is unknown");
     let data = [0; 904];
     let place = FragmentPlace { message_len: 5000, number: 1, pipeline: 12 };
     let medium = Packet::Medium(Fragment { eager: eager(&data), place });
     for (at, with) in [
-        (4, &[0, 0][..]), // No message.
-        (4, &[0x80, 1]),  // Too long a message.
-        (24, &[3, 0x89]), // Past the message's end.
-        (24, &[3, 0x87]), // Short of it.
+        (4, &[0, 0][..]), // An empty message.
+        (4, &[0x80, 1]),  // A message that is too long.
+        (24, &[3, 0x89]), // A fragment past the message's end.
+        (24, &[3, 0x87]), // A last fragment that is too short.
         (26, &[2]),       // A fragment behind the last.
-        (27, &[16]),      // Fragments longer than messages.
+        (27, &[16]),      // Fragments longer than any message.
         (27, &[5]),       // Too many fragments.
     ] {
         assert!(parse(&spoil(&medium, at, with)).is_err(), "{at}: {with:?}");

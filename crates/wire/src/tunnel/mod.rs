@@ -1,10 +1,11 @@
-//! The datagrams of a causeway tunnel: ours, between two daemons, over UDP.
+//! Datagrams of a Causeway tunnel: the protocol between two daemons over UDP.
 //!
-//! Every datagram opens with an [`Outer`] header of 16 bytes. Behind it stands a handshake
-//! message, or (data) the text that both ends share: the [`Inner`] word, then records one after
-//! another (see [`record`]). In the encrypted kind that text is sealed, with the counter as its
-//! nonce, and 16 bytes of tag follow. All fields are big endian, but for the virtio-net metadata
-//! of a frame, which is carried as virtio writes it.
+//! A frame for another host passes here between `ethernet` and the UDP socket of `link`. Every
+//! datagram starts with an [`Outer`] header of 16 bytes. A handshake message follows, or (data) the
+//! plaintext shared by both ends: the [`Inner`] word, then consecutive records (see [`record`]).
+//! The encrypted kind seals that plaintext with the counter as nonce and appends a tag of 16 bytes.
+//! All fields are big-endian, except the virtio-net metadata of a frame, which keeps virtio's byte
+//! order. Encryption, replay protection and sessions are not here.
 
 pub mod record;
 
@@ -21,24 +22,24 @@ pub const TAG_LEN: usize = 16;
 /// Largest virtual network number.
 pub const VNI_MAX: u32 = 0x00ff_ffff;
 
-/// What a datagram is.
+/// Kind of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// The first message of a handshake.
     Init = 1,
-    /// The second and last.
+    /// The second and last message of a handshake.
     Response = 2,
     /// Sealed records.
     Data = 3,
-    /// Records that anybody could have written.
+    /// Records in clear text, unauthenticated.
     Plain = 4,
-    /// "Say that again with this cookie."
+    /// A request to repeat the handshake message with this cookie.
     Cookie = 5,
 }
 
 impl Kind {
-    /// The kind that `raw` stands for, if any.
+    /// Returns the kind with number `raw`, or `None` if it is unknown.
     pub const fn from_raw(raw: u8) -> Option<Self> {
         match raw {
             1 => Some(Self::Init),
@@ -51,16 +52,16 @@ impl Kind {
     }
 }
 
-/// Why bytes are no datagram of a tunnel.
+/// The reason why bytes are not a datagram of a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Cut off.
+    /// The header is cut off.
     #[error(transparent)]
     Truncated(#[from] Truncated),
-    /// Another protocol, or another version of this one.
+    /// Another protocol, or another version of this protocol.
     #[error("tunnel header: first byte is {0:#04x}, not {MAGIC:#04x}: is the peer a causewayd?")]
     Magic(u8),
-    /// No known kind.
+    /// The kind is unknown.
     #[error("tunnel header: kind {0} is unknown: is the peer newer?")]
     Kind(u8),
     /// The reserved field is not zero.
@@ -68,24 +69,23 @@ pub enum Error {
     Reserved(u16),
 }
 
-/// The header of every datagram.
+/// The outer header, first in every datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outer {
-    /// What follows.
+    /// Kind of the datagram.
     pub kind: Kind,
-    /// The receiver's own number for the session or handshake; 0 in [`Kind::Init`] and
-    /// [`Kind::Plain`].
+    /// The receiver's index of the session or handshake; 0 in [`Kind::Init`] and [`Kind::Plain`].
     pub receiver: u32,
-    /// The nonce; in [`Kind::Plain`] a sequence number; in [`Kind::Init`] the number of the
-    /// sender's own that the answer is to say; otherwise 0.
+    /// The nonce. In [`Kind::Plain`] a sequence number; in [`Kind::Init`] the sender's index, which
+    /// the response must carry as `receiver`; otherwise 0.
     pub counter: u64,
 }
 
 impl Outer {
-    /// Reads a header, and gives what follows it.
+    /// Parses a header. Returns it with the bytes that follow.
     ///
     /// # Errors
-    /// [`Error`] says what is wrong.
+    /// [`Error`] if the header is cut off or a field is invalid.
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), Error> {
         let mut r = Reader::new("tunnel header", OUTER_LEN, bytes)?;
         match r.u8() {
@@ -102,7 +102,7 @@ impl Outer {
         Ok((outer, bytes.get(OUTER_LEN..).unwrap_or(&[])))
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; OUTER_LEN] {
         let mut bytes = [0; OUTER_LEN];
         let mut w = Writer::new(&mut bytes);
@@ -116,17 +116,17 @@ impl Outer {
 /// The word before the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Inner {
-    /// The virtual network, 0 to [`VNI_MAX`]; 0 where the records are about the tunnel itself.
+    /// Virtual network, 0 to [`VNI_MAX`]; 0 for records about the tunnel itself.
     pub vni: u32,
-    /// None is defined; senders write 0, receivers look past them.
+    /// Reserved: senders write 0, receivers ignore it.
     pub flags: u8,
 }
 
 impl Inner {
-    /// Reads the word. The records begin at [`INNER_LEN`].
+    /// Parses the word. The records start at [`INNER_LEN`].
     ///
     /// # Errors
-    /// [`Truncated`] when there are fewer than 4 bytes.
+    /// [`Truncated`] if `bytes` is shorter than 4 bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, Truncated> {
         let mut r = Reader::new("tunnel text", INNER_LEN, bytes)?;
         let word = r.u32_be();
@@ -134,7 +134,7 @@ impl Inner {
         Ok(Self { vni: word >> 8, flags })
     }
 
-    /// The word's bytes; of the network number the lower 24 bits.
+    /// Encodes the word, with the lower 24 bits of the network number.
     pub fn emit(&self) -> [u8; INNER_LEN] {
         (self.vni << 8 | u32::from(self.flags)).to_be_bytes()
     }
@@ -147,14 +147,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_layout_is_as_described() {
+    fn tunnel_headers_have_the_documented_layout() {
         let outer = Outer { kind: Kind::Data, receiver: 0x0102_0304, counter: 0x0a0b };
         assert_eq!(outer.emit(), [0xc1, 3, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0x0a, 0x0b]);
         assert_eq!(Inner { vni: 0x0a_0b0c, flags: 1 }.emit(), [0x0a, 0x0b, 0x0c, 1]);
     }
 
     #[test]
-    fn hostile_headers_are_refused_with_what_is_wrong() {
+    fn hostile_headers_are_refused_with_the_wrong_field() {
         let good = Outer { kind: Kind::Init, receiver: 0, counter: 0 }.emit();
         for (at, value, error) in [
             (0, 0xc2, Error::Magic(0xc2)),

@@ -1,10 +1,13 @@
-//! The records of a tunnel's text: frames, pieces of frames, heartbeats and the directory.
+//! Records of a tunnel's plaintext: frames, fragments, heartbeats and directory entries.
 //!
-//! A record is a header of 4 bytes (type, hops, length) and its body. The upper bit of the type,
-//! [`BARE`], says of a frame that its metadata is all zero and left out. A type of 0 ends the
-//! text: what follows is padding. Records of unknown type are looked past. The upper bit of the
-//! hops, [`FLOODED`], says that a number of 8 bytes follows the frame, which is the same in all
-//! copies of it: in fragments it counts as the frame's end.
+//! A record is a header of 4 bytes (type, hops, length) and a body. The upper bit of the type,
+//! [`BARE`], marks a frame whose metadata is all zero and omitted. Type 0 ends the plaintext:
+//! padding follows. Receivers skip records of unknown type. The upper bit of the hops, [`FLOODED`],
+//! means that a flood sequence of 8 bytes follows the frame, equal in all copies of the frame; in
+//! fragments it counts as the frame's end.
+//!
+//! `link` packs and unpacks the records of a datagram. Reassembly, limits on hops and duplicate
+//! detection are not here.
 
 use crate::field::{Reader, Truncated, Writer};
 use crate::virtio_net::Header as Metadata;
@@ -13,68 +16,69 @@ use crate::virtio_net::Header as Metadata;
 pub const HEADER_LEN: usize = 4;
 /// Length of a frame's metadata, in bytes: a virtio-net header without `num_buffers`.
 pub const METADATA_LEN: usize = 10;
-/// Length of a fragment's own header, in bytes.
+/// Length of a fragment's header, in bytes.
 pub const FRAGMENT_LEN: usize = 12;
 /// Length of a heartbeat, in bytes.
 pub const ECHO_LEN: usize = 20;
-/// Length of a heartbeat's answer, in bytes.
+/// Length of a heartbeat's reply, in bytes.
 pub const ECHO_REPLY_LEN: usize = 12;
-/// Length of one entry of the directory, in bytes.
+/// Length of a directory entry, in bytes.
 pub const ENTRY_LEN: usize = 14;
 
 /// Type: the rest is padding.
 pub const PAD: u8 = 0;
 /// Type: metadata and a frame.
 pub const FRAME: u8 = 1;
-/// Type: a piece of metadata and frame.
+/// Type: a fragment of metadata and frame.
 pub const FRAGMENT: u8 = 2;
 /// Type: a heartbeat.
 pub const ECHO: u8 = 3;
-/// Type: a heartbeat's answer.
+/// Type: a heartbeat's reply.
 pub const ECHO_REPLY: u8 = 4;
-/// Type: these addresses are behind me.
+/// Type: addresses that the sender advertises.
 pub const HERE: u8 = 5;
-/// Type: these addresses are no longer behind me.
+/// Type: addresses that the sender withdraws.
 pub const GONE: u8 = 6;
-/// Type: tell me all addresses behind you.
+/// Type: a request to advertise all addresses.
 pub const SYNC: u8 = 7;
-/// How many datagrams came of those that were sent: [`Delivered`].
+/// Type: a report of delivered datagrams ([`Delivered`]).
 pub const DELIVERED: u8 = 8;
-/// Length of a report of deliveries, in bytes.
+/// Length of a delivery report, in bytes.
 pub const DELIVERED_LEN: usize = 8;
-/// Bit of the type: the frame has no metadata.
+/// Bit of the type: the frame's metadata is omitted.
 pub const BARE: u8 = 0x80;
 
-/// Bit of the hops: the last 8 bytes are not the frame's, but its number.
+/// Bit of the hops: the last 8 bytes are a flood sequence, not part of the frame.
 pub const FLOODED: u8 = 0x80;
-/// Length of a flooded frame's number, in bytes.
+/// Length of a flood sequence, in bytes.
 pub const NUMBER_LEN: usize = 8;
 
 /// The header of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// The type, without [`BARE`].
+    /// Type, without [`BARE`].
     pub kind: u8,
-    /// Whether a frame goes without metadata.
+    /// Whether the frame's metadata is omitted.
     pub bare: bool,
-    /// Daemons that passed a frame on so far, and [`FLOODED`].
+    /// Number of daemons that forwarded the frame so far, and [`FLOODED`].
     pub hops: u8,
     /// Length of the body, in bytes.
     pub len: u16,
 }
 
 impl Header {
-    /// The header's bytes.
+    /// Encodes the header.
     pub const fn emit(&self) -> [u8; HEADER_LEN] {
         let [high, low] = self.len.to_be_bytes();
         let bare = if self.bare { BARE } else { 0 };
         [self.kind | bare, self.hops, high, low]
     }
 
-    /// Takes the next record off `text`: its header and body. None at the end and at padding.
+    /// Splits the next record off `text`: header and body. Returns `None` at the end and at
+    /// padding.
     ///
     /// # Errors
-    /// [`Truncated`] when the header or the body is not all there.
+    /// [`Truncated`] if the header or the body is incomplete.
     pub fn next<'a>(text: &mut &'a [u8]) -> Result<Option<(Self, &'a [u8])>, Truncated> {
         let Some(&first) = text.first() else { return Ok(None) };
         if first == PAD {
@@ -94,16 +98,16 @@ impl Header {
     }
 }
 
-/// A frame's metadata as carried; `num_buffers` is left out.
+/// Encodes a frame's metadata, without `num_buffers`.
 pub fn emit_metadata(metadata: &Metadata) -> [u8; METADATA_LEN] {
     let [bytes @ .., _, _] = metadata.emit();
     bytes
 }
 
-/// Takes metadata off the front of a frame's body, or of a frame put together again.
+/// Splits the metadata off a frame's body or off a reassembled frame.
 ///
 /// # Errors
-/// [`Truncated`] when there are fewer than 10 bytes.
+/// [`Truncated`] if the frame is not `bare` and `body` is shorter than 10 bytes.
 pub fn split_metadata(bare: bool, body: &[u8]) -> Result<(Metadata, &[u8]), Truncated> {
     if bare {
         return Ok((Metadata::default(), body));
@@ -125,29 +129,29 @@ pub fn split_metadata(bare: bool, body: &[u8]) -> Result<(Metadata, &[u8]), Trun
     Ok((metadata, frame))
 }
 
-/// Where a fragment belongs; its bytes follow.
+/// The header of a fragment; its bytes follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment {
-    /// The sender's number for the frame.
+    /// The sender's identifier of the frame.
     pub id: u32,
-    /// Where the bytes stand in metadata and frame, in bytes.
+    /// Offset of the bytes in metadata and frame, in bytes.
     pub offset: u32,
     /// Length of metadata and frame, in bytes.
     pub total: u32,
 }
 
 impl Fragment {
-    /// Reads the header of a fragment, and gives the bytes that follow it.
+    /// Parses a fragment's header. Returns it with the bytes that follow.
     ///
     /// # Errors
-    /// [`Truncated`] when there are fewer than 12 bytes.
+    /// [`Truncated`] if `body` is shorter than 12 bytes.
     pub fn parse(body: &[u8]) -> Result<(Self, &[u8]), Truncated> {
         let mut r = Reader::new("fragment", FRAGMENT_LEN, body)?;
         let fragment = Self { id: r.u32_be(), offset: r.u32_be(), total: r.u32_be() };
         Ok((fragment, body.get(FRAGMENT_LEN..).unwrap_or(&[])))
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; FRAGMENT_LEN] {
         let mut bytes = [0; FRAGMENT_LEN];
         let mut w = Writer::new(&mut bytes);
@@ -158,22 +162,22 @@ impl Fragment {
     }
 }
 
-/// A heartbeat. The record may be followed by padding, to try out a datagram's length.
+/// A heartbeat. Padding may follow the record, to probe a datagram length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Echo {
-    /// The sender's clock, in ns; comes back as it is.
+    /// The sender's clock, in nanoseconds; returned unchanged in the reply.
     pub time: u64,
-    /// Length of the datagram, in bytes; comes back as it is.
+    /// Length of the datagram, in bytes; returned unchanged in the reply.
     pub size: u32,
-    /// Sum over the addresses behind the sender.
+    /// Digest of the addresses that the sender advertises.
     pub digest: u64,
 }
 
 impl Echo {
-    /// Reads a heartbeat.
+    /// Parses a heartbeat.
     ///
     /// # Errors
-    /// [`Truncated`] when there are fewer than 20 bytes.
+    /// [`Truncated`] if `body` is shorter than 20 bytes.
     pub fn parse(body: &[u8]) -> Result<Self, Truncated> {
         let mut r = Reader::new("heartbeat", ECHO_LEN, body)?;
         Ok(Self {
@@ -183,7 +187,7 @@ impl Echo {
         })
     }
 
-    /// The heartbeat's bytes.
+    /// Encodes the heartbeat.
     pub fn emit(&self) -> [u8; ECHO_LEN] {
         let mut bytes = [0; ECHO_LEN];
         let mut w = Writer::new(&mut bytes);
@@ -194,7 +198,7 @@ impl Echo {
     }
 }
 
-/// The answer to a heartbeat.
+/// The reply to a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EchoReply {
     /// [`Echo::time`].
@@ -204,16 +208,16 @@ pub struct EchoReply {
 }
 
 impl EchoReply {
-    /// Reads an answer.
+    /// Parses a reply.
     ///
     /// # Errors
-    /// [`Truncated`] when there are fewer than 12 bytes.
+    /// [`Truncated`] if `body` is shorter than 12 bytes.
     pub fn parse(body: &[u8]) -> Result<Self, Truncated> {
         let mut r = Reader::new("heartbeat's answer", ECHO_REPLY_LEN, body)?;
         Ok(Self { time: u64::from_be_bytes(r.take()), size: r.u32_be() })
     }
 
-    /// The answer's bytes.
+    /// Encodes the reply.
     pub fn emit(&self) -> [u8; ECHO_REPLY_LEN] {
         let mut bytes = [0; ECHO_REPLY_LEN];
         let mut w = Writer::new(&mut bytes);
@@ -223,26 +227,26 @@ impl EchoReply {
     }
 }
 
-/// How many datagrams came since the report before.
+/// Delivery report: datagrams received since the previous report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivered {
-    /// How many were sent, by their counters.
+    /// Number of datagrams that the peer sent, by their counters.
     pub sent: u32,
-    /// How many of them came.
+    /// Number of these that arrived.
     pub came: u32,
 }
 
 impl Delivered {
-    /// Reads a report.
+    /// Parses a report.
     ///
     /// # Errors
-    /// [`Truncated`] when there are fewer than 8 bytes.
+    /// [`Truncated`] if `body` is shorter than 8 bytes.
     pub fn parse(body: &[u8]) -> Result<Self, Truncated> {
         let mut r = Reader::new("report of deliveries", DELIVERED_LEN, body)?;
         Ok(Self { sent: r.u32_be(), came: r.u32_be() })
     }
 
-    /// The report's bytes.
+    /// Encodes the report.
     pub fn emit(&self) -> [u8; DELIVERED_LEN] {
         let mut bytes = [0; DELIVERED_LEN];
         let mut w = Writer::new(&mut bytes);
@@ -252,20 +256,20 @@ impl Delivered {
     }
 }
 
-/// An address, and since when it is where its sender says.
+/// A directory entry: an address that its sender advertises, with its epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Entry {
     /// The Ethernet address.
     pub mac: [u8; 6],
-    /// Grows with every move of the address; the largest is right.
+    /// Epoch: grows with every move of the address; the largest epoch is valid.
     pub epoch: u64,
 }
 
 impl Entry {
-    /// The entries of a body of [`HERE`] or [`GONE`], one after another.
+    /// Returns the entries of a body of [`HERE`] or [`GONE`].
     ///
     /// # Errors
-    /// [`Truncated`] when the last is not all there.
+    /// [`Truncated`] if the last entry is incomplete.
     pub fn all(body: &[u8]) -> Result<impl Iterator<Item = Self> + '_, Truncated> {
         let chunks = body.chunks_exact(ENTRY_LEN);
         match chunks.remainder().len() {
@@ -278,7 +282,7 @@ impl Entry {
         }))
     }
 
-    /// The entry's bytes.
+    /// Encodes the entry.
     pub fn emit(&self) -> [u8; ENTRY_LEN] {
         let mut bytes = [0; ENTRY_LEN];
         let mut w = Writer::new(&mut bytes);
@@ -295,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_follow_each_other_until_padding() {
+    fn tunnel_records_follow_each_other_until_padding() {
         let mut text = Vec::new();
         text.extend(Header { kind: FRAME, bare: true, hops: 3, len: 2 }.emit());
         text.extend([7, 8]);
@@ -325,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_virtios_own() {
+    fn metadata_is_a_virtio_net_header_without_num_buffers() {
         let metadata = Metadata {
             flags: 1,
             gso_type: 1,

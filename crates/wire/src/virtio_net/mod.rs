@@ -1,7 +1,9 @@
 //! virtio-net: the header before every frame, and its constants (virtio 1.3, section 5.1).
 //!
-//! [`Header`] is what stands in guest memory, any value of any field. [`Offload`] is what a
-//! guest may ask for, made from a header by [`Offload::check`] against the frame's real bytes.
+//! [`Header`] is the structure in guest memory, unchecked: each field holds any value. [`Offload`]
+//! is the checked request, made from a header by [`Offload::check`] against the headers of the
+//! frame: the second step of every frame from a guest. Cutting frames and completing their
+//! checksums across buffers is done in `ethernet`.
 
 mod offload;
 
@@ -11,48 +13,48 @@ use crate::field::{Reader, Truncated};
 
 /// Length of [`Header`] with VERSION_1 or MRG_RXBUF, in bytes.
 pub const HEADER_LEN: usize = 12;
-/// Where `num_buffers` stands in the header, in bytes.
+/// Offset of `num_buffers` in the header, in bytes.
 pub const NUM_BUFFERS_OFFSET: usize = 10;
 
 /// Feature bit: the device completes checksums.
 pub const VIRTIO_NET_F_CSUM: u32 = 0;
-/// Feature bit: the driver takes frames with incomplete checksums.
+/// Feature bit: the driver accepts frames with incomplete checksums.
 pub const VIRTIO_NET_F_GUEST_CSUM: u32 = 1;
-/// Feature bit: the driver can change its offloads while running.
+/// Feature bit: the driver can change its offloads at run time.
 pub const VIRTIO_NET_F_CTRL_GUEST_OFFLOADS: u32 = 2;
-/// Feature bit: the device tells its largest MTU.
+/// Feature bit: the device reports its largest MTU.
 pub const VIRTIO_NET_F_MTU: u32 = 3;
-/// Feature bit: the device tells its address.
+/// Feature bit: the device reports its address.
 pub const VIRTIO_NET_F_MAC: u32 = 5;
-/// Feature bit: the driver takes uncut TCP over IPv4.
+/// Feature bit: the driver accepts unsegmented TCP over IPv4.
 pub const VIRTIO_NET_F_GUEST_TSO4: u32 = 7;
-/// Feature bit: the driver takes uncut TCP over IPv6.
+/// Feature bit: the driver accepts unsegmented TCP over IPv6.
 pub const VIRTIO_NET_F_GUEST_TSO6: u32 = 8;
-/// Feature bit: the driver takes uncut TCP with ECN.
+/// Feature bit: the driver accepts unsegmented TCP with ECN.
 pub const VIRTIO_NET_F_GUEST_ECN: u32 = 9;
-/// Feature bit: the driver takes packets to be cut as IP fragments.
+/// Feature bit: the driver accepts UDP packets that are to be fragmented.
 pub const VIRTIO_NET_F_GUEST_UFO: u32 = 10;
-/// Feature bit: the device takes uncut TCP over IPv4.
+/// Feature bit: the device accepts unsegmented TCP over IPv4.
 pub const VIRTIO_NET_F_HOST_TSO4: u32 = 11;
-/// Feature bit: the device takes uncut TCP over IPv6.
+/// Feature bit: the device accepts unsegmented TCP over IPv6.
 pub const VIRTIO_NET_F_HOST_TSO6: u32 = 12;
-/// Feature bit: the device takes uncut TCP with ECN.
+/// Feature bit: the device accepts unsegmented TCP with ECN.
 pub const VIRTIO_NET_F_HOST_ECN: u32 = 13;
-/// Feature bit: the device takes packets to be cut as IP fragments.
+/// Feature bit: the device accepts UDP packets that are to be fragmented.
 pub const VIRTIO_NET_F_HOST_UFO: u32 = 14;
-/// Feature bit: a frame may be spread over several receive buffers.
+/// Feature bit: a frame may span several receive buffers.
 pub const VIRTIO_NET_F_MRG_RXBUF: u32 = 15;
 /// Feature bit: the configuration space has a link status.
 pub const VIRTIO_NET_F_STATUS: u32 = 16;
-/// Feature bit: there is a control queue.
+/// Feature bit: the device has a control queue.
 pub const VIRTIO_NET_F_CTRL_VQ: u32 = 17;
-/// Feature bit: several queue pairs.
+/// Feature bit: the device has several queue pairs.
 pub const VIRTIO_NET_F_MQ: u32 = 22;
-/// Feature bit: the driver takes uncut UDP over IPv4.
+/// Feature bit: the driver accepts unsegmented UDP over IPv4.
 pub const VIRTIO_NET_F_GUEST_USO4: u32 = 54;
-/// Feature bit: the driver takes uncut UDP over IPv6.
+/// Feature bit: the driver accepts unsegmented UDP over IPv6.
 pub const VIRTIO_NET_F_GUEST_USO6: u32 = 55;
-/// Feature bit: the device takes uncut UDP.
+/// Feature bit: the device accepts unsegmented UDP.
 pub const VIRTIO_NET_F_HOST_USO: u32 = 56;
 
 /// Flag: the checksum at `csum_start + csum_offset` covers the pseudo-header only.
@@ -60,46 +62,46 @@ pub const HDR_F_NEEDS_CSUM: u8 = 1;
 /// Flag, to the driver only: the checksum was verified.
 pub const HDR_F_DATA_VALID: u8 = 2;
 
-/// `gso_type`: a frame to be sent as it is.
+/// `gso_type`: a frame to be sent unchanged.
 pub const GSO_NONE: u8 = 0;
 /// `gso_type`: TCP over IPv4.
 pub const GSO_TCPV4: u8 = 1;
-/// `gso_type`: UDP to be cut as IP fragments; never offered here.
+/// `gso_type`: UDP to be fragmented; never offered here.
 pub const GSO_UDP: u8 = 3;
 /// `gso_type`: TCP over IPv6.
 pub const GSO_TCPV6: u8 = 4;
-/// `gso_type`: UDP to be cut as datagrams.
+/// `gso_type`: UDP to be segmented into datagrams.
 pub const GSO_UDP_L4: u8 = 5;
 /// Bit of `gso_type`: the TCP segment has ECN's CWR flag.
 pub const GSO_ECN: u8 = 0x80;
 
-/// `struct virtio_net_hdr_v1`, as it is.
+/// `struct virtio_net_hdr_v1`, unchecked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Header {
     /// `HDR_F_*`.
     pub flags: u8,
     /// `GSO_*`.
     pub gso_type: u8,
-    /// Bytes of headers that every piece repeats: a hint.
+    /// Length of the headers that every segment repeats, in bytes: a hint.
     pub hdr_len: u16,
-    /// Most payload bytes of one piece.
+    /// Largest payload of a segment, in bytes.
     pub gso_size: u16,
-    /// Where the checksum begins to cover, in bytes from the frame's start.
+    /// Start of the bytes that the checksum covers, in bytes from the frame's start.
     pub csum_start: u16,
-    /// Where the checksum stands, in bytes from `csum_start`.
+    /// Offset of the checksum, in bytes from `csum_start`.
     pub csum_offset: u16,
-    /// Receive buffers that the frame is spread over; 0 from the driver.
+    /// Number of receive buffers that the frame spans; 0 from the driver.
     pub num_buffers: u16,
 }
 
 impl Header {
-    /// Reads a header from the first [`HEADER_LEN`] bytes.
+    /// Parses a header from the first [`HEADER_LEN`] bytes.
     ///
     /// # Errors
-    /// [`Truncated`] when there are fewer.
+    /// [`Truncated`] if `bytes` is shorter.
     pub fn parse(bytes: &[u8]) -> Result<Self, Truncated> {
         let mut r = Reader::new("virtio-net header", HEADER_LEN, bytes)?;
-        // Whole words, because every frame has one.
+        // Whole words: every frame has a header, so this runs once per frame.
         let (low, high) = (r.u64_le(), r.u32_le());
         Ok(Self {
             flags: low as u8,
@@ -112,7 +114,7 @@ impl Header {
         })
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn emit(&self) -> [u8; HEADER_LEN] {
         let field = |value: u16, at: u32| u128::from(value).wrapping_shl(at);
         let word = u128::from(self.flags)

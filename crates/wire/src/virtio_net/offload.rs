@@ -1,41 +1,41 @@
-//! What a guest may ask of the host for one frame, checked against the frame.
+//! Offload requests of a guest for one frame, checked against the frame.
 
 use super::*;
 use crate::checksum::Sum;
 use crate::frame::{Frame, Protocol, Version};
 use crate::virtio::has;
 
-/// Smallest payload of a piece, in bytes: TCP's smallest segment of 48 with 40 bytes of options.
+/// Smallest payload of a segment, in bytes: TCP's smallest segment of 48 less 40 bytes of options.
 pub const GSO_SIZE_MIN: u16 = 8;
-/// Most pieces that one frame may be cut into.
+/// Most segments of one frame.
 pub const GSO_PIECES_MAX: usize = 2048;
-/// Linux's mark for "cut by fragments", never a size.
+/// Linux's `GSO_BY_FRAGS`, which is never a size.
 const GSO_SIZE_RESERVED: u16 = 0xffff;
 
-/// An incomplete checksum: it stands at `start + offset` and covers the frame from `start` on.
+/// Position of an incomplete checksum: at `start + offset`, over the frame from `start` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChecksumPlace {
-    /// Bytes from the frame's start.
+    /// Offset from the frame's start, in bytes.
     pub start: u16,
-    /// Bytes from `start`.
+    /// Offset from `start`, in bytes.
     pub offset: u16,
 }
 
 impl ChecksumPlace {
-    /// Where in a frame the checksum stands.
+    /// Returns the offset of the checksum in the frame, in bytes.
     pub fn field(self) -> usize {
         usize::from(self.start).saturating_add(usize::from(self.offset))
     }
 
-    /// Completes the checksum of a private frame that was checked with its header.
+    /// Completes the checksum of a private frame that [`Offload::check`] accepted.
     pub fn complete(self, frame: &mut [u8]) {
         self.complete_split(frame, &[]);
     }
 
-    /// As [`Self::complete`], for a frame in two parts of which the first holds the checksum.
+    /// Like [`Self::complete`], for a frame in two parts of which the first contains the checksum.
     ///
-    /// The field's own value, the sum over the pseudo-header, is part of what is summed. Zero is
-    /// written as its other form, 0xffff: to UDP it would mean "none", to the others both are one.
+    /// The initial value of the field, the sum over the pseudo-header, is part of the sum. Zero is
+    /// written as its other form, 0xffff: UDP reserves 0 for "none", other protocols accept both.
     pub fn complete_split(self, head: &mut [u8], rest: &[u8]) {
         let mut sum = Sum::new();
         sum.add(head.get(usize::from(self.start)..).unwrap_or(&[]));
@@ -47,17 +47,17 @@ impl ChecksumPlace {
     }
 }
 
-/// How a frame is to be cut.
+/// Kind of segmentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GsoKind {
-    /// TCP over IPv4; `ecn`: CWR is set and belongs to the first piece.
+    /// TCP over IPv4; `ecn`: CWR is set and belongs to the first segment.
     Tcp4 {
-        /// Whether the header announced CWR.
+        /// Whether `gso_type` has the ECN bit.
         ecn: bool,
     },
     /// TCP over IPv6.
     Tcp6 {
-        /// Whether the header announced CWR.
+        /// Whether `gso_type` has the ECN bit.
         ecn: bool,
     },
     /// UDP over IPv4.
@@ -66,36 +66,36 @@ pub enum GsoKind {
     Udp6,
 }
 
-/// A frame to be cut into pieces, all of whose headers were found.
+/// A segmentation request for a frame whose headers were all found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gso {
-    /// How.
+    /// Kind of segmentation.
     pub kind: GsoKind,
-    /// Most payload bytes of one piece.
+    /// Largest payload of a segment, in bytes.
     pub size: u16,
-    /// Bytes of headers that every piece repeats; the payload begins there.
+    /// Length of the headers that every segment repeats, in bytes; the payload follows.
     pub header_len: u16,
 }
 
-/// What is left to do for a frame.
+/// Work that remains for a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Offload {
     /// Nothing.
     #[default]
     None,
-    /// Complete the checksum.
+    /// Complete the checksum at this position.
     Checksum(ChecksumPlace),
-    /// Cut the frame, and complete the checksum of every piece.
+    /// Segment the frame, and complete the checksum of each segment.
     Segment(ChecksumPlace, Gso),
 }
 
-/// Why a frame's header is refused. The frame is dropped.
+/// The reason why a frame's header is refused. The frame is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    /// A feature that the driver did not negotiate.
+    /// The frame requests a feature that the driver did not negotiate.
     #[error("asks for {0}, which its driver did not negotiate")]
     NotNegotiated(&'static str),
-    /// The checksum stands outside the frame or in its Ethernet header.
+    /// The checksum lies outside the frame or in its Ethernet header.
     #[error("csum_start {start} and csum_offset {offset} point outside a frame of {len} bytes")]
     ChecksumPlace {
         /// `csum_start`.
@@ -105,13 +105,13 @@ pub enum Invalid {
         /// The frame's length, in bytes.
         len: usize,
     },
-    /// A frame to be cut must have an incomplete checksum (5.1.6.2.1).
+    /// Segmentation requires an incomplete checksum (5.1.6.2.1).
     #[error("gso_type {0} without NEEDS_CSUM")]
     GsoWithoutChecksum(u8),
-    /// No such type, or ECN with a type that has none.
+    /// The type is unknown, or ECN is combined with a type without ECN.
     #[error("gso_type {0:#x} is unknown")]
     GsoType(u8),
-    /// Zero, below [`GSO_SIZE_MIN`], or so small that there were too many pieces.
+    /// The size is zero, below [`GSO_SIZE_MIN`], or yields too many segments.
     #[error("gso_size {size} for a frame of {len} bytes")]
     GsoSize {
         /// `gso_size`.
@@ -127,13 +127,13 @@ pub enum Invalid {
         /// The frame's length, in bytes.
         len: usize,
     },
-    /// The frame is not what `gso_type` says, or its checksum is not where that protocol has it.
+    /// The frame's headers contradict `gso_type`, or the checksum is not at that protocol's offset.
     #[error("gso_type {0:#x} does not agree with the frame's headers")]
     Disagrees(u8),
-    /// The IP packet's length field is not the frame's.
+    /// The length field of the IP packet differs from the frame's length.
     #[error("a frame of {len} bytes whose IP packet ends at byte {end}")]
     Length {
-        /// Where the IP packet ends by its own account.
+        /// End of the IP packet by its length field, in bytes from the frame's start.
         end: usize,
         /// The frame's length, in bytes.
         len: usize,
@@ -143,11 +143,12 @@ pub enum Invalid {
 impl Offload {
     /// Checks `header` against the frame and the features that the sender's driver negotiated.
     ///
-    /// `frame` was made from the frame's first bytes, `len` is the length of the whole frame.
-    /// Flags other than NEEDS_CSUM are ignored (5.1.6.2.2), and so is `num_buffers`.
+    /// `frame` holds the headers parsed from the frame's first bytes, `len` is the length of the
+    /// whole frame in bytes. Flags other than NEEDS_CSUM are ignored (5.1.6.2.2), and so is
+    /// `num_buffers`.
     ///
     /// # Errors
-    /// [`Invalid`] names the field that is wrong.
+    /// [`Invalid`] names the wrong field.
     pub fn check(
         header: &Header,
         features: u64,
@@ -163,7 +164,7 @@ impl Offload {
             return Err(Invalid::HeaderLen { hdr_len: header.hdr_len, len });
         }
         let gso = gso(header, features, frame, len, asked)?;
-        // One piece is no piece: what fits whole needs no cutting.
+        // A frame that fits into one segment needs no segmentation.
         let payload = len.saturating_sub(usize::from(gso.header_len));
         if payload <= usize::from(gso.size) {
             return Ok(Self::Checksum(asked));
@@ -171,7 +172,7 @@ impl Offload {
         Ok(Self::Segment(asked, gso))
     }
 
-    /// The longest frame that leaves after cutting, in bytes, for one of `len` bytes.
+    /// Returns the length of the longest resulting frame, in bytes, for a frame of `len` bytes.
     pub fn piece_len(&self, len: usize) -> usize {
         match self {
             Self::None | Self::Checksum(_) => len,
@@ -181,7 +182,7 @@ impl Offload {
         }
     }
 
-    /// The header for a receiver that takes the frame as it is.
+    /// Returns the header for a receiver that accepts the frame unchanged.
     pub fn to_header(&self, num_buffers: u16) -> Header {
         let (asked, gso) = match *self {
             Self::None => return Header { num_buffers, ..Header::default() },
@@ -201,7 +202,7 @@ impl Offload {
 }
 
 impl GsoKind {
-    /// The value of `gso_type`.
+    /// Returns the value of `gso_type`.
     pub const fn raw(self) -> u8 {
         match self {
             Self::Tcp4 { ecn: false } => GSO_TCPV4,
@@ -212,7 +213,7 @@ impl GsoKind {
         }
     }
 
-    /// The transport protocol.
+    /// Returns the transport protocol.
     pub const fn protocol(self) -> Protocol {
         match self {
             Self::Tcp4 { .. } | Self::Tcp6 { .. } => Protocol::Tcp,
@@ -220,7 +221,7 @@ impl GsoKind {
         }
     }
 
-    /// The network protocol.
+    /// Returns the IP version.
     pub const fn version(self) -> Version {
         match self {
             Self::Tcp4 { .. } | Self::Udp4 => Version::V4,
@@ -228,7 +229,7 @@ impl GsoKind {
         }
     }
 
-    /// Whether CWR was announced.
+    /// Returns whether `gso_type` has the ECN bit.
     pub const fn ecn(self) -> bool {
         matches!(self, Self::Tcp4 { ecn: true } | Self::Tcp6 { ecn: true })
     }
@@ -245,7 +246,7 @@ impl GsoKind {
         }
     }
 
-    /// The feature that a sender must have negotiated, by name and number.
+    /// Returns name and number of the feature that the sender must have negotiated.
     const fn host_feature(self) -> (&'static str, u32) {
         match self {
             Self::Tcp4 { .. } => ("HOST_TSO4", VIRTIO_NET_F_HOST_TSO4),
@@ -254,7 +255,7 @@ impl GsoKind {
         }
     }
 
-    /// The feature that a receiver must have negotiated to get such a frame uncut.
+    /// Returns the feature that a receiver must have negotiated to accept such a frame unsegmented.
     pub const fn guest_feature(self) -> u32 {
         match self {
             Self::Tcp4 { .. } => VIRTIO_NET_F_GUEST_TSO4,
@@ -265,7 +266,7 @@ impl GsoKind {
     }
 }
 
-/// Where the header puts the checksum, if it asks for one.
+/// Returns the position of the checksum, if the header requests one.
 fn checksum_place(
     header: &Header,
     features: u64,

@@ -1,45 +1,46 @@
-//! Chains out of a split ring: copied, checked, noted as in flight.
+//! Popping of chains from a split ring, the first access to a guest's frame: copy, check, and mark
+//! as in flight. Descriptors are copied once; buffers are prefetched, not read.
 
 use std::sync::atomic::Ordering;
 
 use causeway_memory::{Map, OutOfGrant, Rights, Span, View};
 
 use super::SplitQueue;
-use crate::chain::{Chain, prefetch};
+use crate::chain::{Chain, prefetch_buffer};
 use crate::error::RingError;
 use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, RING};
 use crate::limits::{BATCH_CHAINS, DESCRIPTOR_BYTES};
 use crate::queue::Popped;
 
-/// Used entries in a cache line.
+/// Number of used entries in a cache line.
 const USED_PER_LINE: usize = 8;
 
-/// A descriptor, copied out.
-struct Descriptor {
+/// A copied descriptor of a split ring.
+struct SplitDescriptor {
     span: Span,
     flags: u16,
     next: u16,
 }
 
 #[inline]
-fn descriptor([addr, high]: [u64; 2]) -> Descriptor {
-    Descriptor {
+fn parse_descriptor([addr, high]: [u64; 2]) -> SplitDescriptor {
+    SplitDescriptor {
         span: Span { addr, len: high as u32 },
         flags: (high >> 32) as u16,
         next: (high >> 48) as u16,
     }
 }
 
-/// Where a chain's descriptors are read: the ring's table, or an indirect one.
-enum Table<'a> {
+/// Table that a chain's descriptors are read from: the ring's, or an indirect table.
+enum DescriptorTable<'a> {
     Ring(&'a View),
     Indirect { map: &'a Map, addr: u64 },
 }
 
-impl Table<'_> {
-    /// Copies descriptor `index` out; the caller has checked it against the table's size.
+impl DescriptorTable<'_> {
+    /// Copies descriptor `index`, which the caller checked against the table's size.
     #[inline]
-    fn get(&self, index: u16) -> Result<Descriptor, RingError> {
+    fn get(&self, index: u16) -> Result<SplitDescriptor, RingError> {
         let at = usize::from(index).wrapping_mul(DESCRIPTOR_BYTES);
         let words = match self {
             Self::Ring(view) => view.load_pair(at).map_err(RingError::Lost)?,
@@ -48,23 +49,23 @@ impl Table<'_> {
                 map.load_pair(addr).map_err(RingError::Descriptor)?
             }
         };
-        Ok(descriptor(words))
+        Ok(parse_descriptor(words))
     }
 }
 
 impl SplitQueue {
-    /// See [`crate::Queue::pop`].
+    /// Implements [`crate::Queue::pop`].
     #[inline]
     pub fn pop(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
         self.broken.check()?;
-        let taken = self.take(map, chain);
-        self.broken.latch(taken)
+        let popped = self.pop_next(map, chain);
+        self.broken.latch(popped)
     }
 
     #[inline]
-    fn take(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
-        let fresh = self.again.is_empty();
-        let head = match self.again.front() {
+    fn pop_next(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
+        let fresh = self.pending.is_empty();
+        let head = match self.pending.front() {
             Some(&head) => head,
             None => {
                 if self.next == self.seen {
@@ -78,10 +79,10 @@ impl SplitQueue {
                     .map_err(RingError::Lost)?
             }
         };
-        if !self.single(map, head, chain) {
+        if !self.pop_single(map, head, chain) {
             chain.clear(head);
-            self.walk(map, head, chain)?;
-            self.taken.add(head);
+            self.copy_chain(map, head, chain)?;
+            self.heads_in_flight.add(head);
         }
         if fresh {
             self.next = self.next.wrapping_add(1);
@@ -89,13 +90,13 @@ impl SplitQueue {
                 record.take(head)?;
             }
         } else {
-            self.again.pop_front();
+            self.pending.pop_front();
         }
         self.popped = self.popped.wrapping_add(1);
         Ok(true)
     }
 
-    /// See [`crate::Queue::pop_batch`].
+    /// Implements [`crate::Queue::pop_batch`].
     #[inline]
     pub fn pop_batch<'a>(
         &mut self,
@@ -104,25 +105,25 @@ impl SplitQueue {
         most: usize,
     ) -> Result<Popped, RingError> {
         self.broken.check()?;
-        let taken = self.take_batch(map, into, most);
-        self.broken.latch(taken)
+        let popped = self.pop_singles(map, into, most);
+        self.broken.latch(popped)
     }
 
     #[inline(never)]
-    fn take_batch<'a>(
+    fn pop_singles<'a>(
         &mut self,
         map: &Map,
         into: impl Iterator<Item = &'a mut Chain>,
         most: usize,
     ) -> Result<Popped, RingError> {
-        if !self.again.is_empty() {
+        if !self.pending.is_empty() {
             return Ok(Popped { count: 0, odd: true });
         }
         let mut heads = [0; BATCH_CHAINS];
-        let heads = self.heads(&mut heads, most)?;
+        let heads = self.load_heads(&mut heads, most)?;
         let (mut count, mut odd) = (0_usize, false);
         for (&head, chain) in heads.iter().zip(into) {
-            if !self.single(map, head, chain) {
+            if !self.pop_single(map, head, chain) {
                 odd = true;
                 break;
             }
@@ -136,10 +137,10 @@ impl SplitQueue {
         Ok(Popped { count, odd })
     }
 
-    /// Copies up to `most` of the next heads out, and has what belongs to them on its way: their
-    /// descriptors, and used entries for as many. None of them is checked.
+    /// Copies up to `most` of the next heads, and prefetches their descriptors and as many used
+    /// entries. The heads are not checked.
     #[inline]
-    fn heads<'a>(
+    fn load_heads<'a>(
         &mut self,
         into: &'a mut [u16; BATCH_CHAINS],
         most: usize,
@@ -149,7 +150,7 @@ impl SplitQueue {
         }
         let ready = usize::from(self.seen.wrapping_sub(self.next)).min(most);
         let heads = into.get_mut(..ready.min(BATCH_CHAINS)).unwrap_or(&mut []);
-        // The ring's end may lie between two of them.
+        // The heads may wrap around the end of the ring.
         let slot = self.next & self.setup.size.wrapping_sub(1);
         let before = usize::from(self.setup.size.wrapping_sub(slot)).min(heads.len());
         let (now, later) = heads.split_at_mut_checked(before).unwrap_or_default();
@@ -158,18 +159,18 @@ impl SplitQueue {
         for &head in heads.iter() {
             self.desc.prefetch(usize::from(head).wrapping_mul(DESCRIPTOR_BYTES));
         }
-        // The driver read the used entries of the last turn: they are its lines still.
+        // The driver read these used entries in the last pass, so their lines are in its cache.
         for ahead in (0..heads.len()).step_by(USED_PER_LINE) {
             self.used.prefetch_write(self.used_slot(self.pushed.wrapping_add(ahead as u16)));
         }
         Ok(heads)
     }
 
-    /// See [`crate::Queue::look_ahead`].
+    /// Implements [`crate::Queue::look_ahead`].
     #[inline]
     pub fn look_ahead(&mut self, map: &Map, most: u16) {
         if self.next == self.seen && !self.broken.is_set() {
-            // An error shows again at the pop.
+            // The pop returns the error again.
             let _ = self.refresh();
         }
         let ready = self.seen.wrapping_sub(self.next).min(most);
@@ -181,81 +182,84 @@ impl SplitQueue {
         for ahead in 0..ready {
             self.desc.prefetch(place(ahead));
         }
-        // The driver read the used entries of the last turn: they are its lines still.
+        // The driver read these used entries in the last pass, so their lines are in its cache.
         for ahead in (0..ready).step_by(USED_PER_LINE) {
             self.used.prefetch_write(self.used_slot(self.pushed.wrapping_add(ahead)));
         }
         for ahead in 0..ready {
             if let Ok(words) = self.desc.load_pair(place(ahead)) {
-                let one = descriptor(words);
-                prefetch(map, one.span, one.flags);
+                let descriptor = parse_descriptor(words);
+                prefetch_buffer(map, descriptor.span, descriptor.flags);
             }
         }
     }
 
-    /// Copies the chain at `head` out and marks it taken if it is one descriptor in the ring's table
-    /// and all is well; else nothing is marked, and [`Self::walk`] tells what is wrong, or goes on.
+    /// Copies the chain at `head` and marks it as in flight if it is a valid single descriptor in
+    /// the ring's table. Otherwise marks nothing, and [`Self::copy_chain`] copies the chain or
+    /// finds the error.
     #[inline(always)]
-    fn single(&mut self, map: &Map, head: u16, chain: &mut Chain) -> bool {
-        // The table has as many descriptors as the ring entries: there is none at a head too large.
+    fn pop_single(&mut self, map: &Map, head: u16, chain: &mut Chain) -> bool {
+        // The table has as many descriptors as the ring has entries, so the load fails for a head
+        // that is too large.
         let at = usize::from(head).wrapping_mul(DESCRIPTOR_BYTES);
         let Ok(words) = self.desc.load_pair(at) else { return false };
-        let Descriptor { span, flags, .. } = descriptor(words);
+        let SplitDescriptor { span, flags, .. } = parse_descriptor(words);
         flags & (FLAG_NEXT | FLAG_INDIRECT) == 0
             && chain.only(map, head, span, flags & FLAG_WRITE != 0)
-            && self.taken.add(head)
+            && self.heads_in_flight.add(head)
     }
 
-    /// Copies the chain at `head` out, checking each descriptor; never more than `size` of them.
-    fn walk(&self, map: &Map, head: u16, chain: &mut Chain) -> Result<(), RingError> {
+    /// Copies the chain at `head`, and checks each descriptor; reads at most `size` descriptors.
+    fn copy_chain(&self, map: &Map, head: u16, chain: &mut Chain) -> Result<(), RingError> {
         let size = u32::from(self.setup.size);
         if u32::from(head) >= size {
             return Err(RingError::Head { head, size: self.setup.size });
         }
-        if self.taken.has(head) {
+        if self.heads_in_flight.has(head) {
             return Err(RingError::Twice(head));
         }
-        let mut table = Table::Ring(&self.desc);
+        let mut table = DescriptorTable::Ring(&self.desc);
         let mut entries = size;
         let mut left = size;
         let mut index = head;
-        // Ends: each turn uses up one of `left`, but for the one step into an indirect table.
+        // Terminates: each step decrements `left`, except the single step into an indirect table.
         loop {
-            let one = table.get(index)?;
-            if one.flags & FLAG_INDIRECT != 0 {
-                if matches!(table, Table::Indirect { .. }) {
+            let descriptor = table.get(index)?;
+            if descriptor.flags & FLAG_INDIRECT != 0 {
+                if matches!(table, DescriptorTable::Indirect { .. }) {
                     return Err(RingError::Nested);
                 }
-                entries = self.indirect(&one)?;
-                if !map.contains(one.span.addr, u64::from(one.span.len), Rights::READ) {
-                    let Span { addr, len } = one.span;
+                entries = self.table_entries(&descriptor)?;
+                if !map.contains(descriptor.span.addr, u64::from(descriptor.span.len), Rights::READ)
+                {
+                    let Span { addr, len } = descriptor.span;
                     return Err(RingError::Descriptor(OutOfGrant { addr, len: u64::from(len) }));
                 }
-                table = Table::Indirect { map, addr: one.span.addr };
+                table = DescriptorTable::Indirect { map, addr: descriptor.span.addr };
                 index = 0;
                 continue;
             }
             left = left.checked_sub(1).ok_or(RingError::Endless(size))?;
-            chain.add(map, one.span, one.flags & FLAG_WRITE != 0)?;
-            if one.flags & FLAG_NEXT == 0 {
+            chain.add(map, descriptor.span, descriptor.flags & FLAG_WRITE != 0)?;
+            if descriptor.flags & FLAG_NEXT == 0 {
                 return Ok(());
             }
-            if u32::from(one.next) >= entries {
-                return Err(RingError::Next { next: one.next, size: entries });
+            if u32::from(descriptor.next) >= entries {
+                return Err(RingError::Next { next: descriptor.next, size: entries });
             }
-            index = one.next;
+            index = descriptor.next;
         }
     }
 
-    /// Entries of the indirect table that `one` names.
-    fn indirect(&self, one: &Descriptor) -> Result<u32, RingError> {
+    /// Returns the number of entries of the indirect table that `descriptor` refers to.
+    fn table_entries(&self, descriptor: &SplitDescriptor) -> Result<u32, RingError> {
         if !self.setup.indirect {
             return Err(RingError::NotNegotiated);
         }
-        let bytes = one.span.len;
+        let bytes = descriptor.span.len;
         let entries = bytes.wrapping_shr(4);
         let whole = bytes.is_multiple_of(DESCRIPTOR_BYTES as u32);
-        if !whole || entries == 0 || one.flags & FLAG_NEXT != 0 {
+        if !whole || entries == 0 || descriptor.flags & FLAG_NEXT != 0 {
             return Err(RingError::IndirectTable(bytes));
         }
         Ok(entries)

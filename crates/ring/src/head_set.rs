@@ -1,33 +1,34 @@
-//! Which chains are taken, a bit each.
+//! Set of chains in flight, one bit each: private memory by which a pop detects a head that is made
+//! available twice, and a push a head that is not in flight.
 
 /// A set of heads or buffer ids below a queue's size.
 #[derive(Debug)]
-pub(crate) struct Marks {
+pub(crate) struct HeadSet {
     words: Vec<u64>,
-    /// How many bits are set: at most as many as there are, so it never wraps.
+    /// Number of set bits: at most the queue size, so it never wraps.
     count: u16,
 }
 
-impl Marks {
-    /// None of `size`.
+impl HeadSet {
+    /// Returns an empty set of numbers below `size`.
     pub fn new(size: u16) -> Self {
         Self { words: vec![0; usize::from(size).div_ceil(64)], count: 0 }
     }
 
-    /// How many there are.
+    /// Returns the number of members.
     #[inline]
     pub fn count(&self) -> u16 {
         self.count
     }
 
-    /// Whether `which` is there.
+    /// Returns whether `which` is a member.
     #[inline]
     pub fn has(&self, which: u16) -> bool {
         let word = self.words.get(usize::from(which).wrapping_shr(6)).copied().unwrap_or(0);
         word.wrapping_shr(u32::from(which)) & 1 == 1
     }
 
-    /// Adds `which`, which is below the size; `false` if it was there.
+    /// Adds `which`, which must be below the size. Returns `false` if it was a member already.
     #[inline]
     pub fn add(&mut self, which: u16) -> bool {
         let Some(word) = self.words.get_mut(usize::from(which).wrapping_shr(6)) else {
@@ -42,7 +43,7 @@ impl Marks {
         true
     }
 
-    /// Takes `which` out; `false` if it was not there.
+    /// Removes `which`. Returns `false` if it was no member.
     #[inline]
     pub fn remove(&mut self, which: u16) -> bool {
         let Some(word) = self.words.get_mut(usize::from(which).wrapping_shr(6)) else {

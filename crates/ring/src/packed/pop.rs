@@ -1,9 +1,10 @@
-//! Chains out of a packed ring: copied, checked, noted as in flight.
+//! Popping of chains from a packed ring, the first access to a guest's frame: copy, check, and mark
+//! as in flight. Descriptors are copied once; buffers are prefetched, not read.
 
 use causeway_memory::{Map, OutOfGrant, Rights, Span};
 
-use super::{Held, PackedQueue};
-use crate::chain::{Chain, prefetch};
+use super::{InFlightChain, PackedQueue};
+use crate::chain::{Chain, prefetch_buffer};
 use crate::error::RingError;
 use crate::format::packed::{Descriptor, PER_LINE};
 use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE};
@@ -12,7 +13,7 @@ use crate::position::Position;
 use crate::queue::Popped;
 
 impl PackedQueue {
-    /// See [`crate::Queue::look_ahead`].
+    /// Implements [`crate::Queue::look_ahead`].
     #[inline]
     pub fn look_ahead(&mut self, map: &Map, most: u16) {
         let size = self.setup.size;
@@ -21,42 +22,42 @@ impl PackedQueue {
         let mut at = self.next;
         for _ in 0..most {
             let Ok(words) = self.ring.load_pair(at.at()) else { return };
-            let one = Descriptor::parse(words);
-            if !at.is_available(one.flags) {
+            let descriptor = Descriptor::parse(words);
+            if !at.is_available(descriptor.flags) {
                 return;
             }
-            prefetch(map, one.span, one.flags);
+            prefetch_buffer(map, descriptor.span, descriptor.flags);
             at = at.next(size);
         }
     }
 
-    /// See [`crate::Queue::pop`].
+    /// Implements [`crate::Queue::pop`].
     #[inline]
     pub fn pop(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
         self.broken.check()?;
-        let taken = self.take(map, chain);
-        self.broken.latch(taken)
+        let popped = self.pop_next(map, chain);
+        self.broken.latch(popped)
     }
 
     #[inline]
-    fn take(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
-        if !self.again.is_empty() {
-            return self.take_again(map, chain);
+    fn pop_next(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
+        if !self.pending.is_empty() {
+            return self.pop_pending(map, chain);
         }
         let at = self.next;
-        let Some(first) = self.look(at)? else { return Ok(false) };
-        if self.slots < self.setup.size && self.single(map, (at, &first), chain)? {
-            self.took(1, at.next(self.setup.size));
+        let Some(first) = self.load_available(at)? else { return Ok(false) };
+        if self.slots < self.setup.size && self.pop_single(map, (at, &first), chain)? {
+            self.count_popped(1, at.next(self.setup.size));
             return Ok(true);
         }
         let size = self.setup.size;
         let room = size.saturating_sub(self.slots);
         let mut slot = at;
         let mut first = Some(first);
-        let (id, slots) = self.walk(map, chain, room, || {
+        let (id, slots) = self.copy_chain(map, chain, room, || {
             let here = slot;
             slot = slot.next(size);
-            // The first was read with the order that it needs, and counts.
+            // The first descriptor was loaded with acquire ordering; this copy is the checked copy.
             match first.take() {
                 Some(first) => Ok(first),
                 None => {
@@ -68,56 +69,57 @@ impl PackedQueue {
         if let Some(record) = &mut self.record {
             entry = record.take(&self.ring, at, slots)?;
         }
-        self.hold(id, Held { at, slots, entry, again: false })?;
-        // The walk has seen to it that all slots in flight fit the ring.
+        self.mark_in_flight(id, InFlightChain { at, slots, entry, from_record: false })?;
+        // `copy_chain` checked that all slots in flight fit the ring.
         self.slots = self.slots.wrapping_add(slots);
         self.next = at.advance(slots, size);
         Ok(true)
     }
 
-    /// The descriptor at `at`, if it is available. As [`look_slot`]: the flags are in the word that
-    /// is loaded first.
+    /// Returns the descriptor at `at`, if it is available. Acquires like [`load_flags`]: the word
+    /// with the flags is loaded first.
     ///
-    /// [`look_slot`]: crate::handshake::look_slot
+    /// [`load_flags`]: crate::handshake::load_flags
     #[inline]
-    fn look(&self, at: Position) -> Result<Option<Descriptor>, RingError> {
-        let one = self.ring.load_entry(at.at()).map(Descriptor::parse).map_err(RingError::Lost)?;
-        Ok(if at.is_available(one.flags) { Some(one) } else { None })
+    fn load_available(&self, at: Position) -> Result<Option<Descriptor>, RingError> {
+        let descriptor =
+            self.ring.load_entry(at.at()).map(Descriptor::parse).map_err(RingError::Lost)?;
+        Ok(if at.is_available(descriptor.flags) { Some(descriptor) } else { None })
     }
 
-    /// Takes the chain at `at`, the next one, for which there is room, if it is one descriptor in the
-    /// ring and all is well; else nothing is done, and [`Self::walk`] tells what is wrong, or goes
-    /// on.
+    /// Pops the chain at `at`, the next chain, if it is a valid single descriptor in the ring. The
+    /// caller checked that a slot is free. Otherwise changes nothing, and [`Self::copy_chain`]
+    /// copies the chain or finds the error.
     #[inline(always)]
-    fn single(
+    fn pop_single(
         &mut self,
         map: &Map,
-        (at, one): (Position, &Descriptor),
+        (at, descriptor): (Position, &Descriptor),
         chain: &mut Chain,
     ) -> Result<bool, RingError> {
-        let &Descriptor { span, id, flags } = one;
+        let &Descriptor { span, id, flags } = descriptor;
         let Some(place) = self.held.get_mut(usize::from(id)) else { return Ok(false) };
         let plain = flags & (FLAG_NEXT | FLAG_INDIRECT) == 0 && place.slots == 0;
         if !plain || !chain.only(map, id, span, flags & FLAG_WRITE != 0) {
             return Ok(false);
         }
-        *place = Held { at, slots: 1, entry: 0, again: false };
+        *place = InFlightChain { at, slots: 1, entry: 0, from_record: false };
         if let Some(record) = &mut self.record {
             place.entry = record.take(&self.ring, at, 1)?;
         }
         Ok(true)
     }
 
-    /// Counts chains of one descriptor each, the next ones in the ring, up to `next`.
+    /// Counts `count` popped chains of one descriptor each; `next` is the position after them.
     #[inline]
-    fn took(&mut self, count: u16, next: Position) {
+    fn count_popped(&mut self, count: u16, next: Position) {
         self.in_flight = self.in_flight.wrapping_add(count);
         self.popped = self.popped.wrapping_add(u32::from(count));
         self.slots = self.slots.wrapping_add(count);
         self.next = next;
     }
 
-    /// See [`crate::Queue::pop_batch`].
+    /// Implements [`crate::Queue::pop_batch`].
     #[inline]
     pub fn pop_batch<'a>(
         &mut self,
@@ -126,20 +128,20 @@ impl PackedQueue {
         most: usize,
     ) -> Result<Popped, RingError> {
         self.broken.check()?;
-        let taken = self.take_batch(map, into, most);
-        self.broken.latch(taken)
+        let popped = self.pop_singles(map, into, most);
+        self.broken.latch(popped)
     }
 
     #[inline(never)]
-    fn take_batch<'a>(
+    fn pop_singles<'a>(
         &mut self,
         map: &Map,
         into: impl Iterator<Item = &'a mut Chain>,
         most: usize,
     ) -> Result<Popped, RingError> {
-        // A ring that has nothing is left to its driver, who writes there.
-        if !self.again.is_empty() || self.look(self.next)?.is_none() {
-            return Ok(Popped { count: 0, odd: !self.again.is_empty() });
+        // An empty ring is not prefetched for writing, since its driver is about to write there.
+        if !self.pending.is_empty() || self.load_available(self.next)?.is_none() {
+            return Ok(Popped { count: 0, odd: !self.pending.is_empty() });
         }
         let most = most.min(BATCH_CHAINS);
         self.fetch_lines(most as u16);
@@ -147,22 +149,22 @@ impl PackedQueue {
         let room = usize::from(size.wrapping_sub(self.slots));
         let (mut count, mut at, mut odd) = (0_u16, self.next, false);
         for chain in into.take(most.min(room)) {
-            let Some(one) = self.look(at)? else { break };
-            if !self.single(map, (at, &one), chain)? {
+            let Some(descriptor) = self.load_available(at)? else { break };
+            if !self.pop_single(map, (at, &descriptor), chain)? {
                 odd = true;
                 break;
             }
             count = count.wrapping_add(1);
             at = at.next(size);
         }
-        self.took(count, at);
+        self.count_popped(count, at);
         let count = usize::from(count);
-        // One for which there is no room is refused by name.
-        let odd = odd || count == room && room < most && self.look(at)?.is_some();
+        // A chain for which no slot is free is refused by [`Self::pop`].
+        let odd = odd || count == room && room < most && self.load_available(at)?.is_some();
         Ok(Popped { count, odd })
     }
 
-    /// Has the lines of the next `most` slots on their way: used entries will be written there.
+    /// Prefetches the lines of the next `most` slots for writing: used entries go there.
     #[inline]
     fn fetch_lines(&self, most: u16) {
         let size = self.setup.size;
@@ -173,25 +175,25 @@ impl PackedQueue {
         }
     }
 
-    /// Takes the oldest chain that an earlier process took and did not finish.
-    fn take_again(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
-        let (Some(record), Some(&(entry, slots))) = (&self.record, self.again.front()) else {
+    /// Pops the oldest chain that an earlier process left in flight.
+    fn pop_pending(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
+        let (Some(record), Some(&(entry, slots))) = (&self.record, self.pending.front()) else {
             return Ok(false);
         };
         let mut at = entry;
-        let (id, _) = self.walk(map, chain, slots, || {
+        let (id, _) = self.copy_chain(map, chain, slots, || {
             let (words, next) = record.descriptor(at)?;
             at = next;
             Ok(Descriptor::parse(words))
         })?;
-        self.hold(id, Held { at: self.next, slots, entry, again: true })?;
-        self.again.pop_front();
+        self.mark_in_flight(id, InFlightChain { at: self.next, slots, entry, from_record: true })?;
+        self.pending.pop_front();
         Ok(true)
     }
 
-    /// Notes that chain `id` is in flight.
+    /// Marks chain `id` as in flight.
     #[inline]
-    fn hold(&mut self, id: u16, held: Held) -> Result<(), RingError> {
+    fn mark_in_flight(&mut self, id: u16, held: InFlightChain) -> Result<(), RingError> {
         let size = self.setup.size;
         let place = self.held.get_mut(usize::from(id)).ok_or(RingError::Head { head: id, size })?;
         if place.slots != 0 {
@@ -203,9 +205,9 @@ impl PackedQueue {
         Ok(())
     }
 
-    /// Copies a chain out of what `next` gives, checking each descriptor; never more than `room`
-    /// of them. Gives its buffer id and how many slots of the ring it takes.
-    fn walk(
+    /// Copies a chain of descriptors from `next`, and checks each; at most `room` descriptors.
+    /// Returns its buffer id and number of slots.
+    fn copy_chain(
         &self,
         map: &Map,
         chain: &mut Chain,
@@ -216,35 +218,36 @@ impl PackedQueue {
         chain.clear(0);
         loop {
             if slots >= room {
-                // Alone it is a cycle or too long; else the driver takes back what it gave.
+                // With no other chain in flight it is a cycle or too long; otherwise the driver
+                // reuses slots in flight.
                 let size = self.setup.size;
                 return Err(match self.slots {
                     0 => RingError::Endless(u32::from(size)),
                     _ => RingError::Overfull(size),
                 });
             }
-            let one = next()?;
+            let descriptor = next()?;
             slots = slots.wrapping_add(1);
-            // The last descriptor names the chain.
-            chain.head = one.id;
-            if one.flags & FLAG_INDIRECT != 0 {
-                // Alone in its chain (2.8.19).
-                if slots > 1 || one.flags & FLAG_NEXT != 0 {
-                    return Err(RingError::IndirectTable(one.span.len));
+            // The last descriptor has the chain's id.
+            chain.head = descriptor.id;
+            if descriptor.flags & FLAG_INDIRECT != 0 {
+                // An indirect descriptor must be alone in its chain (2.8.19).
+                if slots > 1 || descriptor.flags & FLAG_NEXT != 0 {
+                    return Err(RingError::IndirectTable(descriptor.span.len));
                 }
-                self.table(map, one.span, chain)?;
-                return Ok((one.id, slots));
+                self.copy_table(map, descriptor.span, chain)?;
+                return Ok((descriptor.id, slots));
             }
-            chain.add(map, one.span, one.flags & FLAG_WRITE != 0)?;
-            if one.flags & FLAG_NEXT == 0 {
-                return Ok((one.id, slots));
+            chain.add(map, descriptor.span, descriptor.flags & FLAG_WRITE != 0)?;
+            if descriptor.flags & FLAG_NEXT == 0 {
+                return Ok((descriptor.id, slots));
             }
         }
     }
 
-    /// Copies the descriptors of an indirect table out. They follow each other: NEXT, ids and
-    /// all other flags mean nothing there (2.8.8).
-    fn table(&self, map: &Map, table: Span, chain: &mut Chain) -> Result<(), RingError> {
+    /// Copies the descriptors of an indirect table. They are consecutive: NEXT, ids and other flags
+    /// are ignored there (2.8.8).
+    fn copy_table(&self, map: &Map, table: Span, chain: &mut Chain) -> Result<(), RingError> {
         if !self.setup.indirect {
             return Err(RingError::NotNegotiated);
         }
@@ -263,11 +266,11 @@ impl PackedQueue {
         for offset in (0..len).step_by(DESCRIPTOR_BYTES) {
             let at = addr.checked_add(u64::from(offset)).ok_or(RingError::Descriptor(gap))?;
             let words = map.load_pair(at).map_err(RingError::Descriptor)?;
-            let one = Descriptor::parse(words);
-            if one.flags & FLAG_INDIRECT != 0 {
+            let descriptor = Descriptor::parse(words);
+            if descriptor.flags & FLAG_INDIRECT != 0 {
                 return Err(RingError::Nested);
             }
-            chain.add(map, one.span, one.flags & FLAG_WRITE != 0)?;
+            chain.add(map, descriptor.span, descriptor.flags & FLAG_WRITE != 0)?;
         }
         Ok(())
     }
