@@ -1,8 +1,10 @@
-//! From links to ports, and from links to other links where that is allowed.
+//! Link receive path: frames from links to ports, and to other links where transit is allowed.
 //!
-//! What comes is checked like what a guest sends: headers are copied, offloads are held against
-//! the frame. Frames that follow each other to one receive queue are delivered in one go. One
-//! whose receiver is short of buffers waits as a copy, as long and as many as frames of guests do.
+//! The dispatcher calls [`Ethernet::serve_links`] for the mailbox that links write to. Frames of
+//! links are checked like frames of guests: headers are copied, offload requests are validated
+//! against the frame. Consecutive frames to one receive queue are delivered together. A frame whose
+//! receiver has no buffer waits as a copy, within the bounds for guest frames. The module neither
+//! decrypts nor decapsulates: the link service has done so.
 
 use causeway_fabric::carrier::{Arrival, Arrivals, LinkId, Message};
 use causeway_fabric::{Context, Progress, Served, cost};
@@ -28,11 +30,11 @@ use crate::source::Source;
 use crate::table::Learnt;
 use crate::uplink::is_link;
 
-/// The source value of the mailbox that links write to.
+/// Source value of the mailbox that links write to.
 pub(crate) const INBOX: u32 = 0;
 
 impl Directory {
-    /// Whether a link may bring frames from an address; notes that it is there.
+    /// Learns a source address behind a link. Returns whether the link may bring frames from it.
     fn learn_from_link(&mut self, place: Place, source: u64, now_ns: u64) -> bool {
         let address = ethernet::address(source);
         if is_group(address) || address == [0; 6] {
@@ -44,7 +46,8 @@ impl Directory {
         }
     }
 
-    /// An address of a port of ours is said to be elsewhere: believed while its guest does not run.
+    /// Handles the configured address of a local port behind a link. The move is accepted while the
+    /// port's guest does not run.
     fn moved(&mut self, place: Place, source: u64) -> bool {
         if self.running(source).is_some() {
             return false;
@@ -59,7 +62,7 @@ impl Directory {
         true
     }
 
-    /// The way of a frame that came by a link.
+    /// Resolves the egress of a frame from a link.
     fn find_from_link(
         &mut self,
         place: Place,
@@ -90,12 +93,12 @@ impl Directory {
     }
 }
 
-/// The estimated time of a frame of `len` bytes.
+/// Estimated time of a frame of `len` bytes, in nanoseconds.
 fn time_of(len: usize) -> u64 {
     cost::CHAIN_NS.saturating_add(cost::bytes(len))
 }
 
-/// The first of some frames, as many as fit in the time that is left, one at least.
+/// Returns the leading frames that fit in the time left, at least one.
 fn fitting(frames: &[Arrival], left_ns: u64) -> &[Arrival] {
     let mut sum_ns = 0_u64;
     let fits = |frame: &&Arrival| {
@@ -107,7 +110,7 @@ fn fitting(frames: &[Arrival], left_ns: u64) -> &[Arrival] {
     frames.get(..count).unwrap_or(frames)
 }
 
-/// Counts and logs a peer's claim to an address if that of a guest which runs here.
+/// Counts and logs a peer's claim to the address of a running local guest.
 fn contest(directory: &mut Directory, cx: &mut Context<'_>, place: Place, mac: Mac) {
     let Some(at) = directory.running(ethernet::number(mac.0)) else { return };
     directory.uplinks.contested(place);
@@ -120,7 +123,7 @@ fn contest(directory: &mut Directory, cx: &mut Context<'_>, place: Place, mac: M
 }
 
 impl Directory {
-    /// Returns what the operator should know of a peer that claims the address of a running guest.
+    /// Returns the warning for the operator if a peer claims the address of a running guest.
     pub(crate) fn contest(&self, port: &NetPort) -> Option<String> {
         let at = self.contested(port)?;
         let (mac, link) = (port.spec.mac, self.name(at));
@@ -134,7 +137,7 @@ impl Directory {
 }
 
 impl Ethernet {
-    /// Takes what links brought.
+    /// Serves the mailbox of the links.
     pub(crate) fn take_in(&mut self, cx: &mut Context<'_>) -> Served {
         self.now_ns = cx.now_ns;
         let (mut count, mut any) = (0_usize, false);
@@ -181,7 +184,7 @@ impl Ethernet {
         Served { progress, count: u32::try_from(count).unwrap_or(u32::MAX) }
     }
 
-    /// A place carries frames now, or no longer does.
+    /// Handles a change of the links at a switch index between up and down.
     fn turned_over(&mut self, changed: Option<Place>) {
         let directory = &mut self.directory;
         let Some(place) = changed else { return };
@@ -191,7 +194,7 @@ impl Ethernet {
         directory.table.touch();
     }
 
-    /// Links came, went, or changed: which of them forward for their segments is decided anew.
+    /// Elects the forwarding links of all network segments after links came, went or changed.
     pub(crate) fn elect(&mut self, now_ns: u64) {
         let Directory { segments, uplinks, .. } = &mut self.directory;
         let turns = segments.changed(uplinks, now_ns);
@@ -199,7 +202,7 @@ impl Ethernet {
         self.say_hello(now_ns);
     }
 
-    /// Says hello if it is time.
+    /// Sends hellos if they are due.
     pub(crate) fn say_hello(&mut self, now_ns: u64) {
         let Directory { segments, uplinks, .. } = &mut self.directory;
         let turns = segments.tick(uplinks, now_ns);
@@ -221,14 +224,15 @@ impl Ethernet {
         }
     }
 
-    /// Where a peer says that addresses are, or are no more.
+    /// Applies a peer's advertisement (`here`) or withdrawal of addresses.
     fn told(&mut self, cx: &mut Context<'_>, id: LinkId, macs: &[Mac], here: bool) {
         let directory = &mut self.directory;
         let Some(place) = directory.uplinks.place_of(id) else { return };
         for mac in macs {
             let number = ethernet::number(mac.0);
             match (here, directory.owner(*mac).is_some()) {
-                // Newer than all that was said of it. It takes effect when our guest stops.
+                // The advertisement is newer than learnt state. It takes effect when the local
+                // guest stops.
                 (true, true) => {
                     directory.away.insert(number, (place, true));
                     contest(directory, cx, place, *mac);
@@ -247,8 +251,9 @@ impl Ethernet {
         directory.table.touch();
     }
 
-    /// Brings frames of a link to those whom they are for, from frame `at` on: some at a time, as a
-    /// few for many are as much work as many. What is too much for this turn is left to the next.
+    /// Processes frames of a link from frame `at` on, in slices, because a few flooded frames are
+    /// as much work as many unicast frames. Frames beyond the turn's bounds are left for the next
+    /// turn.
     fn arrive(&mut self, cx: &mut Context<'_>, arrivals: Arrivals, mut at: usize) {
         let Some(place) = self.directory.uplinks.place_of(arrivals.link) else { return };
         if self.directory.uplinks.is_standby(arrivals.link) {
@@ -267,7 +272,7 @@ impl Ethernet {
         }
     }
 
-    /// Of the frames of a link that stands by only hellos count.
+    /// Processes the frames of a standby link: hellos are received, all others are dropped.
     fn listen(&mut self, now_ns: u64, place: Place, arrivals: &Arrivals) {
         for arrival in &arrivals.frames {
             self.spent = self.spent.saturating_add(1);
@@ -319,7 +324,7 @@ impl Ethernet {
         (self.landed, self.runs) = (landed, runs);
     }
 
-    /// Copies and checks the first bytes of a frame, and finds its way.
+    /// Copies and checks the first bytes of a frame, filters copies, and resolves the egress.
     fn land(
         &mut self,
         cx: &mut Context<'_>,
@@ -342,7 +347,8 @@ impl Ethernet {
         let mut print = None;
         if let Some(number) = arrival.flood {
             let offload = taken.job.offload.to_header(0).emit();
-            // Before anything is learnt of it: the first copy came the shorter way.
+            // Before the source is learnt: the first copy came by the shorter path, so a copy must
+            // not move the address.
             let (known_by, seen) = self.directory.floods.look(number, &offload, frame, transit);
             match seen {
                 Seen::Never => print = Some(known_by),
@@ -367,7 +373,7 @@ impl Ethernet {
         }
         let way = self.directory.find_from_link(place, taken, cx.now_ns)?;
         self.directory.count_traffic(place, &taken.job, cx.now_ns);
-        // Now that it is accepted: no copy of it will be.
+        // Recorded only now: a refused frame must not suppress a later copy.
         if let Some(print) = print {
             self.directory.floods.note(print, place, transit);
         }
@@ -377,8 +383,8 @@ impl Ethernet {
         Ok(way)
     }
 
-    /// A copy of a frame that came before, by a link that was not for transit: it goes to the links
-    /// that the first could not go to.
+    /// Floods a copy to the links that the first copy could not reach, because neither its ingress
+    /// nor they were for transit.
     fn widen(
         &mut self,
         cx: &mut Context<'_>,
@@ -411,7 +417,7 @@ impl Ethernet {
         self.targets = targets;
     }
 
-    /// Brings frames of one way to their receivers.
+    /// Delivers a batch to its receivers.
     fn bring(&mut self, cx: &mut Context<'_>, from: (Place, &[u8]), run: &mut [Taken], way: Way) {
         self.spent = self.spent.saturating_add(run.len());
         match way {
@@ -432,7 +438,7 @@ impl Ethernet {
         }
     }
 
-    /// Brings a frame to each of `targets`, to the first from piece `done` on.
+    /// Delivers a frame to each of `targets`, to the first from segment `done` on.
     pub(crate) fn bring_to_each(
         &mut self,
         cx: &mut Context<'_>,
@@ -441,7 +447,7 @@ impl Ethernet {
         targets: &[Place],
         mut done: usize,
     ) {
-        // One that is alone in being meant may wait for the receiver's buffers.
+        // A single receiver has back-pressure: the frame may wait for its buffers.
         if let [only] = targets
             && !is_link(*only)
             && let Some(Taken { job, .. }) = taken.first()
@@ -461,7 +467,8 @@ impl Ethernet {
         }
     }
 
-    /// Brings a frame to one of many. Returns `false` if pieces are left, beyond the turn's time.
+    /// Delivers a frame to one of several receivers. Returns `false` if the turn ended before its
+    /// last segment.
     fn bring_copy(
         &mut self,
         cx: &mut Context<'_>,
@@ -474,15 +481,16 @@ impl Ethernet {
             return self.depart_from_link(cx, from, taken, to, done) > 0;
         }
         let Some(taken) = taken.first_mut() else { return true };
-        // What a guest sent before it moved here may be under way yet: not back to itself.
+        // A frame that a guest sent before it moved to this host may still arrive; it is not
+        // returned to the guest.
         if self.directory.get(to).is_some_and(|port| port.mac == taken.job.source) {
             return true;
         }
         self.copy_to_port(cx, Origin::Link(from.1), taken, to, done)
     }
 
-    /// Brings frames to a receive queue, the first from piece `done` on; those that it has no
-    /// buffers for are held.
+    /// Delivers frames to a receive queue, the first from segment `done` on. Frames without buffers
+    /// become pending.
     pub(crate) fn bring_to(
         &mut self,
         cx: &mut Context<'_>,
@@ -515,7 +523,7 @@ impl Ethernet {
         }
     }
 
-    /// Sends frames of one link on by another, the first from piece `done` on.
+    /// Sends frames of one link to another, the first from segment `done` on.
     pub(crate) fn pass_on(
         &mut self,
         cx: &mut Context<'_>,
@@ -531,7 +539,7 @@ impl Ethernet {
         self.keep_late(from, run.get(settled..).unwrap_or(&[]), done, &Rest::Link(to));
     }
 
-    /// Returns how many frames are settled: sent, or dropped and counted.
+    /// Returns how many frames were sent, or dropped and counted.
     fn depart_from_link(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,8 +1,9 @@
-//! Frames that wait for a receiver's buffers.
+//! The queue of frames that wait for the buffers of one receive queue.
 //!
-//! A waiting frame stays in its sender's ring: the sender keeps it until it is
-//! delivered or dropped, which is the back-pressure. So one receiver that gives
-//! no buffers may keep a part of a sender's ring, for a short time, and no more.
+//! A pending frame of a guest stays in its sender's ring until it is delivered or dropped; the
+//! occupied ring is the back-pressure. A receiver without buffers may therefore hold only a bounded
+//! part of a sender's ring, for at most [`PENDING_NS_MAX`]. Frames of links wait as copies, bounded
+//! in bytes. The module decides nothing about delivery: `pending` does.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,45 +13,45 @@ use crate::limits::{
     HELD_PER_SENDER_DIVISOR,
 };
 
-/// A transmit ring: the port's place in the service, and the queue.
+/// A transmit ring: the port's switch index, and the queue.
 pub(crate) type Sender = (u32, usize);
 
-/// One frame that waits.
+/// A frame that waits for receive buffers.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub sender: Sender,
     pub frame: Taken,
-    /// Its bytes, where a link brought it.
+    /// The frame's bytes, if a link brought it.
     pub bytes: Option<Box<[u8]>>,
-    /// Pieces delivered already, where it is cut.
+    /// Segments that were delivered already.
     pub done: usize,
     pub since_ns: u64,
 }
 
 impl Held {
-    /// Bytes of it that we keep.
+    /// Returns the bytes that the queue keeps for the frame.
     fn copied(&self) -> usize {
         self.bytes.as_ref().map_or(0, |bytes| bytes.len())
     }
 
-    /// When it is dropped.
+    /// Returns the time at which the frame is dropped.
     pub fn deadline_ns(&self) -> u64 {
         self.since_ns.saturating_add(HELD_NS_MAX)
     }
 }
 
-/// The frames that wait for one receive queue, in their order.
+/// Pending frames of one receive queue, in arrival order.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     frames: VecDeque<Held>,
     counts: HashMap<Sender, u16>,
-    /// Bytes of frames that links brought.
+    /// Bytes of frames from links.
     bytes: usize,
 }
 
 impl Backlog {
-    /// Whether one more frame may wait: of a sender with a ring of `size` entries, `in_flight` of
-    /// which wait somewhere, this frame among them.
+    /// Returns whether the queue accepts another frame of `sender`, whose ring has `size` entries,
+    /// `in_flight` of which are pending anywhere, this frame included.
     pub fn has_room(&self, sender: Sender, size: u16, in_flight: u16) -> bool {
         let here = self.counts.get(&sender).copied().unwrap_or(0);
         let part = |divisor: u16| size.checked_div(divisor).unwrap_or(0).max(1);
@@ -59,14 +60,13 @@ impl Backlog {
             && in_flight <= part(HELD_PER_SENDER_DIVISOR)
     }
 
-    /// Whether one more frame of `len` bytes may wait that a link at `sender` brought: here we keep
-    /// its bytes.
+    /// Returns whether the queue accepts a copy of `len` bytes from the link at `sender`.
     pub fn has_room_for_copy(&self, sender: Sender, len: usize) -> bool {
         self.has_room(sender, HELD_PER_LINK_SIZE, 0)
             && self.bytes.saturating_add(len) <= HELD_BYTES_MAX
     }
 
-    /// Adds a frame behind the others.
+    /// Appends a frame.
     pub fn push(&mut self, held: Held) {
         self.bytes = self.bytes.saturating_add(held.copied());
         let count = self.counts.entry(held.sender).or_insert(0);
@@ -74,7 +74,7 @@ impl Backlog {
         self.frames.push_back(held);
     }
 
-    /// Puts a frame that was popped before the others again.
+    /// Puts a popped frame back at the front.
     pub fn put_back(&mut self, held: Held) {
         self.bytes = self.bytes.saturating_add(held.copied());
         let count = self.counts.entry(held.sender).or_insert(0);
@@ -82,7 +82,7 @@ impl Backlog {
         self.frames.push_front(held);
     }
 
-    /// The first frame.
+    /// Pops the first frame.
     pub fn pop(&mut self) -> Option<Held> {
         let held = self.frames.pop_front()?;
         self.bytes = self.bytes.saturating_sub(held.copied());
@@ -90,18 +90,18 @@ impl Backlog {
         Some(held)
     }
 
-    /// The first frame if it has waited as long as it may.
+    /// Pops the first frame if its deadline has passed.
     pub fn pop_expired(&mut self, now_ns: u64) -> Option<Held> {
         self.deadline_ns().filter(|&at| at <= now_ns)?;
         self.pop()
     }
 
-    /// When the first frame is dropped.
+    /// Returns the deadline of the first frame.
     pub fn deadline_ns(&self) -> Option<u64> {
         self.frames.front().map(Held::deadline_ns)
     }
 
-    /// Takes out all frames of one port.
+    /// Removes and returns all frames of one port.
     pub fn take_from(&mut self, port: u32) -> Vec<Held> {
         if !self.counts.keys().any(|sender| sender.0 == port) {
             return Vec::new();
@@ -114,7 +114,7 @@ impl Backlog {
         gone
     }
 
-    /// Whether none waits.
+    /// Returns whether no frame is pending.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }

@@ -1,4 +1,7 @@
-//! Captures: the filter of frames, and the buffer in which copies wait to be fetched.
+//! Captures: the frame filter, and the bounded buffer (pcapng) in which copies wait for a client.
+//!
+//! `mirror` copies frames into a [`Recording`]; the controller fetches from it on another thread. A
+//! full buffer drops copies, never frames.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +16,7 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk::<N>().copied()
 }
 
-/// The hosts of an IP packet at `at`, and its protocol.
+/// Returns source and destination address and the protocol of the IP packet at `at`.
 fn hosts(bytes: &[u8], version: Version, at: usize) -> Option<([IpAddr; 2], u8)> {
     let field = |offset: usize| at.saturating_add(offset);
     Some(match version {
@@ -30,7 +33,7 @@ fn hosts(bytes: &[u8], version: Version, at: usize) -> Option<([IpAddr; 2], u8)>
     })
 }
 
-/// Returns whether a frame passes a filter. `head` is its first bytes, with all headers.
+/// Returns whether a frame passes a filter. `head` holds its first bytes, all headers included.
 pub fn matches(filter: &Filter, head: &[u8]) -> bool {
     let Ok(frame) = Frame::parse(head) else { return *filter == Filter::default() };
     let mac = |mac: Mac| mac.0 == frame.source || mac.0 == frame.destination;
@@ -64,17 +67,17 @@ struct State {
     bytes: Vec<u8>,
     frames: u64,
     dropped: u64,
-    /// Frames that it may keep yet, where it has an end.
+    /// Frames that may still be recorded, if the number is limited.
     left: Option<u64>,
     closed: bool,
 }
 
-/// Copies of frames that wait to be fetched: written by one shard, fetched by whoever asked.
+/// Copies of frames in pcapng: written by one shard, fetched by the controller.
 #[derive(Debug, Clone)]
 pub struct Recording(Arc<Mutex<State>>);
 
 impl Recording {
-    /// One that begins as a file of frames at `name`, and ends after `count` of them; 0: it does not.
+    /// Returns a recording of interface `name` that ends after `count` frames; 0 means no limit.
     pub fn new(name: &str, snap: u32, count: u64) -> Self {
         let mut state = State { left: Some(count).filter(|n| *n > 0), ..State::default() };
         pcapng::section(&mut state.bytes, concat!("causeway ", env!("CARGO_PKG_VERSION")));
@@ -86,12 +89,12 @@ impl Recording {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nothing is to be added any more: it is closed, or whoever asked for it has gone.
+    /// Returns whether no frame will be added: the recording is closed, or its client is gone.
     pub fn is_over(&self) -> bool {
         Arc::strong_count(&self.0) == 1 || self.state().closed
     }
 
-    /// Adds a frame of `len` bytes, of which `kept` are kept.
+    /// Adds a frame of `len` bytes, of which `kept` are recorded.
     pub fn add(&self, wall_ns: u64, direction: Direction, kept: &[u8], len: usize) {
         let mut state = self.state();
         if state.closed {
@@ -107,7 +110,7 @@ impl Recording {
         state.closed = state.left == Some(0);
     }
 
-    /// Takes what is there, at most [`CAPTURE_FETCH_BYTES`] at a time.
+    /// Takes the recorded bytes, at most [`CAPTURE_FETCH_BYTES`] a call.
     pub fn fetch(&self) -> Fetched {
         let mut state = self.state();
         let now = state.bytes.len().min(CAPTURE_FETCH_BYTES);
@@ -116,7 +119,7 @@ impl Recording {
         Fetched { bytes, frames, dropped, closed }
     }
 
-    /// No more will come.
+    /// Ends the recording; recorded bytes can still be fetched.
     pub fn close(&self) {
         self.state().closed = true;
     }
@@ -126,7 +129,7 @@ impl Recording {
 mod tests {
     use super::*;
 
-    /// A TCP segment from 10.0.0.1:1000 to 10.0.0.2:2000, VLAN-tagged or not.
+    /// Builds a TCP segment from 10.0.0.1:1000 to 10.0.0.2:2000, optionally VLAN-tagged.
     fn segment(tagged: bool) -> Vec<u8> {
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
         if tagged {

@@ -1,9 +1,13 @@
-//! Into the receiver's buffers: the one copy, and the software fallbacks.
+//! Delivery into receive buffers: the one copy, and the software fallbacks for offloads.
+//!
+//! The module pops receive buffers, writes header and frame, and pushes used entries without
+//! publishing them. It chooses no receiver, and it does not keep a frame that finds no buffers.
 //!
 //! # Budget
-//! A frame that passes costs one copy of its bytes; the first 64, or all headers where it asks for
-//! an offload, go by way of a private copy in which they were checked. A completed checksum costs
-//! a second copy through a private buffer; a cut frame whose receiver completes checksums does not.
+//! A frame that passes uncut costs one copy of its bytes. The first 64 bytes (all headers of a
+//! frame with an offload) come from the private copy in which they were checked. A checksum
+//! completed in software costs a second copy through a private buffer; a frame cut for a receiver
+//! that completes checksums does not.
 
 use causeway_fabric::carrier::Body;
 use causeway_fabric::{Slice, cost};
@@ -20,68 +24,72 @@ use crate::offload::segment::{Piece, Segmenter};
 use crate::offload::{Plan, plan};
 use crate::source::{Source, put, skip};
 
-/// Why a frame was not, or not wholly, delivered.
+/// Why a frame was not delivered, or only in part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// The receiver has too few buffers; it has this many.
     Short(u16),
-    /// The turn's time is over; some pieces are left.
+    /// The turn ended; segments are left.
     Yield,
-    /// It cannot be delivered.
+    /// The frame cannot be delivered.
     Drop(DropReason),
     /// The receiver's guest broke a rule.
     Fault(String),
 }
 
-/// Where a frame comes from.
+/// A frame, and the memory that holds its bytes.
 #[derive(Debug)]
 pub(crate) struct From<'a> {
     pub source: Source<'a>,
     pub chain: &'a Chain,
-    /// See [`crate::job::Taken::at`].
+    /// As [`IngressFrame::at`](crate::headers::IngressFrame::at).
     pub at: usize,
     pub job: &'a mut Job,
 }
 
 impl<'a> From<'a> {
-    /// Its bytes behind its head.
+    /// Returns the bytes behind the head.
     #[inline]
     pub fn rest(&self) -> Body<'a> {
         self.source.rest(self.chain, self.at, self.job)
     }
 
-    /// All its bytes.
+    /// Returns all bytes.
     pub fn all(&self) -> Body<'a> {
         self.source.all(self.chain, self.at, self.job)
     }
 }
 
-/// Where it goes.
+/// The receive queue that a frame is delivered to.
 #[derive(Debug)]
 pub(crate) struct To<'a> {
     pub map: &'a Map,
     pub ring: &'a mut Queue,
-    /// What the receiver's driver negotiated.
+    /// Features that the receiver's driver negotiated.
     pub features: u64,
-    /// Longest payload that it takes, in bytes.
+    /// Longest payload that the receiver accepts, in bytes.
     pub mtu: u16,
     pub counters: &'a mut Counters,
 }
 
-/// Private room that is used again for every frame.
+/// Private buffers that are reused for every frame.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    /// Receive buffers of the frame at hand, or of as many frames.
+    /// Receive buffers of one frame, or of a fast-path batch.
     pub(crate) chains: Vec<Chain>,
-    /// A whole frame, for checksums, behind room for a header; empty until the first.
+    /// A whole frame behind room for a virtio-net header, for software checksums. Empty until first
+    /// used.
     frame: Vec<u8>,
-    /// The header and the headers of a piece.
+    /// The virtio-net header and the headers of one segment.
     first: Vec<u8>,
 }
 
 impl Scratch {
-    /// Delivers a frame, whole or from piece `done` on, which counts the pieces delivered.
-    /// What was pushed to the receiver's ring is not yet published.
+    /// Delivers a frame from segment `done` on, and advances `done` by the delivered segments. The
+    /// used entries are not published.
+    ///
+    /// # Errors
+    /// Returns the reason if the frame, or a part of it, was not delivered.
     #[inline]
     pub fn deliver(
         &mut self,
@@ -143,14 +151,15 @@ impl Scratch {
             .ok_or(Trouble::Drop(DropReason::BadHeader))?;
         segmenter.skip(*done);
         let frame = if complete {
-            // Not for nothing: who has no buffer now is asked often.
+            // Checked before the whole frame is copied: a receiver without buffers is retried
+            // often.
             let count = self.gather(to, 1)?;
             self.put_back(to, count);
             self.whole(&from)?
         } else {
             Vec::new()
         };
-        // Goes through the frame once.
+        // The payload is walked once, segment by segment.
         let (mut rest, mut at) = (from.source.all(from.chain, from.at, job), 0_usize);
         let mut result = Ok(());
         while let Some(piece) = segmenter.next_piece() {
@@ -181,8 +190,8 @@ impl Scratch {
         result
     }
 
-    /// Delivers one piece. Its checksum is completed where `body` is private and no longer than
-    /// its payload, and left to the receiver else.
+    /// Delivers one segment. The checksum is completed here if `complete` is set and `body` is
+    /// private; otherwise the receiver completes it.
     fn piece(
         &mut self,
         to: &mut To<'_>,
@@ -197,7 +206,7 @@ impl Scratch {
                 piece.complete(payload);
                 Offload::None
             }
-            // A frame of a link is private too: what is behind the piece is in `body` as well.
+            // A link's frame is private too, but its `body` extends beyond the segment.
             Body::Private(_) | Body::Guest(..) => piece.offload(),
         };
         let mut first = std::mem::take(&mut self.first);
@@ -210,8 +219,8 @@ impl Scratch {
         scattered
     }
 
-    /// Takes receive buffers for a frame or piece of `len` bytes; says how many.
-    /// On any error none is kept.
+    /// Pops receive buffers for `len` bytes and a header; returns their number. On an error all of
+    /// them are put back.
     fn gather(&mut self, to: &mut To<'_>, len: usize) -> Result<usize, Trouble> {
         let header = header_len(to.features) as u64;
         let need = header.saturating_add(len as u64);
@@ -229,7 +238,7 @@ impl Scratch {
                 Ok(false) => {
                     let all = to.ring.in_flight() >= to.ring.size();
                     self.put_back(to, count);
-                    // A guest that gave its whole ring will not give more.
+                    // The guest has posted its whole ring and cannot add buffers.
                     return Err(match all {
                         true => Trouble::Drop(DropReason::BufferTooSmall),
                         false => Trouble::Short(u16::try_from(count).unwrap_or(u16::MAX)),
@@ -254,15 +263,15 @@ impl Scratch {
         }
     }
 
-    /// Gives the first `count` chains back to the ring, as if they had not been taken.
+    /// Puts the first `count` chains back into the ring.
     fn put_back(&self, to: &mut To<'_>, count: usize) {
         for chain in self.chains.iter().take(count).rev() {
             to.ring.put_back(chain.head());
         }
     }
 
-    /// Writes a frame of `len` bytes with its header into the first `count` chains and pushes them
-    /// as used. `first` is the header and the frame's first bytes; the body follows.
+    /// Writes a frame of `len` bytes into the first `count` chains and pushes them as used. `first`
+    /// holds the header and the frame's first bytes; `body` follows.
     #[inline]
     fn scatter(
         &mut self,
@@ -307,7 +316,8 @@ impl Scratch {
             let (part, later) = first.split_at_checked(room).unwrap_or((first, &[]));
             first = later;
             if index == 0 {
-                // Most frames have the same header, and a buffer still has it from the last one.
+                // Most frames have the same header, which the buffer still holds from its last use.
+                // Skipping the write leaves the cache line with the guest.
                 let (header, part) = part.split_at_checked(header_len).unwrap_or((part, &[]));
                 writer.write_changed(to.map, header).map_err(CopyError::Destination)?;
                 writer.write(to.map, part).map_err(CopyError::Destination)?;
@@ -322,8 +332,8 @@ impl Scratch {
         Ok(())
     }
 
-    /// The whole frame in private memory, behind room for a header: the checked first bytes, and
-    /// the rest from the sender. The buffer is this scratch's own; its user puts it back.
+    /// Copies the whole frame into private memory, behind room for a header: the checked first
+    /// bytes, and the rest from the sender. The caller must put the buffer back into `self.frame`.
     fn whole(&mut self, from: &From<'_>) -> Result<Vec<u8>, Trouble> {
         let mut frame = std::mem::take(&mut self.frame);
         let job = &*from.job;

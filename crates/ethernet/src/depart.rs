@@ -1,9 +1,11 @@
-//! From ports and links out of the host: frames for peers.
+//! Link transmit path: frames of ports and links to the carriers of other links.
+//!
+//! The module hands each frame to its link's carrier with a reference to its bytes. It does not
+//! choose the link, and it neither encapsulates nor sends: the carrier does.
 //!
 //! # Budget
-//! A frame goes to its link's carrier with where its bytes lie, and is copied there, once: also where
-//! it is cut before. What pieces have of their own is their headers; their checksums are completed in
-//! that copy.
+//! The carrier copies a frame once, also a frame that is cut into segments. Only the headers of
+//! segments are built here; their checksums are completed in the carrier's copy.
 
 use causeway_fabric::carrier::{Carrier, Outgoing};
 use causeway_fabric::limits::HOPS_MAX;
@@ -21,8 +23,8 @@ use crate::route::Place;
 use crate::source::{Source, skip};
 use crate::uplink::push;
 
-/// Gives a frame to a carrier; cut, if that carries no unfinished ones, from piece `done` on. Returns
-/// `false` if the turn's time is over and pieces are left.
+/// Pushes a frame to a carrier, cut from segment `done` on if the carrier takes no offloads.
+/// Returns `false` if the turn ended before the last segment.
 fn give(
     from: &From<'_>,
     (hops, flood): (u8, Option<u64>),
@@ -35,14 +37,14 @@ fn give(
     let offload = match todo {
         Plan::Pass => job.offload,
         Plan::Complete(place) => Offload::Checksum(place),
-        // Its pieces would have one number: links that carry numbers carry frames whole.
+        // Segments would share one flood number: links that carry numbers carry frames uncut.
         Plan::Cut { place, gso, .. } => {
             return give_pieces(from, hops, carrier, (place, gso), done, slice);
         }
     };
     let (head, body) = (job.head(), from.rest());
     push(carrier, &Outgoing { offload: &offload, head, body, len: job.len, hops, flood })?;
-    // The copy, and the kernel's or the cipher's.
+    // Two copies: this one, and the kernel's or the cipher's.
     slice.charge(cost::CHAIN_NS.saturating_add(cost::bytes(job.len).saturating_mul(2)));
     Ok(true)
 }
@@ -80,9 +82,9 @@ fn give_pieces(
     result.map(|()| true)
 }
 
-/// Sends frames out of the host at `to`, the first from piece `done` on. Those that cannot leave are
-/// counted at the port that they came from. Returns how many frames are settled: not those beyond
-/// the turn's time.
+/// Sends frames to the link bundle at `to`, the first from segment `done` on. A frame that cannot
+/// leave is counted at its ingress. Returns the number of frames that were sent or dropped; the
+/// others are beyond the turn's time.
 pub(crate) fn depart(
     directory: &mut Directory,
     source: Source<'_>,
@@ -119,7 +121,7 @@ pub(crate) fn depart(
     frames.len()
 }
 
-/// As [`depart`], for frames of a guest.
+/// As [`send_to_link`], for frames of a guest.
 pub(crate) fn depart_from_port(
     directory: &mut Directory,
     cx: &mut Context<'_>,

@@ -1,11 +1,15 @@
-//! From a sender's ring to its receivers: who may send, and who gets a frame.
+//! The forwarding decision: from a guest's transmit ring to the egress of each frame.
+//!
+//! The module pops frames, checks source address and size, resolves the egress (routes first, then
+//! the address table), and hands batches to `receivers`. It copies no payload and does not wait for
+//! receive buffers.
 //!
 //! # Budget
-//! Frames are taken in batches of at most 32, in steps that keep several cache misses under way at
-//! a time, because everything of a frame lies in another processor's cache: the batch's
-//! descriptors; the first two lines of its frames; then, for each run of frames to one receive
-//! queue, the descriptors and the first two lines of the receive buffers. What does not change
-//! from frame to frame (ports, maps, rings) is looked up once a run.
+//! Frames are popped in batches of at most 32. Every line of a frame lies in another processor's
+//! cache, so each step touches the whole batch to keep several misses in flight: the descriptors;
+//! the first two lines of the frames; then, for each batch to one receive queue, the descriptors
+//! and first two lines of the receive buffers. State that is the same for all frames (ports, maps,
+//! rings) is looked up once a batch.
 
 use causeway_fabric::carrier::Body;
 use causeway_fabric::{Context, Port, PortId, Progress, cost};
@@ -31,20 +35,20 @@ use crate::source::Source;
 use crate::table::Learnt;
 use crate::uplink::is_link;
 
-/// Why a port is closed whose memory was taken away under us.
+/// Reason for closing a port whose granted memory was truncated.
 const SHRANK: &str = "granted memory shrank: its file was truncated";
 
-/// Frames of one pair that follow each other.
+/// Totals of consecutive frames of one flow.
 #[derive(Debug, Clone, Copy, Default)]
 struct Alike {
     frames: usize,
     bytes: usize,
-    /// See [`Offer::longest`].
+    /// As [`Delivery::longest`].
     longest: usize,
 }
 
-/// What most frames of a port have in common: they are plain, from its own address, to that which the
-/// frame before went to, and not too long.
+/// The properties that most frames of a port share: plain, sent from the port's own address to the
+/// destination of the previous frame, and within the MTU.
 #[derive(Debug, Clone, Copy)]
 struct Usual {
     features: u64,
@@ -54,7 +58,7 @@ struct Usual {
 }
 
 impl Alike {
-    /// One more frame; for `longest` see [`Offer::longest`].
+    /// Adds one frame; `longest` as [`Delivery::longest`].
     #[inline]
     fn add(&mut self, len: usize, longest: usize) {
         self.frames = self.frames.wrapping_add(1);
@@ -64,8 +68,9 @@ impl Alike {
 }
 
 impl Usual {
-    /// Reads frames and adds them up as long as they are such and no longer than `room` bytes in
-    /// all; returns the first that is not, and whether it is plain.
+    /// Reads and sums frames while they match the flow and their total is below `room` bytes.
+    ///
+    /// Returns the first frame that does not match, and whether it is plain.
     #[inline(never)]
     fn follow<'a>(
         &self,
@@ -91,24 +96,24 @@ impl Usual {
     }
 }
 
-/// Where a frame goes.
+/// The next hop of a frame, before a receive queue is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// To one port, or out of the host.
+    /// One port, or one link bundle.
     To(u32),
-    /// To all of a set.
+    /// The switch indices of a route set.
     Set(SetId),
-    /// To every other port of the group, and every peer: broadcast and multicast.
+    /// Every other port of the group and every link: broadcast and multicast.
     All,
-    /// To every other port of the group that learns, and every peer: the address is unknown.
+    /// Every other port of the group that learns, and every link: the destination is unknown.
     Learners,
-    /// Nowhere.
+    /// None: the frame is dropped.
     Drop(DropReason),
 }
 
 impl Directory {
-    /// Whether a port may send from an address that is not its own. Notes the address where the
-    /// port learns.
+    /// Learns a source address that is not the port's own. Returns whether the port may send from
+    /// it.
     fn learn(&mut self, place: u32, source: [u8; 6], now_ns: u64) -> bool {
         let Some(port) = self.get(place) else { return false };
         if !port.spec.learn || is_group(source) || source == [0; 6] {
@@ -117,7 +122,7 @@ impl Directory {
         self.table.learn(source, place, now_ns) != Learnt::Forged
     }
 
-    /// As [`Self::route`], and remembers what it found for the sender's next frame.
+    /// As [`Self::next_hop`], and caches the result for the sender's next frame.
     fn find(&mut self, from: u32, destination: u64, now_ns: u64) -> Route {
         let version = self.table.version();
         let (route, until_ns) = self.route_until(from, ethernet::address(destination), now_ns);
@@ -130,8 +135,8 @@ impl Directory {
         route
     }
 
-    /// Whether a frame is for many, or for one that nobody knows, nor a route, and that is looked for
-    /// everywhere.
+    /// Returns whether a frame goes to several receivers: its destination is a group address, or
+    /// neither the table nor a route has it.
     pub(crate) fn goes_to_many(
         &mut self,
         from: u32,
@@ -145,15 +150,15 @@ impl Directory {
         }
     }
 
-    /// Where a frame from a port goes.
+    /// Returns the next hop of a frame from `from`.
     pub(crate) fn route(&self, from: u32, destination: [u8; 6], now_ns: u64) -> Route {
         self.route_until(from, destination, now_ns).0
     }
 
-    /// The same, and until when, where the table says so.
+    /// As [`Self::next_hop`], with the time until which the table entry is valid.
     fn route_until(&self, from: u32, destination: [u8; 6], now_ns: u64) -> (Route, Option<u64>) {
         if is_group(destination) {
-            // Those of daemons do not come here, and others may not say them.
+            // Hellos of daemons are consumed before this point; guests may not send them.
             if destination == hello::ADDRESS {
                 return (Route::Drop(DropReason::UnknownDestination), None);
             }
@@ -176,7 +181,7 @@ impl Directory {
 }
 
 impl Ethernet {
-    /// Serves a transmit queue: takes at most `budget` frames and sends each on its way.
+    /// Serves a transmit queue: pops at most `budget` frames and forwards each.
     pub(crate) fn transmit(
         &mut self,
         cx: &mut Context<'_>,
@@ -228,7 +233,7 @@ impl Ethernet {
         progress
     }
 
-    /// Sends frames that were taken on their way.
+    /// Forwards popped frames and returns their chains to the sender.
     fn send(
         &mut self,
         cx: &mut Context<'_>,
@@ -239,7 +244,7 @@ impl Ethernet {
         let sorted = self.sort(cx, sender.0, batch, *left);
         let Some((batch, beyond)) = batch.split_at_mut_checked(sorted) else { return };
         put_back(cx, self.directory.get(sender.0).map(|me| me.id), sender.1, beyond);
-        // All of them but the one at hand, as long as none waits.
+        // All of them except the frame being delivered, as long as none is pending.
         self.ahead = u16::try_from(batch.len()).unwrap_or(u16::MAX).saturating_sub(1);
         let mut runs = std::mem::take(&mut self.runs);
         let mut rest = &mut *batch;
@@ -266,9 +271,10 @@ impl Ethernet {
         }
     }
 
-    /// Copies and checks the first bytes of each frame, and notes the runs that they are. Returns the
-    /// number of frames: without those behind frames for many that are more work together than `left`
-    /// frames, and without those beyond the turn's time, as far as that can be estimated.
+    /// Reads and checks the first bytes of each frame, and cuts the frames into batches by egress.
+    ///
+    /// Returns the number of classified frames. Frames behind flooded frames whose copies exceed
+    /// `left`, and frames beyond the estimated time of the turn, are not classified.
     #[inline(never)]
     fn sort(
         &mut self,
@@ -285,9 +291,10 @@ impl Ethernet {
         self.directory.routes.tidy();
         let most = usize::from(mtu).saturating_add(ethernet::HEADER_LEN);
         let (mut count, mut bytes) = (0_usize, 0_usize);
-        // The estimated time of these frames and of their pieces and copies, and of their chains.
+        // Estimated time of the frames, of their segments and copies, and of their descriptors.
         let (limit_ns, mut all_ns, mut chains_ns) = (cx.left_ns(), 0_u64, 0_u64);
-        // What is known of the frames that follow, if anything; those that were such; the run of both.
+        // The flow that the next frames are compared with; the frames that matched it; the batch of
+        // both.
         let mut usual: Option<Usual> = None;
         let (mut alike, mut run) = (Alike::default(), Run::default());
         let mut frames = batch.iter_mut();
@@ -333,7 +340,7 @@ impl Ethernet {
             all_ns = all_ns.saturating_add(alike_ns);
             self.count_usual(place, usual, (&mut alike, &mut run), cx.now_ns);
             let sent = read.and_then(|()| self.directory.send(place, map, taken, cx.now_ns));
-            // What is refused would fill the view with what nobody said.
+            // Refused frames would fill the traffic matrix with forged addresses.
             if sent.is_ok() {
                 self.directory.count_traffic(place, &taken.job, cx.now_ns);
             }
@@ -389,7 +396,7 @@ impl Ethernet {
         count
     }
 
-    /// Adds frames that followed one that they are like to its run, and counts them.
+    /// Adds the frames that matched a flow to its batch, and counts them in the traffic matrix.
     fn count_usual(
         &mut self,
         place: u32,
@@ -407,8 +414,10 @@ impl Ethernet {
 }
 
 impl Directory {
-    /// Checks source and size of a frame, and finds its way. Says too whether all frames to the same
-    /// destination go there, as long as nothing is learnt and the same queues run.
+    /// Checks source and size of a frame, and resolves its egress.
+    ///
+    /// The flag is set if the egress holds for every frame to the same destination while the table
+    /// version and the running queues stay the same.
     fn send(
         &mut self,
         place: u32,
@@ -434,7 +443,7 @@ impl Directory {
             Some(last) if last.holds(job.destination, version, now_ns) => Route::To(last.to),
             _ => self.find(place, job.destination, now_ns),
         };
-        // What most are: to a port with one queue.
+        // The common case: one port with one queue.
         if let Route::To(to) = route
             && let Some([only]) = self.get(to).map(|port| port.receive.as_slice())
         {
@@ -443,7 +452,8 @@ impl Directory {
         Ok((self.choose(map, taken, route)?, false))
     }
 
-    /// Finds the way of a frame to many, or to a port with several queues or none.
+    /// Resolves the egress of a frame to several receivers, or to a port with several queues or
+    /// none.
     fn choose(&mut self, map: &Map, taken: &mut Taken, route: Route) -> Result<Way, DropReason> {
         let Taken { chain, job, .. } = taken;
         let flows = match route {
@@ -452,7 +462,7 @@ impl Directory {
             Route::To(to) => self.get(to).is_some_and(|port| port.receive.len() > 1),
             Route::All | Route::Learners => true,
         };
-        // Only where queues are chosen by flow.
+        // Only a queue choice by flow needs the transport headers.
         if flows && job.offload == Offload::None {
             job.look_deeper(Body::Guest(map, Cursor::at(chain.readable(), job.rest_at)))?;
         }
@@ -472,14 +482,14 @@ impl Directory {
         })
     }
 
-    /// Whether a frame to this address goes no further: a bridge does not forward it.
+    /// Returns whether a bridge must not forward a frame to this address (IEEE 802.1Q, 8.6.3).
     #[inline]
     pub(crate) fn is_link_local(&self, destination: u64) -> bool {
         ethernet::is_link_local(destination) && self.kind == GroupKind::Bridge
     }
 
-    /// Where routes send a frame; none if no route fits and the switch is to be asked. A bridge
-    /// forwards no frame of the link layer's own protocols, whatever routes say.
+    /// Returns the next hop by the routes, or `None` if no route fits and the address table
+    /// decides. A bridge drops link-local frames before the routes apply.
     #[inline]
     pub(crate) fn by_routes(
         &mut self,
@@ -507,7 +517,7 @@ impl Directory {
         }
     }
 
-    /// Into how many pieces a frame has to be cut at most; 0: it passes whole.
+    /// Returns into how many segments a frame is cut at most; 0 if it passes uncut.
     fn pieces(&self, way: Way, job: &Job) -> usize {
         let Offload::Segment(_, gso) = job.offload else { return 0 };
         let passes = match way {
@@ -522,7 +532,7 @@ impl Directory {
         if passes { 0 } else { job.len.checked_div(size).unwrap_or(0) }
     }
 
-    /// The receivers of a frame for many: ports, and links.
+    /// Lists the receivers of a flooded or routed frame: ports and links.
     pub(crate) fn list_targets(&self, place: u32, way: Way, targets: &mut Vec<u32>) {
         targets.clear();
         let ports = match way {
@@ -538,8 +548,8 @@ impl Directory {
         targets.extend(self.uplinks.up().iter().copied().filter(passes));
     }
 
-    /// Gives a frame for all, or for those who may know its address, a number by which copies of it
-    /// are known, if it leaves by links and has none.
+    /// Assigns a flood number to a flooded frame that leaves by a link and has none yet. Peers
+    /// detect copies by the number.
     pub(crate) fn number(&mut self, taken: &mut Taken, way: Way, targets: &[u32]) {
         let flooded = matches!(way, Way::All | Way::Learners);
         if flooded && taken.flood.is_none() && targets.iter().any(|to| is_link(*to)) {
@@ -547,7 +557,7 @@ impl Directory {
         }
     }
 
-    /// Notes a frame of a port that leaves for many: what comes back of it is a copy.
+    /// Records a flooded frame of a local port, so that copies that return by a link are dropped.
     pub(crate) fn note_own(&mut self, cx: &Context<'_>, place: u32, taken: &Taken) {
         let Some(port) = self.get(place) else { return };
         let Some(map) = cx.ports.get(port.id).and_then(Port::map) else { return };
@@ -557,31 +567,31 @@ impl Directory {
         if copied.len() == head.len() {
             copied.copy_from_slice(head);
         }
-        // What cannot be read is not sent either.
+        // An unreadable frame is not sent either, so its fingerprint does not matter.
         let _ = Cursor::at(taken.chain.readable(), taken.job.rest_at).read(map, rest);
         let print = self.echoes.print(taken.job.len, &first);
         self.echoes.note(print, place, cx.now_ns);
     }
 
-    /// The receive queue of a port for a frame; `None` when none runs.
+    /// Returns the receive queue of a port for a frame, or `None` if no queue runs.
     pub(crate) fn receive_queue(&self, to: u32, job: &Job) -> Option<usize> {
         self.get(to)?.receive_queue_for(|| self.flow(job.frame.flow_key(job.head())))
     }
 
-    /// Whether frames wait for a receive queue.
+    /// Returns whether frames wait for a receive queue.
     pub(crate) fn waits(&self, to: u32, queue: usize) -> bool {
         let backlog = self.get(to).and_then(|p| p.backlogs.get(pair(queue)));
         backlog.is_some_and(|b| !b.is_empty())
     }
 
-    /// Counts who talks to whom.
+    /// Counts a frame in the traffic matrix.
     #[inline]
     pub(crate) fn count_traffic(&mut self, place: u32, job: &Job, now_ns: u64) {
         let one = Alike { frames: 1, bytes: job.len, longest: job.len };
         self.count_alike(place, (job.source, job.destination), one, now_ns);
     }
 
-    /// The same of some of one pair.
+    /// Counts frames of one address pair in the traffic matrix.
     fn count_alike(&mut self, place: u32, pair: (u64, u64), alike: Alike, now_ns: u64) {
         if alike.frames > 0 {
             let sum = (alike.frames as u64, alike.bytes as u64);
@@ -589,7 +599,7 @@ impl Directory {
         }
     }
 
-    /// Counts a frame that a port did not get.
+    /// Counts a frame that a port or link did not receive.
     pub(crate) fn dropped(&mut self, to: u32, why: DropReason) {
         if is_link(to) {
             self.uplinks.dropped(to, why);
@@ -599,7 +609,7 @@ impl Directory {
     }
 }
 
-/// Takes at most `most` frames from a ring into `batch`. Says how many; an error has been reported.
+/// Pops at most `most` frames from a ring. An error closes the port.
 fn take(
     cx: &mut Context<'_>,
     id: PortId,
@@ -622,7 +632,7 @@ fn take(
     }
 }
 
-/// Takes as many frames as there are into `batch`; says how many.
+/// Pops frames into `batch` until it is full or the ring is empty; returns their number.
 fn pop(map: &Map, ring: &mut Queue, batch: &mut [Taken]) -> Result<usize, RingError> {
     let most = batch.len();
     let Popped { mut count, odd } =
@@ -640,7 +650,7 @@ fn pop(map: &Map, ring: &mut Queue, batch: &mut [Taken]) -> Result<usize, RingEr
     Ok(count)
 }
 
-/// Puts frames that were taken back into their ring: they are the next ones to be taken.
+/// Puts popped frames back into their ring; the next pop returns them.
 fn put_back(cx: &mut Context<'_>, id: Option<PortId>, queue: usize, frames: &[Taken]) {
     let Some((_, ring)) = id.and_then(|id| cx.ports.get_mut(id)?.queue(queue)) else { return };
     for taken in frames.iter().rev() {
@@ -648,27 +658,27 @@ fn put_back(cx: &mut Context<'_>, id: Option<PortId>, queue: usize, frames: &[Ta
     }
 }
 
-/// What came of trying to deliver frames.
+/// The result of [`deliver_to_queue`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Attempt {
-    /// How many were delivered, or dropped and counted.
+    /// Frames that were delivered, or dropped and counted.
     pub settled: usize,
-    /// Why it ended before the last: the receiver has too few buffers, it has this many.
+    /// As [`CopyOutcome::shortage`].
     pub short: Option<u16>,
-    /// Why it ended before the last: the turn's time is over.
+    /// As [`CopyOutcome::out_of_time`].
     pub yielded: bool,
 }
 
-/// Who brought frames.
+/// The ingress of frames.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Origin<'a> {
-    /// The port at this place: they lie in its guest's memory.
+    /// The port at this switch index: the frames lie in guest memory.
     Port(u32),
-    /// A link: they lie here.
+    /// A link: the frames lie in this buffer.
     Link(&'a [u8]),
 }
 
-/// Tries to deliver frames to receive queue `to.1` of port `to.0`.
+/// Delivers frames to receive queue `to.1` of port `to.0`, as far as buffers and time allow.
 pub(crate) fn attempt(
     directory: &mut Directory,
     scratch: &mut Scratch,
@@ -726,7 +736,7 @@ pub(crate) fn attempt(
     attempt
 }
 
-/// Gives chains back to their sender, who sees them when the queue is published.
+/// Returns chains to their sender as used. The guest sees them when the queue is published.
 pub(crate) fn give_back(
     cx: &mut Context<'_>,
     id: PortId,
@@ -739,8 +749,8 @@ pub(crate) fn give_back(
     }
 }
 
-/// Closes a port whose ring is broken. A ring in memory that was lost reads as zeroes, and breaks
-/// any rule: then the loss is the reason.
+/// Closes a port whose ring is broken. Lost memory reads as zeroes and breaks any ring rule, so the
+/// loss is reported in place of the rule.
 pub(crate) fn fault(cx: &mut Context<'_>, id: PortId, queue: usize, error: RingError) {
     let poisoned = cx.ports.get(id).and_then(Port::map).is_some_and(Map::poisoned);
     if poisoned {

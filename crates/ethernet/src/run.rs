@@ -1,5 +1,9 @@
-//! Runs: frames that follow each other and go one way. Those to one receive queue are offered to it
-//! together: the short way as far as it goes, the long way for the others, in their order.
+//! Batches: consecutive frames of a turn that share one egress.
+//!
+//! The classifier (`forward`) cuts popped frames into batches. All frames of a batch for one
+//! receive queue are delivered together: on the fast path (`fast_path`) as far as it applies, then
+//! one by one through `deliver`, in their order. The module resolves no egress and returns no chain
+//! to its sender.
 
 use causeway_fabric::Slice;
 
@@ -9,39 +13,39 @@ use crate::job::Taken;
 use crate::route::{Place, SetId};
 use crate::source::Source;
 
-/// What is to become of a frame.
+/// The egress of a frame: the result of classification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Way {
-    /// Nothing: it was dropped and counted.
+    /// Nothing is left to do: the frame was dropped and counted, or consumed by the daemon.
     #[default]
     Done,
-    /// It goes to every other port of the group.
+    /// Every other port of the group, and every link that is up.
     All,
-    /// It goes to every other port of the group that learns.
+    /// Every other port of the group that learns, and every link that is up.
     Learners,
-    /// It goes to one receive queue: the port's place, and the queue.
+    /// One receive queue: the port's switch index, and the queue.
     To(u32, usize),
-    /// It leaves the host, by the links at this place.
+    /// The links at this switch index.
     Link(Place),
-    /// It goes where routes say.
+    /// The switch indices of a route set.
     Set(SetId),
 }
 
-/// Frames on one way that follow each other.
+/// Consecutive frames with one egress.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Run {
     pub way: Way,
     pub count: usize,
-    /// See [`Offer::longest`].
+    /// As [`Delivery::longest`].
     pub longest: usize,
 }
 
-/// The runs of a batch, in its order.
+/// The batches of the popped frames, in ring order.
 #[derive(Debug, Default)]
 pub(crate) struct Runs(pub Vec<Run>);
 
 impl Runs {
-    /// Notes that some more frames go one way.
+    /// Appends a batch, or extends the last batch if the egress is the same.
     #[inline]
     pub fn push(&mut self, run: Run) {
         match self.0.last_mut() {
@@ -55,41 +59,44 @@ impl Runs {
     }
 }
 
-/// Frames for one receive queue.
+/// Frames that are to be delivered to one receive queue.
 #[derive(Debug)]
 pub(crate) struct Offer<'a> {
     pub frames: &'a mut [Taken],
-    /// Length of the longest in bytes, where all ask for nothing and have no tags; where that is
-    /// not known, the greatest number.
+    /// Length of the longest frame, in bytes, if every frame is plain (no offload, no VLAN tag);
+    /// `usize::MAX` if that is not known.
     pub longest: usize,
-    /// How many pieces of the first were delivered before.
+    /// Segments of the first frame that were delivered in an earlier turn.
     pub done: usize,
 }
 
 impl<'a> Offer<'a> {
-    /// Of a frame of which nothing is known.
+    /// Returns the delivery of a single frame, about which nothing is known.
     pub fn of_one(frame: &'a mut Taken) -> Self {
         Self { frames: std::slice::from_mut(frame), longest: usize::MAX, done: 0 }
     }
 }
 
-/// What became of an offer.
+/// The result of [`Scratch::deliver_all`].
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// How many frames were delivered, or dropped and counted.
+    /// Frames that were delivered, or dropped and counted.
     pub settled: usize,
-    /// Why it ended before the last: the receiver has too few buffers, it has this many.
+    /// Buffers that the receiver has, if they were too few for the next frame.
     pub short: Option<u16>,
-    /// The turn's time is over before all pieces of the first frame that is left were delivered.
+    /// Whether the turn ended before all segments of the next frame were delivered.
     pub yielded: bool,
-    /// What the receiver's guest did wrong.
+    /// The rule that the receiver's guest broke.
     pub fault: Option<String>,
-    /// How many of the frames cannot be reached in their sender's memory.
+    /// Frames whose bytes could not be read from the sender's memory.
     pub sender_faults: usize,
 }
 
 impl Scratch {
-    /// Delivers frames until the receiver is short of buffers.
+    /// Delivers frames in order until the receiver runs out of buffers or the turn ends.
+    ///
+    /// The used entries are pushed but not published. A rule that the receiver breaks is reported
+    /// in [`CopyOutcome::fault`]; the rest of the frames is then dropped.
     pub fn deliver_all(
         &mut self,
         from: Source<'_>,
@@ -114,7 +121,7 @@ impl Scratch {
                 to.ring.look_ahead(to.map, u16::try_from(left).unwrap_or(u16::MAX));
             }
             let delivered = match outcome.fault {
-                // What it got before is lost too, but was written.
+                // Used entries of earlier frames were written, but a broken ring is not published.
                 Some(_) => Err(Trouble::Drop(DropReason::ReceiverDown)),
                 None if !job.fits(to.mtu) => Err(Trouble::Drop(DropReason::TooBig)),
                 None => {
