@@ -1,14 +1,16 @@
-//! Frames for many, or for one that nobody knows, that come by a second way.
+//! The duplicate filter: copies of flooded frames, detected by their content.
 //!
-//! Where links make a circle and are for transit, a frame for many comes from either side. Whoever
-//! sent it is behind one of them, or at a port of ours: so of two equal frames that come by two ways
-//! within a moment the second is a copy of the first. Equal frames that come by one way are what a
-//! guest repeats. Numbers ([`crate::flood`]) tell copies apart for longer, but not all links carry
-//! them: a copy may come without the one that the frame had, or with another.
+//! In a loop of transit links, a flooded frame arrives from both sides. Its sender is behind one of
+//! the links, or at a local port. Of two equal frames that arrive by different paths within
+//! [`DUPLICATE_NS`], the second is therefore a copy. Equal frames by the same path are repeats of
+//! the guest, up to [`REPEATS_MAX`]; more of them are a loop. Flood numbers
+//! ([`crate::flood_sequence`]) detect copies for longer, but not every link carries them: a copy
+//! may arrive without the number of its frame, or with another. The filter sees flooded frames
+//! only, and forwards nothing.
 //!
 //! # Budget
-//! Only in groups with links for transit, and of frames that go to many: a hash of the
-//! frame, one look.
+//! Only in groups with transit links, and for flooded frames: one hash of the frame and one table
+//! access.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -17,38 +19,40 @@ use causeway_wire::frame::Frame;
 use crate::limits::{ECHO_NS, ECHO_PLACES, FLOOD_BYTES, REPEATS_MAX};
 use crate::route::Place;
 
-/// See the module.
+/// The filter of one group.
 #[derive(Debug, Default)]
 pub(crate) struct Echoes {
-    /// Keyed anew in every process.
+    /// Random for each process, so that guests cannot choose collisions.
     key: RandomState,
-    /// By a part of the print. No room until the first frame.
+    /// Indexed by a part of the fingerprint. Not allocated until the first frame.
     last: Box<[Heard]>,
 }
 
-/// A frame that came.
+/// A flooded frame that was accepted.
 #[derive(Debug, Clone, Copy, Default)]
 struct Heard {
     print: u64,
     place: Place,
     at_ns: u64,
-    /// Since when equal ones are counted, and how many there were.
+    /// Start of the interval in which repeats are counted.
     since_ns: u64,
     count: u8,
 }
 
-/// Why a frame is not new.
+/// Why a frame is filtered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// It came by another way a moment ago.
+    /// The same frame arrived by another path within [`DUPLICATE_NS`].
     Copy,
-    /// It comes by one link again and again.
+    /// The same link has brought the frame more than [`REPEATS_MAX`] times.
     Storm,
 }
 
 impl Echoes {
-    /// What a frame of `len` bytes is known by; `first` are its first bytes, as many as matter.
-    /// Its checksum does not: one copy may have it while it is still to be made in the other.
+    /// Returns the fingerprint of a frame of `len` bytes that begins with `first`.
+    ///
+    /// The transport checksum is left out: it may be complete in one copy and an offload in the
+    /// other.
     pub fn print(&self, len: usize, first: &[u8]) -> u64 {
         let first = first.get(..FLOOD_BYTES).unwrap_or(first);
         let transport = Frame::parse(first).ok().and_then(|frame| frame.network?.transport);
@@ -59,11 +63,11 @@ impl Echoes {
         self.key.hash_one((len, before, behind.get(skipped..).unwrap_or(&[])))
     }
 
-    /// What a frame that came by a link is known by.
+    /// Checks a frame that arrived by a link, and returns its fingerprint.
     ///
     /// # Errors
-    /// It came by another way just now, or by this one too often. The latter ends when it has not
-    /// come for [`ECHO_NS`].
+    /// Returns the reason if the frame is a copy or a loop. A loop is over when the frame has not
+    /// arrived for [`DUPLICATE_NS`].
     pub fn look(&mut self, frame: &[u8], place: Place, now_ns: u64) -> Result<u64, Known> {
         let print = self.print(frame.len(), frame);
         let Some(last) = self.last.get_mut(Self::at(print)) else { return Ok(print) };
@@ -80,7 +84,7 @@ impl Echoes {
         Err(Known::Storm)
     }
 
-    /// A frame that is no copy is accepted.
+    /// Records an accepted frame.
     pub fn note(&mut self, print: u64, place: Place, now_ns: u64) {
         if self.last.is_empty() {
             self.last = vec![Heard::default(); ECHO_PLACES].into();
@@ -135,7 +139,7 @@ mod tests {
         assert_eq!(passed, usize::from(REPEATS_MAX));
         assert_eq!(echoes.look(b"frame", 1, 1_000_000_000), Err(Known::Storm));
         assert!(echoes.look(b"frame", 1, 1_000_000_000 + ECHO_NS).is_ok(), "the loop is gone");
-        // A host that repeats itself every 100 ms is heard for ever.
+        // A host that repeats a frame every 100 ms is never filtered.
         let said = (1..1_000_u64).filter(|n| echoes.is_echo(b"again", 1, 5 + n * 100_000_000));
         assert_eq!(said.count(), 0);
     }

@@ -1,11 +1,11 @@
-//! Frames for many that have come already, by the numbers of links that carry such.
+//! Flood sequence numbers: copies of flooded frames, detected by the number that tunnels carry.
 //!
-//! A number stands for one frame: what is remembered is a print of both, so that a peer who puts
-//! the number of another's frame on one of his own keeps nobody from being heard, and it is noted
-//! only of a frame that was accepted. Each way in remembers the last frames that came first by it:
-//! a flood by one pushes out none of another's. A copy that comes after its print was forgotten is
-//! bounded by its hops. Our own numbers need no memory: half of each is made of the other by a
-//! secret.
+//! A number identifies one flooded frame. The table stores a fingerprint of number and content, so
+//! a peer that reuses the number of another frame cannot suppress that frame. A fingerprint is
+//! recorded only for an accepted frame. Each ingress has its own window of the last recorded
+//! frames, so a flood by one ingress displaces no entry of another. A copy that arrives after its
+//! fingerprint was displaced is bounded by its hop count. Numbers drawn here need no table: a keyed
+//! hash proves them. The module forwards nothing; `link_rx` acts on its answer.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -13,39 +13,39 @@ use std::hash::{BuildHasher, RandomState};
 use crate::limits::{FLOOD_BYTES, FLOODS_PER_PLACE};
 use crate::route::Place;
 
-/// See the module.
+/// The flood numbers of one group.
 #[derive(Debug, Default)]
 pub(crate) struct Floods {
-    /// Keyed anew in every process.
+    /// Random for each process, so that peers cannot forge a number drawn here.
     key: RandomState,
     drawn: u32,
     seen: HashMap<u64, First>,
-    /// By which way they came, the oldest first.
+    /// Recorded fingerprints of each ingress, oldest first.
     windows: HashMap<Place, VecDeque<u64>>,
 }
 
-/// Where the first copy of a frame came from.
+/// The first copy of a flooded frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct First {
     place: Place,
-    /// Whether a copy has left by every link that there is.
+    /// Whether a copy has left by every link.
     everywhere: bool,
 }
 
-/// What is known of a frame for many.
+/// The state of a flooded frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// It is new.
+    /// No copy has been accepted.
     Never,
-    /// It came by a link that is not for transit, so that only links which are got a copy. This one
-    /// may go to the others, but for the place where the first came from.
+    /// The first copy arrived by a link that is not for transit, so only transit links got it. This
+    /// copy may go to the other links, except the one at this switch index.
     Nearby(Place),
-    /// It has been everywhere.
+    /// A copy has left by every link.
     Everywhere,
 }
 
 impl Floods {
-    /// A number for a frame that is sent to many, as good as no other has.
+    /// Draws a number for a flooded frame.
     pub fn draw(&mut self) -> u64 {
         self.drawn = self.drawn.wrapping_add(1);
         self.number(self.drawn)
@@ -56,19 +56,19 @@ impl Floods {
         u64::from(drawn) << 32 | proof
     }
 
-    /// Whether a number is one of ours, whose frame went in a circle.
+    /// Returns whether the number was drawn here: its frame has gone around a loop.
     fn is_own(&self, number: u64) -> bool {
         u32::try_from(number >> 32).is_ok_and(|drawn| self.number(drawn) == number)
     }
 
-    /// What a frame is known by; `offload` is what is left to do for it.
+    /// Returns the fingerprint of a frame whose pending offload is `offload`.
     fn print(&self, number: u64, offload: &[u8], frame: &[u8]) -> u64 {
         let first = frame.get(..FLOOD_BYTES).unwrap_or(frame);
         self.key.hash_one((number, offload, frame.len(), first))
     }
 
-    /// What a frame is known by, and whether it has come before, now that it comes by a way that is
-    /// for transit or not.
+    /// Returns the fingerprint of a frame and its state. `transit` is set if this copy arrived by a
+    /// transit link.
     pub fn look(&self, number: u64, offload: &[u8], frame: &[u8], transit: bool) -> (u64, Seen) {
         if self.is_own(number) {
             return (0, Seen::Everywhere);
@@ -85,7 +85,7 @@ impl Floods {
         }
     }
 
-    /// A frame that has not come before is accepted.
+    /// Records an accepted frame.
     pub fn note(&mut self, print: u64, place: Place, transit: bool) {
         self.seen.insert(print, First { place, everywhere: transit });
         let window = self.windows.entry(place).or_default();
@@ -97,14 +97,14 @@ impl Floods {
         }
     }
 
-    /// A copy went wherever the first did not.
+    /// Marks a frame as sent by every link.
     pub fn widen(&mut self, print: u64) {
         if let Some(first) = self.seen.get_mut(&print) {
             first.everywhere = true;
         }
     }
 
-    /// A way in is no more.
+    /// Forgets the frames of an ingress that was removed.
     pub fn forget(&mut self, place: Place) {
         for print in self.windows.remove(&place).into_iter().flatten() {
             self.seen.remove(&print);

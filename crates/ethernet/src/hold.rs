@@ -1,4 +1,8 @@
-//! Frames that wait: taken in when a receiver is short of buffers, given out when it gets some.
+//! Pending frames: enqueued when a receiver runs out of buffers, delivered when it posts more.
+//!
+//! The dispatcher calls [`Ethernet::drain_pending`] when a receive queue has new buffers, and
+//! [`Ethernet::expire_pending`] by a timer. The bounds are in `pending_queue`. Frames that exceed
+//! them are dropped and counted at the receiver.
 
 use causeway_fabric::{Context, Progress, cost};
 
@@ -12,10 +16,10 @@ use crate::run::Offer;
 use crate::service::Ethernet;
 
 impl Ethernet {
-    /// Keeps a frame for a receiver that is short of buffers, unless as many
-    /// wait as may; says whether it is kept.
+    /// Enqueues a guest's frame for a receiver without buffers. Returns `false` if the frame was
+    /// dropped because a bound is reached.
     ///
-    /// `had` is how many buffers the receiver has, where that was just found to be too few.
+    /// `had` is the number of buffers that were found too few, if delivery was tried.
     pub(crate) fn hold(
         &mut self,
         cx: &mut Context<'_>,
@@ -31,14 +35,14 @@ impl Ethernet {
         let Some((size, in_flight)) = ring.map(|r| (r.size(), r.in_flight())) else { return false };
         let Some(port) = self.directory.get_mut(place) else { return false };
         let Some(backlog) = port.backlogs.get_mut(pair(queue)) else { return false };
-        // What was only taken ahead does not wait.
+        // Frames that were only popped ahead are not pending.
         let in_flight = in_flight.saturating_sub(self.ahead);
         let long = taken.chain.readable().len() > HELD_SPANS_MAX;
         if long || !backlog.has_room(sender, size, in_flight) {
             port.counters.dropped(DropReason::NoBuffer);
             return false;
         }
-        // A copy: what was taken may have room for the longest chain that there ever was.
+        // Copied: the popped chain may own room for the longest chain ever seen.
         let mut chain = self.pool.pop().unwrap_or_default();
         chain.copy_from(&taken.chain);
         let Taken { at, hops, flood, .. } = *taken;
@@ -48,7 +52,7 @@ impl Ethernet {
         taken.held
     }
 
-    /// Keeps a frame that a link at `from.0` brought, as a copy; else as [`Self::hold`].
+    /// As [`Self::enqueue_pending`], for a copy of a frame from the link at `from.0`.
     pub(crate) fn hold_copy(
         &mut self,
         cx: &mut Context<'_>,
@@ -71,7 +75,7 @@ impl Ethernet {
         self.wait(cx, Held { sender, frame, bytes: Some(bytes), done, since_ns }, to, had)
     }
 
-    /// Puts a frame behind those that wait for a receive queue.
+    /// Appends a frame to the pending queue of a receive queue.
     fn wait(
         &mut self,
         cx: &mut Context<'_>,
@@ -94,8 +98,8 @@ impl Ethernet {
         true
     }
 
-    /// Looks whether a receiver has given buffers since it had `had`; if not, has it polled, or
-    /// has it ring when it gives some.
+    /// Checks whether the receiver has posted buffers beyond `had`. If not, its queue is polled, or
+    /// armed for a doorbell.
     fn expect(&mut self, cx: &mut Context<'_>, place: u32, queue: usize, had: u16) -> Progress {
         let Some(id) = self.directory.get(place).map(|p| p.id) else { return Progress::Parked };
         let polled = cx.polls(id, queue);
@@ -114,7 +118,7 @@ impl Ethernet {
         }
     }
 
-    /// Delivers frames that wait for a receive queue, at most `budget`, as its buffers allow.
+    /// Delivers at most `budget` pending frames of a receive queue, as far as buffers allow.
     pub(crate) fn drain(
         &mut self,
         cx: &mut Context<'_>,
@@ -162,7 +166,7 @@ impl Ethernet {
         Progress::Worked
     }
 
-    /// Gives a frame that waited back to its sender.
+    /// Returns the chain of a pending frame to its sender.
     fn let_go(&mut self, cx: &mut Context<'_>, held: Held) {
         if let Some(id) = self.directory.get(held.sender.0).map(|p| p.id) {
             give_back(cx, id, held.sender.1, std::iter::once(held.frame.chain.head()));
@@ -173,7 +177,7 @@ impl Ethernet {
         }
     }
 
-    /// Drops what has waited as long as it may, and finds out when to look again.
+    /// Drops frames whose deadline has passed, and sets the next deadline.
     pub(crate) fn expire(&mut self, cx: &mut Context<'_>) {
         let mut gone = std::mem::take(&mut self.gone);
         let mut next: Option<u64> = None;
@@ -184,7 +188,7 @@ impl Ethernet {
                     port.counters.dropped(DropReason::NoBuffer);
                     gone.push(held);
                 }
-                // The next one may be smaller, and fit.
+                // The next frame may be smaller, and fit.
                 if gone.len() > before && !backlog.is_empty() {
                     cx.wake(port.id, receive_queue(pair));
                 }
@@ -198,7 +202,7 @@ impl Ethernet {
         self.gone = gone;
     }
 
-    /// Lets go of every frame that waits for a port, or that it sent: its device stops.
+    /// Releases every frame that is pending for a port or was sent by it, because its device stops.
     pub(crate) fn purge(&mut self, cx: &mut Context<'_>, place: u32) {
         let mut gone = std::mem::take(&mut self.gone);
         if let Some(port) = self.directory.get_mut(place) {
@@ -214,7 +218,7 @@ impl Ethernet {
             for (pair, backlog) in port.backlogs.iter_mut().enumerate() {
                 let before = gone.len();
                 gone.append(&mut backlog.take_from(place));
-                // As when the first has waited too long.
+                // As in `expire_pending`: the next frame may be smaller, and fit.
                 if gone.len() > before && !backlog.is_empty() {
                     cx.wake(port.id, receive_queue(pair));
                 }

@@ -1,13 +1,13 @@
-//! The short way of most frames: they ask for nothing, and each fits one buffer that is one piece
-//! of memory.
+//! The fast path of delivery: plain frames, each into one receive buffer of one descriptor.
+//!
+//! A frame that does not fit, or fails, is put back and takes the general path (`deliver`), which
+//! reports the reason. The module handles no offload, no mergeable buffer chain and no error.
 //!
 //! # Budget
-//! As many buffers as frames are taken in one go, and pushed as used in one go. Of a frame: one
-//! look at whether it may go this way, unless that is known of all; one look-up of where its buffer
-//! lies; the comparison of its header with the one that lies there; and the copy.
-//!
-//! What does not fit, or goes wrong, is put back and goes the long way (`deliver`), which knows
-//! what to say of it.
+//! The receive buffers of a batch are popped together and pushed as used together. Each frame costs
+//! one eligibility check (none if the whole batch is known to be plain), one translation of the
+//! buffer's address, one comparison of the virtio-net header with the bytes in the buffer, and the
+//! copy.
 
 use causeway_memory::{Cursor, Map, Span};
 use causeway_ring::Chain;
@@ -19,16 +19,16 @@ use crate::deliver::{Scratch, To};
 use crate::job::{Taken, header_len};
 use crate::source::{self, Source};
 
-/// Of a frame that asks for nothing, in one buffer.
+/// Virtio-net header of a plain frame in one buffer: no flags, `num_buffers` 1.
 const PLAIN_HEADER: [u8; HEADER_LEN] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 
 impl Scratch {
-    /// Delivers frames from the first on, as long as they may go the short way; says how many.
-    /// Where that is not `open`, or turns out not to be, none. For `longest` see
-    /// [`crate::run::Offer::longest`].
+    /// Delivers leading frames that qualify for the fast path; returns their number, 0 if the path
+    /// is not `open`. Closes the path when a buffer does not qualify. `longest` as
+    /// [`crate::batch::Delivery::longest`].
     ///
     /// # Errors
-    /// What is wrong with the receiver's ring. None of the frames counts as delivered.
+    /// Returns the broken rule of the receiver's ring. None of the frames counts as delivered then.
     #[inline(never)]
     pub fn run(
         &mut self,
@@ -65,13 +65,14 @@ impl Scratch {
             bytes = bytes.wrapping_add(taken.job.len);
         }
         let (used, left) = chains.split_at_checked(count).unwrap_or((chains, &[]));
-        // What stopped one may well stop the next: they are not taken again and again for it.
+        // The cause probably holds for the next buffers too, so they are not popped again in this
+        // batch.
         *open = left.is_empty() && popped == most;
         for chain in left.iter().rev() {
             to.ring.put_back(chain.head());
         }
         let used = used.iter().zip(frames).map(|(chain, taken)| {
-            // No overflow: `put` has compared it with the length of the buffer.
+            // No overflow: `put` has checked the sum against the length of the buffer.
             (chain.head(), header.len().wrapping_add(taken.job.len) as u32)
         });
         to.ring.push_batch(used).map_err(|e| e.to_string())?;
@@ -80,8 +81,8 @@ impl Scratch {
     }
 }
 
-/// Writes a frame into a buffer; none if that is too short, in pieces, or cannot be reached, or the
-/// frame cannot.
+/// Writes a frame into a buffer. Returns `None` if the buffer is too short or has several
+/// descriptors, or if memory of either side is unreachable.
 #[inline(always)]
 fn put(from: Source<'_>, taken: &Taken, to: &Map, buffer: &Chain, header: &[u8]) -> Option<()> {
     let job = &taken.job;
@@ -103,7 +104,7 @@ fn put(from: Source<'_>, taken: &Taken, to: &Map, buffer: &Chain, header: &[u8])
     }
 }
 
-/// Writes what is behind a frame's head.
+/// Writes the bytes behind the head.
 #[inline(never)]
 fn put_rest(
     from: Source<'_>,

@@ -1,7 +1,8 @@
-//! Frames of links that did not fit in their turn: the rest of their pieces, or of their receivers.
+//! Frames of links that did not fit in their turn: the remaining segments or receivers.
 //!
-//! As [`crate::resume`], for frames that a link brought: they are kept as copies. While one waits,
-//! all frames of links wait behind it, and nothing more is taken from the mailbox.
+//! The counterpart of [`crate::resume`] for links: the frames are kept as copies, since their
+//! buffer is reused. While a frame waits here, all later frames of links wait behind it and the
+//! mailbox is not read, so the order of frames is kept.
 
 use causeway_fabric::Context;
 
@@ -10,20 +11,20 @@ use crate::resume::Rest;
 use crate::route::Place;
 use crate::service::Ethernet;
 
-/// A frame that is not delivered, or not wholly.
+/// A link's frame that is not delivered, or only in part.
 #[derive(Debug)]
 pub(crate) struct Late {
-    /// The links that brought it.
+    /// The switch index of its ingress.
     from: Place,
     bytes: Box<[u8]>,
     frame: Taken,
     rest: Rest,
-    /// Pieces that its first receiver has.
+    /// Segments that its first receiver has.
     done: usize,
 }
 
 impl Ethernet {
-    /// Keeps frames of a link for the next turn; `done` pieces of the first are delivered.
+    /// Keeps frames of a link for the next turn; `done` segments of the first are delivered.
     pub(crate) fn keep_late(
         &mut self,
         (from, bytes): (Place, &[u8]),
@@ -41,7 +42,7 @@ impl Ethernet {
         }
     }
 
-    /// Goes on with what the last turn left. Returns whether all of it is done.
+    /// Continues with the frames that the last turn left. Returns whether none is left.
     pub(crate) fn resume_late(&mut self, cx: &mut Context<'_>) -> bool {
         let mut list = std::mem::take(&mut self.late);
         while let Some(Late { from, bytes, mut frame, rest, done }) = list.pop_front() {

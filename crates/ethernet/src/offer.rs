@@ -1,7 +1,8 @@
-//! Frames of guests are offered to their receivers: ports, links, many of both.
+//! Delivery of guest frames to their receivers: a port, a link, or several of both.
 //!
-//! A receiver that is short of buffers holds frames back ([`crate::hold`]); a turn whose time is over
-//! leaves the rest for the sender's next turn ([`crate::resume`]).
+//! Frames for a receiver without buffers become pending ([`crate::pending`]); frames beyond the
+//! turn's time are left for the sender's next turn ([`crate::resume`]). The egress is resolved by
+//! `forward`, the copy is made by `deliver`.
 
 use causeway_fabric::{Context, cost};
 
@@ -17,7 +18,7 @@ use crate::service::Ethernet;
 use crate::uplink::is_link;
 
 impl Ethernet {
-    /// Offers frames to their only receiver. Those that it has no room for now are held.
+    /// Delivers frames to a single receive queue. Frames without buffers become pending.
     pub(crate) fn offer(
         &mut self,
         cx: &mut Context<'_>,
@@ -29,7 +30,7 @@ impl Ethernet {
         if self.is_behind(sender) {
             return self.postpone_all(sender, offer.frames, offer.done, &Rest::One(to));
         }
-        // What waits already goes first.
+        // Pending frames go first, so that the order is kept.
         if !self.directory.waits(to.0, to.1) {
             let Self { directory, scratch, .. } = self;
             let origin = Origin::Port(sender.0);
@@ -43,14 +44,14 @@ impl Ethernet {
         let Offer { frames, mut done, .. } = offer;
         for taken in frames.get_mut(settled..).unwrap_or(&mut []) {
             if self.hold(cx, sender, taken, std::mem::take(&mut done), to, short) {
-                // The receiver is watched once for all of them.
+                // One wake-up of the receiver serves all of them.
                 short = None;
                 self.ahead = self.ahead.saturating_sub(1);
             }
         }
     }
 
-    /// Sends frames out of the host, the first from piece `done` on.
+    /// Sends frames to a link, the first from segment `done` on.
     pub(crate) fn offer_to_link(
         &mut self,
         cx: &mut Context<'_>,
@@ -67,7 +68,7 @@ impl Ethernet {
         self.postpone_all(sender, rest, done, &Rest::Link(to));
     }
 
-    /// Offers frames to many; those without room go without.
+    /// Delivers frames to several receivers. A receiver without buffers misses the frame.
     pub(crate) fn offer_all(
         &mut self,
         cx: &mut Context<'_>,
@@ -79,7 +80,7 @@ impl Ethernet {
         let mut targets = std::mem::take(&mut self.targets);
         self.directory.list_targets(sender.0, way, &mut targets);
         for taken in run {
-            // A frame for many is as much work as many frames.
+            // A flooded frame costs as much as a unicast frame for each receiver.
             *left = left.saturating_sub(targets.len().saturating_sub(1));
             self.directory.number(taken, way, &targets);
             if taken.flood.is_some() && self.directory.uplinks.any_transit() {
@@ -108,7 +109,7 @@ impl Ethernet {
         self.targets = targets;
     }
 
-    /// Copies a frame to each of `targets`, to the first from piece `done` on.
+    /// Copies a frame to each of `targets`, to the first from segment `done` on.
     pub(crate) fn copy_to_each(
         &mut self,
         cx: &mut Context<'_>,
@@ -129,7 +130,8 @@ impl Ethernet {
         }
     }
 
-    /// Copies a frame to one of many. Returns `false` if pieces are left, beyond the turn's time.
+    /// Copies a frame to one of several receivers. Returns `false` if the turn ended before the
+    /// last segment.
     fn copy_to(
         &mut self,
         cx: &mut Context<'_>,
@@ -145,8 +147,8 @@ impl Ethernet {
         self.copy_to_port(cx, Origin::Port(from), taken, to, done)
     }
 
-    /// Copies a frame for many to one port, from piece `done` on, if the port has room. Returns
-    /// `false` if pieces are left, beyond the turn's time.
+    /// Copies a flooded frame to one port, from segment `done` on, if the port has buffers. Returns
+    /// `false` if the turn ended before the last segment.
     pub(crate) fn copy_to_port(
         &mut self,
         cx: &mut Context<'_>,

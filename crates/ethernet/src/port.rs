@@ -1,4 +1,6 @@
-//! What the service knows of its ports.
+//! The switch of a group: its ports, and the tables that forwarding consults.
+//!
+//! The module stores state and answers look-ups; it moves no frames.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -28,29 +30,29 @@ pub(crate) struct NetPort {
     pub id: PortId,
     pub name: Name,
     pub spec: NetSpec,
-    /// Its address: see [`ethernet::number`].
+    /// The configured address, as [`ethernet::number`].
     pub mac: u64,
-    /// What its driver negotiated; 0 while it does not run.
+    /// Features that the driver negotiated; 0 while the device does not run.
     pub features: u64,
-    /// Receive queues that run.
+    /// Running receive queues.
     pub receive: Vec<usize>,
-    /// Frames that wait, by queue pair.
+    /// Pending frames, by queue pair.
     pub backlogs: Vec<Backlog>,
-    /// Frames of it that did not fit in its turn, by queue pair.
+    /// Frames that did not fit in the port's turn, by queue pair.
     pub unfinished: Vec<VecDeque<Unfinished>>,
     pub counters: Counters,
-    /// Where its last frame went.
+    /// Next hop of the last unicast frame.
     pub last: Option<Last>,
-    /// The last source address that was refused, and whether that was shown.
+    /// The last refused source address, and whether it was reported.
     pub refused: Option<(u64, bool)>,
-    /// Turns that it sits out, because all that it sent in its last one broke a rule.
+    /// Turns that the port is still penalised, because every frame of a turn broke a rule.
     pub sits_out: u8,
 }
 
-/// A way that was found, as long as the table does not change and the address does not age.
+/// A cached next hop, valid while the table version stays and the address does not age.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Last {
-    /// See [`ethernet::number`].
+    /// The address as [`ethernet::number`].
     pub destination: u64,
     pub to: u32,
     pub version: u64,
@@ -58,24 +60,25 @@ pub(crate) struct Last {
 }
 
 impl Last {
-    /// Whether it is the way of a frame now.
+    /// Returns whether the cached next hop applies to a frame now.
     #[inline]
     pub fn holds(&self, destination: u64, version: u64, now_ns: u64) -> bool {
         (self.destination, self.version) == (destination, version) && now_ns < self.until_ns
     }
 }
 
-/// The receive queue of a pair, and the pair of a queue: receiveq1, transmitq1, receiveq2, …
+/// Returns the receive queue of a pair. Queues are ordered receiveq1, transmitq1, receiveq2, …
+/// (virtio 1.3, 5.1.2).
 pub(crate) const fn receive_queue(pair: usize) -> usize {
     pair.saturating_mul(2)
 }
 
-/// The pair that a queue belongs to.
+/// Returns the pair that a queue belongs to.
 pub(crate) const fn pair(queue: usize) -> usize {
     queue >> 1
 }
 
-/// Whether a queue carries what the guest sends.
+/// Returns whether a queue is a transmit queue.
 pub(crate) const fn transmits(queue: usize) -> bool {
     queue & 1 == 1
 }
@@ -99,7 +102,7 @@ impl NetPort {
         }
     }
 
-    /// The running receive queue for a flow, the same for all its frames while the same queues run.
+    /// Returns the running receive queue of a flow. It is stable while the same queues run.
     #[inline]
     pub fn receive_queue_for(&self, flow: impl FnOnce() -> u64) -> Option<usize> {
         match self.receive.as_slice() {
@@ -113,32 +116,33 @@ impl NetPort {
     }
 }
 
-/// The ports of a group. Each is named by its slot in the shard, which stays as long as it does.
+/// The switch of a group. A port is identified by its slot in the shard, which is stable until the
+/// port is removed.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     places: Vec<Option<NetPort>>,
     pub table: Table<u32>,
-    /// Configured addresses of our ports that are elsewhere now, behind links; and whether the
-    /// peer there said so itself. Of no effect while the port's guest runs ([`Self::moved_to`]).
+    /// Configured addresses of local ports that are now behind links; the flag is set if the peer
+    /// advertised the address. Ignored while the port's guest runs ([`Self::moved_to`]).
     pub away: HashMap<u64, (Place, bool)>,
     pub uplinks: Uplinks,
     pub floods: Floods,
     pub echoes: Echoes,
     pub segments: Segments,
     pub routes: Routes,
-    /// Whether frames of the link layer's own protocols are forwarded.
+    /// Decides whether link-local frames are forwarded.
     pub kind: GroupKind,
     pub traffic: Traffic,
     pub taps: Taps,
     pub members: Vec<u32>,
-    /// Those of `members` that learn: where frames to unknown addresses go.
+    /// Members that learn: the receivers of frames to unknown addresses.
     pub learners: Vec<u32>,
-    /// Keyed anew in every process: guests choose the flows.
+    /// Random for each process, because guests choose the flows.
     flows: RandomState,
 }
 
 impl Directory {
-    /// The place of a port, if it is there.
+    /// Returns the switch index of a port, if it exists.
     #[inline]
     pub fn place(&self, id: PortId) -> Option<u32> {
         let place = u32::try_from(id.slot()).ok()?;
@@ -159,7 +163,7 @@ impl Directory {
         self.places.iter().flatten()
     }
 
-    /// The place of an end of a route, if it is there.
+    /// Returns the switch index of a route's end, if it exists.
     pub fn end(&self, end: &RouteEnd) -> Option<Place> {
         match end {
             RouteEnd::Interface(name) => {
@@ -169,7 +173,7 @@ impl Directory {
         }
     }
 
-    /// What a place is called.
+    /// Returns the name of the port or link at a switch index, or "-".
     pub fn name(&self, place: Place) -> String {
         let port = || self.get(place).map(|port| port.name.to_string());
         let link = || self.uplinks.name(place).map(Name::to_string);
@@ -183,7 +187,7 @@ impl Directory {
     /// Adds a port.
     ///
     /// # Errors
-    /// [`Taken`]: another has its address.
+    /// Returns [`AddressInUse`] if another port has its address.
     pub fn insert(&mut self, port: NetPort) -> Result<(), Taken> {
         let slot = port.id.slot();
         let place = u32::try_from(slot).map_err(|_| Taken)?;
@@ -211,31 +215,31 @@ impl Directory {
         Some(port)
     }
 
-    /// The port that has an address configured.
+    /// Returns the port with a configured address.
     pub fn owner(&self, mac: Mac) -> Option<&NetPort> {
         self.places.iter().flatten().find(|p| p.spec.mac == mac)
     }
 
-    /// The place of the port that has an address configured, if its guest runs.
+    /// Returns the switch index of the port with a configured address, if its guest runs.
     pub fn running(&self, number: u64) -> Option<u32> {
         let place = self.table.configured(number)?;
         self.get(place).filter(|port| !port.receive.is_empty()).map(|_| place)
     }
 
-    /// The link behind which the configured address of a port is now. A peer's claim counts only
-    /// while the port's guest does not run.
+    /// Returns the link behind which a port's configured address is now. A peer's claim has no
+    /// effect while the port's guest runs.
     pub fn moved_to(&self, number: u64) -> Option<Place> {
         let (at, _) = self.away.get(&number)?;
         self.running(number).is_none().then_some(*at)
     }
 
-    /// The peer that claims the address of a port whose guest runs.
+    /// Returns the peer that claims the address of a port whose guest runs.
     pub fn contested(&self, port: &NetPort) -> Option<Place> {
         let (at, reported) = self.away.get(&port.mac)?;
         (*reported && self.uplinks.is_up(*at) && !port.receive.is_empty()).then_some(*at)
     }
 
-    /// The hash of a flow.
+    /// Returns the keyed hash of a flow.
     pub fn flow(&self, key: FlowKey) -> u64 {
         self.flows.hash_one(key)
     }

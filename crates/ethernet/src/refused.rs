@@ -1,4 +1,6 @@
-//! Source addresses that a port may not send from, as the operator is told of them.
+//! Reports of refused source addresses to the operator.
+//!
+//! The check itself is in `forward`; this module only words the remark.
 
 use causeway_fabric::Context;
 use causeway_model::Mac;
@@ -7,7 +9,7 @@ use causeway_wire::ethernet;
 use crate::service::Ethernet;
 
 impl Ethernet {
-    /// Names a source address that was refused, once for as long as it is the last one.
+    /// Reports a refused source address, once until another address is refused.
     #[inline]
     pub(crate) fn show_refused(&mut self, cx: &mut Context<'_>, place: u32) {
         let Some(me) = self.directory.get_mut(place) else { return };

@@ -1,9 +1,9 @@
-//! Frames that did not fit in their turn: the rest of their pieces, or of their receivers.
+//! Frames of guests that did not fit in their turn: the remaining segments or receivers.
 //!
-//! One frame can be thousands of pieces (TSO with small segments) for a thousand receivers
-//! (broadcast). Its sender's turn ends by time all the same; the frame stays in the sender's ring,
-//! and the sender's next turn begins with the rest of it. Nothing else of that transmit queue passes
-//! it, so the order of frames stays.
+//! One frame can be thousands of segments (TSO with a small MSS) for a thousand receivers
+//! (broadcast). The sender's turn still ends by time. The frame then stays in the sender's ring,
+//! and the sender's next turn begins with its remainder. Later frames of the same transmit queue
+//! wait behind it, so the order of frames is kept. Frames of links are in [`crate::resume_link`].
 
 use std::collections::VecDeque;
 
@@ -18,35 +18,35 @@ use crate::route::Place;
 use crate::run::Offer;
 use crate::service::Ethernet;
 
-/// Where the rest of a frame goes.
+/// The receivers that a frame still has.
 #[derive(Debug, Clone)]
 pub(crate) enum Rest {
-    /// To one receive queue, where it may be held.
+    /// One receive queue; the frame may become pending there.
     One((u32, usize)),
-    /// Out of the host.
+    /// A link bundle.
     Link(Place),
-    /// To each of these that has room.
+    /// Each of these that has buffers.
     Many(Vec<Place>),
 }
 
-/// A frame that is not delivered, or not wholly.
+/// A guest's frame that is not delivered, or only in part.
 #[derive(Debug)]
 pub(crate) struct Unfinished {
     frame: Taken,
     rest: Rest,
-    /// Pieces that its first receiver has.
+    /// Segments that its first receiver has.
     done: usize,
 }
 
 impl Ethernet {
-    /// Whether frames of a transmit queue wait for its next turn.
+    /// Returns whether frames of a transmit queue wait for its next turn.
     #[inline]
     pub(crate) fn is_behind(&self, sender: Sender) -> bool {
         let port = self.directory.get(sender.0);
         port.and_then(|port| port.unfinished.get(pair(sender.1))).is_some_and(|u| !u.is_empty())
     }
 
-    /// Leaves frames for the sender's next turn; `done` pieces of the first are delivered.
+    /// Leaves frames for the sender's next turn; `done` segments of the first are delivered.
     pub(crate) fn postpone_all(
         &mut self,
         sender: Sender,
@@ -72,7 +72,7 @@ impl Ethernet {
         self.directory.get_mut(sender.0)?.unfinished.get_mut(pair(sender.1))
     }
 
-    /// Goes on with what the last turn left. Returns whether all of it is done.
+    /// Continues with the frames that the last turn left. Returns whether none is left.
     pub(crate) fn resume(&mut self, cx: &mut Context<'_>, sender: Sender) -> bool {
         if !self.is_behind(sender) {
             return true;
@@ -102,7 +102,7 @@ impl Ethernet {
         !self.is_behind(sender)
     }
 
-    /// Gives a frame back to its sender, unless it is held or postponed again.
+    /// Returns a chain to its sender, unless the frame is pending or unfinished again.
     fn let_finished_go(&mut self, cx: &mut Context<'_>, sender: Sender, frame: Taken) {
         if !frame.held
             && let Some(id) = self.directory.get(sender.0).map(|port| port.id)
@@ -115,8 +115,8 @@ impl Ethernet {
         }
     }
 
-    /// Gives the frames that wait for a port's next turn back undelivered: its device stops. Returns
-    /// how many there were.
+    /// Returns the chains of a port's unfinished frames undelivered, because its device stops.
+    /// Returns their number.
     pub(crate) fn drop_unfinished(&mut self, cx: &mut Context<'_>, place: Place) -> usize {
         let Some(port) = self.directory.get_mut(place) else { return 0 };
         let lists: Vec<_> = port.unfinished.iter_mut().map(std::mem::take).collect();

@@ -1,21 +1,25 @@
-//! Links to network segments: which of them stand by, so that frames for many go in no circle.
+//! Election of the forwarding links of network segments, so that flooded frames go in no loop.
 //!
-//! An *attachment* is one link of one daemon to a segment; attachments are ordered by their daemons'
-//! numbers. An attachment closes a loop if its daemon reaches the segment in another way as well: by
-//! tunnels and by attachments of others. Of each loop the largest attachment stands by. What is left
-//! is the minimum spanning tree of segments and daemons: no loop, and nothing is cut off. That is what
-//! a designated forwarder is to EVPN (RFC 7432, 8.5), with segments that nobody has to number. Loops of
-//! tunnels alone need none of it ([`crate::flood`], [`crate::echo`]).
+//! An *attachment* is one link of one daemon to a network segment. Attachments are ordered by the
+//! numbers of their daemons. An attachment closes a loop if its daemon reaches the segment by
+//! another path as well, through tunnels and attachments of other daemons. The largest attachment
+//! of each loop stands by. The remaining links form the minimum spanning tree of segments and
+//! daemons: no loop, and nothing is cut off. This is the role of EVPN's designated forwarder (RFC
+//! 7432, 8.5), without configured segment numbers. Loops of tunnels alone need no election
+//! ([`crate::flood_sequence`], [`crate::duplicates`]).
 //!
-//! Each attachment says hello: *near* on its own segment, and *far* by all other links. A far hello is
-//! passed on by daemons and carries the largest attachment that it crossed. So a daemon that hears the
-//! near hello of another attachment on a segment, and its far hello by another link, knows the loop and
-//! its largest attachment. Where a segment passes frames one way only, the largest may not hear that it
-//! is to stand by: it does not list the other as its rival then, and that one stands by in its place.
+//! Each attachment sends hellos: *near* hellos on its own segment, *far* hellos by all other links.
+//! Daemons forward a far hello with the largest attachment that it crossed. A daemon that receives
+//! the near hello of another attachment on a segment, and its far hello by another link, therefore
+//! knows the loop and its largest attachment. Where a segment passes frames in one direction only,
+//! the largest attachment may not learn that it must stand by. It then does not list the other as
+//! its rival, and the other stands by instead.
+//!
+//! The module decides and sends hellos; `uplink` applies the result.
 //!
 //! # Budget
-//! A hello by each link for each attachment every [`HELLO_NS`], in groups that have links to segments
-//! and links for transit; none in others.
+//! A hello by each link for each attachment every [`HELLO_NS`], only in groups that have links to
+//! network segments and transit links.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -29,48 +33,48 @@ use causeway_wire::virtio_net::Offload;
 use crate::limits::{ATTACHMENTS_MAX, HELLO_HOLD_NS, HELLO_LISTEN_NS, HELLO_NS, HELLO_SOON_NS};
 use crate::uplink::{Known, Uplinks};
 
-/// What was heard of an attachment by other links than those to its segment.
+/// An attachment as heard by links other than those to its segment.
 #[derive(Debug, Clone, Copy)]
 struct Far {
     at_ns: u64,
-    /// Of the newest hello.
+    /// Serial number of the newest hello.
     serial: u32,
-    /// The largest attachment on the way; of the way on which it is smallest.
+    /// The largest attachment on the path; of several paths, the smallest such value.
     crossed: Attachment,
 }
 
-/// What was heard of an attachment on a segment.
+/// An attachment as heard on its segment.
 #[derive(Debug, Clone, Copy)]
 struct Near {
     at_ns: u64,
-    /// Whether it lists ours among its rivals.
+    /// Whether it lists our attachment among its rivals.
     lists_us: bool,
 }
 
-/// What is known of the segment behind a link.
+/// The state of the network segment behind a link.
 #[derive(Debug, Default)]
 struct Segment {
-    /// Since when the link is up.
+    /// Time since which the link is up.
     since_ns: u64,
     heard: BTreeMap<Attachment, Near>,
 }
 
-/// Links that are to stand by from now on, or no longer.
+/// Links that must stand by from now on, or no longer.
 pub(crate) type Turns = Vec<(LinkId, bool)>;
 
-/// See the module.
+/// The election state of a group.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
-    /// The number of this group in hellos; 0 until one is needed.
+    /// Number of this group in hellos; 0 until one is needed.
     own: u64,
     serial: u32,
-    /// By attachment, and whether it was heard by a link for transit.
+    /// By attachment, and whether the hello arrived by a transit link.
     far: BTreeMap<(Attachment, bool), Far>,
     segments: BTreeMap<LinkId, Segment>,
-    /// When hellos are said next.
+    /// Time of the next hellos.
     next_ns: Option<u64>,
     last_ns: u64,
-    /// Of what is said of links that stand by: others on a segment may have that change often.
+    /// Limits the log of standby changes, which peers on a segment can provoke.
     pub log: LogLimit,
 }
 
@@ -79,7 +83,7 @@ const fn is_recent(at_ns: u64, now_ns: u64) -> bool {
 }
 
 impl Segments {
-    /// When [`Self::tick`] has something to do.
+    /// Returns the time of the next [`Self::tick`].
     pub const fn deadline_ns(&self) -> Option<u64> {
         self.next_ns
     }
@@ -88,7 +92,7 @@ impl Segments {
         Attachment { daemon: self.own, link: link.0 }
     }
 
-    /// Links came, went, or changed their state.
+    /// Handles links that came, went, or changed their state.
     pub fn changed(&mut self, uplinks: &Uplinks, now_ns: u64) -> Turns {
         let any = uplinks.members().any(|(_, known)| known.transit);
         let mut old = std::mem::take(&mut self.segments);
@@ -107,14 +111,14 @@ impl Segments {
         self.turns(uplinks, now_ns)
     }
 
-    /// Has hellos said at once, or as soon as they may be.
+    /// Schedules hellos as soon as [`HELLO_SOON_NS`] allows.
     fn say_soon(&mut self, now_ns: u64) {
         let soon = self.last_ns.saturating_add(HELLO_SOON_NS).max(now_ns);
         self.next_ns = Some(self.next_ns.map_or(soon, |next| next.min(soon)));
     }
 
-    /// The largest attachment on the best way from another attachment to a link of ours that does
-    /// not cross its segment; `None` where there is no such way.
+    /// Returns the largest attachment on the best path from `from` to our link `to` that does not
+    /// cross the link's segment, or `None` without such a path.
     fn way(&self, from: Attachment, to: Known<'_>, now_ns: u64) -> Option<Attachment> {
         if from.daemon == self.own {
             return Some(Attachment::default());
@@ -125,8 +129,8 @@ impl Segments {
         by(true).into_iter().chain(any).map(|far| far.crossed).min()
     }
 
-    /// The attachments that are heard on the segment behind a link, each with the largest attachment
-    /// on the other way to it.
+    /// Returns the attachments that are heard on the segment behind a link, each with the largest
+    /// attachment on the other path to it.
     fn rivals<'a>(
         &'a self,
         link: Known<'a>,
@@ -137,7 +141,7 @@ impl Segments {
         heard.filter_map(move |(from, near)| Some((*from, *near, self.way(*from, link, now_ns)?)))
     }
 
-    /// Whether a link to a segment is to stand by.
+    /// Returns whether a link to a segment must stand by.
     fn stands_by(&self, link: Known<'_>, now_ns: u64) -> bool {
         let Some(segment) = self.segments.get(&link.id) else { return false };
         if now_ns < segment.since_ns.saturating_add(HELLO_LISTEN_NS) {
@@ -150,7 +154,7 @@ impl Segments {
         })
     }
 
-    /// Says hello if it is time.
+    /// Sends hellos if they are due.
     pub fn tick(&mut self, uplinks: &mut Uplinks, now_ns: u64) -> Turns {
         if self.next_ns.is_none_or(|next| now_ns < next) {
             return Turns::new();
@@ -167,7 +171,7 @@ impl Segments {
             let from = self.ours(at.id);
             for by in members() {
                 let near = by.id == at.id;
-                // As frames from the segment leave.
+                // The same rule as for frames from the segment.
                 if !near && !at.transit && !by.transit {
                     continue;
                 }
@@ -184,7 +188,7 @@ impl Segments {
         self.turns(uplinks, now_ns)
     }
 
-    /// The links whose part changes.
+    /// Returns the links whose standby state changes.
     fn turns(&self, uplinks: &Uplinks, now_ns: u64) -> Turns {
         let segments = uplinks.members().filter(|(_, known)| known.segment);
         let turns = segments.filter_map(|(_, known)| {
@@ -194,7 +198,7 @@ impl Segments {
         turns.collect()
     }
 
-    /// A hello came by a link.
+    /// Handles a hello that arrived by a link.
     pub fn heard(&mut self, uplinks: &mut Uplinks, by: LinkId, frame: &[u8], now_ns: u64) -> Turns {
         let Ok((hello, mut rivals)) = hello::parse(frame) else { return Turns::new() };
         let by = uplinks.members().find(|(_, known)| known.id == by);
@@ -222,7 +226,7 @@ impl Segments {
         if self.segments.is_empty() { Turns::new() } else { self.turns(uplinks, now_ns) }
     }
 
-    /// A far hello is noted, and passed on if it came by a better way than before.
+    /// Records a far hello, and forwards it if it came by a better path than before.
     fn heard_far(
         &mut self,
         uplinks: &mut Uplinks,

@@ -1,4 +1,9 @@
-//! The Ethernet service as the dispatcher sees it.
+//! The Ethernet service as the dispatcher sees it: `causeway_fabric::Service` for the switch of one
+//! group.
+//!
+//! The module keeps the state of the service and passes each call of the dispatcher on: doorbells
+//! to `forward` and `pending`, the links' mailbox to `link_rx`, requests of the controller to the
+//! tables. It contains no data path of its own.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -27,41 +32,41 @@ use crate::port::{Directory, NetPort, receive_queue, transmits};
 use crate::request::{AddRoute, BeginCapture, DeleteRoute, ListRoutes, ReadTraffic, SetRoutes};
 use crate::run::Runs;
 
-/// The name by which operators know the service.
+/// Name of the service in shards and in the registry.
 pub(crate) const NAME: &str = "net";
 
-/// Carries frames between the net ports of a group.
+/// Forwards frames between the net ports and links of one group.
 #[derive(Debug, Default)]
 pub struct Ethernet {
     pub(crate) directory: Directory,
     pub(crate) scratch: Scratch,
-    /// Frames taken from a ring in one go, their ways, and how many do not wait for a receiver.
+    /// Frames popped together, their batches, and how many of them are not pending.
     pub(crate) batch: Vec<Taken>,
     pub(crate) runs: Runs,
     pub(crate) ahead: u16,
-    /// Frames of this turn that broke a rule.
+    /// Frames of the current turn that broke a rule.
     pub(crate) refused: usize,
-    /// Chains of frames that waited, to be used again.
+    /// Chains that are reused for pending frames.
     pub(crate) pool: Vec<Chain>,
-    /// Room for lists that are made and emptied again.
+    /// Lists that are filled and emptied again, kept for their capacity.
     pub(crate) targets: Vec<u32>,
     pub(crate) gone: Vec<Held>,
-    /// When the first frame that waits is dropped, or sooner.
+    /// Earliest deadline of a pending frame, or earlier.
     pub(crate) deadline_ns: Option<u64>,
-    /// When a queue was last served, for traces.
+    /// Time of the last served queue, for traces.
     pub(crate) now_ns: u64,
-    /// Where links put what they bring; from the first link on.
+    /// The mailbox of the links; created with the first link.
     pub(crate) inbox: Option<Inbox>,
-    /// Room for frames that were in it, and how many were delivered in this turn.
+    /// Frames of links that are being processed.
     pub(crate) landed: Vec<Taken>,
-    /// What a link brought and was too much for a turn, and from which frame on.
+    /// Arrivals that did not fit in a turn, and the first frame that is left.
     pub(crate) unfinished: Option<(Arrivals, usize)>,
     pub(crate) spent: usize,
-    /// Frames of links that did not fit in the turn.
+    /// Frames of links whose delivery did not finish in the turn.
     pub(crate) late: VecDeque<Late>,
 }
 
-/// Where links put what they bring.
+/// The mailbox that links write to.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     sender: Sender<Message>,
@@ -69,12 +74,12 @@ pub(crate) struct Inbox {
 }
 
 impl Ethernet {
-    /// A service without ports.
+    /// Returns a service without ports.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Looks anew at what the port's driver negotiated and which queues run.
+    /// Updates a port's negotiated features and running queues from its device.
     fn refresh(&mut self, cx: &Context<'_>, id: PortId) -> Option<u32> {
         let place = self.directory.place(id)?;
         let net = self.directory.get_mut(place)?;
@@ -95,7 +100,7 @@ impl Ethernet {
         Some(place)
     }
 
-    /// Where links put what they bring.
+    /// Returns a sender of the links' mailbox, which is created on first use.
     fn inbox(&mut self, cx: &mut Context<'_>) -> Result<Sender<Message>, CommandError> {
         if let Some(inbox) = &self.inbox {
             return Ok(inbox.sender.clone());
@@ -115,7 +120,8 @@ impl Ethernet {
         Ok(())
     }
 
-    /// A link sends by another carrier from now on; its peer may know none of our addresses.
+    /// Replaces the carrier of a link. Its peer may have lost our addresses, so they are announced
+    /// again.
     pub(crate) fn replace(&mut self, id: LinkId, carrier: Box<dyn Carrier>) {
         self.directory.uplinks.replace(id, carrier);
         let running = self.directory.iter().filter(|port| !port.receive.is_empty());
@@ -130,7 +136,7 @@ impl Ethernet {
             directory.floods.forget(place);
             directory.away.retain(|_, (at, _)| *at != place);
         } else if let Some(place) = at {
-            // Other links to the peer are left; it may have been this one by which it spoke.
+            // Other links to the peer remain, but the advertisements may have come by this one.
             directory.table.doubt(place);
             for (_, told) in directory.away.values_mut().filter(|(at, _)| *at == place) {
                 *told = false;
@@ -140,7 +146,7 @@ impl Ethernet {
         self.elect(now_ns);
     }
 
-    /// Ports or links have come or gone: routes may lead elsewhere.
+    /// Resolves routes and captures again after ports or links came or went.
     fn resolve(&mut self) {
         self.directory.table.touch();
         let mut routes = std::mem::take(&mut self.directory.routes);
@@ -174,7 +180,7 @@ impl Ethernet {
         view
     }
 
-    /// Has frames that pass a port or a link copied.
+    /// Begins to copy the frames that pass a port or a link.
     fn capture(&mut self, now_ns: u64, spec: CaptureSpec) -> Result<Recording, CommandError> {
         let absent = || CommandError::NotFound { what: "port or link", name: spec.at.to_string() };
         let place = self.directory.end(&spec.at).ok_or_else(absent)?;
@@ -223,7 +229,7 @@ impl Service for Ethernet {
     }
 
     fn paused(&mut self, cx: &mut Context<'_>, port: PortId, _queue: usize) {
-        // Frames may be lost: those that wait go with the ring.
+        // The ring may move to another process, so pending frames are dropped with it.
         self.stopped(cx, port);
     }
 
@@ -243,7 +249,7 @@ impl Service for Ethernet {
         self.now_ns = cx.now_ns;
         match self.directory.place(port) {
             Some(place) if transmits(queue) => self.transmit(cx, place, queue, budget),
-            // Buffers are taken as frames come; only frames that wait want to hear of new ones.
+            // Buffers are popped when frames need them; new buffers matter only to pending frames.
             Some(place) => self.drain(cx, place, queue, budget),
             None => Progress::Parked,
         }
@@ -253,7 +259,7 @@ impl Service for Ethernet {
         self.take_in(cx)
     }
 
-    /// Frames of several guests leave together.
+    /// Flushes the carriers, so that frames of several guests leave together.
     fn turned(&mut self) {
         self.directory.uplinks.flush();
     }

@@ -1,7 +1,9 @@
-//! Copies of frames for those who look: what passes a port or a link, where somebody captures.
+//! Mirrors: copies of the frames that pass a port or a link, for running captures.
+//!
+//! The module copies into [`Recording`]s, after the filter, and never changes or delays a frame.
 //!
 //! # Budget
-//! While nobody looks: one comparison a run of frames.
+//! Without a capture: one comparison a batch.
 
 use causeway_model::CaptureSpec;
 use causeway_model::RouteEnd;
@@ -13,18 +15,18 @@ use crate::limits::{CAPTURES_MAX, FRAME_BYTES_MAX};
 use crate::route::Place;
 use crate::source::Source;
 
-/// One look.
+/// One running capture.
 #[derive(Debug)]
 struct Tap {
     spec: CaptureSpec,
-    /// Where; nowhere if it is gone.
+    /// The switch index that is mirrored; `None` if it no longer exists.
     place: Option<Place>,
     recording: Recording,
-    /// What is added to the shard's clock to make the time of day.
+    /// Offset from the shard's clock to the time of day, in nanoseconds.
     wall_offset_ns: u64,
 }
 
-/// All who look at frames of a group.
+/// All running captures of a group.
 #[derive(Debug, Default)]
 pub(crate) struct Taps {
     all: Vec<Tap>,
@@ -32,13 +34,13 @@ pub(crate) struct Taps {
 }
 
 impl Taps {
-    /// Whether nobody looks.
+    /// Returns whether no capture runs.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Begins one. None if there are as many as may be.
+    /// Begins a capture. Returns `None` if [`CAPTURES_MAX`] run already.
     pub fn begin(
         &mut self,
         spec: CaptureSpec,
@@ -56,12 +58,12 @@ impl Taps {
         Some(recording)
     }
 
-    /// Forgets those that are over.
+    /// Removes captures that are over.
     fn tidy(&mut self) {
         self.all.retain(|tap| !tap.recording.is_over());
     }
 
-    /// Finds anew where each looks: ports or links have come or gone.
+    /// Resolves the captured ports and links again after some came or went.
     pub fn resolve(&mut self, place: impl Fn(&RouteEnd) -> Option<Place>) {
         for tap in &mut self.all {
             tap.place = place(&tap.spec.at);
@@ -72,7 +74,7 @@ impl Taps {
         self.all.retain(|tap| tap.place.is_some());
     }
 
-    /// Shows frames that pass a place.
+    /// Copies frames that pass a switch index into its captures.
     #[cold]
     pub fn show(
         &mut self,
@@ -97,7 +99,7 @@ impl Taps {
                 if let (Some(to), Some(from)) = (room.get_mut(..first), head.get(..first)) {
                     to.copy_from_slice(from);
                 }
-                // Bytes that are gone are shown as zeroes.
+                // Bytes that can no longer be read appear as zeroes.
                 let rest = room.get_mut(first..).unwrap_or(&mut []);
                 let _ = source.behind(taken).read(rest);
                 let wall_ns = now_ns.wrapping_add(tap.wall_offset_ns);

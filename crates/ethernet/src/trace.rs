@@ -1,4 +1,7 @@
-//! Explains where a frame would go, step by step, without sending it.
+//! Explains the decision for a frame, step by step, without sending it.
+//!
+//! The trace follows the order of `forward`: source, link-local filter, routes, address table. It
+//! learns nothing and changes no counter.
 
 use causeway_fabric::Ports;
 use causeway_model::Forwarding;
@@ -14,6 +17,9 @@ use crate::uplink::is_link;
 
 impl Ethernet {
     /// Explains a frame that port `from` would send.
+    ///
+    /// # Errors
+    /// Returns an error if the port does not exist or is not a net port.
     pub(crate) fn trace_frame(
         &self,
         ports: &Ports,
@@ -41,7 +47,7 @@ impl Ethernet {
             steps.push(format!("dropped: {}", DropReason::LinkLocal.name()));
             return Ok(TraceView { verdict: "drop".into(), to: Vec::new(), steps });
         }
-        // A trace has no clock of its own: what has aged is judged as of the last frame.
+        // The steps use the time of the last served queue to judge which addresses have aged.
         let routed = self.trace_routes(place, source, destination, &mut steps);
         let (verdict, targets) =
             routed.unwrap_or_else(|| self.trace_route(place, destination, &mut steps));
@@ -77,7 +83,7 @@ impl Ethernet {
         Ok(())
     }
 
-    /// What routes say, if any do.
+    /// Explains the decision of the routes, if any route applies.
     fn trace_routes(
         &self,
         place: u32,
@@ -147,8 +153,8 @@ impl Ethernet {
         }
     }
 
-    /// The names of the receivers and whether one of them can receive; notes what keeps each from
-    /// receiving.
+    /// Returns the names of the receivers and whether one of them can receive. Appends the state of
+    /// each to `steps`.
     fn trace_receivers(&self, targets: &[u32], steps: &mut Vec<String>) -> (Vec<String>, bool) {
         let (mut names, mut reached) = (Vec::new(), false);
         for &link in targets.iter().filter(|&&place| is_link(place)) {

@@ -1,8 +1,10 @@
-//! Who talks to whom: the matrix that VNET's VTTIF infers, counted as frames come.
+//! The traffic matrix: frames, bytes and rates of each address pair, as VNET's VTTIF infers them.
+//!
+//! The matrix counts accepted frames as they are classified; it influences no forwarding decision.
 //!
 //! # Budget
-//! Frames of one pair that follow each other cost one look into a hash table together. Pairs are
-//! bounded: one that has been silent gives way, and frames beyond are counted as uncounted.
+//! Consecutive frames of one pair cost one hash look-up together. The number of pairs is bounded: a
+//! silent pair is replaced, and frames of further pairs count as uncounted.
 
 use causeway_fabric::keyed::{Keyed, keyed};
 use causeway_model::{Mac, Name};
@@ -12,16 +14,16 @@ use causeway_wire::ethernet;
 use crate::limits::{TRAFFIC_PAIRS_MAX, TRAFFIC_SILENT_NS, TRAFFIC_SWEEP_NS, TRAFFIC_WINDOW_NS};
 use crate::route::Place;
 
-/// What one pair did.
+/// Counters of one pair.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cell {
     from: Place,
     frames: u64,
     bytes: u64,
-    /// Bytes in the window that began then.
+    /// Bytes in the window that began at `window_ns`.
     window_ns: u64,
     window_bytes: u64,
-    /// Bytes a second in the last whole window.
+    /// Bytes per second in the last complete window.
     rate: f64,
     seen_ns: u64,
 }
@@ -36,7 +38,7 @@ impl Cell {
         }
     }
 
-    /// Enters what was counted.
+    /// Adds a run of frames.
     fn add(&mut self, run: &Run, now_ns: u64) {
         self.roll(now_ns);
         self.from = run.from;
@@ -47,7 +49,7 @@ impl Cell {
     }
 }
 
-/// Frames of one pair that are not entered yet.
+/// Consecutive frames of one pair that are not in the table yet.
 #[derive(Debug, Clone, Copy, Default)]
 struct Run {
     from: Place,
@@ -57,7 +59,7 @@ struct Run {
     bytes: u64,
 }
 
-/// The matrix of a group.
+/// The traffic matrix of a group.
 #[derive(Debug)]
 pub struct Traffic {
     cells: Keyed<(u64, u64), Cell>,
@@ -73,7 +75,7 @@ impl Default for Traffic {
 }
 
 impl Traffic {
-    /// Counts frames and their bytes. Addresses are numbers ([`ethernet::number`]).
+    /// Counts frames and bytes of a pair. Addresses are numbers ([`ethernet::number`]).
     #[inline]
     pub fn count(
         &mut self,
@@ -91,7 +93,7 @@ impl Traffic {
         self.run.bytes = self.run.bytes.wrapping_add(bytes);
     }
 
-    /// Enters what was counted last.
+    /// Adds the current run to the table.
     pub fn enter(&mut self, now_ns: u64) {
         let run = std::mem::take(&mut self.run);
         if run.frames == 0 {
@@ -113,7 +115,7 @@ impl Traffic {
         self.cells.insert(key, cell);
     }
 
-    /// Forgets pairs that have been silent. Looks at all of them, so not often.
+    /// Forgets silent pairs. Scans the whole table, at most once in [`TRAFFIC_SWEEP_NS`].
     fn sweep(&mut self, now_ns: u64) {
         if now_ns.saturating_sub(self.swept_ns) >= TRAFFIC_SWEEP_NS || self.swept_ns == 0 {
             self.swept_ns = now_ns.max(1);
@@ -121,7 +123,7 @@ impl Traffic {
         }
     }
 
-    /// As it is now, the busiest pair first.
+    /// Returns the matrix, busiest pair first.
     pub fn view(
         &mut self,
         group: Name,

@@ -1,12 +1,13 @@
-//! Links as the group sees them: ways out of the host, beside the ports.
+//! Links as the switch sees them: egresses out of the host, beside the ports.
 //!
-//! Links to one peer are a *bundle*, which stands in the address table like a port. Of its links
-//! the one with the lowest metric that is up carries all frames; the others stand by.
+//! The links to one peer form a *bundle*, which has a switch index like a port. The link of the
+//! bundle that is up and has the lowest metric carries all frames; the others stand by.
 //!
-//! Frames that came by one link leave by another only where one of the two is for transit. Frames for
-//! many have a number then, so that circles of such links carry each once ([`crate::flood`]). Links
-//! other than tunnels cannot carry it: there a copy that comes by another way is known by what is in
-//! it ([`crate::echo`]). What is for one that nobody knows goes as if it were for many.
+//! Frames that arrived by one link leave by another only if one of the two is for transit. Flooded
+//! frames then carry a number, so that a loop of such links carries each frame once
+//! ([`crate::flood_sequence`]). Links other than tunnels cannot carry the number; copies that
+//! arrive by them are detected by content ([`crate::duplicates`]). Frames to unknown addresses are
+//! treated as flooded. The module chooses links only; carriers encapsulate and send.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,10 +20,10 @@ use crate::counters::{CONTESTED, Counters, DropReason};
 use crate::limits::LINKS_PER_GROUP_MAX;
 use crate::route::Place;
 
-/// Places from here on are bundles', those below are ports'.
+/// First switch index of bundles; lower indices are ports.
 const FIRST: Place = 1 << 16;
 
-/// Whether a place is a bundle's.
+/// Returns whether a switch index belongs to a bundle.
 #[inline]
 pub(crate) const fn is_link(place: Place) -> bool {
     place >= FIRST
@@ -33,9 +34,9 @@ pub(crate) const fn is_link(place: Place) -> bool {
 struct Seat {
     member: Membership,
     up: bool,
-    /// Much is lost on it.
+    /// Whether the link loses many frames.
     poor: bool,
-    /// Another daemon forwards between its segment and the overlay.
+    /// Whether another daemon forwards between the link's network segment and the overlay.
     standby: bool,
 }
 
@@ -44,11 +45,11 @@ struct Seat {
 struct Bundle {
     peer: String,
     seats: Vec<Seat>,
-    /// Which of them carries frames.
+    /// Index of the link that carries frames.
     active: Option<usize>,
-    /// It has frames that were not sent yet.
+    /// Whether the carriers have frames that were not flushed.
     full: bool,
-    /// What became of frames that came by its links.
+    /// Counters of frames that arrived by the links.
     counters: Counters,
 }
 
@@ -69,7 +70,7 @@ impl Bundle {
 
     fn flush(&mut self) {
         if std::mem::take(&mut self.full) {
-            // What the kernel has no room for is counted at the link.
+            // Frames that the kernel does not take are counted at the link.
             for seat in &mut self.seats {
                 seat.member.carrier.flush();
             }
@@ -82,21 +83,21 @@ impl Bundle {
 pub(crate) struct Uplinks {
     bundles: Vec<Option<Bundle>>,
     links: HashMap<LinkId, usize>,
-    /// The bundles that carry frames now, and whether one of them is for transit.
+    /// Switch indices of the bundles that are up, and whether one of them is for transit.
     up: Vec<Place>,
     transit: bool,
-    /// Links that stand by.
+    /// Number of standby links.
     standbys: usize,
 }
 
-/// What there is to know of a link.
+/// State and configuration of a link.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known<'a> {
     pub id: LinkId,
     pub name: &'a Name,
     pub up: bool,
     pub transit: bool,
-    /// It leads to a segment that others are on as well.
+    /// Whether the link leads to a network segment that others share.
     pub segment: bool,
     pub standby: bool,
 }
@@ -118,10 +119,10 @@ impl Uplinks {
         self.bundles.get_mut(slot(place)?)?.as_mut()
     }
 
-    /// Adds a link, which is down. Says where its frames come from.
+    /// Adds a link, which is down. Returns the switch index of its bundle.
     ///
     /// # Errors
-    /// There are too many.
+    /// Returns [`CommandError::Full`] if the group has [`LINKS_PER_GROUP_MAX`] links.
     pub fn join(&mut self, member: Membership) -> Result<Place, CommandError> {
         if self.links.len() >= LINKS_PER_GROUP_MAX {
             let text = format!("there are {LINKS_PER_GROUP_MAX} links in this group already");
@@ -158,7 +159,7 @@ impl Uplinks {
         Ok(place(at))
     }
 
-    /// Sends the frames of a link by another carrier from now on.
+    /// Replaces the carrier of a link.
     pub fn replace(&mut self, id: LinkId, carrier: Box<dyn Carrier>) {
         let bundle = self.links.get(&id).and_then(|at| self.bundles.get_mut(*at)?.as_mut());
         let Some(bundle) = bundle else { return };
@@ -168,7 +169,8 @@ impl Uplinks {
         }
     }
 
-    /// Removes a link. Says which place is no more, if it was the last to its peer.
+    /// Removes a link. Returns the switch index that is free now, if it was the last link to its
+    /// peer.
     pub fn leave(&mut self, id: LinkId) -> Option<Place> {
         let at = self.links.remove(&id)?;
         let entry = self.bundles.get_mut(at)?;
@@ -184,8 +186,7 @@ impl Uplinks {
         empty.then(|| place(at))
     }
 
-    /// Notes whether a link carries frames. Says which place it is, if that place now does or no
-    /// longer does.
+    /// Sets the standing of a link. Returns the switch index if its bundle came up or went down.
     pub fn stands(&mut self, id: LinkId, standing: Standing) -> Option<Place> {
         let at = *self.links.get(&id)?;
         let bundle = self.bundles.get_mut(at)?.as_mut()?;
@@ -199,8 +200,7 @@ impl Uplinks {
         changed.then(|| place(at))
     }
 
-    /// Has a link stand by, or no longer. Says which place it is, if that place now carries frames or
-    /// no longer does.
+    /// Sets whether a link stands by. Returns the switch index if its bundle came up or went down.
     pub fn stand_by(&mut self, id: LinkId, standby: bool) -> Option<Place> {
         let at = *self.links.get(&id)?;
         let bundle = self.bundles.get_mut(at)?.as_mut()?;
@@ -214,7 +214,7 @@ impl Uplinks {
         changed.then(|| place(at))
     }
 
-    /// Every link, with its place.
+    /// Returns every link, with its switch index.
     pub fn members(&self) -> impl Iterator<Item = (Place, Known<'_>)> {
         self.bundles.iter().enumerate().flat_map(|(at, bundle)| {
             let seats = bundle.iter().flat_map(|bundle| &bundle.seats);
@@ -233,19 +233,19 @@ impl Uplinks {
         })
     }
 
-    /// Whether a link stands by.
+    /// Returns whether a link stands by.
     #[inline]
     pub fn is_standby(&self, id: LinkId) -> bool {
         self.standbys > 0 && self.members().any(|(_, known)| known.id == id && known.standby)
     }
 
-    /// Sends one frame of ours by a link, whether it carries the group's frames or not.
+    /// Sends a frame of the daemon itself by a link, whether the link is active or not.
     pub fn send_by(&mut self, id: LinkId, frame: &Outgoing<'_>) {
         let bundle = self.links.get(&id).and_then(|at| self.bundles.get_mut(*at)?.as_mut());
         let Some(bundle) = bundle else { return };
         let seat = bundle.seats.iter_mut().find(|seat| seat.member.id == id && seat.up);
         if let Some(seat) = seat {
-            // One that does not leave is counted at the link; the next follows soon.
+            // A lost frame is counted at the link; the next hello follows soon.
             let _ = seat.member.carrier.push(frame);
             seat.member.carrier.flush();
         }
@@ -260,71 +260,71 @@ impl Uplinks {
         self.transit = self.up.iter().any(|at| self.is_transit(*at));
     }
 
-    /// Whether frames leave at a place now.
+    /// Returns whether a bundle is up.
     pub fn is_up(&self, place: Place) -> bool {
         self.get(place).is_some_and(|bundle| bundle.active.is_some())
     }
 
-    /// The bundles that carry frames now.
+    /// Returns the switch indices of the bundles that are up.
     #[inline]
     pub fn up(&self) -> &[Place] {
         &self.up
     }
 
-    /// Where the frames of a link come from.
+    /// Returns the switch index of a link.
     pub fn place_of(&self, id: LinkId) -> Option<Place> {
         self.links.get(&id).map(|at| place(*at))
     }
 
-    /// The place of a link, by name.
+    /// Returns the switch index of a link, by name.
     pub fn place_named(&self, name: &Name) -> Option<Place> {
         let has = |bundle: &Bundle| bundle.seats.iter().any(|seat| seat.member.name == *name);
         let at = self.bundles.iter().position(|bundle| bundle.as_ref().is_some_and(has));
         at.map(place)
     }
 
-    /// Which link carries the frames of a place now, or would.
+    /// Returns the name of the link that carries a bundle's frames, or would.
     pub fn name(&self, place: Place) -> Option<&Name> {
         let bundle = self.get(place)?;
         bundle.active().or(bundle.seats.first()).map(|seat| &seat.member.name)
     }
 
-    /// Whether frames that came by one link may leave by another.
+    /// Returns whether frames that arrived by one link may leave by another.
     pub fn may_pass(&self, from: Place, to: Place) -> bool {
         from != to && (self.is_transit(from) || self.is_transit(to))
     }
 
-    /// Whether frames between a link and all others may pass.
+    /// Returns whether a bundle's active link is for transit.
     pub fn is_transit(&self, place: Place) -> bool {
         self.get(place).and_then(Bundle::active).is_some_and(|seat| seat.member.transit)
     }
 
-    /// Whether there are any such links.
+    /// Returns whether any active link is for transit.
     pub const fn any_transit(&self) -> bool {
         self.transit
     }
 
-    /// Counts a frame that came from there and went no further.
+    /// Counts a frame from a bundle that was dropped.
     pub fn dropped(&mut self, place: Place, why: DropReason) {
         if let Some(bundle) = self.get_mut(place) {
             bundle.counters.dropped(why);
         }
     }
 
-    /// Counts a claim of the peer there to the address of a guest that runs here.
+    /// Counts a claim of the bundle's peer to the address of a running local guest.
     pub fn contested(&mut self, place: Place) {
         if let Some(bundle) = self.get_mut(place) {
             bundle.counters.contested = bundle.counters.contested.wrapping_add(1);
         }
     }
 
-    /// The peer at a place.
+    /// Returns the peer of a bundle.
     pub fn peer(&self, place: Place) -> Option<&str> {
         self.get(place).map(|bundle| bundle.peer.as_str())
     }
 
-    /// Returns the drops of what came by links, by the link that stands for each peer; with an `id` those
-    /// of that link alone, if it stands for its peer.
+    /// Returns the drop counters of each bundle, by the link that represents it. With an `id`, only
+    /// those of the bundle that this link represents.
     pub fn drops(&self, id: Option<LinkId>) -> Vec<(LinkId, BTreeMap<String, u64>)> {
         let of = |bundle: &Bundle| {
             let seat = bundle.active().or(bundle.seats.first())?;
@@ -345,34 +345,34 @@ impl Uplinks {
         }
     }
 
-    /// The way out at a place.
+    /// Returns the active carrier of a bundle.
     pub fn carrier(&mut self, place: Place) -> Option<&mut (dyn Carrier + 'static)> {
         let bundle = self.get_mut(place)?;
         bundle.full = true;
         bundle.active_mut().map(|seat| &mut *seat.member.carrier)
     }
 
-    /// Whether frames leave whole at a place, with what is left to do for them.
+    /// Returns whether a bundle's active carrier takes frames with pending offloads.
     pub fn takes_offloads(&self, place: Place) -> bool {
         let active = self.get(place).and_then(Bundle::active);
         active.is_some_and(|seat| seat.member.carrier.takes_offloads())
     }
 
-    /// Sends what carriers took.
+    /// Flushes the frames that carriers took.
     pub fn flush(&mut self) {
         for bundle in self.bundles.iter_mut().flatten() {
             bundle.flush();
         }
     }
 
-    /// Tells every peer that wants to know that an address is here, or no longer is.
+    /// Announces to every subscribed peer that an address is here, or no longer is.
     pub fn announce(&self, mac: Mac, here: bool) {
         for seat in self.bundles.iter().flatten().flat_map(|bundle| &bundle.seats) {
             tell(&seat.member, mac, here);
         }
     }
 
-    /// Tells the peer behind one link.
+    /// Announces addresses to the peer behind one link.
     pub fn announce_by(&self, id: LinkId, macs: impl Iterator<Item = Mac>) {
         let bundle = self.links.get(&id).and_then(|at| self.bundles.get(*at)?.as_ref());
         let seat = bundle.and_then(|b| b.seats.iter().find(|seat| seat.member.id == id));
@@ -390,7 +390,7 @@ fn tell(member: &Membership, mac: Mac, here: bool) {
     }
 }
 
-/// Gives one frame to a carrier.
+/// Pushes a frame to a carrier.
 #[inline]
 pub(crate) fn push(carrier: &mut dyn Carrier, frame: &Outgoing<'_>) -> Result<(), DropReason> {
     carrier.push(frame).map_err(|refusal| match refusal {

@@ -1,15 +1,15 @@
-//! Routes: VNET's rules for where frames go, before the switch is asked.
+//! The route table: VNET's rules, which are applied before the address table.
 //!
-//! A route fits a frame by source and destination address, and by where the frame came from. Of
-//! those that fit, the ones with the highest `priority` apply, all of them: so frames are copied
-//! by configuration. What no route fits goes as in a switch, or is dropped
-//! ([`Forwarding`]).
+//! A route matches a frame by source and destination address and by its ingress. Of the matching
+//! routes, all of the highest `priority` apply, so routes can copy frames. A frame without a
+//! matching route is forwarded by the address table, or dropped ([`Forwarding`]). The module only
+//! resolves; `forward` moves the frames.
 //!
 //! # Budget
-//! A frame of a known pair costs one look into a hash table, however many routes there are. One of
-//! an unknown pair costs a look at the routes that name its source, those that name its
-//! destination, and those that name neither; the answer is remembered, also when it is none. The
-//! memory is emptied between batches when it is full, and whenever a route changes.
+//! A frame of a cached pair costs one hash look-up, for any number of routes. A frame of another
+//! pair costs a scan of the routes that name its source, those that name its destination, and those
+//! that name neither; the result is cached, also when no route matches. The cache is cleared
+//! between batches when it is full, and whenever a route changes.
 
 mod priority;
 
@@ -24,10 +24,10 @@ pub use priority::{NEVER, Side, priority};
 
 use crate::limits::{ROUTE_CACHE_MAX, ROUTE_SETS_MAX};
 
-/// Where frames enter or leave: a port's or a link's place.
+/// Switch index: identifies a port or a link bundle of the group's switch.
 pub type Place = u32;
 
-/// One route, ready to be compared.
+/// One route, prepared for matching.
 #[derive(Debug, Clone)]
 struct Route {
     index: u64,
@@ -35,7 +35,7 @@ struct Route {
     source: Side,
     destination: Side,
     priority: i8,
-    /// Where it leads; `None`: nowhere now, what it names is not there.
+    /// Switch index of the target; `None` if the target does not exist.
     to: Option<Place>,
     from: Origin,
     hits: u64,
@@ -55,7 +55,7 @@ impl Route {
         }
     }
 
-    /// Finds where it leads.
+    /// Resolves the ends of the route to switch indices.
     fn resolve(&mut self, place: impl Fn(&RouteEnd) -> Option<Place>) {
         self.to = place(&self.spec.to);
         self.from = match &self.spec.from {
@@ -74,24 +74,24 @@ impl Route {
     }
 }
 
-/// Where a frame must have come from.
+/// The ingress that a route requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Anywhere,
     Here(Place),
-    /// From what is not there.
+    /// The required port or link does not exist.
     Nowhere,
 }
 
-/// What a frame of a pair does: which routes apply, and where they lead.
+/// The result for an address pair: the routes that apply, and their targets.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Set {
-    /// Places in [`Routes::all`].
+    /// Indices in [`Routes::all`].
     routes: Vec<u32>,
     places: Vec<Place>,
 }
 
-/// A pair of addresses, and where its frames come from.
+/// An address pair with the ingress of its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Pair {
     from: Place,
@@ -99,7 +99,7 @@ struct Pair {
     destination: u64,
 }
 
-/// A set of places that frames go to, until routes change.
+/// Identifies a route set until the routes change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SetId(u32);
 
@@ -107,7 +107,8 @@ pub struct SetId(u32);
 #[derive(Debug)]
 pub struct Routes {
     all: Vec<Route>,
-    /// By the one source or destination that they name, and the others: places in `all`.
+    /// Indices in `all`: by the single destination or source that a route names, and the other
+    /// routes.
     by_source: Keyed<u64, Vec<u32>>,
     by_destination: Keyed<u64, Vec<u32>>,
     others: Vec<u32>,
@@ -133,18 +134,18 @@ impl Default for Routes {
 }
 
 impl Routes {
-    /// Whether there is anything to ask.
+    /// Returns whether no frame needs a look-up.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty() && self.forwarding == Forwarding::Learn
     }
 
-    /// What becomes of frames that no route fits.
+    /// Returns how frames without a matching route are handled.
     pub fn forwarding(&self) -> Forwarding {
         self.forwarding
     }
 
-    /// Takes these routes in place of those before; what both have keeps its count.
+    /// Replaces all routes. A route whose number stays keeps its hit counter.
     pub fn replace(
         &mut self,
         routes: Vec<(u64, RouteSpec)>,
@@ -178,7 +179,7 @@ impl Routes {
         }
     }
 
-    /// Adds a route behind the others.
+    /// Appends a route.
     pub fn add(
         &mut self,
         index: u64,
@@ -194,14 +195,13 @@ impl Routes {
         view
     }
 
-    /// Finds anew where routes lead: ports or links have come or gone.
+    /// Resolves the ends of all routes again after ports or links came or went.
     pub fn resolve(&mut self, place: impl Fn(&RouteEnd) -> Option<Place>) {
         self.all.iter_mut().for_each(|route| route.resolve(&place));
         self.forget();
     }
 
-    /// Empties the memory if it is full. What was looked up before holds no longer: for when a batch
-    /// of frames begins.
+    /// Clears the cache if it is full, which invalidates every [`SetId`]. Called before a batch.
     #[inline]
     pub fn tidy(&mut self) {
         if self.cache.len() >= ROUTE_CACHE_MAX || self.sets.len() >= ROUTE_SETS_MAX {
@@ -215,7 +215,7 @@ impl Routes {
         self.numbers.clear();
     }
 
-    /// Enters a route where it is looked for.
+    /// Adds a route to the index.
     fn index(&mut self, at: usize) {
         let (Some(route), Ok(at)) = (self.all.get(at), u32::try_from(at)) else { return };
         let list = match (route.source, route.destination) {
@@ -227,7 +227,7 @@ impl Routes {
         list.push(at);
     }
 
-    /// Where a frame goes, if a route fits it. Addresses are numbers
+    /// Returns the targets of a frame, or `None` if no route matches. Addresses are numbers
     /// ([`causeway_wire::ethernet::number`]).
     #[inline]
     pub fn look_up(&mut self, from: Place, source: u64, destination: u64) -> Option<SetId> {
@@ -246,7 +246,7 @@ impl Routes {
         id
     }
 
-    /// The routes of the highest priority that fit, and where they lead.
+    /// Returns the matching routes of the highest priority, and their targets.
     fn best(&self, pair: Pair) -> Set {
         let lists = [
             self.by_destination.get(&pair.destination),
@@ -273,7 +273,7 @@ impl Routes {
             }
             if route.priority == best {
                 set.routes.push(at);
-                // Not back to where it came from, and once to each.
+                // Not back to the ingress, and once to each target.
                 let to = route.to.filter(|to| *to != pair.from && !set.places.contains(to));
                 set.places.extend(to);
             }
@@ -291,13 +291,13 @@ impl Routes {
         id
     }
 
-    /// The places of a set. None once routes have changed.
+    /// Returns the targets of a set; empty after the routes have changed.
     #[inline]
     pub fn places(&self, set: SetId) -> &[Place] {
         self.sets.get(set.0 as usize).map_or(&[], |set| set.places.as_slice())
     }
 
-    /// Counts `frames` that went by a set.
+    /// Adds `frames` to the hit counters of a set's routes.
     pub fn count(&mut self, set: SetId, frames: u64) {
         let Some(set) = self.sets.get(set.0 as usize) else { return };
         for &at in &set.routes {
@@ -307,14 +307,15 @@ impl Routes {
         }
     }
 
-    /// Which routes a frame would go by, for the operator: their numbers.
+    /// Returns the numbers of the routes that apply to a frame, and their targets, without
+    /// counting.
     pub fn explain(&self, from: Place, source: u64, destination: u64) -> (Vec<u64>, Vec<Place>) {
         let set = self.best(Pair { from, source, destination });
         let index = |at: &u32| self.all.get(*at as usize).map(|route| route.index);
         (set.routes.iter().filter_map(index).collect(), set.places)
     }
 
-    /// All of them.
+    /// Returns all routes with their hit counters.
     pub fn views(&self) -> Vec<RouteView> {
         self.all.iter().map(Route::view).collect()
     }
@@ -341,7 +342,7 @@ mod tests {
         RouteEnd::Edge(format!("l{n}").parse().unwrap())
     }
 
-    /// Link `ln` is at place `n`; `l9` is not there.
+    /// Maps link `ln` to switch index `n`; `l9` does not exist.
     fn place(end: &RouteEnd) -> Option<Place> {
         let (RouteEnd::Edge(name) | RouteEnd::Interface(name)) = end;
         let n: u32 = name.as_str()[1..].parse().unwrap();
@@ -433,7 +434,7 @@ mod tests {
     }
 
     proptest! {
-        /// The index and the cache say what a look at every route says.
+        /// Index and cache return the result of a linear search.
         #[test]
         fn look_ups_are_those_of_a_plain_search(
             specs in proptest::collection::vec(

@@ -1,13 +1,13 @@
-//! Which route fits a frame, and how well: VNET/P's `priority_map`.
+//! Route priorities: VNET/P's `priority_map`.
 
 use causeway_model::MacMatch;
 use causeway_wire::ethernet;
 
-/// A route that never applies.
+/// Priority of a route that never applies.
 pub const NEVER: i8 = -1;
 
-/// How well a route fits what it is for, by the kinds of its source and destination: the highest
-/// decides, and of several such all (VNET/P, `vnet_core.c`).
+/// Returns the priority of a route by the kinds of its source and destination. The highest applies;
+/// equal priorities apply together (VNET/P, `vnet_core.c`).
 pub const fn priority(source: &MacMatch, destination: &MacMatch) -> i8 {
     use MacMatch::{Any, None, Not, Only};
     match (source, destination) {
@@ -20,21 +20,21 @@ pub const fn priority(source: &MacMatch, destination: &MacMatch) -> i8 {
     }
 }
 
-/// One side of a route, as it is compared with addresses as numbers (see [`ethernet::number`]).
+/// One side of a route, compared with addresses as numbers ([`ethernet::number`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// All.
+    /// Every address.
     Any,
-    /// None.
+    /// No address.
     Never,
-    /// All but this one.
+    /// Every address except this.
     Not(u64),
-    /// This one.
+    /// Only this address.
     Only(u64),
 }
 
 impl Side {
-    /// Whether an address fits.
+    /// Returns whether an address matches.
     pub const fn fits(self, address: u64) -> bool {
         match self {
             Self::Any => true,
