@@ -63,7 +63,7 @@ pub fn matches(filter: &Filter, head: &[u8]) -> bool {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RecordingState {
     bytes: Vec<u8>,
     frames: u64,
     dropped: u64,
@@ -74,18 +74,19 @@ struct State {
 
 /// Copies of frames in pcapng: written by one shard, fetched by the controller.
 #[derive(Debug, Clone)]
-pub struct Recording(Arc<Mutex<State>>);
+pub struct Recording(Arc<Mutex<RecordingState>>);
 
 impl Recording {
     /// Returns a recording of interface `name` that ends after `count` frames; 0 means no limit.
     pub fn new(name: &str, snap: u32, count: u64) -> Self {
-        let mut state = State { left: Some(count).filter(|n| *n > 0), ..State::default() };
+        let mut state =
+            RecordingState { left: Some(count).filter(|n| *n > 0), ..RecordingState::default() };
         pcapng::section(&mut state.bytes, concat!("causeway ", env!("CARGO_PKG_VERSION")));
         pcapng::interface(&mut state.bytes, name, snap);
         Self(Arc::new(Mutex::new(state)))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RecordingState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,7 +116,7 @@ impl Recording {
         let mut state = self.state();
         let now = state.bytes.len().min(CAPTURE_FETCH_BYTES);
         let bytes = state.bytes.drain(..now).collect();
-        let State { frames, dropped, closed, .. } = *state;
+        let RecordingState { frames, dropped, closed, .. } = *state;
         Fetched { bytes, frames, dropped, closed }
     }
 

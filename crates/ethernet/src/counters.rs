@@ -111,7 +111,7 @@ impl DropReason {
 
 /// The counters of one port. They only grow, and wrap at 2^64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
+pub struct PortCounters {
     /// Frames delivered to the guest.
     pub receive_packets: u64,
     /// Bytes delivered to the guest, without virtio-net headers.
@@ -131,23 +131,23 @@ pub struct Counters {
     drops: [u64; DropReason::ALL.len()],
 }
 
-impl Counters {
+impl PortCounters {
     /// Counts frames and bytes that were delivered to the guest.
     #[inline]
-    pub fn received(&mut self, frames: usize, bytes: usize) {
+    pub fn count_received(&mut self, frames: usize, bytes: usize) {
         self.receive_packets = self.receive_packets.wrapping_add(frames as u64);
         self.receive_bytes = self.receive_bytes.wrapping_add(bytes as u64);
     }
 
     /// Counts frames and bytes that the guest sent.
     #[inline]
-    pub fn transmitted(&mut self, frames: usize, bytes: usize) {
+    pub fn count_transmitted(&mut self, frames: usize, bytes: usize) {
         self.transmit_packets = self.transmit_packets.wrapping_add(frames as u64);
         self.transmit_bytes = self.transmit_bytes.wrapping_add(bytes as u64);
     }
 
     /// Counts a dropped frame.
-    pub fn dropped(&mut self, why: DropReason) {
+    pub fn count_drop(&mut self, why: DropReason) {
         if let Some(count) = self.drops.get_mut(why as usize) {
             *count = count.wrapping_add(1);
         }
@@ -182,15 +182,15 @@ mod tests {
 
     #[test]
     fn every_reason_has_its_own_counter() {
-        let mut counters = Counters::default();
+        let mut counters = PortCounters::default();
         for (index, why) in DropReason::ALL.into_iter().enumerate() {
             assert_eq!(why as usize, index);
             for _ in 0..=index {
-                counters.dropped(why);
+                counters.count_drop(why);
             }
         }
-        counters.received(1, 100);
-        counters.transmitted(1, 60);
+        counters.count_received(1, 100);
+        counters.count_transmitted(1, 60);
         let names = counters.by_name();
         assert_eq!(names.len(), 8 + DropReason::ALL.len());
         assert_eq!(names["drop_bad_header_total"], 1);

@@ -3,7 +3,7 @@
 //!
 //! The service pops frames from transmit queues (virtio 1.3, 5.1), copies and checks their headers
 //! once in private memory (`headers`), resolves the egress from the address table and the routes
-//! (`forward`), and copies the payload straight from the sender's descriptors into the receivers'
+//! (`classify`, `forward`), and copies the payload straight from the sender's descriptors into the receivers'
 //! buffers (`deliver`). A frame whose receiver has no buffer waits in a bounded queue (`pending`).
 //! Links to other hosts are further egresses (`uplink`).
 //!
@@ -54,35 +54,36 @@
     )
 )]
 
-mod arrive;
-mod backlog;
+mod batch;
 mod capture;
+mod classify;
 mod control;
 pub mod counters;
 mod deliver;
-mod depart;
-mod echo;
+mod duplicates;
+mod fast_path;
 pub mod features;
-mod flood;
+mod flood_sequence;
 mod forward;
-mod hold;
-mod job;
-mod lane;
-mod late;
+mod frame_store;
+mod headers;
 pub mod limits;
-mod offer;
+mod link_rx;
+mod link_tx;
+mod mirror;
 pub mod offload;
+mod pending;
+mod pending_queue;
 mod port;
-mod refused;
+mod receivers;
 mod request;
 mod resume;
+mod resume_link;
 pub mod route;
-mod run;
-mod segment;
 mod service;
-mod source;
+mod spoofing;
+mod standby;
 pub mod table;
-mod tap;
 mod trace;
 pub mod traffic;
 mod uplink;

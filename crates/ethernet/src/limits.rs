@@ -15,23 +15,23 @@ pub const LEARNT_AGE_NS: u64 = 300_000_000_000;
 /// Shortest time between two searches of a full address table for aged entries: 1 s.
 pub const SWEEP_INTERVAL_NS: u64 = 1_000_000_000;
 /// Longest time that a frame waits for receive buffers: 100 ms.
-pub const HELD_NS_MAX: u64 = 100_000_000;
+pub const PENDING_NS_MAX: u64 = 100_000_000;
 /// A sender may leave this fraction of its ring waiting for one receiver (1/4).
-pub const HELD_PER_RECEIVER_DIVISOR: u16 = 4;
+pub const PENDING_PER_RECEIVER_DIVISOR: u16 = 4;
 /// A sender may leave this fraction of its ring waiting for all receivers together (1/2).
-pub const HELD_PER_SENDER_DIVISOR: u16 = 2;
+pub const PENDING_PER_SENDER_DIVISOR: u16 = 2;
 /// Most frames that wait for one receive queue, from all senders.
-pub const HELD_PER_QUEUE_MAX: usize = 1024;
+pub const PENDING_PER_QUEUE_MAX: usize = 1024;
 
 /// Most descriptors of a frame that may wait. Linux guests use at most 47.
-pub const HELD_SPANS_MAX: usize = 48;
+pub const PENDING_SPANS_MAX: usize = 48;
 /// Ring size that stands for a link when the fractions of a ring are applied to frames of links.
-pub const HELD_PER_LINK_SIZE: u16 = 1024;
+pub const PENDING_PER_LINK_SIZE: u16 = 1024;
 /// Most bytes of frames from links that wait for one receive queue: 4 MiB.
-pub const HELD_BYTES_MAX: usize = 4 << 20;
+pub const PENDING_BYTES_MAX: usize = 4 << 20;
 /// Turns for which a port is penalised after a turn in which every frame broke a rule. A flood of
 /// invalid frames then costs a small part of the dispatcher's time.
-pub const TURNS_OUT: u8 = 31;
+pub const PENALTY_TURNS: u8 = 31;
 /// Most receive buffers that one frame is spread over. A driver with buffers of 64 bytes still
 /// receives the longest frame.
 pub const MERGED_BUFFERS_MAX: usize = 1025;
@@ -86,11 +86,11 @@ pub const FLOOD_BYTES: usize = 2_048;
 
 /// Flooded frames that are remembered by content, a power of two: 96 KiB for a group that has
 /// transit links.
-pub const ECHO_PLACES: usize = 4_096;
+pub const DUPLICATE_SLOTS: usize = 4_096;
 /// Time for which an equal frame on another path counts as a copy: 500 ms. It is longer than a
 /// round trip over any loop, and shorter than the retry interval of hosts whose request got no
 /// answer.
-pub const ECHO_NS: u64 = 500_000_000;
+pub const DUPLICATE_NS: u64 = 500_000_000;
 /// Equal flooded frames that one link may bring within [`DUPLICATE_NS`]; a loop brings more. Hosts
 /// repeat a request about once a second, so legitimate repeats stay below the bound.
 pub const REPEATS_MAX: u8 = 16;

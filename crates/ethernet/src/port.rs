@@ -12,21 +12,21 @@ use causeway_model::{NetSpec, RouteEnd};
 use causeway_wire::ethernet;
 use causeway_wire::frame::FlowKey;
 
-use crate::backlog::Backlog;
-use crate::counters::Counters;
-use crate::echo::Echoes;
-use crate::flood::Floods;
-use crate::resume::Unfinished;
-use crate::route::{Place, Routes};
-use crate::segment::Segments;
-use crate::table::{Table, Taken};
-use crate::tap::Taps;
-use crate::traffic::Traffic;
+use crate::counters::PortCounters;
+use crate::duplicates::DuplicateFilter;
+use crate::flood_sequence::FloodSequences;
+use crate::mirror::Mirrors;
+use crate::pending_queue::PendingQueue;
+use crate::resume::UnfinishedFrame;
+use crate::route::{Routes, SwitchIndex};
+use crate::standby::ForwarderElection;
+use crate::table::{AddressInUse, AddressTable};
+use crate::traffic::TrafficMatrix;
 use crate::uplink::{Uplinks, is_link};
 
 /// One net port.
 #[derive(Debug)]
-pub(crate) struct NetPort {
+pub(crate) struct NetPortState {
     pub id: PortId,
     pub name: Name,
     pub spec: NetSpec,
@@ -37,21 +37,21 @@ pub(crate) struct NetPort {
     /// Running receive queues.
     pub receive: Vec<usize>,
     /// Pending frames, by queue pair.
-    pub backlogs: Vec<Backlog>,
+    pub pending_queues: Vec<PendingQueue>,
     /// Frames that did not fit in the port's turn, by queue pair.
-    pub unfinished: Vec<VecDeque<Unfinished>>,
-    pub counters: Counters,
+    pub unfinished: Vec<VecDeque<UnfinishedFrame>>,
+    pub counters: PortCounters,
     /// Next hop of the last unicast frame.
-    pub last: Option<Last>,
+    pub cached_hop: Option<CachedHop>,
     /// The last refused source address, and whether it was reported.
-    pub refused: Option<(u64, bool)>,
+    pub refused_source: Option<(u64, bool)>,
     /// Turns that the port is still penalised, because every frame of a turn broke a rule.
-    pub sits_out: u8,
+    pub penalty_turns: u8,
 }
 
 /// A cached next hop, valid while the table version stays and the address does not age.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Last {
+pub(crate) struct CachedHop {
     /// The address as [`ethernet::number`].
     pub destination: u64,
     pub to: u32,
@@ -59,7 +59,7 @@ pub(crate) struct Last {
     pub until_ns: u64,
 }
 
-impl Last {
+impl CachedHop {
     /// Returns whether the cached next hop applies to a frame now.
     #[inline]
     pub fn holds(&self, destination: u64, version: u64, now_ns: u64) -> bool {
@@ -83,7 +83,7 @@ pub(crate) const fn transmits(queue: usize) -> bool {
     queue & 1 == 1
 }
 
-impl NetPort {
+impl NetPortState {
     pub fn new(id: PortId, name: Name, spec: NetSpec) -> Self {
         let pairs = usize::from(spec.queue_pairs);
         Self {
@@ -93,12 +93,12 @@ impl NetPort {
             spec,
             features: 0,
             receive: Vec::new(),
-            backlogs: std::iter::repeat_with(Backlog::default).take(pairs).collect(),
+            pending_queues: std::iter::repeat_with(PendingQueue::default).take(pairs).collect(),
             unfinished: std::iter::repeat_with(VecDeque::new).take(pairs).collect(),
-            counters: Counters::default(),
-            last: None,
-            refused: None,
-            sits_out: 0,
+            counters: PortCounters::default(),
+            cached_hop: None,
+            refused_source: None,
+            penalty_turns: 0,
         }
     }
 
@@ -119,21 +119,21 @@ impl NetPort {
 /// The switch of a group. A port is identified by its slot in the shard, which is stable until the
 /// port is removed.
 #[derive(Debug, Default)]
-pub(crate) struct Directory {
-    places: Vec<Option<NetPort>>,
-    pub table: Table<u32>,
+pub(crate) struct Switch {
+    places: Vec<Option<NetPortState>>,
+    pub table: AddressTable<u32>,
     /// Configured addresses of local ports that are now behind links; the flag is set if the peer
     /// advertised the address. Ignored while the port's guest runs ([`Self::moved_to`]).
-    pub away: HashMap<u64, (Place, bool)>,
+    pub away: HashMap<u64, (SwitchIndex, bool)>,
     pub uplinks: Uplinks,
-    pub floods: Floods,
-    pub echoes: Echoes,
-    pub segments: Segments,
+    pub flood_sequences: FloodSequences,
+    pub duplicates: DuplicateFilter,
+    pub election: ForwarderElection,
     pub routes: Routes,
     /// Decides whether link-local frames are forwarded.
     pub kind: GroupKind,
-    pub traffic: Traffic,
-    pub taps: Taps,
+    pub traffic: TrafficMatrix,
+    pub mirrors: Mirrors,
     pub members: Vec<u32>,
     /// Members that learn: the receivers of frames to unknown addresses.
     pub learners: Vec<u32>,
@@ -141,7 +141,7 @@ pub(crate) struct Directory {
     flows: RandomState,
 }
 
-impl Directory {
+impl Switch {
     /// Returns the switch index of a port, if it exists.
     #[inline]
     pub fn place(&self, id: PortId) -> Option<u32> {
@@ -150,21 +150,21 @@ impl Directory {
     }
 
     #[inline]
-    pub fn get(&self, place: u32) -> Option<&NetPort> {
+    pub fn get(&self, place: u32) -> Option<&NetPortState> {
         self.places.get(place as usize)?.as_ref()
     }
 
     #[inline]
-    pub fn get_mut(&mut self, place: u32) -> Option<&mut NetPort> {
+    pub fn get_mut(&mut self, place: u32) -> Option<&mut NetPortState> {
         self.places.get_mut(place as usize)?.as_mut()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &NetPort> {
+    pub fn iter(&self) -> impl Iterator<Item = &NetPortState> {
         self.places.iter().flatten()
     }
 
     /// Returns the switch index of a route's end, if it exists.
-    pub fn end(&self, end: &RouteEnd) -> Option<Place> {
+    pub fn end(&self, end: &RouteEnd) -> Option<SwitchIndex> {
         match end {
             RouteEnd::Interface(name) => {
                 self.iter().find(|p| p.name == *name).and_then(|p| self.place(p.id))
@@ -174,13 +174,13 @@ impl Directory {
     }
 
     /// Returns the name of the port or link at a switch index, or "-".
-    pub fn name(&self, place: Place) -> String {
+    pub fn name(&self, place: SwitchIndex) -> String {
         let port = || self.get(place).map(|port| port.name.to_string());
         let link = || self.uplinks.name(place).map(Name::to_string);
         if is_link(place) { link() } else { port() }.unwrap_or_else(|| "-".into())
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut NetPort> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut NetPortState> {
         self.places.iter_mut().flatten()
     }
 
@@ -188,9 +188,9 @@ impl Directory {
     ///
     /// # Errors
     /// Returns [`AddressInUse`] if another port has its address.
-    pub fn insert(&mut self, port: NetPort) -> Result<(), Taken> {
+    pub fn insert(&mut self, port: NetPortState) -> Result<(), AddressInUse> {
         let slot = port.id.slot();
-        let place = u32::try_from(slot).map_err(|_| Taken)?;
+        let place = u32::try_from(slot).map_err(|_| AddressInUse)?;
         self.table.add(port.spec.mac.0, place)?;
         self.members.push(place);
         if port.spec.learn {
@@ -206,7 +206,7 @@ impl Directory {
     }
 
     /// Removes a port and its addresses.
-    pub fn remove(&mut self, place: u32) -> Option<NetPort> {
+    pub fn remove(&mut self, place: u32) -> Option<NetPortState> {
         let port = self.places.get_mut(place as usize)?.take()?;
         self.away.remove(&port.mac);
         self.table.remove(place);
@@ -216,7 +216,7 @@ impl Directory {
     }
 
     /// Returns the port with a configured address.
-    pub fn owner(&self, mac: Mac) -> Option<&NetPort> {
+    pub fn owner(&self, mac: Mac) -> Option<&NetPortState> {
         self.places.iter().flatten().find(|p| p.spec.mac == mac)
     }
 
@@ -228,13 +228,13 @@ impl Directory {
 
     /// Returns the link behind which a port's configured address is now. A peer's claim has no
     /// effect while the port's guest runs.
-    pub fn moved_to(&self, number: u64) -> Option<Place> {
+    pub fn moved_to(&self, number: u64) -> Option<SwitchIndex> {
         let (at, _) = self.away.get(&number)?;
         self.running(number).is_none().then_some(*at)
     }
 
     /// Returns the peer that claims the address of a port whose guest runs.
-    pub fn contested(&self, port: &NetPort) -> Option<Place> {
+    pub fn contesting_peer(&self, port: &NetPortState) -> Option<SwitchIndex> {
         let (at, reported) = self.away.get(&port.mac)?;
         (*reported && self.uplinks.is_up(*at) && !port.receive.is_empty()).then_some(*at)
     }

@@ -19,12 +19,12 @@ use crate::limits::{
 };
 
 /// An Ethernet address.
-type Address = [u8; 6];
+type MacAddress = [u8; 6];
 
 /// The address belongs to another port of the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the address is another port's in the same group")]
-pub struct Taken;
+pub struct AddressInUse;
 
 /// The result of learning a source address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,25 +40,25 @@ pub enum Learnt {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Place<P> {
+struct AddressEntry<P> {
     port: P,
     /// Time of the last frame; `None` for a configured address, which does not age.
     seen: Option<u64>,
     /// The peer advertised the address and will withdraw it. Frames from elsewhere, which may be
     /// late, do not move it, and it does not age.
-    told: bool,
+    advertised: bool,
 }
 
-impl<P> Place<P> {
-    fn aged(&self, now_ns: u64) -> bool {
+impl<P> AddressEntry<P> {
+    fn is_aged(&self, now_ns: u64) -> bool {
         let old = |seen| now_ns.saturating_sub(seen) >= LEARNT_AGE_NS;
-        !self.told && self.seen.is_some_and(old)
+        !self.advertised && self.seen.is_some_and(old)
     }
 }
 
 /// Addresses learnt at one port or peer.
 #[derive(Debug, Clone, Copy, Default)]
-struct Count {
+struct LearntCount {
     addresses: usize,
     /// Whether a peer is meant.
     far: bool,
@@ -66,11 +66,11 @@ struct Count {
 
 /// The addresses of one group; `P` identifies a port or a peer.
 #[derive(Debug)]
-pub struct Table<P> {
+pub struct AddressTable<P> {
     /// By [`number`].
-    places: Keyed<u64, Place<P>>,
+    entries: Keyed<u64, AddressEntry<P>>,
     /// Learnt addresses of each port or peer that has any.
-    learnt: HashMap<P, Count>,
+    learnt: HashMap<P, LearntCount>,
     near_total: usize,
     far_total: usize,
     swept: Option<u64>,
@@ -78,48 +78,48 @@ pub struct Table<P> {
     version: u64,
 }
 
-impl<P: Copy + Eq + Hash> Default for Table<P> {
+impl<P: Copy + Eq + Hash> Default for AddressTable<P> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<P: Copy + Eq + Hash> Table<P> {
+impl<P: Copy + Eq + Hash> AddressTable<P> {
     /// Returns an empty table.
     pub fn new() -> Self {
-        let (places, learnt) = (keyed(), HashMap::new());
-        Self { places, learnt, near_total: 0, far_total: 0, swept: None, version: 0 }
+        let (entries, learnt) = (keyed(), HashMap::new());
+        Self { entries, learnt, near_total: 0, far_total: 0, swept: None, version: 0 }
     }
 
     /// Enters the configured address of a port. An address learnt elsewhere is replaced.
     ///
     /// # Errors
     /// Returns [`AddressInUse`] if another port has the address configured.
-    pub fn add(&mut self, address: Address, port: P) -> Result<(), Taken> {
-        match self.places.get(&number(address)) {
-            Some(place) if place.seen.is_none() && place.port != port => return Err(Taken),
-            Some(place) if place.seen.is_some() => {
-                let port = place.port;
+    pub fn add(&mut self, address: MacAddress, port: P) -> Result<(), AddressInUse> {
+        match self.entries.get(&number(address)) {
+            Some(entry) if entry.seen.is_none() && entry.port != port => return Err(AddressInUse),
+            Some(entry) if entry.seen.is_some() => {
+                let port = entry.port;
                 self.forget(port);
             }
             _ => {}
         }
-        self.places.insert(number(address), Place { port, seen: None, told: false });
-        self.changed();
+        self.entries.insert(number(address), AddressEntry { port, seen: None, advertised: false });
+        self.bump_version();
         Ok(())
     }
 
     /// Removes a port with all its addresses.
     pub fn remove(&mut self, port: P) {
-        self.changed();
-        self.places.retain(|_, place| place.port != port);
+        self.bump_version();
+        self.entries.retain(|_, entry| entry.port != port);
         self.discount(port);
     }
 
     /// Forgets the addresses learnt at a port, because its guest was replaced.
     pub fn unlearn(&mut self, port: P) {
-        self.changed();
-        self.places.retain(|_, place| place.port != port || place.seen.is_none());
+        self.bump_version();
+        self.entries.retain(|_, entry| entry.port != port || entry.seen.is_none());
         self.discount(port);
     }
 
@@ -130,101 +130,101 @@ impl<P: Copy + Eq + Hash> Table<P> {
     }
 
     /// Changes the version, because other state that look-ups depend on has changed.
-    pub fn touch(&mut self) {
-        self.changed();
+    pub fn invalidate(&mut self) {
+        self.bump_version();
     }
 
     /// Forgets an address learnt at `port`.
-    pub fn unlearn_at(&mut self, address: Address, port: P) {
-        let there = |place: &Place<P>| place.port == port && place.seen.is_some();
-        if self.places.get(&number(address)).is_some_and(there) {
-            self.places.remove(&number(address));
-            self.changed();
+    pub fn unlearn_at(&mut self, address: MacAddress, port: P) {
+        let there = |entry: &AddressEntry<P>| entry.port == port && entry.seen.is_some();
+        if self.entries.get(&number(address)).is_some_and(there) {
+            self.entries.remove(&number(address));
+            self.bump_version();
             self.forget(port);
         }
     }
 
-    fn changed(&mut self) {
+    fn bump_version(&mut self) {
         self.version = self.version.wrapping_add(1);
     }
 
     /// Returns the port with a configured address.
     pub fn configured(&self, number: u64) -> Option<P> {
-        self.places.get(&number).filter(|place| place.seen.is_none()).map(|place| place.port)
+        self.entries.get(&number).filter(|entry| entry.seen.is_none()).map(|entry| entry.port)
     }
 
     /// Returns the port or peer of `address`, or `None` if it is unknown or aged.
     #[inline]
-    pub fn lookup(&self, address: Address, now_ns: u64) -> Option<P> {
+    pub fn lookup(&self, address: MacAddress, now_ns: u64) -> Option<P> {
         self.lookup_until(address, now_ns).map(|(port, _)| port)
     }
 
     /// As [`Self::lookup`], with the time until which the result holds.
     #[inline]
-    pub fn lookup_until(&self, address: Address, now_ns: u64) -> Option<(P, u64)> {
-        let place = self.places.get(&number(address)).filter(|place| !place.aged(now_ns))?;
-        let until = place.seen.map_or(u64::MAX, |seen| seen.saturating_add(LEARNT_AGE_NS));
-        Some((place.port, until))
+    pub fn lookup_until(&self, address: MacAddress, now_ns: u64) -> Option<(P, u64)> {
+        let entry = self.entries.get(&number(address)).filter(|entry| !entry.is_aged(now_ns))?;
+        let until = entry.seen.map_or(u64::MAX, |seen| seen.saturating_add(LEARNT_AGE_NS));
+        Some((entry.port, until))
     }
 
     /// Learns `address`, a unicast address, at `port`.
-    pub fn learn(&mut self, address: Address, port: P, now_ns: u64) -> Learnt {
-        self.note(address, port, false, now_ns)
+    pub fn learn(&mut self, address: MacAddress, port: P, now_ns: u64) -> Learnt {
+        self.record(address, port, false, now_ns)
     }
 
     /// As [`Self::learn`], for an address behind a peer, within the quotas of peers.
-    pub fn learn_far(&mut self, address: Address, peer: P, now_ns: u64) -> Learnt {
-        self.note(address, peer, true, now_ns)
+    pub fn learn_far(&mut self, address: MacAddress, peer: P, now_ns: u64) -> Learnt {
+        self.record(address, peer, true, now_ns)
     }
 
-    fn note(&mut self, address: Address, port: P, far: bool, now_ns: u64) -> Learnt {
-        if let Some(place) = self.places.get_mut(&number(address)) {
-            if place.port == port {
-                if place.seen.is_some() {
-                    place.seen = Some(now_ns);
+    fn record(&mut self, address: MacAddress, port: P, far: bool, now_ns: u64) -> Learnt {
+        if let Some(entry) = self.entries.get_mut(&number(address)) {
+            if entry.port == port {
+                if entry.seen.is_some() {
+                    entry.seen = Some(now_ns);
                 }
                 return Learnt::Known;
             }
-            if place.seen.is_none() {
+            if entry.seen.is_none() {
                 return Learnt::Forged;
             }
-            if place.told {
+            if entry.advertised {
                 return Learnt::Known;
             }
         }
         if !self.has_room(address, port, far, now_ns) {
             return Learnt::Full;
         }
-        let place = Place { port, seen: Some(now_ns), told: false };
-        self.changed();
-        if let Some(before) = self.places.insert(number(address), place) {
+        let entry = AddressEntry { port, seen: Some(now_ns), advertised: false };
+        self.bump_version();
+        if let Some(before) = self.entries.insert(number(address), entry) {
             self.forget(before.port);
         }
         let total = if far { &mut self.far_total } else { &mut self.near_total };
         *total = total.saturating_add(1);
-        let count = self.learnt.entry(port).or_insert(Count { addresses: 0, far });
+        let count = self.learnt.entry(port).or_insert(LearntCount { addresses: 0, far });
         count.addresses = count.addresses.saturating_add(1);
         Learnt::New
     }
 
     /// As [`Self::learn_far`], for an address that the peer behind `port` advertised. It overrides
     /// learnt entries.
-    pub fn tell(&mut self, address: Address, port: P, now_ns: u64) {
-        if let Some(place) = self.places.get_mut(&number(address)) {
-            place.told = false;
+    pub fn advertise(&mut self, address: MacAddress, port: P, now_ns: u64) {
+        if let Some(entry) = self.entries.get_mut(&number(address)) {
+            entry.advertised = false;
         }
         self.learn_far(address, port, now_ns);
-        let there = |place: &&mut Place<P>| place.port == port && place.seen.is_some();
-        if let Some(place) = self.places.get_mut(&number(address)).filter(there) {
-            place.told = true;
+        let there = |entry: &&mut AddressEntry<P>| entry.port == port && entry.seen.is_some();
+        if let Some(entry) = self.entries.get_mut(&number(address)).filter(there) {
+            entry.advertised = true;
         }
     }
 
     /// Treats advertised addresses of `port` as learnt, because the peer can no longer withdraw
     /// them.
-    pub fn doubt(&mut self, port: P) {
-        for place in self.places.values_mut().filter(|place| place.port == port) {
-            place.told = false;
+    pub fn demote(&mut self, port: P) {
+        for entry in self.entries.values_mut().filter(|entry| entry.port == port) {
+            entry.advertised = false;
         }
     }
 
@@ -235,22 +235,22 @@ impl<P: Copy + Eq + Hash> Table<P> {
 
     /// Returns the number of addresses, configured and learnt.
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.entries.len()
     }
 
     /// Returns whether the table is empty.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.entries.is_empty()
     }
 
     /// Forgets aged addresses. Scans the whole table, so it is called rarely.
     pub fn sweep(&mut self, now_ns: u64) {
-        self.changed();
+        self.bump_version();
         let mut gone = Vec::new();
-        self.places.retain(|_, place| {
-            let aged = place.aged(now_ns);
+        self.entries.retain(|_, entry| {
+            let aged = entry.is_aged(now_ns);
             if aged {
-                gone.push(place.port);
+                gone.push(entry.port);
             }
             !aged
         });
@@ -261,31 +261,31 @@ impl<P: Copy + Eq + Hash> Table<P> {
     }
 
     /// Returns whether another address may be learnt at `port`, after a sweep if it is due.
-    fn has_room(&mut self, address: Address, port: P, far: bool, now_ns: u64) -> bool {
-        if self.room(address, port, far) {
+    fn has_room(&mut self, address: MacAddress, port: P, far: bool, now_ns: u64) -> bool {
+        if self.is_below_quota(address, port, far) {
             return true;
         }
         let due = self.swept.is_none_or(|swept| now_ns.saturating_sub(swept) >= SWEEP_INTERVAL_NS);
         if due {
             self.sweep(now_ns);
         }
-        due && self.room(address, port, far)
+        due && self.is_below_quota(address, port, far)
     }
 
-    fn room(&self, address: Address, port: P, far: bool) -> bool {
+    fn is_below_quota(&self, address: MacAddress, port: P, far: bool) -> bool {
         let (total, all, each) = match far {
             false => (self.near_total, LEARNT_PER_GROUP_MAX, LEARNT_PER_PORT_MAX),
             true => (self.far_total, LEARNT_FAR_MAX, LEARNT_PER_PEER_MAX),
         };
         // An address that moves frees its entry, if it counts in the same quota.
-        let at = self.places.get(&number(address)).and_then(|place| self.learnt.get(&place.port));
+        let at = self.entries.get(&number(address)).and_then(|entry| self.learnt.get(&entry.port));
         let moves = at.is_some_and(|count| count.far == far);
         (moves || total < all) && self.learnt_at(port) < each
     }
 
     /// Subtracts all learnt addresses of `port` from the totals.
     fn discount(&mut self, port: P) {
-        let Count { addresses, far } = self.learnt.remove(&port).unwrap_or_default();
+        let LearntCount { addresses, far } = self.learnt.remove(&port).unwrap_or_default();
         let total = if far { &mut self.far_total } else { &mut self.near_total };
         *total = total.saturating_sub(addresses);
     }

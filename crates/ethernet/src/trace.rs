@@ -10,8 +10,8 @@ use causeway_model::{Mac, Name};
 use causeway_wire::ethernet;
 
 use crate::counters::DropReason;
-use crate::forward::Route;
-use crate::port::NetPort;
+use crate::forward::NextHop;
+use crate::port::NetPortState;
 use crate::service::Ethernet;
 use crate::uplink::is_link;
 
@@ -29,8 +29,8 @@ impl Ethernet {
     ) -> Result<TraceView, CommandError> {
         let absent = || CommandError::NotFound { what: "port", name: from.to_string() };
         let port = ports.by_name(from).ok_or_else(absent)?;
-        let place = self.directory.place(port.id());
-        let net = place.and_then(|place| Some((place, self.directory.get(place)?)));
+        let place = self.switch.place(port.id());
+        let net = place.and_then(|place| Some((place, self.switch.get(place)?)));
         let Some((place, net)) = net else {
             return Err(CommandError::Invalid(format!("port {from} is not a net port")));
         };
@@ -41,7 +41,7 @@ impl Ethernet {
             steps.push(format!("dropped: {}", why.name()));
             return Ok(TraceView { verdict: "drop".into(), to: Vec::new(), steps });
         }
-        if self.directory.is_link_local(ethernet::number(destination.0)) {
+        if self.switch.is_link_local(ethernet::number(destination.0)) {
             let text = "is for the other end of the link alone: a group of kind bridge drops it";
             steps.push(format!("{destination} {text}"));
             steps.push(format!("dropped: {}", DropReason::LinkLocal.name()));
@@ -58,7 +58,7 @@ impl Ethernet {
 
     fn trace_source(
         &self,
-        net: &NetPort,
+        net: &NetPortState,
         source: Mac,
         steps: &mut Vec<String>,
     ) -> Result<(), DropReason> {
@@ -70,7 +70,7 @@ impl Ethernet {
             steps.push(format!("the port may send from {} only: it does not learn", net.spec.mac));
             return Err(DropReason::SpoofedSource);
         }
-        let owner = self.directory.owner(source);
+        let owner = self.switch.owner(source);
         if let Some(owner) = owner {
             steps.push(format!("the source is the address of port {}", owner.name));
             return Err(DropReason::SpoofedSource);
@@ -91,7 +91,7 @@ impl Ethernet {
         destination: Mac,
         steps: &mut Vec<String>,
     ) -> Option<(&'static str, Vec<u32>)> {
-        let routes = &self.directory.routes;
+        let routes = &self.switch.routes;
         if routes.is_empty() {
             return None;
         }
@@ -122,26 +122,26 @@ impl Ethernet {
         destination: Mac,
         steps: &mut Vec<String>,
     ) -> (&'static str, Vec<u32>) {
-        let up = self.directory.uplinks.up();
+        let up = self.switch.uplinks.up();
         let others = |all: &[u32]| all.iter().chain(up).copied().filter(|&p| p != place).collect();
-        match self.directory.route(place, destination.0, self.now_ns) {
-            Route::To(to) => {
+        match self.switch.next_hop(place, destination.0, self.now_ns) {
+            NextHop::To(to) => {
                 let at = if is_link(to) { "behind a link" } else { "at one port" };
                 steps.push(format!("{destination} is {at}"));
                 ("forward", vec![to])
             }
-            Route::Set(_) => ("forward", Vec::new()),
-            Route::All => {
+            NextHop::Set(_) => ("forward", Vec::new()),
+            NextHop::All => {
                 steps.push(format!("{destination} is for every port of the group, and every peer"));
-                ("flood", others(&self.directory.members))
+                ("flood", others(&self.switch.members))
             }
-            Route::Learners => {
+            NextHop::Learners => {
                 steps.push(format!(
                     "{destination} is unknown: to every port that learns, and every peer"
                 ));
-                ("flood", others(&self.directory.learners))
+                ("flood", others(&self.switch.learners))
             }
-            Route::Drop(why) => {
+            NextHop::Drop(why) => {
                 let text = match why {
                     DropReason::SamePort => "is at the port that sends",
                     _ => "is unknown, and no other port of the group learns",
@@ -158,14 +158,14 @@ impl Ethernet {
     fn trace_receivers(&self, targets: &[u32], steps: &mut Vec<String>) -> (Vec<String>, bool) {
         let (mut names, mut reached) = (Vec::new(), false);
         for &link in targets.iter().filter(|&&place| is_link(place)) {
-            let name = self.directory.name(link);
-            let up = self.directory.uplinks.is_up(link);
+            let name = self.switch.name(link);
+            let up = self.switch.uplinks.is_up(link);
             reached |= up;
             let state = if up { "it is up" } else { "it is down: dropped" };
             steps.push(format!("to link {name}: {state}"));
             names.push(name);
         }
-        for port in targets.iter().filter_map(|&p| self.directory.get(p)) {
+        for port in targets.iter().filter_map(|&p| self.switch.get(p)) {
             reached |= !port.receive.is_empty();
             let state = if port.receive.is_empty() {
                 "its guest does not run the device: dropped there"

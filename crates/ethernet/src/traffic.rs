@@ -12,12 +12,12 @@ use causeway_model::{TrafficPair, TrafficView};
 use causeway_wire::ethernet;
 
 use crate::limits::{TRAFFIC_PAIRS_MAX, TRAFFIC_SILENT_NS, TRAFFIC_SWEEP_NS, TRAFFIC_WINDOW_NS};
-use crate::route::Place;
+use crate::route::SwitchIndex;
 
 /// Counters of one pair.
 #[derive(Debug, Clone, Copy, Default)]
-struct Cell {
-    from: Place,
+struct PairCounters {
+    from: SwitchIndex,
     frames: u64,
     bytes: u64,
     /// Bytes in the window that began at `window_ns`.
@@ -28,7 +28,7 @@ struct Cell {
     seen_ns: u64,
 }
 
-impl Cell {
+impl PairCounters {
     /// Closes the window if it is over.
     fn roll(&mut self, now_ns: u64) {
         let elapsed = now_ns.saturating_sub(self.window_ns);
@@ -39,7 +39,7 @@ impl Cell {
     }
 
     /// Adds a run of frames.
-    fn add(&mut self, run: &Run, now_ns: u64) {
+    fn add(&mut self, run: &PairRun, now_ns: u64) {
         self.roll(now_ns);
         self.from = run.from;
         self.frames = self.frames.wrapping_add(run.frames);
@@ -51,8 +51,8 @@ impl Cell {
 
 /// Consecutive frames of one pair that are not in the table yet.
 #[derive(Debug, Clone, Copy, Default)]
-struct Run {
-    from: Place,
+struct PairRun {
+    from: SwitchIndex,
     source: u64,
     destination: u64,
     frames: u64,
@@ -61,40 +61,40 @@ struct Run {
 
 /// The traffic matrix of a group.
 #[derive(Debug)]
-pub struct Traffic {
-    cells: Keyed<(u64, u64), Cell>,
-    run: Run,
+pub struct TrafficMatrix {
+    cells: Keyed<(u64, u64), PairCounters>,
+    run: PairRun,
     swept_ns: u64,
     uncounted: u64,
 }
 
-impl Default for Traffic {
+impl Default for TrafficMatrix {
     fn default() -> Self {
-        Self { cells: keyed(), run: Run::default(), swept_ns: 0, uncounted: 0 }
+        Self { cells: keyed(), run: PairRun::default(), swept_ns: 0, uncounted: 0 }
     }
 }
 
-impl Traffic {
+impl TrafficMatrix {
     /// Counts frames and bytes of a pair. Addresses are numbers ([`ethernet::number`]).
     #[inline]
     pub fn count(
         &mut self,
-        from: Place,
+        from: SwitchIndex,
         (source, destination): (u64, u64),
         (frames, bytes): (u64, u64),
         now_ns: u64,
     ) {
         let run = &self.run;
         if (run.from, run.source, run.destination) != (from, source, destination) {
-            self.enter(now_ns);
-            self.run = Run { from, source, destination, frames: 0, bytes: 0 };
+            self.commit_run(now_ns);
+            self.run = PairRun { from, source, destination, frames: 0, bytes: 0 };
         }
         self.run.frames = self.run.frames.wrapping_add(frames);
         self.run.bytes = self.run.bytes.wrapping_add(bytes);
     }
 
     /// Adds the current run to the table.
-    pub fn enter(&mut self, now_ns: u64) {
+    pub fn commit_run(&mut self, now_ns: u64) {
         let run = std::mem::take(&mut self.run);
         if run.frames == 0 {
             return;
@@ -110,7 +110,7 @@ impl Traffic {
                 return;
             }
         }
-        let mut cell = Cell { window_ns: now_ns, ..Cell::default() };
+        let mut cell = PairCounters { window_ns: now_ns, ..PairCounters::default() };
         cell.add(&run, now_ns);
         self.cells.insert(key, cell);
     }
@@ -128,10 +128,10 @@ impl Traffic {
         &mut self,
         group: Name,
         now_ns: u64,
-        name: impl Fn(Place) -> String,
+        name: impl Fn(SwitchIndex) -> String,
     ) -> TrafficView {
-        self.enter(now_ns);
-        let pair = |(&(source, destination), cell): (&(u64, u64), &mut Cell)| {
+        self.commit_run(now_ns);
+        let pair = |(&(source, destination), cell): (&(u64, u64), &mut PairCounters)| {
             cell.roll(now_ns);
             TrafficPair {
                 source: Mac(ethernet::address(source)),
@@ -163,13 +163,13 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn view(traffic: &mut Traffic, now_ns: u64) -> TrafficView {
+    fn view(traffic: &mut TrafficMatrix, now_ns: u64) -> TrafficView {
         traffic.view("g".parse().unwrap(), now_ns, |place| format!("p{place}"))
     }
 
     #[test]
     fn pairs_are_counted_with_their_rates() {
-        let mut traffic = Traffic::default();
+        let mut traffic = TrafficMatrix::default();
         for _ in 0..10 {
             traffic.count(1, (0xa, 0xb), (1, 100), SECOND);
         }
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn hostile_addresses_do_not_fill_memory() {
-        let mut traffic = Traffic::default();
+        let mut traffic = TrafficMatrix::default();
         for n in 0..2 * TRAFFIC_PAIRS_MAX as u64 {
             traffic.count(1, (n, n), (1, 60), SECOND);
         }

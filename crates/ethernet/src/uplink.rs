@@ -16,22 +16,22 @@ use causeway_model::CommandError;
 use causeway_model::Mac;
 use causeway_model::Name;
 
-use crate::counters::{CONTESTED, Counters, DropReason};
+use crate::counters::{CONTESTED, DropReason, PortCounters};
 use crate::limits::LINKS_PER_GROUP_MAX;
-use crate::route::Place;
+use crate::route::SwitchIndex;
 
 /// First switch index of bundles; lower indices are ports.
-const FIRST: Place = 1 << 16;
+const FIRST: SwitchIndex = 1 << 16;
 
 /// Returns whether a switch index belongs to a bundle.
 #[inline]
-pub(crate) const fn is_link(place: Place) -> bool {
+pub(crate) const fn is_link(place: SwitchIndex) -> bool {
     place >= FIRST
 }
 
 /// One link of a bundle.
 #[derive(Debug)]
-struct Seat {
+struct BundleLink {
     member: Membership,
     up: bool,
     /// Whether the link loses many frames.
@@ -44,35 +44,35 @@ struct Seat {
 #[derive(Debug)]
 struct Bundle {
     peer: String,
-    seats: Vec<Seat>,
+    links: Vec<BundleLink>,
     /// Index of the link that carries frames.
     active: Option<usize>,
     /// Whether the carriers have frames that were not flushed.
-    full: bool,
+    needs_flush: bool,
     /// Counters of frames that arrived by the links.
-    counters: Counters,
+    counters: PortCounters,
 }
 
 impl Bundle {
     fn choose(&mut self) {
-        let seats = self.seats.iter().enumerate().filter(|(_, seat)| seat.up && !seat.standby);
-        let best = seats.min_by_key(|(_, seat)| (seat.poor, seat.member.metric, seat.member.id));
+        let links = self.links.iter().enumerate().filter(|(_, link)| link.up && !link.standby);
+        let best = links.min_by_key(|(_, link)| (link.poor, link.member.metric, link.member.id));
         self.active = best.map(|(at, _)| at);
     }
 
-    fn active(&self) -> Option<&Seat> {
-        self.seats.get(self.active?)
+    fn active(&self) -> Option<&BundleLink> {
+        self.links.get(self.active?)
     }
 
-    fn active_mut(&mut self) -> Option<&mut Seat> {
-        self.seats.get_mut(self.active?)
+    fn active_mut(&mut self) -> Option<&mut BundleLink> {
+        self.links.get_mut(self.active?)
     }
 
     fn flush(&mut self) {
-        if std::mem::take(&mut self.full) {
+        if std::mem::take(&mut self.needs_flush) {
             // Frames that the kernel does not take are counted at the link.
-            for seat in &mut self.seats {
-                seat.member.carrier.flush();
+            for link in &mut self.links {
+                link.member.carrier.flush();
             }
         }
     }
@@ -84,7 +84,7 @@ pub(crate) struct Uplinks {
     bundles: Vec<Option<Bundle>>,
     links: HashMap<LinkId, usize>,
     /// Switch indices of the bundles that are up, and whether one of them is for transit.
-    up: Vec<Place>,
+    up: Vec<SwitchIndex>,
     transit: bool,
     /// Number of standby links.
     standbys: usize,
@@ -92,7 +92,7 @@ pub(crate) struct Uplinks {
 
 /// State and configuration of a link.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Known<'a> {
+pub(crate) struct LinkInfo<'a> {
     pub id: LinkId,
     pub name: &'a Name,
     pub up: bool,
@@ -102,20 +102,20 @@ pub(crate) struct Known<'a> {
     pub standby: bool,
 }
 
-fn place(at: usize) -> Place {
+fn place(at: usize) -> SwitchIndex {
     FIRST.saturating_add(u32::try_from(at).unwrap_or(u32::MAX))
 }
 
-fn slot(place: Place) -> Option<usize> {
+fn slot(place: SwitchIndex) -> Option<usize> {
     usize::try_from(place.checked_sub(FIRST)?).ok()
 }
 
 impl Uplinks {
-    fn get(&self, place: Place) -> Option<&Bundle> {
+    fn get(&self, place: SwitchIndex) -> Option<&Bundle> {
         self.bundles.get(slot(place)?)?.as_ref()
     }
 
-    fn get_mut(&mut self, place: Place) -> Option<&mut Bundle> {
+    fn get_mut(&mut self, place: SwitchIndex) -> Option<&mut Bundle> {
         self.bundles.get_mut(slot(place)?)?.as_mut()
     }
 
@@ -123,7 +123,7 @@ impl Uplinks {
     ///
     /// # Errors
     /// Returns [`CommandError::Full`] if the group has [`LINKS_PER_GROUP_MAX`] links.
-    pub fn join(&mut self, member: Membership) -> Result<Place, CommandError> {
+    pub fn join(&mut self, member: Membership) -> Result<SwitchIndex, CommandError> {
         if self.links.len() >= LINKS_PER_GROUP_MAX {
             let text = format!("there are {LINKS_PER_GROUP_MAX} links in this group already");
             return Err(CommandError::Full(text));
@@ -146,16 +146,16 @@ impl Uplinks {
         if let Some(entry) = self.bundles.get_mut(at) {
             let bundle = entry.get_or_insert_with(|| Bundle {
                 peer: member.peer.clone(),
-                seats: Vec::new(),
+                links: Vec::new(),
                 active: None,
-                full: false,
-                counters: Counters::default(),
+                needs_flush: false,
+                counters: PortCounters::default(),
             });
             bundle.flush();
-            bundle.seats.push(Seat { member, up: false, poor: false, standby: false });
+            bundle.links.push(BundleLink { member, up: false, poor: false, standby: false });
             bundle.choose();
         }
-        self.list();
+        self.update_up();
         Ok(place(at))
     }
 
@@ -164,63 +164,63 @@ impl Uplinks {
         let bundle = self.links.get(&id).and_then(|at| self.bundles.get_mut(*at)?.as_mut());
         let Some(bundle) = bundle else { return };
         bundle.flush();
-        if let Some(seat) = bundle.seats.iter_mut().find(|seat| seat.member.id == id) {
-            seat.member.carrier = carrier;
+        if let Some(link) = bundle.links.iter_mut().find(|link| link.member.id == id) {
+            link.member.carrier = carrier;
         }
     }
 
     /// Removes a link. Returns the switch index that is free now, if it was the last link to its
     /// peer.
-    pub fn leave(&mut self, id: LinkId) -> Option<Place> {
+    pub fn leave(&mut self, id: LinkId) -> Option<SwitchIndex> {
         let at = self.links.remove(&id)?;
         let entry = self.bundles.get_mut(at)?;
         let bundle = entry.as_mut()?;
         bundle.flush();
-        bundle.seats.retain(|seat| seat.member.id != id);
+        bundle.links.retain(|link| link.member.id != id);
         bundle.choose();
-        let empty = bundle.seats.is_empty();
+        let empty = bundle.links.is_empty();
         if empty {
             *entry = None;
         }
-        self.list();
+        self.update_up();
         empty.then(|| place(at))
     }
 
     /// Sets the standing of a link. Returns the switch index if its bundle came up or went down.
-    pub fn stands(&mut self, id: LinkId, standing: Standing) -> Option<Place> {
+    pub fn set_standing(&mut self, id: LinkId, standing: Standing) -> Option<SwitchIndex> {
         let at = *self.links.get(&id)?;
         let bundle = self.bundles.get_mut(at)?.as_mut()?;
         bundle.flush();
-        let seat = bundle.seats.iter_mut().find(|seat| seat.member.id == id)?;
-        (seat.up, seat.poor) = (standing.up, standing.poor);
+        let link = bundle.links.iter_mut().find(|link| link.member.id == id)?;
+        (link.up, link.poor) = (standing.up, standing.poor);
         let before = bundle.active.is_some();
         bundle.choose();
         let changed = bundle.active.is_some() != before;
-        self.list();
+        self.update_up();
         changed.then(|| place(at))
     }
 
     /// Sets whether a link stands by. Returns the switch index if its bundle came up or went down.
-    pub fn stand_by(&mut self, id: LinkId, standby: bool) -> Option<Place> {
+    pub fn set_standby(&mut self, id: LinkId, standby: bool) -> Option<SwitchIndex> {
         let at = *self.links.get(&id)?;
         let bundle = self.bundles.get_mut(at)?.as_mut()?;
         bundle.flush();
-        let seat = bundle.seats.iter_mut().find(|seat| seat.member.id == id)?;
-        seat.standby = standby;
+        let link = bundle.links.iter_mut().find(|link| link.member.id == id)?;
+        link.standby = standby;
         let before = bundle.active.is_some();
         bundle.choose();
         let changed = bundle.active.is_some() != before;
-        self.list();
+        self.update_up();
         changed.then(|| place(at))
     }
 
     /// Returns every link, with its switch index.
-    pub fn members(&self) -> impl Iterator<Item = (Place, Known<'_>)> {
+    pub fn members(&self) -> impl Iterator<Item = (SwitchIndex, LinkInfo<'_>)> {
         self.bundles.iter().enumerate().flat_map(|(at, bundle)| {
-            let seats = bundle.iter().flat_map(|bundle| &bundle.seats);
-            seats.map(move |Seat { member, up, standby, .. }| {
+            let links = bundle.iter().flat_map(|bundle| &bundle.links);
+            links.map(move |BundleLink { member, up, standby, .. }| {
                 let Membership { id, transit, segment, .. } = member;
-                let known = Known {
+                let known = LinkInfo {
                     id: *id,
                     name: &member.name,
                     up: *up,
@@ -243,17 +243,17 @@ impl Uplinks {
     pub fn send_by(&mut self, id: LinkId, frame: &Outgoing<'_>) {
         let bundle = self.links.get(&id).and_then(|at| self.bundles.get_mut(*at)?.as_mut());
         let Some(bundle) = bundle else { return };
-        let seat = bundle.seats.iter_mut().find(|seat| seat.member.id == id && seat.up);
-        if let Some(seat) = seat {
+        let link = bundle.links.iter_mut().find(|link| link.member.id == id && link.up);
+        if let Some(link) = link {
             // A lost frame is counted at the link; the next hello follows soon.
-            let _ = seat.member.carrier.push(frame);
-            seat.member.carrier.flush();
+            let _ = link.member.carrier.push(frame);
+            link.member.carrier.flush();
         }
     }
 
-    fn list(&mut self) {
-        let standbys = self.bundles.iter().flatten().flat_map(|bundle| &bundle.seats);
-        self.standbys = standbys.filter(|seat| seat.standby).count();
+    fn update_up(&mut self) {
+        let standbys = self.bundles.iter().flatten().flat_map(|bundle| &bundle.links);
+        self.standbys = standbys.filter(|link| link.standby).count();
         let up = self.bundles.iter().enumerate();
         let up = up.filter(|(_, bundle)| bundle.as_ref().is_some_and(|b| b.active.is_some()));
         self.up = up.map(|(at, _)| place(at)).collect();
@@ -261,42 +261,42 @@ impl Uplinks {
     }
 
     /// Returns whether a bundle is up.
-    pub fn is_up(&self, place: Place) -> bool {
+    pub fn is_up(&self, place: SwitchIndex) -> bool {
         self.get(place).is_some_and(|bundle| bundle.active.is_some())
     }
 
     /// Returns the switch indices of the bundles that are up.
     #[inline]
-    pub fn up(&self) -> &[Place] {
+    pub fn up(&self) -> &[SwitchIndex] {
         &self.up
     }
 
     /// Returns the switch index of a link.
-    pub fn place_of(&self, id: LinkId) -> Option<Place> {
+    pub fn place_of(&self, id: LinkId) -> Option<SwitchIndex> {
         self.links.get(&id).map(|at| place(*at))
     }
 
     /// Returns the switch index of a link, by name.
-    pub fn place_named(&self, name: &Name) -> Option<Place> {
-        let has = |bundle: &Bundle| bundle.seats.iter().any(|seat| seat.member.name == *name);
+    pub fn place_named(&self, name: &Name) -> Option<SwitchIndex> {
+        let has = |bundle: &Bundle| bundle.links.iter().any(|link| link.member.name == *name);
         let at = self.bundles.iter().position(|bundle| bundle.as_ref().is_some_and(has));
         at.map(place)
     }
 
     /// Returns the name of the link that carries a bundle's frames, or would.
-    pub fn name(&self, place: Place) -> Option<&Name> {
+    pub fn name(&self, place: SwitchIndex) -> Option<&Name> {
         let bundle = self.get(place)?;
-        bundle.active().or(bundle.seats.first()).map(|seat| &seat.member.name)
+        bundle.active().or(bundle.links.first()).map(|link| &link.member.name)
     }
 
     /// Returns whether frames that arrived by one link may leave by another.
-    pub fn may_pass(&self, from: Place, to: Place) -> bool {
+    pub fn may_pass(&self, from: SwitchIndex, to: SwitchIndex) -> bool {
         from != to && (self.is_transit(from) || self.is_transit(to))
     }
 
     /// Returns whether a bundle's active link is for transit.
-    pub fn is_transit(&self, place: Place) -> bool {
-        self.get(place).and_then(Bundle::active).is_some_and(|seat| seat.member.transit)
+    pub fn is_transit(&self, place: SwitchIndex) -> bool {
+        self.get(place).and_then(Bundle::active).is_some_and(|link| link.member.transit)
     }
 
     /// Returns whether any active link is for transit.
@@ -305,21 +305,21 @@ impl Uplinks {
     }
 
     /// Counts a frame from a bundle that was dropped.
-    pub fn dropped(&mut self, place: Place, why: DropReason) {
+    pub fn count_drop(&mut self, place: SwitchIndex, why: DropReason) {
         if let Some(bundle) = self.get_mut(place) {
-            bundle.counters.dropped(why);
+            bundle.counters.count_drop(why);
         }
     }
 
     /// Counts a claim of the bundle's peer to the address of a running local guest.
-    pub fn contested(&mut self, place: Place) {
+    pub fn count_contested(&mut self, place: SwitchIndex) {
         if let Some(bundle) = self.get_mut(place) {
             bundle.counters.contested = bundle.counters.contested.wrapping_add(1);
         }
     }
 
     /// Returns the peer of a bundle.
-    pub fn peer(&self, place: Place) -> Option<&str> {
+    pub fn peer(&self, place: SwitchIndex) -> Option<&str> {
         self.get(place).map(|bundle| bundle.peer.as_str())
     }
 
@@ -327,14 +327,14 @@ impl Uplinks {
     /// those of the bundle that this link represents.
     pub fn drops(&self, id: Option<LinkId>) -> Vec<(LinkId, BTreeMap<String, u64>)> {
         let of = |bundle: &Bundle| {
-            let seat = bundle.active().or(bundle.seats.first())?;
-            if id.is_some_and(|id| id != seat.member.id) {
+            let link = bundle.active().or(bundle.links.first())?;
+            if id.is_some_and(|id| id != link.member.id) {
                 return None;
             }
             let drops = bundle.counters.by_name().into_iter();
             let drops = drops.filter(|(name, _)| name.starts_with("drop_") || name == CONTESTED);
-            let standby = ("standby".to_owned(), u64::from(seat.standby));
-            Some((seat.member.id, drops.chain([standby]).collect()))
+            let standby = ("standby".to_owned(), u64::from(link.standby));
+            Some((link.member.id, drops.chain([standby]).collect()))
         };
         match id {
             None => self.bundles.iter().flatten().filter_map(of).collect(),
@@ -346,16 +346,16 @@ impl Uplinks {
     }
 
     /// Returns the active carrier of a bundle.
-    pub fn carrier(&mut self, place: Place) -> Option<&mut (dyn Carrier + 'static)> {
+    pub fn carrier(&mut self, place: SwitchIndex) -> Option<&mut (dyn Carrier + 'static)> {
         let bundle = self.get_mut(place)?;
-        bundle.full = true;
-        bundle.active_mut().map(|seat| &mut *seat.member.carrier)
+        bundle.needs_flush = true;
+        bundle.active_mut().map(|link| &mut *link.member.carrier)
     }
 
     /// Returns whether a bundle's active carrier takes frames with pending offloads.
-    pub fn takes_offloads(&self, place: Place) -> bool {
+    pub fn takes_offloads(&self, place: SwitchIndex) -> bool {
         let active = self.get(place).and_then(Bundle::active);
-        active.is_some_and(|seat| seat.member.carrier.takes_offloads())
+        active.is_some_and(|link| link.member.carrier.takes_offloads())
     }
 
     /// Flushes the frames that carriers took.
@@ -367,22 +367,22 @@ impl Uplinks {
 
     /// Announces to every subscribed peer that an address is here, or no longer is.
     pub fn announce(&self, mac: Mac, here: bool) {
-        for seat in self.bundles.iter().flatten().flat_map(|bundle| &bundle.seats) {
-            tell(&seat.member, mac, here);
+        for link in self.bundles.iter().flatten().flat_map(|bundle| &bundle.links) {
+            notify(&link.member, mac, here);
         }
     }
 
     /// Announces addresses to the peer behind one link.
     pub fn announce_by(&self, id: LinkId, macs: impl Iterator<Item = Mac>) {
         let bundle = self.links.get(&id).and_then(|at| self.bundles.get(*at)?.as_ref());
-        let seat = bundle.and_then(|b| b.seats.iter().find(|seat| seat.member.id == id));
-        if let Some(seat) = seat {
-            macs.for_each(|mac| tell(&seat.member, mac, true));
+        let link = bundle.and_then(|b| b.links.iter().find(|link| link.member.id == id));
+        if let Some(link) = link {
+            macs.for_each(|mac| notify(&link.member, mac, true));
         }
     }
 }
 
-fn tell(member: &Membership, mac: Mac, here: bool) {
+fn notify(member: &Membership, mac: Mac, here: bool) {
     let Some(notices) = &member.notices else { return };
     let notice = if here { Notice::Here(member.id, mac) } else { Notice::Gone(member.id, mac) };
     if notices.push(notice).is_err() {
@@ -437,7 +437,7 @@ mod tests {
         }
     }
 
-    fn name(uplinks: &Uplinks, place: Place) -> &str {
+    fn name(uplinks: &Uplinks, place: SwitchIndex) -> &str {
         uplinks.name(place).unwrap().as_str()
     }
 
@@ -450,13 +450,13 @@ mod tests {
         assert_eq!(uplinks.join(member(2, "a", 50)).unwrap(), a);
         let b = uplinks.join(member(3, "b", 100)).unwrap();
         assert!(is_link(a) && a != b && uplinks.up().is_empty());
-        assert_eq!(uplinks.stands(LinkId(1), up), Some(a));
+        assert_eq!(uplinks.set_standing(LinkId(1), up), Some(a));
         assert_eq!((name(&uplinks, a), uplinks.up()), ("l1", &[a][..]));
-        assert_eq!(uplinks.stands(LinkId(2), up), None, "it was up already");
+        assert_eq!(uplinks.set_standing(LinkId(2), up), None, "it was up already");
         assert_eq!(name(&uplinks, a), "l2", "the better one");
-        assert_eq!(uplinks.stands(LinkId(2), down), None);
+        assert_eq!(uplinks.set_standing(LinkId(2), down), None);
         assert_eq!(name(&uplinks, a), "l1");
-        assert_eq!(uplinks.stands(LinkId(1), down), Some(a));
+        assert_eq!(uplinks.set_standing(LinkId(1), down), Some(a));
         assert!(uplinks.up().is_empty());
         assert_eq!(uplinks.leave(LinkId(1)), None);
         assert_eq!(uplinks.leave(LinkId(2)), Some(a));
@@ -467,10 +467,10 @@ mod tests {
     fn frames_pass_between_links_only_where_that_is_allowed() {
         let mut uplinks = Uplinks::default();
         let up = Standing { up: true, poor: false, rtt_ns: None };
-        let places: Vec<Place> = [(1, "a"), (2, "b"), (9, "c")]
+        let places: Vec<SwitchIndex> = [(1, "a"), (2, "b"), (9, "c")]
             .map(|(id, peer)| {
                 let place = uplinks.join(member(id, peer, 1)).unwrap();
-                uplinks.stands(LinkId(id), up);
+                uplinks.set_standing(LinkId(id), up);
                 place
             })
             .to_vec();

@@ -5,7 +5,7 @@ mod common;
 use std::sync::mpsc::channel;
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
-use causeway_ethernet::limits::TURNS_OUT;
+use causeway_ethernet::limits::PENALTY_TURNS;
 use causeway_fabric::{Handle, Pacing, Turned};
 use causeway_model::PollPolicy;
 use causeway_model::{Answer, Command};
@@ -88,7 +88,7 @@ fn hostile_floods_of_forged_frames_sit_out_turns() {
     assert!(settle(&mut turned, &mut flooder) <= 4, "at first it is believed");
     forged(&mut flooder, 8);
     let turns = settle(&mut turned, &mut flooder);
-    assert!(turns > usize::from(TURNS_OUT) / 2, "only {turns} turns later");
+    assert!(turns > usize::from(PENALTY_TURNS) / 2, "only {turns} turns later");
     // One frame that is right among them, and it is served as others are.
     let right = common::plain(1, mac(2), &[7; 46]);
     forged(&mut flooder, 4);

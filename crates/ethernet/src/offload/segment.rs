@@ -27,12 +27,12 @@ pub struct Segmenter {
     len: usize,
     at: usize,
     /// Header values of the original frame.
-    first: First,
+    first: FirstHeaders,
 }
 
 /// Header values of the original frame that the segments continue.
 #[derive(Debug, Clone, Copy)]
-struct First {
+struct FirstHeaders {
     id: u16,
     sequence: u32,
     flags: u8,
@@ -47,7 +47,7 @@ const TCP_SEQUENCE: usize = 4;
 
 /// One segment, ready to be sent.
 #[derive(Debug)]
-pub struct Piece<'a> {
+pub struct GsoSegment<'a> {
     /// The segment's headers, with an incomplete checksum.
     pub headers: &'a mut [u8],
     /// Range of its payload in the frame.
@@ -56,7 +56,7 @@ pub struct Piece<'a> {
     pub place: ChecksumPlace,
 }
 
-impl Piece<'_> {
+impl GsoSegment<'_> {
     /// Completes the checksum over the headers and `payload`, the bytes of [`Self::payload`].
     pub fn complete(&mut self, payload: &[u8]) {
         self.place.complete_split(self.headers, payload);
@@ -95,7 +95,7 @@ impl Segmenter {
         let header_len = usize::from(gso.header_len);
         let mut headers = [0; HEADERS_MAX];
         headers.get_mut(..header_len)?.copy_from_slice(start.get(..header_len)?);
-        let first = First {
+        let first = FirstHeaders {
             id: u16::from_be_bytes(get(&headers, network.offset.saturating_add(4))),
             sequence: u32::from_be_bytes(get(
                 &headers,
@@ -129,7 +129,7 @@ impl Segmenter {
     }
 
     /// Returns the next segment, or `None` after the last.
-    pub fn next_piece(&mut self) -> Option<Piece<'_>> {
+    pub fn next_piece(&mut self) -> Option<GsoSegment<'_>> {
         if self.at >= self.len {
             return None;
         }
@@ -152,7 +152,7 @@ impl Segmenter {
             Version::V6 => self.ipv6(len),
         }
         let headers = self.headers.get_mut(..header_len)?;
-        Some(Piece { headers, payload, place: self.place })
+        Some(GsoSegment { headers, payload, place: self.place })
     }
 
     fn tcp(&mut self, done: usize, last: bool) {

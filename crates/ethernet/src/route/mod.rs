@@ -20,47 +20,47 @@ use causeway_model::Forwarding;
 use causeway_model::RouteView;
 use causeway_model::{RouteEnd, RouteSpec};
 
-pub use priority::{NEVER, Side, priority};
+pub use priority::{AddressMatch, NEVER, priority};
 
 use crate::limits::{ROUTE_CACHE_MAX, ROUTE_SETS_MAX};
 
 /// Switch index: identifies a port or a link bundle of the group's switch.
-pub type Place = u32;
+pub type SwitchIndex = u32;
 
 /// One route, prepared for matching.
 #[derive(Debug, Clone)]
-struct Route {
+struct RouteEntry {
     index: u64,
     spec: RouteSpec,
-    source: Side,
-    destination: Side,
+    source: AddressMatch,
+    destination: AddressMatch,
     priority: i8,
     /// Switch index of the target; `None` if the target does not exist.
-    to: Option<Place>,
-    from: Origin,
+    to: Option<SwitchIndex>,
+    from: IngressMatch,
     hits: u64,
 }
 
-impl Route {
+impl RouteEntry {
     fn new(index: u64, spec: RouteSpec) -> Self {
         Self {
             index,
-            source: Side::from(&spec.source),
-            destination: Side::from(&spec.destination),
+            source: AddressMatch::from(&spec.source),
+            destination: AddressMatch::from(&spec.destination),
             priority: priority(&spec.source, &spec.destination),
             to: None,
-            from: Origin::Anywhere,
+            from: IngressMatch::Anywhere,
             hits: 0,
             spec,
         }
     }
 
     /// Resolves the ends of the route to switch indices.
-    fn resolve(&mut self, place: impl Fn(&RouteEnd) -> Option<Place>) {
+    fn resolve(&mut self, place: impl Fn(&RouteEnd) -> Option<SwitchIndex>) {
         self.to = place(&self.spec.to);
         self.from = match &self.spec.from {
-            None => Origin::Anywhere,
-            Some(end) => place(end).map_or(Origin::Nowhere, Origin::Here),
+            None => IngressMatch::Anywhere,
+            Some(end) => place(end).map_or(IngressMatch::Nowhere, IngressMatch::Here),
         };
     }
 
@@ -76,25 +76,25 @@ impl Route {
 
 /// The ingress that a route requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Origin {
+enum IngressMatch {
     Anywhere,
-    Here(Place),
+    Here(SwitchIndex),
     /// The required port or link does not exist.
     Nowhere,
 }
 
 /// The result for an address pair: the routes that apply, and their targets.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-struct Set {
+struct RouteSet {
     /// Indices in [`Routes::all`].
     routes: Vec<u32>,
-    places: Vec<Place>,
+    places: Vec<SwitchIndex>,
 }
 
 /// An address pair with the ingress of its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Pair {
-    from: Place,
+struct AddressPair {
+    from: SwitchIndex,
     source: u64,
     destination: u64,
 }
@@ -106,16 +106,16 @@ pub struct SetId(u32);
 /// The routes of a group.
 #[derive(Debug)]
 pub struct Routes {
-    all: Vec<Route>,
+    all: Vec<RouteEntry>,
     /// Indices in `all`: by the single destination or source that a route names, and the other
     /// routes.
     by_source: Keyed<u64, Vec<u32>>,
     by_destination: Keyed<u64, Vec<u32>>,
     others: Vec<u32>,
     forwarding: Forwarding,
-    cache: Keyed<Pair, Option<SetId>>,
-    sets: Vec<Set>,
-    numbers: HashMap<Set, SetId>,
+    cache: Keyed<AddressPair, Option<SetId>>,
+    sets: Vec<RouteSet>,
+    numbers: HashMap<RouteSet, SetId>,
 }
 
 impl Default for Routes {
@@ -150,12 +150,12 @@ impl Routes {
         &mut self,
         routes: Vec<(u64, RouteSpec)>,
         forwarding: Forwarding,
-        place: impl Fn(&RouteEnd) -> Option<Place>,
+        place: impl Fn(&RouteEnd) -> Option<SwitchIndex>,
     ) {
         let hits: HashMap<u64, u64> = self.all.iter().map(|r| (r.index, r.hits)).collect();
         let make = |(index, spec): (u64, RouteSpec)| {
             let hits = hits.get(&index).copied().unwrap_or(0);
-            Route { hits, ..Route::new(index, spec) }
+            RouteEntry { hits, ..RouteEntry::new(index, spec) }
         };
         self.all = routes.into_iter().map(make).collect();
         self.forwarding = forwarding;
@@ -184,9 +184,9 @@ impl Routes {
         &mut self,
         index: u64,
         spec: RouteSpec,
-        place: impl Fn(&RouteEnd) -> Option<Place>,
+        place: impl Fn(&RouteEnd) -> Option<SwitchIndex>,
     ) -> RouteView {
-        let mut route = Route::new(index, spec);
+        let mut route = RouteEntry::new(index, spec);
         route.resolve(place);
         let view = route.view();
         self.all.push(route);
@@ -196,7 +196,7 @@ impl Routes {
     }
 
     /// Resolves the ends of all routes again after ports or links came or went.
-    pub fn resolve(&mut self, place: impl Fn(&RouteEnd) -> Option<Place>) {
+    pub fn resolve(&mut self, place: impl Fn(&RouteEnd) -> Option<SwitchIndex>) {
         self.all.iter_mut().for_each(|route| route.resolve(&place));
         self.forget();
     }
@@ -220,8 +220,8 @@ impl Routes {
         let (Some(route), Ok(at)) = (self.all.get(at), u32::try_from(at)) else { return };
         let list = match (route.source, route.destination) {
             _ if route.priority == NEVER => return,
-            (_, Side::Only(mac)) => self.by_destination.entry(mac).or_default(),
-            (Side::Only(mac), _) => self.by_source.entry(mac).or_default(),
+            (_, AddressMatch::Only(mac)) => self.by_destination.entry(mac).or_default(),
+            (AddressMatch::Only(mac), _) => self.by_source.entry(mac).or_default(),
             _ => &mut self.others,
         };
         list.push(at);
@@ -230,8 +230,8 @@ impl Routes {
     /// Returns the targets of a frame, or `None` if no route matches. Addresses are numbers
     /// ([`causeway_wire::ethernet::number`]).
     #[inline]
-    pub fn look_up(&mut self, from: Place, source: u64, destination: u64) -> Option<SetId> {
-        let pair = Pair { from, source, destination };
+    pub fn look_up(&mut self, from: SwitchIndex, source: u64, destination: u64) -> Option<SetId> {
+        let pair = AddressPair { from, source, destination };
         match self.cache.get(&pair) {
             Some(known) => *known,
             None => self.find(pair),
@@ -239,7 +239,7 @@ impl Routes {
     }
 
     #[cold]
-    fn find(&mut self, pair: Pair) -> Option<SetId> {
+    fn find(&mut self, pair: AddressPair) -> Option<SetId> {
         let set = self.best(pair);
         let id = if set.routes.is_empty() { None } else { Some(self.number(set)) };
         self.cache.insert(pair, id);
@@ -247,21 +247,21 @@ impl Routes {
     }
 
     /// Returns the matching routes of the highest priority, and their targets.
-    fn best(&self, pair: Pair) -> Set {
+    fn best(&self, pair: AddressPair) -> RouteSet {
         let lists = [
             self.by_destination.get(&pair.destination),
             self.by_source.get(&pair.source),
             Some(&self.others),
         ];
-        let fits = |route: &Route| {
+        let fits = |route: &RouteEntry| {
             let came = match route.from {
-                Origin::Anywhere => true,
-                Origin::Here(place) => place == pair.from,
-                Origin::Nowhere => false,
+                IngressMatch::Anywhere => true,
+                IngressMatch::Here(place) => place == pair.from,
+                IngressMatch::Nowhere => false,
             };
             came && route.source.fits(pair.source) && route.destination.fits(pair.destination)
         };
-        let mut set = Set::default();
+        let mut set = RouteSet::default();
         let mut best = NEVER;
         for &at in lists.into_iter().flatten().flatten() {
             let Some(route) = self.all.get(at as usize).filter(|route| fits(route)) else {
@@ -269,7 +269,7 @@ impl Routes {
             };
             if route.priority > best {
                 best = route.priority;
-                set = Set::default();
+                set = RouteSet::default();
             }
             if route.priority == best {
                 set.routes.push(at);
@@ -281,7 +281,7 @@ impl Routes {
         set
     }
 
-    fn number(&mut self, set: Set) -> SetId {
+    fn number(&mut self, set: RouteSet) -> SetId {
         if let Some(id) = self.numbers.get(&set) {
             return *id;
         }
@@ -293,7 +293,7 @@ impl Routes {
 
     /// Returns the targets of a set; empty after the routes have changed.
     #[inline]
-    pub fn places(&self, set: SetId) -> &[Place] {
+    pub fn places(&self, set: SetId) -> &[SwitchIndex] {
         self.sets.get(set.0 as usize).map_or(&[], |set| set.places.as_slice())
     }
 
@@ -309,15 +309,20 @@ impl Routes {
 
     /// Returns the numbers of the routes that apply to a frame, and their targets, without
     /// counting.
-    pub fn explain(&self, from: Place, source: u64, destination: u64) -> (Vec<u64>, Vec<Place>) {
-        let set = self.best(Pair { from, source, destination });
+    pub fn explain(
+        &self,
+        from: SwitchIndex,
+        source: u64,
+        destination: u64,
+    ) -> (Vec<u64>, Vec<SwitchIndex>) {
+        let set = self.best(AddressPair { from, source, destination });
         let index = |at: &u32| self.all.get(*at as usize).map(|route| route.index);
         (set.routes.iter().filter_map(index).collect(), set.places)
     }
 
     /// Returns all routes with their hit counters.
     pub fn views(&self) -> Vec<RouteView> {
-        self.all.iter().map(Route::view).collect()
+        self.all.iter().map(RouteEntry::view).collect()
     }
 }
 
@@ -343,7 +348,7 @@ mod tests {
     }
 
     /// Maps link `ln` to switch index `n`; `l9` does not exist.
-    fn place(end: &RouteEnd) -> Option<Place> {
+    fn place(end: &RouteEnd) -> Option<SwitchIndex> {
         let (RouteEnd::Edge(name) | RouteEnd::Interface(name)) = end;
         let n: u32 = name.as_str()[1..].parse().unwrap();
         (n != 9).then_some(n)
@@ -361,7 +366,7 @@ mod tests {
         routes
     }
 
-    fn go(routes: &mut Routes, from: u32, source: u8, destination: u8) -> Option<Vec<Place>> {
+    fn go(routes: &mut Routes, from: u32, source: u8, destination: u8) -> Option<Vec<SwitchIndex>> {
         let set = routes.look_up(from, number(source), number(destination))?;
         routes.count(set, 1);
         Some(routes.places(set).to_vec())
@@ -388,8 +393,8 @@ mod tests {
 
     #[test]
     fn where_a_frame_came_from_counts_and_it_does_not_go_back() {
-        use MacMatch::{Any, None as Nobody};
-        let mut r = routes(vec![route(Any, Any, 1, Some(2)), route(Any, Nobody, 3, None)]);
+        use MacMatch::{Any, None as NoAddress};
+        let mut r = routes(vec![route(Any, Any, 1, Some(2)), route(Any, NoAddress, 3, None)]);
         assert_eq!(go(&mut r, 2, 1, 2), Some(vec![1]));
         assert_eq!(go(&mut r, 3, 1, 2), None, "from elsewhere");
         let mut r = routes(vec![route(Any, Any, 1, None), route(Any, Any, 9, Some(9))]);
@@ -447,8 +452,8 @@ mod tests {
             for (from, source, destination) in frames {
                 let fits = |s: &&RouteSpec| {
                     s.from.as_ref().is_none_or(|end| place(end) == Some(from))
-                        && Side::from(&s.source).fits(number(source))
-                        && Side::from(&s.destination).fits(number(destination))
+                        && AddressMatch::from(&s.source).fits(number(source))
+                        && AddressMatch::from(&s.destination).fits(number(destination))
                 };
                 let best = specs.iter().filter(fits).map(|s| priority(&s.source, &s.destination));
                 let best = best.filter(|p| *p != NEVER).max();

@@ -22,7 +22,7 @@ pub const fn priority(source: &MacMatch, destination: &MacMatch) -> i8 {
 
 /// One side of a route, compared with addresses as numbers ([`ethernet::number`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum AddressMatch {
     /// Every address.
     Any,
     /// No address.
@@ -33,7 +33,7 @@ pub enum Side {
     Only(u64),
 }
 
-impl Side {
+impl AddressMatch {
     /// Returns whether an address matches.
     pub const fn fits(self, address: u64) -> bool {
         match self {
@@ -45,7 +45,7 @@ impl Side {
     }
 }
 
-impl From<&MacMatch> for Side {
+impl From<&MacMatch> for AddressMatch {
     fn from(mac: &MacMatch) -> Self {
         match mac {
             MacMatch::Any => Self::Any,
@@ -76,8 +76,8 @@ mod tests {
 
     #[test]
     fn sides_fit_as_they_say() {
-        assert!(Side::Any.fits(7) && !Side::Never.fits(7));
-        assert!(Side::Only(7).fits(7) && !Side::Only(7).fits(8));
-        assert!(!Side::Not(7).fits(7) && Side::Not(7).fits(8));
+        assert!(AddressMatch::Any.fits(7) && !AddressMatch::Never.fits(7));
+        assert!(AddressMatch::Only(7).fits(7) && !AddressMatch::Only(7).fits(8));
+        assert!(!AddressMatch::Not(7).fits(7) && AddressMatch::Not(7).fits(8));
     }
 }

@@ -31,11 +31,11 @@ use causeway_wire::hello::{self, Attachment, Hello, LEN_MAX};
 use causeway_wire::virtio_net::Offload;
 
 use crate::limits::{ATTACHMENTS_MAX, HELLO_HOLD_NS, HELLO_LISTEN_NS, HELLO_NS, HELLO_SOON_NS};
-use crate::uplink::{Known, Uplinks};
+use crate::uplink::{LinkInfo, Uplinks};
 
 /// An attachment as heard by links other than those to its segment.
 #[derive(Debug, Clone, Copy)]
-struct Far {
+struct FarHello {
     at_ns: u64,
     /// Serial number of the newest hello.
     serial: u32,
@@ -45,7 +45,7 @@ struct Far {
 
 /// An attachment as heard on its segment.
 #[derive(Debug, Clone, Copy)]
-struct Near {
+struct NearHello {
     at_ns: u64,
     /// Whether it lists our attachment among its rivals.
     lists_us: bool,
@@ -53,24 +53,24 @@ struct Near {
 
 /// The state of the network segment behind a link.
 #[derive(Debug, Default)]
-struct Segment {
+struct SegmentState {
     /// Time since which the link is up.
     since_ns: u64,
-    heard: BTreeMap<Attachment, Near>,
+    heard: BTreeMap<Attachment, NearHello>,
 }
 
 /// Links that must stand by from now on, or no longer.
-pub(crate) type Turns = Vec<(LinkId, bool)>;
+pub(crate) type StandbyChanges = Vec<(LinkId, bool)>;
 
 /// The election state of a group.
 #[derive(Debug, Default)]
-pub(crate) struct Segments {
+pub(crate) struct ForwarderElection {
     /// Number of this group in hellos; 0 until one is needed.
     own: u64,
     serial: u32,
     /// By attachment, and whether the hello arrived by a transit link.
-    far: BTreeMap<(Attachment, bool), Far>,
-    segments: BTreeMap<LinkId, Segment>,
+    far: BTreeMap<(Attachment, bool), FarHello>,
+    segments: BTreeMap<LinkId, SegmentState>,
     /// Time of the next hellos.
     next_ns: Option<u64>,
     last_ns: u64,
@@ -82,7 +82,7 @@ const fn is_recent(at_ns: u64, now_ns: u64) -> bool {
     now_ns < at_ns.saturating_add(HELLO_HOLD_NS)
 }
 
-impl Segments {
+impl ForwarderElection {
     /// Returns the time of the next [`Self::tick`].
     pub const fn deadline_ns(&self) -> Option<u64> {
         self.next_ns
@@ -93,11 +93,11 @@ impl Segments {
     }
 
     /// Handles links that came, went, or changed their state.
-    pub fn changed(&mut self, uplinks: &Uplinks, now_ns: u64) -> Turns {
+    pub fn links_changed(&mut self, uplinks: &Uplinks, now_ns: u64) -> StandbyChanges {
         let any = uplinks.members().any(|(_, known)| known.transit);
         let mut old = std::mem::take(&mut self.segments);
         for (_, known) in uplinks.members().filter(|(_, known)| any && known.segment && known.up) {
-            let new = || Segment { since_ns: now_ns, ..Segment::default() };
+            let new = || SegmentState { since_ns: now_ns, ..SegmentState::default() };
             self.segments.insert(known.id, old.remove(&known.id).unwrap_or_else(new));
         }
         if self.segments.is_empty() {
@@ -106,20 +106,25 @@ impl Segments {
             if self.own == 0 {
                 self.own = RandomState::new().hash_one(0).max(1);
             }
-            self.say_soon(now_ns);
+            self.schedule_hello(now_ns);
         }
-        self.turns(uplinks, now_ns)
+        self.changes(uplinks, now_ns)
     }
 
     /// Schedules hellos as soon as [`HELLO_SOON_NS`] allows.
-    fn say_soon(&mut self, now_ns: u64) {
+    fn schedule_hello(&mut self, now_ns: u64) {
         let soon = self.last_ns.saturating_add(HELLO_SOON_NS).max(now_ns);
         self.next_ns = Some(self.next_ns.map_or(soon, |next| next.min(soon)));
     }
 
     /// Returns the largest attachment on the best path from `from` to our link `to` that does not
     /// cross the link's segment, or `None` without such a path.
-    fn way(&self, from: Attachment, to: Known<'_>, now_ns: u64) -> Option<Attachment> {
+    fn crossed_on_path(
+        &self,
+        from: Attachment,
+        to: LinkInfo<'_>,
+        now_ns: u64,
+    ) -> Option<Attachment> {
         if from.daemon == self.own {
             return Some(Attachment::default());
         }
@@ -133,16 +138,18 @@ impl Segments {
     /// attachment on the other path to it.
     fn rivals<'a>(
         &'a self,
-        link: Known<'a>,
+        link: LinkInfo<'a>,
         now_ns: u64,
-    ) -> impl Iterator<Item = (Attachment, Near, Attachment)> + 'a {
+    ) -> impl Iterator<Item = (Attachment, NearHello, Attachment)> + 'a {
         let heard = self.segments.get(&link.id).into_iter().flat_map(|segment| &segment.heard);
         let heard = heard.filter(move |(_, near)| is_recent(near.at_ns, now_ns));
-        heard.filter_map(move |(from, near)| Some((*from, *near, self.way(*from, link, now_ns)?)))
+        heard.filter_map(move |(from, near)| {
+            Some((*from, *near, self.crossed_on_path(*from, link, now_ns)?))
+        })
     }
 
     /// Returns whether a link to a segment must stand by.
-    fn stands_by(&self, link: Known<'_>, now_ns: u64) -> bool {
+    fn stands_by(&self, link: LinkInfo<'_>, now_ns: u64) -> bool {
         let Some(segment) = self.segments.get(&link.id) else { return false };
         if now_ns < segment.since_ns.saturating_add(HELLO_LISTEN_NS) {
             return true;
@@ -155,9 +162,9 @@ impl Segments {
     }
 
     /// Sends hellos if they are due.
-    pub fn tick(&mut self, uplinks: &mut Uplinks, now_ns: u64) -> Turns {
+    pub fn tick(&mut self, uplinks: &mut Uplinks, now_ns: u64) -> StandbyChanges {
         if self.next_ns.is_none_or(|next| now_ns < next) {
-            return Turns::new();
+            return StandbyChanges::new();
         }
         (self.last_ns, self.next_ns) = (now_ns, Some(now_ns.saturating_add(HELLO_NS)));
         self.far.retain(|_, far| is_recent(far.at_ns, now_ns));
@@ -183,51 +190,57 @@ impl Segments {
             }
         }
         for (by, hello, rivals) in all {
-            say(uplinks, by, &hello, &rivals);
+            send_hello(uplinks, by, &hello, &rivals);
         }
-        self.turns(uplinks, now_ns)
+        self.changes(uplinks, now_ns)
     }
 
     /// Returns the links whose standby state changes.
-    fn turns(&self, uplinks: &Uplinks, now_ns: u64) -> Turns {
+    fn changes(&self, uplinks: &Uplinks, now_ns: u64) -> StandbyChanges {
         let segments = uplinks.members().filter(|(_, known)| known.segment);
-        let turns = segments.filter_map(|(_, known)| {
+        let changes = segments.filter_map(|(_, known)| {
             let standby = self.stands_by(known, now_ns);
             (standby != known.standby).then_some((known.id, standby))
         });
-        turns.collect()
+        changes.collect()
     }
 
     /// Handles a hello that arrived by a link.
-    pub fn heard(&mut self, uplinks: &mut Uplinks, by: LinkId, frame: &[u8], now_ns: u64) -> Turns {
-        let Ok((hello, mut rivals)) = hello::parse(frame) else { return Turns::new() };
+    pub fn receive_hello(
+        &mut self,
+        uplinks: &mut Uplinks,
+        by: LinkId,
+        frame: &[u8],
+        now_ns: u64,
+    ) -> StandbyChanges {
+        let Ok((hello, mut rivals)) = hello::parse(frame) else { return StandbyChanges::new() };
         let by = uplinks.members().find(|(_, known)| known.id == by);
         let Some((id, segment, transit)) = by.map(|(_, k)| (k.id, k.segment, k.transit)) else {
-            return Turns::new();
+            return StandbyChanges::new();
         };
         let ours = self.ours(id);
         if hello.near {
-            let near = Near { at_ns: now_ns, lists_us: rivals.any(|rival| rival == ours) };
+            let near = NearHello { at_ns: now_ns, lists_us: rivals.any(|rival| rival == ours) };
             let Some(segment) = self.segments.get_mut(&id).filter(|_| hello.from != ours) else {
-                return Turns::new();
+                return StandbyChanges::new();
             };
             let known = segment.heard.get(&hello.from).copied();
             if known.is_none() && segment.heard.len() >= ATTACHMENTS_MAX {
-                return Turns::new();
+                return StandbyChanges::new();
             }
             segment.heard.insert(hello.from, near);
             if known.is_none_or(|known| known.lists_us != near.lists_us) {
-                self.say_soon(now_ns);
+                self.schedule_hello(now_ns);
             }
         } else if hello.from.daemon != self.own {
             let crossed = if segment { hello.crossed.max(ours) } else { hello.crossed };
-            self.heard_far(uplinks, (id, transit), &Hello { crossed, ..hello }, now_ns);
+            self.receive_far_hello(uplinks, (id, transit), &Hello { crossed, ..hello }, now_ns);
         }
-        if self.segments.is_empty() { Turns::new() } else { self.turns(uplinks, now_ns) }
+        if self.segments.is_empty() { StandbyChanges::new() } else { self.changes(uplinks, now_ns) }
     }
 
     /// Records a far hello, and forwards it if it came by a better path than before.
-    fn heard_far(
+    fn receive_far_hello(
         &mut self,
         uplinks: &mut Uplinks,
         (by, transit): (LinkId, bool),
@@ -242,9 +255,9 @@ impl Segments {
         {
             return;
         }
-        self.far.insert(key, Far { at_ns: now_ns, serial, crossed });
+        self.far.insert(key, FarHello { at_ns: now_ns, serial, crossed });
         if known.is_none() && !self.segments.is_empty() {
-            self.say_soon(now_ns);
+            self.schedule_hello(now_ns);
         }
         if hello.hops >= HOPS_MAX {
             return;
@@ -255,13 +268,13 @@ impl Segments {
         for (id, segment) in on {
             let crossed = if segment { crossed.max(self.ours(id)) } else { crossed };
             let hello = Hello { hops: hello.hops.saturating_add(1), crossed, ..*hello };
-            say(uplinks, id, &hello, &[]);
+            send_hello(uplinks, id, &hello, &[]);
         }
     }
 }
 
 /// Sends a hello by a link.
-fn say(uplinks: &mut Uplinks, id: LinkId, hello: &Hello, rivals: &[Attachment]) {
+fn send_hello(uplinks: &mut Uplinks, id: LinkId, hello: &Hello, rivals: &[Attachment]) {
     let mut frame = [0; LEN_MAX];
     let len = hello::emit(hello, rivals, &mut frame);
     let (head, rest) = frame.get(..len).and_then(|f| f.split_at_checked(14)).unwrap_or_default();

@@ -6,51 +6,53 @@
 
 use causeway_fabric::Context;
 
-use crate::job::Taken;
-use crate::resume::Rest;
-use crate::route::Place;
+use crate::headers::RxFrame;
+use crate::resume::Remainder;
+use crate::route::SwitchIndex;
 use crate::service::Ethernet;
 
 /// A link's frame that is not delivered, or only in part.
 #[derive(Debug)]
-pub(crate) struct Late {
+pub(crate) struct LateFrame {
     /// The switch index of its ingress.
-    from: Place,
+    from: SwitchIndex,
     bytes: Box<[u8]>,
-    frame: Taken,
-    rest: Rest,
+    frame: RxFrame,
+    rest: Remainder,
     /// Segments that its first receiver has.
     done: usize,
 }
 
 impl Ethernet {
     /// Keeps frames of a link for the next turn; `done` segments of the first are delivered.
-    pub(crate) fn keep_late(
+    pub(crate) fn postpone_link_frames(
         &mut self,
-        (from, bytes): (Place, &[u8]),
-        run: &[Taken],
+        (from, bytes): (SwitchIndex, &[u8]),
+        batch: &[RxFrame],
         mut done: usize,
-        rest: &Rest,
+        rest: &Remainder,
     ) {
-        for taken in run {
-            let end = taken.at.saturating_add(taken.job.len);
-            let bytes = bytes.get(taken.at..end).unwrap_or(&[]).into();
-            let Taken { hops, flood, .. } = *taken;
-            let frame = Taken { job: taken.job.clone(), hops, flood, ..Taken::default() };
+        for rx in batch {
+            let end = rx.at.saturating_add(rx.headers.len);
+            let bytes = bytes.get(rx.at..end).unwrap_or(&[]).into();
+            let RxFrame { hops, flood, .. } = *rx;
+            let frame = RxFrame { headers: rx.headers.clone(), hops, flood, ..RxFrame::default() };
             let done = std::mem::take(&mut done);
-            self.late.push_back(Late { from, bytes, frame, rest: rest.clone(), done });
+            self.late.push_back(LateFrame { from, bytes, frame, rest: rest.clone(), done });
         }
     }
 
     /// Continues with the frames that the last turn left. Returns whether none is left.
-    pub(crate) fn resume_late(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(crate) fn resume_link_frames(&mut self, cx: &mut Context<'_>) -> bool {
         let mut list = std::mem::take(&mut self.late);
-        while let Some(Late { from, bytes, mut frame, rest, done }) = list.pop_front() {
+        while let Some(LateFrame { from, bytes, mut frame, rest, done }) = list.pop_front() {
             let (of, frame) = ((from, &*bytes), std::slice::from_mut(&mut frame));
             match rest {
-                Rest::One(to) => self.bring_to(cx, of, frame, to, done),
-                Rest::Link(to) => self.pass_on(cx, of, frame, to, done),
-                Rest::Many(targets) => self.bring_to_each(cx, of, frame, &targets, done),
+                Remainder::One(to) => self.deliver_link_frames(cx, of, frame, to, done),
+                Remainder::Link(to) => self.forward_to_link(cx, of, frame, to, done),
+                Remainder::Many(targets) => {
+                    self.deliver_link_frame_to_each(cx, of, frame, &targets, done)
+                }
             }
             if !self.late.is_empty() || cx.is_over() {
                 break;

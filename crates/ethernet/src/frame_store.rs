@@ -7,42 +7,42 @@ use causeway_memory::copy::{CopyError, copy};
 use causeway_memory::{Cursor, Map};
 use causeway_ring::Chain;
 
-use crate::job::{Job, Taken};
+use crate::headers::{FrameHeaders, RxFrame};
 
 /// The memory that holds the bytes of frames.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Source<'a> {
+pub(crate) enum FrameStore<'a> {
     /// The chains of a guest.
     Guest(&'a Map),
-    /// A private buffer, each frame from [`IngressFrame::at`] on.
+    /// A private buffer, each frame from [`RxFrame::at`] on.
     Link(&'a [u8]),
 }
 
-impl<'a> Source<'a> {
+impl<'a> FrameStore<'a> {
     /// Returns the bytes of a frame behind its head.
     #[inline]
-    pub fn rest(self, chain: &'a Chain, at: usize, job: &Job) -> Body<'a> {
+    pub fn rest(self, chain: &'a Chain, at: usize, headers: &FrameHeaders) -> Body<'a> {
         match self {
-            Self::Guest(map) => Body::Guest(map, Cursor::at(chain.readable(), job.rest_at)),
-            Self::Link(bytes) => Body::Private(part(bytes, at, job.head().len(), job.len)),
+            Self::Guest(map) => Body::Guest(map, Cursor::at(chain.readable(), headers.rest_at)),
+            Self::Link(bytes) => Body::Private(part(bytes, at, headers.head().len(), headers.len)),
         }
     }
 
     /// Returns all bytes of a frame.
-    pub fn all(self, chain: &'a Chain, at: usize, job: &Job) -> Body<'a> {
+    pub fn all(self, chain: &'a Chain, at: usize, headers: &FrameHeaders) -> Body<'a> {
         match self {
             Self::Guest(map) => {
-                let start = job.rest_at.saturating_sub(job.head().len() as u64);
+                let start = headers.rest_at.saturating_sub(headers.head().len() as u64);
                 Body::Guest(map, Cursor::at(chain.readable(), start))
             }
-            Self::Link(bytes) => Body::Private(part(bytes, at, 0, job.len)),
+            Self::Link(bytes) => Body::Private(part(bytes, at, 0, headers.len)),
         }
     }
 
-    /// As [`Self::rest`], for an [`IngressFrame`].
+    /// As [`Self::rest`], for an [`RxFrame`].
     #[inline]
-    pub fn behind(self, taken: &'a Taken) -> Body<'a> {
-        self.rest(&taken.chain, taken.at, &taken.job)
+    pub fn behind(self, rx: &'a RxFrame) -> Body<'a> {
+        self.rest(&rx.chain, rx.at, &rx.headers)
     }
 }
 

@@ -11,42 +11,42 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 
 use crate::limits::{FLOOD_BYTES, FLOODS_PER_PLACE};
-use crate::route::Place;
+use crate::route::SwitchIndex;
 
 /// The flood numbers of one group.
 #[derive(Debug, Default)]
-pub(crate) struct Floods {
+pub(crate) struct FloodSequences {
     /// Random for each process, so that peers cannot forge a number drawn here.
     key: RandomState,
     drawn: u32,
-    seen: HashMap<u64, First>,
+    seen: HashMap<u64, FirstCopy>,
     /// Recorded fingerprints of each ingress, oldest first.
-    windows: HashMap<Place, VecDeque<u64>>,
+    windows: HashMap<SwitchIndex, VecDeque<u64>>,
 }
 
 /// The first copy of a flooded frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct First {
-    place: Place,
+struct FirstCopy {
+    place: SwitchIndex,
     /// Whether a copy has left by every link.
     everywhere: bool,
 }
 
 /// The state of a flooded frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum CopyState {
     /// No copy has been accepted.
-    Never,
+    New,
     /// The first copy arrived by a link that is not for transit, so only transit links got it. This
     /// copy may go to the other links, except the one at this switch index.
-    Nearby(Place),
+    Partial(SwitchIndex),
     /// A copy has left by every link.
     Everywhere,
 }
 
-impl Floods {
+impl FloodSequences {
     /// Draws a number for a flooded frame.
-    pub fn draw(&mut self) -> u64 {
+    pub fn draw_number(&mut self) -> u64 {
         self.drawn = self.drawn.wrapping_add(1);
         self.number(self.drawn)
     }
@@ -69,25 +69,31 @@ impl Floods {
 
     /// Returns the fingerprint of a frame and its state. `transit` is set if this copy arrived by a
     /// transit link.
-    pub fn look(&self, number: u64, offload: &[u8], frame: &[u8], transit: bool) -> (u64, Seen) {
+    pub fn check(
+        &self,
+        number: u64,
+        offload: &[u8],
+        frame: &[u8],
+        transit: bool,
+    ) -> (u64, CopyState) {
         if self.is_own(number) {
-            return (0, Seen::Everywhere);
+            return (0, CopyState::Everywhere);
         }
         let print = self.print(number, offload, frame);
-        (print, self.known(print, transit))
+        (print, self.state_of(print, transit))
     }
 
-    fn known(&self, print: u64, transit: bool) -> Seen {
+    fn state_of(&self, print: u64, transit: bool) -> CopyState {
         match self.seen.get(&print) {
-            None => Seen::Never,
-            Some(First { place, everywhere: false }) if transit => Seen::Nearby(*place),
-            Some(_) => Seen::Everywhere,
+            None => CopyState::New,
+            Some(FirstCopy { place, everywhere: false }) if transit => CopyState::Partial(*place),
+            Some(_) => CopyState::Everywhere,
         }
     }
 
     /// Records an accepted frame.
-    pub fn note(&mut self, print: u64, place: Place, transit: bool) {
-        self.seen.insert(print, First { place, everywhere: transit });
+    pub fn record(&mut self, print: u64, place: SwitchIndex, transit: bool) {
+        self.seen.insert(print, FirstCopy { place, everywhere: transit });
         let window = self.windows.entry(place).or_default();
         window.push_back(print);
         if window.len() > FLOODS_PER_PLACE
@@ -98,14 +104,14 @@ impl Floods {
     }
 
     /// Marks a frame as sent by every link.
-    pub fn widen(&mut self, print: u64) {
+    pub fn mark_everywhere(&mut self, print: u64) {
         if let Some(first) = self.seen.get_mut(&print) {
             first.everywhere = true;
         }
     }
 
     /// Forgets the frames of an ingress that was removed.
-    pub fn forget(&mut self, place: Place) {
+    pub fn forget(&mut self, place: SwitchIndex) {
         for print in self.windows.remove(&place).into_iter().flatten() {
             self.seen.remove(&print);
         }
@@ -118,25 +124,25 @@ mod tests {
 
     #[test]
     fn our_own_numbers_are_known_for_ever_and_no_others() {
-        let mut floods = Floods::default();
-        let drawn: Vec<u64> = (0..100_000).map(|_| floods.draw()).collect();
-        assert!(drawn.iter().all(|number| floods.is_own(*number)));
-        assert!(drawn.iter().all(|number| !floods.is_own(number ^ 1)));
-        let other = Floods::default();
+        let mut flood_sequences = FloodSequences::default();
+        let drawn: Vec<u64> = (0..100_000).map(|_| flood_sequences.draw_number()).collect();
+        assert!(drawn.iter().all(|number| flood_sequences.is_own(*number)));
+        assert!(drawn.iter().all(|number| !flood_sequences.is_own(number ^ 1)));
+        let other = FloodSequences::default();
         assert!(drawn.iter().all(|number| !other.is_own(*number)));
     }
 
     #[test]
     fn a_frame_is_known_by_all_of_it() {
-        let floods = Floods::default();
-        let print = floods.print(7, &[0], b"frame");
-        assert_eq!(print, floods.print(7, &[0], b"frame"));
+        let flood_sequences = FloodSequences::default();
+        let print = flood_sequences.print(7, &[0], b"frame");
+        assert_eq!(print, flood_sequences.print(7, &[0], b"frame"));
         for other in [
-            floods.print(8, &[0], b"frame"),
-            floods.print(7, &[1], b"frame"),
-            floods.print(7, &[0], b"frane"),
-            floods.print(7, &[0], b"frame\0"),
-            Floods::default().print(7, &[0], b"frame"),
+            flood_sequences.print(8, &[0], b"frame"),
+            flood_sequences.print(7, &[1], b"frame"),
+            flood_sequences.print(7, &[0], b"frane"),
+            flood_sequences.print(7, &[0], b"frame\0"),
+            FloodSequences::default().print(7, &[0], b"frame"),
         ] {
             assert_ne!(other, print);
         }
@@ -144,27 +150,34 @@ mod tests {
 
     #[test]
     fn a_copy_by_transit_goes_where_the_first_could_not() {
-        let mut floods = Floods::default();
-        floods.note(1, 5, false);
-        floods.note(2, 5, true);
-        assert_eq!(floods.known(1, false), Seen::Everywhere, "it would go nowhere else");
-        assert_eq!(floods.known(1, true), Seen::Nearby(5));
-        assert_eq!(floods.known(2, true), Seen::Everywhere);
-        floods.widen(1);
-        assert_eq!(floods.known(1, true), Seen::Everywhere);
-        floods.forget(5);
-        assert_eq!((floods.known(1, true), floods.seen.len()), (Seen::Never, 0));
+        let mut flood_sequences = FloodSequences::default();
+        flood_sequences.record(1, 5, false);
+        flood_sequences.record(2, 5, true);
+        assert_eq!(
+            flood_sequences.state_of(1, false),
+            CopyState::Everywhere,
+            "it would go nowhere else"
+        );
+        assert_eq!(flood_sequences.state_of(1, true), CopyState::Partial(5));
+        assert_eq!(flood_sequences.state_of(2, true), CopyState::Everywhere);
+        flood_sequences.mark_everywhere(1);
+        assert_eq!(flood_sequences.state_of(1, true), CopyState::Everywhere);
+        flood_sequences.forget(5);
+        assert_eq!(
+            (flood_sequences.state_of(1, true), flood_sequences.seen.len()),
+            (CopyState::New, 0)
+        );
     }
 
     #[test]
     fn a_hostile_flood_pushes_out_its_own_only() {
-        let mut floods = Floods::default();
-        floods.note(u64::MAX, 1, true);
+        let mut flood_sequences = FloodSequences::default();
+        flood_sequences.record(u64::MAX, 1, true);
         for print in 0..1_000_000 {
-            floods.note(print, 2, true);
+            flood_sequences.record(print, 2, true);
         }
-        assert_eq!(floods.known(u64::MAX, true), Seen::Everywhere);
-        assert_eq!(floods.known(0, true), Seen::Never);
-        assert_eq!(floods.seen.len(), FLOODS_PER_PLACE + 1);
+        assert_eq!(flood_sequences.state_of(u64::MAX, true), CopyState::Everywhere);
+        assert_eq!(flood_sequences.state_of(0, true), CopyState::New);
+        assert_eq!(flood_sequences.seen.len(), FLOODS_PER_PLACE + 1);
     }
 }

@@ -14,52 +14,52 @@ use causeway_wire::pcapng::Direction;
 use causeway_wire::virtio_net::{ChecksumPlace, Gso, Offload};
 
 use crate::counters::DropReason;
-use crate::deliver::From;
-use crate::job::Taken;
+use crate::deliver::SourceFrame;
+use crate::frame_store::{FrameStore, skip};
+use crate::headers::RxFrame;
 use crate::offload::segment::Segmenter;
 use crate::offload::{Plan, plan};
-use crate::port::Directory;
-use crate::route::Place;
-use crate::source::{Source, skip};
+use crate::port::Switch;
+use crate::route::SwitchIndex;
 use crate::uplink::push;
 
 /// Pushes a frame to a carrier, cut from segment `done` on if the carrier takes no offloads.
 /// Returns `false` if the turn ended before the last segment.
-fn give(
-    from: &From<'_>,
+fn push_frame(
+    from: &SourceFrame<'_>,
     (hops, flood): (u8, Option<u64>),
     carrier: &mut dyn Carrier,
     done: &mut usize,
     slice: &mut Slice,
 ) -> Result<bool, DropReason> {
-    let job = &*from.job;
-    let todo = if carrier.takes_offloads() { Plan::Pass } else { plan(&job.offload, 0) };
+    let headers = &*from.headers;
+    let todo = if carrier.takes_offloads() { Plan::Pass } else { plan(&headers.offload, 0) };
     let offload = match todo {
-        Plan::Pass => job.offload,
+        Plan::Pass => headers.offload,
         Plan::Complete(place) => Offload::Checksum(place),
         // Segments would share one flood number: links that carry numbers carry frames uncut.
         Plan::Cut { place, gso, .. } => {
-            return give_pieces(from, hops, carrier, (place, gso), done, slice);
+            return push_segments(from, hops, carrier, (place, gso), done, slice);
         }
     };
-    let (head, body) = (job.head(), from.rest());
-    push(carrier, &Outgoing { offload: &offload, head, body, len: job.len, hops, flood })?;
+    let (head, body) = (headers.head(), from.rest());
+    push(carrier, &Outgoing { offload: &offload, head, body, len: headers.len, hops, flood })?;
     // Two copies: this one, and the kernel's or the cipher's.
-    slice.charge(cost::CHAIN_NS.saturating_add(cost::bytes(job.len).saturating_mul(2)));
+    slice.charge(cost::CHAIN_NS.saturating_add(cost::bytes(headers.len).saturating_mul(2)));
     Ok(true)
 }
 
-fn give_pieces(
-    from: &From<'_>,
+fn push_segments(
+    from: &SourceFrame<'_>,
     hops: u8,
     carrier: &mut dyn Carrier,
     (place, gso): (ChecksumPlace, Gso),
     done: &mut usize,
     slice: &mut Slice,
 ) -> Result<bool, DropReason> {
-    let job = &*from.job;
-    let mut segmenter =
-        Segmenter::new(job.head(), &job.frame, place, gso, job.len).ok_or(DropReason::BadHeader)?;
+    let headers = &*from.headers;
+    let mut segmenter = Segmenter::new(headers.head(), &headers.frame, place, gso, headers.len)
+        .ok_or(DropReason::BadHeader)?;
     segmenter.skip(*done);
     let mut body = from.all();
     let given = usize::from(gso.size).saturating_mul(*done);
@@ -85,36 +85,38 @@ fn give_pieces(
 /// Sends frames to the link bundle at `to`, the first from segment `done` on. A frame that cannot
 /// leave is counted at its ingress. Returns the number of frames that were sent or dropped; the
 /// others are beyond the turn's time.
-pub(crate) fn depart(
-    directory: &mut Directory,
-    source: Source<'_>,
-    (from, to): (Place, Place),
-    frames: &mut [Taken],
+pub(crate) fn send_to_link(
+    switch: &mut Switch,
+    source: FrameStore<'_>,
+    (from, to): (SwitchIndex, SwitchIndex),
+    frames: &mut [RxFrame],
     done: &mut usize,
     (now_ns, slice): (u64, &mut Slice),
 ) -> usize {
-    if *done == 0 && !directory.taps.is_empty() {
-        directory.taps.show(to, Direction::Out, source, frames, now_ns);
+    if *done == 0 && !switch.mirrors.is_empty() {
+        switch.mirrors.copy_frames(to, Direction::Out, source, frames, now_ns);
     }
-    for (settled, Taken { chain, at, job, hops, flood, .. }) in frames.iter_mut().enumerate() {
-        if settled > 0 && slice.is_over() {
-            return settled;
+    for (committed, RxFrame { chain, at, headers, hops, flood, .. }) in
+        frames.iter_mut().enumerate()
+    {
+        if committed > 0 && slice.is_over() {
+            return committed;
         }
         let sent = if *hops >= HOPS_MAX {
             Err(DropReason::TooManyHops)
         } else {
-            match directory.uplinks.carrier(to) {
+            match switch.uplinks.carrier(to) {
                 None => Err(DropReason::LinkDown),
                 Some(carrier) => {
-                    let from = From { source, chain, at: *at, job };
-                    give(&from, (*hops, *flood), carrier, done, slice)
+                    let from = SourceFrame { source, chain, at: *at, headers };
+                    push_frame(&from, (*hops, *flood), carrier, done, slice)
                 }
             }
         };
         match sent {
             Ok(true) => {}
-            Ok(false) => return settled,
-            Err(why) => directory.dropped(from, why),
+            Ok(false) => return committed,
+            Err(why) => switch.count_drop(from, why),
         }
         *done = 0;
     }
@@ -122,18 +124,18 @@ pub(crate) fn depart(
 }
 
 /// As [`send_to_link`], for frames of a guest.
-pub(crate) fn depart_from_port(
-    directory: &mut Directory,
+pub(crate) fn send_from_port(
+    switch: &mut Switch,
     cx: &mut Context<'_>,
-    way: (Place, Place),
-    frames: &mut [Taken],
+    egress: (SwitchIndex, SwitchIndex),
+    frames: &mut [RxFrame],
     done: &mut usize,
 ) -> usize {
-    let map = directory.get(way.0).and_then(|me| cx.ports.get(me.id)).and_then(Port::map);
+    let map = switch.get(egress.0).and_then(|me| cx.ports.get(me.id)).and_then(Port::map);
     match map {
         Some(map) => {
             let time = (cx.now_ns, &mut *cx.slice);
-            depart(directory, Source::Guest(map), way, frames, done, time)
+            send_to_link(switch, FrameStore::Guest(map), egress, frames, done, time)
         }
         None => frames.len(),
     }

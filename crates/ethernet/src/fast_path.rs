@@ -15,9 +15,9 @@ use causeway_ring::limits::BATCH_CHAINS;
 use causeway_wire::ethernet;
 use causeway_wire::virtio_net::{HEADER_LEN, Offload};
 
-use crate::deliver::{Scratch, To};
-use crate::job::{Taken, header_len};
-use crate::source::{self, Source};
+use crate::deliver::{Scratch, TargetQueue};
+use crate::frame_store::{self, FrameStore};
+use crate::headers::{RxFrame, header_len};
 
 /// Virtio-net header of a plain frame in one buffer: no flags, `num_buffers` 1.
 const PLAIN_HEADER: [u8; HEADER_LEN] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
@@ -30,15 +30,16 @@ impl Scratch {
     /// # Errors
     /// Returns the broken rule of the receiver's ring. None of the frames counts as delivered then.
     #[inline(never)]
-    pub fn run(
+    pub fn deliver_plain(
         &mut self,
         open: &mut bool,
-        from: Source<'_>,
-        to: &mut To<'_>,
-        frames: &[Taken],
+        from: FrameStore<'_>,
+        to: &mut TargetQueue<'_>,
+        frames: &[RxFrame],
         longest: usize,
     ) -> Result<usize, String> {
-        let may = |taken: &&Taken| taken.job.offload == Offload::None && taken.job.fits(to.mtu);
+        let may =
+            |rx: &&RxFrame| rx.headers.offload == Offload::None && rx.headers.fits_mtu(to.mtu);
         let most = if !*open {
             0
         } else if longest <= usize::from(to.mtu).wrapping_add(ethernet::HEADER_LEN) {
@@ -57,12 +58,12 @@ impl Scratch {
         let chains = self.chains.get(..popped).unwrap_or(&[]);
         let header = PLAIN_HEADER.get(..header_len(to.features)).unwrap_or(&[]);
         let (mut count, mut bytes) = (0_usize, 0_usize);
-        for (taken, chain) in frames.iter().zip(chains) {
-            if put(from, taken, to.map, chain, header).is_none() {
+        for (rx, chain) in frames.iter().zip(chains) {
+            if put(from, rx, to.map, chain, header).is_none() {
                 break;
             }
             count = count.wrapping_add(1);
-            bytes = bytes.wrapping_add(taken.job.len);
+            bytes = bytes.wrapping_add(rx.headers.len);
         }
         let (used, left) = chains.split_at_checked(count).unwrap_or((chains, &[]));
         // The cause probably holds for the next buffers too, so they are not popped again in this
@@ -71,12 +72,12 @@ impl Scratch {
         for chain in left.iter().rev() {
             to.ring.put_back(chain.head());
         }
-        let used = used.iter().zip(frames).map(|(chain, taken)| {
+        let used = used.iter().zip(frames).map(|(chain, rx)| {
             // No overflow: `put` has checked the sum against the length of the buffer.
-            (chain.head(), header.len().wrapping_add(taken.job.len) as u32)
+            (chain.head(), header.len().wrapping_add(rx.headers.len) as u32)
         });
         to.ring.push_batch(used).map_err(|e| e.to_string())?;
-        to.counters.received(count, bytes);
+        to.counters.count_received(count, bytes);
         Ok(count)
     }
 }
@@ -84,21 +85,21 @@ impl Scratch {
 /// Writes a frame into a buffer. Returns `None` if the buffer is too short or has several
 /// descriptors, or if memory of either side is unreachable.
 #[inline(always)]
-fn put(from: Source<'_>, taken: &Taken, to: &Map, buffer: &Chain, header: &[u8]) -> Option<()> {
-    let job = &taken.job;
+fn put(from: FrameStore<'_>, rx: &RxFrame, to: &Map, buffer: &Chain, header: &[u8]) -> Option<()> {
+    let headers = &rx.headers;
     let Span { addr, len: room } = buffer.only_writable()?;
-    if header.len().wrapping_add(job.len) > room as usize {
+    if header.len().wrapping_add(headers.len) > room as usize {
         return None;
     }
-    let framed = match (header.first_chunk::<HEADER_LEN>(), job.usual_head()) {
+    let framed = match (header.first_chunk::<HEADER_LEN>(), headers.full_head()) {
         (Some(header), Some(head)) => to.write_framed(addr, header, head),
         _ => false,
     };
     if !framed {
-        to.write_headed(addr, header, job.head()).ok()?;
+        to.write_headed(addr, header, headers.head()).ok()?;
     }
-    if job.len > job.head().len() {
-        put_rest(from, taken, to, (addr, header.len()))
+    if headers.len > headers.head().len() {
+        put_rest(from, rx, to, (addr, header.len()))
     } else {
         Some(())
     }
@@ -107,14 +108,14 @@ fn put(from: Source<'_>, taken: &Taken, to: &Map, buffer: &Chain, header: &[u8])
 /// Writes the bytes behind the head.
 #[inline(never)]
 fn put_rest(
-    from: Source<'_>,
-    taken: &Taken,
+    from: FrameStore<'_>,
+    rx: &RxFrame,
     to: &Map,
     (addr, header_len): (u64, usize),
 ) -> Option<()> {
-    let head_len = taken.job.head().len();
-    let more = taken.job.len.saturating_sub(head_len);
+    let head_len = rx.headers.head().len();
+    let more = rx.headers.len.saturating_sub(head_len);
     let addr = addr.wrapping_add(header_len.wrapping_add(head_len) as u64);
     let room = [Span { addr, len: u32::try_from(more).unwrap_or(u32::MAX) }];
-    source::put(&mut from.behind(taken), to, &mut Cursor::new(&room), more as u64).ok()
+    frame_store::put(&mut from.behind(rx), to, &mut Cursor::new(&room), more as u64).ok()
 }

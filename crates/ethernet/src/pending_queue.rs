@@ -7,20 +7,20 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::job::Taken;
+use crate::headers::RxFrame;
 use crate::limits::{
-    HELD_BYTES_MAX, HELD_NS_MAX, HELD_PER_LINK_SIZE, HELD_PER_QUEUE_MAX, HELD_PER_RECEIVER_DIVISOR,
-    HELD_PER_SENDER_DIVISOR,
+    PENDING_BYTES_MAX, PENDING_NS_MAX, PENDING_PER_LINK_SIZE, PENDING_PER_QUEUE_MAX,
+    PENDING_PER_RECEIVER_DIVISOR, PENDING_PER_SENDER_DIVISOR,
 };
 
 /// A transmit ring: the port's switch index, and the queue.
-pub(crate) type Sender = (u32, usize);
+pub(crate) type TransmitQueue = (u32, usize);
 
 /// A frame that waits for receive buffers.
 #[derive(Debug)]
-pub(crate) struct Held {
-    pub sender: Sender,
-    pub frame: Taken,
+pub(crate) struct PendingFrame {
+    pub sender: TransmitQueue,
+    pub frame: RxFrame,
     /// The frame's bytes, if a link brought it.
     pub bytes: Option<Box<[u8]>>,
     /// Segments that were delivered already.
@@ -28,7 +28,7 @@ pub(crate) struct Held {
     pub since_ns: u64,
 }
 
-impl Held {
+impl PendingFrame {
     /// Returns the bytes that the queue keeps for the frame.
     fn copied(&self) -> usize {
         self.bytes.as_ref().map_or(0, |bytes| bytes.len())
@@ -36,80 +36,80 @@ impl Held {
 
     /// Returns the time at which the frame is dropped.
     pub fn deadline_ns(&self) -> u64 {
-        self.since_ns.saturating_add(HELD_NS_MAX)
+        self.since_ns.saturating_add(PENDING_NS_MAX)
     }
 }
 
 /// Pending frames of one receive queue, in arrival order.
 #[derive(Debug, Default)]
-pub(crate) struct Backlog {
-    frames: VecDeque<Held>,
-    counts: HashMap<Sender, u16>,
+pub(crate) struct PendingQueue {
+    frames: VecDeque<PendingFrame>,
+    counts: HashMap<TransmitQueue, u16>,
     /// Bytes of frames from links.
     bytes: usize,
 }
 
-impl Backlog {
+impl PendingQueue {
     /// Returns whether the queue accepts another frame of `sender`, whose ring has `size` entries,
     /// `in_flight` of which are pending anywhere, this frame included.
-    pub fn has_room(&self, sender: Sender, size: u16, in_flight: u16) -> bool {
+    pub fn has_room(&self, sender: TransmitQueue, size: u16, in_flight: u16) -> bool {
         let here = self.counts.get(&sender).copied().unwrap_or(0);
         let part = |divisor: u16| size.checked_div(divisor).unwrap_or(0).max(1);
-        self.frames.len() < HELD_PER_QUEUE_MAX
-            && here < part(HELD_PER_RECEIVER_DIVISOR)
-            && in_flight <= part(HELD_PER_SENDER_DIVISOR)
+        self.frames.len() < PENDING_PER_QUEUE_MAX
+            && here < part(PENDING_PER_RECEIVER_DIVISOR)
+            && in_flight <= part(PENDING_PER_SENDER_DIVISOR)
     }
 
     /// Returns whether the queue accepts a copy of `len` bytes from the link at `sender`.
-    pub fn has_room_for_copy(&self, sender: Sender, len: usize) -> bool {
-        self.has_room(sender, HELD_PER_LINK_SIZE, 0)
-            && self.bytes.saturating_add(len) <= HELD_BYTES_MAX
+    pub fn has_room_for_copy(&self, sender: TransmitQueue, len: usize) -> bool {
+        self.has_room(sender, PENDING_PER_LINK_SIZE, 0)
+            && self.bytes.saturating_add(len) <= PENDING_BYTES_MAX
     }
 
     /// Appends a frame.
-    pub fn push(&mut self, held: Held) {
-        self.bytes = self.bytes.saturating_add(held.copied());
-        let count = self.counts.entry(held.sender).or_insert(0);
+    pub fn push(&mut self, entry: PendingFrame) {
+        self.bytes = self.bytes.saturating_add(entry.copied());
+        let count = self.counts.entry(entry.sender).or_insert(0);
         *count = count.saturating_add(1);
-        self.frames.push_back(held);
+        self.frames.push_back(entry);
     }
 
     /// Puts a popped frame back at the front.
-    pub fn put_back(&mut self, held: Held) {
-        self.bytes = self.bytes.saturating_add(held.copied());
-        let count = self.counts.entry(held.sender).or_insert(0);
+    pub fn put_back(&mut self, entry: PendingFrame) {
+        self.bytes = self.bytes.saturating_add(entry.copied());
+        let count = self.counts.entry(entry.sender).or_insert(0);
         *count = count.saturating_add(1);
-        self.frames.push_front(held);
+        self.frames.push_front(entry);
     }
 
     /// Pops the first frame.
-    pub fn pop(&mut self) -> Option<Held> {
-        let held = self.frames.pop_front()?;
-        self.bytes = self.bytes.saturating_sub(held.copied());
-        self.count_off(held.sender);
-        Some(held)
+    pub fn pop(&mut self) -> Option<PendingFrame> {
+        let entry = self.frames.pop_front()?;
+        self.bytes = self.bytes.saturating_sub(entry.copied());
+        self.count_off(entry.sender);
+        Some(entry)
     }
 
     /// Pops the first frame if its deadline has passed.
-    pub fn pop_expired(&mut self, now_ns: u64) -> Option<Held> {
+    pub fn pop_expired(&mut self, now_ns: u64) -> Option<PendingFrame> {
         self.deadline_ns().filter(|&at| at <= now_ns)?;
         self.pop()
     }
 
     /// Returns the deadline of the first frame.
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.frames.front().map(Held::deadline_ns)
+        self.frames.front().map(PendingFrame::deadline_ns)
     }
 
     /// Removes and returns all frames of one port.
-    pub fn take_from(&mut self, port: u32) -> Vec<Held> {
+    pub fn take_from(&mut self, port: u32) -> Vec<PendingFrame> {
         if !self.counts.keys().any(|sender| sender.0 == port) {
             return Vec::new();
         }
         self.counts.retain(|sender, _| sender.0 != port);
         let all = std::mem::take(&mut self.frames);
         let (gone, stay): (Vec<_>, Vec<_>) = all.into_iter().partition(|h| h.sender.0 == port);
-        self.bytes = stay.iter().map(Held::copied).fold(0, usize::saturating_add);
+        self.bytes = stay.iter().map(PendingFrame::copied).fold(0, usize::saturating_add);
         self.frames = stay.into();
         gone
     }
@@ -119,7 +119,7 @@ impl Backlog {
         self.frames.is_empty()
     }
 
-    fn count_off(&mut self, sender: Sender) {
+    fn count_off(&mut self, sender: TransmitQueue) {
         if let Some(count) = self.counts.get_mut(&sender) {
             *count = count.saturating_sub(1);
             if *count == 0 {

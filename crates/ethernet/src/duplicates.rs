@@ -16,23 +16,23 @@ use std::hash::{BuildHasher, RandomState};
 
 use causeway_wire::frame::Frame;
 
-use crate::limits::{ECHO_NS, ECHO_PLACES, FLOOD_BYTES, REPEATS_MAX};
-use crate::route::Place;
+use crate::limits::{DUPLICATE_NS, DUPLICATE_SLOTS, FLOOD_BYTES, REPEATS_MAX};
+use crate::route::SwitchIndex;
 
 /// The filter of one group.
 #[derive(Debug, Default)]
-pub(crate) struct Echoes {
+pub(crate) struct DuplicateFilter {
     /// Random for each process, so that guests cannot choose collisions.
     key: RandomState,
     /// Indexed by a part of the fingerprint. Not allocated until the first frame.
-    last: Box<[Heard]>,
+    last: Box<[SeenFrame]>,
 }
 
 /// A flooded frame that was accepted.
 #[derive(Debug, Clone, Copy, Default)]
-struct Heard {
+struct SeenFrame {
     print: u64,
-    place: Place,
+    place: SwitchIndex,
     at_ns: u64,
     /// Start of the interval in which repeats are counted.
     since_ns: u64,
@@ -41,19 +41,19 @@ struct Heard {
 
 /// Why a frame is filtered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum DuplicateKind {
     /// The same frame arrived by another path within [`DUPLICATE_NS`].
     Copy,
     /// The same link has brought the frame more than [`REPEATS_MAX`] times.
     Storm,
 }
 
-impl Echoes {
+impl DuplicateFilter {
     /// Returns the fingerprint of a frame of `len` bytes that begins with `first`.
     ///
     /// The transport checksum is left out: it may be complete in one copy and an offload in the
     /// other.
-    pub fn print(&self, len: usize, first: &[u8]) -> u64 {
+    pub fn fingerprint(&self, len: usize, first: &[u8]) -> u64 {
         let first = first.get(..FLOOD_BYTES).unwrap_or(first);
         let transport = Frame::parse(first).ok().and_then(|frame| frame.network?.transport);
         let at = transport.map(|t| t.offset.saturating_add(t.protocol.checksum_offset()));
@@ -68,39 +68,44 @@ impl Echoes {
     /// # Errors
     /// Returns the reason if the frame is a copy or a loop. A loop is over when the frame has not
     /// arrived for [`DUPLICATE_NS`].
-    pub fn look(&mut self, frame: &[u8], place: Place, now_ns: u64) -> Result<u64, Known> {
-        let print = self.print(frame.len(), frame);
+    pub fn check(
+        &mut self,
+        frame: &[u8],
+        place: SwitchIndex,
+        now_ns: u64,
+    ) -> Result<u64, DuplicateKind> {
+        let print = self.fingerprint(frame.len(), frame);
         let Some(last) = self.last.get_mut(Self::at(print)) else { return Ok(print) };
-        if last.print != print || now_ns >= last.at_ns.saturating_add(ECHO_NS) {
+        if last.print != print || now_ns >= last.at_ns.saturating_add(DUPLICATE_NS) {
             return Ok(print);
         }
         if last.place != place {
-            return Err(Known::Copy);
+            return Err(DuplicateKind::Copy);
         }
         if last.count < REPEATS_MAX {
             return Ok(print);
         }
         last.at_ns = now_ns;
-        Err(Known::Storm)
+        Err(DuplicateKind::Storm)
     }
 
     /// Records an accepted frame.
-    pub fn note(&mut self, print: u64, place: Place, now_ns: u64) {
+    pub fn record(&mut self, print: u64, place: SwitchIndex, now_ns: u64) {
         if self.last.is_empty() {
-            self.last = vec![Heard::default(); ECHO_PLACES].into();
+            self.last = vec![SeenFrame::default(); DUPLICATE_SLOTS].into();
         }
         if let Some(last) = self.last.get_mut(Self::at(print)) {
             let again = last.print == print
                 && last.place == place
-                && now_ns < last.since_ns.saturating_add(ECHO_NS);
+                && now_ns < last.since_ns.saturating_add(DUPLICATE_NS);
             let (since_ns, count) =
                 if again { (last.since_ns, last.count.saturating_add(1)) } else { (now_ns, 1) };
-            *last = Heard { print, place, at_ns: now_ns, since_ns, count };
+            *last = SeenFrame { print, place, at_ns: now_ns, since_ns, count };
         }
     }
 
     fn at(print: u64) -> usize {
-        usize::try_from(print).unwrap_or(0) & (ECHO_PLACES - 1)
+        usize::try_from(print).unwrap_or(0) & (DUPLICATE_SLOTS - 1)
     }
 }
 
@@ -108,50 +113,57 @@ impl Echoes {
 mod tests {
     use super::*;
 
-    impl Echoes {
-        fn is_echo(&mut self, frame: &[u8], place: Place, now_ns: u64) -> bool {
-            let found = self.look(frame, place, now_ns);
-            found.map(|print| self.note(print, place, now_ns)).is_err()
+    impl DuplicateFilter {
+        fn is_duplicate(&mut self, frame: &[u8], place: SwitchIndex, now_ns: u64) -> bool {
+            let found = self.check(frame, place, now_ns);
+            found.map(|print| self.record(print, place, now_ns)).is_err()
         }
     }
 
     #[test]
     fn what_was_not_accepted_hides_no_copy() {
-        let mut echoes = Echoes::default();
-        assert!(echoes.look(b"frame", 1, 5).is_ok() && echoes.look(b"frame", 2, 6).is_ok());
+        let mut duplicates = DuplicateFilter::default();
+        assert!(
+            duplicates.check(b"frame", 1, 5).is_ok() && duplicates.check(b"frame", 2, 6).is_ok()
+        );
     }
 
     #[test]
     fn what_comes_by_another_way_within_a_moment_is_a_copy() {
-        let mut echoes = Echoes::default();
-        assert!(!echoes.is_echo(b"frame", 1, 5));
-        assert!(!echoes.is_echo(b"frame", 1, 6), "said again");
-        assert!(echoes.is_echo(b"frame", 2, 7) && echoes.is_echo(b"frame", 2, 8));
-        assert!(!echoes.is_echo(b"frame\0", 2, 8), "another one");
-        assert!(!echoes.is_echo(b"frame", 2, 6 + ECHO_NS), "long ago");
-        assert!(echoes.is_echo(b"frame", 1, 7 + ECHO_NS), "it has moved");
+        let mut duplicates = DuplicateFilter::default();
+        assert!(!duplicates.is_duplicate(b"frame", 1, 5));
+        assert!(!duplicates.is_duplicate(b"frame", 1, 6), "said again");
+        assert!(duplicates.is_duplicate(b"frame", 2, 7) && duplicates.is_duplicate(b"frame", 2, 8));
+        assert!(!duplicates.is_duplicate(b"frame\0", 2, 8), "another one");
+        assert!(!duplicates.is_duplicate(b"frame", 2, 6 + DUPLICATE_NS), "long ago");
+        assert!(duplicates.is_duplicate(b"frame", 1, 7 + DUPLICATE_NS), "it has moved");
     }
 
     #[test]
     fn echo_ends_a_loop_by_one_link_and_forgets_it() {
-        let mut echoes = Echoes::default();
-        let passed = (0..10_000).filter(|n| !echoes.is_echo(b"frame", 1, n * 100_000)).count();
+        let mut duplicates = DuplicateFilter::default();
+        let passed =
+            (0..10_000).filter(|n| !duplicates.is_duplicate(b"frame", 1, n * 100_000)).count();
         assert_eq!(passed, usize::from(REPEATS_MAX));
-        assert_eq!(echoes.look(b"frame", 1, 1_000_000_000), Err(Known::Storm));
-        assert!(echoes.look(b"frame", 1, 1_000_000_000 + ECHO_NS).is_ok(), "the loop is gone");
+        assert_eq!(duplicates.check(b"frame", 1, 1_000_000_000), Err(DuplicateKind::Storm));
+        assert!(
+            duplicates.check(b"frame", 1, 1_000_000_000 + DUPLICATE_NS).is_ok(),
+            "the loop is gone"
+        );
         // A host that repeats a frame every 100 ms is never filtered.
-        let said = (1..1_000_u64).filter(|n| echoes.is_echo(b"again", 1, 5 + n * 100_000_000));
+        let said =
+            (1..1_000_u64).filter(|n| duplicates.is_duplicate(b"again", 1, 5 + n * 100_000_000));
         assert_eq!(said.count(), 0);
     }
 
     #[test]
     fn a_checksum_that_is_still_to_be_made_makes_no_other_frame() {
-        let echoes = Echoes::default();
+        let duplicates = DuplicateFilter::default();
         let mut frame = vec![0xff; 12];
         frame.extend_from_slice(&[0x08, 0x00, 0x45, 0, 0, 36, 0, 0, 0, 0, 64, 17, 0, 0]);
         frame.extend_from_slice(&[10, 0, 0, 1, 255, 255, 255, 255, 0, 68, 0, 67, 0, 16, 1, 2]);
         frame.extend_from_slice(b"whatever");
-        let print = |frame: &[u8]| echoes.print(frame.len(), frame);
+        let print = |frame: &[u8]| duplicates.fingerprint(frame.len(), frame);
         let before = print(&frame);
         frame[40..42].copy_from_slice(&[3, 4]);
         assert_eq!(print(&frame), before);
@@ -161,10 +173,10 @@ mod tests {
 
     #[test]
     fn a_hostile_flood_takes_no_more_room() {
-        let mut echoes = Echoes::default();
+        let mut duplicates = DuplicateFilter::default();
         for n in 0..100_000_u32 {
-            assert!(!echoes.is_echo(&n.to_be_bytes(), 1, 5));
+            assert!(!duplicates.is_duplicate(&n.to_be_bytes(), 1, 5));
         }
-        assert_eq!(echoes.last.len(), ECHO_PLACES);
+        assert_eq!(duplicates.last.len(), DUPLICATE_SLOTS);
     }
 }

@@ -11,9 +11,9 @@ use crate::service::Ethernet;
 impl Ethernet {
     /// Reports a refused source address, once until another address is refused.
     #[inline]
-    pub(crate) fn show_refused(&mut self, cx: &mut Context<'_>, place: u32) {
-        let Some(me) = self.directory.get_mut(place) else { return };
-        if let Some((source, shown @ false)) = &mut me.refused {
+    pub(crate) fn report_refused_source(&mut self, cx: &mut Context<'_>, place: u32) {
+        let Some(me) = self.switch.get_mut(place) else { return };
+        if let Some((source, shown @ false)) = &mut me.refused_source {
             *shown = true;
             let (source, own, id) = (Mac(ethernet::address(*source)), me.spec.mac, me.id);
             let text = match me.spec.learn {

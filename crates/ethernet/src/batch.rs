@@ -8,14 +8,14 @@
 use causeway_fabric::Slice;
 
 use crate::counters::DropReason;
-use crate::deliver::{From, Scratch, To, Trouble};
-use crate::job::Taken;
-use crate::route::{Place, SetId};
-use crate::source::Source;
+use crate::deliver::{DeliveryError, Scratch, SourceFrame, TargetQueue};
+use crate::frame_store::FrameStore;
+use crate::headers::RxFrame;
+use crate::route::{SetId, SwitchIndex};
 
 /// The egress of a frame: the result of classification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Way {
+pub(crate) enum Egress {
     /// Nothing is left to do: the frame was dropped and counted, or consumed by the daemon.
     #[default]
     Done,
@@ -26,15 +26,15 @@ pub(crate) enum Way {
     /// One receive queue: the port's switch index, and the queue.
     To(u32, usize),
     /// The links at this switch index.
-    Link(Place),
+    Link(SwitchIndex),
     /// The switch indices of a route set.
     Set(SetId),
 }
 
 /// Consecutive frames with one egress.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Run {
-    pub way: Way,
+pub(crate) struct EgressBatch {
+    pub egress: Egress,
     pub count: usize,
     /// As [`Delivery::longest`].
     pub longest: usize,
@@ -42,27 +42,27 @@ pub(crate) struct Run {
 
 /// The batches of the popped frames, in ring order.
 #[derive(Debug, Default)]
-pub(crate) struct Runs(pub Vec<Run>);
+pub(crate) struct EgressBatches(pub Vec<EgressBatch>);
 
-impl Runs {
+impl EgressBatches {
     /// Appends a batch, or extends the last batch if the egress is the same.
     #[inline]
-    pub fn push(&mut self, run: Run) {
+    pub fn push(&mut self, batch: EgressBatch) {
         match self.0.last_mut() {
-            _ if run.count == 0 => {}
-            Some(last) if last.way == run.way => {
-                last.count = last.count.wrapping_add(run.count);
-                last.longest = last.longest.max(run.longest);
+            _ if batch.count == 0 => {}
+            Some(last) if last.egress == batch.egress => {
+                last.count = last.count.wrapping_add(batch.count);
+                last.longest = last.longest.max(batch.longest);
             }
-            _ => self.0.push(run),
+            _ => self.0.push(batch),
         }
     }
 }
 
 /// Frames that are to be delivered to one receive queue.
 #[derive(Debug)]
-pub(crate) struct Offer<'a> {
-    pub frames: &'a mut [Taken],
+pub(crate) struct Delivery<'a> {
+    pub frames: &'a mut [RxFrame],
     /// Length of the longest frame, in bytes, if every frame is plain (no offload, no VLAN tag);
     /// `usize::MAX` if that is not known.
     pub longest: usize,
@@ -70,22 +70,22 @@ pub(crate) struct Offer<'a> {
     pub done: usize,
 }
 
-impl<'a> Offer<'a> {
+impl<'a> Delivery<'a> {
     /// Returns the delivery of a single frame, about which nothing is known.
-    pub fn of_one(frame: &'a mut Taken) -> Self {
+    pub fn single(frame: &'a mut RxFrame) -> Self {
         Self { frames: std::slice::from_mut(frame), longest: usize::MAX, done: 0 }
     }
 }
 
 /// The result of [`Scratch::deliver_all`].
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct CopyOutcome {
     /// Frames that were delivered, or dropped and counted.
-    pub settled: usize,
+    pub committed: usize,
     /// Buffers that the receiver has, if they were too few for the next frame.
-    pub short: Option<u16>,
+    pub shortage: Option<u16>,
     /// Whether the turn ended before all segments of the next frame were delivered.
-    pub yielded: bool,
+    pub out_of_time: bool,
     /// The rule that the receiver's guest broke.
     pub fault: Option<String>,
     /// Frames whose bytes could not be read from the sender's memory.
@@ -99,57 +99,57 @@ impl Scratch {
     /// in [`CopyOutcome::fault`]; the rest of the frames is then dropped.
     pub fn deliver_all(
         &mut self,
-        from: Source<'_>,
-        to: &mut To<'_>,
-        Offer { frames, longest, done }: &mut Offer<'_>,
+        from: FrameStore<'_>,
+        to: &mut TargetQueue<'_>,
+        Delivery { frames, longest, done }: &mut Delivery<'_>,
         slice: &mut Slice,
-    ) -> Outcome {
-        let mut outcome = Outcome::default();
+    ) -> CopyOutcome {
+        let mut outcome = CopyOutcome::default();
         let (mut open, mut ahead) = (true, false);
         loop {
-            let rest = frames.get_mut(outcome.settled..).unwrap_or(&mut []);
+            let rest = frames.get_mut(outcome.committed..).unwrap_or(&mut []);
             if *done == 0 && outcome.fault.is_none() {
-                match self.run(&mut open, from, to, rest, *longest) {
-                    Ok(count) => outcome.settled = outcome.settled.saturating_add(count),
+                match self.deliver_plain(&mut open, from, to, rest, *longest) {
+                    Ok(count) => outcome.committed = outcome.committed.saturating_add(count),
                     Err(reason) => outcome.fault = Some(reason),
                 }
             }
-            let rest = frames.get_mut(outcome.settled..).unwrap_or(&mut []);
+            let rest = frames.get_mut(outcome.committed..).unwrap_or(&mut []);
             let left = rest.len();
-            let Some(Taken { chain, at, job, .. }) = rest.first_mut() else { return outcome };
+            let Some(RxFrame { chain, at, headers, .. }) = rest.first_mut() else { return outcome };
             if !std::mem::replace(&mut ahead, true) {
                 to.ring.look_ahead(to.map, u16::try_from(left).unwrap_or(u16::MAX));
             }
             let delivered = match outcome.fault {
                 // Used entries of earlier frames were written, but a broken ring is not published.
-                Some(_) => Err(Trouble::Drop(DropReason::ReceiverDown)),
-                None if !job.fits(to.mtu) => Err(Trouble::Drop(DropReason::TooBig)),
+                Some(_) => Err(DeliveryError::Drop(DropReason::ReceiverDown)),
+                None if !headers.fits_mtu(to.mtu) => Err(DeliveryError::Drop(DropReason::TooBig)),
                 None => {
-                    let from = From { source: from, chain, at: *at, job };
+                    let from = SourceFrame { source: from, chain, at: *at, headers };
                     self.deliver(from, to, done, slice)
                 }
             };
             match delivered {
                 Ok(()) => {}
-                Err(Trouble::Short(had)) => {
-                    outcome.short = Some(had);
+                Err(DeliveryError::Short(had)) => {
+                    outcome.shortage = Some(had);
                     return outcome;
                 }
-                Err(Trouble::Yield) => {
-                    outcome.yielded = true;
+                Err(DeliveryError::Yield) => {
+                    outcome.out_of_time = true;
                     return outcome;
                 }
-                Err(Trouble::Drop(DropReason::SenderFault)) => {
+                Err(DeliveryError::Drop(DropReason::SenderFault)) => {
                     outcome.sender_faults = outcome.sender_faults.saturating_add(1);
                 }
-                Err(Trouble::Drop(why)) => to.counters.dropped(why),
-                Err(Trouble::Fault(reason)) => {
-                    to.counters.dropped(DropReason::ReceiverDown);
+                Err(DeliveryError::Drop(why)) => to.counters.count_drop(why),
+                Err(DeliveryError::Fault(reason)) => {
+                    to.counters.count_drop(DropReason::ReceiverDown);
                     outcome.fault = Some(reason);
                 }
             }
             *done = 0;
-            outcome.settled = outcome.settled.saturating_add(1);
+            outcome.committed = outcome.committed.saturating_add(1);
         }
     }
 }

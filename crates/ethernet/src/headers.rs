@@ -44,9 +44,9 @@ pub(crate) fn header_len(features: u64) -> usize {
 
 /// A frame that was popped from a transmit ring, or received by a link.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct RxFrame {
     pub chain: Chain,
-    pub job: Job,
+    pub headers: FrameHeaders,
     /// Offset of the frame in the buffer of its link.
     pub at: usize,
     /// Links that the frame has crossed.
@@ -54,12 +54,12 @@ pub(crate) struct Taken {
     /// Flood number, assigned when the frame is flooded to links.
     pub flood: Option<u64>,
     /// Whether the frame is pending, so that its chain is not yet returned.
-    pub held: bool,
+    pub is_pending: bool,
 }
 
 /// The headers of a checked frame. They are private; the rest stays in the sender's memory.
 #[derive(Debug, Clone)]
-pub(crate) struct Job {
+pub(crate) struct FrameHeaders {
     /// Room for a virtio-net header, then the frame's first bytes. A receiver gets both with one
     /// write.
     bytes: [u8; FIRST_BYTES_MAX],
@@ -79,7 +79,7 @@ pub(crate) struct Job {
     pub offload: Offload,
 }
 
-impl Default for Job {
+impl Default for FrameHeaders {
     fn default() -> Self {
         Self {
             bytes: [0; FIRST_BYTES_MAX],
@@ -95,7 +95,7 @@ impl Default for Job {
     }
 }
 
-impl Job {
+impl FrameHeaders {
     /// Reads a plain frame: one descriptor, no offload, no VLAN tag, not at the end of a region.
     /// Returns `false` without effect for any other frame.
     ///
@@ -136,7 +136,12 @@ impl Job {
     /// # Errors
     /// Returns why the frame is refused. Only its length is valid then.
     #[inline(never)]
-    pub fn read_any(&mut self, map: &Map, chain: &Chain, features: u64) -> Result<(), DropReason> {
+    pub fn read_checked(
+        &mut self,
+        map: &Map,
+        chain: &Chain,
+        features: u64,
+    ) -> Result<(), DropReason> {
         let header_len = header_len(features);
         let bytes = usize::try_from(chain.readable_bytes()).unwrap_or(usize::MAX);
         self.len = bytes.saturating_sub(header_len);
@@ -164,7 +169,7 @@ impl Job {
         }
         self.offload = Offload::None;
         let Some(header) = header else { return Ok(()) };
-        self.look_deeper(Body::Guest(map, Cursor::at(chain.readable(), self.rest_at)))?;
+        self.read_all_headers(Body::Guest(map, Cursor::at(chain.readable(), self.rest_at)))?;
         let offload = Offload::check(&header, features, &self.frame, self.len);
         self.offload = offload.map_err(|_| DropReason::BadHeader)?;
         Ok(())
@@ -174,7 +179,7 @@ impl Job {
     ///
     /// # Errors
     /// Returns why the frame is refused.
-    pub fn arrive(
+    pub fn read_from_link(
         &mut self,
         frame: &[u8],
         offload: &[u8; OFFLOAD_BYTES],
@@ -199,7 +204,7 @@ impl Job {
         }
         self.offload = Offload::None;
         // Forwarding may choose a receive queue by flow, which needs the transport headers.
-        self.look_deeper(Body::Private(frame.get(self.head_len..).unwrap_or(&[])))?;
+        self.read_all_headers(Body::Private(frame.get(self.head_len..).unwrap_or(&[])))?;
         if *offload == [0; OFFLOAD_BYTES] {
             return Ok(());
         }
@@ -213,7 +218,7 @@ impl Job {
     ///
     /// # Errors
     /// Returns why the frame is refused.
-    pub fn look_deeper(&mut self, mut rest: Body<'_>) -> Result<(), DropReason> {
+    pub fn read_all_headers(&mut self, mut rest: Body<'_>) -> Result<(), DropReason> {
         let head_len = self.len.min(HEADERS_MAX);
         let new = HEADER_LEN.saturating_add(self.head_len)..HEADER_LEN.saturating_add(head_len);
         // No byte is read twice, so checked bytes cannot change.
@@ -236,7 +241,7 @@ impl Job {
     /// Returns the head of a frame that is at least [`HEAD_BYTES`] long and has no more bytes
     /// copied.
     #[inline]
-    pub fn usual_head(&self) -> Option<&[u8; HEAD_BYTES]> {
+    pub fn full_head(&self) -> Option<&[u8; HEAD_BYTES]> {
         let head = self.bytes.get(HEADER_LEN..)?.first_chunk();
         head.filter(|_| self.head_len == HEAD_BYTES)
     }
@@ -244,7 +249,7 @@ impl Job {
     /// Returns a virtio-net header of `header_len` bytes for `buffers` receive buffers, followed by
     /// the head.
     #[inline]
-    pub fn first(&mut self, buffers: usize, header_len: usize) -> &[u8] {
+    pub fn header_and_head(&mut self, buffers: usize, header_len: usize) -> &[u8] {
         let header = header_for(&self.offload, buffers);
         put_header(&mut self.bytes, header, header_len);
         let end = HEADER_LEN.saturating_add(self.head_len);
@@ -253,7 +258,7 @@ impl Job {
 
     /// Returns whether the frame, or each segment of it, fits an MTU.
     #[inline]
-    pub fn fits(&self, mtu: u16) -> bool {
+    pub fn fits_mtu(&self, mtu: u16) -> bool {
         let payload = self.offload.piece_len(self.len).saturating_sub(self.link_len);
         payload <= usize::from(mtu)
     }
