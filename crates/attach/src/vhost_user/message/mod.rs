@@ -1,10 +1,10 @@
-//! Messages: twelve bytes of header, a payload, and descriptors beside it.
+//! vhost-user messages: a 12-byte header, a payload, and descriptors.
 //!
-//! All numbers are in the host's byte order. Payload lengths and descriptor
-//! counts are exact, with three exceptions that real frontends need: a memory
-//! table may have room after its last region (user-mode Linux), REM_MEM_REG may
-//! carry a descriptor that nobody needs (old QEMU), and an in-flight description
-//! is 20 bytes, or 24 where its sender's compiler padded it.
+//! All numbers are in host byte order. Payload lengths and descriptor counts are exact, with three
+//! exceptions that real frontends need: a memory table may have room after its last region
+//! (user-mode Linux), REM_MEM_REG may carry a descriptor that is ignored (old QEMU), and an
+//! in-flight description is 20 bytes, or 24 where its sender's compiler padded it. The module
+//! checks form only; the backend checks each message against its state.
 
 mod header;
 mod payload;
@@ -26,7 +26,7 @@ use crate::limits::{CONFIG_BYTES_MAX, TABLE_REGIONS_MAX};
 /// Length of a region's description, in bytes.
 const REGION_BYTES: usize = 32;
 
-/// A request that this backend understands, with the descriptors that belong to it.
+/// A decoded request, with the descriptors that belong to it.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the names are the specification's")]
 pub enum Message {
@@ -62,7 +62,10 @@ pub enum Message {
 }
 
 impl Message {
-    /// Reads the payload of `request`; descriptors that do not belong to it are closed.
+    /// Decodes the payload of `request`. Descriptors that do not belong to it are closed.
+    ///
+    /// # Errors
+    /// Returns an error if the length, the number of descriptors or a value is invalid.
     pub fn decode(
         request: FrontendReq,
         payload: &[u8],
@@ -106,7 +109,7 @@ impl Message {
             R::GET_STATUS => body.empty(Self::GetStatus)?,
             R::SET_LOG_BASE => Self::SetLogBase(body.log()?, body.fd()?),
             R::SET_LOG_FD => {
-                // Some frontends send a number beside the descriptor, which means nothing.
+                // Some frontends send a number as well, which has no meaning.
                 if body.exactly(0, 1).is_err() {
                     body.exactly(8, 1)?;
                 }
@@ -116,23 +119,32 @@ impl Message {
         })
     }
 
-    /// The number that a 64-bit reply or request carries.
+    /// Decodes the number of a 64-bit reply or request.
+    ///
+    /// # Errors
+    /// Returns an error if the payload is not 8 bytes.
     pub fn decode_number(request: FrontendReq, payload: &[u8]) -> Result<u64, Reason> {
         Body { request, payload, fds: Vec::new() }.number()
     }
 
-    /// The queue and number of a GET_VRING_BASE reply.
+    /// Decodes the queue and value of a GET_VRING_BASE reply.
+    ///
+    /// # Errors
+    /// Returns an error if the payload is not 8 bytes.
     pub fn decode_ring_value(request: FrontendReq, payload: &[u8]) -> Result<RingValue, Reason> {
         Body { request, payload, fds: Vec::new() }.ring_value()
     }
 
-    /// The bytes of a GET_CONFIG reply.
+    /// Decodes a GET_CONFIG reply.
+    ///
+    /// # Errors
+    /// Returns an error if the length or the range is invalid.
     pub fn decode_config(payload: &[u8]) -> Result<ConfigSpace, Reason> {
         Body { request: FrontendReq::GET_CONFIG, payload, fds: Vec::new() }.config()
     }
 }
 
-/// A message's parts while it is taken apart.
+/// A message while it is decoded.
 struct Body<'a> {
     request: FrontendReq,
     payload: &'a [u8],
@@ -192,7 +204,7 @@ impl<'a> Body<'a> {
         let value = Reader(self.payload).u64();
         let polled = value & NO_DESCRIPTOR != 0;
         self.exactly(8, usize::from(!polled))?;
-        // The index has eight bits, and one says whether a descriptor came.
+        // The index has eight bits; the next bit marks a missing descriptor.
         let index = u32::try_from(value & !NO_DESCRIPTOR).unwrap_or(u32::MAX);
         Ok(RingEvent { index, fd: self.fds.pop() })
     }

@@ -1,4 +1,4 @@
-//! What is written is read back, and the layouts are those that others use.
+//! Encoded messages decode to the same values, and the layouts are those of the `vhost` crate.
 
 use std::os::fd::OwnedFd;
 
@@ -15,7 +15,7 @@ fn file() -> OwnedFd {
     std::fs::File::open("/dev/null").unwrap().into()
 }
 
-/// A decoded message as text, its descriptors counted instead of named.
+/// Decodes a message that has `fds` descriptors.
 fn read(request: R, payload: &[u8], fds: usize) -> Message {
     Message::decode(request, payload, (0..fds).map(|_| file().into()).collect()).unwrap()
 }

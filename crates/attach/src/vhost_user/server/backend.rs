@@ -1,4 +1,7 @@
-//! The protocol: one message in, a reply and events out.
+//! The vhost-user protocol of the backend: one message in, a reply and events out.
+//!
+//! The state machine checks each message against the negotiated features and the model, and changes
+//! the [`Device`]. It reads and writes no socket.
 
 mod rings;
 
@@ -22,17 +25,17 @@ use super::model::features::LOG_ALL;
 use super::queue::{VirtQueue, is_packed};
 use crate::limits::{LOG_SPREAD, MEMORY_SLOTS_MAX, QUEUES_MAX};
 
-/// What goes back to the frontend.
+/// A reply to the frontend.
 #[derive(Debug)]
 pub struct Reply {
     /// The payload.
     pub payload: Vec<u8>,
-    /// The descriptor beside it.
+    /// The descriptor that is sent with it.
     pub fd: Option<OwnedFd>,
 }
 
 impl Reply {
-    /// A 64-bit number.
+    /// Returns a reply with a 64-bit number.
     pub(super) fn number(value: u64) -> Self {
         Self::bytes(value.to_ne_bytes().to_vec())
     }
@@ -42,14 +45,15 @@ impl Reply {
     }
 }
 
-/// How a message ended well.
+/// The result of a message that broke no rule.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Done; acknowledged if the frontend asked for it.
+    /// The message is done; it is acknowledged if the frontend asked for that.
     Done,
-    /// Done, and this is what the frontend wants to know.
+    /// The message is done, and has a reply of its own.
     Reply(Reply),
-    /// Not done, but no reason to part; said so if the frontend asked for it.
+    /// The message was refused, but the conversation goes on. The frontend learns of it if it asked
+    /// for an acknowledgement.
     Refused,
 }
 
@@ -69,15 +73,16 @@ pub struct Backend {
     table: Table,
     protocol: Protocol,
     inflight: Option<InflightBuffer>,
-    /// Where the frontend wants to read what we wrote to, when it says so.
+    /// The dirty log, if the frontend set one.
     log: Option<Arc<DirtyLog>>,
-    /// Where the frontend would take requests of ours. Held, never written to: we have none.
+    /// The backend channel (SET_BACKEND_REQ_FD). It is kept open, but this backend sends no
+    /// requests.
     requests: Option<ReceivedFd>,
     features_set: bool,
 }
 
 impl Backend {
-    /// At the beginning of a conversation about `model`.
+    /// Returns a backend for `model`, before the first message.
     pub fn new(mut model: Model) -> Self {
         model.queues = model.queues.min(QUEUES_MAX);
         Self {
@@ -92,25 +97,25 @@ impl Backend {
         }
     }
 
-    /// The device as granted so far.
+    /// Returns the device as granted so far.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The device as granted so far.
+    /// Returns the device as granted so far.
     pub fn device_mut(&mut self) -> &mut Device {
         &mut self.device
     }
 
-    /// Whether requests that ask for it are acknowledged.
+    /// Returns whether requests with `need_reply` are acknowledged.
     pub fn acknowledges(&self) -> bool {
         self.protocol.contains(Protocol::REPLY_ACK)
     }
 
-    /// Handles one message. What changed is added to `events`, also when it ends in an error.
+    /// Handles one message. Consequences are appended to `events`, also before an error.
     ///
     /// # Errors
-    /// The frontend broke a rule; the conversation is over.
+    /// Returns the rule that the frontend broke; the conversation is over.
     pub fn handle(&mut self, message: Message, events: &mut Vec<Event>) -> Answer {
         use Message as M;
         match message {
@@ -135,9 +140,9 @@ impl Backend {
             }
             M::GetQueueNum => {
                 self.negotiated(FrontendReq::GET_QUEUE_NUM, MQ)?;
-                // Queues, also of a network device. Cloud Hypervisor and crosvm compare the number
-                // with the queues that they use; QEMU compares it with its queue pairs, of which
-                // there are fewer.
+                // The number of queues, also for a network device. Cloud Hypervisor and crosvm
+                // compare it with the queues that they use; QEMU compares it with its queue pairs,
+                // which are fewer.
                 return Ok(Outcome::number(self.model.queues as u64));
             }
             M::GetConfig(space) => return self.get_config(space),
@@ -162,7 +167,7 @@ impl Backend {
                 self.follow_log(events)?;
                 return Ok(Outcome::number(0));
             }
-            // Who reads the log looks at it by itself.
+            // The reader of the log polls it, so the descriptor is not used.
             M::SetLogFd(_) => self.negotiated(FrontendReq::SET_LOG_FD, LOG)?,
             M::GetVringBase(which) => return self.get_base(which, events),
             ring => self.configure_ring(ring, events)?,
@@ -206,15 +211,15 @@ impl Backend {
         self.settle_all(events)
     }
 
-    /// Where written pages are to be noted now.
+    /// Returns the dirty log, if logging is acknowledged.
     fn wanted_log(&self) -> Option<Arc<DirtyLog>> {
         self.log.clone().filter(|_| self.device.acked() & LOG_ALL != 0)
     }
 
-    /// Has what is written from now on noted, or no longer: memory in a new epoch.
+    /// Starts or stops logging of writes, by a new epoch of the memory map.
     fn follow_log(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
         if self.wanted_log().is_none() && !self.device.map.is_logged() {
-            // Neither the map nor a queue notes anything, and none is to.
+            // Neither the map nor a queue logs, and none is to log.
             return Ok(());
         }
         let map = self.device.map.logged(None);
@@ -252,8 +257,8 @@ impl Backend {
         }
     }
 
-    /// All rings stopped and disabled, features forgotten. Memory stays: QEMU sends only what
-    /// changes of it.
+    /// Stops and disables all queues and clears the features. The memory table stays, because QEMU
+    /// sends only its changes.
     fn reset_device(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
         self.negotiated(FrontendReq::RESET_DEVICE, RESET)?;
         self.stop_all(events);
@@ -266,7 +271,7 @@ impl Backend {
         Ok(())
     }
 
-    /// Zero resets the device, but not what its driver agreed on with others: QEMU also sends
+    /// A status of 0 stops the queues, but keeps negotiated state and connections: QEMU also sends
     /// it when the VM is paused.
     fn set_status(&mut self, status: u64, events: &mut Vec<Event>) -> Result<(), Reason> {
         self.negotiated(FrontendReq::SET_STATUS, STATUS)?;
@@ -277,7 +282,7 @@ impl Backend {
         Ok(())
     }
 
-    /// Bytes past the end of the model's space are zero.
+    /// Bytes beyond the end of the model's space are zero.
     fn get_config(&self, mut space: ConfigSpace) -> Answer {
         self.negotiated(FrontendReq::GET_CONFIG, CONFIG)?;
         let from = self.model.config.get(space.offset as usize..).unwrap_or_default();
@@ -286,7 +291,7 @@ impl Backend {
         Ok(Outcome::Reply(Reply::bytes(space.emit())))
     }
 
-    /// No field of our devices is the guest's to change; it is told so if it asks.
+    /// Refuses every write: no field of the devices is writable.
     fn set_config(&self) -> Answer {
         self.negotiated(FrontendReq::SET_CONFIG, CONFIG)?;
         Ok(Outcome::Refused)
@@ -310,12 +315,12 @@ impl Backend {
         Ok(())
     }
 
-    /// Whether a granted file shrank.
+    /// Returns whether a granted file shrank.
     pub fn memory_lost(&self) -> bool {
         self.device.map.poisoned() || self.inflight.as_ref().is_some_and(InflightBuffer::poisoned)
     }
 
-    /// That no notification was held up.
+    /// Returns an error if a notification was blocked.
     pub(super) fn check_notifications(&self) -> Result<(), Reason> {
         match self.device.queues.iter().position(VirtQueue::held_up) {
             Some(queue) => Err(Reason::Notification { queue, source: DoorbellError::Blocked }),
@@ -323,8 +328,8 @@ impl Backend {
         }
     }
 
-    /// Stops every queue and lets go of everything granted, also when it ends in an error:
-    /// telling the guest of it was held up.
+    /// Stops every queue and releases all grants, also if it returns an error because a
+    /// notification was blocked.
     pub(super) fn release(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
         self.stop_all(events);
         let told = self.check_notifications();

@@ -1,4 +1,7 @@
 //! The memory table: regions as the frontend adds and removes them.
+//!
+//! Each change maps files and returns a complete new [`Map`]; a failed change leaves the table as
+//! it was. Running rings are moved by the backend, not here.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,23 +14,23 @@ use super::super::fault::Reason;
 use super::super::message::RegionSpec;
 use crate::limits::MEMORY_SLOTS_MAX;
 
-/// All regions granted at present.
+/// The granted regions.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     regions: Vec<Region>,
-    /// Regions that were removed last: QEMU before 8.1 adds and removes each region once for every
+    /// Regions that were removed last. QEMU before 8.1 adds and removes each region once for every
     /// queue pair of a network device.
     removed: VecDeque<Span>,
 }
 
-/// What names a region: guest address, frontend address, length.
+/// Identifies a region: guest address, frontend address, length.
 type Span = (u64, u64, u64);
 
 fn span(region: &Region) -> Span {
     (region.guest, region.user, region.len())
 }
 
-/// The length of a region, unless that is refused with a word of its own.
+/// Returns the length of a region, or 0 if the mapping will be refused with its own error.
 fn plausible(spec: &RegionSpec) -> u64 {
     Some(spec.len).filter(|len| *len <= REGION_BYTES_MAX).unwrap_or(0)
 }
@@ -39,15 +42,15 @@ fn map_region(spec: &RegionSpec, file: ReceivedFd) -> Result<Region, Reason> {
 }
 
 impl Table {
-    /// Length of all regions, in bytes.
+    /// Returns the length of all regions, in bytes.
     fn bytes(&self) -> u64 {
         self.regions.iter().fold(0, |sum, region| sum.saturating_add(region.len()))
     }
 
-    /// Replaces the whole table, or nothing of it.
+    /// Replaces the whole table.
     pub(super) fn replace(&mut self, table: Vec<(RegionSpec, ReceivedFd)>) -> Result<Map, Reason> {
         let bytes = table.iter().fold(0, |sum: u64, (spec, _)| sum.saturating_add(plausible(spec)));
-        // The old ones go once the new ones are there.
+        // The old regions are unmapped only after the new ones are mapped.
         let old = self.bytes();
         if bytes > old {
             causeway_memory::fits(old, bytes.saturating_sub(old)).map_err(Reason::Share)?;
@@ -56,7 +59,7 @@ impl Table {
         self.adopt(regions.collect::<Result<_, _>>()?)
     }
 
-    /// Adds one region; returns `None` if it is there already.
+    /// Adds one region; returns `None` if the table contains it already.
     pub(super) fn add(
         &mut self,
         spec: &RegionSpec,
@@ -76,8 +79,8 @@ impl Table {
         self.adopt(regions).map(Some)
     }
 
-    /// Removes one region, named by its addresses and length (its offset does not count); returns
-    /// `None` if it was removed before.
+    /// Removes one region, identified by its addresses and length (its offset does not count).
+    /// Returns `None` if it was removed before.
     pub(super) fn remove(&mut self, spec: &RegionSpec) -> Result<Option<Map>, Reason> {
         let RegionSpec { guest, len, user, .. } = *spec;
         let named = (guest, user, len);

@@ -1,5 +1,5 @@
-//! What messages do to queues: configure, start and stop them, and take them along when the
-//! memory changes.
+//! The queue messages of the protocol: configure, start and stop queues, and move running queues to
+//! a new memory map.
 
 use causeway_memory::Map;
 use causeway_ring::{Doorbell, DoorbellError, Notifier};
@@ -10,7 +10,7 @@ use super::{Answer, Backend, Event, Message, Outcome, Reason, Reply};
 use crate::vhost_user::message::{RingEvent, RingValue};
 
 impl Backend {
-    /// The messages that configure one queue.
+    /// Handles the messages that configure one queue.
     pub(super) fn configure_ring(
         &mut self,
         message: Message,
@@ -35,7 +35,7 @@ impl Backend {
                 let (queue, ring) = self.queue(R::SET_VRING_CALL, event.index)?;
                 ring.set_notifier(notifier(R::SET_VRING_CALL, queue, event)?);
                 if ring.runs() {
-                    // What was used while nobody could be told must not stay unnoticed.
+                    // Entries that were used before a notifier existed must not stay unnoticed.
                     ring.notify().map_err(|source| Reason::Notification { queue, source })?;
                 }
                 Ok(())
@@ -57,7 +57,7 @@ impl Backend {
         }
     }
 
-    /// The queue that a message names.
+    /// Returns the queue that a message names.
     pub(super) fn queue(
         &mut self,
         request: FrontendReq,
@@ -82,7 +82,8 @@ impl Backend {
             Some(fd) => Some(Doorbell::new(fd).map_err(|e| not_eventfd(request, queue, e))?),
             None => None,
         };
-        // A new doorbell for a running queue: whoever watches the old one must let go of it.
+        // The dispatcher must unwatch the old doorbell of a running queue before the new one is
+        // used.
         if ring.halt() {
             events.push(Event::QueueStopped(queue));
         }
@@ -101,7 +102,7 @@ impl Backend {
         Ok(Outcome::Reply(Reply::bytes(RingValue { index: which.index, value }.emit())))
     }
 
-    /// Makes queue `index` run or rest, as its state demands.
+    /// Starts or stops queue `index` as its state requires.
     fn settle(&mut self, index: usize, events: &mut Vec<Event>) -> Result<(), Reason> {
         let acked = self.device.acked();
         let Some((map, queue)) = self.device.queue_mut(index) else { return Ok(()) };
@@ -132,7 +133,7 @@ impl Backend {
         let mut held_up = false;
         for (index, queue) in self.device.queues.iter_mut().enumerate() {
             if held_up {
-                // Once is enough: the conversation ends for it.
+                // One blocked notification ends the attachment, so further ones are not tried.
                 queue.set_notifier(None);
             }
             let halted = queue.halt();
@@ -144,8 +145,9 @@ impl Backend {
         }
     }
 
-    /// Puts `map` in place, and every running queue on it. A table that is `whole` must have
-    /// the rings; between single steps a ring may be away for a while, and its queue rests.
+    /// Installs `map`, and moves every running queue to it. A `whole` table must contain the rings;
+    /// between single additions and removals a ring may be unreachable, and its queue stops
+    /// meanwhile.
     pub(super) fn change_map(
         &mut self,
         map: Map,
@@ -173,7 +175,7 @@ impl Backend {
         if whole { self.settle_all(events) } else { self.wake(events) }
     }
 
-    /// Lets queues run whose memory is there again; the others go on resting.
+    /// Starts queues whose memory is reachable again; the others stay stopped.
     fn wake(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
         for index in 0..self.device.queues.len() {
             match self.settle(index, events) {
