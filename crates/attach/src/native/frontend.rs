@@ -1,4 +1,7 @@
-//! One memory file, its rings and buffers, and the conversation that grants them.
+//! A native device: one memory file with rings and buffers, and the conversation that grants them.
+//!
+//! It sets up any device type from a [`Plan`]; [`super::NetPort`] and [`super::VsockPort`] define
+//! the content of buffers.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -18,29 +21,30 @@ use crate::vhost_user::FrontendReq;
 use crate::vhost_user::message::{RegionSpec, RingAddresses, emit_table};
 use crate::vhost_user::server::features;
 
-/// Guest address of the memory file. Not zero, so that no address is valid by accident.
+/// Guest address of the memory file. Not 0, so that no address is valid by accident.
 const GUEST_BASE: u64 = 0x1_0000_0000;
-/// The address that rings are named by. Nothing is mapped there; it only has to differ.
+/// Frontend address of the memory file. Nothing is mapped there; it only has to differ from the
+/// guest address.
 const USER_BASE: u64 = 0x7c00_0000_0000;
 const PAGE: u64 = 4096;
 /// Entries of each descriptor's indirect table.
 const TABLE_ENTRIES: u16 = 64;
 
-/// Which way a queue's buffers go.
+/// The direction of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The backend writes them.
+    /// The backend writes the buffers.
     Receive,
-    /// The backend reads them.
+    /// The backend reads the buffers.
     Send,
 }
 
 /// One queue of a device.
 #[derive(Debug, Clone, Copy)]
 pub struct QueuePlan {
-    /// Which way its buffers go.
+    /// The direction.
     pub role: Role,
-    /// Ring size, and number of buffers; a power of two.
+    /// Ring size and number of buffers; a power of two.
     pub size: u16,
     /// Bytes of each buffer.
     pub slot_bytes: u32,
@@ -49,16 +53,16 @@ pub struct QueuePlan {
 /// A device to attach.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Features wanted beside those of the ring; those not offered are left out. Rings are
-    /// packed if VIRTIO_F_RING_PACKED is among them.
+    /// Requested features besides those of the ring; features that are not offered are left out.
+    /// Rings are packed if VIRTIO_F_RING_PACKED is included.
     pub features: u64,
-    /// Its queues, in the order of the device type.
+    /// The queues, in the order of the device type.
     pub queues: Vec<QueuePlan>,
-    /// Bytes of the configuration space to ask for.
+    /// Bytes of the configuration space to read.
     pub config_bytes: u32,
 }
 
-/// An attached device: memory, queues with buffers, and the conversation that keeps it alive.
+/// An attached device: memory, queues with buffers, and the conversation that keeps it attached.
 #[derive(Debug)]
 pub struct Frontend {
     client: Client,
@@ -66,9 +70,9 @@ pub struct Frontend {
     lanes: Vec<Lane>,
     features: u64,
     config: Vec<u8>,
-    /// What was granted, to grant it again.
+    /// The granted region and its file, for another grant.
     granted: (RegionSpec, OwnedFd),
-    /// How to go on with another backend; none if the port ends with its first.
+    /// State for a reconnection; `None` if the port ends with its first backend.
     revival: Option<Revival>,
 }
 
@@ -76,12 +80,12 @@ fn event() -> Result<OwnedFd, Errno> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
 }
 
-/// The next multiple of a page.
+/// Rounds up to a multiple of a page.
 fn page_up(at: u64) -> u64 {
     at.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
 }
 
-/// Where each queue's ring and buffers go: (layout, first slot), and the length of it all.
+/// Returns the layout and first buffer of each queue, and the total length in bytes.
 fn arrange(queues: &[QueuePlan]) -> (Vec<(Layout, u64)>, u64) {
     let mut at = GUEST_BASE;
     let mut places = Vec::new();
@@ -97,13 +101,19 @@ fn arrange(queues: &[QueuePlan]) -> (Vec<(Layout, u64)>, u64) {
 }
 
 impl Frontend {
-    /// Attaches a device of `plan` over `client`, and gives the backend its receive buffers.
+    /// Attaches the device `plan` over `client`, and posts its receive buffers.
+    ///
+    /// # Errors
+    /// Returns an error if the backend lacks a required feature, or if the conversation fails.
     pub fn attach(client: Client, plan: &Plan) -> Result<Self, NativeError> {
         Self::attach_for(client, plan, None)
     }
 
-    /// As [`Self::attach`]. With `reconnect` the port goes on when its backend is replaced; its
-    /// rings are then split ones.
+    /// As [`Self::attach`]. With `reconnect`, the port survives a restart of its backend; its rings
+    /// are then split.
+    ///
+    /// # Errors
+    /// As [`Self::attach`].
     pub fn attach_for(
         mut client: Client,
         plan: &Plan,
@@ -146,12 +156,18 @@ impl Frontend {
         Ok(Self { client, map: Arc::new(map), lanes, features, config, granted, revival })
     }
 
-    /// Stops queue `index`, as a paused VM does; says where [`Self::resume`] has it go on.
+    /// Stops queue `index`, as a paused VM does. Returns the position for [`Self::resume`].
+    ///
+    /// # Errors
+    /// Returns an error if the queue does not exist, or if the conversation fails.
     pub fn pause(&mut self, index: usize) -> Result<u16, NativeError> {
         self.client.stop_queue(number(index)?)
     }
 
-    /// Starts queue `index` again at `base`, with the ring as it stands.
+    /// Starts queue `index` again at position `base`, with its present ring.
+    ///
+    /// # Errors
+    /// Returns an error if the queue does not exist, or if the conversation fails.
     pub fn resume(&mut self, index: usize, base: u16) -> Result<(), NativeError> {
         let lane = self.lanes.get(index).ok_or(NativeError::Options("no such queue"))?;
         let layout = lane.layout();
@@ -160,44 +176,50 @@ impl Frontend {
         self.client.start_queue(layout.size, base, &addresses, kick, call)
     }
 
-    /// Grants all memory anew by a whole table, as a VMM does whose memory layout changed.
+    /// Grants all memory again by a whole table, as a VMM does after a change of its memory layout.
+    ///
+    /// # Errors
+    /// Returns an error if the conversation fails.
     pub fn grant_again(&mut self) -> Result<(), NativeError> {
         let (region, file) = &self.granted;
         let table = emit_table(&[*region]);
         self.client.tell(FrontendReq::SET_MEM_TABLE, &table, &[file.as_fd()])
     }
 
-    /// Features that both sides agreed on.
+    /// Returns the negotiated features.
     pub fn features(&self) -> u64 {
         self.features
     }
 
-    /// The configuration space; empty if the backend has none.
+    /// Returns the configuration space; empty if the backend has none.
     pub fn config(&self) -> &[u8] {
         &self.config
     }
 
-    /// The conversation.
+    /// Returns the conversation.
     pub fn client(&mut self) -> &mut Client {
         &mut self.client
     }
 
-    /// The device's memory, and queue `index`.
+    /// Returns the device's memory and queue `index`.
+    ///
+    /// # Errors
+    /// Returns an error if the queue does not exist.
     pub fn lane(&mut self, index: usize) -> Result<(&Map, &mut Lane), NativeError> {
         let lane = self.lanes.get_mut(index).ok_or(NativeError::Options("no such queue"))?;
         Ok((&self.map, lane))
     }
 
-    /// Whether the backend hung up.
+    /// Returns whether the backend has closed the connection.
     pub fn is_gone(&self) -> bool {
         self.client.is_gone()
     }
 
-    /// When the backend hung up: attaches to its successor, if the port is to reconnect; says
-    /// whether it did. For callers that spin; those that wait need not call it.
+    /// Reconnects to the backend's successor if the backend is gone and the port may reconnect.
+    /// Returns whether it did. For callers that spin; [`Self::wait`] reconnects by itself.
     ///
     /// # Errors
-    /// No successor came in time, or it lacks something.
+    /// Returns an error if no successor appears in time, or if it lacks a required feature.
     pub fn revive(&mut self) -> Result<bool, NativeError> {
         if self.revival.is_none() || !self.client.is_gone() {
             return Ok(false);
@@ -207,8 +229,12 @@ impl Frontend {
         Ok(true)
     }
 
-    /// Waits until one of the `receivers` has a written buffer or one of the `senders` has room
-    /// again; `false` when `timeout` passed first.
+    /// Waits until one of the `receivers` has a written buffer or one of the `senders` has room.
+    /// Returns `false` after `timeout`.
+    ///
+    /// # Errors
+    /// Returns an error if the backend is gone and the port cannot reconnect, or if a ring is
+    /// broken.
     pub fn wait(
         &mut self,
         receivers: &[usize],
@@ -255,7 +281,7 @@ impl Frontend {
     }
 }
 
-/// Sets up one queue's ring and tells the backend of it.
+/// Creates the ring of one queue, and starts the queue at the backend.
 fn start(
     client: &mut Client,
     index: u32,
@@ -277,7 +303,7 @@ fn start(
     Ok(Lane::new(driver, kick, call, slots, queue.slot_bytes))
 }
 
-/// Where the ring of queue `index` lies, as the backend is told.
+/// Returns the addresses of a queue's ring in the frontend's address space.
 pub(super) fn addresses(index: u32, layout: &Layout) -> RingAddresses {
     let user = |(guest, _): (u64, usize)| guest.wrapping_sub(GUEST_BASE).wrapping_add(USER_BASE);
     RingAddresses {

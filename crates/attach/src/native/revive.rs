@@ -1,8 +1,9 @@
-//! A native port that outlives its backend: memory and rings stay, the conversation begins anew.
+//! Reconnection of a native port to a new backend: memory and rings stay, the conversation starts
+//! again.
 //!
-//! A record of chains in flight is agreed on at the first attachment, so that a
-//! new backend finds what the last one had taken; rings go on at the used index
-//! that the last one left.
+//! The port and its first backend agree on a record of chains in flight, so that a new backend
+//! finds the chains that the last one had popped. Rings continue at the used index that the last
+//! backend left. Packed rings cannot be continued, so the port uses split rings.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use crate::limits::CONNECT_PAUSE_MS;
 use crate::vhost_user::fault::Reason;
 use crate::vhost_user::message::{InflightSpec, RegionSpec};
 
-/// Where the index is in a used ring (virtio 1.3, 2.7.8).
+/// Offset of the index in a used ring (virtio 1.3, 2.7.8).
 const USED_INDEX: usize = 2;
 
 /// How a port finds its backend again.
@@ -30,13 +31,13 @@ pub struct Reconnect {
 }
 
 impl Reconnect {
-    /// To the socket at `path`, trying for `within`.
+    /// Reconnects to the socket at `path`, with attempts for `within`.
     pub fn new(path: &Path, within: Duration) -> Self {
         Self { path: path.to_owned(), within }
     }
 }
 
-/// What a new backend has to be told.
+/// The state that a new backend needs.
 #[derive(Debug)]
 pub(super) struct Revival {
     reconnect: Reconnect,
@@ -61,7 +62,7 @@ impl Revival {
         Ok(Self { reconnect: reconnect.clone(), file, region, inflight })
     }
 
-    /// Attaches to a new backend what was attached to the last one.
+    /// Attaches the port to a new backend in place of the last one.
     pub(super) fn revive(
         &self,
         features: u64,

@@ -1,4 +1,7 @@
-//! One connection: its buffer, its credit, and what each packet means to it.
+//! One native vsock connection: its receive buffer, its credit (virtio 1.3, 5.10.6.3), and its
+//! state machine.
+//!
+//! It handles the packets of one connection and returns the reply to send; it sends nothing itself.
 
 use std::collections::VecDeque;
 
@@ -9,10 +12,10 @@ use crate::limits::NATIVE_BUFFER_BYTES;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// We asked and have no answer yet.
+    /// The request was sent and has no response yet.
     Connecting,
     Open,
-    /// The other end is gone; what came before may still be taken.
+    /// The peer ended the connection. Bytes that it sent before can still be received.
     Ended {
         reset: bool,
     },
@@ -21,19 +24,19 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) state: State,
-    /// What we said we will do no more.
+    /// Directions that this end has shut down.
     pub(super) ours: u32,
-    /// What the other end said it will do no more.
+    /// Directions that the peer has shut down.
     theirs: u32,
     inbox: VecDeque<u8>,
-    /// Where seqpacket messages end in all that has come, as counted by `came`.
+    /// Ends of seqpacket messages, as values of `came`.
     ends: VecDeque<u32>,
-    /// Bytes that came, and bytes that were taken, modulo 2^32.
+    /// Bytes received, and bytes read by the owner, modulo 2^32.
     came: u32,
     taken: u32,
-    /// `taken` as the other end last heard it.
+    /// The value of `taken` that the peer knows.
     told: u32,
-    /// Bytes sent, and what the other end last told of its buffer.
+    /// Bytes sent, and the peer's last credit information.
     sent: u32,
     peer: Header,
     asked: bool,
@@ -56,13 +59,13 @@ impl Connection {
         }
     }
 
-    /// Takes what a packet tells of the other end's buffer.
+    /// Stores the peer's credit information from a packet.
     pub(super) fn learn(&mut self, header: &Header) {
         self.peer = *header;
         self.asked = false;
     }
 
-    /// Handles a packet of this connection; gives what has to be answered.
+    /// Handles a packet of this connection. Returns the operation and flags of a reply.
     pub(super) fn packet(&mut self, header: &Header, op: Op, data: &[u8]) -> Option<(Op, u32)> {
         self.learn(header);
         match (self.state, op) {
@@ -105,7 +108,7 @@ impl Connection {
         }
     }
 
-    /// The connection is gone without a word of the other end; says whether there was one.
+    /// Ends the connection without a packet of the peer. Returns whether it was connecting or open.
     pub(super) fn lose(&mut self) -> bool {
         let lost = matches!(self.state, State::Connecting | State::Open);
         if lost {
@@ -132,12 +135,12 @@ impl Connection {
         }
     }
 
-    /// Bytes that may be sent now.
+    /// Returns the bytes that the peer's credit allows to send now.
     pub(super) fn credit(&self) -> usize {
         self.peer.peer_free(self.sent) as usize
     }
 
-    /// Whether to ask for credit; once until something comes.
+    /// Returns whether to send a credit request: once until a packet arrives.
     pub(super) fn wants_credit(&mut self) -> bool {
         !std::mem::replace(&mut self.asked, true)
     }
@@ -146,7 +149,7 @@ impl Connection {
         self.sent = self.sent.wrapping_add(u32::try_from(bytes).unwrap_or(0));
     }
 
-    /// Our buffer and what was taken of it, for a header.
+    /// Returns `buf_alloc` and `fwd_cnt` for a header.
     pub(super) fn announce(&mut self) -> (u32, u32) {
         self.told = self.taken;
         (NATIVE_BUFFER_BYTES, self.taken)

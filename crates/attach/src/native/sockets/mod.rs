@@ -1,5 +1,8 @@
-//! Connections over a native vsock port: enough of a socket layer for processes, tests and
-//! benchmarks that have no kernel in between.
+//! Connections over a native vsock port: a small socket layer for processes, tests and benchmarks
+//! without a kernel driver.
+//!
+//! It implements stream and seqpacket sockets with credit (virtio 1.3, 5.10). It has no thread and
+//! no descriptor of its own: it works only while it is called.
 
 mod connection;
 
@@ -15,35 +18,35 @@ use super::error::NativeError;
 use super::vsock::VsockPort;
 use crate::limits::NATIVE_CONNECTIONS_MAX;
 
-/// First local port that `connect` gives out.
+/// First local port number for `connect`.
 const EPHEMERAL: u32 = 1 << 20;
 
-/// Names a connection by its two ends.
+/// Identifies a connection by its two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnectionId {
     /// Stream or seqpacket.
     pub kind: Type,
-    /// Our port number.
+    /// The local port number.
     pub local: u32,
-    /// The other end's CID.
+    /// The peer's CID.
     pub cid: u64,
-    /// The other end's port number.
+    /// The peer's port number.
     pub port: u32,
 }
 
-/// Why a call on a connection failed.
+/// The reason why a call on a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// The other end refused, or ended the connection at once.
+    /// The peer refused or aborted the connection.
     #[error("connection reset by the other end")]
     Reset,
-    /// Nothing more will come, or may be sent.
+    /// The peer sends no more data, or accepts none.
     #[error("the connection is closed in that direction")]
     Closed,
-    /// Not within the time given.
+    /// The time-out expired.
     #[error("timed out")]
     TimedOut,
-    /// There are as many connections as there may be.
+    /// [`NATIVE_CONNECTIONS_MAX`] connections exist already.
     #[error("more than {NATIVE_CONNECTIONS_MAX} connections")]
     Many,
     /// The port itself failed.
@@ -51,27 +54,27 @@ pub enum SocketError {
     Port(#[from] NativeError),
 }
 
-/// Connections over one vsock port. Not thread-safe, and passive: it works while it is called.
+/// Connections over one vsock port. Not thread-safe; packets are handled only during calls.
 #[derive(Debug)]
 pub struct Sockets {
     port: VsockPort,
     connections: HashMap<ConnectionId, Connection>,
     listening: HashSet<(Type, u32)>,
     accepted: VecDeque<ConnectionId>,
-    /// Control packets that found no room.
+    /// Control packets that wait for room in the ring.
     backlog: VecDeque<Header>,
     ephemeral: u32,
     scratch: Vec<u8>,
 }
 
-/// Time left until `timeout` after `since`; an error when there is none.
+/// Returns the time left of `timeout` since `since`, or an error if it has expired.
 fn left(since: Instant, timeout: Duration) -> Result<Duration, SocketError> {
     let left = timeout.checked_sub(since.elapsed());
     left.filter(|left| !left.is_zero()).ok_or(SocketError::TimedOut)
 }
 
 impl Sockets {
-    /// Connections over `port`.
+    /// Returns a socket layer over `port`.
     pub fn new(port: VsockPort) -> Self {
         Self {
             port,
@@ -84,22 +87,25 @@ impl Sockets {
         }
     }
 
-    /// The port below.
+    /// Returns the port below.
     pub fn port(&mut self) -> &mut VsockPort {
         &mut self.port
     }
 
-    /// Our CID.
+    /// Returns the local CID.
     pub fn cid(&self) -> u64 {
         self.port.cid()
     }
 
-    /// Takes connections to `port` from now on.
+    /// Accepts connections to `port` from now on.
     pub fn listen(&mut self, kind: Type, port: u32) {
         self.listening.insert((kind, port));
     }
 
-    /// Waits for a connection to any port listened on.
+    /// Waits for a connection to any listening port.
+    ///
+    /// # Errors
+    /// Returns [`SocketError::TimedOut`] after `timeout`, or the error of the port.
     pub fn accept(&mut self, timeout: Duration) -> Result<ConnectionId, SocketError> {
         let since = Instant::now();
         loop {
@@ -111,7 +117,11 @@ impl Sockets {
         }
     }
 
-    /// Connects to `port` at `cid`, and waits for the answer.
+    /// Connects to `port` at `cid`, and waits for the response.
+    ///
+    /// # Errors
+    /// Returns [`SocketError::Reset`] if the peer refuses, [`SocketError::TimedOut`] after
+    /// `timeout`, or the error of the port.
     pub fn connect(
         &mut self,
         kind: Type,
@@ -154,8 +164,11 @@ impl Sockets {
         self.connections.get_mut(&id).ok_or(SocketError::Closed)
     }
 
-    /// Sends what credit and ring have room for now; says how many bytes. A seqpacket message
-    /// ends with the last of `data` once all of it is sent.
+    /// Sends as many bytes as credit and ring allow now; returns their number. A seqpacket message
+    /// ends with the last byte of `data`.
+    ///
+    /// # Errors
+    /// Returns an error if the connection is closed for sending, or if the port fails.
     pub fn try_send(&mut self, id: ConnectionId, data: &[u8]) -> Result<usize, SocketError> {
         self.turn()?;
         let largest = self.port.data_bytes_max();
@@ -185,6 +198,9 @@ impl Sockets {
     }
 
     /// Sends all of `data`, waiting for credit and room.
+    ///
+    /// # Errors
+    /// As [`Self::try_send`], and [`SocketError::TimedOut`] after `timeout`.
     pub fn send(
         &mut self,
         id: ConnectionId,
@@ -204,10 +220,10 @@ impl Sockets {
         }
     }
 
-    /// Takes bytes that have come, as many as `into` holds; zero if there are none now.
+    /// Reads received bytes into `into`; returns their number, 0 if there are none now.
     ///
     /// # Errors
-    /// [`SocketError::Closed`] once the other end has sent its last byte.
+    /// Returns [`SocketError::Closed`] after the last byte of the peer.
     pub fn try_receive(&mut self, id: ConnectionId, into: &mut [u8]) -> Result<usize, SocketError> {
         self.turn()?;
         let connection = self.connection(id)?;
@@ -220,6 +236,9 @@ impl Sockets {
     }
 
     /// Fills `into`, waiting for bytes.
+    ///
+    /// # Errors
+    /// As [`Self::try_receive`], and [`SocketError::TimedOut`] after `timeout`.
     pub fn receive(
         &mut self,
         id: ConnectionId,
@@ -238,8 +257,11 @@ impl Sockets {
         Ok(())
     }
 
-    /// The next whole seqpacket message, waiting for it. One larger than
-    /// [`NATIVE_BUFFER_BYTES`](crate::limits::NATIVE_BUFFER_BYTES) never comes.
+    /// Returns the next whole seqpacket message, waiting for it. A message longer than
+    /// [`NATIVE_BUFFER_BYTES`](crate::limits::NATIVE_BUFFER_BYTES) never arrives.
+    ///
+    /// # Errors
+    /// As [`Self::receive`].
     pub fn receive_message(
         &mut self,
         id: ConnectionId,
@@ -258,13 +280,19 @@ impl Sockets {
         }
     }
 
-    /// Says that we will send no more.
+    /// Announces that this end sends no more data.
+    ///
+    /// # Errors
+    /// Returns an error if the connection does not exist, or if the port fails.
     pub fn shutdown_send(&mut self, id: ConnectionId) -> Result<(), SocketError> {
         self.connection(id)?.ours |= SHUTDOWN_SEND;
         self.control(id, Op::Shutdown, SHUTDOWN_SEND)
     }
 
-    /// Ends the connection. Bytes that have come and were not taken are lost.
+    /// Closes the connection. Received bytes that were not read are lost.
+    ///
+    /// # Errors
+    /// Returns an error if the port fails.
     pub fn close(&mut self, id: ConnectionId) -> Result<(), SocketError> {
         let open = self.connection(id).is_ok_and(|c| c.state == State::Open);
         let (op, flags) = if open { (Op::Shutdown, SHUTDOWN_BOTH) } else { (Op::Reset, 0) };
@@ -273,19 +301,25 @@ impl Sockets {
         Ok(())
     }
 
-    /// Waits until something has come; `false` when `timeout` passed first.
+    /// Waits for a packet or an event. Returns `false` after `timeout`.
+    ///
+    /// # Errors
+    /// Returns an error if the port fails.
     pub fn wait(&mut self, timeout: Duration) -> Result<bool, SocketError> {
         self.rest(false, timeout)
     }
 
-    /// Waits; for room to send too, if that is asked for or packets of our own wait for it.
+    /// Waits; also for room to send, if `room` is set or control packets wait.
     fn rest(&mut self, room: bool, timeout: Duration) -> Result<bool, SocketError> {
         Ok(self.port.wait(room || !self.backlog.is_empty(), Some(timeout))?)
     }
 
-    /// Handles everything that has come, without waiting; says how many packets.
+    /// Handles all received packets without waiting; returns their number.
+    ///
+    /// # Errors
+    /// Returns an error if the port fails.
     pub fn turn(&mut self) -> Result<usize, SocketError> {
-        // Before the packets: what comes after the event belongs to new connections.
+        // Events first: packets behind a transport reset belong to new connections.
         while let Some(event) = self.port.receive_event()? {
             if event == EVENT_TRANSPORT_RESET {
                 self.reset_all()?;
@@ -308,8 +342,8 @@ impl Sockets {
         Ok(packets)
     }
 
-    /// The device was replaced: nobody knows of our connections any more. Should one have begun
-    /// since, its other end is told.
+    /// Resets all connections after the device was replaced. The peer of a connection that began
+    /// since is informed.
     fn reset_all(&mut self) -> Result<(), SocketError> {
         self.backlog.clear();
         let lost = self.connections.iter_mut().filter_map(|(id, c)| c.lose().then_some(*id));
@@ -341,7 +375,7 @@ impl Sockets {
         if op == Op::Reset { Ok(()) } else { self.control(id, Op::Reset, 0) }
     }
 
-    /// Tells the other end of room that it does not know of, once that is half the buffer.
+    /// Sends a credit update when half of the buffer is free without the peer's knowledge.
     fn tell_credit(&mut self, id: ConnectionId) -> Result<(), SocketError> {
         if self.connection(id)?.owes_credit() {
             self.control(id, Op::CreditUpdate, 0)?;
@@ -372,11 +406,11 @@ impl Sockets {
         })
     }
 
-    /// Sends a packet without data, at once or when there is room.
+    /// Sends a packet without data, now or when there is room.
     fn control(&mut self, id: ConnectionId, op: Op, flags: u32) -> Result<(), SocketError> {
         let header = self.header(id, op, flags, 0)?;
         if !self.backlog.is_empty() || !self.port.queue(&header, &[])? {
-            // Bounded: a connection has at most a few control packets under way.
+            // Bounded, because a connection has only a few control packets in flight.
             if self.backlog.len() < NATIVE_CONNECTIONS_MAX.saturating_mul(4) {
                 self.backlog.push_back(header);
             }
