@@ -170,7 +170,7 @@ pub trait Attachment: AsFd + Debug + Send {
 
 /// The attachment of a port's present frontend.
 #[derive(Debug)]
-pub struct Connection(Protocol);
+pub struct Connection(ConnectionKind);
 
 /// The protocol of a connection.
 #[derive(Debug)]
@@ -178,20 +178,20 @@ pub struct Connection(Protocol);
     clippy::large_enum_variant,
     reason = "ports are few, and an indirection would be on the data path"
 )]
-enum Protocol {
+enum ConnectionKind {
     VhostUser(Server),
     Other(Box<dyn Attachment>),
 }
 
 impl From<Server> for Connection {
     fn from(server: Server) -> Self {
-        Self(Protocol::VhostUser(server))
+        Self(ConnectionKind::VhostUser(server))
     }
 }
 
 impl From<Box<dyn Attachment>> for Connection {
     fn from(attachment: Box<dyn Attachment>) -> Self {
-        Self(Protocol::Other(attachment))
+        Self(ConnectionKind::Other(attachment))
     }
 }
 
@@ -199,16 +199,16 @@ impl Connection {
     /// Returns the attachment of the protocol.
     pub fn attachment(&self) -> &dyn Attachment {
         match &self.0 {
-            Protocol::VhostUser(server) => server,
-            Protocol::Other(other) => &**other,
+            ConnectionKind::VhostUser(server) => server,
+            ConnectionKind::Other(other) => &**other,
         }
     }
 
     /// Returns the attachment of the protocol.
     pub fn attachment_mut(&mut self) -> &mut dyn Attachment {
         match &mut self.0 {
-            Protocol::VhostUser(server) => server,
-            Protocol::Other(other) => &mut **other,
+            ConnectionKind::VhostUser(server) => server,
+            ConnectionKind::Other(other) => &mut **other,
         }
     }
 
@@ -216,8 +216,8 @@ impl Connection {
     #[inline]
     pub fn device(&self) -> Option<&Device> {
         match &self.0 {
-            Protocol::VhostUser(server) => Some(server.device()),
-            Protocol::Other(other) => other.device(),
+            ConnectionKind::VhostUser(server) => Some(server.device()),
+            ConnectionKind::Other(other) => other.device(),
         }
     }
 
@@ -225,8 +225,8 @@ impl Connection {
     #[inline]
     pub fn device_mut(&mut self) -> Option<&mut Device> {
         match &mut self.0 {
-            Protocol::VhostUser(server) => Some(server.device_mut()),
-            Protocol::Other(other) => other.device_mut(),
+            ConnectionKind::VhostUser(server) => Some(server.device_mut()),
+            ConnectionKind::Other(other) => other.device_mut(),
         }
     }
 
@@ -234,8 +234,8 @@ impl Connection {
     #[inline]
     pub fn map(&self) -> Option<&Map> {
         match &self.0 {
-            Protocol::VhostUser(server) => Some(&server.device().map),
-            Protocol::Other(other) => other.map(),
+            ConnectionKind::VhostUser(server) => Some(&server.device().map),
+            ConnectionKind::Other(other) => other.map(),
         }
     }
 
@@ -243,8 +243,8 @@ impl Connection {
     #[inline]
     pub fn runs(&self, queue: usize) -> bool {
         match &self.0 {
-            Protocol::VhostUser(server) => server.device().runs(queue),
-            Protocol::Other(other) => other.runs(queue),
+            ConnectionKind::VhostUser(server) => server.device().runs(queue),
+            ConnectionKind::Other(other) => other.runs(queue),
         }
     }
 }

@@ -77,14 +77,14 @@ impl From<Errno> for Ended {
 
 /// The owner of a socket.
 #[derive(Debug)]
-enum Socket {
+enum LocalSocket {
     /// A process that connected to the daemon. Its children may share the socket.
     Own(OwnedFd),
     /// The daemon.
     Accepted(Incoming),
 }
 
-impl Socket {
+impl LocalSocket {
     /// Returns whether the peer has too many descriptors whose close is pending.
     fn is_behind(&self) -> bool {
         matches!(self, Self::Accepted(socket) if socket.giver().is_behind())
@@ -103,7 +103,7 @@ impl Socket {
     }
 }
 
-impl AsFd for Socket {
+impl AsFd for LocalSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Own(socket) => socket.as_fd(),
@@ -115,7 +115,7 @@ impl AsFd for Socket {
 /// One end of a local attachment.
 #[derive(Debug)]
 pub struct Local {
-    socket: Socket,
+    socket: LocalSocket,
     bytes: [u8; MESSAGE_BYTES],
     have: usize,
     fds: Vec<ReceivedFd>,
@@ -135,16 +135,16 @@ pub struct Local {
 impl Local {
     /// Returns a process's end over a connected Unix stream socket.
     pub fn new(socket: OwnedFd) -> Self {
-        Self::on(Socket::Own(socket))
+        Self::on(LocalSocket::Own(socket))
     }
 
     /// Returns the daemon's end over a connection from a process, which may send any descriptor.
     /// The daemon must not share the socket.
     pub fn accepted(socket: impl Into<Incoming>) -> Self {
-        Self::on(Socket::Accepted(socket.into()))
+        Self::on(LocalSocket::Accepted(socket.into()))
     }
 
-    fn on(socket: Socket) -> Self {
+    fn on(socket: LocalSocket) -> Self {
         let (fds, unsent) = (Vec::new(), VecDeque::new());
         let bytes = [0; MESSAGE_BYTES];
         let (message, polled) = (None, 0);

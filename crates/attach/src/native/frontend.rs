@@ -14,9 +14,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use super::client::Client;
+use super::driver_queue::DriverQueue;
 use super::error::NativeError;
-use super::lane::Lane;
-use super::revive::{Reconnect, Revival};
+use super::reconnect::{Reconnect, ReconnectState};
 use crate::vhost_user::FrontendReq;
 use crate::vhost_user::message::{RegionSpec, RingAddresses, emit_table};
 use crate::vhost_user::server::features;
@@ -67,13 +67,13 @@ pub struct Plan {
 pub struct Frontend {
     client: Client,
     map: Arc<Map>,
-    lanes: Vec<Lane>,
+    lanes: Vec<DriverQueue>,
     features: u64,
     config: Vec<u8>,
     /// The granted region and its file, for another grant.
     granted: (RegionSpec, OwnedFd),
     /// State for a reconnection; `None` if the port ends with its first backend.
-    revival: Option<Revival>,
+    reconnect_state: Option<ReconnectState>,
 }
 
 fn event() -> Result<OwnedFd, Errno> {
@@ -86,7 +86,7 @@ fn page_up(at: u64) -> u64 {
 }
 
 /// Returns the layout and first buffer of each queue, and the total length in bytes.
-fn arrange(queues: &[QueuePlan]) -> (Vec<(Layout, u64)>, u64) {
+fn arrange_memory(queues: &[QueuePlan]) -> (Vec<(Layout, u64)>, u64) {
     let mut at = GUEST_BASE;
     let mut places = Vec::new();
     for queue in queues {
@@ -131,7 +131,7 @@ impl Frontend {
             bytes => client.config(bytes)?,
         };
         client.set_features(features)?;
-        let (places, len) = arrange(&plan.queues);
+        let (places, len) = arrange_memory(&plan.queues);
         let file = causeway_memory::create("causeway-port", len)?;
         let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len)?);
         let map = Map::new(vec![Region { guest: GUEST_BASE, user: USER_BASE, mapping }])?;
@@ -140,12 +140,12 @@ impl Frontend {
         let granted = (region, rustix::io::fcntl_dupfd_cloexec(&file, 0)?);
         let largest = plan.queues.iter().map(|queue| queue.size).max().unwrap_or(1);
         let shape = (plan.queues.len(), largest);
-        let revival = reconnect
-            .map(|reconnect| Revival::prepare(&mut client, reconnect, file, region, shape))
+        let reconnect_state = reconnect
+            .map(|reconnect| ReconnectState::prepare(&mut client, reconnect, file, region, shape))
             .transpose()?;
         let mut lanes = Vec::new();
         for (index, (queue, (layout, slots))) in (0_u32..).zip(plan.queues.iter().zip(places)) {
-            let mut lane = start(&mut client, index, queue, layout, slots, features, &map)?;
+            let mut lane = start_queue(&mut client, index, queue, layout, slots, features, &map)?;
             if queue.role == Role::Receive {
                 lane.post_all()?;
             }
@@ -153,7 +153,7 @@ impl Frontend {
         }
         client.driver_ok()?;
         let config = config.unwrap_or_default();
-        Ok(Self { client, map: Arc::new(map), lanes, features, config, granted, revival })
+        Ok(Self { client, map: Arc::new(map), lanes, features, config, granted, reconnect_state })
     }
 
     /// Stops queue `index`, as a paused VM does. Returns the position for [`Self::resume`].
@@ -205,7 +205,7 @@ impl Frontend {
     ///
     /// # Errors
     /// Returns an error if the queue does not exist.
-    pub fn lane(&mut self, index: usize) -> Result<(&Map, &mut Lane), NativeError> {
+    pub fn lane(&mut self, index: usize) -> Result<(&Map, &mut DriverQueue), NativeError> {
         let lane = self.lanes.get_mut(index).ok_or(NativeError::Options("no such queue"))?;
         Ok((&self.map, lane))
     }
@@ -221,11 +221,11 @@ impl Frontend {
     /// # Errors
     /// Returns an error if no successor appears in time, or if it lacks a required feature.
     pub fn revive(&mut self) -> Result<bool, NativeError> {
-        if self.revival.is_none() || !self.client.is_gone() {
+        if self.reconnect_state.is_none() || !self.client.is_gone() {
             return Ok(false);
         }
-        let Some(revival) = &self.revival else { return Ok(false) };
-        self.client = revival.revive(self.features, &self.lanes, &self.map)?;
+        let Some(reconnect_state) = &self.reconnect_state else { return Ok(false) };
+        self.client = reconnect_state.reconnect(self.features, &self.lanes, &self.map)?;
         Ok(true)
     }
 
@@ -250,7 +250,7 @@ impl Frontend {
         }
         if !there {
             there = match self.sleep(watched().map(|(index, _)| index), timeout) {
-                Err(NativeError::Gone) if self.revival.is_some() => self.revive()?,
+                Err(NativeError::Gone) if self.reconnect_state.is_some() => self.revive()?,
                 slept => slept?,
             };
         }
@@ -265,7 +265,7 @@ impl Frontend {
         queues: impl Iterator<Item = usize>,
         timeout: Option<Duration>,
     ) -> Result<bool, NativeError> {
-        let calls = queues.filter_map(|index| self.lanes.get(index)).map(Lane::call);
+        let calls = queues.filter_map(|index| self.lanes.get(index)).map(DriverQueue::call);
         let mut fds: Vec<_> = calls.map(|call| PollFd::new(call, PollFlags::IN)).collect();
         fds.push(PollFd::new(&self.client, PollFlags::IN));
         let timeout = timeout.map(Timespec::try_from).transpose().map_err(|_| Errno::INVAL)?;
@@ -282,7 +282,7 @@ impl Frontend {
 }
 
 /// Creates the ring of one queue, and starts the queue at the backend.
-fn start(
+fn start_queue(
     client: &mut Client,
     index: u32,
     queue: &QueuePlan,
@@ -290,7 +290,7 @@ fn start(
     slots: u64,
     features: u64,
     map: &Map,
-) -> Result<Lane, NativeError> {
+) -> Result<DriverQueue, NativeError> {
     let event_index = features & features::EVENT_IDX != 0;
     let indirect = features & features::INDIRECT_DESC != 0;
     let make = if features & features::RING_PACKED == 0 { Driver::new } else { Driver::packed };
@@ -300,7 +300,7 @@ fn start(
     let addresses = addresses(index, &layout);
     client.start_queue(queue.size, driver.base(), &addresses, kick.as_fd(), call.as_fd())?;
     let (kick, call) = (Notifier::new(kick)?, Doorbell::new(call)?);
-    Ok(Lane::new(driver, kick, call, slots, queue.slot_bytes))
+    Ok(DriverQueue::new(driver, kick, call, slots, queue.slot_bytes))
 }
 
 /// Returns the addresses of a queue's ring in the frontend's address space.

@@ -11,19 +11,19 @@
 //! `receive` returned nothing.
 
 mod client;
+mod driver_queue;
 mod error;
 mod frontend;
-mod lane;
 mod net;
-mod revive;
+mod reconnect;
 mod sockets;
 mod vsock;
 
 pub use client::{Client, Pump};
+pub use driver_queue::DriverQueue;
 pub use error::NativeError;
 pub use frontend::{Frontend, Plan, QueuePlan, Role};
-pub use lane::Lane;
 pub use net::{NET_HEADER_BYTES, NetOptions, NetPort, net_features};
-pub use revive::Reconnect;
+pub use reconnect::Reconnect;
 pub use sockets::{ConnectionId, SocketError, Sockets};
 pub use vsock::{VsockOptions, VsockPort};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::client::Client;
 use super::error::NativeError;
 use super::frontend::{Frontend, Plan, QueuePlan, Role};
-use super::revive::Reconnect;
+use super::reconnect::Reconnect;
 
 /// Length of `virtio_net_hdr_v1`, in bytes.
 pub const NET_HEADER_BYTES: usize = 12;
@@ -201,11 +201,11 @@ impl NetPort {
             lane.read(map, head, NUM_BUFFERS.start as u32, &mut count)?;
             left = u16::from_le_bytes(count);
         }
-        lane.give(head)?;
+        lane.give_back(head)?;
         let mut len = (written as usize).saturating_sub(NET_HEADER_BYTES);
         for _ in 1..left {
             let Some((head, written)) = lane.next_written()? else { break };
-            lane.give(head)?;
+            lane.give_back(head)?;
             len = len.saturating_add(written as usize);
         }
         Ok(Some(len))
@@ -256,7 +256,7 @@ impl NetPort {
             lane.read(map, head, 0, &mut header)?;
             lane.read(map, head, NET_HEADER_BYTES as u32, frame)?;
         }
-        lane.give(head)?;
+        lane.give_back(head)?;
         let [low, high] =
             header.get(NUM_BUFFERS).and_then(<[u8]>::first_chunk).map_or([1, 0], |b| *b);
         let buffers = if merged { u16::from_le_bytes([low, high]) } else { 1 };
@@ -265,7 +265,7 @@ impl NetPort {
             let at = frame.len();
             frame.resize(at.saturating_add(written as usize), 0);
             lane.read(map, head, 0, frame.get_mut(at..).unwrap_or_default())?;
-            lane.give(head)?;
+            lane.give_back(head)?;
         }
         Ok(Some(header))
     }

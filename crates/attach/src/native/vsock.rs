@@ -10,7 +10,7 @@ use causeway_wire::vsock::{CONFIG_LEN, HEADER_LEN, Header, VIRTIO_VSOCK_F_SEQPAC
 use super::client::Client;
 use super::error::NativeError;
 use super::frontend::{Frontend, Plan, QueuePlan, Role};
-use super::revive::Reconnect;
+use super::reconnect::Reconnect;
 
 const RECEIVE: usize = 0;
 const SEND: usize = 1;
@@ -161,7 +161,7 @@ impl VsockPort {
                 lane.read(map, head, 0, &mut bytes)?;
                 lane.read(map, head, HEADER_LEN as u32, data)?;
             }
-            lane.give(head)?;
+            lane.give_back(head)?;
             if payload.is_some() {
                 return Ok(Header::parse(&bytes).ok());
             }
@@ -181,7 +181,7 @@ impl VsockPort {
         if written >= 4 {
             lane.read(map, head, 0, &mut bytes)?;
         }
-        lane.give(head)?;
+        lane.give_back(head)?;
         lane.flush()?;
         Ok((written >= 4).then(|| u32::from_le_bytes(bytes)))
     }

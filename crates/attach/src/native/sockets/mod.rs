@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use causeway_wire::vsock::{
     EVENT_TRANSPORT_RESET, Header, Op, SEQ_EOM, SHUTDOWN_BOTH, SHUTDOWN_SEND, Type,
 };
-use connection::{Connection, State};
+use connection::{ConnectionState, NativeConnection};
 
 use super::error::NativeError;
 use super::vsock::VsockPort;
@@ -58,11 +58,11 @@ pub enum SocketError {
 #[derive(Debug)]
 pub struct Sockets {
     port: VsockPort,
-    connections: HashMap<ConnectionId, Connection>,
+    connections: HashMap<ConnectionId, NativeConnection>,
     listening: HashSet<(Type, u32)>,
     accepted: VecDeque<ConnectionId>,
     /// Control packets that wait for room in the ring.
-    backlog: VecDeque<Header>,
+    pending_control: VecDeque<Header>,
     ephemeral: u32,
     scratch: Vec<u8>,
 }
@@ -81,7 +81,7 @@ impl Sockets {
             connections: HashMap::new(),
             listening: HashSet::new(),
             accepted: VecDeque::new(),
-            backlog: VecDeque::new(),
+            pending_control: VecDeque::new(),
             ephemeral: EPHEMERAL,
             scratch: Vec::new(),
         }
@@ -113,7 +113,7 @@ impl Sockets {
             if let Some(id) = self.accepted.pop_front() {
                 return Ok(id);
             }
-            self.rest(false, left(since, timeout)?)?;
+            self.wait_port(false, left(since, timeout)?)?;
         }
     }
 
@@ -132,13 +132,13 @@ impl Sockets {
         let since = Instant::now();
         self.ephemeral = self.ephemeral.checked_add(1).unwrap_or(EPHEMERAL);
         let id = ConnectionId { kind, local: self.ephemeral, cid, port };
-        self.insert(id, State::Connecting)?;
+        self.insert(id, ConnectionState::Connecting)?;
         self.control(id, Op::Request, 0)?;
         loop {
             self.turn()?;
             match self.connections.get(&id).map(|c| c.state) {
-                Some(State::Open) => return Ok(id),
-                Some(State::Connecting) => {}
+                Some(ConnectionState::Open) => return Ok(id),
+                Some(ConnectionState::Connecting) => {}
                 _ => {
                     self.connections.remove(&id);
                     return Err(SocketError::Reset);
@@ -148,19 +148,19 @@ impl Sockets {
             if waited.is_err() {
                 self.close(id)?;
             }
-            self.rest(false, waited?)?;
+            self.wait_port(false, waited?)?;
         }
     }
 
-    fn insert(&mut self, id: ConnectionId, state: State) -> Result<(), SocketError> {
+    fn insert(&mut self, id: ConnectionId, state: ConnectionState) -> Result<(), SocketError> {
         if self.connections.len() >= NATIVE_CONNECTIONS_MAX {
             return Err(SocketError::Many);
         }
-        self.connections.insert(id, Connection::new(state));
+        self.connections.insert(id, NativeConnection::new(state));
         Ok(())
     }
 
-    fn connection(&mut self, id: ConnectionId) -> Result<&mut Connection, SocketError> {
+    fn connection(&mut self, id: ConnectionId) -> Result<&mut NativeConnection, SocketError> {
         self.connections.get_mut(&id).ok_or(SocketError::Closed)
     }
 
@@ -190,7 +190,7 @@ impl Sockets {
             if !self.port.queue(&header, part)? {
                 break;
             }
-            self.connection(id)?.sent(part.len());
+            self.connection(id)?.count_sent(part.len());
             sent = sent.saturating_add(now);
         }
         self.port.flush()?;
@@ -216,7 +216,7 @@ impl Sockets {
                 return Ok(());
             }
             let credit = self.connection(id)?.credit() > 0;
-            self.rest(credit, left(since, timeout)?)?;
+            self.wait_port(credit, left(since, timeout)?)?;
         }
     }
 
@@ -231,7 +231,7 @@ impl Sockets {
         if taken == 0 && !into.is_empty() {
             connection.may_receive()?;
         }
-        self.tell_credit(id)?;
+        self.update_credit(id)?;
         Ok(taken)
     }
 
@@ -251,7 +251,7 @@ impl Sockets {
             let taken = self.try_receive(id, rest)?;
             rest = rest.get_mut(taken..).unwrap_or_default();
             if taken == 0 {
-                self.rest(false, left(since, timeout)?)?;
+                self.wait_port(false, left(since, timeout)?)?;
             }
         }
         Ok(())
@@ -272,11 +272,11 @@ impl Sockets {
             self.turn()?;
             let connection = self.connection(id)?;
             if let Some(message) = connection.take_message() {
-                self.tell_credit(id)?;
+                self.update_credit(id)?;
                 return Ok(message);
             }
             connection.may_receive()?;
-            self.rest(false, left(since, timeout)?)?;
+            self.wait_port(false, left(since, timeout)?)?;
         }
     }
 
@@ -285,7 +285,7 @@ impl Sockets {
     /// # Errors
     /// Returns an error if the connection does not exist, or if the port fails.
     pub fn shutdown_send(&mut self, id: ConnectionId) -> Result<(), SocketError> {
-        self.connection(id)?.ours |= SHUTDOWN_SEND;
+        self.connection(id)?.own_shutdown |= SHUTDOWN_SEND;
         self.control(id, Op::Shutdown, SHUTDOWN_SEND)
     }
 
@@ -294,7 +294,7 @@ impl Sockets {
     /// # Errors
     /// Returns an error if the port fails.
     pub fn close(&mut self, id: ConnectionId) -> Result<(), SocketError> {
-        let open = self.connection(id).is_ok_and(|c| c.state == State::Open);
+        let open = self.connection(id).is_ok_and(|c| c.state == ConnectionState::Open);
         let (op, flags) = if open { (Op::Shutdown, SHUTDOWN_BOTH) } else { (Op::Reset, 0) };
         self.control(id, op, flags)?;
         self.connections.remove(&id);
@@ -306,12 +306,12 @@ impl Sockets {
     /// # Errors
     /// Returns an error if the port fails.
     pub fn wait(&mut self, timeout: Duration) -> Result<bool, SocketError> {
-        self.rest(false, timeout)
+        self.wait_port(false, timeout)
     }
 
     /// Waits; also for room to send, if `room` is set or control packets wait.
-    fn rest(&mut self, room: bool, timeout: Duration) -> Result<bool, SocketError> {
-        Ok(self.port.wait(room || !self.backlog.is_empty(), Some(timeout))?)
+    fn wait_port(&mut self, room: bool, timeout: Duration) -> Result<bool, SocketError> {
+        Ok(self.port.wait(room || !self.pending_control.is_empty(), Some(timeout))?)
     }
 
     /// Handles all received packets without waiting; returns their number.
@@ -329,12 +329,12 @@ impl Sockets {
         let mut packets = 0_usize;
         while let Some(header) = self.port.receive(&mut data)? {
             packets = packets.saturating_add(1);
-            self.packet(&header, &data)?;
+            self.handle_packet(&header, &data)?;
         }
         self.scratch = data;
-        while let Some(header) = self.backlog.pop_front() {
+        while let Some(header) = self.pending_control.pop_front() {
             if !self.port.queue(&header, &[])? {
-                self.backlog.push_front(header);
+                self.pending_control.push_front(header);
                 break;
             }
         }
@@ -345,7 +345,7 @@ impl Sockets {
     /// Resets all connections after the device was replaced. The peer of a connection that began
     /// since is informed.
     fn reset_all(&mut self) -> Result<(), SocketError> {
-        self.backlog.clear();
+        self.pending_control.clear();
         let lost = self.connections.iter_mut().filter_map(|(id, c)| c.lose().then_some(*id));
         for id in lost.collect::<Vec<_>>() {
             self.control(id, Op::Reset, 0)?;
@@ -353,21 +353,21 @@ impl Sockets {
         Ok(())
     }
 
-    fn packet(&mut self, header: &Header, data: &[u8]) -> Result<(), SocketError> {
+    fn handle_packet(&mut self, header: &Header, data: &[u8]) -> Result<(), SocketError> {
         let (Some(kind), Some(op)) = (header.socket_type(), header.operation()) else {
             return Ok(());
         };
         let (local, cid, port) = (header.dst_port, header.src_cid, header.src_port);
         let id = ConnectionId { kind, local, cid, port };
         if let Some(connection) = self.connections.get_mut(&id) {
-            let answer = connection.packet(header, op, data);
+            let answer = connection.handle_packet(header, op, data);
             return match answer {
                 Some((op, flags)) => self.control(id, op, flags),
                 None => Ok(()),
             };
         }
         let wanted = op == Op::Request && self.listening.contains(&(kind, local));
-        if wanted && self.insert(id, State::Open).is_ok() {
+        if wanted && self.insert(id, ConnectionState::Open).is_ok() {
             self.connection(id)?.learn(header);
             self.accepted.push_back(id);
             return self.control(id, Op::Response, 0);
@@ -376,7 +376,7 @@ impl Sockets {
     }
 
     /// Sends a credit update when half of the buffer is free without the peer's knowledge.
-    fn tell_credit(&mut self, id: ConnectionId) -> Result<(), SocketError> {
+    fn update_credit(&mut self, id: ConnectionId) -> Result<(), SocketError> {
         if self.connection(id)?.owes_credit() {
             self.control(id, Op::CreditUpdate, 0)?;
         }
@@ -391,7 +391,7 @@ impl Sockets {
         len: usize,
     ) -> Result<Header, SocketError> {
         let (buf_alloc, fwd_cnt) =
-            self.connections.get_mut(&id).map_or((0, 0), Connection::announce);
+            self.connections.get_mut(&id).map_or((0, 0), NativeConnection::announce);
         Ok(Header {
             src_cid: self.port.cid(),
             dst_cid: id.cid,
@@ -409,10 +409,10 @@ impl Sockets {
     /// Sends a packet without data, now or when there is room.
     fn control(&mut self, id: ConnectionId, op: Op, flags: u32) -> Result<(), SocketError> {
         let header = self.header(id, op, flags, 0)?;
-        if !self.backlog.is_empty() || !self.port.queue(&header, &[])? {
+        if !self.pending_control.is_empty() || !self.port.queue(&header, &[])? {
             // Bounded, because a connection has only a few control packets in flight.
-            if self.backlog.len() < NATIVE_CONNECTIONS_MAX.saturating_mul(4) {
-                self.backlog.push_back(header);
+            if self.pending_control.len() < NATIVE_CONNECTIONS_MAX.saturating_mul(4) {
+                self.pending_control.push_back(header);
             }
         }
         Ok(self.port.flush()?)

@@ -2,7 +2,7 @@
 
 use vhost::vhost_user::message::{FrontendReq, VhostUserHeaderFlag};
 
-use super::payload::Reader;
+use super::payload::FieldReader;
 use crate::limits::PAYLOAD_BYTES_MAX;
 use crate::vhost_user::fault::Reason;
 
@@ -52,7 +52,7 @@ impl Header {
     /// # Errors
     /// Returns an error if the version, the flags, the request or the payload length is invalid.
     pub fn parse(bytes: [u8; HEADER_BYTES]) -> Result<(Self, FrontendReq), Reason> {
-        let mut reader = Reader(&bytes);
+        let mut reader = FieldReader(&bytes);
         let header = Self { code: reader.u32(), flags: reader.u32(), size: reader.u32() };
         let version = header.flags & VhostUserHeaderFlag::VERSION.bits();
         if version != 1 {

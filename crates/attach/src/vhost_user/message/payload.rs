@@ -174,9 +174,9 @@ fn words<const N: usize>(words: [u64; N]) -> Vec<u8> {
 }
 
 /// Reads numbers in host byte order from the front of a slice; zeroes past its end.
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
-impl Reader<'_> {
+impl FieldReader<'_> {
     fn take<const N: usize>(&mut self) -> [u8; N] {
         match self.0.split_first_chunk::<N>() {
             Some((head, rest)) => {

@@ -19,7 +19,7 @@ use super::super::{VhostUserProtocolFeatures as Protocol, message::RegionSpec};
 use super::Event;
 use super::device::Device;
 use super::inflight::InflightBuffer;
-use super::memory::Table;
+use super::memory::RegionTable;
 use super::model::Model;
 use super::model::features::LOG_ALL;
 use super::queue::{VirtQueue, is_packed};
@@ -63,14 +63,14 @@ impl Outcome {
     }
 }
 
-type Answer = Result<Outcome, Reason>;
+type HandleResult = Result<Outcome, Reason>;
 
 /// The backend's state in one conversation.
 #[derive(Debug)]
 pub struct Backend {
     model: Model,
     device: Device,
-    table: Table,
+    table: RegionTable,
     protocol: Protocol,
     inflight: Option<InflightBuffer>,
     /// The dirty log, if the frontend set one.
@@ -88,7 +88,7 @@ impl Backend {
         Self {
             device: Device::new(&model),
             model,
-            table: Table::default(),
+            table: RegionTable::default(),
             protocol: Protocol::empty(),
             inflight: None,
             log: None,
@@ -116,7 +116,7 @@ impl Backend {
     ///
     /// # Errors
     /// Returns the rule that the frontend broke; the conversation is over.
-    pub fn handle(&mut self, message: Message, events: &mut Vec<Event>) -> Answer {
+    pub fn handle(&mut self, message: Message, events: &mut Vec<Event>) -> HandleResult {
         use Message as M;
         match message {
             M::GetFeatures => return Ok(Outcome::number(self.model.offered())),
@@ -135,11 +135,11 @@ impl Backend {
             M::AddMemReg(spec, file) => self.add_region(&spec, file, events)?,
             M::RemMemReg(spec) => self.remove_region(&spec, events)?,
             M::GetMaxMemSlots => {
-                self.negotiated(FrontendReq::GET_MAX_MEM_SLOTS, SLOTS)?;
+                self.check_negotiated(FrontendReq::GET_MAX_MEM_SLOTS, SLOTS)?;
                 return Ok(Outcome::number(MEMORY_SLOTS_MAX as u64));
             }
             M::GetQueueNum => {
-                self.negotiated(FrontendReq::GET_QUEUE_NUM, MQ)?;
+                self.check_negotiated(FrontendReq::GET_QUEUE_NUM, MQ)?;
                 // The number of queues, also for a network device. Cloud Hypervisor and crosvm
                 // compare it with the queues that they use; QEMU compares it with its queue pairs,
                 // which are fewer.
@@ -149,17 +149,17 @@ impl Backend {
             M::SetConfig(_) => return self.set_config(),
             M::SetStatus(status) => self.set_status(status, events)?,
             M::GetStatus => {
-                self.negotiated(FrontendReq::GET_STATUS, STATUS)?;
+                self.check_negotiated(FrontendReq::GET_STATUS, STATUS)?;
                 return Ok(Outcome::number(u64::from(self.device.status())));
             }
             M::GetInflightFd(spec) => return self.get_inflight(&spec),
             M::SetInflightFd(spec, file) => self.set_inflight(&spec, &file)?,
             M::SetBackendReqFd(channel) => {
-                self.negotiated(FrontendReq::SET_BACKEND_REQ_FD, REQUESTS)?;
+                self.check_negotiated(FrontendReq::SET_BACKEND_REQ_FD, REQUESTS)?;
                 self.requests = Some(channel);
             }
             M::SetLogBase(spec, file) => {
-                self.negotiated(FrontendReq::SET_LOG_BASE, LOG)?;
+                self.check_negotiated(FrontendReq::SET_LOG_BASE, LOG)?;
                 causeway_memory::fits(0, spec.len.saturating_mul(LOG_SPREAD))
                     .map_err(Reason::LogMapping)?;
                 let log = DirtyLog::new(file.as_fd(), spec.offset, spec.len);
@@ -168,14 +168,14 @@ impl Backend {
                 return Ok(Outcome::number(0));
             }
             // The reader of the log polls it, so the descriptor is not used.
-            M::SetLogFd(_) => self.negotiated(FrontendReq::SET_LOG_FD, LOG)?,
+            M::SetLogFd(_) => self.check_negotiated(FrontendReq::SET_LOG_FD, LOG)?,
             M::GetVringBase(which) => return self.get_base(which, events),
             ring => self.configure_ring(ring, events)?,
         }
         Ok(Outcome::Done)
     }
 
-    fn negotiated(
+    fn check_negotiated(
         &self,
         request: FrontendReq,
         (bit, feature): (Protocol, &'static str),
@@ -208,7 +208,7 @@ impl Backend {
         if self.log.is_some() {
             self.follow_log(events)?;
         }
-        self.settle_all(events)
+        self.update_all_queues(events)
     }
 
     /// Returns the dirty log, if logging is acknowledged.
@@ -242,7 +242,7 @@ impl Backend {
         file: ReceivedFd,
         events: &mut Vec<Event>,
     ) -> Result<(), Reason> {
-        self.negotiated(FrontendReq::ADD_MEM_REG, SLOTS)?;
+        self.check_negotiated(FrontendReq::ADD_MEM_REG, SLOTS)?;
         match self.table.add(spec, file)? {
             Some(map) => self.change_map(map, false, events),
             None => Ok(()),
@@ -250,7 +250,7 @@ impl Backend {
     }
 
     fn remove_region(&mut self, spec: &RegionSpec, events: &mut Vec<Event>) -> Result<(), Reason> {
-        self.negotiated(FrontendReq::REM_MEM_REG, SLOTS)?;
+        self.check_negotiated(FrontendReq::REM_MEM_REG, SLOTS)?;
         match self.table.remove(spec)? {
             Some(map) => self.change_map(map, false, events),
             None => Ok(()),
@@ -260,7 +260,7 @@ impl Backend {
     /// Stops and disables all queues and clears the features. The memory table stays, because QEMU
     /// sends only its changes.
     fn reset_device(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
-        self.negotiated(FrontendReq::RESET_DEVICE, RESET)?;
+        self.check_negotiated(FrontendReq::RESET_DEVICE, RESET)?;
         self.stop_all(events);
         self.device.queues.iter_mut().for_each(VirtQueue::reset_enabled);
         self.device.forget_positions();
@@ -274,7 +274,7 @@ impl Backend {
     /// A status of 0 stops the queues, but keeps negotiated state and connections: QEMU also sends
     /// it when the VM is paused.
     fn set_status(&mut self, status: u64, events: &mut Vec<Event>) -> Result<(), Reason> {
-        self.negotiated(FrontendReq::SET_STATUS, STATUS)?;
+        self.check_negotiated(FrontendReq::SET_STATUS, STATUS)?;
         self.device.set_status(u8::try_from(status & 0xff).unwrap_or(0));
         if status == 0 {
             self.stop_all(events);
@@ -283,8 +283,8 @@ impl Backend {
     }
 
     /// Bytes beyond the end of the model's space are zero.
-    fn get_config(&self, mut space: ConfigSpace) -> Answer {
-        self.negotiated(FrontendReq::GET_CONFIG, CONFIG)?;
+    fn get_config(&self, mut space: ConfigSpace) -> HandleResult {
+        self.check_negotiated(FrontendReq::GET_CONFIG, CONFIG)?;
         let from = self.model.config.get(space.offset as usize..).unwrap_or_default();
         space.bytes.fill(0);
         space.bytes.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
@@ -292,13 +292,13 @@ impl Backend {
     }
 
     /// Refuses every write: no field of the devices is writable.
-    fn set_config(&self) -> Answer {
-        self.negotiated(FrontendReq::SET_CONFIG, CONFIG)?;
+    fn set_config(&self) -> HandleResult {
+        self.check_negotiated(FrontendReq::SET_CONFIG, CONFIG)?;
         Ok(Outcome::Refused)
     }
 
-    fn get_inflight(&self, spec: &InflightSpec) -> Answer {
-        self.negotiated(FrontendReq::GET_INFLIGHT_FD, INFLIGHT)?;
+    fn get_inflight(&self, spec: &InflightSpec) -> HandleResult {
+        self.check_negotiated(FrontendReq::GET_INFLIGHT_FD, INFLIGHT)?;
         let (spec, file) =
             InflightBuffer::create(spec, &self.model, is_packed(self.device.acked()))?;
         Ok(Outcome::Reply(Reply { payload: spec.emit(), fd: Some(file) }))
@@ -306,7 +306,7 @@ impl Backend {
 
     fn set_inflight(&mut self, spec: &InflightSpec, file: &ReceivedFd) -> Result<(), Reason> {
         let request = FrontendReq::SET_INFLIGHT_FD;
-        self.negotiated(request, INFLIGHT)?;
+        self.check_negotiated(request, INFLIGHT)?;
         if let Some(queue) = self.device.queues.iter().position(VirtQueue::runs) {
             return Err(Reason::QueueRunning { request, queue });
         }
@@ -332,7 +332,7 @@ impl Backend {
     /// notification was blocked.
     pub(super) fn release(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
         self.stop_all(events);
-        let told = self.check_notifications();
+        let notified = self.check_notifications();
         self.device.release();
         self.table.clear();
         self.inflight = None;
@@ -340,7 +340,7 @@ impl Backend {
         self.requests = None;
         self.features_set = false;
         self.protocol = Protocol::empty();
-        told
+        notified
     }
 }
 

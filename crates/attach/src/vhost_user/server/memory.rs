@@ -16,22 +16,22 @@ use crate::limits::MEMORY_SLOTS_MAX;
 
 /// The granted regions.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct RegionTable {
     regions: Vec<Region>,
     /// Regions that were removed last. QEMU before 8.1 adds and removes each region once for every
     /// queue pair of a network device.
-    removed: VecDeque<Span>,
+    removed: VecDeque<RegionKey>,
 }
 
 /// Identifies a region: guest address, frontend address, length.
-type Span = (u64, u64, u64);
+type RegionKey = (u64, u64, u64);
 
-fn span(region: &Region) -> Span {
+fn key(region: &Region) -> RegionKey {
     (region.guest, region.user, region.len())
 }
 
 /// Returns the length of a region, or 0 if the mapping will be refused with its own error.
-fn plausible(spec: &RegionSpec) -> u64 {
+fn checked_len(spec: &RegionSpec) -> u64 {
     Some(spec.len).filter(|len| *len <= REGION_BYTES_MAX).unwrap_or(0)
 }
 
@@ -41,7 +41,7 @@ fn map_region(spec: &RegionSpec, file: ReceivedFd) -> Result<Region, Reason> {
     Ok(Region { guest: spec.guest, user: spec.user, mapping: Arc::new(mapping) })
 }
 
-impl Table {
+impl RegionTable {
     /// Returns the length of all regions, in bytes.
     fn bytes(&self) -> u64 {
         self.regions.iter().fold(0, |sum, region| sum.saturating_add(region.len()))
@@ -49,7 +49,8 @@ impl Table {
 
     /// Replaces the whole table.
     pub(super) fn replace(&mut self, table: Vec<(RegionSpec, ReceivedFd)>) -> Result<Map, Reason> {
-        let bytes = table.iter().fold(0, |sum: u64, (spec, _)| sum.saturating_add(plausible(spec)));
+        let bytes =
+            table.iter().fold(0, |sum: u64, (spec, _)| sum.saturating_add(checked_len(spec)));
         // The old regions are unmapped only after the new ones are mapped.
         let old = self.bytes();
         if bytes > old {
@@ -66,14 +67,14 @@ impl Table {
         file: ReceivedFd,
     ) -> Result<Option<Map>, Reason> {
         let named = (spec.guest, spec.user, spec.len);
-        if self.regions.iter().any(|region| span(region) == named) {
+        if self.regions.iter().any(|region| key(region) == named) {
             return Ok(None);
         }
         self.removed.retain(|removed| *removed != named);
         if self.regions.len() >= MEMORY_SLOTS_MAX {
             return Err(Reason::Slots);
         }
-        causeway_memory::fits(self.bytes(), plausible(spec)).map_err(Reason::Share)?;
+        causeway_memory::fits(self.bytes(), checked_len(spec)).map_err(Reason::Share)?;
         let mut regions = self.regions.clone();
         regions.push(map_region(spec, file)?);
         self.adopt(regions).map(Some)
@@ -84,7 +85,7 @@ impl Table {
     pub(super) fn remove(&mut self, spec: &RegionSpec) -> Result<Option<Map>, Reason> {
         let RegionSpec { guest, len, user, .. } = *spec;
         let named = (guest, user, len);
-        let Some(at) = self.regions.iter().position(|region| span(region) == named) else {
+        let Some(at) = self.regions.iter().position(|region| key(region) == named) else {
             let again = self.removed.contains(&named);
             return if again { Ok(None) } else { Err(Reason::NoRegion { guest, len }) };
         };

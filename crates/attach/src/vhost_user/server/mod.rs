@@ -7,17 +7,17 @@
 //! its port closes. The backend pops no chains; the port's service does.
 
 mod backend;
+mod connection;
 mod device;
 mod inflight;
 mod memory;
 mod model;
 mod queue;
-mod shell;
 
 pub use backend::{Backend, Outcome, Reply};
+pub use connection::Server;
 pub use device::Device;
 pub use model::{Model, features};
 pub use queue::VirtQueue;
-pub use shell::Server;
 
 pub use crate::attachment::Event;

@@ -32,7 +32,7 @@ pub struct VirtQueue {
     /// frontend did not set it.
     base: Option<u32>,
     /// The position at which the ring stopped. A start at another position means a driver's reset.
-    stood: Option<u32>,
+    stopped_at: Option<u32>,
     started: bool,
     /// Set by SET_VRING_ENABLE; `None` if the frontend did not send it.
     enabled: Option<bool>,
@@ -40,7 +40,7 @@ pub struct VirtQueue {
     notifier: Option<Notifier>,
     error: Option<Notifier>,
     /// The guest addresses of the running ring.
-    placed: Option<(u64, u64, u64)>,
+    guest_addresses: Option<(u64, u64, u64)>,
     /// The dirty log. Ring pages are marked when the ring stops: a migration needs them complete
     /// only then.
     log: Option<Arc<DirtyLog>>,
@@ -141,8 +141,10 @@ impl VirtQueue {
     }
 
     /// Marks all pages of the ring as dirty, including those that only the driver writes.
-    fn mark(&self) {
-        let (Some(log), Some((desc, avail, used))) = (&self.log, self.placed) else { return };
+    fn mark_dirty(&self) {
+        let (Some(log), Some((desc, avail, used))) = (&self.log, self.guest_addresses) else {
+            return;
+        };
         let size = u64::from(self.size.unwrap_or(0));
         let bytes = |each: u64| size.saturating_mul(each).saturating_add(6);
         for (addr, len) in [(desc, bytes(16)), (avail, bytes(2)), (used, bytes(8))] {
@@ -198,18 +200,18 @@ impl VirtQueue {
     }
 
     /// Returns whether the queue is started and enabled.
-    pub(super) fn wanted(&self, acked: u64) -> bool {
+    pub(super) fn should_run(&self, acked: u64) -> bool {
         let at_once = acked & features::PROTOCOL_FEATURES == 0;
         self.started && self.enabled.unwrap_or(at_once)
     }
 
     /// Returns whether a start now means a driver's reset.
-    pub(super) fn begins_anew(&self) -> bool {
-        self.stood.is_some_and(|stood| Some(stood) != self.base)
+    pub(super) fn starts_after_reset(&self) -> bool {
+        self.stopped_at.is_some_and(|stopped_at| Some(stopped_at) != self.base)
     }
 
     pub(super) fn forget_position(&mut self) {
-        self.stood = None;
+        self.stopped_at = None;
     }
 
     /// Creates the ring, which must lie in `map`.
@@ -221,13 +223,13 @@ impl VirtQueue {
     ) -> Result<(), Reason> {
         let queue = self.index;
         let (Some(size), Some(addresses)) = (self.size, self.addresses) else { return Ok(()) };
-        let placed = self.place(map, &addresses)?;
-        let (next, used) = self.begin(acked)?;
+        let guest_addresses = self.locate_guest(map, &addresses)?;
+        let (next, used) = self.start_position(acked)?;
         let setup = Setup {
             size,
-            desc: placed.0,
-            avail: placed.1,
-            used: placed.2,
+            desc: guest_addresses.0,
+            avail: guest_addresses.1,
+            used: guest_addresses.2,
             event_index: acked & features::EVENT_IDX != 0,
             indirect: acked & features::INDIRECT_DESC != 0,
             next,
@@ -245,13 +247,13 @@ impl VirtQueue {
             // is detected when the message is done.
             let _ = self.notify();
         }
-        self.placed = Some(placed);
+        self.guest_addresses = Some(guest_addresses);
         self.ring = Some(ring);
         Ok(())
     }
 
     /// Returns the available position of the ring, and the used position of a packed ring.
-    fn begin(&self, acked: u64) -> Result<(u16, u16), Reason> {
+    fn start_position(&self, acked: u64) -> Result<(u16, u16), Reason> {
         let fresh = if is_packed(acked) { both(u32::from(Position::START.bits())) } else { 0 };
         let base = self.base.unwrap_or(fresh);
         // The base may have been set before the features, and then be too large for a split ring.
@@ -268,8 +270,8 @@ impl VirtQueue {
     pub(super) fn follow(&mut self, map: &Map) -> Result<(), Reason> {
         let queue = self.index;
         let Some(addresses) = self.addresses else { return Ok(()) };
-        let placed = self.place(map, &addresses)?;
-        if Some(placed) != self.placed {
+        let guest_addresses = self.locate_guest(map, &addresses)?;
+        if Some(guest_addresses) != self.guest_addresses {
             return Err(Reason::RingMoved { queue });
         }
         match &mut self.ring {
@@ -279,7 +281,7 @@ impl VirtQueue {
     }
 
     /// Returns the guest addresses of the descriptor table, the available ring and the used ring.
-    fn place(&self, map: &Map, at: &RingAddresses) -> Result<(u64, u64, u64), Reason> {
+    fn locate_guest(&self, map: &Map, at: &RingAddresses) -> Result<(u64, u64, u64), Reason> {
         let queue = self.index;
         if map.is_empty() {
             return Err(Reason::NoMemory { queue });
@@ -302,10 +304,10 @@ impl VirtQueue {
             // A blocked notification is detected when the message is done.
             let _ = self.notify();
         }
-        self.base = Some(stands(&ring));
-        self.stood = self.base;
-        self.mark();
-        self.placed = None;
+        self.base = Some(position_of(&ring));
+        self.stopped_at = self.base;
+        self.mark_dirty();
+        self.guest_addresses = None;
         true
     }
 
@@ -318,8 +320,8 @@ impl VirtQueue {
     /// Returns the ring's position: the next available index of a split ring, or the available and
     /// used positions of a packed ring, 16 bits each.
     pub(super) fn base(&self, acked: u64) -> u32 {
-        let fresh = || self.begin(acked).map_or(0, |(next, used)| join(next, used));
-        self.ring.as_ref().map_or_else(fresh, stands)
+        let fresh = || self.start_position(acked).map_or(0, |(next, used)| join(next, used));
+        self.ring.as_ref().map_or_else(fresh, position_of)
     }
 }
 
@@ -339,7 +341,7 @@ fn both(next: u32) -> u32 {
 }
 
 /// Returns the base of a ring without chains in flight.
-fn stands(ring: &Queue) -> u32 {
+fn position_of(ring: &Queue) -> u32 {
     let next = u32::from(ring.next_available());
     match ring {
         Queue::Split(_) => next,

@@ -6,7 +6,7 @@ use causeway_ring::{Doorbell, DoorbellError, Notifier};
 use vhost::vhost_user::message::FrontendReq;
 
 use super::super::queue::VirtQueue;
-use super::{Answer, Backend, Event, Message, Outcome, Reason, Reply};
+use super::{Backend, Event, HandleResult, Message, Outcome, Reason, Reply};
 use crate::vhost_user::message::{RingEvent, RingValue};
 
 impl Backend {
@@ -51,7 +51,7 @@ impl Backend {
                     return Err(Reason::RingEnable { queue, value });
                 }
                 ring.set_enabled(value == 1);
-                self.settle(queue, events)
+                self.update_queue(queue, events)
             }
             _ => Ok(()),
         }
@@ -88,10 +88,10 @@ impl Backend {
             events.push(Event::QueueStopped(queue));
         }
         ring.start(doorbell)?;
-        self.settle(queue, events)
+        self.update_queue(queue, events)
     }
 
-    pub(super) fn get_base(&mut self, which: RingValue, events: &mut Vec<Event>) -> Answer {
+    pub(super) fn get_base(&mut self, which: RingValue, events: &mut Vec<Event>) -> HandleResult {
         let acked = self.device.acked();
         let (queue, ring) = self.queue(FrontendReq::GET_VRING_BASE, which.index)?;
         if ring.halt() {
@@ -103,14 +103,14 @@ impl Backend {
     }
 
     /// Starts or stops queue `index` as its state requires.
-    fn settle(&mut self, index: usize, events: &mut Vec<Event>) -> Result<(), Reason> {
+    fn update_queue(&mut self, index: usize, events: &mut Vec<Event>) -> Result<(), Reason> {
         let acked = self.device.acked();
         let Some((map, queue)) = self.device.queue_mut(index) else { return Ok(()) };
-        match (queue.wanted(acked), queue.runs()) {
+        match (queue.should_run(acked), queue.runs()) {
             (true, false) => {
-                let anew = queue.begins_anew();
+                let is_reset = queue.starts_after_reset();
                 queue.run(map, acked, self.inflight.as_ref())?;
-                if anew {
+                if is_reset {
                     self.device.forget_positions();
                     events.push(Event::Reset);
                 }
@@ -125,8 +125,8 @@ impl Backend {
         Ok(())
     }
 
-    pub(super) fn settle_all(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
-        (0..self.device.queues.len()).try_for_each(|index| self.settle(index, events))
+    pub(super) fn update_all_queues(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
+        (0..self.device.queues.len()).try_for_each(|index| self.update_queue(index, events))
     }
 
     pub(super) fn stop_all(&mut self, events: &mut Vec<Event>) {
@@ -172,13 +172,13 @@ impl Backend {
         }
         self.device.replace_map(map);
         events.push(Event::MemoryChanged);
-        if whole { self.settle_all(events) } else { self.wake(events) }
+        if whole { self.update_all_queues(events) } else { self.restart_reachable(events) }
     }
 
     /// Starts queues whose memory is reachable again; the others stay stopped.
-    fn wake(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
+    fn restart_reachable(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
         for index in 0..self.device.queues.len() {
-            match self.settle(index, events) {
+            match self.update_queue(index, events) {
                 Ok(())
                 | Err(Reason::NoMemory { .. } | Reason::RingAddress { .. } | Reason::Ring { .. }) =>
                     {}

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use causeway_memory::Map;
 
 use super::client::Client;
+use super::driver_queue::DriverQueue;
 use super::error::NativeError;
 use super::frontend::addresses;
-use super::lane::Lane;
 use crate::limits::CONNECT_PAUSE_MS;
 use crate::vhost_user::fault::Reason;
 use crate::vhost_user::message::{InflightSpec, RegionSpec};
@@ -39,14 +39,14 @@ impl Reconnect {
 
 /// The state that a new backend needs.
 #[derive(Debug)]
-pub(super) struct Revival {
+pub(super) struct ReconnectState {
     reconnect: Reconnect,
     file: OwnedFd,
     region: RegionSpec,
     inflight: (InflightSpec, OwnedFd),
 }
 
-impl Revival {
+impl ReconnectState {
     /// Agrees with the first backend on a record of chains in flight.
     pub(super) fn prepare(
         client: &mut Client,
@@ -63,10 +63,10 @@ impl Revival {
     }
 
     /// Attaches the port to a new backend in place of the last one.
-    pub(super) fn revive(
+    pub(super) fn reconnect(
         &self,
         features: u64,
-        lanes: &[Lane],
+        lanes: &[DriverQueue],
         map: &Map,
     ) -> Result<Client, NativeError> {
         let since = Instant::now();
@@ -84,7 +84,12 @@ impl Revival {
         }
     }
 
-    fn attach(&self, features: u64, lanes: &[Lane], map: &Map) -> Result<Client, NativeError> {
+    fn attach(
+        &self,
+        features: u64,
+        lanes: &[DriverQueue],
+        map: &Map,
+    ) -> Result<Client, NativeError> {
         let mut client = Client::connect(&self.reconnect.path)?;
         if features & !client.offered() != 0 {
             return Err(NativeError::Lacking("the features that the port was attached with"));

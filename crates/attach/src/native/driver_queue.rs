@@ -16,7 +16,7 @@ const PIECES_MAX: usize = 64;
 
 /// One queue of a native port, with its buffers.
 #[derive(Debug)]
-pub struct Lane {
+pub struct DriverQueue {
     driver: Driver,
     /// The doorbell towards the backend.
     kick: Notifier,
@@ -26,15 +26,15 @@ pub struct Lane {
     slot_bytes: u32,
     /// Chains added since the last publish, and the number of returned buffers that are published
     /// together.
-    unshown: u16,
+    unpublished: u16,
     batch: u16,
     /// Set if only [`DriverQueue::ring`] rings the doorbell.
-    quiet: bool,
+    doorbell_held: bool,
     /// Set if the backend asked for a ring since the last one.
     due: bool,
 }
 
-impl Lane {
+impl DriverQueue {
     pub(super) fn new(
         driver: Driver,
         kick: Notifier,
@@ -50,8 +50,8 @@ impl Lane {
             slots,
             slot_bytes,
             batch: size.div_ceil(4),
-            unshown: 0,
-            quiet: false,
+            unpublished: 0,
+            doorbell_held: false,
             due: false,
         }
     }
@@ -97,10 +97,10 @@ impl Lane {
     /// # Errors
     /// Returns an error if the ring is broken.
     pub fn flush(&mut self) -> Result<(), DriverError> {
-        self.unshown = 0;
+        self.unpublished = 0;
         if self.driver.publish()? {
             self.due = true;
-            if !self.quiet {
+            if !self.doorbell_held {
                 self.ring();
             }
         }
@@ -109,7 +109,7 @@ impl Lane {
 
     /// Sets whether only [`Self::ring`] rings the doorbell: for tests that delay or lose doorbells.
     pub fn set_quiet(&mut self, quiet: bool) {
-        self.quiet = quiet;
+        self.doorbell_held = quiet;
     }
 
     /// Returns whether the backend asked for a ring that is outstanding.
@@ -127,7 +127,7 @@ impl Lane {
     /// Posts every buffer to the backend for writing.
     pub(super) fn post_all(&mut self) -> Result<(), DriverError> {
         self.driver.add_each(u16::MAX, true, self.spans(self.slot_bytes))?;
-        self.unshown = self.batch;
+        self.unpublished = self.batch;
         self.flush()
     }
 
@@ -139,7 +139,7 @@ impl Lane {
             Some(used) => Ok(Some((used.head, used.written))),
             None => {
                 // No work is left, so returned buffers are published now.
-                if self.unshown > 0 {
+                if self.unpublished > 0 {
                     self.flush()?;
                 }
                 Ok(None)
@@ -162,11 +162,11 @@ impl Lane {
     /// Posts the buffer of chain `head`, which was taken last. Returned buffers are published
     /// together, a quarter of the ring at once.
     #[inline]
-    pub(super) fn give(&mut self, head: u16) -> Result<(), DriverError> {
+    pub(super) fn give_back(&mut self, head: u16) -> Result<(), DriverError> {
         debug_assert_eq!(self.driver.next_head(), Some(head), "names come back the last one first");
         self.driver.add_one(self.spans(self.slot_bytes)(head), true)?;
-        self.unshown = self.unshown.wrapping_add(1);
-        if self.unshown >= self.batch {
+        self.unpublished = self.unpublished.wrapping_add(1);
+        if self.unpublished >= self.batch {
             self.flush()?;
         }
         Ok(())
@@ -178,11 +178,11 @@ impl Lane {
     pub(super) fn discard(&mut self) -> Result<usize, DriverError> {
         let mut all = 0_usize;
         while all < usize::from(self.layout().size) {
-            let most = self.batch.saturating_sub(self.unshown).max(1);
+            let most = self.batch.saturating_sub(self.unpublished).max(1);
             let count = self.driver.renew(most, self.spans(self.slot_bytes))?;
-            self.unshown = self.unshown.wrapping_add(count);
+            self.unpublished = self.unpublished.wrapping_add(count);
             all = all.wrapping_add(usize::from(count));
-            if self.unshown >= self.batch || all == 0 && self.unshown > 0 {
+            if self.unpublished >= self.batch || all == 0 && self.unpublished > 0 {
                 self.flush()?;
             }
             if count < most {
@@ -206,14 +206,14 @@ impl Lane {
         if len > room {
             return Err(NativeError::Long { len, room });
         }
-        let Some(head) = self.vacant()? else { return Ok(false) };
+        let Some(head) = self.next_free_head()? else { return Ok(false) };
         let start = self.slot(head);
         let mut at = start;
         for part in parts {
             map.write(at, part)?;
             at = at.saturating_add(part.len() as u64);
         }
-        self.offer(map, start, u32::try_from(len).unwrap_or(u32::MAX), piece)
+        self.add_chain(map, start, u32::try_from(len).unwrap_or(u32::MAX), piece)
     }
 
     /// As [`Self::send`], with the first `len` bytes that the buffer still holds from an earlier
@@ -225,29 +225,29 @@ impl Lane {
         len: u32,
         piece: Option<u32>,
     ) -> Result<bool, NativeError> {
-        let Some(head) = self.vacant()? else { return Ok(false) };
-        self.offer(map, self.slot(head), len.min(self.slot_bytes), piece)
+        let Some(head) = self.next_free_head()? else { return Ok(false) };
+        self.add_chain(map, self.slot(head), len.min(self.slot_bytes), piece)
     }
 
     /// As [`Self::send_as_is`], for as many buffers as there is room for, at most `most`, each in
     /// one descriptor. Returns their number.
     pub(super) fn send_each_as_is(&mut self, len: u32, most: u16) -> Result<u16, DriverError> {
-        self.vacant()?;
+        self.next_free_head()?;
         let mut count = self.driver.add_each(most, false, self.spans(len))?;
         if count < most {
             self.reclaim()?;
             let more = most.wrapping_sub(count);
             count = count.wrapping_add(self.driver.add_each(more, false, self.spans(len))?);
         }
-        self.unshown = self.unshown.wrapping_add(count);
+        self.unpublished = self.unpublished.wrapping_add(count);
         Ok(count)
     }
 
     /// Returns the head of the next chain, whose buffer is free.
     #[inline]
-    fn vacant(&mut self) -> Result<Option<u16>, DriverError> {
+    fn next_free_head(&mut self) -> Result<Option<u16>, DriverError> {
         // Only once a batch, so that the buffers used last, still in the cache, are used again.
-        if self.unshown == 0 || self.driver.next_head().is_none() {
+        if self.unpublished == 0 || self.driver.next_head().is_none() {
             self.reclaim()?;
         }
         Ok(self.driver.next_head())
@@ -255,7 +255,7 @@ impl Lane {
 
     /// Adds the next chain with the content of its buffer at `start`.
     #[inline]
-    fn offer(
+    fn add_chain(
         &mut self,
         map: &Map,
         start: u64,
@@ -268,7 +268,7 @@ impl Lane {
         };
         match added {
             Ok(_) => {
-                self.unshown = self.unshown.wrapping_add(1);
+                self.unpublished = self.unpublished.wrapping_add(1);
                 Ok(true)
             }
             Err(DriverError::Full) => Ok(false),
@@ -319,7 +319,7 @@ impl Lane {
     /// Returns an error if the ring is broken.
     pub fn arm(&mut self, sender: bool) -> Result<bool, DriverError> {
         self.call.drain();
-        if self.unshown > 0 {
+        if self.unpublished > 0 {
             self.flush()?;
         }
         let skip = if sender { self.driver.outstanding() / 2 } else { 0 };

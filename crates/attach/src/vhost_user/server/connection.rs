@@ -23,7 +23,7 @@ use crate::limits::{COST_NS, MAPPING_COST, MESSAGE_SLOW_NS, MESSAGES_PER_TURN, Q
 
 /// Returns the cost of reading a message and of mappings other than guest memory, as in
 /// [`Server::cost`].
-fn cost(request: FrontendReq) -> u64 {
+fn message_cost(request: FrontendReq) -> u64 {
     use FrontendReq as R;
     match request {
         R::SET_LOG_BASE | R::SET_INFLIGHT_FD | R::GET_INFLIGHT_FD => MAPPING_COST,
@@ -32,7 +32,7 @@ fn cost(request: FrontendReq) -> u64 {
 }
 
 /// Returns the additional cost of a message's consequence.
-fn consequence(event: &Event) -> u64 {
+fn event_cost(event: &Event) -> u64 {
     match event {
         // The message itself was counted as 1.
         Event::MemoryChanged => MAPPING_COST.saturating_sub(1),
@@ -118,14 +118,16 @@ impl Server {
             match self.stream.receive()? {
                 Received::Message(raw) => match self.handle(raw, events) {
                     // The frontend closed the connection without waiting for its reply.
-                    Err(Reason::Socket(Errno::PIPE | Errno::CONNRESET)) => self.part(events)?,
+                    Err(Reason::Socket(Errno::PIPE | Errno::CONNRESET)) => {
+                        self.close_by_peer(events)?
+                    }
                     handled => {
                         handled?;
                         self.backend.check_notifications()?;
                     }
                 },
                 Received::Nothing => return Ok(()),
-                Received::Closed => self.part(events)?,
+                Received::Closed => self.close_by_peer(events)?,
             }
         }
         Ok(())
@@ -133,14 +135,14 @@ impl Server {
 
     fn handle(&mut self, raw: Raw, events: &mut Vec<Event>) -> Result<(), Reason> {
         let Raw { header, request, payload, fds } = raw;
-        self.cost = self.cost.saturating_add(cost(request));
+        self.cost = self.cost.saturating_add(message_cost(request));
         if header.is_reply() {
             return Err(Reason::Flags(header.flags));
         }
         let (before, since) = (events.len(), thread_ns());
         let result = Message::decode(request, &payload, fds)
             .and_then(|message| self.backend.handle(message, events));
-        let caused = events.iter().skip(before).map(consequence);
+        let caused = events.iter().skip(before).map(event_cost);
         self.cost = caused.fold(self.cost, u64::saturating_add);
         let took_ns = thread_ns().saturating_sub(since);
         if took_ns > MESSAGE_SLOW_NS {
@@ -172,7 +174,7 @@ impl Server {
     }
 
     /// Handles the close of the connection by the frontend.
-    fn part(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
+    fn close_by_peer(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
         self.end(events)?;
         events.push(Event::Closed);
         Ok(())
