@@ -35,19 +35,19 @@ pub struct Received {
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
     /// The peer closed the socket.
-    #[error("the other end closed")]
+    #[error("the peer closed the connection")]
     Closed,
     /// The peer sent descriptors that it may not send.
-    #[error("the other end sent descriptors that it may not send")]
+    #[error("the peer sent descriptors that it may not send")]
     Descriptors,
     /// The peer does not read its messages.
-    #[error("the other end does not read what it is told")]
+    #[error("the peer does not read its messages")]
     Unread,
     /// Waking the peer takes too long.
     #[error("{0}")]
     Wakes(&'static str),
     /// A system call failed.
-    #[error("the local socket")]
+    #[error("the local socket failed")]
     Host(#[from] io::Error),
     /// The attachment ended.
     #[error(transparent)]

@@ -219,7 +219,7 @@ impl Ethernet {
                 && let Some(more) = election.log.admit(now_ns)
             {
                 let link = known.name.as_str();
-                log::info!(link, standby, suppressed = more; "a link to a segment stands by where it would close a loop");
+                log::info!(link, standby, suppressed = more; "the standby state of a link to a network segment changed: a standby link drops all frames except hellos, because it would close a loop");
             }
         }
     }

@@ -188,7 +188,7 @@ impl Ethernet {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
         let begun = self.switch.mirrors.begin(spec, place, &name, wall.wrapping_sub(now_ns));
-        let many = || format!("there are {CAPTURES_MAX} captures in this group already");
+        let many = || format!("there are {CAPTURES_MAX} captures in this group already: end one");
         begun.ok_or_else(|| CommandError::Conflict(many()))
     }
 }

@@ -23,7 +23,7 @@ type MacAddress = [u8; 6];
 
 /// The address belongs to another port of the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the address is another port's in the same group")]
+#[error("another port of the group has the address")]
 pub struct AddressInUse;
 
 /// The result of learning a source address.

@@ -42,7 +42,7 @@ impl Ethernet {
             return Ok(TraceView { verdict: "drop".into(), to: Vec::new(), steps });
         }
         if self.switch.is_link_local(ethernet::number(destination.0)) {
-            let text = "is for the other end of the link alone: a group of kind bridge drops it";
+            let text = "is a link-local address: a group of kind bridge drops frames to it";
             steps.push(format!("{destination} {text}"));
             steps.push(format!("dropped: {}", DropReason::LinkLocal.name()));
             return Ok(TraceView { verdict: "drop".into(), to: Vec::new(), steps });
@@ -99,17 +99,17 @@ impl Ethernet {
         let (fit, places) = routes.explain(place, number(source), number(destination));
         if fit.is_empty() {
             if routes.forwarding() == Forwarding::Learn {
-                steps.push("no route is for it: as in a switch".into());
+                steps.push("no route matches: the address table decides".into());
                 return None;
             }
-            steps.push("no route is for it, and the group forwards by routes only".into());
+            steps.push("no route matches, and the group forwards by routes only".into());
             steps.push(format!("dropped: {}", DropReason::NoRoute.name()));
             return Some(("drop", Vec::new()));
         }
         let list: Vec<String> = fit.iter().map(u64::to_string).collect();
-        steps.push(format!("routes that fit best: {}", list.join(", ")));
+        steps.push(format!("matching routes of the highest priority: {}", list.join(", ")));
         if places.is_empty() {
-            steps.push("they lead nowhere else".into());
+            steps.push("they lead to no existing port or link except the ingress".into());
             steps.push(format!("dropped: {}", DropReason::NoRoute.name()));
             return Some(("drop", places));
         }
@@ -132,18 +132,20 @@ impl Ethernet {
             }
             NextHop::Set(_) => ("forward", Vec::new()),
             NextHop::All => {
-                steps.push(format!("{destination} is for every port of the group, and every peer"));
+                steps.push(format!(
+                    "{destination} is a group address: to every port of the group, and every link"
+                ));
                 ("flood", others(&self.switch.members))
             }
             NextHop::Learners => {
                 steps.push(format!(
-                    "{destination} is unknown: to every port that learns, and every peer"
+                    "{destination} is unknown: to every port that learns, and every link"
                 ));
                 ("flood", others(&self.switch.learners))
             }
             NextHop::Drop(why) => {
                 let text = match why {
-                    DropReason::SamePort => "is at the port that sends",
+                    DropReason::SamePort => "is behind the sending port",
                     _ => "is unknown, and no other port of the group learns",
                 };
                 steps.push(format!("{destination} {text}"));

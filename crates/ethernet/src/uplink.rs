@@ -125,7 +125,8 @@ impl Uplinks {
     /// Returns [`CommandError::Full`] if the group has [`LINKS_PER_GROUP_MAX`] links.
     pub fn join(&mut self, member: Membership) -> Result<SwitchIndex, CommandError> {
         if self.links.len() >= LINKS_PER_GROUP_MAX {
-            let text = format!("there are {LINKS_PER_GROUP_MAX} links in this group already");
+            let text =
+                format!("there are {LINKS_PER_GROUP_MAX} links in this group already: delete one");
             return Err(CommandError::Full(text));
         }
         let same = |bundle: &Option<Bundle>| {
@@ -386,7 +387,7 @@ fn notify(member: &Membership, mac: Mac, here: bool) {
     let Some(notices) = &member.notices else { return };
     let notice = if here { Notice::Here(member.id, mac) } else { Notice::Gone(member.id, mac) };
     if notices.push(notice).is_err() {
-        log::error!(link = member.name.as_str(); "the links take no notices");
+        log::error!(link = member.name.as_str(); "cannot announce an address: the queue of notices to the links is full or closed; the peer keeps flooding frames to the address");
     }
 }
 

@@ -64,16 +64,18 @@ impl std::fmt::Display for Part {
 #[derive(Debug, thiserror::Error)]
 pub enum Reason {
     /// The header's version bits are not 1.
-    #[error("vhost-user version {0} in a message header, only 1 is spoken")]
+    #[error("vhost-user version {0} in a message header: only version 1 is supported")]
     Version(u32),
     /// The header has the reply bit or reserved bits set.
-    #[error("message header flags {0:#x}: a request has only the version and need_reply")]
+    #[error("message header flags {0:#x}: a request may set only the version and need_reply")]
     Flags(u32),
     /// The request is unknown, or this backend does not offer it.
     #[error("request {0} is unknown or was not offered")]
     Unknown(u32),
     /// The payload exceeds [`PAYLOAD_BYTES_MAX`].
-    #[error("{request:?} announces {size} bytes of payload, at most {PAYLOAD_BYTES_MAX} are taken")]
+    #[error(
+        "{request:?} announces {size} bytes of payload, at most {PAYLOAD_BYTES_MAX} are accepted"
+    )]
     Long {
         /// The message.
         request: FrontendReq,
@@ -101,18 +103,22 @@ pub enum Reason {
         want: usize,
     },
     /// More than [`DESCRIPTORS_MAX`] descriptors arrived with one message.
-    #[error("descriptors were cut off: more than {DESCRIPTORS_MAX} came with one message")]
+    #[error("more than {DESCRIPTORS_MAX} descriptors arrived with one message")]
     DescriptorsCut,
     /// This process is at its descriptor limit, so the kernel discarded those of a message.
-    #[error("this host has no free descriptors: those of a message were lost; raise the limit")]
+    #[error(
+        "the daemon has no free descriptors: those of a message were lost; raise its limit of open files"
+    )]
     DescriptorsScarce,
     /// Too many descriptors of the peer are still being closed.
-    #[error("{UNCLOSED_MAX} of its descriptors are not closed yet: they take long")]
+    #[error(
+        "{UNCLOSED_MAX} of the frontend's descriptors are still being closed: closing them blocks"
+    )]
     DescriptorsUnclosed,
     /// A descriptor of a type whose use could block the dispatcher.
     #[error(
-        "{} came with a descriptor that is no eventfd, no Unix socket and no file of \
-         memory (a memfd, or on tmpfs or hugetlbfs)",
+        "{} came with a descriptor that is no eventfd, no Unix socket and no memory file \
+         (a memfd, or a file on tmpfs or hugetlbfs)",
         .request.map_or("a message".into(), |request| format!("{request:?}"))
     )]
     DescriptorKind {
@@ -123,7 +129,7 @@ pub enum Reason {
     #[error("the connection ended in the middle of a message")]
     Truncated,
     /// The frontend does not read its replies.
-    #[error("replies are not read: the connection's send buffer is full")]
+    #[error("the frontend does not read its replies: the send buffer of the connection is full")]
     RepliesUnread,
     /// The socket failed.
     #[error("the connection failed: {0}")]

@@ -38,7 +38,9 @@ impl Routes {
             return Err(CommandError::Conflict(format!("route {number} is the same")));
         }
         if self.all.len() >= ROUTES_MAX {
-            return Err(CommandError::Full(format!("there are {ROUTES_MAX} routes already")));
+            return Err(CommandError::Full(format!(
+                "there are {ROUTES_MAX} routes already: delete one"
+            )));
         }
         let number = self.last.saturating_add(1);
         let shard = ShardKey::new(&spec.group, NAME);

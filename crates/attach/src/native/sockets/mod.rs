@@ -38,7 +38,7 @@ pub struct ConnectionId {
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// The peer refused or aborted the connection.
-    #[error("connection reset by the other end")]
+    #[error("connection reset by the peer")]
     Reset,
     /// The peer sends no more data, or accepts none.
     #[error("the connection is closed in that direction")]
