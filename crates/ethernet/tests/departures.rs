@@ -1,4 +1,4 @@
-//! Frames that leave by links which carry none unfinished: cut and summed on the way.
+//! Frames that leave by links without offloads: cut and checksummed on the way.
 
 mod common;
 
@@ -6,7 +6,7 @@ use causeway_wire::virtio_net::Header;
 use common::links::Group;
 use common::*;
 
-/// What leaves by link 1 of a frame that comes by link 0.
+/// Returns the frames that leave by link 1 for a frame that arrives by link 0.
 fn sent(header: Header, frame: &[u8]) -> Vec<Vec<u8>> {
     let mut group = Group::of(&[true, true], true);
     let mut offload = [0; 10];

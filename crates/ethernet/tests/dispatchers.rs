@@ -1,4 +1,4 @@
-//! Groups on several dispatchers: spread, moved while frames flow, and paced by their rate.
+//! Groups on several dispatchers: distributed, moved while frames flow, and polled by their rate.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn numbered(from: u8, to: u8, number: u64) -> Vec<u8> {
     frame
 }
 
-/// Sends `count` numbered frames and takes them in order; `between` runs now and then.
+/// Sends `count` numbered frames and receives them in order; `between` runs now and then.
 fn flow(
     from: &mut NetPort,
     to: &mut NetPort,
@@ -86,7 +86,7 @@ fn a_group_moves_between_dispatchers_while_frames_flow_and_none_is_lost() {
     let views = dispatchers(&rig);
     let moves: u64 = views.iter().flat_map(|d| &d.shards).map(|s| s.moves_total).sum();
     assert_eq!(moves, 40);
-    // One that sleeps hears its doorbells in its new place.
+    // A sleeping group hears its doorbells on its new dispatcher.
     std::thread::sleep(Duration::from_millis(20));
     move_to(&rig, "red", 1 - on);
     flow(&mut b, &mut a, (2, 1), 10, |_| ());
@@ -113,7 +113,7 @@ fn a_busy_queue_is_polled_and_a_quiet_one_rings() {
     let mut a = rig.port("a", net(1), 0);
     let mut b = rig.port("b", net(2), 0);
     rig.wait_running(&["a", "b"]);
-    // Transmit of `a`, receive of `b`: each direction goes its own way.
+    // Transmit queue of `a`, receive queue of `b`: each direction has a mode of its own.
     let modes = || [rig.view("a").queues[1].mode, rig.view("b").queues[0].mode];
     assert_eq!(modes(), [PollMode::GuestDriven; 2]);
     let mut seen = false;

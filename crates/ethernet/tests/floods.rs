@@ -1,4 +1,5 @@
-//! Frames for many between the links of a group: each copy but the first is known by its number.
+//! Flooded frames between the links of a group: every copy except the first is detected by its
+//! number.
 
 mod common;
 
@@ -27,7 +28,7 @@ fn a_frame_for_many_goes_on_once_however_it_comes() {
 fn what_is_refused_does_not_silence_the_frame_of_its_number() {
     let mut group = Group::new(&[true, true, true]);
     let frame = broadcast(1, b"hello");
-    // Too short; from an address that nobody has; the number on another frame.
+    // Too short; from an invalid address; the number on another frame.
     group.bring(0, Some(7), &frame[..12]);
     group.bring(0, Some(7), &[&[0xff; 6][..], &[0; 6], &frame[12..]].concat());
     assert_eq!(group.left(), []);
@@ -52,7 +53,8 @@ fn a_hostile_flood_by_one_link_makes_no_copy_of_anothers_frame_new() {
 
 #[test]
 fn a_copy_by_transit_goes_where_the_first_was_not_allowed_to() {
-    // The first came straight, and might leave by the transit link only.
+    // The first copy arrived by a link that is not for transit, and might leave by the transit link
+    // only.
     let mut group = Group::new(&[false, false, true, false]);
     let frame = broadcast(1, b"hello");
     group.bring(0, Some(7), &frame);
@@ -91,14 +93,14 @@ fn what_is_for_one_that_nobody_knows_does_not_go_in_circles() {
     let frame = to(9, 1, b"where are you?");
     group.bring(0, None, &frame);
     assert_eq!(links(&group), [1, 2]);
-    // Round the circle, either way.
+    // Around the loop, in either direction.
     group.bring(1, None, &frame);
     group.bring(2, None, &frame);
     assert!(links(&group).is_empty());
     assert_eq!(group.drops(1, "drop_duplicate_total"), 1);
     group.bring(0, None, &frame);
     assert_eq!(links(&group), [1, 2], "said again");
-    // Once it is known where that is, equal frames go there however they come.
+    // Once the destination is known, equal frames go there by any path.
     group.bring(2, None, &to(1, 9, b"here"));
     group.left();
     group.bring(0, None, &frame);

@@ -1,5 +1,5 @@
 //! Guests that break the rules of their rings and memory under traffic: each loses its own port,
-//! with a reason, and every other port goes on.
+//! with a reason, and every other port continues.
 
 mod common;
 
@@ -11,7 +11,7 @@ use causeway_wire::virtio_net::Header;
 use common::raw::Raw;
 use common::*;
 
-/// Two good ports and a bad one.
+/// Two lawful ports and a hostile one.
 struct Scene {
     rig: Rig,
     good: NetPort,
@@ -29,7 +29,7 @@ impl Scene {
         Self { rig, good, other, bad }
     }
 
-    /// Waits for the bad port's end, and checks that the others still talk.
+    /// Waits until the hostile port closes, and checks that the others still exchange frames.
     fn expect(&mut self, reason: &str) {
         let rig = &self.rig;
         wait(|| rig.view("bad").state == PortState::Faulted, || format!("{:?}", rig.view("bad")));
@@ -45,7 +45,7 @@ impl Scene {
         for port in ["good", "other"] {
             assert_eq!(rig.view(port).faults_total, 0);
         }
-        // And the same port takes its next guest.
+        // The same port accepts its next guest.
         let mut next = self.rig.attach("bad", Default::default());
         let frame = plain(1, mac(3), b"welcome");
         send(&mut self.good, &Header::default(), &frame);
@@ -142,7 +142,7 @@ fn hostile_receive_buffer_outside_the_memory() {
 #[test]
 fn hostile_frames_that_wait_when_their_sender_faults() {
     let mut scene = Scene::new();
-    // Fills the good port's ring and more, so that frames wait, then breaks its own.
+    // Fills the lawful port's ring, so that frames wait, and then breaks its own ring.
     let frame = plain(3, mac(1), &[7; 100]);
     scene.bad.map.write(SEND_AT, &[&[0; 12], &frame[..]].concat()).unwrap();
     let span = Span { addr: SEND_AT, len: frame.len() as u32 + 12 };

@@ -1,4 +1,4 @@
-//! The table of addresses against a plain model.
+//! The address table against a simple model.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ proptest! {
     fn agrees_with_a_plain_model(steps in steps()) {
         let mut now = 5_u64;
         let mut table = AddressTable::<u8>::new();
-        // Address to port and when it was last seen; `None` for a configured one.
+        // Address to port and time of the last frame; `None` for a configured address.
         let mut model: BTreeMap<u32, (u8, Option<u64>)> = BTreeMap::new();
         for step in steps {
             match step {
@@ -109,10 +109,10 @@ fn hostile_flood_of_source_addresses_stays_within_the_quota() {
         assert_eq!(table.learn(mac(100_000 + n), 0, now), Learnt::Full);
     }
     assert_eq!(table.len(), LEARNT_PER_PORT_MAX + 1);
-    // Another port still learns, and what is known stays known.
+    // Another port still learns, and known addresses stay known.
     assert_eq!(table.learn(mac(7), 1, now), Learnt::New);
     assert_eq!(table.lookup(mac(1000), now), Some(0));
-    // When its addresses have aged there is room again.
+    // After its addresses have aged, the port may learn again.
     let later = now + LEARNT_AGE_NS + SWEEP_INTERVAL_NS;
     assert_eq!(table.learn(mac(100_000), 0, later), Learnt::New);
     assert_eq!(table.len(), 2);
@@ -128,7 +128,7 @@ fn hostile_ports_together_stay_within_the_table() {
         }
     }
     assert_eq!(table.len(), LEARNT_PER_GROUP_MAX);
-    // An address may still move between ports with room.
+    // An address may still move between ports with quota.
     assert_eq!(table.learn(mac(0), 9, now), Learnt::New);
     assert_eq!(table.lookup(mac(0), now), Some(9));
     assert_eq!(table.len(), LEARNT_PER_GROUP_MAX);
@@ -143,7 +143,7 @@ fn hostile_forgery_of_a_configured_address_is_seen() {
     assert_eq!(table.learn(mac(1), 1, now), Learnt::Forged);
     assert_eq!(table.lookup(mac(1), now), Some(0));
     assert_eq!(table.add(mac(1), 1), Err(AddressInUse));
-    // A port configured later takes its address from whoever had it learnt.
+    // A port that is configured later takes its address from the port that had learnt it.
     table.add(mac(2), 0).unwrap();
     assert_eq!(table.lookup(mac(2), now), Some(0));
     assert_eq!(table.learnt_at(1), 0);
@@ -173,7 +173,7 @@ fn what_a_peer_says_of_itself_counts_more_than_a_late_frame() {
     assert_eq!(table.lookup(mac(9), 7), Some(4), "a port's own address stays");
 }
 
-/// Peers have a quota of their own: they take no room from ports that learn.
+/// Peers have a quota of their own and take none from ports that learn.
 #[test]
 fn hostile_peers_take_no_room_from_ports() {
     let mut table = AddressTable::new();
@@ -187,7 +187,7 @@ fn hostile_peers_take_no_room_from_ports() {
     }
     assert_eq!(table.learnt_at(9), causeway_ethernet::limits::LEARNT_PER_PEER_MAX);
     assert_eq!(table.learn(address(far), 1, 1), Learnt::New);
-    // One that moves from the peer to a port counts there, and comes back.
+    // An address that moves from the peer to a port counts there, and may move back.
     assert_eq!(table.learn(address(0), 1, 2), Learnt::New);
     assert_eq!((table.learnt_at(1), table.lookup(address(0), 2)), (2, Some(1)));
     assert_eq!(table.learn_far(address(0), 9, 3), Learnt::New);
