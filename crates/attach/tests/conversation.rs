@@ -1,4 +1,4 @@
-//! What real frontends say, in their order, and what they have to hear.
+//! The message sequences of real frontends, and the replies that they need.
 
 mod common;
 
@@ -13,14 +13,14 @@ use causeway_attach::vhost_user::message::{
 use causeway_attach::vhost_user::server::features;
 use common::*;
 
-/// The payload of GET_VRING_BASE's answer, as a number.
+/// Returns the value of a GET_VRING_BASE reply.
 fn base_of(bench: &mut Bench, index: u32) -> u32 {
     bench.ring_value(R::GET_VRING_BASE, index, 0).unwrap();
     let payload = bench.answer().unwrap().payload;
     u32::from_ne_bytes(payload[4..].try_into().unwrap())
 }
 
-/// Makes `count` one-descriptor chains available in queue 0's ring.
+/// Makes `count` chains of one descriptor available in the ring of queue 0.
 fn offer(bench: &Bench, count: u16) {
     let map = &bench.server.device().map;
     for index in 0..count {
@@ -55,7 +55,8 @@ fn an_acknowledgement_comes_only_where_agreed() {
     let header = Header::request(R::SET_OWNER, 0).need_reply();
     bench.say_header(header, &[], &[]).unwrap();
     assert!(bench.answer().is_none());
-    // User-mode Linux wants an acknowledgement of the very message that agrees on them.
+    // User-mode Linux wants an acknowledgement of the very message that negotiates
+    // acknowledgements.
     let header = Header::request(R::SET_PROTOCOL_FEATURES, 8).need_reply();
     bench.say_header(header, &P::REPLY_ACK.bits().to_ne_bytes(), &[]).unwrap();
     assert_eq!(bench.answered_number(), 0);
@@ -82,7 +83,7 @@ fn a_queue_starts_runs_and_stops() {
     assert_eq!(base_of(&mut bench, 1), 0);
     assert_eq!(bench.events[4..], [Event::QueueStopped(1)]);
     assert!(bench.server.device().queues[1].doorbell().is_none());
-    // It starts again where it stood, by its doorbell alone.
+    // It starts again at the same position, by its doorbell alone.
     bench.kick(1).unwrap();
     assert_eq!(bench.events[5..], [Event::QueueStarted(1)]);
 }
@@ -131,11 +132,11 @@ fn user_mode_linux_is_notified_by_a_stream() {
     let (reader, writer) = sockets();
     bench.say(R::SET_VRING_CALL, &RingEvent::emit(0, true), &[writer.as_fd()]).unwrap();
     let queue = &bench.server.device().queues[0];
-    // One when it is set on a running queue, and one more.
+    // One notification when the descriptor is set on a running queue, and one more.
     queue.notify().unwrap();
     let mut bytes = [0; 64];
     assert_eq!(rustix::io::read(&reader, &mut bytes), Ok(16));
-    // A guest that does not read its notifications does not hold us up.
+    // A guest that does not read its notifications does not block the dispatcher.
     (0..100_000).for_each(|_| queue.notify().unwrap());
     drop(reader);
     queue.notify().unwrap();
@@ -222,7 +223,7 @@ fn a_queue_rests_while_its_region_is_away() {
     assert_eq!(bench.events, [Event::QueueStopped(0), Event::MemoryChanged]);
     bench.add_region(&region()).unwrap();
     assert_eq!(bench.events[2..], [Event::MemoryChanged, Event::QueueStarted(0)]);
-    // Old QEMU attaches a descriptor that nobody needs.
+    // Old QEMU attaches a descriptor that is ignored.
     let memory = bench.memory.try_clone().unwrap();
     bench.say(R::REM_MEM_REG, &emit_region(&region()), &[memory.as_fd()]).unwrap();
 }
@@ -238,7 +239,7 @@ fn regions_may_be_added_and_removed_once_for_every_queue_pair() {
         bench.say(R::REM_MEM_REG, &emit_region(&region()), &[]).unwrap();
     }
     assert_eq!(bench.events, [Event::QueueStopped(0), Event::MemoryChanged]);
-    // Another region at the same place takes its room once it is gone.
+    // Another region at the same address replaces it after its removal.
     let other = RegionSpec { len: LEN / 2, ..region() };
     bench.add_region(&other).unwrap();
     bench.say(R::REM_MEM_REG, &emit_region(&region()), &[]).unwrap();
@@ -286,7 +287,7 @@ fn what_was_in_flight_when_a_backend_died_is_given_again() {
     let (map, queue) = first.server.device_mut().queue_mut(0).unwrap();
     let mut chain = causeway_ring::Chain::new();
     assert!(queue.ring.as_mut().unwrap().pop(map, &mut chain).unwrap());
-    // The first backend dies here: nothing of it is dropped in good order.
+    // The first backend ends here without a clean stop.
     let memory = first.memory.try_clone().unwrap();
     let kept = std::mem::ManuallyDrop::new(first);
     let mut second = Bench::new();
@@ -344,7 +345,7 @@ fn messages_may_come_in_any_pieces() {
         bench.say_bytes(&[*byte], &[]).unwrap();
     }
     assert_eq!(bench.server.device().features(), features::RING);
-    // And several in one piece.
+    // Several messages in one write.
     let many = [header.as_slice(), &payload].concat().repeat(5);
     bench.say_bytes(&many, &[]).unwrap();
 }

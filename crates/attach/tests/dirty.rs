@@ -1,4 +1,4 @@
-//! The log of pages that we write to, for a guest that is moved while it runs.
+//! The dirty log: pages that the backend writes during a live migration.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn logs(index: u32, flags: u32) -> Vec<u8> {
     RingAddresses { flags, log: GUEST + 0x2000, ..addresses(index) }.emit().to_vec()
 }
 
-/// The pages of guest memory that were noted since the last call, from its first.
+/// Returns the guest pages that were marked since the last call.
 fn noted(log: &std::fs::File) -> Vec<u64> {
     let mut bits = [0; LOG_BYTES as usize];
     log.read_exact_at(&mut bits, 0).unwrap();
@@ -36,7 +36,7 @@ fn noted(log: &std::fs::File) -> Vec<u64> {
     all.filter(|page| bits[*page as usize / 8] >> (page % 8) & 1 == 1).map(|p| p - first).collect()
 }
 
-/// As QEMU begins to move a guest: a bench whose queue 0 runs, and the log.
+/// Returns a bench whose queue 0 runs, and the log, as QEMU sets it up when a migration begins.
 fn moving() -> (Bench, std::fs::File) {
     let mut bench = Bench::running();
     let file: OwnedFd = memory(LOG_BYTES);
@@ -56,7 +56,7 @@ fn what_is_written_is_noted_until_the_frontend_has_enough() {
     assert_eq!(noted(&log), [0; 0]);
     bench.server.device().map.write(GUEST + 0x8_0fff, &[1, 2]).unwrap();
     assert_eq!(noted(&log), [0x80, 0x81]);
-    // The ring, all of it, when it stops: it may lie where nothing else is written.
+    // The whole ring is marked when it stops: it may lie on pages with nothing else.
     let stop = RingValue { index: 0, value: 0 }.emit();
     bench.say(R::GET_VRING_BASE, &stop, &[]).unwrap();
     bench.answer().unwrap();
@@ -110,7 +110,7 @@ fn new_memory_and_a_new_log_are_followed() {
     assert_eq!(bits.iter().position(|byte| *byte != 0), Some(LOG_BYTES as usize + page / 8));
 }
 
-/// What `run` costs the server.
+/// Returns the cost that `run` causes at the server.
 fn cost(bench: &mut Bench, run: impl FnOnce(&mut Bench)) -> u64 {
     let before = bench.server.cost();
     run(bench);
@@ -155,12 +155,12 @@ fn hostile_logs_are_refused_and_their_loss_is_found() {
     let mut bench = Bench::running();
     let result = bench.say(R::SET_LOG_BASE, &base(64, 0), &[event().as_fd()]);
     assert_fault(&mut bench, result, &["the log of written pages"]);
-    // Without a word about it before.
+    // Without an earlier message about it.
     let mut bench = Bench::new();
     bench.negotiate((P::all() & model().protocol_offered() & !P::LOG_SHMFD).bits());
     let result = bench.say(R::SET_LOG_BASE, &base(64, 0), &[memory(64).as_fd()]);
     assert_fault(&mut bench, result, &["LOG_SHMFD"]);
-    // Another place for the ring while it runs; a flag that says nothing.
+    // Another address for the running ring; a flag without meaning.
     for addresses in
         [logs(0, 2), RingAddresses { flags: 0, index: 0, ..addresses(1) }.emit().to_vec()]
     {

@@ -1,6 +1,6 @@
-//! Frontends that send descriptors in the wrong number or of the wrong kind. None may leak.
+//! Frontends that send descriptors in the wrong number or of the wrong type. None may leak.
 //!
-//! Descriptors are counted for the whole process, so these cases run one after another.
+//! Descriptors are counted for the whole process, so the tests run one after another.
 
 mod common;
 
@@ -15,10 +15,10 @@ use causeway_attach::vhost_user::message::{
 };
 use common::*;
 
-/// How long descriptors may take to be closed.
+/// Time that descriptors may take to be closed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Holds the other cases off, and counts descriptors at both ends.
+/// Serialises the tests, and counts descriptors at the start and the end.
 struct Count {
     _turn: MutexGuard<'static, ()>,
     before: usize,
@@ -28,7 +28,7 @@ impl Count {
     fn new() -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        // The first mapping of a process opens the file that replaces lost memory, for good.
+        // The first mapping of a process opens the file that replaces lost memory, permanently.
         drop(Bench::granted());
         Self { _turn, before: descriptors() }
     }
@@ -42,8 +42,8 @@ impl Drop for Count {
     }
 }
 
-/// How many descriptors there are, as soon as there are so many or they have had their time: some
-/// are closed elsewhere, in a moment.
+/// Waits until `wanted` descriptors are open, and returns the number; some are closed on another
+/// thread, with a delay.
 fn in_the_end(wanted: usize) -> usize {
     let since = Instant::now();
     while descriptors() != wanted && since.elapsed() < PATIENCE {
@@ -52,7 +52,7 @@ fn in_the_end(wanted: usize) -> usize {
     descriptors()
 }
 
-/// Every message that a test can send, and how many descriptors belong to it.
+/// Returns every message that a test can send, with its number of descriptors.
 fn messages() -> Vec<(R, Vec<u8>, usize)> {
     let inflight = InflightSpec { len: 4096, offset: 0, queues: 1, ring_size: SIZE, padded: true };
     let more = RegionSpec { guest: GUEST + LEN, user: USER + LEN, ..region() };
@@ -120,7 +120,8 @@ fn hostile_descriptors_byte_by_byte() {
     assert_fault(&mut bench, last, &["cut off"]);
 }
 
-/// Of a kind that is closed elsewhere, later: refused with the first byte, not with the last.
+/// Descriptors that are closed later on another thread are refused with the first byte, not with
+/// the last.
 #[test]
 fn hostile_descriptors_of_odd_kinds_byte_by_byte() {
     let _count = Count::new();
@@ -136,7 +137,7 @@ fn hostile_descriptors_of_the_next_message_are_not_mixed_up() {
     let _count = Count::new();
     let mut bench = Bench::granted();
     bench.configure_queue(0);
-    // One write without, one with a descriptor, read in one go.
+    // One write without and one with a descriptor, received together.
     let first = Header::request(R::SET_OWNER, 0).emit();
     let second = Header::request(R::SET_VRING_KICK, 8).emit();
     let peer = bench.peer.as_ref().unwrap();
@@ -145,7 +146,7 @@ fn hostile_descriptors_of_the_next_message_are_not_mixed_up() {
     let bytes = [second.as_slice(), &RingEvent::emit(0, true)].concat();
     bench.say_bytes(&bytes, &[kick.as_fd()]).unwrap();
     assert!(bench.server.device().queues[0].doorbell().is_some());
-    // And a descriptor with half a message, the rest without.
+    // A descriptor with half of a message, the rest without.
     bench.say_bytes(&first[..5], &[kick.as_fd()]).unwrap();
     let result = bench.say_bytes(&first[5..], &[]);
     assert_fault(&mut bench, result, &["SET_OWNER", "1 descriptors"]);
@@ -186,7 +187,7 @@ fn hostile_replacements_do_not_pile_up() {
         bench.say(R::SET_MEM_TABLE, &table, &[file.as_fd()]).unwrap();
         bench.say(R::SET_BACKEND_REQ_FD, &[], &[sockets().0.as_fd()]).unwrap();
     }
-    // The notification, the error descriptor and the channel back are there now, nothing else.
+    // The notification, the error descriptor and the backend channel are open now, nothing else.
     assert_eq!(in_the_end(baseline + 3), baseline + 3);
 }
 

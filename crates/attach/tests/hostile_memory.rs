@@ -1,4 +1,4 @@
-//! Frontends that lie about their memory, or take it away.
+//! Frontends that describe their memory wrongly, or take it away.
 
 mod common;
 
@@ -10,14 +10,14 @@ use causeway_attach::vhost_user::message::{RegionSpec, emit_region, emit_table};
 use causeway_attach::{Event, Fault, FaultKind};
 use common::*;
 
-/// Grants `regions` at once, each from a file of its own of `LEN` bytes.
+/// Grants `regions` in one table, each from a file of its own of `LEN` bytes.
 fn grant(bench: &mut Bench, regions: &[RegionSpec]) -> Result<(), Fault> {
     let files: Vec<OwnedFd> = regions.iter().map(|_| memory(LEN)).collect();
     let fds: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
     bench.say(R::SET_MEM_TABLE, &emit_table(regions), &fds)
 }
 
-/// Both ways to grant a single region end with the same words.
+/// Both messages that grant a region fail with the same text.
 #[track_caller]
 fn refused(region: RegionSpec, words: &[&str]) {
     let mut bench = Bench::granted();
@@ -111,14 +111,15 @@ fn hostile_grants_of_all_addresses_leave_others_theirs() {
         match add(&mut bench, 1) {
             Ok(()) => attackers.push(bench),
             refused => {
-                // It asks for no more than one may have: what others hold is not its fault.
+                // The frontend requests no more than its share; the grants of others are not its
+                // fault.
                 assert_eq!(refused.as_ref().unwrap_err().kind, FaultKind::Host);
                 break assert_fault(&mut bench, refused, &SHORTAGE);
             }
         }
         assert!(attackers.len() < 28, "half of all addresses are left");
     }
-    // One that has its share gets no more, piece by piece or at once.
+    // A frontend that has its share gets no more, by single regions or by a table.
     let mut first = attackers.pop().unwrap();
     let result = add(&mut first, 2);
     assert_eq!(result.as_ref().unwrap_err().kind, FaultKind::Guest);
@@ -193,7 +194,7 @@ fn hostile_table_that_takes_a_running_ring_away() {
     let result = grant(&mut bench, &[hole]);
     assert_fault(&mut bench, result, &["queue 0", "not in granted memory"]);
     assert_eq!(bench.events, [Event::QueueStopped(0)]);
-    // The first byte is there, the rest is not.
+    // The first byte is granted, the rest is not.
     let mut bench = Bench::running();
     let result = grant(&mut bench, &[RegionSpec { len: 0x2100, ..region() }]);
     assert_fault(&mut bench, result, &["queue 0", "used ring"]);

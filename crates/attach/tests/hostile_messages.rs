@@ -1,4 +1,4 @@
-//! Frontends that break the rules of the conversation itself.
+//! Frontends that break the rules of the protocol itself.
 
 mod common;
 
@@ -227,7 +227,7 @@ fn hostile_port_goes_down_alone() {
 }
 
 proptest! {
-    /// Whatever bytes come in whatever pieces, the server stays whole and comes to an end.
+    /// For any bytes in any segmentation, the server does not panic and the conversation ends.
     #[test]
     fn hostile_noise(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..64), 1..20)) {
         let mut bench = Bench::running();
@@ -252,7 +252,7 @@ proptest! {
         let (memory, bell) = (bench.memory.try_clone().unwrap(), event());
         for (code, mut payload, fds, small) in requests {
             if small {
-                // Small numbers reach further than large ones.
+                // Small numbers pass more checks than large ones.
                 payload.iter_mut().enumerate().for_each(|(i, b)| *b = if i % 4 == 0 { *b & 7 } else { 0 });
                 payload.resize(payload.len().next_multiple_of(8), 0);
             }

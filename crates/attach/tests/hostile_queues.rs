@@ -58,7 +58,7 @@ fn hostile_ring_bases_and_enables() {
     }
 }
 
-/// Starts queue 0 at `at`; the fault comes when it is started and enabled.
+/// Starts queue 0 at `at`; a fault appears when the queue is started and enabled.
 fn start_at(bench: &mut Bench, at: RingAddresses) -> Result<(), Fault> {
     bench.ring_value(R::SET_VRING_NUM, 0, u32::from(SIZE))?;
     bench.say(R::SET_VRING_ADDR, &at.emit(), &[])?;
@@ -98,7 +98,7 @@ fn hostile_rings_over_the_end() {
 
 #[test]
 fn hostile_rings_over_two_regions() {
-    // Next to each other for the guest, but not the same file: a ring may not span them.
+    // Adjacent for the guest, but in different files: a ring may not span them.
     let second = RegionSpec { guest: GUEST + LEN, user: USER + LEN, ..region() };
     let mut bench = Bench::granted();
     let files = [bench.memory.try_clone().unwrap(), memory(LEN)];
@@ -147,7 +147,7 @@ fn hostile_doorbells_that_come_too_early() {
     assert_fault(&mut bench, result, &["SET_VRING_KICK", "before SET_VRING_ADDR"]);
 }
 
-/// What QEMU sends where the guest's memory is `memory-backend-ram`: everything but the memory.
+/// The messages of QEMU with `memory-backend-ram` for the guest: everything except the memory.
 #[test]
 fn vhost_user_rings_without_any_granted_memory_name_the_remedy() {
     let mut bench = Bench::new();
@@ -174,7 +174,7 @@ fn hostile_changes_while_a_queue_runs() {
         assert_fault(&mut bench, result, &[&format!("{request:?}"), "queue 0 while it runs"]);
         assert_eq!(bench.events, [Event::QueueStopped(0)]);
     }
-    // What changes nothing is allowed: QEMU says it when it calls off a move.
+    // A message that changes nothing is allowed: QEMU sends it when it cancels a migration.
     let mut bench = Bench::running();
     bench.say(R::SET_VRING_ADDR, &addresses(0).emit(), &[]).unwrap();
     assert!(bench.server.device().runs(0));
@@ -270,7 +270,7 @@ fn hostile_inflight_buffer_that_shrinks() {
     let spec = InflightSpec { len: 4096, offset: 0, queues: 1, ring_size: SIZE, padded: true };
     bench.say(R::SET_INFLIGHT_FD, &spec.emit(), &[file.as_fd()]).unwrap();
     rustix::fs::ftruncate(&file, 0).unwrap();
-    // Reads as zeros, that is, as a fresh record, and harms nobody.
+    // The lost buffer reads as zeroes, that is, as a new record, and has no effect on others.
     bench.run_queue(0);
     let result = bench.server.check_memory(&mut bench.events);
     assert_fault(&mut bench, result, &["shrank"]);

@@ -1,4 +1,4 @@
-//! The two halves against each other: a native port, and a backend that sends back what it gets.
+//! Frontend against backend: a native port, and a backend that echoes its frames.
 
 mod common;
 
@@ -22,18 +22,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Options for rings of `format`.
+/// Returns options for rings of `format`.
 fn net(format: u64) -> NetOptions {
     let options = NetOptions::default();
     NetOptions { features: options.features | format, ..options }
 }
 
-/// Options for rings of `format`.
+/// Returns options for rings of `format`.
 fn vsock(format: u64) -> VsockOptions {
     VsockOptions { features: format, ..VsockOptions::default() }
 }
 
-/// Makes each a test of both ring formats.
+/// Makes each function a test of both ring formats.
 macro_rules! in_both_formats {
     ($($name:ident),* $(,)?) => {
         mod split {
@@ -66,14 +66,14 @@ in_both_formats![
     a_port_nobody_listens_on_refuses,
 ];
 
-/// A backend in a thread of its own: parks when idle, ends when its frontends are gone.
+/// A backend on a thread of its own: it sleeps when idle, and ends when its frontends are gone.
 struct Backend {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Backend {
-    /// Serves `servers`; `work` moves what it can and says whether it moved anything.
+    /// Serves `servers`; `work` moves chains and returns whether it moved any.
     fn start(
         mut servers: Vec<Server>,
         mut work: impl FnMut(&mut [Server]) -> bool + Send + 'static,
@@ -104,7 +104,7 @@ impl Drop for Backend {
 
 /// Sleeps until a doorbell or a message, or for a moment.
 fn park(servers: &mut [Server]) {
-    // Of the odd queues, which the frontends send by; the others wait for us.
+    // Only the odd queues, on which the frontends send; the others wait for the backend.
     let queues = servers.iter_mut().flat_map(|s| s.device_mut().queues.iter_mut().skip(1));
     let rings = queues.step_by(2).filter_map(|q| q.ring.as_mut());
     if rings.fold(false, |more, ring| more | ring.arm().unwrap()) {
@@ -119,8 +119,8 @@ fn park(servers: &mut [Server]) {
     bells.iter().for_each(|bell| bell.drain());
 }
 
-/// Sends back every frame of each queue pair, in as many buffers as it takes; as DPDK's backends do
-/// not before the driver says that it is ready.
+/// Echoes every frame of each queue pair, in as many buffers as it needs; only after DRIVER_OK, as
+/// DPDK's backends do.
 fn echo_frames(servers: &mut [Server]) -> bool {
     const DRIVER_OK: u8 = 4;
     let device = servers[0].device_mut();
@@ -174,7 +174,7 @@ fn echo_frame(device: &mut Device, pair: usize) -> bool {
     true
 }
 
-/// One conversation: the server here, its frontend in `attach`, which has to run beside it.
+/// Runs one conversation: the server on a thread, the frontend in `attach`.
 fn over<T>(
     model: Model,
     work: impl FnMut(&mut [Server]) -> bool + Send + 'static,
@@ -236,7 +236,7 @@ fn frames_left_in_their_buffers_come_back_and_are_discarded(format: u64) {
         let attach = |client| NetPort::over(client, options).unwrap();
         let (mut port, _backend) = over(net_model(1), echo_frames, attach);
         let mut frame = Vec::new();
-        // One under way at a time: always the same buffer.
+        // One frame in flight at a time uses always the same buffer.
         assert!(port.send(&[0x5a; 700]).unwrap());
         for round in 0..300 {
             assert!(port.wait(Some(LONG)).unwrap());
@@ -272,7 +272,7 @@ fn frames_left_in_their_buffers_come_back_by_the_batch(format: u64) {
                 assert!(*got >= sent || port.wait(Some(LONG)).unwrap(), "{got} of {sent}");
             }
         };
-        // In each buffer something else, of one length.
+        // Different content in each buffer, of one length.
         for nth in 0..16 {
             sent += usize::from(port.queue(0, &[0; NET_HEADER_BYTES], &[nth; 700]).unwrap());
         }
@@ -287,7 +287,7 @@ fn frames_left_in_their_buffers_come_back_by_the_batch(format: u64) {
             drain(&mut port, &mut got, sent);
         }
         assert!(sent > 400, "{sent}");
-        // One is looked at: it is whole, as it was left.
+        // One frame is read: it is complete and unchanged.
         assert_eq!(port.queue_each_as_is(0, 712, 1).unwrap(), 1);
         port.flush(0).unwrap();
         assert!(port.wait(Some(LONG)).unwrap());
@@ -304,7 +304,7 @@ fn room_is_found_though_a_frame_is_queued(format: u64) {
     let (mut port, _backend) = over(net_model(1), echo_frames, attach);
     assert_eq!(port.queue_each_as_is(0, 112, 3).unwrap(), 3);
     port.flush(0).unwrap();
-    // Now there may be no room for others, and the backend does not see this one.
+    // The ring may be full now, and the backend does not see the queued frame.
     assert!(port.queue_as_is(0, 112).unwrap());
     let (mut got, since) = (0, Instant::now());
     while got < 3 {
@@ -398,7 +398,7 @@ fn a_port_waits_for_its_backend_to_come() {
     client.join().unwrap().unwrap();
 }
 
-/// Carries packets between two vsock ports, cut to the receiver's buffers.
+/// Relays packets between two vsock ports, cut to the receiver's buffers.
 fn relay(servers: &mut [Server]) -> bool {
     let [a, b] = servers else { unreachable!() };
     carry(a.device_mut(), b.device_mut()) | carry(b.device_mut(), a.device_mut())
@@ -454,7 +454,7 @@ fn vsock_model(cid: u64) -> Model {
     Model::new(3, 1 << 1, cid.to_le_bytes().to_vec())
 }
 
-/// Two vsock ports, CIDs 10 and 11, that reach each other.
+/// Returns two vsock ports, CIDs 10 and 11, that reach each other.
 fn vsock_pair(options: &VsockOptions) -> (Sockets, Sockets, Backend) {
     let ends: Vec<(OwnedFd, OwnedFd)> = vec![sockets(), sockets()];
     let (ours, theirs): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
@@ -488,7 +488,7 @@ fn carry_bytes(options: &VsockOptions) {
         b.turn().unwrap();
         b
     });
-    // The listener may not be there yet: a refusal is tried again.
+    // The listener may not exist yet: a refused connection is retried.
     let id = loop {
         match a.connect(Type::Stream, 11, 1234, LONG) {
             Ok(id) => break id,

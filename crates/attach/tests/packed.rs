@@ -1,5 +1,5 @@
-//! What is different for packed rings in the conversation: where they begin and stand, their
-//! lengths, and the record of what is in flight.
+//! Packed rings in the conversation: their positions, their lengths, and the record of chains in
+//! flight.
 
 mod common;
 
@@ -14,7 +14,7 @@ use common::*;
 
 const AVAIL: u16 = 1 << 7;
 
-/// As [`Bench::granted`], with packed rings agreed on.
+/// As [`Bench::granted`], with packed rings negotiated.
 fn granted() -> Bench {
     let mut bench = Bench::granted();
     let acked = features::RING | features::RING_PACKED | features::PROTOCOL_FEATURES;
@@ -30,7 +30,7 @@ fn run(bench: &mut Bench, base: u32) {
     assert_eq!(bench.server.device().queues[0].ring.as_ref().unwrap().format(), "packed");
 }
 
-/// Makes the descriptors `from..to` of queue 0 available in the first turn of the ring.
+/// Makes the descriptors `from..to` of queue 0 available in the first wrap of the ring.
 fn offer(bench: &Bench, from: u16, to: u16) {
     for slot in from..to {
         let mut bytes = [0; 16];
@@ -57,7 +57,7 @@ fn base(bench: &mut Bench) -> u32 {
 
 #[test]
 fn the_base_of_a_packed_ring_is_where_both_sides_stand() {
-    // QEMU says both halves, DPDK the lower one, user-mode Linux nothing but zero.
+    // QEMU sends both positions, DPDK only the lower one, user-mode Linux only zero.
     for begin in [0x8000_8000, 0x8000, 0] {
         let mut bench = granted();
         run(&mut bench, begin);
@@ -73,8 +73,8 @@ fn the_base_of_a_packed_ring_is_where_both_sides_stand() {
     assert_eq!(base(&mut bench), 0x8000_8000, "of one that never ran");
 }
 
-/// Another backend after one that was killed: the same memory, and the position of the device's start,
-/// which is all that QEMU has where it could not ask.
+/// Returns another backend after the first was killed: the same memory, and the initial position,
+/// which is all that QEMU has after a crash.
 fn reborn(memory: OwnedFd) -> Bench {
     let mut bench = Bench { memory, ..Bench::new() };
     bench.negotiate(P::all().bits() & model().protocol_offered().bits());
@@ -85,7 +85,7 @@ fn reborn(memory: OwnedFd) -> Bench {
     bench
 }
 
-/// Ends a backend without a word to anybody, as SIGKILL does.
+/// Ends a backend without a clean stop, as SIGKILL does.
 fn kill(bench: Bench) -> OwnedFd {
     let memory = bench.memory.try_clone().unwrap();
     std::mem::forget(bench.server);
@@ -121,7 +121,7 @@ fn packed_ring_whose_position_is_lost_does_not_run() {
     let (_, queue) = bench.server.device_mut().queue_mut(0).unwrap();
     queue.ring.as_mut().unwrap().push(0, 0).unwrap();
     queue.ring.as_mut().unwrap().publish().unwrap();
-    // The chain in slot 1 goes on in slot 2.
+    // The chain in slot 1 continues in slot 2.
     let flags = (AVAIL | 1).to_le_bytes();
     bench.server.device().map.write(GUEST + 16 + 14, &flags).unwrap();
     let mut bench = reborn(kill(bench));
@@ -145,7 +145,7 @@ fn a_packed_ring_may_have_any_length() {
 
 #[test]
 fn hostile_packed_bases() {
-    // A slot past the ring of 64, and sides further apart than it is long.
+    // A slot beyond the ring of 64, and positions further apart than the ring is long.
     for base in [0x8040, 0x0040_0040, 0xffff_ffff, 0x8001_8000, 0x8000_0001] {
         let mut bench = granted();
         bench.configure_queue(0);
@@ -196,7 +196,7 @@ fn what_was_in_flight_in_a_packed_ring_is_given_again() {
     let (_, queue) = first.server.device_mut().queue_mut(0).unwrap();
     queue.ring.as_mut().unwrap().push(1, 0).unwrap();
     queue.ring.as_mut().unwrap().publish().unwrap();
-    // The first backend dies here: nothing of it is dropped in good order.
+    // The first backend ends here without a clean stop.
     let kept = std::mem::ManuallyDrop::new(first);
     let mut second = granted();
     let (table, memory) = (emit_table(&[region()]), kept.memory.try_clone().unwrap());

@@ -1,4 +1,5 @@
-//! A frontend that says exactly what it is told to, right or wrong, and a server beside it.
+//! A frontend that sends exactly the given messages, valid or not, and the server of the
+//! conversation.
 #![allow(dead_code, reason = "every test file uses another part")]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,7 +30,7 @@ pub fn sockets() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// Sends bytes with descriptors of any kind.
+/// Sends bytes with descriptors of any type.
 pub fn send_bytes(by: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
@@ -63,12 +64,12 @@ pub fn region() -> RegionSpec {
     RegionSpec { guest: GUEST, len: LEN, user: USER, offset: 0 }
 }
 
-/// Open descriptors of this process.
+/// Returns the number of open descriptors of this process.
 pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Where the test's rings lie, by frontend address.
+/// Returns the frontend addresses of a test ring.
 pub fn addresses(index: u32) -> RingAddresses {
     let base = USER + u64::from(index) * 0x4000;
     RingAddresses {
@@ -81,7 +82,7 @@ pub fn addresses(index: u32) -> RingAddresses {
     }
 }
 
-/// A raw frontend and the server that it talks to.
+/// A raw frontend, and the server of the conversation.
 pub struct Bench {
     pub peer: Option<Stream>,
     pub server: Server,
@@ -104,7 +105,7 @@ impl Bench {
         }
     }
 
-    /// Everything up to running queues: protocol, features, memory.
+    /// Negotiates protocol and features and grants memory, without running queues.
     pub fn granted() -> Self {
         let mut bench = Self::new();
         bench.negotiate(P::all().bits() & model().protocol_offered().bits());
@@ -174,13 +175,13 @@ impl Bench {
         self.server.receive(&mut self.events)
     }
 
-    /// Sends bytes as they are, with descriptors beside the first.
+    /// Sends bytes unchanged, with descriptors at the first byte.
     pub fn say_bytes(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Fault> {
         send_bytes(self.peer.as_ref().unwrap(), bytes, fds);
         self.server.receive(&mut self.events)
     }
 
-    /// The server's next answer.
+    /// Returns the server's next reply.
     pub fn answer(&mut self) -> Option<Raw> {
         match self.peer.as_mut().unwrap().receive().unwrap() {
             Received::Message(raw) => Some(raw),
@@ -188,19 +189,19 @@ impl Bench {
         }
     }
 
-    /// The number in the server's next answer.
+    /// Returns the number in the server's next reply.
     pub fn answered_number(&mut self) -> u64 {
         u64::from_ne_bytes(self.answer().unwrap().payload.try_into().unwrap())
     }
 
-    /// Hangs up.
+    /// Closes the connection.
     pub fn leave(&mut self) -> Result<(), Fault> {
         self.peer = None;
         self.server.receive(&mut self.events)
     }
 }
 
-/// Whatever happened, the server has let go of everything.
+/// Asserts that the server has released all grants.
 pub fn assert_released(bench: &Bench) {
     let device = bench.server.device();
     assert!(bench.server.is_over());
@@ -208,7 +209,8 @@ pub fn assert_released(bench: &Bench) {
     assert_eq!(device.map.regions().len(), 0);
 }
 
-/// The case ends as a fault whose text has all of `words`, and everything is let go of.
+/// Asserts that the test ends in a fault whose text contains all of `words`, and that all grants
+/// are released.
 #[track_caller]
 pub fn assert_fault(bench: &mut Bench, result: Result<(), Fault>, words: &[&str]) {
     let fault = result.expect_err("must end as a fault").to_string();
