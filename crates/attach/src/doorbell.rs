@@ -96,13 +96,13 @@ mod tests {
     }
 
     #[test]
-    fn rings_are_heard_at_the_other_end_alone() {
+    fn doorbell_rings_reach_only_the_other_end() {
         let [one, other] = bells();
         one.ring();
         one.ring();
         assert!(is_rung(&other) && !is_rung(&one));
-        assert!(other.hush() && !is_rung(&other), "all rings are one");
-        assert!(other.hush(), "nothing is waited for");
+        assert!(other.hush() && !is_rung(&other), "several rings are cleared together");
+        assert!(other.hush(), "clearing does not block");
         other.ring();
         assert!(is_rung(&one) && !is_rung(&other));
     }
@@ -168,17 +168,20 @@ mod tests {
         drop(second);
         other.part();
         drop(other);
-        assert!(since.elapsed() < patience / 2, "they were closed by who was rung");
+        assert!(
+            since.elapsed() < patience / 2,
+            "the descriptors were closed on the thread that was rung"
+        );
     }
 
     #[test]
-    fn a_child_that_closes_its_own_takes_nothing_from_its_parent() {
+    fn doorbell_closed_by_a_child_still_works_in_the_parent() {
         let [one, other] = bells();
         drop(Doorbell::new(other.as_fd().try_clone_to_owned().unwrap()));
         one.ring();
         assert!(is_rung(&other) && other.hush() && !is_rung(&other));
         one.ring();
-        assert!(is_rung(&other), "it is rung as before");
+        assert!(is_rung(&other), "rings still arrive");
     }
 
     #[test]

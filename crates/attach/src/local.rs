@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_and_their_descriptors_stay_together() {
+    fn local_messages_keep_their_descriptors() {
         let (mut a, mut b) = pair();
         for n in 0..3_u8 {
             let fds = (0..n).map(|_| memory()).collect();
@@ -400,7 +400,7 @@ mod tests {
 
     /// Opens a TCP connection whose close blocks: its peer reads nothing, and it lingers.
     #[test]
-    fn hostile_descriptors_that_nobody_received_hold_up_nobody() {
+    fn hostile_descriptors_left_unreceived_do_not_block_the_close() {
         use std::net::{TcpListener, TcpStream};
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let lingers = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -415,6 +415,9 @@ mod tests {
         drop(lingers);
         let since = std::time::Instant::now();
         drop(b);
-        assert!(since.elapsed() < patience / 2, "it was closed by who let go of the socket");
+        assert!(
+            since.elapsed() < patience / 2,
+            "the descriptor was closed on the thread that closed the socket"
+        );
     }
 }

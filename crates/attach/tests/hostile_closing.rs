@@ -31,11 +31,11 @@ fn refused(bench: &mut Bench, send: impl FnOnce(&mut Bench) -> Result<(), causew
     let result = send(bench);
     assert_eq!(result.as_ref().unwrap_err().kind, FaultKind::Guest);
     assert_fault(bench, result, &["no eventfd, no Unix socket"]);
-    assert!(start.elapsed() < LINGER / 2, "the server waited for a close");
+    assert!(start.elapsed() < LINGER / 2, "the server blocked on a close");
 }
 
 #[test]
-fn hostile_descriptors_of_odd_kinds() {
+fn hostile_descriptors_of_disallowed_types() {
     let (pipe, _end) = std::io::pipe().unwrap();
     let odd: Vec<OwnedFd> = vec![
         File::open("/").unwrap().into(),
@@ -48,13 +48,13 @@ fn hostile_descriptors_of_odd_kinds() {
     for fd in &odd {
         for request in [R::SET_VRING_CALL, R::SET_VRING_KICK, R::SET_VRING_ERR] {
             let mut bench = Bench::running();
-            refused(&mut bench, |b| b.say(request, &RingEvent::emit(1, true), &[fd.as_fd()]));
+            refused(&mut bench, |b| b.request(request, &RingEvent::emit(1, true), &[fd.as_fd()]));
         }
         let mut bench = Bench::granted();
-        refused(&mut bench, |b| b.say(R::SET_BACKEND_REQ_FD, &[], &[fd.as_fd()]));
+        refused(&mut bench, |b| b.request(R::SET_BACKEND_REQ_FD, &[], &[fd.as_fd()]));
         // Also with a message that has no descriptors, and beside allowed descriptors.
         let (mut bench, event) = (Bench::granted(), event());
-        refused(&mut bench, |b| b.say(R::SET_OWNER, &[], &[event.as_fd(), fd.as_fd()]));
+        refused(&mut bench, |b| b.request(R::SET_OWNER, &[], &[event.as_fd(), fd.as_fd()]));
     }
 }
 
@@ -91,25 +91,25 @@ fn hostile_sockets_that_linger_left_behind_unread() {
     let start = Instant::now();
     assert!(bench.server.receive(&mut bench.events).is_err());
     drop(bench);
-    assert!(start.elapsed() < LINGER / 2, "the server waited for a close");
+    assert!(start.elapsed() < LINGER / 2, "the server blocked on a close");
 }
 
 /// Sends a message that may be refused, with the last descriptor of a socket whose close blocks.
 #[track_caller]
-fn say_last(bench: &mut Bench, request: R, payload: &[u8]) -> Result<(), causeway_attach::Fault> {
+fn send_last(bench: &mut Bench, request: R, payload: &[u8]) -> Result<(), causeway_attach::Fault> {
     let (slow, stay) = nested();
     let header = Header::request(request, payload.len() as u32);
     bench.peer.as_ref().unwrap().send(header, payload, &[slow.as_fd()]).unwrap();
     drop(slow);
     let start = Instant::now();
     let result = bench.server.receive(&mut bench.events);
-    assert!(start.elapsed() < LINGER / 2, "the server waited for a close");
+    assert!(start.elapsed() < LINGER / 2, "the server blocked on a close");
     drop(stay);
     result
 }
 
 #[test]
-fn hostile_sockets_that_hold_what_lingers() {
+fn hostile_sockets_that_contain_lingering_sockets() {
     let ring = RingEvent::emit(0, true);
     // A region beside the granted region, which may be granted again.
     let other = RegionSpec { guest: 1 << 40, user: 1 << 40, ..region() };
@@ -121,16 +121,16 @@ fn hostile_sockets_that_hold_what_lingers() {
         (R::ADD_MEM_REG, &emit_region(&other)),
         (R::SET_MEM_TABLE, &emit_table(&[region()])),
     ] {
-        assert!(say_last(&mut Bench::granted(), request, payload).is_err());
+        assert!(send_last(&mut Bench::granted(), request, payload).is_err());
     }
     // Messages that may carry a socket: it is replaced, and released when the frontend leaves.
     let mut bench = Bench::running();
     let start = Instant::now();
     for _ in 0..2 {
-        say_last(&mut bench, R::SET_BACKEND_REQ_FD, &[]).unwrap();
+        send_last(&mut bench, R::SET_BACKEND_REQ_FD, &[]).unwrap();
     }
     let none = RingEvent::emit(0, false);
-    bench.say(R::SET_VRING_CALL, &none, &[]).unwrap();
+    bench.request(R::SET_VRING_CALL, &none, &[]).unwrap();
     bench.leave().unwrap();
     // And after the conversation has ended.
     let mut bench = Bench::running();
@@ -141,5 +141,5 @@ fn hostile_sockets_that_hold_what_lingers() {
     drop(slow);
     assert!(bench.server.receive(&mut bench.events).is_err());
     drop(bench);
-    assert!(start.elapsed() < LINGER / 2, "the server waited for a close");
+    assert!(start.elapsed() < LINGER / 2, "the server blocked on a close");
 }

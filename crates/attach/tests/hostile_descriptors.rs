@@ -37,14 +37,14 @@ impl Count {
 impl Drop for Count {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            assert_eq!(in_the_end(self.before), self.before, "descriptors leaked");
+            assert_eq!(eventually_open(self.before), self.before, "descriptors leaked");
         }
     }
 }
 
 /// Waits until `wanted` descriptors are open, and returns the number; some are closed on another
 /// thread, with a delay.
-fn in_the_end(wanted: usize) -> usize {
+fn eventually_open(wanted: usize) -> usize {
     let since = Instant::now();
     while descriptors() != wanted && since.elapsed() < PATIENCE {
         std::thread::yield_now();
@@ -78,11 +78,11 @@ fn messages() -> Vec<(R, Vec<u8>, usize)> {
     ]
 }
 
-fn say_with(bench: &mut Bench, request: R, payload: &[u8], count: usize) -> Result<(), Fault> {
+fn send_with(bench: &mut Bench, request: R, payload: &[u8], count: usize) -> Result<(), Fault> {
     let files: Vec<OwnedFd> = (0..count).map(|_| memory(LEN)).collect();
     let fds: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
     let header = Header::request(request, payload.len() as u32);
-    bench.say_bytes(&[header.emit().as_slice(), payload].concat(), &fds)
+    bench.send_raw(&[header.emit().as_slice(), payload].concat(), &fds)
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn hostile_descriptor_counts() {
     for (request, payload, right) in messages() {
         for wrong in [0, 1, 2, 3, 7, 8].into_iter().filter(|&count| count != right) {
             let mut bench = Bench::running();
-            let result = say_with(&mut bench, request, &payload, wrong);
+            let result = send_with(&mut bench, request, &payload, wrong);
             let came = format!("{wrong} descriptors");
             assert_fault(&mut bench, result, &[&format!("{request:?}"), &came]);
         }
@@ -99,12 +99,12 @@ fn hostile_descriptor_counts() {
 }
 
 #[test]
-fn hostile_nine_descriptors_and_more() {
+fn hostile_more_than_eight_descriptors() {
     let _count = Count::new();
     for (request, payload, _) in messages() {
         for count in [9, 10, 11, 33, 64] {
             let mut bench = Bench::running();
-            let result = say_with(&mut bench, request, &payload, count);
+            let result = send_with(&mut bench, request, &payload, count);
             assert_fault(&mut bench, result, &["cut off"]);
         }
     }
@@ -116,19 +116,19 @@ fn hostile_descriptors_byte_by_byte() {
     let mut bench = Bench::running();
     let header = Header::request(R::SET_FEATURES, 8).emit();
     let file = memory(LEN);
-    let last = header.iter().try_for_each(|byte| bench.say_bytes(&[*byte], &[file.as_fd()]));
+    let last = header.iter().try_for_each(|byte| bench.send_raw(&[*byte], &[file.as_fd()]));
     assert_fault(&mut bench, last, &["cut off"]);
 }
 
 /// Descriptors that are closed later on another thread are refused with the first byte, not with
 /// the last.
 #[test]
-fn hostile_descriptors_of_odd_kinds_byte_by_byte() {
+fn hostile_descriptors_of_disallowed_types_byte_by_byte() {
     let _count = Count::new();
     let mut bench = Bench::running();
     let header = Header::request(R::SET_FEATURES, 8).emit();
     let odd = std::fs::File::open("/dev/null").unwrap();
-    let first = bench.say_bytes(&header[..1], &[odd.as_fd()]);
+    let first = bench.send_raw(&header[..1], &[odd.as_fd()]);
     assert_fault(&mut bench, first, &["a message came with", "no eventfd, no Unix socket"]);
 }
 
@@ -144,11 +144,11 @@ fn hostile_descriptors_of_the_next_message_are_not_mixed_up() {
     peer.send(Header::request(R::SET_OWNER, 0), &[], &[]).unwrap();
     let kick = event();
     let bytes = [second.as_slice(), &RingEvent::emit(0, true)].concat();
-    bench.say_bytes(&bytes, &[kick.as_fd()]).unwrap();
+    bench.send_raw(&bytes, &[kick.as_fd()]).unwrap();
     assert!(bench.server.device().queues[0].doorbell().is_some());
     // A descriptor with half of a message, the rest without.
-    bench.say_bytes(&first[..5], &[kick.as_fd()]).unwrap();
-    let result = bench.say_bytes(&first[5..], &[]);
+    bench.send_raw(&first[..5], &[kick.as_fd()]).unwrap();
+    let result = bench.send_raw(&first[5..], &[]);
     assert_fault(&mut bench, result, &["SET_OWNER", "1 descriptors"]);
 }
 
@@ -157,7 +157,7 @@ fn hostile_end_between_descriptor_and_message() {
     let _count = Count::new();
     let mut bench = Bench::running();
     let header = Header::request(R::SET_VRING_KICK, 8).emit();
-    bench.say_bytes(&header, &[event().as_fd()]).unwrap();
+    bench.send_raw(&header, &[event().as_fd()]).unwrap();
     let result = bench.leave();
     assert_fault(&mut bench, result, &["middle of a message"]);
 }
@@ -168,7 +168,7 @@ fn hostile_doorbells_that_are_no_eventfds() {
     for request in [R::SET_VRING_KICK, R::SET_VRING_CALL, R::SET_VRING_ERR] {
         let mut bench = Bench::granted();
         bench.configure_queue(0);
-        let result = bench.say(request, &RingEvent::emit(0, true), &[memory(8).as_fd()]);
+        let result = bench.request(request, &RingEvent::emit(0, true), &[memory(8).as_fd()]);
         assert_fault(&mut bench, result, &[&format!("{request:?}"), "queue 0", "eventfd"]);
     }
 }
@@ -180,15 +180,15 @@ fn hostile_replacements_do_not_pile_up() {
     let baseline = descriptors();
     for _ in 0..100 {
         for request in [R::SET_VRING_KICK, R::SET_VRING_CALL, R::SET_VRING_ERR] {
-            bench.say(request, &RingEvent::emit(0, true), &[event().as_fd()]).unwrap();
+            bench.request(request, &RingEvent::emit(0, true), &[event().as_fd()]).unwrap();
         }
         let table = emit_table(&[region()]);
         let file = bench.memory.try_clone().unwrap();
-        bench.say(R::SET_MEM_TABLE, &table, &[file.as_fd()]).unwrap();
-        bench.say(R::SET_BACKEND_REQ_FD, &[], &[sockets().0.as_fd()]).unwrap();
+        bench.request(R::SET_MEM_TABLE, &table, &[file.as_fd()]).unwrap();
+        bench.request(R::SET_BACKEND_REQ_FD, &[], &[sockets().0.as_fd()]).unwrap();
     }
     // The notification, the error descriptor and the backend channel are open now, nothing else.
-    assert_eq!(in_the_end(baseline + 3), baseline + 3);
+    assert_eq!(eventually_open(baseline + 3), baseline + 3);
 }
 
 #[test]

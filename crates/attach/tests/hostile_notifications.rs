@@ -18,7 +18,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 /// Starts queue `index` with one chain in flight and a notification that blocks.
 fn trap(bench: &mut Bench, index: u32, call: &OwnedFd) {
     bench.run_queue(index);
-    bench.say(R::SET_VRING_CALL, &RingEvent::emit(index, true), &[call.as_fd()]).unwrap();
+    bench.request(R::SET_VRING_CALL, &RingEvent::emit(index, true), &[call.as_fd()]).unwrap();
     let ring = GUEST + u64::from(index) * 0x4000;
     let (map, queue) = bench.server.device_mut().queue_mut(index as usize).unwrap();
     map.write(ring, &[GUEST + 0x8_0000, 16].map(u64::to_le_bytes).concat()).unwrap();
@@ -52,16 +52,16 @@ fn held_up(end: fn(&mut Bench) -> Result<(), Fault>) {
 }
 
 #[test]
-fn hostile_hold_up_when_a_queue_stops() {
+fn hostile_blocked_notification_when_a_queue_stops() {
     held_up(|bench| bench.ring_value(R::GET_VRING_BASE, 0, 0));
 }
 
 #[test]
-fn hostile_hold_up_when_a_rule_is_broken() {
-    held_up(|bench| bench.say(R::SET_OWNER, &[0], &[]));
+fn hostile_blocked_notification_when_a_rule_is_broken() {
+    held_up(|bench| bench.request(R::SET_OWNER, &[0], &[]));
 }
 
 #[test]
-fn hostile_hold_up_when_the_frontend_leaves() {
+fn hostile_blocked_notification_when_the_frontend_leaves() {
     held_up(Bench::leave);
 }

@@ -27,7 +27,7 @@ fn bounded() {
     while !hog.is_stuck() {
         hog.send([1; MESSAGE_BYTES], vec![memory(), memory()]).unwrap();
         sent += 1;
-        assert!(sent < 1000, "nothing bounds it");
+        assert!(sent < 1000, "no bound applies");
     }
     other.send([2; MESSAGE_BYTES], vec![memory()]).unwrap();
     other.send([3; MESSAGE_BYTES], vec![]).unwrap();
@@ -64,5 +64,5 @@ fn hostile_descriptors_that_are_not_read_part_nobody_else() {
     }
     let mut process = as_nobody(this.as_os_str());
     process.args(["--exact", NAME, "--nocapture"]).env(INSIDE, "1");
-    assert!(process.status().unwrap().success(), "see above");
+    assert!(process.status().unwrap().success(), "the port is barred");
 }

@@ -52,18 +52,18 @@ macro_rules! in_both_formats {
 }
 
 in_both_formats![
-    frames_of_all_sizes_come_back,
-    frames_in_pieces_and_several_pairs_come_back,
-    frames_left_in_their_buffers_come_back_and_are_discarded,
-    frames_left_in_their_buffers_come_back_by_the_batch,
-    room_is_found_though_a_frame_is_queued,
+    native_frames_of_all_sizes_are_echoed,
+    native_frames_in_descriptors_and_several_pairs_are_echoed,
+    native_frames_left_in_buffers_are_echoed_and_discarded,
+    native_frames_left_in_buffers_are_echoed_in_batches,
+    native_send_finds_room_with_a_queued_frame,
     long_runs_wrap_the_rings,
-    what_does_not_fit_is_refused,
-    a_backend_that_vanishes_is_noticed_and_a_new_one_is_attached_to,
-    a_stream_carries_every_byte,
-    a_stream_carries_every_byte_in_pieces_and_small_rings,
+    native_oversized_frame_is_refused,
+    native_port_detects_a_lost_backend_and_attaches_again,
+    native_vsock_stream_carries_every_byte,
+    native_vsock_stream_works_in_descriptors_and_small_rings,
     messages_keep_their_boundaries,
-    a_port_nobody_listens_on_refuses,
+    native_vsock_connect_without_a_listener_is_refused,
 ];
 
 /// A backend on a thread of its own: it sleeps when idle, and ends when its frontends are gone.
@@ -212,24 +212,24 @@ fn echo_with(options: NetOptions, lengths: &[usize]) {
                 if let Some(header) = port.receive(pair, &mut frame).unwrap() {
                     break header;
                 }
-                assert!(port.wait(Some(LONG)).unwrap(), "nothing of {len} bytes came back");
+                assert!(port.wait(Some(LONG)).unwrap(), "no echo of {len} bytes");
             };
-            assert_eq!(got[6], 7, "the header comes along");
+            assert_eq!(got[6], 7, "the header is included");
             assert_eq!(frame, sent, "{len} bytes");
         }
     }
 }
 
-fn frames_of_all_sizes_come_back(format: u64) {
+fn native_frames_of_all_sizes_are_echoed(format: u64) {
     echo_with(net(format), &[0, 1, 60, 1514, 4083, 4084, 4085, 9014, 65_535, 65_553]);
 }
 
-fn frames_in_pieces_and_several_pairs_come_back(format: u64) {
+fn native_frames_in_descriptors_and_several_pairs_are_echoed(format: u64) {
     let options = NetOptions { pairs: 3, piece_bytes: Some(500), ..net(format) };
     echo_with(options, &[60, 1514, 9014, 65_553]);
 }
 
-fn frames_left_in_their_buffers_come_back_and_are_discarded(format: u64) {
+fn native_frames_left_in_buffers_are_echoed_and_discarded(format: u64) {
     for receive_bytes in [1600, 200] {
         let features = net(format).features | net_features::MRG_RXBUF;
         let options = NetOptions { ring_size: 64, receive_bytes, features, ..net(format) };
@@ -256,7 +256,7 @@ fn frames_left_in_their_buffers_come_back_and_are_discarded(format: u64) {
     }
 }
 
-fn frames_left_in_their_buffers_come_back_by_the_batch(format: u64) {
+fn native_frames_left_in_buffers_are_echoed_in_batches(format: u64) {
     for (merged, piece_bytes) in [(false, None), (true, None), (false, Some(400))] {
         let (features, receive_bytes) =
             if merged { (net_features::MRG_RXBUF, 200) } else { (0, 1600) };
@@ -298,7 +298,7 @@ fn frames_left_in_their_buffers_come_back_by_the_batch(format: u64) {
     }
 }
 
-fn room_is_found_though_a_frame_is_queued(format: u64) {
+fn native_send_finds_room_with_a_queued_frame(format: u64) {
     let options = NetOptions { ring_size: 4, ..net(format) };
     let attach = |client| NetPort::over(client, options).unwrap();
     let (mut port, _backend) = over(net_model(1), echo_frames, attach);
@@ -316,7 +316,7 @@ fn room_is_found_though_a_frame_is_queued(format: u64) {
         more += port.queue_each_as_is(0, 112, 4).unwrap();
         assert!(since.elapsed() < LONG, "room for {more} of 3");
     }
-    assert_eq!(port.queue_each_as_is(0, 112, 4).unwrap(), 0, "four are queued");
+    assert_eq!(port.queue_each_as_is(0, 112, 4).unwrap(), 0, "four frames are queued");
 }
 
 fn long_runs_wrap_the_rings(format: u64) {
@@ -346,25 +346,25 @@ fn long_runs_wrap_the_rings(format: u64) {
     }
 }
 
-fn what_does_not_fit_is_refused(format: u64) {
+fn native_oversized_frame_is_refused(format: u64) {
     let attach = |client| NetPort::over(client, net(format)).unwrap();
     let (mut port, _backend) = over(net_model(1), |_| false, attach);
     let wrong = port.send(&vec![0; 65_554]).unwrap_err();
     assert!(matches!(wrong, NativeError::Long { len: 65_566, room: 65_565 }));
     let sent = (0..1000).filter(|_| port.send(&[0; 60]).unwrap()).count();
-    assert_eq!(sent, 256, "a backend that takes nothing stops the sender");
+    assert_eq!(sent, 256, "a backend that uses no chains stops the sender");
     assert!(!port.wait_room(0, Some(Duration::from_millis(1))).unwrap());
 }
 
 #[test]
-fn too_many_pairs_are_refused_in_time() {
+fn native_too_many_pairs_are_refused_in_time() {
     let options = NetOptions { pairs: 3, ..NetOptions::default() };
     let attach = |client| NetPort::over(client, options).unwrap_err();
     let (wrong, _backend) = over(net_model(2), |_| false, attach);
     assert!(matches!(wrong, NativeError::Lacking(_)));
 }
 
-fn a_backend_that_vanishes_is_noticed_and_a_new_one_is_attached_to(format: u64) {
+fn native_port_detects_a_lost_backend_and_attaches_again(format: u64) {
     let attach = |client| NetPort::over(client, net(format)).unwrap();
     let (mut port, backend) = over(net_model(1), echo_frames, attach);
     assert!(!port.frontend().is_gone());
@@ -377,7 +377,7 @@ fn a_backend_that_vanishes_is_noticed_and_a_new_one_is_attached_to(format: u64) 
 }
 
 #[test]
-fn a_port_waits_for_its_backend_to_come() {
+fn native_connect_waits_for_a_backend() {
     let path = std::env::temp_dir().join(format!("causeway-attach-{}", std::process::id()));
     let at_once = NetPort::attach(&path, NetOptions::default()).unwrap_err();
     assert!(matches!(at_once, NativeError::Connect { .. }), "{at_once}");
@@ -481,7 +481,7 @@ fn carry_bytes(options: &VsockOptions) {
         assert!(got == expected, "every byte, in order");
         let mut more = [0];
         while !matches!(b.try_receive(id, &mut more), Err(SocketError::Closed)) {
-            assert!(b.wait(LONG).unwrap(), "the end never came");
+            assert!(b.wait(LONG).unwrap(), "the conversation did not end");
         }
         b.send(id, b"all of it", LONG).unwrap();
         b.close(id).unwrap();
@@ -505,11 +505,11 @@ fn carry_bytes(options: &VsockOptions) {
     server.join().unwrap();
 }
 
-fn a_stream_carries_every_byte(format: u64) {
+fn native_vsock_stream_carries_every_byte(format: u64) {
     carry_bytes(&vsock(format));
 }
 
-fn a_stream_carries_every_byte_in_pieces_and_small_rings(format: u64) {
+fn native_vsock_stream_works_in_descriptors_and_small_rings(format: u64) {
     carry_bytes(&VsockOptions {
         ring_size: 128,
         receive_bytes: 1044,
@@ -538,7 +538,7 @@ fn messages_keep_their_boundaries(format: u64) {
     server.join().unwrap();
 }
 
-fn a_port_nobody_listens_on_refuses(format: u64) {
+fn native_vsock_connect_without_a_listener_is_refused(format: u64) {
     let (mut a, mut b, _backend) = vsock_pair(&vsock(format));
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);

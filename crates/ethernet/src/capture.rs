@@ -165,7 +165,7 @@ mod tests {
                 assert_eq!(matches(&filter(json), &frame), fits, "{json} {tagged}");
             }
         }
-        assert!(matches(&filter("{}"), &[]), "also what is no frame");
+        assert!(matches(&filter("{}"), &[]), "also bytes that are no frame");
         assert!(!matches(&filter(r#"{"protocol":6}"#), &[0; 3]));
     }
 
@@ -190,7 +190,7 @@ mod tests {
         assert!(fetched.dropped > 0 && fetched.dropped < 200, "{}", fetched.dropped);
         recording.add(1, Direction::Out, &frame, frame.len());
         assert!(recording.fetch().bytes.len() > 60_000, "there is room again");
-        assert!(recording.is_over(), "nobody will fetch it");
+        assert!(recording.is_over(), "no client is left");
         let other = recording.clone();
         assert!(!recording.is_over());
         other.close();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn recordings_end_after_as_many_frames_as_they_are_to_keep() {
+    fn capture_ends_after_its_frame_count() {
         let recording = Recording::new("vm1", 0, 3);
         let other = recording.clone();
         let header = recording.fetch().bytes.len();

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_accepted_hides_no_copy() {
+    fn duplicates_ignore_refused_frames() {
         let mut duplicates = DuplicateFilter::default();
         assert!(
             duplicates.check(b"frame", 1, 5).is_ok() && duplicates.check(b"frame", 2, 6).is_ok()
@@ -129,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_by_another_way_within_a_moment_is_a_copy() {
+    fn duplicates_by_another_path_within_the_interval_are_copies() {
         let mut duplicates = DuplicateFilter::default();
         assert!(!duplicates.is_duplicate(b"frame", 1, 5));
-        assert!(!duplicates.is_duplicate(b"frame", 1, 6), "said again");
+        assert!(!duplicates.is_duplicate(b"frame", 1, 6), "a repeat by the same link");
         assert!(duplicates.is_duplicate(b"frame", 2, 7) && duplicates.is_duplicate(b"frame", 2, 8));
-        assert!(!duplicates.is_duplicate(b"frame\0", 2, 8), "another one");
-        assert!(!duplicates.is_duplicate(b"frame", 2, 6 + DUPLICATE_NS), "long ago");
-        assert!(duplicates.is_duplicate(b"frame", 1, 7 + DUPLICATE_NS), "it has moved");
+        assert!(!duplicates.is_duplicate(b"frame\0", 2, 8), "another frame");
+        assert!(!duplicates.is_duplicate(b"frame", 2, 6 + DUPLICATE_NS), "after the interval");
+        assert!(duplicates.is_duplicate(b"frame", 1, 7 + DUPLICATE_NS), "the sender has moved");
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_that_is_still_to_be_made_makes_no_other_frame() {
+    fn duplicates_ignore_an_incomplete_checksum() {
         let duplicates = DuplicateFilter::default();
         let mut frame = vec![0xff; 12];
         frame.extend_from_slice(&[0x08, 0x00, 0x45, 0, 0, 36, 0, 0, 0, 0, 64, 17, 0, 0]);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_flood_takes_no_more_room() {
+    fn hostile_flood_does_not_grow_the_duplicate_filter() {
         let mut duplicates = DuplicateFilter::default();
         for n in 0..100_000_u32 {
             assert!(!duplicates.is_duplicate(&n.to_be_bytes(), 1, 5));

@@ -76,7 +76,7 @@ mod tests {
         };
         assert!(!has(offered(&spec), VIRTIO_NET_F_MQ));
         assert!(!has(offered(&spec), VIRTIO_NET_F_HOST_UFO));
-        assert!(has(offered(&spec), VIRTIO_NET_F_MTU), "guests are told the MTU");
+        assert!(has(offered(&spec), VIRTIO_NET_F_MTU), "guests learn the MTU");
         let every = ALWAYS.len() + GUEST_OFFLOADS.len();
         assert_eq!(offered(&spec).count_ones() as usize, every);
         assert_eq!(config(&spec), [2, 1, 2, 3, 4, 5, 1, 0, 1, 0, 0xdc, 5]);

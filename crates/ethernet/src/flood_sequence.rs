@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_own_numbers_are_known_for_ever_and_no_others() {
+    fn flood_numbers_drawn_here_are_recognised() {
         let mut flood_sequences = FloodSequences::default();
         let drawn: Vec<u64> = (0..100_000).map(|_| flood_sequences.draw_number()).collect();
         assert!(drawn.iter().all(|number| flood_sequences.is_own(*number)));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_known_by_all_of_it() {
+    fn flood_fingerprint_covers_the_whole_frame() {
         let flood_sequences = FloodSequences::default();
         let print = flood_sequences.print(7, &[0], b"frame");
         assert_eq!(print, flood_sequences.print(7, &[0], b"frame"));
@@ -149,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_by_transit_goes_where_the_first_could_not() {
+    fn flood_copy_by_transit_reaches_the_remaining_links() {
         let mut flood_sequences = FloodSequences::default();
         flood_sequences.record(1, 5, false);
         flood_sequences.record(2, 5, true);
         assert_eq!(
             flood_sequences.state_of(1, false),
             CopyState::Everywhere,
-            "it would go nowhere else"
+            "no other link is left"
         );
         assert_eq!(flood_sequences.state_of(1, true), CopyState::Partial(5));
         assert_eq!(flood_sequences.state_of(2, true), CopyState::Everywhere);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_flood_pushes_out_its_own_only() {
+    fn hostile_flood_displaces_only_its_own_ingress() {
         let mut flood_sequences = FloodSequences::default();
         flood_sequences.record(u64::MAX, 1, true);
         for print in 0..1_000_000 {

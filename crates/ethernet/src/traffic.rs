@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_counted_with_their_rates() {
+    fn traffic_pairs_are_counted_with_their_rates() {
         let mut traffic = TrafficMatrix::default();
         for _ in 0..10 {
             traffic.count(1, (0xa, 0xb), (1, 100), SECOND);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_addresses_do_not_fill_memory() {
+    fn hostile_addresses_do_not_grow_the_traffic_matrix() {
         let mut traffic = TrafficMatrix::default();
         for n in 0..2 * TRAFFIC_PAIRS_MAX as u64 {
             traffic.count(1, (n, n), (1, 60), SECOND);
@@ -197,6 +197,6 @@ mod tests {
         assert_eq!(seen.uncounted_frames_total, TRAFFIC_PAIRS_MAX as u64);
         let later = SECOND + TRAFFIC_SILENT_NS + TRAFFIC_SWEEP_NS;
         traffic.count(1, (7, 8), (1, 60), later);
-        assert_eq!(view(&mut traffic, later).pairs.len(), 1, "the silent gave way");
+        assert_eq!(view(&mut traffic, later).pairs.len(), 1, "silent pairs were replaced");
     }
 }

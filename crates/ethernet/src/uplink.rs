@@ -453,15 +453,15 @@ mod tests {
         assert!(is_link(a) && a != b && uplinks.up().is_empty());
         assert_eq!(uplinks.set_standing(LinkId(1), up), Some(a));
         assert_eq!((name(&uplinks, a), uplinks.up()), ("l1", &[a][..]));
-        assert_eq!(uplinks.set_standing(LinkId(2), up), None, "it was up already");
-        assert_eq!(name(&uplinks, a), "l2", "the better one");
+        assert_eq!(uplinks.set_standing(LinkId(2), up), None, "the bundle was up already");
+        assert_eq!(name(&uplinks, a), "l2", "the link with the lower metric");
         assert_eq!(uplinks.set_standing(LinkId(2), down), None);
         assert_eq!(name(&uplinks, a), "l1");
         assert_eq!(uplinks.set_standing(LinkId(1), down), Some(a));
         assert!(uplinks.up().is_empty());
         assert_eq!(uplinks.leave(LinkId(1)), None);
         assert_eq!(uplinks.leave(LinkId(2)), Some(a));
-        assert_eq!(uplinks.join(member(4, "c", 1)).unwrap(), a, "the place is free again");
+        assert_eq!(uplinks.join(member(4, "c", 1)).unwrap(), a, "the switch index is free again");
     }
 
     #[test]
@@ -477,6 +477,6 @@ mod tests {
             .to_vec();
         assert!(!uplinks.may_pass(places[0], places[1]));
         assert!(uplinks.may_pass(places[0], places[2]) && uplinks.may_pass(places[2], places[1]));
-        assert!(!uplinks.may_pass(places[2], places[2]), "not back");
+        assert!(!uplinks.may_pass(places[2], places[2]), "not back to the ingress");
     }
 }

@@ -14,15 +14,15 @@ const ROUNDS: u64 = 500;
 /// Counters of the dispatchers: read and write calls, doorbells included, voluntary context
 /// switches, and involuntary ones.
 #[derive(Debug, Clone, Copy)]
-struct Spent {
+struct CallCounters {
     calls: u64,
     sleeps: u64,
     preempted: u64,
 }
 
-impl Spent {
+impl CallCounters {
     /// Returns the counters, or `None` if the kernel does not provide them.
-    fn so_far() -> Option<Self> {
+    fn read() -> Option<Self> {
         let mut all = Self { calls: 0, sleeps: 0, preempted: 0 };
         for task in std::fs::read_dir("/proc/self/task").unwrap() {
             let path: PathBuf = task.unwrap().path();
@@ -54,8 +54,8 @@ fn cost(
     policy: PollPolicy,
     features: u64,
     sleep: bool,
-    within: impl Fn(&Spent) -> bool,
-) -> Option<Spent> {
+    within: impl Fn(&CallCounters) -> bool,
+) -> Option<CallCounters> {
     let mut last = None;
     for _ in 0..20 {
         last = cost_now(policy, features, sleep).filter(|spent| spent.preempted < 20).or(last);
@@ -66,14 +66,14 @@ fn cost(
     last
 }
 
-fn cost_now(policy: PollPolicy, features: u64, sleep: bool) -> Option<Spent> {
+fn cost_now(policy: PollPolicy, features: u64, sleep: bool) -> Option<CallCounters> {
     let mut bursts = Bursts::new(policy, features, 32, sleep);
-    let before = Spent::so_far()?;
+    let before = CallCounters::read()?;
     for _ in 0..ROUNDS {
         bursts.round();
     }
-    let after = Spent::so_far()?;
-    Some(Spent {
+    let after = CallCounters::read()?;
+    Some(CallCounters {
         calls: after.calls - before.calls,
         sleeps: after.sleeps - before.sleeps,
         preempted: after.preempted - before.preempted,
@@ -81,11 +81,11 @@ fn cost_now(policy: PollPolicy, features: u64, sleep: bool) -> Option<Spent> {
 }
 
 #[test]
-fn frames_cost_as_many_calls_and_sleeps_as_the_table_says() {
+fn ethernet_calls_and_sleeps_match_the_cost_table() {
     let packed = mask(causeway_wire::virtio::VIRTIO_F_RING_PACKED);
     for (ring, features) in [("split", 0), ("packed", packed)] {
         // None for a burst; a few belong to other events of the dispatcher.
-        let few = |spent: &Spent| spent.calls < ROUNDS / 10 && spent.sleeps < ROUNDS / 10;
+        let few = |spent: &CallCounters| spent.calls < ROUNDS / 10 && spent.sleeps < ROUNDS / 10;
         let Some(polled) = cost(PollPolicy::VmmDriven, features, false, few) else {
             eprintln!("skipped: this kernel does not count the calls of threads, or is too busy");
             return;
@@ -93,7 +93,7 @@ fn frames_cost_as_many_calls_and_sleeps_as_the_table_says() {
         assert!(few(&polled), "{ring}, polled: {polled:?}");
         // One doorbell to the receiver and one sleep for each burst; the dispatcher does not read
         // its own doorbell. On a busy machine a burst may arrive in parts.
-        let some = |spent: &Spent| spent.calls < 3 * ROUNDS && spent.sleeps < 3 * ROUNDS;
+        let some = |spent: &CallCounters| spent.calls < 3 * ROUNDS && spent.sleeps < 3 * ROUNDS;
         let Some(parked) = cost(PollPolicy::GuestDriven, features, true, some) else {
             eprintln!("skipped: this machine is too busy");
             return;

@@ -54,7 +54,7 @@ fn flow(
                 between(got);
             }
         }
-        assert!(since.elapsed() < PATIENCE, "{got} of {count} frames came");
+        assert!(since.elapsed() < PATIENCE, "{got} of {count} frames arrived");
     }
 }
 
@@ -93,7 +93,7 @@ fn a_group_moves_between_dispatchers_while_frames_flow_and_none_is_lost() {
 }
 
 #[test]
-fn moves_to_nowhere_are_refused() {
+fn dispatcher_move_to_an_unknown_target_is_refused() {
     let rig = Rig::new();
     let command = |group: &str, service: Option<&str>, dispatcher| Command::ShardMove {
         group: group.parse().unwrap(),
@@ -119,7 +119,11 @@ fn a_busy_queue_is_polled_and_a_quiet_one_rings() {
     let mut seen = false;
     flow(&mut a, &mut b, (1, 2), 20_000, |_| seen |= modes() == [PollMode::VmmDriven; 2]);
     assert!(seen, "20,000 frames as fast as they go: {:?}", rig.view("a").queues);
-    assert_eq!(rig.view("a").queues[0].mode, PollMode::GuestDriven, "nothing came that way");
+    assert_eq!(
+        rig.view("a").queues[0].mode,
+        PollMode::GuestDriven,
+        "no frame was sent in that direction"
+    );
     wait(|| modes() == [PollMode::GuestDriven; 2], || format!("{:?}", rig.view("a").queues));
     let why = &rig.view("a").queues[1].mode_reason;
     assert!(why.contains("below 1000"), "{why}");

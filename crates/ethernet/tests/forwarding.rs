@@ -64,7 +64,7 @@ fn frames_of_the_link_layers_own_protocols_cross_wires_and_no_bridges() {
         assert_eq!(receive(&mut y).1, to(last));
     }
     send(&mut a, &PLAIN, &to(0x10));
-    assert_eq!(receive(&mut b).1, to(0x10), "and nothing before");
+    assert_eq!(receive(&mut b).1, to(0x10), "and no frame before it");
     rig.wait_counter("a", "drop_link_local_total", 5);
     let trace = |port| rig.trace(port, None, [1, 0x80, 0xc2, 0, 0, 2]).verdict;
     assert_eq!((trace("a").as_str(), trace("x").as_str()), ("drop", "flood"));
@@ -203,7 +203,7 @@ fn a_broadcast_that_nobody_is_there_to_hear_is_counted() {
 }
 
 #[test]
-fn the_same_address_may_be_in_two_groups_but_not_twice_in_one() {
+fn ethernet_address_is_unique_within_a_group() {
     let rig = Rig::new();
     rig.try_add("a", "red", net(1)).unwrap();
     rig.try_add("b", "blue", net(1)).unwrap();
@@ -294,7 +294,7 @@ fn flows_spread_over_queue_pairs_and_each_stays_on_one() {
 }
 
 #[test]
-fn a_frame_longer_than_an_mtu_is_dropped() {
+fn ethernet_frame_longer_than_an_mtu_is_dropped() {
     let rig = Rig::new();
     rig.try_add("a", "red", NetSpec { mtu: 9000, ..net(1) }).unwrap();
     let mut a = rig.attach("a", NetOptions { features: ALL, ..Default::default() });
@@ -318,7 +318,7 @@ fn trace_tells_what_forwarding_does() {
     assert_eq!((there.verdict.as_str(), &there.to[..]), ("forward", &["b".to_string()][..]));
     let down = rig.trace("a", None, mac(3));
     assert!(down.steps.iter().any(|s| s.contains("does not run")), "{down:?}");
-    assert_eq!(down.verdict, "drop", "no guest is there");
+    assert_eq!(down.verdict, "drop", "no guest runs the device");
     let all = rig.trace("a", None, BROADCAST);
     assert_eq!((all.verdict.as_str(), all.to.len()), ("flood", 2));
     let unknown = rig.trace("a", None, mac(9));

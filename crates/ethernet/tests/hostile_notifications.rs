@@ -56,7 +56,10 @@ fn hostile_frontend_that_holds_up_its_notification() {
     assert_eq!(receive(&mut other).1, frame);
     let view = rig.view("bad");
     done();
-    assert!(!freed.join().unwrap(), "the dispatcher was held up until the frontend let go");
+    assert!(
+        !freed.join().unwrap(),
+        "the dispatcher was blocked until the frontend drained its eventfd"
+    );
     assert_eq!(view.state, PortState::Faulted);
     let fault = view.fault.unwrap();
     assert!(fault.contains("queue 0") && fault.contains("held up"), "{fault}");
@@ -83,7 +86,7 @@ fn hostile_frontend_whose_notifications_take_long_is_delayed_and_barred() {
     let since = std::time::Instant::now();
     let mut sent = 0_u64;
     while rig.view("bad").state == PortState::Running {
-        assert!(since.elapsed() < PATIENCE, "{sent} notifications went on");
+        assert!(since.elapsed() < PATIENCE, "still served after {sent} notifications");
         for _ in 0..16 {
             // To an unused address: the notification only reports the used descriptor.
             let _ = rustix::io::read(&bad.calls[1], &mut [0_u8; 8]);
@@ -102,7 +105,7 @@ fn hostile_frontend_whose_notifications_take_long_is_delayed_and_barred() {
     assert_eq!(view.state, PortState::Faulted);
     let fault = view.fault.unwrap();
     assert!(fault.contains("queue 1") && fault.contains("more than its share"), "{fault}");
-    assert!(Client::connect(&rig.path("bad")).is_err(), "it would do it again at once");
+    assert!(Client::connect(&rig.path("bad")).is_err(), "the port is barred");
     drop(watchers);
     let frame = plain(1, mac(2), b"we go on");
     send(&mut good, &Header::default(), &frame);

@@ -138,16 +138,16 @@ impl Scene {
             }
             self.drain();
             if self.bad.client.is_gone() {
-                self.again();
+                self.reattach();
                 break;
             }
-            assert!(start.elapsed().as_secs() < 30, "frames were never given back");
+            assert!(start.elapsed().as_secs() < 30, "frames were never used");
         }
         taken
     }
 
     /// Attaches again after the port closed with a reason.
-    fn again(&mut self) {
+    fn reattach(&mut self) {
         let view = self.rig.view("bad");
         assert_eq!(view.state, PortState::Faulted);
         assert!(view.fault.is_some_and(|fault| fault.contains("not granted")));
@@ -163,7 +163,7 @@ impl Scene {
     }
 
     /// Exchanges a frame between the bystanders, and checks every other frame that they receive.
-    fn bystand(&mut self) {
+    fn exchange_bystanders(&mut self) {
         self.exchanges += 1;
         let body = pattern(60 + (self.exchanges % 1000) as usize);
         let frame = plain(4, mac(5), &[&self.exchanges.to_le_bytes()[..], &body].concat());
@@ -218,7 +218,7 @@ fn race(scribble: Scribble) {
         taken += scene.round();
         rounds += 1;
         if rounds % BYSTANDS == 0 {
-            scene.bystand();
+            scene.exchange_bystanders();
         }
     }
     stop.store(true, Ordering::Relaxed);
@@ -230,7 +230,7 @@ fn race(scribble: Scribble) {
     }
     // Without the race, the port works as before.
     if scene.bad.client.is_gone() {
-        scene.again();
+        scene.reattach();
     }
     let frame = plain(3, mac(1), b"well behaved");
     scene.bad.send(&frame);

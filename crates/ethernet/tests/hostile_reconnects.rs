@@ -101,7 +101,7 @@ fn hostile_reconnects_are_taken_at_a_bounded_rate() {
     let begin = 1_000_000_000;
     storm(&mut shard, begin);
     assert_eq!(taken(&shard), CONNECTS_PER_SECOND);
-    assert_eq!(shard.deadline_ns(), Some(begin + SHUT_NS), "nothing is looked at before");
+    assert_eq!(shard.deadline_ns(), Some(begin + SHUT_NS), "no earlier deadline");
     // Waiting frontends are accepted later; none is refused.
     let mut now = begin;
     for _ in 0..10 {

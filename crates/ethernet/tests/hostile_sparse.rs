@@ -114,7 +114,7 @@ fn hostile_sparse_memory_closes_the_port_that_makes_the_daemon_pay() {
     assert_eq!(view.state, PortState::Faulted, "{} MiB were sent", sent / MIB);
     let fault = view.fault.unwrap();
     assert!(fault.contains("more than memory_max (8 MiB)"), "{fault}");
-    assert!(Client::connect(&rig.path("bad")).is_err(), "it would do it again at once");
+    assert!(Client::connect(&rig.path("bad")).is_err(), "the port is barred");
     let frame = plain(1, mac(2), b"we go on");
     send(&mut victim, &Header::default(), &frame);
     assert_eq!(receive(&mut other).1, frame);
@@ -158,9 +158,9 @@ fn hostile_holes_punched_under_the_daemon_close_the_port_that_they_stall() {
         }
         over.store(true, Ordering::Relaxed);
     });
-    let fault = rig.view("bad").fault.expect("it stalls the dispatcher");
+    let fault = rig.view("bad").fault.expect("the dispatcher stalls");
     assert!(fault.contains("holes were punched into its memory"), "{fault}");
-    assert!(Client::connect(&rig.path("bad")).is_err(), "it would do it again at once");
+    assert!(Client::connect(&rig.path("bad")).is_err(), "the port is barred");
     let frame = plain(1, mac(2), b"we go on");
     send(&mut victim, &Header::default(), &frame);
     assert_eq!(receive(&mut other).1, frame);

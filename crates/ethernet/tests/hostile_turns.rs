@@ -85,7 +85,7 @@ fn hostile_floods_of_forged_frames_sit_out_turns() {
         turns
     };
     forged(&mut flooder, 8);
-    assert!(settle(&mut turned, &mut flooder) <= 4, "at first it is believed");
+    assert!(settle(&mut turned, &mut flooder) <= 4, "no penalty before the first violation");
     forged(&mut flooder, 8);
     let turns = settle(&mut turned, &mut flooder);
     assert!(turns > usize::from(PENALTY_TURNS) / 2, "only {turns} turns later");

@@ -106,14 +106,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn completed_checksums_are_right(kind in kinds(), payload in vec(any::<u8>(), 0..3000)) {
+    fn offload_completed_checksums_are_correct(kind in kinds(), payload in vec(any::<u8>(), 0..3000)) {
         let (mut frame, place) = build(kind, &payload);
         place.complete(&mut frame);
         prop_assert!(sums_are_right(&frame));
     }
 
     #[test]
-    fn pieces_make_the_frame_again(
+    fn offload_segments_reassemble_to_the_frame(
         kind in kinds(),
         seed in vec(any::<u8>(), 1..50),
         len in prop_oneof![9_usize..5000, 60_000_usize..65_400],
@@ -185,7 +185,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_is_cut_that_was_not_asked_for() {
+fn offload_frames_without_a_request_are_not_cut() {
     let kind = Kind { v6: false, tcp: true, vlan: false, options: false };
     let (frame, place) = build(kind, &[1; 100]);
     let header = Header {
@@ -202,7 +202,7 @@ fn nothing_is_cut_that_was_not_asked_for() {
 }
 
 #[test]
-fn headers_that_are_not_all_there_are_not_cut() {
+fn offload_incomplete_headers_are_not_cut() {
     let kind = Kind { v6: false, tcp: true, vlan: false, options: false };
     let (frame, place) = build(kind, &[1; 1000]);
     let parsed = Frame::parse(&frame).unwrap();

@@ -65,7 +65,7 @@ impl Ring {
     }
 
     /// Puts the frames that left a daemon's links in flight.
-    fn post(&mut self, at: usize) {
+    fn collect(&mut self, at: usize) {
         let count = self.groups.len();
         for (link, number, frame) in self.groups[at].frames() {
             // Each link has a delay of its own.
@@ -98,19 +98,19 @@ impl Ring {
             self.now += MS;
             while let Some(first) = self.wire.first_entry().filter(|e| e.key().0 <= self.now) {
                 let (to, link, number, frame) = first.remove();
-                self.groups[to].bring(link, number, &frame);
-                self.post(to);
+                self.groups[to].inject(link, number, &frame);
+                self.collect(to);
             }
             for at in 0..self.groups.len() {
                 self.groups[at].step(self.now);
-                self.post(at);
+                self.collect(at);
             }
         }
     }
 
     /// Broadcasts a frame from the station of a daemon, or from the station on an edge's segment.
     /// Returns the number of frames that stations and segments received, hellos excluded.
-    fn say(&mut self, from: Result<usize, usize>, text: &str) -> (Vec<u64>, Vec<u64>) {
+    fn broadcast(&mut self, from: Result<usize, usize>, text: &str) -> (Vec<u64>, Vec<u64>) {
         self.stations.fill(0);
         self.segments.fill(0);
         let (Ok(at) | Err(at)) = from;
@@ -125,20 +125,20 @@ impl Ring {
             }
         };
         for (at, link) in hear {
-            self.groups[at].bring(link, None, &frame);
-            self.post(at);
+            self.groups[at].inject(link, None, &frame);
+            self.collect(at);
         }
         self.run(400 * MS);
-        if self.under_way() > 0 {
+        if self.in_flight() > 0 {
             // The storm filter terminates the loop.
             assert!(self.deaf() > 1, "{:?}: what {from:?} said goes round and round", self.kinds);
             self.run(2_000 * MS);
-            assert_eq!(self.under_way(), 0, "{:?}: {from:?} is not braked", self.kinds);
+            assert_eq!(self.in_flight(), 0, "{:?}: {from:?} is not braked", self.kinds);
         }
         (self.stations.clone(), self.segments.clone())
     }
 
-    fn under_way(&self) -> usize {
+    fn in_flight(&self) -> usize {
         self.wire.values().filter(|(.., frame)| !is_hello(frame)).count()
     }
 
@@ -172,7 +172,7 @@ fn in_every_ring_of_kinds_a_broadcast_ends_and_each_station_hears_it_once() {
         let stations = (0..kinds.len()).map(Ok);
         let all: Vec<_> = stations.chain((0..kinds.len()).filter(is_segment).map(Err)).collect();
         for from in all {
-            let (stations, segments) = ring.say(from, &format!("said by {from:?}"));
+            let (stations, segments) = ring.broadcast(from, &format!("said by {from:?}"));
             let context = format!("{kinds:?}: {from:?}: {stations:?} {segments:?}");
             if ring.deaf() > 1 {
                 // With a one-way segment there may be no path back that carries hellos, so only

@@ -44,7 +44,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn agrees_with_a_plain_model(steps in steps()) {
+    fn address_table_agrees_with_a_simple_model(steps in steps()) {
         let mut now = 5_u64;
         let mut table = AddressTable::<u8>::new();
         // Address to port and time of the last frame; `None` for a configured address.
@@ -154,20 +154,28 @@ fn what_a_peer_says_of_itself_counts_more_than_a_late_frame() {
     let mut table = AddressTable::new();
     table.learn(mac(1), 1, 0);
     table.advertise(mac(1), 2, 1);
-    assert_eq!(table.learn(mac(1), 1, 2), Learnt::Known, "it left there before");
+    assert_eq!(
+        table.learn(mac(1), 1, 2),
+        Learnt::Known,
+        "the late frame does not move the address"
+    );
     assert_eq!(table.lookup(mac(1), 2), Some(2));
     table.advertise(mac(1), 3, 3);
-    assert_eq!(table.lookup(mac(1), 3), Some(3), "the newer word");
+    assert_eq!(table.lookup(mac(1), 3), Some(3), "the newer advertisement");
     table.demote(3);
-    assert_eq!(table.learn(mac(1), 1, 4), Learnt::New, "nobody answers there any more");
+    assert_eq!(
+        table.learn(mac(1), 1, 4),
+        Learnt::New,
+        "the peer can no longer withdraw the address"
+    );
     assert_eq!(table.lookup(mac(1), 4), Some(1));
     table.advertise(mac(1), 2, 5);
     let late = 5 + 10 * LEARNT_AGE_NS;
     table.sweep(late);
-    assert_eq!(table.lookup(mac(1), late), Some(2), "it is there though it says nothing");
-    assert_eq!(table.learn(mac(1), 1, late), Learnt::Known, "and nowhere else");
+    assert_eq!(table.lookup(mac(1), late), Some(2), "an advertised address does not age");
+    assert_eq!(table.learn(mac(1), 1, late), Learnt::Known, "and not at another port");
     table.unlearn_at(mac(1), 2);
-    assert_eq!(table.learn(mac(1), 1, 6), Learnt::New, "it was taken back");
+    assert_eq!(table.learn(mac(1), 1, 6), Learnt::New, "the peer withdrew the address");
     table.add(mac(9), 4).unwrap();
     table.advertise(mac(9), 2, 7);
     assert_eq!(table.lookup(mac(9), 7), Some(4), "a port's own address stays");

@@ -127,7 +127,7 @@ fn turn_ends_within_a_segmented_frame_and_the_next_one_goes_on_with_it() {
                 last = Some(piece);
                 continue;
             }
-            assert!(last.is_none(), "a piece behind the frame that was sent after it");
+            assert!(last.is_none(), "a segment arrived after the next frame");
             assert!(checksum_is_right(&piece));
             joined.extend_from_slice(payload_of(&piece));
         }
@@ -191,7 +191,7 @@ fn turn_takes_no_more_bytes_than_fit_in_it() {
 }
 
 #[test]
-fn device_that_stops_takes_its_unfinished_frames_along() {
+fn turn_unfinished_frames_are_dropped_when_the_device_stops() {
     let mut driven = Driven::new("stops");
     let mut to = driven.attach(2, receiver());
     let mut from = driven.attach(1, sender());

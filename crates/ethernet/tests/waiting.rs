@@ -17,7 +17,7 @@ fn numbered(n: u8) -> Vec<u8> {
 }
 
 #[test]
-fn frames_wait_for_buffers_and_arrive_in_order() {
+fn pending_frames_arrive_in_order() {
     let rig = Rig::new();
     let mut a = rig.port("a", net(1), ALL);
     rig.try_add("b", "red", net(2)).unwrap();
@@ -98,7 +98,7 @@ fn hostile_frames_of_many_descriptors_do_not_wait() {
 }
 
 #[test]
-fn a_receiver_that_leaves_frees_what_waits_for_it() {
+fn pending_frames_are_released_when_the_receiver_leaves() {
     let rig = Rig::new();
     let mut a = rig.port("a", net(1), ALL);
     rig.try_add("b", "red", net(2)).unwrap();
@@ -117,7 +117,7 @@ fn a_receiver_that_leaves_frees_what_waits_for_it() {
 }
 
 #[test]
-fn a_sender_that_leaves_takes_what_waits_with_it() {
+fn pending_frames_are_dropped_when_the_sender_leaves() {
     let rig = Rig::new();
     rig.try_add("a", "red", net(1)).unwrap();
     rig.try_add("b", "red", net(2)).unwrap();
@@ -141,7 +141,7 @@ fn a_sender_that_leaves_takes_what_waits_with_it() {
 }
 
 #[test]
-fn a_frame_that_no_buffer_can_hold_is_dropped() {
+fn pending_frame_too_large_for_any_buffer_is_dropped() {
     let rig = Rig::new();
     let mut a = rig.port("a", net(1), ALL);
     rig.try_add("b", "red", net(2)).unwrap();
@@ -228,7 +228,7 @@ fn frames_that_wait_when_their_sender_leaves_are_counted() {
 }
 
 #[test]
-fn a_frame_that_fits_is_not_held_up_by_one_whose_sender_has_left() {
+fn pending_frame_behind_a_dropped_frame_is_delivered() {
     let rig = Rig::new();
     rig.try_add("a", "red", net(1)).unwrap();
     rig.try_add("b", "red", net(2)).unwrap();

@@ -163,7 +163,7 @@ impl DriverQueue {
     /// together, a quarter of the ring at once.
     #[inline]
     pub(super) fn give_back(&mut self, head: u16) -> Result<(), DriverError> {
-        debug_assert_eq!(self.driver.next_head(), Some(head), "names come back the last one first");
+        debug_assert_eq!(self.driver.next_head(), Some(head), "heads are reused in LIFO order");
         self.driver.add_one(self.spans(self.slot_bytes)(head), true)?;
         self.unpublished = self.unpublished.wrapping_add(1);
         if self.unpublished >= self.batch {

@@ -111,7 +111,7 @@ impl Bench {
         bench.negotiate(P::all().bits() & model().protocol_offered().bits());
         let table = emit_table(&[region()]);
         let memory = bench.memory.try_clone().unwrap();
-        bench.say(R::SET_MEM_TABLE, &table, &[memory.as_fd()]).unwrap();
+        bench.request(R::SET_MEM_TABLE, &table, &[memory.as_fd()]).unwrap();
         bench
     }
 
@@ -125,10 +125,10 @@ impl Bench {
     }
 
     pub fn negotiate(&mut self, protocol: u64) {
-        self.say_number(R::SET_PROTOCOL_FEATURES, protocol).unwrap();
-        self.say(R::SET_OWNER, &[], &[]).unwrap();
+        self.send_number(R::SET_PROTOCOL_FEATURES, protocol).unwrap();
+        self.request(R::SET_OWNER, &[], &[]).unwrap();
         let acked = features::RING | features::PROTOCOL_FEATURES;
-        self.say_number(R::SET_FEATURES, acked).unwrap();
+        self.send_number(R::SET_FEATURES, acked).unwrap();
     }
 
     pub fn run_queue(&mut self, index: u32) {
@@ -140,32 +140,37 @@ impl Bench {
     pub fn configure_queue(&mut self, index: u32) {
         self.ring_value(R::SET_VRING_NUM, index, u32::from(SIZE)).unwrap();
         self.ring_value(R::SET_VRING_BASE, index, 0).unwrap();
-        self.say(R::SET_VRING_ADDR, &addresses(index).emit(), &[]).unwrap();
+        self.request(R::SET_VRING_ADDR, &addresses(index).emit(), &[]).unwrap();
     }
 
     pub fn kick(&mut self, index: u32) -> Result<(), Fault> {
-        self.say(R::SET_VRING_KICK, &RingEvent::emit(index, true), &[event().as_fd()])
+        self.request(R::SET_VRING_KICK, &RingEvent::emit(index, true), &[event().as_fd()])
     }
 
     pub fn ring_value(&mut self, request: R, index: u32, value: u32) -> Result<(), Fault> {
-        self.say(request, &RingValue { index, value }.emit(), &[])
+        self.request(request, &RingValue { index, value }.emit(), &[])
     }
 
-    pub fn say_number(&mut self, request: R, number: u64) -> Result<(), Fault> {
-        self.say(request, &number.to_ne_bytes(), &[])
+    pub fn send_number(&mut self, request: R, number: u64) -> Result<(), Fault> {
+        self.request(request, &number.to_ne_bytes(), &[])
     }
 
     pub fn add_region(&mut self, region: &RegionSpec) -> Result<(), Fault> {
         let memory = self.memory.try_clone().unwrap();
-        self.say(R::ADD_MEM_REG, &emit_region(region), &[memory.as_fd()])
+        self.request(R::ADD_MEM_REG, &emit_region(region), &[memory.as_fd()])
     }
 
     /// Sends a request and lets the server handle it.
-    pub fn say(&mut self, request: R, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Fault> {
-        self.say_header(Header::request(request, payload.len() as u32), payload, fds)
+    pub fn request(
+        &mut self,
+        request: R,
+        payload: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), Fault> {
+        self.send_with_header(Header::request(request, payload.len() as u32), payload, fds)
     }
 
-    pub fn say_header(
+    pub fn send_with_header(
         &mut self,
         header: Header,
         payload: &[u8],
@@ -176,13 +181,13 @@ impl Bench {
     }
 
     /// Sends bytes unchanged, with descriptors at the first byte.
-    pub fn say_bytes(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Fault> {
+    pub fn send_raw(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Fault> {
         send_bytes(self.peer.as_ref().unwrap(), bytes, fds);
         self.server.receive(&mut self.events)
     }
 
     /// Returns the server's next reply.
-    pub fn answer(&mut self) -> Option<Raw> {
+    pub fn reply(&mut self) -> Option<Raw> {
         match self.peer.as_mut().unwrap().receive().unwrap() {
             Received::Message(raw) => Some(raw),
             Received::Nothing | Received::Closed => None,
@@ -190,8 +195,8 @@ impl Bench {
     }
 
     /// Returns the number in the server's next reply.
-    pub fn answered_number(&mut self) -> u64 {
-        u64::from_ne_bytes(self.answer().unwrap().payload.try_into().unwrap())
+    pub fn reply_number(&mut self) -> u64 {
+        u64::from_ne_bytes(self.reply().unwrap().payload.try_into().unwrap())
     }
 
     /// Closes the connection.
@@ -209,14 +214,14 @@ pub fn assert_released(bench: &Bench) {
     assert_eq!(device.map.regions().len(), 0);
 }
 
-/// Asserts that the test ends in a fault whose text contains all of `words`, and that all grants
+/// Asserts that the test ends in a fault whose text contains all of `texts`, and that all grants
 /// are released.
 #[track_caller]
-pub fn assert_fault(bench: &mut Bench, result: Result<(), Fault>, words: &[&str]) {
-    let fault = result.expect_err("must end as a fault").to_string();
-    for word in words {
+pub fn assert_fault(bench: &mut Bench, result: Result<(), Fault>, texts: &[&str]) {
+    let fault = result.expect_err("must end in a fault").to_string();
+    for word in texts {
         assert!(fault.contains(word), "{fault:?} does not mention {word:?}");
     }
     assert_released(bench);
-    bench.server.receive(&mut bench.events).expect("a finished server stays quiet");
+    bench.server.receive(&mut bench.events).expect("an ended server reads nothing");
 }

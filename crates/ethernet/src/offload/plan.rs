@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_receiver_gets_what_it_negotiated() {
+    fn offload_plan_follows_negotiated_features() {
         let place = ChecksumPlace { start: 34, offset: 16 };
         let sum = Offload::Checksum(place);
         let tcp = |ecn| Gso { kind: GsoKind::Tcp4 { ecn }, size: 1000, header_len: 54 };

@@ -383,9 +383,13 @@ mod tests {
             route(Any, Only(mac(8)), 5, None),
         ]);
         assert_eq!(go(&mut r, 0, 1, 2), Some(vec![1]));
-        assert_eq!(go(&mut r, 0, 1, 7), Some(vec![2, 1]), "any/any and any/only are alike: 6");
-        assert_eq!(go(&mut r, 0, 5, 7), Some(vec![3]), "the more special: 8");
-        assert_eq!(go(&mut r, 0, 1, 8), Some(vec![4]), "7 before 6");
+        assert_eq!(
+            go(&mut r, 0, 1, 7),
+            Some(vec![2, 1]),
+            "any/any and any/only have equal priority: 6"
+        );
+        assert_eq!(go(&mut r, 0, 5, 7), Some(vec![3]), "the more specific route: 8");
+        assert_eq!(go(&mut r, 0, 1, 8), Some(vec![4]), "priority 7 before 6");
         assert_eq!(go(&mut r, 0, 6, 8), Some(vec![5, 1]));
         let hits: Vec<u64> = r.views().iter().map(|v| v.hits_total).collect();
         assert_eq!(hits, [3, 1, 1, 1, 1]);
@@ -396,9 +400,13 @@ mod tests {
         use MacMatch::{Any, None as NoAddress};
         let mut r = routes(vec![route(Any, Any, 1, Some(2)), route(Any, NoAddress, 3, None)]);
         assert_eq!(go(&mut r, 2, 1, 2), Some(vec![1]));
-        assert_eq!(go(&mut r, 3, 1, 2), None, "from elsewhere");
+        assert_eq!(go(&mut r, 3, 1, 2), None, "another ingress");
         let mut r = routes(vec![route(Any, Any, 1, None), route(Any, Any, 9, Some(9))]);
-        assert_eq!(go(&mut r, 1, 1, 2), Some(vec![]), "a route fits, and leads back");
+        assert_eq!(
+            go(&mut r, 1, 1, 2),
+            Some(vec![]),
+            "a route matches, and leads back to the ingress"
+        );
     }
 
     #[test]
@@ -411,12 +419,12 @@ mod tests {
         r.resolve(|_| None);
         assert_eq!(go(&mut r, 0, 1, 2), Some(vec![]));
         r.add(3, route(Any, Any, 3, None), place);
-        assert_eq!(go(&mut r, 0, 1, 2), Some(vec![3]), "the other one leads nowhere");
+        assert_eq!(go(&mut r, 0, 1, 2), Some(vec![3]), "the other route has no target");
         r.remove(3);
         assert_eq!(go(&mut r, 0, 1, 2), Some(vec![]));
         r.replace(vec![], Forwarding::Routes, place);
         assert_eq!(go(&mut r, 0, 1, 2), None);
-        assert!(!r.is_empty(), "what no route fits is dropped");
+        assert!(!r.is_empty(), "frames without a route are dropped");
     }
 
     #[test]

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn sides_fit_as_they_say() {
+    fn route_sides_match_their_addresses() {
         assert!(AddressMatch::Any.fits(7) && !AddressMatch::Never.fits(7));
         assert!(AddressMatch::Only(7).fits(7) && !AddressMatch::Only(7).fits(8));
         assert!(!AddressMatch::Not(7).fits(7) && AddressMatch::Not(7).fits(8));

@@ -51,7 +51,7 @@ impl Bursts {
                 None if *sleep => drop(two.wait(Some(Duration::from_millis(100))).unwrap()),
                 None => std::hint::spin_loop(),
             }
-            assert!(since.elapsed() < PATIENCE, "{got} of {BURST} came");
+            assert!(since.elapsed() < PATIENCE, "{got} of {BURST} frames arrived");
         }
     }
 }

@@ -90,12 +90,12 @@ impl Group {
     }
 
     /// Injects a frame that arrives by a link.
-    pub fn bring(&mut self, link: u32, number: Option<u64>, frame: &[u8]) {
-        self.bring_unfinished(link, number, frame, [0; 10]);
+    pub fn inject(&mut self, link: u32, number: Option<u64>, frame: &[u8]) {
+        self.inject_with_offload(link, number, frame, [0; 10]);
     }
 
-    /// As [`Self::bring`], with an offload.
-    pub fn bring_unfinished(
+    /// As [`Self::inject`], with an offload.
+    pub fn inject_with_offload(
         &mut self,
         link: u32,
         number: Option<u64>,
