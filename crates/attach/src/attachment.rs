@@ -28,7 +28,7 @@ pub enum Event {
     /// Queue `n` has stopped: its ring and doorbell are gone. Chains in flight have been returned,
     /// unwritten.
     QueueStopped(usize),
-    /// A new memory map replaced the old one; running queues use it. Addresses of chains in flight
+    /// A new memory map replaced the old map; running queues use it. Addresses of chains in flight
     /// stay valid, but must be looked up in the new map.
     MemoryChanged,
     /// The guest rang doorbell `n` by a message, not by a descriptor.
@@ -134,12 +134,12 @@ pub trait Attachment: AsFd + Debug + Send {
     /// Returns the granted memory in its present epoch, if the frontend grants memory.
     fn map(&self) -> Option<&Map>;
 
-    /// Returns the virtio device, if the attachment is one.
+    /// Returns the virtio device, if the attachment has a device.
     fn device(&self) -> Option<&Device> {
         None
     }
 
-    /// Returns the virtio device, if the attachment is one.
+    /// Returns the virtio device, if the attachment has a device.
     fn device_mut(&mut self) -> Option<&mut Device> {
         None
     }
@@ -212,7 +212,7 @@ impl Connection {
         }
     }
 
-    /// Returns the virtio device, if the attachment is one.
+    /// Returns the virtio device, if the attachment has a device.
     #[inline]
     pub fn device(&self) -> Option<&Device> {
         match &self.0 {
@@ -221,7 +221,7 @@ impl Connection {
         }
     }
 
-    /// Returns the virtio device, if the attachment is one.
+    /// Returns the virtio device, if the attachment has a device.
     #[inline]
     pub fn device_mut(&mut self) -> Option<&mut Device> {
         match &mut self.0 {

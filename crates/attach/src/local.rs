@@ -4,7 +4,7 @@
 //! The daemon's end is an [`Attachment`] that raises [`Event::Message`] and [`Event::Closed`]; the
 //! service reads the message with [`Local::take_message`]. Memory grants of a process arrive in
 //! messages and belong to the process, not to a port, so the attachment has no map. The module does
-//! not interpret messages; it never blocks and never drops one.
+//! not interpret messages; it never blocks and never drops a message.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -341,7 +341,7 @@ mod tests {
             a.send([byte; MESSAGE_BYTES], vec![memory()]).unwrap();
         }
         for byte in [1, 2] {
-            // The second message waits until the first one is taken.
+            // The second message waits until the first message is taken.
             b.poll(&mut events).unwrap();
             b.poll(&mut events).unwrap();
             assert_eq!(std::mem::take(&mut events), [Event::Message]);

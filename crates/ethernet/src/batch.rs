@@ -1,6 +1,6 @@
 //! Batches: consecutive frames of a turn that share one egress.
 //!
-//! The classifier (`forward`) cuts popped frames into batches. All frames of a batch for one
+//! The classifier (`classify`) cuts popped frames into batches. All frames of a batch for one
 //! receive queue are delivered together: on the fast path (`fast_path`) as far as it applies, then
 //! one by one through `deliver`, in their order. The module resolves no egress and returns no chain
 //! to its sender.

@@ -235,13 +235,8 @@ impl Ethernet {
         work.add_totals(&totals);
         self.count_flow(place, flow, (&mut totals, &mut batch), cx.now_ns);
         self.batches.push(batch);
-        if let Some(me) = self.switch.get_mut(place) {
-            me.counters.count_transmitted(work.frames, work.bytes);
-        }
-        if !self.switch.mirrors.is_empty() {
-            let (source, sent) = (FrameStore::Guest(map), popped.get(..work.frames).unwrap_or(&[]));
-            self.switch.mirrors.copy_frames(place, Direction::In, source, sent, cx.now_ns);
-        }
+        let sent = popped.get(..work.frames).unwrap_or(&[]);
+        self.switch.count_sent(place, map, sent, work.bytes, cx.now_ns);
         cx.charge(work.charge_ns());
         work.frames
     }
@@ -289,6 +284,20 @@ impl Ethernet {
             batch.count = batch.count.wrapping_add(totals.frames);
             batch.longest = batch.longest.max(totals.longest);
             self.switch.count_pair(place, (source, destination), totals, now_ns);
+        }
+    }
+}
+
+impl Switch {
+    /// Counts the frames that a port sent, and copies them into its captures.
+    #[inline(always)]
+    fn count_sent(&mut self, place: u32, map: &Map, sent: &[RxFrame], bytes: usize, now_ns: u64) {
+        if let Some(me) = self.get_mut(place) {
+            me.counters.count_transmitted(sent.len(), bytes);
+        }
+        if !self.mirrors.is_empty() {
+            let source = FrameStore::Guest(map);
+            self.mirrors.copy_frames(place, Direction::In, source, sent, now_ns);
         }
     }
 }

@@ -38,7 +38,7 @@ pub(crate) enum CopyState {
     /// No copy has been accepted.
     New,
     /// The first copy arrived by a link that is not for transit, so only transit links got it. This
-    /// copy may go to the other links, except the one at this switch index.
+    /// copy may go to the other links, except the link at this switch index.
     Partial(SwitchIndex),
     /// A copy has left by every link.
     Everywhere,

@@ -96,7 +96,7 @@ pub const DUPLICATE_NS: u64 = 500_000_000;
 pub const REPEATS_MAX: u8 = 16;
 
 /// Interval between hellos of a daemon that forwards between a network segment and other links: 300
-/// ms. A network segment without a forwarder gets one within [`HELLO_HOLD_NS`].
+/// ms. A network segment without a forwarder has a new forwarder within [`HELLO_HOLD_NS`].
 pub const HELLO_NS: u64 = 300_000_000;
 /// Shortest time between hellos that are sent because of a change: 20 ms.
 pub const HELLO_SOON_NS: u64 = 20_000_000;

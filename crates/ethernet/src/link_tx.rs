@@ -44,7 +44,7 @@ fn push_frame(
     };
     let (head, body) = (headers.head(), from.rest());
     push(carrier, &Outgoing { offload: &offload, head, body, len: headers.len, hops, flood })?;
-    // Two copies: this one, and the kernel's or the cipher's.
+    // Two copies: the carrier's, and the kernel's or the cipher's.
     slice.charge(cost::CHAIN_NS.saturating_add(cost::bytes(headers.len).saturating_mul(2)));
     Ok(true)
 }

@@ -136,7 +136,7 @@ impl Ethernet {
             switch.flood_sequences.forget(place);
             switch.away.retain(|_, (at, _)| *at != place);
         } else if let Some(place) = at {
-            // Other links to the peer remain, but the advertisements may have come by this one.
+            // Other links to the peer remain, but the advertisements may have come by this link.
             switch.table.demote(place);
             for (_, advertised) in switch.away.values_mut().filter(|(at, _)| *at == place) {
                 *advertised = false;

@@ -65,7 +65,7 @@ pub(crate) type StandbyChanges = Vec<(LinkId, bool)>;
 /// The election state of a group.
 #[derive(Debug, Default)]
 pub(crate) struct ForwarderElection {
-    /// Number of this group in hellos; 0 until one is needed.
+    /// Number of this group in hellos; 0 until it is needed.
     own: u64,
     serial: u32,
     /// By attachment, and whether the hello arrived by a transit link.

@@ -11,7 +11,7 @@ use causeway_wire::virtio_net::Header;
 use common::raw::Raw;
 use common::*;
 
-/// Two lawful ports and a hostile one.
+/// Two lawful ports and a hostile port.
 struct Scene {
     rig: Rig,
     good: NetPort,

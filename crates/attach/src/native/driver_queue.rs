@@ -30,7 +30,7 @@ pub struct DriverQueue {
     batch: u16,
     /// Set if only [`DriverQueue::ring`] rings the doorbell.
     doorbell_held: bool,
-    /// Set if the backend asked for a ring since the last one.
+    /// Set if the backend asked for a doorbell since the last ring.
     due: bool,
 }
 

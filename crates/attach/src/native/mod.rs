@@ -7,7 +7,7 @@
 //! stack: frames are sent as given.
 //!
 //! Only the calls named `wait…`, `connect…` and `attach` block, and those of [`Sockets`] with a
-//! time-out. A caller that spins calls `receive` in a loop; one that sleeps calls `wait` when
+//! time-out. A caller that spins calls `receive` in a loop; a caller that sleeps calls `wait` when
 //! `receive` returned nothing.
 
 mod client;

@@ -43,7 +43,7 @@ pub struct NetOptions {
     pub features: u64,
     /// Cuts sent frames into descriptors of this many bytes.
     pub piece_bytes: Option<u32>,
-    /// Time for which the port searches for a new backend after the old one is gone; `None`: not at
+    /// Time for which the port searches for a new backend after a disconnect; `None`: not at
     /// all. Only a port that was attached by path can reconnect.
     pub reconnect: Option<Duration>,
 }

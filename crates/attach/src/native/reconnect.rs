@@ -62,7 +62,7 @@ impl ReconnectState {
         Ok(Self { reconnect: reconnect.clone(), file, region, inflight })
     }
 
-    /// Attaches the port to a new backend in place of the last one.
+    /// Attaches the port to a new backend in place of the last backend.
     pub(super) fn reconnect(
         &self,
         features: u64,

@@ -32,7 +32,7 @@ pub struct VsockOptions {
     /// Cuts sent packets into descriptors of this many bytes; the length of the header gives it a
     /// descriptor of its own.
     pub piece_bytes: Option<u32>,
-    /// Time for which the port searches for a new backend after the old one is gone; `None`: not at
+    /// Time for which the port searches for a new backend after a disconnect; `None`: not at
     /// all. Only a port that was attached by path can reconnect.
     pub reconnect: Option<Duration>,
 }

@@ -70,7 +70,7 @@ impl Rig {
     /// As [`Self::new`], with the given pacing of queues.
     pub fn paced(pacing: Pacing) -> Self {
         let dir = Folder::new("ethernet");
-        // Two dispatchers, so that different ones serve the groups.
+        // Two dispatchers, one for each group.
         let options = Options { dispatchers: 2, pacing, ..Options::default() };
         let fabric = Fabric::start(&[causeway_ethernet::SERVICE], options).unwrap();
         let rig = Self { handle: fabric.handle(), fabric: Some(fabric), dir };

@@ -73,7 +73,7 @@ pub struct Backend {
     table: RegionTable,
     protocol: Protocol,
     inflight: Option<InflightBuffer>,
-    /// The dirty log, if the frontend set one.
+    /// The dirty log that the frontend set.
     log: Option<Arc<DirtyLog>>,
     /// The backend channel (SET_BACKEND_REQ_FD). It is kept open, but this backend sends no
     /// requests.

@@ -51,7 +51,7 @@ impl RegionTable {
     pub(super) fn replace(&mut self, table: Vec<(RegionSpec, ReceivedFd)>) -> Result<Map, Reason> {
         let bytes =
             table.iter().fold(0, |sum: u64, (spec, _)| sum.saturating_add(checked_len(spec)));
-        // The old regions are unmapped only after the new ones are mapped.
+        // The old regions are unmapped only after the new regions are mapped.
         let old = self.bytes();
         if bytes > old {
             causeway_memory::fits(old, bytes.saturating_sub(old)).map_err(Reason::Share)?;

@@ -82,7 +82,7 @@ impl Backend {
             Some(fd) => Some(Doorbell::new(fd).map_err(|e| not_eventfd(request, queue, e))?),
             None => None,
         };
-        // The dispatcher must unwatch the old doorbell of a running queue before the new one is
+        // The dispatcher must unwatch the old doorbell of a running queue before the new doorbell is
         // used.
         if ring.halt() {
             events.push(Event::QueueStopped(queue));
