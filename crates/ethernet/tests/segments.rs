@@ -25,7 +25,7 @@ enum Kind {
 const KINDS: [Kind; 4] = [Kind::Numbered, Kind::Bare, Kind::Segment, Kind::Deaf];
 
 /// A frame in flight: the daemon and link that it arrives at, its number, its bytes.
-type UnderWay = (usize, u32, Option<u64>, Vec<u8>);
+type FrameInFlight = (usize, u32, Option<u64>, Vec<u8>);
 
 /// Link 0 of each daemon leads to a station of its own, 1 to the next daemon, 2 to the previous
 /// one.
@@ -34,7 +34,7 @@ struct Ring {
     groups: Vec<Group>,
     now: u64,
     /// Frames by arrival time.
-    wire: BTreeMap<(u64, u64), UnderWay>,
+    wire: BTreeMap<(u64, u64), FrameInFlight>,
     sent: u64,
     /// Number of frames that each daemon's station, and each segment's station, received.
     stations: Vec<u64>,
