@@ -1,11 +1,12 @@
-//! The interface of an attachment: how a front end, by whatever protocol, grants memory, starts
-//! queues and rings doorbells.
+//! The interface of an attachment: how a frontend, over any protocol, grants memory, starts queues
+//! and rings doorbells.
 //!
 //! An [`Attachment`] reads its protocol from a descriptor and reports the consequences as
-//! [`Event`]s. The dispatcher watches the descriptor, passes the events to the service of the port
-//! and drops the attachment when it ends. vhost-user ([`Server`]) and the local
-//! attachment ([`Local`](crate::local::Local)) implement the interface; configuration space and
-//! handshakes are the protocol's own business and raise no events.
+//! [`Event`]s. The dispatcher watches the descriptor, passes the events to the port's service, and
+//! drops the attachment when it ends. vhost-user ([`Server`]) and the local attachment
+//! ([`Local`](crate::local::Local)) implement the interface. Configuration space and handshakes are
+//! internal to the protocol and raise no events; frames and packets do not pass through the
+//! interface.
 //!
 //! [`Connection`] is the attachment of one port. It reaches a vhost-user device without a virtual
 //! call, because services look a queue up several times for each batch.
@@ -19,31 +20,31 @@ use causeway_ring::DoorbellError;
 
 use crate::vhost_user::server::{Device, Server};
 
-/// A consequence of the messages that an attachment received.
+/// A consequence of received messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// Queue `n` runs: its ring is set up. Chains may wait in it already.
+    /// Queue `n` runs: its ring is set up, and may contain chains already.
     QueueStarted(usize),
-    /// Queue `n` no longer runs: its ring and doorbell are gone. Chains in flight have been
-    /// returned, unwritten.
+    /// Queue `n` has stopped: its ring and doorbell are gone. Chains in flight have been returned,
+    /// unwritten.
     QueueStopped(usize),
-    /// A new memory map replaced the old one; running queues use it. Addresses of chains in flight
-    /// stay meaningful, but must be looked up in the new map.
+    /// A new memory map replaced the old map; running queues use it. Addresses of chains in flight
+    /// stay valid, but must be looked up in the new map.
     MemoryChanged,
     /// The guest rang doorbell `n` by a message, not by a descriptor.
     Doorbell(usize),
     /// A message for the service waits in the attachment.
     Message,
-    /// The guest's driver starts again: earlier agreements are void.
+    /// The guest's driver has reset the device: negotiated state is void.
     Reset,
-    /// The front end left in good order. A new connection may follow.
+    /// The frontend closed the connection between two messages. A new connection may follow.
     Closed,
 }
 
 /// The party that caused a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
-    /// The front end broke a rule.
+    /// The frontend broke a rule.
     Guest,
     /// The connection broke.
     Connection,
@@ -51,7 +52,7 @@ pub enum FaultKind {
     Host,
 }
 
-/// The reason for which an attachment ended. Only its port is affected.
+/// The reason why an attachment ended. Only its port is affected.
 #[derive(Debug)]
 pub struct AttachmentError {
     kind: FaultKind,
@@ -60,13 +61,13 @@ pub struct AttachmentError {
 }
 
 impl AttachmentError {
-    /// Returns the error of a party.
+    /// Returns an error caused by `kind`.
     pub fn new(kind: FaultKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { kind, bars: false, source: source.into() }
     }
 
-    /// Marks the front end as one that held up the dispatcher, and could do so again at once. The
-    /// port refuses front ends for a while.
+    /// Sets whether the frontend blocked the dispatcher, and could do so again at once. The port
+    /// then refuses frontends for a while.
     #[must_use]
     pub fn barring(mut self, bars: bool) -> Self {
         self.bars = bars;
@@ -78,7 +79,7 @@ impl AttachmentError {
         self.kind
     }
 
-    /// Returns whether the front end held up the dispatcher.
+    /// Returns whether the frontend blocked the dispatcher.
     pub fn bars(&self) -> bool {
         self.bars
     }
@@ -96,48 +97,49 @@ impl Error for AttachmentError {
     }
 }
 
-/// The way in which a guest rings the doorbell of a queue.
+/// How a guest rings the doorbell of a queue.
 #[derive(Debug, Clone, Copy)]
 pub enum DoorbellSource<'a> {
     /// The descriptor becomes readable, edge-triggered.
     Descriptor(BorrowedFd<'a>),
     /// The attachment reports [`Event::Doorbell`].
     Event,
-    /// The guest does not ring.
+    /// The guest does not ring: the queue must be polled.
     Absent,
 }
 
-/// One front end's attachment. Its descriptor is readable, level-triggered, while messages wait.
+/// The attachment of one frontend. Its descriptor is readable, level-triggered, while messages
+/// wait.
 ///
-/// Dropping an attachment releases everything that the front end granted.
+/// Dropping an attachment releases everything that the frontend granted.
 pub trait Attachment: AsFd + Debug + Send {
     /// Handles waiting messages without blocking, a bounded number of them, and appends their
     /// consequences to `events` in order.
     ///
     /// # Errors
-    /// The attachment ended. All grants have been released, and `events` names every queue that
-    /// stopped.
+    /// Returns the reason why the attachment ended. All grants have been released, and `events`
+    /// names every queue that stopped.
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), AttachmentError>;
 
-    /// Returns the total cost of the messages so far, in units of some microseconds: at least 1 for
-    /// each. The port limits the rate.
+    /// Returns the total cost of the messages so far, in units of about 5 us, at least 1 for each.
+    /// The port limits the rate.
     fn cost(&self) -> u64;
 
     /// Returns whether the last [`Self::poll`] left messages unread until earlier grants of the
-    /// front end are unmapped, some milliseconds later.
+    /// frontend are unmapped, some milliseconds later.
     fn must_wait(&self) -> bool {
         false
     }
 
-    /// Returns the granted memory in its present epoch, if the front end grants memory.
+    /// Returns the granted memory in its present epoch, if the frontend grants memory.
     fn map(&self) -> Option<&Map>;
 
-    /// Returns the virtio device, if the attachment is one.
+    /// Returns the virtio device, if the attachment has a device.
     fn device(&self) -> Option<&Device> {
         None
     }
 
-    /// Returns the virtio device, if the attachment is one.
+    /// Returns the virtio device, if the attachment has a device.
     fn device_mut(&mut self) -> Option<&mut Device> {
         None
     }
@@ -159,16 +161,16 @@ pub trait Attachment: AsFd + Debug + Send {
     /// Notifies the guest of used entries in queue `n`, if the guest wants notifications.
     ///
     /// # Errors
-    /// The front end blocked the notification.
+    /// Returns an error if the frontend blocked the notification.
     fn notify(&self, queue: usize) -> Result<(), DoorbellError> {
         let queue = self.device().and_then(|device| device.queues.get(queue));
         queue.map_or(Ok(()), |queue| queue.notify())
     }
 }
 
-/// The attachment of a port's present front end.
+/// The attachment of a port's present frontend.
 #[derive(Debug)]
-pub struct Connection(Protocol);
+pub struct Connection(ConnectionKind);
 
 /// The protocol of a connection.
 #[derive(Debug)]
@@ -176,20 +178,20 @@ pub struct Connection(Protocol);
     clippy::large_enum_variant,
     reason = "ports are few, and an indirection would be on the data path"
 )]
-enum Protocol {
+enum ConnectionKind {
     VhostUser(Server),
     Other(Box<dyn Attachment>),
 }
 
 impl From<Server> for Connection {
     fn from(server: Server) -> Self {
-        Self(Protocol::VhostUser(server))
+        Self(ConnectionKind::VhostUser(server))
     }
 }
 
 impl From<Box<dyn Attachment>> for Connection {
     fn from(attachment: Box<dyn Attachment>) -> Self {
-        Self(Protocol::Other(attachment))
+        Self(ConnectionKind::Other(attachment))
     }
 }
 
@@ -197,43 +199,43 @@ impl Connection {
     /// Returns the attachment of the protocol.
     pub fn attachment(&self) -> &dyn Attachment {
         match &self.0 {
-            Protocol::VhostUser(server) => server,
-            Protocol::Other(other) => &**other,
+            ConnectionKind::VhostUser(server) => server,
+            ConnectionKind::Other(other) => &**other,
         }
     }
 
     /// Returns the attachment of the protocol.
     pub fn attachment_mut(&mut self) -> &mut dyn Attachment {
         match &mut self.0 {
-            Protocol::VhostUser(server) => server,
-            Protocol::Other(other) => &mut **other,
+            ConnectionKind::VhostUser(server) => server,
+            ConnectionKind::Other(other) => &mut **other,
         }
     }
 
-    /// Returns the virtio device, if the attachment is one.
+    /// Returns the virtio device, if the attachment has a device.
     #[inline]
     pub fn device(&self) -> Option<&Device> {
         match &self.0 {
-            Protocol::VhostUser(server) => Some(server.device()),
-            Protocol::Other(other) => other.device(),
+            ConnectionKind::VhostUser(server) => Some(server.device()),
+            ConnectionKind::Other(other) => other.device(),
         }
     }
 
-    /// Returns the virtio device, if the attachment is one.
+    /// Returns the virtio device, if the attachment has a device.
     #[inline]
     pub fn device_mut(&mut self) -> Option<&mut Device> {
         match &mut self.0 {
-            Protocol::VhostUser(server) => Some(server.device_mut()),
-            Protocol::Other(other) => other.device_mut(),
+            ConnectionKind::VhostUser(server) => Some(server.device_mut()),
+            ConnectionKind::Other(other) => other.device_mut(),
         }
     }
 
-    /// Returns the granted memory in its present epoch, if the front end grants memory.
+    /// Returns the granted memory in its present epoch, if the frontend grants memory.
     #[inline]
     pub fn map(&self) -> Option<&Map> {
         match &self.0 {
-            Protocol::VhostUser(server) => Some(&server.device().map),
-            Protocol::Other(other) => other.map(),
+            ConnectionKind::VhostUser(server) => Some(&server.device().map),
+            ConnectionKind::Other(other) => other.map(),
         }
     }
 
@@ -241,8 +243,8 @@ impl Connection {
     #[inline]
     pub fn runs(&self, queue: usize) -> bool {
         match &self.0 {
-            Protocol::VhostUser(server) => server.device().runs(queue),
-            Protocol::Other(other) => other.runs(queue),
+            ConnectionKind::VhostUser(server) => server.device().runs(queue),
+            ConnectionKind::Other(other) => other.runs(queue),
         }
     }
 }

@@ -1,9 +1,11 @@
-//! Doorbells between two processes, either of which may be hostile: a pair of sockets, an end for
-//! each, that both ring and are rung by.
+//! Doorbells between two processes, either of which may be hostile: a socket pair, one end for
+//! each.
 //!
-//! An eventfd would be one open file that both have: either could make it block, fill it, and so
-//! hold the other up. Of a pair of sockets each has an end of its own; whether ringing waits is said
-//! with each ring. A bell that is full was rung.
+//! An eventfd would be one open file shared by both processes: either could set it to blocking,
+//! fill it, and so block the other. Each end of a socket pair is a file of its own, and whether a
+//! send blocks is a flag of each send. A full socket was rung, so a failed send loses nothing. The
+//! doorbell carries no data and no count; the direct paths between processes use it for wake-ups,
+//! and the dispatcher polls it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,14 +17,14 @@ use rustix::net::{
 
 use crate::limits::{RINGS_BYTES, RINGS_LEFT_MAX};
 
-/// One end.
+/// One end of a doorbell.
 #[derive(Debug)]
 pub struct Doorbell(OwnedFd);
 
-/// A new one: its ends.
+/// Returns the two ends of a new doorbell.
 ///
 /// # Errors
-/// The host gives no descriptors.
+/// Returns an error if the host has no free descriptors.
 pub fn pair() -> io::Result<[OwnedFd; 2]> {
     let (one, other) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -30,20 +32,20 @@ pub fn pair() -> io::Result<[OwnedFd; 2]> {
 }
 
 impl Doorbell {
-    /// Of an end that somebody gave us.
+    /// Takes an end that was received from another process.
     pub fn new(end: OwnedFd) -> Self {
         receive::in_line(&end);
         Self(end)
     }
 
-    /// Rings at the other end. Never waits.
+    /// Rings the other end. Never blocks.
     pub fn ring(&self) {
-        // It can only fail when it is full, and then it was rung; or when nobody is there.
+        // Fails only if the socket is full, which means rung, or if the peer has closed its end.
         let _ = send(&self.0, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// It was heard; never waits. False: the other end sent descriptors, which nobody does who
-    /// means well.
+    /// Clears all rings of the other end. Never blocks. Returns `false` if the peer sent
+    /// descriptors, which only a hostile peer does.
     pub fn hush(&self) -> bool {
         let (mut rings, mut fds, mut odd) = ([0; RINGS_BYTES], Vec::new(), false);
         let got = receive::receive(&self.0, &mut rings, &mut fds, &mut odd);
@@ -51,11 +53,13 @@ impl Doorbell {
         !odd && none && !got.is_ok_and(|got| got.cut)
     }
 
-    /// Before it is closed: what the other end sent is not closed with it, here. Not where it is
-    /// only closed: children of this process may have it too.
+    /// Shuts the doorbell down and drains it before it is closed, so that descriptors which the
+    /// peer sent are not closed with it on this thread.
+    ///
+    /// Do not call this before a plain close: child processes may share the end.
     pub fn part(&self) {
         let _ = shutdown(&self.0, Shutdown::Both);
-        // Mostly rings, which need nobody.
+        // Most of the data are rings, which are dropped without further work.
         let mut rings = [0; RINGS_BYTES];
         for _ in 0..RINGS_LEFT_MAX {
             if receive::receive_bytes(&self.0, &mut rings).is_ok_and(|bytes| bytes == 0) {
@@ -92,13 +96,13 @@ mod tests {
     }
 
     #[test]
-    fn rings_are_heard_at_the_other_end_alone() {
+    fn doorbell_rings_reach_only_the_other_end() {
         let [one, other] = bells();
         one.ring();
         one.ring();
         assert!(is_rung(&other) && !is_rung(&one));
-        assert!(other.hush() && !is_rung(&other), "all rings are one");
-        assert!(other.hush(), "nothing is waited for");
+        assert!(other.hush() && !is_rung(&other), "several rings are cleared together");
+        assert!(other.hush(), "clearing does not block");
         other.ring();
         assert!(is_rung(&one) && !is_rung(&other));
     }
@@ -110,7 +114,7 @@ mod tests {
             let flags = fcntl_getfl(bell).unwrap();
             fcntl_setfl(bell, flags - OFlags::NONBLOCK).unwrap();
         }
-        // Also when it is full both ways.
+        // Also when the socket is full in both directions.
         for _ in 0..10_000 {
             one.ring();
             other.ring();
@@ -121,7 +125,7 @@ mod tests {
         }
         other.ring();
         assert!(is_rung(&one), "there is room again");
-        // One that is gone is rung in vain.
+        // A ring to a closed end has no effect.
         other.part();
         drop(other);
         one.ring();
@@ -136,8 +140,8 @@ mod tests {
         sendmsg(&by.0, &vectors, &mut control, SendFlags::empty()).unwrap();
     }
 
-    /// A Unix socket in which a TCP connection lies unread that takes long to close: its peer reads
-    /// nothing, and it lingers.
+    /// Descriptor whose close blocks: a Unix socket that contains an unread TCP connection, which
+    /// lingers because its peer reads nothing.
     #[test]
     fn hostile_descriptors_that_take_long_to_close_hold_up_nobody() {
         use std::net::{TcpListener, TcpStream};
@@ -164,17 +168,20 @@ mod tests {
         drop(second);
         other.part();
         drop(other);
-        assert!(since.elapsed() < patience / 2, "they were closed by who was rung");
+        assert!(
+            since.elapsed() < patience / 2,
+            "the descriptors were closed on the thread that was rung"
+        );
     }
 
     #[test]
-    fn a_child_that_closes_its_own_takes_nothing_from_its_parent() {
+    fn doorbell_closed_by_a_child_still_works_in_the_parent() {
         let [one, other] = bells();
         drop(Doorbell::new(other.as_fd().try_clone_to_owned().unwrap()));
         one.ring();
         assert!(is_rung(&other) && other.hush() && !is_rung(&other));
         one.ring();
-        assert!(is_rung(&other), "it is rung as before");
+        assert!(is_rung(&other), "rings still arrive");
     }
 
     #[test]

@@ -1,12 +1,42 @@
-//! How guests come in: vhost-user, the local attachment, and the native front end.
+//! Attachments: how a frontend grants memory, rings and doorbells to a port.
 //!
-//! A guest's *frontend* (QEMU, user-mode Linux, DPDK, or a process through
-//! [`native`]) connects to a port's socket and grants memory, rings and
-//! doorbells by messages. [`attachment`] is the interface of the backend's side,
-//! the same for every protocol. [`vhost_user::server`] implements it for one
-//! port; the accepted state is a [`Device`]: a memory
-//! map and queues, each with a ring while it runs. [`local`] implements it for
-//! processes. Both sides of each protocol treat received bytes as hostile.
+//! A guest's *frontend* (QEMU, user-mode Linux, DPDK, or a process that uses [`native`]) connects
+//! to a port's Unix socket and grants memory, rings and doorbells by messages.
+//!
+//! # Place
+//!
+//! Fourth floor: above `memory`, `ring` and `host`, below `fabric` and the services. The dispatcher
+//! owns one [`Connection`] for each attached port, polls it for messages, and passes its [`Event`]s
+//! to the port's service. On the way of a frame, the crate only provides the queues ([`VirtQueue`])
+//! and the memory map; it moves no payload.
+//!
+//! # Limits
+//!
+//! The crate knows no device type and no service. Both sides of each protocol treat received bytes
+//! and descriptors as hostile; a broken rule ends one attachment and affects no other. Nothing here
+//! blocks, except the calls of [`native`] named `wait…`, `connect…` and `attach`.
+//!
+//! # Main types
+//!
+//! - [`attachment`]: the backend's interface, the same for every protocol.
+//! - [`vhost_user::server`]: vhost-user for one port. The accepted state is a [`Device`]: a memory
+//!   map, and queues that each have a ring while they run.
+//! - [`local`]: messages and descriptors between a process and the daemon.
+//! - [`native`]: the frontend and driver side, for processes without a VM.
+//!
+//! # Example
+//!
+//! A process sends one Ethernet frame through a port:
+//!
+//! ```no_run
+//! use std::path::Path;
+//!
+//! use causeway_attach::native::{NetOptions, NetPort};
+//!
+//! let mut port = NetPort::attach(Path::new("/run/causeway/ports/vm1.sock"), NetOptions::default())?;
+//! port.send(&[0xff; 60])?;
+//! # Ok::<(), causeway_attach::native::NativeError>(())
+//! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

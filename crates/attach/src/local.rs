@@ -1,9 +1,10 @@
-//! The local attachment: a process and the daemon exchange messages of one length, with descriptors,
+//! The local attachment: messages of one length, with descriptors, between a process and the daemon
 //! over a Unix stream socket ([`causeway_wire::local`]). Either end may be hostile.
 //!
-//! The daemon's end is an [`Attachment`] that raises [`Event::Message`] and [`Event::Closed`]: the
-//! service reads the message with [`Local::take_message`]. Memory that a process lends comes with
-//! messages, and belongs to the process and not to a port; so the attachment has no map.
+//! The daemon's end is an [`Attachment`] that raises [`Event::Message`] and [`Event::Closed`]; the
+//! service reads the message with [`Local::take_message`]. Memory grants of a process arrive in
+//! messages and belong to the process, not to a port, so the attachment has no map. The module does
+//! not interpret messages; it never blocks and never drops a message.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -20,33 +21,33 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use crate::attachment::{Attachment, AttachmentError, Event, FaultKind};
 use crate::limits::{LOCAL_DESCRIPTORS_MAX, LOCAL_UNSENT_MAX};
 
-/// A message, and what came with it.
+/// A message with its descriptors.
 #[derive(Debug)]
 pub struct Received {
-    /// Its bytes.
+    /// The message.
     pub bytes: [u8; MESSAGE_BYTES],
-    /// Its descriptors: of memory files and event counters, or such as are of no use; of the daemon,
-    /// any.
+    /// The descriptors. A process may send memory files and event counters only; others are
+    /// replaced by unusable ones. The daemon may send any descriptor.
     pub fds: Vec<ReceivedFd>,
 }
 
-/// Why a conversation is over.
+/// The reason why a local attachment ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
-    /// The other end closed.
-    #[error("the other end closed")]
+    /// The peer closed the socket.
+    #[error("the peer closed the connection")]
     Closed,
-    /// It sent descriptors that it may not send.
-    #[error("the other end sent descriptors that it may not send")]
+    /// The peer sent descriptors that it may not send.
+    #[error("the peer sent descriptors that it may not send")]
     Descriptors,
-    /// It does not read what it is told.
-    #[error("the other end does not read what it is told")]
+    /// The peer does not read its messages.
+    #[error("the peer does not read its messages")]
     Unread,
-    /// Waking it takes too long.
+    /// Waking the peer takes too long.
     #[error("{0}")]
     Wakes(&'static str),
-    /// The host fails us.
-    #[error("the local socket")]
+    /// A system call failed.
+    #[error("the local socket failed")]
     Host(#[from] io::Error),
     /// The attachment ended.
     #[error(transparent)]
@@ -74,17 +75,17 @@ impl From<Errno> for Ended {
     }
 }
 
-/// Whose a socket is.
+/// The owner of a socket.
 #[derive(Debug)]
-enum Socket {
-    /// Of a process that talks to the daemon, and may have children that have it too.
+enum LocalSocket {
+    /// A process that connected to the daemon. Its children may share the socket.
     Own(OwnedFd),
-    /// The daemon's.
+    /// The daemon.
     Accepted(Incoming),
 }
 
-impl Socket {
-    /// Whether whoever is there handed over what takes too long to close.
+impl LocalSocket {
+    /// Returns whether the peer has too many descriptors whose close is pending.
     fn is_behind(&self) -> bool {
         matches!(self, Self::Accepted(socket) if socket.giver().is_behind())
     }
@@ -102,7 +103,7 @@ impl Socket {
     }
 }
 
-impl AsFd for Socket {
+impl AsFd for LocalSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Own(socket) => socket.as_fd(),
@@ -111,48 +112,49 @@ impl AsFd for Socket {
     }
 }
 
-/// One end.
+/// One end of a local attachment.
 #[derive(Debug)]
 pub struct Local {
-    socket: Socket,
+    socket: LocalSocket,
     bytes: [u8; MESSAGE_BYTES],
     have: usize,
     fds: Vec<ReceivedFd>,
-    /// What found no room in the socket yet.
+    /// Messages for which the socket had no room yet.
     unsent: VecDeque<([u8; MESSAGE_BYTES], Vec<OwnedFd>)>,
-    /// How much of the first is sent.
+    /// Bytes of the first message that were sent.
     sent: usize,
-    /// More descriptors are under way than the host allows: they are sent when others arrived.
+    /// Set when the kernel's limit of descriptors in flight is reached: they are sent when others
+    /// have arrived.
     stuck: bool,
     /// The message of the last [`Event::Message`].
     message: Option<Received>,
-    /// Messages that [`Attachment::poll`] read.
+    /// Messages that [`Attachment::poll`] has read.
     polled: u64,
 }
 
 impl Local {
-    /// On a connected Unix stream socket.
+    /// Returns a process's end over a connected Unix stream socket.
     pub fn new(socket: OwnedFd) -> Self {
-        Self::on(Socket::Own(socket))
+        Self::on(LocalSocket::Own(socket))
     }
 
-    /// As [`Self::new`], of a process that connected to us and may have sent anything; nobody else
-    /// may have the socket.
+    /// Returns the daemon's end over a connection from a process, which may send any descriptor.
+    /// The daemon must not share the socket.
     pub fn accepted(socket: impl Into<Incoming>) -> Self {
-        Self::on(Socket::Accepted(socket.into()))
+        Self::on(LocalSocket::Accepted(socket.into()))
     }
 
-    fn on(socket: Socket) -> Self {
+    fn on(socket: LocalSocket) -> Self {
         let (fds, unsent) = (Vec::new(), VecDeque::new());
         let bytes = [0; MESSAGE_BYTES];
         let (message, polled) = (None, 0);
         Self { socket, bytes, have: 0, fds, unsent, sent: 0, stuck: false, message, polled }
     }
 
-    /// The next message, if one is there whole. Never waits.
+    /// Returns the next message if all of it has arrived. Never blocks.
     ///
     /// # Errors
-    /// [`Ended`].
+    /// Returns an error if the attachment has ended.
     pub fn receive(&mut self) -> Result<Option<Received>, Ended> {
         while self.have < MESSAGE_BYTES {
             let part = self.bytes.get_mut(self.have..).unwrap_or_default();
@@ -181,19 +183,20 @@ impl Local {
         self.message.take()
     }
 
-    /// Sends a message with descriptors, as soon as there is room. Never waits.
+    /// Sends a message with descriptors, or queues it until there is room. Never blocks.
     ///
     /// # Errors
-    /// [`Ended`]: also where the other end leaves too much unread.
+    /// Returns an error if the attachment has ended, or if the peer leaves [`LOCAL_UNSENT_MAX`]
+    /// messages unread.
     pub fn send(&mut self, bytes: [u8; MESSAGE_BYTES], fds: Vec<OwnedFd>) -> Result<(), Ended> {
         self.queue(bytes, fds)?;
         self.flush().map(drop)
     }
 
-    /// Has a message with descriptors sent by the next [`Self::flush`].
+    /// Queues a message with descriptors for the next [`Self::flush`].
     ///
     /// # Errors
-    /// [`Ended`]: the other end leaves too much unread.
+    /// Returns an error if the peer leaves [`LOCAL_UNSENT_MAX`] messages unread.
     pub fn queue(&mut self, bytes: [u8; MESSAGE_BYTES], fds: Vec<OwnedFd>) -> Result<(), Ended> {
         if self.unsent.len() >= LOCAL_UNSENT_MAX {
             return Err(Ended::Unread);
@@ -202,26 +205,26 @@ impl Local {
         Ok(())
     }
 
-    /// How many messages wait for the other end to read.
+    /// Returns the number of messages that wait for the peer to read.
     pub fn backlog(&self) -> usize {
         self.unsent.len()
     }
 
-    /// How many descriptors wait with them.
+    /// Returns the number of descriptors that wait with them.
     pub fn descriptors(&self) -> usize {
         self.unsent.iter().map(|(_, fds)| fds.len()).sum()
     }
 
-    /// Whether the host lets no more descriptors pass now: they may be others'. Nothing says when
-    /// it does again.
+    /// Returns whether the host currently lets no more descriptors pass. The cause may be other
+    /// processes, and no event reports its end.
     pub fn is_stuck(&self) -> bool {
         self.stuck
     }
 
-    /// Sends what waits. Says whether all is sent.
+    /// Sends queued messages as far as there is room. Returns whether all are sent.
     ///
     /// # Errors
-    /// [`Ended`].
+    /// Returns an error if the attachment has ended.
     pub fn flush(&mut self) -> Result<bool, Ended> {
         self.stuck = false;
         while let Some((bytes, fds)) = self.unsent.front() {
@@ -230,7 +233,7 @@ impl Local {
             let mut space =
                 [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LOCAL_DESCRIPTORS_MAX))];
             let mut control = SendAncillaryBuffer::new(&mut space);
-            // With the first byte.
+            // The descriptors travel with the message's first byte.
             if self.sent == 0
                 && !borrowed.is_empty()
                 && !control.push(SendAncillaryMessage::ScmRights(&borrowed))
@@ -259,7 +262,7 @@ impl Local {
 }
 
 impl Attachment for Local {
-    /// Reads one message, unless the last one was not taken yet.
+    /// Reads one message, unless the last message was not taken yet.
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), AttachmentError> {
         if self.message.is_some() {
             return Ok(());
@@ -312,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_and_their_descriptors_stay_together() {
+    fn local_messages_keep_their_descriptors() {
         let (mut a, mut b) = pair();
         for n in 0..3_u8 {
             let fds = (0..n).map(|_| memory()).collect();
@@ -338,7 +341,7 @@ mod tests {
             a.send([byte; MESSAGE_BYTES], vec![memory()]).unwrap();
         }
         for byte in [1, 2] {
-            // The second message waits until the first one is taken.
+            // The second message waits until the first message is taken.
             b.poll(&mut events).unwrap();
             b.poll(&mut events).unwrap();
             assert_eq!(std::mem::take(&mut events), [Event::Message]);
@@ -366,7 +369,7 @@ mod tests {
         assert!(matches!(ended, Ended::Unread), "{ended}");
     }
 
-    /// Sends a message with descriptors of any kind.
+    /// Sends a message with descriptors of any type.
     fn send(a: &Local, fds: &[BorrowedFd<'_>]) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -386,7 +389,7 @@ mod tests {
         let error = b.poll(&mut events).unwrap_err();
         assert!(events.is_empty() && error.kind() == FaultKind::Guest);
         assert_eq!(error.to_string(), Ended::Descriptors.to_string());
-        // Processes trust the daemon, which may give them anything.
+        // Processes trust the daemon, which may send any descriptor.
         send(&b, &[odd.as_fd(), odd.as_fd()]);
         assert_eq!(a.receive().unwrap().unwrap().fds.len(), 2);
         let (a, mut b) = pair();
@@ -395,9 +398,9 @@ mod tests {
         assert!(matches!(b.receive(), Err(Ended::Descriptors)));
     }
 
-    /// A TCP connection that takes long to close: its peer reads nothing, and it lingers.
+    /// Opens a TCP connection whose close blocks: its peer reads nothing, and it lingers.
     #[test]
-    fn hostile_descriptors_that_nobody_received_hold_up_nobody() {
+    fn hostile_descriptors_left_unreceived_do_not_block_the_close() {
         use std::net::{TcpListener, TcpStream};
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let lingers = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -412,6 +415,9 @@ mod tests {
         drop(lingers);
         let since = std::time::Instant::now();
         drop(b);
-        assert!(since.elapsed() < patience / 2, "it was closed by who let go of the socket");
+        assert!(
+            since.elapsed() < patience / 2,
+            "the descriptor was closed on the thread that closed the socket"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The log of pages that we write to, for a guest that is moved while it runs.
+//! The dirty log: pages that the backend writes during a live migration.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn logs(index: u32, flags: u32) -> Vec<u8> {
     RingAddresses { flags, log: GUEST + 0x2000, ..addresses(index) }.emit().to_vec()
 }
 
-/// The pages of guest memory that were noted since the last call, from its first.
+/// Returns the guest pages that were marked since the last call.
 fn noted(log: &std::fs::File) -> Vec<u64> {
     let mut bits = [0; LOG_BYTES as usize];
     log.read_exact_at(&mut bits, 0).unwrap();
@@ -36,41 +36,41 @@ fn noted(log: &std::fs::File) -> Vec<u64> {
     all.filter(|page| bits[*page as usize / 8] >> (page % 8) & 1 == 1).map(|p| p - first).collect()
 }
 
-/// As QEMU begins to move a guest: a bench whose queue 0 runs, and the log.
+/// Returns a bench whose queue 0 runs, and the log, as QEMU sets it up when a migration begins.
 fn moving() -> (Bench, std::fs::File) {
     let mut bench = Bench::running();
     let file: OwnedFd = memory(LOG_BYTES);
-    bench.say(R::SET_LOG_BASE, &base(LOG_BYTES, 0), &[file.as_fd()]).unwrap();
-    assert_eq!(bench.answered_number(), 0);
-    bench.say_number(R::SET_FEATURES, ON).unwrap();
-    bench.say(R::SET_VRING_ADDR, &logs(0, 1), &[]).unwrap();
-    assert!(bench.server.device().runs(0), "it goes on");
+    bench.request(R::SET_LOG_BASE, &base(LOG_BYTES, 0), &[file.as_fd()]).unwrap();
+    assert_eq!(bench.reply_number(), 0);
+    bench.send_number(R::SET_FEATURES, ON).unwrap();
+    bench.request(R::SET_VRING_ADDR, &logs(0, 1), &[]).unwrap();
+    assert!(bench.server.device().runs(0), "the ring continues");
     assert!(!bench.events.contains(&Event::QueueStopped(0)));
-    assert_eq!(bench.server.device().features(), features::RING, "not the driver's to know");
+    assert_eq!(bench.server.device().features(), features::RING, "a bit of the transport");
     (bench, file.into())
 }
 
 #[test]
-fn what_is_written_is_noted_until_the_frontend_has_enough() {
+fn dirty_log_marks_written_pages_until_logging_stops() {
     let (mut bench, log) = moving();
     assert_eq!(noted(&log), [0; 0]);
     bench.server.device().map.write(GUEST + 0x8_0fff, &[1, 2]).unwrap();
     assert_eq!(noted(&log), [0x80, 0x81]);
-    // The ring, all of it, when it stops: it may lie where nothing else is written.
+    // The whole ring is marked when it stops: it may lie on pages with nothing else.
     let stop = RingValue { index: 0, value: 0 }.emit();
-    bench.say(R::GET_VRING_BASE, &stop, &[]).unwrap();
-    bench.answer().unwrap();
+    bench.request(R::GET_VRING_BASE, &stop, &[]).unwrap();
+    bench.reply().unwrap();
     assert_eq!(noted(&log), [0, 1, 2]);
-    bench.say_number(R::SET_FEATURES, OFF).unwrap();
+    bench.send_number(R::SET_FEATURES, OFF).unwrap();
     bench.server.device().map.write(GUEST + 0x8_0000, &[1]).unwrap();
     assert_eq!(noted(&log), [0; 0]);
 }
 
 #[test]
-fn a_move_that_is_called_off_changes_nothing() {
+fn dirty_log_cancelled_migration_changes_nothing() {
     let (mut bench, log) = moving();
-    bench.say_number(R::SET_FEATURES, OFF).unwrap();
-    bench.say(R::SET_VRING_ADDR, &logs(0, 0), &[]).unwrap();
+    bench.send_number(R::SET_FEATURES, OFF).unwrap();
+    bench.request(R::SET_VRING_ADDR, &logs(0, 0), &[]).unwrap();
     assert!(bench.server.device().runs(0));
     bench.server.device().map.write(GUEST, &[1]).unwrap();
     bench.ring_value(R::SET_VRING_ENABLE, 0, 0).unwrap();
@@ -78,29 +78,29 @@ fn a_move_that_is_called_off_changes_nothing() {
 }
 
 #[test]
-fn a_queue_that_is_disabled_when_a_move_begins_may_be_enabled_later() {
+fn dirty_log_queue_may_be_enabled_after_migration_begins() {
     let mut bench = Bench::running();
     bench.ring_value(R::SET_VRING_ENABLE, 0, 0).unwrap();
     let file: OwnedFd = memory(LOG_BYTES);
-    bench.say(R::SET_LOG_BASE, &base(LOG_BYTES, 0), &[file.as_fd()]).unwrap();
-    bench.answered_number();
-    bench.say_number(R::SET_FEATURES, ON).unwrap();
+    bench.request(R::SET_LOG_BASE, &base(LOG_BYTES, 0), &[file.as_fd()]).unwrap();
+    bench.reply_number();
+    bench.send_number(R::SET_FEATURES, ON).unwrap();
     for flags in [1, 1, 0] {
-        bench.say(R::SET_VRING_ADDR, &logs(0, flags), &[]).unwrap();
+        bench.request(R::SET_VRING_ADDR, &logs(0, flags), &[]).unwrap();
     }
     bench.ring_value(R::SET_VRING_ENABLE, 0, 1).unwrap();
     assert!(bench.server.device().runs(0));
 }
 
 #[test]
-fn new_memory_and_a_new_log_are_followed() {
+fn dirty_log_follows_new_memory_and_a_new_log() {
     let (mut bench, log) = moving();
     let next: OwnedFd = memory(2 * LOG_BYTES);
-    bench.say(R::SET_LOG_BASE, &base(LOG_BYTES, LOG_BYTES), &[next.as_fd()]).unwrap();
-    bench.answer().unwrap();
+    bench.request(R::SET_LOG_BASE, &base(LOG_BYTES, LOG_BYTES), &[next.as_fd()]).unwrap();
+    bench.reply().unwrap();
     let table = causeway_attach::vhost_user::message::emit_table(&[region()]);
     let memory = bench.memory.try_clone().unwrap();
-    bench.say(R::SET_MEM_TABLE, &table, &[memory.as_fd()]).unwrap();
+    bench.request(R::SET_MEM_TABLE, &table, &[memory.as_fd()]).unwrap();
     bench.server.device().map.write(GUEST + 0x3000, &[1]).unwrap();
     assert_eq!(noted(&log), [0; 0]);
     let next = std::fs::File::from(next);
@@ -110,7 +110,7 @@ fn new_memory_and_a_new_log_are_followed() {
     assert_eq!(bits.iter().position(|byte| *byte != 0), Some(LOG_BYTES as usize + page / 8));
 }
 
-/// What `run` costs the server.
+/// Returns the cost that `run` causes at the server.
 fn cost(bench: &mut Bench, run: impl FnOnce(&mut Bench)) -> u64 {
     let before = bench.server.cost();
     run(bench);
@@ -121,11 +121,11 @@ fn cost(bench: &mut Bench, run: impl FnOnce(&mut Bench)) -> u64 {
 fn hostile_messages_that_remap_memory_cost_what_they_cause() {
     let set_log = |bench: &mut Bench| {
         let file = memory(LOG_BYTES);
-        bench.say(R::SET_LOG_BASE, &base(LOG_BYTES, 0), &[file.as_fd()]).unwrap();
-        bench.answer().unwrap();
+        bench.request(R::SET_LOG_BASE, &base(LOG_BYTES, 0), &[file.as_fd()]).unwrap();
+        bench.reply().unwrap();
     };
     let set_features =
-        |to: u64| move |bench: &mut Bench| bench.say_number(R::SET_FEATURES, to).unwrap();
+        |to: u64| move |bench: &mut Bench| bench.send_number(R::SET_FEATURES, to).unwrap();
     let mut bench = Bench::running();
     let remaps = |bench: &Bench| bench.events.contains(&Event::MemoryChanged);
     // Without the feature a log changes no memory, and without a log the feature does not.
@@ -149,23 +149,23 @@ fn hostile_logs_are_refused_and_their_loss_is_found() {
         [(0, 0, 64), (64, 1, 64), (u64::MAX, 0, 64), (64, u64::MAX, 64), (1 << 50, 0, 64)]
     {
         let mut bench = Bench::running();
-        let result = bench.say(R::SET_LOG_BASE, &base(len, offset), &[memory(size).as_fd()]);
+        let result = bench.request(R::SET_LOG_BASE, &base(len, offset), &[memory(size).as_fd()]);
         assert_fault(&mut bench, result, &["the log of written pages"]);
     }
     let mut bench = Bench::running();
-    let result = bench.say(R::SET_LOG_BASE, &base(64, 0), &[event().as_fd()]);
+    let result = bench.request(R::SET_LOG_BASE, &base(64, 0), &[event().as_fd()]);
     assert_fault(&mut bench, result, &["the log of written pages"]);
-    // Without a word about it before.
+    // Without an earlier message about it.
     let mut bench = Bench::new();
     bench.negotiate((P::all() & model().protocol_offered() & !P::LOG_SHMFD).bits());
-    let result = bench.say(R::SET_LOG_BASE, &base(64, 0), &[memory(64).as_fd()]);
+    let result = bench.request(R::SET_LOG_BASE, &base(64, 0), &[memory(64).as_fd()]);
     assert_fault(&mut bench, result, &["LOG_SHMFD"]);
-    // Another place for the ring while it runs; a flag that says nothing.
+    // Another address for the running ring; a flag without meaning.
     for addresses in
         [logs(0, 2), RingAddresses { flags: 0, index: 0, ..addresses(1) }.emit().to_vec()]
     {
         let (mut bench, _log) = moving();
-        let result = bench.say(R::SET_VRING_ADDR, &addresses, &[]);
+        let result = bench.request(R::SET_VRING_ADDR, &addresses, &[]);
         assert_fault(&mut bench, result, &[]);
     }
     let (bench, log) = moving();

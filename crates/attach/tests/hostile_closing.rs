@@ -1,4 +1,4 @@
-//! Descriptors that could take long to close are refused unseen, and closed where nobody waits.
+//! Descriptors whose close blocks are refused unread, and closed on a thread of their own.
 
 mod common;
 
@@ -15,8 +15,8 @@ use causeway_attach::vhost_user::message::{
 use causeway_testing::slow::{LINGER, lingering};
 use common::*;
 
-/// A Unix socket, which is of a kind that may be handed over, in which such a one lies unread; and
-/// who must stay.
+/// Returns a Unix socket, which is an allowed type, that contains an unread lingering connection;
+/// and the sockets that must stay open for it.
 fn nested() -> (OwnedFd, [OwnedFd; 2]) {
     let (socket, peer) = lingering();
     let (inner, outer) = sockets();
@@ -24,18 +24,18 @@ fn nested() -> (OwnedFd, [OwnedFd; 2]) {
     (outer, [inner, peer.into()])
 }
 
-/// Whoever says this is refused, and is told so at once.
+/// The message is refused, with an immediate reply.
 #[track_caller]
 fn refused(bench: &mut Bench, send: impl FnOnce(&mut Bench) -> Result<(), causeway_attach::Fault>) {
     let start = Instant::now();
     let result = send(bench);
     assert_eq!(result.as_ref().unwrap_err().kind, FaultKind::Guest);
     assert_fault(bench, result, &["no eventfd, no Unix socket"]);
-    assert!(start.elapsed() < LINGER / 2, "the server waited for a close");
+    assert!(start.elapsed() < LINGER / 2, "the server blocked on a close");
 }
 
 #[test]
-fn hostile_descriptors_of_odd_kinds() {
+fn hostile_descriptors_of_disallowed_types() {
     let (pipe, _end) = std::io::pipe().unwrap();
     let odd: Vec<OwnedFd> = vec![
         File::open("/").unwrap().into(),
@@ -48,13 +48,13 @@ fn hostile_descriptors_of_odd_kinds() {
     for fd in &odd {
         for request in [R::SET_VRING_CALL, R::SET_VRING_KICK, R::SET_VRING_ERR] {
             let mut bench = Bench::running();
-            refused(&mut bench, |b| b.say(request, &RingEvent::emit(1, true), &[fd.as_fd()]));
+            refused(&mut bench, |b| b.request(request, &RingEvent::emit(1, true), &[fd.as_fd()]));
         }
         let mut bench = Bench::granted();
-        refused(&mut bench, |b| b.say(R::SET_BACKEND_REQ_FD, &[], &[fd.as_fd()]));
-        // Not even with a message that has none, nor beside others that are well.
+        refused(&mut bench, |b| b.request(R::SET_BACKEND_REQ_FD, &[], &[fd.as_fd()]));
+        // Also with a message that has no descriptors, and beside allowed descriptors.
         let (mut bench, event) = (Bench::granted(), event());
-        refused(&mut bench, |b| b.say(R::SET_OWNER, &[], &[event.as_fd(), fd.as_fd()]));
+        refused(&mut bench, |b| b.request(R::SET_OWNER, &[], &[event.as_fd(), fd.as_fd()]));
     }
 }
 
@@ -70,7 +70,7 @@ fn hostile_sockets_that_linger_when_they_are_closed() {
         refused(&mut bench, |bench| {
             let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
             bench.peer.as_ref().unwrap().send(header, &payload, &fds).unwrap();
-            // From here on the server's are the last.
+            // From here on, only the server holds the descriptors.
             drop(fds);
             drop(sockets);
             bench.server.receive(&mut bench.events)
@@ -84,36 +84,36 @@ fn hostile_sockets_that_linger_left_behind_unread() {
     let (socket, _peer) = lingering();
     let header = Header::request(R::SET_OWNER, 0);
     let ours = bench.peer.as_ref().unwrap();
-    // A fault first, so that what follows is never handled.
+    // A fault first, so that the following messages are never handled.
     ours.send(Header::request(R::SET_STATUS, 0), &[], &[]).unwrap();
     ours.send(header, &[], &[socket.as_fd()]).unwrap();
     drop(socket);
     let start = Instant::now();
     assert!(bench.server.receive(&mut bench.events).is_err());
     drop(bench);
-    assert!(start.elapsed() < LINGER / 2, "the server waited for a close");
+    assert!(start.elapsed() < LINGER / 2, "the server blocked on a close");
 }
 
-/// Sends a message that may be refused, with the last descriptor of what is slow to close.
+/// Sends a message that may be refused, with the last descriptor of a socket whose close blocks.
 #[track_caller]
-fn say_last(bench: &mut Bench, request: R, payload: &[u8]) -> Result<(), causeway_attach::Fault> {
+fn send_last(bench: &mut Bench, request: R, payload: &[u8]) -> Result<(), causeway_attach::Fault> {
     let (slow, stay) = nested();
     let header = Header::request(request, payload.len() as u32);
     bench.peer.as_ref().unwrap().send(header, payload, &[slow.as_fd()]).unwrap();
     drop(slow);
     let start = Instant::now();
     let result = bench.server.receive(&mut bench.events);
-    assert!(start.elapsed() < LINGER / 2, "the server waited for a close");
+    assert!(start.elapsed() < LINGER / 2, "the server blocked on a close");
     drop(stay);
     result
 }
 
 #[test]
-fn hostile_sockets_that_hold_what_lingers() {
+fn hostile_sockets_that_contain_lingering_sockets() {
     let ring = RingEvent::emit(0, true);
-    // A region beside the granted one: that one may be granted again.
+    // A region beside the granted region, which may be granted again.
     let other = RegionSpec { guest: 1 << 40, user: 1 << 40, ..region() };
-    // Where no socket may be, or none with anything in it.
+    // Messages that may carry no socket, or no socket with data.
     for (request, payload) in [
         (R::SET_VRING_CALL, &ring[..]),
         (R::SET_VRING_KICK, &ring[..]),
@@ -121,18 +121,18 @@ fn hostile_sockets_that_hold_what_lingers() {
         (R::ADD_MEM_REG, &emit_region(&other)),
         (R::SET_MEM_TABLE, &emit_table(&[region()])),
     ] {
-        assert!(say_last(&mut Bench::granted(), request, payload).is_err());
+        assert!(send_last(&mut Bench::granted(), request, payload).is_err());
     }
-    // Where one may be: replaced, and let go of when the frontend leaves.
+    // Messages that may carry a socket: it is replaced, and released when the frontend leaves.
     let mut bench = Bench::running();
     let start = Instant::now();
     for _ in 0..2 {
-        say_last(&mut bench, R::SET_BACKEND_REQ_FD, &[]).unwrap();
+        send_last(&mut bench, R::SET_BACKEND_REQ_FD, &[]).unwrap();
     }
     let none = RingEvent::emit(0, false);
-    bench.say(R::SET_VRING_CALL, &none, &[]).unwrap();
+    bench.request(R::SET_VRING_CALL, &none, &[]).unwrap();
     bench.leave().unwrap();
-    // And where nobody looks any more.
+    // And after the conversation has ended.
     let mut bench = Bench::running();
     let (slow, _stay) = nested();
     let ours = bench.peer.as_ref().unwrap();
@@ -141,5 +141,5 @@ fn hostile_sockets_that_hold_what_lingers() {
     drop(slow);
     assert!(bench.server.receive(&mut bench.events).is_err());
     drop(bench);
-    assert!(start.elapsed() < LINGER / 2, "the server waited for a close");
+    assert!(start.elapsed() < LINGER / 2, "the server blocked on a close");
 }

@@ -1,6 +1,6 @@
-//! Frontends that send descriptors in the wrong number or of the wrong kind. None may leak.
+//! Frontends that send descriptors in the wrong number or of the wrong type. None may leak.
 //!
-//! Descriptors are counted for the whole process, so these cases run one after another.
+//! Descriptors are counted for the whole process, so the tests run one after another.
 
 mod common;
 
@@ -15,10 +15,10 @@ use causeway_attach::vhost_user::message::{
 };
 use common::*;
 
-/// How long descriptors may take to be closed.
+/// Time that descriptors may take to be closed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Holds the other cases off, and counts descriptors at both ends.
+/// Serialises the tests, and counts descriptors at the start and the end.
 struct Count {
     _turn: MutexGuard<'static, ()>,
     before: usize,
@@ -28,7 +28,7 @@ impl Count {
     fn new() -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        // The first mapping of a process opens the file that replaces lost memory, for good.
+        // The first mapping of a process opens the file that replaces lost memory, permanently.
         drop(Bench::granted());
         Self { _turn, before: descriptors() }
     }
@@ -37,14 +37,14 @@ impl Count {
 impl Drop for Count {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            assert_eq!(in_the_end(self.before), self.before, "descriptors leaked");
+            assert_eq!(eventually_open(self.before), self.before, "descriptors leaked");
         }
     }
 }
 
-/// How many descriptors there are, as soon as there are so many or they have had their time: some
-/// are closed elsewhere, in a moment.
-fn in_the_end(wanted: usize) -> usize {
+/// Waits until `wanted` descriptors are open, and returns the number; some are closed on another
+/// thread, with a delay.
+fn eventually_open(wanted: usize) -> usize {
     let since = Instant::now();
     while descriptors() != wanted && since.elapsed() < PATIENCE {
         std::thread::yield_now();
@@ -52,7 +52,7 @@ fn in_the_end(wanted: usize) -> usize {
     descriptors()
 }
 
-/// Every message that a test can send, and how many descriptors belong to it.
+/// Returns every message that a test can send, with its number of descriptors.
 fn messages() -> Vec<(R, Vec<u8>, usize)> {
     let inflight = InflightSpec { len: 4096, offset: 0, queues: 1, ring_size: SIZE, padded: true };
     let more = RegionSpec { guest: GUEST + LEN, user: USER + LEN, ..region() };
@@ -78,11 +78,11 @@ fn messages() -> Vec<(R, Vec<u8>, usize)> {
     ]
 }
 
-fn say_with(bench: &mut Bench, request: R, payload: &[u8], count: usize) -> Result<(), Fault> {
+fn send_with(bench: &mut Bench, request: R, payload: &[u8], count: usize) -> Result<(), Fault> {
     let files: Vec<OwnedFd> = (0..count).map(|_| memory(LEN)).collect();
     let fds: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
     let header = Header::request(request, payload.len() as u32);
-    bench.say_bytes(&[header.emit().as_slice(), payload].concat(), &fds)
+    bench.send_raw(&[header.emit().as_slice(), payload].concat(), &fds)
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn hostile_descriptor_counts() {
     for (request, payload, right) in messages() {
         for wrong in [0, 1, 2, 3, 7, 8].into_iter().filter(|&count| count != right) {
             let mut bench = Bench::running();
-            let result = say_with(&mut bench, request, &payload, wrong);
+            let result = send_with(&mut bench, request, &payload, wrong);
             let came = format!("{wrong} descriptors");
             assert_fault(&mut bench, result, &[&format!("{request:?}"), &came]);
         }
@@ -99,12 +99,12 @@ fn hostile_descriptor_counts() {
 }
 
 #[test]
-fn hostile_nine_descriptors_and_more() {
+fn hostile_more_than_eight_descriptors() {
     let _count = Count::new();
     for (request, payload, _) in messages() {
         for count in [9, 10, 11, 33, 64] {
             let mut bench = Bench::running();
-            let result = say_with(&mut bench, request, &payload, count);
+            let result = send_with(&mut bench, request, &payload, count);
             assert_fault(&mut bench, result, &["cut off"]);
         }
     }
@@ -116,18 +116,19 @@ fn hostile_descriptors_byte_by_byte() {
     let mut bench = Bench::running();
     let header = Header::request(R::SET_FEATURES, 8).emit();
     let file = memory(LEN);
-    let last = header.iter().try_for_each(|byte| bench.say_bytes(&[*byte], &[file.as_fd()]));
+    let last = header.iter().try_for_each(|byte| bench.send_raw(&[*byte], &[file.as_fd()]));
     assert_fault(&mut bench, last, &["cut off"]);
 }
 
-/// Of a kind that is closed elsewhere, later: refused with the first byte, not with the last.
+/// Descriptors that are closed later on another thread are refused with the first byte, not with
+/// the last.
 #[test]
-fn hostile_descriptors_of_odd_kinds_byte_by_byte() {
+fn hostile_descriptors_of_disallowed_types_byte_by_byte() {
     let _count = Count::new();
     let mut bench = Bench::running();
     let header = Header::request(R::SET_FEATURES, 8).emit();
     let odd = std::fs::File::open("/dev/null").unwrap();
-    let first = bench.say_bytes(&header[..1], &[odd.as_fd()]);
+    let first = bench.send_raw(&header[..1], &[odd.as_fd()]);
     assert_fault(&mut bench, first, &["a message came with", "no eventfd, no Unix socket"]);
 }
 
@@ -136,18 +137,18 @@ fn hostile_descriptors_of_the_next_message_are_not_mixed_up() {
     let _count = Count::new();
     let mut bench = Bench::granted();
     bench.configure_queue(0);
-    // One write without, one with a descriptor, read in one go.
+    // One write without and one with a descriptor, received together.
     let first = Header::request(R::SET_OWNER, 0).emit();
     let second = Header::request(R::SET_VRING_KICK, 8).emit();
     let peer = bench.peer.as_ref().unwrap();
     peer.send(Header::request(R::SET_OWNER, 0), &[], &[]).unwrap();
     let kick = event();
     let bytes = [second.as_slice(), &RingEvent::emit(0, true)].concat();
-    bench.say_bytes(&bytes, &[kick.as_fd()]).unwrap();
+    bench.send_raw(&bytes, &[kick.as_fd()]).unwrap();
     assert!(bench.server.device().queues[0].doorbell().is_some());
-    // And a descriptor with half a message, the rest without.
-    bench.say_bytes(&first[..5], &[kick.as_fd()]).unwrap();
-    let result = bench.say_bytes(&first[5..], &[]);
+    // A descriptor with half of a message, the rest without.
+    bench.send_raw(&first[..5], &[kick.as_fd()]).unwrap();
+    let result = bench.send_raw(&first[5..], &[]);
     assert_fault(&mut bench, result, &["SET_OWNER", "1 descriptors"]);
 }
 
@@ -156,7 +157,7 @@ fn hostile_end_between_descriptor_and_message() {
     let _count = Count::new();
     let mut bench = Bench::running();
     let header = Header::request(R::SET_VRING_KICK, 8).emit();
-    bench.say_bytes(&header, &[event().as_fd()]).unwrap();
+    bench.send_raw(&header, &[event().as_fd()]).unwrap();
     let result = bench.leave();
     assert_fault(&mut bench, result, &["middle of a message"]);
 }
@@ -167,7 +168,7 @@ fn hostile_doorbells_that_are_no_eventfds() {
     for request in [R::SET_VRING_KICK, R::SET_VRING_CALL, R::SET_VRING_ERR] {
         let mut bench = Bench::granted();
         bench.configure_queue(0);
-        let result = bench.say(request, &RingEvent::emit(0, true), &[memory(8).as_fd()]);
+        let result = bench.request(request, &RingEvent::emit(0, true), &[memory(8).as_fd()]);
         assert_fault(&mut bench, result, &[&format!("{request:?}"), "queue 0", "eventfd"]);
     }
 }
@@ -179,15 +180,15 @@ fn hostile_replacements_do_not_pile_up() {
     let baseline = descriptors();
     for _ in 0..100 {
         for request in [R::SET_VRING_KICK, R::SET_VRING_CALL, R::SET_VRING_ERR] {
-            bench.say(request, &RingEvent::emit(0, true), &[event().as_fd()]).unwrap();
+            bench.request(request, &RingEvent::emit(0, true), &[event().as_fd()]).unwrap();
         }
         let table = emit_table(&[region()]);
         let file = bench.memory.try_clone().unwrap();
-        bench.say(R::SET_MEM_TABLE, &table, &[file.as_fd()]).unwrap();
-        bench.say(R::SET_BACKEND_REQ_FD, &[], &[sockets().0.as_fd()]).unwrap();
+        bench.request(R::SET_MEM_TABLE, &table, &[file.as_fd()]).unwrap();
+        bench.request(R::SET_BACKEND_REQ_FD, &[], &[sockets().0.as_fd()]).unwrap();
     }
-    // The notification, the error descriptor and the channel back are there now, nothing else.
-    assert_eq!(in_the_end(baseline + 3), baseline + 3);
+    // The notification, the error descriptor and the backend channel are open now, nothing else.
+    assert_eq!(eventually_open(baseline + 3), baseline + 3);
 }
 
 #[test]

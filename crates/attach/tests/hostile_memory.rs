@@ -1,4 +1,4 @@
-//! Frontends that lie about their memory, or take it away.
+//! Frontends that describe their memory wrongly, or take it away.
 
 mod common;
 
@@ -10,22 +10,22 @@ use causeway_attach::vhost_user::message::{RegionSpec, emit_region, emit_table};
 use causeway_attach::{Event, Fault, FaultKind};
 use common::*;
 
-/// Grants `regions` at once, each from a file of its own of `LEN` bytes.
+/// Grants `regions` in one table, each from a file of its own of `LEN` bytes.
 fn grant(bench: &mut Bench, regions: &[RegionSpec]) -> Result<(), Fault> {
     let files: Vec<OwnedFd> = regions.iter().map(|_| memory(LEN)).collect();
     let fds: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
-    bench.say(R::SET_MEM_TABLE, &emit_table(regions), &fds)
+    bench.request(R::SET_MEM_TABLE, &emit_table(regions), &fds)
 }
 
-/// Both ways to grant a single region end with the same words.
+/// Both messages that grant a region fail with the same text.
 #[track_caller]
-fn refused(region: RegionSpec, words: &[&str]) {
+fn refused(region: RegionSpec, texts: &[&str]) {
     let mut bench = Bench::granted();
     let result = grant(&mut bench, &[region]);
-    assert_fault(&mut bench, result, words);
+    assert_fault(&mut bench, result, texts);
     let mut bench = Bench::granted();
     let result = bench.add_region(&region);
-    assert_fault(&mut bench, result, words);
+    assert_fault(&mut bench, result, texts);
 }
 
 #[test]
@@ -71,14 +71,14 @@ fn hostile_region_counts() {
         let mut table = emit_table(&[region(); 8]);
         table[..4].copy_from_slice(&count.to_ne_bytes());
         let file = memory(LEN);
-        let result = bench.say(R::SET_MEM_TABLE, &table, &[file.as_fd(); 8]);
+        let result = bench.request(R::SET_MEM_TABLE, &table, &[file.as_fd(); 8]);
         assert_fault(&mut bench, result, &["SET_MEM_TABLE", &count.to_string()]);
     }
     let mut bench = Bench::granted();
     let mut table = emit_table(&[region()]);
     table[0] = 2;
     let file = memory(LEN);
-    let result = bench.say(R::SET_MEM_TABLE, &table, &[file.as_fd(); 2]);
+    let result = bench.request(R::SET_MEM_TABLE, &table, &[file.as_fd(); 2]);
     assert_fault(&mut bench, result, &["SET_MEM_TABLE", "72 expected"]);
 }
 
@@ -103,7 +103,7 @@ fn hostile_grants_of_all_addresses_leave_others_theirs() {
     rustix::fs::ftruncate(&huge, HUGE).unwrap();
     let spec = |nth: u64| RegionSpec { guest: nth * HUGE, user: nth * HUGE, len: HUGE, offset: 0 };
     let add = |bench: &mut Bench, nth| {
-        bench.say(R::ADD_MEM_REG, &emit_region(&spec(nth)), &[huge.as_fd()])
+        bench.request(R::ADD_MEM_REG, &emit_region(&spec(nth)), &[huge.as_fd()])
     };
     let mut attackers: Vec<Bench> = Vec::new();
     loop {
@@ -111,30 +111,31 @@ fn hostile_grants_of_all_addresses_leave_others_theirs() {
         match add(&mut bench, 1) {
             Ok(()) => attackers.push(bench),
             refused => {
-                // It asks for no more than one may have: what others hold is not its fault.
+                // The frontend requests no more than its share; the grants of others are not its
+                // fault.
                 assert_eq!(refused.as_ref().unwrap_err().kind, FaultKind::Host);
                 break assert_fault(&mut bench, refused, &SHORTAGE);
             }
         }
         assert!(attackers.len() < 28, "half of all addresses are left");
     }
-    // One that has its share gets no more, piece by piece or at once.
+    // A frontend that has its share gets no more, by single regions or by a table.
     let mut first = attackers.pop().unwrap();
     let result = add(&mut first, 2);
     assert_eq!(result.as_ref().unwrap_err().kind, FaultKind::Guest);
     assert_fault(&mut first, result, &EXCESS);
     let mut second = attackers.pop().unwrap();
     let table = emit_table(&[spec(1), spec(2)]);
-    let result = second.say(R::SET_MEM_TABLE, &table, &[huge.as_fd(); 2]);
+    let result = second.request(R::SET_MEM_TABLE, &table, &[huge.as_fd(); 2]);
     assert_fault(&mut second, result, &EXCESS);
     let mut third = Bench::granted();
     let log = [HUGE, 0].map(u64::to_ne_bytes).concat();
-    let result = third.say(R::SET_LOG_BASE, &log, &[huge.as_fd()]);
+    let result = third.request(R::SET_LOG_BASE, &log, &[huge.as_fd()]);
     assert_fault(&mut third, result, &["log of written pages", EXCESS[0]]);
 }
 
 #[test]
-fn hostile_removal_of_what_was_never_added() {
+fn hostile_removal_of_an_unknown_region() {
     let wrong = [
         RegionSpec { guest: GUEST + 1, ..region() },
         RegionSpec { len: LEN - 1, ..region() },
@@ -142,7 +143,7 @@ fn hostile_removal_of_what_was_never_added() {
     ];
     for region in wrong {
         let mut bench = Bench::granted();
-        let result = bench.say(R::REM_MEM_REG, &emit_region(&region), &[]);
+        let result = bench.request(R::REM_MEM_REG, &emit_region(&region), &[]);
         assert_fault(&mut bench, result, &["REM_MEM_REG", "never added"]);
     }
 }
@@ -165,7 +166,7 @@ fn hostile_descriptors_that_are_no_memory() {
     let files = [(event(), region), (socket, region), (directory.unwrap(), "SET_MEM_TABLE")];
     for (file, word) in files.into_iter().chain(write_only.map(|file| (file, region))) {
         let mut bench = Bench::new();
-        let result = bench.say(R::SET_MEM_TABLE, &emit_table(&[small]), &[file.as_fd()]);
+        let result = bench.request(R::SET_MEM_TABLE, &emit_table(&[small]), &[file.as_fd()]);
         assert_eq!(result.as_ref().unwrap_err().kind, FaultKind::Guest);
         assert_fault(&mut bench, result, &[word]);
     }
@@ -179,7 +180,11 @@ fn hostile_file_that_shrinks_under_us() {
     bench.server.check_memory(&mut bench.events).expect("nobody has touched it yet");
     let mut chain = causeway_ring::Chain::new();
     let (map, queue) = bench.server.device_mut().queue_mut(0).unwrap();
-    assert_eq!(queue.ring.as_mut().unwrap().pop(map, &mut chain), Ok(false), "zeros are read");
+    assert_eq!(
+        queue.ring.as_mut().unwrap().pop(map, &mut chain),
+        Ok(false),
+        "the record reads as zeroes"
+    );
     let result = bench.server.check_memory(&mut bench.events);
     assert_fault(&mut bench, result, &["shrank"]);
     assert_eq!(bench.events, [Event::QueueStopped(0)]);
@@ -193,7 +198,7 @@ fn hostile_table_that_takes_a_running_ring_away() {
     let result = grant(&mut bench, &[hole]);
     assert_fault(&mut bench, result, &["queue 0", "not in granted memory"]);
     assert_eq!(bench.events, [Event::QueueStopped(0)]);
-    // The first byte is there, the rest is not.
+    // The first byte is granted, the rest is not.
     let mut bench = Bench::running();
     let result = grant(&mut bench, &[RegionSpec { len: 0x2100, ..region() }]);
     assert_fault(&mut bench, result, &["queue 0", "used ring"]);

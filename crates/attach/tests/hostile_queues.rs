@@ -23,13 +23,13 @@ fn hostile_queue_indices() {
         }
         let mut bench = Bench::granted();
         let wrong = RingAddresses { index, ..addresses(0) };
-        let result = bench.say(R::SET_VRING_ADDR, &wrong.emit(), &[]);
+        let result = bench.request(R::SET_VRING_ADDR, &wrong.emit(), &[]);
         assert_fault(&mut bench, result, &["SET_VRING_ADDR", &index.to_string()]);
     }
     for request in [R::SET_VRING_KICK, R::SET_VRING_CALL, R::SET_VRING_ERR] {
         for number in [QUEUES as u64, 0xff, 0x200, 1 << 32, !0x100] {
             let mut bench = Bench::granted();
-            let result = bench.say(request, &number.to_ne_bytes(), &[event().as_fd()]);
+            let result = bench.request(request, &number.to_ne_bytes(), &[event().as_fd()]);
             assert_fault(&mut bench, result, &[&format!("{request:?}"), "the device has 4"]);
         }
     }
@@ -58,10 +58,10 @@ fn hostile_ring_bases_and_enables() {
     }
 }
 
-/// Starts queue 0 at `at`; the fault comes when it is started and enabled.
+/// Starts queue 0 at `at`; a fault appears when the queue is started and enabled.
 fn start_at(bench: &mut Bench, at: RingAddresses) -> Result<(), Fault> {
     bench.ring_value(R::SET_VRING_NUM, 0, u32::from(SIZE))?;
-    bench.say(R::SET_VRING_ADDR, &at.emit(), &[])?;
+    bench.request(R::SET_VRING_ADDR, &at.emit(), &[])?;
     bench.ring_value(R::SET_VRING_ENABLE, 0, 1)?;
     bench.kick(0)
 }
@@ -98,19 +98,19 @@ fn hostile_rings_over_the_end() {
 
 #[test]
 fn hostile_rings_over_two_regions() {
-    // Next to each other for the guest, but not the same file: a ring may not span them.
+    // Adjacent for the guest, but in different files: a ring may not span them.
     let second = RegionSpec { guest: GUEST + LEN, user: USER + LEN, ..region() };
     let mut bench = Bench::granted();
     let files = [bench.memory.try_clone().unwrap(), memory(LEN)];
     let table = emit_table(&[region(), second]);
-    bench.say(R::SET_MEM_TABLE, &table, &[files[0].as_fd(), files[1].as_fd()]).unwrap();
+    bench.request(R::SET_MEM_TABLE, &table, &[files[0].as_fd(), files[1].as_fd()]).unwrap();
     let at = RingAddresses { descriptors: USER + LEN - 512, ..addresses(0) };
     let result = start_at(&mut bench, at);
     assert_fault(&mut bench, result, &["descriptor table", "not granted"]);
 }
 
 #[test]
-fn hostile_rings_out_of_line() {
+fn hostile_misaligned_rings() {
     for (part, at) in [
         ("descriptor table", RingAddresses { descriptors: USER + 8, ..addresses(0) }),
         ("available ring", RingAddresses { available: USER + 0x1001, ..addresses(0) }),
@@ -147,7 +147,7 @@ fn hostile_doorbells_that_come_too_early() {
     assert_fault(&mut bench, result, &["SET_VRING_KICK", "before SET_VRING_ADDR"]);
 }
 
-/// What QEMU sends where the guest's memory is `memory-backend-ram`: everything but the memory.
+/// The messages of QEMU with `memory-backend-ram` for the guest: everything except the memory.
 #[test]
 fn vhost_user_rings_without_any_granted_memory_name_the_remedy() {
     let mut bench = Bench::new();
@@ -170,13 +170,13 @@ fn hostile_changes_while_a_queue_runs() {
         (R::SET_VRING_ADDR, elsewhere.emit()),
     ] {
         let mut bench = Bench::running();
-        let result = bench.say(request, &payload, &[]);
+        let result = bench.request(request, &payload, &[]);
         assert_fault(&mut bench, result, &[&format!("{request:?}"), "queue 0 while it runs"]);
         assert_eq!(bench.events, [Event::QueueStopped(0)]);
     }
-    // What changes nothing is allowed: QEMU says it when it calls off a move.
+    // A message that changes nothing is allowed: QEMU sends it when it cancels a migration.
     let mut bench = Bench::running();
-    bench.say(R::SET_VRING_ADDR, &addresses(0).emit(), &[]).unwrap();
+    bench.request(R::SET_VRING_ADDR, &addresses(0).emit(), &[]).unwrap();
     assert!(bench.server.device().runs(0));
 }
 
@@ -184,7 +184,7 @@ fn hostile_changes_while_a_queue_runs() {
 fn hostile_features_changed_while_a_queue_runs() {
     let mut bench = Bench::running();
     let fewer = features::VERSION_1 | features::PROTOCOL_FEATURES;
-    let result = bench.say_number(R::SET_FEATURES, fewer);
+    let result = bench.send_number(R::SET_FEATURES, fewer);
     assert_fault(&mut bench, result, &["SET_FEATURES", "queue 0 runs"]);
 }
 
@@ -201,10 +201,10 @@ fn hostile_inflight_shapes() {
     ];
     for spec in wrong {
         let mut bench = Bench::granted();
-        let result = bench.say(R::GET_INFLIGHT_FD, &spec.emit(), &[]);
+        let result = bench.request(R::GET_INFLIGHT_FD, &spec.emit(), &[]);
         assert_fault(&mut bench, result, &["GET_INFLIGHT_FD"]);
         let mut bench = Bench::granted();
-        let result = bench.say(R::SET_INFLIGHT_FD, &spec.emit(), &[memory(4096).as_fd()]);
+        let result = bench.request(R::SET_INFLIGHT_FD, &spec.emit(), &[memory(4096).as_fd()]);
         assert_fault(&mut bench, result, &["SET_INFLIGHT_FD"]);
     }
     let lies = [
@@ -214,7 +214,7 @@ fn hostile_inflight_shapes() {
     ];
     for (spec, word) in lies {
         let mut bench = Bench::granted();
-        let result = bench.say(R::SET_INFLIGHT_FD, &spec.emit(), &[memory(4096).as_fd()]);
+        let result = bench.request(R::SET_INFLIGHT_FD, &spec.emit(), &[memory(4096).as_fd()]);
         assert_fault(&mut bench, result, &["buffer", word]);
     }
 }
@@ -225,7 +225,7 @@ fn start_with_record(record: &[u8]) -> (Bench, Result<(), Fault>) {
     let file = memory(4096);
     rustix::io::pwrite(&file, record, 0).unwrap();
     let spec = InflightSpec { len: 4096, offset: 0, queues: 1, ring_size: SIZE, padded: true };
-    bench.say(R::SET_INFLIGHT_FD, &spec.emit(), &[file.as_fd()]).unwrap();
+    bench.request(R::SET_INFLIGHT_FD, &spec.emit(), &[file.as_fd()]).unwrap();
     bench.configure_queue(0);
     bench.ring_value(R::SET_VRING_ENABLE, 0, 1).unwrap();
     let result = bench.kick(0);
@@ -259,7 +259,7 @@ fn hostile_inflight_records() {
 fn hostile_inflight_buffer_while_a_queue_runs() {
     let mut bench = Bench::running();
     let spec = InflightSpec { len: 4096, offset: 0, queues: 1, ring_size: SIZE, padded: true };
-    let result = bench.say(R::SET_INFLIGHT_FD, &spec.emit(), &[memory(4096).as_fd()]);
+    let result = bench.request(R::SET_INFLIGHT_FD, &spec.emit(), &[memory(4096).as_fd()]);
     assert_fault(&mut bench, result, &["SET_INFLIGHT_FD", "queue 0 while it runs"]);
 }
 
@@ -268,19 +268,19 @@ fn hostile_inflight_buffer_that_shrinks() {
     let mut bench = Bench::granted();
     let file = memory(4096);
     let spec = InflightSpec { len: 4096, offset: 0, queues: 1, ring_size: SIZE, padded: true };
-    bench.say(R::SET_INFLIGHT_FD, &spec.emit(), &[file.as_fd()]).unwrap();
+    bench.request(R::SET_INFLIGHT_FD, &spec.emit(), &[file.as_fd()]).unwrap();
     rustix::fs::ftruncate(&file, 0).unwrap();
-    // Reads as zeros, that is, as a fresh record, and harms nobody.
+    // The lost buffer reads as zeroes, that is, as a new record, and has no effect on others.
     bench.run_queue(0);
     let result = bench.server.check_memory(&mut bench.events);
     assert_fault(&mut bench, result, &["shrank"]);
 }
 
 #[test]
-fn hostile_stop_of_what_never_ran() {
+fn hostile_stop_of_a_queue_that_never_ran() {
     let mut bench = Bench::new();
     bench.ring_value(R::GET_VRING_BASE, 3, 0).unwrap();
-    assert_eq!(bench.answer().unwrap().payload, RingValue { index: 3, value: 0 }.emit());
+    assert_eq!(bench.reply().unwrap().payload, RingValue { index: 3, value: 0 }.emit());
     assert_eq!(bench.events, []);
 }
 
@@ -288,9 +288,9 @@ fn hostile_stop_of_what_never_ran() {
 fn hostile_starts_and_stops_without_end() {
     let mut bench = Bench::running();
     for _ in 0..1000 {
-        bench.say(R::SET_VRING_KICK, &RingEvent::emit(0, false), &[]).unwrap();
+        bench.request(R::SET_VRING_KICK, &RingEvent::emit(0, false), &[]).unwrap();
         bench.ring_value(R::GET_VRING_BASE, 0, 0).unwrap();
-        assert!(bench.answer().is_some());
+        assert!(bench.reply().is_some());
         bench.run_queue(0);
     }
     let starts = bench.events.iter().filter(|e| **e == Event::QueueStarted(0)).count();

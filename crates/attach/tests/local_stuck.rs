@@ -1,5 +1,5 @@
-//! The host lets only so many descriptors of a user be under way: who leaves many unread takes them
-//! from others, who must not be parted from for it.
+//! The kernel limits the descriptors in flight of each user: a process that leaves many unread
+//! exhausts the limit for others, which must not be disconnected for it.
 
 use std::os::fd::OwnedFd;
 use std::process::Command;
@@ -27,13 +27,13 @@ fn bounded() {
     while !hog.is_stuck() {
         hog.send([1; MESSAGE_BYTES], vec![memory(), memory()]).unwrap();
         sent += 1;
-        assert!(sent < 1000, "nothing bounds it");
+        assert!(sent < 1000, "no bound applies");
     }
     other.send([2; MESSAGE_BYTES], vec![memory()]).unwrap();
     other.send([3; MESSAGE_BYTES], vec![]).unwrap();
     assert!(other.is_stuck() && (other.backlog(), other.descriptors()) == (2, 1));
     assert!(!other.flush().unwrap() && other.is_stuck());
-    // They are read at last.
+    // The peer reads them at last.
     for _ in 1..sent {
         assert_eq!(unread.receive().unwrap().unwrap().fds.len(), 2);
     }
@@ -49,7 +49,7 @@ fn hostile_descriptors_that_are_not_read_part_nobody_else() {
     if std::env::var_os(INSIDE).is_some() {
         return bounded();
     }
-    // The bound does not hold for root: as somebody else, with a low one.
+    // The limit does not apply to root: run as another user, with a low limit.
     let this = std::env::current_exe().unwrap();
     let as_nobody = |program: &std::ffi::OsStr| {
         let mut command = Command::new("setpriv");
@@ -64,5 +64,5 @@ fn hostile_descriptors_that_are_not_read_part_nobody_else() {
     }
     let mut process = as_nobody(this.as_os_str());
     process.args(["--exact", NAME, "--nocapture"]).env(INSIDE, "1");
-    assert!(process.status().unwrap().success(), "see above");
+    assert!(process.status().unwrap().success(), "the port is barred");
 }

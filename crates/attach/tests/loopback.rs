@@ -1,4 +1,4 @@
-//! The two halves against each other: a native port, and a backend that sends back what it gets.
+//! Frontend against backend: a native port, and a backend that echoes its frames.
 
 mod common;
 
@@ -22,18 +22,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Options for rings of `format`.
+/// Returns options for rings of `format`.
 fn net(format: u64) -> NetOptions {
     let options = NetOptions::default();
     NetOptions { features: options.features | format, ..options }
 }
 
-/// Options for rings of `format`.
+/// Returns options for rings of `format`.
 fn vsock(format: u64) -> VsockOptions {
     VsockOptions { features: format, ..VsockOptions::default() }
 }
 
-/// Makes each a test of both ring formats.
+/// Makes each function a test of both ring formats.
 macro_rules! in_both_formats {
     ($($name:ident),* $(,)?) => {
         mod split {
@@ -52,28 +52,28 @@ macro_rules! in_both_formats {
 }
 
 in_both_formats![
-    frames_of_all_sizes_come_back,
-    frames_in_pieces_and_several_pairs_come_back,
-    frames_left_in_their_buffers_come_back_and_are_discarded,
-    frames_left_in_their_buffers_come_back_by_the_batch,
-    room_is_found_though_a_frame_is_queued,
+    native_frames_of_all_sizes_are_echoed,
+    native_frames_in_descriptors_and_several_pairs_are_echoed,
+    native_frames_left_in_buffers_are_echoed_and_discarded,
+    native_frames_left_in_buffers_are_echoed_in_batches,
+    native_send_finds_room_with_a_queued_frame,
     long_runs_wrap_the_rings,
-    what_does_not_fit_is_refused,
-    a_backend_that_vanishes_is_noticed_and_a_new_one_is_attached_to,
-    a_stream_carries_every_byte,
-    a_stream_carries_every_byte_in_pieces_and_small_rings,
+    native_oversized_frame_is_refused,
+    native_port_detects_a_lost_backend_and_attaches_again,
+    native_vsock_stream_carries_every_byte,
+    native_vsock_stream_works_in_descriptors_and_small_rings,
     messages_keep_their_boundaries,
-    a_port_nobody_listens_on_refuses,
+    native_vsock_connect_without_a_listener_is_refused,
 ];
 
-/// A backend in a thread of its own: parks when idle, ends when its frontends are gone.
+/// A backend on a thread of its own: it sleeps when idle, and ends when its frontends are gone.
 struct Backend {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Backend {
-    /// Serves `servers`; `work` moves what it can and says whether it moved anything.
+    /// Serves `servers`; `work` moves chains and returns whether it moved any.
     fn start(
         mut servers: Vec<Server>,
         mut work: impl FnMut(&mut [Server]) -> bool + Send + 'static,
@@ -104,7 +104,7 @@ impl Drop for Backend {
 
 /// Sleeps until a doorbell or a message, or for a moment.
 fn park(servers: &mut [Server]) {
-    // Of the odd queues, which the frontends send by; the others wait for us.
+    // Only the odd queues, on which the frontends send; the others wait for the backend.
     let queues = servers.iter_mut().flat_map(|s| s.device_mut().queues.iter_mut().skip(1));
     let rings = queues.step_by(2).filter_map(|q| q.ring.as_mut());
     if rings.fold(false, |more, ring| more | ring.arm().unwrap()) {
@@ -119,8 +119,8 @@ fn park(servers: &mut [Server]) {
     bells.iter().for_each(|bell| bell.drain());
 }
 
-/// Sends back every frame of each queue pair, in as many buffers as it takes; as DPDK's backends do
-/// not before the driver says that it is ready.
+/// Echoes every frame of each queue pair, in as many buffers as it needs; only after DRIVER_OK, as
+/// DPDK's backends do.
 fn echo_frames(servers: &mut [Server]) -> bool {
     const DRIVER_OK: u8 = 4;
     let device = servers[0].device_mut();
@@ -174,7 +174,7 @@ fn echo_frame(device: &mut Device, pair: usize) -> bool {
     true
 }
 
-/// One conversation: the server here, its frontend in `attach`, which has to run beside it.
+/// Runs one conversation: the server on a thread, the frontend in `attach`.
 fn over<T>(
     model: Model,
     work: impl FnMut(&mut [Server]) -> bool + Send + 'static,
@@ -212,31 +212,31 @@ fn echo_with(options: NetOptions, lengths: &[usize]) {
                 if let Some(header) = port.receive(pair, &mut frame).unwrap() {
                     break header;
                 }
-                assert!(port.wait(Some(LONG)).unwrap(), "nothing of {len} bytes came back");
+                assert!(port.wait(Some(LONG)).unwrap(), "no echo of {len} bytes");
             };
-            assert_eq!(got[6], 7, "the header comes along");
+            assert_eq!(got[6], 7, "the header is included");
             assert_eq!(frame, sent, "{len} bytes");
         }
     }
 }
 
-fn frames_of_all_sizes_come_back(format: u64) {
+fn native_frames_of_all_sizes_are_echoed(format: u64) {
     echo_with(net(format), &[0, 1, 60, 1514, 4083, 4084, 4085, 9014, 65_535, 65_553]);
 }
 
-fn frames_in_pieces_and_several_pairs_come_back(format: u64) {
+fn native_frames_in_descriptors_and_several_pairs_are_echoed(format: u64) {
     let options = NetOptions { pairs: 3, piece_bytes: Some(500), ..net(format) };
     echo_with(options, &[60, 1514, 9014, 65_553]);
 }
 
-fn frames_left_in_their_buffers_come_back_and_are_discarded(format: u64) {
+fn native_frames_left_in_buffers_are_echoed_and_discarded(format: u64) {
     for receive_bytes in [1600, 200] {
         let features = net(format).features | net_features::MRG_RXBUF;
         let options = NetOptions { ring_size: 64, receive_bytes, features, ..net(format) };
         let attach = |client| NetPort::over(client, options).unwrap();
         let (mut port, _backend) = over(net_model(1), echo_frames, attach);
         let mut frame = Vec::new();
-        // One under way at a time: always the same buffer.
+        // One frame in flight at a time uses always the same buffer.
         assert!(port.send(&[0x5a; 700]).unwrap());
         for round in 0..300 {
             assert!(port.wait(Some(LONG)).unwrap());
@@ -256,7 +256,7 @@ fn frames_left_in_their_buffers_come_back_and_are_discarded(format: u64) {
     }
 }
 
-fn frames_left_in_their_buffers_come_back_by_the_batch(format: u64) {
+fn native_frames_left_in_buffers_are_echoed_in_batches(format: u64) {
     for (merged, piece_bytes) in [(false, None), (true, None), (false, Some(400))] {
         let (features, receive_bytes) =
             if merged { (net_features::MRG_RXBUF, 200) } else { (0, 1600) };
@@ -272,7 +272,7 @@ fn frames_left_in_their_buffers_come_back_by_the_batch(format: u64) {
                 assert!(*got >= sent || port.wait(Some(LONG)).unwrap(), "{got} of {sent}");
             }
         };
-        // In each buffer something else, of one length.
+        // Different content in each buffer, of one length.
         for nth in 0..16 {
             sent += usize::from(port.queue(0, &[0; NET_HEADER_BYTES], &[nth; 700]).unwrap());
         }
@@ -287,7 +287,7 @@ fn frames_left_in_their_buffers_come_back_by_the_batch(format: u64) {
             drain(&mut port, &mut got, sent);
         }
         assert!(sent > 400, "{sent}");
-        // One is looked at: it is whole, as it was left.
+        // One frame is read: it is complete and unchanged.
         assert_eq!(port.queue_each_as_is(0, 712, 1).unwrap(), 1);
         port.flush(0).unwrap();
         assert!(port.wait(Some(LONG)).unwrap());
@@ -298,13 +298,13 @@ fn frames_left_in_their_buffers_come_back_by_the_batch(format: u64) {
     }
 }
 
-fn room_is_found_though_a_frame_is_queued(format: u64) {
+fn native_send_finds_room_with_a_queued_frame(format: u64) {
     let options = NetOptions { ring_size: 4, ..net(format) };
     let attach = |client| NetPort::over(client, options).unwrap();
     let (mut port, _backend) = over(net_model(1), echo_frames, attach);
     assert_eq!(port.queue_each_as_is(0, 112, 3).unwrap(), 3);
     port.flush(0).unwrap();
-    // Now there may be no room for others, and the backend does not see this one.
+    // The ring may be full now, and the backend does not see the queued frame.
     assert!(port.queue_as_is(0, 112).unwrap());
     let (mut got, since) = (0, Instant::now());
     while got < 3 {
@@ -316,7 +316,7 @@ fn room_is_found_though_a_frame_is_queued(format: u64) {
         more += port.queue_each_as_is(0, 112, 4).unwrap();
         assert!(since.elapsed() < LONG, "room for {more} of 3");
     }
-    assert_eq!(port.queue_each_as_is(0, 112, 4).unwrap(), 0, "four are queued");
+    assert_eq!(port.queue_each_as_is(0, 112, 4).unwrap(), 0, "four frames are queued");
 }
 
 fn long_runs_wrap_the_rings(format: u64) {
@@ -346,25 +346,25 @@ fn long_runs_wrap_the_rings(format: u64) {
     }
 }
 
-fn what_does_not_fit_is_refused(format: u64) {
+fn native_oversized_frame_is_refused(format: u64) {
     let attach = |client| NetPort::over(client, net(format)).unwrap();
     let (mut port, _backend) = over(net_model(1), |_| false, attach);
     let wrong = port.send(&vec![0; 65_554]).unwrap_err();
     assert!(matches!(wrong, NativeError::Long { len: 65_566, room: 65_565 }));
     let sent = (0..1000).filter(|_| port.send(&[0; 60]).unwrap()).count();
-    assert_eq!(sent, 256, "a backend that takes nothing stops the sender");
+    assert_eq!(sent, 256, "a backend that uses no chains stops the sender");
     assert!(!port.wait_room(0, Some(Duration::from_millis(1))).unwrap());
 }
 
 #[test]
-fn too_many_pairs_are_refused_in_time() {
+fn native_too_many_pairs_are_refused_in_time() {
     let options = NetOptions { pairs: 3, ..NetOptions::default() };
     let attach = |client| NetPort::over(client, options).unwrap_err();
     let (wrong, _backend) = over(net_model(2), |_| false, attach);
     assert!(matches!(wrong, NativeError::Lacking(_)));
 }
 
-fn a_backend_that_vanishes_is_noticed_and_a_new_one_is_attached_to(format: u64) {
+fn native_port_detects_a_lost_backend_and_attaches_again(format: u64) {
     let attach = |client| NetPort::over(client, net(format)).unwrap();
     let (mut port, backend) = over(net_model(1), echo_frames, attach);
     assert!(!port.frontend().is_gone());
@@ -377,7 +377,7 @@ fn a_backend_that_vanishes_is_noticed_and_a_new_one_is_attached_to(format: u64) 
 }
 
 #[test]
-fn a_port_waits_for_its_backend_to_come() {
+fn native_connect_waits_for_a_backend() {
     let path = std::env::temp_dir().join(format!("causeway-attach-{}", std::process::id()));
     let at_once = NetPort::attach(&path, NetOptions::default()).unwrap_err();
     assert!(matches!(at_once, NativeError::Connect { .. }), "{at_once}");
@@ -398,7 +398,7 @@ fn a_port_waits_for_its_backend_to_come() {
     client.join().unwrap().unwrap();
 }
 
-/// Carries packets between two vsock ports, cut to the receiver's buffers.
+/// Relays packets between two vsock ports, cut to the receiver's buffers.
 fn relay(servers: &mut [Server]) -> bool {
     let [a, b] = servers else { unreachable!() };
     carry(a.device_mut(), b.device_mut()) | carry(b.device_mut(), a.device_mut())
@@ -454,7 +454,7 @@ fn vsock_model(cid: u64) -> Model {
     Model::new(3, 1 << 1, cid.to_le_bytes().to_vec())
 }
 
-/// Two vsock ports, CIDs 10 and 11, that reach each other.
+/// Returns two vsock ports, CIDs 10 and 11, that reach each other.
 fn vsock_pair(options: &VsockOptions) -> (Sockets, Sockets, Backend) {
     let ends: Vec<(OwnedFd, OwnedFd)> = vec![sockets(), sockets()];
     let (ours, theirs): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
@@ -481,14 +481,14 @@ fn carry_bytes(options: &VsockOptions) {
         assert!(got == expected, "every byte, in order");
         let mut more = [0];
         while !matches!(b.try_receive(id, &mut more), Err(SocketError::Closed)) {
-            assert!(b.wait(LONG).unwrap(), "the end never came");
+            assert!(b.wait(LONG).unwrap(), "the conversation did not end");
         }
         b.send(id, b"all of it", LONG).unwrap();
         b.close(id).unwrap();
         b.turn().unwrap();
         b
     });
-    // The listener may not be there yet: a refusal is tried again.
+    // The listener may not exist yet: a refused connection is retried.
     let id = loop {
         match a.connect(Type::Stream, 11, 1234, LONG) {
             Ok(id) => break id,
@@ -505,11 +505,11 @@ fn carry_bytes(options: &VsockOptions) {
     server.join().unwrap();
 }
 
-fn a_stream_carries_every_byte(format: u64) {
+fn native_vsock_stream_carries_every_byte(format: u64) {
     carry_bytes(&vsock(format));
 }
 
-fn a_stream_carries_every_byte_in_pieces_and_small_rings(format: u64) {
+fn native_vsock_stream_works_in_descriptors_and_small_rings(format: u64) {
     carry_bytes(&VsockOptions {
         ring_size: 128,
         receive_bytes: 1044,
@@ -538,7 +538,7 @@ fn messages_keep_their_boundaries(format: u64) {
     server.join().unwrap();
 }
 
-fn a_port_nobody_listens_on_refuses(format: u64) {
+fn native_vsock_connect_without_a_listener_is_refused(format: u64) {
     let (mut a, mut b, _backend) = vsock_pair(&vsock(format));
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);

@@ -1,4 +1,4 @@
-//! The frontend of rust-vmm, which Cloud Hypervisor, crosvm and others are built on or copy.
+//! The frontend of rust-vmm, on which Cloud Hypervisor, crosvm and others are based.
 
 mod common;
 
@@ -37,7 +37,7 @@ fn rust_vmm_frontend_uses_every_queue_of_a_network_device() {
     let protocol = frontend.get_protocol_features().unwrap();
     assert!(protocol.contains(P::MQ));
     frontend.set_protocol_features(P::MQ).unwrap();
-    // The frontend refuses queues from this number on by itself.
+    // The frontend itself refuses queues from this number on.
     assert_eq!(frontend.get_queue_num().unwrap(), queues);
     for queue in 0..PAIRS * 2 {
         frontend.set_vring_num(queue, 256).unwrap();

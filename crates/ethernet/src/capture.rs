@@ -1,4 +1,7 @@
-//! Captures: the filter of frames, and the buffer in which copies wait to be fetched.
+//! Captures: the frame filter, and the bounded buffer (pcapng) in which copies wait for a client.
+//!
+//! `mirror` copies frames into a [`Recording`]; the controller fetches from it on another thread. A
+//! full buffer drops copies, never frames.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +16,7 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk::<N>().copied()
 }
 
-/// The hosts of an IP packet at `at`, and its protocol.
+/// Returns source and destination address and the protocol of the IP packet at `at`.
 fn hosts(bytes: &[u8], version: Version, at: usize) -> Option<([IpAddr; 2], u8)> {
     let field = |offset: usize| at.saturating_add(offset);
     Some(match version {
@@ -30,7 +33,7 @@ fn hosts(bytes: &[u8], version: Version, at: usize) -> Option<([IpAddr; 2], u8)>
     })
 }
 
-/// Returns whether a frame passes a filter. `head` is its first bytes, with all headers.
+/// Returns whether a frame passes a filter. `head` holds its first bytes, all headers included.
 pub fn matches(filter: &Filter, head: &[u8]) -> bool {
     let Ok(frame) = Frame::parse(head) else { return *filter == Filter::default() };
     let mac = |mac: Mac| mac.0 == frame.source || mac.0 == frame.destination;
@@ -60,38 +63,39 @@ pub fn matches(filter: &Filter, head: &[u8]) -> bool {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RecordingState {
     bytes: Vec<u8>,
     frames: u64,
     dropped: u64,
-    /// Frames that it may keep yet, where it has an end.
+    /// Frames that may still be recorded, if the number is limited.
     left: Option<u64>,
     closed: bool,
 }
 
-/// Copies of frames that wait to be fetched: written by one shard, fetched by whoever asked.
+/// Copies of frames in pcapng: written by one shard, fetched by the controller.
 #[derive(Debug, Clone)]
-pub struct Recording(Arc<Mutex<State>>);
+pub struct Recording(Arc<Mutex<RecordingState>>);
 
 impl Recording {
-    /// One that begins as a file of frames at `name`, and ends after `count` of them; 0: it does not.
+    /// Returns a recording of interface `name` that ends after `count` frames; 0 means no limit.
     pub fn new(name: &str, snap: u32, count: u64) -> Self {
-        let mut state = State { left: Some(count).filter(|n| *n > 0), ..State::default() };
+        let mut state =
+            RecordingState { left: Some(count).filter(|n| *n > 0), ..RecordingState::default() };
         pcapng::section(&mut state.bytes, concat!("causeway ", env!("CARGO_PKG_VERSION")));
         pcapng::interface(&mut state.bytes, name, snap);
         Self(Arc::new(Mutex::new(state)))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RecordingState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nothing is to be added any more: it is closed, or whoever asked for it has gone.
+    /// Returns whether no frame will be added: the recording is closed, or its client is gone.
     pub fn is_over(&self) -> bool {
         Arc::strong_count(&self.0) == 1 || self.state().closed
     }
 
-    /// Adds a frame of `len` bytes, of which `kept` are kept.
+    /// Adds a frame of `len` bytes, of which `kept` are recorded.
     pub fn add(&self, wall_ns: u64, direction: Direction, kept: &[u8], len: usize) {
         let mut state = self.state();
         if state.closed {
@@ -107,16 +111,16 @@ impl Recording {
         state.closed = state.left == Some(0);
     }
 
-    /// Takes what is there, at most [`CAPTURE_FETCH_BYTES`] at a time.
+    /// Takes the recorded bytes, at most [`CAPTURE_FETCH_BYTES`] a call.
     pub fn fetch(&self) -> Fetched {
         let mut state = self.state();
         let now = state.bytes.len().min(CAPTURE_FETCH_BYTES);
         let bytes = state.bytes.drain(..now).collect();
-        let State { frames, dropped, closed, .. } = *state;
+        let RecordingState { frames, dropped, closed, .. } = *state;
         Fetched { bytes, frames, dropped, closed }
     }
 
-    /// No more will come.
+    /// Ends the recording; recorded bytes can still be fetched.
     pub fn close(&self) {
         self.state().closed = true;
     }
@@ -126,7 +130,7 @@ impl Recording {
 mod tests {
     use super::*;
 
-    /// A TCP segment from 10.0.0.1:1000 to 10.0.0.2:2000, VLAN-tagged or not.
+    /// Builds a TCP segment from 10.0.0.1:1000 to 10.0.0.2:2000, optionally VLAN-tagged.
     fn segment(tagged: bool) -> Vec<u8> {
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
         if tagged {
@@ -161,7 +165,7 @@ mod tests {
                 assert_eq!(matches(&filter(json), &frame), fits, "{json} {tagged}");
             }
         }
-        assert!(matches(&filter("{}"), &[]), "also what is no frame");
+        assert!(matches(&filter("{}"), &[]), "also bytes that are no frame");
         assert!(!matches(&filter(r#"{"protocol":6}"#), &[0; 3]));
     }
 
@@ -186,7 +190,7 @@ mod tests {
         assert!(fetched.dropped > 0 && fetched.dropped < 200, "{}", fetched.dropped);
         recording.add(1, Direction::Out, &frame, frame.len());
         assert!(recording.fetch().bytes.len() > 60_000, "there is room again");
-        assert!(recording.is_over(), "nobody will fetch it");
+        assert!(recording.is_over(), "no client is left");
         let other = recording.clone();
         assert!(!recording.is_over());
         other.close();
@@ -194,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn recordings_end_after_as_many_frames_as_they_are_to_keep() {
+    fn capture_ends_after_its_frame_count() {
         let recording = Recording::new("vm1", 0, 3);
         let other = recording.clone();
         let header = recording.fetch().bytes.len();

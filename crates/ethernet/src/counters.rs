@@ -1,53 +1,56 @@
-//! What happened at one port. Directions are the guest's: "transmit" is what the guest sent.
+//! Counters of one port. Directions are the guest's: "transmit" counts frames that the guest sent.
+//!
+//! `causeway port show` and the metrics print them by name; the names are part of the interface.
 
 use std::collections::BTreeMap;
 
-/// The counter of contested addresses.
+/// Name of the counter of contested addresses.
 pub(crate) const CONTESTED: &str = "contested_addresses_total";
 
-/// Why a frame was not delivered, or not taken.
+/// Why a frame was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DropReason {
-    /// Its virtio-net header asks for what is wrong or was not negotiated. Counted at the sender.
+    /// The virtio-net header is invalid, or asks for an offload that was not negotiated. Counted at
+    /// the sender.
     BadHeader,
     /// Shorter than the virtio-net and Ethernet headers. Counted at the sender.
     Runt,
-    /// Longer than the MTU of its sender, or of its receiver; counted there.
+    /// Longer than the MTU of the sender or the receiver. Counted at the port whose MTU it exceeds.
     TooBig,
-    /// Sent from an address that is not the port's. Counted at the sender.
+    /// The source address is not the port's. Counted at the sender.
     SpoofedSource,
-    /// To an address that no port of the group has. Counted at the sender.
+    /// No port of the group has the destination address. Counted at the sender.
     UnknownDestination,
-    /// To an address at the port that it came from. Counted at the sender.
+    /// The destination is at the port that sent the frame. Counted at the sender.
     SamePort,
     /// The receiver's guest does not run the device. Counted at the receiver.
     ReceiverDown,
-    /// The receiver gave no buffers, and the frames that wait for it are as many as may wait, or
-    /// waited as long as they may. Counted at the receiver.
+    /// The receiver has no buffers, and the bound on pending frames or on their waiting time is
+    /// reached. Counted at the receiver.
     NoBuffer,
     /// Longer than any buffer of a receiver without mergeable buffers. Counted at the receiver.
     BufferTooSmall,
-    /// The sender's memory could not be read. Counted at the sender.
+    /// The sender's memory cannot be read. Counted at the sender.
     SenderFault,
-    /// The sender's device stopped while the frame waited for its receiver. Counted at the sender.
+    /// The sender's device stopped while the frame was pending. Counted at the sender.
     SenderDown,
-    /// To a peer whose links are down. Counted at the sender.
+    /// The links to the peer are down. Counted at the sender.
     LinkDown,
-    /// No route is for it, or none that leads anywhere, in a group that forwards by routes. Counted
-    /// at the sender.
+    /// The group forwards by routes, and no route fits the frame or leads to an existing port or
+    /// link. Counted at the sender.
     NoRoute,
-    /// It has crossed as many links as it may.
+    /// The frame has crossed the most links that a frame may cross.
     TooManyHops,
-    /// It came by a link and would leave by one, neither of which is for transit.
+    /// The frame came by a link and would leave by another, neither of which is for transit.
     NoTransit,
-    /// A frame for many that came before by another way.
+    /// A copy of a flooded frame that arrived by another path.
     Duplicate,
-    /// A frame of the link layer's own protocols, which a bridge does not forward. Counted at the
+    /// A link-local frame, which a bridge does not forward (IEEE 802.1Q, 8.6.3). Counted at the
     /// sender.
     LinkLocal,
-    /// A frame for many that came by the same link again and again, as in a loop.
+    /// A flooded frame that one link keeps bringing, as a loop does.
     Storm,
-    /// It came by a link that stands by: another daemon forwards for its segment.
+    /// The frame came by a standby link: another daemon forwards for its network segment.
     Standby,
 }
 
@@ -75,12 +78,12 @@ impl DropReason {
         Self::Standby,
     ];
 
-    /// Whether the sender broke a rule: nothing that others do makes such a frame right.
+    /// Returns whether the sender broke a rule; the frame would be invalid for any receiver.
     pub const fn is_senders_fault(self) -> bool {
         matches!(self, Self::BadHeader | Self::Runt | Self::SpoofedSource | Self::SenderFault)
     }
 
-    /// The reason as it stands in a counter's name.
+    /// Returns the reason as it stands in a counter's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::BadHeader => "bad_header",
@@ -108,54 +111,54 @@ impl DropReason {
 
 /// The counters of one port. They only grow, and wrap at 2^64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
-    /// Frames that the guest was given.
+pub struct PortCounters {
+    /// Frames delivered to the guest.
     pub receive_packets: u64,
-    /// Bytes of those, without virtio-net headers.
+    /// Bytes delivered to the guest, without virtio-net headers.
     pub receive_bytes: u64,
-    /// Frames that the guest sent, dropped ones too.
+    /// Frames that the guest sent, dropped frames included.
     pub transmit_packets: u64,
-    /// Bytes of those, without virtio-net headers.
+    /// Bytes that the guest sent, without virtio-net headers.
     pub transmit_bytes: u64,
     /// Frames that waited for buffers of this guest.
     pub held: u64,
     /// Frames for this guest whose checksum was completed in software.
     pub checksummed: u64,
-    /// Frames for this guest that were cut in software.
+    /// Frames for this guest that were cut into segments in software.
     pub cut: u64,
     /// Claims of peers to this guest's address while it runs here; at a link, claims by its peer.
     pub contested: u64,
     drops: [u64; DropReason::ALL.len()],
 }
 
-impl Counters {
-    /// Counts frames that the guest was given, and their bytes.
+impl PortCounters {
+    /// Counts frames and bytes that were delivered to the guest.
     #[inline]
-    pub fn received(&mut self, frames: usize, bytes: usize) {
+    pub fn count_received(&mut self, frames: usize, bytes: usize) {
         self.receive_packets = self.receive_packets.wrapping_add(frames as u64);
         self.receive_bytes = self.receive_bytes.wrapping_add(bytes as u64);
     }
 
-    /// Counts frames that the guest sent, and their bytes.
+    /// Counts frames and bytes that the guest sent.
     #[inline]
-    pub fn transmitted(&mut self, frames: usize, bytes: usize) {
+    pub fn count_transmitted(&mut self, frames: usize, bytes: usize) {
         self.transmit_packets = self.transmit_packets.wrapping_add(frames as u64);
         self.transmit_bytes = self.transmit_bytes.wrapping_add(bytes as u64);
     }
 
     /// Counts a dropped frame.
-    pub fn dropped(&mut self, why: DropReason) {
+    pub fn count_drop(&mut self, why: DropReason) {
         if let Some(count) = self.drops.get_mut(why as usize) {
             *count = count.wrapping_add(1);
         }
     }
 
-    /// How many frames were dropped for that reason.
+    /// Returns the number of frames that were dropped for `why`.
     pub fn drops(&self, why: DropReason) -> u64 {
         self.drops.get(why as usize).copied().unwrap_or(0)
     }
 
-    /// By name, as `causeway port show` prints them.
+    /// Returns the counters by name, as `causeway port show` prints them.
     pub fn by_name(&self) -> BTreeMap<String, u64> {
         let plain = [
             ("receive_packets_total", self.receive_packets),
@@ -179,15 +182,15 @@ mod tests {
 
     #[test]
     fn every_reason_has_its_own_counter() {
-        let mut counters = Counters::default();
+        let mut counters = PortCounters::default();
         for (index, why) in DropReason::ALL.into_iter().enumerate() {
             assert_eq!(why as usize, index);
             for _ in 0..=index {
-                counters.dropped(why);
+                counters.count_drop(why);
             }
         }
-        counters.received(1, 100);
-        counters.transmitted(1, 60);
+        counters.count_received(1, 100);
+        counters.count_transmitted(1, 60);
         let names = counters.by_name();
         assert_eq!(names.len(), 8 + DropReason::ALL.len());
         assert_eq!(names["drop_bad_header_total"], 1);

@@ -1,9 +1,13 @@
-//! Into the receiver's buffers: the one copy, and the software fallbacks.
+//! Delivery into receive buffers: the one copy, and the software fallbacks for offloads.
+//!
+//! The module pops receive buffers, writes header and frame, and pushes used entries without
+//! publishing them. It chooses no receiver, and it does not keep a frame that finds no buffers.
 //!
 //! # Budget
-//! A frame that passes costs one copy of its bytes; the first 64, or all headers where it asks for
-//! an offload, go by way of a private copy in which they were checked. A completed checksum costs
-//! a second copy through a private buffer; a cut frame whose receiver completes checksums does not.
+//! A frame that passes uncut costs one copy of its bytes. The first 64 bytes (all headers of a
+//! frame with an offload) come from the private copy in which they were checked. A checksum
+//! completed in software costs a second copy through a private buffer; a frame cut for a receiver
+//! that completes checksums does not.
 
 use causeway_fabric::carrier::Body;
 use causeway_fabric::{Slice, cost};
@@ -13,145 +17,154 @@ use causeway_ring::{Chain, Queue};
 use causeway_wire::virtio::has;
 use causeway_wire::virtio_net::{ChecksumPlace, Gso, HEADER_LEN, Offload, VIRTIO_NET_F_MRG_RXBUF};
 
-use crate::counters::{Counters, DropReason};
-use crate::job::{Job, header_for, header_len, put_header};
+use crate::counters::{DropReason, PortCounters};
+use crate::frame_store::{FrameStore, put, skip};
+use crate::headers::{FrameHeaders, header_for, header_len, put_header};
 use crate::limits::MERGED_BUFFERS_MAX;
-use crate::offload::segment::{Piece, Segmenter};
+use crate::offload::segment::{GsoSegment, Segmenter};
 use crate::offload::{Plan, plan};
-use crate::source::{Source, put, skip};
 
-/// Why a frame was not, or not wholly, delivered.
+/// Why a frame was not delivered, or only in part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum DeliveryError {
     /// The receiver has too few buffers; it has this many.
     Short(u16),
-    /// The turn's time is over; some pieces are left.
+    /// The turn ended; segments are left.
     Yield,
-    /// It cannot be delivered.
+    /// The frame cannot be delivered.
     Drop(DropReason),
     /// The receiver's guest broke a rule.
     Fault(String),
 }
 
-/// Where a frame comes from.
+/// A frame, and the memory that holds its bytes.
 #[derive(Debug)]
-pub(crate) struct From<'a> {
-    pub source: Source<'a>,
+pub(crate) struct SourceFrame<'a> {
+    pub source: FrameStore<'a>,
     pub chain: &'a Chain,
-    /// See [`crate::job::Taken::at`].
+    /// As [`RxFrame::at`](crate::headers::RxFrame::at).
     pub at: usize,
-    pub job: &'a mut Job,
+    pub headers: &'a mut FrameHeaders,
 }
 
-impl<'a> From<'a> {
-    /// Its bytes behind its head.
+impl<'a> SourceFrame<'a> {
+    /// Returns the bytes behind the head.
     #[inline]
     pub fn rest(&self) -> Body<'a> {
-        self.source.rest(self.chain, self.at, self.job)
+        self.source.rest(self.chain, self.at, self.headers)
     }
 
-    /// All its bytes.
+    /// Returns all bytes.
     pub fn all(&self) -> Body<'a> {
-        self.source.all(self.chain, self.at, self.job)
+        self.source.all(self.chain, self.at, self.headers)
     }
 }
 
-/// Where it goes.
+/// The receive queue that a frame is delivered to.
 #[derive(Debug)]
-pub(crate) struct To<'a> {
+pub(crate) struct TargetQueue<'a> {
     pub map: &'a Map,
     pub ring: &'a mut Queue,
-    /// What the receiver's driver negotiated.
+    /// Features that the receiver's driver negotiated.
     pub features: u64,
-    /// Longest payload that it takes, in bytes.
+    /// Longest payload that the receiver accepts, in bytes.
     pub mtu: u16,
-    pub counters: &'a mut Counters,
+    pub counters: &'a mut PortCounters,
 }
 
-/// Private room that is used again for every frame.
+/// Private buffers that are reused for every frame.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    /// Receive buffers of the frame at hand, or of as many frames.
+    /// Receive buffers of one frame, or of a fast-path batch.
     pub(crate) chains: Vec<Chain>,
-    /// A whole frame, for checksums, behind room for a header; empty until the first.
+    /// A whole frame behind room for a virtio-net header, for software checksums. Empty until first
+    /// used.
     frame: Vec<u8>,
-    /// The header and the headers of a piece.
+    /// The virtio-net header and the headers of one segment.
     first: Vec<u8>,
 }
 
 impl Scratch {
-    /// Delivers a frame, whole or from piece `done` on, which counts the pieces delivered.
-    /// What was pushed to the receiver's ring is not yet published.
+    /// Delivers a frame from segment `done` on, and advances `done` by the delivered segments. The
+    /// used entries are not published.
+    ///
+    /// # Errors
+    /// Returns the reason if the frame, or a part of it, was not delivered.
     #[inline]
     pub fn deliver(
         &mut self,
-        from: From<'_>,
-        to: &mut To<'_>,
+        from: SourceFrame<'_>,
+        to: &mut TargetQueue<'_>,
         done: &mut usize,
         slice: &mut Slice,
-    ) -> Result<(), Trouble> {
-        if from.job.offload == Offload::None {
-            return self.pass(from, to);
+    ) -> Result<(), DeliveryError> {
+        if from.headers.offload == Offload::None {
+            return self.pass_through(from, to);
         }
-        match plan(&from.job.offload, to.features) {
-            Plan::Pass => self.pass(from, to),
-            Plan::Complete(place) => self.complete(from, to, place),
+        match plan(&from.headers.offload, to.features) {
+            Plan::Pass => self.pass_through(from, to),
+            Plan::Complete(place) => self.deliver_completed(from, to, place),
             Plan::Cut { place, gso, complete } => {
-                self.cut(from, to, (place, gso, complete), done, slice)
+                self.deliver_segments(from, to, (place, gso, complete), done, slice)
             }
         }
     }
 
     #[inline]
-    fn pass(&mut self, from: From<'_>, to: &mut To<'_>) -> Result<(), Trouble> {
-        let len = from.job.len;
-        let count = self.gather(to, len)?;
+    fn pass_through(
+        &mut self,
+        from: SourceFrame<'_>,
+        to: &mut TargetQueue<'_>,
+    ) -> Result<(), DeliveryError> {
+        let len = from.headers.len;
+        let count = self.pop_buffers(to, len)?;
         let rest = from.rest();
-        let first = from.job.first(count, header_len(to.features));
-        self.scatter(to, count, first, rest, len)
+        let first = from.headers.header_and_head(count, header_len(to.features));
+        self.write_and_push(to, count, first, rest, len)
     }
 
-    fn complete(
+    fn deliver_completed(
         &mut self,
-        from: From<'_>,
-        to: &mut To<'_>,
+        from: SourceFrame<'_>,
+        to: &mut TargetQueue<'_>,
         place: ChecksumPlace,
-    ) -> Result<(), Trouble> {
-        let len = from.job.len;
-        let count = self.gather(to, len)?;
-        let mut frame = self.whole(&from).inspect_err(|_| self.put_back(to, count))?;
+    ) -> Result<(), DeliveryError> {
+        let len = from.headers.len;
+        let count = self.pop_buffers(to, len)?;
+        let mut frame = self.copy_whole_frame(&from).inspect_err(|_| self.put_back(to, count))?;
         place.complete(frame.get_mut(HEADER_LEN..).unwrap_or(&mut []));
         let header_len = header_len(to.features);
         put_header(&mut frame, header_for(&Offload::None, count), header_len);
         let first = frame.get(HEADER_LEN.saturating_sub(header_len)..).unwrap_or(&[]);
-        let scattered = self.scatter(to, count, first, Body::Private(&[]), len);
+        let written = self.write_and_push(to, count, first, Body::Private(&[]), len);
         self.frame = frame;
         to.counters.checksummed = to.counters.checksummed.wrapping_add(1);
-        scattered
+        written
     }
 
-    fn cut(
+    fn deliver_segments(
         &mut self,
-        from: From<'_>,
-        to: &mut To<'_>,
+        from: SourceFrame<'_>,
+        to: &mut TargetQueue<'_>,
         (place, gso, complete): (ChecksumPlace, Gso, bool),
         done: &mut usize,
         slice: &mut Slice,
-    ) -> Result<(), Trouble> {
-        let job = &*from.job;
-        let mut segmenter = Segmenter::new(job.head(), &job.frame, place, gso, job.len)
-            .ok_or(Trouble::Drop(DropReason::BadHeader))?;
+    ) -> Result<(), DeliveryError> {
+        let headers = &*from.headers;
+        let mut segmenter = Segmenter::new(headers.head(), &headers.frame, place, gso, headers.len)
+            .ok_or(DeliveryError::Drop(DropReason::BadHeader))?;
         segmenter.skip(*done);
         let frame = if complete {
-            // Not for nothing: who has no buffer now is asked often.
-            let count = self.gather(to, 1)?;
+            // Checked before the whole frame is copied: a receiver without buffers is retried
+            // often.
+            let count = self.pop_buffers(to, 1)?;
             self.put_back(to, count);
-            self.whole(&from)?
+            self.copy_whole_frame(&from)?
         } else {
             Vec::new()
         };
-        // Goes through the frame once.
-        let (mut rest, mut at) = (from.source.all(from.chain, from.at, job), 0_usize);
+        // The payload is walked once, segment by segment.
+        let (mut rest, mut at) = (from.source.all(from.chain, from.at, headers), 0_usize);
         let mut result = Ok(());
         while let Some(piece) = segmenter.next_piece() {
             skip(&mut rest, piece.payload.start.saturating_sub(at));
@@ -161,7 +174,7 @@ impl Scratch {
                 None => rest,
             };
             let len = piece.len();
-            result = self.piece(to, piece, body, complete);
+            result = self.deliver_segment(to, piece, body, complete);
             if result.is_err() {
                 break;
             }
@@ -171,7 +184,7 @@ impl Scratch {
             }
             *done = done.saturating_add(1);
             if slice.is_over() && segmenter.has_more() {
-                result = Err(Trouble::Yield);
+                result = Err(DeliveryError::Yield);
                 break;
             }
         }
@@ -181,23 +194,23 @@ impl Scratch {
         result
     }
 
-    /// Delivers one piece. Its checksum is completed where `body` is private and no longer than
-    /// its payload, and left to the receiver else.
-    fn piece(
+    /// Delivers one segment. The checksum is completed here if `complete` is set and `body` is
+    /// private; otherwise the receiver completes it.
+    fn deliver_segment(
         &mut self,
-        to: &mut To<'_>,
-        mut piece: Piece<'_>,
+        to: &mut TargetQueue<'_>,
+        mut piece: GsoSegment<'_>,
         body: Body<'_>,
         complete: bool,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), DeliveryError> {
         let len = piece.len();
-        let count = self.gather(to, len)?;
+        let count = self.pop_buffers(to, len)?;
         let offload = match &body {
             Body::Private(payload) if complete => {
                 piece.complete(payload);
                 Offload::None
             }
-            // A frame of a link is private too: what is behind the piece is in `body` as well.
+            // A link's frame is private too, but its `body` extends beyond the segment.
             Body::Private(_) | Body::Guest(..) => piece.offload(),
         };
         let mut first = std::mem::take(&mut self.first);
@@ -205,14 +218,18 @@ impl Scratch {
         let header = header_for(&offload, count);
         first.extend_from_slice(header.get(..header_len(to.features)).unwrap_or(&[]));
         first.extend_from_slice(piece.headers);
-        let scattered = self.scatter(to, count, &first, body, len);
+        let written = self.write_and_push(to, count, &first, body, len);
         self.first = first;
-        scattered
+        written
     }
 
-    /// Takes receive buffers for a frame or piece of `len` bytes; says how many.
-    /// On any error none is kept.
-    fn gather(&mut self, to: &mut To<'_>, len: usize) -> Result<usize, Trouble> {
+    /// Pops receive buffers for `len` bytes and a header; returns their number. On an error all of
+    /// them are put back.
+    fn pop_buffers(
+        &mut self,
+        to: &mut TargetQueue<'_>,
+        len: usize,
+    ) -> Result<usize, DeliveryError> {
         let header = header_len(to.features) as u64;
         let need = header.saturating_add(len as u64);
         let mergeable = has(to.features, VIRTIO_NET_F_MRG_RXBUF);
@@ -222,25 +239,25 @@ impl Scratch {
                 self.chains.push(Chain::new());
             }
             let Some(chain) = self.chains.get_mut(count) else {
-                return Err(Trouble::Drop(DropReason::NoBuffer));
+                return Err(DeliveryError::Drop(DropReason::NoBuffer));
             };
             match to.ring.pop(to.map, chain) {
                 Ok(true) => {}
                 Ok(false) => {
                     let all = to.ring.in_flight() >= to.ring.size();
                     self.put_back(to, count);
-                    // A guest that gave its whole ring will not give more.
+                    // The guest has posted its whole ring and cannot add buffers.
                     return Err(match all {
-                        true => Trouble::Drop(DropReason::BufferTooSmall),
-                        false => Trouble::Short(u16::try_from(count).unwrap_or(u16::MAX)),
+                        true => DeliveryError::Drop(DropReason::BufferTooSmall),
+                        false => DeliveryError::Short(u16::try_from(count).unwrap_or(u16::MAX)),
                     });
                 }
-                Err(error) => return Err(Trouble::Fault(format!("receive queue: {error}"))),
+                Err(error) => return Err(DeliveryError::Fault(format!("receive queue: {error}"))),
             }
             let bytes = chain.writable_bytes();
             if bytes < header {
                 let text = format!("a receive buffer of {bytes} bytes, expected at least {header}");
-                return Err(Trouble::Fault(text));
+                return Err(DeliveryError::Fault(text));
             }
             count = count.saturating_add(1);
             room = room.saturating_add(bytes);
@@ -249,49 +266,49 @@ impl Scratch {
             }
             if !mergeable || count >= MERGED_BUFFERS_MAX {
                 self.put_back(to, count);
-                return Err(Trouble::Drop(DropReason::BufferTooSmall));
+                return Err(DeliveryError::Drop(DropReason::BufferTooSmall));
             }
         }
     }
 
-    /// Gives the first `count` chains back to the ring, as if they had not been taken.
-    fn put_back(&self, to: &mut To<'_>, count: usize) {
+    /// Puts the first `count` chains back into the ring.
+    fn put_back(&self, to: &mut TargetQueue<'_>, count: usize) {
         for chain in self.chains.iter().take(count).rev() {
             to.ring.put_back(chain.head());
         }
     }
 
-    /// Writes a frame of `len` bytes with its header into the first `count` chains and pushes them
-    /// as used. `first` is the header and the frame's first bytes; the body follows.
+    /// Writes a frame of `len` bytes into the first `count` chains and pushes them as used. `first`
+    /// holds the header and the frame's first bytes; `body` follows.
     #[inline]
-    fn scatter(
+    fn write_and_push(
         &mut self,
-        to: &mut To<'_>,
+        to: &mut TargetQueue<'_>,
         count: usize,
         first: &[u8],
         body: Body<'_>,
         len: usize,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), DeliveryError> {
         let all = (header_len(to.features) as u64).saturating_add(len as u64);
-        if let Err(error) = self.fill(to, count, first, body, all) {
+        if let Err(error) = self.write_buffers(to, count, first, body, all) {
             self.put_back(to, count);
-            return Err(trouble(error));
+            return Err(delivery_error(error));
         }
         let mut left = all;
         for chain in self.chains.iter().take(count) {
             let written = left.min(chain.writable_bytes());
             left = left.saturating_sub(written);
             let written = u32::try_from(written).unwrap_or(u32::MAX);
-            to.ring.push(chain.head(), written).map_err(|e| Trouble::Fault(e.to_string()))?;
+            to.ring.push(chain.head(), written).map_err(|e| DeliveryError::Fault(e.to_string()))?;
         }
-        to.counters.received(1, len);
+        to.counters.count_received(1, len);
         Ok(())
     }
 
     #[inline]
-    fn fill(
+    fn write_buffers(
         &mut self,
-        to: &To<'_>,
+        to: &TargetQueue<'_>,
         count: usize,
         mut first: &[u8],
         mut body: Body<'_>,
@@ -307,7 +324,8 @@ impl Scratch {
             let (part, later) = first.split_at_checked(room).unwrap_or((first, &[]));
             first = later;
             if index == 0 {
-                // Most frames have the same header, and a buffer still has it from the last one.
+                // Most frames have the same header, which the buffer still holds from its last use.
+                // Skipping the write leaves the cache line with the guest.
                 let (header, part) = part.split_at_checked(header_len).unwrap_or((part, &[]));
                 writer.write_changed(to.map, header).map_err(CopyError::Destination)?;
                 writer.write(to.map, part).map_err(CopyError::Destination)?;
@@ -322,26 +340,26 @@ impl Scratch {
         Ok(())
     }
 
-    /// The whole frame in private memory, behind room for a header: the checked first bytes, and
-    /// the rest from the sender. The buffer is this scratch's own; its user puts it back.
-    fn whole(&mut self, from: &From<'_>) -> Result<Vec<u8>, Trouble> {
+    /// Copies the whole frame into private memory, behind room for a header: the checked first
+    /// bytes, and the rest from the sender. The caller must put the buffer back into `self.frame`.
+    fn copy_whole_frame(&mut self, from: &SourceFrame<'_>) -> Result<Vec<u8>, DeliveryError> {
         let mut frame = std::mem::take(&mut self.frame);
-        let job = &*from.job;
-        frame.resize(HEADER_LEN.saturating_add(job.len), 0);
+        let headers = &*from.headers;
+        frame.resize(HEADER_LEN.saturating_add(headers.len), 0);
         let (head, rest) = frame
             .get_mut(HEADER_LEN..)
-            .and_then(|bytes| bytes.split_at_mut_checked(job.head().len()))
-            .ok_or(Trouble::Drop(DropReason::TooBig))?;
-        head.copy_from_slice(job.head());
-        from.rest().read(rest).map_err(|_| Trouble::Drop(DropReason::SenderFault))?;
+            .and_then(|bytes| bytes.split_at_mut_checked(headers.head().len()))
+            .ok_or(DeliveryError::Drop(DropReason::TooBig))?;
+        head.copy_from_slice(headers.head());
+        from.rest().read(rest).map_err(|_| DeliveryError::Drop(DropReason::SenderFault))?;
         Ok(frame)
     }
 }
 
 #[cold]
-fn trouble(error: CopyError) -> Trouble {
+fn delivery_error(error: CopyError) -> DeliveryError {
     match error {
-        CopyError::Source(_) => Trouble::Drop(DropReason::SenderFault),
-        CopyError::Destination(gap) => Trouble::Fault(format!("receive buffer: {gap}")),
+        CopyError::Source(_) => DeliveryError::Drop(DropReason::SenderFault),
+        CopyError::Destination(gap) => DeliveryError::Fault(format!("receive buffer: {gap}")),
     }
 }

@@ -1,13 +1,16 @@
-//! What a net port offers its guest: feature bits and configuration space.
+//! Feature bits and configuration space that a net port offers its guest (virtio 1.3, 5.1.3 and
+//! 5.1.4).
+//!
+//! The module negotiates nothing: the attachment does.
 
 use causeway_model::{NetSpec, Offloads};
 use causeway_wire::virtio::*;
 use causeway_wire::virtio_net::*;
 
-/// Length of the configuration space that is filled, in bytes: up to and with `mtu`.
+/// Length of the filled configuration space, in bytes: up to and including `mtu`.
 pub const CONFIG_LEN: usize = 12;
 
-/// `status`: the link is up.
+/// Bit of `status`: the link is up.
 const STATUS_LINK_UP: u16 = 1;
 
 /// Feature bits that every net port offers.
@@ -26,7 +29,7 @@ const ALWAYS: [u32; 12] = [
     VIRTIO_NET_F_HOST_USO,
 ];
 
-/// Those by which frames come to the guest unfinished.
+/// Feature bits that let the guest receive frames with offloads.
 const GUEST_OFFLOADS: [u32; 6] = [
     VIRTIO_NET_F_GUEST_CSUM,
     VIRTIO_NET_F_GUEST_TSO4,
@@ -36,9 +39,10 @@ const GUEST_OFFLOADS: [u32; 6] = [
     VIRTIO_NET_F_GUEST_USO6,
 ];
 
-/// The feature bits that a port offers.
+/// Returns the feature bits that a port offers.
 ///
-/// MQ is offered with several queue pairs only; the control queue that it needs is the frontend's.
+/// VIRTIO_NET_F_MQ is offered only with several queue pairs. The frontend implements the control
+/// queue that it needs.
 pub fn offered(spec: &NetSpec) -> u64 {
     let all = |bits: &[u32]| bits.iter().fold(0, |all, bit| all | mask(*bit));
     let guest = if spec.offloads == Offloads::Xdp { 0 } else { all(&GUEST_OFFLOADS) };
@@ -46,7 +50,7 @@ pub fn offered(spec: &NetSpec) -> u64 {
     all(&ALWAYS) | guest | several
 }
 
-/// The first bytes of `struct virtio_net_config` (virtio 1.3, 5.1.4).
+/// Returns the first bytes of `struct virtio_net_config` (virtio 1.3, 5.1.4).
 pub fn config(spec: &NetSpec) -> [u8; CONFIG_LEN] {
     let [m0, m1, m2, m3, m4, m5] = spec.mac.0;
     let [s0, s1] = STATUS_LINK_UP.to_le_bytes();
@@ -72,7 +76,7 @@ mod tests {
         };
         assert!(!has(offered(&spec), VIRTIO_NET_F_MQ));
         assert!(!has(offered(&spec), VIRTIO_NET_F_HOST_UFO));
-        assert!(has(offered(&spec), VIRTIO_NET_F_MTU), "guests are told the MTU");
+        assert!(has(offered(&spec), VIRTIO_NET_F_MTU), "guests learn the MTU");
         let every = ALWAYS.len() + GUEST_OFFLOADS.len();
         assert_eq!(offered(&spec).count_ones() as usize, every);
         assert_eq!(config(&spec), [2, 1, 2, 3, 4, 5, 1, 0, 1, 0, 0xdc, 5]);

@@ -1,14 +1,46 @@
-//! Ethernet between the ports of a group: the local half of VNET/P.
+//! The Ethernet service: a virtio-net switch between the ports and links of one group, after
+//! VNET/P.
 //!
-//! A frame's headers are copied once into private memory and checked (`job`); source and
-//! destination decide where it goes (`forward`); its bytes are copied straight into the
-//! receivers' buffers (`deliver`); where a receiver has none it waits, bounded (`hold`).
+//! The service pops frames from transmit queues (virtio 1.3, 5.1), copies and checks their headers
+//! once in private memory (`headers`), resolves the egress from the address table and the routes
+//! (`classify`, `forward`), and copies the payload straight from the sender's descriptors into the receivers'
+//! buffers (`deliver`). A frame whose receiver has no buffer waits in a bounded queue (`pending`).
+//! Links to other hosts are further egresses (`uplink`).
 //!
-//! The parts that decide are plain functions and tables over private bytes: [`table`] knows
-//! who is where, [`offload`] what is to be done with a frame that its receiver does not take
-//! as it is, [`features`] what a port offers, [`counters`] what happened. The routes, captures and
-//! traffic matrices of all groups are configured through one controller (`control`), which asks the
-//! shards (`request`).
+//! # Place
+//!
+//! Fifth floor: above `ring`, `memory` and `fabric`, beside the other services, below the daemon.
+//! The dispatcher owns one [`Ethernet`] for each group and calls it through
+//! `causeway_fabric::Service`; the control socket reaches it through one controller (`control`) and
+//! typed requests (`request`). On the way of a frame, the crate stands between the sender's
+//! transmit ring and the receiver's receive ring.
+//!
+//! # Limits
+//!
+//! The crate opens no sockets and maps no memory, and no frame crosses groups. It encrypts and
+//! encapsulates nothing: that is the work of a link's carrier. Every table and queue has a named
+//! bound in [`limits`].
+//!
+//! # Main types
+//!
+//! - [`SERVICE`] registers the service with a fabric.
+//! - [`table::AddressTable`] maps MAC addresses to ports and peers; [`route::Routes`] overrides it.
+//! - [`offload`] completes checksums and cuts segments that a receiver did not negotiate.
+//! - [`counters::DropReason`] names each reason for a dropped frame.
+//!
+//! # Example
+//!
+//! ```
+//! use causeway_ethernet::table::{AddressTable, Learnt};
+//!
+//! let mut table = AddressTable::new();
+//! table.add([2, 0, 0, 0, 0, 1], 7)?;
+//! assert_eq!(table.learn([2, 0, 0, 0, 0, 9], 7, 0), Learnt::New);
+//! assert_eq!(table.lookup([2, 0, 0, 0, 0, 9], 1), Some(7));
+//! # Ok::<(), causeway_ethernet::table::AddressInUse>(())
+//! ```
+//!
+//! A daemon starts the service with `Fabric::start(&[causeway_ethernet::SERVICE], options)`.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -22,35 +54,36 @@
     )
 )]
 
-mod arrive;
-mod backlog;
+mod batch;
 mod capture;
+mod classify;
 mod control;
 pub mod counters;
 mod deliver;
-mod depart;
-mod echo;
+mod duplicates;
+mod fast_path;
 pub mod features;
-mod flood;
+mod flood_sequence;
 mod forward;
-mod hold;
-mod job;
-mod lane;
-mod late;
+mod frame_store;
+mod headers;
 pub mod limits;
-mod offer;
+mod link_rx;
+mod link_tx;
+mod mirror;
 pub mod offload;
+mod pending;
+mod pending_queue;
 mod port;
-mod refused;
+mod receivers;
 mod request;
 mod resume;
+mod resume_link;
 pub mod route;
-mod run;
-mod segment;
 mod service;
-mod source;
+mod spoofing;
+mod standby;
 pub mod table;
-mod tap;
 mod trace;
 pub mod traffic;
 mod uplink;
@@ -60,10 +93,10 @@ pub use service::Ethernet;
 use causeway_fabric::Registration;
 use causeway_fabric::carrier::FORWARDS_FRAMES;
 
-/// The kinds of ports of the service.
+/// The kinds of ports that the service serves.
 const KINDS: &[&causeway_model::Kind] = &[&causeway_model::port::NET];
 
-/// Adds the service to a fabric.
+/// Registers the service with a fabric.
 pub const SERVICE: Registration = Registration::new(service::NAME, || Box::new(Ethernet::new()))
     .with_kinds(KINDS)
     .with_controller(|| Box::<control::EthernetController>::default())

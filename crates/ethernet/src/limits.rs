@@ -1,105 +1,110 @@
-//! Every bound of this crate, in one place.
+//! Bounds of the Ethernet service: every table, queue and time-out of the crate.
+//!
+//! The constants are fixed at compile time; none of them depends on the configuration.
 
-/// Longest frame, in bytes: a payload of 65535 behind a header with two VLAN tags.
+/// Longest frame, in bytes: a payload of 65,535 behind a header with two VLAN tags.
 pub const FRAME_BYTES_MAX: usize = 65_557;
-/// Bytes of Ethernet header and tags that an MTU does not count.
+/// Bytes of Ethernet header and VLAN tags that an MTU does not count.
 pub const LINK_HEADER_BYTES_MAX: usize = 22;
-/// Most addresses that one group learns.
+/// Most addresses that one group learns from its ports.
 pub const LEARNT_PER_GROUP_MAX: usize = 4096;
-/// Most addresses that one port may have learnt.
+/// Most addresses that one port learns.
 pub const LEARNT_PER_PORT_MAX: usize = 1024;
-/// A learnt address is forgotten after this time without a frame from it: 300 s, the default of
-/// IEEE 802.1Q.
+/// Age at which a learnt address without frames is forgotten: 300 s, the default of IEEE 802.1Q.
 pub const LEARNT_AGE_NS: u64 = 300_000_000_000;
-/// A full table is searched for aged addresses no more often than this: 1 s.
+/// Shortest time between two searches of a full address table for aged entries: 1 s.
 pub const SWEEP_INTERVAL_NS: u64 = 1_000_000_000;
-/// Longest time that a frame waits for a receiver's buffers: 100 ms.
-pub const HELD_NS_MAX: u64 = 100_000_000;
-/// Of a sender's ring, this fraction may wait for one receiver.
-pub const HELD_PER_RECEIVER_DIVISOR: u16 = 4;
-/// Of a sender's ring, this fraction may wait for all receivers together.
-pub const HELD_PER_SENDER_DIVISOR: u16 = 2;
+/// Longest time that a frame waits for receive buffers: 100 ms.
+pub const PENDING_NS_MAX: u64 = 100_000_000;
+/// A sender may leave this fraction of its ring waiting for one receiver (1/4).
+pub const PENDING_PER_RECEIVER_DIVISOR: u16 = 4;
+/// A sender may leave this fraction of its ring waiting for all receivers together (1/2).
+pub const PENDING_PER_SENDER_DIVISOR: u16 = 2;
 /// Most frames that wait for one receive queue, from all senders.
-pub const HELD_PER_QUEUE_MAX: usize = 1024;
+pub const PENDING_PER_QUEUE_MAX: usize = 1024;
 
-/// Most descriptors of a frame that may wait: Linux guests use at most 47.
-pub const HELD_SPANS_MAX: usize = 48;
-/// Frames of a link wait as those of a ring of this size do.
-pub const HELD_PER_LINK_SIZE: u16 = 1024;
-/// Most bytes of frames of links that wait for one receive queue; 4 MiB.
-pub const HELD_BYTES_MAX: usize = 4 << 20;
-/// Turns that a port sits out after one in which all that it sent broke a rule: who floods with
-/// nonsense takes a small part of the time that others have.
-pub const TURNS_OUT: u8 = 31;
-/// Most receive buffers that one frame is spread over: a driver whose buffers are 64 bytes long gets
-/// the longest frame.
+/// Most descriptors of a frame that may wait. Linux guests use at most 47.
+pub const PENDING_SPANS_MAX: usize = 48;
+/// Ring size that stands for a link when the fractions of a ring are applied to frames of links.
+pub const PENDING_PER_LINK_SIZE: u16 = 1024;
+/// Most bytes of frames from links that wait for one receive queue: 4 MiB.
+pub const PENDING_BYTES_MAX: usize = 4 << 20;
+/// Turns for which a port is penalised after a turn in which every frame broke a rule. A flood of
+/// invalid frames then costs a small part of the dispatcher's time.
+pub const PENALTY_TURNS: u8 = 31;
+/// Most receive buffers that one frame is spread over. A driver with buffers of 64 bytes still
+/// receives the longest frame.
 pub const MERGED_BUFFERS_MAX: usize = 1025;
-/// Most frames taken from a ring before the first is looked at.
+/// Most frames that are popped from a ring before the first is read.
 pub const BATCH_FRAMES: usize = 32;
-/// First bytes of a frame that are copied to be looked at; more where it asks for more.
+/// First bytes of a frame that are copied into private memory; more when the frame asks for an
+/// offload.
 pub const HEAD_BYTES: usize = 64;
 
 const _: () = assert!(LEARNT_PER_PORT_MAX <= LEARNT_PER_GROUP_MAX);
 const _: () = assert!(FRAME_BYTES_MAX == 65_535 + LINK_HEADER_BYTES_MAX);
 const _: () = assert!(HEAD_BYTES >= LINK_HEADER_BYTES_MAX);
 
-/// Most pairs of addresses whose routes are remembered.
+/// Most address pairs whose route is cached.
 pub const ROUTE_CACHE_MAX: usize = 8192;
-/// Most sets of places that such pairs lead to.
+/// Most distinct route sets that cached pairs refer to.
 pub const ROUTE_SETS_MAX: usize = 1024;
-/// Most pairs of the traffic matrix of one group.
+/// Most address pairs in the traffic matrix of one group.
 pub const TRAFFIC_PAIRS_MAX: usize = 4096;
-/// Over how long rates are taken: 1 s.
+/// Time over which the traffic matrix measures rates: 1 s.
 pub const TRAFFIC_WINDOW_NS: u64 = 1_000_000_000;
-/// A pair that has been silent for this time gives way to others: 60 s.
+/// Silence after which a pair may be replaced in a full traffic matrix: 60 s.
 pub const TRAFFIC_SILENT_NS: u64 = 60_000_000_000;
-/// The matrix is searched for silent pairs no more often than this: 1 s.
+/// Shortest time between two searches of a full traffic matrix for silent pairs: 1 s.
 pub const TRAFFIC_SWEEP_NS: u64 = 1_000_000_000;
 /// Most links of one group.
 pub const LINKS_PER_GROUP_MAX: usize = 1024;
-/// Deliveries of frames of links in one go: a broadcast is as many as it has receivers. Those in
-/// whose midst the bound is reached, [`ARRIVALS_AT_ONCE`] frames, are finished.
+/// Deliveries of link frames in one turn. A flooded frame counts once for each receiver. A batch of
+/// [`ARRIVALS_AT_ONCE`] frames that reaches the bound is finished.
 pub const ARRIVALS_PER_TURN_MAX: usize = 256;
-/// Frames of links that are sorted together.
+/// Most frames of links that are classified together.
 pub const ARRIVALS_AT_ONCE: usize = 64;
-/// Most addresses behind one peer, and behind all peers of a group.
+/// Most addresses learnt behind one peer.
 pub const LEARNT_PER_PEER_MAX: usize = 16_384;
-/// See [`LEARNT_PER_PEER_MAX`].
+/// Most addresses learnt behind all peers of a group.
 pub const LEARNT_FAR_MAX: usize = 65_536;
 /// Most captures of one group at a time.
 pub const CAPTURES_MAX: usize = 16;
-/// Most captures of all groups, among them those that ended and can be fetched from.
+/// Most captures of all groups, ended captures that can still be fetched included.
 pub const RECORDINGS_MAX: usize = 64;
-/// Time after the last fetch at which a capture ends; 30 s.
+/// Time after the last fetch at which a capture ends: 30 s.
 pub const CAPTURE_IDLE: std::time::Duration = std::time::Duration::from_secs(30);
-/// Bytes of a capture that one fetch returns at most; 1 MiB.
+/// Most bytes of a capture that one fetch returns: 1 MiB.
 pub const CAPTURE_FETCH_BYTES: usize = 1 << 20;
-/// Bytes of a capture that wait to be fetched; frames beyond are counted as dropped. 8 MiB.
+/// Most bytes of a capture that wait to be fetched: 8 MiB. Frames beyond are counted as dropped.
 pub const CAPTURE_BYTES_MAX: usize = 8 << 20;
 
-/// Frames for many that are remembered of each way in: 40 KiB for a peer that sends so many.
+/// Flooded frames that are remembered for each ingress; about 40 KiB for a peer that sends as many.
 pub const FLOODS_PER_PLACE: usize = 1_024;
-/// First bytes of such a frame by which it is known.
+/// First bytes of a flooded frame that its fingerprint covers.
 pub const FLOOD_BYTES: usize = 2_048;
 
-/// Frames for many that are remembered by their content, a power of two: 96 KiB for a group that has
-/// links for transit...
-pub const ECHO_PLACES: usize = 4_096;
-/// ... and for how long a copy by another way is known; 500 ms. Longer than any round, and shorter
-/// than it takes hosts to say again what nobody answered.
-pub const ECHO_NS: u64 = 500_000_000;
-/// Equal frames for many that one link may bring within [`ECHO_NS`]; a loop brings more. Hosts repeat
-/// a request about once a second, and a flood of equal frames is no use to any host.
+/// Flooded frames that are remembered by content, a power of two: 96 KiB for a group that has
+/// transit links.
+pub const DUPLICATE_SLOTS: usize = 4_096;
+/// Time for which an equal frame on another path counts as a copy: 500 ms. It is longer than a
+/// round trip over any loop, and shorter than the retry interval of hosts whose request got no
+/// answer.
+pub const DUPLICATE_NS: u64 = 500_000_000;
+/// Equal flooded frames that one link may bring within [`DUPLICATE_NS`]; a loop brings more. Hosts
+/// repeat a request about once a second, so legitimate repeats stay below the bound.
 pub const REPEATS_MAX: u8 = 16;
 
-/// Time between the hellos of a daemon that forwards between a segment and other links: 300 ms. A
-/// segment without a forwarder gets one within [`HELLO_HOLD_NS`].
+/// Interval between hellos of a daemon that forwards between a network segment and other links: 300
+/// ms. A network segment without a forwarder has a new forwarder within [`HELLO_HOLD_NS`].
 pub const HELLO_NS: u64 = 300_000_000;
-/// Least time between hellos that are sent because something changed: 20 ms.
+/// Shortest time between hellos that are sent because of a change: 20 ms.
 pub const HELLO_SOON_NS: u64 = 20_000_000;
-/// How long a daemon counts that was heard once: four hellos, of which three may be lost.
+/// Time for which a received hello is valid: four hello intervals, three of which may be lost.
 pub const HELLO_HOLD_NS: u64 = 1_200_000_000;
-/// How long a link to a segment stands by before it forwards: 700 ms, two hellos of the others.
+/// Time for which a new link to a network segment stands by before it forwards: 700 ms, two hello
+/// intervals of the peers.
 pub const HELLO_LISTEN_NS: u64 = 700_000_000;
-/// Attachments of others that are known by their hellos; of more the others are not known.
+/// Most attachments of peers that are tracked by their hellos. Hellos of further attachments are
+/// ignored.
 pub const ATTACHMENTS_MAX: usize = 256;

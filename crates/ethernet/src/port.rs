@@ -1,4 +1,6 @@
-//! What the service knows of its ports.
+//! The switch of a group: its ports, and the tables that forwarding consults.
+//!
+//! The module stores state and answers look-ups; it moves no frames.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -10,77 +12,78 @@ use causeway_model::{NetSpec, RouteEnd};
 use causeway_wire::ethernet;
 use causeway_wire::frame::FlowKey;
 
-use crate::backlog::Backlog;
-use crate::counters::Counters;
-use crate::echo::Echoes;
-use crate::flood::Floods;
-use crate::resume::Unfinished;
-use crate::route::{Place, Routes};
-use crate::segment::Segments;
-use crate::table::{Table, Taken};
-use crate::tap::Taps;
-use crate::traffic::Traffic;
+use crate::counters::PortCounters;
+use crate::duplicates::DuplicateFilter;
+use crate::flood_sequence::FloodSequences;
+use crate::mirror::Mirrors;
+use crate::pending_queue::PendingQueue;
+use crate::resume::UnfinishedFrame;
+use crate::route::{Routes, SwitchIndex};
+use crate::standby::ForwarderElection;
+use crate::table::{AddressInUse, AddressTable};
+use crate::traffic::TrafficMatrix;
 use crate::uplink::{Uplinks, is_link};
 
 /// One net port.
 #[derive(Debug)]
-pub(crate) struct NetPort {
+pub(crate) struct NetPortState {
     pub id: PortId,
     pub name: Name,
     pub spec: NetSpec,
-    /// Its address: see [`ethernet::number`].
+    /// The configured address, as [`ethernet::number`].
     pub mac: u64,
-    /// What its driver negotiated; 0 while it does not run.
+    /// Features that the driver negotiated; 0 while the device does not run.
     pub features: u64,
-    /// Receive queues that run.
+    /// Running receive queues.
     pub receive: Vec<usize>,
-    /// Frames that wait, by queue pair.
-    pub backlogs: Vec<Backlog>,
-    /// Frames of it that did not fit in its turn, by queue pair.
-    pub unfinished: Vec<VecDeque<Unfinished>>,
-    pub counters: Counters,
-    /// Where its last frame went.
-    pub last: Option<Last>,
-    /// The last source address that was refused, and whether that was shown.
-    pub refused: Option<(u64, bool)>,
-    /// Turns that it sits out, because all that it sent in its last one broke a rule.
-    pub sits_out: u8,
+    /// Pending frames, by queue pair.
+    pub pending_queues: Vec<PendingQueue>,
+    /// Frames that did not fit in the port's turn, by queue pair.
+    pub unfinished: Vec<VecDeque<UnfinishedFrame>>,
+    pub counters: PortCounters,
+    /// Next hop of the last unicast frame.
+    pub cached_hop: Option<CachedHop>,
+    /// The last refused source address, and whether it was reported.
+    pub refused_source: Option<(u64, bool)>,
+    /// Turns that the port is still penalised, because every frame of a turn broke a rule.
+    pub penalty_turns: u8,
 }
 
-/// A way that was found, as long as the table does not change and the address does not age.
+/// A cached next hop, valid while the table version stays and the address does not age.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Last {
-    /// See [`ethernet::number`].
+pub(crate) struct CachedHop {
+    /// The address as [`ethernet::number`].
     pub destination: u64,
     pub to: u32,
     pub version: u64,
     pub until_ns: u64,
 }
 
-impl Last {
-    /// Whether it is the way of a frame now.
+impl CachedHop {
+    /// Returns whether the cached next hop applies to a frame now.
     #[inline]
     pub fn holds(&self, destination: u64, version: u64, now_ns: u64) -> bool {
         (self.destination, self.version) == (destination, version) && now_ns < self.until_ns
     }
 }
 
-/// The receive queue of a pair, and the pair of a queue: receiveq1, transmitq1, receiveq2, …
+/// Returns the receive queue of a pair. Queues are ordered receiveq1, transmitq1, receiveq2, …
+/// (virtio 1.3, 5.1.2).
 pub(crate) const fn receive_queue(pair: usize) -> usize {
     pair.saturating_mul(2)
 }
 
-/// The pair that a queue belongs to.
+/// Returns the pair that a queue belongs to.
 pub(crate) const fn pair(queue: usize) -> usize {
     queue >> 1
 }
 
-/// Whether a queue carries what the guest sends.
+/// Returns whether a queue is a transmit queue.
 pub(crate) const fn transmits(queue: usize) -> bool {
     queue & 1 == 1
 }
 
-impl NetPort {
+impl NetPortState {
     pub fn new(id: PortId, name: Name, spec: NetSpec) -> Self {
         let pairs = usize::from(spec.queue_pairs);
         Self {
@@ -90,16 +93,16 @@ impl NetPort {
             spec,
             features: 0,
             receive: Vec::new(),
-            backlogs: std::iter::repeat_with(Backlog::default).take(pairs).collect(),
+            pending_queues: std::iter::repeat_with(PendingQueue::default).take(pairs).collect(),
             unfinished: std::iter::repeat_with(VecDeque::new).take(pairs).collect(),
-            counters: Counters::default(),
-            last: None,
-            refused: None,
-            sits_out: 0,
+            counters: PortCounters::default(),
+            cached_hop: None,
+            refused_source: None,
+            penalty_turns: 0,
         }
     }
 
-    /// The running receive queue for a flow, the same for all its frames while the same queues run.
+    /// Returns the running receive queue of a flow. It is stable while the same queues run.
     #[inline]
     pub fn receive_queue_for(&self, flow: impl FnOnce() -> u64) -> Option<usize> {
         match self.receive.as_slice() {
@@ -113,32 +116,33 @@ impl NetPort {
     }
 }
 
-/// The ports of a group. Each is named by its slot in the shard, which stays as long as it does.
+/// The switch of a group. A port is identified by its slot in the shard, which is stable until the
+/// port is removed.
 #[derive(Debug, Default)]
-pub(crate) struct Directory {
-    places: Vec<Option<NetPort>>,
-    pub table: Table<u32>,
-    /// Configured addresses of our ports that are elsewhere now, behind links; and whether the
-    /// peer there said so itself. Of no effect while the port's guest runs ([`Self::moved_to`]).
-    pub away: HashMap<u64, (Place, bool)>,
+pub(crate) struct Switch {
+    places: Vec<Option<NetPortState>>,
+    pub table: AddressTable<u32>,
+    /// Configured addresses of local ports that are now behind links; the flag is set if the peer
+    /// advertised the address. Ignored while the port's guest runs ([`Self::moved_to`]).
+    pub away: HashMap<u64, (SwitchIndex, bool)>,
     pub uplinks: Uplinks,
-    pub floods: Floods,
-    pub echoes: Echoes,
-    pub segments: Segments,
+    pub flood_sequences: FloodSequences,
+    pub duplicates: DuplicateFilter,
+    pub election: ForwarderElection,
     pub routes: Routes,
-    /// Whether frames of the link layer's own protocols are forwarded.
+    /// Decides whether link-local frames are forwarded.
     pub kind: GroupKind,
-    pub traffic: Traffic,
-    pub taps: Taps,
+    pub traffic: TrafficMatrix,
+    pub mirrors: Mirrors,
     pub members: Vec<u32>,
-    /// Those of `members` that learn: where frames to unknown addresses go.
+    /// Members that learn: the receivers of frames to unknown addresses.
     pub learners: Vec<u32>,
-    /// Keyed anew in every process: guests choose the flows.
+    /// Random for each process, because guests choose the flows.
     flows: RandomState,
 }
 
-impl Directory {
-    /// The place of a port, if it is there.
+impl Switch {
+    /// Returns the switch index of a port, if it exists.
     #[inline]
     pub fn place(&self, id: PortId) -> Option<u32> {
         let place = u32::try_from(id.slot()).ok()?;
@@ -146,21 +150,21 @@ impl Directory {
     }
 
     #[inline]
-    pub fn get(&self, place: u32) -> Option<&NetPort> {
+    pub fn get(&self, place: u32) -> Option<&NetPortState> {
         self.places.get(place as usize)?.as_ref()
     }
 
     #[inline]
-    pub fn get_mut(&mut self, place: u32) -> Option<&mut NetPort> {
+    pub fn get_mut(&mut self, place: u32) -> Option<&mut NetPortState> {
         self.places.get_mut(place as usize)?.as_mut()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &NetPort> {
+    pub fn iter(&self) -> impl Iterator<Item = &NetPortState> {
         self.places.iter().flatten()
     }
 
-    /// The place of an end of a route, if it is there.
-    pub fn end(&self, end: &RouteEnd) -> Option<Place> {
+    /// Returns the switch index of a route's end, if it exists.
+    pub fn end(&self, end: &RouteEnd) -> Option<SwitchIndex> {
         match end {
             RouteEnd::Interface(name) => {
                 self.iter().find(|p| p.name == *name).and_then(|p| self.place(p.id))
@@ -169,24 +173,24 @@ impl Directory {
         }
     }
 
-    /// What a place is called.
-    pub fn name(&self, place: Place) -> String {
+    /// Returns the name of the port or link at a switch index, or "-".
+    pub fn name(&self, place: SwitchIndex) -> String {
         let port = || self.get(place).map(|port| port.name.to_string());
         let link = || self.uplinks.name(place).map(Name::to_string);
         if is_link(place) { link() } else { port() }.unwrap_or_else(|| "-".into())
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut NetPort> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut NetPortState> {
         self.places.iter_mut().flatten()
     }
 
     /// Adds a port.
     ///
     /// # Errors
-    /// [`Taken`]: another has its address.
-    pub fn insert(&mut self, port: NetPort) -> Result<(), Taken> {
+    /// Returns [`AddressInUse`] if another port has its address.
+    pub fn insert(&mut self, port: NetPortState) -> Result<(), AddressInUse> {
         let slot = port.id.slot();
-        let place = u32::try_from(slot).map_err(|_| Taken)?;
+        let place = u32::try_from(slot).map_err(|_| AddressInUse)?;
         self.table.add(port.spec.mac.0, place)?;
         self.members.push(place);
         if port.spec.learn {
@@ -202,7 +206,7 @@ impl Directory {
     }
 
     /// Removes a port and its addresses.
-    pub fn remove(&mut self, place: u32) -> Option<NetPort> {
+    pub fn remove(&mut self, place: u32) -> Option<NetPortState> {
         let port = self.places.get_mut(place as usize)?.take()?;
         self.away.remove(&port.mac);
         self.table.remove(place);
@@ -211,31 +215,31 @@ impl Directory {
         Some(port)
     }
 
-    /// The port that has an address configured.
-    pub fn owner(&self, mac: Mac) -> Option<&NetPort> {
+    /// Returns the port with a configured address.
+    pub fn owner(&self, mac: Mac) -> Option<&NetPortState> {
         self.places.iter().flatten().find(|p| p.spec.mac == mac)
     }
 
-    /// The place of the port that has an address configured, if its guest runs.
+    /// Returns the switch index of the port with a configured address, if its guest runs.
     pub fn running(&self, number: u64) -> Option<u32> {
         let place = self.table.configured(number)?;
         self.get(place).filter(|port| !port.receive.is_empty()).map(|_| place)
     }
 
-    /// The link behind which the configured address of a port is now. A peer's claim counts only
-    /// while the port's guest does not run.
-    pub fn moved_to(&self, number: u64) -> Option<Place> {
+    /// Returns the link behind which a port's configured address is now. A peer's claim has no
+    /// effect while the port's guest runs.
+    pub fn moved_to(&self, number: u64) -> Option<SwitchIndex> {
         let (at, _) = self.away.get(&number)?;
         self.running(number).is_none().then_some(*at)
     }
 
-    /// The peer that claims the address of a port whose guest runs.
-    pub fn contested(&self, port: &NetPort) -> Option<Place> {
+    /// Returns the peer that claims the address of a port whose guest runs.
+    pub fn contesting_peer(&self, port: &NetPortState) -> Option<SwitchIndex> {
         let (at, reported) = self.away.get(&port.mac)?;
         (*reported && self.uplinks.is_up(*at) && !port.receive.is_empty()).then_some(*at)
     }
 
-    /// The hash of a flow.
+    /// Returns the keyed hash of a flow.
     pub fn flow(&self, key: FlowKey) -> u64 {
         self.flows.hash_one(key)
     }

@@ -1,14 +1,17 @@
 //! Requests of the controller to a shard.
+//!
+//! Each type names the type of its answer; the shard answers them in [`crate::Ethernet`]'s `ask`.
+//! They carry control-plane work only, never frames.
 
 use causeway_model::{Ask, CaptureSpec, Forwarding, GroupKind, Name};
 use causeway_model::{RouteSpec, RouteView, TrafficView};
 
 use crate::capture::Recording;
 
-/// Replaces all routes of the group, and sets how it forwards.
+/// Replaces all routes of the group, and sets its forwarding mode.
 #[derive(Debug)]
 pub(crate) struct SetRoutes {
-    /// The routes with their numbers, in rising order.
+    /// The routes with their numbers, in ascending order.
     pub routes: Vec<(u64, RouteSpec)>,
     pub forwarding: Forwarding,
     pub kind: GroupKind,
@@ -18,7 +21,7 @@ impl Ask for SetRoutes {
     type Answer = ();
 }
 
-/// Adds a route of this number.
+/// Adds the route with this number.
 #[derive(Debug)]
 pub(crate) struct AddRoute(pub u64, pub RouteSpec);
 
@@ -26,7 +29,7 @@ impl Ask for AddRoute {
     type Answer = RouteView;
 }
 
-/// Deletes the route of this number.
+/// Deletes the route with this number.
 #[derive(Debug)]
 pub(crate) struct DeleteRoute(pub u64);
 
@@ -34,7 +37,7 @@ impl Ask for DeleteRoute {
     type Answer = ();
 }
 
-/// Shows all routes of the group.
+/// Lists all routes of the group.
 #[derive(Debug)]
 pub(crate) struct ListRoutes;
 
@@ -42,7 +45,7 @@ impl Ask for ListRoutes {
     type Answer = Vec<RouteView>;
 }
 
-/// Shows the traffic matrix of the group, which has this name.
+/// Reads the traffic matrix of the group with this name.
 #[derive(Debug)]
 pub(crate) struct ReadTraffic(pub Name);
 
@@ -50,7 +53,7 @@ impl Ask for ReadTraffic {
     type Answer = TrafficView;
 }
 
-/// Begins to copy frames.
+/// Begins a capture.
 #[derive(Debug)]
 pub(crate) struct BeginCapture(pub CaptureSpec);
 

@@ -1,4 +1,9 @@
-//! The Ethernet service as the dispatcher sees it.
+//! The Ethernet service as the dispatcher sees it: `causeway_fabric::Service` for the switch of one
+//! group.
+//!
+//! The module keeps the state of the service and passes each call of the dispatcher on: doorbells
+//! to `forward` and `pending`, the links' mailbox to `link_rx`, requests of the controller to the
+//! tables. It contains no data path of its own.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,174 +20,175 @@ use causeway_model::{CommandError, Dispatch, Request, TraceQuery, TraceView};
 use causeway_model::{NetSpec, PortSpec};
 use causeway_ring::Chain;
 
-use crate::arrive::INBOX;
-use crate::backlog::Held;
+use crate::batch::EgressBatches;
 use crate::capture::Recording;
 use crate::deliver::Scratch;
 use crate::features;
-use crate::job::Taken;
-use crate::late::Late;
+use crate::headers::RxFrame;
 use crate::limits::CAPTURES_MAX;
-use crate::port::{Directory, NetPort, receive_queue, transmits};
+use crate::link_rx::INBOX;
+use crate::pending_queue::PendingFrame;
+use crate::port::{NetPortState, Switch, receive_queue, transmits};
 use crate::request::{AddRoute, BeginCapture, DeleteRoute, ListRoutes, ReadTraffic, SetRoutes};
-use crate::run::Runs;
+use crate::resume_link::LateFrame;
 
-/// The name by which operators know the service.
+/// Name of the service in shards and in the registry.
 pub(crate) const NAME: &str = "net";
 
-/// Carries frames between the net ports of a group.
+/// Forwards frames between the net ports and links of one group.
 #[derive(Debug, Default)]
 pub struct Ethernet {
-    pub(crate) directory: Directory,
+    pub(crate) switch: Switch,
     pub(crate) scratch: Scratch,
-    /// Frames taken from a ring in one go, their ways, and how many do not wait for a receiver.
-    pub(crate) batch: Vec<Taken>,
-    pub(crate) runs: Runs,
-    pub(crate) ahead: u16,
-    /// Frames of this turn that broke a rule.
-    pub(crate) refused: usize,
-    /// Chains of frames that waited, to be used again.
-    pub(crate) pool: Vec<Chain>,
-    /// Room for lists that are made and emptied again.
+    /// Frames popped together, their batches, and how many of them are not pending.
+    pub(crate) popped: Vec<RxFrame>,
+    pub(crate) batches: EgressBatches,
+    pub(crate) popped_ahead: u16,
+    /// Frames of the current turn that broke a rule.
+    pub(crate) violations: usize,
+    /// Chains that are reused for pending frames.
+    pub(crate) spare_chains: Vec<Chain>,
+    /// Lists that are filled and emptied again, kept for their capacity.
     pub(crate) targets: Vec<u32>,
-    pub(crate) gone: Vec<Held>,
-    /// When the first frame that waits is dropped, or sooner.
+    pub(crate) released: Vec<PendingFrame>,
+    /// Earliest deadline of a pending frame, or earlier.
     pub(crate) deadline_ns: Option<u64>,
-    /// When a queue was last served, for traces.
+    /// Time of the last served queue, for traces.
     pub(crate) now_ns: u64,
-    /// Where links put what they bring; from the first link on.
-    pub(crate) inbox: Option<Inbox>,
-    /// Room for frames that were in it, and how many were delivered in this turn.
-    pub(crate) landed: Vec<Taken>,
-    /// What a link brought and was too much for a turn, and from which frame on.
-    pub(crate) unfinished: Option<(Arrivals, usize)>,
-    pub(crate) spent: usize,
-    /// Frames of links that did not fit in the turn.
-    pub(crate) late: VecDeque<Late>,
+    /// The mailbox of the links; created with the first link.
+    pub(crate) inbox: Option<LinkInbox>,
+    /// Frames of links that are being processed.
+    pub(crate) arrived: Vec<RxFrame>,
+    /// Arrivals that did not fit in a turn, and the first frame that is left.
+    pub(crate) unfinished_arrivals: Option<(Arrivals, usize)>,
+    pub(crate) deliveries: usize,
+    /// Frames of links whose delivery did not finish in the turn.
+    pub(crate) late: VecDeque<LateFrame>,
 }
 
-/// Where links put what they bring.
+/// The mailbox that links write to.
 #[derive(Debug)]
-pub(crate) struct Inbox {
+pub(crate) struct LinkInbox {
     sender: Sender<Message>,
     pub mailbox: Mailbox<Message>,
 }
 
 impl Ethernet {
-    /// A service without ports.
+    /// Returns a service without ports.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Looks anew at what the port's driver negotiated and which queues run.
+    /// Updates a port's negotiated features and running queues from its device.
     fn refresh(&mut self, cx: &Context<'_>, id: PortId) -> Option<u32> {
-        let place = self.directory.place(id)?;
-        let net = self.directory.get_mut(place)?;
+        let place = self.switch.place(id)?;
+        let net = self.switch.get_mut(place)?;
         let port = cx.ports.get(id);
-        let runs = |queue: &usize| port.is_some_and(|p| p.runs(*queue));
+        let is_running = |queue: &usize| port.is_some_and(|p| p.runs(*queue));
         net.features = port.map_or(0, causeway_fabric::Port::features);
-        let ran = !net.receive.is_empty();
+        let was_running = !net.receive.is_empty();
         net.receive =
-            (0..usize::from(net.spec.queue_pairs)).map(receive_queue).filter(runs).collect();
-        let (runs, mac, number) = (!net.receive.is_empty(), net.spec.mac, net.mac);
-        if runs != ran {
-            if runs {
-                self.directory.away.remove(&number);
+            (0..usize::from(net.spec.queue_pairs)).map(receive_queue).filter(is_running).collect();
+        let (running, mac, number) = (!net.receive.is_empty(), net.spec.mac, net.mac);
+        if running != was_running {
+            if running {
+                self.switch.away.remove(&number);
             }
-            self.directory.table.touch();
-            self.directory.uplinks.announce(mac, runs);
+            self.switch.table.invalidate();
+            self.switch.uplinks.announce(mac, running);
         }
         Some(place)
     }
 
-    /// Where links put what they bring.
+    /// Returns a sender of the links' mailbox, which is created on first use.
     fn inbox(&mut self, cx: &mut Context<'_>) -> Result<Sender<Message>, CommandError> {
         if let Some(inbox) = &self.inbox {
             return Ok(inbox.sender.clone());
         }
         let host = |e: std::io::Error| CommandError::Host(format!("mailbox: {e}"));
         let (sender, mailbox) = cx.mailbox(ARRIVALS_WAITING_MAX, INBOX).map_err(host)?;
-        self.inbox = Some(Inbox { sender: sender.clone(), mailbox });
+        self.inbox = Some(LinkInbox { sender: sender.clone(), mailbox });
         Ok(sender)
     }
 
     fn join(&mut self, member: Membership) -> Result<(), CommandError> {
         let id = member.id;
-        self.directory.uplinks.join(member)?;
-        let running = self.directory.iter().filter(|port| !port.receive.is_empty());
-        self.directory.uplinks.announce_by(id, running.map(|port| port.spec.mac));
+        self.switch.uplinks.join(member)?;
+        let running = self.switch.iter().filter(|port| !port.receive.is_empty());
+        self.switch.uplinks.announce_by(id, running.map(|port| port.spec.mac));
         self.resolve();
         Ok(())
     }
 
-    /// A link sends by another carrier from now on; its peer may know none of our addresses.
+    /// Replaces the carrier of a link. Its peer may have lost our addresses, so they are announced
+    /// again.
     pub(crate) fn replace(&mut self, id: LinkId, carrier: Box<dyn Carrier>) {
-        self.directory.uplinks.replace(id, carrier);
-        let running = self.directory.iter().filter(|port| !port.receive.is_empty());
-        self.directory.uplinks.announce_by(id, running.map(|port| port.spec.mac));
+        self.switch.uplinks.replace(id, carrier);
+        let running = self.switch.iter().filter(|port| !port.receive.is_empty());
+        self.switch.uplinks.announce_by(id, running.map(|port| port.spec.mac));
     }
 
     fn leave(&mut self, now_ns: u64, id: LinkId) {
-        let directory = &mut self.directory;
-        let at = directory.uplinks.place_of(id);
-        if let Some(place) = directory.uplinks.leave(id) {
-            directory.table.unlearn(place);
-            directory.floods.forget(place);
-            directory.away.retain(|_, (at, _)| *at != place);
+        let switch = &mut self.switch;
+        let at = switch.uplinks.place_of(id);
+        if let Some(place) = switch.uplinks.leave(id) {
+            switch.table.unlearn(place);
+            switch.flood_sequences.forget(place);
+            switch.away.retain(|_, (at, _)| *at != place);
         } else if let Some(place) = at {
-            // Other links to the peer are left; it may have been this one by which it spoke.
-            directory.table.doubt(place);
-            for (_, told) in directory.away.values_mut().filter(|(at, _)| *at == place) {
-                *told = false;
+            // Other links to the peer remain, but the advertisements may have come by this link.
+            switch.table.demote(place);
+            for (_, advertised) in switch.away.values_mut().filter(|(at, _)| *at == place) {
+                *advertised = false;
             }
         }
         self.resolve();
-        self.elect(now_ns);
+        self.elect_forwarders(now_ns);
     }
 
-    /// Ports or links have come or gone: routes may lead elsewhere.
+    /// Resolves routes and captures again after ports or links came or went.
     fn resolve(&mut self) {
-        self.directory.table.touch();
-        let mut routes = std::mem::take(&mut self.directory.routes);
-        routes.resolve(|end| self.directory.end(end));
-        self.directory.routes = routes;
-        let mut taps = std::mem::take(&mut self.directory.taps);
-        taps.resolve(|end| self.directory.end(end));
-        self.directory.taps = taps;
+        self.switch.table.invalidate();
+        let mut routes = std::mem::take(&mut self.switch.routes);
+        routes.resolve(|end| self.switch.end(end));
+        self.switch.routes = routes;
+        let mut mirrors = std::mem::take(&mut self.switch.mirrors);
+        mirrors.resolve(|end| self.switch.end(end));
+        self.switch.mirrors = mirrors;
     }
 
     fn set_routes(&mut self, SetRoutes { routes, forwarding, kind }: SetRoutes) {
-        self.directory.kind = kind;
-        let mut all = std::mem::take(&mut self.directory.routes);
-        all.replace(routes, forwarding, |end| self.directory.end(end));
-        self.directory.routes = all;
-        self.directory.table.touch();
+        self.switch.kind = kind;
+        let mut all = std::mem::take(&mut self.switch.routes);
+        all.replace(routes, forwarding, |end| self.switch.end(end));
+        self.switch.routes = all;
+        self.switch.table.invalidate();
     }
 
     fn add_route(&mut self, number: u64, spec: RouteSpec) -> RouteView {
-        let mut all = std::mem::take(&mut self.directory.routes);
-        let view = all.add(number, spec, |end| self.directory.end(end));
-        self.directory.routes = all;
-        self.directory.table.touch();
+        let mut all = std::mem::take(&mut self.switch.routes);
+        let view = all.add(number, spec, |end| self.switch.end(end));
+        self.switch.routes = all;
+        self.switch.table.invalidate();
         view
     }
 
     fn traffic(&mut self, now_ns: u64, group: Name) -> TrafficView {
-        let mut traffic = std::mem::take(&mut self.directory.traffic);
-        let view = traffic.view(group, now_ns, |place| self.directory.name(place));
-        self.directory.traffic = traffic;
+        let mut traffic = std::mem::take(&mut self.switch.traffic);
+        let view = traffic.view(group, now_ns, |place| self.switch.name(place));
+        self.switch.traffic = traffic;
         view
     }
 
-    /// Has frames that pass a port or a link copied.
+    /// Begins to copy the frames that pass a port or a link.
     fn capture(&mut self, now_ns: u64, spec: CaptureSpec) -> Result<Recording, CommandError> {
         let absent = || CommandError::NotFound { what: "port or link", name: spec.at.to_string() };
-        let place = self.directory.end(&spec.at).ok_or_else(absent)?;
-        let name = self.directory.name(place);
+        let place = self.switch.end(&spec.at).ok_or_else(absent)?;
+        let name = self.switch.name(place);
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
-        let begun = self.directory.taps.begin(spec, place, &name, wall.wrapping_sub(now_ns));
-        let many = || format!("there are {CAPTURES_MAX} captures in this group already");
+        let begun = self.switch.mirrors.begin(spec, place, &name, wall.wrapping_sub(now_ns));
+        let many = || format!("there are {CAPTURES_MAX} captures in this group already: end one");
         begun.ok_or_else(|| CommandError::Conflict(many()))
     }
 }
@@ -200,8 +206,8 @@ impl Service for Ethernet {
         let spec: NetSpec = port.spec.kind.get().ok_or_else(gone)?;
         let name = &port.spec.name;
         let mac = spec.mac;
-        self.directory.insert(NetPort::new(port.id(), name.clone(), spec)).map_err(|_| {
-            let owner = self.directory.owner(mac).map_or("?", |p| p.name.as_str());
+        self.switch.insert(NetPortState::new(port.id(), name.clone(), spec)).map_err(|_| {
+            let owner = self.switch.owner(mac).map_or("?", |p| p.name.as_str());
             let group = &port.spec.group;
             let text = format!("port {name}: mac {mac} is that of port {owner} in group {group}");
             CommandError::Conflict(text)
@@ -211,9 +217,9 @@ impl Service for Ethernet {
     }
 
     fn removed(&mut self, cx: &mut Context<'_>, port: PortId) {
-        if let Some(place) = self.directory.place(port) {
-            self.purge(cx, place);
-            self.directory.remove(place);
+        if let Some(place) = self.switch.place(port) {
+            self.purge_port(cx, place);
+            self.switch.remove(place);
             self.resolve();
         }
     }
@@ -223,14 +229,14 @@ impl Service for Ethernet {
     }
 
     fn paused(&mut self, cx: &mut Context<'_>, port: PortId, _queue: usize) {
-        // Frames may be lost: those that wait go with the ring.
+        // The ring may move to another process, so pending frames are dropped with it.
         self.stopped(cx, port);
     }
 
     fn stopped(&mut self, cx: &mut Context<'_>, port: PortId) {
         let Some(place) = self.refresh(cx, port) else { return };
-        self.purge(cx, place);
-        self.directory.table.unlearn(place);
+        self.purge_port(cx, place);
+        self.switch.table.unlearn(place);
     }
 
     fn serve(
@@ -241,21 +247,21 @@ impl Service for Ethernet {
         budget: usize,
     ) -> Progress {
         self.now_ns = cx.now_ns;
-        match self.directory.place(port) {
-            Some(place) if transmits(queue) => self.transmit(cx, place, queue, budget),
-            // Buffers are taken as frames come; only frames that wait want to hear of new ones.
-            Some(place) => self.drain(cx, place, queue, budget),
+        match self.switch.place(port) {
+            Some(place) if transmits(queue) => self.serve_transmit_queue(cx, place, queue, budget),
+            // Buffers are popped when frames need them; new buffers matter only to pending frames.
+            Some(place) => self.drain_pending(cx, place, queue, budget),
             None => Progress::Parked,
         }
     }
 
     fn serve_source(&mut self, cx: &mut Context<'_>, _value: u32, _budget: usize) -> Served {
-        self.take_in(cx)
+        self.serve_links(cx)
     }
 
-    /// Frames of several guests leave together.
+    /// Flushes the carriers, so that frames of several guests leave together.
     fn turned(&mut self) {
-        self.directory.uplinks.flush();
+        self.switch.uplinks.flush();
     }
 
     fn ask(&mut self, cx: &mut Context<'_>, request: Request) -> Dispatch {
@@ -266,39 +272,39 @@ impl Service for Ethernet {
                 self.leave(cx.now_ns, id);
                 Ok(())
             })
-            .on(|ReadDrops(id)| Ok(self.directory.uplinks.drops(id)))
+            .on(|ReadDrops(id)| Ok(self.switch.uplinks.drops(id)))
             .on(|request| {
                 self.set_routes(request);
                 Ok(())
             })
             .on(|AddRoute(number, spec)| Ok(self.add_route(number, spec)))
             .on(|DeleteRoute(number)| {
-                self.directory.routes.remove(number);
-                self.directory.table.touch();
+                self.switch.routes.remove(number);
+                self.switch.table.invalidate();
                 Ok(())
             })
-            .on(|ListRoutes| Ok(self.directory.routes.views()))
+            .on(|ListRoutes| Ok(self.switch.routes.views()))
             .on(|ReadTraffic(group)| Ok(self.traffic(cx.now_ns, group)))
             .on(|BeginCapture(spec)| self.capture(cx.now_ns, spec))
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        [self.deadline_ns, self.directory.segments.deadline_ns()].into_iter().flatten().min()
+        [self.deadline_ns, self.switch.election.deadline_ns()].into_iter().flatten().min()
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
-        self.expire(cx);
-        self.say_hello(cx.now_ns);
+        self.expire_pending(cx);
+        self.send_due_hellos(cx.now_ns);
     }
 
     fn counters(&self, port: PortId) -> BTreeMap<String, u64> {
-        let port = self.directory.place(port).and_then(|place| self.directory.get(place));
+        let port = self.switch.place(port).and_then(|place| self.switch.get(place));
         port.map(|p| p.counters.by_name()).unwrap_or_default()
     }
 
     fn warnings(&self, port: PortId) -> Vec<String> {
-        let port = self.directory.place(port).and_then(|place| self.directory.get(place));
-        port.and_then(|port| self.directory.contest(port)).into_iter().collect()
+        let port = self.switch.place(port).and_then(|place| self.switch.get(place));
+        port.and_then(|port| self.switch.contest_warning(port)).into_iter().collect()
     }
 
     fn trace(

@@ -1,9 +1,10 @@
-//! Who is where in one group: addresses to ports.
+//! The address table of one group: MAC addresses to ports and peers.
 //!
-//! Every port has its configured address for good. A port that learns may have
-//! others behind it; those are remembered as they send, within a quota, and
-//! forgotten when they fall silent. Guests choose the keys, so the hash is keyed.
-//! Times are in nanoseconds of any one monotonic clock.
+//! Every port has its configured address permanently. A port with `learn` set may have other
+//! addresses behind it. They are learnt from its frames within a quota, and age after
+//! [`LEARNT_AGE_NS`]. Addresses behind peers have quotas of their own. Guests choose the keys, so
+//! the hash is keyed. Times are nanoseconds of one monotonic clock, which the caller chooses. The
+//! table neither floods nor forwards; `forward` does.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -18,237 +19,238 @@ use crate::limits::{
 };
 
 /// An Ethernet address.
-type Address = [u8; 6];
+type MacAddress = [u8; 6];
 
 /// The address belongs to another port of the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the address is another port's in the same group")]
-pub struct Taken;
+#[error("another port of the group has the address")]
+pub struct AddressInUse;
 
-/// What became of a frame's source address.
+/// The result of learning a source address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Learnt {
-    /// It is known to be there.
+    /// The address is at this port already.
     Known,
-    /// It is new, or has moved from another learning port.
+    /// The address is new, or has moved from another learning port.
     New,
-    /// It is another port's configured address: the frame is a forgery.
+    /// The address is configured at another port: the frame is forged.
     Forged,
-    /// There is no room; the frame may pass, its answers will be flooded.
+    /// A quota is exhausted. The frame may pass; frames to the address are flooded.
     Full,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Place<P> {
+struct AddressEntry<P> {
     port: P,
-    /// When it was last seen; `None`: configured, and never forgotten.
+    /// Time of the last frame; `None` for a configured address, which does not age.
     seen: Option<u64>,
-    /// Its peer said so itself, and says when it is no more: frames from elsewhere, which may be
-    /// late, do not change it, and it is not forgotten for its silence.
-    told: bool,
+    /// The peer advertised the address and will withdraw it. Frames from elsewhere, which may be
+    /// late, do not move it, and it does not age.
+    advertised: bool,
 }
 
-impl<P> Place<P> {
-    fn aged(&self, now_ns: u64) -> bool {
+impl<P> AddressEntry<P> {
+    fn is_aged(&self, now_ns: u64) -> bool {
         let old = |seen| now_ns.saturating_sub(seen) >= LEARNT_AGE_NS;
-        !self.told && self.seen.is_some_and(old)
+        !self.advertised && self.seen.is_some_and(old)
     }
 }
 
-/// How many addresses were learnt at one place.
+/// Addresses learnt at one port or peer.
 #[derive(Debug, Clone, Copy, Default)]
-struct Count {
+struct LearntCount {
     addresses: usize,
-    /// Whether it is a peer.
+    /// Whether a peer is meant.
     far: bool,
 }
 
-/// The addresses of one group; `P` names a port, or a peer.
+/// The addresses of one group; `P` identifies a port or a peer.
 #[derive(Debug)]
-pub struct Table<P> {
-    /// By the addresses' numbers.
-    places: Keyed<u64, Place<P>>,
-    /// Addresses learnt at each port or peer that has any, and at all ports, and all peers.
-    learnt: HashMap<P, Count>,
+pub struct AddressTable<P> {
+    /// By [`number`].
+    entries: Keyed<u64, AddressEntry<P>>,
+    /// Learnt addresses of each port or peer that has any.
+    learnt: HashMap<P, LearntCount>,
     near_total: usize,
     far_total: usize,
     swept: Option<u64>,
-    /// Counts the changes of who is where.
+    /// Incremented with every change of a look-up's result.
     version: u64,
 }
 
-impl<P: Copy + Eq + Hash> Default for Table<P> {
+impl<P: Copy + Eq + Hash> Default for AddressTable<P> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<P: Copy + Eq + Hash> Table<P> {
-    /// An empty table.
+impl<P: Copy + Eq + Hash> AddressTable<P> {
+    /// Returns an empty table.
     pub fn new() -> Self {
-        let (places, learnt) = (keyed(), HashMap::new());
-        Self { places, learnt, near_total: 0, far_total: 0, swept: None, version: 0 }
+        let (entries, learnt) = (keyed(), HashMap::new());
+        Self { entries, learnt, near_total: 0, far_total: 0, swept: None, version: 0 }
     }
 
-    /// Enters the configured address of a port. An address learnt elsewhere is forgotten.
+    /// Enters the configured address of a port. An address learnt elsewhere is replaced.
     ///
     /// # Errors
-    /// [`Taken`] when another port has it configured.
-    pub fn add(&mut self, address: Address, port: P) -> Result<(), Taken> {
-        match self.places.get(&number(address)) {
-            Some(place) if place.seen.is_none() && place.port != port => return Err(Taken),
-            Some(place) if place.seen.is_some() => {
-                let port = place.port;
+    /// Returns [`AddressInUse`] if another port has the address configured.
+    pub fn add(&mut self, address: MacAddress, port: P) -> Result<(), AddressInUse> {
+        match self.entries.get(&number(address)) {
+            Some(entry) if entry.seen.is_none() && entry.port != port => return Err(AddressInUse),
+            Some(entry) if entry.seen.is_some() => {
+                let port = entry.port;
                 self.forget(port);
             }
             _ => {}
         }
-        self.places.insert(number(address), Place { port, seen: None, told: false });
-        self.changed();
+        self.entries.insert(number(address), AddressEntry { port, seen: None, advertised: false });
+        self.bump_version();
         Ok(())
     }
 
     /// Removes a port with all its addresses.
     pub fn remove(&mut self, port: P) {
-        self.changed();
-        self.places.retain(|_, place| place.port != port);
+        self.bump_version();
+        self.entries.retain(|_, entry| entry.port != port);
         self.discount(port);
     }
 
-    /// Forgets what was learnt at a port: its guest is another now.
+    /// Forgets the addresses learnt at a port, because its guest was replaced.
     pub fn unlearn(&mut self, port: P) {
-        self.changed();
-        self.places.retain(|_, place| place.port != port || place.seen.is_none());
+        self.bump_version();
+        self.entries.retain(|_, entry| entry.port != port || entry.seen.is_none());
         self.discount(port);
     }
 
-    /// Another number whenever an address is added, moved or removed: what was looked up before
-    /// may no longer hold.
+    /// Returns a number that changes whenever the result of a look-up may change.
     #[inline]
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Something else changed that look-ups depend on.
-    pub fn touch(&mut self) {
-        self.changed();
+    /// Changes the version, because other state that look-ups depend on has changed.
+    pub fn invalidate(&mut self) {
+        self.bump_version();
     }
 
-    /// Forgets that an address was learnt at `port`.
-    pub fn unlearn_at(&mut self, address: Address, port: P) {
-        let there = |place: &Place<P>| place.port == port && place.seen.is_some();
-        if self.places.get(&number(address)).is_some_and(there) {
-            self.places.remove(&number(address));
-            self.changed();
+    /// Forgets an address learnt at `port`.
+    pub fn unlearn_at(&mut self, address: MacAddress, port: P) {
+        let there = |entry: &AddressEntry<P>| entry.port == port && entry.seen.is_some();
+        if self.entries.get(&number(address)).is_some_and(there) {
+            self.entries.remove(&number(address));
+            self.bump_version();
             self.forget(port);
         }
     }
 
-    fn changed(&mut self) {
+    fn bump_version(&mut self) {
         self.version = self.version.wrapping_add(1);
     }
 
-    /// The port that has an address configured.
+    /// Returns the port with a configured address.
     pub fn configured(&self, number: u64) -> Option<P> {
-        self.places.get(&number).filter(|place| place.seen.is_none()).map(|place| place.port)
+        self.entries.get(&number).filter(|entry| entry.seen.is_none()).map(|entry| entry.port)
     }
 
-    /// Where frames to `address` go; aged addresses are unknown.
+    /// Returns the port or peer of `address`, or `None` if it is unknown or aged.
     #[inline]
-    pub fn lookup(&self, address: Address, now_ns: u64) -> Option<P> {
+    pub fn lookup(&self, address: MacAddress, now_ns: u64) -> Option<P> {
         self.lookup_until(address, now_ns).map(|(port, _)| port)
     }
 
-    /// The same, and until when that holds if nothing changes.
+    /// As [`Self::lookup`], with the time until which the result holds.
     #[inline]
-    pub fn lookup_until(&self, address: Address, now_ns: u64) -> Option<(P, u64)> {
-        let place = self.places.get(&number(address)).filter(|place| !place.aged(now_ns))?;
-        let until = place.seen.map_or(u64::MAX, |seen| seen.saturating_add(LEARNT_AGE_NS));
-        Some((place.port, until))
+    pub fn lookup_until(&self, address: MacAddress, now_ns: u64) -> Option<(P, u64)> {
+        let entry = self.entries.get(&number(address)).filter(|entry| !entry.is_aged(now_ns))?;
+        let until = entry.seen.map_or(u64::MAX, |seen| seen.saturating_add(LEARNT_AGE_NS));
+        Some((entry.port, until))
     }
 
-    /// Notes that learning port `port` sent a frame from `address`, a unicast address.
-    pub fn learn(&mut self, address: Address, port: P, now_ns: u64) -> Learnt {
-        self.note(address, port, false, now_ns)
+    /// Learns `address`, a unicast address, at `port`.
+    pub fn learn(&mut self, address: MacAddress, port: P, now_ns: u64) -> Learnt {
+        self.record(address, port, false, now_ns)
     }
 
-    /// As [`Self::learn`], of an address behind a peer: within the quota of peers.
-    pub fn learn_far(&mut self, address: Address, peer: P, now_ns: u64) -> Learnt {
-        self.note(address, peer, true, now_ns)
+    /// As [`Self::learn`], for an address behind a peer, within the quotas of peers.
+    pub fn learn_far(&mut self, address: MacAddress, peer: P, now_ns: u64) -> Learnt {
+        self.record(address, peer, true, now_ns)
     }
 
-    fn note(&mut self, address: Address, port: P, far: bool, now_ns: u64) -> Learnt {
-        if let Some(place) = self.places.get_mut(&number(address)) {
-            if place.port == port {
-                if place.seen.is_some() {
-                    place.seen = Some(now_ns);
+    fn record(&mut self, address: MacAddress, port: P, far: bool, now_ns: u64) -> Learnt {
+        if let Some(entry) = self.entries.get_mut(&number(address)) {
+            if entry.port == port {
+                if entry.seen.is_some() {
+                    entry.seen = Some(now_ns);
                 }
                 return Learnt::Known;
             }
-            if place.seen.is_none() {
+            if entry.seen.is_none() {
                 return Learnt::Forged;
             }
-            if place.told {
+            if entry.advertised {
                 return Learnt::Known;
             }
         }
         if !self.has_room(address, port, far, now_ns) {
             return Learnt::Full;
         }
-        let place = Place { port, seen: Some(now_ns), told: false };
-        self.changed();
-        if let Some(before) = self.places.insert(number(address), place) {
+        let entry = AddressEntry { port, seen: Some(now_ns), advertised: false };
+        self.bump_version();
+        if let Some(before) = self.entries.insert(number(address), entry) {
             self.forget(before.port);
         }
         let total = if far { &mut self.far_total } else { &mut self.near_total };
         *total = total.saturating_add(1);
-        let count = self.learnt.entry(port).or_insert(Count { addresses: 0, far });
+        let count = self.learnt.entry(port).or_insert(LearntCount { addresses: 0, far });
         count.addresses = count.addresses.saturating_add(1);
         Learnt::New
     }
 
-    /// As [`Self::learn_far`], but the peer behind `port` says so itself, which counts more.
-    pub fn tell(&mut self, address: Address, port: P, now_ns: u64) {
-        if let Some(place) = self.places.get_mut(&number(address)) {
-            place.told = false;
+    /// As [`Self::learn_far`], for an address that the peer behind `port` advertised. It overrides
+    /// learnt entries.
+    pub fn advertise(&mut self, address: MacAddress, port: P, now_ns: u64) {
+        if let Some(entry) = self.entries.get_mut(&number(address)) {
+            entry.advertised = false;
         }
         self.learn_far(address, port, now_ns);
-        let there = |place: &&mut Place<P>| place.port == port && place.seen.is_some();
-        if let Some(place) = self.places.get_mut(&number(address)).filter(there) {
-            place.told = true;
+        let there = |entry: &&mut AddressEntry<P>| entry.port == port && entry.seen.is_some();
+        if let Some(entry) = self.entries.get_mut(&number(address)).filter(there) {
+            entry.advertised = true;
         }
     }
 
-    /// What a peer said counts no more than frames do: it cannot take it back now.
-    pub fn doubt(&mut self, port: P) {
-        for place in self.places.values_mut().filter(|place| place.port == port) {
-            place.told = false;
+    /// Treats advertised addresses of `port` as learnt, because the peer can no longer withdraw
+    /// them.
+    pub fn demote(&mut self, port: P) {
+        for entry in self.entries.values_mut().filter(|entry| entry.port == port) {
+            entry.advertised = false;
         }
     }
 
-    /// How many addresses are learnt at `port`.
+    /// Returns the number of addresses learnt at `port`.
     pub fn learnt_at(&self, port: P) -> usize {
         self.learnt.get(&port).map_or(0, |count| count.addresses)
     }
 
-    /// How many addresses there are, configured and learnt.
+    /// Returns the number of addresses, configured and learnt.
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the table is empty.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.entries.is_empty()
     }
 
-    /// Forgets aged addresses. Looks at the whole table: for a timer, not for every frame.
+    /// Forgets aged addresses. Scans the whole table, so it is called rarely.
     pub fn sweep(&mut self, now_ns: u64) {
-        self.changed();
+        self.bump_version();
         let mut gone = Vec::new();
-        self.places.retain(|_, place| {
-            let aged = place.aged(now_ns);
+        self.entries.retain(|_, entry| {
+            let aged = entry.is_aged(now_ns);
             if aged {
-                gone.push(place.port);
+                gone.push(entry.port);
             }
             !aged
         });
@@ -258,37 +260,37 @@ impl<P: Copy + Eq + Hash> Table<P> {
         self.swept = Some(now_ns);
     }
 
-    /// Whether one more address may be learnt at `port`, after a sweep if one is due.
-    fn has_room(&mut self, address: Address, port: P, far: bool, now_ns: u64) -> bool {
-        if self.room(address, port, far) {
+    /// Returns whether another address may be learnt at `port`, after a sweep if it is due.
+    fn has_room(&mut self, address: MacAddress, port: P, far: bool, now_ns: u64) -> bool {
+        if self.is_below_quota(address, port, far) {
             return true;
         }
         let due = self.swept.is_none_or(|swept| now_ns.saturating_sub(swept) >= SWEEP_INTERVAL_NS);
         if due {
             self.sweep(now_ns);
         }
-        due && self.room(address, port, far)
+        due && self.is_below_quota(address, port, far)
     }
 
-    fn room(&self, address: Address, port: P, far: bool) -> bool {
+    fn is_below_quota(&self, address: MacAddress, port: P, far: bool) -> bool {
         let (total, all, each) = match far {
             false => (self.near_total, LEARNT_PER_GROUP_MAX, LEARNT_PER_PORT_MAX),
             true => (self.far_total, LEARNT_FAR_MAX, LEARNT_PER_PEER_MAX),
         };
-        // One that moves gives its room back where it was, if that counts here.
-        let at = self.places.get(&number(address)).and_then(|place| self.learnt.get(&place.port));
+        // An address that moves frees its entry, if it counts in the same quota.
+        let at = self.entries.get(&number(address)).and_then(|entry| self.learnt.get(&entry.port));
         let moves = at.is_some_and(|count| count.far == far);
         (moves || total < all) && self.learnt_at(port) < each
     }
 
-    /// Counts all learnt addresses of `port` off.
+    /// Subtracts all learnt addresses of `port` from the totals.
     fn discount(&mut self, port: P) {
-        let Count { addresses, far } = self.learnt.remove(&port).unwrap_or_default();
+        let LearntCount { addresses, far } = self.learnt.remove(&port).unwrap_or_default();
         let total = if far { &mut self.far_total } else { &mut self.near_total };
         *total = total.saturating_sub(addresses);
     }
 
-    /// Counts one learnt address of `port` off.
+    /// Subtracts one learnt address of `port` from the totals.
     fn forget(&mut self, port: P) {
         if let Slot::Occupied(mut entry) = self.learnt.entry(port) {
             let count = entry.get_mut();

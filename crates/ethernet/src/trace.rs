@@ -1,4 +1,7 @@
-//! Explains where a frame would go, step by step, without sending it.
+//! Explains the decision for a frame, step by step, without sending it.
+//!
+//! The trace follows the order of `forward`: source, link-local filter, routes, address table. It
+//! learns nothing and changes no counter.
 
 use causeway_fabric::Ports;
 use causeway_model::Forwarding;
@@ -7,13 +10,16 @@ use causeway_model::{Mac, Name};
 use causeway_wire::ethernet;
 
 use crate::counters::DropReason;
-use crate::forward::Route;
-use crate::port::NetPort;
+use crate::forward::NextHop;
+use crate::port::NetPortState;
 use crate::service::Ethernet;
 use crate::uplink::is_link;
 
 impl Ethernet {
     /// Explains a frame that port `from` would send.
+    ///
+    /// # Errors
+    /// Returns an error if the port does not exist or is not a net port.
     pub(crate) fn trace_frame(
         &self,
         ports: &Ports,
@@ -23,8 +29,8 @@ impl Ethernet {
     ) -> Result<TraceView, CommandError> {
         let absent = || CommandError::NotFound { what: "port", name: from.to_string() };
         let port = ports.by_name(from).ok_or_else(absent)?;
-        let place = self.directory.place(port.id());
-        let net = place.and_then(|place| Some((place, self.directory.get(place)?)));
+        let place = self.switch.place(port.id());
+        let net = place.and_then(|place| Some((place, self.switch.get(place)?)));
         let Some((place, net)) = net else {
             return Err(CommandError::Invalid(format!("port {from} is not a net port")));
         };
@@ -35,13 +41,13 @@ impl Ethernet {
             steps.push(format!("dropped: {}", why.name()));
             return Ok(TraceView { verdict: "drop".into(), to: Vec::new(), steps });
         }
-        if self.directory.is_link_local(ethernet::number(destination.0)) {
-            let text = "is for the other end of the link alone: a group of kind bridge drops it";
+        if self.switch.is_link_local(ethernet::number(destination.0)) {
+            let text = "is a link-local address: a group of kind bridge drops frames to it";
             steps.push(format!("{destination} {text}"));
             steps.push(format!("dropped: {}", DropReason::LinkLocal.name()));
             return Ok(TraceView { verdict: "drop".into(), to: Vec::new(), steps });
         }
-        // A trace has no clock of its own: what has aged is judged as of the last frame.
+        // The steps use the time of the last served queue to judge which addresses have aged.
         let routed = self.trace_routes(place, source, destination, &mut steps);
         let (verdict, targets) =
             routed.unwrap_or_else(|| self.trace_route(place, destination, &mut steps));
@@ -52,7 +58,7 @@ impl Ethernet {
 
     fn trace_source(
         &self,
-        net: &NetPort,
+        net: &NetPortState,
         source: Mac,
         steps: &mut Vec<String>,
     ) -> Result<(), DropReason> {
@@ -64,7 +70,7 @@ impl Ethernet {
             steps.push(format!("the port may send from {} only: it does not learn", net.spec.mac));
             return Err(DropReason::SpoofedSource);
         }
-        let owner = self.directory.owner(source);
+        let owner = self.switch.owner(source);
         if let Some(owner) = owner {
             steps.push(format!("the source is the address of port {}", owner.name));
             return Err(DropReason::SpoofedSource);
@@ -77,7 +83,7 @@ impl Ethernet {
         Ok(())
     }
 
-    /// What routes say, if any do.
+    /// Explains the decision of the routes, if any route applies.
     fn trace_routes(
         &self,
         place: u32,
@@ -85,7 +91,7 @@ impl Ethernet {
         destination: Mac,
         steps: &mut Vec<String>,
     ) -> Option<(&'static str, Vec<u32>)> {
-        let routes = &self.directory.routes;
+        let routes = &self.switch.routes;
         if routes.is_empty() {
             return None;
         }
@@ -93,17 +99,17 @@ impl Ethernet {
         let (fit, places) = routes.explain(place, number(source), number(destination));
         if fit.is_empty() {
             if routes.forwarding() == Forwarding::Learn {
-                steps.push("no route is for it: as in a switch".into());
+                steps.push("no route matches: the address table decides".into());
                 return None;
             }
-            steps.push("no route is for it, and the group forwards by routes only".into());
+            steps.push("no route matches, and the group forwards by routes only".into());
             steps.push(format!("dropped: {}", DropReason::NoRoute.name()));
             return Some(("drop", Vec::new()));
         }
         let list: Vec<String> = fit.iter().map(u64::to_string).collect();
-        steps.push(format!("routes that fit best: {}", list.join(", ")));
+        steps.push(format!("matching routes of the highest priority: {}", list.join(", ")));
         if places.is_empty() {
-            steps.push("they lead nowhere else".into());
+            steps.push("they lead to no existing port or link except the ingress".into());
             steps.push(format!("dropped: {}", DropReason::NoRoute.name()));
             return Some(("drop", places));
         }
@@ -116,28 +122,30 @@ impl Ethernet {
         destination: Mac,
         steps: &mut Vec<String>,
     ) -> (&'static str, Vec<u32>) {
-        let up = self.directory.uplinks.up();
+        let up = self.switch.uplinks.up();
         let others = |all: &[u32]| all.iter().chain(up).copied().filter(|&p| p != place).collect();
-        match self.directory.route(place, destination.0, self.now_ns) {
-            Route::To(to) => {
+        match self.switch.next_hop(place, destination.0, self.now_ns) {
+            NextHop::To(to) => {
                 let at = if is_link(to) { "behind a link" } else { "at one port" };
                 steps.push(format!("{destination} is {at}"));
                 ("forward", vec![to])
             }
-            Route::Set(_) => ("forward", Vec::new()),
-            Route::All => {
-                steps.push(format!("{destination} is for every port of the group, and every peer"));
-                ("flood", others(&self.directory.members))
-            }
-            Route::Learners => {
+            NextHop::Set(_) => ("forward", Vec::new()),
+            NextHop::All => {
                 steps.push(format!(
-                    "{destination} is unknown: to every port that learns, and every peer"
+                    "{destination} is a group address: to every port of the group, and every link"
                 ));
-                ("flood", others(&self.directory.learners))
+                ("flood", others(&self.switch.members))
             }
-            Route::Drop(why) => {
+            NextHop::Learners => {
+                steps.push(format!(
+                    "{destination} is unknown: to every port that learns, and every link"
+                ));
+                ("flood", others(&self.switch.learners))
+            }
+            NextHop::Drop(why) => {
                 let text = match why {
-                    DropReason::SamePort => "is at the port that sends",
+                    DropReason::SamePort => "is behind the sending port",
                     _ => "is unknown, and no other port of the group learns",
                 };
                 steps.push(format!("{destination} {text}"));
@@ -147,19 +155,19 @@ impl Ethernet {
         }
     }
 
-    /// The names of the receivers and whether one of them can receive; notes what keeps each from
-    /// receiving.
+    /// Returns the names of the receivers and whether one of them can receive. Appends the state of
+    /// each to `steps`.
     fn trace_receivers(&self, targets: &[u32], steps: &mut Vec<String>) -> (Vec<String>, bool) {
         let (mut names, mut reached) = (Vec::new(), false);
         for &link in targets.iter().filter(|&&place| is_link(place)) {
-            let name = self.directory.name(link);
-            let up = self.directory.uplinks.is_up(link);
+            let name = self.switch.name(link);
+            let up = self.switch.uplinks.is_up(link);
             reached |= up;
             let state = if up { "it is up" } else { "it is down: dropped" };
             steps.push(format!("to link {name}: {state}"));
             names.push(name);
         }
-        for port in targets.iter().filter_map(|&p| self.directory.get(p)) {
+        for port in targets.iter().filter_map(|&p| self.switch.get(p)) {
             reached |= !port.receive.is_empty();
             let state = if port.receive.is_empty() {
                 "its guest does not run the device: dropped there"

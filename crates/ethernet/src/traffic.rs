@@ -1,8 +1,10 @@
-//! Who talks to whom: the matrix that VNET's VTTIF infers, counted as frames come.
+//! The traffic matrix: frames, bytes and rates of each address pair, as VNET's VTTIF infers them.
+//!
+//! The matrix counts accepted frames as they are classified; it influences no forwarding decision.
 //!
 //! # Budget
-//! Frames of one pair that follow each other cost one look into a hash table together. Pairs are
-//! bounded: one that has been silent gives way, and frames beyond are counted as uncounted.
+//! Consecutive frames of one pair cost one hash look-up together. The number of pairs is bounded: a
+//! silent pair is replaced, and frames of further pairs count as uncounted.
 
 use causeway_fabric::keyed::{Keyed, keyed};
 use causeway_model::{Mac, Name};
@@ -10,23 +12,23 @@ use causeway_model::{TrafficPair, TrafficView};
 use causeway_wire::ethernet;
 
 use crate::limits::{TRAFFIC_PAIRS_MAX, TRAFFIC_SILENT_NS, TRAFFIC_SWEEP_NS, TRAFFIC_WINDOW_NS};
-use crate::route::Place;
+use crate::route::SwitchIndex;
 
-/// What one pair did.
+/// Counters of one pair.
 #[derive(Debug, Clone, Copy, Default)]
-struct Cell {
-    from: Place,
+struct PairCounters {
+    from: SwitchIndex,
     frames: u64,
     bytes: u64,
-    /// Bytes in the window that began then.
+    /// Bytes in the window that began at `window_ns`.
     window_ns: u64,
     window_bytes: u64,
-    /// Bytes a second in the last whole window.
+    /// Bytes per second in the last complete window.
     rate: f64,
     seen_ns: u64,
 }
 
-impl Cell {
+impl PairCounters {
     /// Closes the window if it is over.
     fn roll(&mut self, now_ns: u64) {
         let elapsed = now_ns.saturating_sub(self.window_ns);
@@ -36,8 +38,8 @@ impl Cell {
         }
     }
 
-    /// Enters what was counted.
-    fn add(&mut self, run: &Run, now_ns: u64) {
+    /// Adds a run of frames.
+    fn add(&mut self, run: &PairRun, now_ns: u64) {
         self.roll(now_ns);
         self.from = run.from;
         self.frames = self.frames.wrapping_add(run.frames);
@@ -47,52 +49,52 @@ impl Cell {
     }
 }
 
-/// Frames of one pair that are not entered yet.
+/// Consecutive frames of one pair that are not in the table yet.
 #[derive(Debug, Clone, Copy, Default)]
-struct Run {
-    from: Place,
+struct PairRun {
+    from: SwitchIndex,
     source: u64,
     destination: u64,
     frames: u64,
     bytes: u64,
 }
 
-/// The matrix of a group.
+/// The traffic matrix of a group.
 #[derive(Debug)]
-pub struct Traffic {
-    cells: Keyed<(u64, u64), Cell>,
-    run: Run,
+pub struct TrafficMatrix {
+    cells: Keyed<(u64, u64), PairCounters>,
+    run: PairRun,
     swept_ns: u64,
     uncounted: u64,
 }
 
-impl Default for Traffic {
+impl Default for TrafficMatrix {
     fn default() -> Self {
-        Self { cells: keyed(), run: Run::default(), swept_ns: 0, uncounted: 0 }
+        Self { cells: keyed(), run: PairRun::default(), swept_ns: 0, uncounted: 0 }
     }
 }
 
-impl Traffic {
-    /// Counts frames and their bytes. Addresses are numbers ([`ethernet::number`]).
+impl TrafficMatrix {
+    /// Counts frames and bytes of a pair. Addresses are numbers ([`ethernet::number`]).
     #[inline]
     pub fn count(
         &mut self,
-        from: Place,
+        from: SwitchIndex,
         (source, destination): (u64, u64),
         (frames, bytes): (u64, u64),
         now_ns: u64,
     ) {
         let run = &self.run;
         if (run.from, run.source, run.destination) != (from, source, destination) {
-            self.enter(now_ns);
-            self.run = Run { from, source, destination, frames: 0, bytes: 0 };
+            self.commit_run(now_ns);
+            self.run = PairRun { from, source, destination, frames: 0, bytes: 0 };
         }
         self.run.frames = self.run.frames.wrapping_add(frames);
         self.run.bytes = self.run.bytes.wrapping_add(bytes);
     }
 
-    /// Enters what was counted last.
-    pub fn enter(&mut self, now_ns: u64) {
+    /// Adds the current run to the table.
+    pub fn commit_run(&mut self, now_ns: u64) {
         let run = std::mem::take(&mut self.run);
         if run.frames == 0 {
             return;
@@ -108,12 +110,12 @@ impl Traffic {
                 return;
             }
         }
-        let mut cell = Cell { window_ns: now_ns, ..Cell::default() };
+        let mut cell = PairCounters { window_ns: now_ns, ..PairCounters::default() };
         cell.add(&run, now_ns);
         self.cells.insert(key, cell);
     }
 
-    /// Forgets pairs that have been silent. Looks at all of them, so not often.
+    /// Forgets silent pairs. Scans the whole table, at most once in [`TRAFFIC_SWEEP_NS`].
     fn sweep(&mut self, now_ns: u64) {
         if now_ns.saturating_sub(self.swept_ns) >= TRAFFIC_SWEEP_NS || self.swept_ns == 0 {
             self.swept_ns = now_ns.max(1);
@@ -121,15 +123,15 @@ impl Traffic {
         }
     }
 
-    /// As it is now, the busiest pair first.
+    /// Returns the matrix, busiest pair first.
     pub fn view(
         &mut self,
         group: Name,
         now_ns: u64,
-        name: impl Fn(Place) -> String,
+        name: impl Fn(SwitchIndex) -> String,
     ) -> TrafficView {
-        self.enter(now_ns);
-        let pair = |(&(source, destination), cell): (&(u64, u64), &mut Cell)| {
+        self.commit_run(now_ns);
+        let pair = |(&(source, destination), cell): (&(u64, u64), &mut PairCounters)| {
             cell.roll(now_ns);
             TrafficPair {
                 source: Mac(ethernet::address(source)),
@@ -161,13 +163,13 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn view(traffic: &mut Traffic, now_ns: u64) -> TrafficView {
+    fn view(traffic: &mut TrafficMatrix, now_ns: u64) -> TrafficView {
         traffic.view("g".parse().unwrap(), now_ns, |place| format!("p{place}"))
     }
 
     #[test]
-    fn pairs_are_counted_with_their_rates() {
-        let mut traffic = Traffic::default();
+    fn traffic_pairs_are_counted_with_their_rates() {
+        let mut traffic = TrafficMatrix::default();
         for _ in 0..10 {
             traffic.count(1, (0xa, 0xb), (1, 100), SECOND);
         }
@@ -185,8 +187,8 @@ mod tests {
     }
 
     #[test]
-    fn hostile_addresses_do_not_fill_memory() {
-        let mut traffic = Traffic::default();
+    fn hostile_addresses_do_not_grow_the_traffic_matrix() {
+        let mut traffic = TrafficMatrix::default();
         for n in 0..2 * TRAFFIC_PAIRS_MAX as u64 {
             traffic.count(1, (n, n), (1, 60), SECOND);
         }
@@ -195,6 +197,6 @@ mod tests {
         assert_eq!(seen.uncounted_frames_total, TRAFFIC_PAIRS_MAX as u64);
         let later = SECOND + TRAFFIC_SILENT_NS + TRAFFIC_SWEEP_NS;
         traffic.count(1, (7, 8), (1, 60), later);
-        assert_eq!(view(&mut traffic, later).pairs.len(), 1, "the silent gave way");
+        assert_eq!(view(&mut traffic, later).pairs.len(), 1, "silent pairs were replaced");
     }
 }

@@ -1,12 +1,13 @@
-//! Links as the group sees them: ways out of the host, beside the ports.
+//! Links as the switch sees them: egresses out of the host, beside the ports.
 //!
-//! Links to one peer are a *bundle*, which stands in the address table like a port. Of its links
-//! the one with the lowest metric that is up carries all frames; the others stand by.
+//! The links to one peer form a *bundle*, which has a switch index like a port. The link of the
+//! bundle that is up and has the lowest metric carries all frames; the others stand by.
 //!
-//! Frames that came by one link leave by another only where one of the two is for transit. Frames for
-//! many have a number then, so that circles of such links carry each once ([`crate::flood`]). Links
-//! other than tunnels cannot carry it: there a copy that comes by another way is known by what is in
-//! it ([`crate::echo`]). What is for one that nobody knows goes as if it were for many.
+//! Frames that arrived by one link leave by another only if one of the two is for transit. Flooded
+//! frames then carry a number, so that a loop of such links carries each frame once
+//! ([`crate::flood_sequence`]). Links other than tunnels cannot carry the number; copies that
+//! arrive by them are detected by content ([`crate::duplicates`]). Frames to unknown addresses are
+//! treated as flooded. The module chooses links only; carriers encapsulate and send.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,27 +16,27 @@ use causeway_model::CommandError;
 use causeway_model::Mac;
 use causeway_model::Name;
 
-use crate::counters::{CONTESTED, Counters, DropReason};
+use crate::counters::{CONTESTED, DropReason, PortCounters};
 use crate::limits::LINKS_PER_GROUP_MAX;
-use crate::route::Place;
+use crate::route::SwitchIndex;
 
-/// Places from here on are bundles', those below are ports'.
-const FIRST: Place = 1 << 16;
+/// First switch index of bundles; lower indices are ports.
+const FIRST: SwitchIndex = 1 << 16;
 
-/// Whether a place is a bundle's.
+/// Returns whether a switch index belongs to a bundle.
 #[inline]
-pub(crate) const fn is_link(place: Place) -> bool {
+pub(crate) const fn is_link(place: SwitchIndex) -> bool {
     place >= FIRST
 }
 
 /// One link of a bundle.
 #[derive(Debug)]
-struct Seat {
+struct BundleLink {
     member: Membership,
     up: bool,
-    /// Much is lost on it.
+    /// Whether the link loses many frames.
     poor: bool,
-    /// Another daemon forwards between its segment and the overlay.
+    /// Whether another daemon forwards between the link's network segment and the overlay.
     standby: bool,
 }
 
@@ -43,35 +44,35 @@ struct Seat {
 #[derive(Debug)]
 struct Bundle {
     peer: String,
-    seats: Vec<Seat>,
-    /// Which of them carries frames.
+    links: Vec<BundleLink>,
+    /// Index of the link that carries frames.
     active: Option<usize>,
-    /// It has frames that were not sent yet.
-    full: bool,
-    /// What became of frames that came by its links.
-    counters: Counters,
+    /// Whether the carriers have frames that were not flushed.
+    needs_flush: bool,
+    /// Counters of frames that arrived by the links.
+    counters: PortCounters,
 }
 
 impl Bundle {
     fn choose(&mut self) {
-        let seats = self.seats.iter().enumerate().filter(|(_, seat)| seat.up && !seat.standby);
-        let best = seats.min_by_key(|(_, seat)| (seat.poor, seat.member.metric, seat.member.id));
+        let links = self.links.iter().enumerate().filter(|(_, link)| link.up && !link.standby);
+        let best = links.min_by_key(|(_, link)| (link.poor, link.member.metric, link.member.id));
         self.active = best.map(|(at, _)| at);
     }
 
-    fn active(&self) -> Option<&Seat> {
-        self.seats.get(self.active?)
+    fn active(&self) -> Option<&BundleLink> {
+        self.links.get(self.active?)
     }
 
-    fn active_mut(&mut self) -> Option<&mut Seat> {
-        self.seats.get_mut(self.active?)
+    fn active_mut(&mut self) -> Option<&mut BundleLink> {
+        self.links.get_mut(self.active?)
     }
 
     fn flush(&mut self) {
-        if std::mem::take(&mut self.full) {
-            // What the kernel has no room for is counted at the link.
-            for seat in &mut self.seats {
-                seat.member.carrier.flush();
+        if std::mem::take(&mut self.needs_flush) {
+            // Frames that the kernel does not take are counted at the link.
+            for link in &mut self.links {
+                link.member.carrier.flush();
             }
         }
     }
@@ -82,49 +83,50 @@ impl Bundle {
 pub(crate) struct Uplinks {
     bundles: Vec<Option<Bundle>>,
     links: HashMap<LinkId, usize>,
-    /// The bundles that carry frames now, and whether one of them is for transit.
-    up: Vec<Place>,
+    /// Switch indices of the bundles that are up, and whether one of them is for transit.
+    up: Vec<SwitchIndex>,
     transit: bool,
-    /// Links that stand by.
+    /// Number of standby links.
     standbys: usize,
 }
 
-/// What there is to know of a link.
+/// State and configuration of a link.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Known<'a> {
+pub(crate) struct LinkInfo<'a> {
     pub id: LinkId,
     pub name: &'a Name,
     pub up: bool,
     pub transit: bool,
-    /// It leads to a segment that others are on as well.
+    /// Whether the link leads to a network segment that others share.
     pub segment: bool,
     pub standby: bool,
 }
 
-fn place(at: usize) -> Place {
+fn place(at: usize) -> SwitchIndex {
     FIRST.saturating_add(u32::try_from(at).unwrap_or(u32::MAX))
 }
 
-fn slot(place: Place) -> Option<usize> {
+fn slot(place: SwitchIndex) -> Option<usize> {
     usize::try_from(place.checked_sub(FIRST)?).ok()
 }
 
 impl Uplinks {
-    fn get(&self, place: Place) -> Option<&Bundle> {
+    fn get(&self, place: SwitchIndex) -> Option<&Bundle> {
         self.bundles.get(slot(place)?)?.as_ref()
     }
 
-    fn get_mut(&mut self, place: Place) -> Option<&mut Bundle> {
+    fn get_mut(&mut self, place: SwitchIndex) -> Option<&mut Bundle> {
         self.bundles.get_mut(slot(place)?)?.as_mut()
     }
 
-    /// Adds a link, which is down. Says where its frames come from.
+    /// Adds a link, which is down. Returns the switch index of its bundle.
     ///
     /// # Errors
-    /// There are too many.
-    pub fn join(&mut self, member: Membership) -> Result<Place, CommandError> {
+    /// Returns [`CommandError::Full`] if the group has [`LINKS_PER_GROUP_MAX`] links.
+    pub fn join(&mut self, member: Membership) -> Result<SwitchIndex, CommandError> {
         if self.links.len() >= LINKS_PER_GROUP_MAX {
-            let text = format!("there are {LINKS_PER_GROUP_MAX} links in this group already");
+            let text =
+                format!("there are {LINKS_PER_GROUP_MAX} links in this group already: delete one");
             return Err(CommandError::Full(text));
         }
         let same = |bundle: &Option<Bundle>| {
@@ -145,82 +147,81 @@ impl Uplinks {
         if let Some(entry) = self.bundles.get_mut(at) {
             let bundle = entry.get_or_insert_with(|| Bundle {
                 peer: member.peer.clone(),
-                seats: Vec::new(),
+                links: Vec::new(),
                 active: None,
-                full: false,
-                counters: Counters::default(),
+                needs_flush: false,
+                counters: PortCounters::default(),
             });
             bundle.flush();
-            bundle.seats.push(Seat { member, up: false, poor: false, standby: false });
+            bundle.links.push(BundleLink { member, up: false, poor: false, standby: false });
             bundle.choose();
         }
-        self.list();
+        self.update_up();
         Ok(place(at))
     }
 
-    /// Sends the frames of a link by another carrier from now on.
+    /// Replaces the carrier of a link.
     pub fn replace(&mut self, id: LinkId, carrier: Box<dyn Carrier>) {
         let bundle = self.links.get(&id).and_then(|at| self.bundles.get_mut(*at)?.as_mut());
         let Some(bundle) = bundle else { return };
         bundle.flush();
-        if let Some(seat) = bundle.seats.iter_mut().find(|seat| seat.member.id == id) {
-            seat.member.carrier = carrier;
+        if let Some(link) = bundle.links.iter_mut().find(|link| link.member.id == id) {
+            link.member.carrier = carrier;
         }
     }
 
-    /// Removes a link. Says which place is no more, if it was the last to its peer.
-    pub fn leave(&mut self, id: LinkId) -> Option<Place> {
+    /// Removes a link. Returns the switch index that is free now, if it was the last link to its
+    /// peer.
+    pub fn leave(&mut self, id: LinkId) -> Option<SwitchIndex> {
         let at = self.links.remove(&id)?;
         let entry = self.bundles.get_mut(at)?;
         let bundle = entry.as_mut()?;
         bundle.flush();
-        bundle.seats.retain(|seat| seat.member.id != id);
+        bundle.links.retain(|link| link.member.id != id);
         bundle.choose();
-        let empty = bundle.seats.is_empty();
+        let empty = bundle.links.is_empty();
         if empty {
             *entry = None;
         }
-        self.list();
+        self.update_up();
         empty.then(|| place(at))
     }
 
-    /// Notes whether a link carries frames. Says which place it is, if that place now does or no
-    /// longer does.
-    pub fn stands(&mut self, id: LinkId, standing: Standing) -> Option<Place> {
+    /// Sets the standing of a link. Returns the switch index if its bundle came up or went down.
+    pub fn set_standing(&mut self, id: LinkId, standing: Standing) -> Option<SwitchIndex> {
         let at = *self.links.get(&id)?;
         let bundle = self.bundles.get_mut(at)?.as_mut()?;
         bundle.flush();
-        let seat = bundle.seats.iter_mut().find(|seat| seat.member.id == id)?;
-        (seat.up, seat.poor) = (standing.up, standing.poor);
+        let link = bundle.links.iter_mut().find(|link| link.member.id == id)?;
+        (link.up, link.poor) = (standing.up, standing.poor);
         let before = bundle.active.is_some();
         bundle.choose();
         let changed = bundle.active.is_some() != before;
-        self.list();
+        self.update_up();
         changed.then(|| place(at))
     }
 
-    /// Has a link stand by, or no longer. Says which place it is, if that place now carries frames or
-    /// no longer does.
-    pub fn stand_by(&mut self, id: LinkId, standby: bool) -> Option<Place> {
+    /// Sets whether a link stands by. Returns the switch index if its bundle came up or went down.
+    pub fn set_standby(&mut self, id: LinkId, standby: bool) -> Option<SwitchIndex> {
         let at = *self.links.get(&id)?;
         let bundle = self.bundles.get_mut(at)?.as_mut()?;
         bundle.flush();
-        let seat = bundle.seats.iter_mut().find(|seat| seat.member.id == id)?;
-        seat.standby = standby;
+        let link = bundle.links.iter_mut().find(|link| link.member.id == id)?;
+        link.standby = standby;
         let before = bundle.active.is_some();
         bundle.choose();
         let changed = bundle.active.is_some() != before;
-        self.list();
+        self.update_up();
         changed.then(|| place(at))
     }
 
-    /// Every link, with its place.
-    pub fn members(&self) -> impl Iterator<Item = (Place, Known<'_>)> {
+    /// Returns every link, with its switch index.
+    pub fn members(&self) -> impl Iterator<Item = (SwitchIndex, LinkInfo<'_>)> {
         self.bundles.iter().enumerate().flat_map(|(at, bundle)| {
-            let seats = bundle.iter().flat_map(|bundle| &bundle.seats);
-            seats.map(move |Seat { member, up, standby, .. }| {
+            let links = bundle.iter().flat_map(|bundle| &bundle.links);
+            links.map(move |BundleLink { member, up, standby, .. }| {
                 let Membership { id, transit, segment, .. } = member;
-                let known = Known {
+                let known = LinkInfo {
                     id: *id,
                     name: &member.name,
                     up: *up,
@@ -233,108 +234,108 @@ impl Uplinks {
         })
     }
 
-    /// Whether a link stands by.
+    /// Returns whether a link stands by.
     #[inline]
     pub fn is_standby(&self, id: LinkId) -> bool {
         self.standbys > 0 && self.members().any(|(_, known)| known.id == id && known.standby)
     }
 
-    /// Sends one frame of ours by a link, whether it carries the group's frames or not.
+    /// Sends a frame of the daemon itself by a link, whether the link is active or not.
     pub fn send_by(&mut self, id: LinkId, frame: &Outgoing<'_>) {
         let bundle = self.links.get(&id).and_then(|at| self.bundles.get_mut(*at)?.as_mut());
         let Some(bundle) = bundle else { return };
-        let seat = bundle.seats.iter_mut().find(|seat| seat.member.id == id && seat.up);
-        if let Some(seat) = seat {
-            // One that does not leave is counted at the link; the next follows soon.
-            let _ = seat.member.carrier.push(frame);
-            seat.member.carrier.flush();
+        let link = bundle.links.iter_mut().find(|link| link.member.id == id && link.up);
+        if let Some(link) = link {
+            // A lost frame is counted at the link; the next hello follows soon.
+            let _ = link.member.carrier.push(frame);
+            link.member.carrier.flush();
         }
     }
 
-    fn list(&mut self) {
-        let standbys = self.bundles.iter().flatten().flat_map(|bundle| &bundle.seats);
-        self.standbys = standbys.filter(|seat| seat.standby).count();
+    fn update_up(&mut self) {
+        let standbys = self.bundles.iter().flatten().flat_map(|bundle| &bundle.links);
+        self.standbys = standbys.filter(|link| link.standby).count();
         let up = self.bundles.iter().enumerate();
         let up = up.filter(|(_, bundle)| bundle.as_ref().is_some_and(|b| b.active.is_some()));
         self.up = up.map(|(at, _)| place(at)).collect();
         self.transit = self.up.iter().any(|at| self.is_transit(*at));
     }
 
-    /// Whether frames leave at a place now.
-    pub fn is_up(&self, place: Place) -> bool {
+    /// Returns whether a bundle is up.
+    pub fn is_up(&self, place: SwitchIndex) -> bool {
         self.get(place).is_some_and(|bundle| bundle.active.is_some())
     }
 
-    /// The bundles that carry frames now.
+    /// Returns the switch indices of the bundles that are up.
     #[inline]
-    pub fn up(&self) -> &[Place] {
+    pub fn up(&self) -> &[SwitchIndex] {
         &self.up
     }
 
-    /// Where the frames of a link come from.
-    pub fn place_of(&self, id: LinkId) -> Option<Place> {
+    /// Returns the switch index of a link.
+    pub fn place_of(&self, id: LinkId) -> Option<SwitchIndex> {
         self.links.get(&id).map(|at| place(*at))
     }
 
-    /// The place of a link, by name.
-    pub fn place_named(&self, name: &Name) -> Option<Place> {
-        let has = |bundle: &Bundle| bundle.seats.iter().any(|seat| seat.member.name == *name);
+    /// Returns the switch index of a link, by name.
+    pub fn place_named(&self, name: &Name) -> Option<SwitchIndex> {
+        let has = |bundle: &Bundle| bundle.links.iter().any(|link| link.member.name == *name);
         let at = self.bundles.iter().position(|bundle| bundle.as_ref().is_some_and(has));
         at.map(place)
     }
 
-    /// Which link carries the frames of a place now, or would.
-    pub fn name(&self, place: Place) -> Option<&Name> {
+    /// Returns the name of the link that carries a bundle's frames, or would.
+    pub fn name(&self, place: SwitchIndex) -> Option<&Name> {
         let bundle = self.get(place)?;
-        bundle.active().or(bundle.seats.first()).map(|seat| &seat.member.name)
+        bundle.active().or(bundle.links.first()).map(|link| &link.member.name)
     }
 
-    /// Whether frames that came by one link may leave by another.
-    pub fn may_pass(&self, from: Place, to: Place) -> bool {
+    /// Returns whether frames that arrived by one link may leave by another.
+    pub fn may_pass(&self, from: SwitchIndex, to: SwitchIndex) -> bool {
         from != to && (self.is_transit(from) || self.is_transit(to))
     }
 
-    /// Whether frames between a link and all others may pass.
-    pub fn is_transit(&self, place: Place) -> bool {
-        self.get(place).and_then(Bundle::active).is_some_and(|seat| seat.member.transit)
+    /// Returns whether a bundle's active link is for transit.
+    pub fn is_transit(&self, place: SwitchIndex) -> bool {
+        self.get(place).and_then(Bundle::active).is_some_and(|link| link.member.transit)
     }
 
-    /// Whether there are any such links.
+    /// Returns whether any active link is for transit.
     pub const fn any_transit(&self) -> bool {
         self.transit
     }
 
-    /// Counts a frame that came from there and went no further.
-    pub fn dropped(&mut self, place: Place, why: DropReason) {
+    /// Counts a frame from a bundle that was dropped.
+    pub fn count_drop(&mut self, place: SwitchIndex, why: DropReason) {
         if let Some(bundle) = self.get_mut(place) {
-            bundle.counters.dropped(why);
+            bundle.counters.count_drop(why);
         }
     }
 
-    /// Counts a claim of the peer there to the address of a guest that runs here.
-    pub fn contested(&mut self, place: Place) {
+    /// Counts a claim of the bundle's peer to the address of a running local guest.
+    pub fn count_contested(&mut self, place: SwitchIndex) {
         if let Some(bundle) = self.get_mut(place) {
             bundle.counters.contested = bundle.counters.contested.wrapping_add(1);
         }
     }
 
-    /// The peer at a place.
-    pub fn peer(&self, place: Place) -> Option<&str> {
+    /// Returns the peer of a bundle.
+    pub fn peer(&self, place: SwitchIndex) -> Option<&str> {
         self.get(place).map(|bundle| bundle.peer.as_str())
     }
 
-    /// Returns the drops of what came by links, by the link that stands for each peer; with an `id` those
-    /// of that link alone, if it stands for its peer.
+    /// Returns the drop counters of each bundle, by the link that represents it. With an `id`, only
+    /// those of the bundle that this link represents.
     pub fn drops(&self, id: Option<LinkId>) -> Vec<(LinkId, BTreeMap<String, u64>)> {
         let of = |bundle: &Bundle| {
-            let seat = bundle.active().or(bundle.seats.first())?;
-            if id.is_some_and(|id| id != seat.member.id) {
+            let link = bundle.active().or(bundle.links.first())?;
+            if id.is_some_and(|id| id != link.member.id) {
                 return None;
             }
             let drops = bundle.counters.by_name().into_iter();
             let drops = drops.filter(|(name, _)| name.starts_with("drop_") || name == CONTESTED);
-            let standby = ("standby".to_owned(), u64::from(seat.standby));
-            Some((seat.member.id, drops.chain([standby]).collect()))
+            let standby = ("standby".to_owned(), u64::from(link.standby));
+            Some((link.member.id, drops.chain([standby]).collect()))
         };
         match id {
             None => self.bundles.iter().flatten().filter_map(of).collect(),
@@ -345,52 +346,52 @@ impl Uplinks {
         }
     }
 
-    /// The way out at a place.
-    pub fn carrier(&mut self, place: Place) -> Option<&mut (dyn Carrier + 'static)> {
+    /// Returns the active carrier of a bundle.
+    pub fn carrier(&mut self, place: SwitchIndex) -> Option<&mut (dyn Carrier + 'static)> {
         let bundle = self.get_mut(place)?;
-        bundle.full = true;
-        bundle.active_mut().map(|seat| &mut *seat.member.carrier)
+        bundle.needs_flush = true;
+        bundle.active_mut().map(|link| &mut *link.member.carrier)
     }
 
-    /// Whether frames leave whole at a place, with what is left to do for them.
-    pub fn takes_offloads(&self, place: Place) -> bool {
+    /// Returns whether a bundle's active carrier takes frames with pending offloads.
+    pub fn takes_offloads(&self, place: SwitchIndex) -> bool {
         let active = self.get(place).and_then(Bundle::active);
-        active.is_some_and(|seat| seat.member.carrier.takes_offloads())
+        active.is_some_and(|link| link.member.carrier.takes_offloads())
     }
 
-    /// Sends what carriers took.
+    /// Flushes the frames that carriers took.
     pub fn flush(&mut self) {
         for bundle in self.bundles.iter_mut().flatten() {
             bundle.flush();
         }
     }
 
-    /// Tells every peer that wants to know that an address is here, or no longer is.
+    /// Announces to every subscribed peer that an address is here, or no longer is.
     pub fn announce(&self, mac: Mac, here: bool) {
-        for seat in self.bundles.iter().flatten().flat_map(|bundle| &bundle.seats) {
-            tell(&seat.member, mac, here);
+        for link in self.bundles.iter().flatten().flat_map(|bundle| &bundle.links) {
+            notify(&link.member, mac, here);
         }
     }
 
-    /// Tells the peer behind one link.
+    /// Announces addresses to the peer behind one link.
     pub fn announce_by(&self, id: LinkId, macs: impl Iterator<Item = Mac>) {
         let bundle = self.links.get(&id).and_then(|at| self.bundles.get(*at)?.as_ref());
-        let seat = bundle.and_then(|b| b.seats.iter().find(|seat| seat.member.id == id));
-        if let Some(seat) = seat {
-            macs.for_each(|mac| tell(&seat.member, mac, true));
+        let link = bundle.and_then(|b| b.links.iter().find(|link| link.member.id == id));
+        if let Some(link) = link {
+            macs.for_each(|mac| notify(&link.member, mac, true));
         }
     }
 }
 
-fn tell(member: &Membership, mac: Mac, here: bool) {
+fn notify(member: &Membership, mac: Mac, here: bool) {
     let Some(notices) = &member.notices else { return };
     let notice = if here { Notice::Here(member.id, mac) } else { Notice::Gone(member.id, mac) };
     if notices.push(notice).is_err() {
-        log::error!(link = member.name.as_str(); "the links take no notices");
+        log::error!(link = member.name.as_str(); "cannot announce an address: the queue of notices to the links is full or closed; the peer keeps flooding frames to the address");
     }
 }
 
-/// Gives one frame to a carrier.
+/// Pushes a frame to a carrier.
 #[inline]
 pub(crate) fn push(carrier: &mut dyn Carrier, frame: &Outgoing<'_>) -> Result<(), DropReason> {
     carrier.push(frame).map_err(|refusal| match refusal {
@@ -437,7 +438,7 @@ mod tests {
         }
     }
 
-    fn name(uplinks: &Uplinks, place: Place) -> &str {
+    fn name(uplinks: &Uplinks, place: SwitchIndex) -> &str {
         uplinks.name(place).unwrap().as_str()
     }
 
@@ -450,32 +451,32 @@ mod tests {
         assert_eq!(uplinks.join(member(2, "a", 50)).unwrap(), a);
         let b = uplinks.join(member(3, "b", 100)).unwrap();
         assert!(is_link(a) && a != b && uplinks.up().is_empty());
-        assert_eq!(uplinks.stands(LinkId(1), up), Some(a));
+        assert_eq!(uplinks.set_standing(LinkId(1), up), Some(a));
         assert_eq!((name(&uplinks, a), uplinks.up()), ("l1", &[a][..]));
-        assert_eq!(uplinks.stands(LinkId(2), up), None, "it was up already");
-        assert_eq!(name(&uplinks, a), "l2", "the better one");
-        assert_eq!(uplinks.stands(LinkId(2), down), None);
+        assert_eq!(uplinks.set_standing(LinkId(2), up), None, "the bundle was up already");
+        assert_eq!(name(&uplinks, a), "l2", "the link with the lower metric");
+        assert_eq!(uplinks.set_standing(LinkId(2), down), None);
         assert_eq!(name(&uplinks, a), "l1");
-        assert_eq!(uplinks.stands(LinkId(1), down), Some(a));
+        assert_eq!(uplinks.set_standing(LinkId(1), down), Some(a));
         assert!(uplinks.up().is_empty());
         assert_eq!(uplinks.leave(LinkId(1)), None);
         assert_eq!(uplinks.leave(LinkId(2)), Some(a));
-        assert_eq!(uplinks.join(member(4, "c", 1)).unwrap(), a, "the place is free again");
+        assert_eq!(uplinks.join(member(4, "c", 1)).unwrap(), a, "the switch index is free again");
     }
 
     #[test]
     fn frames_pass_between_links_only_where_that_is_allowed() {
         let mut uplinks = Uplinks::default();
         let up = Standing { up: true, poor: false, rtt_ns: None };
-        let places: Vec<Place> = [(1, "a"), (2, "b"), (9, "c")]
+        let places: Vec<SwitchIndex> = [(1, "a"), (2, "b"), (9, "c")]
             .map(|(id, peer)| {
                 let place = uplinks.join(member(id, peer, 1)).unwrap();
-                uplinks.stands(LinkId(id), up);
+                uplinks.set_standing(LinkId(id), up);
                 place
             })
             .to_vec();
         assert!(!uplinks.may_pass(places[0], places[1]));
         assert!(uplinks.may_pass(places[0], places[2]) && uplinks.may_pass(places[2], places[1]));
-        assert!(!uplinks.may_pass(places[2], places[2]), "not back");
+        assert!(!uplinks.may_pass(places[2], places[2]), "not back to the ingress");
     }
 }

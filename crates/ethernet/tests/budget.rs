@@ -1,5 +1,5 @@
-//! What frames cost in calls of the kernel and in sleeps: the table "What a frame costs" of
-//! ARCHITECTURE.md. Alone in its binary: the threads of a dispatcher are found by their names.
+//! Cost of frames in system calls and sleeps: the table "What a frame costs" of ARCHITECTURE.md.
+//! Runs alone in its process, because the dispatcher's threads are found by their names.
 
 mod common;
 
@@ -11,18 +11,18 @@ use common::bursts::{BURST, Bursts};
 
 const ROUNDS: u64 = 500;
 
-/// What the dispatchers did so far: calls that read and write, doorbells among them, and sleeps;
-/// and how often others had the processor, for which they were not ready to leave it.
+/// Counters of the dispatchers: read and write calls, doorbells included, voluntary context
+/// switches, and involuntary ones.
 #[derive(Debug, Clone, Copy)]
-struct Spent {
+struct CallCounters {
     calls: u64,
     sleeps: u64,
     preempted: u64,
 }
 
-impl Spent {
-    /// None where the kernel does not count it.
-    fn so_far() -> Option<Self> {
+impl CallCounters {
+    /// Returns the counters, or `None` if the kernel does not provide them.
+    fn read() -> Option<Self> {
         let mut all = Self { calls: 0, sleeps: 0, preempted: 0 };
         for task in std::fs::read_dir("/proc/self/task").unwrap() {
             let path: PathBuf = task.unwrap().path();
@@ -44,16 +44,18 @@ impl Spent {
     }
 }
 
-/// What [`ROUNDS`] bursts cost with queues that are served so: `within` bounds, or the last of several
-/// times. A dispatcher gives way to others and sleeps more often then, and one whose pages the host
-/// has taken waits for them, so that one time says little; a cost that is always there shows in all.
-/// None if others always had the processors.
+/// Returns the cost of [`ROUNDS`] bursts under a poll policy: the first measurement within the
+/// bounds, or the last of several.
+///
+/// Other processes and reclaimed pages make a dispatcher yield and sleep more often, so a single
+/// measurement proves little; a systematic cost shows in all of them. Returns `None` if other
+/// processes always had the processors.
 fn cost(
     policy: PollPolicy,
     features: u64,
     sleep: bool,
-    within: impl Fn(&Spent) -> bool,
-) -> Option<Spent> {
+    within: impl Fn(&CallCounters) -> bool,
+) -> Option<CallCounters> {
     let mut last = None;
     for _ in 0..20 {
         last = cost_now(policy, features, sleep).filter(|spent| spent.preempted < 20).or(last);
@@ -64,14 +66,14 @@ fn cost(
     last
 }
 
-fn cost_now(policy: PollPolicy, features: u64, sleep: bool) -> Option<Spent> {
+fn cost_now(policy: PollPolicy, features: u64, sleep: bool) -> Option<CallCounters> {
     let mut bursts = Bursts::new(policy, features, 32, sleep);
-    let before = Spent::so_far()?;
+    let before = CallCounters::read()?;
     for _ in 0..ROUNDS {
         bursts.round();
     }
-    let after = Spent::so_far()?;
-    Some(Spent {
+    let after = CallCounters::read()?;
+    Some(CallCounters {
         calls: after.calls - before.calls,
         sleeps: after.sleeps - before.sleeps,
         preempted: after.preempted - before.preempted,
@@ -79,19 +81,19 @@ fn cost_now(policy: PollPolicy, features: u64, sleep: bool) -> Option<Spent> {
 }
 
 #[test]
-fn frames_cost_as_many_calls_and_sleeps_as_the_table_says() {
+fn ethernet_calls_and_sleeps_match_the_cost_table() {
     let packed = mask(causeway_wire::virtio::VIRTIO_F_RING_PACKED);
     for (ring, features) in [("split", 0), ("packed", packed)] {
-        // None for a burst; some are for what the dispatcher hears from elsewhere.
-        let few = |spent: &Spent| spent.calls < ROUNDS / 10 && spent.sleeps < ROUNDS / 10;
+        // None for a burst; a few belong to other events of the dispatcher.
+        let few = |spent: &CallCounters| spent.calls < ROUNDS / 10 && spent.sleeps < ROUNDS / 10;
         let Some(polled) = cost(PollPolicy::VmmDriven, features, false, few) else {
             eprintln!("skipped: this kernel does not count the calls of threads, or is too busy");
             return;
         };
         assert!(few(&polled), "{ring}, polled: {polled:?}");
-        // Of a burst: the receiver is rung, once, and the dispatcher sleeps until the next. Its own
-        // doorbell is not read. On a busy machine a burst may come in parts.
-        let some = |spent: &Spent| spent.calls < 3 * ROUNDS && spent.sleeps < 3 * ROUNDS;
+        // One doorbell to the receiver and one sleep for each burst; the dispatcher does not read
+        // its own doorbell. On a busy machine a burst may arrive in parts.
+        let some = |spent: &CallCounters| spent.calls < 3 * ROUNDS && spent.sleeps < 3 * ROUNDS;
         let Some(parked) = cost(PollPolicy::GuestDriven, features, true, some) else {
             eprintln!("skipped: this machine is too busy");
             return;

@@ -1,4 +1,4 @@
-//! Frames that leave by links which carry none unfinished: cut and summed on the way.
+//! Frames that leave by links without offloads: cut and checksummed on the way.
 
 mod common;
 
@@ -6,19 +6,19 @@ use causeway_wire::virtio_net::Header;
 use common::links::Group;
 use common::*;
 
-/// What leaves by link 1 of a frame that comes by link 0.
+/// Returns the frames that leave by link 1 for a frame that arrives by link 0.
 fn sent(header: Header, frame: &[u8]) -> Vec<Vec<u8>> {
     let mut group = Group::of(&[true, true], true);
     let mut offload = [0; 10];
     offload.copy_from_slice(&header.emit()[..10]);
-    group.bring_unfinished(0, None, frame, offload);
+    group.inject_with_offload(0, None, frame, offload);
     let left = group.frames();
     assert!(left.iter().all(|(link, ..)| *link == 1));
     left.into_iter().map(|(_, _, frame)| frame).collect()
 }
 
 #[test]
-fn segments_leave_as_whole_frames_that_join_to_what_they_were() {
+fn link_segments_leave_as_whole_frames() {
     for (header, frame) in [
         tcp(1, 2, false, &pattern(65_000), 1448),
         tcp(1, 2, true, &pattern(60_001), 1428),
@@ -35,7 +35,7 @@ fn segments_leave_as_whole_frames_that_join_to_what_they_were() {
 }
 
 #[test]
-fn a_checksum_that_was_left_to_others_is_completed() {
+fn link_incomplete_checksum_is_completed() {
     let (header, frame) = tcp(1, 2, false, &pattern(100), 1448);
     let header = Header { gso_type: 0, gso_size: 0, hdr_len: 0, ..header };
     let [one] = sent(header, &frame).try_into().unwrap();
@@ -44,12 +44,12 @@ fn a_checksum_that_was_left_to_others_is_completed() {
 }
 
 #[test]
-fn pieces_that_do_not_fit_in_a_turn_leave_in_later_turns() {
+fn link_segments_beyond_a_turn_leave_in_later_turns() {
     let (header, frame) = tcp(1, 2, false, &pattern(60_000), 32);
     let mut group = Group::of(&[true, true], true);
     let mut offload = [0; 10];
     offload.copy_from_slice(&header.emit()[..10]);
-    group.bring_unfinished(0, None, &frame, offload);
+    group.inject_with_offload(0, None, &frame, offload);
     let whole = payload_of(&frame);
     let mut joined = Vec::new();
     let (mut rounds, mut first) = (0, None);
@@ -66,5 +66,5 @@ fn pieces_that_do_not_fit_in_a_turn_leave_in_later_turns() {
         group.step(1 + rounds);
     }
     assert!(joined == whole);
-    assert!(first.unwrap() < 1875, "all of it in {first:?} turns");
+    assert!(first.unwrap() < 1875, "all segments in {first:?} turns");
 }

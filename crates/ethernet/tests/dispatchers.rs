@@ -1,4 +1,4 @@
-//! Groups on several dispatchers: spread, moved while frames flow, and paced by their rate.
+//! Groups on several dispatchers: distributed, moved while frames flow, and polled by their rate.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn numbered(from: u8, to: u8, number: u64) -> Vec<u8> {
     frame
 }
 
-/// Sends `count` numbered frames and takes them in order; `between` runs now and then.
+/// Sends `count` numbered frames and receives them in order; `between` runs now and then.
 fn flow(
     from: &mut NetPort,
     to: &mut NetPort,
@@ -54,7 +54,7 @@ fn flow(
                 between(got);
             }
         }
-        assert!(since.elapsed() < PATIENCE, "{got} of {count} frames came");
+        assert!(since.elapsed() < PATIENCE, "{got} of {count} frames arrived");
     }
 }
 
@@ -86,14 +86,14 @@ fn a_group_moves_between_dispatchers_while_frames_flow_and_none_is_lost() {
     let views = dispatchers(&rig);
     let moves: u64 = views.iter().flat_map(|d| &d.shards).map(|s| s.moves_total).sum();
     assert_eq!(moves, 40);
-    // One that sleeps hears its doorbells in its new place.
+    // A sleeping group hears its doorbells on its new dispatcher.
     std::thread::sleep(Duration::from_millis(20));
     move_to(&rig, "red", 1 - on);
     flow(&mut b, &mut a, (2, 1), 10, |_| ());
 }
 
 #[test]
-fn moves_to_nowhere_are_refused() {
+fn dispatcher_move_to_an_unknown_target_is_refused() {
     let rig = Rig::new();
     let command = |group: &str, service: Option<&str>, dispatcher| Command::ShardMove {
         group: group.parse().unwrap(),
@@ -113,13 +113,17 @@ fn a_busy_queue_is_polled_and_a_quiet_one_rings() {
     let mut a = rig.port("a", net(1), 0);
     let mut b = rig.port("b", net(2), 0);
     rig.wait_running(&["a", "b"]);
-    // Transmit of `a`, receive of `b`: each direction goes its own way.
+    // Transmit queue of `a`, receive queue of `b`: each direction has a mode of its own.
     let modes = || [rig.view("a").queues[1].mode, rig.view("b").queues[0].mode];
     assert_eq!(modes(), [PollMode::GuestDriven; 2]);
     let mut seen = false;
     flow(&mut a, &mut b, (1, 2), 20_000, |_| seen |= modes() == [PollMode::VmmDriven; 2]);
     assert!(seen, "20,000 frames as fast as they go: {:?}", rig.view("a").queues);
-    assert_eq!(rig.view("a").queues[0].mode, PollMode::GuestDriven, "nothing came that way");
+    assert_eq!(
+        rig.view("a").queues[0].mode,
+        PollMode::GuestDriven,
+        "no frame was sent in that direction"
+    );
     wait(|| modes() == [PollMode::GuestDriven; 2], || format!("{:?}", rig.view("a").queues));
     let why = &rig.view("a").queues[1].mode_reason;
     assert!(why.contains("below 1000"), "{why}");

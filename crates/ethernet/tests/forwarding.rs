@@ -1,4 +1,4 @@
-//! Who gets a frame, and that it arrives as it was sent.
+//! Forwarding between ports: the receivers of a frame, and its unchanged content.
 
 mod common;
 
@@ -43,7 +43,8 @@ fn a_frame_arrives_as_it_was_sent() {
     assert_eq!(rig.counter("b", "receive_bytes_total"), rig.counter("a", "transmit_bytes_total"));
 }
 
-/// BPDU, PAUSE, LACP, LLDP and the last address of the reserved block; and the first behind it.
+/// BPDU, PAUSE, LACP, LLDP and the last address of the reserved block; and the first address behind
+/// it.
 #[test]
 fn frames_of_the_link_layers_own_protocols_cross_wires_and_no_bridges() {
     let rig = Rig::new();
@@ -63,7 +64,7 @@ fn frames_of_the_link_layers_own_protocols_cross_wires_and_no_bridges() {
         assert_eq!(receive(&mut y).1, to(last));
     }
     send(&mut a, &PLAIN, &to(0x10));
-    assert_eq!(receive(&mut b).1, to(0x10), "and nothing before");
+    assert_eq!(receive(&mut b).1, to(0x10), "and no frame before it");
     rig.wait_counter("a", "drop_link_local_total", 5);
     let trace = |port| rig.trace(port, None, [1, 0x80, 0xc2, 0, 0, 2]).verdict;
     assert_eq!((trace("a").as_str(), trace("x").as_str()), ("drop", "flood"));
@@ -108,7 +109,7 @@ fn batches_of_all_kinds_arrive_in_their_order() {
         let options = NetOptions { features, receive_bytes, ring_size: 512, ..Default::default() };
         let mut b = rig.attach(&name("b"), options);
         for round in 0..40_usize {
-            // Frames for one buffer, for several, and of those that ask for something.
+            // Frames for one buffer, for several buffers, and with offloads.
             let frames: Vec<(Header, Vec<u8>)> = (0..29)
                 .map(|at| match (at + round) % 7 {
                     3 => tcp(n, m, false, &pattern(400 + at), 100),
@@ -166,7 +167,7 @@ fn order_is_kept_under_load() {
     assert!(count > 0);
 }
 
-/// Frames that did not reach `b`.
+/// Returns the number of frames that did not reach `b`.
 fn rig_count(rig: &Rig) -> u64 {
     rig.counter("b", "drop_no_buffer_total")
 }
@@ -185,7 +186,7 @@ fn broadcast_and_multicast_stay_in_the_group() {
         assert_eq!(receive(&mut b).1, frame);
         assert_eq!(receive(&mut c).1, frame);
     }
-    // The other group's port has the same neighbours by address, and hears nothing.
+    // A port of another group with the same neighbour addresses receives nothing.
     send(&mut a, &PLAIN, &plain(1, mac(4), b"to the other group"));
     rig.wait_counter("a", "drop_unknown_destination_total", 1);
     assert!(is_silent(&mut a) && is_silent(&mut d));
@@ -202,13 +203,13 @@ fn a_broadcast_that_nobody_is_there_to_hear_is_counted() {
 }
 
 #[test]
-fn the_same_address_may_be_in_two_groups_but_not_twice_in_one() {
+fn ethernet_address_is_unique_within_a_group() {
     let rig = Rig::new();
     rig.try_add("a", "red", net(1)).unwrap();
     rig.try_add("b", "blue", net(1)).unwrap();
     let error = rig.try_add("c", "red", net(1)).unwrap_err().to_string();
     assert!(error.contains("port a") && error.contains("52:54:00:00:00:01"), "{error}");
-    // The refusal has left nothing behind.
+    // The refusal left no state behind.
     rig.try_add("c", "red", net(2)).unwrap();
 }
 
@@ -232,12 +233,12 @@ fn learning_ports_get_what_is_behind_them_and_what_is_unknown() {
     let mut a = rig.port("a", net(1), ALL);
     let mut b = rig.port("b", NetSpec { learn: true, ..net(2) }, ALL);
     let mut c = rig.port("c", NetSpec { learn: true, ..net(3) }, ALL);
-    // Unknown: to both that learn.
+    // Unknown: to both ports that learn.
     let question = plain(1, mac(99), b"who is 99");
     send(&mut a, &PLAIN, &question);
     assert_eq!(receive(&mut b).1, question);
     assert_eq!(receive(&mut c).1, question);
-    // 99 answers from behind b: from now on only b hears of it.
+    // A frame from 99 arrives from behind b: from now on frames to 99 go to b only.
     let answer = plain(99, mac(1), b"I am");
     send(&mut b, &PLAIN, &answer);
     assert_eq!(receive(&mut a).1, answer);
@@ -245,13 +246,13 @@ fn learning_ports_get_what_is_behind_them_and_what_is_unknown() {
     assert_eq!(receive(&mut b).1, question);
     assert!(is_silent(&mut c));
     assert_eq!(rig.trace("a", None, mac(99)).to, ["b"]);
-    // A frame to an address behind its own port goes nowhere.
+    // A frame to an address behind its own port is dropped.
     send(&mut b, &PLAIN, &plain(2, mac(99), b"we are neighbours"));
     rig.wait_counter("b", "drop_same_port_total", 1);
-    // Nobody may take a configured address.
+    // No port may send from a configured address of another.
     send(&mut b, &PLAIN, &plain(1, mac(3), b"I am a"));
     rig.wait_counter("b", "drop_spoofed_source_total", 1);
-    // When b's guest goes, what it had behind it is forgotten.
+    // When b's guest leaves, the addresses behind it are forgotten.
     drop(b);
     wait(|| rig.trace("a", None, mac(99)).verdict == "flood", || "b is known".into());
 }
@@ -278,13 +279,13 @@ fn flows_spread_over_queue_pairs_and_each_stays_on_one() {
         used.extend(pairs);
     }
     assert_eq!(used.len(), 4);
-    // Of these more is looked at than of others, and what is behind that comes from the sender.
+    // For these more headers are read than for others, and the payload comes from the sender.
     for len in [30, 150, 151, 700] {
         let (_, frame) = udp(1, 2, &pattern(len), 0);
         send(&mut a, &PLAIN, &frame);
         assert_eq!(receive_of(&mut b, 4).2, frame);
     }
-    // And every pair of the sender is served.
+    // Every queue pair of the sender is served.
     for pair in 0..4 {
         let frame = plain(2, mac(1), &[pair as u8; 50]);
         send_by(&mut b, pair, &PLAIN, &frame);
@@ -293,7 +294,7 @@ fn flows_spread_over_queue_pairs_and_each_stays_on_one() {
 }
 
 #[test]
-fn a_frame_longer_than_an_mtu_is_dropped() {
+fn ethernet_frame_longer_than_an_mtu_is_dropped() {
     let rig = Rig::new();
     rig.try_add("a", "red", NetSpec { mtu: 9000, ..net(1) }).unwrap();
     let mut a = rig.attach("a", NetOptions { features: ALL, ..Default::default() });
@@ -317,7 +318,7 @@ fn trace_tells_what_forwarding_does() {
     assert_eq!((there.verdict.as_str(), &there.to[..]), ("forward", &["b".to_string()][..]));
     let down = rig.trace("a", None, mac(3));
     assert!(down.steps.iter().any(|s| s.contains("does not run")), "{down:?}");
-    assert_eq!(down.verdict, "drop", "no guest is there");
+    assert_eq!(down.verdict, "drop", "no guest runs the device");
     let all = rig.trace("a", None, BROADCAST);
     assert_eq!((all.verdict.as_str(), all.to.len()), ("flood", 2));
     let unknown = rig.trace("a", None, mac(9));

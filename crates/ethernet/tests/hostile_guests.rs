@@ -1,5 +1,5 @@
 //! Guests that break the rules of their rings and memory under traffic: each loses its own port,
-//! with a reason, and every other port goes on.
+//! with a reason, and every other port continues.
 
 mod common;
 
@@ -11,7 +11,7 @@ use causeway_wire::virtio_net::Header;
 use common::raw::Raw;
 use common::*;
 
-/// Two good ports and a bad one.
+/// Two lawful ports and a hostile port.
 struct Scene {
     rig: Rig,
     good: NetPort,
@@ -29,8 +29,8 @@ impl Scene {
         Self { rig, good, other, bad }
     }
 
-    /// Waits for the bad port's end, and checks that the others still talk.
-    fn expect(&mut self, reason: &str) {
+    /// Waits until the hostile port closes, and checks that the others still exchange frames.
+    fn expect_fault(&mut self, reason: &str) {
         let rig = &self.rig;
         wait(|| rig.view("bad").state == PortState::Faulted, || format!("{:?}", rig.view("bad")));
         let fault = rig.view("bad").fault.unwrap();
@@ -45,7 +45,7 @@ impl Scene {
         for port in ["good", "other"] {
             assert_eq!(rig.view(port).faults_total, 0);
         }
-        // And the same port takes its next guest.
+        // The same port accepts its next guest.
         let mut next = self.rig.attach("bad", Default::default());
         let frame = plain(1, mac(3), b"welcome");
         send(&mut self.good, &Header::default(), &frame);
@@ -54,7 +54,7 @@ impl Scene {
 }
 
 #[test]
-fn a_guest_that_keeps_the_rules_talks() {
+fn ethernet_lawful_guest_exchanges_frames() {
     let mut scene = Scene::new();
     let frame = plain(3, mac(1), b"not bad at all");
     scene.bad.send(&frame);
@@ -76,7 +76,7 @@ fn hostile_receiver_whose_memory_shrinks() {
     let mut scene = Scene::new();
     scene.bad.file.set_len(RINGS_END).unwrap();
     send(&mut scene.good, &Header::default(), &plain(1, mac(3), b"where are you"));
-    scene.expect("shrank");
+    scene.expect_fault("shrank");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn hostile_sender_whose_memory_shrinks() {
     let mut scene = Scene::new();
     scene.bad.file.set_len(RINGS_END).unwrap();
     scene.bad.send_chain(&[Span { addr: SEND_AT, len: 500 }]);
-    scene.expect("shrank");
+    scene.expect_fault("shrank");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn hostile_sender_whose_rings_vanish() {
     scene.bad.file.set_len(0).unwrap();
     scene.bad.kick_all();
     send(&mut scene.good, &Header::default(), &plain(1, mac(3), b"where are you"));
-    scene.expect("shrank");
+    scene.expect_fault("shrank");
 }
 
 #[test]
@@ -101,14 +101,14 @@ fn hostile_transmit_index_that_jumps() {
     let mut scene = Scene::new();
     scene.bad.jump(1000);
     scene.bad.kick_all();
-    scene.expect("jumped");
+    scene.expect_fault("jumped");
 }
 
 #[test]
 fn hostile_transmit_chain_outside_the_memory() {
     let mut scene = Scene::new();
     scene.bad.send_chain(&[Span { addr: 0xffff_ffff_f000, len: 100 }]);
-    scene.expect("not granted");
+    scene.expect_fault("not granted");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn hostile_transmit_chain_without_end() {
     scene.bad.describe(1, 0, span, 1, 0);
     scene.bad.transmit.publish().unwrap();
     scene.bad.kick_all();
-    scene.expect("chain of more than");
+    scene.expect_fault("chain of more than");
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn hostile_receive_chain_without_end() {
     let mut scene = Scene::new();
     scene.bad.describe(0, 0, Span { addr: SEND_AT, len: 16 }, 1 | 2, 0);
     send(&mut scene.good, &Header::default(), &plain(1, mac(3), b"take this"));
-    scene.expect("chain of more than");
+    scene.expect_fault("chain of more than");
 }
 
 #[test]
@@ -136,13 +136,13 @@ fn hostile_receive_buffer_outside_the_memory() {
     let mut scene = Scene::new();
     scene.bad.describe(0, 0, Span { addr: 0x7fff_0000, len: 2048 }, 2, 0);
     send(&mut scene.good, &Header::default(), &plain(1, mac(3), b"take this"));
-    scene.expect("not granted");
+    scene.expect_fault("not granted");
 }
 
 #[test]
 fn hostile_frames_that_wait_when_their_sender_faults() {
     let mut scene = Scene::new();
-    // Fills the good port's ring and more, so that frames wait, then breaks its own.
+    // Fills the lawful port's ring, so that frames wait, and then breaks its own ring.
     let frame = plain(3, mac(1), &[7; 100]);
     scene.bad.map.write(SEND_AT, &[&[0; 12], &frame[..]].concat()).unwrap();
     let span = Span { addr: SEND_AT, len: frame.len() as u32 + 12 };
@@ -161,5 +161,5 @@ fn hostile_frames_that_wait_when_their_sender_faults() {
     wait(|| rig.view("bad").state == PortState::Faulted, || format!("{:?}", rig.view("bad")));
     while !is_silent(&mut scene.good) {}
     wait(|| scene.good.is_idle(0).unwrap(), || "the ring".into());
-    scene.expect("jumped");
+    scene.expect_fault("jumped");
 }

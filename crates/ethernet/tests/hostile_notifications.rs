@@ -1,4 +1,5 @@
-//! A frontend that makes its notifications wait: the dispatcher frees itself and serves on.
+//! A frontend that makes its notifications block: the dispatcher closes the port and serves the
+//! others.
 
 mod common;
 
@@ -15,14 +16,14 @@ use common::raw::Raw;
 use common::*;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-/// Makes `call` full, and a write to it wait.
+/// Fills the counter of `call`, so that a write to it blocks.
 fn block(call: &OwnedFd) {
     rustix::io::write(call, &(u64::MAX - 1).to_ne_bytes()).unwrap();
     fcntl_setfl(call, fcntl_getfl(call).unwrap() - OFlags::NONBLOCK).unwrap();
 }
 
-/// Frees the dispatcher after a while, so that a failing test ends: with its eventfd drained, the
-/// port goes on.
+/// Unblocks the dispatcher after a while, so that a failing test ends: with its eventfd drained,
+/// the port would continue.
 fn free_later(call: &OwnedFd) -> (impl FnOnce(), JoinHandle<bool>) {
     let call = call.try_clone().unwrap();
     let (done, over) = channel::<()>();
@@ -45,7 +46,7 @@ fn hostile_frontend_that_holds_up_its_notification() {
     let bad = Raw::attach(&rig.path("bad"));
     let ready = || rig.view("bad").queues.iter().all(|queue| queue.running);
     wait(ready, || format!("{:?}", rig.view("bad")));
-    // Both are notified once when they start.
+    // Both guests are notified once when they start.
     let (done, freed) = free_later(&bad.calls[0]);
     bad.calls.iter().for_each(block);
 
@@ -55,13 +56,16 @@ fn hostile_frontend_that_holds_up_its_notification() {
     assert_eq!(receive(&mut other).1, frame);
     let view = rig.view("bad");
     done();
-    assert!(!freed.join().unwrap(), "the dispatcher was held up until the frontend let go");
+    assert!(
+        !freed.join().unwrap(),
+        "the dispatcher was blocked until the frontend drained its eventfd"
+    );
     assert_eq!(view.state, PortState::Faulted);
     let fault = view.fault.unwrap();
     assert!(fault.contains("queue 0") && fault.contains("held up"), "{fault}");
     assert_eq!(rig.view("good").faults_total, 0);
 
-    // It would do it again at once.
+    // The port refuses the frontend for a while, because it could repeat the attack at once.
     assert!(Client::connect(&rig.path("bad")).is_err());
     assert_eq!(rig.view("bad").connects_total, 1);
     let frame = plain(2, mac(1), b"we go on");
@@ -82,9 +86,9 @@ fn hostile_frontend_whose_notifications_take_long_is_delayed_and_barred() {
     let since = std::time::Instant::now();
     let mut sent = 0_u64;
     while rig.view("bad").state == PortState::Running {
-        assert!(since.elapsed() < PATIENCE, "{sent} notifications went on");
+        assert!(since.elapsed() < PATIENCE, "still served after {sent} notifications");
         for _ in 0..16 {
-            // To nobody: the notification says that the frame was taken.
+            // To an unused address: the notification only reports the used descriptor.
             let _ = rustix::io::read(&bad.calls[1], &mut [0_u8; 8]);
             bad.send(&plain(3, [2, 0, 0, 0, 0, 9], b"to nobody"));
             sent += 1;
@@ -101,7 +105,7 @@ fn hostile_frontend_whose_notifications_take_long_is_delayed_and_barred() {
     assert_eq!(view.state, PortState::Faulted);
     let fault = view.fault.unwrap();
     assert!(fault.contains("queue 1") && fault.contains("more than its share"), "{fault}");
-    assert!(Client::connect(&rig.path("bad")).is_err(), "it would do it again at once");
+    assert!(Client::connect(&rig.path("bad")).is_err(), "the port is barred");
     drop(watchers);
     let frame = plain(1, mac(2), b"we go on");
     send(&mut good, &Header::default(), &frame);

@@ -1,6 +1,6 @@
-//! A guest rewrites its frames' headers and its descriptors while they are forwarded, a hundred
-//! thousand frames each way. What was checked is what is delivered: no forged source, no offload
-//! that a receiver cannot do, not a byte outside the grant; and bystanders go on all the while.
+//! A guest rewrites the headers and descriptors of its frames while they are forwarded, a hundred
+//! thousand frames in each test. Only checked bytes are delivered: no forged source, no offload
+//! that a receiver cannot handle, no byte outside the grant. Bystanders continue throughout.
 
 mod common;
 
@@ -20,19 +20,19 @@ use causeway_wire::virtio_net::{
 use common::raw::{self, Raw};
 use common::*;
 
-/// Frames that are taken from the hostile guest in each case.
+/// Frames of the hostile guest in each test.
 const RACES: u32 = 100_000;
-/// Frames that it offers at once, each with a place of its own.
+/// Frames that the hostile guest sends at once, each with a buffer of its own.
 const BATCH: u16 = 32;
 const PLACE: u64 = 0x400;
-/// Rounds of it between two exchanges of the bystanders.
+/// Rounds between two exchanges of the bystanders.
 const BYSTANDS: u32 = 50;
 const LEN: u32 = 12 + 300;
 
-/// What is rewritten while frames are on their way.
+/// Rewrites a part of frames that are in flight.
 type Scribble = fn(&Map, &mut Numbers);
 
-/// Where frame `n`'s bytes lie.
+/// Returns the address of frame `n`.
 fn place(numbers: &mut Numbers) -> u64 {
     SEND_AT + PLACE * (numbers.next() % u64::from(BATCH))
 }
@@ -49,7 +49,7 @@ fn offload_headers(map: &Map, numbers: &mut Numbers) {
     };
     let at = place(numbers);
     let bytes = header.emit();
-    // In two steps, so that halves of two headers are seen together.
+    // In two steps, so that halves of two headers are read together.
     map.write(at, &bytes[..6]).unwrap();
     map.write(at + 6, &bytes[6..]).unwrap();
 }
@@ -75,7 +75,7 @@ fn descriptors(map: &Map, numbers: &mut Numbers) {
     let index = numbers.next() % u64::from(BATCH);
     let addr = place(numbers) + numbers.one_of(&[0, 0, 0, 1, 12]);
     let len: u32 = numbers.one_of(&[LEN, LEN, LEN, 0, 11, 12, 26, 64, 900]);
-    // Once in a long while a value that no guest may write: its port closes.
+    // Rarely, an invalid value, for which the port closes.
     let rare = numbers.once_in(20_000);
     let (addr, flags): (u64, u16) = if rare { (u64::MAX - 3, 0) } else { (addr, 0) };
     let at = TRANSMIT.desc().0 + 16 * index;
@@ -89,7 +89,7 @@ fn everything(map: &Map, numbers: &mut Numbers) {
     numbers.one_of::<Scribble>(&of.map(|f| f as Scribble))(map, numbers);
 }
 
-/// The hostile guest, whom it sends to, and two who want peace.
+/// The hostile guest, its receiver, and two bystanders.
 struct Scene {
     rig: Rig,
     file: File,
@@ -111,7 +111,7 @@ impl Scene {
         Self { rig, file, bad, good, pair, exchanges: 0, received: 0 }
     }
 
-    /// Frames as a lawful guest would write them.
+    /// Writes frames as a lawful guest would.
     fn write_frames(&self) {
         let (header, frame) = tcp(3, 1, false, &pattern(246), 100);
         let bytes = [&header.emit()[..], &frame].concat();
@@ -121,7 +121,7 @@ impl Scene {
         }
     }
 
-    /// Sends a batch and takes what came of it; how many frames the daemon took.
+    /// Sends a batch and receives the results; returns the number of frames that the daemon used.
     fn round(&mut self) -> u32 {
         for n in 0..u64::from(BATCH) {
             let span = Span { addr: SEND_AT + PLACE * n, len: LEN };
@@ -138,16 +138,16 @@ impl Scene {
             }
             self.drain();
             if self.bad.client.is_gone() {
-                self.again();
+                self.reattach();
                 break;
             }
-            assert!(start.elapsed().as_secs() < 30, "frames were never given back");
+            assert!(start.elapsed().as_secs() < 30, "frames were never used");
         }
         taken
     }
 
-    /// Its port closed: with a reason, and the next attachment is welcome.
-    fn again(&mut self) {
+    /// Attaches again after the port closed with a reason.
+    fn reattach(&mut self) {
         let view = self.rig.view("bad");
         assert_eq!(view.state, PortState::Faulted);
         assert!(view.fault.is_some_and(|fault| fault.contains("not granted")));
@@ -162,8 +162,8 @@ impl Scene {
         }
     }
 
-    /// The bystanders exchange a frame; whatever else they are sent is checked too.
-    fn bystand(&mut self) {
+    /// Exchanges a frame between the bystanders, and checks every other frame that they receive.
+    fn exchange_bystanders(&mut self) {
         self.exchanges += 1;
         let body = pattern(60 + (self.exchanges % 1000) as usize);
         let frame = plain(4, mac(5), &[&self.exchanges.to_le_bytes()[..], &body].concat());
@@ -183,7 +183,8 @@ impl Scene {
     }
 }
 
-/// What holds of every frame of the hostile guest, whatever it was when it was sent.
+/// Checks the invariants of every frame from the hostile guest, for any content at the time of
+/// sending.
 fn check(header: &Header, frame: &[u8]) {
     assert!(frame.len() >= 14, "{frame:?}");
     assert_eq!(frame[6..12], mac(3), "a forged source was delivered");
@@ -217,7 +218,7 @@ fn race(scribble: Scribble) {
         taken += scene.round();
         rounds += 1;
         if rounds % BYSTANDS == 0 {
-            scene.bystand();
+            scene.exchange_bystanders();
         }
     }
     stop.store(true, Ordering::Relaxed);
@@ -227,9 +228,9 @@ fn race(scribble: Scribble) {
     for name in ["good", "one", "two"] {
         assert_eq!(scene.rig.view(name).faults_total, 0, "{name}");
     }
-    // Without the race, the port works as ever.
+    // Without the race, the port works as before.
     if scene.bad.client.is_gone() {
-        scene.again();
+        scene.reattach();
     }
     let frame = plain(3, mac(1), b"well behaved");
     scene.bad.send(&frame);

@@ -1,4 +1,5 @@
-//! Frontends that come, or change their set-up, again and again: so many a second, then they wait.
+//! Frontends that reconnect or reconfigure repeatedly: the rate is bounded, and further requests
+//! wait.
 
 mod common;
 
@@ -18,8 +19,8 @@ use causeway_wire::virtio_net::Header;
 use common::{Rig, mac, net, plain, receive, send, wait};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
-/// Each change of the memory table has all processors forget where memory was, the neighbours'
-/// too: so many a second are made, the next waits, and what the port sends goes on.
+/// Each change of the memory table flushes the TLBs of all processors, also those of other tenants.
+/// A bounded number is accepted each second; the next waits, and traffic of the port continues.
 #[test]
 fn hostile_memory_tables_without_end_are_taken_at_a_bounded_rate() {
     let rig = Rig::new();
@@ -30,7 +31,7 @@ fn hostile_memory_tables_without_end_are_taken_at_a_bounded_rate() {
         one.frontend().grant_again().unwrap();
         changes += 1;
     }
-    // As many at once, and a part of a turn more.
+    // The burst allowance, and a part of a turn more.
     let most = MESSAGES_PER_SECOND as f64 / MAPPING_COST as f64;
     let allowed = most * (1.0 + since.elapsed().as_secs_f64()) + 64.0;
     assert!((most as u64..allowed as u64).contains(&changes), "{changes} of {allowed}");
@@ -100,8 +101,8 @@ fn hostile_reconnects_are_taken_at_a_bounded_rate() {
     let begin = 1_000_000_000;
     storm(&mut shard, begin);
     assert_eq!(taken(&shard), CONNECTS_PER_SECOND);
-    assert_eq!(shard.deadline_ns(), Some(begin + SHUT_NS), "nothing is looked at before");
-    // Those who wait are taken when their time has come, and nobody was turned away.
+    assert_eq!(shard.deadline_ns(), Some(begin + SHUT_NS), "no earlier deadline");
+    // Waiting frontends are accepted later; none is refused.
     let mut now = begin;
     for _ in 0..10 {
         now += SHUT_NS;

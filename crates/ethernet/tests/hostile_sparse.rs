@@ -1,5 +1,5 @@
-//! Memory files that cost the daemon: sparse ones that it has to fill, and such as lose pages while
-//! it uses them.
+//! Memory files that cost the daemon: sparse files that the daemon would fill, and files that lose
+//! pages while they are in use.
 
 mod common;
 
@@ -23,7 +23,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 
 const MIB: u64 = 1 << 20;
-/// The file: rings in its first part, then what is sent.
+/// The file: rings first, then frame data.
 const FILE: u64 = 4096 * MIB;
 const SENT_FROM: u64 = 16 * MIB;
 const FRAME_BYTES: u32 = 1400;
@@ -41,7 +41,7 @@ fn add(rig: &Rig, name: &str, n: u8, memory_max: u32) {
     rig.try_add(TAKER, "red", net(9)).unwrap();
 }
 
-/// The port to which they are sent.
+/// The port that the frames are sent to.
 const TAKER: &str = "taker";
 
 fn sparse() -> File {
@@ -50,8 +50,8 @@ fn sparse() -> File {
     file
 }
 
-/// Sends frames each of which lies on a page of its own of `file`, until the port is closed or
-/// `most` bytes were sent from. Returns the bytes.
+/// Sends frames that each lie on a page of their own in `file`, until the port closes or `most`
+/// bytes were touched. Returns the bytes.
 fn send_pages(rig: &Rig, name: &str, file: &File, most: u64) -> u64 {
     let mapping = std::sync::Arc::new(Mapping::new(file.as_fd(), 0, MIB).unwrap());
     let map = Map::new(vec![Region { guest: 0, user: 0, mapping }]).unwrap();
@@ -76,7 +76,7 @@ fn send_pages(rig: &Rig, name: &str, file: &File, most: u64) -> u64 {
     map.write(header, &frame).unwrap();
     let open = || rig.view(name).state == PortState::Running;
     wait(open, || format!("{:?}", rig.view(name)));
-    // Of a frame that nobody takes the daemon reads the head alone.
+    // The daemon reads only the head of a frame without receivers.
     let mut taker = NetPort::attach(&rig.path(TAKER), NetOptions::default()).unwrap();
     rig.wait_running(&[TAKER]);
     let mut from = 0;
@@ -114,7 +114,7 @@ fn hostile_sparse_memory_closes_the_port_that_makes_the_daemon_pay() {
     assert_eq!(view.state, PortState::Faulted, "{} MiB were sent", sent / MIB);
     let fault = view.fault.unwrap();
     assert!(fault.contains("more than memory_max (8 MiB)"), "{fault}");
-    assert!(Client::connect(&rig.path("bad")).is_err(), "it would do it again at once");
+    assert!(Client::connect(&rig.path("bad")).is_err(), "the port is barred");
     let frame = plain(1, mac(2), b"we go on");
     send(&mut victim, &Header::default(), &frame);
     assert_eq!(receive(&mut other).1, frame);
@@ -130,7 +130,7 @@ fn memory_that_the_guest_touched_first_counts_for_nothing() {
     assert_eq!(rig.view("good").faults_total, 0);
 }
 
-/// Punches everything that is sent out of the file, again and again, until it is told to end.
+/// Punches holes into the frame data of the file, repeatedly, until `over` is set.
 fn punch(file: &File, most: u64, over: &AtomicBool) {
     while !over.load(Ordering::Relaxed) {
         fallocate(file, FallocateFlags::empty(), SENT_FROM, most).unwrap();
@@ -158,9 +158,9 @@ fn hostile_holes_punched_under_the_daemon_close_the_port_that_they_stall() {
         }
         over.store(true, Ordering::Relaxed);
     });
-    let fault = rig.view("bad").fault.expect("it stalls the dispatcher");
+    let fault = rig.view("bad").fault.expect("the dispatcher stalls");
     assert!(fault.contains("holes were punched into its memory"), "{fault}");
-    assert!(Client::connect(&rig.path("bad")).is_err(), "it would do it again at once");
+    assert!(Client::connect(&rig.path("bad")).is_err(), "the port is barred");
     let frame = plain(1, mac(2), b"we go on");
     send(&mut victim, &Header::default(), &frame);
     assert_eq!(receive(&mut other).1, frame);

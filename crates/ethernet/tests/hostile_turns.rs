@@ -1,18 +1,18 @@
-//! How often a port is served whose frames all break a rule: turn by turn.
+//! The service rate of a port whose frames all break a rule, turn by turn.
 
 mod common;
 
 use std::sync::mpsc::channel;
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
-use causeway_ethernet::limits::TURNS_OUT;
+use causeway_ethernet::limits::PENALTY_TURNS;
 use causeway_fabric::{Handle, Pacing, Turned};
 use causeway_model::PollPolicy;
 use causeway_model::{Answer, Command};
 use causeway_model::{PortKind, PortSpec};
 use common::{PATIENCE, mac, net};
 
-/// A port of a fabric that this thread turns.
+/// Attaches a port to a fabric that this thread turns.
 fn attach(turned: &mut Turned, handle: &Handle, n: u8) -> NetPort {
     let (give, port) = channel();
     let handle = handle.clone();
@@ -74,7 +74,7 @@ fn hostile_floods_of_forged_frames_sit_out_turns() {
     let mut flooder = attach(&mut turned, &handle, 1);
     let mut honest = attach(&mut turned, &handle, 2);
     let mut room = Vec::new();
-    // Given back by the daemon: taken and refused.
+    // Used by the daemon: popped and dropped.
     let settle = |turned: &mut Turned, port: &mut NetPort| {
         let mut turns = 0;
         while !port.is_idle(0).unwrap() {
@@ -85,11 +85,11 @@ fn hostile_floods_of_forged_frames_sit_out_turns() {
         turns
     };
     forged(&mut flooder, 8);
-    assert!(settle(&mut turned, &mut flooder) <= 4, "at first it is believed");
+    assert!(settle(&mut turned, &mut flooder) <= 4, "no penalty before the first violation");
     forged(&mut flooder, 8);
     let turns = settle(&mut turned, &mut flooder);
-    assert!(turns > usize::from(TURNS_OUT) / 2, "only {turns} turns later");
-    // One frame that is right among them, and it is served as others are.
+    assert!(turns > usize::from(PENALTY_TURNS) / 2, "only {turns} turns later");
+    // With one valid frame among them, the port is served like others.
     let right = common::plain(1, mac(2), &[7; 46]);
     forged(&mut flooder, 4);
     assert!(flooder.queue(0, &[0; NET_HEADER_BYTES], &right).unwrap());

@@ -1,4 +1,4 @@
-//! Software checksums and segmentation, judged by `etherparse` and by putting pieces together again.
+//! Software checksums and segmentation, verified by `etherparse` and by reassembly.
 
 use causeway_ethernet::offload::segment::Segmenter;
 use causeway_wire::frame::{Frame, HEADERS_MAX};
@@ -27,7 +27,7 @@ fn kinds() -> impl Strategy<Value = Kind> {
     })
 }
 
-/// A frame with the checksum incomplete, as a guest hands it over, and its checksum's place.
+/// Returns a frame with an incomplete checksum, as a guest sends it, and the checksum's position.
 fn build(kind: Kind, payload: &[u8]) -> (Vec<u8>, ChecksumPlace) {
     let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
     let (source, destination) = ([0xfd; 16], [0xfe; 16]);
@@ -64,7 +64,7 @@ fn build(kind: Kind, payload: &[u8]) -> (Vec<u8>, ChecksumPlace) {
     (bytes, place)
 }
 
-/// Whether every checksum in the frame is right, by etherparse.
+/// Returns whether every checksum in the frame is correct, by `etherparse`.
 fn sums_are_right(bytes: &[u8]) -> bool {
     let packet = SlicedPacket::from_ethernet(bytes).unwrap();
     let (transport, net) = (packet.transport.unwrap(), packet.net.unwrap());
@@ -97,7 +97,7 @@ fn sums_are_right(bytes: &[u8]) -> bool {
     }
 }
 
-/// The two zeroes of ones' complement are the same checksum.
+/// Compares checksums; the two zeroes of ones' complement are equal.
 fn same(a: u16, b: u16) -> bool {
     a == b || (a ^ b) == 0xffff && (a == 0 || b == 0)
 }
@@ -106,14 +106,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn completed_checksums_are_right(kind in kinds(), payload in vec(any::<u8>(), 0..3000)) {
+    fn offload_completed_checksums_are_correct(kind in kinds(), payload in vec(any::<u8>(), 0..3000)) {
         let (mut frame, place) = build(kind, &payload);
         place.complete(&mut frame);
         prop_assert!(sums_are_right(&frame));
     }
 
     #[test]
-    fn pieces_make_the_frame_again(
+    fn offload_segments_reassemble_to_the_frame(
         kind in kinds(),
         seed in vec(any::<u8>(), 1..50),
         len in prop_oneof![9_usize..5000, 60_000_usize..65_400],
@@ -152,7 +152,7 @@ proptest! {
             let body = &frame[piece.payload.clone()];
             let len_promised = piece.len();
             prop_assert!(len_promised <= offload.piece_len(frame.len()));
-            // As a receiver that completes checksums itself gets it.
+            // As for a receiver that completes checksums itself.
             let mut lazy = [piece.headers, body].concat();
             place.complete(&mut lazy);
             piece.complete(body);
@@ -185,7 +185,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_is_cut_that_was_not_asked_for() {
+fn offload_frames_without_a_request_are_not_cut() {
     let kind = Kind { v6: false, tcp: true, vlan: false, options: false };
     let (frame, place) = build(kind, &[1; 100]);
     let header = Header {
@@ -202,7 +202,7 @@ fn nothing_is_cut_that_was_not_asked_for() {
 }
 
 #[test]
-fn headers_that_are_not_all_there_are_not_cut() {
+fn offload_incomplete_headers_are_not_cut() {
     let kind = Kind { v6: false, tcp: true, vlan: false, options: false };
     let (frame, place) = build(kind, &[1; 1000]);
     let parsed = Frame::parse(&frame).unwrap();

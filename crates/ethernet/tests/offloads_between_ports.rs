@@ -1,4 +1,4 @@
-//! Offloads: uncut where both sides can, in software where the receiver cannot.
+//! Offloads: uncut where both sides negotiated them, in software where the receiver did not.
 
 mod common;
 
@@ -29,8 +29,8 @@ fn big_segments_pass_uncut() {
     assert_eq!(rig.counter("b", "receive_checksummed_total"), 0);
 }
 
-/// Sends `frame` and puts together what arrives; every piece's checksum is right or left to the
-/// receiver, as `partial` says.
+/// Sends `frame` and reassembles the received segments. Every checksum is correct, or left to the
+/// receiver if `partial` is set.
 fn cut_and_join(rig: &Rig, features: u64, header: Header, frame: &[u8], partial: bool) {
     let mut b = rig.attach("b", NetOptions { features, ..Default::default() });
     let mut a = rig.attach("a", NetOptions { features: ALL, ..Default::default() });

@@ -1,4 +1,5 @@
-//! Rings of daemons by links of every kind, some of them to network segments: what is for many ends.
+//! Rings of daemons over links of every type, some of them to network segments: flooding
+//! terminates.
 
 mod common;
 
@@ -8,33 +9,34 @@ use common::links::Group;
 
 const MS: u64 = 1_000_000;
 
-/// How two neighbours in a ring are joined.
+/// The connection of two neighbours in a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// By a link that carries numbers, as tunnels do.
+    /// A link that carries flood numbers, as tunnels do.
     Numbered,
-    /// By a link that carries none.
+    /// A link that carries none.
     Bare,
-    /// By a segment on which both are, and a station.
+    /// A network segment with both daemons and a station.
     Segment,
-    /// By a segment on which the first does not hear.
+    /// A network segment on which the first daemon receives nothing.
     Deaf,
 }
 
 const KINDS: [Kind; 4] = [Kind::Numbered, Kind::Bare, Kind::Segment, Kind::Deaf];
 
-/// A frame under way: the daemon and link that it comes to, its number, its bytes.
-type UnderWay = (usize, u32, Option<u64>, Vec<u8>);
+/// A frame in flight: the daemon and link that it arrives at, its number, its bytes.
+type FrameInFlight = (usize, u32, Option<u64>, Vec<u8>);
 
-/// Link 0 of each daemon leads to a station of its own, 1 to the next daemon, 2 to the one before.
+/// Link 0 of each daemon leads to a station of its own, 1 to the next daemon, 2 to the previous
+/// one.
 struct Ring {
     kinds: Vec<Kind>,
     groups: Vec<Group>,
     now: u64,
-    /// By when they arrive.
-    wire: BTreeMap<(u64, u64), UnderWay>,
+    /// Frames by arrival time.
+    wire: BTreeMap<(u64, u64), FrameInFlight>,
     sent: u64,
-    /// How many frames each daemon's station, and each segment's, got.
+    /// Number of frames that each daemon's station, and each segment's station, received.
     stations: Vec<u64>,
     segments: Vec<u64>,
 }
@@ -62,8 +64,8 @@ impl Ring {
         }
     }
 
-    /// What left by the links of a daemon is under way.
-    fn post(&mut self, at: usize) {
+    /// Puts the frames that left a daemon's links in flight.
+    fn collect(&mut self, at: usize) {
         let count = self.groups.len();
         for (link, number, frame) in self.groups[at].frames() {
             // Each link has a delay of its own.
@@ -80,7 +82,7 @@ impl Ring {
             if matches!(kind, Kind::Segment | Kind::Deaf) {
                 self.segments[edge] += u64::from(!is_hello(&frame));
             }
-            // The end of an edge that its daemon has as its next hears nothing.
+            // The deaf end of an edge receives nothing from its next daemon.
             if kind == Kind::Deaf && back == 1 {
                 continue;
             }
@@ -96,19 +98,19 @@ impl Ring {
             self.now += MS;
             while let Some(first) = self.wire.first_entry().filter(|e| e.key().0 <= self.now) {
                 let (to, link, number, frame) = first.remove();
-                self.groups[to].bring(link, number, &frame);
-                self.post(to);
+                self.groups[to].inject(link, number, &frame);
+                self.collect(to);
             }
             for at in 0..self.groups.len() {
                 self.groups[at].step(self.now);
-                self.post(at);
+                self.collect(at);
             }
         }
     }
 
-    /// The station of a daemon says something to all, or the one on an edge's segment. Gives how many
-    /// frames stations and segments got, without hellos.
-    fn say(&mut self, from: Result<usize, usize>, text: &str) -> (Vec<u64>, Vec<u64>) {
+    /// Broadcasts a frame from the station of a daemon, or from the station on an edge's segment.
+    /// Returns the number of frames that stations and segments received, hellos excluded.
+    fn broadcast(&mut self, from: Result<usize, usize>, text: &str) -> (Vec<u64>, Vec<u64>) {
         self.stations.fill(0);
         self.segments.fill(0);
         let (Ok(at) | Err(at)) = from;
@@ -123,20 +125,20 @@ impl Ring {
             }
         };
         for (at, link) in hear {
-            self.groups[at].bring(link, None, &frame);
-            self.post(at);
+            self.groups[at].inject(link, None, &frame);
+            self.collect(at);
         }
         self.run(400 * MS);
-        if self.under_way() > 0 {
-            // What is left to the brake: it ends then.
+        if self.in_flight() > 0 {
+            // The storm filter terminates the loop.
             assert!(self.deaf() > 1, "{:?}: what {from:?} said goes round and round", self.kinds);
             self.run(2_000 * MS);
-            assert_eq!(self.under_way(), 0, "{:?}: {from:?} is not braked", self.kinds);
+            assert_eq!(self.in_flight(), 0, "{:?}: {from:?} is not braked", self.kinds);
         }
         (self.stations.clone(), self.segments.clone())
     }
 
-    fn under_way(&self) -> usize {
+    fn in_flight(&self) -> usize {
         self.wire.values().filter(|(.., frame)| !is_hello(frame)).count()
     }
 
@@ -164,20 +166,21 @@ fn rings() -> Vec<Vec<Kind>> {
 fn in_every_ring_of_kinds_a_broadcast_ends_and_each_station_hears_it_once() {
     for kinds in rings() {
         let mut ring = Ring::new(&kinds);
-        // Until all know which links stand by.
+        // Until the election of forwarding links has settled.
         ring.run(1_500 * MS);
         let is_segment = |edge: &usize| matches!(kinds[*edge], Kind::Segment | Kind::Deaf);
         let stations = (0..kinds.len()).map(Ok);
         let all: Vec<_> = stations.chain((0..kinds.len()).filter(is_segment).map(Err)).collect();
         for from in all {
-            let (stations, segments) = ring.say(from, &format!("said by {from:?}"));
+            let (stations, segments) = ring.broadcast(from, &format!("said by {from:?}"));
             let context = format!("{kinds:?}: {from:?}: {stations:?} {segments:?}");
             if ring.deaf() > 1 {
-                // A way there may have none back, by which to hear of it: only the end is sure.
+                // With a one-way segment there may be no path back that carries hellos, so only
+                // termination is guaranteed.
                 continue;
             }
             for (at, count) in stations.iter().enumerate() {
-                // Where a segment has a deaf end, there may be one way only.
+                // A segment with a deaf end may leave only one direction.
                 let least = u64::from(ring.deaf() == 0 && from != Ok(at));
                 assert!((least..=1).contains(count), "{context}");
             }

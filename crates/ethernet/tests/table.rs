@@ -1,11 +1,11 @@
-//! The table of addresses against a plain model.
+//! The address table against a simple model.
 
 use std::collections::BTreeMap;
 
 use causeway_ethernet::limits::{
     LEARNT_AGE_NS, LEARNT_PER_GROUP_MAX, LEARNT_PER_PORT_MAX, SWEEP_INTERVAL_NS,
 };
-use causeway_ethernet::table::{Learnt, Table, Taken};
+use causeway_ethernet::table::{AddressInUse, AddressTable, Learnt};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -44,16 +44,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn agrees_with_a_plain_model(steps in steps()) {
+    fn address_table_agrees_with_a_simple_model(steps in steps()) {
         let mut now = 5_u64;
-        let mut table = Table::<u8>::new();
-        // Address to port and when it was last seen; `None` for a configured one.
+        let mut table = AddressTable::<u8>::new();
+        // Address to port and time of the last frame; `None` for a configured address.
         let mut model: BTreeMap<u32, (u8, Option<u64>)> = BTreeMap::new();
         for step in steps {
             match step {
                 Step::Add(m, p) => {
                     let taken = matches!(model.get(&m), Some(&(q, None)) if q != p);
-                    prop_assert_eq!(table.add(mac(m), p), if taken { Err(Taken) } else { Ok(()) });
+                    prop_assert_eq!(table.add(mac(m), p), if taken { Err(AddressInUse) } else { Ok(()) });
                     if !taken {
                         model.insert(m, (p, None));
                     }
@@ -100,7 +100,7 @@ proptest! {
 #[test]
 fn hostile_flood_of_source_addresses_stays_within_the_quota() {
     let now = 5_u64;
-    let mut table = Table::<u8>::new();
+    let mut table = AddressTable::<u8>::new();
     table.add(mac(1), 0).unwrap();
     for n in 0..LEARNT_PER_PORT_MAX as u32 {
         assert_eq!(table.learn(mac(1000 + n), 0, now), Learnt::New);
@@ -109,10 +109,10 @@ fn hostile_flood_of_source_addresses_stays_within_the_quota() {
         assert_eq!(table.learn(mac(100_000 + n), 0, now), Learnt::Full);
     }
     assert_eq!(table.len(), LEARNT_PER_PORT_MAX + 1);
-    // Another port still learns, and what is known stays known.
+    // Another port still learns, and known addresses stay known.
     assert_eq!(table.learn(mac(7), 1, now), Learnt::New);
     assert_eq!(table.lookup(mac(1000), now), Some(0));
-    // When its addresses have aged there is room again.
+    // After its addresses have aged, the port may learn again.
     let later = now + LEARNT_AGE_NS + SWEEP_INTERVAL_NS;
     assert_eq!(table.learn(mac(100_000), 0, later), Learnt::New);
     assert_eq!(table.len(), 2);
@@ -121,14 +121,14 @@ fn hostile_flood_of_source_addresses_stays_within_the_quota() {
 #[test]
 fn hostile_ports_together_stay_within_the_table() {
     let now = 5_u64;
-    let mut table = Table::<u8>::new();
+    let mut table = AddressTable::<u8>::new();
     for port in 0..10_u8 {
         for n in 0..LEARNT_PER_PORT_MAX as u32 {
             table.learn(mac(u32::from(port) << 16 | n), port, now);
         }
     }
     assert_eq!(table.len(), LEARNT_PER_GROUP_MAX);
-    // An address may still move between ports with room.
+    // An address may still move between ports with quota.
     assert_eq!(table.learn(mac(0), 9, now), Learnt::New);
     assert_eq!(table.lookup(mac(0), now), Some(9));
     assert_eq!(table.len(), LEARNT_PER_GROUP_MAX);
@@ -137,13 +137,13 @@ fn hostile_ports_together_stay_within_the_table() {
 #[test]
 fn hostile_forgery_of_a_configured_address_is_seen() {
     let now = 5_u64;
-    let mut table = Table::<u8>::new();
+    let mut table = AddressTable::<u8>::new();
     table.add(mac(1), 0).unwrap();
     table.learn(mac(2), 1, now);
     assert_eq!(table.learn(mac(1), 1, now), Learnt::Forged);
     assert_eq!(table.lookup(mac(1), now), Some(0));
-    assert_eq!(table.add(mac(1), 1), Err(Taken));
-    // A port configured later takes its address from whoever had it learnt.
+    assert_eq!(table.add(mac(1), 1), Err(AddressInUse));
+    // A port that is configured later takes its address from the port that had learnt it.
     table.add(mac(2), 0).unwrap();
     assert_eq!(table.lookup(mac(2), now), Some(0));
     assert_eq!(table.learnt_at(1), 0);
@@ -151,32 +151,40 @@ fn hostile_forgery_of_a_configured_address_is_seen() {
 
 #[test]
 fn what_a_peer_says_of_itself_counts_more_than_a_late_frame() {
-    let mut table = Table::new();
+    let mut table = AddressTable::new();
     table.learn(mac(1), 1, 0);
-    table.tell(mac(1), 2, 1);
-    assert_eq!(table.learn(mac(1), 1, 2), Learnt::Known, "it left there before");
+    table.advertise(mac(1), 2, 1);
+    assert_eq!(
+        table.learn(mac(1), 1, 2),
+        Learnt::Known,
+        "the late frame does not move the address"
+    );
     assert_eq!(table.lookup(mac(1), 2), Some(2));
-    table.tell(mac(1), 3, 3);
-    assert_eq!(table.lookup(mac(1), 3), Some(3), "the newer word");
-    table.doubt(3);
-    assert_eq!(table.learn(mac(1), 1, 4), Learnt::New, "nobody answers there any more");
+    table.advertise(mac(1), 3, 3);
+    assert_eq!(table.lookup(mac(1), 3), Some(3), "the newer advertisement");
+    table.demote(3);
+    assert_eq!(
+        table.learn(mac(1), 1, 4),
+        Learnt::New,
+        "the peer can no longer withdraw the address"
+    );
     assert_eq!(table.lookup(mac(1), 4), Some(1));
-    table.tell(mac(1), 2, 5);
+    table.advertise(mac(1), 2, 5);
     let late = 5 + 10 * LEARNT_AGE_NS;
     table.sweep(late);
-    assert_eq!(table.lookup(mac(1), late), Some(2), "it is there though it says nothing");
-    assert_eq!(table.learn(mac(1), 1, late), Learnt::Known, "and nowhere else");
+    assert_eq!(table.lookup(mac(1), late), Some(2), "an advertised address does not age");
+    assert_eq!(table.learn(mac(1), 1, late), Learnt::Known, "and not at another port");
     table.unlearn_at(mac(1), 2);
-    assert_eq!(table.learn(mac(1), 1, 6), Learnt::New, "it was taken back");
+    assert_eq!(table.learn(mac(1), 1, 6), Learnt::New, "the peer withdrew the address");
     table.add(mac(9), 4).unwrap();
-    table.tell(mac(9), 2, 7);
+    table.advertise(mac(9), 2, 7);
     assert_eq!(table.lookup(mac(9), 7), Some(4), "a port's own address stays");
 }
 
-/// Peers have a quota of their own: they take no room from ports that learn.
+/// Peers have a quota of their own and take none from ports that learn.
 #[test]
 fn hostile_peers_take_no_room_from_ports() {
-    let mut table = Table::new();
+    let mut table = AddressTable::new();
     let address = |n: u32| {
         let [a, b, c, d] = n.to_be_bytes();
         [2, 0, a, b, c, d]
@@ -187,7 +195,7 @@ fn hostile_peers_take_no_room_from_ports() {
     }
     assert_eq!(table.learnt_at(9), causeway_ethernet::limits::LEARNT_PER_PEER_MAX);
     assert_eq!(table.learn(address(far), 1, 1), Learnt::New);
-    // One that moves from the peer to a port counts there, and comes back.
+    // An address that moves from the peer to a port counts there, and may move back.
     assert_eq!(table.learn(address(0), 1, 2), Learnt::New);
     assert_eq!((table.learnt_at(1), table.lookup(address(0), 2)), (2, Some(1)));
     assert_eq!(table.learn_far(address(0), 9, 3), Learnt::New);

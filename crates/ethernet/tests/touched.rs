@@ -1,5 +1,6 @@
-//! What frames cost in copies and in lines of guests' memory: the table "What a frame costs" of
-//! ARCHITECTURE.md. Alone in its binary: all that the process's dispatchers touch is recorded.
+//! Cost of frames in copies and cache lines of guest memory: the table "What a frame costs" of
+//! ARCHITECTURE.md. Runs alone in its process, because every access of the process's dispatchers is
+//! recorded.
 
 mod common;
 
@@ -8,13 +9,13 @@ use causeway_model::PollPolicy;
 use causeway_wire::virtio::{VIRTIO_F_RING_PACKED, mask};
 use common::bursts::{BURST, Bursts};
 
-/// All lines that a burst of frames of so many bytes has touched.
+/// Returns all lines that a burst of frames of `len` bytes touched.
 fn burst(features: u64, len: usize) -> Vec<Line> {
     let mut bursts = Bursts::new(PollPolicy::VmmDriven, features, len, false);
     record("dispatcher", || bursts.round())
 }
 
-/// The sum over lines, for each frame.
+/// Returns the sum over lines, per frame.
 fn each(lines: &[Line], of: impl Fn(&Line) -> usize) -> f64 {
     lines.iter().map(of).sum::<usize>() as f64 / BURST as f64
 }
@@ -28,13 +29,13 @@ fn a_frame_is_copied_once_and_touches_as_many_lines_as_the_table_says() {
         assert!((touched - table).abs() < 0.15, "{ring}: {touched} lines");
         for len in [64, 512, 1500] {
             let lines = burst(features, len);
-            // Lines with an index are read as often as it is looked at: of each that is no more than
-            // if all of it were read twice.
+            // Lines with an index are read once for each poll; the sum stays below two reads of
+            // every line.
             let read = each(&lines, |line| line.read.min(128));
             let written = each(&lines, |line| line.written);
             println!("{ring}: {read} bytes read and {written} written for a frame of {len} B");
-            // Besides the frame: that both buffers are used, in 16 bytes; and what is read of two
-            // descriptors of 16 bytes each, two headers of 12, and rings.
+            // Besides the frame: 16 bytes of used entries are written; two descriptors of 16 bytes,
+            // two headers of 12 bytes and ring indices are read.
             let frame = len as f64;
             assert!((frame + 16.0..frame + 17.0).contains(&written), "{ring}: {written} of {len}");
             assert!((frame..frame + 100.0).contains(&read), "{ring}: {read} of {len}");

@@ -1,4 +1,4 @@
-//! Turns end by time: long work is left for the next turn and goes on there, in its order.
+//! Turns end by time: long work continues in the next turn, in order.
 
 mod common;
 
@@ -14,11 +14,11 @@ use causeway_model::{NetSpec, PortKind, PortSpec};
 use common::raw::Raw;
 use common::*;
 
-/// Pieces that fit in a turn, at most: their copies come to it.
+/// Most segments that fit in a turn, their copies included.
 const PIECES_PER_TURN: usize = QUANTUM_NS as usize / cost::PIECE_NS as usize + 1;
 const NOW: u64 = 1_000_000_000;
 
-/// A shard that the test drives, without a clock.
+/// A shard that the test drives, with a fixed clock.
 struct Driven {
     shard: Shard,
     dir: PathBuf,
@@ -33,12 +33,12 @@ impl Driven {
         Self { shard, dir }
     }
 
-    /// A port with this number, and its frontend.
+    /// Adds port `n` and attaches a frontend to it.
     fn attach(&mut self, n: u8, options: NetOptions) -> NetPort {
         self.attach_by(n, move |socket| NetPort::attach(socket, options).unwrap())
     }
 
-    /// A port with this number, and its frontend, which `attach` makes.
+    /// Adds port `n` and attaches the frontend that `attach` makes.
     fn attach_by<T: Send + 'static>(
         &mut self,
         n: u8,
@@ -71,7 +71,7 @@ impl Driven {
         attached.unwrap()
     }
 
-    /// One turn, with the events before it.
+    /// Runs one turn, with the events before it.
     fn turn(&mut self) {
         self.shard.look().unwrap();
         self.shard.turn();
@@ -84,7 +84,7 @@ impl Drop for Driven {
     }
 }
 
-/// The frames that a port has got by now.
+/// Returns the frames that a port has received so far.
 fn got(port: &mut NetPort) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let mut frame = Vec::new();
@@ -95,7 +95,7 @@ fn got(port: &mut NetPort) -> Vec<Vec<u8>> {
     frames
 }
 
-/// A receiver that takes no offloads and has room for thousands of pieces.
+/// Options of a receiver without offloads and with room for thousands of segments.
 fn receiver() -> NetOptions {
     NetOptions { features: MERGE, ring_size: 4096, receive_bytes: 256, ..Default::default() }
 }
@@ -127,7 +127,7 @@ fn turn_ends_within_a_segmented_frame_and_the_next_one_goes_on_with_it() {
                 last = Some(piece);
                 continue;
             }
-            assert!(last.is_none(), "a piece behind the frame that was sent after it");
+            assert!(last.is_none(), "a segment arrived after the next frame");
             assert!(checksum_is_right(&piece));
             joined.extend_from_slice(payload_of(&piece));
         }
@@ -191,7 +191,7 @@ fn turn_takes_no_more_bytes_than_fit_in_it() {
 }
 
 #[test]
-fn device_that_stops_takes_its_unfinished_frames_along() {
+fn turn_unfinished_frames_are_dropped_when_the_device_stops() {
     let mut driven = Driven::new("stops");
     let mut to = driven.attach(2, receiver());
     let mut from = driven.attach(1, sender());
@@ -213,7 +213,7 @@ fn device_that_stops_takes_its_unfinished_frames_along() {
     assert_eq!(view.counters["drop_sender_down_total"], 1, "{:?}", view.counters);
 }
 
-/// Notifications since this was last asked.
+/// Returns the notifications since the last call.
 fn notifications(call: &OwnedFd) -> u64 {
     let mut count = [0; 8];
     rustix::io::read(call, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
@@ -223,7 +223,7 @@ fn notifications(call: &OwnedFd) -> u64 {
 fn turn_notifies_a_queue_once_however_many_send_to_it() {
     let mut driven = Driven::new("notifications");
     let mut senders: Vec<_> = (1..9).map(|n| driven.attach(n, sender())).collect();
-    // Without event indices: it asks for a notification of every frame.
+    // Without event indices, the guest requests a notification for every frame.
     let mut to = driven.attach_by(20, Raw::attach);
     driven.turn();
     for round in 0..3_usize {
@@ -237,7 +237,7 @@ fn turn_notifies_a_queue_once_however_many_send_to_it() {
         driven.shard.turn();
         assert_eq!(notifications(&to.calls[0]), 1, "round {round}");
         to.receive.take_all().unwrap();
-        // A single frame is announced in the turn in which it is sent.
+        // A single frame is notified in the turn in which it is sent.
         let frame = plain(1, mac(20), b"alone");
         assert!(senders[0].queue(0, &[0; NET_HEADER_BYTES], &frame).unwrap());
         senders[0].flush(0).unwrap();

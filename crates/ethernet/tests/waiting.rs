@@ -1,4 +1,4 @@
-//! Receivers that give no buffers, and what becomes of the frames for them.
+//! Receivers without buffers, and the frames that wait for them.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn numbered(n: u8) -> Vec<u8> {
 }
 
 #[test]
-fn frames_wait_for_buffers_and_arrive_in_order() {
+fn pending_frames_arrive_in_order() {
     let rig = Rig::new();
     let mut a = rig.port("a", net(1), ALL);
     rig.try_add("b", "red", net(2)).unwrap();
@@ -30,12 +30,13 @@ fn frames_wait_for_buffers_and_arrive_in_order() {
             assert_eq!(receive(&mut b).1, numbered(round.wrapping_mul(4).wrapping_add(n)));
         }
     }
-    // More than the receiver has buffers, before it takes any.
+    // More frames than the receiver has buffers, before it receives any.
     for n in 0..10 {
         send(&mut a, &Header::default(), &numbered(n));
     }
     rig.wait_counter("a", "transmit_packets_total", 210);
-    // None overtakes another; on a machine that stalls, some may have waited too long.
+    // No frame overtakes another; on a machine that stalls, some frames may have exceeded their
+    // deadline.
     let (mut got, mut next) = (0, 0);
     while got + rig.counter("b", "drop_no_buffer_total") < 10 {
         let mut frame = Vec::new();
@@ -44,7 +45,7 @@ fn frames_wait_for_buffers_and_arrive_in_order() {
             next = frame[14] + 1;
             got += 1;
         }
-        // Shows the ring what was read.
+        // Returns the read buffers to the ring.
         b.wait(Some(std::time::Duration::from_millis(1))).unwrap();
     }
     wait(|| a.is_idle(0).unwrap(), || "the sender's ring".into());
@@ -57,7 +58,7 @@ fn hostile_receiver_without_buffers_keeps_no_ring() {
     let mut c = rig.port("c", net(3), ALL);
     rig.try_add("b", "red", net(2)).unwrap();
     let _b = small(&rig, "b", 2);
-    // A quarter of a's ring may wait; the rest is dropped at once, and c is served all the while.
+    // A quarter of a's ring may wait; the rest is dropped at once, and c is served throughout.
     for n in 0..200 {
         send(&mut a, &Header::default(), &numbered(n));
     }
@@ -65,7 +66,7 @@ fn hostile_receiver_without_buffers_keeps_no_ring() {
     send(&mut a, &Header::default(), &frame);
     assert_eq!(receive(&mut c).1, frame);
     rig.wait_counter("a", "transmit_packets_total", 201);
-    // What waits is dropped after a while, and the sender has its whole ring again.
+    // Waiting frames are dropped after their deadline, and the sender has its whole ring again.
     wait(|| a.is_idle(0).unwrap(), || format!("{:?}", rig.counters("b")));
     let counters = rig.counters("b");
     assert_eq!(counters["receive_packets_total"], 2);
@@ -81,7 +82,8 @@ fn hostile_frames_of_many_descriptors_do_not_wait() {
     let mut a = rig.attach("a", options);
     rig.try_add("b", "red", net(2)).unwrap();
     let mut b = small(&rig, "b", 4);
-    // 57 descriptors each: the first four find buffers, the others would keep memory of ours.
+    // 57 descriptors each: the first four frames find buffers; the others would occupy memory of
+    // the daemon.
     for n in 0..6 {
         send(&mut a, &Header::default(), &plain(1, mac(2), &[n; 880]));
     }
@@ -96,7 +98,7 @@ fn hostile_frames_of_many_descriptors_do_not_wait() {
 }
 
 #[test]
-fn a_receiver_that_leaves_frees_what_waits_for_it() {
+fn pending_frames_are_released_when_the_receiver_leaves() {
     let rig = Rig::new();
     let mut a = rig.port("a", net(1), ALL);
     rig.try_add("b", "red", net(2)).unwrap();
@@ -115,7 +117,7 @@ fn a_receiver_that_leaves_frees_what_waits_for_it() {
 }
 
 #[test]
-fn a_sender_that_leaves_takes_what_waits_with_it() {
+fn pending_frames_are_dropped_when_the_sender_leaves() {
     let rig = Rig::new();
     rig.try_add("a", "red", net(1)).unwrap();
     rig.try_add("b", "red", net(2)).unwrap();
@@ -128,7 +130,7 @@ fn a_sender_that_leaves_takes_what_waits_with_it() {
         let frame = numbered(100);
         drop(a);
         wait(|| rig.view("a").state == PortState::Listening, || "a is attached".into());
-        // Whatever had arrived is taken; then a new sender's frame comes through.
+        // Receives every frame that had arrived; then a frame of a new sender arrives.
         let mut a = small(&rig, "a", 64);
         send(&mut a, &Header::default(), &frame);
         while receive(&mut b).1 != frame {}
@@ -139,11 +141,11 @@ fn a_sender_that_leaves_takes_what_waits_with_it() {
 }
 
 #[test]
-fn a_frame_that_no_buffer_can_hold_is_dropped() {
+fn pending_frame_too_large_for_any_buffer_is_dropped() {
     let rig = Rig::new();
     let mut a = rig.port("a", net(1), ALL);
     rig.try_add("b", "red", net(2)).unwrap();
-    // Without mergeable buffers, each too small; then with, but too few of them.
+    // First without mergeable buffers, each too small; then with, but too few of them.
     for (features, ring_size) in [(0, 256), (MERGE, 4)] {
         let options = NetOptions { features, ring_size, receive_bytes: 200, ..Default::default() };
         let mut b = rig.attach("b", options);
@@ -219,20 +221,20 @@ fn frames_that_wait_when_their_sender_leaves_are_counted() {
     rig.wait_counter("a", "transmit_packets_total", 20);
     drop(a);
     wait(|| rig.view("a").state == PortState::Listening, || "a leaves".into());
-    // On a machine that stalls, some may have waited too long before it left.
+    // On a machine that stalls, some frames may exceed their deadline before the sender leaves.
     let (left, late) =
         (rig.counter("a", "drop_sender_down_total"), rig.counter("b", "drop_no_buffer_total"));
     assert_eq!(rig.counter("b", "receive_packets_total") + left + late, 20);
 }
 
 #[test]
-fn a_frame_that_fits_is_not_held_up_by_one_whose_sender_has_left() {
+fn pending_frame_behind_a_dropped_frame_is_delivered() {
     let rig = Rig::new();
     rig.try_add("a", "red", net(1)).unwrap();
     rig.try_add("b", "red", net(2)).unwrap();
     let mut c = rig.port("c", net(3), ALL);
     let from_c = plain(3, mac(2), &[3; 60]);
-    // On a machine that stalls it may have waited too long.
+    // On a machine that stalls, the frame may exceed its deadline.
     let came = (0..20).any(|_| {
         let options =
             NetOptions { features: MERGE, ring_size: 8, receive_bytes: 200, ..Default::default() };
@@ -245,7 +247,7 @@ fn a_frame_that_fits_is_not_held_up_by_one_whose_sender_has_left() {
             send(&mut c, &Header::default(), &from_c);
         }
         wait(|| got(&rig) == had + 5, || "b has three buffers left".into());
-        // The first needs six, and waits; the second needs one, and waits behind it.
+        // The first frame needs six buffers and waits; the second needs one and waits behind it.
         send(&mut a, &Header::default(), &plain(1, mac(2), &pattern(1000)));
         wait(|| sent("a") > before.0, || "it was not taken".into());
         send(&mut c, &Header::default(), &from_c);
@@ -262,7 +264,7 @@ fn a_frame_that_fits_is_not_held_up_by_one_whose_sender_has_left() {
     assert!(came);
 }
 
-/// Frames that port b was given.
+/// Returns the number of frames that port b received.
 fn got(rig: &Rig) -> u64 {
     rig.counter("b", "receive_packets_total")
 }

@@ -1,4 +1,7 @@
-//! The frontend's half of a vhost-user conversation: asks, and waits for the answer.
+//! The frontend side of a vhost-user conversation: sends requests and waits for replies.
+//!
+//! It encodes requests and checks replies; it owns no memory and no ring. [`super::Frontend`] uses
+//! it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -19,13 +22,13 @@ use crate::vhost_user::server::features;
 use crate::vhost_user::stream::{Raw, Received, Stream};
 use crate::vhost_user::{FrontendReq as R, VhostUserProtocolFeatures as Protocol};
 
-/// Drives a backend that lives in the caller's own thread, while its reply is waited for.
+/// Runs a backend in the caller's thread while the client waits for its reply.
 pub trait Pump: Send + std::fmt::Debug {
-    /// Lets the backend work. `false`: wait no longer, the conversation is over.
+    /// Lets the backend work. Returns `false` if the conversation is over.
     fn pump(&mut self) -> bool;
 }
 
-/// A conversation with a backend, as its frontend.
+/// The frontend's end of a conversation with a backend.
 #[derive(Debug)]
 pub struct Client {
     stream: Stream,
@@ -34,7 +37,7 @@ pub struct Client {
     pump: Option<Box<dyn Pump>>,
 }
 
-/// What this frontend knows of the protocol.
+/// Protocol features that this frontend implements.
 const KNOWN: Protocol = Protocol::MQ
     .union(Protocol::REPLY_ACK)
     .union(Protocol::CONFIG)
@@ -43,12 +46,15 @@ const KNOWN: Protocol = Protocol::MQ
     .union(Protocol::INFLIGHT_SHMFD)
     .union(Protocol::STATUS);
 
-/// The device's status when its driver works (virtio 2.1): it was seen, is driven, agreed on features
-/// and is ready.
+/// Device status of a working driver (virtio 1.3, 2.1): ACKNOWLEDGE, DRIVER, FEATURES_OK,
+/// DRIVER_OK.
 const DRIVER_OK: u8 = 1 | 2 | 8 | 4;
 
 impl Client {
-    /// Connects to the backend at `path`, negotiates the protocol and takes ownership.
+    /// Connects to the backend at `path`, negotiates protocol features and sends SET_OWNER.
+    ///
+    /// # Errors
+    /// Returns an error if no backend accepts the connection, or if the conversation fails.
     pub fn connect(path: &Path) -> Result<Self, NativeError> {
         let wrong = |source| NativeError::Connect { path: path.to_owned(), source };
         let socket =
@@ -58,8 +64,11 @@ impl Client {
         Self::over(socket)
     }
 
-    /// As [`Self::connect`], and again until `timeout` while nobody listens there: for a backend
-    /// that is about to come, or to come back.
+    /// As [`Self::connect`], with retries until `timeout` while no backend accepts: for a backend
+    /// that is starting or restarting.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
     pub fn connect_within(path: &Path, timeout: Duration) -> Result<Self, NativeError> {
         let since = Instant::now();
         loop {
@@ -74,12 +83,18 @@ impl Client {
         }
     }
 
-    /// As [`Self::connect`], over a socket that is connected already.
+    /// As [`Self::connect`], over a connected socket.
+    ///
+    /// # Errors
+    /// Returns an error if the conversation fails.
     pub fn over(socket: OwnedFd) -> Result<Self, NativeError> {
         Self::begin(socket, None)
     }
 
-    /// As [`Self::over`], with a backend that works only while `pump` is called.
+    /// As [`Self::over`], for a backend that works only while `pump` is called.
+    ///
+    /// # Errors
+    /// As [`Self::over`].
     pub fn pumped(socket: OwnedFd, pump: Box<dyn Pump>) -> Result<Self, NativeError> {
         Self::begin(socket, Some(pump))
     }
@@ -98,27 +113,35 @@ impl Client {
         Ok(client)
     }
 
-    /// Features that the backend offers.
+    /// Returns the features that the backend offers.
     pub fn offered(&self) -> u64 {
         self.offered
     }
 
-    /// Goes on as if the backend did not offer `features`.
+    /// Treats `features` as not offered.
     pub fn decline(&mut self, features: u64) {
         self.offered &= !features;
     }
 
-    /// Protocol features that were agreed on.
+    /// Returns the negotiated protocol features.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// Returns how many queues the backend serves; some backends count pairs of a network device.
+    /// Returns the number of queues that the backend serves; some backends count queue pairs of a
+    /// network device.
+    ///
+    /// # Errors
+    /// Returns an error if the conversation fails.
     pub fn queue_count(&mut self) -> Result<u64, NativeError> {
         if self.protocol.contains(Protocol::MQ) { self.ask_number(R::GET_QUEUE_NUM) } else { Ok(1) }
     }
 
-    /// The first `size` bytes of the configuration space; none if the backend has none.
+    /// Returns the first `size` bytes of the configuration space, or `None` if the backend has
+    /// none.
+    ///
+    /// # Errors
+    /// Returns an error if the conversation fails.
     pub fn config(&mut self, size: u32) -> Result<Option<Vec<u8>>, NativeError> {
         if !self.protocol.contains(Protocol::CONFIG) {
             return Ok(None);
@@ -129,12 +152,18 @@ impl Client {
     }
 
     /// Acknowledges `wanted`, which the backend must have offered.
+    ///
+    /// # Errors
+    /// Returns an error if the conversation fails.
     pub fn set_features(&mut self, wanted: u64) -> Result<(), NativeError> {
         let all = wanted | (self.offered & features::PROTOCOL_FEATURES);
         self.tell(R::SET_FEATURES, &all.to_ne_bytes(), &[])
     }
 
-    /// Grants one more region; the only one where the backend takes none by itself.
+    /// Grants another region; the only region if the backend accepts no single regions.
+    ///
+    /// # Errors
+    /// Returns an error if the backend refuses the region.
     pub fn grant(&mut self, region: &RegionSpec, file: BorrowedFd<'_>) -> Result<(), NativeError> {
         if self.protocol.contains(Protocol::CONFIGURE_MEM_SLOTS) {
             self.tell(R::ADD_MEM_REG, &emit_region(region), &[file])
@@ -143,8 +172,11 @@ impl Client {
         }
     }
 
-    /// Configures queue `addresses.index` and starts it. `base` is where it goes on: of a fresh
-    /// ring [`Driver::base`](causeway_ring::driver::Driver::base).
+    /// Configures and starts queue `addresses.index`. `base` is the ring's position: for a new
+    /// ring, [`Driver::base`](causeway_ring::driver::Driver::base).
+    ///
+    /// # Errors
+    /// Returns an error if the backend refuses the queue.
     pub fn start_queue(
         &mut self,
         size: u16,
@@ -166,7 +198,10 @@ impl Client {
         Ok(())
     }
 
-    /// Has the backend make a record of chains in flight.
+    /// Has the backend create a record of chains in flight.
+    ///
+    /// # Errors
+    /// Returns an error if the backend supports no such record, or if the conversation fails.
     pub fn make_inflight(
         &mut self,
         spec: &InflightSpec,
@@ -175,15 +210,18 @@ impl Client {
             return Err(NativeError::Lacking("a record of chains in flight"));
         }
         let reply = self.ask(R::GET_INFLIGHT_FD, &spec.emit())?;
-        // The answer has the shape of the message by which it is handed back.
+        // The reply has the format of the message that hands the record back.
         match Message::decode(R::SET_INFLIGHT_FD, &reply.payload, reply.fds)? {
             Message::SetInflightFd(spec, file) => Ok((spec, file.into_fd())),
             _ => Err(Reason::Reply(R::GET_INFLIGHT_FD).into()),
         }
     }
 
-    /// Says that the driver is ready, where the backend listens to that: some, as DPDK's, begin only
-    /// then.
+    /// Sends the status DRIVER_OK, if the backend accepts a status. Some backends, as DPDK's, start
+    /// only then.
+    ///
+    /// # Errors
+    /// Returns an error if the conversation fails.
     pub fn driver_ok(&mut self) -> Result<(), NativeError> {
         if !self.protocol.contains(Protocol::STATUS) {
             return Ok(());
@@ -191,7 +229,10 @@ impl Client {
         self.tell(R::SET_STATUS, &u64::from(DRIVER_OK).to_ne_bytes(), &[])
     }
 
-    /// Hands the backend a record of chains in flight, before any queue is started.
+    /// Sends a record of chains in flight to the backend, before any queue is started.
+    ///
+    /// # Errors
+    /// Returns an error if the backend refuses the record.
     pub fn keep_inflight(
         &mut self,
         spec: &InflightSpec,
@@ -200,20 +241,27 @@ impl Client {
         self.tell(R::SET_INFLIGHT_FD, &spec.emit(), &[file])
     }
 
-    /// Stops queue `index`; gives the next available index that the backend would have taken, or
-    /// its position in a packed ring.
+    /// Stops queue `index`. Returns the next available index of a split ring, or the position of a
+    /// packed ring.
+    ///
+    /// # Errors
+    /// Returns an error if the conversation fails, or if the backend returns an invalid position.
     pub fn stop_queue(&mut self, index: u32) -> Result<u16, NativeError> {
         let reply = self.ask(R::GET_VRING_BASE, &RingValue { index, value: 0 }.emit())?;
         let state = Message::decode_ring_value(R::GET_VRING_BASE, &reply.payload)?;
         match state.value.to_le_bytes() {
-            // A packed ring that has nothing in flight says twice where it stands.
+            // A packed ring without chains in flight returns its position twice.
             [low, high, 0, 0] => Ok(u16::from_le_bytes([low, high])),
             [low, high, l, h] if [l, h] == [low, high] => Ok(u16::from_le_bytes([low, high])),
             _ => Err(Reason::Reply(R::GET_VRING_BASE).into()),
         }
     }
 
-    /// Sends a request that changes something; waits for its acknowledgement where agreed.
+    /// Sends a request that changes state, and waits for its acknowledgement if REPLY_ACK is
+    /// negotiated.
+    ///
+    /// # Errors
+    /// Returns an error if the backend refuses the request or does not reply in time.
     pub fn tell(
         &mut self,
         request: R,
@@ -233,7 +281,10 @@ impl Client {
         }
     }
 
-    /// Sends a request that asks something, and waits for the answer.
+    /// Sends a request that has a reply, and returns the reply.
+    ///
+    /// # Errors
+    /// Returns an error if the reply is missing or belongs to another request.
     pub fn ask(&mut self, request: R, payload: &[u8]) -> Result<Raw, NativeError> {
         let size = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         self.stream.send(Header::request(request, size), payload, &[])?;
@@ -276,8 +327,8 @@ impl Client {
         }
     }
 
-    /// Whether the backend has hung up. A backend never speaks first, so whatever is there to
-    /// read between two requests is the end.
+    /// Returns whether the backend has closed the connection. A backend sends nothing unasked, so
+    /// readable data between two requests means the end.
     pub fn is_gone(&self) -> bool {
         let mut fds = [PollFd::new(&self.stream, PollFlags::IN)];
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)

@@ -1,4 +1,4 @@
-//! Why a native port cannot be attached, or cannot go on.
+//! Errors of a native port, each with its cause.
 
 use std::path::PathBuf;
 
@@ -9,42 +9,42 @@ use rustix::io::Errno;
 
 use crate::vhost_user::fault::Reason;
 
-/// Why a native port cannot be attached, or cannot go on.
+/// The reason why a native port cannot be attached, or cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum NativeError {
-    /// Nobody listens at the port's socket.
+    /// No backend accepts connections at the port's socket.
     #[error("cannot connect to {path}: {source}")]
     Connect {
-        /// The socket.
+        /// The path of the socket.
         path: PathBuf,
-        /// Why.
+        /// The error of the system call.
         source: Errno,
     },
-    /// The conversation with the backend failed.
+    /// The vhost-user conversation failed.
     #[error("vhost-user: {0}")]
     Conversation(#[from] Reason),
-    /// The backend is gone; attach again.
+    /// The backend closed the connection.
     #[error("the backend closed the connection")]
     Gone,
-    /// The backend does not offer what is needed.
+    /// The backend does not offer a required feature.
     #[error("the backend does not offer {0}")]
     Lacking(&'static str),
-    /// Options that make no sense.
+    /// The options are invalid.
     #[error("{0}")]
     Options(&'static str),
     /// The backend broke a rule of the ring.
     #[error(transparent)]
     Ring(#[from] DriverError),
-    /// The memory file cannot be made or mapped.
+    /// The memory file cannot be created or mapped.
     #[error(transparent)]
     Mapping(#[from] MappingError),
-    /// The memory cannot be described.
+    /// The memory map is invalid.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// An access outside our own memory.
+    /// An access outside the port's own memory.
     #[error(transparent)]
     Memory(#[from] OutOfGrant),
-    /// An eventfd cannot be made.
+    /// An eventfd cannot be created.
     #[error(transparent)]
     Doorbell(#[from] DoorbellError),
     /// A system call failed.

@@ -1,4 +1,7 @@
-//! One memory file, its rings and buffers, and the conversation that grants them.
+//! A native device: one memory file with rings and buffers, and the conversation that grants them.
+//!
+//! It sets up any device type from a [`Plan`]; [`super::NetPort`] and [`super::VsockPort`] define
+//! the content of buffers.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -11,36 +14,37 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use super::client::Client;
+use super::driver_queue::DriverQueue;
 use super::error::NativeError;
-use super::lane::Lane;
-use super::revive::{Reconnect, Revival};
+use super::reconnect::{Reconnect, ReconnectState};
 use crate::vhost_user::FrontendReq;
 use crate::vhost_user::message::{RegionSpec, RingAddresses, emit_table};
 use crate::vhost_user::server::features;
 
-/// Guest address of the memory file. Not zero, so that no address is valid by accident.
+/// Guest address of the memory file. Not 0, so that no address is valid by accident.
 const GUEST_BASE: u64 = 0x1_0000_0000;
-/// The address that rings are named by. Nothing is mapped there; it only has to differ.
+/// Frontend address of the memory file. Nothing is mapped there; it only has to differ from the
+/// guest address.
 const USER_BASE: u64 = 0x7c00_0000_0000;
 const PAGE: u64 = 4096;
 /// Entries of each descriptor's indirect table.
 const TABLE_ENTRIES: u16 = 64;
 
-/// Which way a queue's buffers go.
+/// The direction of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The backend writes them.
+    /// The backend writes the buffers.
     Receive,
-    /// The backend reads them.
+    /// The backend reads the buffers.
     Send,
 }
 
 /// One queue of a device.
 #[derive(Debug, Clone, Copy)]
 pub struct QueuePlan {
-    /// Which way its buffers go.
+    /// The direction.
     pub role: Role,
-    /// Ring size, and number of buffers; a power of two.
+    /// Ring size and number of buffers; a power of two.
     pub size: u16,
     /// Bytes of each buffer.
     pub slot_bytes: u32,
@@ -49,40 +53,40 @@ pub struct QueuePlan {
 /// A device to attach.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Features wanted beside those of the ring; those not offered are left out. Rings are
-    /// packed if VIRTIO_F_RING_PACKED is among them.
+    /// Requested features besides those of the ring; features that are not offered are left out.
+    /// Rings are packed if VIRTIO_F_RING_PACKED is included.
     pub features: u64,
-    /// Its queues, in the order of the device type.
+    /// The queues, in the order of the device type.
     pub queues: Vec<QueuePlan>,
-    /// Bytes of the configuration space to ask for.
+    /// Bytes of the configuration space to read.
     pub config_bytes: u32,
 }
 
-/// An attached device: memory, queues with buffers, and the conversation that keeps it alive.
+/// An attached device: memory, queues with buffers, and the conversation that keeps it attached.
 #[derive(Debug)]
 pub struct Frontend {
     client: Client,
     map: Arc<Map>,
-    lanes: Vec<Lane>,
+    lanes: Vec<DriverQueue>,
     features: u64,
     config: Vec<u8>,
-    /// What was granted, to grant it again.
+    /// The granted region and its file, for another grant.
     granted: (RegionSpec, OwnedFd),
-    /// How to go on with another backend; none if the port ends with its first.
-    revival: Option<Revival>,
+    /// State for a reconnection; `None` if the port ends with its first backend.
+    reconnect_state: Option<ReconnectState>,
 }
 
 fn event() -> Result<OwnedFd, Errno> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
 }
 
-/// The next multiple of a page.
+/// Rounds up to a multiple of a page.
 fn page_up(at: u64) -> u64 {
     at.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
 }
 
-/// Where each queue's ring and buffers go: (layout, first slot), and the length of it all.
-fn arrange(queues: &[QueuePlan]) -> (Vec<(Layout, u64)>, u64) {
+/// Returns the layout and first buffer of each queue, and the total length in bytes.
+fn arrange_memory(queues: &[QueuePlan]) -> (Vec<(Layout, u64)>, u64) {
     let mut at = GUEST_BASE;
     let mut places = Vec::new();
     for queue in queues {
@@ -97,13 +101,19 @@ fn arrange(queues: &[QueuePlan]) -> (Vec<(Layout, u64)>, u64) {
 }
 
 impl Frontend {
-    /// Attaches a device of `plan` over `client`, and gives the backend its receive buffers.
+    /// Attaches the device `plan` over `client`, and posts its receive buffers.
+    ///
+    /// # Errors
+    /// Returns an error if the backend lacks a required feature, or if the conversation fails.
     pub fn attach(client: Client, plan: &Plan) -> Result<Self, NativeError> {
         Self::attach_for(client, plan, None)
     }
 
-    /// As [`Self::attach`]. With `reconnect` the port goes on when its backend is replaced; its
-    /// rings are then split ones.
+    /// As [`Self::attach`]. With `reconnect`, the port survives a restart of its backend; its rings
+    /// are then split.
+    ///
+    /// # Errors
+    /// As [`Self::attach`].
     pub fn attach_for(
         mut client: Client,
         plan: &Plan,
@@ -121,7 +131,7 @@ impl Frontend {
             bytes => client.config(bytes)?,
         };
         client.set_features(features)?;
-        let (places, len) = arrange(&plan.queues);
+        let (places, len) = arrange_memory(&plan.queues);
         let file = causeway_memory::create("causeway-port", len)?;
         let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len)?);
         let map = Map::new(vec![Region { guest: GUEST_BASE, user: USER_BASE, mapping }])?;
@@ -130,12 +140,12 @@ impl Frontend {
         let granted = (region, rustix::io::fcntl_dupfd_cloexec(&file, 0)?);
         let largest = plan.queues.iter().map(|queue| queue.size).max().unwrap_or(1);
         let shape = (plan.queues.len(), largest);
-        let revival = reconnect
-            .map(|reconnect| Revival::prepare(&mut client, reconnect, file, region, shape))
+        let reconnect_state = reconnect
+            .map(|reconnect| ReconnectState::prepare(&mut client, reconnect, file, region, shape))
             .transpose()?;
         let mut lanes = Vec::new();
         for (index, (queue, (layout, slots))) in (0_u32..).zip(plan.queues.iter().zip(places)) {
-            let mut lane = start(&mut client, index, queue, layout, slots, features, &map)?;
+            let mut lane = start_queue(&mut client, index, queue, layout, slots, features, &map)?;
             if queue.role == Role::Receive {
                 lane.post_all()?;
             }
@@ -143,15 +153,21 @@ impl Frontend {
         }
         client.driver_ok()?;
         let config = config.unwrap_or_default();
-        Ok(Self { client, map: Arc::new(map), lanes, features, config, granted, revival })
+        Ok(Self { client, map: Arc::new(map), lanes, features, config, granted, reconnect_state })
     }
 
-    /// Stops queue `index`, as a paused VM does; says where [`Self::resume`] has it go on.
+    /// Stops queue `index`, as a paused VM does. Returns the position for [`Self::resume`].
+    ///
+    /// # Errors
+    /// Returns an error if the queue does not exist, or if the conversation fails.
     pub fn pause(&mut self, index: usize) -> Result<u16, NativeError> {
         self.client.stop_queue(number(index)?)
     }
 
-    /// Starts queue `index` again at `base`, with the ring as it stands.
+    /// Starts queue `index` again at position `base`, with its present ring.
+    ///
+    /// # Errors
+    /// Returns an error if the queue does not exist, or if the conversation fails.
     pub fn resume(&mut self, index: usize, base: u16) -> Result<(), NativeError> {
         let lane = self.lanes.get(index).ok_or(NativeError::Options("no such queue"))?;
         let layout = lane.layout();
@@ -160,55 +176,65 @@ impl Frontend {
         self.client.start_queue(layout.size, base, &addresses, kick, call)
     }
 
-    /// Grants all memory anew by a whole table, as a VMM does whose memory layout changed.
+    /// Grants all memory again by a whole table, as a VMM does after a change of its memory layout.
+    ///
+    /// # Errors
+    /// Returns an error if the conversation fails.
     pub fn grant_again(&mut self) -> Result<(), NativeError> {
         let (region, file) = &self.granted;
         let table = emit_table(&[*region]);
         self.client.tell(FrontendReq::SET_MEM_TABLE, &table, &[file.as_fd()])
     }
 
-    /// Features that both sides agreed on.
+    /// Returns the negotiated features.
     pub fn features(&self) -> u64 {
         self.features
     }
 
-    /// The configuration space; empty if the backend has none.
+    /// Returns the configuration space; empty if the backend has none.
     pub fn config(&self) -> &[u8] {
         &self.config
     }
 
-    /// The conversation.
+    /// Returns the conversation.
     pub fn client(&mut self) -> &mut Client {
         &mut self.client
     }
 
-    /// The device's memory, and queue `index`.
-    pub fn lane(&mut self, index: usize) -> Result<(&Map, &mut Lane), NativeError> {
+    /// Returns the device's memory and queue `index`.
+    ///
+    /// # Errors
+    /// Returns an error if the queue does not exist.
+    pub fn lane(&mut self, index: usize) -> Result<(&Map, &mut DriverQueue), NativeError> {
         let lane = self.lanes.get_mut(index).ok_or(NativeError::Options("no such queue"))?;
         Ok((&self.map, lane))
     }
 
-    /// Whether the backend hung up.
+    /// Returns whether the backend has closed the connection.
     pub fn is_gone(&self) -> bool {
         self.client.is_gone()
     }
 
-    /// When the backend hung up: attaches to its successor, if the port is to reconnect; says
-    /// whether it did. For callers that spin; those that wait need not call it.
+    /// Reconnects to the backend's successor if the backend is gone and the port may reconnect.
+    /// Returns whether it did. For callers that spin; [`Self::wait`] reconnects by itself.
     ///
     /// # Errors
-    /// No successor came in time, or it lacks something.
+    /// Returns an error if no successor appears in time, or if it lacks a required feature.
     pub fn revive(&mut self) -> Result<bool, NativeError> {
-        if self.revival.is_none() || !self.client.is_gone() {
+        if self.reconnect_state.is_none() || !self.client.is_gone() {
             return Ok(false);
         }
-        let Some(revival) = &self.revival else { return Ok(false) };
-        self.client = revival.revive(self.features, &self.lanes, &self.map)?;
+        let Some(reconnect_state) = &self.reconnect_state else { return Ok(false) };
+        self.client = reconnect_state.reconnect(self.features, &self.lanes, &self.map)?;
         Ok(true)
     }
 
-    /// Waits until one of the `receivers` has a written buffer or one of the `senders` has room
-    /// again; `false` when `timeout` passed first.
+    /// Waits until one of the `receivers` has a written buffer or one of the `senders` has room.
+    /// Returns `false` after `timeout`.
+    ///
+    /// # Errors
+    /// Returns an error if the backend is gone and the port cannot reconnect, or if a ring is
+    /// broken.
     pub fn wait(
         &mut self,
         receivers: &[usize],
@@ -224,7 +250,7 @@ impl Frontend {
         }
         if !there {
             there = match self.sleep(watched().map(|(index, _)| index), timeout) {
-                Err(NativeError::Gone) if self.revival.is_some() => self.revive()?,
+                Err(NativeError::Gone) if self.reconnect_state.is_some() => self.revive()?,
                 slept => slept?,
             };
         }
@@ -239,7 +265,7 @@ impl Frontend {
         queues: impl Iterator<Item = usize>,
         timeout: Option<Duration>,
     ) -> Result<bool, NativeError> {
-        let calls = queues.filter_map(|index| self.lanes.get(index)).map(Lane::call);
+        let calls = queues.filter_map(|index| self.lanes.get(index)).map(DriverQueue::call);
         let mut fds: Vec<_> = calls.map(|call| PollFd::new(call, PollFlags::IN)).collect();
         fds.push(PollFd::new(&self.client, PollFlags::IN));
         let timeout = timeout.map(Timespec::try_from).transpose().map_err(|_| Errno::INVAL)?;
@@ -255,8 +281,8 @@ impl Frontend {
     }
 }
 
-/// Sets up one queue's ring and tells the backend of it.
-fn start(
+/// Creates the ring of one queue, and starts the queue at the backend.
+fn start_queue(
     client: &mut Client,
     index: u32,
     queue: &QueuePlan,
@@ -264,7 +290,7 @@ fn start(
     slots: u64,
     features: u64,
     map: &Map,
-) -> Result<Lane, NativeError> {
+) -> Result<DriverQueue, NativeError> {
     let event_index = features & features::EVENT_IDX != 0;
     let indirect = features & features::INDIRECT_DESC != 0;
     let make = if features & features::RING_PACKED == 0 { Driver::new } else { Driver::packed };
@@ -274,10 +300,10 @@ fn start(
     let addresses = addresses(index, &layout);
     client.start_queue(queue.size, driver.base(), &addresses, kick.as_fd(), call.as_fd())?;
     let (kick, call) = (Notifier::new(kick)?, Doorbell::new(call)?);
-    Ok(Lane::new(driver, kick, call, slots, queue.slot_bytes))
+    Ok(DriverQueue::new(driver, kick, call, slots, queue.slot_bytes))
 }
 
-/// Where the ring of queue `index` lies, as the backend is told.
+/// Returns the addresses of a queue's ring in the frontend's address space.
 pub(super) fn addresses(index: u32, layout: &Layout) -> RingAddresses {
     let user = |(guest, _): (u64, usize)| guest.wrapping_sub(GUEST_BASE).wrapping_add(USER_BASE);
     RingAddresses {

@@ -1,29 +1,29 @@
-//! The native front end: how a process or a container attaches itself.
+//! The native frontend: how a process or a container attaches to a port without a VM.
 //!
-//! It does what a VM's frontend and the driver in its guest do together, in one
-//! process over one sealed memory file: [`Client`] speaks vhost-user, the driver
-//! side of the rings is [`causeway_ring::driver`]. [`NetPort`] carries Ethernet
-//! frames, [`VsockPort`] virtio-vsock packets, and [`Sockets`] puts connections
-//! on top of packets.
+//! It combines a VM's frontend and the driver in its guest, in one process over one sealed memory
+//! file: [`Client`] speaks vhost-user, and the driver side of the rings is
+//! [`causeway_ring::driver`]. [`NetPort`] carries Ethernet frames, [`VsockPort`] virtio-vsock
+//! packets, and [`Sockets`] provides connections on top of packets. The module contains no protocol
+//! stack: frames are sent as given.
 //!
-//! Nothing here blocks but the calls named `wait…`, `connect…` and `attach`; a
-//! caller that spins calls `receive` in a loop, one that sleeps calls `wait`
-//! when there was nothing.
+//! Only the calls named `wait…`, `connect…` and `attach` block, and those of [`Sockets`] with a
+//! time-out. A caller that spins calls `receive` in a loop; a caller that sleeps calls `wait` when
+//! `receive` returned nothing.
 
 mod client;
+mod driver_queue;
 mod error;
 mod frontend;
-mod lane;
 mod net;
-mod revive;
+mod reconnect;
 mod sockets;
 mod vsock;
 
 pub use client::{Client, Pump};
+pub use driver_queue::DriverQueue;
 pub use error::NativeError;
 pub use frontend::{Frontend, Plan, QueuePlan, Role};
-pub use lane::Lane;
 pub use net::{NET_HEADER_BYTES, NetOptions, NetPort, net_features};
-pub use revive::Reconnect;
+pub use reconnect::Reconnect;
 pub use sockets::{ConnectionId, SocketError, Sockets};
 pub use vsock::{VsockOptions, VsockPort};

@@ -1,4 +1,6 @@
-//! A native Ethernet port: frames with their virtio_net_hdr (virtio 1.3, section 5.1).
+//! A native Ethernet port: frames with their virtio_net_hdr (virtio 1.3, 5.1).
+//!
+//! It computes no checksum and cuts no segment: the header is sent and received as it is.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,43 +8,43 @@ use std::time::Duration;
 use super::client::Client;
 use super::error::NativeError;
 use super::frontend::{Frontend, Plan, QueuePlan, Role};
-use super::revive::Reconnect;
+use super::reconnect::Reconnect;
 
 /// Length of `virtio_net_hdr_v1`, in bytes.
 pub const NET_HEADER_BYTES: usize = 12;
-/// Longest frame that a native port sends or takes, in bytes: the largest segment with its
+/// Longest frame that a native port sends or receives, in bytes: the largest segment with its
 /// Ethernet header and VLAN tag.
 const FRAME_BYTES_MAX: u32 = 65_553;
-/// Where the header says how many buffers a frame fills.
+/// Position of `num_buffers` in the header.
 const NUM_BUFFERS: std::ops::Range<usize> = 10..12;
 
-/// Feature bits of a net device that the frontend side cares about.
+/// Feature bits of a net device that the frontend uses.
 pub mod net_features {
-    /// The driver takes packets with a partial checksum.
+    /// The driver accepts packets with a partial checksum.
     pub const GUEST_CSUM: u64 = 1 << 1;
-    /// The device gives its MAC address.
+    /// The device has a MAC address.
     pub const MAC: u64 = 1 << 5;
-    /// The driver takes a frame in several buffers.
+    /// The driver accepts a frame in several buffers.
     pub const MRG_RXBUF: u64 = 1 << 15;
     /// The rings are packed.
     pub const RING_PACKED: u64 = crate::vhost_user::server::features::RING_PACKED;
 }
 
-/// How to attach a net port.
+/// Options of a net port.
 #[derive(Debug, Clone)]
 pub struct NetOptions {
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub pairs: u16,
-    /// Size of every ring; a power of two.
+    /// Size of every ring, in descriptors; a power of two.
     pub ring_size: u16,
-    /// Bytes of a receive buffer. Smaller ones than a frame need MRG_RXBUF.
+    /// Bytes of a receive buffer. Buffers smaller than a frame need MRG_RXBUF.
     pub receive_bytes: u32,
-    /// Feature bits wanted, those of offloads and of the rings' format among them.
+    /// Requested feature bits, those of offloads and of the ring format included.
     pub features: u64,
-    /// Cut what is sent into descriptors of this many bytes.
+    /// Cuts sent frames into descriptors of this many bytes.
     pub piece_bytes: Option<u32>,
-    /// For how long to look for another backend when this one is gone; none: not at all. Only a
-    /// port that was attached by its path finds one.
+    /// Time for which the port searches for a new backend after a disconnect; `None`: not at
+    /// all. Only a port that was attached by path can reconnect.
     pub reconnect: Option<Duration>,
 }
 
@@ -68,12 +70,19 @@ pub struct NetPort {
 
 impl NetPort {
     /// Attaches to the port whose socket is at `path`.
+    ///
+    /// # Errors
+    /// Returns an error if the connection or the conversation fails, or if the backend lacks a
+    /// required feature.
     pub fn attach(path: &Path, options: NetOptions) -> Result<Self, NativeError> {
         let reconnect = options.reconnect.map(|within| Reconnect::new(path, within));
         Self::over_for(Client::connect(path)?, options, reconnect.as_ref())
     }
 
-    /// Attaches over a conversation that has begun.
+    /// Attaches over an established conversation.
+    ///
+    /// # Errors
+    /// As [`Self::attach`].
     pub fn over(client: Client, options: NetOptions) -> Result<Self, NativeError> {
         Self::over_for(client, options, None)
     }
@@ -101,19 +110,22 @@ impl NetPort {
         Ok(Self { frontend: Frontend::attach_for(client, &plan, reconnect)?, options })
     }
 
-    /// The device behind the port.
+    /// Returns the device of the port.
     pub fn frontend(&mut self) -> &mut Frontend {
         &mut self.frontend
     }
 
-    /// The MAC address that the backend gave, if it did.
+    /// Returns the MAC address that the backend assigned, if any.
     pub fn mac(&self) -> Option<[u8; 6]> {
         let given = self.frontend.features() & net_features::MAC != 0;
         self.frontend.config().first_chunk().copied().filter(|_| given)
     }
 
-    /// Adds a frame to what is to be sent by queue pair `pair`; `false` if there is no room.
-    /// `header` is the frame's virtio_net_hdr.
+    /// Queues a frame on queue pair `pair` for the next [`Self::flush`]; returns `false` if the
+    /// ring is full. `header` is the frame's virtio_net_hdr.
+    ///
+    /// # Errors
+    /// Returns an error if the frame is too long or the ring is broken.
     #[inline]
     pub fn queue(
         &mut self,
@@ -126,10 +138,14 @@ impl NetPort {
         lane.send(map, &[header, frame], piece)
     }
 
-    /// As [`Self::queue`], of header and frame that stand in the next buffer from an earlier time,
-    /// `len` bytes together: for generators, which send the same again and again. Buffers are used
-    /// again in the order that keeps them in the cache, so as many as were ever under way at a
-    /// time have to be filled first.
+    /// As [`Self::queue`], for a header and frame of `len` bytes together that the next buffer
+    /// still holds from an earlier send. For generators that repeat a frame.
+    ///
+    /// Buffers are reused in the order that keeps them in the cache, so as many buffers as are ever
+    /// in flight must be filled first.
+    ///
+    /// # Errors
+    /// Returns an error if the ring is broken.
     #[inline]
     pub fn queue_as_is(&mut self, pair: u16, len: u32) -> Result<bool, NativeError> {
         let piece = self.options.piece_bytes;
@@ -137,7 +153,11 @@ impl NetPort {
         lane.send_as_is(map, len, piece)
     }
 
-    /// The same of as many frames as there is room for, at most `most`; says how many.
+    /// As [`Self::queue_as_is`], for as many frames as there is room for, at most `most`. Returns
+    /// their number.
+    ///
+    /// # Errors
+    /// Returns an error if the ring is broken.
     pub fn queue_each_as_is(&mut self, pair: u16, len: u32, most: u16) -> Result<u16, NativeError> {
         if self.options.piece_bytes.is_none() {
             return Ok(self.frontend.lane(sender(pair))?.1.send_each_as_is(len, most)?);
@@ -149,8 +169,11 @@ impl NetPort {
         Ok(count)
     }
 
-    /// Takes the frames of queue pair `pair`, at most as many as its ring has, and gives their buffers
-    /// back unread: how many. For sinks, which call it until it finds none, or wait.
+    /// Receives the frames of queue pair `pair`, at most a ring full, and returns their buffers
+    /// unread. Returns the number of frames. For sinks, which call it until it returns 0, or wait.
+    ///
+    /// # Errors
+    /// Returns an error if the ring is broken.
     pub fn discard_all(&mut self, pair: u16) -> Result<usize, NativeError> {
         if self.frontend.features() & net_features::MRG_RXBUF == 0 {
             return Ok(self.frontend.lane(receiver(pair))?.1.discard()?);
@@ -162,8 +185,11 @@ impl NetPort {
         Ok(count)
     }
 
-    /// Takes the next frame of queue pair `pair` and gives its buffers back unread: its length,
-    /// none if there is no frame. For sinks.
+    /// Receives the next frame of queue pair `pair` and returns its buffers unread. Returns the
+    /// frame's length, or `None` if there is no frame. For sinks.
+    ///
+    /// # Errors
+    /// Returns an error if the ring is broken.
     #[inline]
     pub fn discard(&mut self, pair: u16) -> Result<Option<usize>, NativeError> {
         let merged = self.frontend.features() & net_features::MRG_RXBUF != 0;
@@ -175,31 +201,41 @@ impl NetPort {
             lane.read(map, head, NUM_BUFFERS.start as u32, &mut count)?;
             left = u16::from_le_bytes(count);
         }
-        lane.give(head)?;
+        lane.give_back(head)?;
         let mut len = (written as usize).saturating_sub(NET_HEADER_BYTES);
         for _ in 1..left {
             let Some((head, written)) = lane.next_written()? else { break };
-            lane.give(head)?;
+            lane.give_back(head)?;
             len = len.saturating_add(written as usize);
         }
         Ok(Some(len))
     }
 
-    /// Shows the backend all that was queued.
+    /// Publishes all queued frames to the backend.
+    ///
+    /// # Errors
+    /// Returns an error if the ring is broken.
     #[inline]
     pub fn flush(&mut self, pair: u16) -> Result<(), NativeError> {
         Ok(self.frontend.lane(sender(pair))?.1.flush()?)
     }
 
-    /// Sends one frame without offloads by the first queue pair; `false` if there is no room.
+    /// Sends one frame without offloads on the first queue pair; returns `false` if the ring is
+    /// full.
+    ///
+    /// # Errors
+    /// Returns an error if the frame is too long or the ring is broken.
     pub fn send(&mut self, frame: &[u8]) -> Result<bool, NativeError> {
         let sent = self.queue(0, &[0; NET_HEADER_BYTES], frame)?;
         self.flush(0)?;
         Ok(sent)
     }
 
-    /// Takes the next frame of queue pair `pair` into `frame`, and gives its header; none if
-    /// there is no frame.
+    /// Receives the next frame of queue pair `pair` into `frame`, and returns its header, or `None`
+    /// if there is no frame.
+    ///
+    /// # Errors
+    /// Returns an error if the ring is broken.
     #[inline]
     pub fn receive(
         &mut self,
@@ -214,13 +250,13 @@ impl NetPort {
         };
         let mut header = [0; NET_HEADER_BYTES];
         let payload = written.checked_sub(NET_HEADER_BYTES as u32);
-        // Not cleared first: bytes that are about to be written need no zeros.
+        // Not cleared first: the bytes are overwritten anyway.
         frame.resize(payload.unwrap_or(0) as usize, 0);
         if payload.is_some() {
             lane.read(map, head, 0, &mut header)?;
             lane.read(map, head, NET_HEADER_BYTES as u32, frame)?;
         }
-        lane.give(head)?;
+        lane.give_back(head)?;
         let [low, high] =
             header.get(NUM_BUFFERS).and_then(<[u8]>::first_chunk).map_or([1, 0], |b| *b);
         let buffers = if merged { u16::from_le_bytes([low, high]) } else { 1 };
@@ -229,30 +265,39 @@ impl NetPort {
             let at = frame.len();
             frame.resize(at.saturating_add(written as usize), 0);
             lane.read(map, head, 0, frame.get_mut(at..).unwrap_or_default())?;
-            lane.give(head)?;
+            lane.give_back(head)?;
         }
         Ok(Some(header))
     }
 
-    /// Waits until a frame is there for any queue pair; `false` when `timeout` passed first.
+    /// Waits for a frame on any queue pair. Returns `false` after `timeout`.
+    ///
+    /// # Errors
+    /// Returns an error if the backend is gone or a ring is broken.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, NativeError> {
         let receivers: Vec<_> = (0..self.options.pairs).map(receiver).collect();
         self.frontend.wait(&receivers, &[], timeout)
     }
 
-    /// Waits until queue pair `pair` has room to send.
+    /// Waits until queue pair `pair` has room to send. Returns `false` after `timeout`.
+    ///
+    /// # Errors
+    /// Returns an error if the backend is gone or a ring is broken.
     pub fn wait_room(&mut self, pair: u16, timeout: Option<Duration>) -> Result<bool, NativeError> {
         self.frontend.wait(&[], &[sender(pair)], timeout)
     }
 
-    /// Whether the backend has taken everything sent by queue pair `pair`.
+    /// Returns whether the backend has used everything that was sent on queue pair `pair`.
+    ///
+    /// # Errors
+    /// Returns an error if the ring is broken.
     pub fn is_idle(&mut self, pair: u16) -> Result<bool, NativeError> {
         Ok(self.frontend.lane(sender(pair))?.1.is_idle()?)
     }
 }
 
-/// Returns how many queue pairs the backend serves: what its configuration space says, or else the
-/// answer to GET_QUEUE_NUM, which is in queues or in pairs.
+/// Returns the number of queue pairs that the backend serves: from its configuration space, or else
+/// from GET_QUEUE_NUM, which counts queues or pairs.
 fn pair_count(client: &mut Client) -> Result<u64, NativeError> {
     let config = client.config(12)?.unwrap_or_default();
     // max_virtqueue_pairs (virtio 1.3, 5.1.4).

@@ -1,4 +1,6 @@
-//! A native vsock port: packets as they are (virtio 1.3, section 5.10).
+//! A native vsock port: single virtio-vsock packets (virtio 1.3, 5.10).
+//!
+//! It neither tracks connections nor counts credit; [`super::Sockets`] does both.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,29 +10,30 @@ use causeway_wire::vsock::{CONFIG_LEN, HEADER_LEN, Header, VIRTIO_VSOCK_F_SEQPAC
 use super::client::Client;
 use super::error::NativeError;
 use super::frontend::{Frontend, Plan, QueuePlan, Role};
-use super::revive::Reconnect;
+use super::reconnect::Reconnect;
 
 const RECEIVE: usize = 0;
 const SEND: usize = 1;
 const EVENT: usize = 2;
-/// Longest packet sent, in bytes: Linux's limit with its header.
+/// Longest packet that is sent, in bytes: Linux's limit and a header.
 const PACKET_BYTES_MAX: u32 = 65_536 + HEADER_LEN as u32;
-/// Size of the event ring.
+/// Size of the event ring, in descriptors.
 const EVENTS: u16 = 8;
 
-/// How to attach a vsock port.
+/// Options of a vsock port.
 #[derive(Debug, Clone)]
 pub struct VsockOptions {
-    /// Size of the two packet rings; a power of two.
+    /// Size of the two packet rings, in descriptors; a power of two.
     pub ring_size: u16,
     /// Bytes of a receive buffer, header included. Linux posts about 4 KiB.
     pub receive_bytes: u32,
-    /// Feature bits wanted beside SEQPACKET: VIRTIO_F_RING_PACKED for packed rings.
+    /// Requested feature bits besides SEQPACKET: VIRTIO_F_RING_PACKED for packed rings.
     pub features: u64,
-    /// Cut what is sent into descriptors of this many bytes; the header's length puts it alone.
+    /// Cuts sent packets into descriptors of this many bytes; the length of the header gives it a
+    /// descriptor of its own.
     pub piece_bytes: Option<u32>,
-    /// For how long to look for another backend when this one is gone; none: not at all. Only a
-    /// port that was attached by its path finds one.
+    /// Time for which the port searches for a new backend after a disconnect; `None`: not at
+    /// all. Only a port that was attached by path can reconnect.
     pub reconnect: Option<Duration>,
 }
 
@@ -56,12 +59,19 @@ pub struct VsockPort {
 
 impl VsockPort {
     /// Attaches to the port whose socket is at `path`.
+    ///
+    /// # Errors
+    /// Returns an error if the connection or the conversation fails, or if the backend lacks a
+    /// required feature.
     pub fn attach(path: &Path, options: VsockOptions) -> Result<Self, NativeError> {
         let reconnect = options.reconnect.map(|within| Reconnect::new(path, within));
         Self::over_for(Client::connect(path)?, options, reconnect.as_ref())
     }
 
-    /// Attaches over a conversation that has begun.
+    /// Attaches over an established conversation.
+    ///
+    /// # Errors
+    /// As [`Self::attach`].
     pub fn over(client: Client, options: VsockOptions) -> Result<Self, NativeError> {
         Self::over_for(client, options, None)
     }
@@ -90,23 +100,26 @@ impl VsockPort {
         Ok(Self { frontend, options, cid })
     }
 
-    /// The device behind the port.
+    /// Returns the device of the port.
     pub fn frontend(&mut self) -> &mut Frontend {
         &mut self.frontend
     }
 
-    /// The CID that the backend gave.
+    /// Returns the CID that the backend assigned.
     pub fn cid(&self) -> u64 {
         self.cid
     }
 
-    /// Most bytes of data in one packet sent.
+    /// Returns the most payload bytes of a sent packet.
     pub fn data_bytes_max(&self) -> usize {
         (PACKET_BYTES_MAX as usize).saturating_sub(HEADER_LEN)
     }
 
-    /// Adds a packet to what is to be sent; `false` if there is no room. `header` goes out as
-    /// it is.
+    /// Queues a packet for the next [`Self::flush`]; returns `false` if the ring is full. `header`
+    /// is sent unchanged.
+    ///
+    /// # Errors
+    /// Returns an error if the packet is too long or the ring is broken.
     #[inline]
     pub fn queue(&mut self, header: &Header, data: &[u8]) -> Result<bool, NativeError> {
         let piece = self.options.piece_bytes;
@@ -114,32 +127,41 @@ impl VsockPort {
         lane.send(map, &[&header.emit(), data], piece)
     }
 
-    /// Shows the backend all that was queued.
+    /// Publishes all queued packets to the backend.
+    ///
+    /// # Errors
+    /// Returns an error if the ring is broken.
     #[inline]
     pub fn flush(&mut self) -> Result<(), NativeError> {
         Ok(self.frontend.lane(SEND)?.1.flush()?)
     }
 
-    /// Whether the backend has given back everything sent.
+    /// Returns whether the backend has used everything that was sent.
+    ///
+    /// # Errors
+    /// Returns an error if the ring is broken.
     pub fn is_idle(&mut self) -> Result<bool, NativeError> {
         Ok(self.frontend.lane(SEND)?.1.is_idle()?)
     }
 
-    /// Takes the next packet: its header, and its data into `data`; none if there is none.
-    /// A packet too short for a header counts as none.
+    /// Receives the next packet: returns its header and writes its payload to `data`; `None` if
+    /// there is no packet. A packet that is shorter than a header counts as none.
+    ///
+    /// # Errors
+    /// Returns an error if the ring is broken.
     #[inline]
     pub fn receive(&mut self, data: &mut Vec<u8>) -> Result<Option<Header>, NativeError> {
         let (map, lane) = self.frontend.lane(RECEIVE)?;
         while let Some((head, written)) = lane.next_written()? {
             let mut bytes = [0; HEADER_LEN];
             let payload = (written as usize).checked_sub(HEADER_LEN);
-            // Not cleared first: bytes that are about to be written need no zeros.
+            // Not cleared first: the bytes are overwritten anyway.
             data.resize(payload.unwrap_or(0), 0);
             if payload.is_some() {
                 lane.read(map, head, 0, &mut bytes)?;
                 lane.read(map, head, HEADER_LEN as u32, data)?;
             }
-            lane.give(head)?;
+            lane.give_back(head)?;
             if payload.is_some() {
                 return Ok(Header::parse(&bytes).ok());
             }
@@ -148,7 +170,10 @@ impl VsockPort {
         Ok(None)
     }
 
-    /// The next event, if there is one.
+    /// Returns the next event of the event queue, if there is one.
+    ///
+    /// # Errors
+    /// Returns an error if the ring is broken.
     pub fn receive_event(&mut self) -> Result<Option<u32>, NativeError> {
         let (map, lane) = self.frontend.lane(EVENT)?;
         let Some((head, written)) = lane.next_written()? else { return Ok(None) };
@@ -156,13 +181,16 @@ impl VsockPort {
         if written >= 4 {
             lane.read(map, head, 0, &mut bytes)?;
         }
-        lane.give(head)?;
+        lane.give_back(head)?;
         lane.flush()?;
         Ok((written >= 4).then(|| u32::from_le_bytes(bytes)))
     }
 
-    /// Waits until a packet or an event is there, or, for `room`, until packets can be sent
-    /// again; `false` when `timeout` passed first.
+    /// Waits for a packet or an event, or with `room` until packets can be sent. Returns `false`
+    /// after `timeout`.
+    ///
+    /// # Errors
+    /// Returns an error if the backend is gone or a ring is broken.
     pub fn wait(&mut self, room: bool, timeout: Option<Duration>) -> Result<bool, NativeError> {
         let senders: &[usize] = if room { &[SEND] } else { &[] };
         self.frontend.wait(&[RECEIVE, EVENT], senders, timeout)

@@ -1,4 +1,7 @@
-//! Why a conversation ended: the culprit, and what it should have done.
+//! Faults of a vhost-user conversation: the broken rule, and the party that broke it.
+//!
+//! The texts are logged and shown by `causeway port show`; they name the message, the value and,
+//! where the operator can act, the remedy.
 
 use causeway_host::limits::UNCLOSED_MAX;
 use causeway_memory::{MapError, MappingError};
@@ -12,14 +15,14 @@ use crate::limits::{
     CONFIG_BYTES_MAX, DESCRIPTORS_MAX, MEMORY_SLOTS_MAX, PAYLOAD_BYTES_MAX, TABLE_REGIONS_MAX,
 };
 
-/// A broken rule. The port that it happened on must be closed; no other is touched.
+/// A broken rule. Its port must be closed; no other port is affected.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct Fault {
-    /// What happened.
+    /// The broken rule.
     #[source]
     pub reason: Reason,
-    /// Who is to blame.
+    /// The party that broke it.
     pub kind: FaultKind,
 }
 
@@ -36,7 +39,7 @@ impl From<Reason> for Fault {
     }
 }
 
-/// The part of a ring that an address is for.
+/// A part of a split ring (virtio 1.3, 2.7); a packed ring uses the same addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// The descriptor table.
@@ -57,70 +60,76 @@ impl std::fmt::Display for Part {
     }
 }
 
-/// What happened, precisely.
+/// The broken rule, with the values that broke it.
 #[derive(Debug, thiserror::Error)]
 pub enum Reason {
     /// The header's version bits are not 1.
-    #[error("vhost-user version {0} in a message header, only 1 is spoken")]
+    #[error("vhost-user version {0} in a message header: only version 1 is supported")]
     Version(u32),
-    /// The header has the reply bit, or bits that mean nothing.
-    #[error("message header flags {0:#x}: a request has only the version and need_reply")]
+    /// The header has the reply bit or reserved bits set.
+    #[error("message header flags {0:#x}: a request may set only the version and need_reply")]
     Flags(u32),
-    /// No such request, or none that this backend offers.
+    /// The request is unknown, or this backend does not offer it.
     #[error("request {0} is unknown or was not offered")]
     Unknown(u32),
-    /// The payload is longer than any message needs.
-    #[error("{request:?} announces {size} bytes of payload, at most {PAYLOAD_BYTES_MAX} are taken")]
+    /// The payload exceeds [`PAYLOAD_BYTES_MAX`].
+    #[error(
+        "{request:?} announces {size} bytes of payload, at most {PAYLOAD_BYTES_MAX} are accepted"
+    )]
     Long {
         /// The message.
         request: FrontendReq,
         /// Announced bytes.
         size: u32,
     },
-    /// The payload does not have the message's length.
+    /// The payload's length is not that of the message.
     #[error("{request:?} has {got} bytes of payload, {want} expected")]
     Size {
         /// The message.
         request: FrontendReq,
-        /// Bytes that came.
+        /// Received bytes.
         got: usize,
-        /// Bytes that the message has.
+        /// Expected bytes.
         want: usize,
     },
-    /// Too few or too many descriptors.
+    /// The number of descriptors is wrong.
     #[error("{request:?} came with {got} descriptors, {want} expected")]
     Descriptors {
         /// The message.
         request: FrontendReq,
-        /// Descriptors that came.
+        /// Received descriptors.
         got: usize,
-        /// Descriptors that the message has.
+        /// Expected descriptors.
         want: usize,
     },
-    /// More descriptors than any message may have.
-    #[error("descriptors were cut off: more than {DESCRIPTORS_MAX} came with one message")]
+    /// More than [`DESCRIPTORS_MAX`] descriptors arrived with one message.
+    #[error("more than {DESCRIPTORS_MAX} descriptors arrived with one message")]
     DescriptorsCut,
-    /// This process may open no more descriptors, so the kernel discarded those of a message.
-    #[error("this host has no free descriptors: those of a message were lost; raise the limit")]
-    DescriptorsScarce,
-    /// Descriptors that came before take too long to close.
-    #[error("{UNCLOSED_MAX} of its descriptors are not closed yet: they take long")]
-    DescriptorsUnclosed,
-    /// A descriptor that could keep us waiting.
+    /// This process is at its descriptor limit, so the kernel discarded those of a message.
     #[error(
-        "{} came with a descriptor that is no eventfd, no Unix socket and no file of \
-         memory (a memfd, or on tmpfs or hugetlbfs)",
+        "the daemon has no free descriptors: those of a message were lost; raise its limit of open files"
+    )]
+    DescriptorsScarce,
+    /// Too many descriptors of the peer are still being closed.
+    #[error(
+        "{UNCLOSED_MAX} of the frontend's descriptors are still being closed: closing them blocks"
+    )]
+    DescriptorsUnclosed,
+    /// A descriptor of a type whose use could block the dispatcher.
+    #[error(
+        "{} came with a descriptor that is no eventfd, no Unix socket and no memory file \
+         (a memfd, or a file on tmpfs or hugetlbfs)",
         .request.map_or("a message".into(), |request| format!("{request:?}"))
     )]
     DescriptorKind {
-        /// The message, if so much of it is there.
+        /// The message, if its header has arrived.
         request: Option<FrontendReq>,
     },
-    /// The frontend closed the connection in the middle of a message.
+    /// The frontend closed the connection within a message.
     #[error("the connection ended in the middle of a message")]
     Truncated,
     /// The frontend does not read its replies.
-    #[error("replies are not read: the connection's send buffer is full")]
+    #[error("the frontend does not read its replies: the send buffer of the connection is full")]
     RepliesUnread,
     /// The socket failed.
     #[error("the connection failed: {0}")]
@@ -133,7 +142,7 @@ pub enum Reason {
         /// The feature's name.
         feature: &'static str,
     },
-    /// Feature bits that were not offered.
+    /// Acknowledged feature bits that were not offered.
     #[error("{request:?} acknowledges bits {extra:#x}, which were not offered")]
     Features {
         /// The message.
@@ -141,23 +150,23 @@ pub enum Reason {
         /// The bits.
         extra: u64,
     },
-    /// Features changed while rings run.
+    /// Features changed while a queue runs.
     #[error("SET_FEATURES changes features while queue {queue} runs; stop it with GET_VRING_BASE")]
     FeaturesRunning {
-        /// A queue that runs.
+        /// A running queue.
         queue: usize,
     },
-    /// A message came too early.
+    /// A message arrived before its prerequisite.
     #[error("{request:?} for queue {queue} before {missing}")]
     Early {
         /// The message.
         request: FrontendReq,
         /// The queue.
         queue: usize,
-        /// What has to come first.
+        /// The prerequisite.
         missing: &'static str,
     },
-    /// No such queue.
+    /// The queue does not exist.
     #[error(
         "{request:?} names queue {index}, the device has {queues}; give the port and its frontend \
          the same number of queues"
@@ -165,12 +174,12 @@ pub enum Reason {
     QueueIndex {
         /// The message.
         request: FrontendReq,
-        /// The index.
+        /// The queue index.
         index: u32,
         /// Queues of the device.
         queues: usize,
     },
-    /// Configuration changed while the queue runs.
+    /// A message reconfigures a running queue.
     #[error("{request:?} changes queue {queue} while it runs; stop it with GET_VRING_BASE")]
     QueueRunning {
         /// The message.
@@ -178,7 +187,7 @@ pub enum Reason {
         /// The queue.
         queue: usize,
     },
-    /// A bad ring size.
+    /// The ring size is invalid.
     #[error("queue {queue}: ring size {size} is no power of two from 1 to {max}")]
     RingSize {
         /// The queue.
@@ -188,7 +197,7 @@ pub enum Reason {
         /// The device's limit.
         max: u16,
     },
-    /// A bad base.
+    /// The base is invalid.
     #[error("queue {queue}: base {base} exceeds 65535, and the rings are not packed")]
     RingBase {
         /// The queue.
@@ -196,7 +205,7 @@ pub enum Reason {
         /// The base.
         base: u32,
     },
-    /// An enable that is neither 0 nor 1.
+    /// The value of SET_VRING_ENABLE is neither 0 nor 1.
     #[error("queue {queue}: enable {value} is neither 0 nor 1")]
     RingEnable {
         /// The queue.
@@ -204,7 +213,7 @@ pub enum Reason {
         /// The value.
         value: u32,
     },
-    /// Address flags that mean nothing here.
+    /// Address flags that were not negotiated.
     #[error("queue {queue}: SET_VRING_ADDR flags {flags:#x} (logging was not offered)")]
     RingFlags {
         /// The queue.
@@ -217,12 +226,13 @@ pub enum Reason {
     RingAddress {
         /// The queue.
         queue: usize,
-        /// Which part.
+        /// The part.
         part: Part,
-        /// The frontend's address.
+        /// The frontend's virtual address.
         user: u64,
     },
-    /// A ring is set up, and no memory was granted: the frontend has no descriptor of the guest's.
+    /// A ring was set up before any memory was granted: the frontend has no descriptor of the
+    /// guest's memory.
     #[error(
         "queue {queue}: the frontend granted no memory: the guest's memory has no descriptor to \
          share; use memory-backend-memfd with share=on"
@@ -236,7 +246,7 @@ pub enum Reason {
     Ring {
         /// The queue.
         queue: usize,
-        /// Why.
+        /// The error of the ring.
         source: RingError,
     },
     /// The memory table moved a running ring to other guest addresses.
@@ -245,42 +255,42 @@ pub enum Reason {
         /// The queue.
         queue: usize,
     },
-    /// A descriptor that can be no doorbell or notification.
+    /// A descriptor that cannot be used as doorbell or notification.
     #[error("{request:?} for queue {queue}: {source}")]
     NotEventfd {
         /// The message.
         request: FrontendReq,
         /// The queue.
         queue: usize,
-        /// Why.
+        /// The error of the descriptor.
         source: DoorbellError,
     },
-    /// The frontend held up a notification.
+    /// The frontend blocked a notification.
     #[error("queue {queue}: {source}")]
     Notification {
         /// The queue.
         queue: usize,
-        /// How.
+        /// The error of the notification.
         source: DoorbellError,
     },
-    /// A memory table without regions or with too many.
+    /// The number of regions in a memory table is invalid.
     #[error("SET_MEM_TABLE with {0} regions, 1 to {TABLE_REGIONS_MAX} are allowed")]
     TableRegions(u32),
-    /// More regions than slots.
+    /// More than [`MEMORY_SLOTS_MAX`] regions.
     #[error("ADD_MEM_REG would make more than {MEMORY_SLOTS_MAX} regions")]
     Slots,
-    /// The region's file cannot be mapped.
+    /// The file of a region cannot be mapped.
     #[error("the region at guest address {guest:#x}: {source}")]
     Mapping {
-        /// The region.
+        /// Guest address of the region.
         guest: u64,
-        /// Why.
+        /// The error of the mapping.
         source: MappingError,
     },
-    /// The regions do not go together.
+    /// The regions overlap or are otherwise inconsistent.
     #[error("{0}")]
     Map(#[from] MapError),
-    /// No such region to remove.
+    /// The region to be removed was not added.
     #[error("REM_MEM_REG names {len} bytes at guest address {guest:#x}, which were never added")]
     NoRegion {
         /// Guest address.
@@ -288,7 +298,7 @@ pub enum Reason {
         /// Length, in bytes.
         len: u64,
     },
-    /// Configuration space access out of bounds.
+    /// The access exceeds the configuration space.
     #[error(
         "{request:?} of {size} bytes at offset {offset}, the space has {CONFIG_BYTES_MAX} at most"
     )]
@@ -300,39 +310,40 @@ pub enum Reason {
         /// Length, in bytes.
         size: u32,
     },
-    /// A lie about the in-flight buffer.
+    /// The description of the in-flight buffer is invalid.
     #[error("{request:?}: {what}")]
     Inflight {
         /// The message.
         request: FrontendReq,
-        /// What is wrong.
+        /// The invalid part.
         what: &'static str,
     },
-    /// The in-flight buffer cannot be made or mapped.
+    /// The in-flight buffer cannot be created or mapped.
     #[error("the in-flight buffer: {0}")]
     InflightMapping(#[from] MappingError),
-    /// More memory than one frontend may grant.
+    /// The frontend grants more memory than it may.
     #[error(transparent)]
     Share(MappingError),
-    /// The log of written pages cannot be mapped.
+    /// The dirty log cannot be mapped.
     #[error("the log of written pages: {0}")]
     LogMapping(MappingError),
     /// A page of granted memory was lost.
     #[error("granted memory shrank: its file was truncated")]
     MemoryLost,
-    /// A reply that is not the one asked for (native frontend).
+    /// The reply belongs to another request (native frontend).
     #[error("the backend's reply does not belong to {0:?}")]
     Reply(FrontendReq),
     /// The backend refused a request (native frontend).
     #[error("the backend refused {0:?}")]
     Refused(FrontendReq),
-    /// No reply came in time (native frontend).
+    /// No reply arrived within [`REPLY_TIMEOUT_MS`](crate::limits::REPLY_TIMEOUT_MS) (native
+    /// frontend).
     #[error("the backend did not answer {0:?} in time")]
     Late(FrontendReq),
 }
 
 impl Reason {
-    /// Who is to blame for it.
+    /// Returns the party that caused the fault.
     pub fn kind(&self) -> FaultKind {
         match self {
             Self::Socket(_) => FaultKind::Connection,

@@ -1,8 +1,8 @@
-//! The connection: whole messages in, whole messages out, never blocking.
+//! The vhost-user connection: whole messages in, whole messages out, without blocking.
 //!
-//! A message is read in two steps, its header and then exactly its payload, so
-//! that a descriptor can only belong to the message whose bytes it came with.
-//! Every descriptor is owned the moment it is received.
+//! A message is read in two steps, its header and then exactly its payload, so that a descriptor
+//! always belongs to the message whose bytes it arrived with. Every descriptor is owned from the
+//! moment it is received. The module does not decode payloads; [`super::message`] does.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -18,27 +18,27 @@ use super::fault::Reason;
 use super::message::{HEADER_BYTES, Header};
 use crate::limits::DESCRIPTORS_MAX;
 
-/// A message as it came, not yet understood.
+/// A received message that is not decoded yet.
 #[derive(Debug)]
 pub struct Raw {
-    /// Its header.
+    /// The header.
     pub header: Header,
-    /// The header's code.
+    /// The request code of the header.
     pub request: FrontendReq,
-    /// Its payload.
+    /// The payload.
     pub payload: Vec<u8>,
-    /// The descriptors that came with it.
+    /// The descriptors that arrived with the message.
     pub fds: Vec<ReceivedFd>,
 }
 
-/// What one look at the connection gave.
+/// The result of a non-blocking read.
 #[derive(Debug)]
 pub enum Received {
     /// A whole message.
     Message(Raw),
-    /// Nothing whole yet.
+    /// No whole message is available.
     Nothing,
-    /// The other side closed, between two messages.
+    /// The peer closed the connection between two messages.
     Closed,
 }
 
@@ -50,12 +50,12 @@ pub struct Stream {
     /// Set once the header is whole and checked.
     parsed: Option<(Header, FrontendReq)>,
     payload: Vec<u8>,
-    /// Bytes of the header, and then of the payload, that are there.
+    /// Bytes received of the header, and then of the payload.
     have: usize,
     fds: Vec<ReceivedFd>,
 }
 
-/// How a single read ended.
+/// The result of a single `recvmsg`.
 enum Read {
     Some,
     WouldBlock,
@@ -63,7 +63,7 @@ enum Read {
 }
 
 impl Stream {
-    /// Takes over a connected Unix stream socket; its blocking mode does not matter.
+    /// Takes over a connected Unix stream socket, blocking or not.
     pub fn new(socket: impl Into<Incoming>) -> Self {
         Self {
             socket: socket.into(),
@@ -75,12 +75,15 @@ impl Stream {
         }
     }
 
-    /// The account of the peer: descriptors that come here and what is mapped of them are its.
+    /// Returns the peer's account, which is charged for received descriptors and their mappings.
     pub fn giver(&self) -> Account {
         self.socket.giver()
     }
 
-    /// Reads on; gives a message when one is whole.
+    /// Reads as far as possible, and returns a message once it is whole.
+    ///
+    /// # Errors
+    /// Returns the rule that the peer broke, or the error of the socket.
     pub fn receive(&mut self) -> Result<Received, Reason> {
         loop {
             let (header, request) = match self.parsed {
@@ -105,7 +108,7 @@ impl Stream {
         }
     }
 
-    /// Once the header's last byte is there: checks it and makes room for the payload.
+    /// Checks a complete header, and allocates its payload.
     fn parse_header(&mut self) -> Result<(), Reason> {
         if self.parsed.is_none() && self.have == HEADER_BYTES {
             let (header, request) = Header::parse(self.header)?;
@@ -116,7 +119,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads what is missing of the header or the payload, and the descriptors beside it.
+    /// Reads the missing bytes of the header or payload, with their descriptors.
     fn fill(&mut self) -> Result<Read, Reason> {
         let part = if self.parsed.is_some() { &mut self.payload } else { &mut self.header[..] };
         let missing = part.get_mut(self.have..).unwrap_or_default();
@@ -132,7 +135,8 @@ impl Stream {
             return Err(Reason::DescriptorsCut);
         }
         if got.cut {
-            // There was room for as many as the kernel lets come: this process may have no more.
+            // The buffer fits all descriptors that the kernel accepts, so this process is at its
+            // limit.
             return Err(Reason::DescriptorsScarce);
         }
         if !self.fds.is_empty() && self.socket.giver().is_behind() {
@@ -143,13 +147,13 @@ impl Stream {
         }
         self.have = self.have.saturating_add(got.bytes);
         if odd {
-            // At once, and not when the message is whole: that may be never.
+            // Refused at once: the rest of the message may never arrive.
             return Err(Reason::DescriptorKind { request: self.request() });
         }
         Ok(Read::Some)
     }
 
-    /// What the message at hand asks for, if that is known yet.
+    /// Returns the request of the message being read, if its header is whole.
     fn request(&self) -> Option<FrontendReq> {
         let fresh = || {
             let whole = self.have == HEADER_BYTES;
@@ -158,7 +162,11 @@ impl Stream {
         self.parsed.or_else(fresh).map(|(_, request)| request)
     }
 
-    /// Sends one whole message. A peer that leaves no room for it is at fault.
+    /// Sends one whole message.
+    ///
+    /// # Errors
+    /// Returns [`Reason::RepliesUnread`] if the peer leaves no room for it, or the error of the
+    /// socket.
     pub fn send(
         &self,
         header: Header,

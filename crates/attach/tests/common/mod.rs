@@ -1,4 +1,5 @@
-//! A frontend that says exactly what it is told to, right or wrong, and a server beside it.
+//! A frontend that sends exactly the given messages, valid or not, and the server of the
+//! conversation.
 #![allow(dead_code, reason = "every test file uses another part")]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,7 +30,7 @@ pub fn sockets() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// Sends bytes with descriptors of any kind.
+/// Sends bytes with descriptors of any type.
 pub fn send_bytes(by: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
@@ -63,12 +64,12 @@ pub fn region() -> RegionSpec {
     RegionSpec { guest: GUEST, len: LEN, user: USER, offset: 0 }
 }
 
-/// Open descriptors of this process.
+/// Returns the number of open descriptors of this process.
 pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Where the test's rings lie, by frontend address.
+/// Returns the frontend addresses of a test ring.
 pub fn addresses(index: u32) -> RingAddresses {
     let base = USER + u64::from(index) * 0x4000;
     RingAddresses {
@@ -81,7 +82,7 @@ pub fn addresses(index: u32) -> RingAddresses {
     }
 }
 
-/// A raw frontend and the server that it talks to.
+/// A raw frontend, and the server of the conversation.
 pub struct Bench {
     pub peer: Option<Stream>,
     pub server: Server,
@@ -104,13 +105,13 @@ impl Bench {
         }
     }
 
-    /// Everything up to running queues: protocol, features, memory.
+    /// Negotiates protocol and features and grants memory, without running queues.
     pub fn granted() -> Self {
         let mut bench = Self::new();
         bench.negotiate(P::all().bits() & model().protocol_offered().bits());
         let table = emit_table(&[region()]);
         let memory = bench.memory.try_clone().unwrap();
-        bench.say(R::SET_MEM_TABLE, &table, &[memory.as_fd()]).unwrap();
+        bench.request(R::SET_MEM_TABLE, &table, &[memory.as_fd()]).unwrap();
         bench
     }
 
@@ -124,10 +125,10 @@ impl Bench {
     }
 
     pub fn negotiate(&mut self, protocol: u64) {
-        self.say_number(R::SET_PROTOCOL_FEATURES, protocol).unwrap();
-        self.say(R::SET_OWNER, &[], &[]).unwrap();
+        self.send_number(R::SET_PROTOCOL_FEATURES, protocol).unwrap();
+        self.request(R::SET_OWNER, &[], &[]).unwrap();
         let acked = features::RING | features::PROTOCOL_FEATURES;
-        self.say_number(R::SET_FEATURES, acked).unwrap();
+        self.send_number(R::SET_FEATURES, acked).unwrap();
     }
 
     pub fn run_queue(&mut self, index: u32) {
@@ -139,32 +140,37 @@ impl Bench {
     pub fn configure_queue(&mut self, index: u32) {
         self.ring_value(R::SET_VRING_NUM, index, u32::from(SIZE)).unwrap();
         self.ring_value(R::SET_VRING_BASE, index, 0).unwrap();
-        self.say(R::SET_VRING_ADDR, &addresses(index).emit(), &[]).unwrap();
+        self.request(R::SET_VRING_ADDR, &addresses(index).emit(), &[]).unwrap();
     }
 
     pub fn kick(&mut self, index: u32) -> Result<(), Fault> {
-        self.say(R::SET_VRING_KICK, &RingEvent::emit(index, true), &[event().as_fd()])
+        self.request(R::SET_VRING_KICK, &RingEvent::emit(index, true), &[event().as_fd()])
     }
 
     pub fn ring_value(&mut self, request: R, index: u32, value: u32) -> Result<(), Fault> {
-        self.say(request, &RingValue { index, value }.emit(), &[])
+        self.request(request, &RingValue { index, value }.emit(), &[])
     }
 
-    pub fn say_number(&mut self, request: R, number: u64) -> Result<(), Fault> {
-        self.say(request, &number.to_ne_bytes(), &[])
+    pub fn send_number(&mut self, request: R, number: u64) -> Result<(), Fault> {
+        self.request(request, &number.to_ne_bytes(), &[])
     }
 
     pub fn add_region(&mut self, region: &RegionSpec) -> Result<(), Fault> {
         let memory = self.memory.try_clone().unwrap();
-        self.say(R::ADD_MEM_REG, &emit_region(region), &[memory.as_fd()])
+        self.request(R::ADD_MEM_REG, &emit_region(region), &[memory.as_fd()])
     }
 
     /// Sends a request and lets the server handle it.
-    pub fn say(&mut self, request: R, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Fault> {
-        self.say_header(Header::request(request, payload.len() as u32), payload, fds)
+    pub fn request(
+        &mut self,
+        request: R,
+        payload: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), Fault> {
+        self.send_with_header(Header::request(request, payload.len() as u32), payload, fds)
     }
 
-    pub fn say_header(
+    pub fn send_with_header(
         &mut self,
         header: Header,
         payload: &[u8],
@@ -174,33 +180,33 @@ impl Bench {
         self.server.receive(&mut self.events)
     }
 
-    /// Sends bytes as they are, with descriptors beside the first.
-    pub fn say_bytes(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Fault> {
+    /// Sends bytes unchanged, with descriptors at the first byte.
+    pub fn send_raw(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Fault> {
         send_bytes(self.peer.as_ref().unwrap(), bytes, fds);
         self.server.receive(&mut self.events)
     }
 
-    /// The server's next answer.
-    pub fn answer(&mut self) -> Option<Raw> {
+    /// Returns the server's next reply.
+    pub fn reply(&mut self) -> Option<Raw> {
         match self.peer.as_mut().unwrap().receive().unwrap() {
             Received::Message(raw) => Some(raw),
             Received::Nothing | Received::Closed => None,
         }
     }
 
-    /// The number in the server's next answer.
-    pub fn answered_number(&mut self) -> u64 {
-        u64::from_ne_bytes(self.answer().unwrap().payload.try_into().unwrap())
+    /// Returns the number in the server's next reply.
+    pub fn reply_number(&mut self) -> u64 {
+        u64::from_ne_bytes(self.reply().unwrap().payload.try_into().unwrap())
     }
 
-    /// Hangs up.
+    /// Closes the connection.
     pub fn leave(&mut self) -> Result<(), Fault> {
         self.peer = None;
         self.server.receive(&mut self.events)
     }
 }
 
-/// Whatever happened, the server has let go of everything.
+/// Asserts that the server has released all grants.
 pub fn assert_released(bench: &Bench) {
     let device = bench.server.device();
     assert!(bench.server.is_over());
@@ -208,13 +214,14 @@ pub fn assert_released(bench: &Bench) {
     assert_eq!(device.map.regions().len(), 0);
 }
 
-/// The case ends as a fault whose text has all of `words`, and everything is let go of.
+/// Asserts that the test ends in a fault whose text contains all of `texts`, and that all grants
+/// are released.
 #[track_caller]
-pub fn assert_fault(bench: &mut Bench, result: Result<(), Fault>, words: &[&str]) {
-    let fault = result.expect_err("must end as a fault").to_string();
-    for word in words {
+pub fn assert_fault(bench: &mut Bench, result: Result<(), Fault>, texts: &[&str]) {
+    let fault = result.expect_err("must end in a fault").to_string();
+    for word in texts {
         assert!(fault.contains(word), "{fault:?} does not mention {word:?}");
     }
     assert_released(bench);
-    bench.server.receive(&mut bench.events).expect("a finished server stays quiet");
+    bench.server.receive(&mut bench.events).expect("an ended server reads nothing");
 }

@@ -1,4 +1,6 @@
 //! The captures of all groups, which clients fetch in parts.
+//!
+//! A shard writes each [`Recording`]; this module numbers, serves and ends them.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -15,9 +17,9 @@ use crate::service::NAME;
 /// The captures that clients may fetch from, by number.
 #[derive(Debug, Default)]
 pub(super) struct Captures {
-    /// With the time of the last fetch.
+    /// Each with the time of its last fetch.
     all: BTreeMap<u64, (Recording, Instant)>,
-    /// The number of the capture that began last; no number is used again.
+    /// Number of the latest capture; numbers are not reused.
     last: u64,
 }
 
@@ -30,7 +32,7 @@ impl Captures {
         self.all.is_empty()
     }
 
-    /// Ends the captures that no client fetched from for [`CAPTURE_IDLE`].
+    /// Ends captures without a fetch for [`CAPTURE_IDLE`].
     pub(super) fn end_idle(&mut self) {
         self.all.retain(|_, (_, fetched)| fetched.elapsed() < CAPTURE_IDLE);
     }

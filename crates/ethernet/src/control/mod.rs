@@ -1,4 +1,7 @@
-//! The control-plane part of the service: routes, captures and the traffic matrix of all groups.
+//! The controller of the service: routes, captures and traffic matrices of all groups.
+//!
+//! It runs on the threads of the control socket, keeps the configuration, and sends each change to
+//! the shard concerned. It touches no frame.
 
 mod captures;
 mod routes;
@@ -13,7 +16,7 @@ use crate::service::NAME;
 use captures::Captures;
 use routes::Routes;
 
-/// See the module.
+/// Answers the operator's commands for the service.
 #[derive(Debug, Default)]
 pub(crate) struct EthernetController {
     routes: Routes,
@@ -24,7 +27,7 @@ fn no_link(name: &Name) -> CommandError {
     CommandError::NotFound { what: "link", name: name.to_string() }
 }
 
-/// Returns the group of a port that the service serves, or of a link of another service.
+/// Returns the group of a net port, or of a link of another service.
 fn group_of(control: &mut Control<'_>, end: &RouteEnd) -> Result<Name, CommandError> {
     match end {
         RouteEnd::Interface(name) => {
@@ -41,7 +44,7 @@ fn group_of(control: &mut Control<'_>, end: &RouteEnd) -> Result<Name, CommandEr
     }
 }
 
-/// Checks that an end of a route is in the group of the route.
+/// Checks that an end of a route is in the route's group.
 fn check_end(control: &mut Control<'_>, group: &Name, end: &RouteEnd) -> Result<(), CommandError> {
     let owner = group_of(control, end)?;
     if owner == *group {

@@ -1,4 +1,7 @@
-//! The routes of all groups, and the shards that apply them.
+//! The routes of all groups, as the operator configured them.
+//!
+//! The module validates and numbers routes and sends them to the shards, which apply them
+//! ([`crate::route`]).
 
 use causeway_fabric::{Control, ShardKey};
 use causeway_model::limits::ROUTES_MAX;
@@ -11,9 +14,9 @@ use crate::service::NAME;
 /// The routes of all groups.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
-    /// By their numbers, in rising order.
+    /// By number, ascending.
     all: Vec<(u64, RouteSpec)>,
-    /// The number of the route that was added last; no number is used again.
+    /// Number of the latest route; numbers are not reused.
     last: u64,
 }
 
@@ -35,7 +38,9 @@ impl Routes {
             return Err(CommandError::Conflict(format!("route {number} is the same")));
         }
         if self.all.len() >= ROUTES_MAX {
-            return Err(CommandError::Full(format!("there are {ROUTES_MAX} routes already")));
+            return Err(CommandError::Full(format!(
+                "there are {ROUTES_MAX} routes already: delete one"
+            )));
         }
         let number = self.last.saturating_add(1);
         let shard = ShardKey::new(&spec.group, NAME);
@@ -72,7 +77,7 @@ impl Routes {
         Ok(views)
     }
 
-    /// Deletes the routes of a group that name an end that is gone.
+    /// Deletes the routes of a group that name a removed end.
     pub(super) fn forget(
         &mut self,
         control: &Control<'_>,
@@ -88,7 +93,7 @@ impl Routes {
         self.set(control, &shard)
     }
 
-    /// Configures a shard that was opened now, unless its group forwards as a switch does.
+    /// Configures a new shard, unless its group forwards as a plain switch.
     pub(super) fn configure(
         &self,
         control: &Control<'_>,
@@ -100,7 +105,7 @@ impl Routes {
         if is_strict || has_routes { self.set(control, shard) } else { Ok(()) }
     }
 
-    /// Has a shard apply the routes as they are.
+    /// Sends the routes of a group to its shard.
     fn set(&self, control: &Control<'_>, shard: &ShardKey) -> Result<(), CommandError> {
         let of = self.all.iter().filter(|(_, route)| route.group == shard.group);
         let routes = of.cloned().collect();

@@ -1,7 +1,9 @@
-//! Work that a sender left undone and its receiver will not do.
+//! Software offloads: checksums and segmentation that a sender requested and its receiver did not
+//! negotiate.
 //!
-//! Frames pass uncut wherever both sides negotiated it ([`mod@plan`]). Else checksums
-//! are completed ([`checksum`]) and frames cut ([`segment`]) in software.
+//! Frames pass uncut where both sides negotiated the offload ([`mod@plan`]). Otherwise checksums
+//! are completed ([`checksum`]) and frames cut into segments ([`segment`]). The module works on
+//! private bytes and header values; it reads no guest memory.
 
 pub mod checksum;
 pub mod plan;
@@ -9,14 +11,14 @@ pub mod segment;
 
 pub use plan::{Plan, plan};
 
-/// Overwrites the bytes at `at`; leaves a frame that ends before them alone.
+/// Overwrites the bytes at `at`. No effect if the frame ends before them.
 fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
     if let Some(place) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<N>()) {
         *place = value;
     }
 }
 
-/// The bytes at `at`, or zeroes past the end.
+/// Returns the bytes at `at`, or zeroes past the end.
 fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes.get(at..).and_then(|rest| rest.first_chunk::<N>()).copied().unwrap_or([0; N])
 }

@@ -1,29 +1,29 @@
-//! What is to be done with one frame for one receiver.
+//! The decision which offload of a frame is done in software for a receiver.
 
 use causeway_wire::virtio::has;
 use causeway_wire::virtio_net::{
     ChecksumPlace, Gso, Offload, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_ECN,
 };
 
-/// What is to be done before the receiver takes the frame.
+/// The software work before the receiver gets the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
-    /// Nothing: it passes with the header that the sender gave it.
+    /// None: the frame passes with the header that the sender gave it.
     Pass,
-    /// Complete its checksum.
+    /// Complete the checksum.
     Complete(ChecksumPlace),
-    /// Cut it.
+    /// Cut the frame into segments.
     Cut {
-        /// The checksum, of the whole frame and of every piece.
+        /// Position of the checksum, in the frame and in every segment.
         place: ChecksumPlace,
-        /// How to cut.
+        /// Segment size and header length.
         gso: Gso,
-        /// Whether the pieces' checksums are to be completed too.
+        /// Whether the checksums of the segments are completed too.
         complete: bool,
     },
 }
 
-/// What a receiver that negotiated `features` needs done to a frame that asks for `offload`.
+/// Returns the software work for a frame with `offload` and a receiver that negotiated `features`.
 pub fn plan(offload: &Offload, features: u64) -> Plan {
     let takes_partial = has(features, VIRTIO_NET_F_GUEST_CSUM);
     match *offload {
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_receiver_gets_what_it_negotiated() {
+    fn offload_plan_follows_negotiated_features() {
         let place = ChecksumPlace { start: 34, offset: 16 };
         let sum = Offload::Checksum(place);
         let tcp = |ecn| Gso { kind: GsoKind::Tcp4 { ecn }, size: 1000, header_len: 54 };

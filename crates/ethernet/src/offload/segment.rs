@@ -1,8 +1,9 @@
-//! Cutting one frame into pieces in software (TSO and USO).
+//! Software segmentation (TSO and USO, virtio 1.3, 5.1.6.2).
 //!
-//! Only headers are made here: a piece is its own headers and a range of the
-//! frame's payload, which stays where it is. So the same code cuts a frame in
-//! a private buffer and one that is copied from guest to guest.
+//! Only headers are built here: a segment is its own headers and a range of the frame's payload,
+//! which stays in place. The same code therefore cuts a frame in a private buffer and a frame that
+//! is copied from guest to guest. The module copies no payload and completes a checksum only on
+//! request.
 
 use std::ops::Range;
 
@@ -13,75 +14,75 @@ use causeway_wire::{ipv6, tcp};
 
 use super::{checksum, get, put};
 
-/// Gives the pieces of one frame, first to last.
+/// Returns the segments of one frame, first to last.
 #[derive(Debug)]
 pub struct Segmenter {
     headers: [u8; HEADERS_MAX],
     place: ChecksumPlace,
     gso: Gso,
-    /// Where the IP and transport headers start, in bytes from the frame's start.
+    /// Offsets of the IP and transport headers, in bytes from the frame's start.
     network: usize,
     transport: usize,
-    /// Length of the whole frame, and where the next piece's payload starts in it.
+    /// Length of the whole frame, and offset of the next segment's payload.
     len: usize,
     at: usize,
-    /// Of the frame as it came.
-    first: First,
+    /// Header values of the original frame.
+    first: FirstHeaders,
 }
 
-/// What the first headers say and the pieces continue.
+/// Header values of the original frame that the segments continue.
 #[derive(Debug, Clone, Copy)]
-struct First {
+struct FirstHeaders {
     id: u16,
     sequence: u32,
     flags: u8,
-    /// Sum over the pseudo-header, and the transport length that it counts.
+    /// Sum over the pseudo-header, and the transport length that it covers.
     partial: u16,
     counted: u16,
 }
 
-/// Where the flags stand in a TCP header, and the sequence number.
+/// Offsets of the flags and the sequence number in a TCP header.
 const TCP_FLAGS: usize = 13;
 const TCP_SEQUENCE: usize = 4;
 
-/// One piece, ready to be sent.
+/// One segment, ready to be sent.
 #[derive(Debug)]
-pub struct Piece<'a> {
-    /// Its headers, with the checksum incomplete.
+pub struct GsoSegment<'a> {
+    /// The segment's headers, with an incomplete checksum.
     pub headers: &'a mut [u8],
-    /// Where its payload stands in the frame.
+    /// Range of its payload in the frame.
     pub payload: Range<usize>,
-    /// Where its checksum stands.
+    /// Position of its checksum.
     pub place: ChecksumPlace,
 }
 
-impl Piece<'_> {
+impl GsoSegment<'_> {
     /// Completes the checksum over the headers and `payload`, the bytes of [`Self::payload`].
     pub fn complete(&mut self, payload: &[u8]) {
         self.place.complete_split(self.headers, payload);
     }
 
-    /// What is left to do for the piece where it is not completed.
+    /// Returns the offload of a segment whose checksum is not completed.
     pub fn offload(&self) -> Offload {
         Offload::Checksum(self.place)
     }
 
-    /// Length of the piece, in bytes.
+    /// Returns the length of the segment, in bytes.
     pub fn len(&self) -> usize {
         self.headers.len().saturating_add(self.payload.len())
     }
 
-    /// Whether there is no payload; there always is.
+    /// Returns whether the payload is empty, which no segment's is.
     pub fn is_empty(&self) -> bool {
         self.payload.is_empty()
     }
 }
 
 impl Segmenter {
-    /// Prepares to cut a frame of `len` bytes.
+    /// Prepares to cut a frame of `len` bytes. Returns `None` if `start` lacks some of the headers.
     ///
-    /// `start` holds its first bytes, all headers among them, from which `frame` was made, and
-    /// with which `place` and `gso` were checked. `None` when the headers are not all there.
+    /// `start` holds the frame's first bytes with all headers. The caller must have parsed `frame`
+    /// from it and checked `place` and `gso` against it.
     pub fn new(
         start: &[u8],
         frame: &Frame,
@@ -94,7 +95,7 @@ impl Segmenter {
         let header_len = usize::from(gso.header_len);
         let mut headers = [0; HEADERS_MAX];
         headers.get_mut(..header_len)?.copy_from_slice(start.get(..header_len)?);
-        let first = First {
+        let first = FirstHeaders {
             id: u16::from_be_bytes(get(&headers, network.offset.saturating_add(4))),
             sequence: u32::from_be_bytes(get(
                 &headers,
@@ -116,19 +117,19 @@ impl Segmenter {
         })
     }
 
-    /// Goes on behind the first `pieces` pieces, given before.
+    /// Skips the first `pieces` segments, which were returned before.
     pub fn skip(&mut self, pieces: usize) {
         let done = pieces.saturating_mul(usize::from(self.gso.size));
         self.at = usize::from(self.gso.header_len).saturating_add(done);
     }
 
-    /// Whether there is another piece.
+    /// Returns whether a segment is left.
     pub fn has_more(&self) -> bool {
         self.at < self.len
     }
 
-    /// The next piece; `None` after the last.
-    pub fn next_piece(&mut self) -> Option<Piece<'_>> {
+    /// Returns the next segment, or `None` after the last.
+    pub fn next_piece(&mut self) -> Option<GsoSegment<'_>> {
         if self.at >= self.len {
             return None;
         }
@@ -151,7 +152,7 @@ impl Segmenter {
             Version::V6 => self.ipv6(len),
         }
         let headers = self.headers.get_mut(..header_len)?;
-        Some(Piece { headers, payload, place: self.place })
+        Some(GsoSegment { headers, payload, place: self.place })
     }
 
     fn tcp(&mut self, done: usize, last: bool) {
@@ -193,7 +194,7 @@ impl Segmenter {
     }
 }
 
-/// A length of at most 65535 as its field; every length here is below the frame's.
+/// Converts a length to a 16-bit field; every length here is at most that of the frame.
 fn clamp(len: usize) -> u16 {
     u16::try_from(len).unwrap_or(u16::MAX)
 }

@@ -1,15 +1,15 @@
-//! Routes: VNET's rules for where frames go, before the switch is asked.
+//! The route table: VNET's rules, which are applied before the address table.
 //!
-//! A route fits a frame by source and destination address, and by where the frame came from. Of
-//! those that fit, the ones with the highest `priority` apply, all of them: so frames are copied
-//! by configuration. What no route fits goes as in a switch, or is dropped
-//! ([`Forwarding`]).
+//! A route matches a frame by source and destination address and by its ingress. Of the matching
+//! routes, all of the highest `priority` apply, so routes can copy frames. A frame without a
+//! matching route is forwarded by the address table, or dropped ([`Forwarding`]). The module only
+//! resolves; `forward` moves the frames.
 //!
 //! # Budget
-//! A frame of a known pair costs one look into a hash table, however many routes there are. One of
-//! an unknown pair costs a look at the routes that name its source, those that name its
-//! destination, and those that name neither; the answer is remembered, also when it is none. The
-//! memory is emptied between batches when it is full, and whenever a route changes.
+//! A frame of a cached pair costs one hash look-up, for any number of routes. A frame of another
+//! pair costs a scan of the routes that name its source, those that name its destination, and those
+//! that name neither; the result is cached, also when no route matches. The cache is cleared
+//! between batches when it is full, and whenever a route changes.
 
 mod priority;
 
@@ -20,47 +20,47 @@ use causeway_model::Forwarding;
 use causeway_model::RouteView;
 use causeway_model::{RouteEnd, RouteSpec};
 
-pub use priority::{NEVER, Side, priority};
+pub use priority::{AddressMatch, NEVER, priority};
 
 use crate::limits::{ROUTE_CACHE_MAX, ROUTE_SETS_MAX};
 
-/// Where frames enter or leave: a port's or a link's place.
-pub type Place = u32;
+/// Switch index: identifies a port or a link bundle of the group's switch.
+pub type SwitchIndex = u32;
 
-/// One route, ready to be compared.
+/// One route, prepared for matching.
 #[derive(Debug, Clone)]
-struct Route {
+struct RouteEntry {
     index: u64,
     spec: RouteSpec,
-    source: Side,
-    destination: Side,
+    source: AddressMatch,
+    destination: AddressMatch,
     priority: i8,
-    /// Where it leads; `None`: nowhere now, what it names is not there.
-    to: Option<Place>,
-    from: Origin,
+    /// Switch index of the target; `None` if the target does not exist.
+    to: Option<SwitchIndex>,
+    from: IngressMatch,
     hits: u64,
 }
 
-impl Route {
+impl RouteEntry {
     fn new(index: u64, spec: RouteSpec) -> Self {
         Self {
             index,
-            source: Side::from(&spec.source),
-            destination: Side::from(&spec.destination),
+            source: AddressMatch::from(&spec.source),
+            destination: AddressMatch::from(&spec.destination),
             priority: priority(&spec.source, &spec.destination),
             to: None,
-            from: Origin::Anywhere,
+            from: IngressMatch::Anywhere,
             hits: 0,
             spec,
         }
     }
 
-    /// Finds where it leads.
-    fn resolve(&mut self, place: impl Fn(&RouteEnd) -> Option<Place>) {
+    /// Resolves the ends of the route to switch indices.
+    fn resolve(&mut self, place: impl Fn(&RouteEnd) -> Option<SwitchIndex>) {
         self.to = place(&self.spec.to);
         self.from = match &self.spec.from {
-            None => Origin::Anywhere,
-            Some(end) => place(end).map_or(Origin::Nowhere, Origin::Here),
+            None => IngressMatch::Anywhere,
+            Some(end) => place(end).map_or(IngressMatch::Nowhere, IngressMatch::Here),
         };
     }
 
@@ -74,47 +74,48 @@ impl Route {
     }
 }
 
-/// Where a frame must have come from.
+/// The ingress that a route requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Origin {
+enum IngressMatch {
     Anywhere,
-    Here(Place),
-    /// From what is not there.
+    Here(SwitchIndex),
+    /// The required port or link does not exist.
     Nowhere,
 }
 
-/// What a frame of a pair does: which routes apply, and where they lead.
+/// The result for an address pair: the routes that apply, and their targets.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-struct Set {
-    /// Places in [`Routes::all`].
+struct RouteSet {
+    /// Indices in [`Routes::all`].
     routes: Vec<u32>,
-    places: Vec<Place>,
+    places: Vec<SwitchIndex>,
 }
 
-/// A pair of addresses, and where its frames come from.
+/// An address pair with the ingress of its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Pair {
-    from: Place,
+struct AddressPair {
+    from: SwitchIndex,
     source: u64,
     destination: u64,
 }
 
-/// A set of places that frames go to, until routes change.
+/// Identifies a route set until the routes change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SetId(u32);
 
 /// The routes of a group.
 #[derive(Debug)]
 pub struct Routes {
-    all: Vec<Route>,
-    /// By the one source or destination that they name, and the others: places in `all`.
+    all: Vec<RouteEntry>,
+    /// Indices in `all`: by the single destination or source that a route names, and the other
+    /// routes.
     by_source: Keyed<u64, Vec<u32>>,
     by_destination: Keyed<u64, Vec<u32>>,
     others: Vec<u32>,
     forwarding: Forwarding,
-    cache: Keyed<Pair, Option<SetId>>,
-    sets: Vec<Set>,
-    numbers: HashMap<Set, SetId>,
+    cache: Keyed<AddressPair, Option<SetId>>,
+    sets: Vec<RouteSet>,
+    numbers: HashMap<RouteSet, SetId>,
 }
 
 impl Default for Routes {
@@ -133,28 +134,28 @@ impl Default for Routes {
 }
 
 impl Routes {
-    /// Whether there is anything to ask.
+    /// Returns whether no frame needs a look-up.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty() && self.forwarding == Forwarding::Learn
     }
 
-    /// What becomes of frames that no route fits.
+    /// Returns how frames without a matching route are handled.
     pub fn forwarding(&self) -> Forwarding {
         self.forwarding
     }
 
-    /// Takes these routes in place of those before; what both have keeps its count.
+    /// Replaces all routes. A route whose number stays keeps its hit counter.
     pub fn replace(
         &mut self,
         routes: Vec<(u64, RouteSpec)>,
         forwarding: Forwarding,
-        place: impl Fn(&RouteEnd) -> Option<Place>,
+        place: impl Fn(&RouteEnd) -> Option<SwitchIndex>,
     ) {
         let hits: HashMap<u64, u64> = self.all.iter().map(|r| (r.index, r.hits)).collect();
         let make = |(index, spec): (u64, RouteSpec)| {
             let hits = hits.get(&index).copied().unwrap_or(0);
-            Route { hits, ..Route::new(index, spec) }
+            RouteEntry { hits, ..RouteEntry::new(index, spec) }
         };
         self.all = routes.into_iter().map(make).collect();
         self.forwarding = forwarding;
@@ -178,14 +179,14 @@ impl Routes {
         }
     }
 
-    /// Adds a route behind the others.
+    /// Appends a route.
     pub fn add(
         &mut self,
         index: u64,
         spec: RouteSpec,
-        place: impl Fn(&RouteEnd) -> Option<Place>,
+        place: impl Fn(&RouteEnd) -> Option<SwitchIndex>,
     ) -> RouteView {
-        let mut route = Route::new(index, spec);
+        let mut route = RouteEntry::new(index, spec);
         route.resolve(place);
         let view = route.view();
         self.all.push(route);
@@ -194,14 +195,13 @@ impl Routes {
         view
     }
 
-    /// Finds anew where routes lead: ports or links have come or gone.
-    pub fn resolve(&mut self, place: impl Fn(&RouteEnd) -> Option<Place>) {
+    /// Resolves the ends of all routes again after ports or links came or went.
+    pub fn resolve(&mut self, place: impl Fn(&RouteEnd) -> Option<SwitchIndex>) {
         self.all.iter_mut().for_each(|route| route.resolve(&place));
         self.forget();
     }
 
-    /// Empties the memory if it is full. What was looked up before holds no longer: for when a batch
-    /// of frames begins.
+    /// Clears the cache if it is full, which invalidates every [`SetId`]. Called before a batch.
     #[inline]
     pub fn tidy(&mut self) {
         if self.cache.len() >= ROUTE_CACHE_MAX || self.sets.len() >= ROUTE_SETS_MAX {
@@ -215,23 +215,23 @@ impl Routes {
         self.numbers.clear();
     }
 
-    /// Enters a route where it is looked for.
+    /// Adds a route to the index.
     fn index(&mut self, at: usize) {
         let (Some(route), Ok(at)) = (self.all.get(at), u32::try_from(at)) else { return };
         let list = match (route.source, route.destination) {
             _ if route.priority == NEVER => return,
-            (_, Side::Only(mac)) => self.by_destination.entry(mac).or_default(),
-            (Side::Only(mac), _) => self.by_source.entry(mac).or_default(),
+            (_, AddressMatch::Only(mac)) => self.by_destination.entry(mac).or_default(),
+            (AddressMatch::Only(mac), _) => self.by_source.entry(mac).or_default(),
             _ => &mut self.others,
         };
         list.push(at);
     }
 
-    /// Where a frame goes, if a route fits it. Addresses are numbers
+    /// Returns the targets of a frame, or `None` if no route matches. Addresses are numbers
     /// ([`causeway_wire::ethernet::number`]).
     #[inline]
-    pub fn look_up(&mut self, from: Place, source: u64, destination: u64) -> Option<SetId> {
-        let pair = Pair { from, source, destination };
+    pub fn look_up(&mut self, from: SwitchIndex, source: u64, destination: u64) -> Option<SetId> {
+        let pair = AddressPair { from, source, destination };
         match self.cache.get(&pair) {
             Some(known) => *known,
             None => self.find(pair),
@@ -239,29 +239,29 @@ impl Routes {
     }
 
     #[cold]
-    fn find(&mut self, pair: Pair) -> Option<SetId> {
+    fn find(&mut self, pair: AddressPair) -> Option<SetId> {
         let set = self.best(pair);
         let id = if set.routes.is_empty() { None } else { Some(self.number(set)) };
         self.cache.insert(pair, id);
         id
     }
 
-    /// The routes of the highest priority that fit, and where they lead.
-    fn best(&self, pair: Pair) -> Set {
+    /// Returns the matching routes of the highest priority, and their targets.
+    fn best(&self, pair: AddressPair) -> RouteSet {
         let lists = [
             self.by_destination.get(&pair.destination),
             self.by_source.get(&pair.source),
             Some(&self.others),
         ];
-        let fits = |route: &Route| {
+        let fits = |route: &RouteEntry| {
             let came = match route.from {
-                Origin::Anywhere => true,
-                Origin::Here(place) => place == pair.from,
-                Origin::Nowhere => false,
+                IngressMatch::Anywhere => true,
+                IngressMatch::Here(place) => place == pair.from,
+                IngressMatch::Nowhere => false,
             };
             came && route.source.fits(pair.source) && route.destination.fits(pair.destination)
         };
-        let mut set = Set::default();
+        let mut set = RouteSet::default();
         let mut best = NEVER;
         for &at in lists.into_iter().flatten().flatten() {
             let Some(route) = self.all.get(at as usize).filter(|route| fits(route)) else {
@@ -269,11 +269,11 @@ impl Routes {
             };
             if route.priority > best {
                 best = route.priority;
-                set = Set::default();
+                set = RouteSet::default();
             }
             if route.priority == best {
                 set.routes.push(at);
-                // Not back to where it came from, and once to each.
+                // Not back to the ingress, and once to each target.
                 let to = route.to.filter(|to| *to != pair.from && !set.places.contains(to));
                 set.places.extend(to);
             }
@@ -281,7 +281,7 @@ impl Routes {
         set
     }
 
-    fn number(&mut self, set: Set) -> SetId {
+    fn number(&mut self, set: RouteSet) -> SetId {
         if let Some(id) = self.numbers.get(&set) {
             return *id;
         }
@@ -291,13 +291,13 @@ impl Routes {
         id
     }
 
-    /// The places of a set. None once routes have changed.
+    /// Returns the targets of a set; empty after the routes have changed.
     #[inline]
-    pub fn places(&self, set: SetId) -> &[Place] {
+    pub fn places(&self, set: SetId) -> &[SwitchIndex] {
         self.sets.get(set.0 as usize).map_or(&[], |set| set.places.as_slice())
     }
 
-    /// Counts `frames` that went by a set.
+    /// Adds `frames` to the hit counters of a set's routes.
     pub fn count(&mut self, set: SetId, frames: u64) {
         let Some(set) = self.sets.get(set.0 as usize) else { return };
         for &at in &set.routes {
@@ -307,16 +307,22 @@ impl Routes {
         }
     }
 
-    /// Which routes a frame would go by, for the operator: their numbers.
-    pub fn explain(&self, from: Place, source: u64, destination: u64) -> (Vec<u64>, Vec<Place>) {
-        let set = self.best(Pair { from, source, destination });
+    /// Returns the numbers of the routes that apply to a frame, and their targets, without
+    /// counting.
+    pub fn explain(
+        &self,
+        from: SwitchIndex,
+        source: u64,
+        destination: u64,
+    ) -> (Vec<u64>, Vec<SwitchIndex>) {
+        let set = self.best(AddressPair { from, source, destination });
         let index = |at: &u32| self.all.get(*at as usize).map(|route| route.index);
         (set.routes.iter().filter_map(index).collect(), set.places)
     }
 
-    /// All of them.
+    /// Returns all routes with their hit counters.
     pub fn views(&self) -> Vec<RouteView> {
-        self.all.iter().map(Route::view).collect()
+        self.all.iter().map(RouteEntry::view).collect()
     }
 }
 
@@ -341,8 +347,8 @@ mod tests {
         RouteEnd::Edge(format!("l{n}").parse().unwrap())
     }
 
-    /// Link `ln` is at place `n`; `l9` is not there.
-    fn place(end: &RouteEnd) -> Option<Place> {
+    /// Maps link `ln` to switch index `n`; `l9` does not exist.
+    fn place(end: &RouteEnd) -> Option<SwitchIndex> {
         let (RouteEnd::Edge(name) | RouteEnd::Interface(name)) = end;
         let n: u32 = name.as_str()[1..].parse().unwrap();
         (n != 9).then_some(n)
@@ -360,7 +366,7 @@ mod tests {
         routes
     }
 
-    fn go(routes: &mut Routes, from: u32, source: u8, destination: u8) -> Option<Vec<Place>> {
+    fn go(routes: &mut Routes, from: u32, source: u8, destination: u8) -> Option<Vec<SwitchIndex>> {
         let set = routes.look_up(from, number(source), number(destination))?;
         routes.count(set, 1);
         Some(routes.places(set).to_vec())
@@ -377,9 +383,13 @@ mod tests {
             route(Any, Only(mac(8)), 5, None),
         ]);
         assert_eq!(go(&mut r, 0, 1, 2), Some(vec![1]));
-        assert_eq!(go(&mut r, 0, 1, 7), Some(vec![2, 1]), "any/any and any/only are alike: 6");
-        assert_eq!(go(&mut r, 0, 5, 7), Some(vec![3]), "the more special: 8");
-        assert_eq!(go(&mut r, 0, 1, 8), Some(vec![4]), "7 before 6");
+        assert_eq!(
+            go(&mut r, 0, 1, 7),
+            Some(vec![2, 1]),
+            "any/any and any/only have equal priority: 6"
+        );
+        assert_eq!(go(&mut r, 0, 5, 7), Some(vec![3]), "the more specific route: 8");
+        assert_eq!(go(&mut r, 0, 1, 8), Some(vec![4]), "priority 7 before 6");
         assert_eq!(go(&mut r, 0, 6, 8), Some(vec![5, 1]));
         let hits: Vec<u64> = r.views().iter().map(|v| v.hits_total).collect();
         assert_eq!(hits, [3, 1, 1, 1, 1]);
@@ -387,12 +397,16 @@ mod tests {
 
     #[test]
     fn where_a_frame_came_from_counts_and_it_does_not_go_back() {
-        use MacMatch::{Any, None as Nobody};
-        let mut r = routes(vec![route(Any, Any, 1, Some(2)), route(Any, Nobody, 3, None)]);
+        use MacMatch::{Any, None as NoAddress};
+        let mut r = routes(vec![route(Any, Any, 1, Some(2)), route(Any, NoAddress, 3, None)]);
         assert_eq!(go(&mut r, 2, 1, 2), Some(vec![1]));
-        assert_eq!(go(&mut r, 3, 1, 2), None, "from elsewhere");
+        assert_eq!(go(&mut r, 3, 1, 2), None, "another ingress");
         let mut r = routes(vec![route(Any, Any, 1, None), route(Any, Any, 9, Some(9))]);
-        assert_eq!(go(&mut r, 1, 1, 2), Some(vec![]), "a route fits, and leads back");
+        assert_eq!(
+            go(&mut r, 1, 1, 2),
+            Some(vec![]),
+            "a route matches, and leads back to the ingress"
+        );
     }
 
     #[test]
@@ -405,12 +419,12 @@ mod tests {
         r.resolve(|_| None);
         assert_eq!(go(&mut r, 0, 1, 2), Some(vec![]));
         r.add(3, route(Any, Any, 3, None), place);
-        assert_eq!(go(&mut r, 0, 1, 2), Some(vec![3]), "the other one leads nowhere");
+        assert_eq!(go(&mut r, 0, 1, 2), Some(vec![3]), "the other route has no target");
         r.remove(3);
         assert_eq!(go(&mut r, 0, 1, 2), Some(vec![]));
         r.replace(vec![], Forwarding::Routes, place);
         assert_eq!(go(&mut r, 0, 1, 2), None);
-        assert!(!r.is_empty(), "what no route fits is dropped");
+        assert!(!r.is_empty(), "frames without a route are dropped");
     }
 
     #[test]
@@ -433,7 +447,7 @@ mod tests {
     }
 
     proptest! {
-        /// The index and the cache say what a look at every route says.
+        /// Index and cache return the result of a linear search.
         #[test]
         fn look_ups_are_those_of_a_plain_search(
             specs in proptest::collection::vec(
@@ -446,8 +460,8 @@ mod tests {
             for (from, source, destination) in frames {
                 let fits = |s: &&RouteSpec| {
                     s.from.as_ref().is_none_or(|end| place(end) == Some(from))
-                        && Side::from(&s.source).fits(number(source))
-                        && Side::from(&s.destination).fits(number(destination))
+                        && AddressMatch::from(&s.source).fits(number(source))
+                        && AddressMatch::from(&s.destination).fits(number(destination))
                 };
                 let best = specs.iter().filter(fits).map(|s| priority(&s.source, &s.destination));
                 let best = best.filter(|p| *p != NEVER).max();

@@ -1,13 +1,13 @@
-//! Which route fits a frame, and how well: VNET/P's `priority_map`.
+//! Route priorities: VNET/P's `priority_map`.
 
 use causeway_model::MacMatch;
 use causeway_wire::ethernet;
 
-/// A route that never applies.
+/// Priority of a route that never applies.
 pub const NEVER: i8 = -1;
 
-/// How well a route fits what it is for, by the kinds of its source and destination: the highest
-/// decides, and of several such all (VNET/P, `vnet_core.c`).
+/// Returns the priority of a route by the kinds of its source and destination. The highest applies;
+/// equal priorities apply together (VNET/P, `vnet_core.c`).
 pub const fn priority(source: &MacMatch, destination: &MacMatch) -> i8 {
     use MacMatch::{Any, None, Not, Only};
     match (source, destination) {
@@ -20,21 +20,21 @@ pub const fn priority(source: &MacMatch, destination: &MacMatch) -> i8 {
     }
 }
 
-/// One side of a route, as it is compared with addresses as numbers (see [`ethernet::number`]).
+/// One side of a route, compared with addresses as numbers ([`ethernet::number`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// All.
+pub enum AddressMatch {
+    /// Every address.
     Any,
-    /// None.
+    /// No address.
     Never,
-    /// All but this one.
+    /// Every address except this.
     Not(u64),
-    /// This one.
+    /// Only this address.
     Only(u64),
 }
 
-impl Side {
-    /// Whether an address fits.
+impl AddressMatch {
+    /// Returns whether an address matches.
     pub const fn fits(self, address: u64) -> bool {
         match self {
             Self::Any => true,
@@ -45,7 +45,7 @@ impl Side {
     }
 }
 
-impl From<&MacMatch> for Side {
+impl From<&MacMatch> for AddressMatch {
     fn from(mac: &MacMatch) -> Self {
         match mac {
             MacMatch::Any => Self::Any,
@@ -75,9 +75,9 @@ mod tests {
     }
 
     #[test]
-    fn sides_fit_as_they_say() {
-        assert!(Side::Any.fits(7) && !Side::Never.fits(7));
-        assert!(Side::Only(7).fits(7) && !Side::Only(7).fits(8));
-        assert!(!Side::Not(7).fits(7) && Side::Not(7).fits(8));
+    fn route_sides_match_their_addresses() {
+        assert!(AddressMatch::Any.fits(7) && !AddressMatch::Never.fits(7));
+        assert!(AddressMatch::Only(7).fits(7) && !AddressMatch::Only(7).fits(8));
+        assert!(!AddressMatch::Not(7).fits(7) && AddressMatch::Not(7).fits(8));
     }
 }

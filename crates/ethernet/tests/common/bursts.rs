@@ -1,4 +1,4 @@
-//! Bursts of frames from one port to another, for tests of what they cost.
+//! Bursts of frames from one port to another, for tests of their cost.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,9 @@ use causeway_wire::virtio_net::VIRTIO_NET_F_MAC;
 
 use super::{MERGE, PATIENCE, Rig, mac, net, plain};
 
-/// Frames that are given to the device at once.
+/// Frames that are sent at once.
 pub const BURST: usize = 64;
-/// Bursts before those that count: rings have gone round, and queues are served as they will be.
+/// Bursts before the measurement: the rings have wrapped, and the poll modes are settled.
 const EARLIER: usize = 20;
 
 pub struct Bursts {
@@ -24,8 +24,8 @@ pub struct Bursts {
 }
 
 impl Bursts {
-    /// Of frames of so many bytes, by queues that are served so and have these features besides;
-    /// who takes them sleeps until they come, or looks without end.
+    /// Sets up frames of `len` bytes between queues with `policy` and `features`; the receiver
+    /// sleeps or polls, as `sleep` demands.
     pub fn new(policy: PollPolicy, features: u64, len: usize, sleep: bool) -> Self {
         let rig = Rig::paced(Pacing { policy, spin_ns: 10_000_000_000, ..Pacing::default() });
         let features = mask(VIRTIO_NET_F_MAC) | MERGE | features;
@@ -37,7 +37,7 @@ impl Bursts {
         bursts
     }
 
-    /// Sends one, and takes it.
+    /// Sends one burst and receives it.
     pub fn round(&mut self) {
         let Self { one, two, frame, sleep, .. } = self;
         for _ in 0..BURST {
@@ -51,7 +51,7 @@ impl Bursts {
                 None if *sleep => drop(two.wait(Some(Duration::from_millis(100))).unwrap()),
                 None => std::hint::spin_loop(),
             }
-            assert!(since.elapsed() < PATIENCE, "{got} of {BURST} came");
+            assert!(since.elapsed() < PATIENCE, "{got} of {BURST} frames arrived");
         }
     }
 }

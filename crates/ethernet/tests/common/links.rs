@@ -12,14 +12,14 @@ use causeway_fabric::carrier::{Join, OpenInbox, ReadDrops};
 use causeway_fabric::mailbox::Sender;
 use causeway_fabric::{Pacing, Shard};
 
-/// What left by a link: numbers and frames.
+/// Numbers and frames that left by a link.
 type Sent = Arc<Mutex<Vec<(Option<u64>, Vec<u8>)>>>;
 
-/// A link's way out, which keeps what leaves.
+/// A carrier that keeps the frames.
 #[derive(Debug, Default, Clone)]
 struct Wire {
     sent: Sent,
-    /// It carries no unfinished frames.
+    /// The carrier takes no frames with offloads.
     finished: bool,
 }
 
@@ -41,7 +41,7 @@ impl Carrier for Wire {
     }
 }
 
-/// A group that has links alone. Link `n` is named by its number.
+/// A group with links only. Link `n` is named by its number.
 pub struct Group {
     shard: Shard,
     inbox: Sender<Message>,
@@ -50,18 +50,18 @@ pub struct Group {
 }
 
 impl Group {
-    /// With links, each for transit or not.
+    /// Returns a group with links, each for transit or not.
     pub fn new(links: &[bool]) -> Self {
         Self::of(links, false)
     }
 
-    /// As [`Self::new`]; with links that carry no unfinished frames if `finished`.
+    /// As [`Self::new`]; the links take no offloads if `finished` is set.
     pub fn of(links: &[bool], finished: bool) -> Self {
         let links: Vec<_> = links.iter().map(|transit| (*transit, false)).collect();
         Self::with_segments(&links, finished)
     }
 
-    /// With links, each for transit or not, and to a segment or not.
+    /// Returns a group with links, each for transit or not, and to a network segment or not.
     pub fn with_segments(links: &[(bool, bool)], finished: bool) -> Self {
         let service = Box::new(Ethernet::new());
         let mut shard = Shard::new("red".parse().unwrap(), service, Pacing::default()).unwrap();
@@ -89,13 +89,13 @@ impl Group {
         Self { shard, inbox, wires, now: 1 }
     }
 
-    /// A frame comes by a link.
-    pub fn bring(&mut self, link: u32, number: Option<u64>, frame: &[u8]) {
-        self.bring_unfinished(link, number, frame, [0; 10]);
+    /// Injects a frame that arrives by a link.
+    pub fn inject(&mut self, link: u32, number: Option<u64>, frame: &[u8]) {
+        self.inject_with_offload(link, number, frame, [0; 10]);
     }
 
-    /// As [`Self::bring`], with what is left to do for it.
-    pub fn bring_unfinished(
+    /// As [`Self::inject`], with an offload.
+    pub fn inject_with_offload(
         &mut self,
         link: u32,
         number: Option<u64>,
@@ -109,18 +109,18 @@ impl Group {
         self.shard.step(self.now, 8).unwrap();
     }
 
-    /// Does what is due at a time, in nanoseconds.
+    /// Runs the work that is due at a time, in nanoseconds.
     pub fn step(&mut self, now: u64) {
         self.now = now;
         self.shard.step(now, 8).unwrap();
     }
 
-    /// By which links frames left since the last call, with their numbers.
+    /// Returns the links by which frames left since the last call, with flood numbers.
     pub fn left(&self) -> Vec<(u32, Option<u64>)> {
         self.frames().into_iter().map(|(link, number, _)| (link, number)).collect()
     }
 
-    /// As [`Self::left`], with their bytes.
+    /// As [`Self::left`], with the frames.
     pub fn frames(&self) -> Vec<(u32, Option<u64>, Vec<u8>)> {
         let each = self.wires.iter().flat_map(|(link, wire)| {
             let sent = std::mem::take(&mut *wire.sent.lock().unwrap());
@@ -129,7 +129,7 @@ impl Group {
         each.collect()
     }
 
-    /// How many frames of a link were dropped for a reason.
+    /// Returns the number of a link's frames that were dropped for a reason.
     pub fn drops(&mut self, link: u32, why: &str) -> u64 {
         let drops = self.shard.ask(ReadDrops(None)).unwrap();
         let of = drops.into_iter().find(|(id, _)| id.0 == link);

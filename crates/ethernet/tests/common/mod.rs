@@ -21,7 +21,7 @@ use causeway_wire::virtio::mask;
 use causeway_wire::virtio_net::*;
 use etherparse::PacketBuilder;
 
-/// Every offload that a driver can have.
+/// Every offload that a driver can negotiate.
 pub const ALL: u64 = mask(VIRTIO_NET_F_CSUM)
     | mask(VIRTIO_NET_F_GUEST_CSUM)
     | mask(VIRTIO_NET_F_GUEST_TSO4)
@@ -35,7 +35,7 @@ pub const ALL: u64 = mask(VIRTIO_NET_F_CSUM)
     | mask(VIRTIO_NET_F_HOST_USO)
     | mask(VIRTIO_NET_F_MAC)
     | MERGE;
-/// Mergeable buffers.
+/// Mergeable receive buffers.
 pub const MERGE: u64 = mask(VIRTIO_NET_F_MRG_RXBUF);
 
 pub use causeway_testing::wait::{PATIENCE, wait};
@@ -46,7 +46,7 @@ pub struct Rig {
     dir: Folder,
 }
 
-/// The address of port `n`.
+/// Returns the address of port `n`.
 pub fn mac(n: u8) -> [u8; 6] {
     [0x52, 0x54, 0, 0, 0, n]
 }
@@ -62,15 +62,15 @@ pub fn net(n: u8) -> NetSpec {
 }
 
 impl Rig {
-    /// A running dispatcher with the groups `red` and `blue`.
+    /// Starts dispatchers with the groups `red` and `blue`.
     pub fn new() -> Self {
         Self::paced(Pacing::default())
     }
 
-    /// The same, with queues that are paced so.
+    /// As [`Self::new`], with the given pacing of queues.
     pub fn paced(pacing: Pacing) -> Self {
         let dir = Folder::new("ethernet");
-        // Two dispatchers, so that the groups are served by different ones.
+        // Two dispatchers, one for each group.
         let options = Options { dispatchers: 2, pacing, ..Options::default() };
         let fabric = Fabric::start(&[causeway_ethernet::SERVICE], options).unwrap();
         let rig = Self { handle: fabric.handle(), fabric: Some(fabric), dir };
@@ -124,7 +124,7 @@ impl Rig {
         self.view(name).counters[counter]
     }
 
-    /// Waits until a counter has reached a value, and says that it did not pass it.
+    /// Waits until a counter reaches a value, and asserts that it does not exceed it.
     pub fn wait_counter(&self, name: &str, counter: &str, value: u64) {
         wait(
             || self.counter(name, counter) >= value,
@@ -133,7 +133,7 @@ impl Rig {
         assert_eq!(self.counter(name, counter), value, "{name} {counter}");
     }
 
-    /// The counters of a port that are not zero.
+    /// Returns the nonzero counters of a port.
     pub fn counters(&self, name: &str) -> BTreeMap<String, u64> {
         self.view(name).counters.into_iter().filter(|(_, n)| *n > 0).collect()
     }
@@ -158,7 +158,7 @@ impl Drop for Rig {
     }
 }
 
-/// The next frame of any queue pair, with its header.
+/// Returns the next frame of any queue pair, with its header.
 pub fn receive_of(port: &mut NetPort, pairs: u16) -> (u16, Header, Vec<u8>) {
     let start = Instant::now();
     let mut frame = Vec::new();
@@ -178,7 +178,7 @@ pub fn receive(port: &mut NetPort) -> (Header, Vec<u8>) {
     (header, frame)
 }
 
-/// Whether no frame is there now.
+/// Returns whether no frame is available.
 pub fn is_silent(port: &mut NetPort) -> bool {
     port.receive(0, &mut Vec::new()).unwrap().is_none()
 }
@@ -199,12 +199,12 @@ pub fn send_by(port: &mut NetPort, pair: u16, header: &Header, frame: &[u8]) {
     port.flush(pair).unwrap();
 }
 
-/// A frame of an unknown kind.
+/// Returns a frame of an unknown ethertype.
 pub fn plain(from: u8, to: [u8; 6], payload: &[u8]) -> Vec<u8> {
     [&to[..], &mac(from)[..], &[0x88, 0xb5], payload].concat()
 }
 
-/// A TCP segment with an incomplete checksum, and the header that asks to cut it to `size`.
+/// Returns a TCP segment with an incomplete checksum, and the header for segments of `size`.
 pub fn tcp(from: u8, to: u8, v6: bool, payload: &[u8], size: u16) -> (Header, Vec<u8>) {
     let builder = PacketBuilder::ethernet2(mac(from), mac(to));
     let ip = match v6 {
@@ -216,7 +216,7 @@ pub fn tcp(from: u8, to: u8, v6: bool, payload: &[u8], size: u16) -> (Header, Ve
     ask(bytes, if v6 { GSO_TCPV6 } else { GSO_TCPV4 }, size)
 }
 
-/// A UDP datagram with an incomplete checksum, and the header that asks to cut it to `size`.
+/// Returns a UDP datagram with an incomplete checksum, and the header for segments of `size`.
 pub fn udp(from: u8, to: u8, payload: &[u8], size: u16) -> (Header, Vec<u8>) {
     let mut bytes = Vec::new();
     PacketBuilder::ethernet2(mac(from), mac(to))
@@ -227,12 +227,12 @@ pub fn udp(from: u8, to: u8, payload: &[u8], size: u16) -> (Header, Vec<u8>) {
     ask(bytes, GSO_UDP_L4, size)
 }
 
-/// Makes the checksum incomplete and the header to go with it; a size of 0 asks for no cutting.
+/// Makes the checksum incomplete and builds the header; a size of 0 requests no segmentation.
 fn ask(mut bytes: Vec<u8>, gso_type: u8, size: u16) -> (Header, Vec<u8>) {
     let network = Frame::parse(&bytes).unwrap().network.unwrap();
     let transport = network.transport.unwrap();
     let field = transport.offset + transport.protocol.checksum_offset();
-    // What the checksum is the complement of, less everything but the pseudo-header.
+    // The complement of the checksum, minus everything except the pseudo-header.
     bytes[field..field + 2].fill(0);
     let mut pseudo = causeway_wire::checksum::Sum::new();
     let addresses = match bytes[network.offset] >> 4 {
@@ -255,7 +255,7 @@ fn ask(mut bytes: Vec<u8>, gso_type: u8, size: u16) -> (Header, Vec<u8>) {
     (header, bytes)
 }
 
-/// Whether the transport checksum is right, by summing pseudo-header and all.
+/// Returns whether the transport checksum is correct, by summing pseudo-header and payload.
 pub fn checksum_is_right(bytes: &[u8]) -> bool {
     let network = Frame::parse(bytes).unwrap().network.unwrap();
     let transport = network.transport.unwrap();
@@ -271,12 +271,12 @@ pub fn checksum_is_right(bytes: &[u8]) -> bool {
     sum.finish() == 0
 }
 
-/// Where a frame's payload starts.
+/// Returns the offset of a frame's payload.
 pub fn payload_of(bytes: &[u8]) -> &[u8] {
     &bytes[Frame::parse(bytes).unwrap().network.unwrap().transport.unwrap().payload..]
 }
 
-/// Bytes that are not all alike.
+/// Returns bytes that differ from each other.
 pub fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|n| (n.wrapping_mul(31) >> 3) as u8).collect()
 }

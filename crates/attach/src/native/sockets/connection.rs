@@ -1,4 +1,7 @@
-//! One connection: its buffer, its credit, and what each packet means to it.
+//! One native vsock connection: its receive buffer, its credit (virtio 1.3, 5.10.6.3), and its
+//! state machine.
+//!
+//! It handles the packets of one connection and returns the reply to send; it sends nothing itself.
 
 use std::collections::VecDeque;
 
@@ -8,153 +11,160 @@ use super::SocketError;
 use crate::limits::NATIVE_BUFFER_BYTES;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    /// We asked and have no answer yet.
+pub(super) enum ConnectionState {
+    /// The request was sent and has no response yet.
     Connecting,
     Open,
-    /// The other end is gone; what came before may still be taken.
+    /// The peer ended the connection. Bytes that it sent before can still be received.
     Ended {
         reset: bool,
     },
 }
 
 #[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) state: State,
-    /// What we said we will do no more.
-    pub(super) ours: u32,
-    /// What the other end said it will do no more.
-    theirs: u32,
+pub(super) struct NativeConnection {
+    pub(super) state: ConnectionState,
+    /// Directions that this end has shut down.
+    pub(super) own_shutdown: u32,
+    /// Directions that the peer has shut down.
+    peer_shutdown: u32,
     inbox: VecDeque<u8>,
-    /// Where seqpacket messages end in all that has come, as counted by `came`.
+    /// Ends of seqpacket messages, as values of `received`.
     ends: VecDeque<u32>,
-    /// Bytes that came, and bytes that were taken, modulo 2^32.
-    came: u32,
-    taken: u32,
-    /// `taken` as the other end last heard it.
-    told: u32,
-    /// Bytes sent, and what the other end last told of its buffer.
+    /// Bytes received, and bytes read by the owner, modulo 2^32.
+    received: u32,
+    consumed: u32,
+    /// The value of `consumed` that the peer knows.
+    announced: u32,
+    /// Bytes sent, and the peer's last credit information.
     sent: u32,
     peer: Header,
-    asked: bool,
+    credit_requested: bool,
 }
 
-impl Connection {
-    pub(super) fn new(state: State) -> Self {
+impl NativeConnection {
+    pub(super) fn new(state: ConnectionState) -> Self {
         Self {
             state,
-            ours: 0,
-            theirs: 0,
+            own_shutdown: 0,
+            peer_shutdown: 0,
             inbox: VecDeque::new(),
             ends: VecDeque::new(),
-            came: 0,
-            taken: 0,
-            told: 0,
+            received: 0,
+            consumed: 0,
+            announced: 0,
             sent: 0,
             peer: Header::default(),
-            asked: false,
+            credit_requested: false,
         }
     }
 
-    /// Takes what a packet tells of the other end's buffer.
+    /// Stores the peer's credit information from a packet.
     pub(super) fn learn(&mut self, header: &Header) {
         self.peer = *header;
-        self.asked = false;
+        self.credit_requested = false;
     }
 
-    /// Handles a packet of this connection; gives what has to be answered.
-    pub(super) fn packet(&mut self, header: &Header, op: Op, data: &[u8]) -> Option<(Op, u32)> {
+    /// Handles a packet of this connection. Returns the operation and flags of a reply.
+    pub(super) fn handle_packet(
+        &mut self,
+        header: &Header,
+        op: Op,
+        data: &[u8],
+    ) -> Option<(Op, u32)> {
         self.learn(header);
         match (self.state, op) {
             (_, Op::Reset) => {
-                let reset = self.state == State::Connecting || self.theirs & SHUTDOWN_SEND == 0;
-                self.state = State::Ended { reset };
+                let reset = self.state == ConnectionState::Connecting
+                    || self.peer_shutdown & SHUTDOWN_SEND == 0;
+                self.state = ConnectionState::Ended { reset };
                 None
             }
-            (State::Connecting, Op::Response) => {
-                self.state = State::Open;
+            (ConnectionState::Connecting, Op::Response) => {
+                self.state = ConnectionState::Open;
                 None
             }
-            (State::Open, Op::Data) => {
-                let came = self.came.wrapping_add(header.len);
-                if came.wrapping_sub(self.taken) > NATIVE_BUFFER_BYTES {
-                    self.state = State::Ended { reset: true };
+            (ConnectionState::Open, Op::Data) => {
+                let received = self.received.wrapping_add(header.len);
+                if received.wrapping_sub(self.consumed) > NATIVE_BUFFER_BYTES {
+                    self.state = ConnectionState::Ended { reset: true };
                     return Some((Op::Reset, 0));
                 }
-                self.came = came;
+                self.received = received;
                 self.inbox.extend(data);
                 if header.flags & SEQ_EOM != 0 {
-                    self.ends.push_back(came);
+                    self.ends.push_back(received);
                 }
                 None
             }
-            (State::Open, Op::Shutdown) => {
-                self.theirs |= header.flags & SHUTDOWN_BOTH;
-                if self.theirs == SHUTDOWN_BOTH {
-                    self.state = State::Ended { reset: false };
+            (ConnectionState::Open, Op::Shutdown) => {
+                self.peer_shutdown |= header.flags & SHUTDOWN_BOTH;
+                if self.peer_shutdown == SHUTDOWN_BOTH {
+                    self.state = ConnectionState::Ended { reset: false };
                     return Some((Op::Reset, 0));
                 }
                 None
             }
-            (State::Open, Op::CreditRequest) => Some((Op::CreditUpdate, 0)),
-            (State::Open, Op::CreditUpdate) | (State::Ended { .. }, _) => None,
+            (ConnectionState::Open, Op::CreditRequest) => Some((Op::CreditUpdate, 0)),
+            (ConnectionState::Open, Op::CreditUpdate) | (ConnectionState::Ended { .. }, _) => None,
             _ => {
-                self.state = State::Ended { reset: true };
+                self.state = ConnectionState::Ended { reset: true };
                 Some((Op::Reset, 0))
             }
         }
     }
 
-    /// The connection is gone without a word of the other end; says whether there was one.
+    /// Ends the connection without a packet of the peer. Returns whether it was connecting or open.
     pub(super) fn lose(&mut self) -> bool {
-        let lost = matches!(self.state, State::Connecting | State::Open);
+        let lost = matches!(self.state, ConnectionState::Connecting | ConnectionState::Open);
         if lost {
-            self.state = State::Ended { reset: true };
+            self.state = ConnectionState::Ended { reset: true };
         }
         lost
     }
 
     pub(super) fn may_send(&self) -> Result<(), SocketError> {
-        let closed = self.ours & SHUTDOWN_SEND != 0 || self.theirs & SHUTDOWN_RECEIVE != 0;
+        let closed =
+            self.own_shutdown & SHUTDOWN_SEND != 0 || self.peer_shutdown & SHUTDOWN_RECEIVE != 0;
         match self.state {
-            State::Ended { reset: true } => Err(SocketError::Reset),
-            State::Open if !closed => Ok(()),
+            ConnectionState::Ended { reset: true } => Err(SocketError::Reset),
+            ConnectionState::Open if !closed => Ok(()),
             _ => Err(SocketError::Closed),
         }
     }
 
     pub(super) fn may_receive(&self) -> Result<(), SocketError> {
         match self.state {
-            State::Ended { reset: true } => Err(SocketError::Reset),
-            State::Ended { reset: false } => Err(SocketError::Closed),
-            _ if self.theirs & SHUTDOWN_SEND != 0 => Err(SocketError::Closed),
+            ConnectionState::Ended { reset: true } => Err(SocketError::Reset),
+            ConnectionState::Ended { reset: false } => Err(SocketError::Closed),
+            _ if self.peer_shutdown & SHUTDOWN_SEND != 0 => Err(SocketError::Closed),
             _ => Ok(()),
         }
     }
 
-    /// Bytes that may be sent now.
+    /// Returns the bytes that the peer's credit allows to send now.
     pub(super) fn credit(&self) -> usize {
         self.peer.peer_free(self.sent) as usize
     }
 
-    /// Whether to ask for credit; once until something comes.
+    /// Returns whether to send a credit request: once until a packet arrives.
     pub(super) fn wants_credit(&mut self) -> bool {
-        !std::mem::replace(&mut self.asked, true)
+        !std::mem::replace(&mut self.credit_requested, true)
     }
 
-    pub(super) fn sent(&mut self, bytes: usize) {
+    pub(super) fn count_sent(&mut self, bytes: usize) {
         self.sent = self.sent.wrapping_add(u32::try_from(bytes).unwrap_or(0));
     }
 
-    /// Our buffer and what was taken of it, for a header.
+    /// Returns `buf_alloc` and `fwd_cnt` for a header.
     pub(super) fn announce(&mut self) -> (u32, u32) {
-        self.told = self.taken;
-        (NATIVE_BUFFER_BYTES, self.taken)
+        self.announced = self.consumed;
+        (NATIVE_BUFFER_BYTES, self.consumed)
     }
 
     pub(super) fn owes_credit(&self) -> bool {
-        let open = self.state == State::Open;
-        open && self.taken.wrapping_sub(self.told) >= NATIVE_BUFFER_BYTES / 2
+        let open = self.state == ConnectionState::Open;
+        open && self.consumed.wrapping_sub(self.announced) >= NATIVE_BUFFER_BYTES / 2
     }
 
     pub(super) fn take(&mut self, into: &mut [u8]) -> usize {
@@ -168,13 +178,13 @@ impl Connection {
             to.copy_from_slice(from);
         }
         self.inbox.drain(..count);
-        self.taken = self.taken.wrapping_add(u32::try_from(count).unwrap_or(0));
+        self.consumed = self.consumed.wrapping_add(u32::try_from(count).unwrap_or(0));
         count
     }
 
     pub(super) fn take_message(&mut self) -> Option<Vec<u8>> {
         let end = self.ends.pop_front()?;
-        let mut message = vec![0; end.wrapping_sub(self.taken) as usize];
+        let mut message = vec![0; end.wrapping_sub(self.consumed) as usize];
         self.take(&mut message);
         Some(message)
     }

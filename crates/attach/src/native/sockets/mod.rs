@@ -1,5 +1,8 @@
-//! Connections over a native vsock port: enough of a socket layer for processes, tests and
-//! benchmarks that have no kernel in between.
+//! Connections over a native vsock port: a small socket layer for processes, tests and benchmarks
+//! without a kernel driver.
+//!
+//! It implements stream and seqpacket sockets with credit (virtio 1.3, 5.10). It has no thread and
+//! no descriptor of its own: it works only while it is called.
 
 mod connection;
 
@@ -9,41 +12,41 @@ use std::time::{Duration, Instant};
 use causeway_wire::vsock::{
     EVENT_TRANSPORT_RESET, Header, Op, SEQ_EOM, SHUTDOWN_BOTH, SHUTDOWN_SEND, Type,
 };
-use connection::{Connection, State};
+use connection::{ConnectionState, NativeConnection};
 
 use super::error::NativeError;
 use super::vsock::VsockPort;
 use crate::limits::NATIVE_CONNECTIONS_MAX;
 
-/// First local port that `connect` gives out.
+/// First local port number for `connect`.
 const EPHEMERAL: u32 = 1 << 20;
 
-/// Names a connection by its two ends.
+/// Identifies a connection by its two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnectionId {
     /// Stream or seqpacket.
     pub kind: Type,
-    /// Our port number.
+    /// The local port number.
     pub local: u32,
-    /// The other end's CID.
+    /// The peer's CID.
     pub cid: u64,
-    /// The other end's port number.
+    /// The peer's port number.
     pub port: u32,
 }
 
-/// Why a call on a connection failed.
+/// The reason why a call on a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// The other end refused, or ended the connection at once.
-    #[error("connection reset by the other end")]
+    /// The peer refused or aborted the connection.
+    #[error("connection reset by the peer")]
     Reset,
-    /// Nothing more will come, or may be sent.
+    /// The peer sends no more data, or accepts none.
     #[error("the connection is closed in that direction")]
     Closed,
-    /// Not within the time given.
+    /// The time-out expired.
     #[error("timed out")]
     TimedOut,
-    /// There are as many connections as there may be.
+    /// [`NATIVE_CONNECTIONS_MAX`] connections exist already.
     #[error("more than {NATIVE_CONNECTIONS_MAX} connections")]
     Many,
     /// The port itself failed.
@@ -51,55 +54,58 @@ pub enum SocketError {
     Port(#[from] NativeError),
 }
 
-/// Connections over one vsock port. Not thread-safe, and passive: it works while it is called.
+/// Connections over one vsock port. Not thread-safe; packets are handled only during calls.
 #[derive(Debug)]
 pub struct Sockets {
     port: VsockPort,
-    connections: HashMap<ConnectionId, Connection>,
+    connections: HashMap<ConnectionId, NativeConnection>,
     listening: HashSet<(Type, u32)>,
     accepted: VecDeque<ConnectionId>,
-    /// Control packets that found no room.
-    backlog: VecDeque<Header>,
+    /// Control packets that wait for room in the ring.
+    pending_control: VecDeque<Header>,
     ephemeral: u32,
     scratch: Vec<u8>,
 }
 
-/// Time left until `timeout` after `since`; an error when there is none.
+/// Returns the time left of `timeout` since `since`, or an error if it has expired.
 fn left(since: Instant, timeout: Duration) -> Result<Duration, SocketError> {
     let left = timeout.checked_sub(since.elapsed());
     left.filter(|left| !left.is_zero()).ok_or(SocketError::TimedOut)
 }
 
 impl Sockets {
-    /// Connections over `port`.
+    /// Returns a socket layer over `port`.
     pub fn new(port: VsockPort) -> Self {
         Self {
             port,
             connections: HashMap::new(),
             listening: HashSet::new(),
             accepted: VecDeque::new(),
-            backlog: VecDeque::new(),
+            pending_control: VecDeque::new(),
             ephemeral: EPHEMERAL,
             scratch: Vec::new(),
         }
     }
 
-    /// The port below.
+    /// Returns the port below.
     pub fn port(&mut self) -> &mut VsockPort {
         &mut self.port
     }
 
-    /// Our CID.
+    /// Returns the local CID.
     pub fn cid(&self) -> u64 {
         self.port.cid()
     }
 
-    /// Takes connections to `port` from now on.
+    /// Accepts connections to `port` from now on.
     pub fn listen(&mut self, kind: Type, port: u32) {
         self.listening.insert((kind, port));
     }
 
-    /// Waits for a connection to any port listened on.
+    /// Waits for a connection to any listening port.
+    ///
+    /// # Errors
+    /// Returns [`SocketError::TimedOut`] after `timeout`, or the error of the port.
     pub fn accept(&mut self, timeout: Duration) -> Result<ConnectionId, SocketError> {
         let since = Instant::now();
         loop {
@@ -107,11 +113,15 @@ impl Sockets {
             if let Some(id) = self.accepted.pop_front() {
                 return Ok(id);
             }
-            self.rest(false, left(since, timeout)?)?;
+            self.wait_port(false, left(since, timeout)?)?;
         }
     }
 
-    /// Connects to `port` at `cid`, and waits for the answer.
+    /// Connects to `port` at `cid`, and waits for the response.
+    ///
+    /// # Errors
+    /// Returns [`SocketError::Reset`] if the peer refuses, [`SocketError::TimedOut`] after
+    /// `timeout`, or the error of the port.
     pub fn connect(
         &mut self,
         kind: Type,
@@ -122,13 +132,13 @@ impl Sockets {
         let since = Instant::now();
         self.ephemeral = self.ephemeral.checked_add(1).unwrap_or(EPHEMERAL);
         let id = ConnectionId { kind, local: self.ephemeral, cid, port };
-        self.insert(id, State::Connecting)?;
+        self.insert(id, ConnectionState::Connecting)?;
         self.control(id, Op::Request, 0)?;
         loop {
             self.turn()?;
             match self.connections.get(&id).map(|c| c.state) {
-                Some(State::Open) => return Ok(id),
-                Some(State::Connecting) => {}
+                Some(ConnectionState::Open) => return Ok(id),
+                Some(ConnectionState::Connecting) => {}
                 _ => {
                     self.connections.remove(&id);
                     return Err(SocketError::Reset);
@@ -138,24 +148,27 @@ impl Sockets {
             if waited.is_err() {
                 self.close(id)?;
             }
-            self.rest(false, waited?)?;
+            self.wait_port(false, waited?)?;
         }
     }
 
-    fn insert(&mut self, id: ConnectionId, state: State) -> Result<(), SocketError> {
+    fn insert(&mut self, id: ConnectionId, state: ConnectionState) -> Result<(), SocketError> {
         if self.connections.len() >= NATIVE_CONNECTIONS_MAX {
             return Err(SocketError::Many);
         }
-        self.connections.insert(id, Connection::new(state));
+        self.connections.insert(id, NativeConnection::new(state));
         Ok(())
     }
 
-    fn connection(&mut self, id: ConnectionId) -> Result<&mut Connection, SocketError> {
+    fn connection(&mut self, id: ConnectionId) -> Result<&mut NativeConnection, SocketError> {
         self.connections.get_mut(&id).ok_or(SocketError::Closed)
     }
 
-    /// Sends what credit and ring have room for now; says how many bytes. A seqpacket message
-    /// ends with the last of `data` once all of it is sent.
+    /// Sends as many bytes as credit and ring allow now; returns their number. A seqpacket message
+    /// ends with the last byte of `data`.
+    ///
+    /// # Errors
+    /// Returns an error if the connection is closed for sending, or if the port fails.
     pub fn try_send(&mut self, id: ConnectionId, data: &[u8]) -> Result<usize, SocketError> {
         self.turn()?;
         let largest = self.port.data_bytes_max();
@@ -177,7 +190,7 @@ impl Sockets {
             if !self.port.queue(&header, part)? {
                 break;
             }
-            self.connection(id)?.sent(part.len());
+            self.connection(id)?.count_sent(part.len());
             sent = sent.saturating_add(now);
         }
         self.port.flush()?;
@@ -185,6 +198,9 @@ impl Sockets {
     }
 
     /// Sends all of `data`, waiting for credit and room.
+    ///
+    /// # Errors
+    /// As [`Self::try_send`], and [`SocketError::TimedOut`] after `timeout`.
     pub fn send(
         &mut self,
         id: ConnectionId,
@@ -200,14 +216,14 @@ impl Sockets {
                 return Ok(());
             }
             let credit = self.connection(id)?.credit() > 0;
-            self.rest(credit, left(since, timeout)?)?;
+            self.wait_port(credit, left(since, timeout)?)?;
         }
     }
 
-    /// Takes bytes that have come, as many as `into` holds; zero if there are none now.
+    /// Reads received bytes into `into`; returns their number, 0 if there are none now.
     ///
     /// # Errors
-    /// [`SocketError::Closed`] once the other end has sent its last byte.
+    /// Returns [`SocketError::Closed`] after the last byte of the peer.
     pub fn try_receive(&mut self, id: ConnectionId, into: &mut [u8]) -> Result<usize, SocketError> {
         self.turn()?;
         let connection = self.connection(id)?;
@@ -215,11 +231,14 @@ impl Sockets {
         if taken == 0 && !into.is_empty() {
             connection.may_receive()?;
         }
-        self.tell_credit(id)?;
+        self.update_credit(id)?;
         Ok(taken)
     }
 
     /// Fills `into`, waiting for bytes.
+    ///
+    /// # Errors
+    /// As [`Self::try_receive`], and [`SocketError::TimedOut`] after `timeout`.
     pub fn receive(
         &mut self,
         id: ConnectionId,
@@ -232,14 +251,17 @@ impl Sockets {
             let taken = self.try_receive(id, rest)?;
             rest = rest.get_mut(taken..).unwrap_or_default();
             if taken == 0 {
-                self.rest(false, left(since, timeout)?)?;
+                self.wait_port(false, left(since, timeout)?)?;
             }
         }
         Ok(())
     }
 
-    /// The next whole seqpacket message, waiting for it. One larger than
-    /// [`NATIVE_BUFFER_BYTES`](crate::limits::NATIVE_BUFFER_BYTES) never comes.
+    /// Returns the next whole seqpacket message, waiting for it. A message longer than
+    /// [`NATIVE_BUFFER_BYTES`](crate::limits::NATIVE_BUFFER_BYTES) never arrives.
+    ///
+    /// # Errors
+    /// As [`Self::receive`].
     pub fn receive_message(
         &mut self,
         id: ConnectionId,
@@ -250,42 +272,54 @@ impl Sockets {
             self.turn()?;
             let connection = self.connection(id)?;
             if let Some(message) = connection.take_message() {
-                self.tell_credit(id)?;
+                self.update_credit(id)?;
                 return Ok(message);
             }
             connection.may_receive()?;
-            self.rest(false, left(since, timeout)?)?;
+            self.wait_port(false, left(since, timeout)?)?;
         }
     }
 
-    /// Says that we will send no more.
+    /// Announces that this end sends no more data.
+    ///
+    /// # Errors
+    /// Returns an error if the connection does not exist, or if the port fails.
     pub fn shutdown_send(&mut self, id: ConnectionId) -> Result<(), SocketError> {
-        self.connection(id)?.ours |= SHUTDOWN_SEND;
+        self.connection(id)?.own_shutdown |= SHUTDOWN_SEND;
         self.control(id, Op::Shutdown, SHUTDOWN_SEND)
     }
 
-    /// Ends the connection. Bytes that have come and were not taken are lost.
+    /// Closes the connection. Received bytes that were not read are lost.
+    ///
+    /// # Errors
+    /// Returns an error if the port fails.
     pub fn close(&mut self, id: ConnectionId) -> Result<(), SocketError> {
-        let open = self.connection(id).is_ok_and(|c| c.state == State::Open);
+        let open = self.connection(id).is_ok_and(|c| c.state == ConnectionState::Open);
         let (op, flags) = if open { (Op::Shutdown, SHUTDOWN_BOTH) } else { (Op::Reset, 0) };
         self.control(id, op, flags)?;
         self.connections.remove(&id);
         Ok(())
     }
 
-    /// Waits until something has come; `false` when `timeout` passed first.
+    /// Waits for a packet or an event. Returns `false` after `timeout`.
+    ///
+    /// # Errors
+    /// Returns an error if the port fails.
     pub fn wait(&mut self, timeout: Duration) -> Result<bool, SocketError> {
-        self.rest(false, timeout)
+        self.wait_port(false, timeout)
     }
 
-    /// Waits; for room to send too, if that is asked for or packets of our own wait for it.
-    fn rest(&mut self, room: bool, timeout: Duration) -> Result<bool, SocketError> {
-        Ok(self.port.wait(room || !self.backlog.is_empty(), Some(timeout))?)
+    /// Waits; also for room to send, if `room` is set or control packets wait.
+    fn wait_port(&mut self, room: bool, timeout: Duration) -> Result<bool, SocketError> {
+        Ok(self.port.wait(room || !self.pending_control.is_empty(), Some(timeout))?)
     }
 
-    /// Handles everything that has come, without waiting; says how many packets.
+    /// Handles all received packets without waiting; returns their number.
+    ///
+    /// # Errors
+    /// Returns an error if the port fails.
     pub fn turn(&mut self) -> Result<usize, SocketError> {
-        // Before the packets: what comes after the event belongs to new connections.
+        // Events first: packets behind a transport reset belong to new connections.
         while let Some(event) = self.port.receive_event()? {
             if event == EVENT_TRANSPORT_RESET {
                 self.reset_all()?;
@@ -295,12 +329,12 @@ impl Sockets {
         let mut packets = 0_usize;
         while let Some(header) = self.port.receive(&mut data)? {
             packets = packets.saturating_add(1);
-            self.packet(&header, &data)?;
+            self.handle_packet(&header, &data)?;
         }
         self.scratch = data;
-        while let Some(header) = self.backlog.pop_front() {
+        while let Some(header) = self.pending_control.pop_front() {
             if !self.port.queue(&header, &[])? {
-                self.backlog.push_front(header);
+                self.pending_control.push_front(header);
                 break;
             }
         }
@@ -308,10 +342,10 @@ impl Sockets {
         Ok(packets)
     }
 
-    /// The device was replaced: nobody knows of our connections any more. Should one have begun
-    /// since, its other end is told.
+    /// Resets all connections after the device was replaced. The peer of a connection that began
+    /// since is informed.
     fn reset_all(&mut self) -> Result<(), SocketError> {
-        self.backlog.clear();
+        self.pending_control.clear();
         let lost = self.connections.iter_mut().filter_map(|(id, c)| c.lose().then_some(*id));
         for id in lost.collect::<Vec<_>>() {
             self.control(id, Op::Reset, 0)?;
@@ -319,21 +353,21 @@ impl Sockets {
         Ok(())
     }
 
-    fn packet(&mut self, header: &Header, data: &[u8]) -> Result<(), SocketError> {
+    fn handle_packet(&mut self, header: &Header, data: &[u8]) -> Result<(), SocketError> {
         let (Some(kind), Some(op)) = (header.socket_type(), header.operation()) else {
             return Ok(());
         };
         let (local, cid, port) = (header.dst_port, header.src_cid, header.src_port);
         let id = ConnectionId { kind, local, cid, port };
         if let Some(connection) = self.connections.get_mut(&id) {
-            let answer = connection.packet(header, op, data);
+            let answer = connection.handle_packet(header, op, data);
             return match answer {
                 Some((op, flags)) => self.control(id, op, flags),
                 None => Ok(()),
             };
         }
         let wanted = op == Op::Request && self.listening.contains(&(kind, local));
-        if wanted && self.insert(id, State::Open).is_ok() {
+        if wanted && self.insert(id, ConnectionState::Open).is_ok() {
             self.connection(id)?.learn(header);
             self.accepted.push_back(id);
             return self.control(id, Op::Response, 0);
@@ -341,8 +375,8 @@ impl Sockets {
         if op == Op::Reset { Ok(()) } else { self.control(id, Op::Reset, 0) }
     }
 
-    /// Tells the other end of room that it does not know of, once that is half the buffer.
-    fn tell_credit(&mut self, id: ConnectionId) -> Result<(), SocketError> {
+    /// Sends a credit update when half of the buffer is free without the peer's knowledge.
+    fn update_credit(&mut self, id: ConnectionId) -> Result<(), SocketError> {
         if self.connection(id)?.owes_credit() {
             self.control(id, Op::CreditUpdate, 0)?;
         }
@@ -357,7 +391,7 @@ impl Sockets {
         len: usize,
     ) -> Result<Header, SocketError> {
         let (buf_alloc, fwd_cnt) =
-            self.connections.get_mut(&id).map_or((0, 0), Connection::announce);
+            self.connections.get_mut(&id).map_or((0, 0), NativeConnection::announce);
         Ok(Header {
             src_cid: self.port.cid(),
             dst_cid: id.cid,
@@ -372,13 +406,13 @@ impl Sockets {
         })
     }
 
-    /// Sends a packet without data, at once or when there is room.
+    /// Sends a packet without data, now or when there is room.
     fn control(&mut self, id: ConnectionId, op: Op, flags: u32) -> Result<(), SocketError> {
         let header = self.header(id, op, flags, 0)?;
-        if !self.backlog.is_empty() || !self.port.queue(&header, &[])? {
-            // Bounded: a connection has at most a few control packets under way.
-            if self.backlog.len() < NATIVE_CONNECTIONS_MAX.saturating_mul(4) {
-                self.backlog.push_back(header);
+        if !self.pending_control.is_empty() || !self.port.queue(&header, &[])? {
+            // Bounded, because a connection has only a few control packets in flight.
+            if self.pending_control.len() < NATIVE_CONNECTIONS_MAX.saturating_mul(4) {
+                self.pending_control.push_back(header);
             }
         }
         Ok(self.port.flush()?)

@@ -1,18 +1,18 @@
-//! The twelve bytes before every message.
+//! The header of a vhost-user message: 12 bytes.
 
 use vhost::vhost_user::message::{FrontendReq, VhostUserHeaderFlag};
 
-use super::payload::Reader;
+use super::payload::FieldReader;
 use crate::limits::PAYLOAD_BYTES_MAX;
 use crate::vhost_user::fault::Reason;
 
 /// Length of a header, in bytes.
 pub const HEADER_BYTES: usize = 12;
 
-/// A message's header.
+/// The header of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// The request's code.
+    /// The request code.
     pub code: u32,
     /// Version, reply and need_reply bits.
     pub flags: u32,
@@ -21,35 +21,38 @@ pub struct Header {
 }
 
 impl Header {
-    /// A request of `size` bytes of payload.
+    /// Returns the header of a request with `size` bytes of payload.
     pub fn request(request: FrontendReq, size: u32) -> Self {
         Self { code: request.into(), flags: 1, size }
     }
 
-    /// The header of a reply to `request`.
+    /// Returns the header of a reply to `request`.
     pub fn reply(request: FrontendReq, size: u32) -> Self {
         Self { flags: 1 | VhostUserHeaderFlag::REPLY.bits(), ..Self::request(request, size) }
     }
 
-    /// The same, asking for an acknowledgement.
+    /// Returns the header with `need_reply` set.
     #[must_use]
     pub fn need_reply(self) -> Self {
         Self { flags: self.flags | VhostUserHeaderFlag::NEED_REPLY.bits(), ..self }
     }
 
-    /// Whether the sender asks for an acknowledgement.
+    /// Returns whether the sender asks for an acknowledgement.
     pub fn needs_reply(&self) -> bool {
         self.flags & VhostUserHeaderFlag::NEED_REPLY.bits() != 0
     }
 
-    /// Whether this is a reply.
+    /// Returns whether the message is a reply.
     pub fn is_reply(&self) -> bool {
         self.flags & VhostUserHeaderFlag::REPLY.bits() != 0
     }
 
-    /// Reads a header, and checks what can be checked before its payload is read.
+    /// Parses a header, and checks everything that does not depend on the payload.
+    ///
+    /// # Errors
+    /// Returns an error if the version, the flags, the request or the payload length is invalid.
     pub fn parse(bytes: [u8; HEADER_BYTES]) -> Result<(Self, FrontendReq), Reason> {
-        let mut reader = Reader(&bytes);
+        let mut reader = FieldReader(&bytes);
         let header = Self { code: reader.u32(), flags: reader.u32(), size: reader.u32() };
         let version = header.flags & VhostUserHeaderFlag::VERSION.bits();
         if version != 1 {
@@ -66,7 +69,7 @@ impl Header {
         Ok((header, request))
     }
 
-    /// The header's bytes.
+    /// Returns the header's bytes.
     pub fn emit(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         let words = [self.code, self.flags, self.size];

@@ -1,10 +1,10 @@
-//! Messages: twelve bytes of header, a payload, and descriptors beside it.
+//! vhost-user messages: a 12-byte header, a payload, and descriptors.
 //!
-//! All numbers are in the host's byte order. Payload lengths and descriptor
-//! counts are exact, with three exceptions that real frontends need: a memory
-//! table may have room after its last region (user-mode Linux), REM_MEM_REG may
-//! carry a descriptor that nobody needs (old QEMU), and an in-flight description
-//! is 20 bytes, or 24 where its sender's compiler padded it.
+//! All numbers are in host byte order. Payload lengths and descriptor counts are exact, with three
+//! exceptions that real frontends need: a memory table may have room after its last region
+//! (user-mode Linux), REM_MEM_REG may carry a descriptor that is ignored (old QEMU), and an
+//! in-flight description is 20 bytes, or 24 where its sender's compiler padded it. The module
+//! checks form only; the backend checks each message against its state.
 
 mod header;
 mod payload;
@@ -17,7 +17,7 @@ pub use payload::{
     ConfigSpace, InflightSpec, LogSpec, RegionSpec, RingAddresses, RingEvent, RingValue,
     emit_region, emit_table,
 };
-use payload::{NO_DESCRIPTOR, Reader};
+use payload::{FieldReader, NO_DESCRIPTOR};
 use vhost::vhost_user::message::FrontendReq;
 
 use super::fault::Reason;
@@ -26,7 +26,7 @@ use crate::limits::{CONFIG_BYTES_MAX, TABLE_REGIONS_MAX};
 /// Length of a region's description, in bytes.
 const REGION_BYTES: usize = 32;
 
-/// A request that this backend understands, with the descriptors that belong to it.
+/// A decoded request, with the descriptors that belong to it.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the names are the specification's")]
 pub enum Message {
@@ -62,92 +62,104 @@ pub enum Message {
 }
 
 impl Message {
-    /// Reads the payload of `request`; descriptors that do not belong to it are closed.
+    /// Decodes the payload of `request`. Descriptors that do not belong to it are closed.
+    ///
+    /// # Errors
+    /// Returns an error if the length, the number of descriptors or a value is invalid.
     pub fn decode(
         request: FrontendReq,
         payload: &[u8],
         fds: Vec<ReceivedFd>,
     ) -> Result<Self, Reason> {
         use FrontendReq as R;
-        let mut body = Body { request, payload, fds };
+        let mut decoder = PayloadDecoder { request, payload, fds };
         Ok(match request {
-            R::GET_FEATURES => body.empty(Self::GetFeatures)?,
-            R::SET_FEATURES => Self::SetFeatures(body.number()?),
-            R::SET_OWNER => body.empty(Self::SetOwner)?,
-            R::RESET_OWNER => body.empty(Self::ResetOwner)?,
-            R::SET_MEM_TABLE => Self::SetMemTable(body.table()?),
-            R::SET_VRING_NUM => Self::SetVringNum(body.ring_value()?),
-            R::SET_VRING_ADDR => Self::SetVringAddr(body.ring_addresses()?),
-            R::SET_VRING_BASE => Self::SetVringBase(body.ring_value()?),
-            R::GET_VRING_BASE => Self::GetVringBase(body.ring_value()?),
-            R::SET_VRING_KICK => Self::SetVringKick(body.ring_event()?),
-            R::SET_VRING_CALL => Self::SetVringCall(body.ring_event()?),
-            R::SET_VRING_ERR => Self::SetVringErr(body.ring_event()?),
-            R::GET_PROTOCOL_FEATURES => body.empty(Self::GetProtocolFeatures)?,
-            R::SET_PROTOCOL_FEATURES => Self::SetProtocolFeatures(body.number()?),
-            R::GET_QUEUE_NUM => body.empty(Self::GetQueueNum)?,
-            R::SET_VRING_ENABLE => Self::SetVringEnable(body.ring_value()?),
-            R::GET_CONFIG => Self::GetConfig(body.config()?),
-            R::SET_CONFIG => Self::SetConfig(body.config()?),
-            R::GET_INFLIGHT_FD => Self::GetInflightFd(body.inflight(0)?),
-            R::SET_INFLIGHT_FD => Self::SetInflightFd(body.inflight(1)?, body.fd()?),
-            R::RESET_DEVICE => body.empty(Self::ResetDevice)?,
+            R::GET_FEATURES => decoder.empty(Self::GetFeatures)?,
+            R::SET_FEATURES => Self::SetFeatures(decoder.number()?),
+            R::SET_OWNER => decoder.empty(Self::SetOwner)?,
+            R::RESET_OWNER => decoder.empty(Self::ResetOwner)?,
+            R::SET_MEM_TABLE => Self::SetMemTable(decoder.table()?),
+            R::SET_VRING_NUM => Self::SetVringNum(decoder.ring_value()?),
+            R::SET_VRING_ADDR => Self::SetVringAddr(decoder.ring_addresses()?),
+            R::SET_VRING_BASE => Self::SetVringBase(decoder.ring_value()?),
+            R::GET_VRING_BASE => Self::GetVringBase(decoder.ring_value()?),
+            R::SET_VRING_KICK => Self::SetVringKick(decoder.ring_event()?),
+            R::SET_VRING_CALL => Self::SetVringCall(decoder.ring_event()?),
+            R::SET_VRING_ERR => Self::SetVringErr(decoder.ring_event()?),
+            R::GET_PROTOCOL_FEATURES => decoder.empty(Self::GetProtocolFeatures)?,
+            R::SET_PROTOCOL_FEATURES => Self::SetProtocolFeatures(decoder.number()?),
+            R::GET_QUEUE_NUM => decoder.empty(Self::GetQueueNum)?,
+            R::SET_VRING_ENABLE => Self::SetVringEnable(decoder.ring_value()?),
+            R::GET_CONFIG => Self::GetConfig(decoder.config()?),
+            R::SET_CONFIG => Self::SetConfig(decoder.config()?),
+            R::GET_INFLIGHT_FD => Self::GetInflightFd(decoder.inflight(0)?),
+            R::SET_INFLIGHT_FD => Self::SetInflightFd(decoder.inflight(1)?, decoder.fd()?),
+            R::RESET_DEVICE => decoder.empty(Self::ResetDevice)?,
             R::SET_BACKEND_REQ_FD => {
-                body.exactly(0, 1)?;
-                Self::SetBackendReqFd(body.fd()?)
+                decoder.exactly(0, 1)?;
+                Self::SetBackendReqFd(decoder.fd()?)
             }
-            R::GET_MAX_MEM_SLOTS => body.empty(Self::GetMaxMemSlots)?,
-            R::ADD_MEM_REG => Self::AddMemReg(body.region(1)?, body.fd()?),
+            R::GET_MAX_MEM_SLOTS => decoder.empty(Self::GetMaxMemSlots)?,
+            R::ADD_MEM_REG => Self::AddMemReg(decoder.region(1)?, decoder.fd()?),
             R::REM_MEM_REG => {
-                body.fds.truncate(body.fds.len().saturating_sub(1));
-                Self::RemMemReg(body.region(0)?)
+                decoder.fds.truncate(decoder.fds.len().saturating_sub(1));
+                Self::RemMemReg(decoder.region(0)?)
             }
-            R::SET_STATUS => Self::SetStatus(body.number()?),
-            R::GET_STATUS => body.empty(Self::GetStatus)?,
-            R::SET_LOG_BASE => Self::SetLogBase(body.log()?, body.fd()?),
+            R::SET_STATUS => Self::SetStatus(decoder.number()?),
+            R::GET_STATUS => decoder.empty(Self::GetStatus)?,
+            R::SET_LOG_BASE => Self::SetLogBase(decoder.log()?, decoder.fd()?),
             R::SET_LOG_FD => {
-                // Some frontends send a number beside the descriptor, which means nothing.
-                if body.exactly(0, 1).is_err() {
-                    body.exactly(8, 1)?;
+                // Some frontends send a number as well, which has no meaning.
+                if decoder.exactly(0, 1).is_err() {
+                    decoder.exactly(8, 1)?;
                 }
-                Self::SetLogFd(body.fd()?)
+                Self::SetLogFd(decoder.fd()?)
             }
             other => return Err(Reason::Unknown(other.into())),
         })
     }
 
-    /// The number that a 64-bit reply or request carries.
+    /// Decodes the number of a 64-bit reply or request.
+    ///
+    /// # Errors
+    /// Returns an error if the payload is not 8 bytes.
     pub fn decode_number(request: FrontendReq, payload: &[u8]) -> Result<u64, Reason> {
-        Body { request, payload, fds: Vec::new() }.number()
+        PayloadDecoder { request, payload, fds: Vec::new() }.number()
     }
 
-    /// The queue and number of a GET_VRING_BASE reply.
+    /// Decodes the queue and value of a GET_VRING_BASE reply.
+    ///
+    /// # Errors
+    /// Returns an error if the payload is not 8 bytes.
     pub fn decode_ring_value(request: FrontendReq, payload: &[u8]) -> Result<RingValue, Reason> {
-        Body { request, payload, fds: Vec::new() }.ring_value()
+        PayloadDecoder { request, payload, fds: Vec::new() }.ring_value()
     }
 
-    /// The bytes of a GET_CONFIG reply.
+    /// Decodes a GET_CONFIG reply.
+    ///
+    /// # Errors
+    /// Returns an error if the length or the range is invalid.
     pub fn decode_config(payload: &[u8]) -> Result<ConfigSpace, Reason> {
-        Body { request: FrontendReq::GET_CONFIG, payload, fds: Vec::new() }.config()
+        PayloadDecoder { request: FrontendReq::GET_CONFIG, payload, fds: Vec::new() }.config()
     }
 }
 
-/// A message's parts while it is taken apart.
-struct Body<'a> {
+/// A message while it is decoded.
+struct PayloadDecoder<'a> {
     request: FrontendReq,
     payload: &'a [u8],
     fds: Vec<ReceivedFd>,
 }
 
-impl<'a> Body<'a> {
+impl<'a> PayloadDecoder<'a> {
     /// Checks the payload's length and the number of descriptors.
-    fn exactly(&self, bytes: usize, fds: usize) -> Result<Reader<'a>, Reason> {
+    fn exactly(&self, bytes: usize, fds: usize) -> Result<FieldReader<'a>, Reason> {
         let request = self.request;
         if self.payload.len() != bytes {
             return Err(Reason::Size { request, got: self.payload.len(), want: bytes });
         }
         self.descriptors(fds)?;
-        Ok(Reader(self.payload))
+        Ok(FieldReader(self.payload))
     }
 
     fn descriptors(&self, want: usize) -> Result<(), Reason> {
@@ -189,16 +201,16 @@ impl<'a> Body<'a> {
     }
 
     fn ring_event(&mut self) -> Result<RingEvent, Reason> {
-        let value = Reader(self.payload).u64();
+        let value = FieldReader(self.payload).u64();
         let polled = value & NO_DESCRIPTOR != 0;
         self.exactly(8, usize::from(!polled))?;
-        // The index has eight bits, and one says whether a descriptor came.
+        // The index has eight bits; the next bit marks a missing descriptor.
         let index = u32::try_from(value & !NO_DESCRIPTOR).unwrap_or(u32::MAX);
         Ok(RingEvent { index, fd: self.fds.pop() })
     }
 
     fn table(&mut self) -> Result<Vec<(RegionSpec, ReceivedFd)>, Reason> {
-        let mut reader = Reader(self.payload);
+        let mut reader = FieldReader(self.payload);
         let regions = reader.u32();
         reader.u32();
         let count = regions as usize;
@@ -221,7 +233,7 @@ impl<'a> Body<'a> {
     }
 
     fn config(&self) -> Result<ConfigSpace, Reason> {
-        let mut r = Reader(self.payload);
+        let mut r = FieldReader(self.payload);
         let (offset, size, flags) = (r.u32(), r.u32(), r.u32());
         let end = (offset as usize).checked_add(size as usize);
         if size == 0 || end.is_none_or(|end| end > CONFIG_BYTES_MAX) {

@@ -1,8 +1,11 @@
-//! What messages carry: the structures, and their bytes.
+//! The payload structures of messages, and their encoding.
+//!
+//! Numbers are in host byte order, as the protocol defines. The structures are plain values;
+//! nothing here checks them against the state of a device.
 
 use causeway_host::ReceivedFd;
 
-/// In a ring descriptor message: no descriptor is attached, poll instead.
+/// Flag of a ring event message: no descriptor is attached, poll instead.
 pub(super) const NO_DESCRIPTOR: u64 = 0x100;
 
 /// A region as the frontend describes it.
@@ -14,20 +17,20 @@ pub struct RegionSpec {
     pub len: u64,
     /// The frontend's own address of the first byte.
     pub user: u64,
-    /// Where the region begins in its file, in bytes.
+    /// Offset of the region in its file, in bytes.
     pub offset: u64,
 }
 
-/// A queue and a number for it.
+/// A queue index and a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingValue {
     /// Queue index.
     pub index: u32,
-    /// The number.
+    /// The value.
     pub value: u32,
 }
 
-/// Where a ring lies, by the frontend's own addresses.
+/// The addresses of a ring in the frontend's address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingAddresses {
     /// Queue index.
@@ -40,18 +43,19 @@ pub struct RingAddresses {
     pub used: u64,
     /// The available ring.
     pub available: u64,
-    /// Where the used ring is in the log; we know that.
+    /// Guest address for logging the used ring. Unused: the log is addressed by the ring's own
+    /// guest address.
     pub log: u64,
 }
 
 impl RingAddresses {
-    /// Whether the ring lies where `other` has it; what is logged of it may differ.
+    /// Returns whether the ring has the same addresses as `other`; the logging fields may differ.
     pub fn lies_as(&self, other: &Self) -> bool {
         *self == Self { flags: self.flags, log: self.log, ..*other }
     }
 }
 
-/// A queue and an eventfd for it; none means that the other side polls.
+/// A queue index and an eventfd; `None` means that the receiver must poll.
 #[derive(Debug)]
 pub struct RingEvent {
     /// Queue index.
@@ -60,36 +64,36 @@ pub struct RingEvent {
     pub fd: Option<ReceivedFd>,
 }
 
-/// A piece of the configuration space.
+/// A part of the configuration space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigSpace {
     /// Offset of the first byte.
     pub offset: u32,
-    /// Bytes asked for or given.
+    /// Number of bytes, requested or given.
     pub size: u32,
     /// Bit 0: writable fields only; bit 1: migration.
     pub flags: u32,
-    /// The bytes; a request for them has zeroes here.
+    /// The bytes; zeroes in a request.
     pub bytes: Vec<u8>,
 }
 
-/// Where the log of written pages lies in its file.
+/// Position of the dirty log in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogSpec {
     /// Length, in bytes.
     pub len: u64,
-    /// Where it begins, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
 }
 
-/// The in-flight buffer's description.
+/// Description of the in-flight buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InflightSpec {
     /// Length of the buffer, in bytes.
     pub len: u64,
-    /// Where it begins in its file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Queues in it.
+    /// Number of queues.
     pub queues: u16,
     /// Descriptors of each queue.
     pub ring_size: u16,
@@ -98,21 +102,21 @@ pub struct InflightSpec {
 }
 
 impl RegionSpec {
-    /// The region's bytes in a message.
+    /// Returns the region's encoding.
     pub fn emit(&self) -> Vec<u8> {
         words([self.guest, self.len, self.user, self.offset])
     }
 }
 
 impl RingValue {
-    /// The pair's bytes in a message.
+    /// Returns the pair's encoding.
     pub fn emit(&self) -> Vec<u8> {
         [self.index.to_ne_bytes(), self.value.to_ne_bytes()].concat()
     }
 }
 
 impl RingAddresses {
-    /// The addresses' bytes in a message.
+    /// Returns the encoding of the addresses.
     pub fn emit(&self) -> Vec<u8> {
         let mut bytes = RingValue { index: self.index, value: self.flags }.emit();
         bytes.extend(words([self.descriptors, self.used, self.available, self.log]));
@@ -121,7 +125,7 @@ impl RingAddresses {
 }
 
 impl RingEvent {
-    /// The bytes of a message that names an eventfd, or says that there is none.
+    /// Returns the encoding of a ring event, with or without an eventfd.
     pub fn emit(index: u32, attached: bool) -> Vec<u8> {
         let flag = if attached { 0 } else { NO_DESCRIPTOR };
         words([u64::from(index) | flag])
@@ -129,7 +133,7 @@ impl RingEvent {
 }
 
 impl ConfigSpace {
-    /// The piece's bytes in a message.
+    /// Returns the part's encoding.
     pub fn emit(&self) -> Vec<u8> {
         let head = [self.offset, self.size, self.flags].map(u32::to_ne_bytes);
         let mut bytes = head.concat();
@@ -139,7 +143,7 @@ impl ConfigSpace {
 }
 
 impl InflightSpec {
-    /// The description's bytes in a message.
+    /// Returns the description's encoding.
     pub fn emit(&self) -> Vec<u8> {
         let mut bytes = words([self.len, self.offset]);
         bytes.extend([self.queues, self.ring_size].map(u16::to_ne_bytes).concat());
@@ -150,7 +154,7 @@ impl InflightSpec {
     }
 }
 
-/// A memory table's bytes.
+/// Returns the encoding of a memory table.
 pub fn emit_table(regions: &[RegionSpec]) -> Vec<u8> {
     let count = u32::try_from(regions.len()).unwrap_or(u32::MAX);
     let mut bytes = RingValue { index: count, value: 0 }.emit();
@@ -158,7 +162,7 @@ pub fn emit_table(regions: &[RegionSpec]) -> Vec<u8> {
     bytes
 }
 
-/// The bytes of ADD_MEM_REG and REM_MEM_REG.
+/// Returns the encoding of ADD_MEM_REG and REM_MEM_REG.
 pub fn emit_region(region: &RegionSpec) -> Vec<u8> {
     let mut bytes = words([0]);
     bytes.extend(region.emit());
@@ -169,10 +173,10 @@ fn words<const N: usize>(words: [u64; N]) -> Vec<u8> {
     words.map(u64::to_ne_bytes).concat()
 }
 
-/// Takes numbers in host byte order off the front of a slice; zeroes past its end.
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+/// Reads numbers in host byte order from the front of a slice; zeroes past its end.
+pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
-impl Reader<'_> {
+impl FieldReader<'_> {
     fn take<const N: usize>(&mut self) -> [u8; N] {
         match self.0.split_first_chunk::<N>() {
             Some((head, rest)) => {

@@ -1,4 +1,4 @@
-//! What is written is read back, and the layouts are those that others use.
+//! Encoded messages decode to the same values, and the layouts are those of the `vhost` crate.
 
 use std::os::fd::OwnedFd;
 
@@ -15,7 +15,7 @@ fn file() -> OwnedFd {
     std::fs::File::open("/dev/null").unwrap().into()
 }
 
-/// A decoded message as text, its descriptors counted instead of named.
+/// Decodes a message that has `fds` descriptors.
 fn read(request: R, payload: &[u8], fds: usize) -> Message {
     Message::decode(request, payload, (0..fds).map(|_| file().into()).collect()).unwrap()
 }
@@ -28,7 +28,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn headers_come_back(code in 1_u32..45, size in 0..=4096_u32, reply: bool, need: bool) {
+    fn vhost_user_header_round_trips(code in 1_u32..45, size in 0..=4096_u32, reply: bool, need: bool) {
         let request = R::try_from(code).unwrap();
         let header = if reply { Header::reply(request, size) } else { Header::request(request, size) };
         let header = if need { header.need_reply() } else { header };
@@ -37,14 +37,14 @@ proptest! {
     }
 
     #[test]
-    fn any_header_is_taken_or_refused(bytes: [u8; HEADER_BYTES]) {
+    fn vhost_user_any_header_is_parsed_or_refused(bytes: [u8; HEADER_BYTES]) {
         if let Ok((header, _)) = Header::parse(bytes) {
             prop_assert_eq!(header.emit(), bytes);
         }
     }
 
     #[test]
-    fn any_payload_is_taken_or_refused(
+    fn vhost_user_any_payload_is_decoded_or_refused(
         code in 1_u32..45,
         payload in prop::collection::vec(any::<u8>(), 0..300),
         fds in 0_usize..4,
@@ -54,7 +54,7 @@ proptest! {
     }
 
     #[test]
-    fn ring_values_come_back(index: u32, value: u32) {
+    fn vhost_user_ring_value_round_trips(index: u32, value: u32) {
         let sent = RingValue { index, value };
         let Message::SetVringNum(got) = read(R::SET_VRING_NUM, &sent.emit(), 0) else { panic!() };
         prop_assert_eq!(got, sent);
@@ -63,7 +63,7 @@ proptest! {
     }
 
     #[test]
-    fn ring_addresses_come_back(index: u32, log: bool, words: [u64; 4]) {
+    fn vhost_user_ring_addresses_round_trip(index: u32, log: bool, words: [u64; 4]) {
         let [descriptors, used, available, log_at] = words;
         let flags = u32::from(log);
         let sent = RingAddresses { index, flags, descriptors, used, available, log: log_at };
@@ -76,7 +76,7 @@ proptest! {
     }
 
     #[test]
-    fn ring_events_come_back(index in 0_u32..256, attached: bool) {
+    fn vhost_user_ring_event_round_trips(index in 0_u32..256, attached: bool) {
         let payload = RingEvent::emit(index, attached);
         let fds = usize::from(attached);
         let Message::SetVringCall(got) = read(R::SET_VRING_CALL, &payload, fds) else { panic!() };
@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn tables_come_back(regions in prop::collection::vec(region(), 1..=8), room in 0_usize..64) {
+    fn vhost_user_memory_table_round_trips(regions in prop::collection::vec(region(), 1..=8), room in 0_usize..64) {
         let mut payload = emit_table(&regions);
         payload.extend(vec![0xff; room]);
         let read = read(R::SET_MEM_TABLE, &payload, regions.len());
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn regions_come_back(sent in region()) {
+    fn vhost_user_region_round_trips(sent in region()) {
         let payload = emit_region(&sent);
         let Message::AddMemReg(got, _) = read(R::ADD_MEM_REG, &payload, 1) else { panic!() };
         prop_assert_eq!(got, sent);
@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn configuration_spaces_come_back(
+    fn vhost_user_config_space_round_trips(
         offset in 0_u32..100,
         flags in 0_u32..4,
         bytes in prop::collection::vec(any::<u8>(), 1..150),
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn inflight_descriptions_come_back(len: u64, offset: u64, queues: u16, ring_size: u16, padded: bool) {
+    fn vhost_user_inflight_description_round_trips(len: u64, offset: u64, queues: u16, ring_size: u16, padded: bool) {
         let sent = InflightSpec { len, offset, queues, ring_size, padded };
         let Message::GetInflightFd(got) = read(R::GET_INFLIGHT_FD, &sent.emit(), 0) else { panic!() };
         prop_assert_eq!(got, sent);
@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn numbers_come_back(number: u64) {
+    fn vhost_user_number_round_trips(number: u64) {
         let payload = number.to_ne_bytes();
         let Message::SetFeatures(got) = read(R::SET_FEATURES, &payload, 0) else { panic!() };
         prop_assert_eq!(got, number);

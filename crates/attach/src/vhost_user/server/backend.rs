@@ -1,4 +1,7 @@
-//! The protocol: one message in, a reply and events out.
+//! The vhost-user protocol of the backend: one message in, a reply and events out.
+//!
+//! The state machine checks each message against the negotiated features and the model, and changes
+//! the [`Device`]. It reads and writes no socket.
 
 mod rings;
 
@@ -16,23 +19,23 @@ use super::super::{VhostUserProtocolFeatures as Protocol, message::RegionSpec};
 use super::Event;
 use super::device::Device;
 use super::inflight::InflightBuffer;
-use super::memory::Table;
+use super::memory::RegionTable;
 use super::model::Model;
 use super::model::features::LOG_ALL;
 use super::queue::{VirtQueue, is_packed};
 use crate::limits::{LOG_SPREAD, MEMORY_SLOTS_MAX, QUEUES_MAX};
 
-/// What goes back to the frontend.
+/// A reply to the frontend.
 #[derive(Debug)]
 pub struct Reply {
     /// The payload.
     pub payload: Vec<u8>,
-    /// The descriptor beside it.
+    /// The descriptor that is sent with it.
     pub fd: Option<OwnedFd>,
 }
 
 impl Reply {
-    /// A 64-bit number.
+    /// Returns a reply with a 64-bit number.
     pub(super) fn number(value: u64) -> Self {
         Self::bytes(value.to_ne_bytes().to_vec())
     }
@@ -42,14 +45,15 @@ impl Reply {
     }
 }
 
-/// How a message ended well.
+/// The result of a message that broke no rule.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Done; acknowledged if the frontend asked for it.
+    /// The message is done; it is acknowledged if the frontend asked for that.
     Done,
-    /// Done, and this is what the frontend wants to know.
+    /// The message is done, and has a reply of its own.
     Reply(Reply),
-    /// Not done, but no reason to part; said so if the frontend asked for it.
+    /// The message was refused, but the conversation goes on. The frontend learns of it if it asked
+    /// for an acknowledgement.
     Refused,
 }
 
@@ -59,31 +63,32 @@ impl Outcome {
     }
 }
 
-type Answer = Result<Outcome, Reason>;
+type HandleResult = Result<Outcome, Reason>;
 
 /// The backend's state in one conversation.
 #[derive(Debug)]
 pub struct Backend {
     model: Model,
     device: Device,
-    table: Table,
+    table: RegionTable,
     protocol: Protocol,
     inflight: Option<InflightBuffer>,
-    /// Where the frontend wants to read what we wrote to, when it says so.
+    /// The dirty log that the frontend set.
     log: Option<Arc<DirtyLog>>,
-    /// Where the frontend would take requests of ours. Held, never written to: we have none.
+    /// The backend channel (SET_BACKEND_REQ_FD). It is kept open, but this backend sends no
+    /// requests.
     requests: Option<ReceivedFd>,
     features_set: bool,
 }
 
 impl Backend {
-    /// At the beginning of a conversation about `model`.
+    /// Returns a backend for `model`, before the first message.
     pub fn new(mut model: Model) -> Self {
         model.queues = model.queues.min(QUEUES_MAX);
         Self {
             device: Device::new(&model),
             model,
-            table: Table::default(),
+            table: RegionTable::default(),
             protocol: Protocol::empty(),
             inflight: None,
             log: None,
@@ -92,26 +97,26 @@ impl Backend {
         }
     }
 
-    /// The device as granted so far.
+    /// Returns the device as granted so far.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The device as granted so far.
+    /// Returns the device as granted so far.
     pub fn device_mut(&mut self) -> &mut Device {
         &mut self.device
     }
 
-    /// Whether requests that ask for it are acknowledged.
+    /// Returns whether requests with `need_reply` are acknowledged.
     pub fn acknowledges(&self) -> bool {
         self.protocol.contains(Protocol::REPLY_ACK)
     }
 
-    /// Handles one message. What changed is added to `events`, also when it ends in an error.
+    /// Handles one message. Consequences are appended to `events`, also before an error.
     ///
     /// # Errors
-    /// The frontend broke a rule; the conversation is over.
-    pub fn handle(&mut self, message: Message, events: &mut Vec<Event>) -> Answer {
+    /// Returns the rule that the frontend broke; the conversation is over.
+    pub fn handle(&mut self, message: Message, events: &mut Vec<Event>) -> HandleResult {
         use Message as M;
         match message {
             M::GetFeatures => return Ok(Outcome::number(self.model.offered())),
@@ -130,31 +135,31 @@ impl Backend {
             M::AddMemReg(spec, file) => self.add_region(&spec, file, events)?,
             M::RemMemReg(spec) => self.remove_region(&spec, events)?,
             M::GetMaxMemSlots => {
-                self.negotiated(FrontendReq::GET_MAX_MEM_SLOTS, SLOTS)?;
+                self.check_negotiated(FrontendReq::GET_MAX_MEM_SLOTS, SLOTS)?;
                 return Ok(Outcome::number(MEMORY_SLOTS_MAX as u64));
             }
             M::GetQueueNum => {
-                self.negotiated(FrontendReq::GET_QUEUE_NUM, MQ)?;
-                // Queues, also of a network device. Cloud Hypervisor and crosvm compare the number
-                // with the queues that they use; QEMU compares it with its queue pairs, of which
-                // there are fewer.
+                self.check_negotiated(FrontendReq::GET_QUEUE_NUM, MQ)?;
+                // The number of queues, also for a network device. Cloud Hypervisor and crosvm
+                // compare it with the queues that they use; QEMU compares it with its queue pairs,
+                // which are fewer.
                 return Ok(Outcome::number(self.model.queues as u64));
             }
             M::GetConfig(space) => return self.get_config(space),
             M::SetConfig(_) => return self.set_config(),
             M::SetStatus(status) => self.set_status(status, events)?,
             M::GetStatus => {
-                self.negotiated(FrontendReq::GET_STATUS, STATUS)?;
+                self.check_negotiated(FrontendReq::GET_STATUS, STATUS)?;
                 return Ok(Outcome::number(u64::from(self.device.status())));
             }
             M::GetInflightFd(spec) => return self.get_inflight(&spec),
             M::SetInflightFd(spec, file) => self.set_inflight(&spec, &file)?,
             M::SetBackendReqFd(channel) => {
-                self.negotiated(FrontendReq::SET_BACKEND_REQ_FD, REQUESTS)?;
+                self.check_negotiated(FrontendReq::SET_BACKEND_REQ_FD, REQUESTS)?;
                 self.requests = Some(channel);
             }
             M::SetLogBase(spec, file) => {
-                self.negotiated(FrontendReq::SET_LOG_BASE, LOG)?;
+                self.check_negotiated(FrontendReq::SET_LOG_BASE, LOG)?;
                 causeway_memory::fits(0, spec.len.saturating_mul(LOG_SPREAD))
                     .map_err(Reason::LogMapping)?;
                 let log = DirtyLog::new(file.as_fd(), spec.offset, spec.len);
@@ -162,15 +167,15 @@ impl Backend {
                 self.follow_log(events)?;
                 return Ok(Outcome::number(0));
             }
-            // Who reads the log looks at it by itself.
-            M::SetLogFd(_) => self.negotiated(FrontendReq::SET_LOG_FD, LOG)?,
+            // The reader of the log polls it, so the descriptor is not used.
+            M::SetLogFd(_) => self.check_negotiated(FrontendReq::SET_LOG_FD, LOG)?,
             M::GetVringBase(which) => return self.get_base(which, events),
             ring => self.configure_ring(ring, events)?,
         }
         Ok(Outcome::Done)
     }
 
-    fn negotiated(
+    fn check_negotiated(
         &self,
         request: FrontendReq,
         (bit, feature): (Protocol, &'static str),
@@ -203,18 +208,18 @@ impl Backend {
         if self.log.is_some() {
             self.follow_log(events)?;
         }
-        self.settle_all(events)
+        self.update_all_queues(events)
     }
 
-    /// Where written pages are to be noted now.
+    /// Returns the dirty log, if logging is acknowledged.
     fn wanted_log(&self) -> Option<Arc<DirtyLog>> {
         self.log.clone().filter(|_| self.device.acked() & LOG_ALL != 0)
     }
 
-    /// Has what is written from now on noted, or no longer: memory in a new epoch.
+    /// Starts or stops logging of writes, by a new epoch of the memory map.
     fn follow_log(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
         if self.wanted_log().is_none() && !self.device.map.is_logged() {
-            // Neither the map nor a queue notes anything, and none is to.
+            // Neither the map nor a queue logs, and none is to log.
             return Ok(());
         }
         let map = self.device.map.logged(None);
@@ -237,7 +242,7 @@ impl Backend {
         file: ReceivedFd,
         events: &mut Vec<Event>,
     ) -> Result<(), Reason> {
-        self.negotiated(FrontendReq::ADD_MEM_REG, SLOTS)?;
+        self.check_negotiated(FrontendReq::ADD_MEM_REG, SLOTS)?;
         match self.table.add(spec, file)? {
             Some(map) => self.change_map(map, false, events),
             None => Ok(()),
@@ -245,17 +250,17 @@ impl Backend {
     }
 
     fn remove_region(&mut self, spec: &RegionSpec, events: &mut Vec<Event>) -> Result<(), Reason> {
-        self.negotiated(FrontendReq::REM_MEM_REG, SLOTS)?;
+        self.check_negotiated(FrontendReq::REM_MEM_REG, SLOTS)?;
         match self.table.remove(spec)? {
             Some(map) => self.change_map(map, false, events),
             None => Ok(()),
         }
     }
 
-    /// All rings stopped and disabled, features forgotten. Memory stays: QEMU sends only what
-    /// changes of it.
+    /// Stops and disables all queues and clears the features. The memory table stays, because QEMU
+    /// sends only its changes.
     fn reset_device(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
-        self.negotiated(FrontendReq::RESET_DEVICE, RESET)?;
+        self.check_negotiated(FrontendReq::RESET_DEVICE, RESET)?;
         self.stop_all(events);
         self.device.queues.iter_mut().for_each(VirtQueue::reset_enabled);
         self.device.forget_positions();
@@ -266,10 +271,10 @@ impl Backend {
         Ok(())
     }
 
-    /// Zero resets the device, but not what its driver agreed on with others: QEMU also sends
+    /// A status of 0 stops the queues, but keeps negotiated state and connections: QEMU also sends
     /// it when the VM is paused.
     fn set_status(&mut self, status: u64, events: &mut Vec<Event>) -> Result<(), Reason> {
-        self.negotiated(FrontendReq::SET_STATUS, STATUS)?;
+        self.check_negotiated(FrontendReq::SET_STATUS, STATUS)?;
         self.device.set_status(u8::try_from(status & 0xff).unwrap_or(0));
         if status == 0 {
             self.stop_all(events);
@@ -277,23 +282,23 @@ impl Backend {
         Ok(())
     }
 
-    /// Bytes past the end of the model's space are zero.
-    fn get_config(&self, mut space: ConfigSpace) -> Answer {
-        self.negotiated(FrontendReq::GET_CONFIG, CONFIG)?;
+    /// Bytes beyond the end of the model's space are zero.
+    fn get_config(&self, mut space: ConfigSpace) -> HandleResult {
+        self.check_negotiated(FrontendReq::GET_CONFIG, CONFIG)?;
         let from = self.model.config.get(space.offset as usize..).unwrap_or_default();
         space.bytes.fill(0);
         space.bytes.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
         Ok(Outcome::Reply(Reply::bytes(space.emit())))
     }
 
-    /// No field of our devices is the guest's to change; it is told so if it asks.
-    fn set_config(&self) -> Answer {
-        self.negotiated(FrontendReq::SET_CONFIG, CONFIG)?;
+    /// Refuses every write: no field of the devices is writable.
+    fn set_config(&self) -> HandleResult {
+        self.check_negotiated(FrontendReq::SET_CONFIG, CONFIG)?;
         Ok(Outcome::Refused)
     }
 
-    fn get_inflight(&self, spec: &InflightSpec) -> Answer {
-        self.negotiated(FrontendReq::GET_INFLIGHT_FD, INFLIGHT)?;
+    fn get_inflight(&self, spec: &InflightSpec) -> HandleResult {
+        self.check_negotiated(FrontendReq::GET_INFLIGHT_FD, INFLIGHT)?;
         let (spec, file) =
             InflightBuffer::create(spec, &self.model, is_packed(self.device.acked()))?;
         Ok(Outcome::Reply(Reply { payload: spec.emit(), fd: Some(file) }))
@@ -301,7 +306,7 @@ impl Backend {
 
     fn set_inflight(&mut self, spec: &InflightSpec, file: &ReceivedFd) -> Result<(), Reason> {
         let request = FrontendReq::SET_INFLIGHT_FD;
-        self.negotiated(request, INFLIGHT)?;
+        self.check_negotiated(request, INFLIGHT)?;
         if let Some(queue) = self.device.queues.iter().position(VirtQueue::runs) {
             return Err(Reason::QueueRunning { request, queue });
         }
@@ -310,12 +315,12 @@ impl Backend {
         Ok(())
     }
 
-    /// Whether a granted file shrank.
+    /// Returns whether a granted file shrank.
     pub fn memory_lost(&self) -> bool {
         self.device.map.poisoned() || self.inflight.as_ref().is_some_and(InflightBuffer::poisoned)
     }
 
-    /// That no notification was held up.
+    /// Returns an error if a notification was blocked.
     pub(super) fn check_notifications(&self) -> Result<(), Reason> {
         match self.device.queues.iter().position(VirtQueue::held_up) {
             Some(queue) => Err(Reason::Notification { queue, source: DoorbellError::Blocked }),
@@ -323,11 +328,11 @@ impl Backend {
         }
     }
 
-    /// Stops every queue and lets go of everything granted, also when it ends in an error:
-    /// telling the guest of it was held up.
+    /// Stops every queue and releases all grants, also if it returns an error because a
+    /// notification was blocked.
     pub(super) fn release(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
         self.stop_all(events);
-        let told = self.check_notifications();
+        let notified = self.check_notifications();
         self.device.release();
         self.table.clear();
         self.inflight = None;
@@ -335,7 +340,7 @@ impl Backend {
         self.requests = None;
         self.features_set = false;
         self.protocol = Protocol::empty();
-        told
+        notified
     }
 }
 

@@ -1,4 +1,6 @@
-//! What the frontend has granted and configured so far.
+//! The virtio device behind a port: granted memory, negotiated features and queues.
+//!
+//! The backend changes it by messages; the service reads it and moves chains through its queues.
 
 use std::sync::Arc;
 
@@ -7,9 +9,9 @@ use causeway_memory::Map;
 use super::model::{Model, features};
 use super::queue::VirtQueue;
 
-/// The state of one attached device: its memory and its queues.
+/// The state of one attached device.
 ///
-/// The fields may be borrowed at the same time; [`Self::queue_mut`] does it for one queue.
+/// The fields may be borrowed at the same time; [`Self::queue_mut`] does so for one queue.
 #[derive(Debug)]
 pub struct Device {
     /// The granted memory in its current epoch. Clone the `Arc` to keep an epoch.
@@ -32,12 +34,12 @@ impl Device {
         }
     }
 
-    /// Features that the guest's driver acknowledged.
+    /// Returns the features that the guest's driver acknowledged.
     pub fn features(&self) -> u64 {
         self.features & !(features::PROTOCOL_FEATURES | features::LOG_ALL)
     }
 
-    /// As acknowledged by the frontend, its own bits included.
+    /// Returns all acknowledged feature bits, those of the transport included.
     pub(super) fn acked(&self) -> u64 {
         self.features
     }
@@ -46,12 +48,12 @@ impl Device {
         self.features = features;
     }
 
-    /// Whether the guest's driver acknowledged feature bit `bit`.
+    /// Returns whether the guest's driver acknowledged feature bit `bit`.
     pub fn has_feature(&self, bit: u32) -> bool {
         self.features().checked_shr(bit).unwrap_or(0) & 1 == 1
     }
 
-    /// The virtio status byte as the frontend last set it; zero where it does not.
+    /// Returns the virtio status byte as the frontend last set it; 0 if it does not.
     pub fn status(&self) -> u8 {
         self.status
     }
@@ -60,41 +62,41 @@ impl Device {
         self.status = status;
     }
 
-    /// Says by status and error descriptors that the driver has to reset the device
-    /// (DEVICE_NEEDS_RESET, virtio 1.3, section 2.1.2).
+    /// Sets DEVICE_NEEDS_RESET (virtio 1.3, 2.1.2) and signals the error descriptors of all queues.
     pub fn needs_reset(&mut self) {
         const DEVICE_NEEDS_RESET: u8 = 64;
         self.status |= DEVICE_NEEDS_RESET;
         self.queues.iter().for_each(VirtQueue::signal_error);
     }
 
-    /// Counts the maps so far: work that began in another epoch is checked again.
+    /// Returns the number of the present map. Work that began in another epoch must check its
+    /// addresses again.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Puts a new map in place of the old one.
+    /// Replaces the map and begins a new epoch.
     pub(super) fn replace_map(&mut self, map: Map) {
         self.map = Arc::new(map);
         self.epoch = self.epoch.wrapping_add(1);
     }
 
-    /// The map, and queue `index` if there is one.
+    /// Returns the map and queue `index`, if it exists.
     pub fn queue_mut(&mut self, index: usize) -> Option<(&Arc<Map>, &mut VirtQueue)> {
         Some((&self.map, self.queues.get_mut(index)?))
     }
 
-    /// Whether queue `index` runs.
+    /// Returns whether queue `index` runs.
     pub fn runs(&self, index: usize) -> bool {
         self.queues.get(index).is_some_and(VirtQueue::runs)
     }
 
-    /// Forgets where rings stood: one new beginning is told once.
+    /// Forgets the positions of stopped rings, so that a reset is reported once.
     pub(super) fn forget_positions(&mut self) {
         self.queues.iter_mut().for_each(VirtQueue::forget_position);
     }
 
-    /// Lets go of everything that was granted.
+    /// Releases everything that was granted.
     pub(super) fn release(&mut self) {
         for (index, queue) in self.queues.iter_mut().enumerate() {
             *queue = VirtQueue::new(index);

@@ -1,8 +1,8 @@
-//! The in-flight buffer: memory that the frontend keeps for us while we are away.
+//! The in-flight buffer: memory that the frontend keeps across a restart of the backend.
 //!
-//! We make it, zeroed, when the frontend asks; a successor of this process gets
-//! it back and finds which chains had been taken and not used
-//! ([`causeway_ring::Inflight`]).
+//! The backend creates it, zeroed, when the frontend requests it. A successor of this process gets
+//! it back and finds the chains that were popped and not used ([`causeway_ring::Inflight`]). The
+//! module only maps and divides the buffer; the ring reads and writes the records.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) struct InflightBuffer {
     packed: bool,
 }
 
-/// Bytes of a queue's part.
+/// Returns the bytes of one queue's record.
 fn part(ring_size: u16, packed: bool) -> usize {
     if packed { Inflight::packed_bytes(ring_size) } else { Inflight::bytes(ring_size) }
 }
@@ -49,7 +49,7 @@ fn check(
 }
 
 impl InflightBuffer {
-    /// Makes a new buffer of the asked-for shape, for rings that are packed or not.
+    /// Creates a buffer of the requested shape, for packed or split rings.
     pub(super) fn create(
         spec: &InflightSpec,
         model: &Model,
@@ -61,7 +61,7 @@ impl InflightBuffer {
         Ok((InflightSpec { len, offset: 0, ..*spec }, file))
     }
 
-    /// Takes the buffer that the frontend kept.
+    /// Maps the buffer that the frontend kept.
     pub(super) fn adopt(
         spec: &InflightSpec,
         file: &ReceivedFd,
@@ -82,12 +82,12 @@ impl InflightBuffer {
         })
     }
 
-    /// Whether its file shrank.
+    /// Returns whether the buffer's file shrank.
     pub(super) fn poisoned(&self) -> bool {
         self.mapping.poisoned()
     }
 
-    /// The record of queue `index`, if it is in the buffer.
+    /// Returns the record of queue `index`, if the buffer contains it.
     pub(super) fn of(
         &self,
         index: usize,

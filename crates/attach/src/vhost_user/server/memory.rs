@@ -1,4 +1,7 @@
 //! The memory table: regions as the frontend adds and removes them.
+//!
+//! Each change maps files and returns a complete new [`Map`]; a failed change leaves the table as
+//! it was. Running rings are moved by the backend, not here.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,24 +14,24 @@ use super::super::fault::Reason;
 use super::super::message::RegionSpec;
 use crate::limits::MEMORY_SLOTS_MAX;
 
-/// All regions granted at present.
+/// The granted regions.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct RegionTable {
     regions: Vec<Region>,
-    /// Regions that were removed last: QEMU before 8.1 adds and removes each region once for every
+    /// Regions that were removed last. QEMU before 8.1 adds and removes each region once for every
     /// queue pair of a network device.
-    removed: VecDeque<Span>,
+    removed: VecDeque<RegionKey>,
 }
 
-/// What names a region: guest address, frontend address, length.
-type Span = (u64, u64, u64);
+/// Identifies a region: guest address, frontend address, length.
+type RegionKey = (u64, u64, u64);
 
-fn span(region: &Region) -> Span {
+fn key(region: &Region) -> RegionKey {
     (region.guest, region.user, region.len())
 }
 
-/// The length of a region, unless that is refused with a word of its own.
-fn plausible(spec: &RegionSpec) -> u64 {
+/// Returns the length of a region, or 0 if the mapping will be refused with its own error.
+fn checked_len(spec: &RegionSpec) -> u64 {
     Some(spec.len).filter(|len| *len <= REGION_BYTES_MAX).unwrap_or(0)
 }
 
@@ -38,16 +41,17 @@ fn map_region(spec: &RegionSpec, file: ReceivedFd) -> Result<Region, Reason> {
     Ok(Region { guest: spec.guest, user: spec.user, mapping: Arc::new(mapping) })
 }
 
-impl Table {
-    /// Length of all regions, in bytes.
+impl RegionTable {
+    /// Returns the length of all regions, in bytes.
     fn bytes(&self) -> u64 {
         self.regions.iter().fold(0, |sum, region| sum.saturating_add(region.len()))
     }
 
-    /// Replaces the whole table, or nothing of it.
+    /// Replaces the whole table.
     pub(super) fn replace(&mut self, table: Vec<(RegionSpec, ReceivedFd)>) -> Result<Map, Reason> {
-        let bytes = table.iter().fold(0, |sum: u64, (spec, _)| sum.saturating_add(plausible(spec)));
-        // The old ones go once the new ones are there.
+        let bytes =
+            table.iter().fold(0, |sum: u64, (spec, _)| sum.saturating_add(checked_len(spec)));
+        // The old regions are unmapped only after the new regions are mapped.
         let old = self.bytes();
         if bytes > old {
             causeway_memory::fits(old, bytes.saturating_sub(old)).map_err(Reason::Share)?;
@@ -56,32 +60,32 @@ impl Table {
         self.adopt(regions.collect::<Result<_, _>>()?)
     }
 
-    /// Adds one region; returns `None` if it is there already.
+    /// Adds one region; returns `None` if the table contains it already.
     pub(super) fn add(
         &mut self,
         spec: &RegionSpec,
         file: ReceivedFd,
     ) -> Result<Option<Map>, Reason> {
         let named = (spec.guest, spec.user, spec.len);
-        if self.regions.iter().any(|region| span(region) == named) {
+        if self.regions.iter().any(|region| key(region) == named) {
             return Ok(None);
         }
         self.removed.retain(|removed| *removed != named);
         if self.regions.len() >= MEMORY_SLOTS_MAX {
             return Err(Reason::Slots);
         }
-        causeway_memory::fits(self.bytes(), plausible(spec)).map_err(Reason::Share)?;
+        causeway_memory::fits(self.bytes(), checked_len(spec)).map_err(Reason::Share)?;
         let mut regions = self.regions.clone();
         regions.push(map_region(spec, file)?);
         self.adopt(regions).map(Some)
     }
 
-    /// Removes one region, named by its addresses and length (its offset does not count); returns
-    /// `None` if it was removed before.
+    /// Removes one region, identified by its addresses and length (its offset does not count).
+    /// Returns `None` if it was removed before.
     pub(super) fn remove(&mut self, spec: &RegionSpec) -> Result<Option<Map>, Reason> {
         let RegionSpec { guest, len, user, .. } = *spec;
         let named = (guest, user, len);
-        let Some(at) = self.regions.iter().position(|region| span(region) == named) else {
+        let Some(at) = self.regions.iter().position(|region| key(region) == named) else {
             let again = self.removed.contains(&named);
             return if again { Ok(None) } else { Err(Reason::NoRegion { guest, len }) };
         };

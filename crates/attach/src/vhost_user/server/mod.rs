@@ -1,23 +1,23 @@
-//! The backend's half of one port's conversation with its frontend.
+//! The backend of one vhost-user port.
 //!
-//! [`Backend`] is the protocol: a message in, a reply and events out, no I/O but
-//! the mapping of granted files. [`Server`] joins it to a connection and is an
+//! [`Backend`] is the protocol: a message in, a reply and events out, no I/O except the mapping of
+//! granted files. [`Server`] joins it to a connection and is an
 //! [`Attachment`](crate::attachment::Attachment). A broken rule ends in a
-//! [`Fault`](super::fault::Fault): the server releases everything that the
-//! frontend granted, and its port closes.
+//! [`Fault`](super::fault::Fault): the server releases everything that the frontend granted, and
+//! its port closes. The backend pops no chains; the port's service does.
 
 mod backend;
+mod connection;
 mod device;
 mod inflight;
 mod memory;
 mod model;
 mod queue;
-mod shell;
 
 pub use backend::{Backend, Outcome, Reply};
+pub use connection::Server;
 pub use device::Device;
 pub use model::{Model, features};
 pub use queue::VirtQueue;
-pub use shell::Server;
 
 pub use crate::attachment::Event;

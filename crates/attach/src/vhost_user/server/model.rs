@@ -1,15 +1,17 @@
-//! What a device offers to its frontend.
+//! The model of a device: the features, queues and configuration space that it offers.
+//!
+//! The service fills it in; the backend enforces it. It holds no state of a connection.
 
 use super::super::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use crate::limits::RING_SIZE_MAX;
 
-/// Feature bits that belong to the ring and the transport, not to the device type.
+/// Feature bits of the ring and the transport, which no device type defines.
 pub mod features {
-    /// The frontend may speak of protocol features (vhost-user).
+    /// The frontend may negotiate protocol features (vhost-user).
     pub const PROTOCOL_FEATURES: u64 = super::VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
-    /// Pages that are written are noted in a log (vhost); of no meaning to drivers.
+    /// Written pages are recorded in a dirty log (vhost). Drivers do not see the bit.
     pub const LOG_ALL: u64 = 1 << 26;
-    /// VIRTIO_F_INDIRECT_DESC (virtio 1.3, section 6).
+    /// VIRTIO_F_INDIRECT_DESC (virtio 1.3, 6).
     pub const INDIRECT_DESC: u64 = 1 << 28;
     /// VIRTIO_F_EVENT_IDX.
     pub const EVENT_IDX: u64 = 1 << 29;
@@ -17,26 +19,26 @@ pub mod features {
     pub const VERSION_1: u64 = 1 << 32;
     /// VIRTIO_F_RING_PACKED.
     pub const RING_PACKED: u64 = 1 << 34;
-    /// What the rings of either format can do.
+    /// Features that the rings of either format support.
     pub const RING: u64 = INDIRECT_DESC | EVENT_IDX | VERSION_1;
 }
 
 /// A device as its service describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
-    /// Queues; at most [`QUEUES_MAX`](crate::limits::QUEUES_MAX).
+    /// Number of queues, at most [`QUEUES_MAX`](crate::limits::QUEUES_MAX).
     pub queues: usize,
-    /// Virtio features offered, those of the ring included ([`features::RING`],
+    /// Offered virtio features, those of the ring included ([`features::RING`],
     /// [`features::RING_PACKED`]).
     pub features: u64,
-    /// The configuration space; empty if the frontend keeps it itself.
+    /// The configuration space; empty if the frontend implements it.
     pub config: Vec<u8>,
-    /// Largest ring taken, in descriptors.
+    /// Largest accepted ring, in descriptors.
     pub ring_size_max: u16,
 }
 
 impl Model {
-    /// A device of `queues` queues that offers `features` beside those of the ring.
+    /// Returns a device of `queues` queues that offers `features` and those of the ring.
     pub fn new(queues: usize, features: u64, config: Vec<u8>) -> Self {
         Self {
             queues,
@@ -46,12 +48,12 @@ impl Model {
         }
     }
 
-    /// All feature bits that a frontend may acknowledge.
+    /// Returns all feature bits that a frontend may acknowledge.
     pub fn offered(&self) -> u64 {
         self.features | features::PROTOCOL_FEATURES | features::LOG_ALL
     }
 
-    /// All protocol features that a frontend may acknowledge.
+    /// Returns all protocol features that a frontend may acknowledge.
     pub fn protocol_offered(&self) -> VhostUserProtocolFeatures {
         use VhostUserProtocolFeatures as P;
         let all = P::MQ
@@ -60,11 +62,11 @@ impl Model {
             | P::INFLIGHT_SHMFD
             | P::RESET_DEVICE
             | P::STATUS
-            // Without it QEMU does not move a guest to another host.
+            // QEMU migrates a guest only if the backend offers a dirty log.
             | P::LOG_SHMFD
-            // User-mode Linux has interrupts for its devices only where it can be called back.
+            // User-mode Linux gives its devices interrupts only if it gets a backend channel.
             | P::BACKEND_REQ;
-        // QEMU warns of a configuration space that it does not need.
+        // QEMU warns about a configuration space that it does not need.
         if self.config.is_empty() { all } else { all | P::CONFIG }
     }
 }

@@ -1,10 +1,9 @@
-//! One queue: what the frontend configured, and the ring once it runs.
+//! A virtqueue: the frontend's configuration, and the ring while it runs.
 //!
-//! A queue is *started* by its doorbell and *enabled* by a message, or at once
-//! where protocol features were not negotiated. It *runs* while it is both and
-//! its ring lies in granted memory. Configuration is frozen while it runs; a
-//! frontend that reconfigures a queue which it has disabled stops it by that
-//! (user-mode Linux does).
+//! A queue is *started* by its doorbell and *enabled* by a message, or at once if protocol features
+//! were not negotiated. It *runs* while it is both and its ring lies in granted memory. Its
+//! configuration is frozen while it runs; a message that reconfigures a disabled queue stops it
+//! (user-mode Linux does this). The module does not watch doorbells and pops no chains.
 
 use std::sync::Arc;
 
@@ -18,31 +17,32 @@ use super::super::message::RingAddresses;
 use super::inflight::InflightBuffer;
 use super::model::features;
 
-/// The flag of a ring whose writes are noted.
+/// Flag of SET_VRING_ADDR: writes to the used ring are logged.
 const LOGS: u32 = 1;
 
 /// One queue of a device.
 #[derive(Debug, Default)]
 pub struct VirtQueue {
-    /// The ring; there while the queue runs.
+    /// The ring, while the queue runs.
     pub ring: Option<Queue>,
     index: usize,
     size: Option<u16>,
     addresses: Option<RingAddresses>,
-    /// Where the ring begins when the queue is started, as [`VirtQueue::base`] has it; none if
-    /// nobody has said.
+    /// The position at which the ring starts, in the format of [`VirtQueue::base`]; `None` if the
+    /// frontend did not set it.
     base: Option<u32>,
-    /// Where the ring stood when it stopped: a start elsewhere is a driver's new beginning.
-    stood: Option<u32>,
+    /// The position at which the ring stopped. A start at another position means a driver's reset.
+    stopped_at: Option<u32>,
     started: bool,
-    /// As the frontend said; it need not say anything.
+    /// Set by SET_VRING_ENABLE; `None` if the frontend did not send it.
     enabled: Option<bool>,
     doorbell: Option<Arc<Doorbell>>,
     notifier: Option<Notifier>,
     error: Option<Notifier>,
-    /// The guest addresses that the ring runs at.
-    placed: Option<(u64, u64, u64)>,
-    /// Where what the ring wrote is noted when it stops: nobody needs it whole before.
+    /// The guest addresses of the running ring.
+    guest_addresses: Option<(u64, u64, u64)>,
+    /// The dirty log. Ring pages are marked when the ring stops: a migration needs them complete
+    /// only then.
     log: Option<Arc<DirtyLog>>,
 }
 
@@ -51,55 +51,55 @@ impl VirtQueue {
         Self { index, ..Self::default() }
     }
 
-    /// The queue's doorbell, while it is started; none if the frontend wants to be polled.
-    /// Whoever watches it keeps this handle until the watch is taken back.
+    /// Returns the doorbell of a started queue, or `None` if the frontend wants to be polled. A
+    /// watcher must keep this handle until it has removed the watch.
     pub fn doorbell(&self) -> Option<&Arc<Doorbell>> {
         self.doorbell.as_ref()
     }
 
-    /// The guest's notification, if it wants any.
+    /// Returns the guest's notifier, if the guest wants notifications.
     pub fn notifier(&self) -> Option<&Notifier> {
         self.notifier.as_ref()
     }
 
-    /// Notifies the guest, if it wants that at all.
+    /// Notifies the guest, if it wants notifications.
     ///
     /// # Errors
-    /// The frontend made it wait ([`Notifier::notify`]).
+    /// Returns an error if the frontend blocked the notification ([`Notifier::notify`]).
     pub fn notify(&self) -> Result<(), DoorbellError> {
         self.notifier.as_ref().map_or(Ok(()), Notifier::notify)
     }
 
-    /// Whether a notification was held up.
+    /// Returns whether a notification was blocked.
     pub(super) fn held_up(&self) -> bool {
         self.notifier.as_ref().is_some_and(Notifier::blocked)
     }
 
-    /// Tells the frontend that the ring is broken, if it wants to know.
+    /// Signals the frontend that the ring is broken, if it set an error descriptor.
     pub fn signal_error(&self) {
         if let Some(error) = &self.error {
-            // Its port is closed for what this tells of.
+            // The port is closing, so a blocked signal has no further consequence.
             let _ = error.notify();
         }
     }
 
-    /// Whether the queue runs.
+    /// Returns whether the queue runs.
     pub fn runs(&self) -> bool {
         self.ring.is_some()
     }
 
-    /// Whether the frontend has started the queue, running or not.
+    /// Returns whether the frontend has started the queue, running or not.
     pub fn started(&self) -> bool {
         self.started
     }
 
-    /// Ring size in descriptors, once configured.
+    /// Returns the ring size in descriptors, once configured.
     pub fn size(&self) -> Option<u16> {
         self.size
     }
 
-    /// For a message that changes the configuration: refuses while the queue runs, and stops it
-    /// if it is started but disabled.
+    /// Prepares for a message that changes the configuration: refuses it while the queue runs, and
+    /// stops a started queue that is disabled.
     fn configure(&mut self, request: FrontendReq) -> Result<(), Reason> {
         if self.runs() {
             return Err(Reason::QueueRunning { request, queue: self.index });
@@ -124,8 +124,7 @@ impl VirtQueue {
         acked: u64,
     ) -> Result<(), Reason> {
         let logs = addresses.flags == LOGS && acked & features::LOG_ALL != 0;
-        // Whether its pages are noted may change once it is started, and nothing else; it follows
-        // the features.
+        // The logging flag may change after the start, and nothing else; it follows the features.
         let same = self.addresses.as_ref().is_some_and(|old| addresses.lies_as(old));
         if !(self.started && same) {
             self.configure(FrontendReq::SET_VRING_ADDR)?;
@@ -141,9 +140,11 @@ impl VirtQueue {
         self.log = log;
     }
 
-    /// Notes all of the ring: what we wrote of it, and what not.
-    fn mark(&self) {
-        let (Some(log), Some((desc, avail, used))) = (&self.log, self.placed) else { return };
+    /// Marks all pages of the ring as dirty, including those that only the driver writes.
+    fn mark_dirty(&self) {
+        let (Some(log), Some((desc, avail, used))) = (&self.log, self.guest_addresses) else {
+            return;
+        };
         let size = u64::from(self.size.unwrap_or(0));
         let bytes = |each: u64| size.saturating_mul(each).saturating_add(6);
         for (addr, len) in [(desc, bytes(16)), (avail, bytes(2)), (used, bytes(8))] {
@@ -155,7 +156,7 @@ impl VirtQueue {
         self.configure(FrontendReq::SET_VRING_BASE)?;
         let base = match (is_packed(acked), base >> 16) {
             (false, 1..) => return Err(Reason::RingBase { queue: self.index, base }),
-            // Only QEMU says where the used entries go on; others mean the same place.
+            // Only QEMU sends the used position; other frontends mean the same position for both.
             (true, 0) => both(base),
             _ => base,
         };
@@ -163,7 +164,7 @@ impl VirtQueue {
         Ok(())
     }
 
-    /// Starts the queue; `doorbell` is none where the frontend wants to be polled.
+    /// Starts the queue. `doorbell` is `None` if the frontend wants to be polled.
     pub(super) fn start(&mut self, doorbell: Option<Doorbell>) -> Result<(), Reason> {
         let early = |missing| Reason::Early {
             request: FrontendReq::SET_VRING_KICK,
@@ -193,27 +194,27 @@ impl VirtQueue {
         self.enabled = Some(enabled);
     }
 
-    /// Forgets what SET_VRING_ENABLE said.
+    /// Clears the value of SET_VRING_ENABLE.
     pub(super) fn reset_enabled(&mut self) {
         self.enabled = None;
     }
 
-    /// Whether the queue should run, were its memory there.
-    pub(super) fn wanted(&self, acked: u64) -> bool {
+    /// Returns whether the queue is started and enabled.
+    pub(super) fn should_run(&self, acked: u64) -> bool {
         let at_once = acked & features::PROTOCOL_FEATURES == 0;
         self.started && self.enabled.unwrap_or(at_once)
     }
 
-    /// Whether a start now is a driver's new beginning.
-    pub(super) fn begins_anew(&self) -> bool {
-        self.stood.is_some_and(|stood| Some(stood) != self.base)
+    /// Returns whether a start now means a driver's reset.
+    pub(super) fn starts_after_reset(&self) -> bool {
+        self.stopped_at.is_some_and(|stopped_at| Some(stopped_at) != self.base)
     }
 
     pub(super) fn forget_position(&mut self) {
-        self.stood = None;
+        self.stopped_at = None;
     }
 
-    /// Makes the ring, which must lie in `map`.
+    /// Creates the ring, which must lie in `map`.
     pub(super) fn run(
         &mut self,
         map: &Map,
@@ -222,13 +223,13 @@ impl VirtQueue {
     ) -> Result<(), Reason> {
         let queue = self.index;
         let (Some(size), Some(addresses)) = (self.size, self.addresses) else { return Ok(()) };
-        let placed = self.place(map, &addresses)?;
-        let (next, used) = self.begin(acked)?;
+        let guest_addresses = self.locate_guest(map, &addresses)?;
+        let (next, used) = self.start_position(acked)?;
         let setup = Setup {
             size,
-            desc: placed.0,
-            avail: placed.1,
-            used: placed.2,
+            desc: guest_addresses.0,
+            avail: guest_addresses.1,
+            used: guest_addresses.2,
             event_index: acked & features::EVENT_IDX != 0,
             indirect: acked & features::INDIRECT_DESC != 0,
             next,
@@ -242,20 +243,20 @@ impl VirtQueue {
         if let Some(record) = inflight.and_then(|buffer| buffer.of(queue, size, is_packed(acked))) {
             ring.record(record.map_err(wrong)?).map_err(wrong)?;
         } else if ring.locate().map_err(wrong)? {
-            // It may wait for what the backend before used. That this is held up is found when the
-            // message is done.
+            // The guest may wait for entries that the previous backend used. A blocked notification
+            // is detected when the message is done.
             let _ = self.notify();
         }
-        self.placed = Some(placed);
+        self.guest_addresses = Some(guest_addresses);
         self.ring = Some(ring);
         Ok(())
     }
 
-    /// Where a ring goes on to take chains, and a packed one to use them.
-    fn begin(&self, acked: u64) -> Result<(u16, u16), Reason> {
+    /// Returns the available position of the ring, and the used position of a packed ring.
+    fn start_position(&self, acked: u64) -> Result<(u16, u16), Reason> {
         let fresh = if is_packed(acked) { both(u32::from(Position::START.bits())) } else { 0 };
         let base = self.base.unwrap_or(fresh);
-        // Set before the features were: as a split ring's it may be too large.
+        // The base may have been set before the features, and then be too large for a split ring.
         match (base.to_le_bytes(), is_packed(acked)) {
             ([n0, n1, u0, u1], true) => {
                 Ok((u16::from_le_bytes([n0, n1]), u16::from_le_bytes([u0, u1])))
@@ -265,12 +266,12 @@ impl VirtQueue {
         }
     }
 
-    /// Follows to a new map. The ring must still be where it was.
+    /// Moves the ring to a new map, in which it must have the same guest addresses.
     pub(super) fn follow(&mut self, map: &Map) -> Result<(), Reason> {
         let queue = self.index;
         let Some(addresses) = self.addresses else { return Ok(()) };
-        let placed = self.place(map, &addresses)?;
-        if Some(placed) != self.placed {
+        let guest_addresses = self.locate_guest(map, &addresses)?;
+        if Some(guest_addresses) != self.guest_addresses {
             return Err(Reason::RingMoved { queue });
         }
         match &mut self.ring {
@@ -279,8 +280,8 @@ impl VirtQueue {
         }
     }
 
-    /// Guest addresses of the descriptor table, the available and the used ring.
-    fn place(&self, map: &Map, at: &RingAddresses) -> Result<(u64, u64, u64), Reason> {
+    /// Returns the guest addresses of the descriptor table, the available ring and the used ring.
+    fn locate_guest(&self, map: &Map, at: &RingAddresses) -> Result<(u64, u64, u64), Reason> {
         let queue = self.index;
         if map.is_empty() {
             return Err(Reason::NoMemory { queue });
@@ -294,53 +295,53 @@ impl VirtQueue {
         ))
     }
 
-    /// Takes the ring down, giving back what is in flight; says whether there was one.
-    /// The queue goes on from where it stood when it runs again.
+    /// Removes the ring and returns the chains in flight unwritten; returns whether there was a
+    /// ring. The queue continues from the same position when it runs again.
     pub(super) fn halt(&mut self) -> bool {
         let Some(mut ring) = self.ring.take() else { return false };
-        // A ring that cannot be reached any more has nobody to be told.
+        // An unreachable ring has no chains to return.
         if ring.finish().unwrap_or(false) {
-            // That it was held up is found when the message is done.
+            // A blocked notification is detected when the message is done.
             let _ = self.notify();
         }
-        self.base = Some(stands(&ring));
-        self.stood = self.base;
-        self.mark();
-        self.placed = None;
+        self.base = Some(position_of(&ring));
+        self.stopped_at = self.base;
+        self.mark_dirty();
+        self.guest_addresses = None;
         true
     }
 
-    /// After [`Self::halt`]: the queue waits for a new start.
+    /// Marks the queue as not started, after [`Self::halt`].
     pub(super) fn stop(&mut self) {
         self.started = false;
         self.doorbell = None;
     }
 
-    /// Where the ring stands, or would begin: of a split ring the next available index, of a
-    /// packed one its position twice, for what is available and what is used.
+    /// Returns the ring's position: the next available index of a split ring, or the available and
+    /// used positions of a packed ring, 16 bits each.
     pub(super) fn base(&self, acked: u64) -> u32 {
-        let fresh = || self.begin(acked).map_or(0, |(next, used)| join(next, used));
-        self.ring.as_ref().map_or_else(fresh, stands)
+        let fresh = || self.start_position(acked).map_or(0, |(next, used)| join(next, used));
+        self.ring.as_ref().map_or_else(fresh, position_of)
     }
 }
 
-/// Whether the rings are packed.
+/// Returns whether the rings are packed.
 pub(super) fn is_packed(acked: u64) -> bool {
     acked & features::RING_PACKED != 0
 }
 
-/// The base of a packed ring: where chains are taken, and where they are used.
+/// Joins the available and used position of a packed ring to a base.
 fn join(next: u16, used: u16) -> u32 {
     u32::from(next) | u32::from(used) << 16
 }
 
-/// The base of a packed ring that has nothing in flight.
+/// Returns the base of a packed ring without chains in flight.
 fn both(next: u32) -> u32 {
     next | next << 16
 }
 
-/// Where a ring stands that has nothing in flight.
-fn stands(ring: &Queue) -> u32 {
+/// Returns the base of a ring without chains in flight.
+fn position_of(ring: &Queue) -> u32 {
     let next = u32::from(ring.next_available());
     match ring {
         Queue::Split(_) => next,

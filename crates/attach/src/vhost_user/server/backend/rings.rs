@@ -1,16 +1,16 @@
-//! What messages do to queues: configure, start and stop them, and take them along when the
-//! memory changes.
+//! The queue messages of the protocol: configure, start and stop queues, and move running queues to
+//! a new memory map.
 
 use causeway_memory::Map;
 use causeway_ring::{Doorbell, DoorbellError, Notifier};
 use vhost::vhost_user::message::FrontendReq;
 
 use super::super::queue::VirtQueue;
-use super::{Answer, Backend, Event, Message, Outcome, Reason, Reply};
+use super::{Backend, Event, HandleResult, Message, Outcome, Reason, Reply};
 use crate::vhost_user::message::{RingEvent, RingValue};
 
 impl Backend {
-    /// The messages that configure one queue.
+    /// Handles the messages that configure one queue.
     pub(super) fn configure_ring(
         &mut self,
         message: Message,
@@ -35,7 +35,7 @@ impl Backend {
                 let (queue, ring) = self.queue(R::SET_VRING_CALL, event.index)?;
                 ring.set_notifier(notifier(R::SET_VRING_CALL, queue, event)?);
                 if ring.runs() {
-                    // What was used while nobody could be told must not stay unnoticed.
+                    // Entries that were used before a notifier existed must not stay unnoticed.
                     ring.notify().map_err(|source| Reason::Notification { queue, source })?;
                 }
                 Ok(())
@@ -51,13 +51,13 @@ impl Backend {
                     return Err(Reason::RingEnable { queue, value });
                 }
                 ring.set_enabled(value == 1);
-                self.settle(queue, events)
+                self.update_queue(queue, events)
             }
             _ => Ok(()),
         }
     }
 
-    /// The queue that a message names.
+    /// Returns the queue that a message names.
     pub(super) fn queue(
         &mut self,
         request: FrontendReq,
@@ -82,15 +82,16 @@ impl Backend {
             Some(fd) => Some(Doorbell::new(fd).map_err(|e| not_eventfd(request, queue, e))?),
             None => None,
         };
-        // A new doorbell for a running queue: whoever watches the old one must let go of it.
+        // The dispatcher must unwatch the old doorbell of a running queue before the new doorbell is
+        // used.
         if ring.halt() {
             events.push(Event::QueueStopped(queue));
         }
         ring.start(doorbell)?;
-        self.settle(queue, events)
+        self.update_queue(queue, events)
     }
 
-    pub(super) fn get_base(&mut self, which: RingValue, events: &mut Vec<Event>) -> Answer {
+    pub(super) fn get_base(&mut self, which: RingValue, events: &mut Vec<Event>) -> HandleResult {
         let acked = self.device.acked();
         let (queue, ring) = self.queue(FrontendReq::GET_VRING_BASE, which.index)?;
         if ring.halt() {
@@ -101,15 +102,15 @@ impl Backend {
         Ok(Outcome::Reply(Reply::bytes(RingValue { index: which.index, value }.emit())))
     }
 
-    /// Makes queue `index` run or rest, as its state demands.
-    fn settle(&mut self, index: usize, events: &mut Vec<Event>) -> Result<(), Reason> {
+    /// Starts or stops queue `index` as its state requires.
+    fn update_queue(&mut self, index: usize, events: &mut Vec<Event>) -> Result<(), Reason> {
         let acked = self.device.acked();
         let Some((map, queue)) = self.device.queue_mut(index) else { return Ok(()) };
-        match (queue.wanted(acked), queue.runs()) {
+        match (queue.should_run(acked), queue.runs()) {
             (true, false) => {
-                let anew = queue.begins_anew();
+                let is_reset = queue.starts_after_reset();
                 queue.run(map, acked, self.inflight.as_ref())?;
-                if anew {
+                if is_reset {
                     self.device.forget_positions();
                     events.push(Event::Reset);
                 }
@@ -124,15 +125,15 @@ impl Backend {
         Ok(())
     }
 
-    pub(super) fn settle_all(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
-        (0..self.device.queues.len()).try_for_each(|index| self.settle(index, events))
+    pub(super) fn update_all_queues(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
+        (0..self.device.queues.len()).try_for_each(|index| self.update_queue(index, events))
     }
 
     pub(super) fn stop_all(&mut self, events: &mut Vec<Event>) {
         let mut held_up = false;
         for (index, queue) in self.device.queues.iter_mut().enumerate() {
             if held_up {
-                // Once is enough: the conversation ends for it.
+                // One blocked notification ends the attachment, so further ones are not tried.
                 queue.set_notifier(None);
             }
             let halted = queue.halt();
@@ -144,8 +145,9 @@ impl Backend {
         }
     }
 
-    /// Puts `map` in place, and every running queue on it. A table that is `whole` must have
-    /// the rings; between single steps a ring may be away for a while, and its queue rests.
+    /// Installs `map`, and moves every running queue to it. A `whole` table must contain the rings;
+    /// between single additions and removals a ring may be unreachable, and its queue stops
+    /// meanwhile.
     pub(super) fn change_map(
         &mut self,
         map: Map,
@@ -170,13 +172,13 @@ impl Backend {
         }
         self.device.replace_map(map);
         events.push(Event::MemoryChanged);
-        if whole { self.settle_all(events) } else { self.wake(events) }
+        if whole { self.update_all_queues(events) } else { self.restart_reachable(events) }
     }
 
-    /// Lets queues run whose memory is there again; the others go on resting.
-    fn wake(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
+    /// Starts queues whose memory is reachable again; the others stay stopped.
+    fn restart_reachable(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
         for index in 0..self.device.queues.len() {
-            match self.settle(index, events) {
+            match self.update_queue(index, events) {
                 Ok(())
                 | Err(Reason::NoMemory { .. } | Reason::RingAddress { .. } | Reason::Ring { .. }) =>
                     {}

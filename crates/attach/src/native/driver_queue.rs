@@ -1,5 +1,7 @@
-//! A ring with buffers of its own, all of one size, filled or drained by copies: one for each name
-//! that a chain can have.
+//! A queue of a native port: the driver side of a ring, with a buffer of fixed size for each chain.
+//!
+//! Payload is copied into and out of the buffers. The module knows no packet format; it batches
+//! publishes and doorbells.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -9,29 +11,30 @@ use causeway_ring::{Doorbell, Notifier};
 
 use super::error::NativeError;
 
-/// Most pieces that one chain is cut into.
+/// Most descriptors that one chain is cut into.
 const PIECES_MAX: usize = 64;
 
-/// One queue of a native port.
+/// One queue of a native port, with its buffers.
 #[derive(Debug)]
-pub struct Lane {
+pub struct DriverQueue {
     driver: Driver,
-    /// Rung towards the backend.
+    /// The doorbell towards the backend.
     kick: Notifier,
-    /// Rung by the backend.
+    /// The backend's notification.
     call: Doorbell,
     slots: u64,
     slot_bytes: u32,
-    /// Chains added since the last publish, and how many are shown at once of buffers given back.
-    unshown: u16,
+    /// Chains added since the last publish, and the number of returned buffers that are published
+    /// together.
+    unpublished: u16,
     batch: u16,
-    /// The doorbell is rung by [`Lane::ring`] only.
-    quiet: bool,
-    /// It would have been rung since the last time.
+    /// Set if only [`DriverQueue::ring`] rings the doorbell.
+    doorbell_held: bool,
+    /// Set if the backend asked for a doorbell since the last ring.
     due: bool,
 }
 
-impl Lane {
+impl DriverQueue {
     pub(super) fn new(
         driver: Driver,
         kick: Notifier,
@@ -47,33 +50,33 @@ impl Lane {
             slots,
             slot_bytes,
             batch: size.div_ceil(4),
-            unshown: 0,
-            quiet: false,
+            unpublished: 0,
+            doorbell_held: false,
             due: false,
         }
     }
 
-    /// Bytes that one buffer holds.
+    /// Returns the bytes that one buffer holds.
     pub fn slot_bytes(&self) -> usize {
         self.slot_bytes as usize
     }
 
-    /// The backend's notification.
+    /// Returns the descriptor by which the backend notifies the port.
     pub fn call(&self) -> &Doorbell {
         &self.call
     }
 
-    /// Where the ring lies.
+    /// Returns the layout of the ring.
     pub(super) fn layout(&self) -> &Layout {
         self.driver.layout()
     }
 
-    /// The eventfds rung towards the backend and by it.
+    /// Returns the eventfds towards the backend and from it.
     pub(super) fn events(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
         (self.kick.as_fd(), self.call.as_fd())
     }
 
-    /// The buffers of chains by their names, `len` bytes of each.
+    /// Returns a function from chain heads to buffers of `len` bytes.
     #[inline]
     fn spans(&self, len: u32) -> impl Fn(u16) -> Span + use<> {
         let (slots, slot_bytes) = (self.slots, self.slot_bytes);
@@ -83,57 +86,60 @@ impl Lane {
         }
     }
 
-    /// Where the buffer of chain `head` lies.
+    /// Returns the address of the buffer of chain `head`.
     #[inline]
     fn slot(&self, head: u16) -> u64 {
         self.spans(0)(head).addr
     }
 
-    /// Shows the backend all that was added, and rings if it sleeps.
+    /// Publishes added chains, and rings the doorbell if the backend asks for it.
+    ///
+    /// # Errors
+    /// Returns an error if the ring is broken.
     pub fn flush(&mut self) -> Result<(), DriverError> {
-        self.unshown = 0;
+        self.unpublished = 0;
         if self.driver.publish()? {
             self.due = true;
-            if !self.quiet {
+            if !self.doorbell_held {
                 self.ring();
             }
         }
         Ok(())
     }
 
-    /// Whether the doorbell is left to [`Self::ring`]: for those who delay or lose it.
+    /// Sets whether only [`Self::ring`] rings the doorbell: for tests that delay or lose doorbells.
     pub fn set_quiet(&mut self, quiet: bool) {
-        self.quiet = quiet;
+        self.doorbell_held = quiet;
     }
 
-    /// Whether the backend asked for its doorbell and has not been rung.
+    /// Returns whether the backend asked for a ring that is outstanding.
     pub fn ring_due(&self) -> bool {
         self.due
     }
 
-    /// Rings the doorbell, whether the backend asked for it or not.
+    /// Rings the doorbell unconditionally.
     pub fn ring(&mut self) {
         self.due = false;
-        // The backend is trusted not to hold us up.
+        // The backend is trusted not to block its eventfd.
         let _ = self.kick.notify();
     }
 
-    /// Gives every buffer to the backend, to be written.
+    /// Posts every buffer to the backend for writing.
     pub(super) fn post_all(&mut self) -> Result<(), DriverError> {
         self.driver.add_each(u16::MAX, true, self.spans(self.slot_bytes))?;
-        self.unshown = self.batch;
+        self.unpublished = self.batch;
         self.flush()
     }
 
-    /// The next buffer that the backend has written: its name and length. It stays ours until
-    /// [`Self::give`], before which no other is taken.
+    /// Returns head and length of the next written buffer. The buffer belongs to the caller until
+    /// [`Self::give_back`], before which no other may be taken.
     #[inline]
     pub(super) fn next_written(&mut self) -> Result<Option<(u16, u32)>, DriverError> {
         match self.driver.take()? {
             Some(used) => Ok(Some((used.head, used.written))),
             None => {
-                // Nothing left to do: this is the moment to hand back what was read.
-                if self.unshown > 0 {
+                // No work is left, so returned buffers are published now.
+                if self.unpublished > 0 {
                     self.flush()?;
                 }
                 Ok(None)
@@ -153,30 +159,30 @@ impl Lane {
         Ok(map.read(self.slot(head).saturating_add(u64::from(at)), into)?)
     }
 
-    /// Gives the buffer that was taken, of which chain `head` is the name, to the backend again; it is
-    /// shown with others, a quarter of the ring at once.
+    /// Posts the buffer of chain `head`, which was taken last. Returned buffers are published
+    /// together, a quarter of the ring at once.
     #[inline]
-    pub(super) fn give(&mut self, head: u16) -> Result<(), DriverError> {
-        debug_assert_eq!(self.driver.next_head(), Some(head), "names come back the last one first");
+    pub(super) fn give_back(&mut self, head: u16) -> Result<(), DriverError> {
+        debug_assert_eq!(self.driver.next_head(), Some(head), "heads are reused in LIFO order");
         self.driver.add_one(self.spans(self.slot_bytes)(head), true)?;
-        self.unshown = self.unshown.wrapping_add(1);
-        if self.unshown >= self.batch {
+        self.unpublished = self.unpublished.wrapping_add(1);
+        if self.unpublished >= self.batch {
             self.flush()?;
         }
         Ok(())
     }
 
-    /// Takes the buffers that the backend has written, at most as many as the ring has, and gives them
-    /// back unread; says how many. They are shown a quarter of the ring at once, the last ones by the
-    /// next call that finds none, or before anybody waits.
+    /// Takes written buffers, at most a ring full, and posts them unread; returns their number.
+    /// They are published a quarter of the ring at once, the last ones by the next call that finds
+    /// none, or before a wait.
     pub(super) fn discard(&mut self) -> Result<usize, DriverError> {
         let mut all = 0_usize;
         while all < usize::from(self.layout().size) {
-            let most = self.batch.saturating_sub(self.unshown).max(1);
+            let most = self.batch.saturating_sub(self.unpublished).max(1);
             let count = self.driver.renew(most, self.spans(self.slot_bytes))?;
-            self.unshown = self.unshown.wrapping_add(count);
+            self.unpublished = self.unpublished.wrapping_add(count);
             all = all.wrapping_add(usize::from(count));
-            if self.unshown >= self.batch || all == 0 && self.unshown > 0 {
+            if self.unpublished >= self.batch || all == 0 && self.unpublished > 0 {
                 self.flush()?;
             }
             if count < most {
@@ -186,8 +192,8 @@ impl Lane {
         Ok(all)
     }
 
-    /// Adds one chain of `parts` joined, cut into descriptors of `piece` bytes; `false` if there
-    /// is no room. The backend sees it at the next flush.
+    /// Adds a chain with the concatenation of `parts`, cut into descriptors of `piece` bytes;
+    /// returns `false` if the ring is full. The backend sees it after the next flush.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -200,17 +206,18 @@ impl Lane {
         if len > room {
             return Err(NativeError::Long { len, room });
         }
-        let Some(head) = self.vacant()? else { return Ok(false) };
+        let Some(head) = self.next_free_head()? else { return Ok(false) };
         let start = self.slot(head);
         let mut at = start;
         for part in parts {
             map.write(at, part)?;
             at = at.saturating_add(part.len() as u64);
         }
-        self.offer(map, start, u32::try_from(len).unwrap_or(u32::MAX), piece)
+        self.add_chain(map, start, u32::try_from(len).unwrap_or(u32::MAX), piece)
     }
 
-    /// As [`Self::send`], of the first `len` bytes that an earlier one left in the buffer.
+    /// As [`Self::send`], with the first `len` bytes that the buffer still holds from an earlier
+    /// send.
     #[inline]
     pub(super) fn send_as_is(
         &mut self,
@@ -218,37 +225,37 @@ impl Lane {
         len: u32,
         piece: Option<u32>,
     ) -> Result<bool, NativeError> {
-        let Some(head) = self.vacant()? else { return Ok(false) };
-        self.offer(map, self.slot(head), len.min(self.slot_bytes), piece)
+        let Some(head) = self.next_free_head()? else { return Ok(false) };
+        self.add_chain(map, self.slot(head), len.min(self.slot_bytes), piece)
     }
 
-    /// The same of as many buffers as there is room for, at most `most`, each in one piece; says how
-    /// many.
+    /// As [`Self::send_as_is`], for as many buffers as there is room for, at most `most`, each in
+    /// one descriptor. Returns their number.
     pub(super) fn send_each_as_is(&mut self, len: u32, most: u16) -> Result<u16, DriverError> {
-        self.vacant()?;
+        self.next_free_head()?;
         let mut count = self.driver.add_each(most, false, self.spans(len))?;
         if count < most {
             self.reclaim()?;
             let more = most.wrapping_sub(count);
             count = count.wrapping_add(self.driver.add_each(more, false, self.spans(len))?);
         }
-        self.unshown = self.unshown.wrapping_add(count);
+        self.unpublished = self.unpublished.wrapping_add(count);
         Ok(count)
     }
 
-    /// The name of a buffer to send from: that of the next chain.
+    /// Returns the head of the next chain, whose buffer is free.
     #[inline]
-    fn vacant(&mut self) -> Result<Option<u16>, DriverError> {
-        // Once a batch, so that the buffers used last, still in the cache, are used again.
-        if self.unshown == 0 || self.driver.next_head().is_none() {
+    fn next_free_head(&mut self) -> Result<Option<u16>, DriverError> {
+        // Only once a batch, so that the buffers used last, still in the cache, are used again.
+        if self.unpublished == 0 || self.driver.next_head().is_none() {
             self.reclaim()?;
         }
         Ok(self.driver.next_head())
     }
 
-    /// Adds the next chain: what lies at `start`, in its buffer.
+    /// Adds the next chain with the content of its buffer at `start`.
     #[inline]
-    fn offer(
+    fn add_chain(
         &mut self,
         map: &Map,
         start: u64,
@@ -261,7 +268,7 @@ impl Lane {
         };
         match added {
             Ok(_) => {
-                self.unshown = self.unshown.wrapping_add(1);
+                self.unpublished = self.unpublished.wrapping_add(1);
                 Ok(true)
             }
             Err(DriverError::Full) => Ok(false),
@@ -291,29 +298,38 @@ impl Lane {
         self.driver.add(map, spans.get(..count).unwrap_or_default(), &[])
     }
 
-    /// Takes sent buffers back.
+    /// Takes used buffers back.
     fn reclaim(&mut self) -> Result<(), DriverError> {
         self.driver.take_all()
     }
 
-    /// Whether every buffer that was sent came back.
+    /// Returns whether the backend has used every sent buffer.
+    ///
+    /// # Errors
+    /// Returns an error if the ring is broken.
     pub fn is_idle(&mut self) -> Result<bool, DriverError> {
         self.reclaim()?;
         Ok(self.driver.outstanding() == 0)
     }
 
-    /// Asks for a notification once the backend uses another chain (of a sender's: half of
-    /// them); says whether one is used already.
+    /// Requests a notification after the backend uses another chain (for a sender: half of the
+    /// outstanding chains). Returns whether a used chain is available already.
+    ///
+    /// # Errors
+    /// Returns an error if the ring is broken.
     pub fn arm(&mut self, sender: bool) -> Result<bool, DriverError> {
         self.call.drain();
-        if self.unshown > 0 {
+        if self.unpublished > 0 {
             self.flush()?;
         }
         let skip = if sender { self.driver.outstanding() / 2 } else { 0 };
         self.driver.arm_after(skip)
     }
 
-    /// Asks for no notification.
+    /// Requests no notification.
+    ///
+    /// # Errors
+    /// Returns an error if the ring is broken.
     pub fn disarm(&mut self) -> Result<(), DriverError> {
         self.driver.disarm()
     }

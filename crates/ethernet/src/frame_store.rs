@@ -1,50 +1,52 @@
-//! Whose bytes a frame is made of: a guest's, or those that a link brought.
+//! The memory that holds a frame's bytes: a guest's descriptors, or the buffer of a link.
+//!
+//! The module gives readers over that memory. It checks no header and copies only on request.
 
 use causeway_fabric::carrier::Body;
 use causeway_memory::copy::{CopyError, copy};
 use causeway_memory::{Cursor, Map};
 use causeway_ring::Chain;
 
-use crate::job::{Job, Taken};
+use crate::headers::{FrameHeaders, RxFrame};
 
-/// Where the bytes of frames lie.
+/// The memory that holds the bytes of frames.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Source<'a> {
-    /// In the chains of a guest.
+pub(crate) enum FrameStore<'a> {
+    /// The chains of a guest.
     Guest(&'a Map),
-    /// In a buffer of ours, each from [`Taken::at`] on.
+    /// A private buffer, each frame from [`RxFrame::at`] on.
     Link(&'a [u8]),
 }
 
-impl<'a> Source<'a> {
-    /// The bytes of a frame behind its head.
+impl<'a> FrameStore<'a> {
+    /// Returns the bytes of a frame behind its head.
     #[inline]
-    pub fn rest(self, chain: &'a Chain, at: usize, job: &Job) -> Body<'a> {
+    pub fn rest(self, chain: &'a Chain, at: usize, headers: &FrameHeaders) -> Body<'a> {
         match self {
-            Self::Guest(map) => Body::Guest(map, Cursor::at(chain.readable(), job.rest_at)),
-            Self::Link(bytes) => Body::Private(part(bytes, at, job.head().len(), job.len)),
+            Self::Guest(map) => Body::Guest(map, Cursor::at(chain.readable(), headers.rest_at)),
+            Self::Link(bytes) => Body::Private(part(bytes, at, headers.head().len(), headers.len)),
         }
     }
 
-    /// All bytes of a frame.
-    pub fn all(self, chain: &'a Chain, at: usize, job: &Job) -> Body<'a> {
+    /// Returns all bytes of a frame.
+    pub fn all(self, chain: &'a Chain, at: usize, headers: &FrameHeaders) -> Body<'a> {
         match self {
             Self::Guest(map) => {
-                let start = job.rest_at.saturating_sub(job.head().len() as u64);
+                let start = headers.rest_at.saturating_sub(headers.head().len() as u64);
                 Body::Guest(map, Cursor::at(chain.readable(), start))
             }
-            Self::Link(bytes) => Body::Private(part(bytes, at, 0, job.len)),
+            Self::Link(bytes) => Body::Private(part(bytes, at, 0, headers.len)),
         }
     }
 
-    /// As [`Self::rest`], of a frame that was taken.
+    /// As [`Self::rest`], for an [`RxFrame`].
     #[inline]
-    pub fn behind(self, taken: &'a Taken) -> Body<'a> {
-        self.rest(&taken.chain, taken.at, &taken.job)
+    pub fn behind(self, rx: &'a RxFrame) -> Body<'a> {
+        self.rest(&rx.chain, rx.at, &rx.headers)
     }
 }
 
-/// Bytes `from` to `len` of what begins at `at`.
+/// Returns bytes `from` to `len` of the frame at `at`.
 fn part(bytes: &[u8], at: usize, from: usize, len: usize) -> &[u8] {
     bytes.get(at.saturating_add(from)..at.saturating_add(len)).unwrap_or(&[])
 }
@@ -68,7 +70,7 @@ pub(crate) fn put(
     }
 }
 
-/// Goes on `len` bytes further in a body.
+/// Skips `len` bytes of a body.
 pub(crate) fn skip(body: &mut Body<'_>, len: usize) {
     match body {
         Body::Guest(_, cursor) => cursor.skip(len as u64),

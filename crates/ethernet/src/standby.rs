@@ -1,21 +1,25 @@
-//! Links to network segments: which of them stand by, so that frames for many go in no circle.
+//! Election of the forwarding links of network segments, so that flooded frames go in no loop.
 //!
-//! An *attachment* is one link of one daemon to a segment; attachments are ordered by their daemons'
-//! numbers. An attachment closes a loop if its daemon reaches the segment in another way as well: by
-//! tunnels and by attachments of others. Of each loop the largest attachment stands by. What is left
-//! is the minimum spanning tree of segments and daemons: no loop, and nothing is cut off. That is what
-//! a designated forwarder is to EVPN (RFC 7432, 8.5), with segments that nobody has to number. Loops of
-//! tunnels alone need none of it ([`crate::flood`], [`crate::echo`]).
+//! An *attachment* is one link of one daemon to a network segment. Attachments are ordered by the
+//! numbers of their daemons. An attachment closes a loop if its daemon reaches the segment by
+//! another path as well, through tunnels and attachments of other daemons. The largest attachment
+//! of each loop stands by. The remaining links form the minimum spanning tree of segments and
+//! daemons: no loop, and nothing is cut off. This is the role of EVPN's designated forwarder (RFC
+//! 7432, 8.5), without configured segment numbers. Loops of tunnels alone need no election
+//! ([`crate::flood_sequence`], [`crate::duplicates`]).
 //!
-//! Each attachment says hello: *near* on its own segment, and *far* by all other links. A far hello is
-//! passed on by daemons and carries the largest attachment that it crossed. So a daemon that hears the
-//! near hello of another attachment on a segment, and its far hello by another link, knows the loop and
-//! its largest attachment. Where a segment passes frames one way only, the largest may not hear that it
-//! is to stand by: it does not list the other as its rival then, and that one stands by in its place.
+//! Each attachment sends hellos: *near* hellos on its own segment, *far* hellos by all other links.
+//! Daemons forward a far hello with the largest attachment that it crossed. A daemon that receives
+//! the near hello of another attachment on a segment, and its far hello by another link, therefore
+//! knows the loop and its largest attachment. Where a segment passes frames in one direction only,
+//! the largest attachment may not learn that it must stand by. It then does not list the other as
+//! its rival, and the other stands by instead.
+//!
+//! The module decides and sends hellos; `uplink` applies the result.
 //!
 //! # Budget
-//! A hello by each link for each attachment every [`HELLO_NS`], in groups that have links to segments
-//! and links for transit; none in others.
+//! A hello by each link for each attachment every [`HELLO_NS`], only in groups that have links to
+//! network segments and transit links.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -27,50 +31,50 @@ use causeway_wire::hello::{self, Attachment, Hello, LEN_MAX};
 use causeway_wire::virtio_net::Offload;
 
 use crate::limits::{ATTACHMENTS_MAX, HELLO_HOLD_NS, HELLO_LISTEN_NS, HELLO_NS, HELLO_SOON_NS};
-use crate::uplink::{Known, Uplinks};
+use crate::uplink::{LinkInfo, Uplinks};
 
-/// What was heard of an attachment by other links than those to its segment.
+/// An attachment as heard by links other than those to its segment.
 #[derive(Debug, Clone, Copy)]
-struct Far {
+struct FarHello {
     at_ns: u64,
-    /// Of the newest hello.
+    /// Serial number of the newest hello.
     serial: u32,
-    /// The largest attachment on the way; of the way on which it is smallest.
+    /// The largest attachment on the path; of several paths, the smallest such value.
     crossed: Attachment,
 }
 
-/// What was heard of an attachment on a segment.
+/// An attachment as heard on its segment.
 #[derive(Debug, Clone, Copy)]
-struct Near {
+struct NearHello {
     at_ns: u64,
-    /// Whether it lists ours among its rivals.
+    /// Whether it lists our attachment among its rivals.
     lists_us: bool,
 }
 
-/// What is known of the segment behind a link.
+/// The state of the network segment behind a link.
 #[derive(Debug, Default)]
-struct Segment {
-    /// Since when the link is up.
+struct SegmentState {
+    /// Time since which the link is up.
     since_ns: u64,
-    heard: BTreeMap<Attachment, Near>,
+    heard: BTreeMap<Attachment, NearHello>,
 }
 
-/// Links that are to stand by from now on, or no longer.
-pub(crate) type Turns = Vec<(LinkId, bool)>;
+/// Links that must stand by from now on, or no longer.
+pub(crate) type StandbyChanges = Vec<(LinkId, bool)>;
 
-/// See the module.
+/// The election state of a group.
 #[derive(Debug, Default)]
-pub(crate) struct Segments {
-    /// The number of this group in hellos; 0 until one is needed.
+pub(crate) struct ForwarderElection {
+    /// Number of this group in hellos; 0 until it is needed.
     own: u64,
     serial: u32,
-    /// By attachment, and whether it was heard by a link for transit.
-    far: BTreeMap<(Attachment, bool), Far>,
-    segments: BTreeMap<LinkId, Segment>,
-    /// When hellos are said next.
+    /// By attachment, and whether the hello arrived by a transit link.
+    far: BTreeMap<(Attachment, bool), FarHello>,
+    segments: BTreeMap<LinkId, SegmentState>,
+    /// Time of the next hellos.
     next_ns: Option<u64>,
     last_ns: u64,
-    /// Of what is said of links that stand by: others on a segment may have that change often.
+    /// Limits the log of standby changes, which peers on a segment can provoke.
     pub log: LogLimit,
 }
 
@@ -78,8 +82,8 @@ const fn is_recent(at_ns: u64, now_ns: u64) -> bool {
     now_ns < at_ns.saturating_add(HELLO_HOLD_NS)
 }
 
-impl Segments {
-    /// When [`Self::tick`] has something to do.
+impl ForwarderElection {
+    /// Returns the time of the next [`Self::tick`].
     pub const fn deadline_ns(&self) -> Option<u64> {
         self.next_ns
     }
@@ -88,12 +92,12 @@ impl Segments {
         Attachment { daemon: self.own, link: link.0 }
     }
 
-    /// Links came, went, or changed their state.
-    pub fn changed(&mut self, uplinks: &Uplinks, now_ns: u64) -> Turns {
+    /// Handles links that came, went, or changed their state.
+    pub fn links_changed(&mut self, uplinks: &Uplinks, now_ns: u64) -> StandbyChanges {
         let any = uplinks.members().any(|(_, known)| known.transit);
         let mut old = std::mem::take(&mut self.segments);
         for (_, known) in uplinks.members().filter(|(_, known)| any && known.segment && known.up) {
-            let new = || Segment { since_ns: now_ns, ..Segment::default() };
+            let new = || SegmentState { since_ns: now_ns, ..SegmentState::default() };
             self.segments.insert(known.id, old.remove(&known.id).unwrap_or_else(new));
         }
         if self.segments.is_empty() {
@@ -102,20 +106,25 @@ impl Segments {
             if self.own == 0 {
                 self.own = RandomState::new().hash_one(0).max(1);
             }
-            self.say_soon(now_ns);
+            self.schedule_hello(now_ns);
         }
-        self.turns(uplinks, now_ns)
+        self.changes(uplinks, now_ns)
     }
 
-    /// Has hellos said at once, or as soon as they may be.
-    fn say_soon(&mut self, now_ns: u64) {
+    /// Schedules hellos as soon as [`HELLO_SOON_NS`] allows.
+    fn schedule_hello(&mut self, now_ns: u64) {
         let soon = self.last_ns.saturating_add(HELLO_SOON_NS).max(now_ns);
         self.next_ns = Some(self.next_ns.map_or(soon, |next| next.min(soon)));
     }
 
-    /// The largest attachment on the best way from another attachment to a link of ours that does
-    /// not cross its segment; `None` where there is no such way.
-    fn way(&self, from: Attachment, to: Known<'_>, now_ns: u64) -> Option<Attachment> {
+    /// Returns the largest attachment on the best path from `from` to our link `to` that does not
+    /// cross the link's segment, or `None` without such a path.
+    fn crossed_on_path(
+        &self,
+        from: Attachment,
+        to: LinkInfo<'_>,
+        now_ns: u64,
+    ) -> Option<Attachment> {
         if from.daemon == self.own {
             return Some(Attachment::default());
         }
@@ -125,20 +134,22 @@ impl Segments {
         by(true).into_iter().chain(any).map(|far| far.crossed).min()
     }
 
-    /// The attachments that are heard on the segment behind a link, each with the largest attachment
-    /// on the other way to it.
+    /// Returns the attachments that are heard on the segment behind a link, each with the largest
+    /// attachment on the other path to it.
     fn rivals<'a>(
         &'a self,
-        link: Known<'a>,
+        link: LinkInfo<'a>,
         now_ns: u64,
-    ) -> impl Iterator<Item = (Attachment, Near, Attachment)> + 'a {
+    ) -> impl Iterator<Item = (Attachment, NearHello, Attachment)> + 'a {
         let heard = self.segments.get(&link.id).into_iter().flat_map(|segment| &segment.heard);
         let heard = heard.filter(move |(_, near)| is_recent(near.at_ns, now_ns));
-        heard.filter_map(move |(from, near)| Some((*from, *near, self.way(*from, link, now_ns)?)))
+        heard.filter_map(move |(from, near)| {
+            Some((*from, *near, self.crossed_on_path(*from, link, now_ns)?))
+        })
     }
 
-    /// Whether a link to a segment is to stand by.
-    fn stands_by(&self, link: Known<'_>, now_ns: u64) -> bool {
+    /// Returns whether a link to a segment must stand by.
+    fn stands_by(&self, link: LinkInfo<'_>, now_ns: u64) -> bool {
         let Some(segment) = self.segments.get(&link.id) else { return false };
         if now_ns < segment.since_ns.saturating_add(HELLO_LISTEN_NS) {
             return true;
@@ -150,10 +161,10 @@ impl Segments {
         })
     }
 
-    /// Says hello if it is time.
-    pub fn tick(&mut self, uplinks: &mut Uplinks, now_ns: u64) -> Turns {
+    /// Sends hellos if they are due.
+    pub fn tick(&mut self, uplinks: &mut Uplinks, now_ns: u64) -> StandbyChanges {
         if self.next_ns.is_none_or(|next| now_ns < next) {
-            return Turns::new();
+            return StandbyChanges::new();
         }
         (self.last_ns, self.next_ns) = (now_ns, Some(now_ns.saturating_add(HELLO_NS)));
         self.far.retain(|_, far| is_recent(far.at_ns, now_ns));
@@ -167,7 +178,7 @@ impl Segments {
             let from = self.ours(at.id);
             for by in members() {
                 let near = by.id == at.id;
-                // As frames from the segment leave.
+                // The same rule as for frames from the segment.
                 if !near && !at.transit && !by.transit {
                     continue;
                 }
@@ -179,51 +190,57 @@ impl Segments {
             }
         }
         for (by, hello, rivals) in all {
-            say(uplinks, by, &hello, &rivals);
+            send_hello(uplinks, by, &hello, &rivals);
         }
-        self.turns(uplinks, now_ns)
+        self.changes(uplinks, now_ns)
     }
 
-    /// The links whose part changes.
-    fn turns(&self, uplinks: &Uplinks, now_ns: u64) -> Turns {
+    /// Returns the links whose standby state changes.
+    fn changes(&self, uplinks: &Uplinks, now_ns: u64) -> StandbyChanges {
         let segments = uplinks.members().filter(|(_, known)| known.segment);
-        let turns = segments.filter_map(|(_, known)| {
+        let changes = segments.filter_map(|(_, known)| {
             let standby = self.stands_by(known, now_ns);
             (standby != known.standby).then_some((known.id, standby))
         });
-        turns.collect()
+        changes.collect()
     }
 
-    /// A hello came by a link.
-    pub fn heard(&mut self, uplinks: &mut Uplinks, by: LinkId, frame: &[u8], now_ns: u64) -> Turns {
-        let Ok((hello, mut rivals)) = hello::parse(frame) else { return Turns::new() };
+    /// Handles a hello that arrived by a link.
+    pub fn receive_hello(
+        &mut self,
+        uplinks: &mut Uplinks,
+        by: LinkId,
+        frame: &[u8],
+        now_ns: u64,
+    ) -> StandbyChanges {
+        let Ok((hello, mut rivals)) = hello::parse(frame) else { return StandbyChanges::new() };
         let by = uplinks.members().find(|(_, known)| known.id == by);
         let Some((id, segment, transit)) = by.map(|(_, k)| (k.id, k.segment, k.transit)) else {
-            return Turns::new();
+            return StandbyChanges::new();
         };
         let ours = self.ours(id);
         if hello.near {
-            let near = Near { at_ns: now_ns, lists_us: rivals.any(|rival| rival == ours) };
+            let near = NearHello { at_ns: now_ns, lists_us: rivals.any(|rival| rival == ours) };
             let Some(segment) = self.segments.get_mut(&id).filter(|_| hello.from != ours) else {
-                return Turns::new();
+                return StandbyChanges::new();
             };
             let known = segment.heard.get(&hello.from).copied();
             if known.is_none() && segment.heard.len() >= ATTACHMENTS_MAX {
-                return Turns::new();
+                return StandbyChanges::new();
             }
             segment.heard.insert(hello.from, near);
             if known.is_none_or(|known| known.lists_us != near.lists_us) {
-                self.say_soon(now_ns);
+                self.schedule_hello(now_ns);
             }
         } else if hello.from.daemon != self.own {
             let crossed = if segment { hello.crossed.max(ours) } else { hello.crossed };
-            self.heard_far(uplinks, (id, transit), &Hello { crossed, ..hello }, now_ns);
+            self.receive_far_hello(uplinks, (id, transit), &Hello { crossed, ..hello }, now_ns);
         }
-        if self.segments.is_empty() { Turns::new() } else { self.turns(uplinks, now_ns) }
+        if self.segments.is_empty() { StandbyChanges::new() } else { self.changes(uplinks, now_ns) }
     }
 
-    /// A far hello is noted, and passed on if it came by a better way than before.
-    fn heard_far(
+    /// Records a far hello, and forwards it if it came by a better path than before.
+    fn receive_far_hello(
         &mut self,
         uplinks: &mut Uplinks,
         (by, transit): (LinkId, bool),
@@ -238,9 +255,9 @@ impl Segments {
         {
             return;
         }
-        self.far.insert(key, Far { at_ns: now_ns, serial, crossed });
+        self.far.insert(key, FarHello { at_ns: now_ns, serial, crossed });
         if known.is_none() && !self.segments.is_empty() {
-            self.say_soon(now_ns);
+            self.schedule_hello(now_ns);
         }
         if hello.hops >= HOPS_MAX {
             return;
@@ -251,13 +268,13 @@ impl Segments {
         for (id, segment) in on {
             let crossed = if segment { crossed.max(self.ours(id)) } else { crossed };
             let hello = Hello { hops: hello.hops.saturating_add(1), crossed, ..*hello };
-            say(uplinks, id, &hello, &[]);
+            send_hello(uplinks, id, &hello, &[]);
         }
     }
 }
 
 /// Sends a hello by a link.
-fn say(uplinks: &mut Uplinks, id: LinkId, hello: &Hello, rivals: &[Attachment]) {
+fn send_hello(uplinks: &mut Uplinks, id: LinkId, hello: &Hello, rivals: &[Attachment]) {
     let mut frame = [0; LEN_MAX];
     let len = hello::emit(hello, rivals, &mut frame);
     let (head, rest) = frame.get(..len).and_then(|f| f.split_at_checked(14)).unwrap_or_default();

@@ -1,4 +1,6 @@
-//! Source addresses that a port may not send from, as the operator is told of them.
+//! Reports of refused source addresses to the operator.
+//!
+//! The check itself is in `forward`; this module only words the remark.
 
 use causeway_fabric::Context;
 use causeway_model::Mac;
@@ -7,11 +9,11 @@ use causeway_wire::ethernet;
 use crate::service::Ethernet;
 
 impl Ethernet {
-    /// Names a source address that was refused, once for as long as it is the last one.
+    /// Reports a refused source address, once until another address is refused.
     #[inline]
-    pub(crate) fn show_refused(&mut self, cx: &mut Context<'_>, place: u32) {
-        let Some(me) = self.directory.get_mut(place) else { return };
-        if let Some((source, shown @ false)) = &mut me.refused {
+    pub(crate) fn report_refused_source(&mut self, cx: &mut Context<'_>, place: u32) {
+        let Some(me) = self.switch.get_mut(place) else { return };
+        if let Some((source, shown @ false)) = &mut me.refused_source {
             *shown = true;
             let (source, own, id) = (Mac(ethernet::address(*source)), me.spec.mac, me.id);
             let text = match me.spec.learn {

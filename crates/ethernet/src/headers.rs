@@ -1,4 +1,7 @@
-//! One frame that a guest sends: its headers, copied once and checked.
+//! Parsed headers: the first bytes of a frame, copied once into private memory and validated.
+//!
+//! Every later step reads the private copy, so a guest cannot change a header after its check. The
+//! payload stays in the sender's memory. The module decides nothing about forwarding.
 
 use causeway_fabric::carrier::{Body, OFFLOAD_BYTES};
 use causeway_memory::{Cursor, Map, Span};
@@ -15,69 +18,68 @@ use causeway_wire::virtio_net::{
 use crate::counters::DropReason;
 use crate::limits::{FRAME_BYTES_MAX, HEAD_BYTES};
 
-/// Length of the virtio-net header without `num_buffers`, in bytes: of drivers that follow
-/// neither version 1 nor mergeable buffers (virtio 1.3, 5.1.6.1).
+/// Length of the virtio-net header without `num_buffers`, in bytes: for drivers with neither
+/// VIRTIO_F_VERSION_1 nor mergeable buffers (virtio 1.3, 5.1.6.1).
 const HEADER_LEN_LEGACY: usize = 10;
 
-/// The virtio-net header and what is read of each frame.
+/// The virtio-net header and the first bytes of a frame that are always read.
 const FIRST_BYTES: usize = HEADER_LEN + HEAD_BYTES;
 
-/// The longest virtio-net header and all headers of a frame, in bytes.
+/// The virtio-net header and all headers of a frame, in bytes.
 const FIRST_BYTES_MAX: usize = HEADER_LEN + HEADERS_MAX;
 
-/// What peers may leave to be finished: whatever a receiver may be asked for.
+/// Offloads that peers may leave to the receiver: all that a receiver may be asked for.
 const ALL_OFFLOADS: u64 = mask(VIRTIO_NET_F_CSUM)
     | mask(VIRTIO_NET_F_HOST_TSO4)
     | mask(VIRTIO_NET_F_HOST_TSO6)
     | mask(VIRTIO_NET_F_HOST_ECN)
     | mask(VIRTIO_NET_F_HOST_USO);
 
-/// Length of the virtio-net header that a driver uses, in bytes.
+/// Returns the length of the virtio-net header that a driver uses, in bytes.
 #[inline]
 pub(crate) fn header_len(features: u64) -> usize {
     let full = has(features, VIRTIO_F_VERSION_1) || has(features, VIRTIO_NET_F_MRG_RXBUF);
     if full { HEADER_LEN } else { HEADER_LEN_LEGACY }
 }
 
-/// A frame that was taken from its sender's ring.
+/// A frame that was popped from a transmit ring, or received by a link.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct RxFrame {
     pub chain: Chain,
-    pub job: Job,
-    /// Where it begins in the buffer of the link that brought it.
+    pub headers: FrameHeaders,
+    /// Offset of the frame in the buffer of its link.
     pub at: usize,
-    /// How many links it has crossed.
+    /// Links that the frame has crossed.
     pub hops: u8,
-    /// Its number, once it goes to many by links.
+    /// Flood number, assigned when the frame is flooded to links.
     pub flood: Option<u64>,
-    /// Whether it waits for its receiver, and is not given back yet.
-    pub held: bool,
+    /// Whether the frame is pending, so that its chain is not yet returned.
+    pub is_pending: bool,
 }
 
-/// A checked frame. Its first bytes are private, the rest stays in the sender's memory.
+/// The headers of a checked frame. They are private; the rest stays in the sender's memory.
 #[derive(Debug, Clone)]
-pub(crate) struct Job {
-    /// Room for a virtio-net header, then the frame's first bytes: a receiver gets both in one
-    /// go, as they were read.
+pub(crate) struct FrameHeaders {
+    /// Room for a virtio-net header, then the frame's first bytes. A receiver gets both with one
+    /// write.
     bytes: [u8; FIRST_BYTES_MAX],
     head_len: usize,
     /// Length of the frame, in bytes.
     pub len: usize,
-    /// Where in the chain the bytes behind [`Self::head`] start.
+    /// Offset in the chain of the bytes behind [`Self::head`].
     pub rest_at: u64,
-    /// To whom and from whom: see [`ethernet::number`].
+    /// Addresses as numbers: [`ethernet::number`].
     pub destination: u64,
     pub source: u64,
-    /// Length of the Ethernet header with its tags, in bytes.
+    /// Length of the Ethernet header with its VLAN tags, in bytes.
     link_len: usize,
-    /// What all headers say, once [`Self::look_deeper`] was called: at frames that ask for nothing
-    /// it mostly is not.
+    /// The parsed headers, after [`Self::read_all_headers`]. Plain frames mostly do without.
     pub frame: Frame,
-    /// What is left to do.
+    /// The offload that is left to the receiver.
     pub offload: Offload,
 }
 
-impl Default for Job {
+impl Default for FrameHeaders {
     fn default() -> Self {
         Self {
             bytes: [0; FIRST_BYTES_MAX],
@@ -93,10 +95,12 @@ impl Default for Job {
     }
 }
 
-impl Job {
-    /// As [`Self::read_any`] of what most frames are: one piece that asks for nothing and has no tag,
-    /// in a region that does not end right behind it; `false`, and nothing done, of others. More may
-    /// be read than the piece has: bytes of the same guest, which nobody looks at.
+impl FrameHeaders {
+    /// Reads a plain frame: one descriptor, no offload, no VLAN tag, not at the end of a region.
+    /// Returns `false` without effect for any other frame.
+    ///
+    /// The read may extend beyond the descriptor. The surplus bytes belong to the same guest and
+    /// are not used.
     #[inline(always)]
     pub fn read_plain(&mut self, map: &Map, chain: &Chain, features: u64) -> bool {
         let Some(Span { addr, len }) = chain.only_readable() else { return false };
@@ -125,13 +129,19 @@ impl Job {
         true
     }
 
-    /// Copies the first bytes of a chain and checks them against what the driver negotiated. In
-    /// place, because it happens for every frame.
+    /// Copies the first bytes of a chain and checks them against the negotiated features.
+    ///
+    /// Works in place because it runs for every frame that is not plain.
     ///
     /// # Errors
-    /// Why the frame is refused. Then only its length is known.
+    /// Returns why the frame is refused. Only its length is valid then.
     #[inline(never)]
-    pub fn read_any(&mut self, map: &Map, chain: &Chain, features: u64) -> Result<(), DropReason> {
+    pub fn read_checked(
+        &mut self,
+        map: &Map,
+        chain: &Chain,
+        features: u64,
+    ) -> Result<(), DropReason> {
         let header_len = header_len(features);
         let bytes = usize::try_from(chain.readable_bytes()).unwrap_or(usize::MAX);
         self.len = bytes.saturating_sub(header_len);
@@ -146,7 +156,7 @@ impl Job {
         let first = self.bytes.get_mut(first).unwrap_or(&mut []);
         chain.reader().read(map, first).map_err(|_| DropReason::SenderFault)?;
         self.rest_at = first.len() as u64;
-        // Flags and type of segmentation stand first.
+        // `flags` and `gso_type` are the first two bytes (virtio 1.3, 5.1.6).
         let plain = matches!(first, [flags, GSO_NONE, ..] if *flags & HDR_F_NEEDS_CSUM == 0);
         let header = if plain { None } else { Some(header(first, header_len)) };
         let Some((destination, source, follows)) = ethernet::numbers(self.head()) else {
@@ -159,17 +169,17 @@ impl Job {
         }
         self.offload = Offload::None;
         let Some(header) = header else { return Ok(()) };
-        self.look_deeper(Body::Guest(map, Cursor::at(chain.readable(), self.rest_at)))?;
+        self.read_all_headers(Body::Guest(map, Cursor::at(chain.readable(), self.rest_at)))?;
         let offload = Offload::check(&header, features, &self.frame, self.len);
         self.offload = offload.map_err(|_| DropReason::BadHeader)?;
         Ok(())
     }
 
-    /// As `Self::read`, for a frame that a link brought, and how it is to be finished.
+    /// As [`Self::read_checked`], for a frame that a link brought with its offload.
     ///
     /// # Errors
-    /// Why the frame is refused.
-    pub fn arrive(
+    /// Returns why the frame is refused.
+    pub fn read_from_link(
         &mut self,
         frame: &[u8],
         offload: &[u8; OFFLOAD_BYTES],
@@ -193,8 +203,8 @@ impl Job {
             self.link_len = Frame::parse(self.head()).map_or(self.link_len, |f| f.header_len);
         }
         self.offload = Offload::None;
-        // Who forwards it may choose a queue by its flow.
-        self.look_deeper(Body::Private(frame.get(self.head_len..).unwrap_or(&[])))?;
+        // Forwarding may choose a receive queue by flow, which needs the transport headers.
+        self.read_all_headers(Body::Private(frame.get(self.head_len..).unwrap_or(&[])))?;
         if *offload == [0; OFFLOAD_BYTES] {
             return Ok(());
         }
@@ -204,15 +214,14 @@ impl Job {
         Ok(())
     }
 
-    /// Copies what there may be of headers behind the first bytes, which `rest` begins with, and
-    /// looks at all of them.
+    /// Copies the headers behind the first bytes from the start of `rest`, and parses all headers.
     ///
     /// # Errors
-    /// Why the frame is refused.
-    pub fn look_deeper(&mut self, mut rest: Body<'_>) -> Result<(), DropReason> {
+    /// Returns why the frame is refused.
+    pub fn read_all_headers(&mut self, mut rest: Body<'_>) -> Result<(), DropReason> {
         let head_len = self.len.min(HEADERS_MAX);
         let new = HEADER_LEN.saturating_add(self.head_len)..HEADER_LEN.saturating_add(head_len);
-        // Nothing is read twice: what was looked at stays what it was.
+        // No byte is read twice, so checked bytes cannot change.
         if let Some(new) = self.bytes.get_mut(new) {
             rest.read(new).map_err(|_| DropReason::SenderFault)?;
             self.rest_at = self.rest_at.saturating_add(new.len() as u64);
@@ -222,39 +231,40 @@ impl Job {
         Ok(())
     }
 
-    /// The frame's first bytes.
+    /// Returns the frame's first bytes.
     #[inline]
     pub fn head(&self) -> &[u8] {
         let bytes = self.bytes.get(HEADER_LEN..).unwrap_or(&[]);
         bytes.get(..self.head_len).unwrap_or(&[])
     }
 
-    /// The same, if they are as many as most frames' are.
+    /// Returns the head of a frame that is at least [`HEAD_BYTES`] long and has no more bytes
+    /// copied.
     #[inline]
-    pub fn usual_head(&self) -> Option<&[u8; HEAD_BYTES]> {
+    pub fn full_head(&self) -> Option<&[u8; HEAD_BYTES]> {
         let head = self.bytes.get(HEADER_LEN..)?.first_chunk();
         head.filter(|_| self.head_len == HEAD_BYTES)
     }
 
-    /// A header of `header_len` bytes for a receiver of `buffers` buffers, and the frame's first
-    /// bytes.
+    /// Returns a virtio-net header of `header_len` bytes for `buffers` receive buffers, followed by
+    /// the head.
     #[inline]
-    pub fn first(&mut self, buffers: usize, header_len: usize) -> &[u8] {
+    pub fn header_and_head(&mut self, buffers: usize, header_len: usize) -> &[u8] {
         let header = header_for(&self.offload, buffers);
         put_header(&mut self.bytes, header, header_len);
         let end = HEADER_LEN.saturating_add(self.head_len);
         self.bytes.get(HEADER_LEN.saturating_sub(header_len)..end).unwrap_or(&[])
     }
 
-    /// Whether the frame, or each piece of it, fits an MTU.
+    /// Returns whether the frame, or each segment of it, fits an MTU.
     #[inline]
-    pub fn fits(&self, mtu: u16) -> bool {
+    pub fn fits_mtu(&self, mtu: u16) -> bool {
         let payload = self.offload.piece_len(self.len).saturating_sub(self.link_len);
         payload <= usize::from(mtu)
     }
 }
 
-/// The header before a frame, of `header_len` bytes; what it leaves out is zero.
+/// Parses a virtio-net header of `header_len` bytes; missing fields are zero.
 #[inline]
 fn header(first: &[u8], header_len: usize) -> Header {
     if let Some(full) = first.first_chunk::<HEADER_LEN>()
@@ -269,13 +279,13 @@ fn header(first: &[u8], header_len: usize) -> Header {
     Header::parse(&full).unwrap_or_default()
 }
 
-/// The virtio-net header of a frame spread over `buffers` buffers.
+/// Returns the virtio-net header of a frame in `buffers` receive buffers.
 #[inline]
 pub(crate) fn header_for(offload: &Offload, buffers: usize) -> [u8; HEADER_LEN] {
     offload.to_header(u16::try_from(buffers).unwrap_or(u16::MAX)).emit()
 }
 
-/// Puts the first `header_len` bytes of a header right before byte [`HEADER_LEN`].
+/// Writes the first `header_len` bytes of a header directly before byte [`HEADER_LEN`].
 #[inline]
 pub(crate) fn put_header(bytes: &mut [u8], header: [u8; HEADER_LEN], header_len: usize) {
     let room = bytes.get_mut(HEADER_LEN.saturating_sub(header_len)..HEADER_LEN);

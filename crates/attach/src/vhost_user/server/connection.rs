@@ -1,4 +1,7 @@
-//! The connection's end: reads messages, hands them to the protocol, sends replies.
+//! The connection of the backend: reads messages, passes them to the protocol, sends replies.
+//!
+//! It also charges each message's cost to the frontend, so that the port can limit the rate. The
+//! rules of the protocol are in [`Backend`].
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -18,9 +21,9 @@ use super::model::Model;
 use crate::attachment::{Attachment, AttachmentError};
 use crate::limits::{COST_NS, MAPPING_COST, MESSAGE_SLOW_NS, MESSAGES_PER_TURN, QUEUE_COST};
 
-/// What reading a message costs, with what is mapped for it beside the guest's memory; see
+/// Returns the cost of reading a message and of mappings other than guest memory, as in
 /// [`Server::cost`].
-fn cost(request: FrontendReq) -> u64 {
+fn message_cost(request: FrontendReq) -> u64 {
     use FrontendReq as R;
     match request {
         R::SET_LOG_BASE | R::SET_INFLIGHT_FD | R::GET_INFLIGHT_FD => MAPPING_COST,
@@ -28,17 +31,17 @@ fn cost(request: FrontendReq) -> u64 {
     }
 }
 
-/// What a message costs by what it caused.
-fn consequence(event: &Event) -> u64 {
+/// Returns the additional cost of a message's consequence.
+fn event_cost(event: &Event) -> u64 {
     match event {
-        // The message itself was counted.
+        // The message itself was counted as 1.
         Event::MemoryChanged => MAPPING_COST.saturating_sub(1),
         Event::QueueStarted(_) | Event::QueueStopped(_) | Event::Reset => QUEUE_COST,
         Event::Doorbell(_) | Event::Message | Event::Closed => 0,
     }
 }
 
-/// The processor time of this thread, in nanoseconds.
+/// Returns the processor time of this thread, in nanoseconds.
 fn thread_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let part = |part: i64| u64::try_from(part).unwrap_or(0);
@@ -50,11 +53,11 @@ fn thread_ns() -> u64 {
 pub struct Server {
     stream: Stream,
     backend: Backend,
-    /// The conversation is over, by a fault or by the frontend.
+    /// The attachment has ended, by a fault or by the frontend.
     over: bool,
-    /// See [`Self::cost`].
+    /// As returned by [`Self::cost`].
     cost: u64,
-    /// See [`Self::must_wait`].
+    /// As returned by [`Self::must_wait`].
     must_wait: bool,
 }
 
@@ -66,37 +69,37 @@ impl Server {
     }
 
     /// Returns whether the last [`Self::receive`] left messages unread because earlier grants of
-    /// this frontend wait to be unmapped. They are read by a call some milliseconds later.
+    /// this frontend are not unmapped yet. Call again some milliseconds later.
     pub fn must_wait(&self) -> bool {
         self.must_wait
     }
 
-    /// What all messages so far have cost whoever handles them, some microseconds a unit: 1 for
-    /// each, [`MAPPING_COST`] where memory is mapped, let go of or put in a new epoch,
-    /// [`QUEUE_COST`] for each queue that starts or stops, and the time of one that takes longer
-    /// than [`MESSAGE_SLOW_NS`].
+    /// Returns the total cost of all messages, in units of about 5 us: 1 for each message,
+    /// [`MAPPING_COST`] if memory is mapped, unmapped or put into a new epoch, [`QUEUE_COST`] for
+    /// each queue that starts or stops, and the thread time of a message that takes longer than
+    /// [`MESSAGE_SLOW_NS`].
     pub fn cost(&self) -> u64 {
         self.cost
     }
 
-    /// The device as granted so far.
+    /// Returns the device as granted so far.
     pub fn device(&self) -> &Device {
         self.backend.device()
     }
 
-    /// The device as granted so far.
+    /// Returns the device as granted so far.
     pub fn device_mut(&mut self) -> &mut Device {
         self.backend.device_mut()
     }
 
-    /// Handles the messages that are there, a bounded number of them, without blocking. More
-    /// may be left: watch the descriptor level-triggered, or call again.
+    /// Handles waiting messages without blocking, at most [`MESSAGES_PER_TURN`]. More may be left:
+    /// watch the descriptor level-triggered, or call again.
     ///
     /// # Errors
-    /// The frontend broke a rule or the connection broke. All grants have been let go of by
-    /// then, and `events` names every queue that stopped.
+    /// Returns the fault if the frontend broke a rule or the connection broke. All grants have been
+    /// released, and `events` names every queue that stopped.
     pub fn receive(&mut self, events: &mut Vec<Event>) -> Result<(), Fault> {
-        // Its mappings are counted as its own until they are unmapped.
+        // Mappings are charged to the peer until they are unmapped.
         let turn = self.stream.giver().serve(|| self.turn(events));
         let turn = if turn.is_err() { self.end(events).and(turn) } else { turn };
         turn.map_err(Fault::from)
@@ -114,15 +117,17 @@ impl Server {
             }
             match self.stream.receive()? {
                 Received::Message(raw) => match self.handle(raw, events) {
-                    // It left without waiting for its answer.
-                    Err(Reason::Socket(Errno::PIPE | Errno::CONNRESET)) => self.part(events)?,
+                    // The frontend closed the connection without waiting for its reply.
+                    Err(Reason::Socket(Errno::PIPE | Errno::CONNRESET)) => {
+                        self.close_by_peer(events)?
+                    }
                     handled => {
                         handled?;
                         self.backend.check_notifications()?;
                     }
                 },
                 Received::Nothing => return Ok(()),
-                Received::Closed => self.part(events)?,
+                Received::Closed => self.close_by_peer(events)?,
             }
         }
         Ok(())
@@ -130,18 +135,18 @@ impl Server {
 
     fn handle(&mut self, raw: Raw, events: &mut Vec<Event>) -> Result<(), Reason> {
         let Raw { header, request, payload, fds } = raw;
-        self.cost = self.cost.saturating_add(cost(request));
+        self.cost = self.cost.saturating_add(message_cost(request));
         if header.is_reply() {
             return Err(Reason::Flags(header.flags));
         }
         let (before, since) = (events.len(), thread_ns());
         let result = Message::decode(request, &payload, fds)
             .and_then(|message| self.backend.handle(message, events));
-        let caused = events.iter().skip(before).map(consequence);
+        let caused = events.iter().skip(before).map(event_cost);
         self.cost = caused.fold(self.cost, u64::saturating_add);
         let took_ns = thread_ns().saturating_sub(since);
         if took_ns > MESSAGE_SLOW_NS {
-            // A notification to a descriptor that others made slow, a file that is freed.
+            // For example a notification through a slow descriptor, or the release of a large file.
             self.cost = self.cost.saturating_add(took_ns.checked_div(COST_NS).unwrap_or(0));
         }
         let acks = header.needs_reply() && self.backend.acknowledges();
@@ -153,7 +158,7 @@ impl Server {
             Ok(_) => return Ok(()),
             Err(_) => {
                 if acks {
-                    // The frontend may as well know why it is about to be hung up on.
+                    // The frontend learns that the request failed before the connection is closed.
                     let _ = self.send(request, &refusal);
                 }
                 return result.map(drop);
@@ -168,23 +173,24 @@ impl Server {
         self.stream.send(Header::reply(request, size), &reply.payload, &fds)
     }
 
-    /// The frontend is gone.
-    fn part(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
+    /// Handles the close of the connection by the frontend.
+    fn close_by_peer(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
         self.end(events)?;
         events.push(Event::Closed);
         Ok(())
     }
 
-    /// Stops every queue and lets go of everything granted; nothing is read any more.
+    /// Stops every queue and releases all grants; no more messages are read.
     fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
         self.over = true;
         self.backend.release(events)
     }
 
-    /// Looks whether the granted memory is still all there; to be called once a batch.
+    /// Checks that all granted memory still exists. Call once a batch.
     ///
     /// # Errors
-    /// A granted file shrank. As with [`Self::receive`], all grants have been let go of by then.
+    /// Returns a fault if a granted file shrank. As with [`Self::receive`], all grants have been
+    /// released.
     pub fn check_memory(&mut self, events: &mut Vec<Event>) -> Result<(), Fault> {
         if !self.backend.memory_lost() {
             return Ok(());
@@ -192,14 +198,14 @@ impl Server {
         self.end(events).and(Err(Reason::MemoryLost)).map_err(Fault::from)
     }
 
-    /// Ends the conversation from this side, for a fault found elsewhere (a broken ring).
-    /// `events` gets the queues that stopped.
+    /// Ends the attachment for a fault found by the service (a broken ring). `events` receives the
+    /// queues that stopped.
     pub fn close(&mut self, events: &mut Vec<Event>) {
-        // There is a fault already.
+        // The caller reports its own fault.
         let _ = self.end(events);
     }
 
-    /// Whether the conversation is over.
+    /// Returns whether the attachment has ended.
     pub fn is_over(&self) -> bool {
         self.over
     }

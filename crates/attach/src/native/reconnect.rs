@@ -1,8 +1,9 @@
-//! A native port that outlives its backend: memory and rings stay, the conversation begins anew.
+//! Reconnection of a native port to a new backend: memory and rings stay, the conversation starts
+//! again.
 //!
-//! A record of chains in flight is agreed on at the first attachment, so that a
-//! new backend finds what the last one had taken; rings go on at the used index
-//! that the last one left.
+//! The port and its first backend agree on a record of chains in flight, so that a new backend
+//! finds the chains that the last one had popped. Rings continue at the used index that the last
+//! backend left. Packed rings cannot be continued, so the port uses split rings.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -12,14 +13,14 @@ use std::time::{Duration, Instant};
 use causeway_memory::Map;
 
 use super::client::Client;
+use super::driver_queue::DriverQueue;
 use super::error::NativeError;
 use super::frontend::addresses;
-use super::lane::Lane;
 use crate::limits::CONNECT_PAUSE_MS;
 use crate::vhost_user::fault::Reason;
 use crate::vhost_user::message::{InflightSpec, RegionSpec};
 
-/// Where the index is in a used ring (virtio 1.3, 2.7.8).
+/// Offset of the index in a used ring (virtio 1.3, 2.7.8).
 const USED_INDEX: usize = 2;
 
 /// How a port finds its backend again.
@@ -30,22 +31,22 @@ pub struct Reconnect {
 }
 
 impl Reconnect {
-    /// To the socket at `path`, trying for `within`.
+    /// Reconnects to the socket at `path`, with attempts for `within`.
     pub fn new(path: &Path, within: Duration) -> Self {
         Self { path: path.to_owned(), within }
     }
 }
 
-/// What a new backend has to be told.
+/// The state that a new backend needs.
 #[derive(Debug)]
-pub(super) struct Revival {
+pub(super) struct ReconnectState {
     reconnect: Reconnect,
     file: OwnedFd,
     region: RegionSpec,
     inflight: (InflightSpec, OwnedFd),
 }
 
-impl Revival {
+impl ReconnectState {
     /// Agrees with the first backend on a record of chains in flight.
     pub(super) fn prepare(
         client: &mut Client,
@@ -61,11 +62,11 @@ impl Revival {
         Ok(Self { reconnect: reconnect.clone(), file, region, inflight })
     }
 
-    /// Attaches to a new backend what was attached to the last one.
-    pub(super) fn revive(
+    /// Attaches the port to a new backend in place of the last backend.
+    pub(super) fn reconnect(
         &self,
         features: u64,
-        lanes: &[Lane],
+        lanes: &[DriverQueue],
         map: &Map,
     ) -> Result<Client, NativeError> {
         let since = Instant::now();
@@ -83,7 +84,12 @@ impl Revival {
         }
     }
 
-    fn attach(&self, features: u64, lanes: &[Lane], map: &Map) -> Result<Client, NativeError> {
+    fn attach(
+        &self,
+        features: u64,
+        lanes: &[DriverQueue],
+        map: &Map,
+    ) -> Result<Client, NativeError> {
         let mut client = Client::connect(&self.reconnect.path)?;
         if features & !client.offered() != 0 {
             return Err(NativeError::Lacking("the features that the port was attached with"));
