@@ -1,19 +1,19 @@
-//! Which shard should move to another dispatcher.
+//! Load balancing: chooses a shard to move to another dispatcher.
 //!
-//! Looked at every [`BALANCE_MS`](crate::limits::BALANCE_MS), one move at a time: from the busiest
-//! dispatcher to the least busy one, the shard that levels the two best, and only if that wins
-//! enough to be worth a cold cache.
+//! The registry calls this every [`BALANCE_MS`](crate::limits::BALANCE_MS) and makes one move at a
+//! time: from the busiest dispatcher to the least busy one, the shard that levels the two best, and
+//! only if the gain is worth a cold cache. This module only decides; the registry moves.
 
 use crate::limits::{BALANCE_BUSY_MIN, BALANCE_GAIN_MIN};
 
-/// How busy one dispatcher is, and what keeps it so, in percent of its time.
+/// Load of a dispatcher and of each of its shards, in percent of its time.
 #[derive(Debug, Clone)]
 pub(crate) struct Burden<K> {
     pub busy: u32,
     pub shards: Vec<(K, u32)>,
 }
 
-/// A shard to move, and the number of the dispatcher to move it to.
+/// Returns the shard to move and the number of the target dispatcher.
 pub(crate) fn relief<K: Clone>(burdens: &[Burden<K>]) -> Option<(K, usize)> {
     let numbered = || burdens.iter().enumerate();
     let (from, hot) = numbered().max_by_key(|(_, b)| b.busy)?;
@@ -21,7 +21,7 @@ pub(crate) fn relief<K: Clone>(burdens: &[Burden<K>]) -> Option<(K, usize)> {
     if from == to || hot.busy < BALANCE_BUSY_MIN {
         return None;
     }
-    // What the busier of the two would be left with.
+    // Load of the busier of the two after the move.
     let after = |load: u32| hot.busy.saturating_sub(load).max(cold.busy.saturating_add(load));
     let (key, load) = hot.shards.iter().min_by_key(|(_, load)| after(*load))?;
     let gain = hot.busy.saturating_sub(after(*load));

@@ -1,8 +1,11 @@
-//! Bells: how a message wakes the source that reads it.
+//! Doorbells of sources: a message to a source wakes the shard that serves it.
+//!
+//! A mailbox owns the doorbell and rings it when its reader sleeps. The dispatcher of the shard
+//! marks the source active. A doorbell carries no data and never blocks.
 //!
 //! # Budget
-//! A shard that rings one of its own thread costs a few stores: its dispatcher finds the bell
-//! rung before it sleeps. To other threads a ring is one system call, and their wake-up.
+//! A ring from the dispatcher's own thread costs a few stores: the dispatcher finds it before it
+//! sleeps. A ring from another thread costs one system call and the wake-up.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -12,17 +15,17 @@ use std::sync::{Arc, Weak};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Where a shard is served: by which dispatcher, in which seat.
+/// Location of a shard: its dispatcher and its slot there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Home {
-    /// Of the dispatchers of the process; none is 0.
+    /// Number of the dispatcher in the process, from 1; 0: none.
     pub dispatcher: u16,
     pub slot: u16,
     pub serial: u32,
 }
 
 impl Home {
-    /// Of shards that no dispatcher has: they hear by their descriptors alone.
+    /// Location of a shard that no dispatcher owns: it is woken by descriptors alone.
     pub(crate) const NONE: Self = Self { dispatcher: 0, slot: 0, serial: 0 };
 
     fn pack(self) -> u64 {
@@ -35,23 +38,23 @@ impl Home {
     }
 }
 
-/// A bell that was rung by its own thread.
+/// A ring from the dispatcher's own thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rung {
     pub slot: u16,
     pub serial: u32,
-    /// Of the source.
+    /// Value of the source.
     pub value: u32,
 }
 
 thread_local! {
-    /// The dispatcher of this thread.
+    /// Number of this thread's dispatcher.
     static HERE: Cell<u16> = const { Cell::new(0) };
-    /// What was rung here and is not yet heard.
+    /// Rings of this thread that are not handled yet.
     static RUNG: RefCell<Vec<Rung>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A number for a dispatcher, which this thread is from now on; 0 if there are none left.
+/// Assigns a number to the calling thread's dispatcher; 0 when the numbers are used up.
 pub(crate) fn enter() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let number = u16::try_from(NEXT.fetch_add(1, Ordering::Relaxed)).unwrap_or(0);
@@ -59,19 +62,19 @@ pub(crate) fn enter() -> u16 {
     number
 }
 
-/// One of the bells that were rung here.
+/// Removes a ring of this thread.
 #[inline]
 pub(crate) fn next_rung() -> Option<Rung> {
     RUNG.with_borrow_mut(Vec::pop)
 }
 
-/// One source's bell.
+/// The doorbell of one source.
 #[derive(Debug)]
 pub(crate) struct Bell {
     fd: OwnedFd,
     value: u32,
-    /// Changed by the thread of the dispatcher that it names before or after, and so always true
-    /// for a thread that finds itself there.
+    /// Only the threads of the old and the new dispatcher store here. A thread that reads its own
+    /// number therefore reads the present location.
     home: AtomicU64,
 }
 
@@ -81,32 +84,32 @@ impl Bell {
         Ok(Self { fd, value, home: AtomicU64::new(Home::NONE.pack()) })
     }
 
-    /// Its shard has moved.
+    /// Records that the shard moved.
     pub(crate) fn moved(&self, home: Home) {
         self.home.store(home.pack(), Ordering::Relaxed);
     }
 
-    /// Has the source served.
+    /// Wakes the source.
     pub(crate) fn ring(&self) {
         let home = Home::unpack(self.home.load(Ordering::Relaxed));
         if home != Home::NONE && home.dispatcher == HERE.get() {
             let rung = Rung { slot: home.slot, serial: home.serial, value: self.value };
             RUNG.with_borrow_mut(|all| all.push(rung));
         } else {
-            // It can only fail when it is full, and then it is readable all the same.
+            // Writing fails only when the counter is full, and then the descriptor is readable.
             let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
         }
     }
 }
 
 impl AsFd for Bell {
-    /// Rung once for each time; its counter need never be read.
+    /// Reports one edge for each ring; the counter need not be read.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-/// The bells of one shard.
+/// The doorbells of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Bells {
     all: Vec<Weak<Bell>>,
@@ -114,14 +117,14 @@ pub(crate) struct Bells {
 }
 
 impl Bells {
-    /// One that wakes a source of the shard.
+    /// Adds a doorbell that wakes a source of the shard.
     pub(crate) fn add(&mut self, bell: &Arc<Bell>) {
         bell.moved(self.home);
         self.all.retain(|bell| bell.strong_count() > 0);
         self.all.push(Arc::downgrade(bell));
     }
 
-    /// The shard has moved.
+    /// Records that the shard moved.
     pub(crate) fn moved(&mut self, home: Home) {
         self.home = home;
         for bell in self.all.iter().filter_map(Weak::upgrade) {

@@ -1,11 +1,12 @@
-//! A dispatcher: one thread that serves whole shards.
+//! A dispatcher: a thread that serves whole shards.
 //!
-//! Each shard has its own set of watched descriptors, and the dispatcher watches those sets. While
-//! a shard is busy the dispatcher serves the busy groups in turn ([`crate::schedule`]), each for a
-//! slice of time ([`crate::slice`]), and looks at the kernel's events every [`LOOK_NS`], so that a
-//! group that was idle is served soon, whatever the others do. With none busy it parks in the
-//! kernel until a doorbell, a message, an order or a deadline. Orders come from other threads and
-//! run between turns; adding a shard, taking one away and asking it something are all orders.
+//! Each shard has its own epoll set, and the dispatcher watches these sets. While a shard is busy
+//! the dispatcher serves the busy groups in turn ([`crate::schedule`]), each for a slice of time
+//! ([`crate::slice`]), and reads the kernel's events every [`LOOK_NS`], so that an idle group that
+//! is woken is served soon regardless of the others' load. Without a busy shard it parks in epoll
+//! until a doorbell, a message, an order or a deadline. Orders come from other threads and run
+//! between turns; adding a shard, removing it and sending it a request are orders. The dispatcher
+//! does not choose its shards: the registry does.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,10 +30,10 @@ use crate::share::{Scheduler, Share};
 use crate::watch::{Event, Poller, Token, Watch, When};
 use causeway_model::CommandError;
 
-/// Something to be done by the thread that owns the shards.
+/// A closure for the thread that owns the shards.
 type Order = Box<dyn FnOnce(&mut Roster) + Send>;
 
-/// What a dispatcher tells of itself.
+/// The published state of a dispatcher.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     pub load: Load,
@@ -40,7 +41,7 @@ pub(crate) struct Gauges {
     pub scarce: AtomicBool,
 }
 
-/// Reaches a dispatcher from other threads.
+/// The handle of a dispatcher for other threads.
 #[derive(Debug)]
 pub(crate) struct Worker {
     orders: SyncSender<Order>,
@@ -55,7 +56,10 @@ impl Worker {
         let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
     }
 
-    /// Has the dispatcher do `order`, and waits for what comes of it.
+    /// Runs `order` in the dispatcher, and waits for its result.
+    ///
+    /// # Errors
+    /// The dispatcher has stopped.
     pub(crate) fn run<R: Send + 'static>(
         &self,
         order: impl FnOnce(&mut Roster) -> R + Send + 'static,
@@ -70,14 +74,14 @@ impl Worker {
         answer.recv().map_err(|_| gone())
     }
 
-    /// Has the dispatcher close everything and end.
+    /// Requests the dispatcher to close all ports and end.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.ring();
     }
 }
 
-/// The thread's own part.
+/// The state that the dispatcher's thread owns.
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
     worker: Arc<Worker>,
@@ -87,30 +91,31 @@ pub(crate) struct Dispatcher {
     start: Instant,
     scheduler: Scheduler,
     events: Vec<Event>,
-    /// When the kernel's events are looked at next, if any shard is busy.
+    /// Time of the next read of the kernel's events while a shard is busy.
     look_at_ns: u64,
-    /// Cost of turns in vain since there was work, or the processor was yielded.
+    /// Cost of turns without work since the last work or yield.
     vain: usize,
-    /// Yields the processor; and whether that was done since the last look.
+    /// Function that yields the processor; tests replace it.
     let_go: fn(),
     gone: bool,
-    /// A queue was served since the last look.
+    /// A queue was served since the last read of events.
     served: bool,
-    /// The turns since the last look.
+    /// Turns since the last read of events.
     turned: Turn,
-    /// The turns with work since the window of the loads began.
+    /// Busy time since the window of the loads began.
     meter: Meter,
     window_ns: u64,
 }
 
 impl Dispatcher {
-    /// A dispatcher without shards. Its clock counts from `start`, the same for all of a fabric.
+    /// Makes a dispatcher without shards. Its clock counts from `start`, which all dispatchers of a
+    /// fabric share.
     pub(crate) fn new(
         start: Instant,
         spin_ns: u64,
         cpu: Option<usize>,
     ) -> io::Result<(Self, Arc<Worker>)> {
-        // Memory of a guest that died is not freed where others are served.
+        // Unmapping the memory of a dead guest would stall the other ports.
         causeway_memory::unmap_elsewhere();
         let poller = Poller::new()?;
         let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -145,22 +150,22 @@ impl Dispatcher {
             set.set(cpu);
             rustix::thread::sched_setaffinity(None, &set)?;
         }
-        // A frontend cannot keep this thread in a notification.
+        // Interrupts this thread if a frontend keeps it in a notification.
         let _rescue = Rescue::new()?;
         self.begin();
         while self.turn(true)? {}
         Ok(())
     }
 
-    /// This thread is the dispatcher's from now on.
+    /// Makes the calling thread the dispatcher's thread.
     pub(crate) fn begin(&mut self) {
         self.roster.number = bell::enter();
         self.scheduler = Scheduler::of_thread();
     }
 
-    /// Looks at the kernel's events if it is time to, waiting for one if nothing else is to be
-    /// done and `waits`; then gives each busy shard a turn. Says no when it was stopped and all is
-    /// closed.
+    /// Reads the kernel's events if it is time to, and waits for an event if there is no other work
+    /// and `waits` is set; then serves each busy group. Returns false once the dispatcher was
+    /// stopped and all ports are closed.
     pub(crate) fn turn(&mut self, waits: bool) -> io::Result<bool> {
         if self.worker.stop.load(Ordering::Acquire) {
             for (_, shard) in self.roster.shards() {
@@ -171,10 +176,10 @@ impl Dispatcher {
         if self.roster.is_idle() || self.roster.slice.now_ns() >= self.look_at_ns {
             self.look(waits)?;
             self.look_at_ns = self.roster.now_ns.saturating_add(LOOK_NS);
-            // The look took time too, which is no group's.
+            // Reading events took time as well, which no group is charged for.
             self.roster.slice.read();
         } else if !waits {
-            // As did the loop of the thread that turns this dispatcher by hand.
+            // So did the loop of the thread that turns this dispatcher by hand.
             self.roster.slice.read();
         }
         let begun = self.roster.slice.now_ns();
@@ -188,27 +193,27 @@ impl Dispatcher {
         Ok(true)
     }
 
-    /// Lets others have the processor, if nothing is to be done: at once who was told something,
-    /// else after a while where processors are scarce.
+    /// Yields the processor if there was no work: after a whole round if a process was notified,
+    /// else after a while if processors are scarce.
     fn yield_in_vain(&mut self, turn: Turn) {
         if turn.worked > 0 {
             self.begin_round();
             return;
         }
         if self.roster.is_idle() {
-            // It is going to sleep.
+            // The thread is about to sleep.
             self.begin_round();
             self.roster.lets_in = false;
             return;
         }
         self.vain = self.vain.saturating_add(turn.cost());
         let wanted = || self.vain >= COST_PER_YIELD && self.roster.share.scarce();
-        // What was not looked at yet may have work; but not for ever.
+        // Queues that were not polled yet may have work; the wait for them is bounded.
         let whole = || self.vain >= COST_PER_ROUND || self.roster.all_in_vain();
         if (self.roster.lets_in || wanted()) && whole() {
             self.begin_round();
             self.roster.lets_in = false;
-            // It may be long until we go on: then what came meanwhile is looked at first.
+            // The yield may take long; new events are read first afterwards.
             (self.look_at_ns, self.gone) = (0, true);
             let since = Instant::now();
             (self.let_go)();
@@ -227,7 +232,7 @@ impl Dispatcher {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Takes orders, events and deadlines, and waits for one of them if no shard is busy.
+    /// Handles orders, events and deadlines, and waits for one of them if no shard is busy.
     fn look(&mut self, waits: bool) -> io::Result<()> {
         let before = self.roster.now_ns;
         self.roster.set_now(self.elapsed());
@@ -265,7 +270,8 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Looks for ports that held up this thread since the last look, if it slept meanwhile.
+    /// Searches for ports that stalled this thread since the last read of events, if the thread
+    /// slept.
     fn find_stall(&mut self, before_ns: u64) {
         let now = self.roster.now_ns;
         let served = std::mem::take(&mut self.served);
@@ -279,7 +285,7 @@ impl Dispatcher {
         self.roster.stalled(before_ns, slept);
     }
 
-    /// Nanoseconds until the first shard wants to be called; `None`: none does.
+    /// Returns the nanoseconds until the first deadline of a shard.
     fn until_deadline(&self) -> Option<u64> {
         Some(self.roster.first_deadline_ns()?.saturating_sub(self.roster.now_ns))
     }

@@ -1,8 +1,8 @@
-//! Messages from one shard to another one, which may be in another thread.
+//! Mailboxes: bounded message queues between shards, which may run in different threads.
 //!
 //! # Budget
-//! A message costs an uncontended lock on either side, and a system call only if its reader
-//! sleeps in another thread: a reader that polls is never rung. So put many frames into one
+//! A message costs an uncontended lock on either side, and a system call only if its reader sleeps
+//! in another thread: a polling reader is never woken. Senders therefore put many frames into one
 //! message.
 
 use std::collections::VecDeque;
@@ -15,9 +15,9 @@ use crate::service::ServiceWatch;
 #[derive(Debug)]
 struct State<T> {
     messages: VecDeque<T>,
-    /// Whether the reader wants to be rung.
+    /// The reader asks to be woken.
     asleep: bool,
-    /// Whether the reader is gone.
+    /// The reader is gone.
     closed: bool,
 }
 
@@ -34,11 +34,11 @@ impl<T> Shared<T> {
     }
 }
 
-/// The writing side; may be cloned.
+/// The sending side; may be cloned.
 #[derive(Debug)]
 pub struct Sender<T>(Arc<Shared<T>>);
 
-/// The reading side.
+/// The receiving side.
 #[derive(Debug)]
 pub struct Mailbox<T> {
     shared: Arc<Shared<T>>,
@@ -46,16 +46,16 @@ pub struct Mailbox<T> {
     watch: Option<ServiceWatch>,
 }
 
-/// A mailbox with room for `room` messages, at least one, that no shard watches: for those who
-/// look into it by themselves. Shards have [`Context::mailbox`](crate::Context::mailbox).
+/// Returns a mailbox for `room` messages, at least 1, that no shard watches: its reader polls.
+/// Shards use [`Context::mailbox`](crate::Context::mailbox).
 ///
 /// # Errors
-/// The host gives no descriptor.
+/// The host has no descriptor.
 pub fn mailbox<T>(room: usize) -> io::Result<(Sender<T>, Mailbox<T>)> {
     Ok(with_bell(room, Arc::new(Bell::new(0)?), None))
 }
 
-/// A mailbox that is rung by `bell`, with what watches it.
+/// Returns a mailbox that rings `bell`, and keeps the watch of the doorbell.
 pub(crate) fn with_bell<T>(
     room: usize,
     bell: Arc<Bell>,
@@ -73,16 +73,16 @@ impl<T> Clone for Sender<T> {
 }
 
 impl<T> Sender<T> {
-    /// Puts a message behind those that wait.
+    /// Appends a message.
     ///
     /// # Errors
-    /// Gives the message back when there is no room, or no reader any more.
+    /// Returns the message if the mailbox is full or has no reader.
     pub fn push(&self, message: T) -> Result<(), T> {
         self.put(message, self.0.room)
     }
 
-    /// As [`Self::push`], for what is rare and must not be lost among what is not: there is as
-    /// much room again for it.
+    /// As [`Self::push`], for rare messages that must not be lost among frequent ones: the limit is
+    /// twice the room.
     ///
     /// # Errors
     /// As for [`Self::push`].
@@ -90,8 +90,8 @@ impl<T> Sender<T> {
         self.put(message, self.0.room.saturating_mul(2))
     }
 
-    /// As [`Self::insist`], for what is rarer still, and of which nothing else tells later: there
-    /// is twice as much room again.
+    /// As [`Self::insist`], for even rarer messages whose content is not repeated: the limit is
+    /// four times the room.
     ///
     /// # Errors
     /// As for [`Self::push`].
@@ -115,7 +115,7 @@ impl<T> Sender<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// Moves at most `most` messages to the end of `into`. Says how many.
+    /// Moves at most `most` messages to the end of `into`. Returns how many.
     pub fn take(&self, most: usize, into: &mut Vec<T>) -> usize {
         let mut state = self.shared.state();
         let count = state.messages.len().min(most);
@@ -123,12 +123,12 @@ impl<T> Mailbox<T> {
         count
     }
 
-    /// The next message.
+    /// Returns the next message.
     pub fn next(&self) -> Option<T> {
         self.shared.state().messages.pop_front()
     }
 
-    /// Wants to be rung for the next message. Says no if one waits already.
+    /// Asks to be woken for the next message. Returns false if a message waits already.
     pub fn arm(&self) -> bool {
         let mut state = self.shared.state();
         state.asleep = state.messages.is_empty();

@@ -1,18 +1,17 @@
-//! When a queue is polled and when its guest rings: VNET/P's two modes of dispatch.
+//! Dispatch modes of queues: polled or woken by doorbells, after VNET/P.
 //!
 //! *Guest-driven*: the queue is served when its guest rings, and its doorbell is armed as soon as
-//! it is empty. Few packets cost little, and each costs a doorbell. *VMM-driven*: doorbells are
-//! off and the dispatcher polls, for as long as chains keep coming. *Adaptive* (VNET/P, section
-//! 4.3) goes up when more than the upper rate came in a period and down when less than the lower
-//! one did, and keeps its mode between the two. Each queue, and so each direction of a port, goes
-//! its own way.
+//! the queue is empty. Few packets cost little, and each costs a doorbell. *VMM-driven*: doorbells
+//! are off and the dispatcher polls for as long as chains keep coming. *Adaptive* (VNET/P, section
+//! 4.3) switches to VMM-driven above the upper rate in a period and to guest-driven below the lower
+//! rate, and keeps its mode between the two. The mode is per queue, and so per direction of a port.
 //!
-//! The count that a period is held against is `rate * elapsed / second`: the published
-//! implementation has the fraction upside down, and in practice never leaves its first mode.
+//! A period's count is compared with `rate * elapsed / second`. The published implementation
+//! inverts the fraction, and in practice never leaves its first mode.
 //!
-//! A VMM-driven queue that gives nothing for the idle spin is armed all the same, so that an idle
-//! dispatcher sleeps; how long that spin may be depends on how scarce processors are
-//! (`crate::share`).
+//! A VMM-driven queue that stays empty for the idle spin is armed as well, so that an idle
+//! dispatcher sleeps; the spin depends on how scarce processors are (`crate::spin_budget`). This
+//! module decides; the shard polls and arms.
 
 use causeway_model::{PollMode, PollPolicy};
 
@@ -20,18 +19,19 @@ use causeway_model::limits::{
     LOWER_RATE_DEFAULT, PERIOD_US_DEFAULT, RATE_MAX, SPIN_US_DEFAULT, UPPER_RATE_DEFAULT,
 };
 
-/// The bounds that modes are chosen by.
+/// Parameters of the dispatch modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pacing {
-    /// Whether they are used at all.
+    /// Selects a fixed mode or the adaptive choice.
     pub policy: PollPolicy,
-    /// More chains a second than this: VMM-driven.
+    /// Chains per second above which a queue becomes VMM-driven.
     pub upper: u32,
-    /// Fewer chains a second than this: guest-driven.
+    /// Chains per second below which a queue becomes guest-driven.
     pub lower: u32,
-    /// Over how long a rate is measured, in nanoseconds.
+    /// Measuring period of a rate, in nanoseconds.
     pub period_ns: u64,
-    /// How long a VMM-driven queue is polled in vain before its doorbell is armed, in nanoseconds.
+    /// Time for which an empty VMM-driven queue is polled before its doorbell is armed, in
+    /// nanoseconds.
     pub spin_ns: u64,
 }
 
@@ -47,20 +47,20 @@ impl Default for Pacing {
     }
 }
 
-/// Chains that come at `rate` a second in `elapsed_ns`.
+/// Returns the chains of `elapsed_ns` at `rate` per second.
 fn expected(rate: u32, elapsed_ns: u64) -> u64 {
     let chains = u128::from(rate).saturating_mul(elapsed_ns.into()) / 1_000_000_000;
     u64::try_from(chains).unwrap_or(u64::MAX)
 }
 
-/// The mode of one queue, and what it was chosen by.
+/// Dispatch mode of a queue, and the measurement behind it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pace {
     mode: PollMode,
-    /// Where the period began: when, and at which count of chains.
+    /// Start of the period, and the count of chains at that time.
     since_ns: u64,
     base: u32,
-    /// Chains a second in the last whole period.
+    /// Chains per second in the last whole period.
     rate: u32,
     changes: u64,
 }
@@ -74,17 +74,17 @@ impl Pace {
         }
     }
 
-    /// Chains a second in the last whole period.
+    /// Returns the chains per second in the last whole period.
     pub(crate) fn rate(&self) -> u32 {
         self.rate
     }
 
-    /// How often the mode changed.
+    /// Returns how often the mode changed.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Judges at the end of a period; `taken` counts the queue's chains and may wrap.
+    /// Updates the mode at the end of a period; `taken` counts the queue's chains and may wrap.
     #[inline]
     pub(crate) fn judge(&mut self, pacing: &Pacing, now_ns: u64, taken: u32) {
         let elapsed = now_ns.saturating_sub(self.since_ns);
@@ -107,12 +107,12 @@ impl Pace {
         (self.since_ns, self.base) = (now_ns, taken);
     }
 
-    /// A queue that begins to run counts from here.
+    /// Starts the measurement of a queue that begins to run.
     pub(crate) fn start(&mut self, now_ns: u64, taken: u32) {
         *self = Self { since_ns: now_ns, base: taken, changes: self.changes, ..Self::default() };
     }
 
-    /// Why the mode is what it is, for the operator.
+    /// Returns the reason of the present mode, for the operator.
     pub(crate) fn reason(&self, pacing: &Pacing) -> String {
         let Pacing { upper, lower, .. } = pacing;
         match (pacing.policy, self.mode) {
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn expected_counts_are_rate_times_time() {
-        // VNET/P's defaults: 10,000 a second are 100 in 10 ms, not a million.
+        // VNET/P's defaults: 10,000 per second are 100 in 10 ms, not a million.
         assert_eq!(expected(10_000, PERIOD), 100);
         assert_eq!(expected(1_000, PERIOD), 10);
         assert_eq!(expected(u32::MAX, u64::MAX), u64::MAX, "no overflow");

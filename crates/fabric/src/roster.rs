@@ -1,4 +1,4 @@
-//! The shards of one dispatcher: which are busy, whose turn is next, which deadlines passed.
+//! The shard table of a dispatcher: busy shards, the next turn, passed deadlines.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,12 +20,12 @@ struct Seat {
     shard: Box<Shard>,
     serial: u32,
     watch: Watch,
-    /// The number of its group in the schedule.
+    /// Number of its group in the schedule.
     group: usize,
-    /// In the schedule's list of busy shards.
+    /// The shard is in the schedule's list of busy shards.
     busy: bool,
     deadline_ns: Option<u64>,
-    /// Polls in vain since a queue last joined those that wait for their turn, in this round.
+    /// Empty polls of this round since a queue last became active.
     vain: usize,
     round: u32,
     meter: Meter,
@@ -33,7 +33,7 @@ struct Seat {
 }
 
 impl Seat {
-    /// Counts a turn in a round; `before` and `during` it a queue joined those that wait.
+    /// Counts a turn in a round; the flags: a queue became active before and during the turn.
     fn looked(&mut self, round: u32, idle: u32, (before, during): (bool, bool)) {
         if before || self.round != round {
             self.vain = 0;
@@ -44,16 +44,16 @@ impl Seat {
     }
 }
 
-/// A shard on its way from one dispatcher to another.
+/// A shard that moves from one dispatcher to another.
 #[derive(Debug)]
 pub(crate) struct Parted {
     pub shard: Box<Shard>,
-    /// Moves with the shard: a descriptor that was closed might be taken by another at once.
+    /// Moves with the shard: a closed descriptor could at once be taken by another thread.
     watch: Watch,
     load: Arc<Load>,
 }
 
-/// The shards of one dispatcher.
+/// The shards of a dispatcher.
 #[derive(Debug)]
 pub(crate) struct Roster {
     pub(crate) poller: Poller,
@@ -61,18 +61,18 @@ pub(crate) struct Roster {
     schedule: Schedule,
     deadlines: BTreeSet<(u64, usize)>,
     serial: u32,
-    /// The time of the last look at the kernel's events.
+    /// Time of the last read of the kernel's events.
     pub(crate) now_ns: u64,
-    /// The time within turns.
+    /// Time within turns.
     pub(crate) slice: Slice,
     pub(crate) share: Share,
     /// A process was notified, and the processor was not yielded since.
     pub(crate) lets_in: bool,
-    /// Numbers the rounds of turns in vain: a new one begins with work, or a yield.
+    /// Number of the round of turns without work: work or a yield begins a new round.
     pub(crate) round: u32,
-    /// Until then other threads have work for this processor.
+    /// Time until which other threads need this processor.
     pub(crate) crowded_ns: u64,
-    /// The dispatcher's number, for bells.
+    /// Number of the dispatcher, for doorbells of sources.
     pub(crate) number: u16,
 }
 
@@ -100,12 +100,13 @@ impl Roster {
         self.slice.set_now(now_ns);
     }
 
-    /// Whether no shard is busy.
+    /// Returns whether no shard is busy.
     pub(crate) fn is_idle(&self) -> bool {
         self.schedule.is_idle()
     }
 
-    /// A seat whose shard is about to be called: it gets the present time and spin budget.
+    /// Returns the entry of a shard that is about to be called, after it set the shard's time and
+    /// spin budget.
     fn seat(&mut self, index: usize) -> Option<&mut Seat> {
         let seat = self.seats.get_mut(index)?.as_mut()?;
         let awaits = self.now_ns >= self.crowded_ns;
@@ -117,7 +118,7 @@ impl Roster {
         self.seats.iter().position(|s| s.as_ref().is_some_and(|s| s.key == *key))
     }
 
-    /// Takes a new shard in.
+    /// Adds a new shard.
     pub(crate) fn adopt(
         &mut self,
         key: ShardKey,
@@ -130,7 +131,7 @@ impl Roster {
         Ok(())
     }
 
-    /// Takes a shard in that another dispatcher has given away, or gives it back.
+    /// Adds a shard that another dispatcher detached, or returns it.
     pub(crate) fn adopt_again(
         &mut self,
         key: ShardKey,
@@ -147,7 +148,7 @@ impl Roster {
         Ok(())
     }
 
-    /// A free seat, and how its shard will be reported.
+    /// Returns a free slot and its token.
     fn vacancy(&mut self) -> io::Result<(usize, Token)> {
         let free = self.seats.iter().position(Option::is_none);
         let index = free.unwrap_or(self.seats.len());
@@ -158,7 +159,7 @@ impl Roster {
 
     fn sit(&mut self, index: usize, key: ShardKey, parted: Parted) {
         let Parted { shard, watch, load } = parted;
-        // A vacancy has one.
+        // A free slot has a 16-bit number.
         let slot = u16::try_from(index).unwrap_or(u16::MAX);
         let home = Home { dispatcher: self.number, slot, serial: self.serial };
         let group = self.schedule.join(&key.group, shard.weight());
@@ -187,9 +188,9 @@ impl Roster {
         self.refresh(index);
     }
 
-    /// Gives a shard away.
+    /// Removes a shard, so that another dispatcher can take it.
     pub(crate) fn release(&mut self, key: &ShardKey) -> Option<Parted> {
-        // A bell that was rung here is not heard elsewhere.
+        // Rings of this thread are not visible to another thread.
         self.hear();
         let index = self.find(key)?;
         let Seat { mut shard, watch, load, deadline_ns, group, .. } =
@@ -202,7 +203,7 @@ impl Roster {
         Some(Parted { shard, watch, load })
     }
 
-    /// Calls `call` with one shard.
+    /// Calls `call` with a shard.
     pub(crate) fn with<R>(
         &mut self,
         key: &ShardKey,
@@ -215,12 +216,12 @@ impl Roster {
         Some(result)
     }
 
-    /// Every shard.
+    /// Returns every shard.
     pub(crate) fn shards(&mut self) -> impl Iterator<Item = (&ShardKey, &mut Shard)> {
         self.seats.iter_mut().flatten().map(|s| (&s.key, &mut *s.shard))
     }
 
-    /// Wakes the sources whose bells shards of this thread have rung.
+    /// Wakes the sources whose doorbells this thread rang.
     pub(crate) fn hear(&mut self) {
         while let Some(rung) = bell::next_rung() {
             let index = usize::from(rung.slot);
@@ -231,7 +232,7 @@ impl Roster {
         }
     }
 
-    /// Reads anew whether a shard is busy and what its deadline is.
+    /// Updates whether a shard is busy, and its deadline.
     fn refresh(&mut self, index: usize) {
         let Some(seat) = self.seats.get_mut(index).and_then(Option::as_mut) else { return };
         let deadline = seat.shard.deadline_ns();
@@ -250,8 +251,8 @@ impl Roster {
         }
     }
 
-    /// Gives busy groups their turns until the cycle is over or it is `until_ns`. Returns the sum
-    /// of the turns.
+    /// Serves busy groups until the cycle ends or the time is `until_ns`. Returns the sum of the
+    /// turns.
     pub(crate) fn turns(&mut self, until_ns: u64) -> Turn {
         let mut all = Turn::default();
         while let Some(turn) = self.schedule.next_turn() {
@@ -301,13 +302,13 @@ impl Roster {
         turn
     }
 
-    /// Whether every shard that waits for its turn was polled in vain in this round.
+    /// Returns whether every active queue and source was polled and found empty in this round.
     pub(crate) fn all_in_vain(&self) -> bool {
         let mut busy = self.schedule.busy().filter_map(|index| self.seats.get(index)?.as_ref());
         busy.all(|seat| seat.round == self.round && seat.vain >= seat.shard.waiting())
     }
 
-    /// Has the shards whose deadlines have passed called in their turns.
+    /// Schedules the deadline handlers of the shards whose deadlines have passed.
     pub(crate) fn due(&mut self) {
         let now = self.now_ns;
         let passed =
@@ -320,7 +321,7 @@ impl Roster {
         }
     }
 
-    /// Takes the events of one shard; they are handled in its turn.
+    /// Reads the events of a shard; they are handled in its turn.
     pub(crate) fn look(&mut self, slot: u16, serial: u32) -> io::Result<()> {
         let index = usize::from(slot);
         let Some(seat) = self.seat(index).filter(|s| s.serial == serial) else { return Ok(()) };
@@ -329,7 +330,7 @@ impl Roster {
         Ok(())
     }
 
-    /// Has every shard look for a port that held this thread up for `slept_ns` since `before_ns`.
+    /// Searches every shard for a port that stalled this thread for `slept_ns` since `before_ns`.
     pub(crate) fn stalled(&mut self, before_ns: u64, slept_ns: u64) {
         for index in 0..self.seats.len() {
             if let Some(seat) = self.seat(index) {
@@ -339,7 +340,7 @@ impl Roster {
         }
     }
 
-    /// When the first shard wants to be called, in nanoseconds of its clock.
+    /// Returns the first deadline of a shard, in nanoseconds of the fabric's clock.
     pub(crate) fn first_deadline_ns(&self) -> Option<u64> {
         self.deadlines.first().map(|(at, _)| *at)
     }

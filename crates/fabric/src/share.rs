@@ -1,9 +1,9 @@
-//! How much a dispatcher may spin: less when others need its processor.
+//! Spin budget of a dispatcher: shorter when other threads need its processor.
 //!
-//! A dispatcher that polls in vain takes time from guests where processors are scarce. The kernel
-//! tells how long a thread stood in a run queue, ready and without a processor: if that grows, so
-//! does somebody else's wait for us. Then the idle spin is cut to a quarter and idle turns yield;
-//! in quiet it doubles again, up to what was configured.
+//! A dispatcher that polls empty queues takes time from guests where processors are scarce. The
+//! kernel counts how long a thread was runnable without a processor; if that time grows, other
+//! threads wait for the dispatcher as well. The spin is then cut to a quarter and idle turns yield;
+//! without contention the spin doubles again, up to its configured length.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -12,10 +12,10 @@ use crate::limits::{SHARE_PERIOD_NS, SPIN_SCARCE_NS_MIN};
 
 /// Waiting for more than 1/32 of the time: processors are scarce.
 const SCARCE: u64 = 32;
-/// Waiting for less than 1/256 of it: they are not.
+/// Waiting for less than 1/256 of the time: processors are ample.
 const AMPLE: u64 = 256;
 
-/// The spin that a dispatcher has now.
+/// The present spin budget of a dispatcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
     spin_ns: u64,
@@ -27,19 +27,19 @@ impl Share {
         Self { spin_ns: most_ns, most_ns }
     }
 
-    /// The idle spin, in nanoseconds.
+    /// Returns the idle spin, in nanoseconds.
     #[inline]
     pub(crate) fn spin_ns(&self) -> u64 {
         self.spin_ns
     }
 
-    /// Whether others need the processor, so that idle turns yield.
+    /// Returns whether other threads need the processor, so that idle turns yield.
     #[inline]
     pub(crate) fn scarce(&self) -> bool {
         self.spin_ns < self.most_ns
     }
 
-    /// Of `elapsed_ns`, the thread waited `waited_ns` for a processor.
+    /// Updates the budget: of `elapsed_ns`, the thread waited `waited_ns` for a processor.
     pub(crate) fn judge(&mut self, waited_ns: u64, elapsed_ns: u64) {
         if waited_ns > elapsed_ns / SCARCE {
             self.spin_ns = (self.spin_ns / 4).max(SPIN_SCARCE_NS_MIN).min(self.most_ns);
@@ -49,29 +49,30 @@ impl Share {
     }
 }
 
-/// What the kernel counts for the thread that made it (proc(5), `schedstat`).
+/// The kernel's scheduling statistics of a thread (proc(5), `schedstat`).
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     file: Option<File>,
     waited_ns: u64,
     at_ns: u64,
-    /// Processor time then, and time since that the thread waited for events.
+    /// Processor time at the last sample, and time waited for events since.
     ran_ns: u64,
     parked_ns: u64,
 }
 
 impl Scheduler {
-    /// Of the calling thread. Where the kernel does not count, nothing is ever scarce.
+    /// Opens the statistics of the calling thread. Where the kernel does not count, processors
+    /// never count as scarce.
     pub(crate) fn of_thread() -> Self {
         Self { file: File::open("/proc/thread-self/schedstat").ok(), ..Self::default() }
     }
 
-    /// The thread waited for events for so long, processor and all.
+    /// Adds time for which the thread waited for events.
     pub(crate) fn parked(&mut self, for_ns: u64) {
         self.parked_ns = self.parked_ns.saturating_add(for_ns);
     }
 
-    /// Returns for how long the thread slept since the last [`Self::look`], beside waiting for
+    /// Returns how long the thread slept since the last [`Self::sample`] other than waiting for
     /// events: it neither ran nor stood in a run queue.
     pub(crate) fn slept_ns(&self, now_ns: u64) -> u64 {
         let Some(waited) = self.file.as_ref().and_then(waited).filter(|_| self.at_ns > 0) else {
@@ -83,7 +84,7 @@ impl Scheduler {
         now_ns.saturating_sub(self.at_ns).saturating_sub(known)
     }
 
-    /// Looks at most every [`SHARE_PERIOD_NS`].
+    /// Samples the statistics, at most every [`SHARE_PERIOD_NS`].
     pub(crate) fn look(&mut self, now_ns: u64, share: &mut Share) {
         let elapsed = now_ns.saturating_sub(self.at_ns);
         if elapsed < SHARE_PERIOD_NS {
@@ -99,14 +100,15 @@ impl Scheduler {
     }
 }
 
-/// The processor time of this thread, in nanoseconds. The first number lags by a tick.
+/// Returns the processor time of this thread, in nanoseconds. The first number of `schedstat` lags
+/// by a tick.
 fn thread_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let part = |part: i64| u64::try_from(part).unwrap_or(0);
     part(time.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(time.tv_nsec))
 }
 
-/// The second of the three numbers.
+/// Parses the second of the three numbers: time on a run queue.
 fn waited(file: &File) -> Option<u64> {
     let mut bytes = [0; 96];
     let len = file.read_at(&mut bytes, 0).ok()?;

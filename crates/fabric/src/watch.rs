@@ -1,4 +1,4 @@
-//! Which descriptors wake a dispatcher or a shard, and what each means.
+//! Watched descriptors: an epoll set per dispatcher and shard, and the meaning of its events.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,27 +6,28 @@ use std::sync::Arc;
 
 use rustix::event::epoll;
 
-/// What an event is about. `serial` tells a live thing from an earlier one in the same place.
+/// Subject of an event. `serial` distinguishes a live object from an earlier object in the same
+/// slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
-    /// An order for the dispatcher waits.
+    /// An order for the dispatcher.
     Order,
-    /// A shard's own set of watched descriptors has something.
+    /// The epoll set of a shard.
     Shard { slot: u16, serial: u32 },
-    /// Someone connects to a port's socket.
+    /// A connection to a port's socket.
     Listener { slot: u16, serial: u32 },
-    /// A frontend wrote a message or closed.
+    /// A message or the end of a frontend's connection.
     Frontend { slot: u16, serial: u32 },
-    /// A guest rang.
+    /// A doorbell of a guest.
     Doorbell { slot: u16, queue: u16, serial: u32 },
-    /// A descriptor that a service watches; the value is the service's.
+    /// A descriptor of a service; the value is the service's.
     Service { value: u32 },
-    /// Something that a service has served like a queue.
+    /// A source of a service.
     Source { value: u32 },
 }
 
 impl Token {
-    /// Packs: 4 bits of kind, 12 of queue, 16 of slot, 32 of serial or value.
+    /// Packs into 4 bits of kind, 12 of queue, 16 of slot, 32 of serial or value.
     fn pack(self) -> u64 {
         let word = |kind: u64, queue: u16, slot: u16, low: u32| {
             kind << 60 | u64::from(queue & 0xfff) << 48 | u64::from(slot) << 32 | u64::from(low)
@@ -58,16 +59,16 @@ impl Token {
     }
 }
 
-/// How a watch reports.
+/// Trigger of a watch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum When {
-    /// As long as there is something to read.
+    /// While there is data to read.
     Readable,
-    /// Once for each ring of a doorbell. Its counter need never be read.
+    /// Once for each ring of a doorbell; the counter need not be read.
     Rung,
-    /// Once whenever there is more to read, or the other side hangs up.
+    /// Once whenever more data arrives or the peer hangs up.
     Heard,
-    /// Once whenever reading or writing becomes possible, or the other side hangs up.
+    /// Once whenever reading or writing becomes possible, or the peer hangs up.
     Either,
 }
 
@@ -87,7 +88,7 @@ impl When {
     }
 }
 
-/// One event.
+/// An event of a watched descriptor.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event {
     pub token: Token,
@@ -95,7 +96,7 @@ pub(crate) struct Event {
     pub writable: bool,
 }
 
-/// The set of watched descriptors.
+/// A set of watched descriptors.
 #[derive(Debug, Clone)]
 pub(crate) struct Poller(Arc<OwnedFd>);
 
@@ -104,8 +105,8 @@ impl Poller {
         Ok(Self(Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)))
     }
 
-    /// Watches a duplicate of `fd` until the watch is dropped. A duplicate, because an event
-    /// counter lives on in its other holders, and only an open descriptor can be unwatched.
+    /// Watches a duplicate of `fd` until the watch is dropped. The duplicate is needed because an
+    /// eventfd stays alive in its other holders, and only an open descriptor can be unwatched.
     pub(crate) fn watch(&self, fd: BorrowedFd<'_>, token: Token, when: When) -> io::Result<Watch> {
         let fd = rustix::io::fcntl_dupfd_cloexec(fd, 0)?;
         let data = epoll::EventData::new_u64(token.pack());
@@ -113,7 +114,7 @@ impl Poller {
         Ok(Watch { poller: self.clone(), fd, token, when })
     }
 
-    /// Waits for events: `None` for ever, else at most that many nanoseconds.
+    /// Waits for events: without end if `timeout_ns` is `None`, else at most that many nanoseconds.
     pub(crate) fn wait(
         &self,
         out: &mut Vec<Event>,
@@ -160,7 +161,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// From here on `poller` reports it, as `token`. Needs no new descriptor.
+    /// Moves the watch to `poller`, which reports it as `token`. Needs no new descriptor.
     pub(crate) fn move_to(&mut self, poller: &Poller, token: Token) -> io::Result<()> {
         let _ = epoll::delete(&*self.poller.0, &self.fd);
         (self.poller, self.token) = (poller.clone(), token);
@@ -170,12 +171,12 @@ impl Watch {
 }
 
 impl Watch {
-    /// Reports nothing but errors from now on.
+    /// Disables all events but errors.
     pub(crate) fn hush(&self) -> io::Result<()> {
         self.report(epoll::EventFlags::ET)
     }
 
-    /// Reports again, and at once what is there.
+    /// Enables events again, and reports a descriptor that is ready already.
     pub(crate) fn listen(&self) -> io::Result<()> {
         self.report(self.when.flags())
     }

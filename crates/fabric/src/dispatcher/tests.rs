@@ -1,4 +1,4 @@
-//! When others have the processor: a service of sources that is looked at, and what it saw.
+//! When the dispatcher yields the processor: a service with scripted sources records each poll.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,27 +11,27 @@ use crate::service::{Context, Progress, Served, Service};
 use crate::shard::{Shard, ShardKey};
 use causeway_model::{CommandError, Dispatch, Name, PortSpec, Request};
 
-/// What happened, in order.
+/// An event of the test, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
-    /// A source of a shard had work, or was looked at in vain.
+    /// A source had work, or was polled and found empty.
     Worked(u32),
     Vain(u32),
-    /// Others had the processor.
+    /// The processor was yielded.
     LetGo,
 }
 
-/// What sources are to do.
+/// The behaviour of the sources.
 #[derive(Debug, Default)]
 struct Script {
     seen: Vec<Seen>,
-    /// How often each has work.
+    /// Number of polls at which each source has work.
     work: BTreeMap<u32, u32>,
-    /// Who tells a process something when it has.
+    /// Source that notifies a process when it has work.
     tells: Option<u32>,
-    /// Who wakes which other when it is looked at in vain, once.
+    /// A source that, once, wakes another source when it is found empty.
     wakes: Option<(u32, u32)>,
-    /// Whether the last that was looked at is to be waited for.
+    /// Whether the last polled source is to be awaited.
     awaits: bool,
 }
 
@@ -52,7 +52,7 @@ fn let_go_for_long() {
     std::thread::sleep(Duration::from_nanos(2 * TAKEN_NS));
 }
 
-/// Has every source of the shard served.
+/// Schedules every source of the shard.
 #[derive(Debug)]
 struct WakeAll;
 
@@ -60,7 +60,8 @@ impl causeway_model::Ask for WakeAll {
     type Answer = ();
 }
 
-/// Sources that are polled for ever: so many from a number on, all of them woken by a request.
+/// Sources that are polled without end: the first number and the count. A request wakes all of
+/// them.
 #[derive(Debug)]
 struct Sources(u32, u32);
 
@@ -107,7 +108,8 @@ impl Service for Sources {
     }
 }
 
-/// A dispatcher with a shard for each of these, which has so many sources; and a script of its own.
+/// Makes a dispatcher with a shard for each element, which has that many sources, and a fresh
+/// script.
 fn dispatcher(shards: &[u32]) -> Dispatcher {
     script(|script| *script = Script::default());
     let (mut dispatcher, _) = Dispatcher::new(Instant::now(), 1_000_000, None).unwrap();
@@ -130,8 +132,7 @@ fn turn(dispatcher: &mut Dispatcher, times: usize) -> Vec<Seen> {
     script(|script| std::mem::take(&mut script.seen))
 }
 
-/// What was looked at in vain between the last work, or the last time that others had the processor,
-/// and this place.
+/// Returns the sources that were found empty between the last work, or the last yield, and `at`.
 fn vain_before(seen: &[Seen], at: usize) -> BTreeSet<u32> {
     let before = seen[..at].iter().rev();
     let vain = before.map_while(|seen| match seen {
@@ -147,7 +148,7 @@ fn let_goes(seen: &[Seen]) -> Vec<usize> {
 
 #[test]
 fn who_was_told_something_is_let_in_when_all_was_looked_at_in_vain() {
-    // One has work behind others that have none; in one shard, and in many of which one is larger.
+    // A source has work behind empty ones: in a single shard, and in several of different sizes.
     for shards in [&[10][..], &[1, 1, 13, 2]] {
         let all: u32 = shards.iter().sum();
         for last in 0..all {
@@ -162,7 +163,7 @@ fn who_was_told_something_is_let_in_when_all_was_looked_at_in_vain() {
             assert_eq!(vain_before(&seen, at).len(), all as usize, "{shards:?}, {last}: {seen:?}");
             let worked = seen.iter().filter(|seen| matches!(seen, Seen::Worked(_))).count();
             assert_eq!(worked, 2, "{shards:?}, {last}: before it");
-            // And not for long: all is looked at twice at most, where shards have turns.
+            // The yield comes soon: each source is polled at most twice if shards have turns.
             assert!(at < 8 * all as usize, "{shards:?}, {last}: {at}");
         }
     }
@@ -170,7 +171,7 @@ fn who_was_told_something_is_let_in_when_all_was_looked_at_in_vain() {
 
 #[test]
 fn what_comes_meanwhile_is_looked_at_before_others_have_the_processor() {
-    // One that is woken at any time of the round, behind those that were looked at.
+    // A source is woken at any time of the round, behind those that were polled.
     for by in 0..12 {
         let mut dispatcher = dispatcher(&[12]);
         script(|script| {
@@ -190,7 +191,7 @@ fn what_comes_meanwhile_is_looked_at_before_others_have_the_processor() {
     });
     let mut seen = turn(&mut dispatcher, 1);
     assert_eq!(let_goes(&seen), [0; 0], "{seen:?}");
-    // Sources that nobody knew, one of which has work.
+    // A shard is added whose last source has work.
     let key = ShardKey { group: "group-2".parse().unwrap(), service: "sources" };
     let service = Box::new(Sources(12, 6));
     let shard = Box::new(Shard::new(key.group.clone(), service, Pacing::default()).unwrap());
@@ -216,7 +217,7 @@ fn where_processors_are_scarce_others_have_one_after_each_whole_round_in_vain() 
             let vain = vain_before(&seen, at).len();
             assert_eq!(vain, count as usize, "at {at}");
         }
-        // What works is not kept from it.
+        // A source with work is not delayed by yields.
         script(|script| script.work.insert(count - 1, u32::MAX));
         let seen = turn(&mut dispatcher, 3 * count as usize);
         let worked = seen.iter().position(|seen| matches!(seen, Seen::Worked(_))).unwrap();
@@ -247,7 +248,7 @@ fn who_waits_for_the_processor_for_long_awaits_no_source_for_a_while() {
         assert_eq!(until > 0, crowded, "{until}");
         assert!(!crowded || until > CROWDED_NS + 2 * TAKEN_NS);
     }
-    // A source that answers soon is awaited, but in that while.
+    // A quick source is awaited, except while the processor is contended.
     let mut dispatcher = dispatcher(&[1]);
     let roster = &mut dispatcher.roster;
     let gives = |roster: &mut Roster, now_ns: u64, work: u32| {
@@ -267,7 +268,7 @@ fn who_waits_for_the_processor_for_long_awaits_no_source_for_a_while() {
     assert!(gives(roster, now + 2, 0), "no longer");
 }
 
-/// The first port of every group has the same place and serial number in its shard.
+/// The first port of every group has the same slot and serial number in its shard.
 #[test]
 fn descriptor_accounts_of_ports_in_two_groups_are_distinct() {
     let account = |group: &str| {

@@ -20,20 +20,20 @@ use causeway_model::{Answer, CommandError, DispatcherView, PortView, ShardView};
 use causeway_model::{GroupSpec, weight_default};
 use causeway_model::{Name, PortSpec};
 
-/// Where a shard is.
+/// The dispatcher and load of a shard.
 #[derive(Debug)]
 pub(super) struct Place {
     dispatcher: usize,
     load: Arc<Load>,
     moves: u64,
-    /// How many objects of controllers need the shard.
+    /// Number of controllers' objects that need the shard.
     holds: usize,
 }
 
-/// See the module.
+/// The objects of the fabric itself.
 #[derive(Debug)]
 pub(super) struct Core {
-    /// The services, in the order of their registration.
+    /// Services, in the order of their registration.
     pub(super) services: Vec<Registration>,
     pacing: Pacing,
     workers: Vec<Arc<Worker>>,
@@ -41,11 +41,11 @@ pub(super) struct Core {
     pub(super) groups: Vec<GroupSpec>,
     pub(super) ports: BTreeMap<Name, (PortSpec, ShardKey)>,
     pub(super) shards: BTreeMap<ShardKey, Place>,
-    /// The rules, and the counts of shards that are gone.
+    /// Rules, with the hit counts of closed shards.
     pub(super) rules: Rules,
 }
 
-/// The name that stands for the host where a group is named.
+/// The name that stands for the host in place of a group.
 pub(super) const HOST: &str = "host";
 
 pub(super) fn lost() -> CommandError {
@@ -75,7 +75,7 @@ impl Core {
         self.workers.get(number).map(|w| &**w).ok_or_else(lost)
     }
 
-    /// Does something with a shard, in the thread that serves it.
+    /// Calls `call` with a shard, in the thread that serves it.
     pub(super) fn with<R: Send + 'static>(
         &self,
         key: &ShardKey,
@@ -86,7 +86,7 @@ impl Core {
         self.worker(place.dispatcher)?.run(move |r| r.with(&key, call))?.ok_or_else(lost)
     }
 
-    /// Asks every dispatcher.
+    /// Runs `ask` in every dispatcher.
     pub(super) fn all<R: Send + 'static>(
         &self,
         ask: impl Fn(&mut Roster) -> R + Clone + Send + 'static,
@@ -111,7 +111,7 @@ impl Core {
         Ok(views)
     }
 
-    /// Says which dispatcher serves the port.
+    /// Adds the number of the port's dispatcher to its view.
     pub(super) fn placed(&self, key: &ShardKey, view: PortView) -> PortView {
         let dispatcher = self.shards.get(key).map_or(0, |place| place.dispatcher);
         PortView { dispatcher, ..view }
@@ -152,7 +152,7 @@ impl Core {
         of.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Shows one port.
+    /// Returns the view of a port.
     pub(super) fn port_view(&self, name: &Name) -> Result<PortView, CommandError> {
         let (_, key) = self.ports.get(name).ok_or_else(|| no_port(name))?;
         let wanted = name.clone();
@@ -160,10 +160,10 @@ impl Core {
         Ok(self.placed(key, view))
     }
 
-    /// Opens a shard, on the dispatcher with the lowest load.
+    /// Opens a shard on the dispatcher with the lowest load.
     ///
     /// # Errors
-    /// There is no such service, or the host refuses.
+    /// The service does not exist, or the host refuses.
     pub(super) fn open(&mut self, key: &ShardKey) -> Result<(), CommandError> {
         let host = |e: std::io::Error| CommandError::Host(format!("group {}: {e}", key.group));
         let service = self.services.iter().find(|service| service.name == key.service);
@@ -183,21 +183,21 @@ impl Core {
         Ok(())
     }
 
-    /// Notes that one object more needs an open shard.
+    /// Records that one more object needs an open shard.
     pub(super) fn hold(&mut self, key: &ShardKey) {
         if let Some(place) = self.shards.get_mut(key) {
             place.holds = place.holds.saturating_add(1);
         }
     }
 
-    /// Notes that one object less needs a shard.
+    /// Records that one object fewer needs a shard.
     pub(super) fn release(&mut self, key: &ShardKey) {
         if let Some(place) = self.shards.get_mut(key) {
             place.holds = place.holds.saturating_sub(1);
         }
     }
 
-    /// Closes a shard without ports that no object needs; the counts of its rules are kept.
+    /// Closes a shard without ports that no object needs; the hit counts of its rules are kept.
     pub(super) fn close_if_unused(&mut self, key: &ShardKey) {
         let has_ports = self.ports.values().any(|(_, of)| of == key);
         if has_ports || self.shards.get(key).is_none_or(|place| place.holds > 0) {
@@ -211,7 +211,7 @@ impl Core {
         }
     }
 
-    /// A shard with the rules, and without ports.
+    /// Returns a shard with the rules and without ports.
     pub(super) fn vacant(&self, group: &Name, make: Maker) -> Result<Shard, CommandError> {
         let host = |e: std::io::Error| CommandError::Host(format!("group {group}: {e}"));
         let mut shard = Shard::new(group.clone(), make(), self.pacing).map_err(host)?;
@@ -224,7 +224,7 @@ impl Core {
     }
 
     pub(super) fn dispatcher_views(&self) -> Result<Vec<DispatcherView>, CommandError> {
-        // Each is asked, so that an answer means that all of them live.
+        // An answer shows that every dispatcher is alive.
         self.all(|_| ())?;
         let now = self.now_ns();
         let view = |(number, worker): (usize, &Arc<Worker>)| {
@@ -271,7 +271,7 @@ impl Core {
         self.dispatcher_views().map(Answer::Dispatchers)
     }
 
-    /// Moves a shard, as it is, to another dispatcher.
+    /// Moves a shard, with its state, to another dispatcher.
     fn relocate(&mut self, key: &ShardKey, to: usize) -> Result<(), CommandError> {
         let place = self.shards.get(key).ok_or_else(lost)?;
         if place.dispatcher == to {

@@ -1,4 +1,4 @@
-//! Rules, which every shard has a copy of, and explanations of what forwarding would do.
+//! Rules, of which every shard has a copy, and traces of forwarding decisions.
 
 use super::Reply;
 use super::core::{Core, lost};
@@ -29,7 +29,7 @@ impl Core {
         self.rules.add(index, rule.clone())?;
         self.all(move |r| {
             r.shards().for_each(|(_, shard)| {
-                // As checked: all lists are the same.
+                // Checked above; all lists are equal.
                 let _ = shard.rules_mut().add(index, rule.clone());
             });
         })?;
@@ -63,7 +63,7 @@ impl Core {
             let query = query.clone();
             let answer = match key.filter(|key| self.shards.contains_key(key)) {
                 Some(key) => self.with(&key, move |shard| shard.trace(&query))?,
-                // It has no ports there: ask one that has none.
+                // The service has no ports there: a shard without ports answers.
                 None => self.vacant(of.unwrap_or(&nobody), service.make)?.trace(&query),
             };
             if let Some(answer) = answer {

@@ -1,6 +1,9 @@
-//! Sockets to which frontends come too fast, and frontends that say too much: they are left alone
-//! for a while, so that who connects or changes its set-up again and again costs the dispatcher
-//! nothing meanwhile. Nobody is turned away by it.
+//! Pauses of ports: listening sockets whose connection rate is too high, frontends whose messages
+//! cost too much, and notifications that take too long.
+//!
+//! A pause unwatches the descriptor, so a frontend that connects or changes its setup without end
+//! costs the dispatcher nothing meanwhile. A pause delays and never refuses a frontend; the end of
+//! a pause is a deadline of the shard.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -13,13 +16,13 @@ use crate::listen::Listener;
 use crate::port::PortId;
 use crate::watch::{Poller, Token, Watch, When};
 
-/// Watches the socket of a port.
+/// Watches the listening socket of a port.
 pub(super) fn watch_door(poller: &Poller, id: PortId, listener: &Listener) -> io::Result<Watch> {
     let token = Token::Listener { slot: id.slot, serial: id.serial };
     poller.watch(listener.as_fd(), token, When::Readable)
 }
 
-/// Watches the messages of a port's front end.
+/// Watches the messages of a port's frontend.
 pub(super) fn watch_frontend(
     poller: &Poller,
     id: PortId,
@@ -29,19 +32,19 @@ pub(super) fn watch_frontend(
     poller.watch(connection.as_fd(), token, When::Readable)
 }
 
-/// What of a port is left alone.
+/// An activity of a port that can be paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Alone {
-    /// Its socket.
+    /// Accepting frontends.
     Door,
-    /// Its frontend.
+    /// Reading the frontend's messages.
     Frontend,
-    /// Its notifications.
+    /// Notifying the guest.
     Notifications,
 }
 
 impl Shard {
-    /// Leaves the socket of a port alone for a while.
+    /// Pauses the listening socket of a port.
     pub(super) fn shut(&mut self, id: PortId) {
         if let Some(door) = self.ports.get_mut(id).and_then(|port| port.listener.as_mut()) {
             door.watch = None;
@@ -49,7 +52,7 @@ impl Shard {
         }
     }
 
-    /// Messages of a port's frontend cost so much: if that is too much, it is not heard for a while.
+    /// Charges the messages of a port's frontend, and pauses the frontend if they exceed the limit.
     pub(super) fn charge(&mut self, id: PortId, cost: u64) {
         let Some(port) = self.ports.get_mut(id) else { return };
         let wait = port.messages.charge(self.now_ns, MESSAGES_PER_SECOND, cost);
@@ -59,7 +62,7 @@ impl Shard {
         }
     }
 
-    /// Reads nothing from a port's frontend for so long.
+    /// Stops reading messages of a port's frontend for `for_ns`.
     pub(super) fn pause_frontend(&mut self, id: PortId, for_ns: u64) {
         if let Some(port) = self.ports.get_mut(id) {
             port.connection_watch = None;
@@ -71,18 +74,18 @@ impl Shard {
         self.alone.insert((self.now_ns.saturating_add(for_ns), id, what));
     }
 
-    /// When a socket is looked at, or a frontend heard, again.
+    /// Returns the end of the first pause.
     pub(super) fn doors_ns(&self) -> Option<u64> {
         self.alone.first().map(|(at, ..)| *at)
     }
 
-    /// Looks again at the sockets, and hears the frontends, whose time has come.
+    /// Ends the pauses whose time has passed.
     pub(super) fn open_doors(&mut self) {
         while let Some(&due) = self.alone.first().filter(|(at, ..)| *at <= self.now_ns) {
             self.alone.remove(&due);
             let (_, id, what) = due;
             if self.watch_again(id, what).is_err() {
-                // Without a descriptor now: later.
+                // No descriptor is free now: retry later.
                 self.leave_alone(id, what, SHUT_NS);
             }
         }
@@ -100,7 +103,8 @@ impl Shard {
         self.settle();
     }
 
-    /// What is gone, or was replaced, needs nothing.
+    /// Resumes an activity of a port; a port or frontend that is gone or was replaced needs
+    /// nothing.
     fn watch_again(&mut self, id: PortId, what: Alone) -> io::Result<()> {
         let Some(port) = self.ports.get_mut(id) else { return Ok(()) };
         match what {

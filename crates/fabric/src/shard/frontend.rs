@@ -1,5 +1,5 @@
-//! The front ends of ports: accepts connections, handles the events of attachments, and closes
-//! connections on faults.
+//! Frontends of ports: accepts connections, handles the events of attachments, and closes
+//! connections on faults. Messages are parsed by `causeway_attach`; traffic is the service's.
 
 use causeway_attach::{AttachmentError, Connection, DoorbellSource, Event, FaultKind};
 use causeway_host::fd::receive::Incoming;
@@ -16,7 +16,8 @@ use causeway_model::{CommandError, PortState};
 pub(super) const MEMORY_LOST: &str = "granted memory shrank: its file was truncated";
 
 impl Shard {
-    /// A frontend connects to a port's socket. One at a time; others are turned away.
+    /// Accepts a frontend that connects to a port's socket. A port has one frontend at a time;
+    /// further frontends are refused.
     pub(super) fn accept(&mut self, id: PortId) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
@@ -51,10 +52,10 @@ impl Shard {
         }
     }
 
-    /// Attaches a frontend that is connected already by `stream`, which must not block.
+    /// Attaches a frontend that is connected already by `stream`, which must be non-blocking.
     ///
     /// # Errors
-    /// There is no such port, or it is taken.
+    /// The port does not exist, or has a frontend.
     pub fn connect(&mut self, name: &Name, stream: Incoming) -> Result<(), CommandError> {
         let port = self.ports.by_name(name).ok_or_else(|| super::ports::no_port(name))?;
         self.admit(port.id, stream).map_err(CommandError::Conflict)
@@ -93,12 +94,12 @@ impl Shard {
             let name = port.spec.name.as_str();
             log::info!(port = name, suppressed = more; "frontend connected");
         }
-        // The last one may have said more than the port may.
+        // The last frontend may have exceeded the message limit of the port.
         self.charge(id, 0);
         Ok(())
     }
 
-    /// A frontend wrote messages, or closed.
+    /// Handles the messages or the end of a frontend's connection.
     pub(super) fn receive(&mut self, id: PortId) {
         let mut events = Vec::new();
         let Some(port) = self.ports.get_mut(id) else { return };
@@ -125,7 +126,7 @@ impl Shard {
         self.settle();
     }
 
-    /// Handles an event of an attachment. The front end's memory files had allocated `allocated`
+    /// Handles an event of an attachment. The frontend's memory files had allocated `allocated`
     /// bytes before its messages were read.
     fn handle(&mut self, id: PortId, event: Event, allocated: u64) {
         match event {
@@ -134,13 +135,13 @@ impl Shard {
             Event::MemoryChanged => self.memory_changed(id, allocated),
             Event::Doorbell(doorbell) => self.rang(id, doorbell),
             Event::Reset => self.device_reset(id),
-            // The caller closes the connection after all events. Messages are read by the services
-            // that keep their attachments themselves.
+            // The caller closes the connection after all events. Services that keep their
+            // attachments read their messages themselves.
             Event::Closed | Event::Message => {}
         }
     }
 
-    /// The guest rang a doorbell by a message.
+    /// Handles a doorbell that the guest rang by a message.
     fn rang(&mut self, id: PortId, doorbell: usize) {
         if self.ports.get(id).is_some_and(|port| port.connection.is_some()) {
             self.check_shared(id, doorbell);
@@ -165,7 +166,7 @@ impl Shard {
     fn queue_started(&mut self, id: PortId, queue: usize) {
         let Some(port) = self.ports.get_mut(id) else { return };
         if !port.runs(queue) {
-            // Stopped again, or its port closed, by what came with it.
+            // A later message of the same batch stopped the queue or closed the port.
             return;
         }
         port.state = PortState::Running;
@@ -181,7 +182,7 @@ impl Shard {
             }
             DoorbellSource::Event => Ok(None),
             DoorbellSource::Absent => {
-                // The queue would not be served again once it was empty.
+                // The queue would never be served again after it was empty.
                 self.fault(id, format!("queue {queue}: no doorbell was given, and none is polled"));
                 return;
             }
@@ -206,8 +207,8 @@ impl Shard {
         self.notify_of_the_past(id, queue);
     }
 
-    /// A process that died after it showed used entries and before it notified left its guest
-    /// asleep: one notification too many wakes it.
+    /// Notifies the guest of a restored queue. A process that died between publishing and notifying
+    /// left its guest asleep; a superfluous notification is harmless.
     fn notify_of_the_past(&mut self, id: PortId, queue: usize) {
         let Some(port) = self.ports.get_mut(id) else { return };
         if port.queue(queue).is_none_or(|(_, ring)| ring.is_fresh()) {
@@ -216,7 +217,7 @@ impl Shard {
         self.notify_at_end(id, queue);
     }
 
-    /// A guest was notified, or shown that it is to be.
+    /// Handles the outcome of a notification or of a failed publish.
     pub(super) fn notified(
         &mut self,
         id: PortId,
@@ -241,8 +242,8 @@ impl Shard {
         }
     }
 
-    /// A doorbell was rung. If it rings again and again and the ring never had a chain, what the
-    /// guest writes is not what we read: its memory is private to the frontend.
+    /// Counts doorbells of a ring that never had a chain. Many of them show that the guest's writes
+    /// do not reach this process: its memory is private to the frontend.
     #[inline]
     pub(super) fn check_shared(&mut self, id: PortId, queue: usize) {
         let now = self.now_ns;
@@ -283,15 +284,15 @@ impl Shard {
         self.with(|s, cx| s.paused(cx, id, queue));
     }
 
-    /// The guest's driver began anew.
+    /// Handles a reset by the guest's driver.
     fn device_reset(&mut self, id: PortId) {
         if self.ports.get(id).is_some() {
             self.with(|s, cx| s.stopped(cx, id));
         }
     }
 
-    /// The memory map was replaced. Waiting work is checked in the new epoch when it runs, so that
-    /// nothing is dropped; every running queue is served again.
+    /// Handles a new memory map. Pending work is checked in the new epoch when it runs, so nothing
+    /// is dropped; every running queue is served again.
     fn memory_changed(&mut self, id: PortId, allocated: u64) {
         let Some(port) = self.ports.get_mut(id) else { return };
         // Pages that a file lost meanwhile were not in use.
@@ -307,9 +308,10 @@ impl Shard {
         }
     }
 
-    /// The dispatcher slept for `slept_ns` while it served, since `since_ns`, though nothing had it
-    /// wait. A page fault in a range that is being punched out of a memory file does that, for as
-    /// long as the punch takes, and no signal ends it. Bars the ports whose files lost pages.
+    /// Closes and bars the ports that may have stalled the dispatcher for `slept_ns` since
+    /// `before_ns`. A page fault in a range that is being punched out of a memory file blocks for
+    /// the length of the punch, and no signal interrupts it; so ports whose files lost pages are
+    /// suspects.
     pub(crate) fn stalled(&mut self, since_ns: u64, slept_ns: u64) {
         let now = self.now_ns;
         for id in self.ports.iter().map(|port| port.id).collect::<Vec<_>>() {
@@ -327,7 +329,7 @@ impl Shard {
         self.settle();
     }
 
-    /// Closes a port for whose guest's memory this process pays too much.
+    /// Closes a port if too much memory of its guest is charged to this process.
     pub(super) fn look_at_memory(&mut self, id: PortId) {
         let now = self.now_ns;
         if let Some(why) = self.ports.get_mut(id).and_then(|port| port.look_at_memory(now)) {
@@ -335,14 +337,15 @@ impl Shard {
         }
     }
 
-    /// A guest or its frontend broke a rule: its port closes, and only that.
+    /// Closes the connection of a port whose guest or frontend broke a rule. Other ports are not
+    /// affected.
     pub(super) fn fault(&mut self, id: PortId, reason: String) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
         if port.connection.is_none() {
             return;
         }
-        // Lost memory reads as zeros, which look like other faults: name the cause.
+        // Lost memory reads as zeros, which cause other faults: report the cause.
         let reason = if port.memory_lost() { MEMORY_LOST.to_owned() } else { reason };
         port.faults_total = port.faults_total.saturating_add(1);
         if let Some(more) = port.log.admit(now) {
@@ -353,7 +356,7 @@ impl Shard {
     }
 
     /// Closes the connection of a port that this host cannot serve. The frontend broke no rule: the
-    /// port keeps its state of faults and goes on listening.
+    /// port's fault stays as it is, and the port goes on listening.
     fn host_fault(&mut self, id: PortId, reason: &str) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id).filter(|port| port.connection.is_some()) else {
@@ -368,13 +371,13 @@ impl Shard {
         self.close_frontend(id, PortState::Listening, None);
     }
 
-    /// Closes a connection on which the socket failed.
+    /// Closes a connection whose socket failed.
     fn connection_lost(&mut self, id: PortId, reason: &str) {
         self.warn(id, &format!("the connection to a frontend was lost: {reason}"));
         self.close_frontend(id, PortState::Listening, None);
     }
 
-    /// Lets go of the frontend and of all that it granted; the socket goes on listening.
+    /// Drops the frontend and its grants; the socket goes on listening.
     pub(super) fn close_frontend(&mut self, id: PortId, state: PortState, fault: Option<String>) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };

@@ -1,4 +1,4 @@
-//! The ports of a shard: added, deleted, shown.
+//! The ports of a shard: adding, deleting, views for the operator.
 
 use std::collections::BTreeMap;
 
@@ -26,15 +26,15 @@ pub(crate) fn no_group(name: &Name) -> CommandError {
     CommandError::NotFound { what: "group", name: name.to_string() }
 }
 
-/// The mode's reason of a queue that does not run.
+/// Reason of the mode of a queue that does not run.
 const STOPPED: &str = "the queue is stopped";
 
 impl Shard {
-    /// Adds a port whose values were checked. `listening`: at its socket; else frontends are
-    /// handed in by [`Shard::connect`].
+    /// Adds a port whose values were checked. If `listening`, frontends connect to its socket;
+    /// otherwise the caller passes them in by [`Shard::connect`].
     ///
     /// # Errors
-    /// The socket cannot be bound, the service refuses, or there are too many ports.
+    /// The socket cannot be bound, the service refuses, or the limit of ports is reached.
     pub fn port_add(&mut self, spec: PortSpec, listening: bool) -> Result<PortView, CommandError> {
         let queues = self.service.model(&spec).queues;
         let group = self.ports.group(&spec.group).ok_or_else(|| no_group(&spec.group))?;
@@ -89,7 +89,7 @@ impl Shard {
     /// Closes a port, its connections and its socket.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// No port has this name.
     pub fn port_delete(&mut self, name: &Name) -> Result<(), CommandError> {
         let id = self.ports.by_name(name).ok_or_else(|| no_port(name))?.id;
         self.close_frontend(id, PortState::Listening, None);
@@ -108,21 +108,22 @@ impl Shard {
         }
     }
 
-    /// Every port, in no order.
+    /// Returns every port, in no particular order.
     pub fn port_views(&self) -> Vec<PortView> {
         self.ports.iter().map(|p| self.view(p)).collect()
     }
 
-    /// One port.
+    /// Returns one port.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// No port has this name.
     pub fn port_view(&self, name: &Name) -> Result<PortView, CommandError> {
         let port = self.ports.by_name(name).ok_or_else(|| no_port(name))?;
         Ok(self.view(port))
     }
 
-    /// What forwarding would do; `None` if the query is not of this service.
+    /// Returns the forwarding decision for a query; `None` if the query does not concern this
+    /// service.
     pub fn trace(&self, query: &TraceQuery) -> Option<Result<TraceView, CommandError>> {
         self.service.trace(&self.ports, &self.rules, query)
     }
@@ -133,7 +134,8 @@ impl Shard {
         let format = if packed { "packed" } else { "split" };
         let queue = |(index, work): (usize, &QueueWork)| {
             let ring = device.and_then(|d| d.queues.get(index)?.ring.as_ref());
-            // A queue that sleeps is not judged until it wakes; its rate falls all the same.
+            // The rate of a sleeping queue is not updated until it wakes; the view shows the rate
+            // of now.
             let mut pace = work.pace;
             if let Some(ring) = ring {
                 pace.judge(&self.pacing, self.now_ns, ring.popped());

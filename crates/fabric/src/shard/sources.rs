@@ -1,4 +1,6 @@
-//! What a service has served like a queue, beside the queues: sockets of links, mailboxes.
+//! Sources of a shard: sockets of links and mailboxes, which are served like queues.
+//!
+//! The state here decides when a source is active, polled or awaited; the service reads it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,33 +10,33 @@ use crate::pace::{Pace, Pacing};
 use crate::service::{Progress, Served};
 use causeway_model::{PollMode, PollPolicy};
 
-/// What is known of one.
+/// State of a source.
 #[derive(Debug, Default)]
 struct Source {
-    /// In the list of those to serve, or about to be.
+    /// The source is in the list of active sources, or about to be.
     active: bool,
     worked_ns: u64,
     pace: Pace,
-    /// Frames it gave; wraps.
+    /// Frames that it yielded; wraps.
     taken: u32,
-    /// How often in a row it gave something soon after it had, as far as that matters.
+    /// Consecutive quick results, up to [`SOON_TIMES`].
     soon: u8,
 }
 
-/// All sources of a shard, by the service's values, which are few and used again.
+/// The sources of a shard by the service's values, which are few and reused.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     all: BTreeMap<u32, Source>,
     woken: VecDeque<u32>,
     pub(crate) bells: Bells,
-    /// Somebody was told something who may wait for the processor.
+    /// A process was notified that may wait for the processor.
     pub(crate) let_in: bool,
-    /// Whether any may be awaited.
+    /// Spinning for sources is allowed.
     pub(crate) awaits: bool,
 }
 
 impl Sources {
-    /// Puts a source on the list of those to serve.
+    /// Schedules a source.
     pub(crate) fn wake(&mut self, value: u32) {
         let source = self.all.entry(value).or_default();
         if !source.active {
@@ -43,24 +45,24 @@ impl Sources {
         }
     }
 
-    /// Who was woken first.
+    /// Removes the source that was woken first.
     pub(crate) fn next_woken(&mut self) -> Option<u32> {
         self.woken.pop_front()
     }
 
-    /// It is no longer on the list.
+    /// Marks a source as no longer active.
     pub(crate) fn rest(&mut self, value: u32) {
         if let Some(source) = self.all.get_mut(&value) {
             source.active = false;
         }
     }
 
-    /// Counts what it gave.
+    /// Counts the result of serving a source.
     pub(crate) fn count(&mut self, value: u32, served: Served, pacing: &Pacing, now_ns: u64) {
         let Some(source) = self.all.get_mut(&value) else { return };
         source.taken = source.taken.wrapping_add(served.count);
         source.pace.judge(pacing, now_ns, source.taken);
-        // The clock is read once for many turns: what they give is one arrival.
+        // The clock is read once for many turns: results at the same time are one arrival.
         if served.count > 0 && now_ns != source.worked_ns {
             let soon = now_ns.saturating_sub(source.worked_ns) <= SOON_NS;
             source.soon = if soon { source.soon.saturating_add(1).min(SOON_TIMES) } else { 0 };
@@ -70,7 +72,7 @@ impl Sources {
         }
     }
 
-    /// Whether it is polled although it gives nothing.
+    /// Returns whether an empty source is still polled.
     pub(crate) fn polled(&self, value: u32, pacing: &Pacing, now_ns: u64, spin_ns: u64) -> bool {
         self.all.get(&value).is_some_and(|source| {
             let idle = now_ns.saturating_sub(source.worked_ns);
@@ -78,8 +80,8 @@ impl Sources {
         })
     }
 
-    /// Whether it gave something just now, and the last times soon after that again: as in talks
-    /// of question and answer.
+    /// Returns whether the source yielded frames just now, and the last times in quick succession,
+    /// as in request and response traffic.
     pub(crate) fn awaited(&self, value: u32, pacing: &Pacing, now_ns: u64) -> bool {
         self.all.get(&value).is_some_and(|source| {
             self.awaits
