@@ -1,8 +1,8 @@
-//! One connection: a state machine over packet headers, free of I/O.
+//! A connection: a state machine over packet headers, free of I/O.
 //!
-//! Side 0 asked for the connection, side 1 was asked. What one side says
-//! becomes [`Signals`] and data for the other. Signals are flags, not queued
-//! packets: however often a guest repeats itself, what waits stays bounded.
+//! Packets of one side become [`Signals`] and data for the other side. Signals are flags and not
+//! queued packets, so a guest that repeats itself cannot grow a queue. The module checks phases and
+//! credit; it neither copies data nor finds connections.
 
 use std::collections::VecDeque;
 
@@ -17,17 +17,17 @@ use crate::ledger::Open;
 use crate::pack::Pack;
 use crate::unread::Unread;
 
-/// Which side of a connection.
+/// The side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// Asked for it.
+    /// The side that sent the request.
     Caller,
-    /// Was asked.
+    /// The side that received the request.
     Callee,
 }
 
 impl Which {
-    /// The other side.
+    /// Returns the other side.
     pub fn other(self) -> Self {
         match self {
             Self::Caller => Self::Callee,
@@ -37,20 +37,20 @@ impl Which {
 }
 
 bitflags::bitflags! {
-    /// What one side shall be told, beside data.
+    /// Control packets that a side shall receive, besides data.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Signals: u8 {
         /// The other side connects.
         const REQUEST = 1;
         /// The other side accepted.
         const RESPONSE = 2;
-        /// The other side's room has changed.
+        /// The credit of the other side changed.
         const CREDIT_UPDATE = 4;
-        /// The other side wants to know this side's room.
+        /// The other side requests this side's credit.
         const CREDIT_REQUEST = 8;
-        /// The other side shut directions; told after the data that came before it.
+        /// The other side shut down directions; sent after the data that precedes it.
         const SHUTDOWN = 16;
-        /// It is over.
+        /// The connection is reset.
         const RESET = 32;
     }
 }
@@ -58,30 +58,30 @@ bitflags::bitflags! {
 /// Data that waits for room at its receiver.
 #[derive(Debug)]
 pub enum Pending {
-    /// Still in the sender's descriptors.
+    /// Data in the sender's descriptors.
     Held {
-        /// The sender.
+        /// Sender.
         from: PortId,
-        /// Its chain, not yet used.
+        /// The sender's chain, not yet used.
         chain: Chain,
-        /// Bytes of the chain that are done with, header included.
+        /// Bytes of the chain that are delivered, including the header.
         at: u64,
         /// Bytes left.
         left: u32,
-        /// SEQPACKET flags for the last fragment.
+        /// SEQPACKET flags of the last fragment.
         flags: u32,
     },
-    /// Copied aside.
+    /// Data in a copy.
     Staged(Pack),
 }
 
 impl Pending {
-    /// Whether it waits in descriptors of `port`.
+    /// Returns whether the data is in descriptors of `port`.
     pub fn is_held_by(&self, port: PortId) -> bool {
         matches!(self, Self::Held { from, .. } if *from == port)
     }
 
-    /// Takes it out of its sender's descriptors, by a copy out of `map`.
+    /// Copies the data out of its sender's descriptors, which lie in `map`.
     ///
     /// # Errors
     /// The descriptors are not granted.
@@ -95,7 +95,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Bytes that are not delivered.
+    /// Returns the number of undelivered bytes.
     pub fn left(&self) -> usize {
         match self {
             Self::Held { left, .. } => *left as usize,
@@ -103,7 +103,7 @@ impl Pending {
         }
     }
 
-    /// What it takes of its sender's quota for copies, in bytes.
+    /// Returns the share of its sender's staging quota, in bytes.
     pub fn staged_cost(&self) -> usize {
         match self {
             Self::Held { .. } => 0,
@@ -111,7 +111,7 @@ impl Pending {
         }
     }
 
-    /// Its sender.
+    /// Returns the sender.
     pub fn from(&self) -> PortId {
         match self {
             Self::Held { from, .. } => *from,
@@ -120,54 +120,55 @@ impl Pending {
     }
 }
 
-/// Who is at a side.
+/// The owner of a side.
 #[derive(Debug)]
 pub enum Party {
     /// A guest, by its port.
     Guest(PortId),
-    /// A process of the host.
+    /// A host process.
     Host(Box<HostEnd>),
 }
 
-/// One side.
+/// State of a side.
 #[derive(Debug)]
 pub struct Side {
-    /// Who.
+    /// Owner.
     pub party: Party,
-    /// Its CID.
+    /// CID.
     pub cid: u32,
-    /// Its port number.
+    /// Port number.
     pub port: u32,
-    /// Its room, and what was sent to it.
+    /// Credit that it advertised, and bytes sent to it.
     pub credit: Credit,
-    /// Packets that it got and has not consumed, as far as its credit shows.
+    /// Packets that it received and has not consumed, as far as its credit shows.
     pub unread: Unread,
-    /// Packets that its credit has declared as consumed and that its port has not counted.
+    /// Packets that its credit declared as consumed and that are not yet added to its port's
+    /// progress.
     pub returned: u32,
-    /// Its credit was requested, and nothing was heard of it since.
+    /// A credit request was sent since its last packet.
     pub asked: bool,
-    /// It was given the request of this connection.
+    /// The request of this connection was delivered to it.
     pub met: bool,
     /// Data for it is held back until it has consumed packets; see [`Unread`].
     pub held_back: bool,
-    /// It is in the list of sides to be asked for their credit.
+    /// It is in a list of scheduled credit requests.
     pub ask_due: bool,
-    /// How often it was asked since it consumed packets.
+    /// Credit requests since it last consumed packets.
     pub asks: u8,
-    /// What it shall be told.
+    /// Control packets that it shall receive.
     pub signals: Signals,
     /// Data for it.
     pub pending: VecDeque<Pending>,
-    /// In its seat's list of connections with something to deliver.
+    /// It is in its port's list of connections with deliveries.
     pub queued: bool,
-    /// `SHUTDOWN_*` that it has sent.
+    /// `SHUTDOWN_*` flags that it has sent.
     pub shut: u32,
-    /// It has ended the connection, which lives on only to drain.
+    /// It has ended the connection, which stays only to drain.
     pub gone: bool,
 }
 
 impl Side {
-    /// A side that has said nothing yet.
+    /// Makes a side that has sent nothing yet.
     pub fn new(party: Party, cid: u32, port: u32) -> Self {
         Self {
             party,
@@ -189,23 +190,23 @@ impl Side {
         }
     }
 
-    /// Packets that it takes before it has consumed some of those that it got.
+    /// Returns the number of packets that it accepts before it has consumed earlier packets.
     #[inline]
     pub fn room_packets(&self) -> usize {
         if self.shut & SHUTDOWN_RECEIVE != 0 {
-            // It queues nothing any more, and never declares anything as consumed.
+            // It queues no more packets, and never declares any as consumed.
             return usize::MAX;
         }
         self.unread.room(self.credit.advertised().0)
     }
 
-    /// Whether data is held back for it although it receives no more.
+    /// Returns whether data is held back for it although it receives no more.
     pub fn is_freed(&self) -> bool {
         self.held_back && self.shut & SHUTDOWN_RECEIVE != 0
     }
 
-    /// Has its credit requested if it is due: its unread packets take up half of its room, and no
-    /// request is under way. Returns whether it is.
+    /// Schedules a credit request if its unread packets use half of its room and no request is
+    /// pending. Returns whether it did.
     #[inline]
     pub fn ask_early(&mut self) -> bool {
         let receives = self.shut & SHUTDOWN_RECEIVE == 0;
@@ -217,7 +218,7 @@ impl Side {
         due
     }
 
-    /// Its port, if it is a guest.
+    /// Returns its port if it is a guest.
     pub fn guest(&self) -> Option<PortId> {
         match self.party {
             Party::Guest(id) => Some(id),
@@ -226,7 +227,7 @@ impl Side {
     }
 }
 
-/// How far a connection has come.
+/// The phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// The callee has not answered.
@@ -235,25 +236,25 @@ pub enum Phase {
     Open,
 }
 
-/// What a packet of one side means.
+/// The effect of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heard {
     /// Signals for the other side were set.
     Signals,
-    /// Data for the other side, credit checked and taken.
+    /// Data for the other side; its credit was checked and used.
     Data,
-    /// Nothing to pass on.
+    /// No effect on the other side.
     Nothing,
     /// The side ended the connection.
     Ended,
-    /// The side has forgotten the connection, and connects anew with its numbers.
+    /// The side has lost the connection, and connects again from the same addresses.
     Anew,
 }
 
-/// Why a side's packet ends the connection.
+/// A violation that ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Breach {
-    /// Credit was claimed or used that was not there.
+    /// A claim or use of credit that did not exist.
     #[error(transparent)]
     Credit(#[from] CreditError),
     /// The operation does not belong to the connection's phase.
@@ -273,28 +274,28 @@ pub enum Breach {
     AfterShutdown,
 }
 
-/// One connection.
+/// A connection.
 #[derive(Debug)]
 pub struct Conn {
     /// Stream or messages.
     pub kind: Type,
-    /// How far it has come.
+    /// Phase.
     pub phase: Phase,
-    /// When it ends by itself unless it gets further; see the limits.
+    /// Time of its expiry unless it makes progress; see the limits.
     pub expires_ns: Option<u64>,
-    /// A connection of the same ends has ended before: late packets of that one may come.
+    /// A connection with the same addresses has ended before: its late packets may arrive.
     pub reused: bool,
     caller: Side,
     callee: Side,
 }
 
 impl Conn {
-    /// A connect of `caller` to `callee`.
+    /// Makes the connection of a request from `caller` to `callee`.
     pub fn new(kind: Type, caller: Side, callee: Side) -> Self {
         Self { kind, phase: Phase::Requested, expires_ns: None, reused: false, caller, callee }
     }
 
-    /// One side.
+    /// Returns a side.
     #[inline]
     pub fn side(&self, which: Which) -> &Side {
         match which {
@@ -303,7 +304,7 @@ impl Conn {
         }
     }
 
-    /// The connection as side `which` knows it.
+    /// Returns the addresses and type of the connection as side `which` knows them.
     pub fn open_of(&self, which: Which) -> Open {
         let (own, peer) = (self.side(which), self.side(which.other()));
         Open {
@@ -314,7 +315,7 @@ impl Conn {
         }
     }
 
-    /// One side.
+    /// Returns a side.
     #[inline]
     pub fn side_mut(&mut self, which: Which) -> &mut Side {
         match which {
@@ -323,7 +324,10 @@ impl Conn {
         }
     }
 
-    /// Takes in what side `from` says in `header`. Data has its credit taken here.
+    /// Processes the header of a packet from side `from`. Uses credit for data.
+    ///
+    /// # Errors
+    /// The packet violates the protocol; the connection must be reset.
     pub fn hear(&mut self, from: Which, header: &Header) -> Result<Heard, Breach> {
         let op = header.op;
         let Some(operation) = header.operation() else { return Err(Breach::Unknown { op }) };
@@ -348,9 +352,9 @@ impl Conn {
                 self.expires_ns = None;
                 self.tell(from.other(), Signals::RESPONSE)
             }
-            // A guest that gave up waiting says nothing, and may ask again from the same port. The
-            // callee may have ignored the first request: Linux does while it still has a socket
-            // of an earlier connection.
+            // A guest whose connect timed out sends nothing, and may connect again from the same
+            // port. The callee may have ignored the first request: Linux does so while it has a
+            // socket of an earlier connection.
             Op::Request if from == Which::Caller && self.phase == Phase::Requested => {
                 self.tell(from.other(), Signals::REQUEST)
             }
@@ -380,8 +384,9 @@ impl Conn {
         }
     }
 
-    /// Whether a packet was sent on an earlier connection of the same ends. Linux sends credit
-    /// updates for data that was read after the reset. A reset cannot be told apart.
+    /// Returns whether a packet was sent on an earlier connection with the same addresses. Linux
+    /// sends credit updates for data that was read after the reset. A late reset cannot be
+    /// recognized.
     fn is_late(&self, from: Which, operation: Op, header: &Header) -> bool {
         match operation {
             Op::Response | Op::Reset | Op::Request | Op::Data => false,
@@ -390,7 +395,7 @@ impl Conn {
         }
     }
 
-    /// Whether neither side sends or receives any more.
+    /// Returns whether both sides have shut down both directions.
     pub fn is_over(&self) -> bool {
         self.caller.shut == SHUTDOWN_BOTH && self.callee.shut == SHUTDOWN_BOTH
     }
@@ -401,8 +406,8 @@ impl Conn {
         Ok(Heard::Signals)
     }
 
-    /// The header of a packet to side `to`, from the other side as it stands now. The addresses
-    /// are ours, whatever the sender wrote.
+    /// Returns the header of a packet to side `to` with the present credit of the other side. The
+    /// addresses are the connection's, not the sender's.
     pub fn header(&self, to: Which, op: Op, len: u32, flags: u32) -> Header {
         let (source, destination) = (self.side(to.other()), self.side(to));
         let (buf_alloc, fwd_cnt) = source.credit.advertised();

@@ -1,9 +1,9 @@
-//! Into a guest's receive buffers.
+//! Delivery into a guest's receive buffers: the last step of a packet's way.
 //!
 //! # Budget
-//! A data packet costs one copy from the sender's descriptors, and a header of
-//! 44 bytes per receive buffer. Nothing is copied aside while the receiver has
-//! room. Buffers are published once a batch, by the dispatcher.
+//! A data packet costs one copy from the sender's descriptors, and a header of 44 bytes per receive
+//! buffer. Data is not staged while the receiver has room. The dispatcher publishes the buffers
+//! once per batch.
 
 use causeway_fabric::{Context, Port, PortId, Progress, cost};
 use causeway_memory::{Cursor, Map, OutOfGrant, copy};
@@ -18,7 +18,7 @@ use crate::seat::Seat;
 use crate::service::{RX, Socket, TX};
 use crate::table::{ConnId, Table};
 
-/// What the receiver's own ring or memory did wrong.
+/// A fault of the receiver's own ring or memory.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 pub(crate) enum RxFault {
     #[error("receive queue: {0}")]
@@ -29,7 +29,7 @@ pub(crate) enum RxFault {
     Memory(#[from] OutOfGrant),
 }
 
-/// Who is to blame for a copy that failed.
+/// A failed copy, by the port at fault.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Blame {
     Receiver(RxFault),
@@ -42,7 +42,7 @@ impl From<RxFault> for Blame {
     }
 }
 
-/// Where data comes from.
+/// Origin of data.
 pub(crate) enum Source<'a, 'b> {
     Guest(&'a Map, &'a mut Cursor<'b>),
     Bytes(&'a [u8]),
@@ -50,7 +50,7 @@ pub(crate) enum Source<'a, 'b> {
 
 const HEADER_BYTES: u64 = HEADER_LEN as u64;
 
-/// Takes the next receive buffer; `false` when there is none.
+/// Pops the next receive buffer; returns false if the ring is empty.
 pub(crate) fn take(port: &mut Port, seat: &mut Seat) -> Result<bool, RxFault> {
     let Some((map, ring)) = port.queue(RX) else { return Ok(false) };
     if !ring.pop(map, &mut seat.filling.chain)? {
@@ -60,7 +60,7 @@ pub(crate) fn take(port: &mut Port, seat: &mut Seat) -> Result<bool, RxFault> {
     if room <= HEADER_BYTES { Err(RxFault::Small(room)) } else { Ok(true) }
 }
 
-/// Finishes the buffer being filled: its header, and its place in the used ring.
+/// Completes the buffer being filled: writes its header and pushes its used entry.
 pub(crate) fn close(
     table: &mut Table,
     port: &mut Port,
@@ -83,7 +83,7 @@ pub(crate) fn close(
     Ok(())
 }
 
-/// Puts a packet without data in a buffer of its own; `false` when there is no buffer.
+/// Puts a packet without data in its own buffer; returns false if no buffer is left.
 pub(crate) fn put(
     table: &mut Table,
     port: &mut Port,
@@ -101,10 +101,11 @@ pub(crate) fn put(
     Ok(true)
 }
 
-/// Copies data into receive buffers, at most `buffers` new ones; says how much went.
+/// Copies data into receive buffers, of which at most `buffers` are new. Returns the number of
+/// bytes.
 ///
-/// A stream's data joins the buffer that the same stream is filling. The last buffer stays
-/// open for more of it; whoever ends the batch closes it.
+/// Data of a stream is appended to the buffer that the same stream is filling. The last buffer
+/// stays open for more data; the end of the batch closes it.
 pub(crate) fn fill(
     table: &mut Table,
     port: &mut Port,
@@ -152,7 +153,7 @@ pub(crate) fn fill(
     Ok(moved)
 }
 
-/// Bytes left in the buffer being filled, if it is this connection's.
+/// Returns the bytes left in the buffer being filled, if it belongs to this connection.
 fn room_for(seat: &Seat, to: (ConnId, Which)) -> u32 {
     if seat.filling.of != Some(to) {
         return 0;
@@ -162,20 +163,20 @@ fn room_for(seat: &Seat, to: (ConnId, Which)) -> u32 {
     u32::try_from(room).unwrap_or(u32::MAX)
 }
 
-/// What one connection's turn came to.
+/// Result of a connection's turn.
 enum Turn {
-    /// Nothing more waits.
+    /// No delivery is left.
     Done,
-    /// More waits, but others have their turn first.
+    /// Deliveries are left, but other connections are served first.
     More,
     /// No receive buffer is left.
     Starved,
-    /// The guest has to consume packets first.
+    /// The guest must consume packets first.
     HeldBack,
 }
 
 impl Socket {
-    /// Gives a guest what waits for it, as far as it has buffers.
+    /// Delivers queued packets to a guest, as far as it has buffers.
     pub(crate) fn deliver(&mut self, cx: &mut Context<'_>, to: PortId) -> Progress {
         match self.deliver_all(cx, to) {
             Ok(()) => {}
@@ -183,7 +184,7 @@ impl Socket {
                 cx.fault(to, fault);
                 return Progress::Parked;
             }
-            // Reported where it was found.
+            // `deliver_pending` reported it.
             Err(Blame::Sender(_)) => {}
         }
         self.unchoke(cx, to);
@@ -253,7 +254,7 @@ impl Socket {
         Ok(())
     }
 
-    /// One connection's turn: the answer to a connect, data, credit, the end; in this order.
+    /// Serves a connection: the answer to a connect, data, credit, the shutdown, in this order.
     fn deliver_conn(
         &mut self,
         cx: &mut Context<'_>,
@@ -298,7 +299,7 @@ impl Socket {
             (Signals::SHUTDOWN, Op::Shutdown),
         ] {
             if held_back && signal == Signals::SHUTDOWN {
-                // It comes behind the data.
+                // The shutdown follows the data.
                 return Ok(Turn::HeldBack);
             }
             let shut = self.table.get(id).map_or(0, |c| c.side(which.other()).shut);
@@ -310,7 +311,7 @@ impl Socket {
         Ok(Turn::Done)
     }
 
-    /// Tells a guest one signal if it is set; `false` when there is no buffer for it.
+    /// Delivers a signal if it is set; returns false if no buffer is left.
     #[expect(clippy::too_many_arguments, reason = "one call site, each value another kind")]
     fn deliver_signal(
         &mut self,
@@ -344,7 +345,7 @@ impl Socket {
         conn.side_mut(which).pending.pop_front()
     }
 
-    /// Delivers one piece of waiting data; `false` when it, or a part of it, has to wait on.
+    /// Delivers queued data; returns false if a part of it stays queued.
     pub(crate) fn deliver_pending(
         &mut self,
         cx: &mut Context<'_>,
@@ -384,7 +385,7 @@ impl Socket {
                 (0, true)
             }
             Err(blame) => {
-                // The receiver's port closes, which gives the sender its descriptors back.
+                // The receiver's port closes, which returns the sender's descriptors.
                 if let Some(conn) = self.table.get_mut(id) {
                     conn.side_mut(which).pending.push_front(pending);
                 }
@@ -395,7 +396,7 @@ impl Socket {
         if let Some(conn) = self.table.get_mut(id) {
             let side = conn.side_mut(which);
             side.credit.deliver(moved);
-            // Data carries the credit with it.
+            // The header of the data carries the credit.
             side.signals.remove(Signals::CREDIT_UPDATE);
             if !ended {
                 side.pending.push_front(pending);
@@ -406,7 +407,7 @@ impl Socket {
         Ok(true)
     }
 
-    /// Closes the buffer that each of these guests is filling: the end of a batch.
+    /// Closes the buffers that are being filled: the end of a batch.
     pub(crate) fn close_open(&mut self, cx: &mut Context<'_>) {
         let mut open = std::mem::take(&mut self.open);
         for to in open.drain(..) {
@@ -416,16 +417,16 @@ impl Socket {
             }
             cx.touch(to, RX);
         }
-        // Keeps its room for the next batch.
+        // Keeps its capacity for the next batch.
         self.open = open;
     }
 
-    /// Strikes what guests know by now from their ledgers: all that is published.
+    /// Clears the ledger entries of resets whose receive ring is published.
     pub(crate) fn settle_told(&mut self, cx: &mut Context<'_>) {
         let Self { told, seats, .. } = self;
         told.retain(|to| {
             let Some((port, seat)) = seats.with_port(cx, *to) else { return false };
-            // A queue that was stopped was published by that.
+            // Stopping a queue has published it.
             let waits = port.queue(RX).is_some_and(|(_, ring)| !ring.is_published());
             if !waits {
                 seat.resets_known();
@@ -434,7 +435,7 @@ impl Socket {
         });
     }
 
-    /// Lets a guest transmit again once it has taken its resets.
+    /// Resumes a guest's transmit ring once the guest has received its resets.
     fn unchoke(&mut self, cx: &mut Context<'_>, id: PortId) {
         if let Some(seat) = self.seats.get_mut(id)
             && seat.choked
@@ -445,7 +446,7 @@ impl Socket {
         }
     }
 
-    /// Whether side `which` is a guest that can take data at once.
+    /// Returns whether side `which` is a guest that can receive data at once.
     pub(crate) fn takes_now(&self, id: ConnId, which: Which) -> bool {
         self.table.get(id).is_some_and(|conn| {
             let side = conn.side(which);
@@ -455,7 +456,8 @@ impl Socket {
         })
     }
 
-    /// Packets that side `which`, the guest at `to`, takes before it has to consume some.
+    /// Returns the number of packets that side `which`, the guest at `to`, accepts before it must
+    /// consume some.
     pub(crate) fn room_packets(&self, to: PortId, id: ConnId, which: Which) -> usize {
         let room = self.table.get(id).map_or(0, |conn| conn.side(which).room_packets());
         // The buffer being filled is a packet that is not counted yet.
@@ -464,8 +466,8 @@ impl Socket {
     }
 }
 
-/// Copies pieces of a pack into receive buffers. Returns how many bytes went, and whether that was
-/// all.
+/// Copies pieces of a pack into receive buffers. Returns the number of bytes, and whether the pack
+/// is done.
 fn fill_of(
     table: &mut Table,
     port: &mut Port,
@@ -491,7 +493,7 @@ fn fill_of(
     Ok((moved, true))
 }
 
-/// After a packet's data: says whether the packet is wholly delivered, and marks a message's end.
+/// Ends a packet: returns whether it is wholly delivered, and marks the end of a message.
 #[expect(clippy::too_many_arguments, reason = "the ends of one packet, each value another kind")]
 pub(crate) fn end_message(
     table: &mut Table,
@@ -507,7 +509,7 @@ pub(crate) fn end_message(
         return Ok(all);
     }
     if seat.filling.of != Some(to) {
-        // An empty message still has an end to tell.
+        // An empty message still has an end to mark.
         close(table, port, seat, 0)?;
         if *buffers == 0 || !take(port, seat)? {
             return Ok(false);

@@ -1,15 +1,14 @@
-//! Host processes at the other end, by the convention of Firecracker and its kin.
+//! Connections with host processes, by the convention of Firecracker and Cloud Hypervisor.
 //!
-//! A process connects to the port's host socket and writes `CONNECT <port>\n`;
-//! when the guest accepts it reads `OK <port>\n`, and from then on the stream is
-//! the connection. A guest that connects to CID 2, port P, reaches the process
-//! that listens at `<host socket>_<P>`. Streams go between the Unix socket and
-//! guest memory by the kernel's copy alone.
+//! A process connects to the port's host socket and writes `CONNECT <port>\n`; when the guest
+//! accepts it reads `OK <port>\n`, and from then on the stream is the connection. A guest that
+//! connects to CID 2, port P, reaches the process that listens at `<host socket>_<P>`. The kernel
+//! copies streams between the Unix socket and guest memory without an intermediate buffer.
 //!
-//! Messages (SEQPACKET) go the same ways by sockets of type SOCK_SEQPACKET: a
-//! process connects to `<host socket>_seqpacket`, where `CONNECT <port>` and
-//! `OK <port>` are messages, and a guest that connects by SEQPACKET reaches the
-//! SOCK_SEQPACKET listener at `<host socket>_<P>`; see [`crate::host_messages`].
+//! Messages (SEQPACKET) use sockets of type SOCK_SEQPACKET in the same way: a process connects to
+//! `<host socket>_seqpacket`, where `CONNECT <port>` and `OK <port>` are messages, and a guest that
+//! connects by SEQPACKET reaches the SOCK_SEQPACKET listener at `<host socket>_<P>`; see
+//! [`crate::host_messages`].
 
 mod listeners;
 
@@ -36,15 +35,15 @@ use crate::service::{CID_HOST, Expiry, RX, Socket, VSOCK_F_SEQPACKET};
 use crate::table::{ConnId, Key};
 use crate::transmit::Refusal;
 
-/// A port's host socket.
+/// The host socket of a port: its listeners and its limits.
 #[derive(Debug)]
 pub struct HostDoor {
     path: PathBuf,
     streams: Listening,
     messages: Listening,
-    /// Connects to either that it may still take.
+    /// Rate limit of connects to both listeners.
     connects: Bucket,
-    /// Processes that have not yet said where to.
+    /// Handshakes in progress.
     knocks: usize,
     next_port: u32,
 }
@@ -53,7 +52,7 @@ pub struct HostDoor {
 #[derive(Debug)]
 struct Listening {
     listener: HostListener,
-    /// `None` while processes connect too fast.
+    /// `None` while the listener is paused.
     watch: Option<ServiceWatch>,
     token: u32,
 }
@@ -66,27 +65,27 @@ pub struct HostEnd {
     token: u32,
     /// Stream or messages.
     pub(crate) kind: Type,
-    /// Bytes that the process has no room for; bounded by the credit we give. Of messages, each
-    /// behind its length in four bytes.
+    /// Bytes for which the process has no room, bounded by the advertised credit. Each message
+    /// follows its length in four bytes.
     pub(crate) out: VecDeque<u8>,
-    /// What came of a message whose end has not come.
+    /// Fragments of an incomplete message.
     pub(crate) partial: Vec<u8>,
-    /// Bytes that the process has taken, modulo 2^32, and how many of them the guest knows of.
+    /// Bytes that the process has taken, modulo 2^32, and the count that the guest knows.
     pub(crate) consumed: u32,
     told: u32,
-    /// There may be something to read.
+    /// The socket may have data to read.
     pub(crate) readable: bool,
-    /// Nothing more will be read.
+    /// No more data will be read.
     pub(crate) read_done: bool,
-    /// Nothing more will come from the guest: end the stream after `out`.
+    /// The guest sends no more data: shut the stream down after `out`.
     finish: bool,
-    /// The stream was ended. Once: each time would wake us, even by itself.
+    /// The stream was shut down. Repeating that would cause an event each time.
     finished: bool,
-    /// The guest wants no more at all: end the connection after `out`.
+    /// The guest ended the connection: close it after `out`.
     closing: bool,
 }
 
-/// Someone who has connected and not yet said where to.
+/// A process that has connected and not yet sent its `CONNECT` line.
 #[derive(Debug)]
 struct Knock {
     port: PortId,
@@ -96,7 +95,7 @@ struct Knock {
     deadline_ns: u64,
 }
 
-/// What a watched descriptor of ours is.
+/// The subject of a watched descriptor.
 #[derive(Debug)]
 enum HostToken {
     Door(PortId, Type),
@@ -109,9 +108,9 @@ enum HostToken {
 pub(crate) struct HostTokens {
     list: Vec<Option<HostToken>>,
     free: Vec<u32>,
-    /// When handshakes end, in that order. Some have ended since.
+    /// Deadlines of handshakes in order; some handshakes have ended since.
     knocking: VecDeque<(u64, u32)>,
-    /// Host sockets that are not watched, and when they are again, in that order.
+    /// Ends of pauses in order, with the port of the host socket.
     shut: VecDeque<(u64, PortId)>,
 }
 
@@ -137,13 +136,13 @@ impl HostTokens {
         self.list.get(token as usize)?.as_ref()
     }
 
-    /// Whether an entry of `knocking` is still of a handshake: tokens are used again.
+    /// Returns whether an entry belongs to a handshake in progress: tokens are reused.
     fn is_knocking(&self, (deadline_ns, token): (u64, u32)) -> bool {
         matches!(self.get(token), Some(HostToken::Knock(knock)) if knock.deadline_ns == deadline_ns)
     }
 
-    /// Drops the entries of ended handshakes in front of the first that goes on. Behind it are no
-    /// more than the host sockets took within `HANDSHAKE_NS_MAX`.
+    /// Drops the entries of ended handshakes before the first handshake in progress. The rest is
+    /// bounded by the connects accepted within `HANDSHAKE_NS_MAX`.
     fn forget_ended(&mut self) {
         while self.knocking.front().is_some_and(|entry| !self.is_knocking(*entry)) {
             self.knocking.pop_front();
@@ -157,7 +156,7 @@ impl HostTokens {
     }
 }
 
-/// Bytes that a guest may have on the way to a process.
+/// Returns the bytes that a guest may have in flight to a process.
 fn buffer_of(kind: Type) -> u32 {
     match kind {
         Type::Stream => HOST_BUFFER_BYTES,
@@ -166,7 +165,7 @@ fn buffer_of(kind: Type) -> u32 {
 }
 
 impl Socket {
-    /// A descriptor of ours is ready.
+    /// Handles a ready descriptor.
     pub(crate) fn host_ready(
         &mut self,
         cx: &mut Context<'_>,
@@ -193,14 +192,14 @@ impl Socket {
         }
     }
 
-    /// The process may have written something: the guest's turn takes it.
+    /// Schedules the guest that receives from the process, which may have written.
     fn wake_guest(&mut self, cx: &mut Context<'_>, id: ConnId) {
         let Some((which, end)) = self.host_end(id) else { return };
         end.readable = true;
         self.attend(cx, id, which.other());
     }
 
-    /// The process's end of a connection, and which side it is.
+    /// Returns the process's end of a connection, and its side.
     pub(crate) fn host_end(&mut self, id: ConnId) -> Option<(Which, &mut HostEnd)> {
         let conn = self.table.get_mut(id)?;
         let callee = matches!(conn.side(Which::Callee).party, Party::Host(_));
@@ -211,7 +210,7 @@ impl Socket {
         }
     }
 
-    /// A process connects to a guest.
+    /// Connects a process to a guest.
     fn connect_from_host(
         &mut self,
         cx: &mut Context<'_>,
@@ -253,8 +252,8 @@ impl Socket {
         }
     }
 
-    /// A source port for a connection that a process makes to `port` of the guest at `to`: none of
-    /// a connection that the two have. `None`: all are taken.
+    /// Returns a source port for a connection of a process to `port` of the guest at `to` that no
+    /// connection of the two uses. `None`: all are in use.
     fn next_host_port(&mut self, to: PortId, cid: u32, port: u32) -> Option<u32> {
         for _ in HOST_PORT_FIRST..=HOST_PORT_LAST {
             let door = self.seats.get_mut(to)?.door.as_mut()?;
@@ -270,13 +269,13 @@ impl Socket {
         None
     }
 
-    /// Whether a port may have no more connections with processes.
+    /// Returns whether a port has reached the limit of connections with processes.
     pub(crate) fn host_full(&self, seat: &Seat) -> bool {
         seat.host_connections >= HOST_CONNECTIONS_PER_PORT_MAX
             || self.tokens.count() > HOST_CONNECTIONS_MAX
     }
 
-    /// A guest connects to a process.
+    /// Connects a guest to a process.
     pub(crate) fn connect_to_host(
         &mut self,
         cx: &mut Context<'_>,
@@ -294,7 +293,7 @@ impl Socket {
         let mut path = OsString::from(&door.path);
         path.push(format!("_{port}"));
         let path = Path::new(&path);
-        // The usual refusal costs one system call, not a socket of ours and its close.
+        // The most frequent refusal costs one system call, and no socket.
         if std::fs::symlink_metadata(path).is_err() {
             return Err(Refusal::Unknown);
         }
@@ -334,7 +333,7 @@ impl Socket {
         }
     }
 
-    /// A watched process as a side, with the room that we give a guest towards it.
+    /// Makes the side of a process, with a watch and the credit advertised to the guest.
     fn host_side(
         &mut self,
         cx: &mut Context<'_>,
@@ -367,7 +366,8 @@ impl Socket {
         Some(side)
     }
 
-    /// Data of a guest for a process: sent from its descriptors, the rest kept within credit.
+    /// Sends a guest's data to a process from its descriptors, and keeps the rest, which credit
+    /// bounds.
     pub(crate) fn data_to_host(
         &mut self,
         cx: &mut Context<'_>,
@@ -408,7 +408,8 @@ impl Socket {
         self.credit_guest(cx, id, which);
     }
 
-    /// Takes account of what the process has taken; tells the guest when it is worth a packet.
+    /// Counts bytes that the process has taken; sends the guest a credit update if it is worth a
+    /// packet.
     pub(crate) fn credit_guest(&mut self, cx: &mut Context<'_>, id: ConnId, guest: Which) {
         let Some((which, end)) = self.host_end(id) else { return };
         let (consumed, buffer) = (end.consumed, buffer_of(end.kind));
@@ -420,7 +421,7 @@ impl Socket {
         let credit = &mut conn.side_mut(which).credit;
         let (_, before) = credit.advertised();
         credit.deliver(consumed.wrapping_sub(before));
-        // Never fails: just as much was delivered as is claimed consumed.
+        // Never fails: as many bytes were delivered as are declared consumed.
         let _ = credit.advertise(buffer, consumed);
         if news {
             conn.side_mut(guest).signals |= Signals::CREDIT_UPDATE;
@@ -428,7 +429,7 @@ impl Socket {
         }
     }
 
-    /// Sends what the process had no room for.
+    /// Sends data for which the process had no room.
     fn flush(&mut self, cx: &mut Context<'_>, id: ConnId) {
         let Some((which, end)) = self.host_end(id) else { return };
         if end.kind == Type::Seqpacket && !end.flush_messages() {
@@ -447,7 +448,7 @@ impl Socket {
         }
         let drained = end.out.is_empty();
         if drained {
-            // Few connections need it often; many would keep its room for nothing.
+            // Few connections need the buffer often, and many would keep its memory.
             end.out = VecDeque::new();
         }
         if drained && end.finish && !std::mem::replace(&mut end.finished, true) {
@@ -459,7 +460,7 @@ impl Socket {
         self.credit_guest(cx, id, which.other());
     }
 
-    /// Passes what the guest said on to the process at side `which`.
+    /// Passes the guest's signals to the process at side `which`.
     pub(crate) fn tell_host(&mut self, cx: &mut Context<'_>, id: ConnId, which: Which) {
         let Some(conn) = self.table.get_mut(id) else { return };
         let shut = conn.side(which.other()).shut;
@@ -486,15 +487,15 @@ impl Socket {
         self.attend(cx, id, which.other());
     }
 
-    /// The guest said something; it may be the credit that a process waits for.
+    /// Resumes reading from a process that waits for the guest's credit.
     pub(crate) fn attend_host(&mut self, cx: &mut Context<'_>, id: ConnId, guest: Which) {
         if self.host_end(id).is_some_and(|(_, end)| end.readable && !end.read_done) {
             self.attend(cx, id, guest);
         }
     }
 
-    /// Moves what a process wrote into a guest's buffers. `None`: there is no process;
-    /// `Some(true)`: there is more, but no buffer for it now.
+    /// Moves data of a process into a guest's buffers. `None`: the other side is no process;
+    /// `Some(true)`: data is left, but no buffer.
     pub(crate) fn pump(
         &mut self,
         cx: &mut Context<'_>,
@@ -539,7 +540,7 @@ impl Socket {
             };
             let Some(conn) = self.table.get_mut(id) else { return Ok(None) };
             let side = conn.side_mut(which);
-            // Never fails: `free` bounds what was received.
+            // Never fails: `free` bounds the received bytes.
             let _ = side.credit.accept(got);
             side.credit.deliver(got);
             side.unread.add(got);
@@ -553,7 +554,7 @@ impl Socket {
         }
     }
 
-    /// The process has nothing to read now, has ended its stream, or is gone.
+    /// Handles a process without data now, at the end of its stream, or with an error.
     pub(crate) fn process_silent(
         &mut self,
         cx: &mut Context<'_>,
@@ -582,8 +583,8 @@ impl Socket {
         Ok(Some(false))
     }
 
-    /// A guest is done with a connection; whether what it sent before still has to reach the
-    /// process. If so the connection lives on without the guest, until that or its expiry.
+    /// Keeps a connection that the guest ended if its data must still reach the process, until that
+    /// is done or the connection expires. Returns whether it is kept.
     pub(crate) fn drains_on(&mut self, now_ns: u64, id: ConnId, guest: Which) -> bool {
         let Some((_, end)) = self.host_end(id) else { return false };
         if end.out.is_empty() || !end.finish {
@@ -599,12 +600,12 @@ impl Socket {
         true
     }
 
-    /// Whether a process has yet to take something.
+    /// Returns whether a process has data left to take.
     pub(crate) fn has_to_drain(&mut self, id: ConnId) -> bool {
         self.host_end(id).is_some_and(|(_, end)| !end.out.is_empty())
     }
 
-    /// Lets go of the process at a connection that ended.
+    /// Drops the process of a connection that ended.
     pub(crate) fn drop_host(&mut self, conn: Conn) {
         for which in [Which::Caller, Which::Callee] {
             if let Party::Host(end) = &conn.side(which).party {
@@ -613,12 +614,12 @@ impl Socket {
         }
     }
 
-    /// When the first process that has not said where to is turned away.
+    /// Returns the first deadline of a handshake.
     pub(crate) fn handshake_deadline_ns(&self) -> Option<u64> {
         self.tokens.knocking.front().map(|(at, _)| *at)
     }
 
-    /// Turns away processes that did not say where to.
+    /// Refuses the processes whose handshake deadline has passed.
     pub(crate) fn expire_handshakes(&mut self, now_ns: u64) {
         while let Some((at, token)) = self.tokens.knocking.front().copied() {
             if at > now_ns {
@@ -633,7 +634,7 @@ impl Socket {
     }
 }
 
-/// The process's end of a connection, and which side it is.
+/// Returns the process's end of a connection, and its side.
 pub(crate) fn host_end_of(conn: &Conn) -> Option<(Which, &HostEnd)> {
     [Which::Caller, Which::Callee].into_iter().find_map(|which| match &conn.side(which).party {
         Party::Host(end) => Some((which, &**end)),

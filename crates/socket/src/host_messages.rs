@@ -1,12 +1,12 @@
 //! Messages between guests and host processes: SEQPACKET on either side.
 //!
-//! A message is passed on whole, because a Unix socket takes and gives it whole. So the pieces
-//! of a guest's message are gathered first, and a process's message is copied aside until the
-//! guest has buffers for all of it. Both are bounded: by the credit that we give the guest, and by
-//! [`STAGED_BYTES_MAX`] for each port.
+//! A Unix socket sends and receives whole messages. The fragments of a guest's message are
+//! therefore gathered first, and a process's message is staged until the guest has buffers for all
+//! of it. Both are bounded: by the credit advertised to the guest, and by [`STAGED_BYTES_MAX`] per
+//! port.
 //!
-//! Empty messages are dropped and counted, in either direction: a process reads one as the end of the
-//! connection, and an AF_VSOCK socket of Linux sends none.
+//! Empty messages are dropped and counted in both directions: a process reads an empty message as
+//! the end of the connection, and an AF_VSOCK socket of Linux sends none.
 
 use causeway_fabric::{Context, PortId, cost};
 use causeway_memory::Cursor;
@@ -26,8 +26,8 @@ use crate::table::ConnId;
 const LENGTH_BYTES: usize = 4;
 
 impl HostEnd {
-    /// Sends a message, or keeps it until the process has room. `false`: the process is gone, or
-    /// its socket takes no message of this size.
+    /// Sends a message, or keeps it until the process has room. Returns false if the process is
+    /// gone, or its socket takes no message of this size.
     fn send_message(&mut self, message: &[u8]) -> bool {
         let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
         if self.out.is_empty() {
@@ -45,7 +45,8 @@ impl HostEnd {
         true
     }
 
-    /// Sends messages that the process had no room for; `false` as in [`Self::send_message`].
+    /// Sends messages for which the process had no room; returns false as [`Self::send_message`]
+    /// does.
     pub(crate) fn flush_messages(&mut self) -> bool {
         while let Some(length) = self.out.make_contiguous().first_chunk::<LENGTH_BYTES>() {
             let len = u32::from_le_bytes(*length);
@@ -65,7 +66,7 @@ impl HostEnd {
 }
 
 impl Socket {
-    /// A piece of a guest's message for a process, `flags` tell whether it is the last one.
+    /// Appends a fragment of a guest's message, and sends the message if `flags` mark its end.
     #[expect(clippy::too_many_arguments, reason = "one call site, each value another kind")]
     pub(crate) fn message_to_host(
         &mut self,
@@ -100,7 +101,7 @@ impl Socket {
         self.credit_guest(cx, id, which);
     }
 
-    /// Moves a process's messages into a guest's buffers; as [`Self::pump`].
+    /// Moves a process's messages into a guest's buffers; as [`Self::receive_from_host`].
     pub(crate) fn pump_messages(
         &mut self,
         cx: &mut Context<'_>,
@@ -124,7 +125,7 @@ impl Socket {
             let len = match end.stream.message_bytes() {
                 Ok(Some(len)) if len > 0 => len,
                 Ok(Some(_)) if !end.stream.is_ended() => {
-                    // As AF_VSOCK sends nothing where an application sends no bytes.
+                    // AF_VSOCK has no empty messages.
                     let taken = end.stream.receive_bytes(&mut []);
                     if let Some(seat) = self.seats.get_mut(to) {
                         bump(&mut seat.counters.receive_empty);
@@ -172,7 +173,7 @@ impl Socket {
         }
     }
 
-    /// Delivers a message that a process sent; `false` when a part of it has to wait.
+    /// Delivers a process's message; returns false if a part of it stays queued.
     fn take_message(
         &mut self,
         cx: &mut Context<'_>,
@@ -189,7 +190,7 @@ impl Socket {
         }
         if let Some(conn) = self.table.get_mut(id) {
             let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
-            // Never fails: the guest has room for all of it.
+            // Never fails: the guest has room for the whole message.
             let _ = conn.side_mut(which).credit.accept(len);
         }
         self.deliver_pending(cx, to, target, Pending::Staged(pack), buffers)

@@ -1,12 +1,12 @@
-//! The connections that a port has open, in a file that outlives this process.
+//! The ledger: a file with a port's open connections, which survives this process.
 //!
-//! A guest whose frontend is held while causewayd is replaced does not know that
-//! its connections are gone, and one that only waits would wait for ever. So each
-//! is noted in a small file from when it begins until its guest has seen it end:
-//! one write each. The next causewayd finds there whom to reset.
+//! A guest whose frontend is held while causewayd is replaced does not know that its connections
+//! are gone, and would wait forever if it only receives. Each connection is therefore recorded in a
+//! small file from its start until its guest has received its end: one write each. The next
+//! causewayd resets the recorded connections. The ledger holds addresses and no data.
 //!
-//! Only ports behind the holder have one: their socket's name ends in
-//! [`HELD_EXTENSION`], and the file lies beside it.
+//! Only ports behind the holder have a ledger: their socket's name ends in [`HELD_EXTENSION`], and
+//! the file lies beside the socket.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,54 +17,58 @@ use std::path::{Path, PathBuf};
 use crate::limits::CONNECTIONS_PER_PORT_MAX;
 use crate::table::ConnId;
 
-/// How the name of a held port's socket ends.
+/// Extension of a held port's socket.
 pub const HELD_EXTENSION: &str = "inner";
-/// How the name of its ledger ends instead.
+/// Extension of its ledger.
 const EXTENSION: &str = "open";
 const ENTRY_BYTES: usize = 16;
-/// As many again may have ended while their guest takes no resets.
+/// Twice the connections: as many may have ended while their guest receives no resets.
 const ENTRIES_MAX: usize = 2 * CONNECTIONS_PER_PORT_MAX;
-/// What an entry in use ends in, before the socket type.
+/// Mark of an entry in use, which precedes the socket type.
 const OPEN: u16 = 0x6f70;
 
 /// A connection as its guest knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Open {
-    /// The other end's CID.
+    /// CID of the peer.
     pub peer_cid: u32,
-    /// The guest's port number.
+    /// Port number of the guest.
     pub local_port: u32,
-    /// The other end's port number.
+    /// Port number of the peer.
     pub peer_port: u32,
-    /// Stream or seqpacket, as in a packet.
+    /// Socket type, as in a packet.
     pub kind: u16,
 }
 
-/// Where a connection is noted.
+/// Position of a connection in the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry(u32);
 
-/// The ledger of one port.
+/// The ledger of a port.
 #[derive(Debug)]
 pub struct Ledger {
     path: PathBuf,
     file: File,
     free: Vec<u32>,
-    /// Entries that were never used begin here.
+    /// First entry that was never used.
     fresh: u32,
     places: HashMap<ConnId, u32>,
-    /// What the last process left open.
+    /// Connections that the last process left open.
     left: Vec<(u32, Open)>,
 }
 
-/// Where the ledger of the port at `socket` is; none if nobody holds it.
+/// Returns the path of the ledger of the port at `socket`; `None` if the holder does not hold the
+/// port.
 fn path_of(socket: &Path) -> Option<PathBuf> {
     let held = socket.extension().is_some_and(|extension| extension == HELD_EXTENSION);
     held.then(|| socket.with_extension(EXTENSION))
 }
 
 impl Ledger {
-    /// The ledger of the port at `socket`, if it is to have one.
+    /// Opens the ledger of the port at `socket`, if the port is held.
+    ///
+    /// # Errors
+    /// The host refuses the file.
     pub fn of(socket: &Path) -> io::Result<Option<Self>> {
         path_of(socket).map(Self::open).transpose()
     }
@@ -91,7 +95,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Finds what the last process left.
+    /// Reads the connections that the last process left.
     fn read(&mut self, len: usize) -> io::Result<()> {
         let mut bytes = vec![0; len];
         self.file.read_exact_at(&mut bytes, 0)?;
@@ -106,27 +110,28 @@ impl Ledger {
         Ok(())
     }
 
-    /// What the last process left open. Each stays in the file until it is settled.
+    /// Returns the connections that the last process left open. Each stays in the file until it is
+    /// cleared.
     pub fn take_left(&mut self) -> Vec<(Entry, Open)> {
         let left = std::mem::take(&mut self.left);
         left.into_iter().map(|(place, open)| (Entry(place), open)).collect()
     }
 
-    /// Whoever had to know of what was left is gone.
+    /// Clears the connections that the last process left: their guest is gone.
     pub fn drop_left(&mut self) {
         for (entry, _) in self.take_left() {
             self.settle(entry);
         }
     }
 
-    /// The guest has its reset, or is gone.
+    /// Clears an entry: the guest has its reset, or is gone.
     pub fn settle(&mut self, Entry(place): Entry) {
-        // An entry that stays costs a reset for nothing, which guests ignore.
+        // An entry that stays causes a superfluous reset, which guests ignore.
         let _ = self.file.write_all_at(&[0; ENTRY_BYTES], at(place));
         self.free.push(place);
     }
 
-    /// Notes a connection. One for which there is no room is not noted.
+    /// Records a connection; a full ledger skips it.
     pub fn note(&mut self, id: ConnId, open: Open) {
         let place = match self.free.pop() {
             Some(place) => place,
@@ -140,24 +145,25 @@ impl Ledger {
         let Open { peer_cid, local_port, peer_port, kind } = open;
         let words = [peer_cid, local_port, peer_port].map(u32::to_le_bytes).concat();
         let entry = [&words[..], &OPEN.to_le_bytes(), &kind.to_le_bytes()].concat();
-        // One that cannot be noted ends when either side next says something.
+        // A connection that is not recorded ends when either side next sends a packet.
         let _ = self.file.write_all_at(&entry, at(place));
         self.places.insert(id, place);
     }
 
-    /// The connection has ended, and its guest knows.
+    /// Clears a connection that has ended with its guest's knowledge.
     pub fn forget(&mut self, id: ConnId) {
         if let Some(entry) = self.ended(id) {
             self.settle(entry);
         }
     }
 
-    /// The connection has ended, and its guest has yet to be told: what to settle then.
+    /// Returns the entry of a connection that has ended; the caller clears it once the guest has
+    /// its reset.
     pub fn ended(&mut self, id: ConnId) -> Option<Entry> {
         self.places.remove(&id).map(Entry)
     }
 
-    /// Removes the file: the port is no more.
+    /// Removes the file of a deleted port.
     pub fn remove(self) {
         let _ = std::fs::remove_file(&self.path);
     }
@@ -201,7 +207,7 @@ mod tests {
         }
         ledger.forget(ids[1]);
         ledger.forget(ids[4]);
-        // Its guest has yet to know.
+        // The guest has not received this reset yet.
         let untold = ledger.ended(ids[2]);
         assert!(untold.is_some());
         assert_eq!(ledger.ended(ids[2]), None);
@@ -209,7 +215,7 @@ mod tests {
         let mut ledger = Ledger::of(&socket).unwrap().unwrap();
         let left = ledger.take_left();
         assert_eq!(left.iter().map(|(_, open)| open.local_port).collect::<Vec<_>>(), [1, 3, 4]);
-        // What is left keeps its place until it is settled.
+        // Survivors keep their entries until they are cleared.
         ledger.note(ids[1], open(11));
         ledger.note(ids[4], open(12));
         drop(ledger);

@@ -1,10 +1,9 @@
-//! Devices that ran before this process did: their guests are told that connections are gone.
+//! Resumed devices: resets for connections that an earlier process served.
 //!
-//! A guest that is attached again by a frontend that outlived the last causewayd
-//! has rings that begin in the middle. Nothing is known here of its connections,
-//! so it gets the event that Linux answers by resetting all of them
-//! (virtio 1.3, 5.10.6.7), and a reset for each that its ledger names: QEMU keeps
-//! the event queue to itself.
+//! A guest whose frontend survived the last causewayd attaches with rings that start at a non-zero
+//! index. Its connections are unknown here, so it gets the event by which Linux resets all of them
+//! (virtio 1.3, 5.10.6.7), and a reset for each connection in its ledger, because QEMU keeps the
+//! event queue to itself. Traffic is not restored: lost data stays lost.
 
 use causeway_fabric::{Context, PortId, Progress};
 use causeway_ring::RingError;
@@ -13,19 +12,19 @@ use causeway_wire::vsock::{EVENT_TRANSPORT_RESET, Header, Op};
 use crate::seat::Reset;
 use crate::service::{EVENT, RX, Socket, TX};
 
-/// What a seat knows of the life that its device is in.
+/// Resume state of a device.
 #[derive(Debug, Default)]
 pub struct Revival {
-    /// Queues that have been started in this life of the device, a bit each.
+    /// Queues that have started since the device attached, a bit each.
     met: u8,
-    /// One of them did not begin at the beginning.
+    /// A queue started at a non-zero index.
     resumed: bool,
-    /// The guest is owed the event.
+    /// The transport reset event is still to be sent.
     event_due: bool,
 }
 
 impl Socket {
-    /// A queue runs. If it is the first time since the device attached, looks where it begins.
+    /// Checks at the first start of a queue whether the device is resumed.
     pub(crate) fn look_back(&mut self, cx: &mut Context<'_>, id: PortId, queue: usize) {
         let Some((port, seat)) = self.seats.with_port(cx, id) else { return };
         let bit = match queue {
@@ -41,7 +40,7 @@ impl Socket {
         seat.revival.met |= bit;
         let both = seat.revival.met & 3 == 3;
         if ring.is_fresh() {
-            // Only when both say so: an index may stand at zero in the middle of a life.
+            // Both queues must start at zero: the index of one queue may have wrapped to zero.
             if both
                 && !seat.revival.resumed
                 && let Some(ledger) = &mut seat.ledger
@@ -67,7 +66,7 @@ impl Socket {
         self.tell_of_reset(cx, id);
     }
 
-    /// Puts the event that is due in the guest's event queue, once there is a buffer.
+    /// Sends the pending transport reset event once the event queue has a buffer.
     pub(crate) fn tell_of_reset(&mut self, cx: &mut Context<'_>, id: PortId) {
         let Some((port, seat)) = self.seats.with_port(cx, id) else { return };
         if !seat.revival.event_due {
@@ -87,7 +86,7 @@ impl Socket {
             Ok(true) => {
                 seat.revival.event_due = false;
                 cx.touch(id, EVENT);
-                // It will drop those too that began meanwhile.
+                // The guest will also drop connections that began meanwhile.
                 self.end_all_of(cx, id);
                 self.attend_all(cx);
             }
@@ -96,7 +95,7 @@ impl Socket {
         }
     }
 
-    /// The event queue's turn: it is watched only while an event waits for a buffer.
+    /// Serves the event queue: it is watched only while an event waits for a buffer.
     pub(crate) fn serve_events(&mut self, cx: &mut Context<'_>, id: PortId) -> Progress {
         self.tell_of_reset(cx, id);
         let due = self.seats.get(id).is_some_and(|seat| seat.revival.event_due);

@@ -1,4 +1,4 @@
-//! What the service keeps for one port: what waits for it, what it waits for.
+//! The service's state of a port: queued deliveries, held chains, quotas and limits.
 
 use std::collections::VecDeque;
 
@@ -18,75 +18,75 @@ use crate::wait::{Pace, Waits};
 /// A receive buffer that is being filled. Small packets of one stream share it.
 #[derive(Debug, Default)]
 pub struct Filling {
-    /// The buffer's chain.
+    /// Chain of the buffer.
     pub chain: Chain,
-    /// Whose data is in it; `None`: no buffer is taken.
+    /// Connection and side of its data; `None`: no buffer is open.
     pub of: Option<(ConnId, Which)>,
-    /// Data bytes in it, behind the header's place.
+    /// Data bytes in it, behind the header.
     pub written: u32,
 }
 
-/// A reset that a guest is to get.
+/// A reset that is queued for a guest.
 #[derive(Debug, Clone, Copy)]
 pub struct Reset {
-    /// The packet.
+    /// Packet.
     pub header: Header,
-    /// Where the connection that it ends is noted, if it is.
+    /// Ledger entry of the connection that it ends.
     pub entry: Option<Entry>,
 }
 
-/// One port as the service sees it.
+/// State of a vsock port.
 #[derive(Debug)]
 pub struct Seat {
-    /// The port.
+    /// Port.
     pub id: PortId,
-    /// Its group.
+    /// Group.
     pub group: GroupId,
-    /// Its CID.
+    /// CID.
     pub cid: u32,
-    /// Connections with something for this port; some may have ended since.
+    /// Connections with deliveries for this port; some may have ended since.
     pub ready: VecDeque<(ConnId, Which)>,
-    /// How many of them at most.
+    /// Upper bound of ended connections in `ready`.
     ended: usize,
-    /// Resets for packets that belong to no connection, and for connections that have ended.
+    /// Resets for packets without a connection, and for connections that have ended.
     pub resets: VecDeque<Reset>,
-    /// What the ledger still names although the reset is in the receive ring: should this
-    /// process die before the ring is published, the next one has to tell again.
+    /// Ledger entries of resets in the unpublished receive ring: if this process dies before
+    /// publishing, the next process must send them again.
     told: Vec<Entry>,
-    /// The receive buffer being filled.
+    /// Receive buffer that is being filled.
     pub filling: Filling,
-    /// The chain being looked at; keeps its room.
+    /// Chain being processed; keeps its capacity.
     pub scratch: Chain,
     /// Chains of this port's transmit ring that wait for receivers.
     pub held: u16,
-    /// The same for each receiver; few at a time.
+    /// Held chains by receiver; few at a time.
     held_for: Vec<(PortId, u16)>,
-    /// Bytes of this port copied aside.
+    /// Staged bytes of this port.
     pub staged: usize,
-    /// Its progress as a receiver, without its indices.
+    /// Progress as a receiver, without its indices.
     pub pace: Pace,
-    /// Its waits for slow receivers.
+    /// Stops of its transmit ring for slow receivers.
     pub waits: Waits<PortId>,
-    /// Its receive buffers ran out while something waited for them.
+    /// Its receive buffers ran out while deliveries waited.
     pub starved: bool,
-    /// Its transmit ring waits until its own resets are received.
+    /// Its transmit ring is stopped until it has received its resets.
     pub choked: bool,
-    /// Connections that this port is a side of.
+    /// Connections of this port.
     pub connections: usize,
-    /// How many of them are with host processes.
+    /// Connections of this port with host processes.
     pub host_connections: usize,
-    /// Where host processes knock.
+    /// Host socket.
     pub door: Option<HostDoor>,
-    /// Its connections, for the next process to find.
+    /// Open connections, for the next process.
     pub ledger: Option<Ledger>,
-    /// Whether its device ran before this process did.
+    /// Resume state of its device.
     pub revival: Revival,
-    /// What is counted.
+    /// Counters.
     pub counters: Counters,
 }
 
 impl Seat {
-    /// A seat with nothing waiting.
+    /// Makes the state of a port without traffic.
     pub fn new(id: PortId, group: GroupId, cid: u32) -> Self {
         Self {
             id,
@@ -114,7 +114,7 @@ impl Seat {
         }
     }
 
-    /// Counts a data packet of `bytes` put in a receive buffer.
+    /// Counts a data packet of `bytes` in a receive buffer.
     pub fn got_data(&mut self, bytes: u32) {
         let bytes = u64::from(bytes);
         bump(&mut self.counters.receive_packets);
@@ -123,27 +123,27 @@ impl Seat {
         self.pace.bytes = self.pace.bytes.wrapping_add(bytes);
     }
 
-    /// Whether something waits for this port's receive buffers.
+    /// Returns whether deliveries wait for this port's receive buffers.
     pub fn has_backlog(&self) -> bool {
         !self.ready.is_empty() || !self.resets.is_empty()
     }
 
-    /// The first of the resets is in the receive ring; says whether its entry waits for
-    /// [`Self::resets_known`].
+    /// Removes the first reset, which is in the receive ring. Returns whether its ledger entry
+    /// waits for [`Self::resets_published`].
     pub fn reset_given(&mut self) -> bool {
         let entry = self.resets.pop_front().and_then(|reset| reset.entry);
         self.told.extend(entry);
         entry.is_some()
     }
 
-    /// A guest connects by `request`. A reset that waits for it and names the same ends is for a
-    /// connection that the guest has forgotten: it must not meet the new one.
+    /// Drops a queued reset with the addresses of `request`, by which the guest connects: it
+    /// belongs to a connection that the guest has forgotten, and must not end the new connection.
     pub fn drop_stale_reset(&mut self, request: &Header) {
         let stale = |reset: &Reset| {
             let ends = (reset.header.src_cid, reset.header.src_port, reset.header.dst_port);
             ends == (request.dst_cid, request.dst_port, request.src_port)
         };
-        // Few wait, unless the guest takes none.
+        // The queue is short, unless the guest receives no resets.
         let Some(at) = self.resets.iter().take(RESETS_WAITING_MAX).position(stale) else { return };
         let entry = self.resets.remove(at).and_then(|reset| reset.entry);
         if let (Some(entry), Some(ledger)) = (entry, &mut self.ledger) {
@@ -151,14 +151,14 @@ impl Seat {
         }
     }
 
-    /// The receive ring is published: the guest has what is in it.
+    /// Clears the ledger entries of resets that the published receive ring holds.
     pub fn resets_known(&mut self) {
         if let Some(ledger) = &mut self.ledger {
             self.told.drain(..).for_each(|entry| ledger.settle(entry));
         }
     }
 
-    /// Nobody is left to be told.
+    /// Drops all resets and ledger entries: the guest is gone.
     pub fn drop_resets(&mut self) {
         let waiting = self.resets.drain(..).filter_map(|reset| reset.entry);
         self.told.extend(waiting);
@@ -168,8 +168,8 @@ impl Seat {
         }
     }
 
-    /// A connection in `ready` has ended. Its place is swept together with others, so that a
-    /// guest that ends many pays for each but once; `lives` tells which have not ended.
+    /// Counts a connection in `ready` that has ended. Ended entries are removed in bulk, so that
+    /// the cost per connection is constant; `lives` returns whether a connection exists.
     pub fn forget_ready(&mut self, lives: impl Fn(ConnId) -> bool) {
         self.ended = self.ended.saturating_add(1);
         if self.ended > self.ready.len() / 2 {
@@ -178,18 +178,18 @@ impl Seat {
         }
     }
 
-    /// Nobody is left to deliver to.
+    /// Drops all deliveries: the guest is gone.
     pub fn clear_ready(&mut self) {
         self.ready.clear();
         self.ended = 0;
     }
 
-    /// Chains that wait for `to`.
+    /// Returns the number of chains held for `to`.
     pub fn held_for(&self, to: PortId) -> u16 {
         self.held_for.iter().find(|(id, _)| *id == to).map_or(0, |(_, count)| *count)
     }
 
-    /// One more chain waits for `to`.
+    /// Counts another chain held for `to`.
     pub fn hold(&mut self, to: PortId) {
         self.held = self.held.saturating_add(1);
         match self.held_for.iter_mut().find(|(id, _)| *id == to) {
@@ -198,7 +198,7 @@ impl Seat {
         }
     }
 
-    /// One chain less waits for `to`.
+    /// Counts a chain that is no longer held for `to`.
     pub fn unhold(&mut self, to: PortId) {
         self.held = self.held.saturating_sub(1);
         if let Some((_, count)) = self.held_for.iter_mut().find(|(id, _)| *id == to) {
@@ -207,7 +207,7 @@ impl Seat {
         self.held_for.retain(|(_, count)| *count > 0);
     }
 
-    /// The ring that held chains is gone.
+    /// Forgets all held chains: their ring is gone.
     pub fn forget_holds(&mut self) {
         self.held = 0;
         self.held_for.clear();

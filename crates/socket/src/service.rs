@@ -1,4 +1,4 @@
-//! The socket service as the dispatcher sees it.
+//! The service's interface to the fabric: ports, queues, deadlines, and the end of connections.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,19 +20,19 @@ use crate::revive::Revival;
 use crate::seat::{Reset, Seat};
 use crate::table::{ConnId, Table};
 
-/// The queue whose buffers a guest receives in (virtio 1.3, 5.10.2).
+/// Receive queue of a guest (virtio 1.3, 5.10.2).
 pub(crate) const RX: usize = 0;
-/// The queue that a guest sends by.
+/// Transmit queue of a guest.
 pub(crate) const TX: usize = 1;
-/// The queue by which a guest is told of what happens to its device.
+/// Event queue of a guest.
 pub(crate) const EVENT: usize = 2;
 /// Receive, transmit, event.
 pub(crate) const QUEUES: usize = 3;
 pub(crate) use causeway_model::CID_HOST;
-/// The guest takes SEQPACKET sockets.
+/// The guest supports SEQPACKET sockets.
 pub(crate) const VSOCK_F_SEQPACKET: u64 = 1 << VIRTIO_VSOCK_F_SEQPACKET;
 
-/// All seats, by their port's slot.
+/// The states of all ports, by the slot of the port.
 #[derive(Debug, Default)]
 pub(crate) struct Seats(Vec<Option<Seat>>);
 
@@ -47,7 +47,7 @@ impl Seats {
         self.0.get_mut(id.slot())?.as_mut().filter(|s| s.id == id)
     }
 
-    /// A port and its seat.
+    /// Returns a port and its state.
     #[inline]
     pub(crate) fn with_port<'a>(
         &'a mut self,
@@ -80,56 +80,56 @@ impl Seats {
     }
 }
 
-/// Why a connection ends by itself; each kind waits equally long.
+/// Reason for which a connection expires; each reason has a fixed time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Expiry {
-    /// Nobody answers the connect.
+    /// The connect is unanswered.
     Request,
-    /// Both directions are shut.
+    /// Both directions are shut down.
     Linger,
-    /// A process has yet to take what its guest sent.
+    /// A process still has data of its guest to take.
     Drain,
 }
 
-/// AF_VSOCK for all vsock ports of the daemon.
+/// AF_VSOCK for the vsock ports of a shard.
 #[derive(Debug, Default)]
 pub struct Socket {
     pub(crate) seats: Seats,
-    /// Who has which CID.
+    /// Port of each CID.
     pub(crate) directory: HashMap<(GroupId, u32), PortId>,
     pub(crate) table: Table,
-    /// Seats with an open receive buffer in this batch.
+    /// Ports with an open receive buffer in this batch.
     pub(crate) open: Vec<PortId>,
-    /// Seats that got something to deliver in this batch.
+    /// Ports with new deliveries in this batch.
     pub(crate) attention: Vec<PortId>,
-    /// Seats that were told of ends in this batch, which their ledgers still name.
+    /// Ports with resets in their unpublished receive ring, which their ledgers still record.
     pub(crate) told: Vec<PortId>,
-    /// Connects without an answer, shut connections, and those that only drain to a process.
+    /// Connects without an answer, shut connections, and connections that only drain to a process.
     pub(crate) requests: Deadlines<ConnId>,
     pub(crate) lingering: Deadlines<ConnId>,
     pub(crate) draining: Deadlines<ConnId>,
-    /// Sides whose packets are held back, to be asked for their credit.
+    /// Sides that are held back, with the time of the next credit request.
     pub(crate) asks_soon: Deadlines<(ConnId, Which)>,
-    /// The same, of those that were asked in vain for a while.
+    /// The same, for sides that did not answer the first requests.
     pub(crate) asks_later: Deadlines<(ConnId, Which)>,
     pub(crate) tokens: HostTokens,
-    /// When the first wait for a receiver may be due.
+    /// First check of a receiver for which a sender stands still.
     pub(crate) judge_ns: Option<u64>,
 }
 
 impl Socket {
-    /// A service without ports.
+    /// Makes a service without ports.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Something is to be told to side `which`: a guest gets it at the end of the batch at the
-    /// latest, a process at once.
+    /// Schedules deliveries to side `which`: a guest receives them at the end of the batch, a
+    /// process at once.
     pub(crate) fn attend(&mut self, cx: &mut Context<'_>, id: ConnId, which: Which) {
         let Some(conn) = self.table.get_mut(id) else { return };
         let side = conn.side_mut(which);
         match side.party {
-            // It has forgotten the connection, and may have another of the same numbers.
+            // It has ended the connection, and may have a new connection with the same addresses.
             Party::Guest(_) if side.gone => {}
             Party::Guest(to) => {
                 if !side.queued {
@@ -144,24 +144,24 @@ impl Socket {
         }
     }
 
-    /// Has a seat looked after at the end of the batch.
+    /// Schedules a delivery to a port at the end of the batch.
     pub(crate) fn attend_seat(&mut self, _cx: &mut Context<'_>, to: PortId) {
         if !self.attention.contains(&to) {
             self.attention.push(to);
         }
     }
 
-    /// Delivers to every seat that needs it.
+    /// Delivers to every scheduled port.
     pub(crate) fn attend_all(&mut self, cx: &mut Context<'_>) {
-        // Delivering may call for more attention (a process's answer), but never without end:
-        // each round delivers, or leaves its seat waiting for buffers.
+        // A delivery may schedule further deliveries (a process's answer). Each round delivers, or
+        // leaves its port waiting for buffers, so the number of rounds is bounded.
         for _ in 0..4 {
             let seats = std::mem::take(&mut self.attention);
             if seats.is_empty() {
                 return;
             }
             for to in seats {
-                // Beyond the turn's time they are served in turns of their own.
+                // Beyond the turn's time, ports are served in their own turns.
                 if cx.is_over() || self.deliver(cx, to) != Progress::Parked {
                     cx.wake(to, RX);
                 }
@@ -172,7 +172,7 @@ impl Socket {
         }
     }
 
-    /// Side `which` ended the connection: the other one is told, this one knows.
+    /// Ends a connection that side `which` ended; the other side gets a reset.
     pub(crate) fn ended_by(&mut self, cx: &mut Context<'_>, id: ConnId, which: Which) {
         if self.drains_on(cx.now_ns, id, which) {
             self.table.unkey(id, which);
@@ -181,8 +181,9 @@ impl Socket {
         self.finish(cx, id, |w| w != which);
     }
 
-    /// Side `which` sent a reset. If an earlier connection had the same ends, that reset may be
-    /// late, and the side would wait for ever: it is told too. Guests do not answer a reset.
+    /// Handles a reset from side `which`. If an earlier connection had the same addresses, the
+    /// reset may be late and the side would wait forever, so the side gets a reset too. Guests do
+    /// not answer a reset.
     pub(crate) fn reset_by(&mut self, cx: &mut Context<'_>, id: ConnId, which: Which) {
         let late = self.table.get(id).is_some_and(|conn| conn.reused);
         if late && !self.has_to_drain(id) {
@@ -192,7 +193,7 @@ impl Socket {
         }
     }
 
-    /// Ends a connection; `tell`: its guests get a reset.
+    /// Ends a connection; if `tell` is set, its guests get a reset.
     pub(crate) fn end(&mut self, cx: &mut Context<'_>, id: ConnId, tell: bool) {
         self.finish(cx, id, |_| tell);
     }
@@ -215,12 +216,12 @@ impl Socket {
                 if side.queued {
                     seat.forget_ready(|other| self.table.get(other).is_some());
                 }
-                // One that was never asked has nothing to forget.
+                // A side that never received the request has no state to reset.
                 let unmet = side.signals.contains(Signals::REQUEST) && !side.met;
                 if tell(which) && !side.gone && !unmet {
                     let entry = seat.ledger.as_mut().and_then(|ledger| ledger.ended(id));
                     seat.resets.push_back(Reset { header, entry });
-                    // Who takes none must not have more made.
+                    // A guest that receives no resets must not cause further ones.
                     seat.choked |= seat.resets.len() >= RESETS_WAITING_MAX;
                 } else if let Some(ledger) = &mut seat.ledger {
                     ledger.forget(id);
@@ -236,7 +237,7 @@ impl Socket {
         self.drop_host(conn);
     }
 
-    /// Closes the receive buffer that side `which` is being filled by, if it is this connection's.
+    /// Closes the receive buffer of side `which` if it holds data of this connection.
     fn close_of(&mut self, cx: &mut Context<'_>, id: ConnId, which: Which) {
         let Some(to) = self.table.get(id).and_then(|c| c.side(which).guest()) else { return };
         let Some((port, seat)) = self.seats.with_port(cx, to) else { return };
@@ -248,7 +249,7 @@ impl Socket {
         }
     }
 
-    /// Ends every connection of a guest that is gone; the others are told.
+    /// Ends every connection of a guest that is gone; the peers get resets.
     pub(crate) fn end_all_of(&mut self, cx: &mut Context<'_>, port: PortId) {
         let ids: Vec<_> = self.table.of_port(port).map(|(id, _)| id).collect();
         for id in ids {
@@ -256,7 +257,7 @@ impl Socket {
         }
     }
 
-    /// Has a connection end by itself in time, unless it gets further.
+    /// Sets the expiry of a connection, which progress cancels.
     pub(crate) fn expire_for(&mut self, now_ns: u64, id: ConnId, why: Expiry) {
         let Some(conn) = self.table.get_mut(id) else { return };
         let (list, after) = match why {
@@ -270,7 +271,7 @@ impl Socket {
         list.set(at, id, |at, id| table.get(id).is_some_and(|c| c.expires_ns == Some(at)));
     }
 
-    /// Ends what has waited too long.
+    /// Ends the connections that have expired.
     fn expire(&mut self, cx: &mut Context<'_>) {
         let now = cx.now_ns;
         let mut due = Vec::new();
@@ -363,7 +364,7 @@ impl Service for Socket {
         }
         self.end_all_of(cx, port);
         if let Some(seat) = self.seats.get_mut(port) {
-            // Nobody is left to be told; what it held went with its ring.
+            // The guest is gone, and its held chains went with its ring.
             seat.drop_resets();
             seat.clear_ready();
             seat.forget_holds();

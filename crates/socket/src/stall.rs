@@ -1,17 +1,16 @@
-//! Receivers without room: what may wait where, and for how long.
+//! Receivers without room: the limits of queued data in space and time.
 //!
-//! A sender's one transmit ring serves all its connections. So a receiver that
-//! does not take its data may hold only a part of the ring; beyond it data is
-//! copied aside, up to a bound; beyond that the ring stops. While it stops, the
-//! receiver's progress is watched ([`crate::wait`]) in packets, bytes and
-//! consumed packets: a guest that runs and makes too little of it loses the
-//! connections that the sender waits for, by a reset that both sides see. A
-//! guest that moves no index of any queue may be paused: it is given
+//! A sender's single transmit ring serves all its connections. A receiver that does not take its
+//! data may therefore hold only a part of the ring; further data is staged, up to a limit; beyond
+//! that the ring stops. While it is stopped, the receiver's progress is measured
+//! ([`crate::stall_tracker`]) in packets, bytes and consumed packets: a guest that runs and makes
+//! too little progress loses the connections for which the sender stands still, by a reset to both
+//! sides. A guest that moves no index of any queue may be paused; its limit is
 //! [`SILENT_NS_MAX`](crate::limits::SILENT_NS_MAX).
 //!
-//! A connection is also held back while its receiver's kernel queues as many
-//! packets as it accounts for ([`crate::unread`]). The receiver is asked for its
-//! credit, because not every kernel tells of it by itself.
+//! A connection is also held back while its receiver's kernel queues as many packets as it accounts
+//! for ([`crate::unread`]). The receiver gets credit requests, because not every kernel sends
+//! updates by itself.
 
 use causeway_fabric::{Context, PortId};
 
@@ -28,7 +27,7 @@ use crate::transmit::Room;
 use crate::wait::{Pace, Verdict};
 
 impl Socket {
-    /// Where `left` bytes from `from` may wait for `to`.
+    /// Returns where `left` bytes from `from` may wait for `to`.
     pub(crate) fn room_to_hold(
         &self,
         cx: &mut Context<'_>,
@@ -49,7 +48,7 @@ impl Socket {
         }
     }
 
-    /// The progress of a receiver, and where its driver stands.
+    /// Returns the progress of a receiver, with the indices of its driver.
     fn pace_of(&self, cx: &mut Context<'_>, on: PortId) -> Pace {
         let mut pace = self.seats.get(on).map_or_else(Pace::default, |seat| seat.pace);
         for queue in 0..QUEUES {
@@ -62,7 +61,7 @@ impl Socket {
         pace
     }
 
-    /// Stops a sender's transmit ring until `on` takes something.
+    /// Stops a sender's transmit ring until `on` makes room.
     pub(crate) fn stop(&mut self, cx: &mut Context<'_>, from: PortId, on: PortId) {
         let pace = self.pace_of(cx, on);
         let Some(seat) = self.seats.get_mut(from) else { return };
@@ -71,7 +70,7 @@ impl Socket {
         self.judge_ns = Some(self.judge_ns.map_or(due, |at| at.min(due)));
     }
 
-    /// The sender's transmit ring goes on if it was stopped.
+    /// Resumes the sender's transmit ring if it is stopped.
     fn go_on(&mut self, cx: &mut Context<'_>, from: PortId) {
         let stopped = self.seats.get(from).and_then(|seat| seat.waits.stopped_for());
         let Some(on) = stopped else { return };
@@ -83,7 +82,7 @@ impl Socket {
         }
     }
 
-    /// Waiting data is done with: its sender gets its descriptors and its quota back.
+    /// Ends queued data: returns the sender's descriptors and quota.
     pub(crate) fn release(&mut self, cx: &mut Context<'_>, to: Option<PortId>, pending: Pending) {
         let from = match pending {
             Pending::Held { from, chain, .. } => {
@@ -108,8 +107,8 @@ impl Socket {
         }
     }
 
-    /// The ring of `from` stops and takes its descriptors back: what waits in them is copied
-    /// aside. A connection whose data finds no room even so, or is not granted, ends.
+    /// Stages the data in descriptors of `from`, whose ring stops and takes them back. A connection
+    /// whose data finds no room, or is not granted, ends.
     pub(crate) fn save_held(&mut self, cx: &mut Context<'_>, from: PortId) {
         let Some(seat) = self.seats.get_mut(from).filter(|s| s.held > 0) else { return };
         seat.forget_holds();
@@ -139,7 +138,7 @@ impl Socket {
         }
     }
 
-    /// Judges the receivers that senders stand still for.
+    /// Checks the receivers for which senders stand still.
     pub(crate) fn judge_stalls(&mut self, cx: &mut Context<'_>) {
         let now = cx.now_ns;
         if self.judge_ns.is_none_or(|at| at > now) {
@@ -194,7 +193,7 @@ impl Socket {
         cx.wake(from, TX);
     }
 
-    /// A connection's data waits until side `which` has consumed packets.
+    /// Holds a connection's data back until side `which` has consumed packets.
     pub(crate) fn hold_back(&mut self, cx: &mut Context<'_>, id: ConnId, which: Which) {
         let Some(conn) = self.table.get_mut(id) else { return };
         let side = conn.side_mut(which);
@@ -205,7 +204,7 @@ impl Socket {
         }
     }
 
-    /// Has a receiver asked for its credit in a while: soon at first, then less often.
+    /// Schedules a credit request: at short intervals first, then less often.
     fn ask_later(&mut self, now_ns: u64, id: ConnId, which: Which) {
         let Some(conn) = self.table.get_mut(id) else { return };
         let side = conn.side_mut(which);
@@ -220,7 +219,7 @@ impl Socket {
         });
     }
 
-    /// Side `which`, the guest `from`, has told of its credit.
+    /// Handles new credit of side `which`, the guest `from`.
     pub(crate) fn credited(
         &mut self,
         cx: &mut Context<'_>,
@@ -244,7 +243,7 @@ impl Socket {
         }
     }
 
-    /// Asks receivers whose packets are held back for their credit.
+    /// Sends credit requests to receivers that are held back.
     pub(crate) fn ask_held_back(&mut self, cx: &mut Context<'_>) {
         let now = cx.now_ns;
         for _ in 0..ASKS_PER_TURN {

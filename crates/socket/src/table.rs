@@ -1,4 +1,4 @@
-//! All connections, found by what a packet says.
+//! The connections of a shard, found by the addresses of a packet.
 
 use std::collections::VecDeque;
 
@@ -8,24 +8,24 @@ use causeway_fabric::keyed::{Keyed, keyed};
 use crate::conn::{Conn, Which};
 use crate::limits::{CONNECTIONS_MAX, ENDED_MAX};
 
-/// Names a connection while it lives; the serial tells it from others that had its place.
+/// Identifies a connection; the serial distinguishes it from earlier connections in the same slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnId {
     index: u32,
     serial: u32,
 }
 
-/// What a guest's packet says of its connection. Guests choose these values, so the map over
-/// them hashes with a secret key.
+/// Addresses of a connection as a guest's packets carry them. Guests choose these values, so the
+/// map hashes them with a secret key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// The guest's port.
+    /// Port of the guest.
     pub seat: PortId,
-    /// The other side's CID.
+    /// CID of the peer.
     pub peer_cid: u32,
-    /// The guest's own port number.
+    /// Port number of the guest.
     pub local_port: u32,
-    /// The other side's port number.
+    /// Port number of the peer.
     pub peer_port: u32,
 }
 
@@ -33,12 +33,12 @@ pub struct Key {
 struct Place {
     serial: u32,
     conn: Option<Conn>,
-    /// Where its sides stand in their ports' lists, by [`Which`].
+    /// Positions of its sides in their ports' lists, by [`Role`].
     positions: [u32; 2],
 }
 
-/// The connections of each port, by its slot, so that the work for one guest grows with the connections of that
-/// guest only.
+/// The connections of each port, by its slot, so that the work for a guest grows with the
+/// connections of that guest only.
 #[derive(Debug, Default)]
 struct ByPort(Vec<Vec<(ConnId, Which)>>);
 
@@ -47,7 +47,7 @@ impl ByPort {
         self.0.get(slot).map_or(&[], Vec::as_slice)
     }
 
-    /// Adds a side of a connection and returns its position.
+    /// Adds a side of a connection, and returns its position.
     fn push(&mut self, slot: usize, id: ConnId, which: Which) -> u32 {
         if self.0.len() <= slot {
             self.0.resize_with(slot.saturating_add(1), Vec::new);
@@ -66,23 +66,23 @@ impl ByPort {
     }
 }
 
-/// The connections of one daemon.
+/// The connections of a shard.
 #[derive(Debug)]
 pub struct Table {
     places: Vec<Place>,
     free: Vec<u32>,
     keys: Keyed<Key, (ConnId, Which)>,
     by_port: ByPort,
-    /// The last find: packets come in runs.
+    /// Last result: packets arrive in runs.
     last: Option<(Key, ConnId, Which)>,
-    /// Ends of connections that have ended, each as its first guest knows them; in the order of
-    /// their ends, the last [`ENDED_MAX`].
+    /// Addresses of the last [`ENDED_MAX`] ended connections, in order, as the first guest of each
+    /// knows them.
     ended: VecDeque<Key>,
-    /// How often each is in `ended`.
+    /// Number of occurrences in `ended`.
     counts: Keyed<Key, u32>,
 }
 
-/// The keys of a connection's guests.
+/// Returns the keys of a connection's guests.
 fn keys_of(conn: &Conn) -> impl Iterator<Item = (Key, Which)> {
     [Which::Caller, Which::Callee].into_iter().filter_map(move |which| {
         let (own, peer) = (conn.side(which), conn.side(which.other()));
@@ -107,17 +107,18 @@ impl Default for Table {
 }
 
 impl Table {
-    /// Connections in all.
+    /// Returns the number of connections.
     pub fn len(&self) -> usize {
         self.places.len().saturating_sub(self.free.len())
     }
 
-    /// Whether there are none.
+    /// Returns whether the table has no connection.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds a connection; `None` if there are too many, or one of the same ends exists.
+    /// Adds a connection; `None` if the table is full, or a connection with the same addresses
+    /// exists.
     pub fn insert(&mut self, mut conn: Conn) -> Option<ConnId> {
         if self.len() >= CONNECTIONS_MAX || keys_of(&conn).any(|(k, _)| self.keys.contains_key(&k))
         {
@@ -146,7 +147,7 @@ impl Table {
         Some(id)
     }
 
-    /// The connection that a guest's packet belongs to, and the guest's side of it.
+    /// Returns the connection of a guest's packet, and the guest's side.
     #[inline]
     pub fn find(&mut self, key: Key) -> Option<(ConnId, Which)> {
         if let Some((last, id, which)) = self.last
@@ -159,28 +160,28 @@ impl Table {
         Some((id, which))
     }
 
-    /// The connection, if it still lives.
+    /// Returns the connection if it exists.
     #[inline]
     pub fn get(&self, id: ConnId) -> Option<&Conn> {
         let place = self.places.get(id.index as usize)?;
         place.conn.as_ref().filter(|_| place.serial == id.serial)
     }
 
-    /// The connection, if it still lives.
+    /// Returns the connection if it exists.
     #[inline]
     pub fn get_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
         let place = self.places.get_mut(id.index as usize)?;
         place.conn.as_mut().filter(|_| place.serial == id.serial)
     }
 
-    /// Takes a connection out.
+    /// Removes a connection and returns it.
     pub fn remove(&mut self, id: ConnId) -> Option<Conn> {
         let place = self.places.get_mut(id.index as usize)?;
         let conn = place.conn.take_if(|_| place.serial == id.serial)?;
         let positions = place.positions;
         for (key, which) in keys_of(&conn) {
             self.leave_port(key.seat, positions.get(which as usize).copied());
-            // A side that was unkeyed may have used its numbers again.
+            // A side that was unkeyed may have reused its addresses.
             if self.keys.get(&key).is_some_and(|(owner, _)| *owner == id) {
                 self.keys.remove(&key);
             }
@@ -191,7 +192,7 @@ impl Table {
         Some(conn)
     }
 
-    /// Remembers the ends of a connection that has ended.
+    /// Remembers the addresses of an ended connection.
     fn remember(&mut self, conn: &Conn) {
         let Some((key, _)) = keys_of(conn).next() else { return };
         if self.ended.len() >= ENDED_MAX
@@ -208,8 +209,8 @@ impl Table {
         *count = count.saturating_add(1);
     }
 
-    /// Forgets how to find the connection from side `which`: that side is done with it, and may
-    /// use its port number again.
+    /// Removes the key of side `which`, which has ended the connection and may reuse its port
+    /// number.
     pub fn unkey(&mut self, id: ConnId, which: Which) {
         let Some(conn) = self.get(id) else { return };
         let key = keys_of(conn).find(|(_, w)| *w == which).map(|(key, _)| key);
@@ -230,8 +231,8 @@ impl Table {
         }
     }
 
-    /// The connections that a port is a side of, and which side: in time that grows with their
-    /// number only.
+    /// Returns the connections of a port with the port's side, in time that grows with their number
+    /// only.
     pub fn of_port(&self, port: PortId) -> impl Iterator<Item = (ConnId, Which)> {
         let of = self.by_port.of(port.slot()).iter().copied();
         of.filter(move |(id, which)| {
@@ -245,7 +246,7 @@ pub(crate) mod tests {
     use super::{ByPort, ConnId};
     use crate::conn::Which;
 
-    /// Names of connections, all different.
+    /// Returns distinct identifiers.
     pub fn ids(count: usize) -> Vec<ConnId> {
         (0_u32..).take(count).map(|index| ConnId { index, serial: 1 }).collect()
     }
@@ -253,12 +254,12 @@ pub(crate) mod tests {
     #[test]
     fn table_lists_the_connections_of_each_port_alone() {
         let mut lists = ByPort::default();
-        // What is listed, as the table keeps it: the port's slot and the position.
+        // The state that the table keeps: slot of the port and position.
         let mut all: Vec<(ConnId, usize, u32)> = Vec::new();
         for (number, id) in ids(3000).into_iter().enumerate() {
             let slot = number % 3 * 7;
             all.push((id, slot, lists.push(slot, id, Which::Caller)));
-            // From the middle, so that entries move.
+            // Removes from the middle, so that entries move.
             if number % 4 != 0 {
                 let (gone, slot, position) = all.swap_remove(all.len() / 2);
                 assert_eq!(lists.of(slot)[position as usize].0, gone);

@@ -1,4 +1,4 @@
-//! Explains where a connect would go, and why, without making it.
+//! Traces of connects: the decision and its reasons, without a connect.
 
 use std::collections::HashMap;
 use std::os::unix::fs::FileTypeExt as _;
@@ -10,7 +10,7 @@ use causeway_model::{CommandError, SocketKind, TraceQuery, TraceView};
 
 use crate::service::VSOCK_F_SEQPACKET;
 
-/// The caller as the rules see it.
+/// The caller as the rules match it.
 struct Caller {
     group: GroupId,
     cid: u32,
@@ -59,12 +59,12 @@ pub(crate) fn connect(
     Some(Ok(TraceView { verdict: verdict.into(), to, steps }))
 }
 
-/// Whether there is a socket at `path`: only a connect could find out whether it is served.
+/// Returns whether `path` is a socket. Only a connect could show whether a process listens.
 fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
 }
 
-/// Who gets the connect; `None`: it is answered with a reset.
+/// Returns the target of the connect; `None` if it would be answered with a reset.
 fn decide(
     directory: &HashMap<(GroupId, u32), PortId>,
     ports: &Ports,
@@ -74,7 +74,7 @@ fn decide(
     steps: &mut Vec<String>,
 ) -> Option<String> {
     let group = ports.group_name(caller.group)?;
-    // The caller's own port number is chosen by its system; 0 stands for any.
+    // The caller's kernel chooses its port number; 0 stands for any.
     let (from, to) = (End { group, cid: caller.cid, port: 0 }, End { group, cid, port });
     match rules.find(from, to) {
         Some((index, RuleAction::Accept)) => steps.push(format!("rule {index} accepts it")),
@@ -85,7 +85,7 @@ fn decide(
         None => steps.push("no rule matches, so it is accepted".into()),
     }
     if cid == caller.cid {
-        // Linux joins such sockets inside the guest; what comes here is refused.
+        // Linux connects such sockets inside the guest; packets that reach the host are refused.
         steps.push(format!("CID {cid} is the caller's own"));
         return None;
     }

@@ -1,4 +1,5 @@
-//! What a guest sent: checked, resolved to a connection, passed on.
+//! The transmit path: packets of guests are checked, resolved to a connection, and passed to
+//! delivery.
 
 use causeway_fabric::{Context, End, PortId, Progress, cost};
 use causeway_memory::Cursor;
@@ -16,21 +17,21 @@ use crate::seat::{Reset, Seat};
 use crate::service::{CID_HOST, Expiry, Socket, TX, VSOCK_F_SEQPACKET};
 use crate::table::{ConnId, Key};
 
-/// What becomes of a transmitted chain.
+/// Outcome of a transmitted chain.
 enum Fate {
-    /// Done with: give it back.
+    /// The chain is processed: return it.
     Used(Chain),
-    /// Copied aside: give its head back.
+    /// The data is staged: return the head.
     Copied(u16),
-    /// It waits for its receiver; keep its descriptors.
+    /// The chain waits for its receiver: keep its descriptors.
     Kept,
 }
 
-/// The sender broke a rule; its port closes.
+/// A violation by the sender, which closes its port.
 struct TxFault(String);
 
 impl Socket {
-    /// Takes what a guest sent, at most `budget` packets.
+    /// Serves the transmit queue of a guest, at most `budget` packets.
     pub(crate) fn transmit(
         &mut self,
         cx: &mut Context<'_>,
@@ -65,7 +66,7 @@ impl Socket {
                 Ok(Fate::Used(chain)) => {
                     self.give_back(cx, from, chain.head());
                     if let Some(seat) = self.seats.get_mut(from) {
-                        // Keeps its room for the next one.
+                        // Keeps its capacity for the next packet.
                         seat.scratch = chain;
                     }
                 }
@@ -95,7 +96,7 @@ impl Socket {
         }
     }
 
-    /// One packet.
+    /// Checks and processes a packet.
     fn packet(
         &mut self,
         cx: &mut Context<'_>,
@@ -143,7 +144,7 @@ impl Socket {
         }
     }
 
-    /// A packet of a connection.
+    /// Processes a packet of a connection.
     fn of_connection(
         &mut self,
         cx: &mut Context<'_>,
@@ -165,13 +166,13 @@ impl Socket {
         match heard {
             Ok(Heard::Data) => return Ok(self.data(cx, from, chain, header, id, which)),
             Ok(Heard::Signals) if self.table.get(id).is_some_and(Conn::is_over) => {
-                // Closes that cross: Linux would wait 8 s for a reset, and keep its port number.
+                // Crossing shutdowns: Linux would wait 8 s for a reset, and keep its port number.
                 self.end(cx, id, true);
             }
             Ok(Heard::Signals) => {
                 self.lingers(cx.now_ns, id);
                 self.attend(cx, id, which.other());
-                // One that receives no more has no packets held back for it.
+                // A side that receives no more must not be held back.
                 if self.table.get(id).is_some_and(|conn| conn.side(which).is_freed()) {
                     self.attend(cx, id, which);
                 }
@@ -194,12 +195,12 @@ impl Socket {
                 self.end(cx, id, true);
             }
         }
-        // Whatever it said, it may have given credit to a process that waits for it.
+        // Each packet may carry the credit that a process waits for.
         self.attend_host(cx, id, which);
         Ok(Fate::Used(chain))
     }
 
-    /// Starts the clock on a connection that is shut in both directions.
+    /// Sets the expiry of a connection that is shut down in both directions.
     pub(crate) fn lingers(&mut self, now_ns: u64, id: ConnId) {
         let Some(conn) = self.table.get(id) else { return };
         let (a, b) = (conn.side(Which::Caller).shut, conn.side(Which::Callee).shut);
@@ -210,7 +211,7 @@ impl Socket {
         }
     }
 
-    /// Data, credit already taken.
+    /// Processes data whose credit is accepted: delivers it, or queues the rest.
     fn data(
         &mut self,
         cx: &mut Context<'_>,
@@ -234,7 +235,7 @@ impl Socket {
                     self.message_to_host(cx, from, &chain, header.len, flags, id, which);
                 }
             }
-            // Data tells of credit too, and maybe no update follows.
+            // Data carries credit too, and an update may never follow.
             self.attend_host(cx, id, which);
             return Fate::Used(chain);
         };
@@ -286,7 +287,8 @@ impl Socket {
         self.hold(cx, from, chain, at, left, flags, target)
     }
 
-    /// Data that its receiver has no room for: held, copied aside, or the sender waits.
+    /// Queues data for which its receiver has no room: in descriptors, staged, or with a stop of
+    /// the sender.
     #[expect(clippy::too_many_arguments, reason = "one call site, each value another kind")]
     fn hold(
         &mut self,
@@ -321,7 +323,7 @@ impl Socket {
         Fate::Kept
     }
 
-    /// Copies data aside, into the pack of what was copied last or into a new one.
+    /// Stages data, in the last pack or a new one.
     #[expect(clippy::too_many_arguments, reason = "one call site, each value another kind")]
     fn stage(
         &mut self,
@@ -365,7 +367,7 @@ impl Socket {
         Fate::Copied(chain.head())
     }
 
-    /// A packet of no connection: a connect, or a stray.
+    /// Processes a packet without a connection: a connect, or a stray packet.
     fn of_none(&mut self, cx: &mut Context<'_>, from: PortId, header: &Header) {
         match header.operation() {
             Some(Op::Reset) => {}
@@ -385,7 +387,7 @@ impl Socket {
         }
     }
 
-    /// Answers with a reset.
+    /// Answers a packet with a reset.
     fn refuse(&mut self, cx: &mut Context<'_>, from: PortId, header: &Header, why: Refusal) {
         let Some(seat) = self.seats.get_mut(from) else { return };
         bump(match why {
@@ -402,7 +404,7 @@ impl Socket {
         self.attend_seat(cx, from);
     }
 
-    /// A guest connects.
+    /// Connects a guest.
     fn connect(
         &mut self,
         cx: &mut Context<'_>,
@@ -420,7 +422,7 @@ impl Socket {
             return Err(Refusal::Rule);
         }
         let mut caller = Side::new(Party::Guest(from), own, header.src_port);
-        // Nothing was delivered yet, so only a first count of zero is true.
+        // No data was delivered yet, so `fwd_cnt` must be zero.
         caller.credit.advertise(header.buf_alloc, header.fwd_cnt).map_err(|_| Refusal::Stray)?;
         if cid == CID_HOST {
             return self.connect_to_host(cx, from, caller, header.dst_port, kind);
@@ -435,7 +437,7 @@ impl Socket {
         self.open_connection(cx, Conn::new(kind, caller, callee)).map(drop)
     }
 
-    /// Adds a connection whose callee is a guest, and asks it.
+    /// Adds a connection whose callee is a guest, and sends the request.
     pub(crate) fn open_connection(
         &mut self,
         cx: &mut Context<'_>,
@@ -473,7 +475,7 @@ impl Socket {
         Ok(id)
     }
 
-    /// Asks the rules.
+    /// Returns whether the rules admit a connect.
     pub(crate) fn admits(
         &self,
         cx: &mut Context<'_>,
@@ -487,7 +489,7 @@ impl Socket {
     }
 }
 
-/// Why a packet is answered with a reset.
+/// Reason of a reset that answers a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     Unknown,
@@ -497,12 +499,12 @@ pub(crate) enum Refusal {
     Stray,
 }
 
-/// Where data may wait.
+/// Place of queued data.
 pub(crate) enum Room {
     /// In its own descriptors.
     Held,
     /// In a copy.
     Staged,
-    /// Nowhere: its sender has to wait.
+    /// No room: the sender stops.
     Full,
 }

@@ -1,16 +1,16 @@
-//! How long a sender has stood still for each of its receivers. Free of I/O.
+//! Stall tracking: the time for which a sender stands still for each of its receivers. Free of I/O.
 //!
-//! Only the time in which the sender stands still counts, all of it, and for each receiver
-//! apart: a receiver that was sent nothing for a while is not behind, and two that take turns
-//! in being slow are both seen. Time in which the receiver moves no index of any queue is
-//! counted apart: its vCPUs may be paused, or wait for a processor.
+//! Only time in which the sender stands still counts, all of it, and per receiver: a receiver
+//! without traffic is not late, and two receivers that are slow in turn are both found. Time in
+//! which the receiver moves no index of any queue counts separately: its vCPUs may be paused, or
+//! wait for a processor.
 
 use crate::limits::{
     SILENT_NS_MAX, STALL_BYTES_MIN, STALL_LOOK_NS, STALL_PACKETS_MIN, STALL_RETURNED_MIN,
     STALL_WINDOW_NS,
 };
 
-/// Progress of a receiver since its port exists, and the position of its rings.
+/// Progress of a receiver since its port was added, and the position of its rings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pace {
     /// Data bytes put in its receive buffers.
@@ -19,13 +19,13 @@ pub struct Pace {
     pub packets: u64,
     /// Data packets whose bytes its credit declared as consumed.
     pub returned: u64,
-    /// Sum of the driver's indices of all its queues, wrapping: differs from an earlier sum if
-    /// the guest has posted a chain since.
+    /// Sum of the driver's indices of all its queues, wrapping: it changes if the guest posts a
+    /// chain.
     pub indices: u32,
 }
 
 impl Pace {
-    /// Whether the receiver has done enough since `earlier` to be waited for.
+    /// Returns whether the progress since `earlier` is sufficient.
     fn suffices(&self, earlier: &Self) -> bool {
         self.bytes.wrapping_sub(earlier.bytes) >= STALL_BYTES_MIN
             || self.packets.wrapping_sub(earlier.packets) >= STALL_PACKETS_MIN
@@ -36,38 +36,37 @@ impl Pace {
 /// Verdict on a receiver for which a sender stands still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The sender waits on.
+    /// The sender continues to wait.
     Wait,
-    /// The guest runs and takes too little.
+    /// The guest runs and receives too little.
     Slow,
     /// The guest has not moved an index for [`SILENT_NS_MAX`].
     Silent,
 }
 
-/// A sender's waits for receivers, which are named by `K`. Few at a time.
+/// A sender's stalls by receiver, which `K` identifies. Few at a time.
 #[derive(Debug)]
 pub struct Waits<K> {
     list: Vec<Wait<K>>,
-    /// The receiver that the sender stands still for now, since when or since the last look.
+    /// Receiver for which the sender stands still, and the start or last check of that time.
     stopped: Option<(K, u64)>,
 }
 
 #[derive(Debug)]
 struct Wait<K> {
     on: K,
-    /// The receiver's pace when this window began.
+    /// The receiver's progress at the start of this window.
     began: Pace,
-    /// Its indices at the last look.
+    /// Its indices at the last check.
     indices: u32,
-    /// How long the sender stood still in this window while the receiver moved indices.
+    /// Time in this window for which the sender stood still while the receiver moved indices.
     waited_ns: u64,
-    /// How long it stood still while the receiver moved none.
+    /// Time for which the sender stood still while the receiver moved none.
     silent_ns: u64,
 }
 
 impl<K> Wait<K> {
-    /// Accounts `ns` of standing still that end at `pace`. A receiver that has done enough since
-    /// its window began gets a new window.
+    /// Adds `ns` of standing still that end at `pace`. Sufficient progress starts a new window.
     fn account(&mut self, ns: u64, pace: &Pace) {
         let time =
             if pace.indices == self.indices { &mut self.silent_ns } else { &mut self.waited_ns };
@@ -96,19 +95,20 @@ impl<K> Default for Waits<K> {
 }
 
 impl<K: Copy + PartialEq> Waits<K> {
-    /// Whether the sender stands still.
+    /// Returns whether the sender stands still.
     #[inline]
     pub fn is_stopped(&self) -> bool {
         self.stopped.is_some()
     }
 
-    /// The receiver that the sender stands still for.
+    /// Returns the receiver for which the sender stands still.
     #[inline]
     pub fn stopped_for(&self) -> Option<K> {
         self.stopped.map(|(on, _)| on)
     }
 
-    /// The sender stands still for `on`. Returns when to look at that receiver.
+    /// Records that the sender stands still for `on`. Returns the time of the receiver's next
+    /// check.
     pub fn stop(&mut self, now_ns: u64, on: K, pace: Pace) -> u64 {
         if !self.is_stopped() {
             self.stopped = Some((on, now_ns));
@@ -127,8 +127,8 @@ impl<K: Copy + PartialEq> Waits<K> {
         self.due_ns().unwrap_or(now_ns)
     }
 
-    /// The sender goes on; `false` if it did not stand still. `pace` is that of the receiver it
-    /// stood still for.
+    /// Records that the sender resumes; returns false if it did not stand still. `pace` is the
+    /// progress of the receiver for which it stood still.
     pub fn go_on(&mut self, now_ns: u64, pace: &Pace) -> bool {
         let Some((on, since)) = self.stopped.take() else { return false };
         if let Some(wait) = self.list.iter_mut().find(|w| w.on == on) {
@@ -137,35 +137,35 @@ impl<K: Copy + PartialEq> Waits<K> {
         true
     }
 
-    /// When to look at the receiver that the sender stands still for.
+    /// Returns the time of the next check.
     pub fn due_ns(&self) -> Option<u64> {
         self.stopped.map(|(_, since)| since.saturating_add(STALL_LOOK_NS))
     }
 
-    /// The receiver to look at by `now_ns`, if there is one.
+    /// Returns the receiver whose check is due at `now_ns`.
     pub fn due(&self, now_ns: u64) -> Option<K> {
         self.due_ns().filter(|&at| at <= now_ns)?;
         self.stopped_for()
     }
 
-    /// Looks at the receiver that the sender stands still for, whose pace is `pace`.
+    /// Checks the receiver for which the sender stands still, whose progress is `pace`.
     pub fn look(&mut self, now_ns: u64, pace: &Pace) -> Verdict {
         let Some((on, since)) = &mut self.stopped else { return Verdict::Wait };
         let Some(wait) = self.list.iter_mut().find(|w| w.on == *on) else { return Verdict::Wait };
-        // A daemon that did not run itself for long must not blame the receiver for it.
+        // The receiver is not at fault for time in which this daemon did not run.
         let passed = now_ns.saturating_sub(*since).min(2 * STALL_LOOK_NS);
         *since = now_ns;
         wait.account(passed, pace);
         wait.verdict()
     }
 
-    /// Forgets one receiver; the sender goes on if it stood still for it.
+    /// Forgets a receiver; the sender resumes if it stood still for it.
     pub fn forget(&mut self, on: K) {
         self.list.retain(|w| w.on != on);
         self.stopped = self.stopped.filter(|(stopped, _)| *stopped != on);
     }
 
-    /// Nothing of the sender waits any more.
+    /// Forgets all receivers: the sender has no queued data.
     pub fn clear(&mut self) {
         self.list.clear();
         self.stopped = None;
@@ -178,12 +178,12 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A running receiver that has taken `packets` of `bytes` together.
+    /// Progress of a running receiver with `packets` of `bytes` in total.
     fn pace(packets: u64, bytes: u64, indices: u32) -> Pace {
         Pace { bytes, packets, returned: 0, indices }
     }
 
-    /// Stands still from 0 on and looks every 100 ms; `at(n)` is the pace at the nth look.
+    /// Stands still from 0 on and checks every 100 ms; `at(n)` is the progress at the nth check.
     /// Returns the first verdict other than waiting, and its time in milliseconds.
     fn judged(at: impl Fn(u64) -> Pace) -> Option<(Verdict, u64)> {
         let mut waits = Waits::default();
@@ -214,7 +214,7 @@ mod tests {
     fn a_receiver_whose_indices_stand_still_is_given_longer() {
         let paused = judged(|_| pace(1, 1, 7));
         assert_eq!(paused, Some((Verdict::Silent, SILENT_NS_MAX / MS)));
-        // Paused for 3 s after 5 packets, then it goes on.
+        // Paused for 3 s after 5 packets, then running.
         let back = |n: u64| {
             let n = if n < 5 { n } else { 5.max(n.saturating_sub(30)) };
             pace(8 * n, 8 * n, n as u32)
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn hostile_signs_of_life_do_not_buy_time_without_end() {
-        // It moves an index now and then and takes nothing.
+        // It moves an index now and then and receives nothing.
         for every in [2, 5, 10, 50] {
             let verdict = judged(|n| pace(0, 0, (n / every) as u32));
             let (_, at) = verdict.unwrap();
@@ -237,7 +237,7 @@ mod tests {
         let mut waits = Waits::default();
         let mut now = 0;
         let mut slow = None;
-        // A drip: 4 KiB every 90 ms, and at once it is full again.
+        // 4 KiB every 90 ms, and the ring is full again at once.
         for drop in 0..20 {
             waits.stop(now, 'c', pace(drop, drop * 4096, drop as u32));
             now += 90 * MS;
@@ -258,7 +258,7 @@ mod tests {
         let mut waits = Waits::default();
         waits.stop(0, 'b', pace(0, 0, 0));
         waits.go_on(MS, &pace(1, 1, 1));
-        // A long time in which it was sent next to nothing; then it is full for a moment.
+        // A long time with little traffic; then the ring is full for a moment.
         let later = 3600 * 1000 * MS;
         waits.stop(later, 'b', pace(2, 2, 2));
         assert_eq!(waits.look(later + 100 * MS, &pace(2, 2, 3)), Verdict::Wait);

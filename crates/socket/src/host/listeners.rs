@@ -1,5 +1,4 @@
-//! The listeners of a port's host socket: processes connect, say where to, and are let in or turned
-//! away.
+//! The listeners of a port's host socket: accepts processes and reads their `CONNECT` lines.
 
 use std::path::Path;
 
@@ -20,7 +19,10 @@ use crate::limits::{
 use crate::service::Socket;
 
 impl Socket {
-    /// Listens for host processes that want to reach a port's guest.
+    /// Opens the listeners for processes that connect to a port's guest.
+    ///
+    /// # Errors
+    /// A socket cannot be bound or watched.
     pub(crate) fn open_door(
         &mut self,
         cx: &mut Context<'_>,
@@ -61,7 +63,7 @@ impl Socket {
         Ok(Listening { listener, watch: Some(watch), token })
     }
 
-    /// Turns everyone away who still waits at a door, and closes it.
+    /// Closes the listeners, and drops the handshakes in progress.
     pub(crate) fn close_door(&mut self, door: HostDoor) {
         self.tokens.remove(door.messages.token);
         let Some(HostToken::Door(port, _)) = self.tokens.remove(door.streams.token) else { return };
@@ -78,7 +80,8 @@ impl Socket {
         self.tokens.shut.retain(|(_, shut)| *shut != port);
     }
 
-    /// Lets in whoever is at a door, or some of them: its watch speaks again for the rest.
+    /// Accepts waiting processes, at most [`HANDSHAKES_PER_TURN`]; the level-triggered watch
+    /// reports the rest again.
     pub(super) fn answer_door(&mut self, cx: &mut Context<'_>, port: PortId, kind: Type) {
         for _ in 0..HANDSHAKES_PER_TURN {
             let Some(door) = self.seats.get_mut(port).and_then(|s| s.door.as_mut()) else { return };
@@ -105,7 +108,7 @@ impl Socket {
         }
     }
 
-    /// Stops watching a host socket for a while: processes connect to it too fast.
+    /// Pauses the listeners of a port, to which processes connect too fast.
     fn shut_door(&mut self, cx: &mut Context<'_>, port: PortId) {
         let Some(seat) = self.seats.get_mut(port) else { return };
         let Some(door) = seat.door.as_mut() else { return };
@@ -114,7 +117,7 @@ impl Socket {
         self.tokens.shut.push_back((cx.now_ns.saturating_add(DOOR_SHUT_NS), port));
     }
 
-    /// Watches the host sockets again whose time has come.
+    /// Resumes the listeners whose pause has ended.
     pub(crate) fn open_doors(&mut self, cx: &mut Context<'_>) {
         while let Some(&(_, port)) = self.tokens.shut.front().filter(|(at, _)| *at <= cx.now_ns) {
             self.tokens.shut.pop_front();
@@ -128,19 +131,19 @@ impl Socket {
                 watched &= listening.watch.is_some();
             }
             if !watched {
-                // Without a descriptor now: later.
+                // No descriptor is free now: retry later.
                 let at = cx.now_ns.saturating_add(DOOR_SHUT_NS);
                 self.tokens.shut.push_back((at, port));
             }
         }
     }
 
-    /// When the first host socket is watched again.
+    /// Returns the end of the first pause.
     pub(crate) fn doors_ns(&self) -> Option<u64> {
         self.tokens.shut.front().map(|(at, _)| *at)
     }
 
-    /// Waits for someone at a door to say where to.
+    /// Begins the handshake of a process.
     fn let_in(
         &mut self,
         cx: &mut Context<'_>,
@@ -162,7 +165,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Reads where someone wants to; anything but one proper line turns them away.
+    /// Reads the `CONNECT` line; any other content ends the handshake.
     pub(super) fn knock(&mut self, cx: &mut Context<'_>, token: u32) {
         let Some(HostToken::Knock(knock)) = self.tokens.get(token) else { return };
         let mut bytes = [0_u8; HANDSHAKE_BYTES_MAX];
@@ -172,7 +175,7 @@ impl Socket {
             Err(_) => &[],
         };
         let end = seen.iter().position(|&b| b == b'\n');
-        // A message is whole, whether it ends its line or not.
+        // A message is complete even without a newline.
         let end = match knock.kind {
             Type::Stream => end,
             Type::Seqpacket => Some(end.unwrap_or(seen.len())),
@@ -194,7 +197,7 @@ impl Socket {
         }
     }
 
-    /// Someone no longer waits at a door.
+    /// Ends a handshake, and returns it.
     pub(super) fn end_knock(&mut self, token: u32) -> Option<Knock> {
         let Some(HostToken::Knock(knock)) = self.tokens.remove(token) else { return None };
         self.tokens.forget_ended();
@@ -204,7 +207,7 @@ impl Socket {
         Some(knock)
     }
 
-    /// Counts someone who did not come as far as to say where to.
+    /// Counts a refused handshake.
     pub(super) fn turned_away(&mut self, port: PortId) {
         if let Some(seat) = self.seats.get_mut(port) {
             bump(&mut seat.counters.refused_handshake);
