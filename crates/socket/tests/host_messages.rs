@@ -16,7 +16,7 @@ use rustix::net::{
     recv, send, socket,
 };
 
-/// A process's socket of messages.
+/// A process's socket for messages.
 struct Process(OwnedFd);
 
 impl Process {
@@ -39,7 +39,7 @@ impl Process {
         assert_eq!(send(&self.0, message, SendFlags::NOSIGNAL).unwrap(), message.len());
     }
 
-    /// The next message; an empty one: the other end is done.
+    /// Returns the next message; an empty message: the peer has closed.
     fn hear(&self) -> Vec<u8> {
         let mut room = vec![0; 256 << 10];
         let (got, _) = recv(&self.0, &mut room[..], RecvFlags::empty()).unwrap_or((0, 0));
@@ -48,7 +48,7 @@ impl Process {
     }
 }
 
-/// Listens as a process that takes messages.
+/// Listens for messages.
 fn listener(path: &Path) -> OwnedFd {
     let fd = Process::socket();
     bind(&fd, &SocketAddrUnix::new(path).unwrap()).unwrap();
@@ -58,7 +58,7 @@ fn listener(path: &Path) -> OwnedFd {
 
 const SIZES: [usize; 6] = [1, 60, 3732, 5000, 70_000, 128 << 10];
 
-/// Messages of all sizes in both directions.
+/// Exchanges messages of all sizes in both directions.
 fn converse(guest: &mut Sockets, id: causeway_attach::native::ConnectionId, process: Process) {
     let talker = thread::spawn(move || {
         for len in SIZES {
@@ -118,7 +118,7 @@ fn vsock_messages_to_a_process_that_reads_late_all_arrive() {
     let listening = listener(&rig.path("red-3.host_5"));
     let id = guest.connect(Type::Seqpacket, 2, 5, PATIENCE).unwrap();
     let process = Process::of(accept(&listening).unwrap());
-    // Far more than the process's socket has room for.
+    // Far more than the buffer of the process's socket.
     for n in 0..2000_u32 {
         guest.send(id, &n.to_le_bytes().repeat(10), PATIENCE).unwrap();
     }
@@ -194,7 +194,7 @@ fn vsock_empty_messages_of_a_process_to_a_guest_are_dropped_and_counted() {
     process.say(b"and back");
     assert_eq!(guest.receive_message(id, PATIENCE).unwrap(), b"and back");
     assert_eq!(rig.counter("red", 3, "receive_drop_empty_total"), 3);
-    // A message behind an empty one arrives before the end.
+    // A message behind an empty message arrives before the end.
     process.say(b"");
     process.say(b"the last");
     process.say(b"");

@@ -1,4 +1,4 @@
-//! Host processes and guests reach each other by the Unix-socket convention.
+//! Connections between host processes and guests by the Unix-socket convention.
 
 mod common;
 
@@ -16,7 +16,7 @@ use common::*;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-/// Connects as a host process would.
+/// Connects as a host process does.
 fn knock(rig: &Rig, cid: u32, line: &[u8]) -> UnixStream {
     let mut stream = UnixStream::connect(rig.path(&format!("red-{cid}.host"))).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -27,7 +27,7 @@ fn knock(rig: &Rig, cid: u32, line: &[u8]) -> UnixStream {
 fn read_line(stream: &mut UnixStream) -> String {
     let mut line = Vec::new();
     let mut byte = [0];
-    // A stream that is closed with bytes unread ends in a reset.
+    // A stream that is closed with unread bytes ends in a reset.
     while stream.read(&mut byte).unwrap_or(0) == 1 {
         line.push(byte[0]);
         if byte[0] == b'\n' {
@@ -37,7 +37,7 @@ fn read_line(stream: &mut UnixStream) -> String {
     String::from_utf8(line).unwrap()
 }
 
-/// Sends back what comes until the other side has sent everything, then closes.
+/// Echoes until the peer has sent everything, then closes.
 fn echo(mut guest: Sockets, id: ConnectionId) -> Sockets {
     let mut room = vec![0; 32 << 10];
     loop {
@@ -57,7 +57,7 @@ fn host_to_guest_echo_with_content_and_half_close() {
     let rig = Rig::new();
     let mut guest = rig.sockets("red", 3);
     guest.listen(Type::Stream, 7);
-    // Bytes right behind the line belong to the stream.
+    // Bytes directly behind the line belong to the stream.
     let mut stream = knock(&rig, 3, b"CONNECT 7\nearly");
     let server = thread::spawn(move || {
         let id = guest.accept(PATIENCE).unwrap();
@@ -142,7 +142,7 @@ fn connects_that_nobody_takes_are_refused() {
     assert!(is_reset(guest.connect(Type::Stream, 2, 4321, PATIENCE)), "no listener");
     let mut refused = knock(&rig, 3, b"CONNECT 99\n");
     assert_eq!(read_line(&mut refused), "", "closed by the rule");
-    // Nobody listens in the guest: it answers with a reset.
+    // Without a listener in the guest, the guest answers with a reset.
     let mut stream = knock(&rig, 3, b"CONNECT 7\n");
     let closed = thread::spawn(move || read_line(&mut stream));
     wait(
@@ -172,15 +172,15 @@ fn hostile_host_lines_are_turned_away() {
         assert_eq!(read_line(&mut stream), "", "{line:?}");
     }
     assert_eq!(rig.counter("red", 3, "reject_handshake_total"), 7);
-    // Half a line, then gone; and many that say nothing.
+    // Half a line and then a close, and many processes without a line.
     drop(knock(&rig, 3, b"CONN"));
     let silent: Vec<_> = (0..70).map(|_| knock(&rig, 3, b"")).collect();
     drop(silent);
     assert_eq!(rig.counter("red", 3, "connections"), 0);
 }
 
-/// The last close of a descriptor may wait, and must not do so here: where the kernel lets them be
-/// sent at all, who sends one is let go of.
+/// The last close of a descriptor may block, and must not do so in the daemon: where the kernel
+/// lets processes send descriptors at all, the sender's stream ends.
 #[test]
 fn hostile_processes_that_send_descriptors() {
     let rig = Rig::new();
@@ -200,7 +200,7 @@ fn hostile_processes_that_send_descriptors() {
             return;
         }
     }
-    // Nothing was sent, and nothing is wrong.
+    // The kernel refused the descriptor, and the stream continues.
     stream.write_all(b"abc").unwrap();
     let mut data = Vec::new();
     while data.len() < 3 {
@@ -209,7 +209,8 @@ fn hostile_processes_that_send_descriptors() {
     assert_eq!(data, b"abc");
 }
 
-/// A process connected to the hand-driven guest 3, and the header that the guest answers with.
+/// Returns a process connected to the hand-driven guest 3, and the header with which the guest
+/// answers.
 fn accepted(rig: &Rig, guest: &mut VsockPort, room: u32) -> (UnixStream, Header) {
     let mut stream = knock(rig, 3, b"CONNECT 7\n");
     let request = receive(guest, &mut Vec::new());
@@ -233,7 +234,7 @@ fn credit_that_comes_with_data_lets_a_process_go_on() {
         receive(&mut guest, &mut room);
         got.extend_from_slice(&room);
         if got.len() % 100 == 0 {
-            // As Linux does: no update by itself, data has told of the room.
+            // As Linux does: no separate update, because data has carried the credit.
             (header.op, header.len, header.fwd_cnt) = (Op::Data.raw(), 1, got.len() as u32);
             send(&mut guest, &header, b"k");
         }
@@ -254,7 +255,7 @@ fn a_guest_that_has_reset_hears_no_more_of_a_connection_that_drains() {
     say(&mut guest, Op::Request, &[]);
     assert_eq!(next_op(&mut guest), Op::Response);
     let (mut stream, _) = listener.accept().unwrap();
-    // As much as the process's socket and our buffer take.
+    // As much as the process's socket and the daemon's buffer take.
     let (mut sent, mut told, mut data) = (0_u32, 0_u32, Vec::new());
     loop {
         let free = told + (256 << 10) - sent;

@@ -1,4 +1,4 @@
-//! A port number that is used again at once: packets of the old connection meet the new one.
+//! A port number that is reused at once: packets of the old connection reach the new connection.
 
 mod common;
 
@@ -8,7 +8,7 @@ use causeway_attach::native::VsockPort;
 use causeway_wire::vsock::{Header, Op, SHUTDOWN_BOTH};
 use common::*;
 
-/// Sends `op` from guest 3 to guest 4, or back, on the one pair of ends that this file uses.
+/// Sends `op` from guest 3 to guest 4, or back, on the single address pair that this file uses.
 fn say(port: &mut VsockPort, op: Op, fwd_cnt: u32, data: &[u8]) {
     let (src, dst) = if port.cid() == 3 { ((3, 1), (4, 2)) } else { ((4, 2), (3, 1)) };
     let flags = if op == Op::Shutdown { SHUTDOWN_BOTH } else { 0 };
@@ -17,7 +17,7 @@ fn say(port: &mut VsockPort, op: Op, fwd_cnt: u32, data: &[u8]) {
     wait(|| port.is_idle().unwrap(), || "not taken".into());
 }
 
-/// Opens a connection, passes 100 B, has guest 4 reset it, and connects again.
+/// Opens a connection, passes 100 B, lets guest 4 reset it, and connects again.
 fn reused(rig: &Rig) -> (VsockPort, VsockPort) {
     let (mut a, mut b) = (rig.port("red", 3), rig.port("red", 4));
     open(&mut a, &mut b, 1, 2);
@@ -34,7 +34,7 @@ fn reused(rig: &Rig) -> (VsockPort, VsockPort) {
 fn vsock_late_credit_of_an_old_connection_does_not_end_the_new_one() {
     let rig = Rig::new();
     let (mut a, mut b) = reused(&rig);
-    // Guest 4 reads what came on the old connection, before and after it accepts the new one.
+    // Guest 4 reads data of the old connection, before and after it accepts the new connection.
     say(&mut b, Op::CreditUpdate, 100, &[]);
     say(&mut b, Op::Response, 0, &[]);
     assert_eq!(next_op(&mut a), Op::Response);

@@ -1,4 +1,4 @@
-//! Guests of one group reach each other by CID; content, boundaries and ends are kept.
+//! Connections between guests of a group: content, boundaries and ends are kept.
 
 mod common;
 
@@ -40,7 +40,8 @@ fn streams_fit_every_receive_buffer_and_descriptor_layout() {
                     ring_size: 64,
                     reconnect: None,
                 };
-                // Seven-byte pieces of a large packet would be more than the ring has.
+                // A large packet in pieces of seven bytes would need more descriptors than the ring
+                // has.
                 let (total, write) =
                     if piece_bytes == Some(7) { (4000, 300) } else { (100_000, 20_000) };
                 let mut a = Sockets::new(rig.port_with("red", cid, options(piece_bytes)));
@@ -242,7 +243,8 @@ fn a_connect_may_be_asked_again_until_it_is_answered() {
     let request = packet((3, 1), (4, 2), Op::Request, 0);
     send(&mut a, &request, &[]);
     assert_eq!(next_op(&mut b), Op::Request);
-    // Linux forgets a connect that took too long without a word; the next one has its numbers.
+    // Linux drops a connect that timed out without a packet; the next connect has the same
+    // addresses.
     send(&mut a, &request, &[]);
     wait(|| a.is_idle().unwrap(), || "not taken".into());
     send(&mut b, &packet((4, 2), (3, 1), Op::Response, 0), &[]);
