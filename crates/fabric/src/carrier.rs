@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_goes_from_head_to_body() {
+    fn carrier_reader_continues_from_head_to_body() {
         let (offload, head, body) = (Offload::None, [1, 2, 3], [4, 5, 6, 7]);
         let frame = Outgoing {
             offload: &offload,
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_are_used_again() {
+    fn carrier_buffers_are_reused() {
         let pool = Pool::default();
         let mut buffer = pool.take(1000);
         buffer.fill(7);

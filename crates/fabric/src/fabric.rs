@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use causeway_host::Rescue;
 
+use crate::dispatch_mode::Pacing;
 use crate::dispatcher::{Dispatcher, Worker};
 use crate::limits::{BALANCE_MS, CONTROL_TICK};
-use crate::pace::Pacing;
 use crate::registration::Registration;
 use crate::registry::Registry;
 use causeway_model::limits::{DISPATCHERS_MAX, SPIN_US_MAX};
@@ -112,7 +112,7 @@ impl Fabric {
     /// # Errors
     /// The host refuses a thread or a descriptor.
     pub fn start(services: &[Registration], options: Options) -> io::Result<Self> {
-        crate::charged::watch()?;
+        crate::memory_charge::start_sampling()?;
         let (handle, made) = make(services, options)?;
         let count = made.len();
         let mut fabric = Self { handle, threads: Vec::new(), balancer: None };
@@ -120,7 +120,7 @@ impl Fabric {
             let handle = fabric.handle.clone();
             let serve = move || {
                 // A dispatcher that ends stops the others: its ports are no longer served.
-                let _end = End(handle);
+                let _end = StopOnDrop(handle);
                 dispatcher.run()
             };
             let name = format!("dispatcher-{number}");
@@ -224,9 +224,9 @@ impl Turned {
     }
 }
 
-struct End(Handle);
+struct StopOnDrop(Handle);
 
-impl Drop for End {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.stop();
     }

@@ -10,7 +10,7 @@
 //! process's charge ([`crate::memory_charge`]). The shard samples it while it serves the port, and
 //! closes a port beyond its limit.
 
-use crate::limits::{FOOTPRINT_LOOK_NS, FOOTPRINT_WINDOW_NS};
+use crate::limits::{FOOTPRINT_SAMPLE_NS, FOOTPRINT_WINDOW_NS};
 
 /// The account of one port.
 #[derive(Debug, Clone, Copy, Default)]
@@ -36,9 +36,9 @@ impl Footprint {
 
     /// Records the bytes that the port's files have allocated and the bytes charged to this
     /// process. Returns the bytes charged for the port so far.
-    pub fn look(&mut self, now_ns: u64, allocated: u64, charged: u64) -> u64 {
+    pub fn sample(&mut self, now_ns: u64, allocated: u64, charged: u64) -> u64 {
         let first = self.due_ns == 0;
-        self.due_ns = now_ns.saturating_add(FOOTPRINT_LOOK_NS);
+        self.due_ns = now_ns.saturating_add(FOOTPRINT_SAMPLE_NS);
         let grown = allocated.saturating_sub(self.allocated).saturating_add(self.replaced);
         let more = if first { 0 } else { grown.min(charged.saturating_sub(self.charged)) };
         let paid = self.paid.saturating_add(more);
@@ -73,7 +73,7 @@ mod tests {
             let now = S + tenth * S / 10;
             assert!(footprint.is_due(now));
             let (grown, charged) = (tenth * grown / 10, tenth * charged / 10);
-            paid = footprint.look(now, 1024 * MIB + grown, 77 * MIB + charged);
+            paid = footprint.sample(now, 1024 * MIB + grown, 77 * MIB + charged);
         }
         paid
     }
@@ -89,12 +89,12 @@ mod tests {
     #[test]
     fn footprint_does_not_count_what_was_there_and_outlives_a_new_memory_table() {
         let mut footprint = Footprint::default();
-        assert_eq!(footprint.look(S, 4096 * MIB, 512 * MIB), 0);
+        assert_eq!(footprint.sample(S, 4096 * MIB, 512 * MIB), 0);
         assert!(!footprint.is_due(S + 1));
-        assert_eq!(footprint.look(2 * S, 4196 * MIB, 612 * MIB), 100 * MIB);
+        assert_eq!(footprint.sample(2 * S, 4196 * MIB, 612 * MIB), 100 * MIB);
         // The charge appears after the replacement of the files that it is for.
         footprint.replace(4296 * MIB, 2048 * MIB);
-        assert_eq!(footprint.look(3 * S, 2058 * MIB, 722 * MIB), 210 * MIB);
-        assert_eq!(footprint.look(4 * S, 0, 0), 210 * MIB);
+        assert_eq!(footprint.sample(3 * S, 2058 * MIB, 722 * MIB), 210 * MIB);
+        assert_eq!(footprint.sample(4 * S, 0, 0), 210 * MIB);
     }
 }

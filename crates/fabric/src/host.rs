@@ -120,7 +120,7 @@ impl HostStream {
         into: &mut Cursor<'_>,
         limit: u64,
     ) -> Result<Option<usize>, Errno> {
-        settle(guest_io::receive(self.socket.as_fd(), map, into, limit))
+        none_if_blocked(guest_io::receive(self.socket.as_fd(), map, into, limit))
     }
 
     /// Sends at most `limit` bytes of guest memory. `Ok(None)`: no room now.
@@ -135,8 +135,8 @@ impl HostStream {
     ) -> Result<Option<usize>, Errno> {
         let usual = WAKE_USUAL_NS.saturating_add(limit.saturating_mul(WAKE_BYTE_NS));
         let socket = self.socket.as_fd();
-        let send = || settle(guest_io::send(socket, map, from, limit));
-        judged(self.wakes.charge_beyond(usual, send))
+        let send = || none_if_blocked(guest_io::send(socket, map, from, limit));
+        check_verdict(self.wakes.charge_beyond(usual, send))
     }
 
     /// As [`Self::receive`], into private memory.
@@ -144,7 +144,7 @@ impl HostStream {
     /// # Errors
     /// As for [`Self::receive`].
     pub fn receive_bytes(&self, into: &mut [u8]) -> Result<Option<usize>, Errno> {
-        settle(receive::receive_bytes(&self.socket, into))
+        none_if_blocked(receive::receive_bytes(&self.socket, into))
     }
 
     /// As [`Self::receive_bytes`], without removing the bytes from the socket.
@@ -153,7 +153,7 @@ impl HostStream {
     /// As for [`Self::receive`].
     pub fn peek_bytes(&self, into: &mut [u8]) -> Result<Option<usize>, Errno> {
         let flags = rustix::net::RecvFlags::DONTWAIT | rustix::net::RecvFlags::PEEK;
-        settle(rustix::net::recv(&self.socket, into, flags).map(|(n, _)| n))
+        none_if_blocked(rustix::net::recv(&self.socket, into, flags).map(|(n, _)| n))
     }
 
     /// Returns the length of the next message; `Ok(Some(0))`: it is empty, or the process closed
@@ -164,7 +164,9 @@ impl HostStream {
     pub fn message_bytes(&self) -> Result<Option<usize>, Errno> {
         let peek = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::TRUNC;
         let flags = rustix::net::RecvFlags::DONTWAIT | peek;
-        settle(rustix::net::recv(&self.socket, &mut [0_u8; 1][..], flags).map(|(_, whole)| whole))
+        none_if_blocked(
+            rustix::net::recv(&self.socket, &mut [0_u8; 1][..], flags).map(|(_, whole)| whole),
+        )
     }
 
     /// Returns whether the process closed its writing side and only empty messages are left to
@@ -189,8 +191,8 @@ impl HostStream {
         let bytes = from.len() as u64;
         let usual = WAKE_USUAL_NS.saturating_add(bytes.saturating_mul(WAKE_BYTE_NS));
         let socket = &self.socket;
-        let send = || settle(rustix::net::send(socket, from, flags));
-        judged(self.wakes.charge_beyond(usual, send))
+        let send = || none_if_blocked(rustix::net::send(socket, from, flags));
+        check_verdict(self.wakes.charge_beyond(usual, send))
     }
 
     /// Ends the sending direction: the process reads the end of the stream.
@@ -207,13 +209,13 @@ impl AsFd for HostStream {
 
 /// Returns the outcome of a send; an owner that may not be woken any more counts as gone. A stream
 /// cannot be paused: its bytes wait for room, which the kernel reports once.
-fn judged(
+fn check_verdict(
     (sent, verdict): (Result<Option<usize>, Errno>, Verdict),
 ) -> Result<Option<usize>, Errno> {
     if verdict == Verdict::Excess { Err(Errno::TIME) } else { sent }
 }
 
-fn settle(outcome: Result<usize, Errno>) -> Result<Option<usize>, Errno> {
+fn none_if_blocked(outcome: Result<usize, Errno>) -> Result<Option<usize>, Errno> {
     match outcome {
         Ok(bytes) => Ok(Some(bytes)),
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),

@@ -18,15 +18,15 @@ use foldhash::quality::SeedableRandomState;
 pub type Keyed<K, V> = HashMap<K, V, SeedableRandomState>;
 
 /// Returns a random number from the standard library's hasher seeds.
-fn secret() -> u64 {
+fn random_seed() -> u64 {
     RandomState::new().hash_one(0)
 }
 
 /// Returns an empty table with its own seed.
 pub fn keyed<K, V>() -> Keyed<K, V> {
     static SHARED: OnceLock<SharedSeed> = OnceLock::new();
-    let shared = SHARED.get_or_init(|| SharedSeed::from_u64(secret()));
-    HashMap::with_hasher(SeedableRandomState::with_seed(secret(), shared))
+    let shared = SHARED.get_or_init(|| SharedSeed::from_u64(random_seed()));
+    HashMap::with_hasher(SeedableRandomState::with_seed(random_seed(), shared))
 }
 
 #[cfg(test)]
@@ -34,14 +34,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_table_has_seeds_of_its_own() {
+    fn keyed_tables_have_their_own_seeds() {
         let hashes: std::collections::BTreeSet<u64> =
             (0..100).map(|_| keyed::<u64, ()>().hasher().hash_one(7_u64)).collect();
         assert_eq!(hashes.len(), 100);
     }
 
     #[test]
-    fn addresses_that_differ_in_few_bits_are_spread() {
+    fn keyed_spreads_addresses_that_differ_in_few_bits() {
         let table = keyed::<u64, ()>();
         // The table uses the low bits as the position and the highest bits as the tag.
         for shift in [0, 8, 16, 24, 32, 40] {

@@ -65,10 +65,9 @@
 )]
 
 mod balance;
-mod bell;
 pub mod carrier;
-mod charged;
 pub mod controller;
+pub mod dispatch_mode;
 mod dispatcher;
 pub mod fabric;
 mod footprint;
@@ -77,29 +76,30 @@ pub mod keyed;
 pub mod limits;
 mod listen;
 mod load;
-mod loglimit;
+mod log_limit;
 pub mod mailbox;
-pub mod pace;
+mod memory_charge;
 pub mod port;
 pub mod rate;
 pub mod registration;
 mod registry;
 pub mod room;
-mod roster;
 pub mod rules;
 mod schedule;
 pub mod service;
 pub mod shard;
-mod share;
+mod shard_table;
 pub mod slice;
+mod source_doorbell;
+mod spin_budget;
 pub mod udp;
 pub mod wakes;
 mod watch;
 
 pub use controller::{Controller, NoCommands, Object};
+pub use dispatch_mode::Pacing;
 pub use fabric::{Fabric, Handle, Options, Turned};
-pub use loglimit::LogLimit;
-pub use pace::Pacing;
+pub use log_limit::LogLimit;
 pub use port::{GroupId, Port, PortId, Ports};
 pub use registration::{Capability, Maker, Registration};
 pub use registry::Control;

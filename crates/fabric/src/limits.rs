@@ -11,7 +11,7 @@ pub const SERVE_COST: u32 = 8;
 pub const COST_PER_ROUND: usize = 256;
 /// Time between two reads of the kernel's events while queues are served; 50 us. It bounds how long
 /// a doorbell of an idle group waits.
-pub const LOOK_NS: u64 = 50_000;
+pub const EVENT_READ_NS: u64 = 50_000;
 /// Turn of a group of weight 1; 50 us.
 pub const QUANTUM_NS: i64 = 50_000;
 /// Largest debt of a group after a turn that overran, in quanta. A turn also overruns when the host
@@ -24,16 +24,16 @@ pub const RESYNC_NS: u64 = 10_000;
 pub const COST_PER_YIELD: usize = 32;
 /// Longest gap between two results of a source that counts as quick, in nanoseconds; 500 us: a
 /// round trip to another host on which every thread slept.
-pub const SOON_NS: u64 = 500_000;
+pub const QUICK_NS: u64 = 500_000;
 /// Consecutive quick results after which a dispatcher spins for a source.
-pub const SOON_TIMES: u8 = 4;
+pub const QUICK_RESULTS: u8 = 4;
 /// Duration of a yield, in nanoseconds, from which the processor counts as contended; 150 us. The
-/// dispatcher then does not spin for sources for [`CROWDED_NS`].
-pub const TAKEN_NS: u64 = 150_000;
+/// dispatcher then does not spin for sources for [`CONTENDED_NS`].
+pub const LONG_YIELD_NS: u64 = 150_000;
 /// Time without spinning after a long yield, in nanoseconds; 100 ms. Probing more often would cost
 /// a scheduler slice of some 3 ms each time, and a sleeping thread that is woken gets the processor
 /// sooner than a thread that yields.
-pub const CROWDED_NS: u64 = 100_000_000;
+pub const CONTENDED_NS: u64 = 100_000_000;
 /// Orders queued for a dispatcher; further callers block.
 pub const ORDERS_WAITING_MAX: usize = 64;
 /// Window over which the loads of shards and dispatchers are measured; 1 s.
@@ -53,7 +53,7 @@ pub const MESSAGES_PER_SECOND: u64 = 4096;
 /// Time for which a frontend is not read while its earlier grants wait to be unmapped; 10 ms.
 pub const UNMAPPING_NS: u64 = 10_000_000;
 /// Interval between two samples of the memory files of a served port, in nanoseconds; 100 ms.
-pub const FOOTPRINT_LOOK_NS: u64 = 100_000_000;
+pub const FOOTPRINT_SAMPLE_NS: u64 = 100_000_000;
 /// Window in which the growth of a port's files is compared with the daemon's charge, in
 /// nanoseconds; 1 s.
 pub const FOOTPRINT_WINDOW_NS: u64 = 1_000_000_000;
@@ -131,4 +131,4 @@ pub const UDP_SOCKET_BYTES: usize = 4 << 20;
 pub const BACKLOG_MAX: usize = 4096;
 /// Doorbells of a queue that never had a chain after which its memory counts as private. A frontend
 /// rings once or twice when it starts a queue.
-pub const VAIN_DOORBELLS_MAX: u8 = 8;
+pub const EMPTY_DOORBELLS_MAX: u8 = 8;

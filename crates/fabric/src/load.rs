@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loads_are_percent_of_their_window_and_grow_stale() {
+    fn load_is_percent_of_its_window_and_grows_stale() {
         let (load, mut meter) = (Load::default(), Meter::default());
         meter.add(250);
         meter.add(250);

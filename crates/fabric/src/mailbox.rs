@@ -9,22 +9,22 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::bell::Bell;
 use crate::service::ServiceWatch;
+use crate::source_doorbell::SourceDoorbell;
 
 #[derive(Debug)]
 struct State<T> {
     messages: VecDeque<T>,
     /// The reader asks to be woken.
-    asleep: bool,
+    is_asleep: bool,
     /// The reader is gone.
-    closed: bool,
+    is_closed: bool,
 }
 
 #[derive(Debug)]
 struct Shared<T> {
     state: Mutex<State<T>>,
-    bell: Arc<Bell>,
+    doorbell: Arc<SourceDoorbell>,
     room: usize,
 }
 
@@ -52,17 +52,17 @@ pub struct Mailbox<T> {
 /// # Errors
 /// The host has no descriptor.
 pub fn mailbox<T>(room: usize) -> io::Result<(Sender<T>, Mailbox<T>)> {
-    Ok(with_bell(room, Arc::new(Bell::new(0)?), None))
+    Ok(with_doorbell(room, Arc::new(SourceDoorbell::new(0)?), None))
 }
 
-/// Returns a mailbox that rings `bell`, and keeps the watch of the doorbell.
-pub(crate) fn with_bell<T>(
+/// Returns a mailbox that rings `doorbell`, and keeps the watch of the doorbell.
+pub(crate) fn with_doorbell<T>(
     room: usize,
-    bell: Arc<Bell>,
+    doorbell: Arc<SourceDoorbell>,
     watch: Option<ServiceWatch>,
 ) -> (Sender<T>, Mailbox<T>) {
-    let state = State { messages: VecDeque::new(), asleep: true, closed: false };
-    let shared = Arc::new(Shared { state: Mutex::new(state), bell, room: room.max(1) });
+    let state = State { messages: VecDeque::new(), is_asleep: true, is_closed: false };
+    let shared = Arc::new(Shared { state: Mutex::new(state), doorbell, room: room.max(1) });
     (Sender(shared.clone()), Mailbox { shared, watch })
 }
 
@@ -101,14 +101,14 @@ impl<T> Sender<T> {
 
     fn put(&self, message: T, room: usize) -> Result<(), T> {
         let mut state = self.0.state();
-        if state.closed || state.messages.len() >= room {
+        if state.is_closed || state.messages.len() >= room {
             return Err(message);
         }
         state.messages.push_back(message);
-        let ring = std::mem::take(&mut state.asleep);
+        let ring = std::mem::take(&mut state.is_asleep);
         drop(state);
         if ring {
-            self.0.bell.ring();
+            self.0.doorbell.ring();
         }
         Ok(())
     }
@@ -131,15 +131,15 @@ impl<T> Mailbox<T> {
     /// Asks to be woken for the next message. Returns false if a message waits already.
     pub fn arm(&self) -> bool {
         let mut state = self.shared.state();
-        state.asleep = state.messages.is_empty();
-        state.asleep
+        state.is_asleep = state.messages.is_empty();
+        state.is_asleep
     }
 }
 
 impl<T> Drop for Mailbox<T> {
     fn drop(&mut self) {
         let mut state = self.shared.state();
-        state.closed = true;
+        state.is_closed = true;
         state.messages.clear();
     }
 }
@@ -148,33 +148,33 @@ impl<T> Drop for Mailbox<T> {
 mod tests {
     use super::*;
 
-    fn rung<T>(mailbox: &Mailbox<T>) -> bool {
+    fn is_rung<T>(mailbox: &Mailbox<T>) -> bool {
         let mut count = [0; 8];
-        rustix::io::read(&mailbox.shared.bell, &mut count).is_ok()
+        rustix::io::read(&mailbox.shared.doorbell, &mut count).is_ok()
     }
 
     #[test]
-    fn a_reader_is_rung_once_and_only_when_it_sleeps() {
+    fn mailbox_rings_a_sleeping_reader_once() {
         let (sender, mailbox) = mailbox(8).unwrap();
         let mut got = Vec::new();
-        assert!(!rung(&mailbox), "nothing came");
+        assert!(!is_rung(&mailbox), "nothing came");
         sender.push(1).unwrap();
-        assert!(rung(&mailbox));
+        assert!(is_rung(&mailbox));
         sender.push(2).unwrap();
-        assert!(!rung(&mailbox), "it was rung already");
+        assert!(!is_rung(&mailbox), "it was rung already");
         assert!(!mailbox.arm(), "two wait");
         assert_eq!(mailbox.take(9, &mut got), 2);
         sender.push(3).unwrap();
-        assert!(!rung(&mailbox), "it is awake");
+        assert!(!is_rung(&mailbox), "it is awake");
         assert_eq!(mailbox.take(9, &mut got), 1);
         assert!(mailbox.arm());
         sender.push(4).unwrap();
-        assert!(rung(&mailbox));
+        assert!(is_rung(&mailbox));
         assert_eq!(got, [1, 2, 3]);
     }
 
     #[test]
-    fn a_full_mailbox_and_one_without_a_reader_give_messages_back() {
+    fn mailbox_full_or_without_reader_returns_messages() {
         let (sender, mailbox) = mailbox(2).unwrap();
         assert_eq!((sender.push(1), sender.push(2), sender.push(3)), (Ok(()), Ok(()), Err(3)));
         assert_eq!((sender.insist(4), sender.insist(5)), (Ok(()), Ok(())));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn no_message_is_missed_between_threads() {
+    fn mailbox_misses_no_message_between_threads() {
         let (sender, mailbox) = mailbox(4).unwrap();
         let reader = std::thread::spawn(move || {
             let (mut got, mut sum) = (Vec::new(), 0_u64);
@@ -200,10 +200,11 @@ mod tests {
                     }
                 }
                 if mailbox.arm() {
-                    let bell = &mailbox.shared.bell;
-                    let mut fds = [rustix::event::PollFd::new(bell, rustix::event::PollFlags::IN)];
+                    let doorbell = &mailbox.shared.doorbell;
+                    let mut fds =
+                        [rustix::event::PollFd::new(doorbell, rustix::event::PollFlags::IN)];
                     rustix::event::poll(&mut fds, None).unwrap();
-                    rung(&mailbox);
+                    is_rung(&mailbox);
                 }
             }
         });

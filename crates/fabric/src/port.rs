@@ -11,12 +11,12 @@ use causeway_host::Account;
 use causeway_memory::Map;
 use causeway_ring::{DoorbellError, Queue, RingError};
 
-use crate::charged;
+use crate::dispatch_mode::{Pacing, QueueMode};
 use crate::footprint::Footprint;
 use crate::limits::{BARRED_DOUBLINGS_MAX, BARRED_NS, PUNCHED_BYTES};
 use crate::listen::Listener;
-use crate::loglimit::LogLimit;
-use crate::pace::{Pace, Pacing};
+use crate::log_limit::LogLimit;
+use crate::memory_charge;
 use crate::rate::Bucket;
 use crate::wakes::{self, Verdict, Wakes};
 use crate::watch::Watch;
@@ -57,9 +57,9 @@ pub struct Port {
     /// Account of the descriptors that the port's frontends send.
     pub giver: Account,
     pub(crate) state: PortState,
-    pub(crate) fault: Option<Noted>,
+    pub(crate) fault: Option<PortEvent>,
     /// Last event that affected the guest although it broke no rule.
-    pub(crate) notice: Option<Noted>,
+    pub(crate) notice: Option<PortEvent>,
     pub(crate) faults_total: u64,
     /// Reason of the last frontend that this host could not serve.
     pub(crate) host_fault: Option<String>,
@@ -69,7 +69,7 @@ pub struct Port {
     pub(crate) barred_until_ns: u64,
     pub(crate) log: LogLimit,
     /// `None` if frontends are passed in by [`crate::Shard::connect`].
-    pub(crate) listener: Option<Door>,
+    pub(crate) listener: Option<ListeningSocket>,
     /// Limit of accepted frontends.
     pub(crate) connects: Bucket,
     /// Limit of the cost of their messages.
@@ -82,27 +82,27 @@ pub struct Port {
     /// Bytes of its memory files in the last sample, by inode.
     pub(crate) files: BTreeMap<u64, u64>,
     /// Time at which a sample last found that a file had lost many bytes.
-    pub(crate) punched_ns: Option<u64>,
+    pub(crate) files_shrank_ns: Option<u64>,
     /// Guest memory that is charged to this process.
     pub(crate) footprint: Footprint,
     /// Number of frontends that were closed for that.
     pub(crate) footprint_faults: u32,
     /// Cost of its notifications.
     pub(crate) wakes: Wakes,
-    /// Time before which no notification is sent: see [`QueueWork::unwoken`].
+    /// Time before which no notification is sent: see [`QueueWork::notify_later`].
     pub(crate) wakes_paused_until_ns: u64,
 }
 
 /// An event that `causeway port show` shows with its age.
 #[derive(Debug, Clone)]
-pub(crate) struct Noted {
+pub(crate) struct PortEvent {
     pub text: String,
     pub at_ns: u64,
     /// `connects_total` at that time, which identifies the frontend.
     pub frontend: u64,
 }
 
-impl Noted {
+impl PortEvent {
     /// Returns the age in whole seconds.
     pub(crate) fn age_seconds(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.at_ns) / 1_000_000_000
@@ -111,7 +111,7 @@ impl Noted {
 
 /// The listening socket of a port.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct ListeningSocket {
     pub listener: Listener,
     /// `None` while the socket is paused.
     pub watch: Option<Watch>,
@@ -140,26 +140,26 @@ impl PublishError {
 pub(crate) struct QueueWork {
     pub doorbell: Option<Watch>,
     /// The queue is in the list of active queues.
-    pub active: bool,
+    pub is_active: bool,
     /// Time of its last work, for the idle spin.
     pub worked_ns: u64,
     /// Dispatch mode.
-    pub pace: Pace,
+    pub queue_mode: QueueMode,
     /// The queue has used entries that are not published.
-    pub dirty: bool,
+    pub is_dirty: bool,
     /// The guest is to be notified at the end of the turn.
     pub notify_due: bool,
     /// The guest is to be notified when the pause of its port's notifications ends.
-    pub unwoken: bool,
+    pub notify_later: bool,
     /// Doorbells since the queue started while its ring had never had a chain.
-    pub vain_doorbells: u8,
+    pub empty_doorbells: u8,
 }
 
 impl QueueWork {
     /// Returns whether the empty queue is still polled.
     #[inline]
-    pub(crate) fn polled(&self, pacing: &Pacing, now_ns: u64, spin_ns: u64) -> bool {
-        self.pace.mode(pacing) == PollMode::VmmDriven
+    pub(crate) fn is_polled(&self, pacing: &Pacing, now_ns: u64, spin_ns: u64) -> bool {
+        self.queue_mode.mode(pacing) == PollMode::VmmDriven
             && now_ns.saturating_sub(self.worked_ns) < spin_ns
     }
 }
@@ -209,8 +209,8 @@ impl Port {
     }
 
     /// Returns an event of now, of the present frontend or, if there is none, of the last frontend.
-    pub(crate) fn noted(&self, now_ns: u64, text: String) -> Noted {
-        Noted { text, at_ns: now_ns, frontend: self.connects_total }
+    pub(crate) fn event_now(&self, now_ns: u64, text: String) -> PortEvent {
+        PortEvent { text, at_ns: now_ns, frontend: self.connects_total }
     }
 
     /// Refuses frontends for a while: the last frontend stalled the dispatcher, and could at once
@@ -222,16 +222,16 @@ impl Port {
     /// Samples the charged memory of the guest if a sample is due. Returns the reason if the port
     /// is to be closed.
     #[inline]
-    pub(crate) fn look_at_memory(&mut self, now_ns: u64) -> Option<String> {
-        if self.footprint.is_due(now_ns) { self.pay_for_memory(now_ns) } else { None }
+    pub(crate) fn check_memory(&mut self, now_ns: u64) -> Option<String> {
+        if self.footprint.is_due(now_ns) { self.sample_memory(now_ns) } else { None }
     }
 
     #[cold]
-    fn pay_for_memory(&mut self, now_ns: u64) -> Option<String> {
-        let allocated = self.look_at_files(now_ns);
-        let paid = self.footprint.look(now_ns, allocated, charged::charged());
+    fn sample_memory(&mut self, now_ns: u64) -> Option<String> {
+        let allocated = self.sample_files(now_ns);
+        let paid = self.footprint.sample(now_ns, allocated, memory_charge::charged_bytes());
         let own = self.spec.memory_max.map(|mib| u64::from(mib) << MIB_SHIFT);
-        let most = own.or_else(charged::default_max)?;
+        let most = own.or_else(memory_charge::default_max)?;
         if paid <= most {
             return None;
         }
@@ -246,14 +246,14 @@ impl Port {
     }
 
     /// Samples the allocation of the guest's memory files, and returns the sum in bytes.
-    pub(crate) fn look_at_files(&mut self, now_ns: u64) -> u64 {
+    pub(crate) fn sample_files(&mut self, now_ns: u64) -> u64 {
         let files = self.map().map(Map::allocated).unwrap_or_default();
         let lost = |(inode, before): (&u64, &u64)| {
             let now = files.get(inode).unwrap_or(before);
             before.saturating_sub(*now)
         };
         if self.files.iter().map(lost).max().is_some_and(|lost| lost >= PUNCHED_BYTES) {
-            self.punched_ns = Some(now_ns);
+            self.files_shrank_ns = Some(now_ns);
         }
         self.files = files;
         self.files.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
@@ -261,20 +261,20 @@ impl Port {
 
     /// Returns whether the memory files lost pages while the queues had work, since `since_ns`:
     /// such a port may have stalled its dispatcher.
-    pub(crate) fn punched_since(&mut self, since_ns: u64, now_ns: u64) -> bool {
+    pub(crate) fn shrank_since(&mut self, since_ns: u64, now_ns: u64) -> bool {
         if self.connection.is_none() || self.queues.iter().all(|work| work.worked_ns < since_ns) {
             return false;
         }
-        self.look_at_files(now_ns);
-        self.punched_ns.is_some_and(|at| at >= since_ns)
+        self.sample_files(now_ns);
+        self.files_shrank_ns.is_some_and(|at| at >= since_ns)
     }
 
     /// Updates the dispatch mode of queue `index` by the chains popped from it.
     #[inline]
-    pub(crate) fn judge(&mut self, index: usize, pacing: &Pacing, now_ns: u64) {
+    pub(crate) fn update_mode(&mut self, index: usize, pacing: &Pacing, now_ns: u64) {
         let Some(taken) = self.queue(index).map(|(_, ring)| ring.popped()) else { return };
         if let Some(work) = self.queues.get_mut(index) {
-            work.pace.judge(pacing, now_ns, taken);
+            work.queue_mode.update(pacing, now_ns, taken);
         }
     }
 
@@ -294,7 +294,7 @@ impl Port {
     ) -> Result<Option<u64>, PublishError> {
         let paused = now_ns < self.wakes_paused_until_ns;
         let Some(work) = self.queues.get_mut(index) else { return Ok(None) };
-        (work.unwoken, work.notify_due) = (paused, false);
+        (work.notify_later, work.notify_due) = (paused, false);
         let Some(connection) = self.connection.as_ref().filter(|_| !paused) else {
             return Ok(None);
         };
@@ -361,7 +361,7 @@ impl Ports {
     }
 
     /// Returns an identifier in a free slot; `None` if `room` ports exist.
-    pub(crate) fn vacancy(&mut self, room: usize) -> Option<PortId> {
+    pub(crate) fn free_slot(&mut self, room: usize) -> Option<PortId> {
         let free = self.slots.iter().position(Option::is_none);
         let slot = match free {
             Some(slot) => slot,

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_at_once_and_then_so_many_a_second() {
+    fn rate_admits_a_burst_and_then_the_rate() {
         let mut bucket = Bucket::default();
         let mut taken = |now| (0..100).filter(|_| bucket.take(now, 5)).count();
         assert_eq!((taken(TOKEN), taken(TOKEN)), (5, 0));
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_charged_beyond_the_rate_is_waited_for() {
+    fn rate_charge_beyond_the_limit_is_waited_for() {
         let mut bucket = Bucket::default();
         assert_eq!(bucket.charge(0, 10, 9), 0);
         assert_eq!(bucket.charge(0, 10, 1), TOKEN / 10);

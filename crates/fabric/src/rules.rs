@@ -26,14 +26,14 @@ pub struct Rules {
 
 fn matches(side: &RuleSide, end: End<'_>) -> bool {
     let is_host = end.cid == CID_HOST;
-    let who = if side.host {
+    let matches_end = if side.host {
         is_host
     } else {
         // A group names guests; without a group the side matches every end, including the host.
         side.group.as_ref().is_none_or(|group| !is_host && group == end.group)
             && side.cid.is_none_or(|cid| cid == end.cid)
     };
-    who && side.ports.is_none_or(|(first, last)| (first..=last).contains(&end.port))
+    matches_end && side.ports.is_none_or(|(first, last)| (first..=last).contains(&end.port))
 }
 
 impl Rules {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_are_checked_and_groups_must_agree() {
+    fn rules_check_positions_and_groups() {
         let mut rules = Rules::default();
         assert!(rules.add(Some(1), rule(RuleAction::Reject, "*", "*")).is_err());
         assert!(rules.add(None, rule(RuleAction::Reject, "blue/*", "red/*")).is_err());

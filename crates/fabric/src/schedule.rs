@@ -18,7 +18,7 @@ use causeway_model::Name;
 
 /// A group with shards on this dispatcher.
 #[derive(Debug)]
-struct Group {
+struct ScheduledGroup {
     name: Name,
     weight: u32,
     /// Number of its shards on this dispatcher.
@@ -33,7 +33,7 @@ struct Group {
     is_listed: bool,
 }
 
-impl Group {
+impl ScheduledGroup {
     fn quantum_ns(&self) -> i64 {
         i64::from(self.weight.max(1)).saturating_mul(QUANTUM_NS)
     }
@@ -52,7 +52,7 @@ pub(crate) struct GroupTurn {
 /// The busy groups of a dispatcher.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    groups: Vec<Option<Group>>,
+    groups: Vec<Option<ScheduledGroup>>,
     /// Groups that became busy and had no turn in this cycle.
     fresh: VecDeque<usize>,
     /// Groups that have their turn in this cycle, and in the next cycle.
@@ -75,7 +75,9 @@ impl Default for Schedule {
 impl Schedule {
     /// Adds a shard of a group, and returns the number of the group.
     pub(crate) fn join(&mut self, name: &Name, weight: u32) -> usize {
-        let named = |group: &Option<Group>| group.as_ref().is_some_and(|group| group.name == *name);
+        let named = |group: &Option<ScheduledGroup>| {
+            group.as_ref().is_some_and(|group| group.name == *name)
+        };
         let index = match self.groups.iter().position(named) {
             Some(index) => index,
             None => self.add(name, weight),
@@ -87,7 +89,7 @@ impl Schedule {
     }
 
     fn add(&mut self, name: &Name, weight: u32) -> usize {
-        let group = Some(Group {
+        let group = Some(ScheduledGroup {
             name: name.clone(),
             weight,
             shards: 0,
@@ -203,7 +205,7 @@ impl Schedule {
         }
     }
 
-    fn get_mut(&mut self, index: usize) -> Option<&mut Group> {
+    fn get_mut(&mut self, index: usize) -> Option<&mut ScheduledGroup> {
         self.groups.get_mut(index)?.as_mut()
     }
 }

@@ -12,14 +12,14 @@ use std::sync::Arc;
 use causeway_attach::{Connection, Model, Server};
 use causeway_host::fd::receive::Incoming;
 
-use crate::bell::Bell;
-use crate::mailbox::{Mailbox, Sender, with_bell};
-use crate::pace::Pacing;
+use crate::dispatch_mode::Pacing;
+use crate::mailbox::{Mailbox, Sender, with_doorbell};
 use crate::port::{PortId, Ports};
 use crate::rules::Rules;
 use crate::shard::sources::Sources;
 use crate::slice::Slice;
-use crate::watch::{Poller, Token, Watch, When};
+use crate::source_doorbell::SourceDoorbell;
+use crate::watch::{Poller, Trigger, Watch, WatchToken};
 use causeway_model::PortSpec;
 use causeway_model::{CommandError, Dispatch, Request, TraceQuery, TraceView};
 
@@ -188,13 +188,13 @@ impl ServiceWatch {
     /// Disables events other than errors while the service polls the descriptor, so that its writer
     /// pays no wake-up. Returns false if the host fails; the events then stay enabled.
     pub fn hush(&self) -> bool {
-        self.0.hush().is_ok()
+        self.0.mute().is_ok()
     }
 
     /// Enables events again, and reports a descriptor that is ready already. Returns false if the
     /// host fails.
     pub fn listen(&self) -> bool {
-        self.0.listen().is_ok()
+        self.0.unmute().is_ok()
     }
 }
 
@@ -229,9 +229,9 @@ impl Context<'_> {
     pub fn touch(&mut self, port: PortId, queue: usize) {
         let work = self.ports.get_mut(port).and_then(|p| p.queues.get_mut(queue));
         if let Some(work) = work
-            && !work.dirty
+            && !work.is_dirty
         {
-            work.dirty = true;
+            work.is_dirty = true;
             self.dirty.push((port, queue));
         }
     }
@@ -245,7 +245,7 @@ impl Context<'_> {
     /// While true, the service returns [`Progress::Idle`].
     pub fn polls(&self, port: PortId, queue: usize) -> bool {
         let work = self.ports.get(port).and_then(|p| p.queues.get(queue));
-        work.is_some_and(|w| w.polled(self.pacing, self.now_ns, self.spin_ns))
+        work.is_some_and(|w| w.is_polled(self.pacing, self.now_ns, self.spin_ns))
     }
 
     /// Closes a port because its guest broke a rule; the operator sees the reason.
@@ -263,7 +263,7 @@ impl Context<'_> {
             let name = port.spec.name.as_str();
             log::warn!(port = name, reason = reason.as_str(), suppressed = more; "a guest broke a rule");
         }
-        port.fault = Some(port.noted(now, reason));
+        port.fault = Some(port.event_now(now, reason));
     }
 
     /// Records an event that affects a guest although it broke no rule; the operator sees it beside
@@ -276,7 +276,7 @@ impl Context<'_> {
             let name = port.spec.name.as_str();
             log::info!(port = name, event = event.as_str(), suppressed = more; "an event affected a guest");
         }
-        port.notice = Some(port.noted(now, event));
+        port.notice = Some(port.event_now(now, event));
     }
 
     /// Logs an event of a port that is not its guest's fault, within the log limit of the port.
@@ -295,8 +295,8 @@ impl Context<'_> {
     /// # Errors
     /// The host has no descriptor or no memory for the watch.
     pub fn watch(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
-        let token = Token::Service { value };
-        self.poller.watch(fd, token, When::Either).map(ServiceWatch)
+        let token = WatchToken::Service { value };
+        self.poller.watch(fd, token, Trigger::AnyEdge).map(ServiceWatch)
     }
 
     /// As [`Self::watch`], for reading alone. A descriptor that is rarely written is thus not
@@ -305,8 +305,8 @@ impl Context<'_> {
     /// # Errors
     /// As for [`Self::watch`].
     pub fn watch_heard(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
-        let token = Token::Service { value };
-        self.poller.watch(fd, token, When::Heard).map(ServiceWatch)
+        let token = WatchToken::Service { value };
+        self.poller.watch(fd, token, Trigger::NewData).map(ServiceWatch)
     }
 
     /// Watches a source: [`Service::serve_source`] is called with `value` from when `fd` becomes
@@ -315,7 +315,7 @@ impl Context<'_> {
     /// # Errors
     /// As for [`Self::watch`].
     pub fn watch_source(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
-        self.poller.watch(fd, Token::Source { value }, When::Rung).map(ServiceWatch)
+        self.poller.watch(fd, WatchToken::Source { value }, Trigger::Doorbell).map(ServiceWatch)
     }
 
     /// Returns a mailbox for `room` messages, at least 1: [`Service::serve_source`] is called with
@@ -328,10 +328,10 @@ impl Context<'_> {
         room: usize,
         value: u32,
     ) -> std::io::Result<(Sender<T>, Mailbox<T>)> {
-        let bell = Arc::new(Bell::new(value)?);
-        let watch = self.watch_source(bell.as_fd(), value)?;
-        self.sources.bells.add(&bell);
-        Ok(with_bell(room, bell, Some(watch)))
+        let doorbell = Arc::new(SourceDoorbell::new(value)?);
+        let watch = self.watch_source(doorbell.as_fd(), value)?;
+        self.sources.doorbells.add(&doorbell);
+        Ok(with_doorbell(room, doorbell, Some(watch)))
     }
 
     /// Schedules a source to be served, without its descriptor being ready.
@@ -342,18 +342,18 @@ impl Context<'_> {
     /// Reports that a process was notified which may need this very processor: the dispatcher
     /// yields as soon as it has no other work.
     pub fn let_in(&mut self) {
-        self.sources.let_in = true;
+        self.sources.has_notified = true;
     }
 
     /// Returns whether an empty source is still polled.
     pub fn polls_source(&self, value: u32) -> bool {
-        self.sources.polled(value, self.pacing, self.now_ns, self.spin_ns)
+        self.sources.is_polled(value, self.pacing, self.now_ns, self.spin_ns)
     }
 
     /// Returns whether an empty source is still polled, also because its answers arrive so soon
     /// that spinning for them pays although processors are scarce.
     pub fn awaits_source(&self, value: u32) -> bool {
-        self.polls_source(value) || self.sources.awaited(value, self.pacing, self.now_ns)
+        self.polls_source(value) || self.sources.is_awaited(value, self.pacing, self.now_ns)
     }
 
     /// Watches a listener, level-triggered: [`Service::ready`] is called with `value` while a
@@ -362,7 +362,7 @@ impl Context<'_> {
     /// # Errors
     /// As for [`Self::watch`].
     pub fn watch_listener(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
-        let token = Token::Service { value };
-        self.poller.watch(fd, token, When::Readable).map(ServiceWatch)
+        let token = WatchToken::Service { value };
+        self.poller.watch(fd, token, Trigger::Readable).map(ServiceWatch)
     }
 }

@@ -81,7 +81,7 @@ impl Slice {
     }
 
     /// Takes the time of a slice that ended.
-    pub(crate) fn follow(&mut self, other: &Self) {
+    pub(crate) fn take_time(&mut self, other: &Self) {
         (self.now_ns, self.read_ns) = (other.now_ns, other.read_ns);
     }
 

@@ -43,7 +43,7 @@ pub struct Udp {
     /// Datagrams that the kernel segments from one call.
     batch: usize,
     /// The socket is of IPv6 and takes datagrams of IPv4 as well.
-    both: bool,
+    is_dual_stack: bool,
 }
 
 /// Policy of IP fragmentation.
@@ -84,17 +84,17 @@ impl Udp {
         }
     }
 
-    fn bind_as(local: SocketAddr, cut: Cut, both: bool) -> io::Result<Self> {
+    fn bind_as(local: SocketAddr, cut: Cut, is_dual_stack: bool) -> io::Result<Self> {
         let domain = socket2::Domain::for_address(local);
         let socket = socket2::Socket::new(domain, socket2::Type::DGRAM, None)?;
         if local.is_ipv6() {
-            socket.set_only_v6(!both)?;
+            socket.set_only_v6(!is_dual_stack)?;
         }
         socket.set_nonblocking(true)?;
         socket.bind(&local.into())?;
         let socket = UdpSocket::from(socket);
         may_cut(&socket, local.ip(), cut)?;
-        if both {
+        if is_dual_stack {
             may_cut(&socket, IpAddr::V4(Ipv4Addr::UNSPECIFIED), cut)?;
         }
         // Without GRO and GSO in the kernel, datagrams are received and sent one by one.
@@ -104,7 +104,7 @@ impl Udp {
             .and_then(|()| setsockopt(&socket, more::UdpGsoSegment, &0));
         hold_received(&socket, UDP_SOCKET_BYTES);
         hold_sent(&socket, UDP_SOCKET_BYTES);
-        Ok(Self { socket, batch: if cuts.is_ok() { UDP_BATCH_MAX } else { 1 }, both })
+        Ok(Self { socket, batch: if cuts.is_ok() { UDP_BATCH_MAX } else { 1 }, is_dual_stack })
     }
 
     /// Binds a socket that only sends, to an unused port.
@@ -137,7 +137,7 @@ impl Udp {
     /// Returns an address in the socket's address family.
     fn native(&self, to: SocketAddr) -> SocketAddr {
         match to {
-            SocketAddr::V4(v4) if self.both => {
+            SocketAddr::V4(v4) if self.is_dual_stack => {
                 SocketAddr::new(IpAddr::V6(v4.ip().to_ipv6_mapped()), v4.port())
             }
             _ => to,
@@ -222,7 +222,7 @@ impl Udp {
     /// Enables the report of traffic classes. If the host refuses, all datagrams count as unmarked.
     pub fn report_classes(&self) {
         let is_ipv6 = self.local().is_ok_and(|local| local.is_ipv6());
-        if self.both || !is_ipv6 {
+        if self.is_dual_stack || !is_ipv6 {
             let _ = setsockopt(&self.socket, more::IpRecvTos, &true);
         }
         if is_ipv6 {
@@ -249,8 +249,8 @@ impl Udp {
         let fd = self.socket.as_raw_fd();
         let got = recvmsg::<SockaddrStorage>(fd, &mut iov, Some(space), flags)?;
         let (mut stride, mut to, mut class) = (None, None, 0);
-        for told in got.cmsgs()? {
-            match told {
+        for message in got.cmsgs()? {
+            match message {
                 ControlMessageOwned::UdpGroSegments(bytes) => stride = usize::try_from(bytes).ok(),
                 ControlMessageOwned::Ipv4PacketInfo(info) => {
                     to = Some(Ipv4Addr::from(u32::from_be(info.ipi_spec_dst.s_addr)).into());
@@ -381,9 +381,9 @@ pub struct Receiver {
     buffer: Option<Buffer>,
     space: Vec<u8>,
     /// Polls for which the drained socket is still skipped.
-    rest: u8,
+    skips: u8,
     /// The last call found nothing: the next datagram probably arrives alone.
-    thin: bool,
+    is_sparse: bool,
 }
 
 impl Receiver {
@@ -393,8 +393,8 @@ impl Receiver {
             pool,
             buffer: None,
             space: nix::cmsg_space!(i32, libc::in6_pktinfo, i32),
-            rest: 0,
-            thin: false,
+            skips: 0,
+            is_sparse: false,
         }
     }
 
@@ -411,12 +411,12 @@ impl Receiver {
         polled: bool,
         most: usize,
     ) -> io::Result<bool> {
-        if let (true, Some(rest)) = (polled, self.rest.checked_sub(1)) {
-            self.rest = rest;
+        if let (true, Some(rest)) = (polled, self.skips.checked_sub(1)) {
+            self.skips = rest;
             return Ok(false);
         }
-        self.rest = 0;
-        let alone = polled && std::mem::take(&mut self.thin);
+        self.skips = 0;
+        let alone = polled && std::mem::take(&mut self.is_sparse);
         for nth in 0..most.clamp(1, UDP_RECEIVES_MAX) {
             let mut buffer =
                 self.buffer.take().unwrap_or_else(|| self.pool.take(UDP_RECEIVE_BYTES));
@@ -428,15 +428,15 @@ impl Receiver {
                     if error.kind() != io::ErrorKind::WouldBlock {
                         return Err(error);
                     }
-                    self.thin = nth == 0;
-                    self.rest = if self.thin { 0 } else { UDP_REST_TURNS };
+                    self.is_sparse = nth == 0;
+                    self.skips = if self.is_sparse { 0 } else { UDP_REST_TURNS };
                     return Ok(false);
                 }
             };
             let len = len.min(buffer.len());
             out.push(Burst { from: canonical(from), to, class, buffer, len, stride });
             if alone && len <= stride {
-                self.rest = UDP_REST_TURNS;
+                self.skips = UDP_REST_TURNS;
                 return Ok(false);
             }
         }
@@ -505,9 +505,11 @@ mod tests {
 
     #[test]
     fn udp_sends_and_reports_traffic_classes_of_both_families() {
-        for (local, both) in [("127.0.0.1:0", false), ("[::1]:0", false), ("127.0.0.1:0", true)] {
+        for (local, is_dual_stack) in
+            [("127.0.0.1:0", false), ("[::1]:0", false), ("127.0.0.1:0", true)]
+        {
             let local: SocketAddr = local.parse().unwrap();
-            let bind = || match both {
+            let bind = || match is_dual_stack {
                 true => Udp::bind_both(0, Cut::Refused).unwrap(),
                 false => Udp::bind(local, Cut::Refused).unwrap(),
             };
@@ -526,7 +528,7 @@ mod tests {
                     wait(&b);
                     receiver.receive(&b, &mut bursts, false, usize::MAX).unwrap();
                     for burst in bursts.drain(..) {
-                        assert_eq!(burst.class, class, "{local} {both} {class}");
+                        assert_eq!(burst.class, class, "{local} {is_dual_stack} {class}");
                         came += burst.len;
                     }
                 }
@@ -535,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_has_one_form_and_keeps_its_link() {
+    fn udp_address_has_one_form_and_keeps_its_interface() {
         let one = |text: &str| canonical(text.parse().unwrap()).to_string();
         assert_eq!(one("[::ffff:10.0.0.1]:7"), "10.0.0.1:7");
         assert_eq!(one("10.0.0.1:7"), "10.0.0.1:7");
@@ -568,17 +570,17 @@ mod tests {
     }
 
     #[test]
-    fn many_datagrams_cross_in_one_call() {
+    fn udp_many_datagrams_cross_in_one_call() {
         exchange("127.0.0.1:0");
     }
 
     #[test]
-    fn many_datagrams_cross_in_one_call_over_ipv6() {
+    fn udp_many_datagrams_cross_in_one_call_over_ipv6() {
         exchange("[::1]:0");
     }
 
     #[test]
-    fn a_polled_socket_that_gave_all_is_left_alone_for_some_turns_and_loses_nothing() {
+    fn udp_drained_polled_socket_is_skipped_and_loses_nothing() {
         let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let (a, b) =
             (Udp::bind(local, Cut::Allowed).unwrap(), Udp::bind(local, Cut::Refused).unwrap());
@@ -607,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_cuts_what_is_longer_than_the_path_where_it_may() {
+    fn udp_ipv6_fragments_beyond_the_path_mtu_if_allowed() {
         let local: SocketAddr = "[::1]:0".parse().unwrap();
         let to = Udp::bind(local, Cut::Allowed).unwrap();
         // With its headers longer than the MTU of the loopback device.

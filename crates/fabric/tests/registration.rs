@@ -216,7 +216,7 @@ fn registration_keeps_groups_and_shards_while_objects_need_them() {
 }
 
 #[test]
-fn registration_that_is_absent_is_told_to_the_caller() {
+fn registration_that_is_absent_is_reported_to_the_caller() {
     let [accounts, adder] = SERVICES;
     let without = started(&[accounts]);
     let refused = open(&without, "a", "red").unwrap_err().to_string();

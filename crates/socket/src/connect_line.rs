@@ -14,7 +14,7 @@ mod tests {
     use super::parse_connect;
 
     #[test]
-    fn connect_lines() {
+    fn connect_line_is_parsed_leniently() {
         assert_eq!(parse_connect(b"CONNECT 1024"), Some(1024));
         assert_eq!(parse_connect(b"CONNECT 1024\r"), Some(1024));
         // Firecracker and Cloud Hypervisor accept these as well.

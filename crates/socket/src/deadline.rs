@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn due_in_order_and_not_before() {
+    fn deadlines_are_due_in_order_and_not_before() {
         let mut deadlines = Deadlines::default();
         deadlines.set(10, 'a', |_, _| true);
         deadlines.set(20, 'b', |_, _| true);

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_all_that_a_port_may_have_and_for_no_more() {
+    fn ledger_has_room_for_twice_the_connections_of_a_port() {
         let dir = std::env::temp_dir().join(format!("causeway-ledgers-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let mut ledger = Ledger::of(&dir.join("p.inner")).unwrap().unwrap();

@@ -91,7 +91,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_default_buffer_takes_as_many_packets_as_linux_does() {
+    fn unread_default_buffer_accepts_as_many_packets_as_linux() {
         let mut unread = Unread::default();
         let taken = (0..1000).take_while(|_| {
             let room = unread.room(256 << 10) > 0;

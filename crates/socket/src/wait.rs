@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_that_runs_and_takes_too_little_is_slow_after_the_window() {
+    fn stall_running_receiver_without_progress_is_slow_after_the_window() {
         assert_eq!(judged(|n| pace(n, 4096 * n, n as u32)), Some((Verdict::Slow, 1000)));
     }
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_whose_indices_stand_still_is_given_longer() {
+    fn stall_receiver_with_unmoved_indices_has_a_longer_limit() {
         let paused = judged(|_| pace(1, 1, 7));
         assert_eq!(paused, Some((Verdict::Silent, SILENT_NS_MAX / MS)));
         // Paused for 3 s after 5 packets, then running.
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn standing_still_adds_up_over_short_stops() {
+    fn stall_time_adds_up_over_short_stops() {
         let mut waits = Waits::default();
         let mut now = 0;
         let mut slow = None;
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn time_without_a_stop_does_not_count() {
+    fn stall_time_without_a_stop_does_not_count() {
         let mut waits = Waits::default();
         waits.stop(0, 'b', pace(0, 0, 0));
         waits.go_on(MS, &pace(1, 1, 1));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn receivers_that_take_turns_are_both_seen() {
+    fn stall_alternating_receivers_are_both_found() {
         let mut waits = Waits::default();
         let mut now = 0;
         let judged = (0..30_u64).find_map(|turn| {

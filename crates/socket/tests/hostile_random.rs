@@ -62,7 +62,7 @@ fn drive(port: &mut VsockPort, random: &mut Random, peers: &[u32], last: &mut Op
 }
 
 #[test]
-fn hostile_random_packets_harm_nobody_else() {
+fn hostile_random_packets_do_not_affect_other_guests() {
     for seed in 1..=4 {
         let rig = Rig::new();
         let mut random = Random(seed);

@@ -135,7 +135,7 @@ fn guest_to_host_with_a_slow_reader_and_nothing_lost_at_the_end() {
 }
 
 #[test]
-fn connects_that_nobody_takes_are_refused() {
+fn vsock_connects_without_a_listener_are_refused() {
     let rig = Rig::new();
     rig.rule(RuleAction::Reject, "host:*", "red/3:99");
     let mut guest = rig.sockets("red", 3);
@@ -223,7 +223,7 @@ fn accepted(rig: &Rig, guest: &mut VsockPort, room: u32) -> (UnixStream, Header)
 }
 
 #[test]
-fn credit_that_comes_with_data_lets_a_process_go_on() {
+fn vsock_credit_in_data_resumes_a_process() {
     let rig = Rig::new();
     let mut guest = rig.port("red", 3);
     let (mut stream, mut header) = accepted(&rig, &mut guest, 100);
@@ -243,7 +243,7 @@ fn credit_that_comes_with_data_lets_a_process_go_on() {
 }
 
 #[test]
-fn a_guest_that_has_reset_hears_no_more_of_a_connection_that_drains() {
+fn vsock_guest_receives_nothing_after_its_reset_while_a_connection_drains() {
     let rig = Rig::new();
     let listener = UnixListener::bind(rig.path("red-3.host_9")).unwrap();
     let mut guest = rig.port("red", 3);

@@ -93,7 +93,7 @@ impl Flow {
 }
 
 #[test]
-fn everything_at_once_arrives() {
+fn vsock_mixed_traffic_arrives() {
     for seed in 1..=3 {
         let rig = Rig::new();
         let mut random = Random(seed);

@@ -90,7 +90,7 @@ fn small_packets_of_a_batch_share_a_receive_buffer() {
 }
 
 #[test]
-fn half_closes_and_closes_reach_the_other_side() {
+fn vsock_half_closes_and_closes_reach_the_peer() {
     let rig = Rig::new();
     let (mut a, mut b) = (rig.sockets("red", 3), rig.sockets("red", 4));
     let (ca, cb) = join(&mut a, &mut b, Type::Stream, 5000);
@@ -199,7 +199,7 @@ fn a_peer_whose_rings_are_not_ready_is_reset_and_unharmed() {
 }
 
 #[test]
-fn a_guest_that_leaves_resets_its_connections_and_may_come_back() {
+fn vsock_departed_guest_resets_its_connections_and_may_return() {
     let rig = Rig::new();
     let (mut a, mut b) = (rig.sockets("red", 3), rig.sockets("red", 4));
     let (ca, _) = join(&mut a, &mut b, Type::Stream, 1);
@@ -215,7 +215,7 @@ fn a_guest_that_leaves_resets_its_connections_and_may_come_back() {
 }
 
 #[test]
-fn many_connections_share_one_ring_fairly() {
+fn vsock_many_connections_share_a_ring_fairly() {
     let rig = Rig::new();
     let (mut a, mut b) = (rig.sockets("red", 3), rig.sockets("red", 4));
     let pairs: Vec<_> = (0..50).map(|i| join(&mut a, &mut b, Type::Stream, 100 + i)).collect();
@@ -237,7 +237,7 @@ fn many_connections_share_one_ring_fairly() {
 }
 
 #[test]
-fn a_connect_may_be_asked_again_until_it_is_answered() {
+fn vsock_connect_may_be_repeated_until_answered() {
     let rig = Rig::new();
     let (mut a, mut b) = (rig.port("red", 3), rig.port("red", 4));
     let request = packet((3, 1), (4, 2), Op::Request, 0);

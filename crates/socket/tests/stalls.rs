@@ -163,7 +163,7 @@ fn data_held_over_a_change_of_the_memory_table_arrives() {
 }
 
 #[test]
-fn data_held_over_a_pause_of_its_sender_arrives() {
+fn vsock_data_held_over_a_pause_of_its_sender_arrives() {
     let rig = Rig::new();
     let mut a = rig.raw("red", 3);
     let mut b = rig.port_with("red", 4, small());

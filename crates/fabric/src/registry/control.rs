@@ -2,7 +2,7 @@
 
 use causeway_model::{Ask, CommandError, GroupSpec, Name, PortSpec, Request};
 
-use super::core::{Core, HOST, lost};
+use super::core::{Core, HOST, inconsistent};
 use super::{Entry, no_service};
 use crate::controller::Controller;
 use crate::registration::Capability;
@@ -91,7 +91,7 @@ impl<'a> Control<'a> {
     /// # Errors
     /// Never: the name is valid.
     pub fn host_shard(&self, service: &'static str) -> Result<ShardKey, CommandError> {
-        Ok(ShardKey { group: HOST.parse().map_err(|_| lost())?, service })
+        Ok(ShardKey { group: HOST.parse().map_err(|_| inconsistent())?, service })
     }
 
     /// Returns whether the shard is open.

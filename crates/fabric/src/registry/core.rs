@@ -6,15 +6,15 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::{Reply, no_service};
-use crate::balance::{Burden, relief};
+use crate::balance::{DispatcherLoad, choose_move};
+use crate::dispatch_mode::Pacing;
 use crate::dispatcher::Worker;
 use crate::load::Load;
-use crate::pace::Pacing;
 use crate::registration::{Maker, Registration};
-use crate::roster::Roster;
 use crate::rules::Rules;
 use crate::shard::ports::{no_group, no_port};
 use crate::shard::{Shard, ShardKey};
+use crate::shard_table::ShardTable;
 use causeway_model::limits::{GROUPS_MAX, WEIGHT_MAX};
 use causeway_model::{Answer, CommandError, DispatcherView, PortView, ShardView};
 use causeway_model::{GroupSpec, weight_default};
@@ -22,7 +22,7 @@ use causeway_model::{Name, PortSpec};
 
 /// The dispatcher and load of a shard.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ShardPlacement {
     dispatcher: usize,
     load: Arc<Load>,
     moves: u64,
@@ -40,7 +40,7 @@ pub(super) struct Core {
     start: Instant,
     pub(super) groups: Vec<GroupSpec>,
     pub(super) ports: BTreeMap<Name, (PortSpec, ShardKey)>,
-    pub(super) shards: BTreeMap<ShardKey, Place>,
+    pub(super) shards: BTreeMap<ShardKey, ShardPlacement>,
     /// Rules, with the hit counts of closed shards.
     pub(super) rules: Rules,
 }
@@ -48,7 +48,7 @@ pub(super) struct Core {
 /// The name that stands for the host in place of a group.
 pub(super) const HOST: &str = "host";
 
-pub(super) fn lost() -> CommandError {
+pub(super) fn inconsistent() -> CommandError {
     CommandError::Host("a group is not where it was put: restart the daemon".into())
 }
 
@@ -72,7 +72,7 @@ impl Core {
     }
 
     fn worker(&self, number: usize) -> Result<&Worker, CommandError> {
-        self.workers.get(number).map(|w| &**w).ok_or_else(lost)
+        self.workers.get(number).map(|w| &**w).ok_or_else(inconsistent)
     }
 
     /// Calls `call` with a shard, in the thread that serves it.
@@ -81,15 +81,15 @@ impl Core {
         key: &ShardKey,
         call: impl FnOnce(&mut Shard) -> R + Send + 'static,
     ) -> Result<R, CommandError> {
-        let place = self.shards.get(key).ok_or_else(lost)?;
+        let place = self.shards.get(key).ok_or_else(inconsistent)?;
         let key = key.clone();
-        self.worker(place.dispatcher)?.run(move |r| r.with(&key, call))?.ok_or_else(lost)
+        self.worker(place.dispatcher)?.run(move |r| r.with(&key, call))?.ok_or_else(inconsistent)
     }
 
     /// Runs `ask` in every dispatcher.
     pub(super) fn all<R: Send + 'static>(
         &self,
-        ask: impl Fn(&mut Roster) -> R + Clone + Send + 'static,
+        ask: impl Fn(&mut ShardTable) -> R + Clone + Send + 'static,
     ) -> Result<Vec<R>, CommandError> {
         self.workers.iter().map(|w| w.run(ask.clone())).collect()
     }
@@ -99,7 +99,7 @@ impl Core {
     }
 
     pub(super) fn port_views(&self) -> Result<Vec<PortView>, CommandError> {
-        let list = |r: &mut Roster| r.shards().flat_map(|(_, s)| s.port_views()).collect();
+        let list = |r: &mut ShardTable| r.shards().flat_map(|(_, s)| s.port_views()).collect();
         let lists: Vec<Vec<PortView>> = self.all(list)?;
         let mut views: Vec<PortView> = lists
             .into_iter()
@@ -112,7 +112,7 @@ impl Core {
     }
 
     /// Adds the number of the port's dispatcher to its view.
-    pub(super) fn placed(&self, key: &ShardKey, view: PortView) -> PortView {
+    pub(super) fn with_dispatcher(&self, key: &ShardKey, view: PortView) -> PortView {
         let dispatcher = self.shards.get(key).map_or(0, |place| place.dispatcher);
         PortView { dispatcher, ..view }
     }
@@ -157,7 +157,7 @@ impl Core {
         let (_, key) = self.ports.get(name).ok_or_else(|| no_port(name))?;
         let wanted = name.clone();
         let view = self.with(key, move |shard| shard.port_view(&wanted))??;
-        Ok(self.placed(key, view))
+        Ok(self.with_dispatcher(key, view))
     }
 
     /// Opens a shard on the dispatcher with the lowest load.
@@ -168,18 +168,18 @@ impl Core {
         let host = |e: std::io::Error| CommandError::Host(format!("group {}: {e}", key.group));
         let service = self.services.iter().find(|service| service.name == key.service);
         let make = service.ok_or_else(|| no_service(format_args!("{:?}", key.service)))?.make;
-        let shard = self.vacant(&key.group, make)?;
+        let shard = self.empty_shard(&key.group, make)?;
         let now = self.now_ns();
-        let burden = |number: &usize| {
+        let load_of = |number: &usize| {
             let busy = self.workers.get(*number).map_or(0, |w| w.gauges.load.percent(now));
             (busy, self.shards.values().filter(|p| p.dispatcher == *number).count())
         };
-        let dispatcher = (0..self.workers.len()).min_by_key(burden).ok_or_else(lost)?;
+        let dispatcher = (0..self.workers.len()).min_by_key(load_of).ok_or_else(inconsistent)?;
         let load = Arc::new(Load::default());
         let (of, taken, its_load) = (key.clone(), Box::new(shard), load.clone());
         let worker = self.worker(dispatcher)?;
-        worker.run(move |r| r.adopt(of, taken, its_load))?.map_err(host)?;
-        self.shards.insert(key.clone(), Place { dispatcher, load, moves: 0, holds: 0 });
+        worker.run(move |r| r.add(of, taken, its_load))?.map_err(host)?;
+        self.shards.insert(key.clone(), ShardPlacement { dispatcher, load, moves: 0, holds: 0 });
         Ok(())
     }
 
@@ -205,14 +205,14 @@ impl Core {
         }
         let Some(place) = self.shards.remove(key) else { return };
         let of = key.clone();
-        let released = self.worker(place.dispatcher).and_then(|w| w.run(move |r| r.release(&of)));
-        if let Ok(Some(mut parted)) = released {
-            self.rules.count(parted.shard.rules_mut());
+        let released = self.worker(place.dispatcher).and_then(|w| w.run(move |r| r.detach(&of)));
+        if let Ok(Some(mut detached)) = released {
+            self.rules.count(detached.shard.rules_mut());
         }
     }
 
     /// Returns a shard with the rules and without ports.
-    pub(super) fn vacant(&self, group: &Name, make: Maker) -> Result<Shard, CommandError> {
+    pub(super) fn empty_shard(&self, group: &Name, make: Maker) -> Result<Shard, CommandError> {
         let host = |e: std::io::Error| CommandError::Host(format!("group {group}: {e}"));
         let mut shard = Shard::new(group.clone(), make(), self.pacing).map_err(host)?;
         let spec = self.groups.iter().find(|spec| spec.name == *group);
@@ -273,17 +273,17 @@ impl Core {
 
     /// Moves a shard, with its state, to another dispatcher.
     fn relocate(&mut self, key: &ShardKey, to: usize) -> Result<(), CommandError> {
-        let place = self.shards.get(key).ok_or_else(lost)?;
+        let place = self.shards.get(key).ok_or_else(inconsistent)?;
         if place.dispatcher == to {
             return Ok(());
         }
         let (from, target) = (self.worker(place.dispatcher)?, self.worker(to)?);
         let of = key.clone();
-        let parted = from.run(move |r| r.release(&of))?.ok_or_else(lost)?;
+        let detached = from.run(move |r| r.detach(&of))?.ok_or_else(inconsistent)?;
         let of = key.clone();
-        if let Err((parted, error)) = target.run(move |r| r.adopt_again(of, parted))? {
+        if let Err((detached, error)) = target.run(move |r| r.attach(of, detached))? {
             let of = key.clone();
-            let kept = from.run(move |r| r.adopt_again(of, parted).map_err(|(_, e)| e))?;
+            let kept = from.run(move |r| r.attach(of, detached).map_err(|(_, e)| e))?;
             let lost = kept.err().map(|e| format!("; its ports are lost: {e}")).unwrap_or_default();
             return Err(CommandError::Host(format!("group {}: {error}{lost}", key.group)));
         }
@@ -299,7 +299,7 @@ impl Core {
     /// Moves one shard if that relieves the busiest dispatcher.
     pub(super) fn balance(&mut self) {
         let now = self.now_ns();
-        let burden = |(number, worker): (usize, &Arc<Worker>)| Burden {
+        let load_of = |(number, worker): (usize, &Arc<Worker>)| DispatcherLoad {
             busy: worker.gauges.load.percent(now).into(),
             shards: self
                 .shards
@@ -308,8 +308,9 @@ impl Core {
                 .map(|(key, place)| (key.clone(), place.load.percent(now).into()))
                 .collect(),
         };
-        let burdens: Vec<Burden<ShardKey>> = self.workers.iter().enumerate().map(burden).collect();
-        if let Some((key, to)) = relief(&burdens)
+        let loads: Vec<DispatcherLoad<ShardKey>> =
+            self.workers.iter().enumerate().map(load_of).collect();
+        if let Some((key, to)) = choose_move(&loads)
             && let Err(error) = self.relocate(&key, to)
         {
             log::error!(group = key.group.as_str(), service = key.service; "not moved: {error}");

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::controller::Controller;
+use crate::dispatch_mode::Pacing;
 use crate::dispatcher::Worker;
-use crate::pace::Pacing;
 use crate::registration::Registration;
 use crate::shard::ShardKey;
 use crate::shard::ports::{no_port, too_many_ports};
@@ -102,7 +102,7 @@ impl Registry {
             let ask =
                 |own: &mut dyn Controller, control: &mut Control<'_>| own.ask(control, request);
             let asked = Control::with(&mut self.core, &mut self.controllers, index, ask);
-            dispatch = asked.ok_or_else(core::lost)?;
+            dispatch = asked.ok_or_else(core::inconsistent)?;
         }
         dispatch.finish().map(Answer::Service)
     }
@@ -164,7 +164,7 @@ impl Registry {
         let (core, wanted) = (&mut self.core, spec.clone());
         match core.with(&key, move |shard| shard.port_add(wanted, true)).and_then(|added| added) {
             Ok(view) => {
-                let view = core.placed(&key, view);
+                let view = core.with_dispatcher(&key, view);
                 core.ports.insert(spec.name.clone(), (spec, key));
                 Ok(Answer::Port(Box::new(view)))
             }

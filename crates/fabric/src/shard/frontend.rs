@@ -5,11 +5,11 @@ use causeway_attach::{AttachmentError, Connection, DoorbellSource, Event, FaultK
 use causeway_host::fd::receive::Incoming;
 
 use super::Shard;
-use super::doors::{Alone, watch_frontend};
+use super::pauses::{Pausable, watch_frontend};
 use crate::footprint::Footprint;
-use crate::limits::{ATTACHES_PER_SECOND, CONNECTS_PER_SECOND, UNMAPPING_NS, VAIN_DOORBELLS_MAX};
+use crate::limits::{ATTACHES_PER_SECOND, CONNECTS_PER_SECOND, EMPTY_DOORBELLS_MAX, UNMAPPING_NS};
 use crate::port::{Port, PortId, PublishError};
-use crate::watch::{Token, When};
+use crate::watch::{Trigger, WatchToken};
 use causeway_model::Name;
 use causeway_model::{CommandError, PortState};
 
@@ -21,18 +21,18 @@ impl Shard {
     pub(super) fn accept(&mut self, id: PortId) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
-        let Some(door) = port.listener.as_mut() else { return };
+        let Some(listening) = port.listener.as_mut() else { return };
         let (rate, text) = if self.service.attaches(&port.spec) {
             (ATTACHES_PER_SECOND, "processes attach too fast: they wait")
         } else {
             (CONNECTS_PER_SECOND, "frontends come too fast: they wait")
         };
         if !port.connects.take(now, rate) {
-            self.shut(id);
+            self.pause_listener(id);
             self.warn(id, text);
             return;
         }
-        match door.listener.accept() {
+        match listening.listener.accept() {
             Ok(stream) => {
                 if let Err(why) = self.admit(id, stream) {
                     self.warn(id, &why);
@@ -43,12 +43,12 @@ impl Shard {
         }
     }
 
-    pub(super) fn warn(&mut self, id: PortId, what: &str) {
+    pub(super) fn warn(&mut self, id: PortId, event: &str) {
         let now = self.now_ns;
         if let Some(port) = self.ports.get_mut(id)
             && let Some(more) = port.log.admit(now)
         {
-            log::warn!(port = port.spec.name.as_str(), suppressed = more; "{what}");
+            log::warn!(port = port.spec.name.as_str(), suppressed = more; "{event}");
         }
     }
 
@@ -68,7 +68,7 @@ impl Shard {
         if self.service.attaches(&port.spec) {
             port.connects_total = port.connects_total.saturating_add(1);
             self.with(|s, cx| s.attached(cx, id, stream));
-            self.settle();
+            self.apply_and_notify();
             return Ok(());
         }
         if port.connection.is_some() {
@@ -103,7 +103,7 @@ impl Shard {
     pub(super) fn receive(&mut self, id: PortId) {
         let mut events = Vec::new();
         let Some(port) = self.ports.get_mut(id) else { return };
-        let allocated = port.look_at_files(self.now_ns);
+        let allocated = port.sample_files(self.now_ns);
         let Some(connection) = port.connection.as_mut() else { return };
         let attachment = connection.attachment_mut();
         let before = attachment.cost();
@@ -123,7 +123,7 @@ impl Shard {
             Ok(()) if closed => self.close_frontend(id, PortState::Listening, None),
             Ok(()) => {}
         }
-        self.settle();
+        self.apply_and_notify();
     }
 
     /// Handles an event of an attachment. The frontend's memory files had allocated `allocated`
@@ -133,7 +133,7 @@ impl Shard {
             Event::QueueStarted(queue) => self.queue_started(id, queue),
             Event::QueueStopped(queue) => self.queue_stopped(id, queue),
             Event::MemoryChanged => self.memory_changed(id, allocated),
-            Event::Doorbell(doorbell) => self.rang(id, doorbell),
+            Event::Doorbell(doorbell) => self.handle_doorbell(id, doorbell),
             Event::Reset => self.device_reset(id),
             // The caller closes the connection after all events. Services that keep their
             // attachments read their messages themselves.
@@ -142,7 +142,7 @@ impl Shard {
     }
 
     /// Handles a doorbell that the guest rang by a message.
-    fn rang(&mut self, id: PortId, doorbell: usize) {
+    fn handle_doorbell(&mut self, id: PortId, doorbell: usize) {
         if self.ports.get(id).is_some_and(|port| port.connection.is_some()) {
             self.check_shared(id, doorbell);
             self.with(|s, cx| s.doorbell(cx, id, doorbell));
@@ -173,12 +173,12 @@ impl Shard {
         let Some(attachment) = port.connection.as_ref().map(Connection::attachment) else { return };
         let watch = match attachment.doorbell(queue) {
             DoorbellSource::Descriptor(doorbell) => {
-                let token = Token::Doorbell {
+                let token = WatchToken::Doorbell {
                     slot: id.slot,
                     queue: u16::try_from(queue).unwrap_or(u16::MAX),
                     serial: id.serial,
                 };
-                self.poller.watch(doorbell, token, When::Rung).map(Some)
+                self.poller.watch(doorbell, token, Trigger::Doorbell).map(Some)
             }
             DoorbellSource::Event => Ok(None),
             DoorbellSource::Absent => {
@@ -191,25 +191,25 @@ impl Shard {
             Ok(watch) => {
                 let taken = port.queue(queue).map_or(0, |(_, ring)| ring.popped());
                 if let Some(work) = port.queues.get_mut(queue) {
-                    work.vain_doorbells = 0;
+                    work.empty_doorbells = 0;
                     work.doorbell = watch;
-                    work.pace.start(self.now_ns, taken);
+                    work.queue_mode.start(self.now_ns, taken);
                 }
             }
             Err(error) => {
-                let what = format!("queue {queue}: its doorbell cannot be watched: {error}");
-                self.host_fault(id, &what);
+                let reason = format!("queue {queue}: its doorbell cannot be watched: {error}");
+                self.host_fault(id, &reason);
                 return;
             }
         }
         self.with(|s, cx| s.started(cx, id, queue));
         self.activate(id, queue);
-        self.notify_of_the_past(id, queue);
+        self.notify_restored(id, queue);
     }
 
     /// Notifies the guest of a restored queue. A process that died between publishing and notifying
     /// left its guest asleep; a superfluous notification is harmless.
-    fn notify_of_the_past(&mut self, id: PortId, queue: usize) {
+    fn notify_restored(&mut self, id: PortId, queue: usize) {
         let Some(port) = self.ports.get_mut(id) else { return };
         if port.queue(queue).is_none_or(|(_, ring)| ring.is_fresh()) {
             return;
@@ -227,7 +227,7 @@ impl Shard {
         match outcome {
             Ok(None) => {}
             Ok(Some(pause)) => {
-                self.leave_alone(id, Alone::Notifications, pause);
+                self.pause(id, Pausable::Notifications, pause);
                 self.warn(
                     id,
                     "its notifications take much of the dispatcher's time: they are delayed",
@@ -248,18 +248,18 @@ impl Shard {
     pub(super) fn check_shared(&mut self, id: PortId, queue: usize) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
-        let vain = port.queues.get(queue).map_or(u8::MAX, |work| work.vain_doorbells);
-        if vain >= VAIN_DOORBELLS_MAX {
+        let count = port.queues.get(queue).map_or(u8::MAX, |work| work.empty_doorbells);
+        if count >= EMPTY_DOORBELLS_MAX {
             return;
         }
         let empty = port
             .queue(queue)
             .is_some_and(|(_, ring)| ring.is_fresh() && ring.available().is_ok_and(|n| n == 0));
-        let vain = if empty { vain.saturating_add(1) } else { u8::MAX };
+        let count = if empty { count.saturating_add(1) } else { u8::MAX };
         if let Some(work) = port.queues.get_mut(queue) {
-            work.vain_doorbells = vain;
+            work.empty_doorbells = count;
         }
-        if vain == VAIN_DOORBELLS_MAX {
+        if count == EMPTY_DOORBELLS_MAX {
             let text = format!(
                 "queue {queue}: its doorbell rings and its ring stays empty, so the guest's memory \
                  is probably not shared; use memory-backend-memfd with share=on"
@@ -268,7 +268,7 @@ impl Shard {
                 let name = port.spec.name.as_str();
                 log::warn!(port = name, notice = text.as_str(), suppressed = more; "nothing can pass");
             }
-            port.notice = Some(port.noted(now, text));
+            port.notice = Some(port.event_now(now, text));
         }
     }
 
@@ -297,7 +297,7 @@ impl Shard {
         let Some(port) = self.ports.get_mut(id) else { return };
         // Pages that a file lost meanwhile were not in use.
         port.files.clear();
-        let after = port.look_at_files(self.now_ns);
+        let after = port.sample_files(self.now_ns);
         port.footprint.replace(allocated, after);
         self.with(|s, cx| s.memory_changed(cx, id));
         let count = self.ports.get(id).map_or(0, |p| p.queues.len());
@@ -312,11 +312,11 @@ impl Shard {
     /// `before_ns`. A page fault in a range that is being punched out of a memory file blocks for
     /// the length of the punch, and no signal interrupts it; so ports whose files lost pages are
     /// suspects.
-    pub(crate) fn stalled(&mut self, since_ns: u64, slept_ns: u64) {
+    pub(crate) fn bar_stalling_ports(&mut self, since_ns: u64, slept_ns: u64) {
         let now = self.now_ns;
         for id in self.ports.iter().map(|port| port.id).collect::<Vec<_>>() {
             let Some(port) = self.ports.get_mut(id) else { continue };
-            if port.punched_since(since_ns, now) {
+            if port.shrank_since(since_ns, now) {
                 port.bar(now);
                 let ms = slept_ns / 1_000_000;
                 let why = format!(
@@ -326,13 +326,13 @@ impl Shard {
                 self.faults.push((id, why));
             }
         }
-        self.settle();
+        self.apply_and_notify();
     }
 
     /// Closes a port if too much memory of its guest is charged to this process.
-    pub(super) fn look_at_memory(&mut self, id: PortId) {
+    pub(super) fn check_memory(&mut self, id: PortId) {
         let now = self.now_ns;
-        if let Some(why) = self.ports.get_mut(id).and_then(|port| port.look_at_memory(now)) {
+        if let Some(why) = self.ports.get_mut(id).and_then(|port| port.check_memory(now)) {
             self.faults.push((id, why));
         }
     }
@@ -387,7 +387,7 @@ impl Shard {
         drop_frontend(port);
         port.state = state;
         if let Some(fault) = fault {
-            port.fault = Some(port.noted(now, fault));
+            port.fault = Some(port.event_now(now, fault));
         } else if let Some(more) = port.log.admit(now) {
             let name = port.spec.name.as_str();
             log::info!(port = name, suppressed = more; "frontend left");
@@ -399,13 +399,13 @@ impl Shard {
 fn drop_frontend(port: &mut Port) {
     for work in &mut port.queues {
         work.doorbell = None;
-        work.dirty = false;
+        work.is_dirty = false;
         work.notify_due = false;
-        work.unwoken = false;
+        work.notify_later = false;
     }
     port.footprint = Footprint::default();
     port.files.clear();
-    port.punched_ns = None;
+    port.files_shrank_ns = None;
     port.connection_watch = None;
     port.connection = None;
 }

@@ -13,11 +13,11 @@
 //! # Budget
 //! Serving costs no system call except the notifications that guests asked for. A turn ends when
 //! its slice of time is used ([`crate::slice`]); the remaining queues and events wait for the next
-//! turn. The dispatcher reads the kernel's events every [`LOOK_NS`](crate::limits::LOOK_NS).
+//! turn. The dispatcher reads the kernel's events every [`EVENT_READ_NS`](crate::limits::EVENT_READ_NS).
 
-mod doors;
 mod frontend;
 mod key;
+mod pauses;
 pub(crate) mod ports;
 pub(crate) mod sources;
 
@@ -25,20 +25,20 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::bell::Home;
+use crate::dispatch_mode::Pacing;
 use crate::limits::{EVENTS_MAX, QUANTUM_NS, SERVE_CHAINS_MAX, SERVE_COST};
-use crate::pace::Pacing;
 use crate::port::{PortId, Ports};
 use crate::rules::Rules;
 use crate::service::{Context, Progress, Served, Service};
 use crate::slice::{Slice, cost};
-use crate::watch::{Event, Poller, Token};
+use crate::source_doorbell::ShardLocation;
+use crate::watch::{Poller, WatchEvent, WatchToken};
 use causeway_model::Name;
 use causeway_model::{Ask, CommandError, Request};
 
 pub use key::ShardKey;
 
-use doors::Alone;
+use pauses::Pausable;
 use sources::Sources;
 
 /// Work of a turn, in queues served.
@@ -89,10 +89,10 @@ pub struct Shard {
     spin_ns: u64,
     active: VecDeque<Work>,
     /// Work was queued since the flag was last read.
-    came: bool,
+    has_new_work: bool,
     sources: Sources,
     /// Paused activities of ports, with the time of their end.
-    alone: BTreeSet<(u64, PortId, Alone)>,
+    pauses: BTreeSet<(u64, PortId, Pausable)>,
     dirty: Vec<(PortId, usize)>,
     /// Queues whose guests are notified at the end of the turn.
     notifications: Vec<(PortId, usize)>,
@@ -101,10 +101,10 @@ pub struct Shard {
     woken: Vec<(PortId, usize)>,
     faults: Vec<(PortId, String)>,
     /// Events that the kernel reported and that are not handled yet.
-    events: VecDeque<Event>,
-    reported: Vec<Event>,
+    events: VecDeque<WatchEvent>,
+    reported: Vec<WatchEvent>,
     /// A deadline has passed.
-    is_due: bool,
+    is_deadline_due: bool,
     /// Time of the present turn.
     slice: Slice,
     /// Weight of the group ([`crate::schedule`]).
@@ -129,9 +129,9 @@ impl Shard {
             group,
             spin_ns: pacing.spin_ns,
             active: VecDeque::new(),
-            came: false,
+            has_new_work: false,
             sources: Sources::default(),
-            alone: BTreeSet::new(),
+            pauses: BTreeSet::new(),
             dirty: Vec::new(),
             notifications: Vec::new(),
             in_turn: false,
@@ -139,7 +139,7 @@ impl Shard {
             faults: Vec::new(),
             events: VecDeque::new(),
             reported: Vec::new(),
-            is_due: false,
+            is_deadline_due: false,
             slice: Slice::default(),
             weight: 1,
         })
@@ -156,8 +156,8 @@ impl Shard {
     }
 
     /// Sets the time, the idle spin, and whether spinning for sources is allowed.
-    pub(crate) fn set_clock(&mut self, now_ns: u64, spin_ns: u64, awaits: bool) {
-        self.sources.awaits = awaits;
+    pub(crate) fn set_clock(&mut self, now_ns: u64, spin_ns: u64, may_await: bool) {
+        self.sources.may_await = may_await;
         self.now_ns = now_ns;
         self.spin_ns = spin_ns.min(self.pacing.spin_ns);
         // Endless except in a turn.
@@ -165,24 +165,24 @@ impl Shard {
     }
 
     /// Records the location of the shard.
-    pub(crate) fn moved(&mut self, home: Home) {
-        self.sources.bells.moved(home);
+    pub(crate) fn set_location(&mut self, location: ShardLocation) {
+        self.sources.doorbells.set_location(location);
     }
 
     /// Handles a ring of a source's doorbell by the shard's own thread.
-    pub(crate) fn rung(&mut self, value: u32) {
+    pub(crate) fn ring_source(&mut self, value: u32) {
         self.sources.wake(value);
-        self.settle();
+        self.apply_and_notify();
     }
 
     /// Returns and clears whether the service notified a process.
-    pub(crate) fn lets_in(&mut self) -> bool {
-        std::mem::take(&mut self.sources.let_in)
+    pub(crate) fn take_notified(&mut self) -> bool {
+        std::mem::take(&mut self.sources.has_notified)
     }
 
     /// Returns and clears whether a queue or source became active.
-    pub(crate) fn came(&mut self) -> bool {
-        std::mem::take(&mut self.came)
+    pub(crate) fn take_new_work(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_work)
     }
 
     /// Returns the number of active queues and sources.
@@ -193,7 +193,7 @@ impl Shard {
     /// Returns whether a queue, an event or a deadline waits for the next turn.
     #[inline]
     pub fn is_busy(&self) -> bool {
-        !self.active.is_empty() || !self.events.is_empty() || self.is_due
+        !self.active.is_empty() || !self.events.is_empty() || self.is_deadline_due
     }
 
     /// Sets the weight of its group, in quanta per turn.
@@ -207,12 +207,12 @@ impl Shard {
 
     /// Schedules the deadline handler for the next turn.
     pub(crate) fn set_due(&mut self) {
-        self.is_due = true;
+        self.is_deadline_due = true;
     }
 
     /// Returns the next deadline, in nanoseconds of the shard's clock.
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.service.deadline_ns().into_iter().chain(self.doors_ns()).min()
+        self.service.deadline_ns().into_iter().chain(self.next_pause_end_ns()).min()
     }
 
     /// Returns a descriptor that is readable while a doorbell, a message or a connect waits for
@@ -232,7 +232,7 @@ impl Shard {
         }
         self.poller.wait(&mut self.reported, EVENTS_MAX, Some(0))?;
         // Frontends that leave make room for frontends that connect.
-        let comes = |event: &&Event| matches!(event.token, Token::Listener { .. });
+        let comes = |event: &&WatchEvent| matches!(event.token, WatchToken::Listener { .. });
         self.events.extend(self.reported.iter().filter(|e| !comes(e)));
         self.events.extend(self.reported.iter().filter(comes));
         Ok(())
@@ -273,17 +273,17 @@ impl Shard {
     /// The service refuses or does not know the request.
     pub fn ask<T: Ask>(&mut self, request: T) -> Result<T::Answer, CommandError> {
         let dispatch = self.with(|service, cx| service.ask(cx, Request::new(request)));
-        self.settle();
+        self.apply_and_notify();
         dispatch.finish()?.take::<T>()
     }
 
     /// Handles passed deadlines of the shard and the service.
     fn tick(&mut self) {
-        self.is_due = false;
-        self.open_doors();
+        self.is_deadline_due = false;
+        self.end_pauses();
         if self.service.deadline_ns().is_some_and(|at| at <= self.now_ns) {
             self.with(|service, cx| service.tick(cx));
-            self.settle();
+            self.apply_and_notify();
         }
     }
 
@@ -310,13 +310,13 @@ impl Shard {
         self.turn_for(Slice::counted(self.now_ns, quantum)).0
     }
 
-    fn handle_event(&mut self, event: Event) {
+    fn handle_event(&mut self, event: WatchEvent) {
         match event.token {
             // Events of a dispatcher.
-            Token::Order | Token::Shard { .. } => {}
-            Token::Listener { slot, serial } => self.accept(PortId { slot, serial }),
-            Token::Frontend { slot, serial } => self.receive(PortId { slot, serial }),
-            Token::Doorbell { slot, queue, serial } => {
+            WatchToken::Order | WatchToken::Shard { .. } => {}
+            WatchToken::Listener { slot, serial } => self.accept(PortId { slot, serial }),
+            WatchToken::Frontend { slot, serial } => self.receive(PortId { slot, serial }),
+            WatchToken::Doorbell { slot, queue, serial } => {
                 let queue = usize::from(queue);
                 let id = self.ports.at_slot(slot).map(|p| p.id).filter(|id| id.serial == serial);
                 if let Some(id) = id {
@@ -324,14 +324,14 @@ impl Shard {
                     self.activate(id, queue);
                 }
             }
-            Token::Source { value } => {
+            WatchToken::Source { value } => {
                 self.sources.wake(value);
-                self.settle();
+                self.apply_and_notify();
             }
-            Token::Service { value } => {
+            WatchToken::Service { value } => {
                 let (readable, writable) = (event.readable, event.writable);
                 self.with(|service, cx| service.ready(cx, value, readable, writable));
-                self.settle();
+                self.apply_and_notify();
             }
         }
     }
@@ -360,14 +360,14 @@ impl Shard {
         let Some(port) = self.ports.get_mut(id) else { return };
         let Some(work) = port.queues.get_mut(queue) else { return };
         work.worked_ns = now;
-        if !work.active {
-            work.active = true;
+        if !work.is_active {
+            work.is_active = true;
             if let Some((_, ring)) = port.queue(queue) {
                 // A broken ring reports its error again when it is served.
                 let _ = ring.disarm();
             }
             self.active.push_back(Work::Queue(id, queue));
-            self.came = true;
+            self.has_new_work = true;
         }
     }
 
@@ -380,7 +380,7 @@ impl Shard {
         if self.handle_events() {
             turn.events = 1;
         }
-        if self.is_due {
+        if self.is_deadline_due {
             self.tick();
         }
         for _ in 0..self.active.len() {
@@ -401,10 +401,10 @@ impl Shard {
             if stays {
                 self.active.push_back(work);
             } else {
-                self.rest(work);
+                self.park(work);
             }
             // The active flag must be settled first: a wake of this very queue must find it parked.
-            self.settle();
+            self.apply_and_notify();
             self.slice.charge(cost::POLL_NS);
             if self.slice.is_over() {
                 break;
@@ -417,14 +417,14 @@ impl Shard {
     }
 
     /// Marks a queue or source as no longer active.
-    fn rest(&mut self, work: Work) {
+    fn park(&mut self, work: Work) {
         match work {
             Work::Queue(id, queue) => {
                 if let Some(work) = self.ports.get_mut(id).and_then(|p| p.queues.get_mut(queue)) {
-                    work.active = false;
+                    work.is_active = false;
                 }
             }
-            Work::Source(value) => self.sources.rest(value),
+            Work::Source(value) => self.sources.park(value),
         }
     }
 
@@ -446,17 +446,17 @@ impl Shard {
             return None;
         }
         let progress = self.with(|s, cx| s.serve(cx, id, queue, SERVE_CHAINS_MAX));
-        self.look_at_memory(id);
+        self.check_memory(id);
         let (now, spin) = (self.now_ns, self.spin_ns);
         let port = self.ports.get_mut(id)?;
-        port.judge(queue, &self.pacing, now);
+        port.update_mode(queue, &self.pacing, now);
         let work = port.queues.get_mut(queue)?;
         match progress {
             Progress::Worked => {
                 work.worked_ns = now;
                 Some(true)
             }
-            Progress::Idle if work.polled(&self.pacing, now, spin) => Some(false),
+            Progress::Idle if work.is_polled(&self.pacing, now, spin) => Some(false),
             Progress::Idle => match port.queue(queue).map(|(_, ring)| ring.arm())? {
                 Ok(more) => more.then_some(true),
                 Err(error) => {
@@ -489,20 +489,20 @@ impl Shard {
                     self.notified(id, queue, notified);
                 }
             }
-            self.settle_batch();
+            self.apply_requests();
         }
     }
 
     /// Applies requests of services: publish, wake, close. Outside of a turn guests are notified at
     /// once.
-    fn settle(&mut self) {
-        self.settle_batch();
+    fn apply_and_notify(&mut self) {
+        self.apply_requests();
         if !self.in_turn {
             self.notify();
         }
     }
 
-    fn settle_batch(&mut self) {
+    fn apply_requests(&mut self) {
         loop {
             // Transmit queues are published before receive queues: if this process dies in between,
             // a frame is lost, which is allowed, and not delivered twice.
@@ -514,23 +514,23 @@ impl Shard {
                 let Some(&(id, queue)) = self.dirty.get(index) else { break };
                 let Some(port) = self.ports.get_mut(id) else { continue };
                 if let Some(work) = port.queues.get_mut(queue) {
-                    work.dirty = false;
+                    work.is_dirty = false;
                     work.worked_ns = self.now_ns;
                 }
-                port.judge(queue, &self.pacing, self.now_ns);
-                let shown = port.publish(queue);
+                port.update_mode(queue, &self.pacing, self.now_ns);
+                let published = port.publish(queue);
                 // Usually followed by a system call that notifies the driver.
                 self.slice.charge(cost::CALL_NS);
                 if port.memory_lost() {
                     // Other ports may have sent to a guest that has not rung since.
                     self.faults.push((id, frontend::MEMORY_LOST.into()));
                 }
-                match shown {
+                match published {
                     Ok(true) => self.notify_at_end(id, queue),
                     Ok(false) => {}
                     Err(error) => self.notified(id, queue, Err(error)),
                 }
-                self.look_at_memory(id);
+                self.check_memory(id);
             }
             self.dirty.clear();
             for index in 0..self.woken.len() {
@@ -540,7 +540,7 @@ impl Shard {
             self.woken.clear();
             while let Some(value) = self.sources.next_woken() {
                 self.active.push_back(Work::Source(value));
-                self.came = true;
+                self.has_new_work = true;
             }
             if self.faults.is_empty() {
                 return;

@@ -6,11 +6,11 @@ use causeway_host::Account;
 use causeway_wire::virtio::{VIRTIO_F_RING_PACKED, has};
 
 use super::Shard;
-use super::doors::watch_door;
+use super::pauses::watch_listener;
 use crate::footprint::Footprint;
 use crate::listen::Listener;
-use crate::loglimit::LogLimit;
-use crate::port::{Door, Noted, Port, PortId, QueueWork};
+use crate::log_limit::LogLimit;
+use crate::port::{ListeningSocket, Port, PortEvent, PortId, QueueWork};
 use crate::rate::Bucket;
 use crate::wakes::Wakes;
 use causeway_model::PollMode;
@@ -38,7 +38,7 @@ impl Shard {
     pub fn port_add(&mut self, spec: PortSpec, listening: bool) -> Result<PortView, CommandError> {
         let queues = self.service.model(&spec).queues;
         let group = self.ports.group(&spec.group).ok_or_else(|| no_group(&spec.group))?;
-        let id = self.ports.vacancy(PORTS_MAX).ok_or_else(too_many_ports)?;
+        let id = self.ports.free_slot(PORTS_MAX).ok_or_else(too_many_ports)?;
         let listener = if listening { Some(self.listen(id, &spec)?) } else { None };
         self.ports.insert(Port {
             spec,
@@ -60,7 +60,7 @@ impl Shard {
             messages: Bucket::default(),
             connection_watch: None,
             files: BTreeMap::new(),
-            punched_ns: None,
+            files_shrank_ns: None,
             footprint: Footprint::default(),
             footprint_faults: 0,
             wakes: Wakes::default(),
@@ -68,7 +68,7 @@ impl Shard {
             queues: std::iter::repeat_with(QueueWork::default).take(queues).collect(),
         });
         let added = self.with(|s, cx| s.added(cx, id));
-        self.settle();
+        self.apply_and_notify();
         if let Err(error) = added {
             self.ports.remove(id);
             return Err(error);
@@ -79,11 +79,11 @@ impl Shard {
         Ok(self.view(port))
     }
 
-    fn listen(&self, id: PortId, spec: &PortSpec) -> Result<Door, CommandError> {
+    fn listen(&self, id: PortId, spec: &PortSpec) -> Result<ListeningSocket, CommandError> {
         let listener = Listener::bind(&spec.socket)?;
-        let watch = watch_door(&self.poller, id, &listener);
+        let watch = watch_listener(&self.poller, id, &listener);
         let watch = watch.map_err(|e| CommandError::Host(format!("port {}: {e}", spec.name)))?;
-        Ok(Door { listener, watch: Some(watch) })
+        Ok(ListeningSocket { listener, watch: Some(watch) })
     }
 
     /// Closes a port, its connections and its socket.
@@ -95,7 +95,7 @@ impl Shard {
         self.close_frontend(id, PortState::Listening, None);
         self.with(|s, cx| s.removed(cx, id));
         self.ports.remove(id);
-        self.settle();
+        self.apply_and_notify();
         log::info!(port = name.as_str(); "port deleted");
         Ok(())
     }
@@ -136,27 +136,31 @@ impl Shard {
             let ring = device.and_then(|d| d.queues.get(index)?.ring.as_ref());
             // The rate of a sleeping queue is not updated until it wakes; the view shows the rate
             // of now.
-            let mut pace = work.pace;
+            let mut queue_mode = work.queue_mode;
             if let Some(ring) = ring {
-                pace.judge(&self.pacing, self.now_ns, ring.popped());
+                queue_mode.update(&self.pacing, self.now_ns, ring.popped());
             }
             QueueView {
                 index,
                 size: ring.map_or(0, causeway_ring::Queue::size),
                 format: ring.map_or(format, causeway_ring::Queue::format),
                 running: ring.is_some(),
-                mode: if ring.is_some() { pace.mode(&self.pacing) } else { PollMode::GuestDriven },
+                mode: if ring.is_some() {
+                    queue_mode.mode(&self.pacing)
+                } else {
+                    PollMode::GuestDriven
+                },
                 mode_reason: match ring {
-                    Some(_) => pace.reason(&self.pacing),
+                    Some(_) => queue_mode.reason(&self.pacing),
                     None => STOPPED.to_owned(),
                 },
-                mode_changes_total: pace.changes(),
-                rate: if ring.is_some() { pace.rate() } else { 0 },
+                mode_changes_total: queue_mode.changes(),
+                rate: if ring.is_some() { queue_mode.rate() } else { 0 },
             }
         };
-        let age = |noted: &Noted| noted.age_seconds(self.now_ns);
-        let of = |noted: &Noted| match port.connection.is_some()
-            && noted.frontend == port.connects_total
+        let age = |event: &PortEvent| event.age_seconds(self.now_ns);
+        let of = |event: &PortEvent| match port.connection.is_some()
+            && event.frontend == port.connects_total
         {
             true => Whose::Present,
             false => Whose::Former,

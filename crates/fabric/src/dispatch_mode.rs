@@ -55,7 +55,7 @@ fn expected(rate: u32, elapsed_ns: u64) -> u64 {
 
 /// Dispatch mode of a queue, and the measurement behind it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Pace {
+pub(crate) struct QueueMode {
     mode: PollMode,
     /// Start of the period, and the count of chains at that time.
     since_ns: u64,
@@ -65,7 +65,7 @@ pub(crate) struct Pace {
     changes: u64,
 }
 
-impl Pace {
+impl QueueMode {
     pub(crate) fn mode(&self, pacing: &Pacing) -> PollMode {
         match pacing.policy {
             PollPolicy::Adaptive => self.mode,
@@ -84,14 +84,14 @@ impl Pace {
         self.changes
     }
 
-    /// Updates the mode at the end of a period; `taken` counts the queue's chains and may wrap.
+    /// Updates the mode at the end of a period; `chains` counts the queue's chains and may wrap.
     #[inline]
-    pub(crate) fn judge(&mut self, pacing: &Pacing, now_ns: u64, taken: u32) {
+    pub(crate) fn update(&mut self, pacing: &Pacing, now_ns: u64, chains: u32) {
         let elapsed = now_ns.saturating_sub(self.since_ns);
         if elapsed < pacing.period_ns {
             return;
         }
-        let count = u64::from(taken.wrapping_sub(self.base));
+        let count = u64::from(chains.wrapping_sub(self.base));
         let mode = if count > expected(pacing.upper, elapsed) {
             PollMode::VmmDriven
         } else if count < expected(pacing.lower, elapsed) {
@@ -104,12 +104,12 @@ impl Pace {
         self.rate = rate.unwrap_or(RATE_MAX).min(RATE_MAX);
         self.changes = self.changes.saturating_add(u64::from(mode != self.mode));
         self.mode = mode;
-        (self.since_ns, self.base) = (now_ns, taken);
+        (self.since_ns, self.base) = (now_ns, chains);
     }
 
     /// Starts the measurement of a queue that begins to run.
-    pub(crate) fn start(&mut self, now_ns: u64, taken: u32) {
-        *self = Self { since_ns: now_ns, base: taken, changes: self.changes, ..Self::default() };
+    pub(crate) fn start(&mut self, now_ns: u64, chains: u32) {
+        *self = Self { since_ns: now_ns, base: chains, changes: self.changes, ..Self::default() };
     }
 
     /// Returns the reason of the present mode, for the operator.
@@ -135,7 +135,7 @@ mod tests {
     const PERIOD: u64 = 10_000_000;
 
     #[test]
-    fn expected_counts_are_rate_times_time() {
+    fn dispatch_mode_expected_count_is_rate_times_time() {
         // VNET/P's defaults: 10,000 per second are 100 in 10 ms, not a million.
         assert_eq!(expected(10_000, PERIOD), 100);
         assert_eq!(expected(1_000, PERIOD), 10);
@@ -145,46 +145,46 @@ mod tests {
     #[test]
     fn modes_follow_the_rate_with_hysteresis() {
         let pacing = Pacing::default();
-        let mut pace = Pace::default();
-        let (mut now, mut taken) = (0, u32::MAX - 50);
-        pace.start(now, taken);
-        let mut period = |pace: &mut Pace, chains: u32| {
+        let mut queue_mode = QueueMode::default();
+        let (mut now, mut total) = (0, u32::MAX - 50);
+        queue_mode.start(now, total);
+        let mut period = |queue_mode: &mut QueueMode, chains: u32| {
             now += PERIOD;
-            taken = taken.wrapping_add(chains);
-            pace.judge(&pacing, now, taken);
-            pace.mode(&pacing)
+            total = total.wrapping_add(chains);
+            queue_mode.update(&pacing, now, total);
+            queue_mode.mode(&pacing)
         };
-        assert_eq!(period(&mut pace, 100), PollMode::GuestDriven, "not above the upper rate");
-        assert_eq!(period(&mut pace, 101), PollMode::VmmDriven);
-        assert_eq!(period(&mut pace, 50), PollMode::VmmDriven, "kept between");
-        assert!(pace.reason(&pacing).contains("kept between"));
-        assert_eq!(period(&mut pace, 10), PollMode::VmmDriven, "not below the lower rate");
-        assert_eq!(period(&mut pace, 9), PollMode::GuestDriven);
-        assert_eq!(period(&mut pace, 50), PollMode::GuestDriven, "kept between");
-        assert_eq!((pace.changes(), pace.rate()), (2, 5000));
+        assert_eq!(period(&mut queue_mode, 100), PollMode::GuestDriven, "not above the upper rate");
+        assert_eq!(period(&mut queue_mode, 101), PollMode::VmmDriven);
+        assert_eq!(period(&mut queue_mode, 50), PollMode::VmmDriven, "kept between");
+        assert!(queue_mode.reason(&pacing).contains("kept between"));
+        assert_eq!(period(&mut queue_mode, 10), PollMode::VmmDriven, "not below the lower rate");
+        assert_eq!(period(&mut queue_mode, 9), PollMode::GuestDriven);
+        assert_eq!(period(&mut queue_mode, 50), PollMode::GuestDriven, "kept between");
+        assert_eq!((queue_mode.changes(), queue_mode.rate()), (2, 5000));
     }
 
     #[test]
-    fn a_late_look_counts_over_the_time_that_passed() {
+    fn dispatch_mode_late_update_divides_by_elapsed_time() {
         let pacing = Pacing::default();
-        let mut pace = Pace::default();
-        pace.start(0, 0);
-        pace.judge(&pacing, 100 * PERIOD, 5000);
+        let mut queue_mode = QueueMode::default();
+        queue_mode.start(0, 0);
+        queue_mode.update(&pacing, 100 * PERIOD, 5000);
         assert_eq!(
-            pace.mode(&pacing),
+            queue_mode.mode(&pacing),
             PollMode::GuestDriven,
             "5,000 a second, however late it is seen"
         );
-        pace.judge(&pacing, 100 * PERIOD + PERIOD / 2, 9000);
-        assert_eq!(pace.rate(), 5000, "the period is not over");
+        queue_mode.update(&pacing, 100 * PERIOD + PERIOD / 2, 9000);
+        assert_eq!(queue_mode.rate(), 5000, "the period is not over");
     }
 
     #[test]
-    fn a_configured_mode_stays() {
+    fn dispatch_mode_configured_stays() {
         let pacing = Pacing { policy: PollPolicy::GuestDriven, ..Pacing::default() };
-        let mut pace = Pace::default();
-        pace.judge(&pacing, PERIOD, 1_000_000);
-        assert_eq!(pace.mode(&pacing), PollMode::GuestDriven);
-        assert_eq!(pace.reason(&pacing), "configured");
+        let mut queue_mode = QueueMode::default();
+        queue_mode.update(&pacing, PERIOD, 1_000_000);
+        assert_eq!(queue_mode.mode(&pacing), PollMode::GuestDriven);
+        assert_eq!(queue_mode.reason(&pacing), "configured");
     }
 }

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_cut_and_counted() {
+    fn log_limit_suppresses_and_counts_a_flood() {
         let mut limit = LogLimit::default();
         let passed = (0..1000).filter(|&i| limit.admit(LOG_WINDOW_NS + i).is_some()).count();
         assert_eq!(passed, LOG_LINES_MAX as usize);

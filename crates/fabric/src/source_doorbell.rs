@@ -17,14 +17,14 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// Location of a shard: its dispatcher and its slot there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Home {
+pub(crate) struct ShardLocation {
     /// Number of the dispatcher in the process, from 1; 0: none.
     pub dispatcher: u16,
     pub slot: u16,
     pub serial: u32,
 }
 
-impl Home {
+impl ShardLocation {
     /// Location of a shard that no dispatcher owns: it is woken by descriptors alone.
     pub(crate) const NONE: Self = Self { dispatcher: 0, slot: 0, serial: 0 };
 
@@ -40,7 +40,7 @@ impl Home {
 
 /// A ring from the dispatcher's own thread.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rung {
+pub(crate) struct LocalRing {
     pub slot: u16,
     pub serial: u32,
     /// Value of the source.
@@ -49,52 +49,53 @@ pub(crate) struct Rung {
 
 thread_local! {
     /// Number of this thread's dispatcher.
-    static HERE: Cell<u16> = const { Cell::new(0) };
+    static THIS_DISPATCHER: Cell<u16> = const { Cell::new(0) };
     /// Rings of this thread that are not handled yet.
-    static RUNG: RefCell<Vec<Rung>> = const { RefCell::new(Vec::new()) };
+    static LOCAL_RINGS: RefCell<Vec<LocalRing>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Assigns a number to the calling thread's dispatcher; 0 when the numbers are used up.
-pub(crate) fn enter() -> u16 {
+pub(crate) fn register_dispatcher() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let number = u16::try_from(NEXT.fetch_add(1, Ordering::Relaxed)).unwrap_or(0);
-    HERE.set(number);
+    THIS_DISPATCHER.set(number);
     number
 }
 
 /// Removes a ring of this thread.
 #[inline]
-pub(crate) fn next_rung() -> Option<Rung> {
-    RUNG.with_borrow_mut(Vec::pop)
+pub(crate) fn pop_local_ring() -> Option<LocalRing> {
+    LOCAL_RINGS.with_borrow_mut(Vec::pop)
 }
 
 /// The doorbell of one source.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct SourceDoorbell {
     fd: OwnedFd,
     value: u32,
     /// Only the threads of the old and the new dispatcher store here. A thread that reads its own
     /// number therefore reads the present location.
-    home: AtomicU64,
+    location: AtomicU64,
 }
 
-impl Bell {
+impl SourceDoorbell {
     pub(crate) fn new(value: u32) -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { fd, value, home: AtomicU64::new(Home::NONE.pack()) })
+        Ok(Self { fd, value, location: AtomicU64::new(ShardLocation::NONE.pack()) })
     }
 
     /// Records that the shard moved.
-    pub(crate) fn moved(&self, home: Home) {
-        self.home.store(home.pack(), Ordering::Relaxed);
+    pub(crate) fn set_location(&self, location: ShardLocation) {
+        self.location.store(location.pack(), Ordering::Relaxed);
     }
 
     /// Wakes the source.
     pub(crate) fn ring(&self) {
-        let home = Home::unpack(self.home.load(Ordering::Relaxed));
-        if home != Home::NONE && home.dispatcher == HERE.get() {
-            let rung = Rung { slot: home.slot, serial: home.serial, value: self.value };
-            RUNG.with_borrow_mut(|all| all.push(rung));
+        let location = ShardLocation::unpack(self.location.load(Ordering::Relaxed));
+        if location != ShardLocation::NONE && location.dispatcher == THIS_DISPATCHER.get() {
+            let ring =
+                LocalRing { slot: location.slot, serial: location.serial, value: self.value };
+            LOCAL_RINGS.with_borrow_mut(|list| list.push(ring));
         } else {
             // Writing fails only when the counter is full, and then the descriptor is readable.
             let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
@@ -102,7 +103,7 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for SourceDoorbell {
     /// Reports one edge for each ring; the counter need not be read.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -111,24 +112,24 @@ impl AsFd for Bell {
 
 /// The doorbells of one shard.
 #[derive(Debug, Default)]
-pub(crate) struct Bells {
-    all: Vec<Weak<Bell>>,
-    home: Home,
+pub(crate) struct SourceDoorbells {
+    list: Vec<Weak<SourceDoorbell>>,
+    location: ShardLocation,
 }
 
-impl Bells {
+impl SourceDoorbells {
     /// Adds a doorbell that wakes a source of the shard.
-    pub(crate) fn add(&mut self, bell: &Arc<Bell>) {
-        bell.moved(self.home);
-        self.all.retain(|bell| bell.strong_count() > 0);
-        self.all.push(Arc::downgrade(bell));
+    pub(crate) fn add(&mut self, doorbell: &Arc<SourceDoorbell>) {
+        doorbell.set_location(self.location);
+        self.list.retain(|doorbell| doorbell.strong_count() > 0);
+        self.list.push(Arc::downgrade(doorbell));
     }
 
     /// Records that the shard moved.
-    pub(crate) fn moved(&mut self, home: Home) {
-        self.home = home;
-        for bell in self.all.iter().filter_map(Weak::upgrade) {
-            bell.moved(home);
+    pub(crate) fn set_location(&mut self, location: ShardLocation) {
+        self.location = location;
+        for doorbell in self.list.iter().filter_map(Weak::upgrade) {
+            doorbell.set_location(location);
         }
     }
 }
@@ -137,34 +138,36 @@ impl Bells {
 mod tests {
     use super::*;
 
-    fn is_readable(bell: &Bell) -> bool {
-        rustix::io::read(&bell.fd, &mut [0; 8]).is_ok()
+    fn is_readable(doorbell: &SourceDoorbell) -> bool {
+        rustix::io::read(&doorbell.fd, &mut [0; 8]).is_ok()
     }
 
     #[test]
     fn a_ring_stays_in_its_thread_or_goes_by_the_descriptor() {
-        let bell = Bell::new(7).unwrap();
-        bell.ring();
-        assert!(is_readable(&bell), "no dispatcher has it");
+        let doorbell = SourceDoorbell::new(7).unwrap();
+        doorbell.ring();
+        assert!(is_readable(&doorbell), "no dispatcher has it");
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let here = Home { dispatcher: enter(), slot: 3, serial: 9 };
-                bell.moved(here);
-                bell.ring();
-                assert!(!is_readable(&bell));
-                let rung = next_rung().unwrap();
-                assert_eq!((rung.slot, rung.serial, rung.value), (3, 9, 7));
-                assert!(next_rung().is_none());
+                let here = ShardLocation { dispatcher: register_dispatcher(), slot: 3, serial: 9 };
+                doorbell.set_location(here);
+                doorbell.ring();
+                assert!(!is_readable(&doorbell));
+                let ring = pop_local_ring().unwrap();
+                assert_eq!((ring.slot, ring.serial, ring.value), (3, 9, 7));
+                assert!(pop_local_ring().is_none());
             });
         });
-        bell.ring();
-        assert!(is_readable(&bell), "another thread's");
+        doorbell.ring();
+        assert!(is_readable(&doorbell), "another thread's");
     }
 
     #[test]
-    fn homes_survive_packing() {
-        for home in [Home::NONE, Home { dispatcher: u16::MAX, slot: 1, serial: u32::MAX }] {
-            assert_eq!(Home::unpack(home.pack()), home);
+    fn source_doorbell_locations_survive_packing() {
+        for location in
+            [ShardLocation::NONE, ShardLocation { dispatcher: u16::MAX, slot: 1, serial: u32::MAX }]
+        {
+            assert_eq!(ShardLocation::unpack(location.pack()), location);
         }
     }
 }

@@ -5,17 +5,17 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::bell::{self, Home};
 use crate::load::{Load, Meter};
 use crate::schedule::{GroupTurn, Schedule};
 use crate::shard::{Shard, ShardKey, Turn};
-use crate::share::Share;
 use crate::slice::Slice;
-use crate::watch::{Poller, Token, Watch, When};
+use crate::source_doorbell::{self, ShardLocation};
+use crate::spin_budget::SpinBudget;
+use crate::watch::{Poller, Trigger, Watch, WatchToken};
 
 /// A shard and its state in this dispatcher.
 #[derive(Debug)]
-struct Seat {
+struct ShardEntry {
     key: ShardKey,
     shard: Box<Shard>,
     serial: u32,
@@ -23,30 +23,30 @@ struct Seat {
     /// Number of its group in the schedule.
     group: usize,
     /// The shard is in the schedule's list of busy shards.
-    busy: bool,
+    is_busy: bool,
     deadline_ns: Option<u64>,
     /// Empty polls of this round since a queue last became active.
-    vain: usize,
+    empty_polls: usize,
     round: u32,
     meter: Meter,
     load: Arc<Load>,
 }
 
-impl Seat {
+impl ShardEntry {
     /// Counts a turn in a round; the flags: a queue became active before and during the turn.
-    fn looked(&mut self, round: u32, idle: u32, (before, during): (bool, bool)) {
+    fn count_turn(&mut self, round: u32, idle: u32, (before, during): (bool, bool)) {
         if before || self.round != round {
-            self.vain = 0;
+            self.empty_polls = 0;
         }
         let looks = usize::try_from(idle).unwrap_or(usize::MAX);
-        self.vain = if during { 0 } else { self.vain.saturating_add(looks) };
+        self.empty_polls = if during { 0 } else { self.empty_polls.saturating_add(looks) };
         self.round = round;
     }
 }
 
 /// A shard that moves from one dispatcher to another.
 #[derive(Debug)]
-pub(crate) struct Parted {
+pub(crate) struct DetachedShard {
     pub shard: Box<Shard>,
     /// Moves with the shard: a closed descriptor could at once be taken by another thread.
     watch: Watch,
@@ -55,9 +55,9 @@ pub(crate) struct Parted {
 
 /// The shards of a dispatcher.
 #[derive(Debug)]
-pub(crate) struct Roster {
+pub(crate) struct ShardTable {
     pub(crate) poller: Poller,
-    seats: Vec<Option<Seat>>,
+    entries: Vec<Option<ShardEntry>>,
     schedule: Schedule,
     deadlines: BTreeSet<(u64, usize)>,
     serial: u32,
@@ -65,31 +65,31 @@ pub(crate) struct Roster {
     pub(crate) now_ns: u64,
     /// Time within turns.
     pub(crate) slice: Slice,
-    pub(crate) share: Share,
+    pub(crate) spin_budget: SpinBudget,
     /// A process was notified, and the processor was not yielded since.
-    pub(crate) lets_in: bool,
+    pub(crate) has_notified: bool,
     /// Number of the round of turns without work: work or a yield begins a new round.
     pub(crate) round: u32,
     /// Time until which other threads need this processor.
-    pub(crate) crowded_ns: u64,
+    pub(crate) contended_until_ns: u64,
     /// Number of the dispatcher, for doorbells of sources.
     pub(crate) number: u16,
 }
 
-impl Roster {
-    pub(crate) fn new(poller: Poller, share: Share, start: Instant) -> Self {
+impl ShardTable {
+    pub(crate) fn new(poller: Poller, spin_budget: SpinBudget, start: Instant) -> Self {
         Self {
             poller,
-            seats: Vec::new(),
+            entries: Vec::new(),
             schedule: Schedule::default(),
             deadlines: BTreeSet::new(),
             serial: 0,
             now_ns: 0,
             slice: Slice::timed(start),
-            share,
-            lets_in: false,
+            spin_budget,
+            has_notified: false,
             round: 0,
-            crowded_ns: 0,
+            contended_until_ns: 0,
             number: 0,
         }
     }
@@ -107,100 +107,100 @@ impl Roster {
 
     /// Returns the entry of a shard that is about to be called, after it set the shard's time and
     /// spin budget.
-    fn seat(&mut self, index: usize) -> Option<&mut Seat> {
-        let seat = self.seats.get_mut(index)?.as_mut()?;
-        let awaits = self.now_ns >= self.crowded_ns;
-        seat.shard.set_clock(self.now_ns, self.share.spin_ns(), awaits);
-        Some(seat)
+    fn entry(&mut self, index: usize) -> Option<&mut ShardEntry> {
+        let entry = self.entries.get_mut(index)?.as_mut()?;
+        let awaits = self.now_ns >= self.contended_until_ns;
+        entry.shard.set_clock(self.now_ns, self.spin_budget.spin_ns(), awaits);
+        Some(entry)
     }
 
     fn find(&self, key: &ShardKey) -> Option<usize> {
-        self.seats.iter().position(|s| s.as_ref().is_some_and(|s| s.key == *key))
+        self.entries.iter().position(|s| s.as_ref().is_some_and(|s| s.key == *key))
     }
 
     /// Adds a new shard.
-    pub(crate) fn adopt(
+    pub(crate) fn add(
         &mut self,
         key: ShardKey,
         shard: Box<Shard>,
         load: Arc<Load>,
     ) -> io::Result<()> {
-        let (index, token) = self.vacancy()?;
-        let watch = self.poller.watch(shard.events(), token, When::Readable)?;
-        self.sit(index, key, Parted { shard, watch, load });
+        let (index, token) = self.free_slot()?;
+        let watch = self.poller.watch(shard.events(), token, Trigger::Readable)?;
+        self.insert(index, key, DetachedShard { shard, watch, load });
         Ok(())
     }
 
     /// Adds a shard that another dispatcher detached, or returns it.
-    pub(crate) fn adopt_again(
+    pub(crate) fn attach(
         &mut self,
         key: ShardKey,
-        mut parted: Parted,
-    ) -> Result<(), (Parted, io::Error)> {
-        let moved = self.vacancy().and_then(|(index, token)| {
-            parted.watch.move_to(&self.poller, token)?;
+        mut detached: DetachedShard,
+    ) -> Result<(), (DetachedShard, io::Error)> {
+        let moved = self.free_slot().and_then(|(index, token)| {
+            detached.watch.move_to(&self.poller, token)?;
             Ok(index)
         });
         match moved {
-            Ok(index) => self.sit(index, key, parted),
-            Err(error) => return Err((parted, error)),
+            Ok(index) => self.insert(index, key, detached),
+            Err(error) => return Err((detached, error)),
         }
         Ok(())
     }
 
     /// Returns a free slot and its token.
-    fn vacancy(&mut self) -> io::Result<(usize, Token)> {
-        let free = self.seats.iter().position(Option::is_none);
-        let index = free.unwrap_or(self.seats.len());
+    fn free_slot(&mut self) -> io::Result<(usize, WatchToken)> {
+        let free = self.entries.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.entries.len());
         self.serial = self.serial.wrapping_add(1);
         let slot = u16::try_from(index).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        Ok((index, Token::Shard { slot, serial: self.serial }))
+        Ok((index, WatchToken::Shard { slot, serial: self.serial }))
     }
 
-    fn sit(&mut self, index: usize, key: ShardKey, parted: Parted) {
-        let Parted { shard, watch, load } = parted;
+    fn insert(&mut self, index: usize, key: ShardKey, detached: DetachedShard) {
+        let DetachedShard { shard, watch, load } = detached;
         // A free slot has a 16-bit number.
         let slot = u16::try_from(index).unwrap_or(u16::MAX);
-        let home = Home { dispatcher: self.number, slot, serial: self.serial };
+        let location = ShardLocation { dispatcher: self.number, slot, serial: self.serial };
         let group = self.schedule.join(&key.group, shard.weight());
-        let seat = Seat {
+        let entry = ShardEntry {
             watch,
             key,
             shard,
             serial: self.serial,
             group,
-            busy: false,
+            is_busy: false,
             deadline_ns: None,
-            vain: 0,
+            empty_polls: 0,
             round: 0,
             meter: Meter::default(),
             load,
         };
-        match self.seats.get_mut(index) {
-            Some(place) => *place = Some(seat),
-            None => self.seats.push(Some(seat)),
+        match self.entries.get_mut(index) {
+            Some(place) => *place = Some(entry),
+            None => self.entries.push(Some(entry)),
         }
         if self.number != 0
-            && let Some(seat) = self.seat(index)
+            && let Some(entry) = self.entry(index)
         {
-            seat.shard.moved(home);
+            entry.shard.set_location(location);
         }
         self.refresh(index);
     }
 
     /// Removes a shard, so that another dispatcher can take it.
-    pub(crate) fn release(&mut self, key: &ShardKey) -> Option<Parted> {
+    pub(crate) fn detach(&mut self, key: &ShardKey) -> Option<DetachedShard> {
         // Rings of this thread are not visible to another thread.
-        self.hear();
+        self.deliver_rings();
         let index = self.find(key)?;
-        let Seat { mut shard, watch, load, deadline_ns, group, .. } =
-            self.seats.get_mut(index)?.take()?;
-        shard.moved(Home::NONE);
+        let ShardEntry { mut shard, watch, load, deadline_ns, group, .. } =
+            self.entries.get_mut(index)?.take()?;
+        shard.set_location(ShardLocation::NONE);
         self.schedule.leave(group, index);
         if let Some(at) = deadline_ns {
             self.deadlines.remove(&(at, index));
         }
-        Some(Parted { shard, watch, load })
+        Some(DetachedShard { shard, watch, load })
     }
 
     /// Calls `call` with a shard.
@@ -210,23 +210,23 @@ impl Roster {
         call: impl FnOnce(&mut Shard) -> R,
     ) -> Option<R> {
         let index = self.find(key)?;
-        let seat = self.seat(index)?;
-        let result = call(&mut seat.shard);
+        let entry = self.entry(index)?;
+        let result = call(&mut entry.shard);
         self.refresh(index);
         Some(result)
     }
 
     /// Returns every shard.
     pub(crate) fn shards(&mut self) -> impl Iterator<Item = (&ShardKey, &mut Shard)> {
-        self.seats.iter_mut().flatten().map(|s| (&s.key, &mut *s.shard))
+        self.entries.iter_mut().flatten().map(|s| (&s.key, &mut *s.shard))
     }
 
     /// Wakes the sources whose doorbells this thread rang.
-    pub(crate) fn hear(&mut self) {
-        while let Some(rung) = bell::next_rung() {
-            let index = usize::from(rung.slot);
-            if let Some(seat) = self.seat(index).filter(|seat| seat.serial == rung.serial) {
-                seat.shard.rung(rung.value);
+    pub(crate) fn deliver_rings(&mut self) {
+        while let Some(ring) = source_doorbell::pop_local_ring() {
+            let index = usize::from(ring.slot);
+            if let Some(entry) = self.entry(index).filter(|entry| entry.serial == ring.serial) {
+                entry.shard.ring_source(ring.value);
                 self.refresh(index);
             }
         }
@@ -234,20 +234,20 @@ impl Roster {
 
     /// Updates whether a shard is busy, and its deadline.
     fn refresh(&mut self, index: usize) {
-        let Some(seat) = self.seats.get_mut(index).and_then(Option::as_mut) else { return };
-        let deadline = seat.shard.deadline_ns();
-        if deadline != seat.deadline_ns {
-            if let Some(at) = seat.deadline_ns {
+        let Some(entry) = self.entries.get_mut(index).and_then(Option::as_mut) else { return };
+        let deadline = entry.shard.deadline_ns();
+        if deadline != entry.deadline_ns {
+            if let Some(at) = entry.deadline_ns {
                 self.deadlines.remove(&(at, index));
             }
             if let Some(at) = deadline {
                 self.deadlines.insert((at, index));
             }
-            seat.deadline_ns = deadline;
+            entry.deadline_ns = deadline;
         }
-        if seat.shard.is_busy() && !seat.busy {
-            seat.busy = true;
-            self.schedule.wake(seat.group, index);
+        if entry.shard.is_busy() && !entry.is_busy {
+            entry.is_busy = true;
+            self.schedule.wake(entry.group, index);
         }
     }
 
@@ -261,7 +261,7 @@ impl Roster {
                 break;
             }
         }
-        self.hear();
+        self.deliver_rings();
         all
     }
 
@@ -282,59 +282,59 @@ impl Roster {
 
     fn shard_turn(&mut self, index: usize, until_ns: u64) -> Turn {
         let (round, slice) = (self.round, self.slice.until(until_ns));
-        let Some(seat) = self.seat(index) else { return Turn::default() };
-        let before = seat.shard.came();
-        let (turn, slice) = seat.shard.turn_for(slice);
-        let during = seat.shard.came();
-        seat.looked(round, turn.idle, (before, during));
-        let lets_in = seat.shard.lets_in();
-        seat.busy = false;
+        let Some(entry) = self.entry(index) else { return Turn::default() };
+        let before = entry.shard.take_new_work();
+        let (turn, slice) = entry.shard.turn_for(slice);
+        let during = entry.shard.take_new_work();
+        entry.count_turn(round, turn.idle, (before, during));
+        let has_notified = entry.shard.take_notified();
+        entry.is_busy = false;
         let begun = self.slice.now_ns();
-        self.slice.follow(&slice);
+        self.slice.take_time(&slice);
         let used = self.slice.now_ns().saturating_sub(begun);
         if turn.worked > 0
-            && let Some(seat) = self.seats.get_mut(index).and_then(Option::as_mut)
+            && let Some(entry) = self.entries.get_mut(index).and_then(Option::as_mut)
         {
-            seat.meter.add(used);
+            entry.meter.add(used);
         }
-        self.lets_in |= lets_in;
+        self.has_notified |= has_notified;
         self.refresh(index);
         turn
     }
 
     /// Returns whether every active queue and source was polled and found empty in this round.
-    pub(crate) fn all_in_vain(&self) -> bool {
-        let mut busy = self.schedule.busy().filter_map(|index| self.seats.get(index)?.as_ref());
-        busy.all(|seat| seat.round == self.round && seat.vain >= seat.shard.waiting())
+    pub(crate) fn has_polled_all(&self) -> bool {
+        let mut busy = self.schedule.busy().filter_map(|index| self.entries.get(index)?.as_ref());
+        busy.all(|entry| entry.round == self.round && entry.empty_polls >= entry.shard.waiting())
     }
 
     /// Schedules the deadline handlers of the shards whose deadlines have passed.
-    pub(crate) fn due(&mut self) {
+    pub(crate) fn schedule_deadlines(&mut self) {
         let now = self.now_ns;
         let passed =
             self.deadlines.iter().take_while(|(at, _)| *at <= now).map(|(_, index)| *index);
         for index in passed.collect::<Vec<_>>() {
-            if let Some(seat) = self.seat(index) {
-                seat.shard.set_due();
+            if let Some(entry) = self.entry(index) {
+                entry.shard.set_due();
             }
             self.refresh(index);
         }
     }
 
     /// Reads the events of a shard; they are handled in its turn.
-    pub(crate) fn look(&mut self, slot: u16, serial: u32) -> io::Result<()> {
+    pub(crate) fn read_events(&mut self, slot: u16, serial: u32) -> io::Result<()> {
         let index = usize::from(slot);
-        let Some(seat) = self.seat(index).filter(|s| s.serial == serial) else { return Ok(()) };
-        seat.shard.take_events()?;
+        let Some(entry) = self.entry(index).filter(|s| s.serial == serial) else { return Ok(()) };
+        entry.shard.take_events()?;
         self.refresh(index);
         Ok(())
     }
 
     /// Searches every shard for a port that stalled this thread for `slept_ns` since `before_ns`.
-    pub(crate) fn stalled(&mut self, before_ns: u64, slept_ns: u64) {
-        for index in 0..self.seats.len() {
-            if let Some(seat) = self.seat(index) {
-                seat.shard.stalled(before_ns, slept_ns);
+    pub(crate) fn bar_stalling_ports(&mut self, before_ns: u64, slept_ns: u64) {
+        for index in 0..self.entries.len() {
+            if let Some(entry) = self.entry(index) {
+                entry.shard.bar_stalling_ports(before_ns, slept_ns);
             }
             self.refresh(index);
         }
@@ -347,8 +347,8 @@ impl Roster {
 
     /// Publishes the load of each shard in the last `window_ns`.
     pub(crate) fn publish(&mut self, window_ns: u64) {
-        for seat in self.seats.iter_mut().flatten() {
-            seat.load.publish(seat.meter.percent(window_ns), self.now_ns);
+        for entry in self.entries.iter_mut().flatten() {
+            entry.load.publish(entry.meter.percent(window_ns), self.now_ns);
         }
     }
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::limits::{FOOTPRINT_LOOK_NS, FOOTPRINT_MAX_DEFAULT, FOOTPRINT_PART};
+use crate::limits::{FOOTPRINT_MAX_DEFAULT, FOOTPRINT_PART, FOOTPRINT_SAMPLE_NS};
 
 static CHARGED: AtomicU64 = AtomicU64::new(0);
 /// Set by readers since the last sample.
@@ -23,7 +23,7 @@ static DEFAULT: OnceLock<Option<u64>> = OnceLock::new();
 
 /// Returns the last sample, in bytes. From the second call on it is at most some tenths of a second
 /// old.
-pub(crate) fn charged() -> u64 {
+pub(crate) fn charged_bytes() -> u64 {
     WANTED.store(true, Ordering::Relaxed);
     CHARGED.load(Ordering::Relaxed)
 }
@@ -38,7 +38,7 @@ pub(crate) fn default_max() -> Option<u64> {
 ///
 /// # Errors
 /// The host refuses a thread.
-pub(crate) fn watch() -> std::io::Result<()> {
+pub(crate) fn start_sampling() -> std::io::Result<()> {
     let mut first = false;
     DEFAULT.get_or_init(|| {
         first = true;
@@ -50,7 +50,7 @@ pub(crate) fn watch() -> std::io::Result<()> {
     if !first {
         return Ok(());
     }
-    let look = || {
+    let sample = || {
         let group = own_group();
         loop {
             if WANTED.swap(false, Ordering::Relaxed)
@@ -58,10 +58,10 @@ pub(crate) fn watch() -> std::io::Result<()> {
             {
                 CHARGED.store(bytes, Ordering::Relaxed);
             }
-            thread::sleep(Duration::from_nanos(FOOTPRINT_LOOK_NS));
+            thread::sleep(Duration::from_nanos(FOOTPRINT_SAMPLE_NS));
         }
     };
-    thread::Builder::new().name("causeway-memory".into()).spawn(look).map(drop)
+    thread::Builder::new().name("causeway-memory".into()).spawn(sample).map(drop)
 }
 
 fn figure(group: Option<&Path>) -> Option<u64> {

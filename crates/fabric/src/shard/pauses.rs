@@ -14,12 +14,16 @@ use super::Shard;
 use crate::limits::{MESSAGES_PER_SECOND, SHUT_NS};
 use crate::listen::Listener;
 use crate::port::PortId;
-use crate::watch::{Poller, Token, Watch, When};
+use crate::watch::{Poller, Trigger, Watch, WatchToken};
 
 /// Watches the listening socket of a port.
-pub(super) fn watch_door(poller: &Poller, id: PortId, listener: &Listener) -> io::Result<Watch> {
-    let token = Token::Listener { slot: id.slot, serial: id.serial };
-    poller.watch(listener.as_fd(), token, When::Readable)
+pub(super) fn watch_listener(
+    poller: &Poller,
+    id: PortId,
+    listener: &Listener,
+) -> io::Result<Watch> {
+    let token = WatchToken::Listener { slot: id.slot, serial: id.serial };
+    poller.watch(listener.as_fd(), token, Trigger::Readable)
 }
 
 /// Watches the messages of a port's frontend.
@@ -28,15 +32,15 @@ pub(super) fn watch_frontend(
     id: PortId,
     connection: &Connection,
 ) -> io::Result<Watch> {
-    let token = Token::Frontend { slot: id.slot, serial: id.serial };
-    poller.watch(connection.as_fd(), token, When::Readable)
+    let token = WatchToken::Frontend { slot: id.slot, serial: id.serial };
+    poller.watch(connection.as_fd(), token, Trigger::Readable)
 }
 
 /// An activity of a port that can be paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Alone {
+pub(super) enum Pausable {
     /// Accepting frontends.
-    Door,
+    Listener,
     /// Reading the frontend's messages.
     Frontend,
     /// Notifying the guest.
@@ -45,10 +49,10 @@ pub(super) enum Alone {
 
 impl Shard {
     /// Pauses the listening socket of a port.
-    pub(super) fn shut(&mut self, id: PortId) {
-        if let Some(door) = self.ports.get_mut(id).and_then(|port| port.listener.as_mut()) {
-            door.watch = None;
-            self.leave_alone(id, Alone::Door, SHUT_NS);
+    pub(super) fn pause_listener(&mut self, id: PortId) {
+        if let Some(listening) = self.ports.get_mut(id).and_then(|port| port.listener.as_mut()) {
+            listening.watch = None;
+            self.pause(id, Pausable::Listener, SHUT_NS);
         }
     }
 
@@ -66,55 +70,55 @@ impl Shard {
     pub(super) fn pause_frontend(&mut self, id: PortId, for_ns: u64) {
         if let Some(port) = self.ports.get_mut(id) {
             port.connection_watch = None;
-            self.leave_alone(id, Alone::Frontend, for_ns);
+            self.pause(id, Pausable::Frontend, for_ns);
         }
     }
 
-    pub(super) fn leave_alone(&mut self, id: PortId, what: Alone, for_ns: u64) {
-        self.alone.insert((self.now_ns.saturating_add(for_ns), id, what));
+    pub(super) fn pause(&mut self, id: PortId, activity: Pausable, for_ns: u64) {
+        self.pauses.insert((self.now_ns.saturating_add(for_ns), id, activity));
     }
 
     /// Returns the end of the first pause.
-    pub(super) fn doors_ns(&self) -> Option<u64> {
-        self.alone.first().map(|(at, ..)| *at)
+    pub(super) fn next_pause_end_ns(&self) -> Option<u64> {
+        self.pauses.first().map(|(at, ..)| *at)
     }
 
     /// Ends the pauses whose time has passed.
-    pub(super) fn open_doors(&mut self) {
-        while let Some(&due) = self.alone.first().filter(|(at, ..)| *at <= self.now_ns) {
-            self.alone.remove(&due);
-            let (_, id, what) = due;
-            if self.watch_again(id, what).is_err() {
+    pub(super) fn end_pauses(&mut self) {
+        while let Some(&due) = self.pauses.first().filter(|(at, ..)| *at <= self.now_ns) {
+            self.pauses.remove(&due);
+            let (_, id, activity) = due;
+            if self.resume(id, activity).is_err() {
                 // No descriptor is free now: retry later.
-                self.leave_alone(id, what, SHUT_NS);
+                self.pause(id, activity, SHUT_NS);
             }
         }
     }
 
     /// Sends the notifications that a pause delayed; each may begin the next pause.
-    fn notify_late(&mut self, id: PortId) {
+    fn notify_delayed(&mut self, id: PortId) {
         let queues = self.ports.get(id).map_or(0, |port| port.queues.len());
         for queue in 0..queues {
             let Some(port) = self.ports.get_mut(id) else { return };
-            if port.queues.get(queue).is_some_and(|work| work.unwoken) {
+            if port.queues.get(queue).is_some_and(|work| work.notify_later) {
                 self.notify_at_end(id, queue);
             }
         }
-        self.settle();
+        self.apply_and_notify();
     }
 
     /// Resumes an activity of a port; a port or frontend that is gone or was replaced needs
     /// nothing.
-    fn watch_again(&mut self, id: PortId, what: Alone) -> io::Result<()> {
+    fn resume(&mut self, id: PortId, activity: Pausable) -> io::Result<()> {
         let Some(port) = self.ports.get_mut(id) else { return Ok(()) };
-        match what {
-            Alone::Door => {
-                if let Some(door) = port.listener.as_mut() {
-                    door.watch = Some(watch_door(&self.poller, id, &door.listener)?);
+        match activity {
+            Pausable::Listener => {
+                if let Some(listening) = port.listener.as_mut() {
+                    listening.watch = Some(watch_listener(&self.poller, id, &listening.listener)?);
                 }
             }
-            Alone::Notifications => self.notify_late(id),
-            Alone::Frontend => {
+            Pausable::Notifications => self.notify_delayed(id),
+            Pausable::Frontend => {
                 let unwatched = port.connection_watch.is_none();
                 if let Some(connection) = port.connection.as_ref().filter(|_| unwatched) {
                     port.connection_watch = Some(watch_frontend(&self.poller, id, connection)?);
