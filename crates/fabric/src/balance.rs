@@ -66,7 +66,7 @@ mod tests {
                 b.busy = b.shards.iter().map(|s| s.1).sum();
             }
             moves += 1;
-            assert!(moves < 10, "shards go to and fro");
+            assert!(moves < 10, "shards oscillate");
         }
         assert!(loads.iter().all(|b| b.busy < 70));
     }

@@ -71,7 +71,7 @@ impl Listener {
         let wrong = |e: io::Error| CommandError::Host(format!("socket {}: {e}", path.display()));
         if let Ok(meta) = fs::symlink_metadata(path) {
             if !meta.file_type().is_socket() {
-                let text = format!("{} is there and is not a socket; move it away", path.display());
+                let text = format!("{} exists and is not a socket: move it away", path.display());
                 return Err(CommandError::Conflict(text));
             }
             if is_served(path, kind) {

@@ -240,8 +240,8 @@ impl Port {
         self.barred_until_ns = now_ns.saturating_add(BARRED_NS << longer);
         let [paid, most] = [paid, most].map(|bytes| bytes >> MIB_SHIFT);
         Some(format!(
-            "the daemon had to allocate {paid} MiB of its memory that it had never touched, more \
-             than memory_max ({most} MiB): let the VMM allocate it, or raise memory_max"
+            "the daemon had to allocate {paid} MiB of guest memory that the guest had never \
+             touched, more than memory_max ({most} MiB): let the VMM allocate it, or raise memory_max"
         ))
     }
 

@@ -261,7 +261,7 @@ impl Context<'_> {
         port.faults_total = port.faults_total.saturating_add(1);
         if let Some(more) = port.log.admit(now) {
             let name = port.spec.name.as_str();
-            log::warn!(port = name, reason = reason.as_str(), suppressed = more; "a guest broke a rule");
+            log::warn!(port = name, reason = reason.as_str(), suppressed = more; "a guest violated a rule: its port stays open");
         }
         port.fault = Some(port.event_now(now, reason));
     }

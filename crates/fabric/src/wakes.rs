@@ -46,7 +46,7 @@ pub struct Wakes {
 }
 
 /// Reason for which an owner is closed.
-pub const EXCESS: &str = "waking it takes more than its share of the dispatcher's time: its \
+pub const EXCESS: &str = "waking the owner takes more than its share of the dispatcher's time: its \
                           notification descriptor has too many watchers";
 
 impl Wakes {

@@ -265,7 +265,7 @@ impl Socket {
                 return Some(own);
             }
         }
-        log::debug!(cid = cid, port = port; "no source port is free for a host process");
+        log::debug!(cid = cid, port = port; "no source port is free for a host process: its connection is closed");
         None
     }
 

@@ -147,7 +147,7 @@ impl Socket {
                     to,
                     format_args!(
                         "connection reset: a host process sent a message of {len} bytes, \
-                         at most {most} are taken"
+                         at most {most} are accepted"
                     ),
                 );
                 self.end(cx, id, true);

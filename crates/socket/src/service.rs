@@ -311,13 +311,13 @@ impl Service for Socket {
         {
             let (cid, name) = (vsock.cid, &other.spec.name);
             return Err(CommandError::Conflict(format!(
-                "cid {cid}: port {name} of this group has it"
+                "cid {cid}: port {name} of this group has this CID"
             )));
         }
         let socket = added.spec.socket.clone();
         let mut seat = Seat::new(port, group, vsock.cid);
         seat.ledger = Ledger::of(&socket).map_err(|error| {
-            CommandError::Host(format!("the ledger of {}: {error}", socket.display()))
+            CommandError::Host(format!("cannot open the ledger of {}: {error}", socket.display()))
         })?;
         if let Some(path) = &vsock.host_socket {
             seat.door = Some(self.open_door(cx, port, path)?);

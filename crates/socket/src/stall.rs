@@ -155,7 +155,7 @@ impl Socket {
                     cx,
                     from,
                     on,
-                    "connections reset: the guest takes no data while a sender waits for it",
+                    "connections reset: the guest receives too little data while a sender waits for it",
                 ),
                 Verdict::Silent => self.reset_stalled(
                     cx,

@@ -138,6 +138,6 @@ fn decide(
     }
     steps.push(format!("port {name} has CID {cid} and its guest runs it"));
     steps
-        .push(format!("whether an application listens on port {port} is known to the guest alone"));
+        .push(format!("only the guest knows whether an application listens on port {port}"));
     Some(name)
 }

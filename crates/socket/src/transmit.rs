@@ -110,7 +110,7 @@ impl Socket {
         };
         let mut bytes = [0_u8; HEADER_LEN];
         let map = port.map().ok_or_else(|| TxFault("the device has no memory".into()))?;
-        let short = |_| TxFault(format!("a packet of {} bytes", chain.readable_bytes()));
+        let short = |_| TxFault(format!("a packet of {} bytes has no complete header", chain.readable_bytes()));
         chain.reader().read(map, &mut bytes).map_err(short)?;
         let header = Header::parse(&bytes).map_err(|e| TxFault(e.to_string()))?;
         let data = chain.readable_bytes().saturating_sub(HEADER_LEN as u64);
@@ -120,7 +120,7 @@ impl Socket {
         }
         if len > PACKET_BYTES_MAX {
             return Err(TxFault(format!(
-                "a packet of {len} bytes of data, at most {PACKET_BYTES_MAX} are taken"
+                "a packet of {len} bytes of data, at most {PACKET_BYTES_MAX} are accepted"
             )));
         }
         if header.src_cid != u64::from(seat.cid) {
@@ -159,7 +159,7 @@ impl Socket {
         let heard = if connects || header.kind == conn.kind.raw() {
             conn.hear(which, header).map_err(|breach| breach.to_string())
         } else {
-            Err(format!("socket type {} on a connection of another", header.kind))
+            Err(format!("socket type {} on a connection of another type", header.kind))
         };
         cx.charge(cost::bytes(header.len as usize));
         self.credited(cx, from, id, which);

@@ -49,7 +49,7 @@ pub(super) struct Core {
 pub(super) const HOST: &str = "host";
 
 pub(super) fn inconsistent() -> CommandError {
-    CommandError::Host("a group is not where it was put: restart the daemon".into())
+    CommandError::Host("the registry and the dispatchers disagree about a shard: restart the daemon".into())
 }
 
 impl Core {
@@ -292,7 +292,7 @@ impl Core {
             place.moves = place.moves.saturating_add(1);
         }
         let (group, service) = (key.group.as_str(), key.service);
-        log::info!(group, service, dispatcher = to; "moved");
+        log::info!(group, service, dispatcher = to; "shard moved");
         Ok(())
     }
 

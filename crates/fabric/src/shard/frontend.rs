@@ -23,9 +23,9 @@ impl Shard {
         let Some(port) = self.ports.get_mut(id) else { return };
         let Some(listening) = port.listener.as_mut() else { return };
         let (rate, text) = if self.service.attaches(&port.spec) {
-            (ATTACHES_PER_SECOND, "processes attach too fast: they wait")
+            (ATTACHES_PER_SECOND, "processes attach too fast: new processes wait for the rate limit of the port")
         } else {
-            (CONNECTS_PER_SECOND, "frontends come too fast: they wait")
+            (CONNECTS_PER_SECOND, "frontends connect too fast: new frontends wait for the rate limit of the port")
         };
         if !port.connects.take(now, rate) {
             self.pause_listener(id);
@@ -72,15 +72,15 @@ impl Shard {
             return Ok(());
         }
         if port.connection.is_some() {
-            return Err("a second frontend was turned away".into());
+            return Err("a second frontend was refused: the port serves one frontend at a time".into());
         }
         if now < port.barred_until_ns {
-            let text = "a frontend was turned away: the last one held up the dispatcher, or made it \
-                        allocate memory";
+            let text = "a frontend was refused for a while: the last frontend stalled the dispatcher, \
+                        or made it allocate memory";
             return Err(text.into());
         }
         if port.giver.is_behind() {
-            let text = "a frontend was turned away: descriptors of earlier ones take long to close";
+            let text = "a frontend was refused: descriptors of earlier frontends are still being closed";
             return Err(text.into());
         }
         let connection = self.service.connect(&port.spec, stream);
@@ -183,7 +183,7 @@ impl Shard {
             DoorbellSource::Event => Ok(None),
             DoorbellSource::Absent => {
                 // The queue would never be served again after it was empty.
-                self.fault(id, format!("queue {queue}: no doorbell was given, and none is polled"));
+                self.fault(id, format!("queue {queue}: the frontend gave no doorbell, and a queue without a doorbell is not served"));
                 return;
             }
         };
@@ -230,7 +230,7 @@ impl Shard {
                 self.pause(id, Pausable::Notifications, pause);
                 self.warn(
                     id,
-                    "its notifications take much of the dispatcher's time: they are delayed",
+                    "notifications of the guest take too much of the dispatcher's time: they are delayed",
                 );
             }
             Err(error) => {
@@ -266,7 +266,7 @@ impl Shard {
             );
             if let Some(more) = port.log.admit(now) {
                 let name = port.spec.name.as_str();
-                log::warn!(port = name, notice = text.as_str(), suppressed = more; "nothing can pass");
+                log::warn!(port = name, notice = text.as_str(), suppressed = more; "the port carries no traffic: the memory of its guest seems private");
             }
             port.notice = Some(port.event_now(now, text));
         }
@@ -320,7 +320,7 @@ impl Shard {
                 port.bar(now);
                 let ms = slept_ns / 1_000_000;
                 let why = format!(
-                    "holes were punched into its memory while the daemon used it, which held up \
+                    "holes were punched into its memory while the daemon used it, which stalled \
                      the dispatcher for {ms} ms"
                 );
                 self.faults.push((id, why));
@@ -350,7 +350,7 @@ impl Shard {
         port.faults_total = port.faults_total.saturating_add(1);
         if let Some(more) = port.log.admit(now) {
             let name = port.spec.name.as_str();
-            log::warn!(port = name, reason = reason.as_str(), suppressed = more; "port closed: its guest broke a rule");
+            log::warn!(port = name, reason = reason.as_str(), suppressed = more; "port closed: its guest or frontend violated a rule; other ports are not affected");
         }
         self.close_frontend(id, PortState::Faulted, Some(reason));
     }
@@ -390,7 +390,7 @@ impl Shard {
             port.fault = Some(port.event_now(now, fault));
         } else if let Some(more) = port.log.admit(now) {
             let name = port.spec.name.as_str();
-            log::info!(port = name, suppressed = more; "frontend left");
+            log::info!(port = name, suppressed = more; "frontend disconnected");
         }
         self.with(|s, cx| s.stopped(cx, id));
     }

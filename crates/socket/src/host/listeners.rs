@@ -192,7 +192,7 @@ impl Socket {
         if let (Some(wanted), Some(Ok(Some(_)))) = (wanted, whole) {
             self.connect_from_host(cx, knock.port, knock.stream, wanted, knock.kind);
         } else {
-            cx.remark(knock.port, "a host process was turned away: expected a line CONNECT <port>");
+            cx.remark(knock.port, "a host process was refused: expected a line CONNECT <port>");
             self.turned_away(knock.port);
         }
     }
