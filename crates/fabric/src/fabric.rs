@@ -151,7 +151,8 @@ impl Fabric {
         let mut ended = Ok(());
         for thread in self.threads.drain(..) {
             let outcome = thread.join();
-            ended = ended.and(outcome.unwrap_or_else(|_| Err(io::Error::other("a dispatcher panicked"))));
+            ended = ended
+                .and(outcome.unwrap_or_else(|_| Err(io::Error::other("a dispatcher panicked"))));
         }
         if let Some(balancer) = self.balancer.take() {
             balancer.thread().unpark();

@@ -13,20 +13,20 @@ use causeway_wire::vsock::{Header, Op, SHUTDOWN_BOTH, SHUTDOWN_RECEIVE, SHUTDOWN
 
 use crate::credit::{Credit, CreditError};
 use crate::host::HostEnd;
-use crate::ledger::Open;
+use crate::ledger::OpenConnection;
 use crate::pack::Pack;
 use crate::unread::Unread;
 
 /// The side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+pub enum Role {
     /// The side that sent the request.
     Caller,
     /// The side that received the request.
     Callee,
 }
 
-impl Which {
+impl Role {
     /// Returns the other side.
     pub fn other(self) -> Self {
         match self {
@@ -57,7 +57,7 @@ bitflags::bitflags! {
 
 /// Data that waits for room at its receiver.
 #[derive(Debug)]
-pub enum Pending {
+pub enum PendingData {
     /// Data in the sender's descriptors.
     Held {
         /// Sender.
@@ -75,7 +75,7 @@ pub enum Pending {
     Staged(Pack),
 }
 
-impl Pending {
+impl PendingData {
     /// Returns whether the data is in descriptors of `port`.
     pub fn is_held_by(&self, port: PortId) -> bool {
         matches!(self, Self::Held { from, .. } if *from == port)
@@ -146,25 +146,25 @@ pub struct Side {
     /// progress.
     pub returned: u32,
     /// A credit request was sent since its last packet.
-    pub asked: bool,
+    pub credit_requested: bool,
     /// The request of this connection was delivered to it.
-    pub met: bool,
+    pub is_request_delivered: bool,
     /// Data for it is held back until it has consumed packets; see [`Unread`].
-    pub held_back: bool,
+    pub is_held_back: bool,
     /// It is in a list of scheduled credit requests.
-    pub ask_due: bool,
+    pub has_scheduled_request: bool,
     /// Credit requests since it last consumed packets.
-    pub asks: u8,
+    pub credit_requests: u8,
     /// Control packets that it shall receive.
     pub signals: Signals,
     /// Data for it.
-    pub pending: VecDeque<Pending>,
+    pub pending: VecDeque<PendingData>,
     /// It is in its port's list of connections with deliveries.
-    pub queued: bool,
+    pub is_queued: bool,
     /// `SHUTDOWN_*` flags that it has sent.
     pub shut: u32,
     /// It has ended the connection, which stays only to drain.
-    pub gone: bool,
+    pub is_gone: bool,
 }
 
 impl Side {
@@ -177,16 +177,16 @@ impl Side {
             credit: Credit::default(),
             unread: Unread::default(),
             returned: 0,
-            asked: false,
-            met: false,
-            held_back: false,
-            ask_due: false,
-            asks: 0,
+            credit_requested: false,
+            is_request_delivered: false,
+            is_held_back: false,
+            has_scheduled_request: false,
+            credit_requests: 0,
             signals: Signals::empty(),
             pending: VecDeque::new(),
-            queued: false,
+            is_queued: false,
             shut: 0,
-            gone: false,
+            is_gone: false,
         }
     }
 
@@ -202,17 +202,18 @@ impl Side {
 
     /// Returns whether data is held back for it although it receives no more.
     pub fn is_freed(&self) -> bool {
-        self.held_back && self.shut & SHUTDOWN_RECEIVE != 0
+        self.is_held_back && self.shut & SHUTDOWN_RECEIVE != 0
     }
 
     /// Schedules a credit request if its unread packets use half of its room and no request is
     /// pending. Returns whether it did.
     #[inline]
-    pub fn ask_early(&mut self) -> bool {
+    pub fn request_credit_early(&mut self) -> bool {
         let receives = self.shut & SHUTDOWN_RECEIVE == 0;
-        let due = receives && !self.asked && self.unread.is_high(self.credit.advertised().0);
+        let due =
+            receives && !self.credit_requested && self.unread.is_high(self.credit.advertised().0);
         if due {
-            self.asked = true;
+            self.credit_requested = true;
             self.signals |= Signals::CREDIT_REQUEST;
         }
         due
@@ -238,7 +239,7 @@ pub enum Phase {
 
 /// The effect of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
+pub enum PacketEffect {
     /// Signals for the other side were set.
     Signals,
     /// Data for the other side; its credit was checked and used.
@@ -248,7 +249,7 @@ pub enum Heard {
     /// The side ended the connection.
     Ended,
     /// The side has lost the connection, and connects again from the same addresses.
-    Anew,
+    Reconnect,
 }
 
 /// A violation that ends the connection.
@@ -284,7 +285,7 @@ pub struct Conn {
     /// Time of its expiry unless it makes progress; see the limits.
     pub expires_ns: Option<u64>,
     /// A connection with the same addresses has ended before: its late packets may arrive.
-    pub reused: bool,
+    pub is_reused: bool,
     caller: Side,
     callee: Side,
 }
@@ -292,22 +293,22 @@ pub struct Conn {
 impl Conn {
     /// Makes the connection of a request from `caller` to `callee`.
     pub fn new(kind: Type, caller: Side, callee: Side) -> Self {
-        Self { kind, phase: Phase::Requested, expires_ns: None, reused: false, caller, callee }
+        Self { kind, phase: Phase::Requested, expires_ns: None, is_reused: false, caller, callee }
     }
 
     /// Returns a side.
     #[inline]
-    pub fn side(&self, which: Which) -> &Side {
-        match which {
-            Which::Caller => &self.caller,
-            Which::Callee => &self.callee,
+    pub fn side(&self, role: Role) -> &Side {
+        match role {
+            Role::Caller => &self.caller,
+            Role::Callee => &self.callee,
         }
     }
 
-    /// Returns the addresses and type of the connection as side `which` knows them.
-    pub fn open_of(&self, which: Which) -> Open {
-        let (own, peer) = (self.side(which), self.side(which.other()));
-        Open {
+    /// Returns the addresses and type of the connection as side `role` knows them.
+    pub fn open_connection_of(&self, role: Role) -> OpenConnection {
+        let (own, peer) = (self.side(role), self.side(role.other()));
+        OpenConnection {
             peer_cid: peer.cid,
             local_port: own.port,
             peer_port: peer.port,
@@ -317,10 +318,10 @@ impl Conn {
 
     /// Returns a side.
     #[inline]
-    pub fn side_mut(&mut self, which: Which) -> &mut Side {
-        match which {
-            Which::Caller => &mut self.caller,
-            Which::Callee => &mut self.callee,
+    pub fn side_mut(&mut self, role: Role) -> &mut Side {
+        match role {
+            Role::Caller => &mut self.caller,
+            Role::Callee => &mut self.callee,
         }
     }
 
@@ -328,35 +329,35 @@ impl Conn {
     ///
     /// # Errors
     /// The packet violates the protocol; the connection must be reset.
-    pub fn hear(&mut self, from: Which, header: &Header) -> Result<Heard, Breach> {
+    pub fn process(&mut self, from: Role, header: &Header) -> Result<PacketEffect, Breach> {
         let op = header.op;
         let Some(operation) = header.operation() else { return Err(Breach::Unknown { op }) };
         if operation == Op::Reset {
-            return Ok(Heard::Ended);
+            return Ok(PacketEffect::Ended);
         }
-        if self.reused && self.is_late(from, operation, header) {
-            return Ok(Heard::Nothing);
+        if self.is_reused && self.is_late(from, operation, header) {
+            return Ok(PacketEffect::Nothing);
         }
-        let other_type = from == Which::Caller && header.kind != self.kind.raw();
+        let other_type = from == Role::Caller && header.kind != self.kind.raw();
         if operation == Op::Request && (self.phase == Phase::Open || other_type) {
-            return Ok(Heard::Anew);
+            return Ok(PacketEffect::Reconnect);
         }
         let side = self.side_mut(from);
         side.credit.advertise(header.buf_alloc, header.fwd_cnt)?;
-        side.asked = false;
+        side.credit_requested = false;
         side.returned = side.returned.saturating_add(side.unread.consume(header.fwd_cnt));
         let wrong_phase = Breach::Phase { op };
         match operation {
-            Op::Response if from == Which::Callee && self.phase == Phase::Requested => {
+            Op::Response if from == Role::Callee && self.phase == Phase::Requested => {
                 self.phase = Phase::Open;
                 self.expires_ns = None;
-                self.tell(from.other(), Signals::RESPONSE)
+                self.signal(from.other(), Signals::RESPONSE)
             }
             // A guest whose connect timed out sends nothing, and may connect again from the same
             // port. The callee may have ignored the first request: Linux does so while it has a
             // socket of an earlier connection.
-            Op::Request if from == Which::Caller && self.phase == Phase::Requested => {
-                self.tell(from.other(), Signals::REQUEST)
+            Op::Request if from == Role::Caller && self.phase == Phase::Requested => {
+                self.signal(from.other(), Signals::REQUEST)
             }
             Op::Request | Op::Response => Err(wrong_phase),
             Op::Data => {
@@ -367,30 +368,30 @@ impl Conn {
                     return Err(Breach::AfterShutdown);
                 }
                 self.side_mut(from.other()).credit.accept(header.len)?;
-                Ok(Heard::Data)
+                Ok(PacketEffect::Data)
             }
-            Op::CreditUpdate => self.tell(from.other(), Signals::CREDIT_UPDATE),
-            Op::CreditRequest => self.tell(from.other(), Signals::CREDIT_REQUEST),
+            Op::CreditUpdate => self.signal(from.other(), Signals::CREDIT_UPDATE),
+            Op::CreditRequest => self.signal(from.other(), Signals::CREDIT_REQUEST),
             Op::Shutdown => {
                 let side = self.side_mut(from);
                 let shut = side.shut | (header.flags & SHUTDOWN_BOTH);
                 if shut == side.shut {
-                    return Ok(Heard::Nothing);
+                    return Ok(PacketEffect::Nothing);
                 }
                 side.shut = shut;
-                self.tell(from.other(), Signals::SHUTDOWN)
+                self.signal(from.other(), Signals::SHUTDOWN)
             }
-            Op::Reset => Ok(Heard::Ended),
+            Op::Reset => Ok(PacketEffect::Ended),
         }
     }
 
     /// Returns whether a packet was sent on an earlier connection with the same addresses. Linux
     /// sends credit updates for data that was read after the reset. A late reset cannot be
     /// recognized.
-    fn is_late(&self, from: Which, operation: Op, header: &Header) -> bool {
+    fn is_late(&self, from: Role, operation: Op, header: &Header) -> bool {
         match operation {
             Op::Response | Op::Reset | Op::Request | Op::Data => false,
-            _ if from == Which::Callee && self.phase == Phase::Requested => true,
+            _ if from == Role::Callee && self.phase == Phase::Requested => true,
             _ => !self.side(from).credit.is_possible(header.fwd_cnt),
         }
     }
@@ -401,14 +402,14 @@ impl Conn {
     }
 
     /// Sets signals.
-    fn tell(&mut self, to: Which, signals: Signals) -> Result<Heard, Breach> {
+    fn signal(&mut self, to: Role, signals: Signals) -> Result<PacketEffect, Breach> {
         self.side_mut(to).signals |= signals;
-        Ok(Heard::Signals)
+        Ok(PacketEffect::Signals)
     }
 
     /// Returns the header of a packet to side `to` with the present credit of the other side. The
     /// addresses are the connection's, not the sender's.
-    pub fn header(&self, to: Which, op: Op, len: u32, flags: u32) -> Header {
+    pub fn header(&self, to: Role, op: Op, len: u32, flags: u32) -> Header {
         let (source, destination) = (self.side(to.other()), self.side(to));
         let (buf_alloc, fwd_cnt) = source.credit.advertised();
         Header {

@@ -13,9 +13,9 @@ use causeway_memory::Cursor;
 use causeway_ring::Chain;
 use causeway_wire::vsock::{HEADER_LEN, SEQ_EOM};
 
-use crate::conn::{Pending, Phase, Which};
+use crate::conn::{PendingData, Phase, Role};
 use crate::counters::bump;
-use crate::deliver::Blame;
+use crate::deliver::CopyFault;
 use crate::host::{HostEnd, host_end_of};
 use crate::limits::{HOST_MESSAGE_BYTES, STAGED_BYTES_MAX};
 use crate::pack::{Pack, staged_cost};
@@ -76,7 +76,7 @@ impl Socket {
         len: u32,
         flags: u32,
         id: ConnId,
-        which: Which,
+        role: Role,
     ) {
         let Some(map) = cx.ports.get(from).and_then(|p| p.map()) else { return };
         let Some((_, end)) = self.host_end(id) else { return };
@@ -90,26 +90,26 @@ impl Socket {
         let message = std::mem::take(&mut end.partial);
         if read.is_ok() && message.is_empty() {
             // The process would read it as the end of the connection.
-            if let Some(seat) = self.seats.get_mut(from) {
-                bump(&mut seat.counters.transmit_empty);
+            if let Some(socket_port) = self.socket_ports.get_mut(from) {
+                bump(&mut socket_port.counters.transmit_empty);
             }
             return;
         }
         if read.is_err() || !end.send_message(&message) {
             return self.end(cx, id, true);
         }
-        self.credit_guest(cx, id, which);
+        self.update_guest_credit(cx, id, role);
     }
 
     /// Moves a process's messages into a guest's buffers; as [`Self::receive_from_host`].
-    pub(crate) fn pump_messages(
+    pub(crate) fn receive_messages_from_host(
         &mut self,
         cx: &mut Context<'_>,
         to: PortId,
         id: ConnId,
-        which: Which,
+        role: Role,
         buffers: &mut usize,
-    ) -> Result<Option<bool>, Blame> {
+    ) -> Result<Option<bool>, CopyFault> {
         loop {
             let Some(conn) = self.table.get(id).filter(|c| c.phase == Phase::Open) else {
                 return Ok(None);
@@ -127,19 +127,19 @@ impl Socket {
                 Ok(Some(_)) if !end.stream.is_ended() => {
                     // AF_VSOCK has no empty messages.
                     let taken = end.stream.receive_bytes(&mut []);
-                    if let Some(seat) = self.seats.get_mut(to) {
-                        bump(&mut seat.counters.receive_empty);
+                    if let Some(socket_port) = self.socket_ports.get_mut(to) {
+                        bump(&mut socket_port.counters.receive_empty);
                     }
                     if taken.is_ok() {
                         continue;
                     }
-                    return self.process_silent(cx, id, which, taken.map(|got| got.is_some()));
+                    return self.process_idle(cx, id, role, taken.map(|got| got.is_some()));
                 }
                 other => {
-                    return self.process_silent(cx, id, which, other.map(|got| got.is_some()));
+                    return self.process_idle(cx, id, role, other.map(|got| got.is_some()));
                 }
             };
-            let credit = &conn.side(which).credit;
+            let credit = &conn.side(role).credit;
             let (buffer, _) = credit.advertised();
             if len > buffer.min(HOST_MESSAGE_BYTES) as usize {
                 let most = buffer.min(HOST_MESSAGE_BYTES);
@@ -156,7 +156,7 @@ impl Socket {
             if len > credit.free() as usize {
                 return Ok(Some(false));
             }
-            let staged = self.seats.get(to).map_or(0, |seat| seat.staged);
+            let staged = self.socket_ports.get(to).map_or(0, |socket_port| socket_port.staged);
             if staged.saturating_add(staged_cost(len)) > STAGED_BYTES_MAX {
                 return Ok(Some(true));
             }
@@ -164,10 +164,10 @@ impl Socket {
             match end.stream.receive_bytes(&mut message) {
                 Ok(Some(got)) if got == len => {}
                 other => {
-                    return self.process_silent(cx, id, which, other.map(|got| got.is_some()));
+                    return self.process_idle(cx, id, role, other.map(|got| got.is_some()));
                 }
             }
-            if !self.take_message(cx, to, (id, which), &message, buffers)? {
+            if !self.take_message(cx, to, (id, role), &message, buffers)? {
                 return Ok(Some(true));
             }
         }
@@ -178,21 +178,21 @@ impl Socket {
         &mut self,
         cx: &mut Context<'_>,
         to: PortId,
-        target: (ConnId, Which),
+        target: (ConnId, Role),
         message: &[u8],
         buffers: &mut usize,
-    ) -> Result<bool, Blame> {
-        let (id, which) = target;
+    ) -> Result<bool, CopyFault> {
+        let (id, role) = target;
         let mut pack = Pack::new(to);
         pack.append_bytes(message, SEQ_EOM);
-        if let Some(seat) = self.seats.get_mut(to) {
-            seat.staged = seat.staged.saturating_add(pack.cost());
+        if let Some(socket_port) = self.socket_ports.get_mut(to) {
+            socket_port.staged = socket_port.staged.saturating_add(pack.cost());
         }
         if let Some(conn) = self.table.get_mut(id) {
             let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
             // Never fails: the guest has room for the whole message.
-            let _ = conn.side_mut(which).credit.accept(len);
+            let _ = conn.side_mut(role).credit.accept(len);
         }
-        self.deliver_pending(cx, to, target, Pending::Staged(pack), buffers)
+        self.deliver_pending(cx, to, target, PendingData::Staged(pack), buffers)
     }
 }

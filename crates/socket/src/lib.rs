@@ -32,7 +32,7 @@
 //! | [`conn`] | state machine of a connection, free of I/O |
 //! | [`credit`] | flow-control arithmetic and violations |
 //! | [`table`] | connections, found by the addresses of a packet |
-//! | [`vsock_port`] | state of a port: queued deliveries, held chains, quotas |
+//! | [`socket_port`] | state of a port: queued deliveries, held chains, quotas |
 //! | [`deadline`] | connections that expire |
 //! | [`stall_tracker`] | time for which senders stand still |
 //! | [`unread`] | packets that a receiver's kernel still queues |
@@ -68,15 +68,15 @@ mod host_messages;
 pub mod ledger;
 pub mod limits;
 pub mod pack;
-mod revive;
-pub mod seat;
+mod resume;
 mod service;
+pub mod socket_port;
 mod stall;
+pub mod stall_tracker;
 pub mod table;
 mod trace;
 mod transmit;
 pub mod unread;
-pub mod wait;
 
 pub use service::Socket;
 

@@ -26,13 +26,13 @@ pub const SKB_OVERHEAD_BYTES: u32 = 576;
 pub const UNREAD_RUNS_MAX: usize = 64;
 /// Interval of credit requests to a receiver that is held back; 1 ms. Linux before 6.7 sends no
 /// credit update for a stream before three quarters of the buffer are read.
-pub const ASK_SOON_NS: u64 = 1_000_000;
-/// The interval after [`ASKS_SOON`] requests without progress; 100 ms.
-pub const ASK_LATER_NS: u64 = 100_000_000;
+pub const CREDIT_REQUEST_SOON_NS: u64 = 1_000_000;
+/// The interval after [`CREDIT_REQUESTS_SOON`] requests without progress; 100 ms.
+pub const CREDIT_REQUEST_LATER_NS: u64 = 100_000_000;
 /// Credit requests at the short interval.
-pub const ASKS_SOON: u8 = 20;
+pub const CREDIT_REQUESTS_SOON: u8 = 20;
 /// Credit requests sent in a turn.
-pub const ASKS_PER_TURN: usize = 64;
+pub const CREDIT_REQUESTS_PER_TURN: usize = 64;
 /// Staged bytes of a sender whose transmit ring stops, including the data in its descriptors: twice
 /// the content of an ordinary ring of 128 packets.
 pub const SAVED_BYTES_MAX: usize = 16 << 20;
@@ -44,7 +44,7 @@ pub const HELD_PART_ONE: u16 = 4;
 /// receivers.
 pub const HELD_PART_ALL: u16 = 2;
 /// Interval at which a receiver is checked while a sender stands still for it; 100 ms.
-pub const STALL_LOOK_NS: u64 = 100_000_000;
+pub const STALL_CHECK_NS: u64 = 100_000_000;
 /// Time for which a sender stands still for a running receiver before the receiver must have made
 /// progress; 1 s.
 pub const STALL_WINDOW_NS: u64 = 1_000_000_000;
@@ -84,7 +84,7 @@ pub const HANDSHAKES_PER_TURN: usize = 4;
 /// dispatcher some 20 to 50 us, which other ports lose.
 pub const HOST_CONNECTS_PER_SECOND: u64 = 512;
 /// Pause of a host socket that reached its rate limit; 100 ms. Connections wait in its backlog.
-pub const DOOR_SHUT_NS: u64 = 100_000_000;
+pub const HOST_LISTENER_PAUSE_NS: u64 = 100_000_000;
 /// Time in which a host process must send its `CONNECT <port>` line; 5 s.
 pub const HANDSHAKE_NS_MAX: u64 = 5_000_000_000;
 /// Longest `CONNECT <port>` line, in bytes.

@@ -11,7 +11,7 @@ use causeway_model::{CommandError, SocketKind, TraceQuery, TraceView};
 use crate::service::VSOCK_F_SEQPACKET;
 
 /// The caller as the rules match it.
-struct Caller {
+struct TraceCaller {
     group: GroupId,
     cid: u32,
     text: String,
@@ -21,7 +21,7 @@ fn caller(
     ports: &Ports,
     from: Option<&Name>,
     group: Option<&Name>,
-) -> Result<Caller, CommandError> {
+) -> Result<TraceCaller, CommandError> {
     let missing = |what, name: &Name| CommandError::NotFound { what, name: name.to_string() };
     if let Some(name) = from {
         let port = ports.by_name(name).ok_or_else(|| missing("port", name))?;
@@ -29,12 +29,12 @@ fn caller(
             return Err(CommandError::Invalid(format!("port {name} is not a vsock port")));
         };
         let text = format!("port {name} of group {} has CID {}", port.spec.group, vsock.cid);
-        return Ok(Caller { group: port.group, cid: vsock.cid, text });
+        return Ok(TraceCaller { group: port.group, cid: vsock.cid, text });
     }
     let wanted = || CommandError::Invalid("a connect from the host needs a group".into());
     let name = group.ok_or_else(wanted)?;
     let group = ports.group(name).ok_or_else(|| missing("group", name))?;
-    Ok(Caller { group, cid: CID_HOST, text: format!("the host, towards group {name}") })
+    Ok(TraceCaller { group, cid: CID_HOST, text: format!("the host, towards group {name}") })
 }
 
 /// Answers a connect query; `None` for other queries.
@@ -69,7 +69,7 @@ fn decide(
     directory: &HashMap<(GroupId, u32), PortId>,
     ports: &Ports,
     rules: &Rules,
-    caller: &Caller,
+    caller: &TraceCaller,
     (cid, port, kind): (u32, u32, SocketKind),
     steps: &mut Vec<String>,
 ) -> Option<String> {
@@ -123,8 +123,8 @@ fn decide(
         return None;
     };
     let name = target.spec.name.to_string();
-    let door = target.spec.kind.sockets().next().is_some();
-    if caller.cid == CID_HOST && !door {
+    let has_host_socket = target.spec.kind.sockets().next().is_some();
+    if caller.cid == CID_HOST && !has_host_socket {
         steps.push(format!("port {name} has CID {cid}, but no host_socket to connect by"));
         return None;
     }
@@ -137,7 +137,6 @@ fn decide(
         return None;
     }
     steps.push(format!("port {name} has CID {cid} and its guest runs it"));
-    steps
-        .push(format!("only the guest knows whether an application listens on port {port}"));
+    steps.push(format!("only the guest knows whether an application listens on port {port}"));
     Some(name)
 }

@@ -35,11 +35,11 @@ fn hostile_connects_without_a_free_descriptor_are_turned_away_and_cost_nothing()
     drop(rest);
     let path = rig.path("red-3");
     causeway_attach::native::VsockPort::attach(&path, Default::default()).unwrap();
-    groups_move_while_somebody_takes_every_descriptor(&rig);
+    move_groups_without_free_descriptors(&rig);
 }
 
 /// A second thread takes each descriptor that becomes free.
-fn groups_move_while_somebody_takes_every_descriptor(rig: &Rig) {
+fn move_groups_without_free_descriptors(rig: &Rig) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

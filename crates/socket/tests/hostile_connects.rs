@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use causeway_fabric::{Pacing, Shard};
 use causeway_model::{PortKind, PortSpec, VsockSpec};
 use causeway_socket::Socket;
-use causeway_socket::limits::{DOOR_SHUT_NS, HOST_CONNECTS_PER_SECOND};
+use causeway_socket::limits::{HOST_CONNECTS_PER_SECOND, HOST_LISTENER_PAUSE_NS};
 
 /// The socket file of a test, removed with it.
 struct Path(PathBuf);
@@ -56,11 +56,12 @@ fn hostile_connects_to_a_host_socket_are_taken_at_a_bounded_rate() {
     }
     assert_eq!(taken(&shard), HOST_CONNECTS_PER_SECOND);
     assert_eq!(counter(&shard, "host_pauses_total"), 1);
-    steps(&mut shard, begin + DOOR_SHUT_NS - 1, 100);
+    steps(&mut shard, begin + HOST_LISTENER_PAUSE_NS - 1, 100);
     assert_eq!(taken(&shard), HOST_CONNECTS_PER_SECOND, "the host socket is not watched");
     // Waiting processes are accepted at the rate.
-    steps(&mut shard, begin + DOOR_SHUT_NS, 100);
-    let most = HOST_CONNECTS_PER_SECOND + HOST_CONNECTS_PER_SECOND * DOOR_SHUT_NS / 1_000_000_000;
+    steps(&mut shard, begin + HOST_LISTENER_PAUSE_NS, 100);
+    let most = HOST_CONNECTS_PER_SECOND
+        + HOST_CONNECTS_PER_SECOND * HOST_LISTENER_PAUSE_NS / 1_000_000_000;
     assert_eq!(taken(&shard), most);
     for second in 1..4_u64 {
         steps(&mut shard, begin + second * 1_000_000_000, 300);

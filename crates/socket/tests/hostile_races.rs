@@ -26,7 +26,7 @@ const BATCH: u16 = 32;
 const PLACE: u64 = 0x1000;
 const DATA: u32 = 1000;
 /// Rounds between two exchanges of the other guests.
-const BYSTANDS: u32 = 50;
+const EXCHANGES: u32 = 50;
 /// Offsets of the fields of a header.
 const SRC_CID: u64 = 0;
 const DST_CID: u64 = 8;
@@ -157,7 +157,7 @@ impl Scene {
             self.refill();
             self.answer();
             if self.bad.client.is_gone() {
-                self.again();
+                self.reattach();
                 return;
             }
             assert!(start.elapsed() < PATIENCE, "packets were never given back");
@@ -206,7 +206,7 @@ impl Scene {
     }
 
     /// Checks that the port was closed with a reason, and attaches again.
-    fn again(&mut self) {
+    fn reattach(&mut self) {
         self.rig.wait_for("red", 3, |v| v.state == PortState::Faulted);
         let fault = self.rig.view("red", 3).fault.unwrap();
         let known = ["not granted", "forged", "announces", "of data, at most"];
@@ -215,7 +215,7 @@ impl Scene {
         self.bad = Raw::over(&self.rig.path("red-3"), self.file.try_clone().unwrap());
     }
 
-    fn bystand(&mut self) {
+    fn exchange_beside(&mut self) {
         let [a, b] = &mut self.pair;
         transfer((a, self.ids.0), (b, self.ids.1), &pattern(self.taken, 20_000), 3000);
     }
@@ -224,10 +224,10 @@ impl Scene {
 fn race(scribble: Scribble) {
     let mut scene = Scene::new();
     let stop = Arc::new(AtomicBool::new(false));
-    let (map, told) = (raw::SIZES.map(&scene.file), Arc::clone(&stop));
+    let (map, stopped) = (raw::SIZES.map(&scene.file), Arc::clone(&stop));
     let scribbler = std::thread::spawn(move || {
         let mut numbers = Numbers::new(1);
-        while !told.load(Ordering::Relaxed) {
+        while !stopped.load(Ordering::Relaxed) {
             scribble(&map, &mut numbers);
         }
     });
@@ -240,8 +240,8 @@ fn race(scribble: Scribble) {
         }
         scene.send(1, BATCH - 1);
         rounds += 1;
-        if rounds.is_multiple_of(BYSTANDS) {
-            scene.bystand();
+        if rounds.is_multiple_of(EXCHANGES) {
+            scene.exchange_beside();
         }
     }
     stop.store(true, Ordering::Relaxed);
@@ -251,7 +251,7 @@ fn race(scribble: Scribble) {
     for cid in [4, 14, 15] {
         assert_eq!(scene.rig.view("red", cid).state, PortState::Running, "{cid}");
     }
-    scene.bystand();
+    scene.exchange_beside();
 }
 
 #[test]

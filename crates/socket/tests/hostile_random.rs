@@ -72,10 +72,10 @@ fn hostile_random_packets_do_not_affect_other_guests() {
         let options = [16, 64].map(|ring_size| VsockOptions { ring_size, ..Default::default() });
         let mut guests =
             [3, 4].map(|cid| rig.port_with("red", cid, options[cid as usize - 3].clone()));
-        let mut heard = [None, None];
+        let mut received = [None, None];
         for round in 0..2000 {
-            for (guest, heard) in guests.iter_mut().zip(&mut heard) {
-                drive(guest, &mut random, &[3, 4, 4, 3, 2, 99], heard);
+            for (guest, received) in guests.iter_mut().zip(&mut received) {
+                drive(guest, &mut random, &[3, 4, 4, 3, 2, 99], received);
             }
             if round % 500 == 0 {
                 transfer((&mut c, ids.0), (&mut d, ids.1), &pattern(round, 50_000), 7000);

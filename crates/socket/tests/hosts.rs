@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 /// Connects as a host process does.
-fn knock(rig: &Rig, cid: u32, line: &[u8]) -> UnixStream {
+fn handshake(rig: &Rig, cid: u32, line: &[u8]) -> UnixStream {
     let mut stream = UnixStream::connect(rig.path(&format!("red-{cid}.host"))).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(line).unwrap();
@@ -58,7 +58,7 @@ fn host_to_guest_echo_with_content_and_half_close() {
     let mut guest = rig.sockets("red", 3);
     guest.listen(Type::Stream, 7);
     // Bytes directly behind the line belong to the stream.
-    let mut stream = knock(&rig, 3, b"CONNECT 7\nearly");
+    let mut stream = handshake(&rig, 3, b"CONNECT 7\nearly");
     let server = thread::spawn(move || {
         let id = guest.accept(PATIENCE).unwrap();
         echo(guest, id)
@@ -86,7 +86,7 @@ fn vsock_host_line_is_taken_in_any_case_and_answered_in_nine_bytes() {
     let mut guest = rig.port("red", 3);
     let mut ports = Vec::new();
     for line in [&b"connect 7\n"[..], b"Connect   7  \n", b"\tCONNECT 7\r\n"] {
-        let mut stream = knock(&rig, 3, line);
+        let mut stream = handshake(&rig, 3, line);
         let request = receive(&mut guest, &mut Vec::new());
         assert_eq!((request.operation(), request.dst_port), (Some(Op::Request), 7));
         send(&mut guest, &packet((3, 7), (2, request.src_port), Op::Response, 0), &[]);
@@ -99,7 +99,7 @@ fn vsock_host_line_is_taken_in_any_case_and_answered_in_nine_bytes() {
     ports.dedup_by_key(|(port, _)| *port);
     assert_eq!(ports.len(), 3, "each connection has a source port of its own");
     assert_eq!(rig.counter("red", 3, "reject_handshake_total"), 0);
-    let mut stream = knock(&rig, 3, b"HELLO\n");
+    let mut stream = handshake(&rig, 3, b"HELLO\n");
     assert_eq!(read_line(&mut stream), "");
     assert!(rig.wait_notice("red", 3).contains("CONNECT <port>"));
 }
@@ -140,10 +140,10 @@ fn vsock_connects_without_a_listener_are_refused() {
     rig.rule(RuleAction::Reject, "host:*", "red/3:99");
     let mut guest = rig.sockets("red", 3);
     assert!(is_reset(guest.connect(Type::Stream, 2, 4321, PATIENCE)), "no listener");
-    let mut refused = knock(&rig, 3, b"CONNECT 99\n");
+    let mut refused = handshake(&rig, 3, b"CONNECT 99\n");
     assert_eq!(read_line(&mut refused), "", "closed by the rule");
     // Without a listener in the guest, the guest answers with a reset.
-    let mut stream = knock(&rig, 3, b"CONNECT 7\n");
+    let mut stream = handshake(&rig, 3, b"CONNECT 7\n");
     let closed = thread::spawn(move || read_line(&mut stream));
     wait(
         || {
@@ -168,13 +168,13 @@ fn hostile_host_lines_are_turned_away() {
         b"\n",
         b"\xff\xff\xff\n",
     ] {
-        let mut stream = knock(&rig, 3, line);
+        let mut stream = handshake(&rig, 3, line);
         assert_eq!(read_line(&mut stream), "", "{line:?}");
     }
     assert_eq!(rig.counter("red", 3, "reject_handshake_total"), 7);
     // Half a line and then a close, and many processes without a line.
-    drop(knock(&rig, 3, b"CONN"));
-    let silent: Vec<_> = (0..70).map(|_| knock(&rig, 3, b"")).collect();
+    drop(handshake(&rig, 3, b"CONN"));
+    let silent: Vec<_> = (0..70).map(|_| handshake(&rig, 3, b"")).collect();
     drop(silent);
     assert_eq!(rig.counter("red", 3, "connections"), 0);
 }
@@ -186,8 +186,8 @@ fn hostile_processes_that_send_descriptors() {
     let rig = Rig::new();
     let mut guest = rig.port("red", 3);
     let (mut stream, _) = accepted(&rig, &mut guest, 65_536);
-    let (knocking, fd) = (knock(&rig, 3, b""), std::fs::File::open("/dev/null").unwrap());
-    for by in [&stream, &knocking] {
+    let (handshaking, fd) = (handshake(&rig, 3, b""), std::fs::File::open("/dev/null").unwrap());
+    for by in [&stream, &handshaking] {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let fds = [fd.as_fd()];
@@ -212,7 +212,7 @@ fn hostile_processes_that_send_descriptors() {
 /// Returns a process connected to the hand-driven guest 3, and the header with which the guest
 /// answers.
 fn accepted(rig: &Rig, guest: &mut VsockPort, room: u32) -> (UnixStream, Header) {
-    let mut stream = knock(rig, 3, b"CONNECT 7\n");
+    let mut stream = handshake(rig, 3, b"CONNECT 7\n");
     let request = receive(guest, &mut Vec::new());
     assert_eq!(request.operation(), Some(Op::Request));
     let mut answer = packet((3, 7), (2, request.src_port), Op::Response, 0);
@@ -247,31 +247,31 @@ fn vsock_guest_receives_nothing_after_its_reset_while_a_connection_drains() {
     let rig = Rig::new();
     let listener = UnixListener::bind(rig.path("red-3.host_9")).unwrap();
     let mut guest = rig.port("red", 3);
-    let say = |guest: &mut VsockPort, op, data: &[u8]| {
+    let send_op = |guest: &mut VsockPort, op, data: &[u8]| {
         let mut header = packet((3, 1), (2, 9), op, data.len() as u32);
         header.flags = if op == Op::Shutdown { SHUTDOWN_SEND } else { 0 };
         send(guest, &header, data);
     };
-    say(&mut guest, Op::Request, &[]);
+    send_op(&mut guest, Op::Request, &[]);
     assert_eq!(next_op(&mut guest), Op::Response);
     let (mut stream, _) = listener.accept().unwrap();
     // As much as the process's socket and the daemon's buffer take.
-    let (mut sent, mut told, mut data) = (0_u32, 0_u32, Vec::new());
+    let (mut sent, mut advertised, mut data) = (0_u32, 0_u32, Vec::new());
     loop {
-        let free = told + (256 << 10) - sent;
+        let free = advertised + (256 << 10) - sent;
         if free < 16 << 10 {
             break;
         }
-        say(&mut guest, Op::Data, &pattern(sent, 16 << 10));
+        send_op(&mut guest, Op::Data, &pattern(sent, 16 << 10));
         sent += 16 << 10;
         wait(|| guest.is_idle().unwrap(), || "the packet is not taken".into());
         while let Some(header) = guest.receive(&mut data).unwrap() {
-            told = header.fwd_cnt;
+            advertised = header.fwd_cnt;
         }
         guest.flush().unwrap();
     }
-    say(&mut guest, Op::Shutdown, &[]);
-    say(&mut guest, Op::Reset, &[]);
+    send_op(&mut guest, Op::Shutdown, &[]);
+    send_op(&mut guest, Op::Reset, &[]);
     wait(|| guest.is_idle().unwrap(), || "the reset is not taken".into());
     let mut got = Vec::new();
     stream.read_to_end(&mut got).unwrap();
@@ -297,8 +297,8 @@ fn trace_knows_what_reaches_nobody() {
         }
     };
     assert_eq!(verdict(None, Some("red"), 3).0, "accept");
-    let (nobody, why) = verdict(Some("red-3"), None, 2);
-    assert!(nobody == "reject" && why.contains("no process listens at"), "{nobody}: {why}");
+    let (decision, why) = verdict(Some("red-3"), None, 2);
+    assert!(decision == "reject" && why.contains("no process listens at"), "{decision}: {why}");
     let _listener = UnixListener::bind(rig.path("red-3.host_7")).unwrap();
     let (there, why) = verdict(Some("red-3"), None, 2);
     assert!(there == "accept" && why.contains("SOCK_SEQPACKET"), "{there}: {why}");

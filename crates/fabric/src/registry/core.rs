@@ -49,7 +49,9 @@ pub(super) struct Core {
 pub(super) const HOST: &str = "host";
 
 pub(super) fn inconsistent() -> CommandError {
-    CommandError::Host("the registry and the dispatchers disagree about a shard: restart the daemon".into())
+    CommandError::Host(
+        "the registry and the dispatchers disagree about a shard: restart the daemon".into(),
+    )
 }
 
 impl Core {
@@ -313,7 +315,8 @@ impl Core {
         if let Some((key, to)) = choose_move(&loads)
             && let Err(error) = self.relocate(&key, to)
         {
-            log::error!(group = key.group.as_str(), service = key.service; "not moved: {error}");
+            let (group, service) = (key.group.as_str(), key.service);
+            log::error!(group, service, error:% = error; "cannot move a shard off a busy dispatcher: the dispatcher stays busy");
         }
     }
 }

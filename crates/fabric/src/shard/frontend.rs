@@ -23,9 +23,15 @@ impl Shard {
         let Some(port) = self.ports.get_mut(id) else { return };
         let Some(listening) = port.listener.as_mut() else { return };
         let (rate, text) = if self.service.attaches(&port.spec) {
-            (ATTACHES_PER_SECOND, "processes attach too fast: new processes wait for the rate limit of the port")
+            (
+                ATTACHES_PER_SECOND,
+                "processes attach too fast: new processes wait for the rate limit of the port",
+            )
         } else {
-            (CONNECTS_PER_SECOND, "frontends connect too fast: new frontends wait for the rate limit of the port")
+            (
+                CONNECTS_PER_SECOND,
+                "frontends connect too fast: new frontends wait for the rate limit of the port",
+            )
         };
         if !port.connects.take(now, rate) {
             self.pause_listener(id);
@@ -72,7 +78,9 @@ impl Shard {
             return Ok(());
         }
         if port.connection.is_some() {
-            return Err("a second frontend was refused: the port serves one frontend at a time".into());
+            return Err(
+                "a second frontend was refused: the port serves one frontend at a time".into()
+            );
         }
         if now < port.barred_until_ns {
             let text = "a frontend was refused for a while: the last frontend stalled the dispatcher, \
@@ -80,7 +88,8 @@ impl Shard {
             return Err(text.into());
         }
         if port.giver.is_behind() {
-            let text = "a frontend was refused: descriptors of earlier frontends are still being closed";
+            let text =
+                "a frontend was refused: descriptors of earlier frontends are still being closed";
             return Err(text.into());
         }
         let connection = self.service.connect(&port.spec, stream);

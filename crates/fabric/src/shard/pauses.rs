@@ -62,7 +62,10 @@ impl Shard {
         let wait = port.messages.charge(self.now_ns, MESSAGES_PER_SECOND, cost);
         if wait > 0 && port.connection.is_some() {
             self.pause_frontend(id, wait);
-            self.warn(id, "the frontend sends too many messages: the port reads them at a limited rate");
+            self.warn(
+                id,
+                "the frontend sends too many messages: the port reads them at a limited rate",
+            );
         }
     }
 

@@ -6,13 +6,13 @@
 //! wait for a processor.
 
 use crate::limits::{
-    SILENT_NS_MAX, STALL_BYTES_MIN, STALL_LOOK_NS, STALL_PACKETS_MIN, STALL_RETURNED_MIN,
+    SILENT_NS_MAX, STALL_BYTES_MIN, STALL_CHECK_NS, STALL_PACKETS_MIN, STALL_RETURNED_MIN,
     STALL_WINDOW_NS,
 };
 
 /// Progress of a receiver since its port was added, and the position of its rings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Pace {
+pub struct ReceiverProgress {
     /// Data bytes put in its receive buffers.
     pub bytes: u64,
     /// Data packets put in its receive buffers.
@@ -24,7 +24,7 @@ pub struct Pace {
     pub indices: u32,
 }
 
-impl Pace {
+impl ReceiverProgress {
     /// Returns whether the progress since `earlier` is sufficient.
     fn suffices(&self, earlier: &Self) -> bool {
         self.bytes.wrapping_sub(earlier.bytes) >= STALL_BYTES_MIN
@@ -35,9 +35,9 @@ impl Pace {
 
 /// Verdict on a receiver for which a sender stands still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum StallVerdict {
     /// The sender continues to wait.
-    Wait,
+    Continue,
     /// The guest runs and receives too little.
     Slow,
     /// The guest has not moved an index for [`SILENT_NS_MAX`].
@@ -46,17 +46,17 @@ pub enum Verdict {
 
 /// A sender's stalls by receiver, which `K` identifies. Few at a time.
 #[derive(Debug)]
-pub struct Waits<K> {
-    list: Vec<Wait<K>>,
+pub struct StallTracker<K> {
+    list: Vec<Stall<K>>,
     /// Receiver for which the sender stands still, and the start or last check of that time.
     stopped: Option<(K, u64)>,
 }
 
 #[derive(Debug)]
-struct Wait<K> {
+struct Stall<K> {
     on: K,
     /// The receiver's progress at the start of this window.
-    began: Pace,
+    began: ReceiverProgress,
     /// Its indices at the last check.
     indices: u32,
     /// Time in this window for which the sender stood still while the receiver moved indices.
@@ -65,36 +65,39 @@ struct Wait<K> {
     silent_ns: u64,
 }
 
-impl<K> Wait<K> {
-    /// Adds `ns` of standing still that end at `pace`. Sufficient progress starts a new window.
-    fn account(&mut self, ns: u64, pace: &Pace) {
-        let time =
-            if pace.indices == self.indices { &mut self.silent_ns } else { &mut self.waited_ns };
+impl<K> Stall<K> {
+    /// Adds `ns` of standing still that end at `progress`. Sufficient progress starts a new window.
+    fn account(&mut self, ns: u64, progress: &ReceiverProgress) {
+        let time = if progress.indices == self.indices {
+            &mut self.silent_ns
+        } else {
+            &mut self.waited_ns
+        };
         *time = time.saturating_add(ns);
-        self.indices = pace.indices;
-        if pace.suffices(&self.began) {
-            (self.began, self.waited_ns, self.silent_ns) = (*pace, 0, 0);
+        self.indices = progress.indices;
+        if progress.suffices(&self.began) {
+            (self.began, self.waited_ns, self.silent_ns) = (*progress, 0, 0);
         }
     }
 
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> StallVerdict {
         if self.waited_ns >= STALL_WINDOW_NS {
-            Verdict::Slow
+            StallVerdict::Slow
         } else if self.silent_ns >= SILENT_NS_MAX {
-            Verdict::Silent
+            StallVerdict::Silent
         } else {
-            Verdict::Wait
+            StallVerdict::Continue
         }
     }
 }
 
-impl<K> Default for Waits<K> {
+impl<K> Default for StallTracker<K> {
     fn default() -> Self {
         Self { list: Vec::new(), stopped: None }
     }
 }
 
-impl<K: Copy + PartialEq> Waits<K> {
+impl<K: Copy + PartialEq> StallTracker<K> {
     /// Returns whether the sender stands still.
     #[inline]
     pub fn is_stopped(&self) -> bool {
@@ -109,16 +112,16 @@ impl<K: Copy + PartialEq> Waits<K> {
 
     /// Records that the sender stands still for `on`. Returns the time of the receiver's next
     /// check.
-    pub fn stop(&mut self, now_ns: u64, on: K, pace: Pace) -> u64 {
+    pub fn stop(&mut self, now_ns: u64, on: K, progress: ReceiverProgress) -> u64 {
         if !self.is_stopped() {
             self.stopped = Some((on, now_ns));
             match self.list.iter_mut().find(|w| w.on == on) {
                 // The time since the last stop does not count.
-                Some(wait) => wait.indices = pace.indices,
-                None => self.list.push(Wait {
+                Some(stall) => stall.indices = progress.indices,
+                None => self.list.push(Stall {
                     on,
-                    began: pace,
-                    indices: pace.indices,
+                    began: progress,
+                    indices: progress.indices,
                     waited_ns: 0,
                     silent_ns: 0,
                 }),
@@ -127,19 +130,19 @@ impl<K: Copy + PartialEq> Waits<K> {
         self.due_ns().unwrap_or(now_ns)
     }
 
-    /// Records that the sender resumes; returns false if it did not stand still. `pace` is the
+    /// Records that the sender resumes; returns false if it did not stand still. `progress` is the
     /// progress of the receiver for which it stood still.
-    pub fn go_on(&mut self, now_ns: u64, pace: &Pace) -> bool {
+    pub fn resume(&mut self, now_ns: u64, progress: &ReceiverProgress) -> bool {
         let Some((on, since)) = self.stopped.take() else { return false };
-        if let Some(wait) = self.list.iter_mut().find(|w| w.on == on) {
-            wait.account(now_ns.saturating_sub(since), pace);
+        if let Some(stall) = self.list.iter_mut().find(|w| w.on == on) {
+            stall.account(now_ns.saturating_sub(since), progress);
         }
         true
     }
 
     /// Returns the time of the next check.
     pub fn due_ns(&self) -> Option<u64> {
-        self.stopped.map(|(_, since)| since.saturating_add(STALL_LOOK_NS))
+        self.stopped.map(|(_, since)| since.saturating_add(STALL_CHECK_NS))
     }
 
     /// Returns the receiver whose check is due at `now_ns`.
@@ -148,15 +151,17 @@ impl<K: Copy + PartialEq> Waits<K> {
         self.stopped_for()
     }
 
-    /// Checks the receiver for which the sender stands still, whose progress is `pace`.
-    pub fn look(&mut self, now_ns: u64, pace: &Pace) -> Verdict {
-        let Some((on, since)) = &mut self.stopped else { return Verdict::Wait };
-        let Some(wait) = self.list.iter_mut().find(|w| w.on == *on) else { return Verdict::Wait };
+    /// Checks the receiver for which the sender stands still, whose progress is `progress`.
+    pub fn check(&mut self, now_ns: u64, progress: &ReceiverProgress) -> StallVerdict {
+        let Some((on, since)) = &mut self.stopped else { return StallVerdict::Continue };
+        let Some(stall) = self.list.iter_mut().find(|w| w.on == *on) else {
+            return StallVerdict::Continue;
+        };
         // The receiver is not at fault for time in which this daemon did not run.
-        let passed = now_ns.saturating_sub(*since).min(2 * STALL_LOOK_NS);
+        let passed = now_ns.saturating_sub(*since).min(2 * STALL_CHECK_NS);
         *since = now_ns;
-        wait.account(passed, pace);
-        wait.verdict()
+        stall.account(passed, progress);
+        stall.verdict()
     }
 
     /// Forgets a receiver; the sender resumes if it stood still for it.
@@ -179,54 +184,62 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// Progress of a running receiver with `packets` of `bytes` in total.
-    fn pace(packets: u64, bytes: u64, indices: u32) -> Pace {
-        Pace { bytes, packets, returned: 0, indices }
+    fn progress(packets: u64, bytes: u64, indices: u32) -> ReceiverProgress {
+        ReceiverProgress { bytes, packets, returned: 0, indices }
     }
 
     /// Stands still from 0 on and checks every 100 ms; `at(n)` is the progress at the nth check.
     /// Returns the first verdict other than waiting, and its time in milliseconds.
-    fn judged(at: impl Fn(u64) -> Pace) -> Option<(Verdict, u64)> {
-        let mut waits = Waits::default();
-        let mut due = waits.stop(0, 'b', at(0));
+    fn first_verdict(at: impl Fn(u64) -> ReceiverProgress) -> Option<(StallVerdict, u64)> {
+        let mut tracker = StallTracker::default();
+        let mut due = tracker.stop(0, 'b', at(0));
         (1..=600).find_map(|n| {
-            assert_eq!(waits.due(due), Some('b'));
-            let verdict = waits.look(due, &at(n));
-            let found = (verdict != Verdict::Wait).then_some((verdict, due / MS));
-            due = waits.due_ns().unwrap();
+            assert_eq!(tracker.due(due), Some('b'));
+            let verdict = tracker.check(due, &at(n));
+            let found = (verdict != StallVerdict::Continue).then_some((verdict, due / MS));
+            due = tracker.due_ns().unwrap();
             found
         })
     }
 
     #[test]
     fn stall_running_receiver_without_progress_is_slow_after_the_window() {
-        assert_eq!(judged(|n| pace(n, 4096 * n, n as u32)), Some((Verdict::Slow, 1000)));
+        assert_eq!(
+            first_verdict(|n| progress(n, 4096 * n, n as u32)),
+            Some((StallVerdict::Slow, 1000))
+        );
     }
 
     #[test]
     fn packets_bytes_and_returned_credit_each_are_progress() {
-        assert_eq!(judged(|n| pace(7 * n, 7 * n, n as u32)), None, "7 bytes in each look");
-        assert_eq!(judged(|n| pace(n, n * STALL_BYTES_MIN / 9, n as u32)), None);
-        let returned = |n| Pace { returned: n, indices: n as u32, ..Pace::default() };
-        assert_eq!(judged(returned), None);
+        assert_eq!(
+            first_verdict(|n| progress(7 * n, 7 * n, n as u32)),
+            None,
+            "7 bytes in each look"
+        );
+        assert_eq!(first_verdict(|n| progress(n, n * STALL_BYTES_MIN / 9, n as u32)), None);
+        let returned =
+            |n| ReceiverProgress { returned: n, indices: n as u32, ..ReceiverProgress::default() };
+        assert_eq!(first_verdict(returned), None);
     }
 
     #[test]
     fn stall_receiver_with_unmoved_indices_has_a_longer_limit() {
-        let paused = judged(|_| pace(1, 1, 7));
-        assert_eq!(paused, Some((Verdict::Silent, SILENT_NS_MAX / MS)));
+        let paused = first_verdict(|_| progress(1, 1, 7));
+        assert_eq!(paused, Some((StallVerdict::Silent, SILENT_NS_MAX / MS)));
         // Paused for 3 s after 5 packets, then running.
         let back = |n: u64| {
             let n = if n < 5 { n } else { 5.max(n.saturating_sub(30)) };
-            pace(8 * n, 8 * n, n as u32)
+            progress(8 * n, 8 * n, n as u32)
         };
-        assert_eq!(judged(back), None);
+        assert_eq!(first_verdict(back), None);
     }
 
     #[test]
     fn hostile_signs_of_life_do_not_buy_time_without_end() {
         // It moves an index now and then and receives nothing.
         for every in [2, 5, 10, 50] {
-            let verdict = judged(|n| pace(0, 0, (n / every) as u32));
+            let verdict = first_verdict(|n| progress(0, 0, (n / every) as u32));
             let (_, at) = verdict.unwrap();
             assert!(at <= (SILENT_NS_MAX + STALL_WINDOW_NS) / MS, "every {every}: {at} ms");
         }
@@ -234,51 +247,52 @@ mod tests {
 
     #[test]
     fn stall_time_adds_up_over_short_stops() {
-        let mut waits = Waits::default();
+        let mut tracker = StallTracker::default();
         let mut now = 0;
         let mut slow = None;
         // 4 KiB every 90 ms, and the ring is full again at once.
         for drop in 0..20 {
-            waits.stop(now, 'c', pace(drop, drop * 4096, drop as u32));
+            tracker.stop(now, 'c', progress(drop, drop * 4096, drop as u32));
             now += 90 * MS;
-            assert!(waits.go_on(now, &pace(drop + 1, (drop + 1) * 4096, drop as u32 + 1)));
-            waits.stop(now, 'c', pace(drop + 1, (drop + 1) * 4096, drop as u32 + 1));
-            let verdict = waits.look(now, &pace(drop + 1, (drop + 1) * 4096, drop as u32 + 1));
-            if verdict == Verdict::Slow {
+            assert!(tracker.resume(now, &progress(drop + 1, (drop + 1) * 4096, drop as u32 + 1)));
+            tracker.stop(now, 'c', progress(drop + 1, (drop + 1) * 4096, drop as u32 + 1));
+            let verdict =
+                tracker.check(now, &progress(drop + 1, (drop + 1) * 4096, drop as u32 + 1));
+            if verdict == StallVerdict::Slow {
                 slow = Some(now / MS);
                 break;
             }
-            waits.go_on(now, &pace(drop + 1, (drop + 1) * 4096, drop as u32 + 1));
+            tracker.resume(now, &progress(drop + 1, (drop + 1) * 4096, drop as u32 + 1));
         }
         assert_eq!(slow, Some(1080));
     }
 
     #[test]
     fn stall_time_without_a_stop_does_not_count() {
-        let mut waits = Waits::default();
-        waits.stop(0, 'b', pace(0, 0, 0));
-        waits.go_on(MS, &pace(1, 1, 1));
+        let mut tracker = StallTracker::default();
+        tracker.stop(0, 'b', progress(0, 0, 0));
+        tracker.resume(MS, &progress(1, 1, 1));
         // A long time with little traffic; then the ring is full for a moment.
         let later = 3600 * 1000 * MS;
-        waits.stop(later, 'b', pace(2, 2, 2));
-        assert_eq!(waits.look(later + 100 * MS, &pace(2, 2, 3)), Verdict::Wait);
+        tracker.stop(later, 'b', progress(2, 2, 2));
+        assert_eq!(tracker.check(later + 100 * MS, &progress(2, 2, 3)), StallVerdict::Continue);
     }
 
     #[test]
     fn stall_alternating_receivers_are_both_found() {
-        let mut waits = Waits::default();
+        let mut tracker = StallTracker::default();
         let mut now = 0;
-        let judged = (0..30_u64).find_map(|turn| {
+        let first_verdict = (0..30_u64).find_map(|turn| {
             let on = if turn % 2 == 0 { 'c' } else { 'd' };
-            waits.stop(now, on, pace(turn, turn, turn as u32));
+            tracker.stop(now, on, progress(turn, turn, turn as u32));
             now += 100 * MS;
-            let verdict = waits.look(now, &pace(turn, turn, turn as u32 + 1));
-            waits.go_on(now, &pace(turn, turn, turn as u32 + 1));
-            (verdict == Verdict::Slow).then_some(on)
+            let verdict = tracker.check(now, &progress(turn, turn, turn as u32 + 1));
+            tracker.resume(now, &progress(turn, turn, turn as u32 + 1));
+            (verdict == StallVerdict::Slow).then_some(on)
         });
-        assert_eq!(judged, Some('c'));
-        waits.stop(now, 'c', Pace::default());
-        waits.forget('c');
-        assert!(!waits.is_stopped());
+        assert_eq!(first_verdict, Some('c'));
+        tracker.stop(now, 'c', ReceiverProgress::default());
+        tracker.forget('c');
+        assert!(!tracker.is_stopped());
     }
 }

@@ -6,14 +6,14 @@ use causeway_fabric::{GroupId, PortId};
 use causeway_ring::Chain;
 use causeway_wire::vsock::Header;
 
-use crate::conn::Which;
+use crate::conn::Role;
 use crate::counters::{Counters, add, bump};
-use crate::host::HostDoor;
-use crate::ledger::{Entry, Ledger};
+use crate::host::HostListeners;
+use crate::ledger::{Ledger, LedgerSlot};
 use crate::limits::RESETS_WAITING_MAX;
-use crate::revive::Revival;
+use crate::resume::ResumeState;
+use crate::stall_tracker::{ReceiverProgress, StallTracker};
 use crate::table::ConnId;
-use crate::wait::{Pace, Waits};
 
 /// A receive buffer that is being filled. Small packets of one stream share it.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub struct Filling {
     /// Chain of the buffer.
     pub chain: Chain,
     /// Connection and side of its data; `None`: no buffer is open.
-    pub of: Option<(ConnId, Which)>,
+    pub of: Option<(ConnId, Role)>,
     /// Data bytes in it, behind the header.
     pub written: u32,
 }
@@ -32,12 +32,12 @@ pub struct Reset {
     /// Packet.
     pub header: Header,
     /// Ledger entry of the connection that it ends.
-    pub entry: Option<Entry>,
+    pub slot: Option<LedgerSlot>,
 }
 
 /// State of a vsock port.
 #[derive(Debug)]
-pub struct Seat {
+pub struct SocketPort {
     /// Port.
     pub id: PortId,
     /// Group.
@@ -45,14 +45,14 @@ pub struct Seat {
     /// CID.
     pub cid: u32,
     /// Connections with deliveries for this port; some may have ended since.
-    pub ready: VecDeque<(ConnId, Which)>,
+    pub ready: VecDeque<(ConnId, Role)>,
     /// Upper bound of ended connections in `ready`.
     ended: usize,
     /// Resets for packets without a connection, and for connections that have ended.
     pub resets: VecDeque<Reset>,
     /// Ledger entries of resets in the unpublished receive ring: if this process dies before
     /// publishing, the next process must send them again.
-    told: Vec<Entry>,
+    unpublished: Vec<LedgerSlot>,
     /// Receive buffer that is being filled.
     pub filling: Filling,
     /// Chain being processed; keeps its capacity.
@@ -64,28 +64,28 @@ pub struct Seat {
     /// Staged bytes of this port.
     pub staged: usize,
     /// Progress as a receiver, without its indices.
-    pub pace: Pace,
+    pub progress: ReceiverProgress,
     /// Stops of its transmit ring for slow receivers.
-    pub waits: Waits<PortId>,
+    pub stalls: StallTracker<PortId>,
     /// Its receive buffers ran out while deliveries waited.
-    pub starved: bool,
+    pub is_starved: bool,
     /// Its transmit ring is stopped until it has received its resets.
-    pub choked: bool,
+    pub is_stopped_by_resets: bool,
     /// Connections of this port.
     pub connections: usize,
     /// Connections of this port with host processes.
     pub host_connections: usize,
     /// Host socket.
-    pub door: Option<HostDoor>,
+    pub host_listeners: Option<HostListeners>,
     /// Open connections, for the next process.
     pub ledger: Option<Ledger>,
     /// Resume state of its device.
-    pub revival: Revival,
+    pub resume: ResumeState,
     /// Counters.
     pub counters: Counters,
 }
 
-impl Seat {
+impl SocketPort {
     /// Makes the state of a port without traffic.
     pub fn new(id: PortId, group: GroupId, cid: u32) -> Self {
         Self {
@@ -95,45 +95,45 @@ impl Seat {
             ready: VecDeque::new(),
             ended: 0,
             resets: VecDeque::new(),
-            told: Vec::new(),
+            unpublished: Vec::new(),
             filling: Filling::default(),
             scratch: Chain::new(),
             held: 0,
             held_for: Vec::new(),
             staged: 0,
-            pace: Pace::default(),
-            waits: Waits::default(),
-            starved: false,
-            choked: false,
+            progress: ReceiverProgress::default(),
+            stalls: StallTracker::default(),
+            is_starved: false,
+            is_stopped_by_resets: false,
             connections: 0,
             host_connections: 0,
-            door: None,
+            host_listeners: None,
             ledger: None,
-            revival: Revival::default(),
+            resume: ResumeState::default(),
             counters: Counters::default(),
         }
     }
 
     /// Counts a data packet of `bytes` in a receive buffer.
-    pub fn got_data(&mut self, bytes: u32) {
+    pub fn count_data(&mut self, bytes: u32) {
         let bytes = u64::from(bytes);
         bump(&mut self.counters.receive_packets);
         add(&mut self.counters.receive_bytes, bytes);
-        self.pace.packets = self.pace.packets.wrapping_add(1);
-        self.pace.bytes = self.pace.bytes.wrapping_add(bytes);
+        self.progress.packets = self.progress.packets.wrapping_add(1);
+        self.progress.bytes = self.progress.bytes.wrapping_add(bytes);
     }
 
     /// Returns whether deliveries wait for this port's receive buffers.
-    pub fn has_backlog(&self) -> bool {
+    pub fn has_pending(&self) -> bool {
         !self.ready.is_empty() || !self.resets.is_empty()
     }
 
     /// Removes the first reset, which is in the receive ring. Returns whether its ledger entry
-    /// waits for [`Self::resets_published`].
-    pub fn reset_given(&mut self) -> bool {
-        let entry = self.resets.pop_front().and_then(|reset| reset.entry);
-        self.told.extend(entry);
-        entry.is_some()
+    /// waits for [`Self::clear_published_resets`].
+    pub fn pop_pushed_reset(&mut self) -> bool {
+        let slot = self.resets.pop_front().and_then(|reset| reset.slot);
+        self.unpublished.extend(slot);
+        slot.is_some()
     }
 
     /// Drops a queued reset with the addresses of `request`, by which the guest connects: it
@@ -145,26 +145,26 @@ impl Seat {
         };
         // The queue is short, unless the guest receives no resets.
         let Some(at) = self.resets.iter().take(RESETS_WAITING_MAX).position(stale) else { return };
-        let entry = self.resets.remove(at).and_then(|reset| reset.entry);
-        if let (Some(entry), Some(ledger)) = (entry, &mut self.ledger) {
-            ledger.settle(entry);
+        let slot = self.resets.remove(at).and_then(|reset| reset.slot);
+        if let (Some(slot), Some(ledger)) = (slot, &mut self.ledger) {
+            ledger.clear(slot);
         }
     }
 
     /// Clears the ledger entries of resets that the published receive ring holds.
-    pub fn resets_known(&mut self) {
+    pub fn clear_published_resets(&mut self) {
         if let Some(ledger) = &mut self.ledger {
-            self.told.drain(..).for_each(|entry| ledger.settle(entry));
+            self.unpublished.drain(..).for_each(|slot| ledger.clear(slot));
         }
     }
 
     /// Drops all resets and ledger entries: the guest is gone.
     pub fn drop_resets(&mut self) {
-        let waiting = self.resets.drain(..).filter_map(|reset| reset.entry);
-        self.told.extend(waiting);
-        self.resets_known();
+        let waiting = self.resets.drain(..).filter_map(|reset| reset.slot);
+        self.unpublished.extend(waiting);
+        self.clear_published_resets();
         if let Some(ledger) = &mut self.ledger {
-            ledger.drop_left();
+            ledger.clear_survivors();
         }
     }
 
