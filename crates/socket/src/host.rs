@@ -138,7 +138,7 @@ impl HostTokens {
 
     /// Returns whether an entry belongs to a handshake in progress: tokens are reused.
     fn is_handshaking(&self, (deadline_ns, token): (u64, u32)) -> bool {
-        matches!(self.get(token), Some(HostToken::Handshake(handshake)) if handshake.deadline_ns == deadline_ns)
+        matches!(self.get(token), Some(HostToken::Handshake(own)) if own.deadline_ns == deadline_ns)
     }
 
     /// Drops the entries of ended handshakes before the first handshake in progress. The rest is

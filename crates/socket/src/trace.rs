@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-use causeway_fabric::{End, GroupId, PortId, Ports, Rules};
+use causeway_fabric::{End, GroupId, Port, PortId, Ports, Rules};
 use causeway_model::{CID_HOST, Name, RuleAction, VsockSpec};
 use causeway_model::{CommandError, SocketKind, TraceQuery, TraceView};
 
@@ -89,39 +89,53 @@ fn decide(
         steps.push(format!("CID {cid} is the caller's own"));
         return None;
     }
+    let port_of = |cid: u32| directory.get(&(caller.group, cid)).and_then(|id| ports.get(*id));
     if cid == CID_HOST {
-        let own = directory.get(&(caller.group, caller.cid)).and_then(|id| ports.get(*id))?;
-        let vsock: VsockSpec = own.spec.kind.get()?;
-        let Some(path) = &vsock.host_socket else {
-            steps.push("CID 2 is the host, but the port has no host_socket".into());
-            return None;
-        };
-        let path = format!("{}_{port}", path.display());
-        if !is_socket(Path::new(&path)) {
-            steps.push(format!("CID 2 is the host, and no process listens at {path}"));
-            return None;
-        }
-        let wanted = match kind {
-            SocketKind::Stream => "SOCK_STREAM",
-            SocketKind::Seqpacket => "SOCK_SEQPACKET",
-        };
-        if kind == SocketKind::Seqpacket {
-            steps.push(
-                "empty messages are dropped: the process would read them as the end of the \
-                 connection"
-                    .into(),
-            );
-        }
-        steps.push(format!(
-            "CID 2 is the host: {path} is a socket; it takes the connect if its process listens \
-             with {wanted}"
-        ));
-        return Some("host".into());
+        return decide_host(port_of(caller.cid)?, port, kind, steps);
     }
-    let Some(target) = directory.get(&(caller.group, cid)).and_then(|id| ports.get(*id)) else {
+    let Some(target) = port_of(cid) else {
         steps.push(format!("no port of group {group} has CID {cid}; no traffic crosses groups"));
         return None;
     };
+    decide_guest(target, caller, (cid, port, kind), steps)
+}
+
+/// Decides a connect of the guest at `own` to a host process.
+fn decide_host(own: &Port, port: u32, kind: SocketKind, steps: &mut Vec<String>) -> Option<String> {
+    let vsock: VsockSpec = own.spec.kind.get()?;
+    let Some(path) = &vsock.host_socket else {
+        steps.push("CID 2 is the host, but the port has no host_socket".into());
+        return None;
+    };
+    let path = format!("{}_{port}", path.display());
+    if !is_socket(Path::new(&path)) {
+        steps.push(format!("CID 2 is the host, and no process listens at {path}"));
+        return None;
+    }
+    let wanted = match kind {
+        SocketKind::Stream => "SOCK_STREAM",
+        SocketKind::Seqpacket => "SOCK_SEQPACKET",
+    };
+    if kind == SocketKind::Seqpacket {
+        steps.push(
+            "empty messages are dropped: the process would read them as the end of the connection"
+                .into(),
+        );
+    }
+    steps.push(format!(
+        "CID 2 is the host: {path} is a socket; it takes the connect if its process listens with \
+         {wanted}"
+    ));
+    Some("host".into())
+}
+
+/// Decides a connect to the guest at `target`.
+fn decide_guest(
+    target: &Port,
+    caller: &TraceCaller,
+    (cid, port, kind): (u32, u32, SocketKind),
+    steps: &mut Vec<String>,
+) -> Option<String> {
     let name = target.spec.name.to_string();
     let has_host_socket = target.spec.kind.sockets().next().is_some();
     if caller.cid == CID_HOST && !has_host_socket {

@@ -215,7 +215,7 @@ impl Socket {
         }
     }
 
-    /// Processes data whose credit is accepted: delivers it, or queues the rest.
+    /// Processes data with accepted credit: delivers it, or queues the rest.
     fn data(
         &mut self,
         cx: &mut Context<'_>,
@@ -225,7 +225,6 @@ impl Socket {
         id: ConnId,
         role: Role,
     ) -> ChainOutcome {
-        let target = (id, role.other());
         let Some(conn) = self.table.get(id) else { return ChainOutcome::Used(chain) };
         let kind = conn.kind;
         let flags = if kind == Type::Seqpacket { header.flags & (SEQ_EOM | SEQ_EOR) } else { 0 };
@@ -243,60 +242,67 @@ impl Socket {
             self.resume_reading(cx, id, role);
             return ChainOutcome::Used(chain);
         };
-        let mut at = HEADER_LEN as u64;
-        let mut left = header.len;
-        let mut buffers = self.room_packets(to, id, role.other());
-        if self.can_deliver_now(id, role.other())
-            && let Some(socket_port) = self.socket_ports.get_mut(to).filter(|s| !s.is_starved)
-            && let Some((source, port)) = cx.ports.pair(from, to)
-            && let Some(map) = source.map()
-        {
-            let mut cursor = Cursor::at(chain.readable(), at);
-            let moved = fill(
-                &mut self.table,
-                port,
-                socket_port,
-                target,
-                DataSource::Guest(map, &mut cursor),
-                left,
-                &mut buffers,
-            );
-            let done = *moved.as_ref().unwrap_or(&0);
-            let all = done == left;
-            let end = end_message(
-                &mut self.table,
-                port,
-                socket_port,
-                target,
-                kind,
-                all,
-                flags,
-                &mut buffers,
-            );
-            if !self.filling_ports.contains(&to) {
-                self.filling_ports.push(to);
-            }
-            at = at.saturating_add(u64::from(done));
-            left = left.saturating_sub(done);
-            if let Some(conn) = self.table.get_mut(id) {
-                let side = conn.side_mut(role.other());
-                side.credit.deliver(done);
-                side.signals.remove(Signals::CREDIT_UPDATE);
-                if side.request_credit_early() {
-                    self.schedule_side(cx, id, role.other());
-                }
-            }
-            match moved.and(end) {
-                Ok(true) => return ChainOutcome::Used(chain),
-                Ok(false) => {}
-                Err(CopyFault::Receiver(fault)) => cx.fault(to, fault),
-                Err(CopyFault::Sender(gap)) => {
-                    cx.fault(from, format_args!("transmit data is not granted: {gap}"));
-                    return ChainOutcome::Used(chain);
-                }
+        let target = (id, role.other());
+        let data = (kind, header.len, flags);
+        let Some(done) = self.deliver_now(cx, (from, to), &chain, data, target) else {
+            return ChainOutcome::Used(chain);
+        };
+        let at = (HEADER_LEN as u64).saturating_add(u64::from(done));
+        let left = header.len.saturating_sub(done);
+        self.queue_data(cx, from, chain, at, left, flags, target)
+    }
+
+    /// Delivers a packet's data as far as the receiver has room. Returns the number of delivered
+    /// bytes, or `None` if the chain is processed.
+    fn deliver_now(
+        &mut self,
+        cx: &mut Context<'_>,
+        (from, to): (PortId, PortId),
+        chain: &Chain,
+        (kind, len, flags): (Type, u32, u32),
+        target: (ConnId, Role),
+    ) -> Option<u32> {
+        let (id, role) = target;
+        let mut buffers = self.room_packets(to, id, role);
+        if !self.can_deliver_now(id, role) {
+            return Some(0);
+        }
+        let socket_port = self.socket_ports.get_mut(to).filter(|s| !s.is_starved);
+        let (Some(socket_port), Some((source, port))) = (socket_port, cx.ports.pair(from, to))
+        else {
+            return Some(0);
+        };
+        let Some(map) = source.map() else { return Some(0) };
+        let mut cursor = Cursor::at(chain.readable(), HEADER_LEN as u64);
+        let data = DataSource::Guest(map, &mut cursor);
+        let table = &mut self.table;
+        let moved = fill(table, port, socket_port, target, data, len, &mut buffers);
+        let done = *moved.as_ref().unwrap_or(&0);
+        let all = done == len;
+        let end = end_message(table, port, socket_port, target, kind, all, flags, &mut buffers);
+        if !self.filling_ports.contains(&to) {
+            self.filling_ports.push(to);
+        }
+        if let Some(conn) = self.table.get_mut(id) {
+            let side = conn.side_mut(role);
+            side.credit.deliver(done);
+            side.signals.remove(Signals::CREDIT_UPDATE);
+            if side.request_credit_early() {
+                self.schedule_side(cx, id, role);
             }
         }
-        self.queue_data(cx, from, chain, at, left, flags, target)
+        match moved.and(end) {
+            Ok(true) => None,
+            Ok(false) => Some(done),
+            Err(CopyFault::Receiver(fault)) => {
+                cx.fault(to, fault);
+                Some(done)
+            }
+            Err(CopyFault::Sender(gap)) => {
+                cx.fault(from, format_args!("transmit data is not granted: {gap}"));
+                None
+            }
+        }
     }
 
     /// Queues data for which its receiver has no room: in descriptors, staged, or with a stop of
