@@ -64,7 +64,7 @@ pub struct HostEnd {
     _watch: ServiceWatch,
     token: u32,
     /// Stream or messages.
-    pub(crate) kind: Type,
+    kind: Type,
     /// Bytes for which the process has no room, bounded by the advertised credit. Each message
     /// follows its length in four bytes.
     pub(crate) out: VecDeque<u8>,

@@ -101,13 +101,13 @@ pub struct Socket {
     /// Ports with an open receive buffer in this batch.
     pub(crate) filling_ports: Vec<PortId>,
     /// Ports with new deliveries in this batch.
-    pub(crate) scheduled: Vec<PortId>,
+    scheduled: Vec<PortId>,
     /// Ports with resets in their unpublished receive ring, which their ledgers still record.
     pub(crate) unpublished_resets: Vec<PortId>,
     /// Connects without an answer, shut connections, and connections that only drain to a process.
-    pub(crate) requests: Deadlines<ConnId>,
-    pub(crate) lingering: Deadlines<ConnId>,
-    pub(crate) draining: Deadlines<ConnId>,
+    requests: Deadlines<ConnId>,
+    lingering: Deadlines<ConnId>,
+    draining: Deadlines<ConnId>,
     /// Sides that are held back, with the time of the next credit request.
     pub(crate) frequent_requests: Deadlines<(ConnId, Role)>,
     /// The same, for sides that did not answer the first requests.

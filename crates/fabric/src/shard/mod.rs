@@ -81,7 +81,7 @@ pub struct Shard {
     pub(crate) poller: Poller,
     pub(crate) ports: Ports,
     pub(crate) rules: Rules,
-    pub(crate) service: Box<dyn Service>,
+    service: Box<dyn Service>,
     pub(crate) pacing: Pacing,
     pub(crate) now_ns: u64,
     group: Name,
