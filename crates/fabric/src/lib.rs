@@ -103,7 +103,7 @@ pub use log_limit::LogLimit;
 pub use port::{GroupId, Port, PortId, Ports};
 pub use registration::{Capability, Maker, Registration};
 pub use registry::Control;
-pub use rules::{End, Rules};
+pub use rules::{RuleEnd, Rules};
 pub use service::{Context, Progress, Served, Service, ServiceWatch};
 pub use shard::{Shard, ShardKey};
 pub use slice::{Slice, cost};

@@ -29,7 +29,7 @@ pub(crate) struct Listener {
     /// Reserve descriptor for accepting when the limit of descriptors is reached.
     spare: Option<OwnedFd>,
     /// Account of the descriptors that its peers send.
-    giver: Account,
+    account: Account,
 }
 
 /// Backlog; the kernel reduces it to its own limit.
@@ -87,7 +87,7 @@ impl Listener {
             path: path.to_owned(),
             file: identity(path),
             spare,
-            giver: Account::unique(),
+            account: Account::unique(),
         })
     }
 
@@ -109,7 +109,7 @@ impl Listener {
     }
 
     fn incoming(&self, stream: UnixStream) -> Incoming {
-        Incoming::from(OwnedFd::from(stream)).given_by(self.giver)
+        Incoming::from(OwnedFd::from(stream)).given_by(self.account)
     }
 }
 

@@ -9,7 +9,7 @@ use causeway_model::{CommandError, RuleView};
 
 /// An end of a connect.
 #[derive(Debug, Clone, Copy)]
-pub struct End<'a> {
+pub struct RuleEnd<'a> {
     /// The guest's group, or the group that the host connects to.
     pub group: &'a Name,
     /// CID; 2 is the host.
@@ -24,7 +24,7 @@ pub struct Rules {
     list: Vec<(RuleSpec, u64)>,
 }
 
-fn matches(side: &RuleSide, end: End<'_>) -> bool {
+fn matches(side: &RuleSide, end: RuleEnd<'_>) -> bool {
     let is_host = end.cid == CID_HOST;
     let matches_end = if side.host {
         is_host
@@ -38,7 +38,7 @@ fn matches(side: &RuleSide, end: End<'_>) -> bool {
 
 impl Rules {
     /// Returns the first rule that matches, without counting it.
-    pub fn find(&self, from: End<'_>, to: End<'_>) -> Option<(usize, RuleAction)> {
+    pub fn find(&self, from: RuleEnd<'_>, to: RuleEnd<'_>) -> Option<(usize, RuleAction)> {
         let index =
             self.list.iter().position(|(r, _)| matches(&r.from, from) && matches(&r.to, to))?;
         self.list.get(index).map(|(rule, _)| (index, rule.action))
@@ -46,7 +46,7 @@ impl Rules {
 
     /// Returns whether the connect may be made, and counts the rule that decided. Without a match
     /// the connect is accepted.
-    pub fn admits(&mut self, from: End<'_>, to: End<'_>) -> bool {
+    pub fn admits(&mut self, from: RuleEnd<'_>, to: RuleEnd<'_>) -> bool {
         let Some((index, action)) = self.find(from, to) else { return true };
         if let Some((_, hits)) = self.list.get_mut(index) {
             *hits = hits.saturating_add(1);
@@ -127,7 +127,7 @@ mod tests {
         rules.add(None, rule(RuleAction::Accept, "blue/3:*", "blue/4:22")).unwrap();
         rules.add(None, rule(RuleAction::Reject, "blue/*:*", "blue/*:1-1024")).unwrap();
         rules.add(None, rule(RuleAction::Reject, "host:*", "red/*:*")).unwrap();
-        let end = |group, cid, port| End { group, cid, port };
+        let end = |group, cid, port| RuleEnd { group, cid, port };
         assert!(rules.admits(end(&blue, 3, 999), end(&blue, 4, 22)));
         assert!(!rules.admits(end(&blue, 5, 999), end(&blue, 4, 22)));
         assert!(rules.admits(end(&blue, 5, 999), end(&blue, 4, 2000)));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-use causeway_fabric::{End, GroupId, Port, PortId, Ports, Rules};
+use causeway_fabric::{GroupId, Port, PortId, Ports, RuleEnd, Rules};
 use causeway_model::{CID_HOST, Name, RuleAction, VsockSpec};
 use causeway_model::{CommandError, SocketKind, TraceQuery, TraceView};
 
@@ -75,7 +75,7 @@ fn decide(
 ) -> Option<String> {
     let group = ports.group_name(caller.group)?;
     // The caller's kernel chooses its port number; 0 stands for any.
-    let (from, to) = (End { group, cid: caller.cid, port: 0 }, End { group, cid, port });
+    let (from, to) = (RuleEnd { group, cid: caller.cid, port: 0 }, RuleEnd { group, cid, port });
     match rules.find(from, to) {
         Some((index, RuleAction::Accept)) => steps.push(format!("rule {index} accepts it")),
         Some((index, RuleAction::Reject)) => {

@@ -1,7 +1,7 @@
 //! The transmit path: packets of guests are checked, resolved to a connection, and passed to
 //! delivery.
 
-use causeway_fabric::{Context, End, PortId, Progress, cost};
+use causeway_fabric::{Context, PortId, Progress, RuleEnd, cost};
 use causeway_memory::Cursor;
 use causeway_ring::Chain;
 use causeway_wire::vsock::{
@@ -504,7 +504,7 @@ impl Socket {
         to: (u32, u32),
     ) -> bool {
         let Some(group) = cx.ports.group_name(group) else { return false };
-        let end = |(cid, port)| End { group, cid, port };
+        let end = |(cid, port)| RuleEnd { group, cid, port };
         cx.rules.admits(end(from), end(to))
     }
 }
