@@ -357,7 +357,7 @@ pub struct Burst {
     /// Traffic class of their IP headers, if reported ([`Udp::report_classes`]), or 0. GRO does not
     /// merge datagrams that differ in it.
     pub class: u8,
-    /// Buffer; the datagrams begin at its start.
+    /// Bytes of the datagrams, from the start of the buffer.
     pub buffer: Buffer,
     /// Bytes of all datagrams.
     pub len: usize,
