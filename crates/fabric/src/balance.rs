@@ -1,27 +1,27 @@
-//! Which shard should move to another dispatcher.
+//! Load balancing: chooses a shard to move to another dispatcher.
 //!
-//! Looked at every [`BALANCE_MS`](crate::limits::BALANCE_MS), one move at a time: from the busiest
-//! dispatcher to the least busy one, the shard that levels the two best, and only if that wins
-//! enough to be worth a cold cache.
+//! The registry calls this every [`BALANCE_MS`](crate::limits::BALANCE_MS) and makes one move at a
+//! time: from the busiest dispatcher to the least busy one, the shard that levels the two best, and
+//! only if the gain is worth a cold cache. This module only decides; the registry moves.
 
 use crate::limits::{BALANCE_BUSY_MIN, BALANCE_GAIN_MIN};
 
-/// How busy one dispatcher is, and what keeps it so, in percent of its time.
+/// Load of a dispatcher and of each of its shards, in percent of its time.
 #[derive(Debug, Clone)]
-pub(crate) struct Burden<K> {
+pub(crate) struct DispatcherLoad<K> {
     pub busy: u32,
     pub shards: Vec<(K, u32)>,
 }
 
-/// A shard to move, and the number of the dispatcher to move it to.
-pub(crate) fn relief<K: Clone>(burdens: &[Burden<K>]) -> Option<(K, usize)> {
-    let numbered = || burdens.iter().enumerate();
+/// Returns the shard to move and the number of the target dispatcher.
+pub(crate) fn choose_move<K: Clone>(loads: &[DispatcherLoad<K>]) -> Option<(K, usize)> {
+    let numbered = || loads.iter().enumerate();
     let (from, hot) = numbered().max_by_key(|(_, b)| b.busy)?;
     let (to, cold) = numbered().min_by_key(|(_, b)| b.busy)?;
     if from == to || hot.busy < BALANCE_BUSY_MIN {
         return None;
     }
-    // What the busier of the two would be left with.
+    // Load of the busier of the two after the move.
     let after = |load: u32| hot.busy.saturating_sub(load).max(cold.busy.saturating_add(load));
     let (key, load) = hot.shards.iter().min_by_key(|(_, load)| after(*load))?;
     let gain = hot.busy.saturating_sub(after(*load));
@@ -32,42 +32,42 @@ pub(crate) fn relief<K: Clone>(burdens: &[Burden<K>]) -> Option<(K, usize)> {
 mod tests {
     use super::*;
 
-    fn burden(shards: &[(char, u32)]) -> Burden<char> {
-        Burden { busy: shards.iter().map(|s| s.1).sum(), shards: shards.to_vec() }
+    fn load_of(shards: &[(char, u32)]) -> DispatcherLoad<char> {
+        DispatcherLoad { busy: shards.iter().map(|s| s.1).sum(), shards: shards.to_vec() }
     }
 
     #[test]
     fn the_shard_that_levels_best_moves() {
-        let hot = burden(&[('a', 60), ('b', 30), ('c', 10)]);
-        assert_eq!(relief(&[hot.clone(), burden(&[])]), Some(('a', 1)));
-        assert_eq!(relief(&[burden(&[('x', 20)]), hot.clone()]), Some(('b', 0)));
-        assert_eq!(relief(&[burden(&[('x', 75)]), hot]), None, "no move wins enough");
+        let hot = load_of(&[('a', 60), ('b', 30), ('c', 10)]);
+        assert_eq!(choose_move(&[hot.clone(), load_of(&[])]), Some(('a', 1)));
+        assert_eq!(choose_move(&[load_of(&[('x', 20)]), hot.clone()]), Some(('b', 0)));
+        assert_eq!(choose_move(&[load_of(&[('x', 75)]), hot]), None, "no move wins enough");
     }
 
     #[test]
     fn one_shard_alone_stays_and_so_do_idle_dispatchers() {
-        assert_eq!(relief(&[burden(&[('a', 100)]), burden(&[])]), None);
-        assert_eq!(relief(&[burden(&[('a', 40), ('b', 25)]), burden(&[])]), None);
-        assert_eq!(relief(&[burden(&[('a', 50), ('b', 50)])]), None);
-        assert_eq!(relief::<char>(&[]), None);
+        assert_eq!(choose_move(&[load_of(&[('a', 100)]), load_of(&[])]), None);
+        assert_eq!(choose_move(&[load_of(&[('a', 40), ('b', 25)]), load_of(&[])]), None);
+        assert_eq!(choose_move(&[load_of(&[('a', 50), ('b', 50)])]), None);
+        assert_eq!(choose_move::<char>(&[]), None);
     }
 
     #[test]
     fn moves_come_to_rest() {
-        let mut burdens =
-            vec![burden(&[('a', 40), ('b', 35), ('c', 25)]), burden(&[]), burden(&[])];
+        let mut loads =
+            vec![load_of(&[('a', 40), ('b', 35), ('c', 25)]), load_of(&[]), load_of(&[])];
         let mut moves = 0;
-        while let Some((key, to)) = relief(&burdens) {
-            let from = burdens.iter().position(|b| b.shards.iter().any(|s| s.0 == key)).unwrap();
-            let at = burdens[from].shards.iter().position(|s| s.0 == key).unwrap();
-            let shard = burdens[from].shards.remove(at);
-            burdens[to].shards.push(shard);
-            for b in &mut burdens {
+        while let Some((key, to)) = choose_move(&loads) {
+            let from = loads.iter().position(|b| b.shards.iter().any(|s| s.0 == key)).unwrap();
+            let at = loads[from].shards.iter().position(|s| s.0 == key).unwrap();
+            let shard = loads[from].shards.remove(at);
+            loads[to].shards.push(shard);
+            for b in &mut loads {
                 b.busy = b.shards.iter().map(|s| s.1).sum();
             }
             moves += 1;
-            assert!(moves < 10, "shards go to and fro");
+            assert!(moves < 10, "shards oscillate");
         }
-        assert!(burdens.iter().all(|b| b.busy < 70));
+        assert!(loads.iter().all(|b| b.busy < 70));
     }
 }

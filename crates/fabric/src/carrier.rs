@@ -1,8 +1,9 @@
-//! What links and the services whose frames they carry say to each other.
+//! The interface between links and the services whose frames they carry.
 //!
-//! A service gives frames to a link's [`Carrier`] in its own thread; the carrier sends them
-//! itself. What came by a link is brought to the service's shard in [`Arrivals`] through a
-//! [`crate::mailbox`].
+//! A service passes frames to a link's [`Carrier`] in its own thread; the carrier sends them
+//! itself. Received frames reach the service's shard as [`Arrivals`] through a [`crate::mailbox`].
+//! The types here carry frames and the state of links; encapsulation is the link's, and forwarding
+//! the service's.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,24 +16,24 @@ use crate::mailbox::Sender;
 use crate::registration::Capability;
 use causeway_model::{Ask, Mac, Name};
 
-/// Names a link for as long as it exists; never reused for another one.
+/// Identifies a link for as long as it exists; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 
-/// Length of what says how a frame is to be finished, in bytes: a virtio-net header without the
-/// number of buffers (virtio 1.3, 5.1.6).
+/// Length of an encoded offload request, in bytes: a virtio-net header without the number of
+/// buffers (virtio 1.3, 5.1.6).
 pub const OFFLOAD_BYTES: usize = 10;
 
-/// Where the bytes behind a frame's head are.
+/// The bytes behind a frame's head.
 #[derive(Debug, Clone, Copy)]
 pub enum Body<'a> {
     /// In a guest's memory.
     Guest(&'a Map, Cursor<'a>),
-    /// In our own.
+    /// In private memory.
     Private(&'a [u8]),
 }
 
-/// The bytes of a frame are gone: its sender's memory was taken away.
+/// Error: the sender's memory was withdrawn, so the bytes of a frame are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the sender's memory was taken away")]
 pub struct Lost;
@@ -41,7 +42,7 @@ impl Body<'_> {
     /// Copies the next `out.len()` bytes.
     ///
     /// # Errors
-    /// There are fewer, or the memory behind them is gone.
+    /// Fewer bytes are left, or their memory was withdrawn.
     pub fn read(&mut self, out: &mut [u8]) -> Result<(), Lost> {
         match self {
             Self::Guest(map, cursor) => cursor.read(map, out).map_err(|_| Lost),
@@ -55,35 +56,35 @@ impl Body<'_> {
     }
 }
 
-/// A frame on its way out.
+/// An outgoing frame.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
-    /// What its receiver has left to do; where [`Carrier::takes_offloads`] says no, at most a
-    /// checksum, which the carrier completes ([`Self::write`]).
+    /// Offload left to the receiver; if [`Carrier::takes_offloads`] is false, at most a checksum,
+    /// which the carrier completes ([`Self::write`]).
     pub offload: &'a Offload,
-    /// Its first bytes, all headers among them as far as they are there.
+    /// First bytes, with all headers that the frame has.
     pub head: &'a [u8],
-    /// Those behind them.
+    /// Remaining bytes.
     pub body: Body<'a>,
     /// Length of the frame, in bytes.
     pub len: usize,
-    /// How many links it has crossed.
+    /// Links that it has crossed.
     pub hops: u8,
-    /// Of a frame for many: its number, by which copies of it are known. Links that cannot carry
-    /// it leave it out.
+    /// Flood sequence of a multicast or broadcast frame, by which duplicates are recognized. Links
+    /// whose format has no field for it omit it.
     pub flood: Option<u64>,
 }
 
 impl Outgoing<'_> {
-    /// Goes through its bytes once.
+    /// Returns a reader of its bytes.
     pub fn reader(&self) -> Reader<'_> {
         Reader { head: self.head, body: self.body }
     }
 
-    /// Copies it, all [`Self::len`] bytes, and completes its checksum if that is left to do.
+    /// Copies all [`Self::len`] bytes, and completes a checksum that was left.
     ///
     /// # Errors
-    /// There are fewer bytes, or the memory behind them is gone.
+    /// The frame has fewer bytes, or their memory was withdrawn.
     pub fn write(&self, into: &mut [u8]) -> Result<(), Lost> {
         self.reader().read(into)?;
         if let Offload::Checksum(place) = self.offload {
@@ -93,7 +94,7 @@ impl Outgoing<'_> {
     }
 }
 
-/// Goes through the bytes of an [`Outgoing`] frame.
+/// Reads the bytes of an [`Outgoing`] frame in order.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     head: &'a [u8],
@@ -104,7 +105,7 @@ impl Reader<'_> {
     /// Copies the next `out.len()` bytes.
     ///
     /// # Errors
-    /// There are fewer, or the memory behind them is gone.
+    /// Fewer bytes are left, or their memory was withdrawn.
     pub fn read(&mut self, out: &mut [u8]) -> Result<(), Lost> {
         let now = self.head.len().min(out.len());
         let (first, later) = self.head.split_at_checked(now).ok_or(Lost)?;
@@ -115,128 +116,127 @@ impl Reader<'_> {
     }
 }
 
-/// Why a frame did not leave by a link.
+/// Reason for which a link did not send a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
     /// The link is down.
     Down,
-    /// It is longer than the link carries.
+    /// The frame is longer than the link carries.
     TooBig,
     /// The kernel or the stream has no room now.
     NoRoom,
-    /// Its sender's memory was taken away.
+    /// The sender's memory was withdrawn.
     Lost,
-    /// It is MAC control (PAUSE): for the two ends of one physical link alone.
+    /// MAC control (PAUSE) stays on its physical link (IEEE 802.3, annex 31B).
     MacControl,
 }
 
-/// One link's way out, for one shard.
+/// The transmit path of a link, for one shard.
 pub trait Carrier: Send + std::fmt::Debug {
-    /// Takes a frame. It leaves by [`Self::flush`] at the latest.
+    /// Takes a frame. It is sent by [`Self::flush`] at the latest.
     ///
     /// # Errors
-    /// Says why it does not leave.
+    /// Returns the reason for which the frame is not sent.
     fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal>;
 
-    /// Sends what was taken. Says how many frames the kernel had no room for.
+    /// Sends the frames taken so far. Returns the number of frames for which the kernel had no
+    /// room.
     fn flush(&mut self) -> u64;
 
-    /// Whether frames may cross whose checksums and segments are unfinished. Where they may not,
-    /// segments are cut before they come here, and checksums completed here, in the one copy that
-    /// is made.
+    /// Returns whether frames may cross with unfinished checksums and segments. If not, the service
+    /// segments frames before, and the carrier completes checksums in its only copy.
     fn takes_offloads(&self) -> bool;
 
-    /// The longest frame that crosses, in bytes.
+    /// Returns the length of the longest frame that crosses, in bytes.
     fn longest(&self) -> usize;
 }
 
-/// One frame that came.
+/// A received frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrival {
-    /// Where it lies in [`Arrivals::bytes`].
+    /// Position in [`Arrivals::bytes`].
     pub at: Range<usize>,
-    /// How it is to be finished. From the network: to be checked like a guest's.
+    /// Offload request, from the network: to be checked like a guest's.
     pub offload: [u8; OFFLOAD_BYTES],
-    /// How many links it has crossed, this one among them.
+    /// Links that the frame has crossed, including this link.
     pub hops: u8,
-    /// See [`Outgoing::flood`].
+    /// Flood sequence ([`Outgoing::flood`]).
     pub flood: Option<u64>,
 }
 
-/// Frames that came by one link.
+/// Frames received by a link.
 #[derive(Debug)]
 pub struct Arrivals {
-    /// By which.
+    /// Link.
     pub link: LinkId,
-    /// Where they lie.
+    /// Bytes of the frames.
     pub bytes: Buffer,
-    /// Each of them.
+    /// Frames.
     pub frames: Vec<Arrival>,
 }
 
-/// Whether a link carries frames.
+/// State of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
-    /// Whether it does.
+    /// The link carries frames.
     pub up: bool,
-    /// Whether much is lost on it: of several links to a peer the others are preferred.
+    /// The link loses many frames: among several links to a peer, others are preferred.
     pub poor: bool,
-    /// Round trip in nanoseconds, where it is known.
+    /// Round-trip time in nanoseconds, if known.
     pub rtt_ns: Option<u64>,
 }
 
-/// What a link tells the shard of its group.
+/// A message of a link to the shard of its group.
 #[derive(Debug)]
 pub enum Message {
-    /// Frames came.
+    /// Received frames.
     Arrivals(Arrivals),
-    /// The link came up or went down.
+    /// The link came up, went down or changed in quality.
     Standing(LinkId, Standing),
-    /// The peer behind the link says that it has these addresses now: newer than all that was said
-    /// of them before.
+    /// The peer of the link advertises that it has these addresses; this supersedes earlier
+    /// advertisements.
     Here(LinkId, Vec<Mac>),
-    /// It does not have them any more.
+    /// The peer of the link withdraws these addresses.
     Gone(LinkId, Vec<Mac>),
-    /// The link sends in another way from now on: it was opened after its group had joined it, or
-    /// opened anew.
+    /// The link has a new transmit path: it was opened after its group had joined it, or reopened.
     Carrier(LinkId, Box<dyn Carrier>),
 }
 
-/// What the shard of a group tells the peer behind a link.
+/// A notice of a group's shard to the peer of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
-    /// An address is at one of our ports now.
+    /// An address is at a local port now.
     Here(LinkId, Mac),
-    /// It is not any more.
+    /// The address is no longer at a local port.
     Gone(LinkId, Mac),
 }
 
-/// What a service needs to use a link.
+/// The values with which a service uses a link.
 #[derive(Debug)]
 pub struct Membership {
-    /// Which.
+    /// Identifier.
     pub id: LinkId,
-    /// Its name.
+    /// Name.
     pub name: Name,
-    /// Who is at the other end.
+    /// Peer at the other end.
     pub peer: String,
-    /// What it costs: lower is better.
+    /// Cost; lower is better.
     pub metric: u16,
-    /// Whether frames of other links may leave by it.
+    /// Whether frames of other links may leave by this link.
     pub transit: bool,
-    /// Whether it leads to a network segment that others are on as well, rather than to one peer.
+    /// Whether the link leads to a shared network segment rather than to a single peer.
     pub segment: bool,
-    /// Where to tell our own addresses, if the peer wants to know them.
+    /// Destination of notices about local addresses, if the peer takes them.
     pub notices: Option<Sender<Notice>>,
-    /// The way out.
+    /// Transmit path.
     pub carrier: Box<dyn Carrier>,
 }
 
-/// Shards of the service forward frames between ports and links: they answer [`OpenInbox`], [`Join`],
-/// [`Leave`] and [`ReadDrops`].
+/// Shards of the service forward frames between ports and links: they answer [`OpenInbox`],
+/// [`Join`], [`Leave`] and [`ReadDrops`].
 pub const FORWARDS_FRAMES: Capability = Capability("forwards frames");
 
-/// Asks a shard that forwards frames where links put what they receive.
+/// Requests the mailbox into which links put received frames.
 #[derive(Debug)]
 pub struct OpenInbox;
 
@@ -244,7 +244,7 @@ impl Ask for OpenInbox {
     type Answer = Sender<Message>;
 }
 
-/// Has a shard that forwards frames use a link.
+/// Adds a link to a shard that forwards frames.
 #[derive(Debug)]
 pub struct Join(pub Membership);
 
@@ -252,7 +252,7 @@ impl Ask for Join {
     type Answer = ();
 }
 
-/// Has a shard that forwards frames use a link no more.
+/// Removes a link from a shard that forwards frames.
 #[derive(Debug)]
 pub struct Leave(pub LinkId);
 
@@ -260,7 +260,7 @@ impl Ask for Leave {
     type Answer = ();
 }
 
-/// Reads how many frames that one link, or each, brought were dropped by the shard, by reason.
+/// Requests the number of frames that a shard dropped, by link and reason; for all links if `None`.
 #[derive(Debug)]
 pub struct ReadDrops(pub Option<LinkId>);
 
@@ -268,7 +268,7 @@ impl Ask for ReadDrops {
     type Answer = Vec<(LinkId, BTreeMap<String, u64>)>;
 }
 
-/// Asks a controller whether a link of this name is its own, and for the group of the link.
+/// Asks a controller for the group of a link, if the link is its own.
 #[derive(Debug, Clone)]
 pub struct FindLink(pub Name);
 
@@ -276,12 +276,12 @@ impl Ask for FindLink {
     type Answer = Option<Name>;
 }
 
-/// Tells a controller that a link was deleted.
+/// Notifies a controller of a deleted link.
 #[derive(Debug, Clone)]
 pub struct LinkDeleted {
-    /// Its name.
+    /// Name.
     pub name: Name,
-    /// Its group.
+    /// Group.
     pub group: Name,
 }
 
@@ -289,15 +289,15 @@ impl Ask for LinkDeleted {
     type Answer = ();
 }
 
-/// Buffers that are used again.
+/// A pool of reusable buffers.
 #[derive(Debug, Clone, Default)]
 pub struct Pool(Arc<Mutex<Vec<Vec<u8>>>>);
 
-/// How many buffers a pool keeps.
+/// Buffers that a pool keeps.
 const POOLED_MAX: usize = 64;
 
 impl Pool {
-    /// A buffer of at least `len` bytes; what is in it is of no meaning.
+    /// Returns a buffer of at least `len` bytes with arbitrary content.
     pub fn take(&self, len: usize) -> Buffer {
         let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut bytes = bytes.unwrap_or_default();
@@ -307,20 +307,20 @@ impl Pool {
         Buffer { bytes, pool: self.clone() }
     }
 
-    /// Makes bytes a buffer of this pool.
+    /// Makes a vector a buffer of this pool.
     pub fn adopt(&self, bytes: Vec<u8>) -> Buffer {
         Buffer { bytes, pool: self.clone() }
     }
 }
 
 impl Buffer {
-    /// The bytes, which do not go back to the pool.
+    /// Returns the bytes; they do not return to the pool.
     pub fn into_bytes(mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
 }
 
-/// A buffer that goes back to its pool.
+/// A buffer that returns to its pool when dropped.
 #[derive(Debug)]
 pub struct Buffer {
     bytes: Vec<u8>,
@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_goes_from_head_to_body() {
+    fn carrier_reader_continues_from_head_to_body() {
         let (offload, head, body) = (Offload::None, [1, 2, 3], [4, 5, 6, 7]);
         let frame = Outgoing {
             offload: &offload,
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_are_used_again() {
+    fn carrier_buffers_are_reused() {
         let pool = Pool::default();
         let mut buffer = pool.take(1000);
         buffer.fill(7);

@@ -1,9 +1,9 @@
-//! The control-plane part of a service: one for each service in the process, not in each shard.
+//! Controllers: the control-plane part of a service, one per service and process.
 //!
 //! A shard of a service holds the state of one group and forwards its traffic. The controller holds
-//! what the operator configured beyond ports, answers the service's commands, and reaches shards,
-//! ports, groups and other controllers through [`Control`]. The registry calls it under its lock,
-//! from any thread; it is not on the data path.
+//! the operator's objects beyond ports, answers the service's commands, and reaches shards, ports,
+//! groups and other controllers through [`Control`]. The registry calls it under its lock, from any
+//! thread. It is never called on the data path.
 
 use std::fmt;
 
@@ -13,16 +13,16 @@ use causeway_model::{Dispatch, GroupView, Name, Request};
 use crate::registry::Control;
 use crate::shard::ShardKey;
 
-/// The control-plane part of a service. Each method has a default that does nothing.
+/// The control-plane part of a service. The default of each method does nothing.
 pub trait Controller: Send + fmt::Debug {
     /// Answers a command of the operator or a request of another controller.
     ///
-    /// A request of a type that the service does not know is given back unanswered.
+    /// Returns a request of an unknown type unanswered.
     fn ask(&mut self, _control: &mut Control<'_>, request: Request) -> Dispatch {
         Dispatch::new(request)
     }
 
-    /// Configures a shard of the service that was opened now.
+    /// Configures a new shard of the service.
     ///
     /// # Errors
     /// A refusal closes the shard again.
@@ -34,7 +34,7 @@ pub trait Controller: Send + fmt::Debug {
         Ok(())
     }
 
-    /// Forgets objects that name a port, of any service, that was deleted.
+    /// Removes objects that name a deleted port, of any service.
     ///
     /// # Errors
     /// A shard does not answer; the port stays deleted.
@@ -46,7 +46,7 @@ pub trait Controller: Send + fmt::Debug {
         Ok(())
     }
 
-    /// Returns an object in `group` because of which the group cannot be deleted.
+    /// Returns an object in `group` that prevents the deletion of the group.
     fn object_in(&self, _group: &Name) -> Option<Object> {
         None
     }
@@ -61,16 +61,16 @@ pub trait Controller: Send + fmt::Debug {
         false
     }
 
-    /// Ends objects whose time has passed.
+    /// Removes objects whose time has passed.
     fn tick(&mut self) {}
 }
 
 /// An object of a service, as messages name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
-    /// The kind, in the singular, for example `link`.
+    /// Kind, in the singular, for example `link`.
     pub kind: &'static str,
-    /// The name.
+    /// Name.
     pub name: Name,
 }
 

@@ -1,11 +1,12 @@
-//! A dispatcher: one thread that serves whole shards.
+//! A dispatcher: a thread that serves whole shards.
 //!
-//! Each shard has its own set of watched descriptors, and the dispatcher watches those sets. While
-//! a shard is busy the dispatcher serves the busy groups in turn ([`crate::schedule`]), each for a
-//! slice of time ([`crate::slice`]), and looks at the kernel's events every [`LOOK_NS`], so that a
-//! group that was idle is served soon, whatever the others do. With none busy it parks in the
-//! kernel until a doorbell, a message, an order or a deadline. Orders come from other threads and
-//! run between turns; adding a shard, taking one away and asking it something are all orders.
+//! Each shard has its own epoll set, and the dispatcher watches these sets. While a shard is busy
+//! the dispatcher serves the busy groups in turn ([`crate::schedule`]), each for a slice of time
+//! ([`crate::slice`]), and reads the kernel's events every [`EVENT_READ_NS`], so that an idle group that
+//! is woken is served soon regardless of the others' load. Without a busy shard it parks in epoll
+//! until a doorbell, a message, an order or a deadline. Orders come from other threads and run
+//! between turns; adding a shard, removing it and sending it a request are orders. The dispatcher
+//! does not choose its shards: the registry does.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,22 +18,22 @@ use std::time::{Duration, Instant};
 use causeway_host::Rescue;
 use rustix::event::EventfdFlags;
 
-use crate::bell;
 use crate::limits::{
-    COST_PER_ROUND, COST_PER_YIELD, CROWDED_NS, EVENTS_MAX, LOAD_WINDOW_NS, LOOK_NS,
-    ORDERS_WAITING_MAX, STALL_NS, TAKEN_NS,
+    CONTENDED_NS, COST_PER_ROUND, COST_PER_YIELD, EVENT_READ_NS, EVENTS_MAX, LOAD_WINDOW_NS,
+    LONG_YIELD_NS, ORDERS_WAITING_MAX, STALL_NS,
 };
 use crate::load::{Load, Meter};
-use crate::roster::Roster;
 use crate::shard::Turn;
-use crate::share::{Scheduler, Share};
-use crate::watch::{Event, Poller, Token, Watch, When};
+use crate::shard_table::ShardTable;
+use crate::source_doorbell;
+use crate::spin_budget::{SchedStats, SpinBudget};
+use crate::watch::{Poller, Trigger, Watch, WatchEvent, WatchToken};
 use causeway_model::CommandError;
 
-/// Something to be done by the thread that owns the shards.
-type Order = Box<dyn FnOnce(&mut Roster) + Send>;
+/// A closure for the thread that owns the shards.
+type Order = Box<dyn FnOnce(&mut ShardTable) + Send>;
 
-/// What a dispatcher tells of itself.
+/// The published state of a dispatcher.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     pub load: Load,
@@ -40,7 +41,7 @@ pub(crate) struct Gauges {
     pub scarce: AtomicBool,
 }
 
-/// Reaches a dispatcher from other threads.
+/// The handle of a dispatcher for other threads.
 #[derive(Debug)]
 pub(crate) struct Worker {
     orders: SyncSender<Order>,
@@ -55,83 +56,87 @@ impl Worker {
         let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
     }
 
-    /// Has the dispatcher do `order`, and waits for what comes of it.
+    /// Runs `order` in the dispatcher, and waits for its result.
+    ///
+    /// # Errors
+    /// The dispatcher has stopped.
     pub(crate) fn run<R: Send + 'static>(
         &self,
-        order: impl FnOnce(&mut Roster) -> R + Send + 'static,
+        order: impl FnOnce(&mut ShardTable) -> R + Send + 'static,
     ) -> Result<R, CommandError> {
-        let gone = || CommandError::Host("the dispatcher has stopped".into());
+        let stopped = || CommandError::Host("the dispatcher has stopped".into());
         let (reply, answer) = sync_channel(1);
-        let order: Order = Box::new(move |roster| {
-            let _ = reply.try_send(order(roster));
+        let order: Order = Box::new(move |shards| {
+            let _ = reply.try_send(order(shards));
         });
-        self.orders.send(order).map_err(|_| gone())?;
+        self.orders.send(order).map_err(|_| stopped())?;
         self.ring();
-        answer.recv().map_err(|_| gone())
+        answer.recv().map_err(|_| stopped())
     }
 
-    /// Has the dispatcher close everything and end.
+    /// Requests the dispatcher to close all ports and end.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.ring();
     }
 }
 
-/// The thread's own part.
+/// The state that the dispatcher's thread owns.
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
     worker: Arc<Worker>,
     inbox: Receiver<Order>,
-    roster: Roster,
+    shards: ShardTable,
     _doorbell: Watch,
     start: Instant,
-    scheduler: Scheduler,
-    events: Vec<Event>,
-    /// When the kernel's events are looked at next, if any shard is busy.
-    look_at_ns: u64,
-    /// Cost of turns in vain since there was work, or the processor was yielded.
-    vain: usize,
-    /// Yields the processor; and whether that was done since the last look.
-    let_go: fn(),
-    gone: bool,
-    /// A queue was served since the last look.
-    served: bool,
-    /// The turns since the last look.
-    turned: Turn,
-    /// The turns with work since the window of the loads began.
+    sched_stats: SchedStats,
+    events: Vec<WatchEvent>,
+    /// Time of the next read of the kernel's events while a shard is busy.
+    next_read_ns: u64,
+    /// Cost of turns without work since the last work or yield.
+    idle_cost: usize,
+    /// Function that yields the processor; tests replace it.
+    yield_now: fn(),
+    has_yielded: bool,
+    /// A queue was served since the last read of events.
+    has_served: bool,
+    /// Turns since the last read of events.
+    recent: Turn,
+    /// Busy time since the window of the loads began.
     meter: Meter,
     window_ns: u64,
 }
 
 impl Dispatcher {
-    /// A dispatcher without shards. Its clock counts from `start`, the same for all of a fabric.
+    /// Makes a dispatcher without shards. Its clock counts from `start`, which all dispatchers of a
+    /// fabric share.
     pub(crate) fn new(
         start: Instant,
         spin_ns: u64,
         cpu: Option<usize>,
     ) -> io::Result<(Self, Arc<Worker>)> {
-        // Memory of a guest that died is not freed where others are served.
+        // Unmapping the memory of a dead guest would stall the other ports.
         causeway_memory::unmap_elsewhere();
         let poller = Poller::new()?;
         let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let watch = poller.watch(doorbell.as_fd(), Token::Order, When::Rung)?;
+        let watch = poller.watch(doorbell.as_fd(), WatchToken::Order, Trigger::Doorbell)?;
         let (orders, inbox) = sync_channel(ORDERS_WAITING_MAX);
         let (stop, gauges) = (AtomicBool::new(false), Gauges::default());
         let worker = Arc::new(Worker { orders, doorbell, stop, gauges, cpu });
         let dispatcher = Self {
             worker: worker.clone(),
             inbox,
-            roster: Roster::new(poller, Share::new(spin_ns), start),
+            shards: ShardTable::new(poller, SpinBudget::new(spin_ns), start),
             _doorbell: watch,
             start,
-            scheduler: Scheduler::default(),
+            sched_stats: SchedStats::default(),
             events: Vec::new(),
-            look_at_ns: 0,
-            vain: 0,
-            let_go: std::thread::yield_now,
-            gone: false,
-            served: false,
-            turned: Turn::default(),
+            next_read_ns: 0,
+            idle_cost: 0,
+            yield_now: std::thread::yield_now,
+            has_yielded: false,
+            has_served: false,
+            recent: Turn::default(),
             meter: Meter::default(),
             window_ns: 0,
         };
@@ -145,155 +150,157 @@ impl Dispatcher {
             set.set(cpu);
             rustix::thread::sched_setaffinity(None, &set)?;
         }
-        // A frontend cannot keep this thread in a notification.
+        // Interrupts this thread if a frontend keeps it in a notification.
         let _rescue = Rescue::new()?;
         self.begin();
         while self.turn(true)? {}
         Ok(())
     }
 
-    /// This thread is the dispatcher's from now on.
+    /// Makes the calling thread the dispatcher's thread.
     pub(crate) fn begin(&mut self) {
-        self.roster.number = bell::enter();
-        self.scheduler = Scheduler::of_thread();
+        self.shards.number = source_doorbell::register_dispatcher();
+        self.sched_stats = SchedStats::of_thread();
     }
 
-    /// Looks at the kernel's events if it is time to, waiting for one if nothing else is to be
-    /// done and `waits`; then gives each busy shard a turn. Says no when it was stopped and all is
-    /// closed.
+    /// Reads the kernel's events if it is time to, and waits for an event if there is no other work
+    /// and `waits` is set; then serves each busy group. Returns false once the dispatcher was
+    /// stopped and all ports are closed.
     pub(crate) fn turn(&mut self, waits: bool) -> io::Result<bool> {
         if self.worker.stop.load(Ordering::Acquire) {
-            for (_, shard) in self.roster.shards() {
+            for (_, shard) in self.shards.shards() {
                 shard.close_all();
             }
             return Ok(false);
         }
-        if self.roster.is_idle() || self.roster.slice.now_ns() >= self.look_at_ns {
-            self.look(waits)?;
-            self.look_at_ns = self.roster.now_ns.saturating_add(LOOK_NS);
-            // The look took time too, which is no group's.
-            self.roster.slice.read();
+        if self.shards.is_idle() || self.shards.slice.now_ns() >= self.next_read_ns {
+            self.read_events(waits)?;
+            self.next_read_ns = self.shards.now_ns.saturating_add(EVENT_READ_NS);
+            // Reading events took time as well, which no group is charged for.
+            self.shards.slice.read();
         } else if !waits {
-            // As did the loop of the thread that turns this dispatcher by hand.
-            self.roster.slice.read();
+            // So did the loop of the thread that turns this dispatcher by hand.
+            self.shards.slice.read();
         }
-        let begun = self.roster.slice.now_ns();
-        let turn = self.roster.turns(self.look_at_ns);
+        let begun = self.shards.slice.now_ns();
+        let turn = self.shards.turns(self.next_read_ns);
         if turn.worked > 0 {
-            self.meter.add(self.roster.slice.now_ns().saturating_sub(begun));
+            self.meter.add(self.shards.slice.now_ns().saturating_sub(begun));
         }
-        self.turned.add(turn);
-        self.served |= turn != Turn::default();
-        self.yield_in_vain(turn);
+        self.recent.add(turn);
+        self.has_served |= turn != Turn::default();
+        self.yield_if_idle(turn);
         Ok(true)
     }
 
-    /// Lets others have the processor, if nothing is to be done: at once who was told something,
-    /// else after a while where processors are scarce.
-    fn yield_in_vain(&mut self, turn: Turn) {
+    /// Yields the processor if there was no work: after a whole round if a process was notified,
+    /// else after a while if processors are scarce.
+    fn yield_if_idle(&mut self, turn: Turn) {
         if turn.worked > 0 {
             self.begin_round();
             return;
         }
-        if self.roster.is_idle() {
-            // It is going to sleep.
+        if self.shards.is_idle() {
+            // The thread is about to sleep.
             self.begin_round();
-            self.roster.lets_in = false;
+            self.shards.has_notified = false;
             return;
         }
-        self.vain = self.vain.saturating_add(turn.cost());
-        let wanted = || self.vain >= COST_PER_YIELD && self.roster.share.scarce();
-        // What was not looked at yet may have work; but not for ever.
-        let whole = || self.vain >= COST_PER_ROUND || self.roster.all_in_vain();
-        if (self.roster.lets_in || wanted()) && whole() {
+        self.idle_cost = self.idle_cost.saturating_add(turn.cost());
+        let must_yield = || self.idle_cost >= COST_PER_YIELD && self.shards.spin_budget.is_scarce();
+        // Queues that were not polled yet may have work; the wait for them is bounded.
+        let has_finished_round =
+            || self.idle_cost >= COST_PER_ROUND || self.shards.has_polled_all();
+        if (self.shards.has_notified || must_yield()) && has_finished_round() {
             self.begin_round();
-            self.roster.lets_in = false;
-            // It may be long until we go on: then what came meanwhile is looked at first.
-            (self.look_at_ns, self.gone) = (0, true);
+            self.shards.has_notified = false;
+            // The yield may take long; new events are read first afterwards.
+            (self.next_read_ns, self.has_yielded) = (0, true);
             let since = Instant::now();
-            (self.let_go)();
-            if since.elapsed() >= Duration::from_nanos(TAKEN_NS) {
-                self.roster.crowded_ns = self.elapsed().saturating_add(CROWDED_NS);
+            (self.yield_now)();
+            if since.elapsed() >= Duration::from_nanos(LONG_YIELD_NS) {
+                self.shards.contended_until_ns = self.elapsed().saturating_add(CONTENDED_NS);
             }
         }
     }
 
     fn begin_round(&mut self) {
-        self.vain = 0;
-        self.roster.round = self.roster.round.wrapping_add(1);
+        self.idle_cost = 0;
+        self.shards.round = self.shards.round.wrapping_add(1);
     }
 
     fn elapsed(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Takes orders, events and deadlines, and waits for one of them if no shard is busy.
-    fn look(&mut self, waits: bool) -> io::Result<()> {
-        let before = self.roster.now_ns;
-        self.roster.set_now(self.elapsed());
-        let busy = !self.roster.is_idle();
+    /// Handles orders, events and deadlines, and waits for one of them if no shard is busy.
+    fn read_events(&mut self, waits: bool) -> io::Result<()> {
+        let before = self.shards.now_ns;
+        self.shards.set_now(self.elapsed());
+        let busy = !self.shards.is_idle();
         self.find_stall(before);
         self.publish_loads();
-        let gone = std::mem::take(&mut self.gone);
-        let vain = matches!(self.turned, Turn { worked: 0, idle: 1.., .. });
-        if busy && !gone && vain && self.roster.share.scarce() {
-            (self.let_go)();
+        let has_yielded = std::mem::take(&mut self.has_yielded);
+        let found_nothing = matches!(self.recent, Turn { worked: 0, idle: 1.., .. });
+        if busy && !has_yielded && found_nothing && self.shards.spin_budget.is_scarce() {
+            (self.yield_now)();
         }
-        self.turned = Turn::default();
+        self.recent = Turn::default();
         let timeout = if busy || !waits { Some(0) } else { self.until_deadline() };
-        self.roster.poller.wait(&mut self.events, EVENTS_MAX, timeout)?;
+        self.shards.poller.wait(&mut self.events, EVENTS_MAX, timeout)?;
         if !busy {
-            let since = self.roster.now_ns;
-            self.roster.set_now(self.elapsed());
-            self.scheduler.parked(self.roster.now_ns.saturating_sub(since));
+            let since = self.shards.now_ns;
+            self.shards.set_now(self.elapsed());
+            self.sched_stats.add_parked(self.shards.now_ns.saturating_sub(since));
         }
-        self.scheduler.look(self.roster.now_ns, &mut self.roster.share);
+        self.sched_stats.sample(self.shards.now_ns, &mut self.shards.spin_budget);
         for index in 0..self.events.len() {
             let Some(event) = self.events.get(index) else { break };
             match event.token {
-                Token::Order => {
+                WatchToken::Order => {
                     while let Ok(order) = self.inbox.try_recv() {
-                        order(&mut self.roster);
+                        order(&mut self.shards);
                     }
                 }
-                Token::Shard { slot, serial } => self.roster.look(slot, serial)?,
+                WatchToken::Shard { slot, serial } => self.shards.read_events(slot, serial)?,
                 _ => {}
             }
         }
-        self.roster.due();
-        self.roster.hear();
+        self.shards.schedule_deadlines();
+        self.shards.deliver_rings();
         Ok(())
     }
 
-    /// Looks for ports that held up this thread since the last look, if it slept meanwhile.
+    /// Searches for ports that stalled this thread since the last read of events, if the thread
+    /// slept.
     fn find_stall(&mut self, before_ns: u64) {
-        let now = self.roster.now_ns;
-        let served = std::mem::take(&mut self.served);
-        if !served || now.saturating_sub(before_ns) < STALL_NS {
+        let now = self.shards.now_ns;
+        let has_served = std::mem::take(&mut self.has_served);
+        if !has_served || now.saturating_sub(before_ns) < STALL_NS {
             return;
         }
-        let slept = self.scheduler.slept_ns(now);
+        let slept = self.sched_stats.slept_ns(now);
         if slept < STALL_NS {
             return;
         }
-        self.roster.stalled(before_ns, slept);
+        self.shards.bar_stalling_ports(before_ns, slept);
     }
 
-    /// Nanoseconds until the first shard wants to be called; `None`: none does.
+    /// Returns the nanoseconds until the first deadline of a shard.
     fn until_deadline(&self) -> Option<u64> {
-        Some(self.roster.first_deadline_ns()?.saturating_sub(self.roster.now_ns))
+        Some(self.shards.first_deadline_ns()?.saturating_sub(self.shards.now_ns))
     }
 
     /// Publishes the loads of the dispatcher and its shards at the end of their window.
     fn publish_loads(&mut self) {
-        let now = self.roster.now_ns;
+        let now = self.shards.now_ns;
         let window = now.saturating_sub(self.window_ns);
         if window >= LOAD_WINDOW_NS {
             let gauges = &self.worker.gauges;
             gauges.load.publish(self.meter.percent(window), now);
-            gauges.spin_ns.store(self.roster.share.spin_ns(), Ordering::Relaxed);
-            gauges.scarce.store(self.roster.share.scarce(), Ordering::Relaxed);
-            self.roster.publish(window);
+            gauges.spin_ns.store(self.shards.spin_budget.spin_ns(), Ordering::Relaxed);
+            gauges.scarce.store(self.shards.spin_budget.is_scarce(), Ordering::Relaxed);
+            self.shards.publish(window);
             self.window_ns = now;
         }
     }

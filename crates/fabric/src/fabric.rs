@@ -1,4 +1,7 @@
-//! All dispatchers together: started, asked, stopped.
+//! The fabric: starts, reaches and stops all dispatchers.
+//!
+//! The daemon starts a [`Fabric`] with its services and sends commands through a [`Handle`]. The
+//! data path runs in the dispatchers' threads and never passes through here.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,22 +11,22 @@ use std::time::{Duration, Instant};
 
 use causeway_host::Rescue;
 
+use crate::dispatch_mode::Pacing;
 use crate::dispatcher::{Dispatcher, Worker};
 use crate::limits::{BALANCE_MS, CONTROL_TICK};
-use crate::pace::Pacing;
 use crate::registration::Registration;
 use crate::registry::Registry;
 use causeway_model::limits::{DISPATCHERS_MAX, SPIN_US_MAX};
 use causeway_model::{Answer, Ask, Command, CommandError};
 
-/// How to dispatch.
+/// Options of dispatching.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
-    /// How many dispatchers, 1 to [`DISPATCHERS_MAX`]; 0 for one.
+    /// Number of dispatchers, 1 to [`DISPATCHERS_MAX`]; 0 counts as 1.
     pub dispatchers: usize,
-    /// The CPU of each dispatcher, by its number; those beyond the list run anywhere.
+    /// CPU of each dispatcher, by its number; dispatchers beyond the list are not bound to a CPU.
     pub cpus: Vec<usize>,
-    /// When queues are polled.
+    /// Parameters of polling.
     pub pacing: Pacing,
 }
 
@@ -35,7 +38,7 @@ pub struct Fabric {
     balancer: Option<JoinHandle<()>>,
 }
 
-/// Reaches the fabric from any thread.
+/// A handle of the fabric for any thread.
 #[derive(Debug, Clone)]
 pub struct Handle(Arc<Inner>);
 
@@ -47,7 +50,7 @@ struct Inner {
 }
 
 impl Handle {
-    /// Carries out `command`, and waits for its answer.
+    /// Executes `command`, and waits for its answer.
     ///
     /// # Errors
     /// See [`CommandError`].
@@ -55,13 +58,13 @@ impl Handle {
         let mut registry = self.registry();
         let answer = registry.execute(command);
         if registry.begin_ticks() && self.start_ticks().is_err() {
-            // The next command tries again.
+            // The next command retries.
             registry.end_ticks();
         }
         answer
     }
 
-    /// Carries out a command of a service, and waits for its answer.
+    /// Executes a command of a service, and waits for its answer.
     ///
     /// # Errors
     /// See [`CommandError`]; also if no registered service knows the command.
@@ -69,7 +72,7 @@ impl Handle {
         self.call(Command::service(request))?.to_service::<T>()
     }
 
-    /// Starts a thread that calls the controllers' ticks while one needs them.
+    /// Starts a thread that calls the controllers' ticks while at least one controller needs them.
     fn start_ticks(&self) -> io::Result<()> {
         let inner = Arc::downgrade(&self.0);
         let ticks = move || {
@@ -85,7 +88,7 @@ impl Handle {
         thread::Builder::new().name("control-tick".into()).spawn(ticks).map(drop)
     }
 
-    /// Has every dispatcher close its ports and end.
+    /// Requests every dispatcher to close its ports and end.
     pub fn stop(&self) {
         self.0.stopped.store(true, Ordering::Release);
         for worker in &self.0.workers {
@@ -94,7 +97,7 @@ impl Handle {
     }
 
     fn registry(&self) -> std::sync::MutexGuard<'_, Registry> {
-        // What a panic left is what the dispatchers still serve.
+        // After a panic the registry still matches the shards that the dispatchers serve.
         self.0.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -104,20 +107,20 @@ impl Handle {
 }
 
 impl Fabric {
-    /// Starts the dispatchers, with no groups and no ports.
+    /// Starts the dispatchers, without groups and ports.
     ///
     /// # Errors
     /// The host refuses a thread or a descriptor.
     pub fn start(services: &[Registration], options: Options) -> io::Result<Self> {
-        crate::charged::watch()?;
+        crate::memory_charge::start_sampling()?;
         let (handle, made) = make(services, options)?;
         let count = made.len();
         let mut fabric = Self { handle, threads: Vec::new(), balancer: None };
         for (number, dispatcher) in made.into_iter().enumerate() {
             let handle = fabric.handle.clone();
             let serve = move || {
-                // One that ends ends all: its ports are not served any more.
-                let _end = End(handle);
+                // A dispatcher that ends stops the others: its ports are no longer served.
+                let _end = StopOnDrop(handle);
                 dispatcher.run()
             };
             let name = format!("dispatcher-{number}");
@@ -131,15 +134,15 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// For other threads to reach it.
+    /// Returns a handle for other threads.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Waits until it is stopped.
+    /// Waits until the fabric is stopped.
     ///
     /// # Errors
-    /// A dispatcher failed; all were stopped then.
+    /// A dispatcher failed; all dispatchers were stopped then.
     pub fn wait(mut self) -> io::Result<()> {
         self.join()
     }
@@ -148,7 +151,8 @@ impl Fabric {
         let mut ended = Ok(());
         for thread in self.threads.drain(..) {
             let outcome = thread.join();
-            ended = ended.and(outcome.unwrap_or_else(|_| Err(io::Error::other("it panicked"))));
+            ended = ended
+                .and(outcome.unwrap_or_else(|_| Err(io::Error::other("a dispatcher panicked"))));
         }
         if let Some(balancer) = self.balancer.take() {
             balancer.thread().unpark();
@@ -165,7 +169,7 @@ impl Drop for Fabric {
     }
 }
 
-/// Makes dispatchers that do not run yet, and what reaches them.
+/// Makes dispatchers that do not run yet, and their handle.
 fn make(services: &[Registration], options: Options) -> io::Result<(Handle, Vec<Dispatcher>)> {
     let Options { dispatchers, cpus, mut pacing } = options;
     pacing.spin_ns = pacing.spin_ns.min(SPIN_US_MAX.saturating_mul(1000));
@@ -183,17 +187,17 @@ fn make(services: &[Registration], options: Options) -> io::Result<(Handle, Vec<
     Ok((Handle(Arc::new(inner)), made))
 }
 
-/// A fabric whose one dispatcher has no thread of its own: for those who have a loop already.
+/// A fabric with a single dispatcher that the caller's event loop turns.
 #[derive(Debug)]
 pub struct Turned {
     handle: Handle,
     dispatcher: Dispatcher,
-    /// Of the thread that made it, which it so cannot leave.
+    /// Bound to the thread that made it, which keeps this value in that thread.
     _rescue: Rescue,
 }
 
 impl Turned {
-    /// Makes one, with no groups and no ports, to be turned by this thread.
+    /// Makes a dispatcher without groups and ports, to be turned by this thread.
     ///
     /// # Errors
     /// The host refuses a descriptor.
@@ -205,23 +209,25 @@ impl Turned {
         Ok(Self { handle, dispatcher, _rescue: Rescue::new()? })
     }
 
-    /// For other threads to reach it: this one would wait for itself.
+    /// Returns a handle for other threads. The turning thread must not call it: it would wait for
+    /// itself.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Serves what there is to do, once round, and never waits. Says no when it was stopped.
+    /// Serves waiting work for one round, and never waits. Returns false once the fabric was
+    /// stopped.
     ///
     /// # Errors
-    /// The host fails us.
+    /// The host fails.
     pub fn turn(&mut self) -> io::Result<bool> {
         self.dispatcher.turn(false)
     }
 }
 
-struct End(Handle);
+struct StopOnDrop(Handle);
 
-impl Drop for End {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.stop();
     }

@@ -1,43 +1,44 @@
-//! What memory of a guest this process pays for.
+//! Guest memory that the kernel charges to this process.
 //!
 //! The kernel charges a page of a memory file to the control group of the process that touches it
-//! first. A frontend that grants a large sparse file and has the daemon read from its holes makes
-//! the daemon pay for memory that its own group never could: 64 MiB of a tenant became 1 GiB of the
-//! daemon. Pages that the guest touched first are charged to its VMM, and are of no concern here.
+//! first. A frontend that grants a large sparse file and has the daemon read its holes moves the
+//! charge from its own group to the daemon's: 64 MiB of a tenant became 1 GiB of the daemon. Pages
+//! that the guest touched first are charged to its VMM and do not count here.
 //!
-//! No interface of the kernel names the payer of a page. So the account of a port takes, for each
-//! second, the smaller of two figures that the payment cannot exceed: how much the port's files
-//! have grown, and how much more this process is charged for ([`crate::charged`]).
+//! No kernel interface names the payer of a page. The account of a port therefore adds, for each
+//! second, the smaller of two upper bounds: the growth of the port's files, and the growth of this
+//! process's charge ([`crate::memory_charge`]). The shard samples it while it serves the port, and
+//! closes a port beyond its limit.
 
-use crate::limits::{FOOTPRINT_LOOK_NS, FOOTPRINT_WINDOW_NS};
+use crate::limits::{FOOTPRINT_SAMPLE_NS, FOOTPRINT_WINDOW_NS};
 
 /// The account of one port.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Footprint {
-    /// When the next look is due; 0: no look yet.
+    /// Time of the next sample; 0: none was taken yet.
     due_ns: u64,
-    /// When the window began, and both figures then.
+    /// Start of the window, and both figures at that time.
     window_ns: u64,
     allocated: u64,
     charged: u64,
-    /// How much files had grown in the window that others replaced meanwhile.
+    /// Growth, within the window, of files that were replaced since.
     replaced: u64,
-    /// What was paid before the window, in bytes.
+    /// Bytes charged before the window.
     paid: u64,
 }
 
 impl Footprint {
-    /// Returns whether [`Self::look`] is to be called.
+    /// Returns whether [`Self::sample`] is to be called.
     #[inline]
     pub fn is_due(&self, now_ns: u64) -> bool {
         now_ns >= self.due_ns
     }
 
-    /// Takes both figures: bytes that the port's files have, and bytes that this process is charged
-    /// for. Returns what it has paid for the port.
-    pub fn look(&mut self, now_ns: u64, allocated: u64, charged: u64) -> u64 {
+    /// Records the bytes that the port's files have allocated and the bytes charged to this
+    /// process. Returns the bytes charged for the port so far.
+    pub fn sample(&mut self, now_ns: u64, allocated: u64, charged: u64) -> u64 {
         let first = self.due_ns == 0;
-        self.due_ns = now_ns.saturating_add(FOOTPRINT_LOOK_NS);
+        self.due_ns = now_ns.saturating_add(FOOTPRINT_SAMPLE_NS);
         let grown = allocated.saturating_sub(self.allocated).saturating_add(self.replaced);
         let more = if first { 0 } else { grown.min(charged.saturating_sub(self.charged)) };
         let paid = self.paid.saturating_add(more);
@@ -48,8 +49,8 @@ impl Footprint {
         paid
     }
 
-    /// The files were replaced: they had `before` bytes, the new ones have `after`. What was paid
-    /// for the old ones stays paid, for the frontend may keep them.
+    /// Records that the files, with `before` bytes, were replaced by files with `after` bytes. The
+    /// charge of the old files stays counted, for the frontend may keep them.
     pub fn replace(&mut self, before: u64, after: u64) {
         let grown = before.saturating_sub(self.allocated);
         self.replaced = self.replaced.saturating_add(grown);
@@ -64,14 +65,15 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const S: u64 = 1_000_000_000;
 
-    /// Looks ten times a second; per second the files grow by `grown` and the charge by `charged`.
+    /// Samples ten times a second; per second the files grow by `grown` and the charge by
+    /// `charged`.
     fn paid(seconds: u64, grown: u64, charged: u64) -> u64 {
         let (mut footprint, mut paid) = (Footprint::default(), 0);
         for tenth in 0..=10 * seconds {
             let now = S + tenth * S / 10;
             assert!(footprint.is_due(now));
             let (grown, charged) = (tenth * grown / 10, tenth * charged / 10);
-            paid = footprint.look(now, 1024 * MIB + grown, 77 * MIB + charged);
+            paid = footprint.sample(now, 1024 * MIB + grown, 77 * MIB + charged);
         }
         paid
     }
@@ -87,12 +89,12 @@ mod tests {
     #[test]
     fn footprint_does_not_count_what_was_there_and_outlives_a_new_memory_table() {
         let mut footprint = Footprint::default();
-        assert_eq!(footprint.look(S, 4096 * MIB, 512 * MIB), 0);
+        assert_eq!(footprint.sample(S, 4096 * MIB, 512 * MIB), 0);
         assert!(!footprint.is_due(S + 1));
-        assert_eq!(footprint.look(2 * S, 4196 * MIB, 612 * MIB), 100 * MIB);
-        // The charge is seen later than the files that it was for are replaced.
+        assert_eq!(footprint.sample(2 * S, 4196 * MIB, 612 * MIB), 100 * MIB);
+        // The charge appears after the replacement of the files that it is for.
         footprint.replace(4296 * MIB, 2048 * MIB);
-        assert_eq!(footprint.look(3 * S, 2058 * MIB, 722 * MIB), 210 * MIB);
-        assert_eq!(footprint.look(4 * S, 0, 0), 210 * MIB);
+        assert_eq!(footprint.sample(3 * S, 2058 * MIB, 722 * MIB), 210 * MIB);
+        assert_eq!(footprint.sample(4 * S, 0, 0), 210 * MIB);
     }
 }

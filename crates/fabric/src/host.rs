@@ -1,7 +1,8 @@
 //! Unix sockets of host processes, for services that bridge guests to them.
 //!
-//! Services see non-blocking listeners and streams that move bytes straight
-//! between a socket and guest memory; the kernel makes the one copy.
+//! Services get non-blocking listeners and streams that move bytes directly between a socket and
+//! guest memory; the kernel makes the only copy. The sockets carry bytes and messages, and no
+//! descriptors.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,7 +25,10 @@ use causeway_model::CommandError;
 pub struct HostListener(Listener);
 
 impl HostListener {
-    /// Listens at `path`; takes the place of a socket that nobody listens on any more.
+    /// Listens at `path`, and replaces a socket file without a listener.
+    ///
+    /// # Errors
+    /// The socket cannot be bound.
     pub fn bind(path: &Path) -> Result<Self, CommandError> {
         Self::bind_as(path, SocketType::STREAM)
     }
@@ -39,15 +43,15 @@ impl HostListener {
 
     fn bind_as(path: &Path, kind: SocketType) -> Result<Self, CommandError> {
         let listener = Listener::bind_as(path, kind)?;
-        // Whoever connects has this of the listener.
+        // Accepted sockets inherit the option from the listener.
         receive::refuse_descriptors(&listener);
         Ok(Self(listener))
     }
 
-    /// The next process that connected; `None` when there is none.
+    /// Accepts the next connection; `None` if no process waits.
     ///
     /// # Errors
-    /// One could not be taken, and was turned away; others may wait.
+    /// A connection could not be accepted and was closed; others may wait.
     pub fn accept(&mut self) -> io::Result<Option<HostStream>> {
         match self.0.accept() {
             Ok(stream) => Ok(Some(stream.into())),
@@ -63,12 +67,13 @@ impl AsFd for HostListener {
     }
 }
 
-/// A connected, non-blocking Unix stream. The process at its other end may send no descriptors:
-/// their last close could wait, here. Where the kernel does not see to that, it ends the stream.
+/// A connected, non-blocking Unix stream. The process at its other end may send no descriptors,
+/// because their last close could block this process. Without that option in the kernel, a
+/// descriptor ends the stream.
 #[derive(Debug)]
 pub struct HostStream {
     socket: Incoming,
-    /// What waking the process costs.
+    /// Cost of waking the process.
     wakes: Wakes,
 }
 
@@ -79,13 +84,16 @@ impl From<Incoming> for HostStream {
 }
 
 impl HostStream {
-    /// Connects to the listener at `path`. Never blocks: a listener whose backlog is full
-    /// counts as refusing.
+    /// Connects to the listener at `path`. Never blocks: a listener whose backlog is full counts as
+    /// refusing.
+    ///
+    /// # Errors
+    /// The kernel's.
     pub fn connect(path: &Path) -> io::Result<Self> {
         Self::connect_as(path, SocketType::STREAM)
     }
 
-    /// As [`Self::connect`], to a SOCK_SEQPACKET listener: what is sent and received are messages.
+    /// As [`Self::connect`], to a SOCK_SEQPACKET listener: the socket sends and receives messages.
     ///
     /// # Errors
     /// The kernel's; `EPROTOTYPE`: the process listens with another socket type.
@@ -101,21 +109,24 @@ impl HostStream {
         Ok(Incoming::from(fd).into())
     }
 
-    /// Receives at most `limit` bytes into guest memory. `Ok(None)`: nothing there now;
-    /// `Ok(Some(0))`: the process closed its writing side.
+    /// Receives at most `limit` bytes into guest memory. `Ok(None)`: no data now; `Ok(Some(0))`:
+    /// the process closed its writing side.
+    ///
+    /// # Errors
+    /// The kernel's.
     pub fn receive(
         &self,
         map: &Map,
         into: &mut Cursor<'_>,
         limit: u64,
     ) -> Result<Option<usize>, Errno> {
-        settle(guest_io::receive(self.socket.as_fd(), map, into, limit))
+        none_if_blocked(guest_io::receive(self.socket.as_fd(), map, into, limit))
     }
 
     /// Sends at most `limit` bytes of guest memory. `Ok(None)`: no room now.
     ///
     /// # Errors
-    /// The kernel's; [`Errno::TIME`]: waking the process takes too long again and again.
+    /// The kernel's; [`Errno::TIME`]: waking the process repeatedly took too long.
     pub fn send(
         &mut self,
         map: &Map,
@@ -124,30 +135,41 @@ impl HostStream {
     ) -> Result<Option<usize>, Errno> {
         let usual = WAKE_USUAL_NS.saturating_add(limit.saturating_mul(WAKE_BYTE_NS));
         let socket = self.socket.as_fd();
-        let send = || settle(guest_io::send(socket, map, from, limit));
-        judged(self.wakes.charge_beyond(usual, send))
+        let send = || none_if_blocked(guest_io::send(socket, map, from, limit));
+        check_verdict(self.wakes.charge_beyond(usual, send))
     }
 
-    /// Receives into private memory; as [`Self::receive`].
+    /// As [`Self::receive`], into private memory.
+    ///
+    /// # Errors
+    /// As for [`Self::receive`].
     pub fn receive_bytes(&self, into: &mut [u8]) -> Result<Option<usize>, Errno> {
-        settle(receive::receive_bytes(&self.socket, into))
+        none_if_blocked(receive::receive_bytes(&self.socket, into))
     }
 
-    /// Looks at what there is to receive, without taking it; as [`Self::receive_bytes`].
+    /// As [`Self::receive_bytes`], without removing the bytes from the socket.
+    ///
+    /// # Errors
+    /// As for [`Self::receive`].
     pub fn peek_bytes(&self, into: &mut [u8]) -> Result<Option<usize>, Errno> {
         let flags = rustix::net::RecvFlags::DONTWAIT | rustix::net::RecvFlags::PEEK;
-        settle(rustix::net::recv(&self.socket, into, flags).map(|(n, _)| n))
+        none_if_blocked(rustix::net::recv(&self.socket, into, flags).map(|(n, _)| n))
     }
 
-    /// Length of the next message; `Ok(Some(0))`: it is empty, or the process closed its writing side
-    /// ([`Self::is_ended`]).
+    /// Returns the length of the next message; `Ok(Some(0))`: it is empty, or the process closed
+    /// its writing side ([`Self::is_ended`]).
+    ///
+    /// # Errors
+    /// As for [`Self::receive`].
     pub fn message_bytes(&self) -> Result<Option<usize>, Errno> {
         let peek = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::TRUNC;
         let flags = rustix::net::RecvFlags::DONTWAIT | peek;
-        settle(rustix::net::recv(&self.socket, &mut [0_u8; 1][..], flags).map(|(_, whole)| whole))
+        none_if_blocked(
+            rustix::net::recv(&self.socket, &mut [0_u8; 1][..], flags).map(|(_, whole)| whole),
+        )
     }
 
-    /// Returns whether the process closed its writing side and nothing but empty messages is left to
+    /// Returns whether the process closed its writing side and only empty messages are left to
     /// read.
     pub fn is_ended(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -155,22 +177,25 @@ impl HostStream {
         let mut fds = [PollFd::new(&self.socket, PollFlags::RDHUP)];
         let polled = poll(&mut fds, Some(&now));
         let [fd] = fds;
-        // An error of the host ends it too.
+        // An error of the host ends the stream too.
         let is_closed = polled.is_err() || fd.revents().intersects(closed);
         is_closed && rustix::io::ioctl_fionread(&self.socket).unwrap_or(0) == 0
     }
 
-    /// Sends private bytes; as [`Self::send`].
+    /// As [`Self::send`], from private memory.
+    ///
+    /// # Errors
+    /// As for [`Self::send`].
     pub fn send_bytes(&mut self, from: &[u8]) -> Result<Option<usize>, Errno> {
         let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
         let bytes = from.len() as u64;
         let usual = WAKE_USUAL_NS.saturating_add(bytes.saturating_mul(WAKE_BYTE_NS));
         let socket = &self.socket;
-        let send = || settle(rustix::net::send(socket, from, flags));
-        judged(self.wakes.charge_beyond(usual, send))
+        let send = || none_if_blocked(rustix::net::send(socket, from, flags));
+        check_verdict(self.wakes.charge_beyond(usual, send))
     }
 
-    /// Says that nothing more will be sent: the process sees the end of the stream.
+    /// Ends the sending direction: the process reads the end of the stream.
     pub fn finish(&self) {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
     }
@@ -182,15 +207,15 @@ impl AsFd for HostStream {
     }
 }
 
-/// What sending came to; an owner that may not be woken any more is gone. A stream cannot be
-/// delayed: its bytes wait for room, of which the kernel tells once.
-fn judged(
+/// Returns the outcome of a send; an owner that may not be woken any more counts as gone. A stream
+/// cannot be paused: its bytes wait for room, which the kernel reports once.
+fn check_verdict(
     (sent, verdict): (Result<Option<usize>, Errno>, Verdict),
 ) -> Result<Option<usize>, Errno> {
     if verdict == Verdict::Excess { Err(Errno::TIME) } else { sent }
 }
 
-fn settle(outcome: Result<usize, Errno>) -> Result<Option<usize>, Errno> {
+fn none_if_blocked(outcome: Result<usize, Errno>) -> Result<Option<usize>, Errno> {
     match outcome {
         Ok(bytes) => Ok(Some(bytes)),
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),

@@ -1,10 +1,57 @@
-//! Ports, groups, and the dispatch loop that drives them.
+//! The fabric: ports, groups, and the dispatch loop that serves them.
 //!
-//! The fabric knows the ports ([`port`]), the thread that serves each shard ([`mod@fabric`],
-//! [`shard`]), and when each ring is polled ([`pace`]). It knows no service: a service registers
-//! itself ([`registration`]) with the part that each shard has ([`service::Service`]) and the part
-//! that answers the operator's commands ([`controller::Controller`]). Services ask each other and
-//! their own shards typed requests ([`causeway_model::Ask`]).
+//! The fabric stands between attachments (`causeway_attach`) and services. A dispatcher is a thread
+//! that serves *shards*; a shard holds the ports of one group and one service. The fabric polls
+//! rings and descriptors, calls the service of a shard for each queue with work, publishes used
+//! entries and notifies guests. It knows no service, and parses no frame, packet or message: a
+//! service registers itself with its part of a shard ([`Service`]) and its control-plane part
+//! ([`Controller`]). Services send each other, and their own shards, typed requests
+//! ([`causeway_model::Ask`]).
+//!
+//! | type | content |
+//! |---|---|
+//! | [`Fabric`], [`Handle`] | the dispatchers, and access to them from any thread |
+//! | [`Registration`] | a service for [`Fabric::start`] |
+//! | [`Service`], [`Context`] | the data-path part of a service, and the state that it reaches |
+//! | [`Controller`], [`Control`] | the control-plane part of a service, and the state that it reaches |
+//! | [`Port`], [`Ports`] | attached devices and their rings |
+//! | [`Shard`] | the ports of one group and service; tests and the simulator drive it by hand |
+//! | [`carrier`] | the interface between links and services that forward frames |
+//! | [`mailbox`], [`udp`], [`host`] | messages between shards, UDP sockets, Unix sockets |
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//!
+//! use causeway_attach::Model;
+//! use causeway_fabric::{Context, Fabric, Options, PortId, Registration, Service};
+//! use causeway_model::{CommandError, PortSpec};
+//!
+//! /// A service without ports.
+//! #[derive(Debug, Default)]
+//! struct Quiet;
+//!
+//! impl Service for Quiet {
+//!     fn model(&self, _: &PortSpec) -> Model {
+//!         Model::new(0, 0, Vec::new())
+//!     }
+//!
+//!     fn added(&mut self, _: &mut Context<'_>, _: PortId) -> Result<(), CommandError> {
+//!         Err(CommandError::Invalid("the service has no ports".into()))
+//!     }
+//!
+//!     fn removed(&mut self, _: &mut Context<'_>, _: PortId) {}
+//!
+//!     fn counters(&self, _: PortId) -> BTreeMap<String, u64> {
+//!         BTreeMap::new()
+//!     }
+//! }
+//!
+//! let quiet = Registration::new("quiet", || Box::<Quiet>::default());
+//! let fabric = Fabric::start(&[quiet], Options::default())?;
+//! fabric.handle().stop();
+//! fabric.wait()?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -18,10 +65,9 @@
 )]
 
 mod balance;
-mod bell;
 pub mod carrier;
-mod charged;
 pub mod controller;
+pub mod dispatch_mode;
 mod dispatcher;
 pub mod fabric;
 mod footprint;
@@ -30,33 +76,34 @@ pub mod keyed;
 pub mod limits;
 mod listen;
 mod load;
-mod loglimit;
+mod log_limit;
 pub mod mailbox;
-pub mod pace;
+mod memory_charge;
 pub mod port;
 pub mod rate;
 pub mod registration;
 mod registry;
 pub mod room;
-mod roster;
 pub mod rules;
 mod schedule;
 pub mod service;
 pub mod shard;
-mod share;
+mod shard_table;
 pub mod slice;
+mod source_doorbell;
+mod spin_budget;
 pub mod udp;
 pub mod wakes;
 mod watch;
 
 pub use controller::{Controller, NoCommands, Object};
+pub use dispatch_mode::Pacing;
 pub use fabric::{Fabric, Handle, Options, Turned};
-pub use loglimit::LogLimit;
-pub use pace::Pacing;
+pub use log_limit::LogLimit;
 pub use port::{GroupId, Port, PortId, Ports};
 pub use registration::{Capability, Maker, Registration};
 pub use registry::Control;
-pub use rules::{End, Rules};
+pub use rules::{RuleEnd, Rules};
 pub use service::{Context, Progress, Served, Service, ServiceWatch};
 pub use shard::{Shard, ShardKey};
 pub use slice::{Slice, cost};

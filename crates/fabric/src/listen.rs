@@ -1,4 +1,4 @@
-//! Listening Unix sockets that leave nothing behind, and take nothing from others.
+//! Listening Unix sockets that remove their own file, and never another process's.
 
 use std::fs;
 use std::io;
@@ -19,27 +19,27 @@ use crate::host::HostStream;
 use crate::limits::BACKLOG_MAX;
 use causeway_model::CommandError;
 
-/// A non-blocking listener. Its file goes with it, unless another has taken the file's place.
+/// A non-blocking listener. Its file is removed with it, unless another file has taken its place.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: UnixListener,
     path: PathBuf,
     /// Device and inode of the file that was made.
     file: Option<(u64, u64)>,
-    /// A descriptor kept for the moment when no other is left.
+    /// Reserve descriptor for accepting when the limit of descriptors is reached.
     spare: Option<OwnedFd>,
-    /// The account of the descriptors that its peers hand over.
-    giver: Account,
+    /// Account of the descriptors that its peers send.
+    account: Account,
 }
 
-/// Connections that wait to be accepted; the kernel cuts it to its own limit.
+/// Backlog; the kernel reduces it to its own limit.
 const BACKLOG: i32 = 4096;
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()))
 }
 
-/// Whether someone listens at `path`. Never blocks: a full backlog is someone too.
+/// Returns whether a process listens at `path`. Never blocks: a full backlog counts as listening.
 fn is_served(path: &Path, kind: SocketType) -> bool {
     match HostStream::connect_as(path, kind) {
         Ok(_) => true,
@@ -47,7 +47,7 @@ fn is_served(path: &Path, kind: SocketType) -> bool {
     }
 }
 
-/// A listening socket that does not block.
+/// Makes a non-blocking listening socket.
 fn listen_at(path: &Path, kind: SocketType) -> Result<UnixListener, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
@@ -61,7 +61,7 @@ fn keep_spare(socket: &UnixListener) -> Option<OwnedFd> {
 }
 
 impl Listener {
-    /// Listens at `path`; takes the place of a socket that nobody listens on any more.
+    /// Listens at `path`, and replaces a socket file without a listener.
     pub(crate) fn bind(path: &Path) -> Result<Self, CommandError> {
         Self::bind_as(path, SocketType::STREAM)
     }
@@ -71,7 +71,7 @@ impl Listener {
         let wrong = |e: io::Error| CommandError::Host(format!("socket {}: {e}", path.display()));
         if let Ok(meta) = fs::symlink_metadata(path) {
             if !meta.file_type().is_socket() {
-                let text = format!("{} is there and is not a socket; move it away", path.display());
+                let text = format!("{} exists and is not a socket: move it away", path.display());
                 return Err(CommandError::Conflict(text));
             }
             if is_served(path, kind) {
@@ -87,12 +87,13 @@ impl Listener {
             path: path.to_owned(),
             file: identity(path),
             spare,
-            giver: Account::unique(),
+            account: Account::unique(),
         })
     }
 
-    /// The next one that connected. Where no descriptor is left for it, it is turned away: it
-    /// must not wait for ever, and the dispatcher must not look at it again and again.
+    /// Accepts the next connection. If no descriptor is left, it closes the connection with the
+    /// reserve descriptor: the peer must not wait forever, and the dispatcher must not be woken
+    /// again and again.
     pub(crate) fn accept(&mut self) -> io::Result<Incoming> {
         let accepted = self.socket.accept();
         if let Err(error) = &accepted
@@ -108,7 +109,7 @@ impl Listener {
     }
 
     fn incoming(&self, stream: UnixStream) -> Incoming {
-        Incoming::from(OwnedFd::from(stream)).given_by(self.giver)
+        Incoming::from(OwnedFd::from(stream)).given_by(self.account)
     }
 }
 
@@ -120,10 +121,11 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Nobody can connect any more; who waits may have sent what must not be closed here.
+        // No process can connect from now on. Waiting processes may have sent descriptors whose
+        // close blocks, so they are accepted and closed by the account.
         let _ = shutdown(&self.socket, Shutdown::Read);
         for _ in 0..BACKLOG_MAX {
-            // Those too for whom there is no descriptor are turned away one by one.
+            // Connections for which no descriptor is left are closed one by one as well.
             if self.accept().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
                 break;
             }
@@ -149,7 +151,7 @@ mod tests {
         drop(stale);
         drop(Listener::bind(&dir.join("stale")).unwrap());
         assert!(!dir.join("stale").exists());
-        // Another process replaces our file: it stays when we go.
+        // Another process replaces our file: it stays when the listener is dropped.
         fs::remove_file(&path).unwrap();
         let second = UnixListener::bind(&path).unwrap();
         drop(first);

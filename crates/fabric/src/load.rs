@@ -1,15 +1,18 @@
-//! How busy dispatchers and shards are, told across threads.
+//! Loads of dispatchers and shards, published across threads.
+//!
+//! The owner publishes at the end of each window; the registry reads the value to place and move
+//! shards.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A share of the last window of time, as its owner published it.
+/// Busy share of the owner's last window.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
-    /// Percent in the low byte, milliseconds of the fabric's clock above.
+    /// Percent in the low byte; above it, milliseconds of the fabric's clock.
     word: AtomicU64,
 }
 
-/// A value older than this says nothing: its owner has slept since.
+/// Age from which a value counts as 0: its owner has slept since.
 const FRESH_MS: u64 = 2_500;
 
 impl Load {
@@ -18,7 +21,7 @@ impl Load {
         self.word.store(word, Ordering::Relaxed);
     }
 
-    /// Percent of its last window in which it had work.
+    /// Returns the busy share of the last window, in percent.
     pub(crate) fn percent(&self, now_ns: u64) -> u8 {
         let word = self.word.load(Ordering::Relaxed);
         let age = (now_ns / 1_000_000).saturating_sub(word >> 8);
@@ -26,7 +29,7 @@ impl Load {
     }
 }
 
-/// Time that goes by, and how much of it was work.
+/// Busy time within a window.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     busy_ns: u64,
@@ -37,7 +40,7 @@ impl Meter {
         self.busy_ns = self.busy_ns.saturating_add(busy_ns);
     }
 
-    /// Ends a window of `window_ns`, and says what part of it was work.
+    /// Ends a window of `window_ns`, and returns its busy share in percent.
     pub(crate) fn percent(&mut self, window_ns: u64) -> u8 {
         let busy = std::mem::take(&mut self.busy_ns);
         let percent = busy.saturating_mul(100).checked_div(window_ns).unwrap_or(0);
@@ -50,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loads_are_percent_of_their_window_and_grow_stale() {
+    fn load_is_percent_of_its_window_and_grows_stale() {
         let (load, mut meter) = (Load::default(), Meter::default());
         meter.add(250);
         meter.add(250);

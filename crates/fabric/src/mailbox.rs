@@ -1,30 +1,30 @@
-//! Messages from one shard to another one, which may be in another thread.
+//! Mailboxes: bounded message queues between shards, which may run in different threads.
 //!
 //! # Budget
-//! A message costs an uncontended lock on either side, and a system call only if its reader
-//! sleeps in another thread: a reader that polls is never rung. So put many frames into one
+//! A message costs an uncontended lock on either side, and a system call only if its reader sleeps
+//! in another thread: a polling reader is never woken. Senders therefore put many frames into one
 //! message.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::bell::Bell;
 use crate::service::ServiceWatch;
+use crate::source_doorbell::SourceDoorbell;
 
 #[derive(Debug)]
 struct State<T> {
     messages: VecDeque<T>,
-    /// Whether the reader wants to be rung.
-    asleep: bool,
-    /// Whether the reader is gone.
-    closed: bool,
+    /// The reader asks to be woken.
+    is_asleep: bool,
+    /// The reader is gone.
+    is_closed: bool,
 }
 
 #[derive(Debug)]
 struct Shared<T> {
     state: Mutex<State<T>>,
-    bell: Arc<Bell>,
+    doorbell: Arc<SourceDoorbell>,
     room: usize,
 }
 
@@ -34,11 +34,11 @@ impl<T> Shared<T> {
     }
 }
 
-/// The writing side; may be cloned.
+/// The sending side; may be cloned.
 #[derive(Debug)]
 pub struct Sender<T>(Arc<Shared<T>>);
 
-/// The reading side.
+/// The receiving side.
 #[derive(Debug)]
 pub struct Mailbox<T> {
     shared: Arc<Shared<T>>,
@@ -46,23 +46,23 @@ pub struct Mailbox<T> {
     watch: Option<ServiceWatch>,
 }
 
-/// A mailbox with room for `room` messages, at least one, that no shard watches: for those who
-/// look into it by themselves. Shards have [`Context::mailbox`](crate::Context::mailbox).
+/// Returns a mailbox for `room` messages, at least 1, that no shard watches: its reader polls.
+/// Shards use [`Context::mailbox`](crate::Context::mailbox).
 ///
 /// # Errors
-/// The host gives no descriptor.
+/// The host has no descriptor.
 pub fn mailbox<T>(room: usize) -> io::Result<(Sender<T>, Mailbox<T>)> {
-    Ok(with_bell(room, Arc::new(Bell::new(0)?), None))
+    Ok(with_doorbell(room, Arc::new(SourceDoorbell::new(0)?), None))
 }
 
-/// A mailbox that is rung by `bell`, with what watches it.
-pub(crate) fn with_bell<T>(
+/// Returns a mailbox that rings `doorbell`, and keeps the watch of the doorbell.
+pub(crate) fn with_doorbell<T>(
     room: usize,
-    bell: Arc<Bell>,
+    doorbell: Arc<SourceDoorbell>,
     watch: Option<ServiceWatch>,
 ) -> (Sender<T>, Mailbox<T>) {
-    let state = State { messages: VecDeque::new(), asleep: true, closed: false };
-    let shared = Arc::new(Shared { state: Mutex::new(state), bell, room: room.max(1) });
+    let state = State { messages: VecDeque::new(), is_asleep: true, is_closed: false };
+    let shared = Arc::new(Shared { state: Mutex::new(state), doorbell, room: room.max(1) });
     (Sender(shared.clone()), Mailbox { shared, watch })
 }
 
@@ -73,16 +73,16 @@ impl<T> Clone for Sender<T> {
 }
 
 impl<T> Sender<T> {
-    /// Puts a message behind those that wait.
+    /// Appends a message.
     ///
     /// # Errors
-    /// Gives the message back when there is no room, or no reader any more.
+    /// Returns the message if the mailbox is full or has no reader.
     pub fn push(&self, message: T) -> Result<(), T> {
         self.put(message, self.0.room)
     }
 
-    /// As [`Self::push`], for what is rare and must not be lost among what is not: there is as
-    /// much room again for it.
+    /// As [`Self::push`], for rare messages that must not be lost among frequent ones: the limit is
+    /// twice the room.
     ///
     /// # Errors
     /// As for [`Self::push`].
@@ -90,8 +90,8 @@ impl<T> Sender<T> {
         self.put(message, self.0.room.saturating_mul(2))
     }
 
-    /// As [`Self::insist`], for what is rarer still, and of which nothing else tells later: there
-    /// is twice as much room again.
+    /// As [`Self::insist`], for even rarer messages whose content is not repeated: the limit is
+    /// four times the room.
     ///
     /// # Errors
     /// As for [`Self::push`].
@@ -101,21 +101,21 @@ impl<T> Sender<T> {
 
     fn put(&self, message: T, room: usize) -> Result<(), T> {
         let mut state = self.0.state();
-        if state.closed || state.messages.len() >= room {
+        if state.is_closed || state.messages.len() >= room {
             return Err(message);
         }
         state.messages.push_back(message);
-        let ring = std::mem::take(&mut state.asleep);
+        let ring = std::mem::take(&mut state.is_asleep);
         drop(state);
         if ring {
-            self.0.bell.ring();
+            self.0.doorbell.ring();
         }
         Ok(())
     }
 }
 
 impl<T> Mailbox<T> {
-    /// Moves at most `most` messages to the end of `into`. Says how many.
+    /// Moves at most `most` messages to the end of `into`. Returns how many.
     pub fn take(&self, most: usize, into: &mut Vec<T>) -> usize {
         let mut state = self.shared.state();
         let count = state.messages.len().min(most);
@@ -123,23 +123,23 @@ impl<T> Mailbox<T> {
         count
     }
 
-    /// The next message.
+    /// Returns the next message.
     pub fn next(&self) -> Option<T> {
         self.shared.state().messages.pop_front()
     }
 
-    /// Wants to be rung for the next message. Says no if one waits already.
+    /// Asks to be woken for the next message. Returns false if a message waits already.
     pub fn arm(&self) -> bool {
         let mut state = self.shared.state();
-        state.asleep = state.messages.is_empty();
-        state.asleep
+        state.is_asleep = state.messages.is_empty();
+        state.is_asleep
     }
 }
 
 impl<T> Drop for Mailbox<T> {
     fn drop(&mut self) {
         let mut state = self.shared.state();
-        state.closed = true;
+        state.is_closed = true;
         state.messages.clear();
     }
 }
@@ -148,33 +148,33 @@ impl<T> Drop for Mailbox<T> {
 mod tests {
     use super::*;
 
-    fn rung<T>(mailbox: &Mailbox<T>) -> bool {
+    fn is_rung<T>(mailbox: &Mailbox<T>) -> bool {
         let mut count = [0; 8];
-        rustix::io::read(&mailbox.shared.bell, &mut count).is_ok()
+        rustix::io::read(&mailbox.shared.doorbell, &mut count).is_ok()
     }
 
     #[test]
-    fn a_reader_is_rung_once_and_only_when_it_sleeps() {
+    fn mailbox_rings_a_sleeping_reader_once() {
         let (sender, mailbox) = mailbox(8).unwrap();
         let mut got = Vec::new();
-        assert!(!rung(&mailbox), "nothing came");
+        assert!(!is_rung(&mailbox), "nothing came");
         sender.push(1).unwrap();
-        assert!(rung(&mailbox));
+        assert!(is_rung(&mailbox));
         sender.push(2).unwrap();
-        assert!(!rung(&mailbox), "it was rung already");
+        assert!(!is_rung(&mailbox), "it was rung already");
         assert!(!mailbox.arm(), "two wait");
         assert_eq!(mailbox.take(9, &mut got), 2);
         sender.push(3).unwrap();
-        assert!(!rung(&mailbox), "it is awake");
+        assert!(!is_rung(&mailbox), "it is awake");
         assert_eq!(mailbox.take(9, &mut got), 1);
         assert!(mailbox.arm());
         sender.push(4).unwrap();
-        assert!(rung(&mailbox));
+        assert!(is_rung(&mailbox));
         assert_eq!(got, [1, 2, 3]);
     }
 
     #[test]
-    fn a_full_mailbox_and_one_without_a_reader_give_messages_back() {
+    fn mailbox_full_or_without_reader_returns_messages() {
         let (sender, mailbox) = mailbox(2).unwrap();
         assert_eq!((sender.push(1), sender.push(2), sender.push(3)), (Ok(()), Ok(()), Err(3)));
         assert_eq!((sender.insist(4), sender.insist(5)), (Ok(()), Ok(())));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn no_message_is_missed_between_threads() {
+    fn mailbox_misses_no_message_between_threads() {
         let (sender, mailbox) = mailbox(4).unwrap();
         let reader = std::thread::spawn(move || {
             let (mut got, mut sum) = (Vec::new(), 0_u64);
@@ -200,10 +200,11 @@ mod tests {
                     }
                 }
                 if mailbox.arm() {
-                    let bell = &mailbox.shared.bell;
-                    let mut fds = [rustix::event::PollFd::new(bell, rustix::event::PollFlags::IN)];
+                    let doorbell = &mailbox.shared.doorbell;
+                    let mut fds =
+                        [rustix::event::PollFd::new(doorbell, rustix::event::PollFlags::IN)];
                     rustix::event::poll(&mut fds, None).unwrap();
-                    rung(&mailbox);
+                    is_rung(&mailbox);
                 }
             }
         });

@@ -1,4 +1,8 @@
-//! Ports: what is attached where, and how a service reaches its rings.
+//! Ports: attached devices, and access to their rings.
+//!
+//! A [`Port`] holds the attachment of its frontend, the dispatch state of its queues and the
+//! accounts that bound its cost. A service reaches the rings by [`Port::queue`]; it never sees the
+//! socket or the mapping. Parsing of frames and packets is the service's.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,12 +11,12 @@ use causeway_host::Account;
 use causeway_memory::Map;
 use causeway_ring::{DoorbellError, Queue, RingError};
 
-use crate::charged;
+use crate::dispatch_mode::{Pacing, QueueMode};
 use crate::footprint::Footprint;
 use crate::limits::{BARRED_DOUBLINGS_MAX, BARRED_NS, PUNCHED_BYTES};
 use crate::listen::Listener;
-use crate::loglimit::LogLimit;
-use crate::pace::{Pace, Pacing};
+use crate::log_limit::LogLimit;
+use crate::memory_charge;
 use crate::rate::Bucket;
 use crate::wakes::{self, Verdict, Wakes};
 use crate::watch::Watch;
@@ -20,10 +24,10 @@ use causeway_model::PollMode;
 use causeway_model::PortState;
 use causeway_model::{Name, PortSpec};
 
-/// Bytes of a MiB, as a power of two.
+/// Binary logarithm of a MiB.
 const MIB_SHIFT: u32 = 20;
 
-/// Names a port for as long as it exists; never reused for another one.
+/// Identifies a port for as long as it exists; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortId {
     pub(crate) slot: u16,
@@ -31,89 +35,89 @@ pub struct PortId {
 }
 
 impl PortId {
-    /// A small number that no other living port has: for tables with a place per port.
+    /// Returns an index that no other existing port has, for tables with an entry per port.
     #[inline]
     pub fn slot(self) -> usize {
         usize::from(self.slot)
     }
 }
 
-/// Names a group; groups are few and compared often.
+/// Identifies a group; a small number, because groups are compared often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupId(pub(crate) u32);
 
-/// One port.
+/// A port: a device that one frontend at a time attaches.
 #[derive(Debug)]
 pub struct Port {
-    /// As configured.
+    /// Configuration.
     pub spec: PortSpec,
-    /// Its tenant.
+    /// Group.
     pub group: GroupId,
     pub(crate) id: PortId,
-    /// The account of the descriptors that its frontends hand over.
+    /// Account of the descriptors that the port's frontends send.
     pub giver: Account,
     pub(crate) state: PortState,
-    pub(crate) fault: Option<Noted>,
-    /// The last event that cost the guest something although it broke no rule.
-    pub(crate) notice: Option<Noted>,
+    pub(crate) fault: Option<PortEvent>,
+    /// Last event that affected the guest although it broke no rule.
+    pub(crate) notice: Option<PortEvent>,
     pub(crate) faults_total: u64,
-    /// Why this host last could not serve a frontend.
+    /// Reason of the last frontend that this host could not serve.
     pub(crate) host_fault: Option<String>,
     pub(crate) host_faults_total: u64,
     pub(crate) connects_total: u64,
-    /// No frontend is taken before.
+    /// Time before which no frontend is accepted.
     pub(crate) barred_until_ns: u64,
     pub(crate) log: LogLimit,
-    /// None where frontends are handed in ([`crate::Shard::connect`]).
-    pub(crate) listener: Option<Door>,
-    /// Frontends that it may still take.
+    /// `None` if frontends are passed in by [`crate::Shard::connect`].
+    pub(crate) listener: Option<ListeningSocket>,
+    /// Limit of accepted frontends.
     pub(crate) connects: Bucket,
-    /// What its frontends may still say.
+    /// Limit of the cost of their messages.
     pub(crate) messages: Bucket,
-    /// The attachment of the present front end.
+    /// Attachment of the present frontend.
     pub(crate) connection: Option<Connection>,
-    /// `None` while the port reads no messages of its front end.
+    /// `None` while the port reads no messages of its frontend.
     pub(crate) connection_watch: Option<Watch>,
     pub(crate) queues: Vec<QueueWork>,
-    /// Bytes that its memory files had when they were last looked at, by inode.
+    /// Bytes of its memory files in the last sample, by inode.
     pub(crate) files: BTreeMap<u64, u64>,
-    /// When one of them was last found to have lost many.
-    pub(crate) punched_ns: Option<u64>,
-    /// What its frontend's memory costs this process.
+    /// Time at which a sample last found that a file had lost many bytes.
+    pub(crate) files_shrank_ns: Option<u64>,
+    /// Guest memory that is charged to this process.
     pub(crate) footprint: Footprint,
-    /// How often a frontend was closed for that.
+    /// Number of frontends that were closed for that.
     pub(crate) footprint_faults: u32,
-    /// What notifications of its frontends cost.
+    /// Cost of its notifications.
     pub(crate) wakes: Wakes,
-    /// No notification is sent before: see [`QueueWork::unwoken`].
+    /// Time before which no notification is sent: see [`QueueWork::notify_later`].
     pub(crate) wakes_paused_until_ns: u64,
 }
 
 /// An event that `causeway port show` shows with its age.
 #[derive(Debug, Clone)]
-pub(crate) struct Noted {
+pub(crate) struct PortEvent {
     pub text: String,
     pub at_ns: u64,
-    /// `connects_total` at that time: which frontend it concerned.
+    /// `connects_total` at that time, which identifies the frontend.
     pub frontend: u64,
 }
 
-impl Noted {
-    /// Whole seconds since it happened.
+impl PortEvent {
+    /// Returns the age in whole seconds.
     pub(crate) fn age_seconds(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.at_ns) / 1_000_000_000
     }
 }
 
-/// A port's socket.
+/// The listening socket of a port.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct ListeningSocket {
     pub listener: Listener,
-    /// None while it is left alone.
+    /// `None` while the socket is paused.
     pub watch: Option<Watch>,
 }
 
-/// Why a guest could not be shown what was put in its ring.
+/// An error that keeps used entries or their notification from a guest.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PublishError {
     #[error(transparent)]
@@ -125,60 +129,60 @@ pub(crate) enum PublishError {
 }
 
 impl PublishError {
-    /// Returns whether the frontend held up the dispatcher, and could again at once.
+    /// Returns whether the frontend stalled the dispatcher and could at once do so again.
     pub(crate) fn bars(&self) -> bool {
         matches!(self, Self::Notification(_) | Self::Excess)
     }
 }
 
-/// What the dispatcher knows of one queue.
+/// Dispatch state of a queue.
 #[derive(Debug, Default)]
 pub(crate) struct QueueWork {
     pub doorbell: Option<Watch>,
-    /// In the dispatcher's list of queues to serve.
-    pub active: bool,
-    /// When it last gave work, for the idle spin.
+    /// The queue is in the list of active queues.
+    pub is_active: bool,
+    /// Time of its last work, for the idle spin.
     pub worked_ns: u64,
-    /// Whether it is polled or rings.
-    pub pace: Pace,
-    /// Has used entries that are not published.
-    pub dirty: bool,
-    /// Its guest is to be notified at the end of the turn.
+    /// Dispatch mode.
+    pub queue_mode: QueueMode,
+    /// The queue has used entries that are not published.
+    pub is_dirty: bool,
+    /// The guest is to be notified at the end of the turn.
     pub notify_due: bool,
-    /// Its guest is to be notified when the pause of its port's notifications is over.
-    pub unwoken: bool,
-    /// Doorbells since the queue started for which its ring had never had a chain.
-    pub vain_doorbells: u8,
+    /// The guest is to be notified when the pause of its port's notifications ends.
+    pub notify_later: bool,
+    /// Doorbells since the queue started while its ring had never had a chain.
+    pub empty_doorbells: u8,
 }
 
 impl QueueWork {
-    /// Whether it is polled although it gives nothing.
+    /// Returns whether the empty queue is still polled.
     #[inline]
-    pub(crate) fn polled(&self, pacing: &Pacing, now_ns: u64, spin_ns: u64) -> bool {
-        self.pace.mode(pacing) == PollMode::VmmDriven
+    pub(crate) fn is_polled(&self, pacing: &Pacing, now_ns: u64, spin_ns: u64) -> bool {
+        self.queue_mode.mode(pacing) == PollMode::VmmDriven
             && now_ns.saturating_sub(self.worked_ns) < spin_ns
     }
 }
 
 impl Port {
-    /// Its name in the shard.
+    /// Returns its identifier in the shard.
     pub fn id(&self) -> PortId {
         self.id
     }
 
-    /// Returns the virtio device that the front end has set up, if one is connected.
+    /// Returns the virtio device that the frontend has set up, if a frontend is connected.
     #[inline]
     pub fn device(&self) -> Option<&Device> {
         self.connection.as_ref()?.device()
     }
 
-    /// Negotiated virtio features; 0 while none are.
+    /// Returns the negotiated virtio features; 0 before negotiation.
     #[inline]
     pub fn features(&self) -> u64 {
         self.device().map_or(0, Device::features)
     }
 
-    /// The running queue `index` and the memory its chains lie in.
+    /// Returns the running queue `index` and the memory map of its chains.
     #[inline]
     pub fn queue(&mut self, index: usize) -> Option<(&Map, &mut Queue)> {
         let device = self.connection.as_mut()?.device_mut()?;
@@ -198,35 +202,36 @@ impl Port {
         self.connection.as_ref()?.map()
     }
 
-    /// Whether a part of what the guest granted is gone, because its file shrank.
+    /// Returns whether granted memory is gone because its file shrank.
     #[inline]
     pub(crate) fn memory_lost(&self) -> bool {
         self.map().is_some_and(Map::poisoned)
     }
 
-    /// An event of now, of the present frontend or, if there is none, of the last one.
-    pub(crate) fn noted(&self, now_ns: u64, text: String) -> Noted {
-        Noted { text, at_ns: now_ns, frontend: self.connects_total }
+    /// Returns an event of now, of the present frontend or, if there is none, of the last frontend.
+    pub(crate) fn event_now(&self, now_ns: u64, text: String) -> PortEvent {
+        PortEvent { text, at_ns: now_ns, frontend: self.connects_total }
     }
 
-    /// Takes no frontend for a while: the last one held us up, and could again at once.
+    /// Refuses frontends for a while: the last frontend stalled the dispatcher, and could at once
+    /// do so again.
     pub(crate) fn bar(&mut self, now_ns: u64) {
         self.barred_until_ns = now_ns.saturating_add(BARRED_NS);
     }
 
-    /// Looks at what this process pays for the guest's memory, if it is time to. Returns why the port
-    /// is to be closed, if it is.
+    /// Samples the charged memory of the guest if a sample is due. Returns the reason if the port
+    /// is to be closed.
     #[inline]
-    pub(crate) fn look_at_memory(&mut self, now_ns: u64) -> Option<String> {
-        if self.footprint.is_due(now_ns) { self.pay_for_memory(now_ns) } else { None }
+    pub(crate) fn check_memory(&mut self, now_ns: u64) -> Option<String> {
+        if self.footprint.is_due(now_ns) { self.sample_memory(now_ns) } else { None }
     }
 
     #[cold]
-    fn pay_for_memory(&mut self, now_ns: u64) -> Option<String> {
-        let allocated = self.look_at_files(now_ns);
-        let paid = self.footprint.look(now_ns, allocated, charged::charged());
+    fn sample_memory(&mut self, now_ns: u64) -> Option<String> {
+        let allocated = self.sample_files(now_ns);
+        let paid = self.footprint.sample(now_ns, allocated, memory_charge::charged_bytes());
         let own = self.spec.memory_max.map(|mib| u64::from(mib) << MIB_SHIFT);
-        let most = own.or_else(charged::default_max)?;
+        let most = own.or_else(memory_charge::default_max)?;
         if paid <= most {
             return None;
         }
@@ -235,53 +240,53 @@ impl Port {
         self.barred_until_ns = now_ns.saturating_add(BARRED_NS << longer);
         let [paid, most] = [paid, most].map(|bytes| bytes >> MIB_SHIFT);
         Some(format!(
-            "the daemon had to allocate {paid} MiB of its memory that it had never touched, more \
-             than memory_max ({most} MiB): let the VMM allocate it, or raise memory_max"
+            "the daemon had to allocate {paid} MiB of guest memory that the guest had never \
+             touched, more than memory_max ({most} MiB): let the VMM allocate it, or raise memory_max"
         ))
     }
 
-    /// Looks at how much the guest's memory files have allocated; returns the sum.
-    pub(crate) fn look_at_files(&mut self, now_ns: u64) -> u64 {
+    /// Samples the allocation of the guest's memory files, and returns the sum in bytes.
+    pub(crate) fn sample_files(&mut self, now_ns: u64) -> u64 {
         let files = self.map().map(Map::allocated).unwrap_or_default();
         let lost = |(inode, before): (&u64, &u64)| {
             let now = files.get(inode).unwrap_or(before);
             before.saturating_sub(*now)
         };
         if self.files.iter().map(lost).max().is_some_and(|lost| lost >= PUNCHED_BYTES) {
-            self.punched_ns = Some(now_ns);
+            self.files_shrank_ns = Some(now_ns);
         }
         self.files = files;
         self.files.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
     }
 
-    /// Returns whether its memory files lost pages while its queues had work, since `since_ns`: such
-    /// a port held up its dispatcher if anything did.
-    pub(crate) fn punched_since(&mut self, since_ns: u64, now_ns: u64) -> bool {
+    /// Returns whether the memory files lost pages while the queues had work, since `since_ns`:
+    /// such a port may have stalled its dispatcher.
+    pub(crate) fn shrank_since(&mut self, since_ns: u64, now_ns: u64) -> bool {
         if self.connection.is_none() || self.queues.iter().all(|work| work.worked_ns < since_ns) {
             return false;
         }
-        self.look_at_files(now_ns);
-        self.punched_ns.is_some_and(|at| at >= since_ns)
+        self.sample_files(now_ns);
+        self.files_shrank_ns.is_some_and(|at| at >= since_ns)
     }
 
-    /// Judges how queue `index` is dispatched, by the chains that were taken from it.
+    /// Updates the dispatch mode of queue `index` by the chains popped from it.
     #[inline]
-    pub(crate) fn judge(&mut self, index: usize, pacing: &Pacing, now_ns: u64) {
+    pub(crate) fn update_mode(&mut self, index: usize, pacing: &Pacing, now_ns: u64) {
         let Some(taken) = self.queue(index).map(|(_, ring)| ring.popped()) else { return };
         if let Some(work) = self.queues.get_mut(index) {
-            work.pace.judge(pacing, now_ns, taken);
+            work.queue_mode.update(pacing, now_ns, taken);
         }
     }
 
-    /// Shows the guest what was pushed to queue `index`. Returns whether the guest asks to be notified
-    /// of it.
+    /// Publishes the used entries of queue `index`. Returns whether the guest asks for a
+    /// notification.
     pub(crate) fn publish(&mut self, index: usize) -> Result<bool, PublishError> {
         let Some((_, ring)) = self.queue(index) else { return Ok(false) };
         Ok(ring.publish()?)
     }
 
-    /// Notifies the guest of queue `index`, now or after the pause. Returns how long no notifications
-    /// are sent from now on, in nanoseconds, if their cost demands that.
+    /// Notifies the guest of queue `index`, now or after the pause. Returns the length of a new
+    /// pause of notifications, in nanoseconds, if their cost demands a pause.
     pub(crate) fn notify(
         &mut self,
         index: usize,
@@ -289,7 +294,7 @@ impl Port {
     ) -> Result<Option<u64>, PublishError> {
         let paused = now_ns < self.wakes_paused_until_ns;
         let Some(work) = self.queues.get_mut(index) else { return Ok(None) };
-        (work.unwoken, work.notify_due) = (paused, false);
+        (work.notify_later, work.notify_due) = (paused, false);
         let Some(connection) = self.connection.as_ref().filter(|_| !paused) else {
             return Ok(None);
         };
@@ -307,7 +312,7 @@ impl Port {
     }
 }
 
-/// All ports, by id and by name.
+/// All ports of a shard, by identifier and by name.
 #[derive(Debug, Default)]
 pub struct Ports {
     slots: Vec<Option<Port>>,
@@ -318,19 +323,19 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// The port, if it still exists.
+    /// Returns the port if it still exists.
     #[inline]
     pub fn get(&self, id: PortId) -> Option<&Port> {
         self.slots.get(usize::from(id.slot))?.as_ref().filter(|p| p.id == id)
     }
 
-    /// The port, if it still exists.
+    /// Returns the port if it still exists.
     #[inline]
     pub fn get_mut(&mut self, id: PortId) -> Option<&mut Port> {
         self.slots.get_mut(usize::from(id.slot))?.as_mut().filter(|p| p.id == id)
     }
 
-    /// Two different ports at once: a sender and a receiver.
+    /// Returns two different ports: a sender and a receiver.
     #[inline]
     pub fn pair(&mut self, a: PortId, b: PortId) -> Option<(&mut Port, &mut Port)> {
         let slots = [usize::from(a.slot), usize::from(b.slot)];
@@ -340,23 +345,23 @@ impl Ports {
         Some((first, second))
     }
 
-    /// By name.
+    /// Returns the port of this name.
     pub fn by_name(&self, name: &Name) -> Option<&Port> {
         self.get(*self.names.get(name)?)
     }
 
-    /// The port in `slot`, whichever it is now.
+    /// Returns the present port of `slot`.
     pub(crate) fn at_slot(&self, slot: u16) -> Option<&Port> {
         self.slots.get(usize::from(slot))?.as_ref()
     }
 
-    /// All ports, in no order.
+    /// Returns all ports, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Port> {
         self.slots.iter().flatten()
     }
 
-    /// A free place for a new port; `None` when `room` are there.
-    pub(crate) fn vacancy(&mut self, room: usize) -> Option<PortId> {
+    /// Returns an identifier in a free slot; `None` if `room` ports exist.
+    pub(crate) fn free_slot(&mut self, room: usize) -> Option<PortId> {
         let free = self.slots.iter().position(Option::is_none);
         let slot = match free {
             Some(slot) => slot,
@@ -385,17 +390,17 @@ impl Ports {
         Some(port)
     }
 
-    /// The id of a group.
+    /// Returns the identifier of a group.
     pub fn group(&self, name: &Name) -> Option<GroupId> {
         self.groups.iter().find(|(_, n)| n == name).map(|(id, _)| *id)
     }
 
-    /// The name of a group.
+    /// Returns the name of a group.
     pub fn group_name(&self, id: GroupId) -> Option<&Name> {
         self.groups.iter().find(|(i, _)| *i == id).map(|(_, name)| name)
     }
 
-    /// All groups, in the order they were added.
+    /// Returns all groups, in the order in which they were added.
     pub fn groups(&self) -> impl Iterator<Item = (GroupId, &Name)> {
         self.groups.iter().map(|(id, name)| (*id, name))
     }

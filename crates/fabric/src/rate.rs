@@ -1,18 +1,19 @@
-//! How often something may happen.
+//! Rate limits: leaky buckets without fractions.
 
-/// One token, so that rates need no fractions.
+/// Units of an event, so that rates need no fractions.
 const TOKEN: u64 = 1_000_000_000;
 
-/// So many a second, and as many at once.
+/// A limit of `rate` events per second, with a burst of as many.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Bucket {
-    /// Used up, in ns of one a second; it drains with time.
+    /// Units in use; they drain by `rate` per nanosecond.
     used: u64,
     at: u64,
 }
 
 impl Bucket {
-    /// Takes one of `rate` a second at time `now`, in nanoseconds, if it is there.
+    /// Takes an event of `rate` per second at time `now`, in nanoseconds, and returns true if the
+    /// limit admits it.
     pub fn take(&mut self, now: u64, rate: u64) -> bool {
         self.drain(now, rate);
         let used = self.used.saturating_add(TOKEN);
@@ -23,8 +24,8 @@ impl Bucket {
         there
     }
 
-    /// Takes `count` of `rate` a second, there or not; gives in how many nanoseconds there is one
-    /// again.
+    /// Takes `count` events of `rate` per second even if the limit is exceeded. Returns the
+    /// nanoseconds until the next event is admitted.
     pub fn charge(&mut self, now: u64, rate: u64, count: u64) -> u64 {
         self.drain(now, rate);
         self.used = self.used.saturating_add(count.saturating_mul(TOKEN));
@@ -38,7 +39,7 @@ impl Bucket {
         self.at = now;
     }
 
-    /// One of which everything was taken, and more.
+    /// Returns a bucket that admits no event.
     pub const fn emptied(now: u64) -> Self {
         Self { used: u64::MAX / 2, at: now }
     }
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_at_once_and_then_so_many_a_second() {
+    fn rate_admits_a_burst_and_then_the_rate() {
         let mut bucket = Bucket::default();
         let mut taken = |now| (0..100).filter(|_| bucket.take(now, 5)).count();
         assert_eq!((taken(TOKEN), taken(TOKEN)), (5, 0));
@@ -57,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_charged_beyond_the_rate_is_waited_for() {
+    fn rate_charge_beyond_the_limit_is_waited_for() {
         let mut bucket = Bucket::default();
         assert_eq!(bucket.charge(0, 10, 9), 0);
         assert_eq!(bucket.charge(0, 10, 1), TOKEN / 10);

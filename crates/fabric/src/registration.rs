@@ -1,4 +1,7 @@
-//! How a service is added to the fabric.
+//! Registration: the values by which a service is added to the fabric.
+//!
+//! The daemon registers each service at its start; the fabric then makes the service's shards and
+//! its controller from these values, and needs no other knowledge of the service.
 
 use std::fmt;
 
@@ -7,11 +10,11 @@ use causeway_model::Kind;
 use crate::controller::{Controller, NoCommands};
 use crate::service::Service;
 
-/// Makes a service without ports: each shard has its own.
+/// Makes a service without ports, for a new shard.
 pub type Maker = fn() -> Box<dyn Service>;
 
-/// An ability that other services use without knowing which service has it, in words that complete
-/// "a service that …". It is declared beside the requests that go with it, for example in
+/// An ability that other services use without knowing which service provides it, in words that
+/// complete "a service that …". It is declared beside its requests, for example in
 /// [`crate::carrier`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capability(pub &'static str);
@@ -22,18 +25,18 @@ impl fmt::Display for Capability {
     }
 }
 
-/// All that the fabric has to know of a service.
+/// The fabric's view of a service.
 #[derive(Debug, Clone, Copy)]
 pub struct Registration {
-    /// The name by which operators know the service; no other service has it.
+    /// Unique name by which operators know the service.
     pub name: &'static str,
-    /// The kinds of ports that the service serves.
+    /// Kinds of ports that the service serves.
     pub kinds: &'static [&'static Kind],
     /// Makes the service of a shard.
     pub make: Maker,
-    /// Makes the control-plane part, once.
+    /// Makes the controller, once in a process.
     pub controller: fn() -> Box<dyn Controller>,
-    /// Requests that shards of the service answer on behalf of other services.
+    /// Abilities whose requests the service's shards answer for other services.
     pub capabilities: &'static [Capability],
 }
 
@@ -49,7 +52,7 @@ impl Registration {
         Self { kinds, ..self }
     }
 
-    /// Sets the control-plane part.
+    /// Sets the controller.
     #[must_use]
     pub const fn with_controller(self, controller: fn() -> Box<dyn Controller>) -> Self {
         Self { controller, ..self }

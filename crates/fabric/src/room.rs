@@ -1,10 +1,11 @@
-//! How much sockets hold: beyond the limit for all where we may, else up to it.
+//! Kernel buffer sizes of sockets. With CAP_NET_ADMIN they exceed the limit for all processes;
+//! otherwise they reach it at most.
 
 use std::os::fd::AsFd;
 
 use rustix::net::sockopt;
 
-/// Has a socket hold so many bytes that came, or as many as the host allows.
+/// Sets the receive buffer of a socket to `bytes`, or to as many as the host allows.
 pub fn hold_received(socket: impl AsFd, bytes: usize) {
     let socket = socket.as_fd();
     if sockopt::set_socket_recv_buffer_size_force(socket, bytes).is_err() {
@@ -12,7 +13,7 @@ pub fn hold_received(socket: impl AsFd, bytes: usize) {
     }
 }
 
-/// Has a socket hold so many bytes that are to leave, or as many as the host allows.
+/// Sets the send buffer of a socket to `bytes`, or to as many as the host allows.
 pub fn hold_sent(socket: impl AsFd, bytes: usize) {
     let socket = socket.as_fd();
     if sockopt::set_socket_send_buffer_size_force(socket, bytes).is_err() {

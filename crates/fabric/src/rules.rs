@@ -1,13 +1,16 @@
-//! The ordered list of accept and reject rules, in the manner of V4V's viptables.
+//! Connect rules: an ordered list of accept and reject rules, after V4V's viptables.
+//!
+//! The registry keeps the list of the operator, and each shard a copy with its own hit counts.
+//! Services check connects against the copy; frames are not checked here.
 
 use causeway_model::limits::RULES_MAX;
 use causeway_model::{CID_HOST, Name, RuleAction, RuleSide, RuleSpec};
 use causeway_model::{CommandError, RuleView};
 
-/// One end of a connect.
+/// An end of a connect.
 #[derive(Debug, Clone, Copy)]
-pub struct End<'a> {
-    /// The guest's group, or the group that the host speaks to.
+pub struct RuleEnd<'a> {
+    /// The guest's group, or the group that the host connects to.
     pub group: &'a Name,
     /// CID; 2 is the host.
     pub cid: u32,
@@ -15,34 +18,35 @@ pub struct End<'a> {
     pub port: u32,
 }
 
-/// The rules, and how often each decided.
+/// The rules and their hit counts.
 #[derive(Debug, Default)]
 pub struct Rules {
     list: Vec<(RuleSpec, u64)>,
 }
 
-fn matches(side: &RuleSide, end: End<'_>) -> bool {
+fn matches(side: &RuleSide, end: RuleEnd<'_>) -> bool {
     let is_host = end.cid == CID_HOST;
-    let who = if side.host {
+    let matches_end = if side.host {
         is_host
     } else {
-        // A group names guests; `*` for it means everyone, the host too.
+        // A group names guests; without a group the side matches every end, including the host.
         side.group.as_ref().is_none_or(|group| !is_host && group == end.group)
             && side.cid.is_none_or(|cid| cid == end.cid)
     };
-    who && side.ports.is_none_or(|(first, last)| (first..=last).contains(&end.port))
+    matches_end && side.ports.is_none_or(|(first, last)| (first..=last).contains(&end.port))
 }
 
 impl Rules {
-    /// The first rule that matches, without counting it.
-    pub fn find(&self, from: End<'_>, to: End<'_>) -> Option<(usize, RuleAction)> {
+    /// Returns the first rule that matches, without counting it.
+    pub fn find(&self, from: RuleEnd<'_>, to: RuleEnd<'_>) -> Option<(usize, RuleAction)> {
         let index =
             self.list.iter().position(|(r, _)| matches(&r.from, from) && matches(&r.to, to))?;
         self.list.get(index).map(|(rule, _)| (index, rule.action))
     }
 
-    /// Whether the connect may be made; counts the rule that decided. No match: it may.
-    pub fn admits(&mut self, from: End<'_>, to: End<'_>) -> bool {
+    /// Returns whether the connect may be made, and counts the rule that decided. Without a match
+    /// the connect is accepted.
+    pub fn admits(&mut self, from: RuleEnd<'_>, to: RuleEnd<'_>) -> bool {
         let Some((index, action)) = self.find(from, to) else { return true };
         if let Some((_, hits)) = self.list.get_mut(index) {
             *hits = hits.saturating_add(1);
@@ -50,7 +54,7 @@ impl Rules {
         action == RuleAction::Accept
     }
 
-    /// The rules in their order.
+    /// Returns the rules in order.
     pub fn view(&self) -> Vec<RuleView> {
         let views = self.list.iter().enumerate();
         views
@@ -58,19 +62,23 @@ impl Rules {
             .collect()
     }
 
-    /// How often each rule decided.
+    /// Returns the hit count of each rule.
     pub fn hits(&self) -> Vec<u64> {
         self.list.iter().map(|(_, hits)| *hits).collect()
     }
 
-    /// Adds what another list of the same rules counted.
+    /// Adds the hit counts of another list of the same rules.
     pub(crate) fn count(&mut self, other: &Self) {
         for ((_, hits), (_, more)) in self.list.iter_mut().zip(&other.list) {
             *hits = hits.saturating_add(*more);
         }
     }
 
-    /// Inserts before `index`, or at the end.
+    /// Inserts a rule before `index`, or at the end.
+    ///
+    /// # Errors
+    /// The list is full, `index` is out of range, or the rule names two groups and so matches
+    /// nothing.
     pub fn add(&mut self, index: Option<usize>, rule: RuleSpec) -> Result<(), CommandError> {
         let count = self.list.len();
         if count >= RULES_MAX {
@@ -92,6 +100,9 @@ impl Rules {
     }
 
     /// Deletes the rule at `index`.
+    ///
+    /// # Errors
+    /// No rule has this index.
     pub fn delete(&mut self, index: usize) -> Result<(), CommandError> {
         if index >= self.list.len() {
             return Err(CommandError::NotFound { what: "rule", name: index.to_string() });
@@ -116,7 +127,7 @@ mod tests {
         rules.add(None, rule(RuleAction::Accept, "blue/3:*", "blue/4:22")).unwrap();
         rules.add(None, rule(RuleAction::Reject, "blue/*:*", "blue/*:1-1024")).unwrap();
         rules.add(None, rule(RuleAction::Reject, "host:*", "red/*:*")).unwrap();
-        let end = |group, cid, port| End { group, cid, port };
+        let end = |group, cid, port| RuleEnd { group, cid, port };
         assert!(rules.admits(end(&blue, 3, 999), end(&blue, 4, 22)));
         assert!(!rules.admits(end(&blue, 5, 999), end(&blue, 4, 22)));
         assert!(rules.admits(end(&blue, 5, 999), end(&blue, 4, 2000)));
@@ -128,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_are_checked_and_groups_must_agree() {
+    fn rules_check_positions_and_groups() {
         let mut rules = Rules::default();
         assert!(rules.add(Some(1), rule(RuleAction::Reject, "*", "*")).is_err());
         assert!(rules.add(None, rule(RuleAction::Reject, "blue/*", "red/*")).is_err());

@@ -1,38 +1,39 @@
-//! Which group a dispatcher serves next: deficit round robin over groups, by time.
+//! The schedule of a dispatcher: deficit round robin over groups, by time.
 //!
 //! In each *cycle* every busy group has one turn of at most its quantum, [`QUANTUM_NS`] times its
-//! weight. A turn that overruns is paid back: the group's next turns are shorter by it, or left
-//! out, as long as other groups are busy. A group that becomes busy and had no turn in this cycle
-//! is served next, before the groups that were busy already: so it waits for one turn of another
-//! group, however many are busy. It has one turn in a cycle all the same, so that a group gains
-//! nothing by becoming idle and busy again.
+//! weight. A turn that overruns is a debt: the group's next turns are shortened or skipped as long
+//! as other groups are busy. A group that becomes busy and had no turn in this cycle is served
+//! next, before the groups that were busy already, so it waits for one turn of another group
+//! however many are busy. It still has one turn per cycle, so a group gains nothing by becoming
+//! idle and busy again.
 //!
-//! All shards of a group share its turn (Ethernet, sockets, messages), so that a group with more
-//! kinds of ports has no more time.
+//! All shards of a group share its turn (Ethernet, sockets, messages), so a group with more kinds
+//! of ports gets no more time. The schedule knows numbers and times only; the dispatcher serves the
+//! shards.
 
 use std::collections::VecDeque;
 
 use crate::limits::{DEBT_QUANTA_MAX, QUANTUM_NS};
 use causeway_model::Name;
 
-/// One group, as far as this dispatcher serves it.
+/// A group with shards on this dispatcher.
 #[derive(Debug)]
-struct Group {
+struct ScheduledGroup {
     name: Name,
     weight: u32,
-    /// Shards of it that this dispatcher has.
+    /// Number of its shards on this dispatcher.
     shards: usize,
-    /// Those that are busy, in the order in which they are served.
+    /// Busy shards, in the order in which they are served.
     busy: VecDeque<usize>,
-    /// Time that it may take, less what it took beyond.
+    /// Remaining time; negative: debt.
     credit_ns: i64,
-    /// The cycle of its last turn.
+    /// Cycle of its last turn.
     cycle: u64,
-    /// In one of the lists below, or being served.
+    /// The group is in one of the lists below, or being served.
     is_listed: bool,
 }
 
-impl Group {
+impl ScheduledGroup {
     fn quantum_ns(&self) -> i64 {
         i64::from(self.weight.max(1)).saturating_mul(QUANTUM_NS)
     }
@@ -42,25 +43,25 @@ impl Group {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GroupTurn {
     pub group: usize,
-    /// How long it may take.
+    /// Longest duration.
     pub len_ns: u64,
-    /// How many of its shards are busy.
+    /// Number of busy shards.
     pub shards: usize,
 }
 
-/// The busy groups of one dispatcher. See the module.
+/// The busy groups of a dispatcher.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    groups: Vec<Option<Group>>,
-    /// Became busy, and had no turn in this cycle.
+    groups: Vec<Option<ScheduledGroup>>,
+    /// Groups that became busy and had no turn in this cycle.
     fresh: VecDeque<usize>,
-    /// Have their turn in this cycle, and in the next one.
+    /// Groups that have their turn in this cycle, and in the next cycle.
     current: VecDeque<usize>,
     next: VecDeque<usize>,
     cycle: u64,
     /// A group had its turn in this cycle.
     has_served: bool,
-    /// Busy shards.
+    /// Number of busy shards.
     busy: usize,
 }
 
@@ -72,9 +73,11 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// Adds a shard of a group. Returns the group's number.
+    /// Adds a shard of a group, and returns the number of the group.
     pub(crate) fn join(&mut self, name: &Name, weight: u32) -> usize {
-        let named = |group: &Option<Group>| group.as_ref().is_some_and(|group| group.name == *name);
+        let named = |group: &Option<ScheduledGroup>| {
+            group.as_ref().is_some_and(|group| group.name == *name)
+        };
         let index = match self.groups.iter().position(named) {
             Some(index) => index,
             None => self.add(name, weight),
@@ -86,7 +89,7 @@ impl Schedule {
     }
 
     fn add(&mut self, name: &Name, weight: u32) -> usize {
-        let group = Some(Group {
+        let group = Some(ScheduledGroup {
             name: name.clone(),
             weight,
             shards: 0,
@@ -104,7 +107,7 @@ impl Schedule {
         index
     }
 
-    /// Removes a shard of a group, and the group with its last one.
+    /// Removes a shard of a group, and the group with its last shard.
     pub(crate) fn leave(&mut self, index: usize, shard: usize) {
         let Some(group) = self.groups.get_mut(index).and_then(Option::as_mut) else { return };
         let before = group.busy.len();
@@ -121,7 +124,7 @@ impl Schedule {
         }
     }
 
-    /// Notes that a shard that was idle is busy.
+    /// Marks an idle shard busy.
     pub(crate) fn wake(&mut self, index: usize, shard: usize) {
         let cycle = self.cycle;
         let Some(group) = self.groups.get_mut(index).and_then(Option::as_mut) else { return };
@@ -137,24 +140,25 @@ impl Schedule {
         }
     }
 
-    /// Whether no shard is busy.
+    /// Returns whether no shard is busy.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.busy == 0
     }
 
-    /// Busy shards of all groups.
+    /// Returns the busy shards of all groups.
     pub(crate) fn busy(&self) -> impl Iterator<Item = usize> {
         self.groups.iter().flatten().flat_map(|group| group.busy.iter().copied())
     }
 
-    /// Returns the turn of the next group, or `None` when the cycle is over and a new one begins.
+    /// Returns the turn of the next group, or `None` at the end of a cycle.
     pub(crate) fn next_turn(&mut self) -> Option<GroupTurn> {
         loop {
             let Some(index) = self.fresh.pop_front().or_else(|| self.current.pop_front()) else {
                 self.cycle = self.cycle.wrapping_add(1);
                 std::mem::swap(&mut self.current, &mut self.next);
-                // Where all groups pay back, no other group waits for the time: the next cycle follows.
+                // If all groups are in debt, no group waits for the time: the next cycle begins at
+                // once.
                 if std::mem::take(&mut self.has_served) || self.current.is_empty() {
                     return None;
                 }
@@ -167,7 +171,7 @@ impl Schedule {
                 continue;
             }
             let quantum = group.quantum_ns();
-            // A quantum for each cycle since, also those in which it was idle.
+            // A group earns a quantum per cycle, also for cycles in which it was idle.
             let cycles = i64::try_from(cycle.wrapping_sub(group.cycle)).unwrap_or(i64::MAX);
             let earned = quantum.saturating_mul(cycles.max(1));
             group.credit_ns = group.credit_ns.saturating_add(earned).min(quantum);
@@ -182,14 +186,14 @@ impl Schedule {
         }
     }
 
-    /// Returns the shard of a group that is served next; it is no longer busy.
+    /// Removes the next busy shard of a group and returns it.
     pub(crate) fn next_shard(&mut self, index: usize) -> Option<usize> {
         let shard = self.get_mut(index)?.busy.pop_front()?;
         self.busy = self.busy.saturating_sub(1);
         Some(shard)
     }
 
-    /// Ends the turn of a group that took `used_ns`.
+    /// Ends a group's turn of `used_ns`.
     pub(crate) fn end_turn(&mut self, index: usize, used_ns: u64) {
         let Some(group) = self.groups.get_mut(index).and_then(Option::as_mut) else { return };
         let used = i64::try_from(used_ns).unwrap_or(i64::MAX);
@@ -201,7 +205,7 @@ impl Schedule {
         }
     }
 
-    fn get_mut(&mut self, index: usize) -> Option<&mut Group> {
+    fn get_mut(&mut self, index: usize) -> Option<&mut ScheduledGroup> {
         self.groups.get_mut(index)?.as_mut()
     }
 }
@@ -216,8 +220,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Serves cycles until `turns` turns were served, each as long as `take` says; a shard stays
-    /// busy while `take` gives some time. Returns the time of each group.
+    /// Serves cycles until `turns` turns were served, each as long as `take` returns; a shard stays
+    /// busy while `take` returns more than 0. Returns the time of each group.
     fn serve(
         schedule: &mut Schedule,
         turns: usize,
@@ -268,7 +272,7 @@ mod tests {
         let (red, blue) = (schedule.join(&name("red"), 1), schedule.join(&name("blue"), 1));
         schedule.wake(red, 0);
         schedule.wake(blue, 1);
-        // Each turn of red takes three quanta, whatever it may.
+        // Each turn of red takes three quanta.
         let times = serve(&mut schedule, 9000, |shard, left| match shard {
             0 => 3 * QUANTUM,
             _ => left,

@@ -1,4 +1,9 @@
-//! What a service plugs into the dispatcher, and what it can reach from there.
+//! The interface between a service and the fabric: [`Service`], which a service implements, and
+//! [`Context`], which it reaches while it is called.
+//!
+//! A shard calls its service on the data path: for a queue with chains, a ready descriptor, a
+//! deadline or a request. A service never blocks, and never reaches another shard except through
+//! mailboxes and [`crate::carrier::Carrier`]s.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -7,93 +12,97 @@ use std::sync::Arc;
 use causeway_attach::{Connection, Model, Server};
 use causeway_host::fd::receive::Incoming;
 
-use crate::bell::Bell;
-use crate::mailbox::{Mailbox, Sender, with_bell};
-use crate::pace::Pacing;
+use crate::dispatch_mode::Pacing;
+use crate::mailbox::{Mailbox, Sender, with_doorbell};
 use crate::port::{PortId, Ports};
 use crate::rules::Rules;
 use crate::shard::sources::Sources;
 use crate::slice::Slice;
-use crate::watch::{Poller, Token, Watch, When};
+use crate::source_doorbell::SourceDoorbell;
+use crate::watch::{Poller, Trigger, Watch, WatchToken};
 use causeway_model::PortSpec;
 use causeway_model::{CommandError, Dispatch, Request, TraceQuery, TraceView};
 
-/// What serving a queue came to.
+/// Result of serving a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// There was work, and there may be more: serve again soon.
+    /// There was work, and there may be more: the queue is served again soon.
     Worked,
-    /// The queue was empty: look again for a while, then arm its doorbell and park.
+    /// The queue was empty: it is polled for a while, then its doorbell is armed and it is parked.
     Idle,
-    /// Nothing to do until the service calls [`Context::wake`] or the guest rings (the service
-    /// itself has armed the doorbell if it wants to hear of it).
+    /// The queue is not served again until the service calls [`Context::wake`] or the guest rings.
+    /// The service has armed the doorbell itself if it expects the guest to ring.
     Parked,
 }
 
-/// What serving a watched source came to.
+/// Result of serving a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Served {
-    /// As for a queue; one that is [`Progress::Parked`] is served again when its descriptor is rung.
+    /// As for a queue; a [`Progress::Parked`] source is served again when its descriptor becomes
+    /// ready.
     pub progress: Progress,
-    /// How many frames it gave: by their rate it is polled or parked.
+    /// Frames that the source yielded; their rate decides whether the source is polled or parked.
     pub count: u32,
 }
 
-/// One of the services above: Ethernet, sockets, links.
+/// The data-path part of a service: Ethernet, sockets, links, MX.
 ///
-/// Each shard has its own, and one thread at a time calls it. None may block.
+/// Each shard has its own instance, which a single thread at a time calls. No method may block.
 pub trait Service: Send + std::fmt::Debug {
-    /// The device that such a port shows.
+    /// Returns the virtio device that such a port presents.
     fn model(&self, spec: &PortSpec) -> Model;
 
-    /// Returns the attachment of a front end that connected to such a port by `stream`: a virtio
+    /// Returns the attachment of a frontend that connected to such a port by `stream`: a virtio
     /// device over vhost-user, unless the service has another protocol.
     fn connect(&self, spec: &PortSpec, stream: Incoming) -> Connection {
         Server::new(self.model(spec), stream).into()
     }
 
     /// Returns whether the service keeps the attachments of such a port itself
-    /// ([`Self::attached`]): a port that many processes attach to at a time.
+    /// ([`Self::attached`]), because many processes attach to it at the same time.
     fn attaches(&self, _spec: &PortSpec) -> bool {
         false
     }
 
-    /// A frontend of a port that the service attaches itself has connected. It is dropped if the
-    /// service does not keep it.
+    /// Takes a frontend that connected to a port of [`Self::attaches`]. The connection closes if
+    /// the service drops `stream`.
     fn attached(&mut self, _cx: &mut Context<'_>, _port: PortId, _stream: Incoming) {}
 
-    /// A port was added. A refusal undoes it.
+    /// Adds a port.
+    ///
+    /// # Errors
+    /// A refusal removes the port again.
     fn added(&mut self, cx: &mut Context<'_>, port: PortId) -> Result<(), CommandError>;
 
-    /// A port is being deleted; it is still in `cx.ports`. `stopped` was called before.
+    /// Forgets a port that is being deleted. It is still in `cx.ports`; `stopped` was called
+    /// before.
     fn removed(&mut self, cx: &mut Context<'_>, port: PortId);
 
-    /// Queue `queue` of the port has started. Services whose ports have no queues leave this and
-    /// the next three as they are.
+    /// Starts queue `queue` of the port. Services whose ports have no queues need neither this
+    /// method nor the next three.
     fn started(&mut self, _cx: &mut Context<'_>, _port: PortId, _queue: usize) {}
 
-    /// Queue `queue` has stopped, as when a VM is paused. Its chains in flight were given back,
-    /// but their bytes stay readable during this call. It may start again where it stood; if the
-    /// guest begins anew instead, or leaves, [`Self::stopped`] follows.
+    /// Stops queue `queue`, as when a VM is paused. Its chains in flight were returned, but their
+    /// bytes stay readable during this call. The queue may start again where it stopped; if the
+    /// guest begins anew or leaves, [`Self::stopped`] follows.
     fn paused(&mut self, _cx: &mut Context<'_>, _port: PortId, _queue: usize) {}
 
-    /// The front end replaced its memory map; running queues use the new one. Waiting work that
-    /// keeps guest addresses needs no call.
+    /// Reacts to a new memory map of the frontend, which running queues use already. Pending work
+    /// that keeps guest addresses needs no call.
     fn memory_changed(&mut self, _cx: &mut Context<'_>, _port: PortId) {}
 
-    /// The guest rang doorbell `doorbell` by a message. Doorbells are numbered as queues unless the
-    /// service has others.
+    /// Handles doorbell `doorbell`, which the guest rang by a message. Doorbells are numbered as
+    /// queues unless the service numbers them otherwise.
     fn doorbell(&mut self, cx: &mut Context<'_>, port: PortId, doorbell: usize) {
         cx.wake(port, doorbell);
     }
 
-    /// The port's device is going: reset, disconnected, faulted. Nothing of it may be kept.
+    /// Drops all state of the port's device, which is going: reset, disconnected or faulted.
     fn stopped(&mut self, _cx: &mut Context<'_>, _port: PortId) {}
 
-    /// Serves at most `budget` chains of one queue, and ends when [`Context::is_over`] says so: the
-    /// work is charged by [`Context::charge`], and what is long is resumed in the next call. Used
-    /// entries pushed here or elsewhere are published after the call if they were reported by
-    /// [`Context::touch`].
+    /// Serves at most `budget` chains of a queue, until [`Context::is_over`]. The service charges
+    /// its work by [`Context::charge`] and resumes long work in the next call. Used entries pushed
+    /// here or elsewhere are published after the call if [`Context::touch`] reported them.
     fn serve(
         &mut self,
         _cx: &mut Context<'_>,
@@ -104,43 +113,43 @@ pub trait Service: Send + std::fmt::Debug {
         Progress::Parked
     }
 
-    /// A watched descriptor (see [`Context::watch`]) is ready.
+    /// Handles a ready descriptor of [`Context::watch`].
     fn ready(&mut self, _cx: &mut Context<'_>, _value: u32, _readable: bool, _writable: bool) {}
 
-    /// Serves at most `budget` frames of a source (see [`Context::watch_source`]). An empty one is
-    /// [`Progress::Idle`] while [`Context::polls_source`] says so; then it is to be armed, looked
-    /// at once more and parked.
+    /// Serves at most `budget` frames of a source ([`Context::watch_source`]). An empty source is
+    /// [`Progress::Idle`] while [`Context::polls_source`] returns true; after that the service arms
+    /// it, polls it once more and parks it.
     fn serve_source(&mut self, _cx: &mut Context<'_>, _value: u32, _budget: usize) -> Served {
         Served { progress: Progress::Parked, count: 0 }
     }
 
-    /// A turn is over. What goes better together, out of several queues, is sent now.
+    /// Ends a turn: sends output that was collected over several queues.
     fn turned(&mut self) {}
 
     /// Answers a request of a controller.
     ///
-    /// A request of a type that the service does not know is given back unanswered.
+    /// Returns a request of an unknown type unanswered.
     fn ask(&mut self, _cx: &mut Context<'_>, request: Request) -> Dispatch {
         Dispatch::new(request)
     }
 
-    /// When [`Self::tick`] wants to be called next, in nanoseconds of [`Context::now_ns`].
+    /// Returns the next deadline, in nanoseconds of [`Context::now_ns`].
     fn deadline_ns(&self) -> Option<u64> {
         None
     }
 
-    /// The deadline has passed.
+    /// Handles a deadline that has passed.
     fn tick(&mut self, _cx: &mut Context<'_>) {}
 
-    /// Counters of one port, by name.
+    /// Returns the counters of a port by name.
     fn counters(&self, port: PortId) -> BTreeMap<String, u64>;
 
-    /// Returns the conditions of one port that last and that the operator should know of.
+    /// Returns lasting conditions of a port that the operator should know.
     fn warnings(&self, _port: PortId) -> Vec<String> {
         Vec::new()
     }
 
-    /// Explains a query if it is of this service.
+    /// Explains a query, or returns `None` if it does not concern this service.
     fn trace(
         &self,
         _ports: &Ports,
@@ -151,12 +160,12 @@ pub trait Service: Send + std::fmt::Debug {
     }
 }
 
-/// What a service can reach while it is called.
+/// The parts of a shard that a service reaches while it is called.
 #[derive(Debug)]
 pub struct Context<'a> {
     /// All ports.
     pub ports: &'a mut Ports,
-    /// The rules.
+    /// Connect rules.
     pub rules: &'a mut Rules,
     /// Monotonic time of this round, in nanoseconds.
     pub now_ns: u64,
@@ -167,48 +176,49 @@ pub struct Context<'a> {
     pub(crate) woken: &'a mut Vec<(PortId, usize)>,
     pub(crate) sources: &'a mut Sources,
     pub(crate) faults: &'a mut Vec<(PortId, String)>,
-    /// What is left of the turn's time.
+    /// Remaining time of the turn.
     pub slice: &'a mut Slice,
 }
 
-/// A descriptor that a service watches; unwatched when dropped.
+/// A watched descriptor of a service; unwatched when dropped.
 #[derive(Debug)]
 pub struct ServiceWatch(Watch);
 
 impl ServiceWatch {
-    /// Has it heard of no more, but of errors, while it is looked at anyway: who writes to it does
-    /// not pay for waking us. False: the host fails us, and it is heard of as before.
+    /// Disables events other than errors while the service polls the descriptor, so that its writer
+    /// pays no wake-up. Returns false if the host fails; the events then stay enabled.
     pub fn hush(&self) -> bool {
-        self.0.hush().is_ok()
+        self.0.mute().is_ok()
     }
 
-    /// Has it heard of again, and at once of what is there. False: the host fails us.
+    /// Enables events again, and reports a descriptor that is ready already. Returns false if the
+    /// host fails.
     pub fn listen(&self) -> bool {
-        self.0.listen().is_ok()
+        self.0.unmute().is_ok()
     }
 }
 
 impl Context<'_> {
-    /// Counts work of about `ns` nanoseconds against the turn ([`crate::slice::cost`] has the
+    /// Charges work of about `ns` nanoseconds to the turn ([`crate::slice::cost`] has the
     /// estimates).
     #[inline]
     pub fn charge(&mut self, ns: u64) {
         self.slice.charge(ns);
     }
 
-    /// Whether the turn has taken its time: the service leaves the rest for its next turn.
+    /// Returns whether the turn has used its time: the service leaves the rest for its next turn.
     #[inline]
     pub fn is_over(&self) -> bool {
         self.slice.is_over()
     }
 
-    /// How many steps of about `ns` nanoseconds fit in the time that is left, one at least.
+    /// Returns how many steps of about `ns` nanoseconds fit in the remaining time, at least 1.
     pub fn steps(&self, ns: u64) -> usize {
         let steps = self.slice.left_ns().checked_div(ns).unwrap_or(1).max(1);
         usize::try_from(steps).unwrap_or(usize::MAX)
     }
 
-    /// What is left of the turn's time, in nanoseconds.
+    /// Returns the remaining time of the turn, in nanoseconds.
     #[inline]
     pub fn left_ns(&self) -> u64 {
         self.slice.left_ns()
@@ -219,31 +229,31 @@ impl Context<'_> {
     pub fn touch(&mut self, port: PortId, queue: usize) {
         let work = self.ports.get_mut(port).and_then(|p| p.queues.get_mut(queue));
         if let Some(work) = work
-            && !work.dirty
+            && !work.is_dirty
         {
-            work.dirty = true;
+            work.is_dirty = true;
             self.dirty.push((port, queue));
         }
     }
 
-    /// Has a queue served again.
+    /// Schedules a queue to be served.
     pub fn wake(&mut self, port: PortId, queue: usize) {
         self.woken.push((port, queue));
     }
 
-    /// Whether a queue that is waited for is polled, so that its doorbell need not be armed: serve
-    /// it with [`Progress::Idle`] until this says no.
+    /// Returns whether an empty queue is still polled, so that its doorbell need not be armed.
+    /// While true, the service returns [`Progress::Idle`].
     pub fn polls(&self, port: PortId, queue: usize) -> bool {
         let work = self.ports.get(port).and_then(|p| p.queues.get(queue));
-        work.is_some_and(|w| w.polled(self.pacing, self.now_ns, self.spin_ns))
+        work.is_some_and(|w| w.is_polled(self.pacing, self.now_ns, self.spin_ns))
     }
 
-    /// Closes a port because its guest broke a rule; the reason is shown to the operator.
+    /// Closes a port because its guest broke a rule; the operator sees the reason.
     pub fn fault(&mut self, port: PortId, reason: impl std::fmt::Display) {
         self.faults.push((port, reason.to_string()));
     }
 
-    /// Notes what a guest did wrong when it costs less than its port; shown to the operator.
+    /// Records a guest's violation that does not close its port; the operator sees the reason.
     pub fn note(&mut self, port: PortId, reason: impl std::fmt::Display) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(port) else { return };
@@ -251,13 +261,13 @@ impl Context<'_> {
         port.faults_total = port.faults_total.saturating_add(1);
         if let Some(more) = port.log.admit(now) {
             let name = port.spec.name.as_str();
-            log::warn!(port = name, reason = reason.as_str(), suppressed = more; "a guest broke a rule");
+            log::warn!(port = name, reason = reason.as_str(), suppressed = more; "a guest violated a rule: its port stays open");
         }
-        port.fault = Some(port.noted(now, reason));
+        port.fault = Some(port.event_now(now, reason));
     }
 
-    /// Notes an event that costs a guest something although it broke no rule; shown to the operator
-    /// beside faults and not counted as one.
+    /// Records an event that affects a guest although it broke no rule; the operator sees it beside
+    /// faults, and it is not counted as a fault.
     pub fn remark(&mut self, port: PortId, event: impl std::fmt::Display) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(port) else { return };
@@ -266,10 +276,10 @@ impl Context<'_> {
             let name = port.spec.name.as_str();
             log::info!(port = name, event = event.as_str(), suppressed = more; "an event affected a guest");
         }
-        port.notice = Some(port.noted(now, event));
+        port.notice = Some(port.event_now(now, event));
     }
 
-    /// Logs an event at a port that is no fault of its guest, at most as often as the port may log.
+    /// Logs an event of a port that is not its guest's fault, within the log limit of the port.
     pub fn warn(&mut self, port: PortId, event: impl std::fmt::Display) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(port) else { return };
@@ -279,68 +289,80 @@ impl Context<'_> {
         }
     }
 
-    /// Watches `fd`: [`Service::ready`] is called with `value` once whenever reading or writing
-    /// becomes possible, so keep on until the descriptor would block.
-    pub fn watch(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
-        let token = Token::Service { value };
-        self.poller.watch(fd, token, When::Either).map(ServiceWatch)
-    }
-
-    /// As [`Self::watch`], for reading alone: who writes rarely waits for room, and is not called
-    /// each time that the other side has read.
-    pub fn watch_heard(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
-        let token = Token::Service { value };
-        self.poller.watch(fd, token, When::Heard).map(ServiceWatch)
-    }
-
-    /// Watches what is served like a queue: [`Service::serve_source`] is called with `value` from
-    /// when `fd` becomes readable until it says that there is no more.
-    pub fn watch_source(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
-        self.poller.watch(fd, Token::Source { value }, When::Rung).map(ServiceWatch)
-    }
-
-    /// A mailbox with room for `room` messages, at least one: [`Service::serve_source`] is called
-    /// with `value` when messages come that it is armed for.
+    /// Watches `fd`, edge-triggered: [`Service::ready`] is called with `value` whenever reading or
+    /// writing becomes possible, so the service must go on until the descriptor would block.
     ///
     /// # Errors
-    /// The host gives no descriptor.
+    /// The host has no descriptor or no memory for the watch.
+    pub fn watch(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
+        let token = WatchToken::Service { value };
+        self.poller.watch(fd, token, Trigger::AnyEdge).map(ServiceWatch)
+    }
+
+    /// As [`Self::watch`], for reading alone. A descriptor that is rarely written is thus not
+    /// reported each time that its peer reads.
+    ///
+    /// # Errors
+    /// As for [`Self::watch`].
+    pub fn watch_heard(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
+        let token = WatchToken::Service { value };
+        self.poller.watch(fd, token, Trigger::NewData).map(ServiceWatch)
+    }
+
+    /// Watches a source: [`Service::serve_source`] is called with `value` from when `fd` becomes
+    /// readable until it returns [`Progress::Parked`].
+    ///
+    /// # Errors
+    /// As for [`Self::watch`].
+    pub fn watch_source(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
+        self.poller.watch(fd, WatchToken::Source { value }, Trigger::Doorbell).map(ServiceWatch)
+    }
+
+    /// Returns a mailbox for `room` messages, at least 1: [`Service::serve_source`] is called with
+    /// `value` when a message arrives after the mailbox was armed.
+    ///
+    /// # Errors
+    /// The host has no descriptor.
     pub fn mailbox<T>(
         &mut self,
         room: usize,
         value: u32,
     ) -> std::io::Result<(Sender<T>, Mailbox<T>)> {
-        let bell = Arc::new(Bell::new(value)?);
-        let watch = self.watch_source(bell.as_fd(), value)?;
-        self.sources.bells.add(&bell);
-        Ok(with_bell(room, bell, Some(watch)))
+        let doorbell = Arc::new(SourceDoorbell::new(value)?);
+        let watch = self.watch_source(doorbell.as_fd(), value)?;
+        self.sources.doorbells.add(&doorbell);
+        Ok(with_doorbell(room, doorbell, Some(watch)))
     }
 
-    /// Has a source served, whether its descriptor was rung or not.
+    /// Schedules a source to be served, without its descriptor being ready.
     pub fn wake_source(&mut self, value: u32) {
         self.sources.wake(value);
     }
 
-    /// A process was told something, and may need this very processor to hear it: the dispatcher
-    /// lets it in as soon as it has nothing else to do.
+    /// Reports that a process was notified which may need this very processor: the dispatcher
+    /// yields as soon as it has no other work.
     pub fn let_in(&mut self) {
-        self.sources.let_in = true;
+        self.sources.has_notified = true;
     }
 
-    /// Whether a source that gives nothing is to be polled on.
+    /// Returns whether an empty source is still polled.
     pub fn polls_source(&self, value: u32) -> bool {
-        self.sources.polled(value, self.pacing, self.now_ns, self.spin_ns)
+        self.sources.is_polled(value, self.pacing, self.now_ns, self.spin_ns)
     }
 
-    /// As [`Self::polls_source`], and also whether a source gives its answers so soon that it is
-    /// waited for, however scarce processors are.
+    /// Returns whether an empty source is still polled, also because its answers arrive so soon
+    /// that spinning for them pays although processors are scarce.
     pub fn awaits_source(&self, value: u32) -> bool {
-        self.polls_source(value) || self.sources.awaited(value, self.pacing, self.now_ns)
+        self.polls_source(value) || self.sources.is_awaited(value, self.pacing, self.now_ns)
     }
 
-    /// Watches a listener: [`Service::ready`] is called with `value` again and again while
-    /// someone waits to be accepted.
+    /// Watches a listener, level-triggered: [`Service::ready`] is called with `value` while a
+    /// connection waits to be accepted.
+    ///
+    /// # Errors
+    /// As for [`Self::watch`].
     pub fn watch_listener(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
-        let token = Token::Service { value };
-        self.poller.watch(fd, token, When::Readable).map(ServiceWatch)
+        let token = WatchToken::Service { value };
+        self.poller.watch(fd, token, Trigger::Readable).map(ServiceWatch)
     }
 }

@@ -1,22 +1,22 @@
-//! The time that one group may take before other groups have their turn.
+//! Time slices: the time that a group may use before other groups have their turn.
 //!
 //! Reading the clock costs as much as a small frame, so services *charge* their work by estimates
-//! ([`cost`]), and the slice reads the clock only after [`RESYNC_NS`] of charged work. An estimate
-//! that is too high costs a reading; an estimate that is too low makes a slice overrun, for which
-//! the group's next slices are shorter (`crate::schedule`).
+//! ([`cost`]), and the slice reads the clock only after [`RESYNC_NS`] of charged work. A high
+//! estimate costs a reading; a low estimate lets a slice overrun, for which the group's next slices
+//! are shorter (`crate::schedule`).
 //!
-//! A shard that is driven by hand (the simulator, the fuzzer, unit tests) has no clock: there the
-//! estimates alone end a slice, so that a run is the same each time.
+//! A shard that is driven by hand (the simulator, the fuzzer, unit tests) has no clock: estimates
+//! alone end its slices, so that each run is the same.
 
 use std::time::Instant;
 
 use crate::limits::RESYNC_NS;
 
-/// Estimates of work, in nanoseconds. Each is on the high side of what was measured.
+/// Estimates of work, in nanoseconds; each is above the measured cost.
 pub mod cost {
-    /// A chain that is taken, looked up and given back.
+    /// Popping, resolving and returning a chain.
     pub const CHAIN_NS: u64 = 60;
-    /// A queue that is polled and found empty.
+    /// Polling an empty queue.
     pub const POLL_NS: u64 = 30;
     /// A piece of a segmented frame: its headers and its buffer.
     pub const PIECE_NS: u64 = 250;
@@ -29,19 +29,19 @@ pub mod cost {
     /// An entry of a table that is scanned.
     pub const SCAN_NS: u64 = 20;
 
-    /// Bytes that are copied once: 8 GB/s.
+    /// Returns the cost of copying `count` bytes once: 8 GB/s.
     #[inline]
     pub const fn bytes(count: usize) -> u64 {
         (count as u64) / 8
     }
 }
 
-/// What is left of the time of the group that is served. See the module.
+/// The remaining time of the group that is served.
 #[derive(Debug, Clone, Copy)]
 pub struct Slice {
-    /// Where the clock counts from; `None`: there is no clock.
+    /// Origin of the clock; `None`: there is no clock.
     start: Option<Instant>,
-    /// The time: the last reading and what was charged since.
+    /// Time: the last reading plus the work charged since.
     now_ns: u64,
     read_ns: u64,
     end_ns: u64,
@@ -54,17 +54,17 @@ impl Default for Slice {
 }
 
 impl Slice {
-    /// A slice of `len_ns` without a clock.
+    /// Returns a slice of `len_ns` without a clock.
     pub fn counted(now_ns: u64, len_ns: u64) -> Self {
         Self { start: None, now_ns, read_ns: now_ns, end_ns: now_ns.saturating_add(len_ns) }
     }
 
-    /// An endless slice by a clock that counts from `start`.
+    /// Returns an endless slice with a clock that counts from `start`.
     pub(crate) fn timed(start: Instant) -> Self {
         Self { start: Some(start), now_ns: 0, read_ns: 0, end_ns: u64::MAX }
     }
 
-    /// The time, in nanoseconds.
+    /// Returns the time, in nanoseconds.
     #[inline]
     pub(crate) fn now_ns(&self) -> u64 {
         self.now_ns
@@ -75,17 +75,17 @@ impl Slice {
         (self.now_ns, self.read_ns) = (now_ns, now_ns);
     }
 
-    /// The same clock until `end_ns`.
+    /// Returns a slice with the same clock that ends at `end_ns`.
     pub(crate) fn until(self, end_ns: u64) -> Self {
         Self { end_ns, ..self }
     }
 
-    /// Takes over the time of a slice that is over.
-    pub(crate) fn follow(&mut self, other: &Self) {
+    /// Takes the time of a slice that ended.
+    pub(crate) fn take_time(&mut self, other: &Self) {
         (self.now_ns, self.read_ns) = (other.now_ns, other.read_ns);
     }
 
-    /// Counts work of about `ns` nanoseconds.
+    /// Charges work of about `ns` nanoseconds.
     #[inline]
     pub fn charge(&mut self, ns: u64) {
         self.now_ns = self.now_ns.saturating_add(ns);
@@ -94,7 +94,7 @@ impl Slice {
         }
     }
 
-    /// Reads the clock, where there is one.
+    /// Reads the clock, if there is one.
     #[cold]
     pub(crate) fn read(&mut self) {
         if let Some(start) = self.start {
@@ -104,13 +104,13 @@ impl Slice {
         }
     }
 
-    /// Whether the time is up.
+    /// Returns whether the time is used.
     #[inline]
     pub fn is_over(&self) -> bool {
         self.now_ns >= self.end_ns
     }
 
-    /// Nanoseconds that are left.
+    /// Returns the remaining nanoseconds.
     #[inline]
     pub fn left_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.now_ns)
@@ -136,7 +136,7 @@ mod tests {
     fn slice_with_a_clock_corrects_what_is_charged() {
         let start = Instant::now();
         let mut slice = Slice::timed(start).until(10_000_000_000);
-        // A thousand seconds by the estimates alone.
+        // 1,000 seconds by estimates alone.
         for _ in 0..100 {
             slice.charge(10_000_000_000);
         }

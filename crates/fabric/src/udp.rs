@@ -1,17 +1,20 @@
-//! UDP sockets that take and give many datagrams at a time: `sendmsg` with UDP GSO, `recvmsg` with
-//! UDP GRO.
+//! UDP sockets with batched I/O: `sendmsg` with UDP GSO, `recvmsg` with UDP GRO.
+//!
+//! Links and the MX service send and receive their datagrams here. The module knows addresses,
+//! lengths and traffic classes, and never the content of a datagram.
 //!
 //! # Budget
-//! One system call for up to 64 datagrams of one size out, or 64 KiB in from one flow, and one in
-//! vain when all has come. Of what comes the kernel reports the size of its pieces (GRO), its traffic
-//! class, and on hosts with several addresses to which one it came. A polled socket costs no call for
-//! [`UDP_REST_TURNS`] after it gave all it had, in which that is delivered and often answered; where
-//! datagrams come one at a time, as answers do, the call in vain is saved too.
+//! One system call for up to 64 datagrams of one size out, or 64 KiB in from one flow, and an empty
+//! call when the socket is drained. On reception the kernel reports the segment size (GRO), the
+//! traffic class and, on hosts with several addresses, the destination address. A polled socket
+//! costs no call for [`UDP_REST_TURNS`] polls after it was drained, in which its datagrams are
+//! delivered and often answered; if datagrams arrive singly, as answers do, the empty call is saved
+//! too.
 //!
-//! The report of the traffic class takes some 60 ns a call, beside 550 ns for a datagram of 64 B, and
-//! nothing that can be measured beside 64 KiB. A class other than 0 takes some 100 ns a call to send, as a
-//! control message; `setsockopt` would take another call, and is not for sockets that threads share.
-//! (Linux 6.18 in a virtual machine.)
+//! Reporting the traffic class takes some 60 ns a call, beside 550 ns for a datagram of 64 B, and
+//! has no measurable cost beside 64 KiB. Sending a class other than 0 takes some 100 ns a call, as
+//! a control message; `setsockopt` would take another call, and does not suit sockets that threads
+//! share. (Linux 6.18 in a virtual machine.)
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
@@ -33,22 +36,22 @@ use crate::limits::{
 };
 use crate::room::{hold_received, hold_sent};
 
-/// A socket.
+/// A non-blocking UDP socket.
 #[derive(Debug)]
 pub struct Udp {
     socket: UdpSocket,
-    /// Datagrams that the host cuts from one call.
+    /// Datagrams that the kernel segments from one call.
     batch: usize,
-    /// It is of IPv6 and takes datagrams of IPv4 as well.
-    both: bool,
+    /// The socket is of IPv6 and takes datagrams of IPv4 as well.
+    is_dual_stack: bool,
 }
 
-/// Whether the kernel may cut what it sends.
+/// Policy of IP fragmentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// It may: what is longer than the path carries is cut by IP.
+    /// IP fragments datagrams that are longer than the path carries.
     Allowed,
-    /// It may not: what is longer than the interface carries is refused.
+    /// Datagrams that are longer than the interface carries are refused.
     Refused,
 }
 
@@ -56,7 +59,7 @@ impl Udp {
     /// Binds a socket.
     ///
     /// # Errors
-    /// The address is taken, or not this host's.
+    /// The address is in use, or does not belong to this host.
     pub fn bind(local: SocketAddr, cut: Cut) -> io::Result<Self> {
         Self::bind_as(local, cut, false)
     }
@@ -81,76 +84,76 @@ impl Udp {
         }
     }
 
-    fn bind_as(local: SocketAddr, cut: Cut, both: bool) -> io::Result<Self> {
+    fn bind_as(local: SocketAddr, cut: Cut, is_dual_stack: bool) -> io::Result<Self> {
         let domain = socket2::Domain::for_address(local);
         let socket = socket2::Socket::new(domain, socket2::Type::DGRAM, None)?;
         if local.is_ipv6() {
-            socket.set_only_v6(!both)?;
+            socket.set_only_v6(!is_dual_stack)?;
         }
         socket.set_nonblocking(true)?;
         socket.bind(&local.into())?;
         let socket = UdpSocket::from(socket);
         may_cut(&socket, local.ip(), cut)?;
-        if both {
+        if is_dual_stack {
             may_cut(&socket, IpAddr::V4(Ipv4Addr::UNSPECIFIED), cut)?;
         }
-        // Where the kernel knows neither, datagrams come and leave one by one.
+        // Without GRO and GSO in the kernel, datagrams are received and sent one by one.
         let _ = setsockopt(&socket, more::UdpGroSegment, &true);
-        // Tried for any length: 0 leaves it to each call.
+        // A probe with an arbitrary length; 0 leaves the length to each call.
         let cuts = setsockopt(&socket, more::UdpGsoSegment, &1400)
             .and_then(|()| setsockopt(&socket, more::UdpGsoSegment, &0));
         hold_received(&socket, UDP_SOCKET_BYTES);
         hold_sent(&socket, UDP_SOCKET_BYTES);
-        Ok(Self { socket, batch: if cuts.is_ok() { UDP_BATCH_MAX } else { 1 }, both })
+        Ok(Self { socket, batch: if cuts.is_ok() { UDP_BATCH_MAX } else { 1 }, is_dual_stack })
     }
 
-    /// Binds a socket, to any port, that only sends.
+    /// Binds a socket that only sends, to an unused port.
     ///
     /// # Errors
     /// As for [`Self::bind`].
     pub fn bind_to_send(local: IpAddr, cut: Cut) -> io::Result<Self> {
         let udp = Self::bind(SocketAddr::new(local, 0), cut)?;
-        // What comes to it is never read: the host keeps as little of it as it can.
+        // The socket is never read: the kernel keeps as little as it can.
         let _ = sockopt::set_socket_recv_buffer_size(&udp.socket, 0);
         Ok(udp)
     }
 
-    /// Where it is bound.
+    /// Returns the bound address.
     ///
     /// # Errors
-    /// The host fails us.
+    /// The host fails.
     pub fn local(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// Takes datagrams over IPv6 that have no checksum.
+    /// Accepts datagrams over IPv6 without a checksum (RFC 6935).
     ///
     /// # Errors
-    /// The host fails us.
+    /// The host fails.
     pub fn accept_unchecked(&self) -> io::Result<()> {
         causeway_host::net::udp::accept_unchecked(self.as_fd())
     }
 
-    /// An address as the socket's family writes it.
+    /// Returns an address in the socket's address family.
     fn native(&self, to: SocketAddr) -> SocketAddr {
         match to {
-            SocketAddr::V4(v4) if self.both => {
+            SocketAddr::V4(v4) if self.is_dual_stack => {
                 SocketAddr::new(IpAddr::V6(v4.ip().to_ipv6_mapped()), v4.port())
             }
             _ => to,
         }
     }
 
-    /// How many datagrams may go out in one call.
+    /// Returns how many datagrams a call may send.
     pub fn batch(&self) -> usize {
         self.batch
     }
 
-    /// Sends datagrams that lie one behind the other, each of `segment` bytes but the last, which
-    /// may be shorter; at most [`Self::batch`], and 65,000 bytes. Never waits.
+    /// Sends datagrams that are contiguous in `bytes`, each of `segment` bytes except the last,
+    /// which may be shorter; at most [`Self::batch`] datagrams and 65,000 bytes. Never waits.
     ///
     /// # Errors
-    /// The kernel has no room, or refuses the address or the length. Then none was sent.
+    /// The kernel has no room, or refuses the address or the length. No datagram was sent then.
     pub fn send(&self, to: SocketAddr, bytes: &[u8], segment: usize) -> io::Result<()> {
         self.send_as(to, Origin::default(), bytes, segment)
     }
@@ -158,7 +161,7 @@ impl Udp {
     /// As [`Self::send`], with an origin of the caller's choice.
     ///
     /// # Errors
-    /// As for [`Self::send`], or the address is not this host's.
+    /// As for [`Self::send`], or the source address does not belong to this host.
     pub fn send_as(
         &self,
         to: SocketAddr,
@@ -202,25 +205,24 @@ impl Udp {
         Ok(())
     }
 
-    /// Has the host tell to which of its addresses datagrams come, if the socket is bound to any and
-    /// the host has several.
+    /// Enables the report of destination addresses, if the socket is bound to the wildcard address
+    /// and the host has several addresses.
     pub fn tell_destinations(&self) {
         let Ok(local) = self.local() else { return };
         if !local.ip().is_unspecified() || !has_several(local.is_ipv4()) {
             return;
         }
-        // Where the host does not tell, it decides by itself.
+        // Without the report, the kernel chooses the source address of answers.
         let _ = match local {
             SocketAddr::V4(_) => setsockopt(&self.socket, more::Ipv4PacketInfo, &true),
             SocketAddr::V6(_) => setsockopt(&self.socket, more::Ipv6RecvPacketInfo, &true),
         };
     }
 
-    /// Has the host report the traffic class of datagrams. Where the host does not, all count as
-    /// unmarked.
+    /// Enables the report of traffic classes. If the host refuses, all datagrams count as unmarked.
     pub fn report_classes(&self) {
         let is_ipv6 = self.local().is_ok_and(|local| local.is_ipv6());
-        if self.both || !is_ipv6 {
+        if self.is_dual_stack || !is_ipv6 {
             let _ = setsockopt(&self.socket, more::IpRecvTos, &true);
         }
         if is_ipv6 {
@@ -228,8 +230,8 @@ impl Udp {
         }
     }
 
-    /// As [`Self::send`], frames from where they lie, each of the first one's length but the last,
-    /// which may be shorter.
+    /// As [`Self::send`], for frames that are gathered from their buffers, each as long as the
+    /// first except the last, which may be shorter.
     ///
     /// # Errors
     /// As for [`Self::send`].
@@ -241,15 +243,14 @@ impl Udp {
         send_together(self.as_fd(), &self.native(to), frames)
     }
 
-    /// Receives what came from one flow, as far as it is there, into `room`, with `space` for what
-    /// the kernel tells of it: from where it is, its bytes, and the length of each datagram.
+    /// Receives waiting datagrams of one flow into `room`, with `space` for control messages.
     fn receive(&self, room: &mut [u8], space: &mut [u8]) -> io::Result<Received> {
         let (mut iov, flags) = ([IoSliceMut::new(room)], MsgFlags::MSG_DONTWAIT);
         let fd = self.socket.as_raw_fd();
         let got = recvmsg::<SockaddrStorage>(fd, &mut iov, Some(space), flags)?;
         let (mut stride, mut to, mut class) = (None, None, 0);
-        for told in got.cmsgs()? {
-            match told {
+        for message in got.cmsgs()? {
+            match message {
                 ControlMessageOwned::UdpGroSegments(bytes) => stride = usize::try_from(bytes).ok(),
                 ControlMessageOwned::Ipv4PacketInfo(info) => {
                     to = Some(Ipv4Addr::from(u32::from_be(info.ipi_spec_dst.s_addr)).into());
@@ -271,16 +272,16 @@ impl Udp {
     }
 }
 
-/// What the sender of datagrams chooses of their IP headers.
+/// The parts of the IP header that a sender chooses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// One of this host's addresses; `None` leaves it to the host.
+    /// Source address of this host; `None` leaves the choice to the kernel.
     pub from: Option<IpAddr>,
-    /// The traffic class: DSCP and ECN. It is that of all datagrams of one call.
+    /// Traffic class (DSCP and ECN) of all datagrams of a call.
     pub class: u8,
 }
 
-/// What was received in one call.
+/// The outcome of a receive call.
 struct Received {
     from: SocketAddr,
     to: Option<IpAddr>,
@@ -302,8 +303,8 @@ fn from_v6(from: Option<IpAddr>) -> Option<libc::in6_pktinfo> {
     Some(libc::in6_pktinfo { ipi6_addr: address, ipi6_ifindex: 0 })
 }
 
-/// Whether the host has several addresses of a family at which others may reach it. One that gets
-/// another later has its links opened anew.
+/// Returns whether the host has several addresses of a family at which peers may reach it. Links
+/// are reopened when a host gets a further address.
 fn has_several(is_ipv4: bool) -> bool {
     let Ok(all) = nix::ifaddrs::getifaddrs() else { return true };
     let ours = all.filter_map(|one| one.address.as_ref().and_then(address)).map(|at| at.ip());
@@ -314,7 +315,7 @@ fn has_several(is_ipv4: bool) -> bool {
     ours.filter(|ip| fits(ip) && !ip.is_loopback()).nth(1).is_some()
 }
 
-/// Says to the kernel whether it may cut what a socket bound to `local` sends.
+/// Sets the fragmentation policy of a socket bound to `local`.
 fn may_cut(socket: &UdpSocket, local: IpAddr, cut: Cut) -> io::Result<()> {
     match (local, cut) {
         (IpAddr::V4(_), Cut::Allowed) => {
@@ -328,7 +329,7 @@ fn may_cut(socket: &UdpSocket, local: IpAddr, cut: Cut) -> io::Result<()> {
         }
         (IpAddr::V6(_), Cut::Refused) => {
             sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::PROBE)?;
-            // The above is of the path; this is of the interface.
+            // The option above concerns the path, this option the interface.
             setsockopt(socket, more::Ipv6DontFrag, &true)?;
         }
     }
@@ -346,63 +347,63 @@ impl AsFd for Udp {
     }
 }
 
-/// What came from one flow: datagrams of one length, but the last, one behind the other.
+/// Datagrams of one flow, contiguous and of one length except the last.
 #[derive(Debug)]
 pub struct Burst {
-    /// From where.
+    /// Source address.
     pub from: SocketAddr,
-    /// To which address of this host, where that is told ([`Udp::tell_destinations`]).
+    /// Destination address, if reported ([`Udp::tell_destinations`]).
     pub to: Option<IpAddr>,
-    /// The traffic class of their IP headers, where that is reported ([`Udp::report_classes`]), or 0. GRO
-    /// puts no datagrams together that differ in it.
+    /// Traffic class of their IP headers, if reported ([`Udp::report_classes`]), or 0. GRO does not
+    /// merge datagrams that differ in it.
     pub class: u8,
-    /// Where they lie, from the start.
+    /// Bytes of the datagrams, from the start of the buffer.
     pub buffer: Buffer,
-    /// How many bytes came.
+    /// Bytes of all datagrams.
     pub len: usize,
-    /// Length of each of them.
+    /// Bytes of each datagram.
     pub stride: usize,
 }
 
 impl Burst {
-    /// Where each datagram begins and ends.
+    /// Returns the range of each datagram.
     pub fn datagrams(&self) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
         let (len, stride) = (self.len, self.stride.max(1));
         (0..len).step_by(stride).map(move |at| at..at.saturating_add(stride).min(len))
     }
 }
 
-/// Receives from a socket.
+/// The receive state of a socket.
 #[derive(Debug)]
 pub struct Receiver {
     pool: Pool,
-    /// For what comes next.
+    /// Buffer of the next call.
     buffer: Option<Buffer>,
     space: Vec<u8>,
-    /// How often a socket that is polled is not looked at, for it has just given all.
-    rest: u8,
-    /// The last look at it was in vain: what comes now comes alone, by all that is known.
-    thin: bool,
+    /// Polls for which the drained socket is still skipped.
+    skips: u8,
+    /// The last call found nothing: the next datagram probably arrives alone.
+    is_sparse: bool,
 }
 
 impl Receiver {
-    /// Takes its buffers from `pool`.
+    /// Makes a receiver that takes its buffers from `pool`.
     pub fn new(pool: Pool) -> Self {
         Self {
             pool,
             buffer: None,
             space: nix::cmsg_space!(i32, libc::in6_pktinfo, i32),
-            rest: 0,
-            thin: false,
+            skips: 0,
+            is_sparse: false,
         }
     }
 
-    /// Receives what is there, `most` bursts at most (and [`UDP_RECEIVES_MAX`]), behind what is in `out`. Says
-    /// whether there may be more; if not, the socket is rung for what comes, or is looked at again
-    /// soon if it is `polled`. Never waits.
+    /// Receives waiting datagrams, at most `most` bursts (and [`UDP_RECEIVES_MAX`]), and appends
+    /// them to `out`. Returns whether more may wait; if not, the caller waits for the socket's
+    /// event, or calls again soon if the socket is `polled`. Never waits.
     ///
     /// # Errors
-    /// What an earlier datagram met, told once, or the host fails us.
+    /// An ICMP error of an earlier datagram, reported once, or the host fails.
     pub fn receive(
         &mut self,
         udp: &Udp,
@@ -410,12 +411,12 @@ impl Receiver {
         polled: bool,
         most: usize,
     ) -> io::Result<bool> {
-        if let (true, Some(rest)) = (polled, self.rest.checked_sub(1)) {
-            self.rest = rest;
+        if let (true, Some(rest)) = (polled, self.skips.checked_sub(1)) {
+            self.skips = rest;
             return Ok(false);
         }
-        self.rest = 0;
-        let alone = polled && std::mem::take(&mut self.thin);
+        self.skips = 0;
+        let alone = polled && std::mem::take(&mut self.is_sparse);
         for nth in 0..most.clamp(1, UDP_RECEIVES_MAX) {
             let mut buffer =
                 self.buffer.take().unwrap_or_else(|| self.pool.take(UDP_RECEIVE_BYTES));
@@ -427,15 +428,15 @@ impl Receiver {
                     if error.kind() != io::ErrorKind::WouldBlock {
                         return Err(error);
                     }
-                    self.thin = nth == 0;
-                    self.rest = if self.thin { 0 } else { UDP_REST_TURNS };
+                    self.is_sparse = nth == 0;
+                    self.skips = if self.is_sparse { 0 } else { UDP_REST_TURNS };
                     return Ok(false);
                 }
             };
             let len = len.min(buffer.len());
             out.push(Burst { from: canonical(from), to, class, buffer, len, stride });
             if alone && len <= stride {
-                self.rest = UDP_REST_TURNS;
+                self.skips = UDP_REST_TURNS;
                 return Ok(false);
             }
         }
@@ -443,14 +444,14 @@ impl Receiver {
     }
 }
 
-/// Whether the host refused because of how many there were: longer than it cuts at a time, or an
-/// interface that cannot. One by one they may leave.
+/// Returns whether the host refused a batch as such: it is longer than the kernel segments at once,
+/// or the interface cannot segment. Single datagrams may still be sent.
 pub fn is_too_much(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MSGSIZE | Errno::INVAL | Errno::IO))
 }
 
-/// An IPv4 address as such, also where it is written as an IPv6 one. One of a single link keeps the
-/// link's number, without which nothing is sent there.
+/// Returns an IPv4-mapped IPv6 address as an IPv4 address. A link-local address keeps its interface
+/// number, without which it is not reachable.
 pub fn canonical(address: SocketAddr) -> SocketAddr {
     match (address, address.ip().to_canonical()) {
         (SocketAddr::V6(full), IpAddr::V6(ip)) => {
@@ -504,9 +505,11 @@ mod tests {
 
     #[test]
     fn udp_sends_and_reports_traffic_classes_of_both_families() {
-        for (local, both) in [("127.0.0.1:0", false), ("[::1]:0", false), ("127.0.0.1:0", true)] {
+        for (local, is_dual_stack) in
+            [("127.0.0.1:0", false), ("[::1]:0", false), ("127.0.0.1:0", true)]
+        {
             let local: SocketAddr = local.parse().unwrap();
-            let bind = || match both {
+            let bind = || match is_dual_stack {
                 true => Udp::bind_both(0, Cut::Refused).unwrap(),
                 false => Udp::bind(local, Cut::Refused).unwrap(),
             };
@@ -514,7 +517,7 @@ mod tests {
             b.report_classes();
             let to = SocketAddr::new(local.ip(), b.local().unwrap().port());
             let (mut receiver, mut bursts) = (Receiver::new(Pool::default()), Vec::new());
-            // One at a time, several of one size, and each with an address of its own as well.
+            // A single datagram, several of one size, and several with a source address.
             for (class, count, from) in (0..=255).step_by(7).flat_map(|class| {
                 [(class, 1, None), (class, 3, None), (class, 3, Some(local.ip()))]
             }) {
@@ -525,7 +528,7 @@ mod tests {
                     wait(&b);
                     receiver.receive(&b, &mut bursts, false, usize::MAX).unwrap();
                     for burst in bursts.drain(..) {
-                        assert_eq!(burst.class, class, "{local} {both} {class}");
+                        assert_eq!(burst.class, class, "{local} {is_dual_stack} {class}");
                         came += burst.len;
                     }
                 }
@@ -534,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_has_one_form_and_keeps_its_link() {
+    fn udp_address_has_one_form_and_keeps_its_interface() {
         let one = |text: &str| canonical(text.parse().unwrap()).to_string();
         assert_eq!(one("[::ffff:10.0.0.1]:7"), "10.0.0.1:7");
         assert_eq!(one("10.0.0.1:7"), "10.0.0.1:7");
@@ -567,17 +570,17 @@ mod tests {
     }
 
     #[test]
-    fn many_datagrams_cross_in_one_call() {
+    fn udp_many_datagrams_cross_in_one_call() {
         exchange("127.0.0.1:0");
     }
 
     #[test]
-    fn many_datagrams_cross_in_one_call_over_ipv6() {
+    fn udp_many_datagrams_cross_in_one_call_over_ipv6() {
         exchange("[::1]:0");
     }
 
     #[test]
-    fn a_polled_socket_that_gave_all_is_left_alone_for_some_turns_and_loses_nothing() {
+    fn udp_drained_polled_socket_is_skipped_and_loses_nothing() {
         let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let (a, b) =
             (Udp::bind(local, Cut::Allowed).unwrap(), Udp::bind(local, Cut::Refused).unwrap());
@@ -606,10 +609,10 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_cuts_what_is_longer_than_the_path_where_it_may() {
+    fn udp_ipv6_fragments_beyond_the_path_mtu_if_allowed() {
         let local: SocketAddr = "[::1]:0".parse().unwrap();
         let to = Udp::bind(local, Cut::Allowed).unwrap();
-        // With its headers longer than the loopback device carries.
+        // With its headers longer than the MTU of the loopback device.
         let sent = vec![7; 65_507];
         let whole = Udp::bind(local, Cut::Refused).unwrap();
         assert!(whole.send(to.local().unwrap(), &sent, sent.len()).is_err());

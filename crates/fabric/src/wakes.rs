@@ -1,17 +1,19 @@
-//! Wake-ups by descriptors that others own, charged to their owner.
+//! Cost accounts of wake-ups through descriptors that guests and processes own.
 //!
-//! A wake-up (a write to an eventfd, a message on a socket) runs in the kernel whatever the owner
-//! attached to the descriptor: one with thousands of epoll watches takes milliseconds of the
-//! dispatcher. [`Wakes`] is the account of one owner. A usual wake-up is free. The excess may take
-//! a share of the time ([`WAKE_SHARE`]); an owner beyond it is not woken for a while, each time for
-//! longer, and the last time it is to be closed.
+//! A wake-up (a write to an eventfd, a message on a socket) runs in the kernel all work that the
+//! owner attached to the descriptor: thousands of epoll watches take milliseconds of the
+//! dispatcher. [`Wakes`] is the account of one owner. A wake-up of ordinary cost is free. The
+//! excess may take a share of the time ([`WAKE_SHARE`]); an owner beyond its share is not woken for
+//! a while, for twice as long each time, and the last time it is to be closed. The caller pauses
+//! and closes; the account only judges.
 //!
-//! The excess is first taken from two reads of the clock around the call. That counts time in which
-//! another thread had the processor, so an owner is penalised only after the time of this thread
-//! alone, which costs a system call, was measured around its next calls and exceeds the share too.
+//! The excess is first taken from two reads of the clock around the call. That includes time in
+//! which another thread had the processor, so an owner is penalised only after the processor time
+//! of this thread, which costs a system call, was measured around its next calls and exceeds the
+//! share too.
 //!
 //! # Budget
-//! Two reads of the clock beside a system call.
+//! Two reads of the clock besides a system call.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -20,31 +22,31 @@ use crate::limits::{
     WAKE_STRIKES_NS, WAKE_USUAL_NS,
 };
 
-/// What follows from a wake-up.
+/// Consequence of a wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing.
+    /// None.
     Fine,
-    /// The owner is not to be woken for so many nanoseconds.
+    /// The owner is not to be woken for this many nanoseconds.
     Pause(u64),
-    /// The owner exceeded its share again and again: it is to be closed, and barred for a while.
+    /// The owner exceeded its share repeatedly: it is to be closed, and barred for a while.
     Excess,
 }
 
-/// The account of one owner of descriptors.
+/// The account of an owner of descriptors.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wakes {
-    /// Excess that is not yet paid by time, in nanoseconds.
+    /// Excess that time has not paid off yet, in nanoseconds.
     owed_ns: u64,
     at_ns: u64,
-    /// Calls that are yet to be measured by the thread's own time.
+    /// Calls that are still to be measured by the thread's processor time.
     measured: u32,
     strikes: u32,
     struck_ns: u64,
 }
 
-/// Why an owner is closed.
-pub const EXCESS: &str = "waking it takes more than its share of the dispatcher's time: its \
+/// Reason for which an owner is closed.
+pub const EXCESS: &str = "waking the owner takes more than its share of the dispatcher's time: its \
                           notification descriptor has too many watchers";
 
 impl Wakes {
@@ -54,7 +56,7 @@ impl Wakes {
         self.charge_beyond(WAKE_USUAL_NS, wake)
     }
 
-    /// As [`Self::charge`], of a call that moves data too: `usual_ns` are free.
+    /// As [`Self::charge`], for a call that also moves data: `usual_ns` are free.
     #[inline]
     pub fn charge_beyond<T>(&mut self, usual_ns: u64, wake: impl FnOnce() -> T) -> (T, Verdict) {
         let since = read(ClockId::Monotonic);
@@ -65,7 +67,7 @@ impl Wakes {
         let took_ns = read(ClockId::Monotonic).saturating_sub(since);
         let excess_ns = took_ns.saturating_sub(usual_ns);
         if excess_ns > 0 && self.owe(since, excess_ns) > WAKE_BURST_NS {
-            // Whether it was the call or another thread, the next calls show.
+            // The next calls show whether the call or another thread took the time.
             (self.measured, self.owed_ns) = (WAKE_MEASURED, 0);
         }
         (result, Verdict::Fine)
@@ -79,18 +81,18 @@ impl Wakes {
         (result, self.settle(now_ns, took_ns.saturating_sub(usual_ns)))
     }
 
-    /// Returns whether the owner was to be closed within the last [`BARRED_NS`]: it is not served
-    /// again before.
+    /// Returns whether the owner was to be closed within the last [`BARRED_NS`], and is still to be
+    /// refused.
     pub fn is_barred(&self) -> bool {
         let since = read(ClockId::Monotonic).saturating_sub(self.struck_ns);
         self.strikes >= WAKE_STRIKES_MAX && since < BARRED_NS
     }
 
-    /// Counts a call that took so much more of this thread's own time than usual.
+    /// Charges a call that took `excess_ns` more than usual of this thread's processor time.
     fn settle(&mut self, now_ns: u64, excess_ns: u64) -> Verdict {
         self.measured = self.measured.saturating_sub(1);
-        // An account is that of all processes of a user: the descriptor of this call is expensive, or
-        // that of another call was.
+        // All processes of a user share an account, so the excess may come from another descriptor
+        // than this call's.
         if self.owe(now_ns, excess_ns) <= WAKE_BURST_NS || excess_ns == 0 {
             return Verdict::Fine;
         }
@@ -107,7 +109,7 @@ impl Wakes {
         Verdict::Pause(owed.saturating_mul(WAKE_SHARE).max(growing))
     }
 
-    /// Adds the excess of a call; returns all that is owed.
+    /// Adds the excess of a call, and returns the debt.
     fn owe(&mut self, now_ns: u64, excess_ns: u64) -> u64 {
         let paid = now_ns.saturating_sub(self.at_ns).checked_div(WAKE_SHARE).unwrap_or(0);
         self.at_ns = now_ns;
@@ -116,7 +118,7 @@ impl Wakes {
     }
 }
 
-/// A clock, in nanoseconds.
+/// Reads a clock, in nanoseconds.
 fn read(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

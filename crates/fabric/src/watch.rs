@@ -1,4 +1,4 @@
-//! Which descriptors wake a dispatcher or a shard, and what each means.
+//! Watched descriptors: an epoll set per dispatcher and shard, and the meaning of its events.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,27 +6,28 @@ use std::sync::Arc;
 
 use rustix::event::epoll;
 
-/// What an event is about. `serial` tells a live thing from an earlier one in the same place.
+/// Subject of an event. `serial` distinguishes a live object from an earlier object in the same
+/// slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Token {
-    /// An order for the dispatcher waits.
+pub(crate) enum WatchToken {
+    /// An order for the dispatcher.
     Order,
-    /// A shard's own set of watched descriptors has something.
+    /// The epoll set of a shard.
     Shard { slot: u16, serial: u32 },
-    /// Someone connects to a port's socket.
+    /// A connection to a port's socket.
     Listener { slot: u16, serial: u32 },
-    /// A frontend wrote a message or closed.
+    /// A message or the end of a frontend's connection.
     Frontend { slot: u16, serial: u32 },
-    /// A guest rang.
+    /// A doorbell of a guest.
     Doorbell { slot: u16, queue: u16, serial: u32 },
-    /// A descriptor that a service watches; the value is the service's.
+    /// A descriptor of a service; the value is the service's.
     Service { value: u32 },
-    /// Something that a service has served like a queue.
+    /// A source of a service.
     Source { value: u32 },
 }
 
-impl Token {
-    /// Packs: 4 bits of kind, 12 of queue, 16 of slot, 32 of serial or value.
+impl WatchToken {
+    /// Packs into 4 bits of kind, 12 of queue, 16 of slot, 32 of serial or value.
     fn pack(self) -> u64 {
         let word = |kind: u64, queue: u16, slot: u16, low: u32| {
             kind << 60 | u64::from(queue & 0xfff) << 48 | u64::from(slot) << 32 | u64::from(low)
@@ -58,26 +59,28 @@ impl Token {
     }
 }
 
-/// How a watch reports.
+/// Trigger of a watch.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum When {
-    /// As long as there is something to read.
+pub(crate) enum Trigger {
+    /// While there is data to read.
     Readable,
-    /// Once for each ring of a doorbell. Its counter need never be read.
-    Rung,
-    /// Once whenever there is more to read, or the other side hangs up.
-    Heard,
-    /// Once whenever reading or writing becomes possible, or the other side hangs up.
-    Either,
+    /// Once for each ring of a doorbell; the counter need not be read.
+    Doorbell,
+    /// Once whenever more data arrives or the peer hangs up.
+    NewData,
+    /// Once whenever reading or writing becomes possible, or the peer hangs up.
+    AnyEdge,
 }
 
-impl When {
+impl Trigger {
     fn flags(self) -> epoll::EventFlags {
         match self {
             Self::Readable => epoll::EventFlags::IN,
-            Self::Rung => epoll::EventFlags::IN | epoll::EventFlags::ET,
-            Self::Heard => epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET,
-            Self::Either => {
+            Self::Doorbell => epoll::EventFlags::IN | epoll::EventFlags::ET,
+            Self::NewData => {
+                epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET
+            }
+            Self::AnyEdge => {
                 epoll::EventFlags::IN
                     | epoll::EventFlags::OUT
                     | epoll::EventFlags::RDHUP
@@ -87,15 +90,15 @@ impl When {
     }
 }
 
-/// One event.
+/// An event of a watched descriptor.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Event {
-    pub token: Token,
+pub(crate) struct WatchEvent {
+    pub token: WatchToken,
     pub readable: bool,
     pub writable: bool,
 }
 
-/// The set of watched descriptors.
+/// A set of watched descriptors.
 #[derive(Debug, Clone)]
 pub(crate) struct Poller(Arc<OwnedFd>);
 
@@ -104,19 +107,24 @@ impl Poller {
         Ok(Self(Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)))
     }
 
-    /// Watches a duplicate of `fd` until the watch is dropped. A duplicate, because an event
-    /// counter lives on in its other holders, and only an open descriptor can be unwatched.
-    pub(crate) fn watch(&self, fd: BorrowedFd<'_>, token: Token, when: When) -> io::Result<Watch> {
+    /// Watches a duplicate of `fd` until the watch is dropped. The duplicate is needed because an
+    /// eventfd stays alive in its other holders, and only an open descriptor can be unwatched.
+    pub(crate) fn watch(
+        &self,
+        fd: BorrowedFd<'_>,
+        token: WatchToken,
+        when: Trigger,
+    ) -> io::Result<Watch> {
         let fd = rustix::io::fcntl_dupfd_cloexec(fd, 0)?;
         let data = epoll::EventData::new_u64(token.pack());
         epoll::add(&*self.0, &fd, data, when.flags())?;
         Ok(Watch { poller: self.clone(), fd, token, when })
     }
 
-    /// Waits for events: `None` for ever, else at most that many nanoseconds.
+    /// Waits for events: without end if `timeout_ns` is `None`, else at most that many nanoseconds.
     pub(crate) fn wait(
         &self,
-        out: &mut Vec<Event>,
+        out: &mut Vec<WatchEvent>,
         room: usize,
         timeout_ns: Option<u64>,
     ) -> io::Result<()> {
@@ -134,8 +142,8 @@ impl Poller {
         let failed = epoll::EventFlags::ERR | epoll::EventFlags::HUP | epoll::EventFlags::RDHUP;
         for event in events {
             let flags = event.flags;
-            out.push(Event {
-                token: Token::unpack(event.data.u64()),
+            out.push(WatchEvent {
+                token: WatchToken::unpack(event.data.u64()),
                 readable: flags.intersects(epoll::EventFlags::IN | failed),
                 writable: flags.intersects(epoll::EventFlags::OUT | failed),
             });
@@ -155,13 +163,13 @@ impl AsFd for Poller {
 pub(crate) struct Watch {
     poller: Poller,
     fd: OwnedFd,
-    token: Token,
-    when: When,
+    token: WatchToken,
+    when: Trigger,
 }
 
 impl Watch {
-    /// From here on `poller` reports it, as `token`. Needs no new descriptor.
-    pub(crate) fn move_to(&mut self, poller: &Poller, token: Token) -> io::Result<()> {
+    /// Moves the watch to `poller`, which reports it as `token`. Needs no new descriptor.
+    pub(crate) fn move_to(&mut self, poller: &Poller, token: WatchToken) -> io::Result<()> {
         let _ = epoll::delete(&*self.poller.0, &self.fd);
         (self.poller, self.token) = (poller.clone(), token);
         let data = epoll::EventData::new_u64(token.pack());
@@ -170,17 +178,17 @@ impl Watch {
 }
 
 impl Watch {
-    /// Reports nothing but errors from now on.
-    pub(crate) fn hush(&self) -> io::Result<()> {
-        self.report(epoll::EventFlags::ET)
+    /// Disables all events but errors.
+    pub(crate) fn mute(&self) -> io::Result<()> {
+        self.set_events(epoll::EventFlags::ET)
     }
 
-    /// Reports again, and at once what is there.
-    pub(crate) fn listen(&self) -> io::Result<()> {
-        self.report(self.when.flags())
+    /// Enables events again, and reports a descriptor that is ready already.
+    pub(crate) fn unmute(&self) -> io::Result<()> {
+        self.set_events(self.when.flags())
     }
 
-    fn report(&self, flags: epoll::EventFlags) -> io::Result<()> {
+    fn set_events(&self, flags: epoll::EventFlags) -> io::Result<()> {
         let data = epoll::EventData::new_u64(self.token.pack());
         Ok(epoll::modify(&*self.poller.0, &self.fd, data, flags)?)
     }
@@ -200,35 +208,37 @@ mod tests {
     fn a_hushed_descriptor_is_not_heard_until_it_is_listened_to() {
         let (poller, mut events) = (Poller::new().unwrap(), Vec::new());
         let flags = rustix::event::EventfdFlags::NONBLOCK;
-        let bell = rustix::event::eventfd(0, flags).unwrap();
-        let watch = poller.watch(bell.as_fd(), Token::Source { value: 4 }, When::Rung).unwrap();
-        let ring = || rustix::io::write(&bell, &1_u64.to_ne_bytes()).unwrap();
-        let mut heard = || {
+        let eventfd = rustix::event::eventfd(0, flags).unwrap();
+        let watch = poller
+            .watch(eventfd.as_fd(), WatchToken::Source { value: 4 }, Trigger::Doorbell)
+            .unwrap();
+        let ring = || rustix::io::write(&eventfd, &1_u64.to_ne_bytes()).unwrap();
+        let mut tokens = || {
             poller.wait(&mut events, 4, Some(0)).unwrap();
             events.iter().map(|event| event.token).collect::<Vec<_>>()
         };
-        watch.hush().unwrap();
+        watch.mute().unwrap();
         ring();
-        assert_eq!(heard(), []);
-        watch.listen().unwrap();
-        assert_eq!(heard(), [Token::Source { value: 4 }]);
-        assert_eq!(heard(), [], "once");
+        assert_eq!(tokens(), []);
+        watch.unmute().unwrap();
+        assert_eq!(tokens(), [WatchToken::Source { value: 4 }]);
+        assert_eq!(tokens(), [], "once");
         ring();
-        assert_eq!(heard(), [Token::Source { value: 4 }]);
+        assert_eq!(tokens(), [WatchToken::Source { value: 4 }]);
     }
 
     #[test]
-    fn tokens_survive_packing() {
+    fn watch_tokens_survive_packing() {
         for token in [
-            Token::Order,
-            Token::Listener { slot: 1023, serial: u32::MAX },
-            Token::Frontend { slot: 7, serial: 0 },
-            Token::Doorbell { slot: 65535, queue: 4095, serial: 3 },
-            Token::Service { value: u32::MAX },
-            Token::Source { value: 5 },
-            Token::Shard { slot: 9, serial: 7 },
+            WatchToken::Order,
+            WatchToken::Listener { slot: 1023, serial: u32::MAX },
+            WatchToken::Frontend { slot: 7, serial: 0 },
+            WatchToken::Doorbell { slot: 65535, queue: 4095, serial: 3 },
+            WatchToken::Service { value: u32::MAX },
+            WatchToken::Source { value: 5 },
+            WatchToken::Shard { slot: 9, serial: 7 },
         ] {
-            assert_eq!(Token::unpack(token.pack()), token);
+            assert_eq!(WatchToken::unpack(token.pack()), token);
         }
     }
 }

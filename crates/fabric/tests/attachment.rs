@@ -1,4 +1,4 @@
-//! A port with an attachment that is no vhost-user device: each event reaches the service.
+//! A port whose attachment is not a vhost-user device: each event reaches the service.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -18,7 +18,7 @@ use causeway_model::{PortKind, PortSpec, VsockSpec};
 
 const PAGE: u64 = 4096;
 
-/// An attachment whose messages are single bytes: each names an event or an error.
+/// An attachment whose messages are single bytes: each stands for an event or an error.
 #[derive(Debug)]
 struct Bytes {
     stream: Incoming,
@@ -162,7 +162,7 @@ impl Service for Recorder {
     }
 }
 
-/// A shard with one port, and the front end's side of its connection.
+/// A shard with one port, and the frontend's side of its connection.
 struct Bench {
     shard: Shard,
     calls: Arc<Mutex<Vec<String>>>,
@@ -202,7 +202,7 @@ impl Bench {
         self.shard.connect(&name(), Incoming::from(OwnedFd::from(far)))
     }
 
-    /// Sends bytes and returns the calls that follow.
+    /// Sends bytes, and returns the calls that follow.
     fn send(&mut self, bytes: &[u8]) -> Vec<String> {
         self.stream.write_all(bytes).unwrap();
         self.step();

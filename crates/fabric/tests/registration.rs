@@ -1,5 +1,5 @@
-//! A service that the fabric has never heard of, added by one registration: commands of its own
-//! type, a shard, requests between two services, and the hooks of the control plane.
+//! A service unknown to the fabric, added by one registration: commands of its own type, a shard,
+//! requests between two services, and the hooks of the control plane.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use causeway_model::{
     Answer, Ask, Command, CommandError, Dispatch, GroupView, Name, PortSpec, Request,
 };
 
-/// A shard that adds numbers up; and the service that has one for each group.
+/// A service whose shards each add numbers.
 #[derive(Debug, Default)]
 struct Adder(u64);
 
@@ -51,13 +51,13 @@ impl Service for Adder {
     }
 }
 
-/// Counts the shards that were opened, and starts each with one.
+/// Counts the shards that were opened, and adds 1 to each.
 #[derive(Debug, Default)]
 struct AdderController {
     opened: usize,
 }
 
-/// Tells how many shards were opened.
+/// Requests the number of opened shards.
 #[derive(Debug, Clone)]
 struct Opened;
 
@@ -216,7 +216,7 @@ fn registration_keeps_groups_and_shards_while_objects_need_them() {
 }
 
 #[test]
-fn registration_that_is_absent_is_told_to_the_caller() {
+fn registration_that_is_absent_is_reported_to_the_caller() {
     let [accounts, adder] = SERVICES;
     let without = started(&[accounts]);
     let refused = open(&without, "a", "red").unwrap_err().to_string();

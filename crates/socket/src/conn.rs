@@ -1,8 +1,8 @@
-//! One connection: a state machine over packet headers, free of I/O.
+//! A connection: a state machine over packet headers, free of I/O.
 //!
-//! Side 0 asked for the connection, side 1 was asked. What one side says
-//! becomes [`Signals`] and data for the other. Signals are flags, not queued
-//! packets: however often a guest repeats itself, what waits stays bounded.
+//! Packets of one side become [`Signals`] and data for the other side. Signals are flags and not
+//! queued packets, so a guest that repeats itself cannot grow a queue. The module checks phases and
+//! credit; it neither copies data nor finds connections.
 
 use std::collections::VecDeque;
 
@@ -13,21 +13,21 @@ use causeway_wire::vsock::{Header, Op, SHUTDOWN_BOTH, SHUTDOWN_RECEIVE, SHUTDOWN
 
 use crate::credit::{Credit, CreditError};
 use crate::host::HostEnd;
-use crate::ledger::Open;
+use crate::ledger::OpenConnection;
 use crate::pack::Pack;
 use crate::unread::Unread;
 
-/// Which side of a connection.
+/// The side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
-    /// Asked for it.
+pub enum Role {
+    /// The side that sent the request.
     Caller,
-    /// Was asked.
+    /// The side that received the request.
     Callee,
 }
 
-impl Which {
-    /// The other side.
+impl Role {
+    /// Returns the other side.
     pub fn other(self) -> Self {
         match self {
             Self::Caller => Self::Callee,
@@ -37,51 +37,51 @@ impl Which {
 }
 
 bitflags::bitflags! {
-    /// What one side shall be told, beside data.
+    /// Control packets that a side shall receive, besides data.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Signals: u8 {
         /// The other side connects.
         const REQUEST = 1;
         /// The other side accepted.
         const RESPONSE = 2;
-        /// The other side's room has changed.
+        /// The credit of the other side changed.
         const CREDIT_UPDATE = 4;
-        /// The other side wants to know this side's room.
+        /// The other side requests this side's credit.
         const CREDIT_REQUEST = 8;
-        /// The other side shut directions; told after the data that came before it.
+        /// The other side shut down directions; sent after the data that precedes it.
         const SHUTDOWN = 16;
-        /// It is over.
+        /// The connection is reset.
         const RESET = 32;
     }
 }
 
 /// Data that waits for room at its receiver.
 #[derive(Debug)]
-pub enum Pending {
-    /// Still in the sender's descriptors.
+pub enum PendingData {
+    /// Data in the sender's descriptors.
     Held {
-        /// The sender.
+        /// Sender.
         from: PortId,
-        /// Its chain, not yet used.
+        /// The sender's chain, not yet used.
         chain: Chain,
-        /// Bytes of the chain that are done with, header included.
+        /// Bytes of the chain that are delivered, including the header.
         at: u64,
         /// Bytes left.
         left: u32,
-        /// SEQPACKET flags for the last fragment.
+        /// SEQPACKET flags of the last fragment.
         flags: u32,
     },
-    /// Copied aside.
+    /// Data in a copy.
     Staged(Pack),
 }
 
-impl Pending {
-    /// Whether it waits in descriptors of `port`.
+impl PendingData {
+    /// Returns whether the data is in descriptors of `port`.
     pub fn is_held_by(&self, port: PortId) -> bool {
         matches!(self, Self::Held { from, .. } if *from == port)
     }
 
-    /// Takes it out of its sender's descriptors, by a copy out of `map`.
+    /// Copies the data out of its sender's descriptors, which lie in `map`.
     ///
     /// # Errors
     /// The descriptors are not granted.
@@ -95,7 +95,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Bytes that are not delivered.
+    /// Returns the number of undelivered bytes.
     pub fn left(&self) -> usize {
         match self {
             Self::Held { left, .. } => *left as usize,
@@ -103,7 +103,7 @@ impl Pending {
         }
     }
 
-    /// What it takes of its sender's quota for copies, in bytes.
+    /// Returns the share of its sender's staging quota, in bytes.
     pub fn staged_cost(&self) -> usize {
         match self {
             Self::Held { .. } => 0,
@@ -111,7 +111,7 @@ impl Pending {
         }
     }
 
-    /// Its sender.
+    /// Returns the sender.
     pub fn from(&self) -> PortId {
         match self {
             Self::Held { from, .. } => *from,
@@ -120,54 +120,55 @@ impl Pending {
     }
 }
 
-/// Who is at a side.
+/// The owner of a side.
 #[derive(Debug)]
 pub enum Party {
     /// A guest, by its port.
     Guest(PortId),
-    /// A process of the host.
+    /// A host process.
     Host(Box<HostEnd>),
 }
 
-/// One side.
+/// State of a side.
 #[derive(Debug)]
 pub struct Side {
-    /// Who.
+    /// Owner.
     pub party: Party,
-    /// Its CID.
+    /// CID.
     pub cid: u32,
-    /// Its port number.
+    /// Port number.
     pub port: u32,
-    /// Its room, and what was sent to it.
+    /// Credit that it advertised, and bytes sent to it.
     pub credit: Credit,
-    /// Packets that it got and has not consumed, as far as its credit shows.
+    /// Packets that it received and has not consumed, as far as its credit shows.
     pub unread: Unread,
-    /// Packets that its credit has declared as consumed and that its port has not counted.
+    /// Packets that its credit declared as consumed and that are not yet added to its port's
+    /// progress.
     pub returned: u32,
-    /// Its credit was requested, and nothing was heard of it since.
-    pub asked: bool,
-    /// It was given the request of this connection.
-    pub met: bool,
+    /// A credit request was sent since its last packet.
+    pub credit_requested: bool,
+    /// The request of this connection was delivered to it.
+    pub is_request_delivered: bool,
     /// Data for it is held back until it has consumed packets; see [`Unread`].
-    pub held_back: bool,
-    /// It is in the list of sides to be asked for their credit.
-    pub ask_due: bool,
-    /// How often it was asked since it consumed packets.
-    pub asks: u8,
-    /// What it shall be told.
+    pub is_held_back: bool,
+    /// It is in a list of scheduled credit requests.
+    pub has_scheduled_request: bool,
+    /// Credit requests since it last consumed packets.
+    pub credit_requests: u8,
+    /// Control packets that it shall receive.
     pub signals: Signals,
     /// Data for it.
-    pub pending: VecDeque<Pending>,
-    /// In its seat's list of connections with something to deliver.
-    pub queued: bool,
-    /// `SHUTDOWN_*` that it has sent.
+    pub pending: VecDeque<PendingData>,
+    /// It is in its port's list of connections with deliveries.
+    pub is_queued: bool,
+    /// `SHUTDOWN_*` flags that it has sent.
     pub shut: u32,
-    /// It has ended the connection, which lives on only to drain.
-    pub gone: bool,
+    /// It has ended the connection, which stays only to drain.
+    pub is_gone: bool,
 }
 
 impl Side {
-    /// A side that has said nothing yet.
+    /// Makes a side that has sent nothing yet.
     pub fn new(party: Party, cid: u32, port: u32) -> Self {
         Self {
             party,
@@ -176,48 +177,49 @@ impl Side {
             credit: Credit::default(),
             unread: Unread::default(),
             returned: 0,
-            asked: false,
-            met: false,
-            held_back: false,
-            ask_due: false,
-            asks: 0,
+            credit_requested: false,
+            is_request_delivered: false,
+            is_held_back: false,
+            has_scheduled_request: false,
+            credit_requests: 0,
             signals: Signals::empty(),
             pending: VecDeque::new(),
-            queued: false,
+            is_queued: false,
             shut: 0,
-            gone: false,
+            is_gone: false,
         }
     }
 
-    /// Packets that it takes before it has consumed some of those that it got.
+    /// Returns the number of packets that it accepts before it has consumed earlier packets.
     #[inline]
     pub fn room_packets(&self) -> usize {
         if self.shut & SHUTDOWN_RECEIVE != 0 {
-            // It queues nothing any more, and never declares anything as consumed.
+            // It queues no more packets, and never declares any as consumed.
             return usize::MAX;
         }
         self.unread.room(self.credit.advertised().0)
     }
 
-    /// Whether data is held back for it although it receives no more.
+    /// Returns whether data is held back for it although it receives no more.
     pub fn is_freed(&self) -> bool {
-        self.held_back && self.shut & SHUTDOWN_RECEIVE != 0
+        self.is_held_back && self.shut & SHUTDOWN_RECEIVE != 0
     }
 
-    /// Has its credit requested if it is due: its unread packets take up half of its room, and no
-    /// request is under way. Returns whether it is.
+    /// Schedules a credit request if its unread packets use half of its room and no request is
+    /// pending. Returns whether it did.
     #[inline]
-    pub fn ask_early(&mut self) -> bool {
+    pub fn request_credit_early(&mut self) -> bool {
         let receives = self.shut & SHUTDOWN_RECEIVE == 0;
-        let due = receives && !self.asked && self.unread.is_high(self.credit.advertised().0);
+        let due =
+            receives && !self.credit_requested && self.unread.is_high(self.credit.advertised().0);
         if due {
-            self.asked = true;
+            self.credit_requested = true;
             self.signals |= Signals::CREDIT_REQUEST;
         }
         due
     }
 
-    /// Its port, if it is a guest.
+    /// Returns its port if it is a guest.
     pub fn guest(&self) -> Option<PortId> {
         match self.party {
             Party::Guest(id) => Some(id),
@@ -226,7 +228,7 @@ impl Side {
     }
 }
 
-/// How far a connection has come.
+/// The phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// The callee has not answered.
@@ -235,25 +237,25 @@ pub enum Phase {
     Open,
 }
 
-/// What a packet of one side means.
+/// The effect of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
+pub enum PacketEffect {
     /// Signals for the other side were set.
     Signals,
-    /// Data for the other side, credit checked and taken.
+    /// Data for the other side; its credit was checked and used.
     Data,
-    /// Nothing to pass on.
+    /// No effect on the other side.
     Nothing,
     /// The side ended the connection.
     Ended,
-    /// The side has forgotten the connection, and connects anew with its numbers.
-    Anew,
+    /// The side has lost the connection, and connects again from the same addresses.
+    Reconnect,
 }
 
-/// Why a side's packet ends the connection.
+/// A violation that ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Breach {
-    /// Credit was claimed or used that was not there.
+    /// A claim or use of credit that did not exist.
     #[error(transparent)]
     Credit(#[from] CreditError),
     /// The operation does not belong to the connection's phase.
@@ -273,40 +275,40 @@ pub enum Breach {
     AfterShutdown,
 }
 
-/// One connection.
+/// A connection.
 #[derive(Debug)]
 pub struct Conn {
     /// Stream or messages.
     pub kind: Type,
-    /// How far it has come.
+    /// Phase.
     pub phase: Phase,
-    /// When it ends by itself unless it gets further; see the limits.
+    /// Time of its expiry unless it makes progress; see the limits.
     pub expires_ns: Option<u64>,
-    /// A connection of the same ends has ended before: late packets of that one may come.
-    pub reused: bool,
+    /// A connection with the same addresses has ended before: its late packets may arrive.
+    pub is_reused: bool,
     caller: Side,
     callee: Side,
 }
 
 impl Conn {
-    /// A connect of `caller` to `callee`.
+    /// Makes the connection of a request from `caller` to `callee`.
     pub fn new(kind: Type, caller: Side, callee: Side) -> Self {
-        Self { kind, phase: Phase::Requested, expires_ns: None, reused: false, caller, callee }
+        Self { kind, phase: Phase::Requested, expires_ns: None, is_reused: false, caller, callee }
     }
 
-    /// One side.
+    /// Returns a side.
     #[inline]
-    pub fn side(&self, which: Which) -> &Side {
-        match which {
-            Which::Caller => &self.caller,
-            Which::Callee => &self.callee,
+    pub fn side(&self, role: Role) -> &Side {
+        match role {
+            Role::Caller => &self.caller,
+            Role::Callee => &self.callee,
         }
     }
 
-    /// The connection as side `which` knows it.
-    pub fn open_of(&self, which: Which) -> Open {
-        let (own, peer) = (self.side(which), self.side(which.other()));
-        Open {
+    /// Returns the addresses and type of the connection as side `role` knows them.
+    pub fn open_connection_of(&self, role: Role) -> OpenConnection {
+        let (own, peer) = (self.side(role), self.side(role.other()));
+        OpenConnection {
             peer_cid: peer.cid,
             local_port: own.port,
             peer_port: peer.port,
@@ -314,45 +316,48 @@ impl Conn {
         }
     }
 
-    /// One side.
+    /// Returns a side.
     #[inline]
-    pub fn side_mut(&mut self, which: Which) -> &mut Side {
-        match which {
-            Which::Caller => &mut self.caller,
-            Which::Callee => &mut self.callee,
+    pub fn side_mut(&mut self, role: Role) -> &mut Side {
+        match role {
+            Role::Caller => &mut self.caller,
+            Role::Callee => &mut self.callee,
         }
     }
 
-    /// Takes in what side `from` says in `header`. Data has its credit taken here.
-    pub fn hear(&mut self, from: Which, header: &Header) -> Result<Heard, Breach> {
+    /// Processes the header of a packet from side `from`. Uses credit for data.
+    ///
+    /// # Errors
+    /// The packet violates the protocol; the connection must be reset.
+    pub fn process(&mut self, from: Role, header: &Header) -> Result<PacketEffect, Breach> {
         let op = header.op;
         let Some(operation) = header.operation() else { return Err(Breach::Unknown { op }) };
         if operation == Op::Reset {
-            return Ok(Heard::Ended);
+            return Ok(PacketEffect::Ended);
         }
-        if self.reused && self.is_late(from, operation, header) {
-            return Ok(Heard::Nothing);
+        if self.is_reused && self.is_late(from, operation, header) {
+            return Ok(PacketEffect::Nothing);
         }
-        let other_type = from == Which::Caller && header.kind != self.kind.raw();
+        let other_type = from == Role::Caller && header.kind != self.kind.raw();
         if operation == Op::Request && (self.phase == Phase::Open || other_type) {
-            return Ok(Heard::Anew);
+            return Ok(PacketEffect::Reconnect);
         }
         let side = self.side_mut(from);
         side.credit.advertise(header.buf_alloc, header.fwd_cnt)?;
-        side.asked = false;
+        side.credit_requested = false;
         side.returned = side.returned.saturating_add(side.unread.consume(header.fwd_cnt));
         let wrong_phase = Breach::Phase { op };
         match operation {
-            Op::Response if from == Which::Callee && self.phase == Phase::Requested => {
+            Op::Response if from == Role::Callee && self.phase == Phase::Requested => {
                 self.phase = Phase::Open;
                 self.expires_ns = None;
-                self.tell(from.other(), Signals::RESPONSE)
+                self.signal(from.other(), Signals::RESPONSE)
             }
-            // A guest that gave up waiting says nothing, and may ask again from the same port. The
-            // callee may have ignored the first request: Linux does while it still has a socket
-            // of an earlier connection.
-            Op::Request if from == Which::Caller && self.phase == Phase::Requested => {
-                self.tell(from.other(), Signals::REQUEST)
+            // A guest whose connect timed out sends nothing, and may connect again from the same
+            // port. The callee may have ignored the first request: Linux does so while it has a
+            // socket of an earlier connection.
+            Op::Request if from == Role::Caller && self.phase == Phase::Requested => {
+                self.signal(from.other(), Signals::REQUEST)
             }
             Op::Request | Op::Response => Err(wrong_phase),
             Op::Data => {
@@ -363,47 +368,48 @@ impl Conn {
                     return Err(Breach::AfterShutdown);
                 }
                 self.side_mut(from.other()).credit.accept(header.len)?;
-                Ok(Heard::Data)
+                Ok(PacketEffect::Data)
             }
-            Op::CreditUpdate => self.tell(from.other(), Signals::CREDIT_UPDATE),
-            Op::CreditRequest => self.tell(from.other(), Signals::CREDIT_REQUEST),
+            Op::CreditUpdate => self.signal(from.other(), Signals::CREDIT_UPDATE),
+            Op::CreditRequest => self.signal(from.other(), Signals::CREDIT_REQUEST),
             Op::Shutdown => {
                 let side = self.side_mut(from);
                 let shut = side.shut | (header.flags & SHUTDOWN_BOTH);
                 if shut == side.shut {
-                    return Ok(Heard::Nothing);
+                    return Ok(PacketEffect::Nothing);
                 }
                 side.shut = shut;
-                self.tell(from.other(), Signals::SHUTDOWN)
+                self.signal(from.other(), Signals::SHUTDOWN)
             }
-            Op::Reset => Ok(Heard::Ended),
+            Op::Reset => Ok(PacketEffect::Ended),
         }
     }
 
-    /// Whether a packet was sent on an earlier connection of the same ends. Linux sends credit
-    /// updates for data that was read after the reset. A reset cannot be told apart.
-    fn is_late(&self, from: Which, operation: Op, header: &Header) -> bool {
+    /// Returns whether a packet was sent on an earlier connection with the same addresses. Linux
+    /// sends credit updates for data that was read after the reset. A late reset cannot be
+    /// recognized.
+    fn is_late(&self, from: Role, operation: Op, header: &Header) -> bool {
         match operation {
             Op::Response | Op::Reset | Op::Request | Op::Data => false,
-            _ if from == Which::Callee && self.phase == Phase::Requested => true,
+            _ if from == Role::Callee && self.phase == Phase::Requested => true,
             _ => !self.side(from).credit.is_possible(header.fwd_cnt),
         }
     }
 
-    /// Whether neither side sends or receives any more.
+    /// Returns whether both sides have shut down both directions.
     pub fn is_over(&self) -> bool {
         self.caller.shut == SHUTDOWN_BOTH && self.callee.shut == SHUTDOWN_BOTH
     }
 
     /// Sets signals.
-    fn tell(&mut self, to: Which, signals: Signals) -> Result<Heard, Breach> {
+    fn signal(&mut self, to: Role, signals: Signals) -> Result<PacketEffect, Breach> {
         self.side_mut(to).signals |= signals;
-        Ok(Heard::Signals)
+        Ok(PacketEffect::Signals)
     }
 
-    /// The header of a packet to side `to`, from the other side as it stands now. The addresses
-    /// are ours, whatever the sender wrote.
-    pub fn header(&self, to: Which, op: Op, len: u32, flags: u32) -> Header {
+    /// Returns the header of a packet to side `to` with the present credit of the other side. The
+    /// addresses are the connection's, not the sender's.
+    pub fn header(&self, to: Role, op: Op, len: u32, flags: u32) -> Header {
         let (source, destination) = (self.side(to.other()), self.side(to));
         let (buf_alloc, fwd_cnt) = source.credit.advertised();
         Header {

@@ -1,7 +1,7 @@
-//! The line by which a host process names the port of a guest that it wants. Free of I/O.
+//! The handshake line by which a host process chooses a port of a guest. Free of I/O.
 
-/// `CONNECT <port>` as a port number: in any case and with any blanks, as Firecracker and Cloud
-/// Hypervisor take it.
+/// Parses `CONNECT <port>`, case-insensitively and with any white space, as Firecracker and Cloud
+/// Hypervisor do.
 pub(crate) fn parse_connect(line: &[u8]) -> Option<u32> {
     let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
     let (word, port, end) = (words.next()?, words.next()?, words.next());
@@ -14,10 +14,10 @@ mod tests {
     use super::parse_connect;
 
     #[test]
-    fn connect_lines() {
+    fn connect_line_is_parsed_leniently() {
         assert_eq!(parse_connect(b"CONNECT 1024"), Some(1024));
         assert_eq!(parse_connect(b"CONNECT 1024\r"), Some(1024));
-        // Firecracker and Cloud Hypervisor take these too.
+        // Firecracker and Cloud Hypervisor accept these as well.
         for line in [&b"connect 1024"[..], b"Connect  1024 ", b"  CONNECT\t1024"] {
             assert_eq!(parse_connect(line), Some(1024));
         }

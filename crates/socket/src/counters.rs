@@ -1,4 +1,4 @@
-//! What is counted per port. Directions are the guest's: "transmit" is what it sent.
+//! Counters of a port. Directions are the guest's: "transmit" counts packets that the guest sent.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// By name.
+            /// Returns the counters by name.
             pub fn view(&self) -> BTreeMap<String, u64> {
                 BTreeMap::from([$(($name.to_owned(), self.$field),)+])
             }
@@ -25,45 +25,45 @@ counters! {
     transmit_packets => "transmit_packets_total",
     /// Data bytes that the guest sent.
     transmit_bytes => "transmit_bytes_total",
-    /// Empty messages that the guest sent to host processes; they are dropped.
+    /// Empty messages of the guest to host processes; they are dropped.
     transmit_empty => "transmit_drop_empty_total",
     /// Packets put in the guest's buffers.
     receive_packets => "receive_packets_total",
     /// Data bytes put in the guest's buffers.
     receive_bytes => "receive_bytes_total",
-    /// Empty messages that host processes sent to the guest; they are dropped.
+    /// Empty messages of host processes to the guest; they are dropped.
     receive_empty => "receive_drop_empty_total",
-    /// Connects that the guest made or got, and that were let through.
+    /// Connects from or to the guest that were admitted.
     connects => "connects_total",
-    /// Connects refused because nobody has the CID, or its device is not running.
+    /// Connects refused because no port has the CID, or the device of the port does not run.
     refused_unknown => "reject_unknown_peer_total",
     /// Connects refused by a rule.
     refused_rule => "reject_rule_total",
     /// Connects refused because a limit on connections was reached.
     refused_limit => "reject_limit_total",
-    /// Connects refused because the other side does not take the socket type.
+    /// Connects refused because the other side does not support the socket type.
     refused_type => "reject_type_total",
-    /// Host processes turned away before they said where to: no proper line, too late, too many.
+    /// Host processes refused during the handshake: no proper line, too late, too many.
     refused_handshake => "reject_handshake_total",
-    /// Times that the host socket was not watched for a while, because processes connected too fast.
+    /// Pauses of the host socket, because processes connected too fast.
     host_pauses => "host_pauses_total",
     /// Packets that belong to no connection, answered with a reset.
     stray => "reset_stray_total",
-    /// Connections reset because this guest broke the protocol or its credit.
+    /// Connections reset because this guest violated the protocol or its credit.
     breach => "reset_breach_total",
-    /// Connections reset because this guest did not take its data while a sender waited.
+    /// Connections reset because this guest did not take its data while a sender stood still.
     stalled => "reset_stalled_total",
     /// Connects that were never answered.
     unanswered => "reset_unanswered_total",
-    /// Packets of this guest that waited in its own descriptors.
+    /// Packets of this guest that were held in its own descriptors.
     held => "transmit_held_total",
-    /// Packets of this guest that were copied aside.
+    /// Packets of this guest that were staged.
     staged => "transmit_staged_total",
-    /// Times that this guest's transmit ring had to wait.
+    /// Times that this guest's transmit ring was stopped.
     waited => "transmit_waited_total",
 }
 
-/// Adds one.
+/// Adds 1.
 pub(crate) fn bump(counter: &mut u64) {
     *counter = counter.wrapping_add(1);
 }

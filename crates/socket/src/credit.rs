@@ -1,42 +1,42 @@
-//! Credit: how many bytes a sender may have on the way (virtio 1.3, 5.10.6.3).
+//! Credit: the number of bytes that a sender may have in flight (virtio 1.3, 5.10.6.3).
 //!
-//! Counters are modulo 2^32. Each receiver advertises `buf_alloc` and `fwd_cnt`
-//! in every packet it sends; we watch the conversation and hold both sides to it.
+//! Counters are modulo 2^32. Each receiver advertises `buf_alloc` and `fwd_cnt` in every packet
+//! that it sends; this module enforces them for both sides.
 
-/// What one receiver has advertised, and what was sent towards it.
+/// The credit that a receiver advertised, and the bytes sent to it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Credit {
     buf_alloc: u32,
     fwd_cnt: u32,
-    /// The largest `fwd_cnt + buf_alloc` ever advertised: a sender may not know of a smaller one.
+    /// Largest `fwd_cnt + buf_alloc` ever advertised: a sender may not know of a later reduction.
     edge: u32,
     advertised: bool,
-    /// Bytes taken from the sender for this receiver.
+    /// Bytes accepted from the sender for this receiver.
     accepted: u32,
-    /// Of these, bytes put in the receiver's buffers.
+    /// Accepted bytes that were put in the receiver's buffers.
     delivered: u32,
 }
 
-/// The side that broke the credit rules.
+/// A violation of the credit rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CreditError {
     /// `fwd_cnt` counts bytes that were never delivered.
     #[error("fwd_cnt {fwd_cnt} claims more than the {delivered} bytes delivered")]
     Consumed {
-        /// What the receiver claims.
+        /// Claimed count.
         fwd_cnt: u32,
-        /// What it got.
+        /// Delivered bytes.
         delivered: u32,
     },
-    /// `fwd_cnt` went back.
+    /// `fwd_cnt` decreased.
     #[error("fwd_cnt went back from {from} to {to}")]
     Backwards {
-        /// Before.
+        /// Earlier count.
         from: u32,
-        /// After.
+        /// Later count.
         to: u32,
     },
-    /// More was sent than the receiver has room for.
+    /// A packet exceeds the receiver's room.
     #[error("{len} bytes sent with credit for {free}")]
     Overrun {
         /// Bytes in the packet.
@@ -47,21 +47,24 @@ pub enum CreditError {
 }
 
 impl Credit {
-    /// What the receiver advertised last.
+    /// Returns the last advertised `buf_alloc` and `fwd_cnt`.
     pub fn advertised(&self) -> (u32, u32) {
         (self.buf_alloc, self.fwd_cnt)
     }
 
-    /// Whether the receiver can have consumed as much as `fwd_cnt` claims.
+    /// Returns whether the receiver can have consumed `fwd_cnt` bytes.
     pub fn is_possible(&self, fwd_cnt: u32) -> bool {
         fwd_cnt.wrapping_sub(self.fwd_cnt) <= self.delivered.wrapping_sub(self.fwd_cnt)
     }
 
-    /// The receiver says how much room it has and what it has consumed.
+    /// Records an advertisement of the receiver.
+    ///
+    /// # Errors
+    /// `fwd_cnt` decreased, or claims bytes that were never delivered.
     pub fn advertise(&mut self, buf_alloc: u32, fwd_cnt: u32) -> Result<(), CreditError> {
         if !self.is_possible(fwd_cnt) {
             let forward = fwd_cnt.wrapping_sub(self.fwd_cnt);
-            // A step of more than half the circle is one back.
+            // A step of more than half the counter range is a step back.
             return Err(if forward > u32::MAX / 2 {
                 CreditError::Backwards { from: self.fwd_cnt, to: fwd_cnt }
             } else {
@@ -73,7 +76,7 @@ impl Credit {
         let edge = fwd_cnt.wrapping_add(buf_alloc);
         let outstanding = self.accepted.wrapping_sub(fwd_cnt);
         let before = self.edge.wrapping_sub(self.accepted);
-        // Room for more than before, counted from what was accepted; a smaller room leaves the edge.
+        // The edge moves if the room beyond the accepted bytes grew; a reduction leaves it.
         let now = buf_alloc.saturating_sub(outstanding);
         if !self.advertised || now > before {
             self.edge = if now == 0 { self.accepted } else { edge };
@@ -82,12 +85,15 @@ impl Credit {
         Ok(())
     }
 
-    /// Bytes that the sender may still send.
+    /// Returns the bytes that the sender may still send.
     pub fn free(&self) -> u32 {
         self.edge.wrapping_sub(self.accepted)
     }
 
-    /// The sender sends `len` bytes.
+    /// Accepts `len` bytes from the sender.
+    ///
+    /// # Errors
+    /// The bytes exceed the receiver's room.
     pub fn accept(&mut self, len: u32) -> Result<(), CreditError> {
         let free = self.free();
         if len > free {
@@ -97,12 +103,12 @@ impl Credit {
         Ok(())
     }
 
-    /// `len` accepted bytes reached the receiver's buffers.
+    /// Counts `len` accepted bytes as delivered.
     pub fn deliver(&mut self, len: u32) {
         self.delivered = self.delivered.wrapping_add(len);
     }
 
-    /// Delivered bytes that the receiver has not consumed, as far as it said.
+    /// Returns the delivered bytes that the receiver has not declared as consumed.
     pub fn unread(&self) -> u32 {
         self.delivered.wrapping_sub(self.fwd_cnt)
     }
@@ -131,7 +137,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a model with unbounded counters, from any starting point of the circle.
+        /// Compares with unbounded counters, from any starting point.
         #[test]
         fn agrees_with_unbounded_counters(steps in prop::collection::vec(step(), 1..200), start: u32) {
             let mut credit = Credit { fwd_cnt: start, accepted: start, delivered: start, edge: start, ..Credit::default() };

@@ -1,13 +1,13 @@
-//! Things that are due at some time, in the order in which they were set. Free of I/O.
+//! Lists of deadlines in the order in which they were set. Free of I/O.
 
 use std::collections::VecDeque;
 
-/// Below this many entries nothing is swept.
+/// Length below which a list is not swept.
 const SWEEP_MIN: usize = 64;
 
-/// A list of `(when, what)`, set in order of time. An entry that no longer holds stays until its
-/// time comes or the list is swept, so that what a guest sets and cancels at any rate takes up
-/// no more than twice what holds.
+/// A list of deadlines in order of time. A cancelled entry stays until its time or a sweep; the
+/// list has at most twice as many entries as are valid, regardless of the rate at which a guest
+/// sets and cancels.
 #[derive(Debug)]
 pub struct Deadlines<T> {
     list: VecDeque<(u64, T)>,
@@ -21,7 +21,7 @@ impl<T> Default for Deadlines<T> {
 }
 
 impl<T: Copy> Deadlines<T> {
-    /// Adds `what`, due at `at_ns`; `holds` tells of entries whether they still hold.
+    /// Adds `what`, due at `at_ns`; `holds` returns whether an entry is still valid.
     pub fn set(&mut self, at_ns: u64, what: T, holds: impl Fn(u64, T) -> bool) {
         if self.list.len() >= self.sweep_at {
             self.list.retain(|&(at, what)| holds(at, what));
@@ -30,12 +30,12 @@ impl<T: Copy> Deadlines<T> {
         self.list.push_back((at_ns, what));
     }
 
-    /// When the first is due; it may hold no longer.
+    /// Returns the time of the first entry, which may be cancelled.
     pub fn first_ns(&self) -> Option<u64> {
         self.list.front().map(|&(at, _)| at)
     }
 
-    /// Takes the next one that is due at `now_ns`, and when it was.
+    /// Removes an entry that is due at `now_ns`, and returns it with its time.
     pub fn take_due(&mut self, now_ns: u64) -> Option<(u64, T)> {
         self.list.front().filter(|&&(at, _)| at <= now_ns)?;
         self.list.pop_front()
@@ -50,7 +50,7 @@ mod tests {
     fn hostile_rates_take_up_no_more_than_what_holds() {
         let mut deadlines = Deadlines::default();
         for n in 0..100_000_u64 {
-            // One in a thousand holds.
+            // Every thousandth entry is valid.
             deadlines.set(n, n, |at, n| at == n && n % 1000 == 0);
             assert!(deadlines.list.len() <= 300);
         }
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn due_in_order_and_not_before() {
+    fn deadlines_are_due_in_order_and_not_before() {
         let mut deadlines = Deadlines::default();
         deadlines.set(10, 'a', |_, _| true);
         deadlines.set(20, 'b', |_, _| true);

@@ -1,15 +1,14 @@
-//! Host processes at the other end, by the convention of Firecracker and its kin.
+//! Connections with host processes, by the convention of Firecracker and Cloud Hypervisor.
 //!
-//! A process connects to the port's host socket and writes `CONNECT <port>\n`;
-//! when the guest accepts it reads `OK <port>\n`, and from then on the stream is
-//! the connection. A guest that connects to CID 2, port P, reaches the process
-//! that listens at `<host socket>_<P>`. Streams go between the Unix socket and
-//! guest memory by the kernel's copy alone.
+//! A process connects to the port's host socket and writes `CONNECT <port>\n`; when the guest
+//! accepts it reads `OK <port>\n`, and from then on the stream is the connection. A guest that
+//! connects to CID 2, port P, reaches the process that listens at `<host socket>_<P>`. The kernel
+//! copies streams between the Unix socket and guest memory without an intermediate buffer.
 //!
-//! Messages (SEQPACKET) go the same ways by sockets of type SOCK_SEQPACKET: a
-//! process connects to `<host socket>_seqpacket`, where `CONNECT <port>` and
-//! `OK <port>` are messages, and a guest that connects by SEQPACKET reaches the
-//! SOCK_SEQPACKET listener at `<host socket>_<P>`; see [`crate::host_messages`].
+//! Messages (SEQPACKET) use sockets of type SOCK_SEQPACKET in the same way: a process connects to
+//! `<host socket>_seqpacket`, where `CONNECT <port>` and `OK <port>` are messages, and a guest that
+//! connects by SEQPACKET reaches the SOCK_SEQPACKET listener at `<host socket>_<P>`; see
+//! [`crate::host_messages`].
 
 mod listeners;
 
@@ -24,36 +23,36 @@ use causeway_memory::Cursor;
 use causeway_ring::Chain;
 use causeway_wire::vsock::{HEADER_LEN, Op, SHUTDOWN_BOTH, SHUTDOWN_RECEIVE, SHUTDOWN_SEND, Type};
 
-use crate::conn::{Conn, Party, Phase, Side, Signals, Which};
+use crate::conn::{Conn, Party, Phase, Role, Side, Signals};
 use crate::counters::bump;
-use crate::deliver::{Blame, RxFault, close, take};
+use crate::deliver::{CopyFault, RxFault, close_buffer, pop_buffer};
 use crate::limits::{
     CONNECT_CALLS, HOST_BUFFER_BYTES, HOST_CONNECTIONS_MAX, HOST_CONNECTIONS_PER_PORT_MAX,
     HOST_MESSAGE_BYTES, HOST_PORT_FIRST, HOST_PORT_LAST,
 };
-use crate::seat::Seat;
 use crate::service::{CID_HOST, Expiry, RX, Socket, VSOCK_F_SEQPACKET};
-use crate::table::{ConnId, Key};
+use crate::socket_port::SocketPort;
+use crate::table::{ConnId, ConnKey};
 use crate::transmit::Refusal;
 
-/// A port's host socket.
+/// The host socket of a port: its listeners and its limits.
 #[derive(Debug)]
-pub struct HostDoor {
+pub struct HostListeners {
     path: PathBuf,
-    streams: Listening,
-    messages: Listening,
-    /// Connects to either that it may still take.
+    streams: WatchedListener,
+    messages: WatchedListener,
+    /// Rate limit of connects to both listeners.
     connects: Bucket,
-    /// Processes that have not yet said where to.
-    knocks: usize,
+    /// Handshakes in progress.
+    handshakes: usize,
     next_port: u32,
 }
 
 /// A listener of one socket type.
 #[derive(Debug)]
-struct Listening {
+struct WatchedListener {
     listener: HostListener,
-    /// `None` while processes connect too fast.
+    /// `None` while the listener is paused.
     watch: Option<ServiceWatch>,
     token: u32,
 }
@@ -65,30 +64,30 @@ pub struct HostEnd {
     _watch: ServiceWatch,
     token: u32,
     /// Stream or messages.
-    pub(crate) kind: Type,
-    /// Bytes that the process has no room for; bounded by the credit we give. Of messages, each
-    /// behind its length in four bytes.
+    kind: Type,
+    /// Bytes for which the process has no room, bounded by the advertised credit. Each message
+    /// follows its length in four bytes.
     pub(crate) out: VecDeque<u8>,
-    /// What came of a message whose end has not come.
+    /// Fragments of an incomplete message.
     pub(crate) partial: Vec<u8>,
-    /// Bytes that the process has taken, modulo 2^32, and how many of them the guest knows of.
+    /// Bytes that the process has taken, modulo 2^32, and the count that the guest knows.
     pub(crate) consumed: u32,
-    told: u32,
-    /// There may be something to read.
+    advertised: u32,
+    /// The socket may have data to read.
     pub(crate) readable: bool,
-    /// Nothing more will be read.
+    /// No more data will be read.
     pub(crate) read_done: bool,
-    /// Nothing more will come from the guest: end the stream after `out`.
-    finish: bool,
-    /// The stream was ended. Once: each time would wake us, even by itself.
-    finished: bool,
-    /// The guest wants no more at all: end the connection after `out`.
-    closing: bool,
+    /// The guest sends no more data: shut the stream down after `out`.
+    must_finish: bool,
+    /// The stream was shut down. Repeating that would cause an event each time.
+    has_finished: bool,
+    /// The guest ended the connection: close it after `out`.
+    must_close: bool,
 }
 
-/// Someone who has connected and not yet said where to.
+/// A process that has connected and not yet sent its `CONNECT` line.
 #[derive(Debug)]
-struct Knock {
+struct Handshake {
     port: PortId,
     kind: Type,
     stream: HostStream,
@@ -96,11 +95,11 @@ struct Knock {
     deadline_ns: u64,
 }
 
-/// What a watched descriptor of ours is.
+/// The subject of a watched descriptor.
 #[derive(Debug)]
 enum HostToken {
-    Door(PortId, Type),
-    Knock(Knock),
+    Listener(PortId, Type),
+    Handshake(Handshake),
     Conn(ConnId),
 }
 
@@ -109,10 +108,10 @@ enum HostToken {
 pub(crate) struct HostTokens {
     list: Vec<Option<HostToken>>,
     free: Vec<u32>,
-    /// When handshakes end, in that order. Some have ended since.
-    knocking: VecDeque<(u64, u32)>,
-    /// Host sockets that are not watched, and when they are again, in that order.
-    shut: VecDeque<(u64, PortId)>,
+    /// Deadlines of handshakes in order; some handshakes have ended since.
+    handshake_deadlines: VecDeque<(u64, u32)>,
+    /// Ends of pauses in order, with the port of the host socket.
+    paused: VecDeque<(u64, PortId)>,
 }
 
 impl HostTokens {
@@ -137,16 +136,16 @@ impl HostTokens {
         self.list.get(token as usize)?.as_ref()
     }
 
-    /// Whether an entry of `knocking` is still of a handshake: tokens are used again.
-    fn is_knocking(&self, (deadline_ns, token): (u64, u32)) -> bool {
-        matches!(self.get(token), Some(HostToken::Knock(knock)) if knock.deadline_ns == deadline_ns)
+    /// Returns whether an entry belongs to a handshake in progress: tokens are reused.
+    fn is_handshaking(&self, (deadline_ns, token): (u64, u32)) -> bool {
+        matches!(self.get(token), Some(HostToken::Handshake(own)) if own.deadline_ns == deadline_ns)
     }
 
-    /// Drops the entries of ended handshakes in front of the first that goes on. Behind it are no
-    /// more than the host sockets took within `HANDSHAKE_NS_MAX`.
-    fn forget_ended(&mut self) {
-        while self.knocking.front().is_some_and(|entry| !self.is_knocking(*entry)) {
-            self.knocking.pop_front();
+    /// Drops the entries of ended handshakes before the first handshake in progress. The rest is
+    /// bounded by the connects accepted within `HANDSHAKE_NS_MAX`.
+    fn drop_ended(&mut self) {
+        while self.handshake_deadlines.front().is_some_and(|entry| !self.is_handshaking(*entry)) {
+            self.handshake_deadlines.pop_front();
         }
     }
 
@@ -157,7 +156,7 @@ impl HostTokens {
     }
 }
 
-/// Bytes that a guest may have on the way to a process.
+/// Returns the bytes that a guest may have in flight to a process.
 fn buffer_of(kind: Type) -> u32 {
     match kind {
         Type::Stream => HOST_BUFFER_BYTES,
@@ -166,7 +165,7 @@ fn buffer_of(kind: Type) -> u32 {
 }
 
 impl Socket {
-    /// A descriptor of ours is ready.
+    /// Handles a ready descriptor.
     pub(crate) fn host_ready(
         &mut self,
         cx: &mut Context<'_>,
@@ -175,11 +174,11 @@ impl Socket {
         writable: bool,
     ) {
         match self.tokens.get(token) {
-            Some(HostToken::Door(port, kind)) => {
+            Some(HostToken::Listener(port, kind)) => {
                 let (port, kind) = (*port, *kind);
-                self.answer_door(cx, port, kind);
+                self.accept_processes(cx, port, kind);
             }
-            Some(HostToken::Knock(_)) => self.knock(cx, token),
+            Some(HostToken::Handshake(_)) => self.read_handshake(cx, token),
             Some(HostToken::Conn(id)) => {
                 let id = *id;
                 if writable {
@@ -193,25 +192,25 @@ impl Socket {
         }
     }
 
-    /// The process may have written something: the guest's turn takes it.
+    /// Schedules the guest that receives from the process, which may have written.
     fn wake_guest(&mut self, cx: &mut Context<'_>, id: ConnId) {
-        let Some((which, end)) = self.host_end(id) else { return };
+        let Some((role, end)) = self.host_end(id) else { return };
         end.readable = true;
-        self.attend(cx, id, which.other());
+        self.schedule_side(cx, id, role.other());
     }
 
-    /// The process's end of a connection, and which side it is.
-    pub(crate) fn host_end(&mut self, id: ConnId) -> Option<(Which, &mut HostEnd)> {
+    /// Returns the process's end of a connection, and its side.
+    pub(crate) fn host_end(&mut self, id: ConnId) -> Option<(Role, &mut HostEnd)> {
         let conn = self.table.get_mut(id)?;
-        let callee = matches!(conn.side(Which::Callee).party, Party::Host(_));
-        let which = if callee { Which::Callee } else { Which::Caller };
-        match &mut conn.side_mut(which).party {
-            Party::Host(end) => Some((which, end)),
+        let callee = matches!(conn.side(Role::Callee).party, Party::Host(_));
+        let role = if callee { Role::Callee } else { Role::Caller };
+        match &mut conn.side_mut(role).party {
+            Party::Host(end) => Some((role, end)),
             Party::Guest(_) => None,
         }
     }
 
-    /// A process connects to a guest.
+    /// Connects a process to a guest.
     fn connect_from_host(
         &mut self,
         cx: &mut Context<'_>,
@@ -220,21 +219,21 @@ impl Socket {
         port: u32,
         kind: Type,
     ) {
-        let Some(seat) = self.seats.get_mut(to) else { return };
-        let (group, cid) = (seat.group, seat.cid);
+        let Some(socket_port) = self.socket_ports.get_mut(to) else { return };
+        let (group, cid) = (socket_port.group, socket_port.cid);
         let Some(own) = self.next_host_port(to, cid, port) else { return };
-        let Some(seat) = self.seats.get_mut(to) else { return };
+        let Some(socket_port) = self.socket_ports.get_mut(to) else { return };
         let Some(target) = cx.ports.get(to).filter(|p| p.runs(0) && p.runs(1)) else {
-            bump(&mut seat.counters.refused_unknown);
+            bump(&mut socket_port.counters.refused_unknown);
             return;
         };
         if kind == Type::Seqpacket && target.features() & VSOCK_F_SEQPACKET == 0 {
-            bump(&mut seat.counters.refused_type);
+            bump(&mut socket_port.counters.refused_type);
             return;
         }
         if !self.admits(cx, group, (CID_HOST, own), (cid, port)) {
-            if let Some(seat) = self.seats.get_mut(to) {
-                bump(&mut seat.counters.refused_rule);
+            if let Some(socket_port) = self.socket_ports.get_mut(to) {
+                bump(&mut socket_port.counters.refused_rule);
             }
             return;
         }
@@ -246,37 +245,37 @@ impl Socket {
             Ok(id) => self.tokens.set(token, HostToken::Conn(id)),
             Err(_) => {
                 self.tokens.free.push(token);
-                if let Some(seat) = self.seats.get_mut(to) {
-                    bump(&mut seat.counters.refused_limit);
+                if let Some(socket_port) = self.socket_ports.get_mut(to) {
+                    bump(&mut socket_port.counters.refused_limit);
                 }
             }
         }
     }
 
-    /// A source port for a connection that a process makes to `port` of the guest at `to`: none of
-    /// a connection that the two have. `None`: all are taken.
+    /// Returns a source port for a connection of a process to `port` of the guest at `to` that no
+    /// connection of the two uses. `None`: all are in use.
     fn next_host_port(&mut self, to: PortId, cid: u32, port: u32) -> Option<u32> {
         for _ in HOST_PORT_FIRST..=HOST_PORT_LAST {
-            let door = self.seats.get_mut(to)?.door.as_mut()?;
-            let own = door.next_port;
-            door.next_port =
+            let host_listeners = self.socket_ports.get_mut(to)?.host_listeners.as_mut()?;
+            let own = host_listeners.next_port;
+            host_listeners.next_port =
                 if own < HOST_PORT_LAST { own.saturating_add(1) } else { HOST_PORT_FIRST };
-            let key = Key { seat: to, peer_cid: CID_HOST, local_port: port, peer_port: own };
+            let key = ConnKey { port: to, peer_cid: CID_HOST, local_port: port, peer_port: own };
             if self.table.find(key).is_none() {
                 return Some(own);
             }
         }
-        log::debug!(cid = cid, port = port; "no source port is free for a host process");
+        log::debug!(cid = cid, port = port; "no source port is free for a host process: its connection is closed");
         None
     }
 
-    /// Whether a port may have no more connections with processes.
-    pub(crate) fn host_full(&self, seat: &Seat) -> bool {
-        seat.host_connections >= HOST_CONNECTIONS_PER_PORT_MAX
+    /// Returns whether a port has reached the limit of connections with processes.
+    pub(crate) fn host_full(&self, socket_port: &SocketPort) -> bool {
+        socket_port.host_connections >= HOST_CONNECTIONS_PER_PORT_MAX
             || self.tokens.count() > HOST_CONNECTIONS_MAX
     }
 
-    /// A guest connects to a process.
+    /// Connects a guest to a process.
     pub(crate) fn connect_to_host(
         &mut self,
         cx: &mut Context<'_>,
@@ -285,16 +284,16 @@ impl Socket {
         port: u32,
         kind: Type,
     ) -> Result<(), Refusal> {
-        let seat = self.seats.get(from).ok_or(Refusal::Unknown)?;
-        let door = seat.door.as_ref().ok_or(Refusal::Unknown)?;
-        if self.host_full(seat) {
+        let socket_port = self.socket_ports.get(from).ok_or(Refusal::Unknown)?;
+        let host_listeners = socket_port.host_listeners.as_ref().ok_or(Refusal::Unknown)?;
+        if self.host_full(socket_port) {
             return Err(Refusal::Limit);
         }
         cx.slice.charge(CONNECT_CALLS.saturating_mul(cost::CALL_NS));
-        let mut path = OsString::from(&door.path);
+        let mut path = OsString::from(&host_listeners.path);
         path.push(format!("_{port}"));
         let path = Path::new(&path);
-        // The usual refusal costs one system call, not a socket of ours and its close.
+        // The most frequent refusal costs one system call, and no socket.
         if std::fs::symlink_metadata(path).is_err() {
             return Err(Refusal::Unknown);
         }
@@ -320,7 +319,7 @@ impl Socket {
         let token = host_token(&callee);
         let mut conn = Conn::new(kind, caller, callee);
         conn.phase = Phase::Open;
-        conn.side_mut(Which::Caller).signals |= Signals::RESPONSE;
+        conn.side_mut(Role::Caller).signals |= Signals::RESPONSE;
         match self.add_connection(conn) {
             Ok(id) => {
                 self.tokens.set(token, HostToken::Conn(id));
@@ -334,7 +333,7 @@ impl Socket {
         }
     }
 
-    /// A watched process as a side, with the room that we give a guest towards it.
+    /// Makes the side of a process, with a watch and the credit advertised to the guest.
     fn host_side(
         &mut self,
         cx: &mut Context<'_>,
@@ -355,19 +354,20 @@ impl Socket {
             out: VecDeque::new(),
             partial: Vec::new(),
             consumed: 0,
-            told: 0,
+            advertised: 0,
             readable: false,
             read_done: false,
-            finish: false,
-            finished: false,
-            closing: false,
+            must_finish: false,
+            has_finished: false,
+            must_close: false,
         };
         let mut side = Side::new(Party::Host(Box::new(end)), CID_HOST, port);
         side.credit.advertise(buffer_of(kind), 0).ok()?;
         Some(side)
     }
 
-    /// Data of a guest for a process: sent from its descriptors, the rest kept within credit.
+    /// Sends a guest's data to a process from its descriptors, and keeps the rest, which credit
+    /// bounds.
     pub(crate) fn data_to_host(
         &mut self,
         cx: &mut Context<'_>,
@@ -375,7 +375,7 @@ impl Socket {
         chain: &Chain,
         len: u32,
         id: ConnId,
-        which: Which,
+        role: Role,
     ) {
         let Some(map) = cx.ports.get(from).and_then(|p| p.map()) else { return };
         let Some((_, end)) = self.host_end(id) else { return };
@@ -405,32 +405,33 @@ impl Socket {
             self.end(cx, id, true);
             return;
         }
-        self.credit_guest(cx, id, which);
+        self.update_guest_credit(cx, id, role);
     }
 
-    /// Takes account of what the process has taken; tells the guest when it is worth a packet.
-    pub(crate) fn credit_guest(&mut self, cx: &mut Context<'_>, id: ConnId, guest: Which) {
-        let Some((which, end)) = self.host_end(id) else { return };
+    /// Counts bytes that the process has taken; sends the guest a credit update if it is worth a
+    /// packet.
+    pub(crate) fn update_guest_credit(&mut self, cx: &mut Context<'_>, id: ConnId, guest: Role) {
+        let Some((role, end)) = self.host_end(id) else { return };
         let (consumed, buffer) = (end.consumed, buffer_of(end.kind));
-        let news = consumed.wrapping_sub(end.told) >= buffer / 4;
+        let news = consumed.wrapping_sub(end.advertised) >= buffer / 4;
         if news {
-            end.told = consumed;
+            end.advertised = consumed;
         }
         let Some(conn) = self.table.get_mut(id) else { return };
-        let credit = &mut conn.side_mut(which).credit;
+        let credit = &mut conn.side_mut(role).credit;
         let (_, before) = credit.advertised();
         credit.deliver(consumed.wrapping_sub(before));
-        // Never fails: just as much was delivered as is claimed consumed.
+        // Never fails: as many bytes were delivered as are declared consumed.
         let _ = credit.advertise(buffer, consumed);
         if news {
             conn.side_mut(guest).signals |= Signals::CREDIT_UPDATE;
-            self.attend(cx, id, guest);
+            self.schedule_side(cx, id, guest);
         }
     }
 
-    /// Sends what the process had no room for.
+    /// Sends data for which the process had no room.
     fn flush(&mut self, cx: &mut Context<'_>, id: ConnId) {
-        let Some((which, end)) = self.host_end(id) else { return };
+        let Some((role, end)) = self.host_end(id) else { return };
         if end.kind == Type::Seqpacket && !end.flush_messages() {
             return self.end(cx, id, true);
         }
@@ -447,23 +448,23 @@ impl Socket {
         }
         let drained = end.out.is_empty();
         if drained {
-            // Few connections need it often; many would keep its room for nothing.
+            // Few connections need the buffer often, and many would keep its memory.
             end.out = VecDeque::new();
         }
-        if drained && end.finish && !std::mem::replace(&mut end.finished, true) {
+        if drained && end.must_finish && !std::mem::replace(&mut end.has_finished, true) {
             end.stream.finish();
         }
-        if drained && end.closing {
+        if drained && end.must_close {
             return self.end(cx, id, true);
         }
-        self.credit_guest(cx, id, which.other());
+        self.update_guest_credit(cx, id, role.other());
     }
 
-    /// Passes what the guest said on to the process at side `which`.
-    pub(crate) fn tell_host(&mut self, cx: &mut Context<'_>, id: ConnId, which: Which) {
+    /// Passes the guest's signals to the process at side `role`.
+    pub(crate) fn signal_host(&mut self, cx: &mut Context<'_>, id: ConnId, role: Role) {
         let Some(conn) = self.table.get_mut(id) else { return };
-        let shut = conn.side(which.other()).shut;
-        let side = conn.side_mut(which);
+        let shut = conn.side(role.other()).shut;
+        let side = conn.side_mut(role);
         let signals = std::mem::take(&mut side.signals);
         let port = side.port;
         let Party::Host(end) = &mut side.party else { return };
@@ -475,43 +476,43 @@ impl Socket {
             }
         }
         if signals.contains(Signals::SHUTDOWN) {
-            end.finish |= shut & SHUTDOWN_SEND != 0;
+            end.must_finish |= shut & SHUTDOWN_SEND != 0;
             end.read_done |= shut & SHUTDOWN_RECEIVE != 0;
-            end.closing |= shut & SHUTDOWN_BOTH == SHUTDOWN_BOTH;
+            end.must_close |= shut & SHUTDOWN_BOTH == SHUTDOWN_BOTH;
             return self.flush(cx, id);
         }
         if signals.contains(Signals::CREDIT_REQUEST) {
-            conn.side_mut(which.other()).signals |= Signals::CREDIT_UPDATE;
+            conn.side_mut(role.other()).signals |= Signals::CREDIT_UPDATE;
         }
-        self.attend(cx, id, which.other());
+        self.schedule_side(cx, id, role.other());
     }
 
-    /// The guest said something; it may be the credit that a process waits for.
-    pub(crate) fn attend_host(&mut self, cx: &mut Context<'_>, id: ConnId, guest: Which) {
+    /// Resumes reading from a process that waits for the guest's credit.
+    pub(crate) fn resume_reading(&mut self, cx: &mut Context<'_>, id: ConnId, guest: Role) {
         if self.host_end(id).is_some_and(|(_, end)| end.readable && !end.read_done) {
-            self.attend(cx, id, guest);
+            self.schedule_side(cx, id, guest);
         }
     }
 
-    /// Moves what a process wrote into a guest's buffers. `None`: there is no process;
-    /// `Some(true)`: there is more, but no buffer for it now.
-    pub(crate) fn pump(
+    /// Moves data of a process into a guest's buffers. `None`: the other side is no process;
+    /// `Some(true)`: data is left, but no buffer.
+    pub(crate) fn receive_from_host(
         &mut self,
         cx: &mut Context<'_>,
         to: PortId,
         id: ConnId,
-        which: Which,
+        role: Role,
         buffers: &mut usize,
-    ) -> Result<Option<bool>, Blame> {
+    ) -> Result<Option<bool>, CopyFault> {
         loop {
             let Some(conn) = self.table.get(id).filter(|c| c.phase == Phase::Open) else {
                 return Ok(None);
             };
-            let Party::Host(end) = &conn.side(which.other()).party else { return Ok(None) };
+            let Party::Host(end) = &conn.side(role.other()).party else { return Ok(None) };
             if end.kind == Type::Seqpacket {
-                return self.pump_messages(cx, to, id, which, buffers);
+                return self.receive_messages_from_host(cx, to, id, role, buffers);
             }
-            let free = conn.side(which).credit.free();
+            let free = conn.side(role).credit.free();
             if !end.readable || end.read_done || free == 0 {
                 return Ok(Some(false));
             }
@@ -519,14 +520,16 @@ impl Socket {
             if cx.is_over() {
                 *buffers = 0;
             }
-            let Some((port, seat)) = self.seats.with_port(cx, to) else { return Ok(None) };
-            close(&mut self.table, port, seat, 0)?;
-            if *buffers == 0 || !take(port, seat)? {
+            let Some((port, socket_port)) = self.socket_ports.with_port(cx, to) else {
+                return Ok(None);
+            };
+            close_buffer(&mut self.table, port, socket_port, 0)?;
+            if *buffers == 0 || !pop_buffer(port, socket_port)? {
                 return Ok(Some(true));
             }
             *buffers = buffers.saturating_sub(1);
             let Some((map, ring)) = port.queue(RX) else { return Ok(None) };
-            let chain = &seat.filling.chain;
+            let chain = &socket_port.filling.chain;
             let mut room = Cursor::at(chain.writable(), HEADER_LEN as u64);
             let limit = u64::from(free).min(room.remaining());
             let Some((_, end)) = self.table.get(id).and_then(host_end_of) else { return Ok(None) };
@@ -534,109 +537,109 @@ impl Socket {
                 Ok(Some(got)) if got > 0 => u32::try_from(got).unwrap_or(0),
                 outcome => {
                     ring.put_back(chain.head());
-                    return self.process_silent(cx, id, which, outcome.map(|got| got.is_some()));
+                    return self.process_idle(cx, id, role, outcome.map(|got| got.is_some()));
                 }
             };
             let Some(conn) = self.table.get_mut(id) else { return Ok(None) };
-            let side = conn.side_mut(which);
-            // Never fails: `free` bounds what was received.
+            let side = conn.side_mut(role);
+            // Never fails: `free` bounds the received bytes.
             let _ = side.credit.accept(got);
             side.credit.deliver(got);
             side.unread.add(got);
             side.signals.remove(Signals::CREDIT_UPDATE);
-            let header = conn.header(which, Op::Data, got, 0).emit();
+            let header = conn.header(role, Op::Data, got, 0).emit();
             chain.writer().write(map, &header).map_err(RxFault::Memory)?;
             ring.push(chain.head(), got.saturating_add(HEADER_LEN as u32))
                 .map_err(RxFault::Ring)?;
-            seat.got_data(got);
+            socket_port.count_data(got);
             cx.charge(cost::bytes(got as usize));
         }
     }
 
-    /// The process has nothing to read now, has ended its stream, or is gone.
-    pub(crate) fn process_silent(
+    /// Handles a process without data now, at the end of its stream, or with an error.
+    pub(crate) fn process_idle(
         &mut self,
         cx: &mut Context<'_>,
         id: ConnId,
-        guest: Which,
+        guest: Role,
         ended: Result<bool, rustix::io::Errno>,
-    ) -> Result<Option<bool>, Blame> {
-        let Some((which, end)) = self.host_end(id) else { return Ok(None) };
+    ) -> Result<Option<bool>, CopyFault> {
+        let Some((role, end)) = self.host_end(id) else { return Ok(None) };
         end.readable = false;
         match ended {
             Ok(false) => {}
             Ok(true) => {
                 end.read_done = true;
                 if let Some(conn) = self.table.get_mut(id) {
-                    conn.side_mut(which).shut |= SHUTDOWN_SEND;
+                    conn.side_mut(role).shut |= SHUTDOWN_SEND;
                     conn.side_mut(guest).signals |= Signals::SHUTDOWN;
                 }
-                self.lingers(cx.now_ns, id);
+                self.start_linger(cx.now_ns, id);
             }
             Err(rustix::io::Errno::FAULT) => {
                 let gap = causeway_memory::OutOfGrant { addr: 0, len: 0 };
-                return Err(Blame::Receiver(RxFault::Memory(gap)));
+                return Err(CopyFault::Receiver(RxFault::Memory(gap)));
             }
             Err(_) => self.end(cx, id, true),
         }
         Ok(Some(false))
     }
 
-    /// A guest is done with a connection; whether what it sent before still has to reach the
-    /// process. If so the connection lives on without the guest, until that or its expiry.
-    pub(crate) fn drains_on(&mut self, now_ns: u64, id: ConnId, guest: Which) -> bool {
+    /// Keeps a connection that the guest ended if its data must still reach the process, until that
+    /// is done or the connection expires. Returns whether it is kept.
+    pub(crate) fn begin_drain(&mut self, now_ns: u64, id: ConnId, guest: Role) -> bool {
         let Some((_, end)) = self.host_end(id) else { return false };
-        if end.out.is_empty() || !end.finish {
+        if end.out.is_empty() || !end.must_finish {
             return false;
         }
-        end.closing = true;
+        end.must_close = true;
         end.read_done = true;
         let Some(conn) = self.table.get_mut(id) else { return false };
-        conn.side_mut(guest).gone = true;
+        conn.side_mut(guest).is_gone = true;
         if conn.expires_ns.is_none() {
             self.expire_for(now_ns, id, Expiry::Drain);
         }
         true
     }
 
-    /// Whether a process has yet to take something.
-    pub(crate) fn has_to_drain(&mut self, id: ConnId) -> bool {
+    /// Returns whether a process has data left to take.
+    pub(crate) fn has_undelivered_output(&mut self, id: ConnId) -> bool {
         self.host_end(id).is_some_and(|(_, end)| !end.out.is_empty())
     }
 
-    /// Lets go of the process at a connection that ended.
+    /// Drops the process of a connection that ended.
     pub(crate) fn drop_host(&mut self, conn: Conn) {
-        for which in [Which::Caller, Which::Callee] {
-            if let Party::Host(end) = &conn.side(which).party {
+        for role in [Role::Caller, Role::Callee] {
+            if let Party::Host(end) = &conn.side(role).party {
                 self.tokens.remove(end.token);
             }
         }
     }
 
-    /// When the first process that has not said where to is turned away.
+    /// Returns the first deadline of a handshake.
     pub(crate) fn handshake_deadline_ns(&self) -> Option<u64> {
-        self.tokens.knocking.front().map(|(at, _)| *at)
+        self.tokens.handshake_deadlines.front().map(|(at, _)| *at)
     }
 
-    /// Turns away processes that did not say where to.
+    /// Refuses the processes whose handshake deadline has passed.
     pub(crate) fn expire_handshakes(&mut self, now_ns: u64) {
-        while let Some((at, token)) = self.tokens.knocking.front().copied() {
+        while let Some((at, token)) = self.tokens.handshake_deadlines.front().copied() {
             if at > now_ns {
                 return;
             }
-            let goes_on = self.tokens.is_knocking((at, token));
-            self.tokens.knocking.pop_front();
-            if goes_on && let Some(knock) = self.end_knock(token) {
-                self.turned_away(knock.port);
+            let is_open = self.tokens.is_handshaking((at, token));
+            self.tokens.handshake_deadlines.pop_front();
+            if is_open && let Some(handshake) = self.end_handshake(token) {
+                self.count_refused_handshake(handshake.port);
             }
         }
     }
 }
 
-/// The process's end of a connection, and which side it is.
-pub(crate) fn host_end_of(conn: &Conn) -> Option<(Which, &HostEnd)> {
-    [Which::Caller, Which::Callee].into_iter().find_map(|which| match &conn.side(which).party {
-        Party::Host(end) => Some((which, &**end)),
+/// Returns the process's end of a connection, and its side.
+pub(crate) fn host_end_of(conn: &Conn) -> Option<(Role, &HostEnd)> {
+    [Role::Caller, Role::Callee].into_iter().find_map(|role| match &conn.side(role).party {
+        Party::Host(end) => Some((role, &**end)),
         Party::Guest(_) => None,
     })
 }

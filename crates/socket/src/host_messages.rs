@@ -1,21 +1,21 @@
 //! Messages between guests and host processes: SEQPACKET on either side.
 //!
-//! A message is passed on whole, because a Unix socket takes and gives it whole. So the pieces
-//! of a guest's message are gathered first, and a process's message is copied aside until the
-//! guest has buffers for all of it. Both are bounded: by the credit that we give the guest, and by
-//! [`STAGED_BYTES_MAX`] for each port.
+//! A Unix socket sends and receives whole messages. The fragments of a guest's message are
+//! therefore gathered first, and a process's message is staged until the guest has buffers for all
+//! of it. Both are bounded: by the credit advertised to the guest, and by [`STAGED_BYTES_MAX`] per
+//! port.
 //!
-//! Empty messages are dropped and counted, in either direction: a process reads one as the end of the
-//! connection, and an AF_VSOCK socket of Linux sends none.
+//! Empty messages are dropped and counted in both directions: a process reads an empty message as
+//! the end of the connection, and an AF_VSOCK socket of Linux sends none.
 
 use causeway_fabric::{Context, PortId, cost};
 use causeway_memory::Cursor;
 use causeway_ring::Chain;
 use causeway_wire::vsock::{HEADER_LEN, SEQ_EOM};
 
-use crate::conn::{Pending, Phase, Which};
+use crate::conn::{PendingData, Phase, Role};
 use crate::counters::bump;
-use crate::deliver::Blame;
+use crate::deliver::CopyFault;
 use crate::host::{HostEnd, host_end_of};
 use crate::limits::{HOST_MESSAGE_BYTES, STAGED_BYTES_MAX};
 use crate::pack::{Pack, staged_cost};
@@ -26,8 +26,8 @@ use crate::table::ConnId;
 const LENGTH_BYTES: usize = 4;
 
 impl HostEnd {
-    /// Sends a message, or keeps it until the process has room. `false`: the process is gone, or
-    /// its socket takes no message of this size.
+    /// Sends a message, or keeps it until the process has room. Returns false if the process is
+    /// gone, or its socket takes no message of this size.
     fn send_message(&mut self, message: &[u8]) -> bool {
         let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
         if self.out.is_empty() {
@@ -45,7 +45,8 @@ impl HostEnd {
         true
     }
 
-    /// Sends messages that the process had no room for; `false` as in [`Self::send_message`].
+    /// Sends messages for which the process had no room; returns false as [`Self::send_message`]
+    /// does.
     pub(crate) fn flush_messages(&mut self) -> bool {
         while let Some(length) = self.out.make_contiguous().first_chunk::<LENGTH_BYTES>() {
             let len = u32::from_le_bytes(*length);
@@ -65,7 +66,7 @@ impl HostEnd {
 }
 
 impl Socket {
-    /// A piece of a guest's message for a process, `flags` tell whether it is the last one.
+    /// Appends a fragment of a guest's message, and sends the message if `flags` mark its end.
     #[expect(clippy::too_many_arguments, reason = "one call site, each value another kind")]
     pub(crate) fn message_to_host(
         &mut self,
@@ -75,7 +76,7 @@ impl Socket {
         len: u32,
         flags: u32,
         id: ConnId,
-        which: Which,
+        role: Role,
     ) {
         let Some(map) = cx.ports.get(from).and_then(|p| p.map()) else { return };
         let Some((_, end)) = self.host_end(id) else { return };
@@ -89,26 +90,26 @@ impl Socket {
         let message = std::mem::take(&mut end.partial);
         if read.is_ok() && message.is_empty() {
             // The process would read it as the end of the connection.
-            if let Some(seat) = self.seats.get_mut(from) {
-                bump(&mut seat.counters.transmit_empty);
+            if let Some(socket_port) = self.socket_ports.get_mut(from) {
+                bump(&mut socket_port.counters.transmit_empty);
             }
             return;
         }
         if read.is_err() || !end.send_message(&message) {
             return self.end(cx, id, true);
         }
-        self.credit_guest(cx, id, which);
+        self.update_guest_credit(cx, id, role);
     }
 
-    /// Moves a process's messages into a guest's buffers; as [`Self::pump`].
-    pub(crate) fn pump_messages(
+    /// Moves a process's messages into a guest's buffers; as [`Self::receive_from_host`].
+    pub(crate) fn receive_messages_from_host(
         &mut self,
         cx: &mut Context<'_>,
         to: PortId,
         id: ConnId,
-        which: Which,
+        role: Role,
         buffers: &mut usize,
-    ) -> Result<Option<bool>, Blame> {
+    ) -> Result<Option<bool>, CopyFault> {
         loop {
             let Some(conn) = self.table.get(id).filter(|c| c.phase == Phase::Open) else {
                 return Ok(None);
@@ -124,21 +125,21 @@ impl Socket {
             let len = match end.stream.message_bytes() {
                 Ok(Some(len)) if len > 0 => len,
                 Ok(Some(_)) if !end.stream.is_ended() => {
-                    // As AF_VSOCK sends nothing where an application sends no bytes.
+                    // AF_VSOCK has no empty messages.
                     let taken = end.stream.receive_bytes(&mut []);
-                    if let Some(seat) = self.seats.get_mut(to) {
-                        bump(&mut seat.counters.receive_empty);
+                    if let Some(socket_port) = self.socket_ports.get_mut(to) {
+                        bump(&mut socket_port.counters.receive_empty);
                     }
                     if taken.is_ok() {
                         continue;
                     }
-                    return self.process_silent(cx, id, which, taken.map(|got| got.is_some()));
+                    return self.process_idle(cx, id, role, taken.map(|got| got.is_some()));
                 }
                 other => {
-                    return self.process_silent(cx, id, which, other.map(|got| got.is_some()));
+                    return self.process_idle(cx, id, role, other.map(|got| got.is_some()));
                 }
             };
-            let credit = &conn.side(which).credit;
+            let credit = &conn.side(role).credit;
             let (buffer, _) = credit.advertised();
             if len > buffer.min(HOST_MESSAGE_BYTES) as usize {
                 let most = buffer.min(HOST_MESSAGE_BYTES);
@@ -146,7 +147,7 @@ impl Socket {
                     to,
                     format_args!(
                         "connection reset: a host process sent a message of {len} bytes, \
-                         at most {most} are taken"
+                         at most {most} are accepted"
                     ),
                 );
                 self.end(cx, id, true);
@@ -155,7 +156,7 @@ impl Socket {
             if len > credit.free() as usize {
                 return Ok(Some(false));
             }
-            let staged = self.seats.get(to).map_or(0, |seat| seat.staged);
+            let staged = self.socket_ports.get(to).map_or(0, |socket_port| socket_port.staged);
             if staged.saturating_add(staged_cost(len)) > STAGED_BYTES_MAX {
                 return Ok(Some(true));
             }
@@ -163,35 +164,35 @@ impl Socket {
             match end.stream.receive_bytes(&mut message) {
                 Ok(Some(got)) if got == len => {}
                 other => {
-                    return self.process_silent(cx, id, which, other.map(|got| got.is_some()));
+                    return self.process_idle(cx, id, role, other.map(|got| got.is_some()));
                 }
             }
-            if !self.take_message(cx, to, (id, which), &message, buffers)? {
+            if !self.take_message(cx, to, (id, role), &message, buffers)? {
                 return Ok(Some(true));
             }
         }
     }
 
-    /// Delivers a message that a process sent; `false` when a part of it has to wait.
+    /// Delivers a process's message; returns false if a part of it stays queued.
     fn take_message(
         &mut self,
         cx: &mut Context<'_>,
         to: PortId,
-        target: (ConnId, Which),
+        target: (ConnId, Role),
         message: &[u8],
         buffers: &mut usize,
-    ) -> Result<bool, Blame> {
-        let (id, which) = target;
+    ) -> Result<bool, CopyFault> {
+        let (id, role) = target;
         let mut pack = Pack::new(to);
         pack.append_bytes(message, SEQ_EOM);
-        if let Some(seat) = self.seats.get_mut(to) {
-            seat.staged = seat.staged.saturating_add(pack.cost());
+        if let Some(socket_port) = self.socket_ports.get_mut(to) {
+            socket_port.staged = socket_port.staged.saturating_add(pack.cost());
         }
         if let Some(conn) = self.table.get_mut(id) {
             let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
-            // Never fails: the guest has room for all of it.
-            let _ = conn.side_mut(which).credit.accept(len);
+            // Never fails: the guest has room for the whole message.
+            let _ = conn.side_mut(role).credit.accept(len);
         }
-        self.deliver_pending(cx, to, target, Pending::Staged(pack), buffers)
+        self.deliver_pending(cx, to, target, PendingData::Staged(pack), buffers)
     }
 }

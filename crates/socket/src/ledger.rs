@@ -1,12 +1,12 @@
-//! The connections that a port has open, in a file that outlives this process.
+//! The ledger: a file with a port's open connections, which survives this process.
 //!
-//! A guest whose frontend is held while causewayd is replaced does not know that
-//! its connections are gone, and one that only waits would wait for ever. So each
-//! is noted in a small file from when it begins until its guest has seen it end:
-//! one write each. The next causewayd finds there whom to reset.
+//! A guest whose frontend is held while causewayd is replaced does not know that its connections
+//! are gone, and would wait forever if it only receives. Each connection is therefore recorded in a
+//! small file from its start until its guest has received its end: one write each. The next
+//! causewayd resets the recorded connections. The ledger holds addresses and no data.
 //!
-//! Only ports behind the holder have one: their socket's name ends in
-//! [`HELD_EXTENSION`], and the file lies beside it.
+//! Only ports behind the holder have a ledger: their socket's name ends in [`HELD_EXTENSION`], and
+//! the file lies beside the socket.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,54 +17,58 @@ use std::path::{Path, PathBuf};
 use crate::limits::CONNECTIONS_PER_PORT_MAX;
 use crate::table::ConnId;
 
-/// How the name of a held port's socket ends.
+/// Extension of a held port's socket.
 pub const HELD_EXTENSION: &str = "inner";
-/// How the name of its ledger ends instead.
+/// Extension of its ledger.
 const EXTENSION: &str = "open";
 const ENTRY_BYTES: usize = 16;
-/// As many again may have ended while their guest takes no resets.
+/// Twice the connections: as many may have ended while their guest receives no resets.
 const ENTRIES_MAX: usize = 2 * CONNECTIONS_PER_PORT_MAX;
-/// What an entry in use ends in, before the socket type.
-const OPEN: u16 = 0x6f70;
+/// Mark of an entry in use, which precedes the socket type.
+const OPEN_MARK: u16 = 0x6f70;
 
 /// A connection as its guest knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Open {
-    /// The other end's CID.
+pub struct OpenConnection {
+    /// CID of the peer.
     pub peer_cid: u32,
-    /// The guest's port number.
+    /// Port number of the guest.
     pub local_port: u32,
-    /// The other end's port number.
+    /// Port number of the peer.
     pub peer_port: u32,
-    /// Stream or seqpacket, as in a packet.
+    /// Socket type, as in a packet.
     pub kind: u16,
 }
 
-/// Where a connection is noted.
+/// Position of a connection in the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry(u32);
+pub struct LedgerSlot(u32);
 
-/// The ledger of one port.
+/// The ledger of a port.
 #[derive(Debug)]
 pub struct Ledger {
     path: PathBuf,
     file: File,
     free: Vec<u32>,
-    /// Entries that were never used begin here.
+    /// First entry that was never used.
     fresh: u32,
-    places: HashMap<ConnId, u32>,
-    /// What the last process left open.
-    left: Vec<(u32, Open)>,
+    slots: HashMap<ConnId, u32>,
+    /// Connections that the last process left open.
+    survivors: Vec<(u32, OpenConnection)>,
 }
 
-/// Where the ledger of the port at `socket` is; none if nobody holds it.
+/// Returns the path of the ledger of the port at `socket`; `None` if the holder does not hold the
+/// port.
 fn path_of(socket: &Path) -> Option<PathBuf> {
     let held = socket.extension().is_some_and(|extension| extension == HELD_EXTENSION);
     held.then(|| socket.with_extension(EXTENSION))
 }
 
 impl Ledger {
-    /// The ledger of the port at `socket`, if it is to have one.
+    /// Opens the ledger of the port at `socket`, if the port is held.
+    ///
+    /// # Errors
+    /// The host refuses the file.
     pub fn of(socket: &Path) -> io::Result<Option<Self>> {
         path_of(socket).map(Self::open).transpose()
     }
@@ -84,99 +88,101 @@ impl Ledger {
             file,
             free: Vec::new(),
             fresh: 0,
-            places: HashMap::new(),
-            left: Vec::new(),
+            slots: HashMap::new(),
+            survivors: Vec::new(),
         };
         ledger.read(len)?;
         Ok(ledger)
     }
 
-    /// Finds what the last process left.
+    /// Reads the connections that the last process left.
     fn read(&mut self, len: usize) -> io::Result<()> {
         let mut bytes = vec![0; len];
         self.file.read_exact_at(&mut bytes, 0)?;
         let (entries, _) = bytes.as_chunks::<ENTRY_BYTES>();
-        for (place, entry) in (0_u32..).zip(entries) {
+        for (slot, entry) in (0_u32..).zip(entries) {
             if let Some(open) = parse(entry) {
-                self.left.push((place, open));
-                self.free.extend(self.fresh..place);
-                self.fresh = place.saturating_add(1);
+                self.survivors.push((slot, open));
+                self.free.extend(self.fresh..slot);
+                self.fresh = slot.saturating_add(1);
             }
         }
         Ok(())
     }
 
-    /// What the last process left open. Each stays in the file until it is settled.
-    pub fn take_left(&mut self) -> Vec<(Entry, Open)> {
-        let left = std::mem::take(&mut self.left);
-        left.into_iter().map(|(place, open)| (Entry(place), open)).collect()
+    /// Returns the connections that the last process left open. Each stays in the file until it is
+    /// cleared.
+    pub fn take_survivors(&mut self) -> Vec<(LedgerSlot, OpenConnection)> {
+        let survivors = std::mem::take(&mut self.survivors);
+        survivors.into_iter().map(|(slot, open)| (LedgerSlot(slot), open)).collect()
     }
 
-    /// Whoever had to know of what was left is gone.
-    pub fn drop_left(&mut self) {
-        for (entry, _) in self.take_left() {
-            self.settle(entry);
+    /// Clears the connections that the last process left: their guest is gone.
+    pub fn clear_survivors(&mut self) {
+        for (entry, _) in self.take_survivors() {
+            self.clear(entry);
         }
     }
 
-    /// The guest has its reset, or is gone.
-    pub fn settle(&mut self, Entry(place): Entry) {
-        // An entry that stays costs a reset for nothing, which guests ignore.
-        let _ = self.file.write_all_at(&[0; ENTRY_BYTES], at(place));
-        self.free.push(place);
+    /// Clears an entry: the guest has its reset, or is gone.
+    pub fn clear(&mut self, LedgerSlot(slot): LedgerSlot) {
+        // An entry that stays causes a superfluous reset, which guests ignore.
+        let _ = self.file.write_all_at(&[0; ENTRY_BYTES], at(slot));
+        self.free.push(slot);
     }
 
-    /// Notes a connection. One for which there is no room is not noted.
-    pub fn note(&mut self, id: ConnId, open: Open) {
-        let place = match self.free.pop() {
-            Some(place) => place,
+    /// Records a connection; a full ledger skips it.
+    pub fn record(&mut self, id: ConnId, open: OpenConnection) {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
             None if (self.fresh as usize) < ENTRIES_MAX => {
-                let place = self.fresh;
+                let slot = self.fresh;
                 self.fresh = self.fresh.saturating_add(1);
-                place
+                slot
             }
             None => return,
         };
-        let Open { peer_cid, local_port, peer_port, kind } = open;
+        let OpenConnection { peer_cid, local_port, peer_port, kind } = open;
         let words = [peer_cid, local_port, peer_port].map(u32::to_le_bytes).concat();
-        let entry = [&words[..], &OPEN.to_le_bytes(), &kind.to_le_bytes()].concat();
-        // One that cannot be noted ends when either side next says something.
-        let _ = self.file.write_all_at(&entry, at(place));
-        self.places.insert(id, place);
+        let entry = [&words[..], &OPEN_MARK.to_le_bytes(), &kind.to_le_bytes()].concat();
+        // A connection that is not recorded ends when either side next sends a packet.
+        let _ = self.file.write_all_at(&entry, at(slot));
+        self.slots.insert(id, slot);
     }
 
-    /// The connection has ended, and its guest knows.
-    pub fn forget(&mut self, id: ConnId) {
-        if let Some(entry) = self.ended(id) {
-            self.settle(entry);
+    /// Clears a connection that has ended with its guest's knowledge.
+    pub fn erase(&mut self, id: ConnId) {
+        if let Some(entry) = self.take_slot(id) {
+            self.clear(entry);
         }
     }
 
-    /// The connection has ended, and its guest has yet to be told: what to settle then.
-    pub fn ended(&mut self, id: ConnId) -> Option<Entry> {
-        self.places.remove(&id).map(Entry)
+    /// Returns the entry of a connection that has ended; the caller clears it once the guest has
+    /// its reset.
+    pub fn take_slot(&mut self, id: ConnId) -> Option<LedgerSlot> {
+        self.slots.remove(&id).map(LedgerSlot)
     }
 
-    /// Removes the file: the port is no more.
+    /// Removes the file of a deleted port.
     pub fn remove(self) {
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-fn at(place: u32) -> u64 {
-    u64::from(place).saturating_mul(ENTRY_BYTES as u64)
+fn at(slot: u32) -> u64 {
+    u64::from(slot).saturating_mul(ENTRY_BYTES as u64)
 }
 
-fn parse(bytes: &[u8; ENTRY_BYTES]) -> Option<Open> {
+fn parse(bytes: &[u8; ENTRY_BYTES]) -> Option<OpenConnection> {
     let (words, _) = bytes.as_chunks::<4>();
     let [peer_cid, local_port, peer_port, [m0, m1, k0, k1]] = *words else { return None };
-    let open = Open {
+    let open = OpenConnection {
         peer_cid: u32::from_le_bytes(peer_cid),
         local_port: u32::from_le_bytes(local_port),
         peer_port: u32::from_le_bytes(peer_port),
         kind: u16::from_le_bytes([k0, k1]),
     };
-    (u16::from_le_bytes([m0, m1]) == OPEN).then_some(open)
+    (u16::from_le_bytes([m0, m1]) == OPEN_MARK).then_some(open)
 }
 
 #[cfg(test)]
@@ -184,8 +190,8 @@ mod tests {
     use super::*;
     use crate::table::tests::ids;
 
-    fn open(port: u32) -> Open {
-        Open { peer_cid: 9, local_port: port, peer_port: 7, kind: 1 }
+    fn open(port: u32) -> OpenConnection {
+        OpenConnection { peer_cid: 9, local_port: port, peer_port: 7, kind: 1 }
     }
 
     #[test]
@@ -195,37 +201,40 @@ mod tests {
         let socket = dir.join("p.inner");
         let ids = ids(5);
         let mut ledger = Ledger::of(&socket).unwrap().unwrap();
-        assert_eq!(ledger.take_left(), []);
+        assert_eq!(ledger.take_survivors(), []);
         for (id, port) in ids.iter().zip(1..) {
-            ledger.note(*id, open(port));
+            ledger.record(*id, open(port));
         }
-        ledger.forget(ids[1]);
-        ledger.forget(ids[4]);
-        // Its guest has yet to know.
-        let untold = ledger.ended(ids[2]);
-        assert!(untold.is_some());
-        assert_eq!(ledger.ended(ids[2]), None);
+        ledger.erase(ids[1]);
+        ledger.erase(ids[4]);
+        // The guest has not received this reset yet.
+        let unsent = ledger.take_slot(ids[2]);
+        assert!(unsent.is_some());
+        assert_eq!(ledger.take_slot(ids[2]), None);
         drop(ledger);
         let mut ledger = Ledger::of(&socket).unwrap().unwrap();
-        let left = ledger.take_left();
-        assert_eq!(left.iter().map(|(_, open)| open.local_port).collect::<Vec<_>>(), [1, 3, 4]);
-        // What is left keeps its place until it is settled.
-        ledger.note(ids[1], open(11));
-        ledger.note(ids[4], open(12));
+        let survivors = ledger.take_survivors();
+        assert_eq!(
+            survivors.iter().map(|(_, open)| open.local_port).collect::<Vec<_>>(),
+            [1, 3, 4]
+        );
+        // Survivors keep their entries until they are cleared.
+        ledger.record(ids[1], open(11));
+        ledger.record(ids[4], open(12));
         drop(ledger);
         let mut ledger = Ledger::of(&socket).unwrap().unwrap();
-        assert_eq!(ledger.take_left().len(), 5);
+        assert_eq!(ledger.take_survivors().len(), 5);
         drop(ledger);
         let mut ledger = Ledger::of(&socket).unwrap().unwrap();
-        let (one, _) = ledger.take_left()[0];
-        ledger.settle(one);
+        let (one, _) = ledger.take_survivors()[0];
+        ledger.clear(one);
         drop(ledger);
         let mut ledger = Ledger::of(&socket).unwrap().unwrap();
-        assert_eq!(ledger.left.len(), 4);
-        ledger.drop_left();
+        assert_eq!(ledger.survivors.len(), 4);
+        ledger.clear_survivors();
         drop(ledger);
         let ledger = Ledger::of(&socket).unwrap().unwrap();
-        assert_eq!(ledger.left.len(), 0);
+        assert_eq!(ledger.survivors.len(), 0);
         ledger.remove();
         assert!(!dir.join("p.open").exists());
         assert!(Ledger::of(&dir.join("p.sock")).unwrap().is_none(), "nobody holds it");
@@ -233,17 +242,17 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_all_that_a_port_may_have_and_for_no_more() {
+    fn ledger_has_room_for_twice_the_connections_of_a_port() {
         let dir = std::env::temp_dir().join(format!("causeway-ledgers-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let mut ledger = Ledger::of(&dir.join("p.inner")).unwrap().unwrap();
         let ids = ids(ENTRIES_MAX + 1);
-        ids.iter().for_each(|id| ledger.note(*id, open(1)));
-        ids.iter().for_each(|id| ledger.forget(*id));
-        ids.iter().for_each(|id| ledger.note(*id, open(2)));
+        ids.iter().for_each(|id| ledger.record(*id, open(1)));
+        ids.iter().for_each(|id| ledger.erase(*id));
+        ids.iter().for_each(|id| ledger.record(*id, open(2)));
         drop(ledger);
         let ledger = Ledger::of(&dir.join("p.inner")).unwrap().unwrap();
-        assert_eq!(ledger.left.len(), ENTRIES_MAX);
+        assert_eq!(ledger.survivors.len(), ENTRIES_MAX);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -1,34 +1,50 @@
-//! AF_VSOCK between guests of a group, and between guests and the host: V4VSockets
-//! on an unmodified guest's virtio-vsock.
+//! The socket service: virtio-vsock between guests of a group, and between guests and host
+//! processes.
 //!
-//! V4V gave sockets between VMs that a trusted party copies once, with the
-//! sender's address stamped by that party. Here the guest's own AF_VSOCK is the
-//! interface, the dispatcher is the trusted party, and the copy goes straight
-//! from the sender's transmit descriptors into the receiver's receive
-//! descriptors.
+//! After V4VSockets: a trusted party copies the data once and stamps the sender's address. Here the
+//! guest's own AF_VSOCK is the interface, the dispatcher is the trusted party, and the copy goes
+//! from the sender's transmit descriptors directly into the receiver's receive descriptors. The
+//! service stands above the fabric, which owns ports and rings and calls it for each queue with
+//! work. It does not connect hosts: both ends of a connection are on this host.
 //!
-//! | module | idea |
+//! [`SERVICE`] registers the service, and [`Socket`] is its part of a shard.
+//!
+//! ```no_run
+//! use causeway_fabric::{Fabric, Options};
+//! use causeway_model::{Command, Name};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let fabric = Fabric::start(&[causeway_socket::SERVICE], Options::default())?;
+//! let group: Name = "blue".parse()?;
+//! fabric.handle().call(Command::GroupAdd(group.into()))?;
+//! // Ports of the kind "vsock" can be added to the group now.
+//! fabric.wait()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | content |
 //! |---|---|
-//! | [`credit`] | flow-control arithmetic, and who lies about it |
-//! | [`conn`] | one connection as a state machine, free of I/O |
-//! | [`table`] | all connections, found by what a packet says |
-//! | [`seat`] | what a port has waiting, held and filling |
-//! | [`deadline`] | connections that end by themselves, in time |
-//! | [`wait`] | how long a sender has stood still for a receiver |
+//! | `transmit` | packets of guests: checks, resolution to a connection, delivery |
+//! | `deliver` | a guest's receive buffers |
+//! | `host`, `host_messages` | connections with host processes |
+//! | `stall` | receivers without room: limits of queued data, stopped senders |
+//! | [`conn`] | state machine of a connection, free of I/O |
+//! | [`credit`] | flow-control arithmetic and violations |
+//! | [`table`] | connections, found by the addresses of a packet |
+//! | [`socket_port`] | state of a port: queued deliveries, held chains, quotas |
+//! | [`deadline`] | connections that expire |
+//! | [`stall_tracker`] | time for which senders stand still |
 //! | [`unread`] | packets that a receiver's kernel still queues |
-//! | [`pack`] | data copied aside |
-//! | `transmit` | what a guest sent: checked, resolved, passed on |
-//! | `deliver` | into a guest's receive buffers |
-//! | `host`, `host_messages` | host processes at the other end |
+//! | [`pack`] | data staged outside of descriptors |
+//! | [`ledger`], `resume` | open connections across a restart of the daemon |
 //!
 //! # When a receiver has no room
-//! Data waits in the sender's own descriptors, up to a part of its ring; then
-//! in a bounded staging buffer; then the sender's ring waits. A receiver that
-//! runs and makes no progress while a sender waits loses the connections they
-//! share (see `stall`), so that it cannot hold up the sender's other peers for
-//! long. A receiver has no room if it has no receive buffers, and also if its
-//! kernel would queue more packets of a connection than it accounts for
-//! ([`unread`]).
+//! Data waits in the sender's own descriptors, up to a part of its ring; then in a bounded staging
+//! buffer; then the sender's ring stops. A receiver that runs and makes no progress while a sender
+//! stands still loses the connections that the two share (`stall`), so that it cannot delay the
+//! sender's other peers for long. A receiver has no room if it has no receive buffers, and also if
+//! its kernel would queue more packets of a connection than it accounts for ([`unread`]).
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -52,23 +68,23 @@ mod host_messages;
 pub mod ledger;
 pub mod limits;
 pub mod pack;
-mod revive;
-pub mod seat;
+mod resume;
 mod service;
+pub mod socket_port;
 mod stall;
+pub mod stall_tracker;
 pub mod table;
 mod trace;
 mod transmit;
 pub mod unread;
-pub mod wait;
 
 pub use service::Socket;
 
 use causeway_fabric::Registration;
 
-/// The kinds of ports of the service.
+/// Kinds of ports of the service.
 const KINDS: &[&causeway_model::Kind] = &[&causeway_model::port::VSOCK];
 
-/// Adds the service to a fabric. Its commands are the rules, which the fabric keeps.
+/// Registers the service with a fabric. It has no commands of its own: the fabric keeps the rules.
 pub const SERVICE: Registration =
     Registration::new("vsock", || Box::new(Socket::new())).with_kinds(KINDS);

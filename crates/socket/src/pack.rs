@@ -1,7 +1,6 @@
-//! Data copied aside for a receiver without room. Free of I/O.
+//! Staged data: copies for receivers without room. Free of I/O.
 //!
-//! Pieces that follow each other share a pack, so that a small one costs little more than its
-//! bytes.
+//! Consecutive pieces share a pack, so that a small piece costs little more than its bytes.
 
 use std::collections::VecDeque;
 
@@ -13,38 +12,38 @@ use crate::limits::{PACK_BYTES, STAGED_PACK_BYTES, STAGED_PIECE_BYTES};
 /// Pieces of one sender for one receiver, in order.
 #[derive(Debug)]
 pub struct Pack {
-    /// The sender, for its quota.
+    /// Sender, whose quota is charged.
     pub from: PortId,
     bytes: Vec<u8>,
-    /// Bytes that are done with.
+    /// Delivered bytes.
     at: usize,
-    /// Where pieces end in `bytes`, and the SEQPACKET flags of each.
+    /// Ends of pieces in `bytes`, and the SEQPACKET flags of each.
     ends: VecDeque<(usize, u32)>,
     cost: usize,
 }
 
-/// Upper bound on what `len` more bytes take of their sender's quota.
+/// Returns an upper bound of the quota that `len` more bytes use.
 pub fn staged_cost(len: usize) -> usize {
     len.saturating_add(STAGED_PACK_BYTES).saturating_add(STAGED_PIECE_BYTES)
 }
 
 impl Pack {
-    /// An empty pack.
+    /// Makes an empty pack.
     pub fn new(from: PortId) -> Self {
         let (bytes, ends) = (Vec::new(), VecDeque::new());
         Self { from, bytes, at: 0, ends, cost: STAGED_PACK_BYTES }
     }
 
-    /// Whether `len` bytes of `from` go into this pack.
+    /// Returns whether `len` bytes of `from` fit this pack.
     pub fn takes(&self, from: PortId, len: usize) -> bool {
         self.from == from && self.bytes.len().saturating_add(len) <= PACK_BYTES
     }
 
-    /// Appends `len` bytes at `cursor`, whose piece has the SEQPACKET flags `flags`. Bytes behind
-    /// a piece without flags continue it.
+    /// Appends `len` bytes at `cursor` as a piece with the SEQPACKET flags `flags`. Bytes after a
+    /// piece without flags continue that piece.
     ///
     /// # Errors
-    /// The bytes are not granted; the pack is as before.
+    /// The bytes are not granted; the pack is unchanged.
     pub fn append(
         &mut self,
         map: &Map,
@@ -81,18 +80,18 @@ impl Pack {
         self.cost = self.cost.saturating_add(len);
     }
 
-    /// What is left of the first piece, and its flags; none when all is done with.
+    /// Returns the rest of the first piece and its flags; `None` if all pieces are delivered.
     pub fn first(&self) -> Option<(&[u8], u32)> {
         let (end, flags) = *self.ends.front()?;
         Some((self.bytes.get(self.at..end).unwrap_or_default(), flags))
     }
 
-    /// `len` bytes of the first piece are done with.
+    /// Marks `len` bytes of the first piece as delivered.
     pub fn advance(&mut self, len: usize) {
         self.at = self.at.saturating_add(len);
     }
 
-    /// The first piece is done with. Returns whether it was the last one.
+    /// Removes the first piece. Returns whether it was the last.
     pub fn drop_first(&mut self) -> bool {
         if let Some((end, _)) = self.ends.pop_front() {
             self.at = end;
@@ -100,12 +99,12 @@ impl Pack {
         self.ends.is_empty()
     }
 
-    /// Bytes that are not done with.
+    /// Returns the undelivered bytes.
     pub fn left(&self) -> usize {
         self.bytes.len().saturating_sub(self.at)
     }
 
-    /// What it takes of its sender's quota, in bytes, until it is dropped.
+    /// Returns the share of its sender's quota, in bytes, until it is dropped.
     pub fn cost(&self) -> usize {
         self.cost
     }

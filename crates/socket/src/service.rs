@@ -1,4 +1,4 @@
-//! The socket service as the dispatcher sees it.
+//! The service's interface to the fabric: ports, queues, deadlines, and the end of connections.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,7 +8,7 @@ use causeway_model::{CommandError, TraceQuery, TraceView};
 use causeway_model::{PortSpec, VsockSpec};
 use causeway_wire::vsock::{Op, VIRTIO_VSOCK_F_SEQPACKET, VIRTIO_VSOCK_F_STREAM};
 
-use crate::conn::{Party, Signals, Which};
+use crate::conn::{Party, Role, Signals};
 use crate::counters::bump;
 use crate::deadline::Deadlines;
 use crate::host::HostTokens;
@@ -16,239 +16,242 @@ use crate::ledger::Ledger;
 use crate::limits::{
     DRAIN_NS_MAX, LINGER_NS_MAX, REQUEST_NS_MAX, RESETS_WAITING_MAX, RING_SIZE_MAX,
 };
-use crate::revive::Revival;
-use crate::seat::{Reset, Seat};
-use crate::table::{ConnId, Table};
+use crate::resume::ResumeState;
+use crate::socket_port::{Reset, SocketPort};
+use crate::table::{ConnId, ConnTable};
 
-/// The queue whose buffers a guest receives in (virtio 1.3, 5.10.2).
+/// Receive queue of a guest (virtio 1.3, 5.10.2).
 pub(crate) const RX: usize = 0;
-/// The queue that a guest sends by.
+/// Transmit queue of a guest.
 pub(crate) const TX: usize = 1;
-/// The queue by which a guest is told of what happens to its device.
+/// Event queue of a guest.
 pub(crate) const EVENT: usize = 2;
 /// Receive, transmit, event.
 pub(crate) const QUEUES: usize = 3;
 pub(crate) use causeway_model::CID_HOST;
-/// The guest takes SEQPACKET sockets.
+/// The guest supports SEQPACKET sockets.
 pub(crate) const VSOCK_F_SEQPACKET: u64 = 1 << VIRTIO_VSOCK_F_SEQPACKET;
 
-/// All seats, by their port's slot.
+/// The states of all ports, by the slot of the port.
 #[derive(Debug, Default)]
-pub(crate) struct Seats(Vec<Option<Seat>>);
+pub(crate) struct SocketPorts(Vec<Option<SocketPort>>);
 
-impl Seats {
+impl SocketPorts {
     #[inline]
-    pub(crate) fn get(&self, id: PortId) -> Option<&Seat> {
+    pub(crate) fn get(&self, id: PortId) -> Option<&SocketPort> {
         self.0.get(id.slot())?.as_ref().filter(|s| s.id == id)
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, id: PortId) -> Option<&mut Seat> {
+    pub(crate) fn get_mut(&mut self, id: PortId) -> Option<&mut SocketPort> {
         self.0.get_mut(id.slot())?.as_mut().filter(|s| s.id == id)
     }
 
-    /// A port and its seat.
+    /// Returns a port and its state.
     #[inline]
     pub(crate) fn with_port<'a>(
         &'a mut self,
         cx: &'a mut Context<'_>,
         id: PortId,
-    ) -> Option<(&'a mut Port, &'a mut Seat)> {
+    ) -> Option<(&'a mut Port, &'a mut SocketPort)> {
         Some((cx.ports.get_mut(id)?, self.get_mut(id)?))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Seat> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &SocketPort> {
         self.0.iter().flatten()
     }
 
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Seat> {
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut SocketPort> {
         self.0.iter_mut().flatten()
     }
 
-    fn insert(&mut self, seat: Seat) {
-        let slot = seat.id.slot();
+    fn insert(&mut self, socket_port: SocketPort) {
+        let slot = socket_port.id.slot();
         if self.0.len() <= slot {
             self.0.resize_with(slot.saturating_add(1), || None);
         }
         if let Some(place) = self.0.get_mut(slot) {
-            *place = Some(seat);
+            *place = Some(socket_port);
         }
     }
 
-    fn remove(&mut self, id: PortId) -> Option<Seat> {
+    fn remove(&mut self, id: PortId) -> Option<SocketPort> {
         self.0.get_mut(id.slot())?.take_if(|s| s.id == id)
     }
 }
 
-/// Why a connection ends by itself; each kind waits equally long.
+/// Reason for which a connection expires; each reason has a fixed time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Expiry {
-    /// Nobody answers the connect.
+    /// The connect is unanswered.
     Request,
-    /// Both directions are shut.
+    /// Both directions are shut down.
     Linger,
-    /// A process has yet to take what its guest sent.
+    /// A process still has data of its guest to take.
     Drain,
 }
 
-/// AF_VSOCK for all vsock ports of the daemon.
+/// AF_VSOCK for the vsock ports of a shard.
 #[derive(Debug, Default)]
 pub struct Socket {
-    pub(crate) seats: Seats,
-    /// Who has which CID.
+    pub(crate) socket_ports: SocketPorts,
+    /// Port of each CID.
     pub(crate) directory: HashMap<(GroupId, u32), PortId>,
-    pub(crate) table: Table,
-    /// Seats with an open receive buffer in this batch.
-    pub(crate) open: Vec<PortId>,
-    /// Seats that got something to deliver in this batch.
-    pub(crate) attention: Vec<PortId>,
-    /// Seats that were told of ends in this batch, which their ledgers still name.
-    pub(crate) told: Vec<PortId>,
-    /// Connects without an answer, shut connections, and those that only drain to a process.
-    pub(crate) requests: Deadlines<ConnId>,
-    pub(crate) lingering: Deadlines<ConnId>,
-    pub(crate) draining: Deadlines<ConnId>,
-    /// Sides whose packets are held back, to be asked for their credit.
-    pub(crate) asks_soon: Deadlines<(ConnId, Which)>,
-    /// The same, of those that were asked in vain for a while.
-    pub(crate) asks_later: Deadlines<(ConnId, Which)>,
+    pub(crate) table: ConnTable,
+    /// Ports with an open receive buffer in this batch.
+    pub(crate) filling_ports: Vec<PortId>,
+    /// Ports with new deliveries in this batch.
+    scheduled: Vec<PortId>,
+    /// Ports with resets in their unpublished receive ring, which their ledgers still record.
+    pub(crate) unpublished_resets: Vec<PortId>,
+    /// Connects without an answer, shut connections, and connections that only drain to a process.
+    requests: Deadlines<ConnId>,
+    lingering: Deadlines<ConnId>,
+    draining: Deadlines<ConnId>,
+    /// Sides that are held back, with the time of the next credit request.
+    pub(crate) frequent_requests: Deadlines<(ConnId, Role)>,
+    /// The same, for sides that did not answer the first requests.
+    pub(crate) rare_requests: Deadlines<(ConnId, Role)>,
     pub(crate) tokens: HostTokens,
-    /// When the first wait for a receiver may be due.
-    pub(crate) judge_ns: Option<u64>,
+    /// First check of a receiver for which a sender stands still.
+    pub(crate) stall_check_ns: Option<u64>,
 }
 
 impl Socket {
-    /// A service without ports.
+    /// Makes a service without ports.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Something is to be told to side `which`: a guest gets it at the end of the batch at the
-    /// latest, a process at once.
-    pub(crate) fn attend(&mut self, cx: &mut Context<'_>, id: ConnId, which: Which) {
+    /// Schedules deliveries to side `role`: a guest receives them at the end of the batch, a
+    /// process at once.
+    pub(crate) fn schedule_side(&mut self, cx: &mut Context<'_>, id: ConnId, role: Role) {
         let Some(conn) = self.table.get_mut(id) else { return };
-        let side = conn.side_mut(which);
+        let side = conn.side_mut(role);
         match side.party {
-            // It has forgotten the connection, and may have another of the same numbers.
-            Party::Guest(_) if side.gone => {}
+            // It has ended the connection, and may have a new connection with the same addresses.
+            Party::Guest(_) if side.is_gone => {}
             Party::Guest(to) => {
-                if !side.queued {
-                    side.queued = true;
-                    if let Some(seat) = self.seats.get_mut(to) {
-                        seat.ready.push_back((id, which));
+                if !side.is_queued {
+                    side.is_queued = true;
+                    if let Some(socket_port) = self.socket_ports.get_mut(to) {
+                        socket_port.ready.push_back((id, role));
                     }
                 }
-                self.attend_seat(cx, to);
+                self.schedule_port(cx, to);
             }
-            Party::Host(_) => self.tell_host(cx, id, which),
+            Party::Host(_) => self.signal_host(cx, id, role),
         }
     }
 
-    /// Has a seat looked after at the end of the batch.
-    pub(crate) fn attend_seat(&mut self, _cx: &mut Context<'_>, to: PortId) {
-        if !self.attention.contains(&to) {
-            self.attention.push(to);
+    /// Schedules a delivery to a port at the end of the batch.
+    pub(crate) fn schedule_port(&mut self, _cx: &mut Context<'_>, to: PortId) {
+        if !self.scheduled.contains(&to) {
+            self.scheduled.push(to);
         }
     }
 
-    /// Delivers to every seat that needs it.
-    pub(crate) fn attend_all(&mut self, cx: &mut Context<'_>) {
-        // Delivering may call for more attention (a process's answer), but never without end:
-        // each round delivers, or leaves its seat waiting for buffers.
+    /// Delivers to every scheduled port.
+    pub(crate) fn deliver_scheduled(&mut self, cx: &mut Context<'_>) {
+        // A delivery may schedule further deliveries (a process's answer). Each round delivers, or
+        // leaves its port waiting for buffers, so the number of rounds is bounded.
         for _ in 0..4 {
-            let seats = std::mem::take(&mut self.attention);
-            if seats.is_empty() {
+            let socket_ports = std::mem::take(&mut self.scheduled);
+            if socket_ports.is_empty() {
                 return;
             }
-            for to in seats {
-                // Beyond the turn's time they are served in turns of their own.
+            for to in socket_ports {
+                // Beyond the turn's time, ports are served in their own turns.
                 if cx.is_over() || self.deliver(cx, to) != Progress::Parked {
                     cx.wake(to, RX);
                 }
             }
         }
-        for to in std::mem::take(&mut self.attention) {
+        for to in std::mem::take(&mut self.scheduled) {
             cx.wake(to, RX);
         }
     }
 
-    /// Side `which` ended the connection: the other one is told, this one knows.
-    pub(crate) fn ended_by(&mut self, cx: &mut Context<'_>, id: ConnId, which: Which) {
-        if self.drains_on(cx.now_ns, id, which) {
-            self.table.unkey(id, which);
+    /// Ends a connection that side `role` ended; the other side gets a reset.
+    pub(crate) fn end_from(&mut self, cx: &mut Context<'_>, id: ConnId, role: Role) {
+        if self.begin_drain(cx.now_ns, id, role) {
+            self.table.unkey(id, role);
             return;
         }
-        self.finish(cx, id, |w| w != which);
+        self.finish(cx, id, |w| w != role);
     }
 
-    /// Side `which` sent a reset. If an earlier connection had the same ends, that reset may be
-    /// late, and the side would wait for ever: it is told too. Guests do not answer a reset.
-    pub(crate) fn reset_by(&mut self, cx: &mut Context<'_>, id: ConnId, which: Which) {
-        let late = self.table.get(id).is_some_and(|conn| conn.reused);
-        if late && !self.has_to_drain(id) {
+    /// Handles a reset from side `role`. If an earlier connection had the same addresses, the
+    /// reset may be late and the side would wait forever, so the side gets a reset too. Guests do
+    /// not answer a reset.
+    pub(crate) fn handle_reset(&mut self, cx: &mut Context<'_>, id: ConnId, role: Role) {
+        let late = self.table.get(id).is_some_and(|conn| conn.is_reused);
+        if late && !self.has_undelivered_output(id) {
             self.end(cx, id, true);
         } else {
-            self.ended_by(cx, id, which);
+            self.end_from(cx, id, role);
         }
     }
 
-    /// Ends a connection; `tell`: its guests get a reset.
-    pub(crate) fn end(&mut self, cx: &mut Context<'_>, id: ConnId, tell: bool) {
-        self.finish(cx, id, |_| tell);
+    /// Ends a connection; if `resets` is set, its guests get a reset.
+    pub(crate) fn end(&mut self, cx: &mut Context<'_>, id: ConnId, resets: bool) {
+        self.finish(cx, id, |_| resets);
     }
 
-    fn finish(&mut self, cx: &mut Context<'_>, id: ConnId, tell: impl Fn(Which) -> bool) {
-        for which in [Which::Caller, Which::Callee] {
-            self.close_of(cx, id, which);
+    fn finish(&mut self, cx: &mut Context<'_>, id: ConnId, resets: impl Fn(Role) -> bool) {
+        for role in [Role::Caller, Role::Callee] {
+            self.close_of(cx, id, role);
         }
         let Some(mut conn) = self.table.remove(id) else { return };
-        for which in [Which::Caller, Which::Callee] {
-            let waiting = std::mem::take(&mut conn.side_mut(which).pending);
-            let header = conn.header(which, Op::Reset, 0, 0);
-            let side = conn.side(which);
+        for role in [Role::Caller, Role::Callee] {
+            let waiting = std::mem::take(&mut conn.side_mut(role).pending);
+            let header = conn.header(role, Op::Reset, 0, 0);
+            let side = conn.side(role);
             let to = side.guest();
-            if let Some(seat) = to.and_then(|to| self.seats.get_mut(to)) {
-                seat.connections = seat.connections.saturating_sub(1);
-                if conn.side(which.other()).guest().is_none() {
-                    seat.host_connections = seat.host_connections.saturating_sub(1);
+            if let Some(socket_port) = to.and_then(|to| self.socket_ports.get_mut(to)) {
+                socket_port.connections = socket_port.connections.saturating_sub(1);
+                if conn.side(role.other()).guest().is_none() {
+                    socket_port.host_connections = socket_port.host_connections.saturating_sub(1);
                 }
-                if side.queued {
-                    seat.forget_ready(|other| self.table.get(other).is_some());
+                if side.is_queued {
+                    socket_port.forget_ready(|other| self.table.get(other).is_some());
                 }
-                // One that was never asked has nothing to forget.
-                let unmet = side.signals.contains(Signals::REQUEST) && !side.met;
-                if tell(which) && !side.gone && !unmet {
-                    let entry = seat.ledger.as_mut().and_then(|ledger| ledger.ended(id));
-                    seat.resets.push_back(Reset { header, entry });
-                    // Who takes none must not have more made.
-                    seat.choked |= seat.resets.len() >= RESETS_WAITING_MAX;
-                } else if let Some(ledger) = &mut seat.ledger {
-                    ledger.forget(id);
+                // A side that never received the request has no state to reset.
+                let unmet = side.signals.contains(Signals::REQUEST) && !side.is_request_delivered;
+                if resets(role) && !side.is_gone && !unmet {
+                    let slot = socket_port.ledger.as_mut().and_then(|ledger| ledger.take_slot(id));
+                    socket_port.resets.push_back(Reset { header, slot });
+                    // A guest that receives no resets must not cause further ones.
+                    socket_port.is_stopped_by_resets |=
+                        socket_port.resets.len() >= RESETS_WAITING_MAX;
+                } else if let Some(ledger) = &mut socket_port.ledger {
+                    ledger.erase(id);
                 }
             }
             for pending in waiting {
                 self.release(cx, to, pending);
             }
             if let Some(to) = to {
-                self.attend_seat(cx, to);
+                self.schedule_port(cx, to);
             }
         }
         self.drop_host(conn);
     }
 
-    /// Closes the receive buffer that side `which` is being filled by, if it is this connection's.
-    fn close_of(&mut self, cx: &mut Context<'_>, id: ConnId, which: Which) {
-        let Some(to) = self.table.get(id).and_then(|c| c.side(which).guest()) else { return };
-        let Some((port, seat)) = self.seats.with_port(cx, to) else { return };
-        if seat.filling.of == Some((id, which)) {
-            if let Err(fault) = crate::deliver::close(&mut self.table, port, seat, 0) {
+    /// Closes the receive buffer of side `role` if it holds data of this connection.
+    fn close_of(&mut self, cx: &mut Context<'_>, id: ConnId, role: Role) {
+        let Some(to) = self.table.get(id).and_then(|c| c.side(role).guest()) else { return };
+        let Some((port, socket_port)) = self.socket_ports.with_port(cx, to) else { return };
+        if socket_port.filling.of == Some((id, role)) {
+            if let Err(fault) = crate::deliver::close_buffer(&mut self.table, port, socket_port, 0)
+            {
                 cx.fault(to, fault);
             }
             cx.touch(to, RX);
         }
     }
 
-    /// Ends every connection of a guest that is gone; the others are told.
+    /// Ends every connection of a guest that is gone; the peers get resets.
     pub(crate) fn end_all_of(&mut self, cx: &mut Context<'_>, port: PortId) {
         let ids: Vec<_> = self.table.of_port(port).map(|(id, _)| id).collect();
         for id in ids {
@@ -256,7 +259,7 @@ impl Socket {
         }
     }
 
-    /// Has a connection end by itself in time, unless it gets further.
+    /// Sets the expiry of a connection, which progress cancels.
     pub(crate) fn expire_for(&mut self, now_ns: u64, id: ConnId, why: Expiry) {
         let Some(conn) = self.table.get_mut(id) else { return };
         let (list, after) = match why {
@@ -270,7 +273,7 @@ impl Socket {
         list.set(at, id, |at, id| table.get(id).is_some_and(|c| c.expires_ns == Some(at)));
     }
 
-    /// Ends what has waited too long.
+    /// Ends the connections that have expired.
     fn expire(&mut self, cx: &mut Context<'_>) {
         let now = cx.now_ns;
         let mut due = Vec::new();
@@ -281,12 +284,12 @@ impl Socket {
             let Some(conn) = self.table.get(id).filter(|c| c.expires_ns == Some(at)) else {
                 continue;
             };
-            let callee = conn.side(Which::Callee).guest();
-            let asked = conn.phase == crate::conn::Phase::Requested;
-            if let Some(seat) = callee.and_then(|id| self.seats.get_mut(id))
-                && asked
+            let callee = conn.side(Role::Callee).guest();
+            let credit_requested = conn.phase == crate::conn::Phase::Requested;
+            if let Some(socket_port) = callee.and_then(|id| self.socket_ports.get_mut(id))
+                && credit_requested
             {
-                bump(&mut seat.counters.unanswered);
+                bump(&mut socket_port.counters.unanswered);
             }
             self.end(cx, id, true);
         }
@@ -310,69 +313,69 @@ impl Service for Socket {
         {
             let (cid, name) = (vsock.cid, &other.spec.name);
             return Err(CommandError::Conflict(format!(
-                "cid {cid}: port {name} of this group has it"
+                "cid {cid}: port {name} of this group has this CID"
             )));
         }
         let socket = added.spec.socket.clone();
-        let mut seat = Seat::new(port, group, vsock.cid);
-        seat.ledger = Ledger::of(&socket).map_err(|error| {
-            CommandError::Host(format!("the ledger of {}: {error}", socket.display()))
+        let mut socket_port = SocketPort::new(port, group, vsock.cid);
+        socket_port.ledger = Ledger::of(&socket).map_err(|error| {
+            CommandError::Host(format!("cannot open the ledger of {}: {error}", socket.display()))
         })?;
         if let Some(path) = &vsock.host_socket {
-            seat.door = Some(self.open_door(cx, port, path)?);
+            socket_port.host_listeners = Some(self.open_listeners(cx, port, path)?);
         }
-        self.seats.insert(seat);
+        self.socket_ports.insert(socket_port);
         self.directory.insert((group, vsock.cid), port);
         Ok(())
     }
 
     fn removed(&mut self, _cx: &mut Context<'_>, port: PortId) {
-        if let Some(mut seat) = self.seats.remove(port) {
-            self.directory.remove(&(seat.group, seat.cid));
-            if let Some(door) = seat.door.take() {
-                self.close_door(door);
+        if let Some(mut socket_port) = self.socket_ports.remove(port) {
+            self.directory.remove(&(socket_port.group, socket_port.cid));
+            if let Some(host_listeners) = socket_port.host_listeners.take() {
+                self.close_listeners(host_listeners);
             }
-            if let Some(ledger) = seat.ledger.take() {
+            if let Some(ledger) = socket_port.ledger.take() {
                 ledger.remove();
             }
         }
-        for seat in self.seats.iter_mut() {
-            seat.waits.forget(port);
+        for socket_port in self.socket_ports.iter_mut() {
+            socket_port.stalls.forget(port);
         }
     }
 
     fn started(&mut self, cx: &mut Context<'_>, port: PortId, queue: usize) {
-        self.look_back(cx, port, queue);
+        self.detect_resume(cx, port, queue);
     }
 
     fn paused(&mut self, cx: &mut Context<'_>, port: PortId, queue: usize) {
         match queue {
             RX => {
-                if let Some(seat) = self.seats.get_mut(port) {
-                    seat.filling.of = None;
+                if let Some(socket_port) = self.socket_ports.get_mut(port) {
+                    socket_port.filling.of = None;
                 }
             }
-            TX => self.save_held(cx, port),
+            TX => self.stage_held(cx, port),
             _ => {}
         }
     }
 
     fn stopped(&mut self, cx: &mut Context<'_>, port: PortId) {
-        if let Some(seat) = self.seats.get_mut(port) {
-            seat.filling.of = None;
+        if let Some(socket_port) = self.socket_ports.get_mut(port) {
+            socket_port.filling.of = None;
         }
         self.end_all_of(cx, port);
-        if let Some(seat) = self.seats.get_mut(port) {
-            // Nobody is left to be told; what it held went with its ring.
-            seat.drop_resets();
-            seat.clear_ready();
-            seat.forget_holds();
-            seat.staged = 0;
-            seat.waits.clear();
-            seat.choked = false;
-            seat.revival = Revival::default();
+        if let Some(socket_port) = self.socket_ports.get_mut(port) {
+            // The guest is gone, and its held chains went with its ring.
+            socket_port.drop_resets();
+            socket_port.clear_ready();
+            socket_port.forget_holds();
+            socket_port.staged = 0;
+            socket_port.stalls.clear();
+            socket_port.is_stopped_by_resets = false;
+            socket_port.resume = ResumeState::default();
         }
-        self.attend_all(cx);
+        self.deliver_scheduled(cx);
     }
 
     fn serve(
@@ -385,7 +388,7 @@ impl Service for Socket {
         match queue {
             RX => {
                 let progress = self.deliver(cx, port);
-                self.attend_all(cx);
+                self.deliver_scheduled(cx);
                 progress
             }
             TX => self.transmit(cx, port, budget),
@@ -396,32 +399,34 @@ impl Service for Socket {
 
     fn ready(&mut self, cx: &mut Context<'_>, value: u32, readable: bool, writable: bool) {
         self.host_ready(cx, value, readable, writable);
-        self.attend_all(cx);
+        self.deliver_scheduled(cx);
     }
 
     fn deadline_ns(&self) -> Option<u64> {
         let ends = [&self.requests, &self.lingering, &self.draining].map(Deadlines::first_ns);
-        let settle = (!self.told.is_empty()).then_some(0);
-        let asks = [&self.asks_soon, &self.asks_later].map(Deadlines::first_ns);
-        let other = [self.handshake_deadline_ns(), self.doors_ns(), self.judge_ns, settle];
-        ends.into_iter().chain(asks).chain(other).flatten().min()
+        let settle = (!self.unpublished_resets.is_empty()).then_some(0);
+        let credit_requests =
+            [&self.frequent_requests, &self.rare_requests].map(Deadlines::first_ns);
+        let other =
+            [self.handshake_deadline_ns(), self.next_resume_ns(), self.stall_check_ns, settle];
+        ends.into_iter().chain(credit_requests).chain(other).flatten().min()
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         self.expire(cx);
         self.expire_handshakes(cx.now_ns);
-        self.open_doors(cx);
-        self.judge_stalls(cx);
-        self.ask_held_back(cx);
-        self.settle_told(cx);
-        self.attend_all(cx);
+        self.resume_listeners(cx);
+        self.check_stalls(cx);
+        self.send_credit_requests(cx);
+        self.clear_published_resets(cx);
+        self.deliver_scheduled(cx);
     }
 
     fn counters(&self, port: PortId) -> BTreeMap<String, u64> {
-        let Some(seat) = self.seats.get(port) else { return BTreeMap::new() };
-        let mut view = seat.counters.view();
-        view.insert("connections".into(), seat.connections as u64);
-        view.insert("host_connections".into(), seat.host_connections as u64);
+        let Some(socket_port) = self.socket_ports.get(port) else { return BTreeMap::new() };
+        let mut view = socket_port.counters.view();
+        view.insert("connections".into(), socket_port.connections as u64);
+        view.insert("host_connections".into(), socket_port.host_connections as u64);
         view
     }
 

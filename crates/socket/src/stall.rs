@@ -1,133 +1,144 @@
-//! Receivers without room: what may wait where, and for how long.
+//! Receivers without room: the limits of queued data in space and time.
 //!
-//! A sender's one transmit ring serves all its connections. So a receiver that
-//! does not take its data may hold only a part of the ring; beyond it data is
-//! copied aside, up to a bound; beyond that the ring stops. While it stops, the
-//! receiver's progress is watched ([`crate::wait`]) in packets, bytes and
-//! consumed packets: a guest that runs and makes too little of it loses the
-//! connections that the sender waits for, by a reset that both sides see. A
-//! guest that moves no index of any queue may be paused: it is given
+//! A sender's single transmit ring serves all its connections. A receiver that does not take its
+//! data may therefore hold only a part of the ring; further data is staged, up to a limit; beyond
+//! that the ring stops. While it is stopped, the receiver's progress is measured
+//! ([`crate::stall_tracker`]) in packets, bytes and consumed packets: a guest that runs and makes
+//! too little progress loses the connections for which the sender stands still, by a reset to both
+//! sides. A guest that moves no index of any queue may be paused; its limit is
 //! [`SILENT_NS_MAX`](crate::limits::SILENT_NS_MAX).
 //!
-//! A connection is also held back while its receiver's kernel queues as many
-//! packets as it accounts for ([`crate::unread`]). The receiver is asked for its
-//! credit, because not every kernel tells of it by itself.
+//! A connection is also held back while its receiver's kernel queues as many packets as it accounts
+//! for ([`crate::unread`]). The receiver gets credit requests, because not every kernel sends
+//! updates by itself.
 
 use causeway_fabric::{Context, PortId};
 
-use crate::conn::{Pending, Signals, Which};
+use crate::conn::{PendingData, Role, Signals};
 use crate::counters::bump;
 use crate::limits::{
-    ASK_LATER_NS, ASK_SOON_NS, ASKS_PER_TURN, ASKS_SOON, HELD_PART_ALL, HELD_PART_ONE,
-    SAVED_BYTES_MAX, STAGED_BYTES_MAX,
+    CREDIT_REQUEST_LATER_NS, CREDIT_REQUEST_SOON_NS, CREDIT_REQUESTS_PER_TURN,
+    CREDIT_REQUESTS_SOON, HELD_PART_ALL, HELD_PART_ONE, SAVED_BYTES_MAX, STAGED_BYTES_MAX,
 };
 use crate::pack::staged_cost;
 use crate::service::{QUEUES, Socket, TX};
+use crate::stall_tracker::{ReceiverProgress, StallVerdict};
 use crate::table::ConnId;
-use crate::transmit::Room;
-use crate::wait::{Pace, Verdict};
+use crate::transmit::Placement;
 
 impl Socket {
-    /// Where `left` bytes from `from` may wait for `to`.
-    pub(crate) fn room_to_hold(
+    /// Returns where `left` bytes from `from` may wait for `to`.
+    pub(crate) fn placement_of(
         &self,
         cx: &mut Context<'_>,
         from: PortId,
         to: PortId,
         left: usize,
-    ) -> Room {
+    ) -> Placement {
         let size = cx.ports.get_mut(from).and_then(|p| p.queue(TX).map(|(_, ring)| ring.size()));
-        let (Some(size), Some(seat)) = (size, self.seats.get(from)) else { return Room::Full };
+        let (Some(size), Some(socket_port)) = (size, self.socket_ports.get(from)) else {
+            return Placement::Full;
+        };
         let one = (size / HELD_PART_ONE).max(1);
         let all = (size / HELD_PART_ALL).max(1);
-        if seat.held < all && seat.held_for(to) < one {
-            Room::Held
-        } else if seat.staged.saturating_add(staged_cost(left)) <= STAGED_BYTES_MAX {
-            Room::Staged
+        if socket_port.held < all && socket_port.held_for(to) < one {
+            Placement::Held
+        } else if socket_port.staged.saturating_add(staged_cost(left)) <= STAGED_BYTES_MAX {
+            Placement::Staged
         } else {
-            Room::Full
+            Placement::Full
         }
     }
 
-    /// The progress of a receiver, and where its driver stands.
-    fn pace_of(&self, cx: &mut Context<'_>, on: PortId) -> Pace {
-        let mut pace = self.seats.get(on).map_or_else(Pace::default, |seat| seat.pace);
+    /// Returns the progress of a receiver, with the indices of its driver.
+    fn progress_of(&self, cx: &mut Context<'_>, on: PortId) -> ReceiverProgress {
+        let mut progress = self
+            .socket_ports
+            .get(on)
+            .map_or_else(ReceiverProgress::default, |socket_port| socket_port.progress);
         for queue in 0..QUEUES {
             // A queue that is stopped or broken does not move.
             if let Some((_, ring)) = cx.ports.get_mut(on).and_then(|port| port.queue(queue)) {
                 let posted = ring.popped().wrapping_add(ring.available().unwrap_or(0).into());
-                pace.indices = pace.indices.wrapping_add(posted);
+                progress.indices = progress.indices.wrapping_add(posted);
             }
         }
-        pace
+        progress
     }
 
-    /// Stops a sender's transmit ring until `on` takes something.
-    pub(crate) fn stop(&mut self, cx: &mut Context<'_>, from: PortId, on: PortId) {
-        let pace = self.pace_of(cx, on);
-        let Some(seat) = self.seats.get_mut(from) else { return };
-        bump(&mut seat.counters.waited);
-        let due = seat.waits.stop(cx.now_ns, on, pace);
-        self.judge_ns = Some(self.judge_ns.map_or(due, |at| at.min(due)));
+    /// Stops a sender's transmit ring until `on` makes room.
+    pub(crate) fn stop_transmit(&mut self, cx: &mut Context<'_>, from: PortId, on: PortId) {
+        let progress = self.progress_of(cx, on);
+        let Some(socket_port) = self.socket_ports.get_mut(from) else { return };
+        bump(&mut socket_port.counters.waited);
+        let due = socket_port.stalls.stop(cx.now_ns, on, progress);
+        self.stall_check_ns = Some(self.stall_check_ns.map_or(due, |at| at.min(due)));
     }
 
-    /// The sender's transmit ring goes on if it was stopped.
-    fn go_on(&mut self, cx: &mut Context<'_>, from: PortId) {
-        let stopped = self.seats.get(from).and_then(|seat| seat.waits.stopped_for());
+    /// Resumes the sender's transmit ring if it is stopped.
+    fn resume_sender(&mut self, cx: &mut Context<'_>, from: PortId) {
+        let stopped =
+            self.socket_ports.get(from).and_then(|socket_port| socket_port.stalls.stopped_for());
         let Some(on) = stopped else { return };
-        let pace = self.pace_of(cx, on);
-        if let Some(seat) = self.seats.get_mut(from)
-            && seat.waits.go_on(cx.now_ns, &pace)
+        let progress = self.progress_of(cx, on);
+        if let Some(socket_port) = self.socket_ports.get_mut(from)
+            && socket_port.stalls.resume(cx.now_ns, &progress)
         {
             cx.wake(from, TX);
         }
     }
 
-    /// Waiting data is done with: its sender gets its descriptors and its quota back.
-    pub(crate) fn release(&mut self, cx: &mut Context<'_>, to: Option<PortId>, pending: Pending) {
+    /// Ends queued data: returns the sender's descriptors and quota.
+    pub(crate) fn release(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: Option<PortId>,
+        pending: PendingData,
+    ) {
         let from = match pending {
-            Pending::Held { from, chain, .. } => {
-                self.give_back(cx, from, chain.head());
+            PendingData::Held { from, chain, .. } => {
+                self.return_chain(cx, from, chain.head());
                 cx.touch(from, TX);
-                if let (Some(seat), Some(to)) = (self.seats.get_mut(from), to) {
-                    seat.unhold(to);
+                if let (Some(socket_port), Some(to)) = (self.socket_ports.get_mut(from), to) {
+                    socket_port.unhold(to);
                 }
                 from
             }
-            Pending::Staged(pack) => {
-                if let Some(seat) = self.seats.get_mut(pack.from) {
-                    seat.staged = seat.staged.saturating_sub(pack.cost());
+            PendingData::Staged(pack) => {
+                if let Some(socket_port) = self.socket_ports.get_mut(pack.from) {
+                    socket_port.staged = socket_port.staged.saturating_sub(pack.cost());
                 }
                 pack.from
             }
         };
-        self.go_on(cx, from);
-        let Some(seat) = self.seats.get_mut(from) else { return };
-        if seat.held == 0 && seat.staged == 0 {
-            seat.waits.clear();
+        self.resume_sender(cx, from);
+        let Some(socket_port) = self.socket_ports.get_mut(from) else { return };
+        if socket_port.held == 0 && socket_port.staged == 0 {
+            socket_port.stalls.clear();
         }
     }
 
-    /// The ring of `from` stops and takes its descriptors back: what waits in them is copied
-    /// aside. A connection whose data finds no room even so, or is not granted, ends.
-    pub(crate) fn save_held(&mut self, cx: &mut Context<'_>, from: PortId) {
-        let Some(seat) = self.seats.get_mut(from).filter(|s| s.held > 0) else { return };
-        seat.forget_holds();
-        let mut room = SAVED_BYTES_MAX.saturating_sub(seat.staged);
+    /// Stages the data in descriptors of `from`, whose ring stops and takes them back. A connection
+    /// whose data finds no room, or is not granted, ends.
+    pub(crate) fn stage_held(&mut self, cx: &mut Context<'_>, from: PortId) {
+        let Some(socket_port) = self.socket_ports.get_mut(from).filter(|s| s.held > 0) else {
+            return;
+        };
+        socket_port.forget_holds();
+        let mut room = SAVED_BYTES_MAX.saturating_sub(socket_port.staged);
         let mut lost = Vec::new();
         let map = cx.ports.get(from).and_then(|p| p.map());
         let ids: Vec<_> = self.table.of_port(from).map(|(id, _)| id).collect();
         for id in ids {
             let Some(conn) = self.table.get_mut(id) else { continue };
-            for which in [Which::Caller, Which::Callee] {
-                for piece in conn.side_mut(which).pending.iter_mut().filter(|p| p.is_held_by(from))
-                {
+            for role in [Role::Caller, Role::Callee] {
+                for piece in conn.side_mut(role).pending.iter_mut().filter(|p| p.is_held_by(from)) {
                     let cost = staged_cost(piece.left());
                     let copied =
                         map.is_some_and(|map| cost <= room && piece.copy_aside(map).is_ok());
                     if copied {
                         room = room.saturating_sub(cost);
-                        seat.staged = seat.staged.saturating_add(piece.staged_cost());
+                        socket_port.staged = socket_port.staged.saturating_add(piece.staged_cost());
                     } else {
                         lost.push(id);
                     }
@@ -139,26 +150,26 @@ impl Socket {
         }
     }
 
-    /// Judges the receivers that senders stand still for.
-    pub(crate) fn judge_stalls(&mut self, cx: &mut Context<'_>) {
+    /// Checks the receivers for which senders stand still.
+    pub(crate) fn check_stalls(&mut self, cx: &mut Context<'_>) {
         let now = cx.now_ns;
-        if self.judge_ns.is_none_or(|at| at > now) {
+        if self.stall_check_ns.is_none_or(|at| at > now) {
             return;
         }
-        let due = self.seats.iter().filter_map(|s| Some((s.id, s.waits.due(now)?)));
+        let due = self.socket_ports.iter().filter_map(|s| Some((s.id, s.stalls.due(now)?)));
         let due: Vec<(PortId, PortId)> = due.collect();
         for (from, on) in due {
-            let pace = self.pace_of(cx, on);
-            let Some(seat) = self.seats.get_mut(from) else { continue };
-            match seat.waits.look(now, &pace) {
-                Verdict::Wait => {}
-                Verdict::Slow => self.reset_stalled(
+            let progress = self.progress_of(cx, on);
+            let Some(socket_port) = self.socket_ports.get_mut(from) else { continue };
+            match socket_port.stalls.check(now, &progress) {
+                StallVerdict::Continue => {}
+                StallVerdict::Slow => self.reset_stalled(
                     cx,
                     from,
                     on,
-                    "connections reset: the guest takes no data while a sender waits for it",
+                    "connections reset: the guest receives too little data while a sender waits for it",
                 ),
-                Verdict::Silent => self.reset_stalled(
+                StallVerdict::Silent => self.reset_stalled(
                     cx,
                     from,
                     on,
@@ -166,21 +177,21 @@ impl Socket {
                 ),
             }
         }
-        self.judge_ns = self.seats.iter().filter_map(|s| s.waits.due_ns()).min();
-        self.attend_all(cx);
+        self.stall_check_ns = self.socket_ports.iter().filter_map(|s| s.stalls.due_ns()).min();
+        self.deliver_scheduled(cx);
     }
 
     /// Resets the connections on which data of `from` waits for `on`.
     fn reset_stalled(&mut self, cx: &mut Context<'_>, from: PortId, on: PortId, why: &str) {
-        let waits = |&(id, which): &(_, Which)| {
+        let is_waiting = |&(id, role): &(_, Role)| {
             self.table.get(id).is_some_and(|conn| {
-                !conn.side(which).pending.is_empty()
-                    && conn.side(which.other()).guest() == Some(from)
+                !conn.side(role).pending.is_empty() && conn.side(role.other()).guest() == Some(from)
             })
         };
-        let ids: Vec<_> = self.table.of_port(on).filter(waits).map(|(id, _)| id).collect();
-        if let Some(seat) = self.seats.get_mut(on) {
-            seat.counters.stalled = seat.counters.stalled.wrapping_add(ids.len() as u64);
+        let ids: Vec<_> = self.table.of_port(on).filter(is_waiting).map(|(id, _)| id).collect();
+        if let Some(socket_port) = self.socket_ports.get_mut(on) {
+            socket_port.counters.stalled =
+                socket_port.counters.stalled.wrapping_add(ids.len() as u64);
         }
         if !ids.is_empty() {
             cx.remark(on, why);
@@ -188,78 +199,80 @@ impl Socket {
         for id in ids {
             self.end(cx, id, true);
         }
-        if let Some(seat) = self.seats.get_mut(from) {
-            seat.waits.forget(on);
+        if let Some(socket_port) = self.socket_ports.get_mut(from) {
+            socket_port.stalls.forget(on);
         }
         cx.wake(from, TX);
     }
 
-    /// A connection's data waits until side `which` has consumed packets.
-    pub(crate) fn hold_back(&mut self, cx: &mut Context<'_>, id: ConnId, which: Which) {
+    /// Holds a connection's data back until side `role` has consumed packets.
+    pub(crate) fn hold_back(&mut self, cx: &mut Context<'_>, id: ConnId, role: Role) {
         let Some(conn) = self.table.get_mut(id) else { return };
-        let side = conn.side_mut(which);
-        side.queued = false;
-        if !std::mem::replace(&mut side.ask_due, true) {
-            side.asks = 0;
-            self.ask_later(cx.now_ns, id, which);
+        let side = conn.side_mut(role);
+        side.is_queued = false;
+        if !std::mem::replace(&mut side.has_scheduled_request, true) {
+            side.credit_requests = 0;
+            self.schedule_credit_request(cx.now_ns, id, role);
         }
     }
 
-    /// Has a receiver asked for its credit in a while: soon at first, then less often.
-    fn ask_later(&mut self, now_ns: u64, id: ConnId, which: Which) {
+    /// Schedules a credit request: at short intervals first, then less often.
+    fn schedule_credit_request(&mut self, now_ns: u64, id: ConnId, role: Role) {
         let Some(conn) = self.table.get_mut(id) else { return };
-        let side = conn.side_mut(which);
-        side.asks = side.asks.saturating_add(1);
-        let (list, after) = match side.asks > ASKS_SOON {
-            true => (&mut self.asks_later, ASK_LATER_NS),
-            false => (&mut self.asks_soon, ASK_SOON_NS),
+        let side = conn.side_mut(role);
+        side.credit_requests = side.credit_requests.saturating_add(1);
+        let (list, after) = match side.credit_requests > CREDIT_REQUESTS_SOON {
+            true => (&mut self.rare_requests, CREDIT_REQUEST_LATER_NS),
+            false => (&mut self.frequent_requests, CREDIT_REQUEST_SOON_NS),
         };
         let table = &self.table;
-        list.set(now_ns.saturating_add(after), (id, which), |_, (id, which)| {
-            table.get(id).is_some_and(|conn| conn.side(which).ask_due)
+        list.set(now_ns.saturating_add(after), (id, role), |_, (id, role)| {
+            table.get(id).is_some_and(|conn| conn.side(role).has_scheduled_request)
         });
     }
 
-    /// Side `which`, the guest `from`, has told of its credit.
-    pub(crate) fn credited(
+    /// Handles new credit of side `role`, the guest `from`.
+    pub(crate) fn handle_credit(
         &mut self,
         cx: &mut Context<'_>,
         from: PortId,
         id: ConnId,
-        which: Which,
+        role: Role,
     ) {
         let Some(conn) = self.table.get_mut(id) else { return };
-        let side = conn.side_mut(which);
+        let side = conn.side_mut(role);
         let returned = std::mem::take(&mut side.returned);
         if returned == 0 {
             return;
         }
-        side.asks = 0;
-        let goes_on = side.held_back;
-        if let Some(seat) = self.seats.get_mut(from) {
-            seat.pace.returned = seat.pace.returned.wrapping_add(returned.into());
+        side.credit_requests = 0;
+        let must_resume = side.is_held_back;
+        if let Some(socket_port) = self.socket_ports.get_mut(from) {
+            socket_port.progress.returned =
+                socket_port.progress.returned.wrapping_add(returned.into());
         }
-        if goes_on {
-            self.attend(cx, id, which);
+        if must_resume {
+            self.schedule_side(cx, id, role);
         }
     }
 
-    /// Asks receivers whose packets are held back for their credit.
-    pub(crate) fn ask_held_back(&mut self, cx: &mut Context<'_>) {
+    /// Sends credit requests to receivers that are held back.
+    pub(crate) fn send_credit_requests(&mut self, cx: &mut Context<'_>) {
         let now = cx.now_ns;
-        for _ in 0..ASKS_PER_TURN {
-            let due = self.asks_soon.take_due(now).or_else(|| self.asks_later.take_due(now));
-            let Some((_, (id, which))) = due else { return };
+        for _ in 0..CREDIT_REQUESTS_PER_TURN {
+            let due =
+                self.frequent_requests.take_due(now).or_else(|| self.rare_requests.take_due(now));
+            let Some((_, (id, role))) = due else { return };
             let Some(conn) = self.table.get_mut(id) else { continue };
-            let side = conn.side_mut(which);
-            side.ask_due = side.held_back;
-            if !side.held_back {
+            let side = conn.side_mut(role);
+            side.has_scheduled_request = side.is_held_back;
+            if !side.is_held_back {
                 continue;
             }
-            side.asked = true;
+            side.credit_requested = true;
             side.signals |= Signals::CREDIT_REQUEST;
-            self.ask_later(now, id, which);
-            self.attend(cx, id, which);
+            self.schedule_credit_request(now, id, role);
+            self.schedule_side(cx, id, role);
         }
     }
 }

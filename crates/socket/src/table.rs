@@ -1,64 +1,64 @@
-//! All connections, found by what a packet says.
+//! The connections of a shard, found by the addresses of a packet.
 
 use std::collections::VecDeque;
 
 use causeway_fabric::PortId;
 use causeway_fabric::keyed::{Keyed, keyed};
 
-use crate::conn::{Conn, Which};
+use crate::conn::{Conn, Role};
 use crate::limits::{CONNECTIONS_MAX, ENDED_MAX};
 
-/// Names a connection while it lives; the serial tells it from others that had its place.
+/// Identifies a connection; the serial distinguishes it from earlier connections in the same slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnId {
     index: u32,
     serial: u32,
 }
 
-/// What a guest's packet says of its connection. Guests choose these values, so the map over
-/// them hashes with a secret key.
+/// Addresses of a connection as a guest's packets carry them. Guests choose these values, so the
+/// map hashes them with a secret key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Key {
-    /// The guest's port.
-    pub seat: PortId,
-    /// The other side's CID.
+pub struct ConnKey {
+    /// Port of the guest.
+    pub port: PortId,
+    /// CID of the peer.
     pub peer_cid: u32,
-    /// The guest's own port number.
+    /// Port number of the guest.
     pub local_port: u32,
-    /// The other side's port number.
+    /// Port number of the peer.
     pub peer_port: u32,
 }
 
 #[derive(Debug)]
-struct Place {
+struct TableEntry {
     serial: u32,
     conn: Option<Conn>,
-    /// Where its sides stand in their ports' lists, by [`Which`].
+    /// Positions of its sides in their ports' lists, by [`Role`].
     positions: [u32; 2],
 }
 
-/// The connections of each port, by its slot, so that the work for one guest grows with the connections of that
-/// guest only.
+/// The connections of each port, by its slot, so that the work for a guest grows with the
+/// connections of that guest only.
 #[derive(Debug, Default)]
-struct ByPort(Vec<Vec<(ConnId, Which)>>);
+struct ByPort(Vec<Vec<(ConnId, Role)>>);
 
 impl ByPort {
-    fn of(&self, slot: usize) -> &[(ConnId, Which)] {
+    fn of(&self, slot: usize) -> &[(ConnId, Role)] {
         self.0.get(slot).map_or(&[], Vec::as_slice)
     }
 
-    /// Adds a side of a connection and returns its position.
-    fn push(&mut self, slot: usize, id: ConnId, which: Which) -> u32 {
+    /// Adds a side of a connection, and returns its position.
+    fn push(&mut self, slot: usize, id: ConnId, role: Role) -> u32 {
         if self.0.len() <= slot {
             self.0.resize_with(slot.saturating_add(1), Vec::new);
         }
         let Some(list) = self.0.get_mut(slot) else { return 0 };
-        list.push((id, which));
+        list.push((id, role));
         u32::try_from(list.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
     /// Removes the entry at a position; returns the entry that takes the position.
-    fn remove(&mut self, slot: usize, position: u32) -> Option<(ConnId, Which)> {
+    fn remove(&mut self, slot: usize, position: u32) -> Option<(ConnId, Role)> {
         let list = self.0.get_mut(slot)?;
         let position = usize::try_from(position).ok().filter(|at| *at < list.len())?;
         list.swap_remove(position);
@@ -66,36 +66,36 @@ impl ByPort {
     }
 }
 
-/// The connections of one daemon.
+/// The connections of a shard.
 #[derive(Debug)]
-pub struct Table {
-    places: Vec<Place>,
+pub struct ConnTable {
+    entries: Vec<TableEntry>,
     free: Vec<u32>,
-    keys: Keyed<Key, (ConnId, Which)>,
+    keys: Keyed<ConnKey, (ConnId, Role)>,
     by_port: ByPort,
-    /// The last find: packets come in runs.
-    last: Option<(Key, ConnId, Which)>,
-    /// Ends of connections that have ended, each as its first guest knows them; in the order of
-    /// their ends, the last [`ENDED_MAX`].
-    ended: VecDeque<Key>,
-    /// How often each is in `ended`.
-    counts: Keyed<Key, u32>,
+    /// Last result: packets arrive in runs.
+    last: Option<(ConnKey, ConnId, Role)>,
+    /// Addresses of the last [`ENDED_MAX`] ended connections, in order, as the first guest of each
+    /// knows them.
+    ended: VecDeque<ConnKey>,
+    /// Number of occurrences in `ended`.
+    counts: Keyed<ConnKey, u32>,
 }
 
-/// The keys of a connection's guests.
-fn keys_of(conn: &Conn) -> impl Iterator<Item = (Key, Which)> {
-    [Which::Caller, Which::Callee].into_iter().filter_map(move |which| {
-        let (own, peer) = (conn.side(which), conn.side(which.other()));
-        let seat = own.guest()?;
-        let key = Key { seat, peer_cid: peer.cid, local_port: own.port, peer_port: peer.port };
-        Some((key, which))
+/// Returns the keys of a connection's guests.
+fn keys_of(conn: &Conn) -> impl Iterator<Item = (ConnKey, Role)> {
+    [Role::Caller, Role::Callee].into_iter().filter_map(move |role| {
+        let (own, peer) = (conn.side(role), conn.side(role.other()));
+        let port = own.guest()?;
+        let key = ConnKey { port, peer_cid: peer.cid, local_port: own.port, peer_port: peer.port };
+        Some((key, role))
     })
 }
 
-impl Default for Table {
+impl Default for ConnTable {
     fn default() -> Self {
         Self {
-            places: Vec::new(),
+            entries: Vec::new(),
             free: Vec::new(),
             keys: keyed(),
             by_port: ByPort::default(),
@@ -106,18 +106,19 @@ impl Default for Table {
     }
 }
 
-impl Table {
-    /// Connections in all.
+impl ConnTable {
+    /// Returns the number of connections.
     pub fn len(&self) -> usize {
-        self.places.len().saturating_sub(self.free.len())
+        self.entries.len().saturating_sub(self.free.len())
     }
 
-    /// Whether there are none.
+    /// Returns whether the table has no connection.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds a connection; `None` if there are too many, or one of the same ends exists.
+    /// Adds a connection; `None` if the table is full, or a connection with the same addresses
+    /// exists.
     pub fn insert(&mut self, mut conn: Conn) -> Option<ConnId> {
         if self.len() >= CONNECTIONS_MAX || keys_of(&conn).any(|(k, _)| self.keys.contains_key(&k))
         {
@@ -126,61 +127,61 @@ impl Table {
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
-                let index = u32::try_from(self.places.len()).ok()?;
-                self.places.push(Place { serial: 0, conn: None, positions: [0; 2] });
+                let index = u32::try_from(self.entries.len()).ok()?;
+                self.entries.push(TableEntry { serial: 0, conn: None, positions: [0; 2] });
                 index
             }
         };
-        let place = self.places.get_mut(index as usize)?;
-        place.serial = place.serial.wrapping_add(1);
-        let id = ConnId { index, serial: place.serial };
-        for (key, which) in keys_of(&conn) {
-            self.keys.insert(key, (id, which));
-            if let Some(position) = place.positions.get_mut(which as usize) {
-                *position = self.by_port.push(key.seat.slot(), id, which);
+        let entry = self.entries.get_mut(index as usize)?;
+        entry.serial = entry.serial.wrapping_add(1);
+        let id = ConnId { index, serial: entry.serial };
+        for (key, role) in keys_of(&conn) {
+            self.keys.insert(key, (id, role));
+            if let Some(position) = entry.positions.get_mut(role as usize) {
+                *position = self.by_port.push(key.port.slot(), id, role);
             }
         }
         let first = keys_of(&conn).next();
-        conn.reused = first.is_some_and(|(key, _)| self.counts.contains_key(&key));
-        place.conn = Some(conn);
+        conn.is_reused = first.is_some_and(|(key, _)| self.counts.contains_key(&key));
+        entry.conn = Some(conn);
         Some(id)
     }
 
-    /// The connection that a guest's packet belongs to, and the guest's side of it.
+    /// Returns the connection of a guest's packet, and the guest's side.
     #[inline]
-    pub fn find(&mut self, key: Key) -> Option<(ConnId, Which)> {
-        if let Some((last, id, which)) = self.last
+    pub fn find(&mut self, key: ConnKey) -> Option<(ConnId, Role)> {
+        if let Some((last, id, role)) = self.last
             && last == key
         {
-            return Some((id, which));
+            return Some((id, role));
         }
-        let (id, which) = *self.keys.get(&key)?;
-        self.last = Some((key, id, which));
-        Some((id, which))
+        let (id, role) = *self.keys.get(&key)?;
+        self.last = Some((key, id, role));
+        Some((id, role))
     }
 
-    /// The connection, if it still lives.
+    /// Returns the connection if it exists.
     #[inline]
     pub fn get(&self, id: ConnId) -> Option<&Conn> {
-        let place = self.places.get(id.index as usize)?;
-        place.conn.as_ref().filter(|_| place.serial == id.serial)
+        let entry = self.entries.get(id.index as usize)?;
+        entry.conn.as_ref().filter(|_| entry.serial == id.serial)
     }
 
-    /// The connection, if it still lives.
+    /// Returns the connection if it exists.
     #[inline]
     pub fn get_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
-        let place = self.places.get_mut(id.index as usize)?;
-        place.conn.as_mut().filter(|_| place.serial == id.serial)
+        let entry = self.entries.get_mut(id.index as usize)?;
+        entry.conn.as_mut().filter(|_| entry.serial == id.serial)
     }
 
-    /// Takes a connection out.
+    /// Removes a connection and returns it.
     pub fn remove(&mut self, id: ConnId) -> Option<Conn> {
-        let place = self.places.get_mut(id.index as usize)?;
-        let conn = place.conn.take_if(|_| place.serial == id.serial)?;
-        let positions = place.positions;
-        for (key, which) in keys_of(&conn) {
-            self.leave_port(key.seat, positions.get(which as usize).copied());
-            // A side that was unkeyed may have used its numbers again.
+        let entry = self.entries.get_mut(id.index as usize)?;
+        let conn = entry.conn.take_if(|_| entry.serial == id.serial)?;
+        let positions = entry.positions;
+        for (key, role) in keys_of(&conn) {
+            self.leave_port(key.port, positions.get(role as usize).copied());
+            // A side that was unkeyed may have reused its addresses.
             if self.keys.get(&key).is_some_and(|(owner, _)| *owner == id) {
                 self.keys.remove(&key);
             }
@@ -191,7 +192,7 @@ impl Table {
         Some(conn)
     }
 
-    /// Remembers the ends of a connection that has ended.
+    /// Remembers the addresses of an ended connection.
     fn remember(&mut self, conn: &Conn) {
         let Some((key, _)) = keys_of(conn).next() else { return };
         if self.ended.len() >= ENDED_MAX
@@ -208,11 +209,11 @@ impl Table {
         *count = count.saturating_add(1);
     }
 
-    /// Forgets how to find the connection from side `which`: that side is done with it, and may
-    /// use its port number again.
-    pub fn unkey(&mut self, id: ConnId, which: Which) {
+    /// Removes the key of side `role`, which has ended the connection and may reuse its port
+    /// number.
+    pub fn unkey(&mut self, id: ConnId, role: Role) {
         let Some(conn) = self.get(id) else { return };
-        let key = keys_of(conn).find(|(_, w)| *w == which).map(|(key, _)| key);
+        let key = keys_of(conn).find(|(_, w)| *w == role).map(|(key, _)| key);
         if let Some(key) = key {
             self.keys.remove(&key);
             self.last = None;
@@ -222,20 +223,20 @@ impl Table {
     /// Removes the entry at `position` from the list of a port.
     fn leave_port(&mut self, port: PortId, position: Option<u32>) {
         let Some(position) = position else { return };
-        if let Some((moved, which)) = self.by_port.remove(port.slot(), position)
-            && let Some(place) = self.places.get_mut(moved.index as usize)
-            && let Some(place) = place.positions.get_mut(which as usize)
+        if let Some((moved, role)) = self.by_port.remove(port.slot(), position)
+            && let Some(entry) = self.entries.get_mut(moved.index as usize)
+            && let Some(entry) = entry.positions.get_mut(role as usize)
         {
-            *place = position;
+            *entry = position;
         }
     }
 
-    /// The connections that a port is a side of, and which side: in time that grows with their
-    /// number only.
-    pub fn of_port(&self, port: PortId) -> impl Iterator<Item = (ConnId, Which)> {
+    /// Returns the connections of a port with the port's side, in time that grows with their number
+    /// only.
+    pub fn of_port(&self, port: PortId) -> impl Iterator<Item = (ConnId, Role)> {
         let of = self.by_port.of(port.slot()).iter().copied();
-        of.filter(move |(id, which)| {
-            self.get(*id).is_some_and(|conn| conn.side(*which).guest() == Some(port))
+        of.filter(move |(id, role)| {
+            self.get(*id).is_some_and(|conn| conn.side(*role).guest() == Some(port))
         })
     }
 }
@@ -243,9 +244,9 @@ impl Table {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::{ByPort, ConnId};
-    use crate::conn::Which;
+    use crate::conn::Role;
 
-    /// Names of connections, all different.
+    /// Returns distinct identifiers.
     pub fn ids(count: usize) -> Vec<ConnId> {
         (0_u32..).take(count).map(|index| ConnId { index, serial: 1 }).collect()
     }
@@ -253,12 +254,12 @@ pub(crate) mod tests {
     #[test]
     fn table_lists_the_connections_of_each_port_alone() {
         let mut lists = ByPort::default();
-        // What is listed, as the table keeps it: the port's slot and the position.
+        // The state that the table keeps: slot of the port and position.
         let mut all: Vec<(ConnId, usize, u32)> = Vec::new();
         for (number, id) in ids(3000).into_iter().enumerate() {
             let slot = number % 3 * 7;
-            all.push((id, slot, lists.push(slot, id, Which::Caller)));
-            // From the middle, so that entries move.
+            all.push((id, slot, lists.push(slot, id, Role::Caller)));
+            // Removes from the middle, so that entries move.
             if number % 4 != 0 {
                 let (gone, slot, position) = all.swap_remove(all.len() / 2);
                 assert_eq!(lists.of(slot)[position as usize].0, gone);
@@ -272,7 +273,7 @@ pub(crate) mod tests {
             assert_eq!(lists.of(slot).len(), expected);
         }
         for (id, slot, position) in &all {
-            assert_eq!(lists.of(*slot)[*position as usize], (*id, Which::Caller));
+            assert_eq!(lists.of(*slot)[*position as usize], (*id, Role::Caller));
         }
         assert!(lists.of(1).is_empty() && lists.of(99).is_empty());
     }

@@ -1,17 +1,17 @@
-//! Explains where a connect would go, and why, without making it.
+//! Traces of connects: the decision and its reasons, without a connect.
 
 use std::collections::HashMap;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-use causeway_fabric::{End, GroupId, PortId, Ports, Rules};
+use causeway_fabric::{GroupId, Port, PortId, Ports, RuleEnd, Rules};
 use causeway_model::{CID_HOST, Name, RuleAction, VsockSpec};
 use causeway_model::{CommandError, SocketKind, TraceQuery, TraceView};
 
 use crate::service::VSOCK_F_SEQPACKET;
 
-/// The caller as the rules see it.
-struct Caller {
+/// The caller as the rules match it.
+struct TraceCaller {
     group: GroupId,
     cid: u32,
     text: String,
@@ -21,7 +21,7 @@ fn caller(
     ports: &Ports,
     from: Option<&Name>,
     group: Option<&Name>,
-) -> Result<Caller, CommandError> {
+) -> Result<TraceCaller, CommandError> {
     let missing = |what, name: &Name| CommandError::NotFound { what, name: name.to_string() };
     if let Some(name) = from {
         let port = ports.by_name(name).ok_or_else(|| missing("port", name))?;
@@ -29,12 +29,12 @@ fn caller(
             return Err(CommandError::Invalid(format!("port {name} is not a vsock port")));
         };
         let text = format!("port {name} of group {} has CID {}", port.spec.group, vsock.cid);
-        return Ok(Caller { group: port.group, cid: vsock.cid, text });
+        return Ok(TraceCaller { group: port.group, cid: vsock.cid, text });
     }
     let wanted = || CommandError::Invalid("a connect from the host needs a group".into());
     let name = group.ok_or_else(wanted)?;
     let group = ports.group(name).ok_or_else(|| missing("group", name))?;
-    Ok(Caller { group, cid: CID_HOST, text: format!("the host, towards group {name}") })
+    Ok(TraceCaller { group, cid: CID_HOST, text: format!("the host, towards group {name}") })
 }
 
 /// Answers a connect query; `None` for other queries.
@@ -59,23 +59,23 @@ pub(crate) fn connect(
     Some(Ok(TraceView { verdict: verdict.into(), to, steps }))
 }
 
-/// Whether there is a socket at `path`: only a connect could find out whether it is served.
+/// Returns whether `path` is a socket. Only a connect could show whether a process listens.
 fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
 }
 
-/// Who gets the connect; `None`: it is answered with a reset.
+/// Returns the target of the connect; `None` if it would be answered with a reset.
 fn decide(
     directory: &HashMap<(GroupId, u32), PortId>,
     ports: &Ports,
     rules: &Rules,
-    caller: &Caller,
+    caller: &TraceCaller,
     (cid, port, kind): (u32, u32, SocketKind),
     steps: &mut Vec<String>,
 ) -> Option<String> {
     let group = ports.group_name(caller.group)?;
-    // The caller's own port number is chosen by its system; 0 stands for any.
-    let (from, to) = (End { group, cid: caller.cid, port: 0 }, End { group, cid, port });
+    // The caller's kernel chooses its port number; 0 stands for any.
+    let (from, to) = (RuleEnd { group, cid: caller.cid, port: 0 }, RuleEnd { group, cid, port });
     match rules.find(from, to) {
         Some((index, RuleAction::Accept)) => steps.push(format!("rule {index} accepts it")),
         Some((index, RuleAction::Reject)) => {
@@ -85,46 +85,60 @@ fn decide(
         None => steps.push("no rule matches, so it is accepted".into()),
     }
     if cid == caller.cid {
-        // Linux joins such sockets inside the guest; what comes here is refused.
+        // Linux connects such sockets inside the guest; packets that reach the host are refused.
         steps.push(format!("CID {cid} is the caller's own"));
         return None;
     }
+    let port_of = |cid: u32| directory.get(&(caller.group, cid)).and_then(|id| ports.get(*id));
     if cid == CID_HOST {
-        let own = directory.get(&(caller.group, caller.cid)).and_then(|id| ports.get(*id))?;
-        let vsock: VsockSpec = own.spec.kind.get()?;
-        let Some(path) = &vsock.host_socket else {
-            steps.push("CID 2 is the host, but the port has no host_socket".into());
-            return None;
-        };
-        let path = format!("{}_{port}", path.display());
-        if !is_socket(Path::new(&path)) {
-            steps.push(format!("CID 2 is the host, and no process listens at {path}"));
-            return None;
-        }
-        let wanted = match kind {
-            SocketKind::Stream => "SOCK_STREAM",
-            SocketKind::Seqpacket => "SOCK_SEQPACKET",
-        };
-        if kind == SocketKind::Seqpacket {
-            steps.push(
-                "empty messages are dropped: the process would read them as the end of the \
-                 connection"
-                    .into(),
-            );
-        }
-        steps.push(format!(
-            "CID 2 is the host: {path} is a socket; it takes the connect if its process listens \
-             with {wanted}"
-        ));
-        return Some("host".into());
+        return decide_host(port_of(caller.cid)?, port, kind, steps);
     }
-    let Some(target) = directory.get(&(caller.group, cid)).and_then(|id| ports.get(*id)) else {
+    let Some(target) = port_of(cid) else {
         steps.push(format!("no port of group {group} has CID {cid}; no traffic crosses groups"));
         return None;
     };
+    decide_guest(target, caller, (cid, port, kind), steps)
+}
+
+/// Decides a connect of the guest at `own` to a host process.
+fn decide_host(own: &Port, port: u32, kind: SocketKind, steps: &mut Vec<String>) -> Option<String> {
+    let vsock: VsockSpec = own.spec.kind.get()?;
+    let Some(path) = &vsock.host_socket else {
+        steps.push("CID 2 is the host, but the port has no host_socket".into());
+        return None;
+    };
+    let path = format!("{}_{port}", path.display());
+    if !is_socket(Path::new(&path)) {
+        steps.push(format!("CID 2 is the host, and no process listens at {path}"));
+        return None;
+    }
+    let wanted = match kind {
+        SocketKind::Stream => "SOCK_STREAM",
+        SocketKind::Seqpacket => "SOCK_SEQPACKET",
+    };
+    if kind == SocketKind::Seqpacket {
+        steps.push(
+            "empty messages are dropped: the process would read them as the end of the connection"
+                .into(),
+        );
+    }
+    steps.push(format!(
+        "CID 2 is the host: {path} is a socket; it takes the connect if its process listens with \
+         {wanted}"
+    ));
+    Some("host".into())
+}
+
+/// Decides a connect to the guest at `target`.
+fn decide_guest(
+    target: &Port,
+    caller: &TraceCaller,
+    (cid, port, kind): (u32, u32, SocketKind),
+    steps: &mut Vec<String>,
+) -> Option<String> {
     let name = target.spec.name.to_string();
-    let door = target.spec.kind.sockets().next().is_some();
-    if caller.cid == CID_HOST && !door {
+    let has_host_socket = target.spec.kind.sockets().next().is_some();
+    if caller.cid == CID_HOST && !has_host_socket {
         steps.push(format!("port {name} has CID {cid}, but no host_socket to connect by"));
         return None;
     }
@@ -137,7 +151,6 @@ fn decide(
         return None;
     }
     steps.push(format!("port {name} has CID {cid} and its guest runs it"));
-    steps
-        .push(format!("whether an application listens on port {port} is known to the guest alone"));
+    steps.push(format!("only the guest knows whether an application listens on port {port}"));
     Some(name)
 }

@@ -1,36 +1,37 @@
-//! What a guest sent: checked, resolved to a connection, passed on.
+//! The transmit path: packets of guests are checked, resolved to a connection, and passed to
+//! delivery.
 
-use causeway_fabric::{Context, End, PortId, Progress, cost};
+use causeway_fabric::{Context, PortId, Progress, RuleEnd, cost};
 use causeway_memory::Cursor;
 use causeway_ring::Chain;
 use causeway_wire::vsock::{
     HEADER_LEN, Header, Op, SEQ_EOM, SEQ_EOR, SHUTDOWN_BOTH, SHUTDOWN_SEND, Type,
 };
 
-use crate::conn::{Conn, Heard, Party, Pending, Side, Signals, Which};
+use crate::conn::{Conn, PacketEffect, Party, PendingData, Role, Side, Signals};
 use crate::counters::{add, bump};
-use crate::deliver::{Blame, Source, end_message, fill};
+use crate::deliver::{CopyFault, DataSource, end_message, fill};
 use crate::limits::{CONNECTIONS_PER_PORT_MAX, PACKET_BYTES_MAX, RESETS_WAITING_MAX};
 use crate::pack::Pack;
-use crate::seat::{Reset, Seat};
 use crate::service::{CID_HOST, Expiry, Socket, TX, VSOCK_F_SEQPACKET};
-use crate::table::{ConnId, Key};
+use crate::socket_port::{Reset, SocketPort};
+use crate::table::{ConnId, ConnKey};
 
-/// What becomes of a transmitted chain.
-enum Fate {
-    /// Done with: give it back.
+/// Outcome of a transmitted chain.
+enum ChainOutcome {
+    /// The chain is processed: return it.
     Used(Chain),
-    /// Copied aside: give its head back.
+    /// The data is staged: return the head.
     Copied(u16),
-    /// It waits for its receiver; keep its descriptors.
+    /// The chain waits for its receiver: keep its descriptors.
     Kept,
 }
 
-/// The sender broke a rule; its port closes.
+/// A violation by the sender, which closes its port.
 struct TxFault(String);
 
 impl Socket {
-    /// Takes what a guest sent, at most `budget` packets.
+    /// Serves the transmit queue of a guest, at most `budget` packets.
     pub(crate) fn transmit(
         &mut self,
         cx: &mut Context<'_>,
@@ -40,19 +41,21 @@ impl Socket {
         let mut served = 0_usize;
         let progress = loop {
             let is_over = served > 0 && cx.is_over();
-            let Some((port, seat)) = self.seats.with_port(cx, from) else { break Progress::Parked };
-            if seat.choked || seat.waits.is_stopped() {
+            let Some((port, socket_port)) = self.socket_ports.with_port(cx, from) else {
+                break Progress::Parked;
+            };
+            if socket_port.is_stopped_by_resets || socket_port.stalls.is_stopped() {
                 break Progress::Parked;
             }
             if served >= budget || is_over {
                 break Progress::Worked;
             }
             let Some((map, ring)) = port.queue(TX) else { break Progress::Parked };
-            let mut chain = std::mem::take(&mut seat.scratch);
+            let mut chain = std::mem::take(&mut socket_port.scratch);
             match ring.pop(map, &mut chain) {
                 Ok(true) => {}
                 Ok(false) => {
-                    seat.scratch = chain;
+                    socket_port.scratch = chain;
                     break if served == 0 { Progress::Idle } else { Progress::Worked };
                 }
                 Err(error) => {
@@ -61,16 +64,16 @@ impl Socket {
                 }
             }
             served = served.saturating_add(1);
-            match self.packet(cx, from, chain) {
-                Ok(Fate::Used(chain)) => {
-                    self.give_back(cx, from, chain.head());
-                    if let Some(seat) = self.seats.get_mut(from) {
-                        // Keeps its room for the next one.
-                        seat.scratch = chain;
+            match self.process_packet(cx, from, chain) {
+                Ok(ChainOutcome::Used(chain)) => {
+                    self.return_chain(cx, from, chain.head());
+                    if let Some(socket_port) = self.socket_ports.get_mut(from) {
+                        // Keeps its capacity for the next packet.
+                        socket_port.scratch = chain;
                     }
                 }
-                Ok(Fate::Copied(head)) => self.give_back(cx, from, head),
-                Ok(Fate::Kept) => {}
+                Ok(ChainOutcome::Copied(head)) => self.return_chain(cx, from, head),
+                Ok(ChainOutcome::Kept) => {}
                 Err(TxFault(reason)) => {
                     cx.fault(from, reason);
                     break Progress::Parked;
@@ -80,13 +83,13 @@ impl Socket {
         if served > 0 {
             cx.touch(from, TX);
         }
-        self.close_open(cx);
-        self.attend_all(cx);
+        self.close_filling(cx);
+        self.deliver_scheduled(cx);
         progress
     }
 
     /// Returns a chain to its sender.
-    pub(crate) fn give_back(&self, cx: &mut Context<'_>, from: PortId, head: u16) {
+    pub(crate) fn return_chain(&self, cx: &mut Context<'_>, from: PortId, head: u16) {
         let ring = cx.ports.get_mut(from).and_then(|p| p.queue(TX));
         if let Some((_, ring)) = ring
             && let Err(error) = ring.push(head, 0)
@@ -95,21 +98,23 @@ impl Socket {
         }
     }
 
-    /// One packet.
-    fn packet(
+    /// Checks and processes a packet.
+    fn process_packet(
         &mut self,
         cx: &mut Context<'_>,
         from: PortId,
         chain: Chain,
-    ) -> Result<Fate, TxFault> {
+    ) -> Result<ChainOutcome, TxFault> {
         let spans = (chain.readable().len() as u64).saturating_mul(cost::SPAN_NS);
         cx.charge(cost::CHAIN_NS.saturating_add(spans));
-        let Some((port, seat)) = self.seats.with_port(cx, from) else {
-            return Ok(Fate::Used(chain));
+        let Some((port, socket_port)) = self.socket_ports.with_port(cx, from) else {
+            return Ok(ChainOutcome::Used(chain));
         };
         let mut bytes = [0_u8; HEADER_LEN];
         let map = port.map().ok_or_else(|| TxFault("the device has no memory".into()))?;
-        let short = |_| TxFault(format!("a packet of {} bytes", chain.readable_bytes()));
+        let short = |_| {
+            TxFault(format!("a packet of {} bytes has no complete header", chain.readable_bytes()))
+        };
         chain.reader().read(map, &mut bytes).map_err(short)?;
         let header = Header::parse(&bytes).map_err(|e| TxFault(e.to_string()))?;
         let data = chain.readable_bytes().saturating_sub(HEADER_LEN as u64);
@@ -119,68 +124,68 @@ impl Socket {
         }
         if len > PACKET_BYTES_MAX {
             return Err(TxFault(format!(
-                "a packet of {len} bytes of data, at most {PACKET_BYTES_MAX} are taken"
+                "a packet of {len} bytes of data, at most {PACKET_BYTES_MAX} are accepted"
             )));
         }
-        if header.src_cid != u64::from(seat.cid) {
-            let (forged, own) = (header.src_cid, seat.cid);
+        if header.src_cid != u64::from(socket_port.cid) {
+            let (forged, own) = (header.src_cid, socket_port.cid);
             return Err(TxFault(format!("source CID {forged} is forged, this port's is {own}")));
         }
-        bump(&mut seat.counters.transmit_packets);
-        add(&mut seat.counters.transmit_bytes, u64::from(len));
-        let key = u32::try_from(header.dst_cid).ok().map(|peer_cid| Key {
-            seat: from,
+        bump(&mut socket_port.counters.transmit_packets);
+        add(&mut socket_port.counters.transmit_bytes, u64::from(len));
+        let key = u32::try_from(header.dst_cid).ok().map(|peer_cid| ConnKey {
+            port: from,
             peer_cid,
             local_port: header.src_port,
             peer_port: header.dst_port,
         });
         match key.and_then(|key| self.table.find(key)) {
-            Some((id, which)) => self.of_connection(cx, from, chain, &header, id, which),
+            Some((id, role)) => self.packet_of_connection(cx, from, chain, &header, id, role),
             None => {
-                self.of_none(cx, from, &header);
-                Ok(Fate::Used(chain))
+                self.packet_without_connection(cx, from, &header);
+                Ok(ChainOutcome::Used(chain))
             }
         }
     }
 
-    /// A packet of a connection.
-    fn of_connection(
+    /// Processes a packet of a connection.
+    fn packet_of_connection(
         &mut self,
         cx: &mut Context<'_>,
         from: PortId,
         chain: Chain,
         header: &Header,
         id: ConnId,
-        which: Which,
-    ) -> Result<Fate, TxFault> {
-        let Some(conn) = self.table.get_mut(id) else { return Ok(Fate::Used(chain)) };
+        role: Role,
+    ) -> Result<ChainOutcome, TxFault> {
+        let Some(conn) = self.table.get_mut(id) else { return Ok(ChainOutcome::Used(chain)) };
         let connects = header.operation() == Some(Op::Request);
-        let heard = if connects || header.kind == conn.kind.raw() {
-            conn.hear(which, header).map_err(|breach| breach.to_string())
+        let effect = if connects || header.kind == conn.kind.raw() {
+            conn.process(role, header).map_err(|breach| breach.to_string())
         } else {
-            Err(format!("socket type {} on a connection of another", header.kind))
+            Err(format!("socket type {} on a connection of another type", header.kind))
         };
         cx.charge(cost::bytes(header.len as usize));
-        self.credited(cx, from, id, which);
-        match heard {
-            Ok(Heard::Data) => return Ok(self.data(cx, from, chain, header, id, which)),
-            Ok(Heard::Signals) if self.table.get(id).is_some_and(Conn::is_over) => {
-                // Closes that cross: Linux would wait 8 s for a reset, and keep its port number.
+        self.handle_credit(cx, from, id, role);
+        match effect {
+            Ok(PacketEffect::Data) => return Ok(self.data(cx, from, chain, header, id, role)),
+            Ok(PacketEffect::Signals) if self.table.get(id).is_some_and(Conn::is_over) => {
+                // Crossing shutdowns: Linux would wait 8 s for a reset, and keep its port number.
                 self.end(cx, id, true);
             }
-            Ok(Heard::Signals) => {
-                self.lingers(cx.now_ns, id);
-                self.attend(cx, id, which.other());
-                // One that receives no more has no packets held back for it.
-                if self.table.get(id).is_some_and(|conn| conn.side(which).is_freed()) {
-                    self.attend(cx, id, which);
+            Ok(PacketEffect::Signals) => {
+                self.start_linger(cx.now_ns, id);
+                self.schedule_side(cx, id, role.other());
+                // A side that receives no more must not be held back.
+                if self.table.get(id).is_some_and(|conn| conn.side(role).is_freed()) {
+                    self.schedule_side(cx, id, role);
                 }
             }
-            Ok(Heard::Nothing) => {}
-            Ok(Heard::Ended) => self.reset_by(cx, id, which),
-            Ok(Heard::Anew) => {
-                self.ended_by(cx, id, which);
-                self.of_none(cx, from, header);
+            Ok(PacketEffect::Nothing) => {}
+            Ok(PacketEffect::Ended) => self.handle_reset(cx, id, role),
+            Ok(PacketEffect::Reconnect) => {
+                self.end_from(cx, id, role);
+                self.packet_without_connection(cx, from, header);
             }
             Err(breach) => {
                 let reason = format!(
@@ -188,29 +193,29 @@ impl Socket {
                     header.src_cid, header.src_port, header.dst_cid, header.dst_port
                 );
                 cx.note(from, reason);
-                if let Some(seat) = self.seats.get_mut(from) {
-                    bump(&mut seat.counters.breach);
+                if let Some(socket_port) = self.socket_ports.get_mut(from) {
+                    bump(&mut socket_port.counters.breach);
                 }
                 self.end(cx, id, true);
             }
         }
-        // Whatever it said, it may have given credit to a process that waits for it.
-        self.attend_host(cx, id, which);
-        Ok(Fate::Used(chain))
+        // Each packet may carry the credit that a process waits for.
+        self.resume_reading(cx, id, role);
+        Ok(ChainOutcome::Used(chain))
     }
 
-    /// Starts the clock on a connection that is shut in both directions.
-    pub(crate) fn lingers(&mut self, now_ns: u64, id: ConnId) {
+    /// Sets the expiry of a connection that is shut down in both directions.
+    pub(crate) fn start_linger(&mut self, now_ns: u64, id: ConnId) {
         let Some(conn) = self.table.get(id) else { return };
-        let (a, b) = (conn.side(Which::Caller).shut, conn.side(Which::Callee).shut);
+        let (a, b) = (conn.side(Role::Caller).shut, conn.side(Role::Callee).shut);
         let over = a == SHUTDOWN_BOTH || b == SHUTDOWN_BOTH || (a & b & SHUTDOWN_SEND != 0);
         if over && conn.expires_ns.is_none() {
-            let why = if self.has_to_drain(id) { Expiry::Drain } else { Expiry::Linger };
+            let why = if self.has_undelivered_output(id) { Expiry::Drain } else { Expiry::Linger };
             self.expire_for(now_ns, id, why);
         }
     }
 
-    /// Data, credit already taken.
+    /// Processes data with accepted credit: delivers it, or queues the rest.
     fn data(
         &mut self,
         cx: &mut Context<'_>,
@@ -218,77 +223,92 @@ impl Socket {
         chain: Chain,
         header: &Header,
         id: ConnId,
-        which: Which,
-    ) -> Fate {
-        let target = (id, which.other());
-        let Some(conn) = self.table.get(id) else { return Fate::Used(chain) };
+        role: Role,
+    ) -> ChainOutcome {
+        let Some(conn) = self.table.get(id) else { return ChainOutcome::Used(chain) };
         let kind = conn.kind;
         let flags = if kind == Type::Seqpacket { header.flags & (SEQ_EOM | SEQ_EOR) } else { 0 };
         if header.len == 0 && flags == 0 {
-            return Fate::Used(chain);
+            return ChainOutcome::Used(chain);
         }
-        let Some(to) = conn.side(which.other()).guest() else {
+        let Some(to) = conn.side(role.other()).guest() else {
             match kind {
-                Type::Stream => self.data_to_host(cx, from, &chain, header.len, id, which),
+                Type::Stream => self.data_to_host(cx, from, &chain, header.len, id, role),
                 Type::Seqpacket => {
-                    self.message_to_host(cx, from, &chain, header.len, flags, id, which);
+                    self.message_to_host(cx, from, &chain, header.len, flags, id, role);
                 }
             }
-            // Data tells of credit too, and maybe no update follows.
-            self.attend_host(cx, id, which);
-            return Fate::Used(chain);
+            // Data carries credit too, and an update may never follow.
+            self.resume_reading(cx, id, role);
+            return ChainOutcome::Used(chain);
         };
-        let mut at = HEADER_LEN as u64;
-        let mut left = header.len;
-        let mut buffers = self.room_packets(to, id, which.other());
-        if self.takes_now(id, which.other())
-            && let Some(seat) = self.seats.get_mut(to).filter(|s| !s.starved)
-            && let Some((source, port)) = cx.ports.pair(from, to)
-            && let Some(map) = source.map()
-        {
-            let mut cursor = Cursor::at(chain.readable(), at);
-            let moved = fill(
-                &mut self.table,
-                port,
-                seat,
-                target,
-                Source::Guest(map, &mut cursor),
-                left,
-                &mut buffers,
-            );
-            let done = *moved.as_ref().unwrap_or(&0);
-            let all = done == left;
-            let end =
-                end_message(&mut self.table, port, seat, target, kind, all, flags, &mut buffers);
-            if !self.open.contains(&to) {
-                self.open.push(to);
-            }
-            at = at.saturating_add(u64::from(done));
-            left = left.saturating_sub(done);
-            if let Some(conn) = self.table.get_mut(id) {
-                let side = conn.side_mut(which.other());
-                side.credit.deliver(done);
-                side.signals.remove(Signals::CREDIT_UPDATE);
-                if side.ask_early() {
-                    self.attend(cx, id, which.other());
-                }
-            }
-            match moved.and(end) {
-                Ok(true) => return Fate::Used(chain),
-                Ok(false) => {}
-                Err(Blame::Receiver(fault)) => cx.fault(to, fault),
-                Err(Blame::Sender(gap)) => {
-                    cx.fault(from, format_args!("transmit data is not granted: {gap}"));
-                    return Fate::Used(chain);
-                }
-            }
-        }
-        self.hold(cx, from, chain, at, left, flags, target)
+        let target = (id, role.other());
+        let data = (kind, header.len, flags);
+        let Some(done) = self.deliver_now(cx, (from, to), &chain, data, target) else {
+            return ChainOutcome::Used(chain);
+        };
+        let at = (HEADER_LEN as u64).saturating_add(u64::from(done));
+        let left = header.len.saturating_sub(done);
+        self.queue_data(cx, from, chain, at, left, flags, target)
     }
 
-    /// Data that its receiver has no room for: held, copied aside, or the sender waits.
+    /// Delivers a packet's data as far as the receiver has room. Returns the number of delivered
+    /// bytes, or `None` if the chain is processed.
+    fn deliver_now(
+        &mut self,
+        cx: &mut Context<'_>,
+        (from, to): (PortId, PortId),
+        chain: &Chain,
+        (kind, len, flags): (Type, u32, u32),
+        target: (ConnId, Role),
+    ) -> Option<u32> {
+        let (id, role) = target;
+        let mut buffers = self.room_packets(to, id, role);
+        if !self.can_deliver_now(id, role) {
+            return Some(0);
+        }
+        let socket_port = self.socket_ports.get_mut(to).filter(|s| !s.is_starved);
+        let (Some(socket_port), Some((source, port))) = (socket_port, cx.ports.pair(from, to))
+        else {
+            return Some(0);
+        };
+        let Some(map) = source.map() else { return Some(0) };
+        let mut cursor = Cursor::at(chain.readable(), HEADER_LEN as u64);
+        let data = DataSource::Guest(map, &mut cursor);
+        let table = &mut self.table;
+        let moved = fill(table, port, socket_port, target, data, len, &mut buffers);
+        let done = *moved.as_ref().unwrap_or(&0);
+        let all = done == len;
+        let end = end_message(table, port, socket_port, target, kind, all, flags, &mut buffers);
+        if !self.filling_ports.contains(&to) {
+            self.filling_ports.push(to);
+        }
+        if let Some(conn) = self.table.get_mut(id) {
+            let side = conn.side_mut(role);
+            side.credit.deliver(done);
+            side.signals.remove(Signals::CREDIT_UPDATE);
+            if side.request_credit_early() {
+                self.schedule_side(cx, id, role);
+            }
+        }
+        match moved.and(end) {
+            Ok(true) => None,
+            Ok(false) => Some(done),
+            Err(CopyFault::Receiver(fault)) => {
+                cx.fault(to, fault);
+                Some(done)
+            }
+            Err(CopyFault::Sender(gap)) => {
+                cx.fault(from, format_args!("transmit data is not granted: {gap}"));
+                None
+            }
+        }
+    }
+
+    /// Queues data for which its receiver has no room: in descriptors, staged, or with a stop of
+    /// the sender.
     #[expect(clippy::too_many_arguments, reason = "one call site, each value another kind")]
-    fn hold(
+    fn queue_data(
         &mut self,
         cx: &mut Context<'_>,
         from: PortId,
@@ -296,32 +316,32 @@ impl Socket {
         at: u64,
         left: u32,
         flags: u32,
-        target: (ConnId, Which),
-    ) -> Fate {
-        let (id, which) = target;
-        let Some(to) = self.table.get(id).and_then(|c| c.side(which).guest()) else {
-            return Fate::Used(chain);
+        target: (ConnId, Role),
+    ) -> ChainOutcome {
+        let (id, role) = target;
+        let Some(to) = self.table.get(id).and_then(|c| c.side(role).guest()) else {
+            return ChainOutcome::Used(chain);
         };
-        let room = self.room_to_hold(cx, from, to, left as usize);
-        if matches!(room, Room::Full) {
-            self.stop(cx, from, to);
+        let room = self.placement_of(cx, from, to, left as usize);
+        if matches!(room, Placement::Full) {
+            self.stop_transmit(cx, from, to);
         }
-        if matches!(room, Room::Staged) {
+        if matches!(room, Placement::Staged) {
             return self.stage(cx, from, &chain, at, left, flags, target);
         }
-        let pending = Pending::Held { from, chain, at, left, flags };
-        if let Some(seat) = self.seats.get_mut(from) {
-            seat.hold(to);
-            bump(&mut seat.counters.held);
+        let pending = PendingData::Held { from, chain, at, left, flags };
+        if let Some(socket_port) = self.socket_ports.get_mut(from) {
+            socket_port.hold(to);
+            bump(&mut socket_port.counters.held);
         }
         if let Some(conn) = self.table.get_mut(id) {
-            conn.side_mut(which).pending.push_back(pending);
+            conn.side_mut(role).pending.push_back(pending);
         }
-        self.attend(cx, id, which);
-        Fate::Kept
+        self.schedule_side(cx, id, role);
+        ChainOutcome::Kept
     }
 
-    /// Copies data aside, into the pack of what was copied last or into a new one.
+    /// Stages data, in the last pack or a new one.
     #[expect(clippy::too_many_arguments, reason = "one call site, each value another kind")]
     fn stage(
         &mut self,
@@ -331,15 +351,15 @@ impl Socket {
         at: u64,
         left: u32,
         flags: u32,
-        target: (ConnId, Which),
-    ) -> Fate {
-        let ((id, which), len) = (target, left as usize);
+        target: (ConnId, Role),
+    ) -> ChainOutcome {
+        let ((id, role), len) = (target, left as usize);
         let cursor = Cursor::at(chain.readable(), at);
-        let Some(map) = cx.ports.get(from).and_then(|p| p.map()) else { return Fate::Kept };
-        let Some(conn) = self.table.get_mut(id) else { return Fate::Copied(chain.head()) };
-        let pending = &mut conn.side_mut(which).pending;
+        let Some(map) = cx.ports.get(from).and_then(|p| p.map()) else { return ChainOutcome::Kept };
+        let Some(conn) = self.table.get_mut(id) else { return ChainOutcome::Copied(chain.head()) };
+        let pending = &mut conn.side_mut(role).pending;
         let (appended, cost) = match pending.back_mut() {
-            Some(Pending::Staged(pack)) if pack.takes(from, len) => {
+            Some(PendingData::Staged(pack)) if pack.takes(from, len) => {
                 let before = pack.cost();
                 let appended = pack.append(map, cursor, len, flags);
                 (appended, pack.cost().saturating_sub(before))
@@ -348,30 +368,30 @@ impl Socket {
                 let mut pack = Pack::new(from);
                 let (appended, cost) = (pack.append(map, cursor, len, flags), pack.cost());
                 if appended.is_ok() {
-                    pending.push_back(Pending::Staged(pack));
+                    pending.push_back(PendingData::Staged(pack));
                 }
                 (appended, cost)
             }
         };
         if let Err(gap) = appended {
             cx.fault(from, format_args!("transmit data is not granted: {gap}"));
-            return Fate::Kept;
+            return ChainOutcome::Kept;
         }
-        if let Some(seat) = self.seats.get_mut(from) {
-            seat.staged = seat.staged.saturating_add(cost);
-            bump(&mut seat.counters.staged);
+        if let Some(socket_port) = self.socket_ports.get_mut(from) {
+            socket_port.staged = socket_port.staged.saturating_add(cost);
+            bump(&mut socket_port.counters.staged);
         }
-        self.attend(cx, id, which);
-        Fate::Copied(chain.head())
+        self.schedule_side(cx, id, role);
+        ChainOutcome::Copied(chain.head())
     }
 
-    /// A packet of no connection: a connect, or a stray.
-    fn of_none(&mut self, cx: &mut Context<'_>, from: PortId, header: &Header) {
+    /// Processes a packet without a connection: a connect, or a stray packet.
+    fn packet_without_connection(&mut self, cx: &mut Context<'_>, from: PortId, header: &Header) {
         match header.operation() {
             Some(Op::Reset) => {}
             Some(Op::Request) => {
-                if let Some(seat) = self.seats.get_mut(from) {
-                    seat.drop_stale_reset(header);
+                if let Some(socket_port) = self.socket_ports.get_mut(from) {
+                    socket_port.drop_stale_reset(header);
                 }
                 let refusal = match header.socket_type() {
                     Some(kind) => self.connect(cx, from, header, kind),
@@ -385,24 +405,24 @@ impl Socket {
         }
     }
 
-    /// Answers with a reset.
+    /// Answers a packet with a reset.
     fn refuse(&mut self, cx: &mut Context<'_>, from: PortId, header: &Header, why: Refusal) {
-        let Some(seat) = self.seats.get_mut(from) else { return };
+        let Some(socket_port) = self.socket_ports.get_mut(from) else { return };
         bump(match why {
-            Refusal::Unknown => &mut seat.counters.refused_unknown,
-            Refusal::Rule => &mut seat.counters.refused_rule,
-            Refusal::Limit => &mut seat.counters.refused_limit,
-            Refusal::Type => &mut seat.counters.refused_type,
-            Refusal::Stray => &mut seat.counters.stray,
+            Refusal::Unknown => &mut socket_port.counters.refused_unknown,
+            Refusal::Rule => &mut socket_port.counters.refused_rule,
+            Refusal::Limit => &mut socket_port.counters.refused_limit,
+            Refusal::Type => &mut socket_port.counters.refused_type,
+            Refusal::Stray => &mut socket_port.counters.stray,
         });
         let (peer, own) = ((header.dst_cid, header.dst_port), (header.src_cid, header.src_port));
         let header = Header::between(peer, own, header.kind, Op::Reset);
-        seat.resets.push_back(Reset { header, entry: None });
-        seat.choked = seat.resets.len() >= RESETS_WAITING_MAX;
-        self.attend_seat(cx, from);
+        socket_port.resets.push_back(Reset { header, slot: None });
+        socket_port.is_stopped_by_resets = socket_port.resets.len() >= RESETS_WAITING_MAX;
+        self.schedule_port(cx, from);
     }
 
-    /// A guest connects.
+    /// Connects a guest.
     fn connect(
         &mut self,
         cx: &mut Context<'_>,
@@ -411,16 +431,16 @@ impl Socket {
         kind: Type,
     ) -> Result<(), Refusal> {
         let cid = u32::try_from(header.dst_cid).map_err(|_| Refusal::Unknown)?;
-        let seat = self.seats.get(from).ok_or(Refusal::Unknown)?;
-        let (group, own) = (seat.group, seat.cid);
-        if seat.connections >= CONNECTIONS_PER_PORT_MAX {
+        let socket_port = self.socket_ports.get(from).ok_or(Refusal::Unknown)?;
+        let (group, own) = (socket_port.group, socket_port.cid);
+        if socket_port.connections >= CONNECTIONS_PER_PORT_MAX {
             return Err(Refusal::Limit);
         }
         if !self.admits(cx, group, (own, header.src_port), (cid, header.dst_port)) {
             return Err(Refusal::Rule);
         }
         let mut caller = Side::new(Party::Guest(from), own, header.src_port);
-        // Nothing was delivered yet, so only a first count of zero is true.
+        // No data was delivered yet, so `fwd_cnt` must be zero.
         caller.credit.advertise(header.buf_alloc, header.fwd_cnt).map_err(|_| Refusal::Stray)?;
         if cid == CID_HOST {
             return self.connect_to_host(cx, from, caller, header.dst_port, kind);
@@ -435,45 +455,47 @@ impl Socket {
         self.open_connection(cx, Conn::new(kind, caller, callee)).map(drop)
     }
 
-    /// Adds a connection whose callee is a guest, and asks it.
+    /// Adds a connection whose callee is a guest, and sends the request.
     pub(crate) fn open_connection(
         &mut self,
         cx: &mut Context<'_>,
         mut conn: Conn,
     ) -> Result<ConnId, Refusal> {
-        conn.side_mut(Which::Callee).signals |= Signals::REQUEST;
+        conn.side_mut(Role::Callee).signals |= Signals::REQUEST;
         let id = self.add_connection(conn)?;
         self.expire_for(cx.now_ns, id, Expiry::Request);
-        self.attend(cx, id, Which::Callee);
+        self.schedule_side(cx, id, Role::Callee);
         Ok(id)
     }
 
     /// Adds a connection within its guests' quotas.
     pub(crate) fn add_connection(&mut self, conn: Conn) -> Result<ConnId, Refusal> {
-        let guests = [conn.side(Which::Caller).guest(), conn.side(Which::Callee).guest()];
+        let guests = [conn.side(Role::Caller).guest(), conn.side(Role::Callee).guest()];
         let host = guests.iter().any(Option::is_none);
-        let full = |seat: &Seat| {
-            seat.connections >= CONNECTIONS_PER_PORT_MAX || (host && self.host_full(seat))
+        let full = |socket_port: &SocketPort| {
+            socket_port.connections >= CONNECTIONS_PER_PORT_MAX
+                || (host && self.host_full(socket_port))
         };
-        if guests.iter().flatten().any(|&id| self.seats.get(id).is_none_or(full)) {
+        if guests.iter().flatten().any(|&id| self.socket_ports.get(id).is_none_or(full)) {
             return Err(Refusal::Limit);
         }
-        let opens = [Which::Caller, Which::Callee].map(|which| conn.open_of(which));
+        let opens = [Role::Caller, Role::Callee].map(|role| conn.open_connection_of(role));
         let id = self.table.insert(conn).ok_or(Refusal::Limit)?;
         for (guest, open) in guests.into_iter().zip(opens) {
-            if let Some(seat) = guest.and_then(|guest| self.seats.get_mut(guest)) {
-                if let Some(ledger) = &mut seat.ledger {
-                    ledger.note(id, open);
+            if let Some(socket_port) = guest.and_then(|guest| self.socket_ports.get_mut(guest)) {
+                if let Some(ledger) = &mut socket_port.ledger {
+                    ledger.record(id, open);
                 }
-                seat.connections = seat.connections.saturating_add(1);
-                seat.host_connections = seat.host_connections.saturating_add(usize::from(host));
-                bump(&mut seat.counters.connects);
+                socket_port.connections = socket_port.connections.saturating_add(1);
+                socket_port.host_connections =
+                    socket_port.host_connections.saturating_add(usize::from(host));
+                bump(&mut socket_port.counters.connects);
             }
         }
         Ok(id)
     }
 
-    /// Asks the rules.
+    /// Returns whether the rules admit a connect.
     pub(crate) fn admits(
         &self,
         cx: &mut Context<'_>,
@@ -482,12 +504,12 @@ impl Socket {
         to: (u32, u32),
     ) -> bool {
         let Some(group) = cx.ports.group_name(group) else { return false };
-        let end = |(cid, port)| End { group, cid, port };
+        let end = |(cid, port)| RuleEnd { group, cid, port };
         cx.rules.admits(end(from), end(to))
     }
 }
 
-/// Why a packet is answered with a reset.
+/// Reason of a reset that answers a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     Unknown,
@@ -497,12 +519,12 @@ pub(crate) enum Refusal {
     Stray,
 }
 
-/// Where data may wait.
-pub(crate) enum Room {
+/// Place of queued data.
+pub(crate) enum Placement {
     /// In its own descriptors.
     Held,
     /// In a copy.
     Staged,
-    /// Nowhere: its sender has to wait.
+    /// No room: the sender stops.
     Full,
 }

@@ -1,14 +1,15 @@
-//! Packets that a receiver has got and not consumed, as its kernel counts them. Free of I/O.
+//! Packets that a receiver's kernel still queues, by its own accounting. Free of I/O.
 //!
-//! Linux queues each packet in an `sk_buff` of its own and refuses a packet that would take the
-//! overhead of its queue beyond `buf_alloc` (`virtio_transport_inc_rx_pkt`); the connection
-//! loses data or dies, although credit in bytes was left. So packets are held back here first.
+//! Linux queues each packet in its own `sk_buff`, and refuses a packet that would take the overhead
+//! of its queue beyond `buf_alloc` (`virtio_transport_inc_rx_pkt`); the connection then loses data
+//! or dies although credit in bytes was left. The service therefore holds packets back before that
+//! limit.
 
 use std::collections::VecDeque;
 
 use crate::limits::{SKB_OVERHEAD_BYTES, UNREAD_RUNS_MAX};
 
-/// Packets that follow each other, up to the byte count at which the last of them ends.
+/// Consecutive packets, up to the byte count at which the last packet ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Run {
     /// Bytes delivered up to its end, modulo 2^32.
@@ -16,20 +17,20 @@ struct Run {
     packets: u32,
 }
 
-/// The packets of one direction of a connection that its receiver has not consumed. Takes
-/// bounded room: runs are merged in pairs, and a run counts as consumed only as a whole.
+/// The unconsumed packets of one direction of a connection, in bounded memory: runs are merged in
+/// pairs, and a run counts as consumed only as a whole.
 #[derive(Debug, Default)]
 pub struct Unread {
     runs: VecDeque<Run>,
     packets: u32,
     /// Bytes delivered, modulo 2^32.
     delivered: u32,
-    /// Packets were added since [`Self::is_high`] was last true.
+    /// Packets were added since [`Self::is_high`] last returned true.
     grown: bool,
 }
 
 impl Unread {
-    /// Counts a packet of `bytes` that the receiver got.
+    /// Counts a delivered packet of `bytes`.
     pub fn add(&mut self, bytes: u32) {
         self.delivered = self.delivered.wrapping_add(bytes);
         self.packets = self.packets.saturating_add(1);
@@ -52,11 +53,12 @@ impl Unread {
         }
     }
 
-    /// The receiver has consumed all bytes up to `fwd_cnt`. Returns how many packets these were.
+    /// Records that the receiver has consumed all bytes up to `fwd_cnt`. Returns the number of
+    /// packets.
     pub fn consume(&mut self, fwd_cnt: u32) -> u32 {
         let before = self.packets;
         while let Some(run) = self.runs.front() {
-            // Less than half the circle ahead of what was consumed: not consumed.
+            // An end less than half the counter range ahead of `fwd_cnt` is not consumed.
             let ahead = run.end.wrapping_sub(fwd_cnt);
             if ahead != 0 && ahead <= u32::MAX / 2 {
                 break;
@@ -67,15 +69,15 @@ impl Unread {
         before.saturating_sub(self.packets)
     }
 
-    /// Packets that a receiver with a buffer of `buf_alloc` bytes still takes. The first one is
-    /// always taken.
+    /// Returns the packets that a receiver with a buffer of `buf_alloc` bytes still accepts. The
+    /// first packet is always accepted.
     pub fn room(&self, buf_alloc: u32) -> usize {
         let most = (buf_alloc / SKB_OVERHEAD_BYTES).max(1);
         most.saturating_sub(self.packets) as usize
     }
 
-    /// Whether packets were added since this was last true, and half of the receiver's room is
-    /// taken: its credit is worth a request.
+    /// Returns whether half of the receiver's room is used and packets were added since it last
+    /// returned true: a credit request is then worth its cost.
     pub fn is_high(&mut self, buf_alloc: u32) -> bool {
         let high = self.grown && self.packets > buf_alloc / SKB_OVERHEAD_BYTES / 2;
         self.grown &= !high;
@@ -89,7 +91,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_default_buffer_takes_as_many_packets_as_linux_does() {
+    fn unread_default_buffer_accepts_as_many_packets_as_linux() {
         let mut unread = Unread::default();
         let taken = (0..1000).take_while(|_| {
             let room = unread.room(256 << 10) > 0;
@@ -103,8 +105,8 @@ mod tests {
     }
 
     proptest! {
-        /// Never fewer than the exact count, whatever the sizes and wherever the circle begins;
-        /// nothing is left once all is consumed.
+        /// Never fewer than the exact count, for all sizes and starting points; zero once all is
+        /// consumed.
         #[test]
         fn counts_no_packet_as_consumed_too_early(
             start: u32,

@@ -1,4 +1,4 @@
-//! A process without a free descriptor. Alone in its binary: the limit is the whole process's.
+//! A process without a free descriptor. Alone in its binary, because the limit is per process.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn hostile_connects_without_a_free_descriptor_are_turned_away_and_cost_nothing()
     setrlimit(Resource::Nofile, limit).unwrap();
     let mut rest: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     for socket in ["red-3", "red-3.host", "red-3"] {
-        // The one descriptor that is left is the client's.
+        // The only free descriptor is the client's.
         drop(rest.pop().unwrap());
         let mut client = UnixStream::connect(rig.path(socket)).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -29,17 +29,17 @@ fn hostile_connects_without_a_free_descriptor_are_turned_away_and_cost_nothing()
         let gone = |e: &std::io::Error| e.kind() == std::io::ErrorKind::ConnectionReset;
         assert!(end.as_ref().map_or_else(gone, |&n| n == 0), "{socket}: {end:?}");
         drop(client);
-        // The daemon, which shares them, may have it for a moment.
+        // The daemon shares the process's descriptors and may hold this one for a moment.
         rest.push(take_descriptor());
     }
     drop(rest);
     let path = rig.path("red-3");
     causeway_attach::native::VsockPort::attach(&path, Default::default()).unwrap();
-    groups_move_while_somebody_takes_every_descriptor(&rig);
+    move_groups_without_free_descriptors(&rig);
 }
 
-/// Whatever is let go of for a moment, another has.
-fn groups_move_while_somebody_takes_every_descriptor(rig: &Rig) {
+/// A second thread takes each descriptor that becomes free.
+fn move_groups_without_free_descriptors(rig: &Rig) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -16,7 +16,7 @@ use rustix::net::{
     recv, send, socket,
 };
 
-/// A process's socket of messages.
+/// A process's socket for messages.
 struct Process(OwnedFd);
 
 impl Process {
@@ -35,12 +35,12 @@ impl Process {
         Self::of(fd)
     }
 
-    fn say(&self, message: &[u8]) {
+    fn send_bytes(&self, message: &[u8]) {
         assert_eq!(send(&self.0, message, SendFlags::NOSIGNAL).unwrap(), message.len());
     }
 
-    /// The next message; an empty one: the other end is done.
-    fn hear(&self) -> Vec<u8> {
+    /// Returns the next message; an empty message: the peer has closed.
+    fn receive_bytes(&self) -> Vec<u8> {
         let mut room = vec![0; 256 << 10];
         let (got, _) = recv(&self.0, &mut room[..], RecvFlags::empty()).unwrap_or((0, 0));
         room.truncate(got);
@@ -48,7 +48,7 @@ impl Process {
     }
 }
 
-/// Listens as a process that takes messages.
+/// Listens for messages.
 fn listener(path: &Path) -> OwnedFd {
     let fd = Process::socket();
     bind(&fd, &SocketAddrUnix::new(path).unwrap()).unwrap();
@@ -58,14 +58,17 @@ fn listener(path: &Path) -> OwnedFd {
 
 const SIZES: [usize; 6] = [1, 60, 3732, 5000, 70_000, 128 << 10];
 
-/// Messages of all sizes in both directions.
+/// Exchanges messages of all sizes in both directions.
 fn converse(guest: &mut Sockets, id: causeway_attach::native::ConnectionId, process: Process) {
-    let talker = thread::spawn(move || {
+    let peer = thread::spawn(move || {
         for len in SIZES {
-            assert!(process.hear() == pattern(len as u32, len), "{len} bytes to the process");
+            assert!(
+                process.receive_bytes() == pattern(len as u32, len),
+                "{len} bytes to the process"
+            );
         }
         for len in SIZES {
-            process.say(&pattern(len as u32 + 1, len));
+            process.send_bytes(&pattern(len as u32 + 1, len));
         }
         process
     });
@@ -76,7 +79,7 @@ fn converse(guest: &mut Sockets, id: causeway_attach::native::ConnectionId, proc
         let message = guest.receive_message(id, PATIENCE).unwrap();
         assert!(message == pattern(len as u32 + 1, len), "{len} bytes to the guest");
     }
-    drop(talker.join().unwrap());
+    drop(peer.join().unwrap());
     assert!(matches!(guest.receive_message(id, PATIENCE), Err(SocketError::Closed)));
     guest.close(id).unwrap();
 }
@@ -98,15 +101,15 @@ fn vsock_process_messages_reach_a_guest_by_the_second_listener() {
     guest.listen(Type::Seqpacket, 7);
     for line in [&b"CONNECT 7"[..], b"connect 7\n"] {
         let process = Process::connect(&rig.path("red-3.host_seqpacket"));
-        process.say(line);
+        process.send_bytes(line);
         let id = guest.accept(PATIENCE).unwrap();
-        let answer = String::from_utf8(process.hear()).unwrap();
+        let answer = String::from_utf8(process.receive_bytes()).unwrap();
         assert!(answer.starts_with("OK ") && answer.ends_with('\n'), "{answer:?}");
         converse(&mut guest, id, process);
     }
-    let stranger = Process::connect(&rig.path("red-3.host_seqpacket"));
-    stranger.say(b"HELLO");
-    assert_eq!(stranger.hear(), b"", "turned away");
+    let other = Process::connect(&rig.path("red-3.host_seqpacket"));
+    other.send_bytes(b"HELLO");
+    assert_eq!(other.receive_bytes(), b"", "turned away");
     assert_eq!(rig.counter("red", 3, "reject_handshake_total"), 1);
     rig.wait_for("red", 3, |v| v.counters["connections"] == 0);
 }
@@ -118,13 +121,13 @@ fn vsock_messages_to_a_process_that_reads_late_all_arrive() {
     let listening = listener(&rig.path("red-3.host_5"));
     let id = guest.connect(Type::Seqpacket, 2, 5, PATIENCE).unwrap();
     let process = Process::of(accept(&listening).unwrap());
-    // Far more than the process's socket has room for.
+    // Far more than the buffer of the process's socket.
     for n in 0..2000_u32 {
         guest.send(id, &n.to_le_bytes().repeat(10), PATIENCE).unwrap();
     }
     let reader = thread::spawn(move || {
         for n in 0..4000_u32 {
-            assert_eq!(process.hear(), n.to_le_bytes().repeat(10), "message {n}");
+            assert_eq!(process.receive_bytes(), n.to_le_bytes().repeat(10), "message {n}");
         }
     });
     for n in 2000..4000_u32 {
@@ -154,10 +157,10 @@ fn hostile_process_message_beyond_the_limit_ends_its_connection() {
     let mut guest = rig.sockets("red", 3);
     guest.listen(Type::Seqpacket, 7);
     let process = Process::connect(&rig.path("red-3.host_seqpacket"));
-    process.say(b"CONNECT 7");
+    process.send_bytes(b"CONNECT 7");
     let id = guest.accept(PATIENCE).unwrap();
-    assert!(process.hear().starts_with(b"OK "));
-    process.say(&[7; 150_000]);
+    assert!(process.receive_bytes().starts_with(b"OK "));
+    process.send_bytes(&[7; 150_000]);
     assert!(is_reset(guest.receive_message(id, PATIENCE)));
     assert!(rig.wait_notice("red", 3).contains("150000 bytes"));
 }
@@ -177,7 +180,7 @@ fn vsock_empty_messages_of_a_guest_to_a_process_are_dropped_and_counted() {
     let process = Process::of(accept(&listening).unwrap());
     common::send(&mut guest, &of(Op::Data, 0), &[]);
     common::send(&mut guest, &of(Op::Data, 9), b"behind it");
-    assert_eq!(process.hear(), b"behind it");
+    assert_eq!(process.receive_bytes(), b"behind it");
     assert_eq!(rig.counter("red", 3, "transmit_drop_empty_total"), 1);
 }
 
@@ -189,15 +192,15 @@ fn vsock_empty_messages_of_a_process_to_a_guest_are_dropped_and_counted() {
     let id = guest.connect(Type::Seqpacket, 2, 6, PATIENCE).unwrap();
     let process = Process::of(accept(&listening).unwrap());
     for _ in 0..3 {
-        process.say(b"");
+        process.send_bytes(b"");
     }
-    process.say(b"and back");
+    process.send_bytes(b"and back");
     assert_eq!(guest.receive_message(id, PATIENCE).unwrap(), b"and back");
     assert_eq!(rig.counter("red", 3, "receive_drop_empty_total"), 3);
-    // A message behind an empty one arrives before the end.
-    process.say(b"");
-    process.say(b"the last");
-    process.say(b"");
+    // A message behind an empty message arrives before the end.
+    process.send_bytes(b"");
+    process.send_bytes(b"the last");
+    process.send_bytes(b"");
     drop(process);
     assert_eq!(guest.receive_message(id, PATIENCE).unwrap(), b"the last");
     assert!(matches!(guest.receive_message(id, PATIENCE), Err(SocketError::Closed)));

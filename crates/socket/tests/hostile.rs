@@ -1,4 +1,4 @@
-//! Guests that break the protocol: they lose a connection or their port, the others nothing.
+//! Guests that violate the protocol lose a connection or their port; other guests are not affected.
 
 mod common;
 
@@ -8,7 +8,7 @@ use causeway_model::PortState;
 use causeway_wire::vsock::{Op, SHUTDOWN_SEND, Type};
 use common::*;
 
-/// A guest at CID 3 that misbehaves, between two at 4 and 5 that go on as if nothing happened.
+/// Two guests with traffic of their own beside a misbehaving guest.
 struct Bystanders {
     a: causeway_attach::native::Sockets,
     b: causeway_attach::native::Sockets,
@@ -99,19 +99,19 @@ fn hostile_operations_out_of_phase_reset_the_connection() {
     let rig = Rig::new();
     let mut others = Bystanders::new(&rig);
     let (mut a, mut b) = (rig.port("red", 3), rig.port("red", 4));
-    // Data before the answer.
+    // Data before the response.
     send(&mut a, &packet((3, 1), (4, 2), Op::Request, 0), &[]);
     assert_eq!(next_op(&mut b), Op::Request);
     send(&mut a, &packet((3, 1), (4, 2), Op::Data, 4), b"soon");
     assert_eq!(next_op(&mut a), Op::Reset);
     assert_eq!(next_op(&mut b), Op::Reset);
-    // The caller answers itself.
+    // The caller answers its own request.
     send(&mut a, &packet((3, 2), (4, 2), Op::Request, 0), &[]);
     assert_eq!(next_op(&mut b), Op::Request);
     send(&mut a, &packet((3, 2), (4, 2), Op::Response, 0), &[]);
     assert_eq!(next_op(&mut a), Op::Reset);
     assert_eq!(next_op(&mut b), Op::Reset);
-    // The callee connects over a connection that it has not answered.
+    // The callee connects from the addresses of a connection that it has not answered.
     send(&mut a, &packet((3, 3), (4, 2), Op::Request, 0), &[]);
     assert_eq!(next_op(&mut b), Op::Request);
     send(&mut b, &packet((4, 2), (3, 3), Op::Request, 0), &[]);
@@ -157,12 +157,12 @@ fn hostile_unknown_operations_types_and_peers_are_answered_with_resets() {
     far.dst_cid = u64::MAX - 1;
     send(&mut a, &far, &[]);
     assert_eq!(next_op(&mut a), Op::Reset);
-    // A response and data that nobody asked for.
+    // A response and data without a request.
     for op in [Op::Response, Op::Data, Op::Shutdown, Op::CreditUpdate] {
         send(&mut a, &packet((3, 1), (15, 1), op, 0), &[]);
         assert_eq!(next_op(&mut a), Op::Reset);
     }
-    // A reset of nothing is answered with nothing.
+    // A reset without a connection has no answer.
     send(&mut a, &packet((3, 1), (15, 1), Op::Reset, 0), &[]);
     send(&mut a, &packet((3, 1), (99, 1), Op::Request, 0), &[]);
     assert_eq!(next_op(&mut a), Op::Reset);
@@ -175,7 +175,7 @@ fn hostile_flood_of_strays_waits_for_its_own_receive_ring() {
     let mut others = Bystanders::new(&rig);
     let mut a = rig.port_with("red", 3, VsockOptions { ring_size: 16, ..VsockOptions::default() });
     let stray = packet((3, 1), (99, 1), Op::Data, 0);
-    // It never takes its resets, so at some point its ring stands still: bounded, and its own loss.
+    // The guest never receives its resets, so its own transmit ring stops at a bound.
     let mut sent = 0_u64;
     let mut quiet = 0;
     while quiet < 100 {
@@ -190,7 +190,7 @@ fn hostile_flood_of_strays_waits_for_its_own_receive_ring() {
         assert!(sent < 100_000, "the flood is taken without end");
     }
     others.go_on();
-    // Once it takes them, all are there and its ring moves again.
+    // Once the guest receives, all resets are there and its ring runs again.
     let mut resets = 0;
     while resets < sent {
         assert_eq!(next_op(&mut a), Op::Reset);
@@ -198,7 +198,7 @@ fn hostile_flood_of_strays_waits_for_its_own_receive_ring() {
     }
 }
 
-/// Connections that are made and broken at once, by one that takes none of its resets.
+/// Connections that are opened and broken at once, by a guest that receives none of its resets.
 #[test]
 fn hostile_flood_of_breaches_waits_for_its_own_receive_ring() {
     let rig = Rig::new();
@@ -207,7 +207,7 @@ fn hostile_flood_of_breaches_waits_for_its_own_receive_ring() {
     let _b = rig.port("red", 4);
     let (mut sent, mut quiet) = (0_u64, 0);
     while quiet < 100 {
-        // The second of a pair answers its own connect, which breaks the rules.
+        // The second packet of a pair answers the guest's own request, which is a violation.
         let op = if sent.is_multiple_of(2) { Op::Request } else { Op::Response };
         let port = u32::try_from(sent / 2 % 1000).unwrap();
         if a.queue(&packet((3, 1 + port), (4, 1), op, 0), &[]).unwrap() {
@@ -290,7 +290,7 @@ fn hostile_frontends_that_come_and_go_leak_no_descriptors() {
         send(&mut port, &packet((99, 1), (4, 1), Op::Reset, 0), &[]);
         rig.wait_for("red", 3, |v| v.state == PortState::Faulted);
     }
-    // Other tests of this binary run beside this one: allow for what they hold.
+    // Other tests of this binary run at the same time: their descriptors are allowed for.
     wait(|| count() < before + 60, || format!("{before} descriptors became {}", count()));
     assert_eq!(rig.view("red", 3).faults_total, 50);
     others.go_on();
@@ -302,7 +302,7 @@ fn hostile_queue_without_a_doorbell_is_named() {
     let mut others = Bystanders::new(&rig);
     let mut a = rig.port("red", 3);
     let polled = RingEvent::emit(1, false);
-    // The backend hangs up instead of going on; whether it says so first does not matter.
+    // The backend hangs up; an error before that does not matter.
     let _ = a.frontend().client().tell(FrontendReq::SET_VRING_KICK, &polled, &[]);
     let fault = rig.wait_fault("red", 3);
     assert!(fault.contains("queue 1") && fault.contains("doorbell"), "{fault}");

@@ -1,4 +1,4 @@
-//! Host processes that connect again and again: so many a second are taken, then the others wait.
+//! Host processes that connect without end are accepted at a bounded rate, and then wait.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use causeway_fabric::{Pacing, Shard};
 use causeway_model::{PortKind, PortSpec, VsockSpec};
 use causeway_socket::Socket;
-use causeway_socket::limits::{DOOR_SHUT_NS, HOST_CONNECTS_PER_SECOND};
+use causeway_socket::limits::{HOST_CONNECTS_PER_SECOND, HOST_LISTENER_PAUSE_NS};
 
-/// The socket of a test, removed with it.
+/// The socket file of a test, removed with it.
 struct Path(PathBuf);
 
 impl Drop for Path {
@@ -50,17 +50,18 @@ fn hostile_connects_to_a_host_socket_are_taken_at_a_bounded_rate() {
     };
     let begin = 1_000_000_000;
     for _ in 0..HOST_CONNECTS_PER_SECOND + 100 {
-        // Without a line: it is turned away as soon as it is taken.
+        // Without a line: it is refused as soon as it is accepted.
         drop(UnixStream::connect(&host.0).unwrap());
         steps(&mut shard, begin, 2);
     }
     assert_eq!(taken(&shard), HOST_CONNECTS_PER_SECOND);
     assert_eq!(counter(&shard, "host_pauses_total"), 1);
-    steps(&mut shard, begin + DOOR_SHUT_NS - 1, 100);
+    steps(&mut shard, begin + HOST_LISTENER_PAUSE_NS - 1, 100);
     assert_eq!(taken(&shard), HOST_CONNECTS_PER_SECOND, "the host socket is not watched");
-    // Those that wait are taken at the rate.
-    steps(&mut shard, begin + DOOR_SHUT_NS, 100);
-    let most = HOST_CONNECTS_PER_SECOND + HOST_CONNECTS_PER_SECOND * DOOR_SHUT_NS / 1_000_000_000;
+    // Waiting processes are accepted at the rate.
+    steps(&mut shard, begin + HOST_LISTENER_PAUSE_NS, 100);
+    let most = HOST_CONNECTS_PER_SECOND
+        + HOST_CONNECTS_PER_SECOND * HOST_LISTENER_PAUSE_NS / 1_000_000_000;
     assert_eq!(taken(&shard), most);
     for second in 1..4_u64 {
         steps(&mut shard, begin + second * 1_000_000_000, 300);

@@ -1,6 +1,7 @@
-//! A guest rewrites its packets' headers, data and descriptors while they are carried, a hundred
-//! thousand packets each way. What was checked is what is delivered: no forged address, no more
-//! data than announced, not a byte outside the grant; and bystanders go on all the while.
+//! A guest rewrites headers, data and descriptors of its packets while they are processed, a
+//! hundred thousand packets per case. The checked values are the delivered values: no forged
+//! address, no more data than announced, no byte outside the grant; and other guests' traffic
+//! continues.
 
 mod common;
 
@@ -18,15 +19,15 @@ use causeway_wire::vsock::{HEADER_LEN, Header, Op, Type};
 use common::raw::{self, Raw};
 use common::*;
 
-/// Packets that are taken from the hostile guest in each case.
+/// Packets of the hostile guest in each case.
 const RACES: u32 = 100_000;
-/// Packets that it offers at once, each with a place of its own.
+/// Packets offered at once, each at its own place.
 const BATCH: u16 = 32;
 const PLACE: u64 = 0x1000;
 const DATA: u32 = 1000;
-/// Rounds of it between two exchanges of the bystanders.
-const BYSTANDS: u32 = 50;
-/// Where the fields of a header are.
+/// Rounds between two exchanges of the other guests.
+const EXCHANGES: u32 = 50;
+/// Offsets of the fields of a header.
 const SRC_CID: u64 = 0;
 const DST_CID: u64 = 8;
 const SRC_PORT: u64 = 16;
@@ -38,7 +39,7 @@ const FLAGS: u64 = 32;
 const BUF_ALLOC: u64 = 36;
 const FWD_CNT: u64 = 40;
 
-/// What is rewritten while packets are on their way.
+/// Rewrites memory while packets are processed.
 type Scribble = fn(&Map, &mut Numbers);
 
 fn place(numbers: &mut Numbers) -> u64 {
@@ -91,7 +92,7 @@ fn descriptors(map: &Map, numbers: &mut Numbers) {
     let index = numbers.next() % u64::from(BATCH);
     let rare = numbers.once_in(20_000);
     let addr = if rare { u64::MAX - 3 } else { place(numbers) };
-    // Never shorter than header and data while the header is lawful.
+    // Never shorter than header and data while the header is valid.
     let len: u32 = numbers.one_of(&[HEADER_LEN as u32 + DATA, 2000, 4096]);
     let at = TRANSMIT.desc().0 + 16 * index;
     map.write(at, &addr.to_le_bytes()).unwrap();
@@ -103,7 +104,7 @@ fn everything(map: &Map, numbers: &mut Numbers) {
     numbers.one_of::<Scribble>(&of.map(|f| f as Scribble))(map, numbers);
 }
 
-/// The hostile guest at CID 3, its peer at 4 driven by hand, and two who want peace.
+/// The hostile guest at CID 3, its peer at 4 driven by hand, and two well-behaved guests.
 struct Scene {
     rig: Rig,
     file: File,
@@ -128,7 +129,7 @@ impl Scene {
         Self { rig, file, bad, peer, pair: [a, b], ids, received: 0, taken: 0, faults: 0 }
     }
 
-    /// Packets as a lawful guest would write them: a connect first, then data.
+    /// Writes valid packets: a connect first, then data.
     fn write_packets(&self) {
         for n in 0..u64::from(BATCH) {
             let op = if n == 0 { Op::Request } else { Op::Data };
@@ -138,7 +139,7 @@ impl Scene {
         }
     }
 
-    /// Sends `count` packets from place `first` and waits until they are taken.
+    /// Sends `count` packets from place `first` and waits until they are processed.
     fn send(&mut self, first: u16, count: u16) {
         for n in first..first + count {
             let len = HEADER_LEN as u32 + DATA;
@@ -156,14 +157,14 @@ impl Scene {
             self.refill();
             self.answer();
             if self.bad.client.is_gone() {
-                self.again();
+                self.reattach();
                 return;
             }
             assert!(start.elapsed() < PATIENCE, "packets were never given back");
         }
     }
 
-    /// Gives receive buffers again, so that resets find room.
+    /// Posts receive buffers again, so that resets find room.
     fn refill(&mut self) {
         let mut any = false;
         while self.bad.receive.take().unwrap().is_some() {
@@ -178,7 +179,7 @@ impl Scene {
         }
     }
 
-    /// The peer accepts whatever is asked, and takes whatever comes.
+    /// Accepts each connect and receives each packet at the peer.
     fn answer(&mut self) {
         let mut data = Vec::new();
         while let Some(header) = self.peer.receive(&mut data).unwrap() {
@@ -194,7 +195,7 @@ impl Scene {
         self.peer.flush().unwrap();
     }
 
-    /// What holds of every packet of the hostile guest, whatever it was when it was sent.
+    /// Checks the invariants of each packet of the hostile guest.
     fn check(&self, header: &Header, data: &[u8]) {
         assert_eq!((header.src_cid, header.dst_cid), (3, 4), "{header:?}");
         let op = header.operation().expect("an operation");
@@ -204,8 +205,8 @@ impl Scene {
         assert!(len <= 4096, "{header:?}");
     }
 
-    /// Its port closed: with a reason, and the next attachment is welcome.
-    fn again(&mut self) {
+    /// Checks that the port was closed with a reason, and attaches again.
+    fn reattach(&mut self) {
         self.rig.wait_for("red", 3, |v| v.state == PortState::Faulted);
         let fault = self.rig.view("red", 3).fault.unwrap();
         let known = ["not granted", "forged", "announces", "of data, at most"];
@@ -214,7 +215,7 @@ impl Scene {
         self.bad = Raw::over(&self.rig.path("red-3"), self.file.try_clone().unwrap());
     }
 
-    fn bystand(&mut self) {
+    fn exchange_beside(&mut self) {
         let [a, b] = &mut self.pair;
         transfer((a, self.ids.0), (b, self.ids.1), &pattern(self.taken, 20_000), 3000);
     }
@@ -223,10 +224,10 @@ impl Scene {
 fn race(scribble: Scribble) {
     let mut scene = Scene::new();
     let stop = Arc::new(AtomicBool::new(false));
-    let (map, told) = (raw::SIZES.map(&scene.file), Arc::clone(&stop));
+    let (map, stopped) = (raw::SIZES.map(&scene.file), Arc::clone(&stop));
     let scribbler = std::thread::spawn(move || {
         let mut numbers = Numbers::new(1);
-        while !told.load(Ordering::Relaxed) {
+        while !stopped.load(Ordering::Relaxed) {
             scribble(&map, &mut numbers);
         }
     });
@@ -234,13 +235,13 @@ fn race(scribble: Scribble) {
     while scene.taken < RACES {
         if rounds.is_multiple_of(4) {
             scene.write_packets();
-            // A connection for the data that follows, if the race lets it through.
+            // A connection for the data that follows, if the race permits it.
             scene.send(0, 1);
         }
         scene.send(1, BATCH - 1);
         rounds += 1;
-        if rounds.is_multiple_of(BYSTANDS) {
-            scene.bystand();
+        if rounds.is_multiple_of(EXCHANGES) {
+            scene.exchange_beside();
         }
     }
     stop.store(true, Ordering::Relaxed);
@@ -250,7 +251,7 @@ fn race(scribble: Scribble) {
     for cid in [4, 14, 15] {
         assert_eq!(scene.rig.view("red", cid).state, PortState::Running, "{cid}");
     }
-    scene.bystand();
+    scene.exchange_beside();
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Guests that say anything at all, at random, while others go on.
+//! Guests that send random packets beside well-behaved guests.
 
 mod common;
 
@@ -7,7 +7,7 @@ use causeway_model::PortState;
 use causeway_wire::vsock::{Header, Type};
 use common::*;
 
-/// Numbers from a seed.
+/// Random numbers from a seed.
 struct Random(u64);
 
 impl Random {
@@ -21,7 +21,7 @@ impl Random {
     }
 }
 
-/// A packet of few ports and all operations; most are nearly right.
+/// A packet with few ports and all operations; most packets are nearly valid.
 fn header(random: &mut Random, from: u32, peers: &[u32], last: Option<Header>) -> Header {
     let small = [0, 0, 0, 1, 100, 4096, 65_536, u32::MAX];
     let mut header = Header {
@@ -37,7 +37,7 @@ fn header(random: &mut Random, from: u32, peers: &[u32], last: Option<Header>) -
         fwd_cnt: random.one_of(&small),
     };
     if let Some(last) = last.filter(|_| random.below(3) > 0) {
-        // Answers what came, as a guest would.
+        // Answers the last packet, as a guest would.
         (header.dst_cid, header.kind) = (last.src_cid, last.kind);
         (header.src_port, header.dst_port) = (last.dst_port, last.src_port);
         header.op = random.one_of(&[2, 2, 5, 5, 5, 6, 4]);
@@ -62,7 +62,7 @@ fn drive(port: &mut VsockPort, random: &mut Random, peers: &[u32], last: &mut Op
 }
 
 #[test]
-fn hostile_random_packets_harm_nobody_else() {
+fn hostile_random_packets_do_not_affect_other_guests() {
     for seed in 1..=4 {
         let rig = Rig::new();
         let mut random = Random(seed);
@@ -72,10 +72,10 @@ fn hostile_random_packets_harm_nobody_else() {
         let options = [16, 64].map(|ring_size| VsockOptions { ring_size, ..Default::default() });
         let mut guests =
             [3, 4].map(|cid| rig.port_with("red", cid, options[cid as usize - 3].clone()));
-        let mut heard = [None, None];
+        let mut received = [None, None];
         for round in 0..2000 {
-            for (guest, heard) in guests.iter_mut().zip(&mut heard) {
-                drive(guest, &mut random, &[3, 4, 4, 3, 2, 99], heard);
+            for (guest, received) in guests.iter_mut().zip(&mut received) {
+                drive(guest, &mut random, &[3, 4, 4, 3, 2, 99], received);
             }
             if round % 500 == 0 {
                 transfer((&mut c, ids.0), (&mut d, ids.1), &pattern(round, 50_000), 7000);
@@ -89,7 +89,8 @@ fn hostile_random_packets_harm_nobody_else() {
                 rig.view("red", cid)
             );
         }
-        // One leaves; once the other takes what waits, all its descriptors come back.
+        // One guest leaves; once the other guest receives the queued packets, all its descriptors
+        // return.
         let [mut a, b] = guests;
         drop(b);
         let mut room = Vec::new();

@@ -1,4 +1,4 @@
-//! Guests that want the daemon to keep, copy or remember more than is theirs.
+//! Guests that try to exceed their quotas of memory, copies and connections.
 
 mod common;
 
@@ -8,7 +8,7 @@ use causeway_testing::frontend;
 use causeway_wire::vsock::{Op, Type};
 use common::*;
 
-/// Opens a connection from 3 to 4, whose few receive buffers are then all used up.
+/// Opens a connection from 3 to 4 and uses up the few receive buffers of 4.
 fn starve(rig: &Rig) -> (VsockPort, VsockPort) {
     let mut a = rig.port("red", 3);
     let small = VsockOptions { ring_size: 16, ..VsockOptions::default() };
@@ -70,7 +70,7 @@ fn hostile_packets_of_megabytes_are_refused() {
     response.buf_alloc = u32::MAX;
     send(&mut b, &response, &[]);
     wait(|| a.receive().is_some(), || "no response".into());
-    // The same 64 KiB, 60 times over.
+    // The same 64 KiB, 60 times.
     let spans = [Span { addr: frontend::SEND_AT, len: 64 << 10 }; 60];
     a.send(&packet((3, 1), (4, 2), Op::Data, 60 << 16), &spans);
     let fault = rig.wait_fault("red", 3);
@@ -108,7 +108,7 @@ fn hostile_connects_to_host_processes_stay_in_their_quota() {
     send(&mut a, &packet((3, most), (2, 9), Op::Request, 0), &[]);
     assert_eq!(next_op(&mut a), Op::Reset);
     assert_eq!(rig.counter("red", 3, "reject_limit_total"), 1);
-    // Guests are not bound by it, and what ended makes room.
+    // Connections between guests are not limited by it, and ended connections free their share.
     let mut b = rig.port("red", 4);
     open(&mut a, &mut b, 5000, 2);
     send(&mut a, &packet((3, 0), (2, 9), Op::Reset, 0), &[]);

@@ -1,4 +1,4 @@
-//! Host processes and guests reach each other by the Unix-socket convention.
+//! Connections between host processes and guests by the Unix-socket convention.
 
 mod common;
 
@@ -16,8 +16,8 @@ use common::*;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-/// Connects as a host process would.
-fn knock(rig: &Rig, cid: u32, line: &[u8]) -> UnixStream {
+/// Connects as a host process does.
+fn handshake(rig: &Rig, cid: u32, line: &[u8]) -> UnixStream {
     let mut stream = UnixStream::connect(rig.path(&format!("red-{cid}.host"))).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(line).unwrap();
@@ -27,7 +27,7 @@ fn knock(rig: &Rig, cid: u32, line: &[u8]) -> UnixStream {
 fn read_line(stream: &mut UnixStream) -> String {
     let mut line = Vec::new();
     let mut byte = [0];
-    // A stream that is closed with bytes unread ends in a reset.
+    // A stream that is closed with unread bytes ends in a reset.
     while stream.read(&mut byte).unwrap_or(0) == 1 {
         line.push(byte[0]);
         if byte[0] == b'\n' {
@@ -37,7 +37,7 @@ fn read_line(stream: &mut UnixStream) -> String {
     String::from_utf8(line).unwrap()
 }
 
-/// Sends back what comes until the other side has sent everything, then closes.
+/// Echoes until the peer has sent everything, then closes.
 fn echo(mut guest: Sockets, id: ConnectionId) -> Sockets {
     let mut room = vec![0; 32 << 10];
     loop {
@@ -57,8 +57,8 @@ fn host_to_guest_echo_with_content_and_half_close() {
     let rig = Rig::new();
     let mut guest = rig.sockets("red", 3);
     guest.listen(Type::Stream, 7);
-    // Bytes right behind the line belong to the stream.
-    let mut stream = knock(&rig, 3, b"CONNECT 7\nearly");
+    // Bytes directly behind the line belong to the stream.
+    let mut stream = handshake(&rig, 3, b"CONNECT 7\nearly");
     let server = thread::spawn(move || {
         let id = guest.accept(PATIENCE).unwrap();
         echo(guest, id)
@@ -86,7 +86,7 @@ fn vsock_host_line_is_taken_in_any_case_and_answered_in_nine_bytes() {
     let mut guest = rig.port("red", 3);
     let mut ports = Vec::new();
     for line in [&b"connect 7\n"[..], b"Connect   7  \n", b"\tCONNECT 7\r\n"] {
-        let mut stream = knock(&rig, 3, line);
+        let mut stream = handshake(&rig, 3, line);
         let request = receive(&mut guest, &mut Vec::new());
         assert_eq!((request.operation(), request.dst_port), (Some(Op::Request), 7));
         send(&mut guest, &packet((3, 7), (2, request.src_port), Op::Response, 0), &[]);
@@ -99,7 +99,7 @@ fn vsock_host_line_is_taken_in_any_case_and_answered_in_nine_bytes() {
     ports.dedup_by_key(|(port, _)| *port);
     assert_eq!(ports.len(), 3, "each connection has a source port of its own");
     assert_eq!(rig.counter("red", 3, "reject_handshake_total"), 0);
-    let mut stream = knock(&rig, 3, b"HELLO\n");
+    let mut stream = handshake(&rig, 3, b"HELLO\n");
     assert_eq!(read_line(&mut stream), "");
     assert!(rig.wait_notice("red", 3).contains("CONNECT <port>"));
 }
@@ -135,15 +135,15 @@ fn guest_to_host_with_a_slow_reader_and_nothing_lost_at_the_end() {
 }
 
 #[test]
-fn connects_that_nobody_takes_are_refused() {
+fn vsock_connects_without_a_listener_are_refused() {
     let rig = Rig::new();
     rig.rule(RuleAction::Reject, "host:*", "red/3:99");
     let mut guest = rig.sockets("red", 3);
     assert!(is_reset(guest.connect(Type::Stream, 2, 4321, PATIENCE)), "no listener");
-    let mut refused = knock(&rig, 3, b"CONNECT 99\n");
+    let mut refused = handshake(&rig, 3, b"CONNECT 99\n");
     assert_eq!(read_line(&mut refused), "", "closed by the rule");
-    // Nobody listens in the guest: it answers with a reset.
-    let mut stream = knock(&rig, 3, b"CONNECT 7\n");
+    // Without a listener in the guest, the guest answers with a reset.
+    let mut stream = handshake(&rig, 3, b"CONNECT 7\n");
     let closed = thread::spawn(move || read_line(&mut stream));
     wait(
         || {
@@ -168,26 +168,26 @@ fn hostile_host_lines_are_turned_away() {
         b"\n",
         b"\xff\xff\xff\n",
     ] {
-        let mut stream = knock(&rig, 3, line);
+        let mut stream = handshake(&rig, 3, line);
         assert_eq!(read_line(&mut stream), "", "{line:?}");
     }
     assert_eq!(rig.counter("red", 3, "reject_handshake_total"), 7);
-    // Half a line, then gone; and many that say nothing.
-    drop(knock(&rig, 3, b"CONN"));
-    let silent: Vec<_> = (0..70).map(|_| knock(&rig, 3, b"")).collect();
+    // Half a line and then a close, and many processes without a line.
+    drop(handshake(&rig, 3, b"CONN"));
+    let silent: Vec<_> = (0..70).map(|_| handshake(&rig, 3, b"")).collect();
     drop(silent);
     assert_eq!(rig.counter("red", 3, "connections"), 0);
 }
 
-/// The last close of a descriptor may wait, and must not do so here: where the kernel lets them be
-/// sent at all, who sends one is let go of.
+/// The last close of a descriptor may block, and must not do so in the daemon: where the kernel
+/// lets processes send descriptors at all, the sender's stream ends.
 #[test]
 fn hostile_processes_that_send_descriptors() {
     let rig = Rig::new();
     let mut guest = rig.port("red", 3);
     let (mut stream, _) = accepted(&rig, &mut guest, 65_536);
-    let (knocking, fd) = (knock(&rig, 3, b""), std::fs::File::open("/dev/null").unwrap());
-    for by in [&stream, &knocking] {
+    let (handshaking, fd) = (handshake(&rig, 3, b""), std::fs::File::open("/dev/null").unwrap());
+    for by in [&stream, &handshaking] {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let fds = [fd.as_fd()];
@@ -200,7 +200,7 @@ fn hostile_processes_that_send_descriptors() {
             return;
         }
     }
-    // Nothing was sent, and nothing is wrong.
+    // The kernel refused the descriptor, and the stream continues.
     stream.write_all(b"abc").unwrap();
     let mut data = Vec::new();
     while data.len() < 3 {
@@ -209,9 +209,10 @@ fn hostile_processes_that_send_descriptors() {
     assert_eq!(data, b"abc");
 }
 
-/// A process connected to the hand-driven guest 3, and the header that the guest answers with.
+/// Returns a process connected to the hand-driven guest 3, and the header with which the guest
+/// answers.
 fn accepted(rig: &Rig, guest: &mut VsockPort, room: u32) -> (UnixStream, Header) {
-    let mut stream = knock(rig, 3, b"CONNECT 7\n");
+    let mut stream = handshake(rig, 3, b"CONNECT 7\n");
     let request = receive(guest, &mut Vec::new());
     assert_eq!(request.operation(), Some(Op::Request));
     let mut answer = packet((3, 7), (2, request.src_port), Op::Response, 0);
@@ -222,7 +223,7 @@ fn accepted(rig: &Rig, guest: &mut VsockPort, room: u32) -> (UnixStream, Header)
 }
 
 #[test]
-fn credit_that_comes_with_data_lets_a_process_go_on() {
+fn vsock_credit_in_data_resumes_a_process() {
     let rig = Rig::new();
     let mut guest = rig.port("red", 3);
     let (mut stream, mut header) = accepted(&rig, &mut guest, 100);
@@ -233,7 +234,7 @@ fn credit_that_comes_with_data_lets_a_process_go_on() {
         receive(&mut guest, &mut room);
         got.extend_from_slice(&room);
         if got.len() % 100 == 0 {
-            // As Linux does: no update by itself, data has told of the room.
+            // As Linux does: no separate update, because data has carried the credit.
             (header.op, header.len, header.fwd_cnt) = (Op::Data.raw(), 1, got.len() as u32);
             send(&mut guest, &header, b"k");
         }
@@ -242,35 +243,35 @@ fn credit_that_comes_with_data_lets_a_process_go_on() {
 }
 
 #[test]
-fn a_guest_that_has_reset_hears_no_more_of_a_connection_that_drains() {
+fn vsock_guest_receives_nothing_after_its_reset_while_a_connection_drains() {
     let rig = Rig::new();
     let listener = UnixListener::bind(rig.path("red-3.host_9")).unwrap();
     let mut guest = rig.port("red", 3);
-    let say = |guest: &mut VsockPort, op, data: &[u8]| {
+    let send_op = |guest: &mut VsockPort, op, data: &[u8]| {
         let mut header = packet((3, 1), (2, 9), op, data.len() as u32);
         header.flags = if op == Op::Shutdown { SHUTDOWN_SEND } else { 0 };
         send(guest, &header, data);
     };
-    say(&mut guest, Op::Request, &[]);
+    send_op(&mut guest, Op::Request, &[]);
     assert_eq!(next_op(&mut guest), Op::Response);
     let (mut stream, _) = listener.accept().unwrap();
-    // As much as the process's socket and our buffer take.
-    let (mut sent, mut told, mut data) = (0_u32, 0_u32, Vec::new());
+    // As much as the process's socket and the daemon's buffer take.
+    let (mut sent, mut advertised, mut data) = (0_u32, 0_u32, Vec::new());
     loop {
-        let free = told + (256 << 10) - sent;
+        let free = advertised + (256 << 10) - sent;
         if free < 16 << 10 {
             break;
         }
-        say(&mut guest, Op::Data, &pattern(sent, 16 << 10));
+        send_op(&mut guest, Op::Data, &pattern(sent, 16 << 10));
         sent += 16 << 10;
         wait(|| guest.is_idle().unwrap(), || "the packet is not taken".into());
         while let Some(header) = guest.receive(&mut data).unwrap() {
-            told = header.fwd_cnt;
+            advertised = header.fwd_cnt;
         }
         guest.flush().unwrap();
     }
-    say(&mut guest, Op::Shutdown, &[]);
-    say(&mut guest, Op::Reset, &[]);
+    send_op(&mut guest, Op::Shutdown, &[]);
+    send_op(&mut guest, Op::Reset, &[]);
     wait(|| guest.is_idle().unwrap(), || "the reset is not taken".into());
     let mut got = Vec::new();
     stream.read_to_end(&mut got).unwrap();
@@ -296,8 +297,8 @@ fn trace_knows_what_reaches_nobody() {
         }
     };
     assert_eq!(verdict(None, Some("red"), 3).0, "accept");
-    let (nobody, why) = verdict(Some("red-3"), None, 2);
-    assert!(nobody == "reject" && why.contains("no process listens at"), "{nobody}: {why}");
+    let (decision, why) = verdict(Some("red-3"), None, 2);
+    assert!(decision == "reject" && why.contains("no process listens at"), "{decision}: {why}");
     let _listener = UnixListener::bind(rig.path("red-3.host_7")).unwrap();
     let (there, why) = verdict(Some("red-3"), None, 2);
     assert!(there == "accept" && why.contains("SOCK_SEQPACKET"), "{there}: {why}");

@@ -1,5 +1,5 @@
-//! A dispatcher with nothing to do takes no processor, whatever waits for whom. Alone in its
-//! binary: it looks at what all threads of the process take.
+//! An idle dispatcher uses no processor, in every state of waiting. Alone in its binary, because it
+//! measures the processor time of all threads of the process.
 
 mod common;
 
@@ -11,7 +11,7 @@ use causeway_attach::native::{VsockOptions, VsockPort};
 use causeway_wire::vsock::{Op, SHUTDOWN_SEND, Type};
 use common::*;
 
-/// Processor time of all threads so far.
+/// Returns the processor time of all threads so far.
 fn cpu() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let spent = tasks.map(|task| {
@@ -21,8 +21,8 @@ fn cpu() -> Duration {
     Duration::from_nanos(spent.sum())
 }
 
-/// A thread that turns in a circle takes nearly all of the time, or half of it on a busy
-/// machine; one that waits takes a thousandth.
+/// Checks that no thread spins: a spinning thread uses nearly all of the time, or half of it on a
+/// busy machine; a sleeping thread uses a thousandth.
 fn rests(state: &str) {
     std::thread::sleep(Duration::from_millis(50));
     let before = cpu();

@@ -1,5 +1,5 @@
-//! Honest guests with everything at once: streams and messages, both ways, small rings, readers
-//! at any pace. All arrives, in order, whole, once.
+//! Well-behaved guests with mixed traffic: streams and messages in both directions, small rings,
+//! readers of any speed. All data arrives in order, whole, once.
 
 mod common;
 
@@ -23,11 +23,11 @@ impl Random {
 struct Flow {
     from: (usize, ConnectionId),
     to: (usize, ConnectionId),
-    /// Bytes of a stream, or messages, that have yet to be sent.
+    /// Bytes of a stream, or messages, that are still to be sent.
     left: usize,
-    /// What is on the way: the bytes of a stream in one piece.
+    /// Data in flight: messages, or pieces of a stream.
     way: VecDeque<Vec<u8>>,
-    /// A message that is sent in parts: the whole, and how much of it is gone.
+    /// A partly sent message: its bytes, and the number that was sent.
     part: Option<(Vec<u8>, usize)>,
     seed: u32,
 }
@@ -57,7 +57,7 @@ impl Flow {
     fn receive(&mut self, guests: &mut [Sockets], random: &mut Random) {
         let guest = &mut guests[self.to.0];
         if !self.stream() {
-            // Waits in its turn only for what is wholly on the way.
+            // Waits only for messages that are wholly in flight.
             if let Some(expected) = self.way.pop_front() {
                 let got = guest.receive_message(self.to.1, PATIENCE).unwrap();
                 assert!(got == expected, "{} for {} bytes", got.len(), expected.len());
@@ -93,7 +93,7 @@ impl Flow {
 }
 
 #[test]
-fn everything_at_once_arrives() {
+fn vsock_mixed_traffic_arrives() {
     for seed in 1..=3 {
         let rig = Rig::new();
         let mut random = Random(seed);

@@ -1,4 +1,4 @@
-//! A frontend whose memory is private to it: it rings, and nothing is seen in its rings.
+//! A frontend with private memory: it rings, and its rings stay empty for the daemon.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Guests of one group reach each other by CID; content, boundaries and ends are kept.
+//! Connections between guests of a group: content, boundaries and ends are kept.
 
 mod common;
 
@@ -40,7 +40,8 @@ fn streams_fit_every_receive_buffer_and_descriptor_layout() {
                     ring_size: 64,
                     reconnect: None,
                 };
-                // Seven-byte pieces of a large packet would be more than the ring has.
+                // A large packet in pieces of seven bytes would need more descriptors than the ring
+                // has.
                 let (total, write) =
                     if piece_bytes == Some(7) { (4000, 300) } else { (100_000, 20_000) };
                 let mut a = Sockets::new(rig.port_with("red", cid, options(piece_bytes)));
@@ -89,7 +90,7 @@ fn small_packets_of_a_batch_share_a_receive_buffer() {
 }
 
 #[test]
-fn half_closes_and_closes_reach_the_other_side() {
+fn vsock_half_closes_and_closes_reach_the_peer() {
     let rig = Rig::new();
     let (mut a, mut b) = (rig.sockets("red", 3), rig.sockets("red", 4));
     let (ca, cb) = join(&mut a, &mut b, Type::Stream, 5000);
@@ -198,7 +199,7 @@ fn a_peer_whose_rings_are_not_ready_is_reset_and_unharmed() {
 }
 
 #[test]
-fn a_guest_that_leaves_resets_its_connections_and_may_come_back() {
+fn vsock_departed_guest_resets_its_connections_and_may_return() {
     let rig = Rig::new();
     let (mut a, mut b) = (rig.sockets("red", 3), rig.sockets("red", 4));
     let (ca, _) = join(&mut a, &mut b, Type::Stream, 1);
@@ -214,7 +215,7 @@ fn a_guest_that_leaves_resets_its_connections_and_may_come_back() {
 }
 
 #[test]
-fn many_connections_share_one_ring_fairly() {
+fn vsock_many_connections_share_a_ring_fairly() {
     let rig = Rig::new();
     let (mut a, mut b) = (rig.sockets("red", 3), rig.sockets("red", 4));
     let pairs: Vec<_> = (0..50).map(|i| join(&mut a, &mut b, Type::Stream, 100 + i)).collect();
@@ -236,13 +237,14 @@ fn many_connections_share_one_ring_fairly() {
 }
 
 #[test]
-fn a_connect_may_be_asked_again_until_it_is_answered() {
+fn vsock_connect_may_be_repeated_until_answered() {
     let rig = Rig::new();
     let (mut a, mut b) = (rig.port("red", 3), rig.port("red", 4));
     let request = packet((3, 1), (4, 2), Op::Request, 0);
     send(&mut a, &request, &[]);
     assert_eq!(next_op(&mut b), Op::Request);
-    // Linux forgets a connect that took too long without a word; the next one has its numbers.
+    // Linux drops a connect that timed out without a packet; the next connect has the same
+    // addresses.
     send(&mut a, &request, &[]);
     wait(|| a.is_idle().unwrap(), || "not taken".into());
     send(&mut b, &packet((4, 2), (3, 1), Op::Response, 0), &[]);

@@ -1,4 +1,4 @@
-//! Receivers that are slow, busy or paused, and healthy: none loses a connection.
+//! Slow, busy or paused receivers that are healthy: no receiver loses a connection.
 
 mod common;
 
@@ -9,18 +9,18 @@ use causeway_attach::native::{SocketError, Sockets, VsockOptions, VsockPort};
 use causeway_wire::vsock::{Header, Op, SEQ_EOM, Type};
 use common::*;
 
-/// What Linux counts for a packet beside its bytes.
+/// Accounting of Linux for a packet besides its bytes.
 const SKB_OVERHEAD: u32 = 576;
 
-/// A guest 4 driven by hand that gives credit as Linux does for SEQPACKET.
+/// A hand-driven guest 4 that sends credit as Linux does for SEQPACKET.
 struct Reader {
     port: VsockPort,
-    /// Bytes that came, by its own port number.
+    /// Received bytes by its own port number.
     came: HashMap<u32, u32>,
 }
 
 impl Reader {
-    /// Takes at most `count` packets and consumes them.
+    /// Receives at most `count` packets and consumes them.
     fn take(&mut self, count: usize) -> usize {
         let mut data = Vec::new();
         let mut taken = 0;
@@ -35,7 +35,7 @@ impl Reader {
             }
             let (own, peer) = ((4, header.dst_port), (3, header.src_port));
             let update = Header { fwd_cnt: *came, ..packet(own, peer, Op::CreditUpdate, 0) };
-            // One that finds no room is made good by the next.
+            // The next update replaces an update without room.
             self.port.queue(&update, &[]).unwrap();
         }
         self.port.flush().unwrap();
@@ -43,7 +43,7 @@ impl Reader {
     }
 }
 
-/// Sends as much to guest 4 on 60 connections as credit allows and until the ring of `a` stops.
+/// Sends to guest 4 on 60 connections as much as credit allows, until the ring of `a` stops.
 fn stop_the_ring(rig: &Rig, a: &mut VsockPort, b: &mut VsockPort) {
     for i in 0..60 {
         open(a, b, 100 + i, 200 + i);
@@ -84,7 +84,7 @@ fn vsock_receiver_that_does_not_run_for_a_while_loses_nothing() {
     let options = VsockOptions { ring_size: 16, ..VsockOptions::default() };
     let mut b = rig.port_with("red", 4, options);
     stop_the_ring(&rig, &mut a, &mut b);
-    // Not an index of its queues moves, as when its VM is stopped.
+    // No index of its queues moves, as when its VM is stopped.
     std::thread::sleep(Duration::from_secs(3));
     let mut reader = Reader { port: b, came: HashMap::new() };
     let since = Instant::now();
@@ -97,12 +97,12 @@ fn vsock_receiver_that_does_not_run_for_a_while_loses_nothing() {
     assert_eq!((view.faults_total, view.fault, view.notice), (0, None, None));
 }
 
-/// Sends what credit allows in writes of 100 B; says how many bytes.
+/// Sends as much as credit allows in writes of 100 B; returns the number of bytes.
 fn pour(from: &mut Sockets, id: causeway_attach::native::ConnectionId) -> usize {
     let mut sent = 0;
     let data = pattern(id.local, 1 << 20);
     let since = Instant::now();
-    // Until nothing went for a while: then it is credit that lacks.
+    // Without progress for a while, credit is used up.
     let mut moved = Instant::now();
     while moved.elapsed() < Duration::from_millis(200) && since.elapsed() < PATIENCE {
         let end = (sent + 100).min(data.len());
@@ -156,7 +156,7 @@ fn open_of(kind: Type, a: &mut VsockPort, b: &mut VsockPort) -> (Header, Header)
     (to_b, to_a)
 }
 
-/// Guest 4, driven by hand, whose application reads nothing before its credit was requested often.
+/// A hand-driven guest 4 that reads nothing before several credit requests.
 struct Sleeper {
     port: VsockPort,
     /// The header of its packets.
@@ -171,7 +171,7 @@ impl Sleeper {
         self.asked > 3
     }
 
-    /// Takes what has come.
+    /// Receives the waiting packets.
     fn turn(&mut self, flags: u32) {
         let mut room = Vec::new();
         while let Some(came) = self.port.receive(&mut room).unwrap() {
@@ -196,7 +196,7 @@ impl Sleeper {
     }
 }
 
-/// Sends `count` packets of 200 B that are not read for a while, then are.
+/// Sends `count` packets of 200 B that are not read for a while, and then are.
 fn unread(kind: Type, count: usize) {
     let rig = Rig::new();
     let mut a = rig.port("red", 3);
@@ -210,7 +210,7 @@ fn unread(kind: Type, count: usize) {
         let before = b.data.len();
         wait(|| a.queue(&header, part).unwrap(), || "the sender's ring stands still".into());
         a.flush().unwrap();
-        // Each in a batch of its own, so that streams do not share receive buffers.
+        // Each in its own batch, so that streams do not share receive buffers.
         let since = Instant::now();
         while b.data.len() == before && b.packets < 455 && since.elapsed() < PATIENCE {
             b.turn(flags);
@@ -227,7 +227,7 @@ fn unread(kind: Type, count: usize) {
     assert!(b.data == data, "content");
     assert!(b.awake(), "all was unread at once");
     assert_eq!(rig.counter("red", 4, "reset_stalled_total"), 0);
-    // The sender gets all of its descriptors back.
+    // All descriptors return to the sender.
     wait(|| a.is_idle().unwrap(), || "descriptors are missing".into());
 }
 

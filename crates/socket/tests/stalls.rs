@@ -1,4 +1,4 @@
-//! Receivers without room: what waits, what goes on, and what is given up.
+//! Receivers without room: queued data, unaffected connections, and resets.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn data_waits_in_order_until_the_receiver_has_room() {
         got.extend_from_slice(&room);
     }
     assert!(got == data);
-    // All descriptors came back: the ring takes its whole size again.
+    // All descriptors returned: the ring has its whole size again.
     wait(|| a.is_idle().unwrap(), || "descriptors are missing".into());
 }
 
@@ -50,7 +50,7 @@ fn hostile_receiver_that_takes_nothing_loses_its_connection_and_holds_up_nobody(
     let mut a = rig.port("red", 3);
     let mut b = rig.port_with("red", 4, small());
     let mut c = rig.port("red", 5);
-    // Many connections, so that credit alone does not bound what A may send to B.
+    // Many connections, so that credit alone does not bound the data from A to B.
     for i in 0..60 {
         open(&mut a, &mut b, 100 + i, 200 + i);
     }
@@ -60,18 +60,18 @@ fn hostile_receiver_that_takes_nothing_loses_its_connection_and_holds_up_nobody(
         sent += burst(&mut a, 100 + i, (4, 200 + i), 4, 60_000);
     }
     assert!(sent >= 70);
-    // B takes nothing. A's packet for C passes, at the latest when B's time is up.
+    // B receives nothing. A's packet for C passes at the latest when B's time is over.
     wait(|| burst(&mut a, 1, (5, 2), 1, 1000) == 1, || "A's ring stays full".into());
     let mut room = Vec::new();
     assert_eq!(receive(&mut c, &mut room).len, 1000);
     assert!(room == pattern(1, 1000));
-    // And whoever waited for B is told.
+    // The sender gets a reset as well.
     wait(|| rig.counter("red", 4, "reset_stalled_total") > 0, || "B was never given up".into());
     assert_eq!(next_op(&mut a), Op::Reset);
     let notice = rig.wait_notice("red", 4);
     assert!(notice.contains("does not run"), "{notice}");
     assert_eq!(rig.view("red", 4).faults_total, 0, "it broke no rule");
-    // What still waits for B within its quota ends with B.
+    // Data that still waits for B within its quota ends with B.
     drop(b);
     wait(|| a.is_idle().unwrap(), || "descriptors are missing".into());
 }
@@ -121,7 +121,7 @@ fn two_guests_that_only_send_do_not_deadlock() {
     let (ca, cb): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
     both(&mut a, &ca);
     both(&mut b, &cb);
-    // Both have sent what credit allows and neither has read. Now all of it can be read.
+    // Both have sent as much as credit allows and have read nothing. All data can be read now.
     for (s, ids) in [(&mut b, &cb), (&mut a, &ca)] {
         for id in ids.iter() {
             let mut got = vec![0; 60_000];
@@ -142,7 +142,7 @@ fn data_held_over_a_change_of_the_memory_table_arrives() {
         send(&mut a, &packet((3, 1), (4, 2), Op::Data, part.len() as u32), part);
     }
     wait(|| rig.counter("red", 3, "transmit_held_total") > 0, || "nothing waits".into());
-    // A new region is granted: a new epoch, in which the chains that wait are looked up again.
+    // A new region makes a new epoch, in which held chains are resolved again.
     let extra = causeway_memory::create("extra", 1 << 20).unwrap();
     let before = rig.view("red", 3).memory_bytes;
     let region = causeway_attach::vhost_user::message::RegionSpec {
@@ -163,7 +163,7 @@ fn data_held_over_a_change_of_the_memory_table_arrives() {
 }
 
 #[test]
-fn data_held_over_a_pause_of_its_sender_arrives() {
+fn vsock_data_held_over_a_pause_of_its_sender_arrives() {
     let rig = Rig::new();
     let mut a = rig.raw("red", 3);
     let mut b = rig.port_with("red", 4, small());
@@ -180,13 +180,13 @@ fn data_held_over_a_pause_of_its_sender_arrives() {
         a.map.write(span.addr, part).unwrap();
         a.send(&header, &[span]);
         if n % 20 == 19 {
-            // All that was sent is taken, some of it waits in its descriptors.
+            // All packets are processed; some of them wait in their descriptors.
             let taken = || rig.counter("red", 3, "transmit_packets_total");
             wait(|| taken() == n + 2, || "not all is taken".into());
             assert!(a.outstanding() > 0);
             let at = a.pause();
             assert_eq!(a.outstanding(), 0, "a stopped ring has all its descriptors back");
-            // They are the guest's again once it runs on: it may write there.
+            // The descriptors belong to the guest again: it may overwrite the data.
             rig.view("red", 3);
             for n in 0..30 {
                 a.map.write(raw::data_at(n).addr, &[0; 4096]).unwrap();

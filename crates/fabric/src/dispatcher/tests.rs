@@ -1,58 +1,58 @@
-//! When others have the processor: a service of sources that is looked at, and what it saw.
+//! When the dispatcher yields the processor: a service with scripted sources records each poll.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::limits::{SHARE_PERIOD_NS, SOON_NS, SOON_TIMES};
-use crate::pace::Pacing;
+use crate::dispatch_mode::Pacing;
+use crate::limits::{QUICK_NS, QUICK_RESULTS, SHARE_PERIOD_NS};
 use crate::port::PortId;
 use crate::service::{Context, Progress, Served, Service};
 use crate::shard::{Shard, ShardKey};
 use causeway_model::{CommandError, Dispatch, Name, PortSpec, Request};
 
-/// What happened, in order.
+/// An event of the test, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
-    /// A source of a shard had work, or was looked at in vain.
+    /// A source had work, or was polled and found empty.
     Worked(u32),
-    Vain(u32),
-    /// Others had the processor.
-    LetGo,
+    Empty(u32),
+    /// The processor was yielded.
+    Yield,
 }
 
-/// What sources are to do.
+/// The behaviour of the sources.
 #[derive(Debug, Default)]
-struct Script {
+struct SourceScript {
     seen: Vec<Seen>,
-    /// How often each has work.
+    /// Number of polls at which each source has work.
     work: BTreeMap<u32, u32>,
-    /// Who tells a process something when it has.
-    tells: Option<u32>,
-    /// Who wakes which other when it is looked at in vain, once.
+    /// Source that notifies a process when it has work.
+    notifies: Option<u32>,
+    /// A source that, once, wakes another source when it is found empty.
     wakes: Option<(u32, u32)>,
-    /// Whether the last that was looked at is to be waited for.
+    /// Whether the last polled source is to be awaited.
     awaits: bool,
 }
 
 thread_local! {
-    static SCRIPT: RefCell<Script> = RefCell::default();
+    static SCRIPT: RefCell<SourceScript> = RefCell::default();
 }
 
-fn script<R>(call: impl FnOnce(&mut Script) -> R) -> R {
+fn script<R>(call: impl FnOnce(&mut SourceScript) -> R) -> R {
     SCRIPT.with_borrow_mut(call)
 }
 
-fn let_go() {
-    script(|script| script.seen.push(Seen::LetGo));
+fn record_yield() {
+    script(|script| script.seen.push(Seen::Yield));
 }
 
-fn let_go_for_long() {
-    let_go();
-    std::thread::sleep(Duration::from_nanos(2 * TAKEN_NS));
+fn record_long_yield() {
+    record_yield();
+    std::thread::sleep(Duration::from_nanos(2 * LONG_YIELD_NS));
 }
 
-/// Has every source of the shard served.
+/// Schedules every source of the shard.
 #[derive(Debug)]
 struct WakeAll;
 
@@ -60,11 +60,12 @@ impl causeway_model::Ask for WakeAll {
     type Answer = ();
 }
 
-/// Sources that are polled for ever: so many from a number on, all of them woken by a request.
+/// Sources that are polled without end: the first number and the count. A request wakes all of
+/// them.
 #[derive(Debug)]
-struct Sources(u32, u32);
+struct TestSources(u32, u32);
 
-impl Service for Sources {
+impl Service for TestSources {
     fn model(&self, _: &PortSpec) -> causeway_attach::Model {
         causeway_attach::Model::new(0, 0, Vec::new())
     }
@@ -80,14 +81,14 @@ impl Service for Sources {
             script.awaits = cx.awaits_source(value);
             let work = script.work.entry(value).or_default();
             if *work == 0 {
-                script.seen.push(Seen::Vain(value));
+                script.seen.push(Seen::Empty(value));
                 if let Some((_, other)) = script.wakes.take_if(|(by, _)| *by == value) {
                     cx.wake_source(other);
                 }
                 return Served { progress: Progress::Idle, count: 0 };
             }
             *work -= 1;
-            if script.tells == Some(value) {
+            if script.notifies == Some(value) {
                 cx.let_in();
             }
             script.seen.push(Seen::Worked(value));
@@ -107,20 +108,21 @@ impl Service for Sources {
     }
 }
 
-/// A dispatcher with a shard for each of these, which has so many sources; and a script of its own.
+/// Makes a dispatcher with a shard for each element, which has that many sources, and a fresh
+/// script.
 fn dispatcher(shards: &[u32]) -> Dispatcher {
-    script(|script| *script = Script::default());
+    script(|script| *script = SourceScript::default());
     let (mut dispatcher, _) = Dispatcher::new(Instant::now(), 1_000_000, None).unwrap();
-    dispatcher.let_go = let_go;
+    dispatcher.yield_now = record_yield;
     let mut first = 0;
     for (number, count) in shards.iter().enumerate() {
         let group: Name = format!("group-{number}").parse().unwrap();
-        let service = Box::new(Sources(first, *count));
+        let service = Box::new(TestSources(first, *count));
         first += count;
         let shard = Box::new(Shard::new(group.clone(), service, Pacing::default()).unwrap());
         let key = ShardKey { group, service: "sources" };
-        dispatcher.roster.adopt(key.clone(), shard, Arc::default()).unwrap();
-        dispatcher.roster.with(&key, |shard| shard.ask(WakeAll)).unwrap().unwrap();
+        dispatcher.shards.add(key.clone(), shard, Arc::default()).unwrap();
+        dispatcher.shards.with(&key, |shard| shard.ask(WakeAll)).unwrap().unwrap();
     }
     dispatcher
 }
@@ -130,149 +132,148 @@ fn turn(dispatcher: &mut Dispatcher, times: usize) -> Vec<Seen> {
     script(|script| std::mem::take(&mut script.seen))
 }
 
-/// What was looked at in vain between the last work, or the last time that others had the processor,
-/// and this place.
-fn vain_before(seen: &[Seen], at: usize) -> BTreeSet<u32> {
+/// Returns the sources that were found empty between the last work, or the last yield, and `at`.
+fn empty_before(seen: &[Seen], at: usize) -> BTreeSet<u32> {
     let before = seen[..at].iter().rev();
-    let vain = before.map_while(|seen| match seen {
-        Seen::Vain(value) => Some(*value),
+    let empty = before.map_while(|seen| match seen {
+        Seen::Empty(value) => Some(*value),
         _ => None,
     });
-    vain.collect()
+    empty.collect()
 }
 
-fn let_goes(seen: &[Seen]) -> Vec<usize> {
-    seen.iter().enumerate().filter(|(_, seen)| **seen == Seen::LetGo).map(|(at, _)| at).collect()
+fn yields(seen: &[Seen]) -> Vec<usize> {
+    seen.iter().enumerate().filter(|(_, seen)| **seen == Seen::Yield).map(|(at, _)| at).collect()
 }
 
 #[test]
-fn who_was_told_something_is_let_in_when_all_was_looked_at_in_vain() {
-    // One has work behind others that have none; in one shard, and in many of which one is larger.
+fn dispatcher_yields_to_a_notified_process_after_an_empty_round() {
+    // A source has work behind empty ones: in a single shard, and in several of different sizes.
     for shards in [&[10][..], &[1, 1, 13, 2]] {
         let all: u32 = shards.iter().sum();
         for last in 0..all {
             let mut dispatcher = dispatcher(shards);
             script(|script| {
-                script.tells = Some(0);
+                script.notifies = Some(0);
                 *script.work.entry(0).or_default() += 1;
                 *script.work.entry(last).or_default() += 1;
             });
             let seen = turn(&mut dispatcher, 60);
-            let [at] = let_goes(&seen)[..] else { panic!("{shards:?}, {last}: {seen:?}") };
-            assert_eq!(vain_before(&seen, at).len(), all as usize, "{shards:?}, {last}: {seen:?}");
+            let [at] = yields(&seen)[..] else { panic!("{shards:?}, {last}: {seen:?}") };
+            assert_eq!(empty_before(&seen, at).len(), all as usize, "{shards:?}, {last}: {seen:?}");
             let worked = seen.iter().filter(|seen| matches!(seen, Seen::Worked(_))).count();
             assert_eq!(worked, 2, "{shards:?}, {last}: before it");
-            // And not for long: all is looked at twice at most, where shards have turns.
+            // The yield comes soon: each source is polled at most twice if shards have turns.
             assert!(at < 8 * all as usize, "{shards:?}, {last}: {at}");
         }
     }
 }
 
 #[test]
-fn what_comes_meanwhile_is_looked_at_before_others_have_the_processor() {
-    // One that is woken at any time of the round, behind those that were looked at.
+fn dispatcher_polls_new_work_before_it_yields() {
+    // A source is woken at any time of the round, behind those that were polled.
     for by in 0..12 {
         let mut dispatcher = dispatcher(&[12]);
         script(|script| {
-            script.tells = Some(0);
+            script.notifies = Some(0);
             script.work.extend([(0, 1), (20, 1)]);
             script.wakes = Some((by, 20));
         });
         let seen = turn(&mut dispatcher, 40);
-        let [at] = let_goes(&seen)[..] else { panic!("{by}: {seen:?}") };
+        let [at] = yields(&seen)[..] else { panic!("{by}: {seen:?}") };
         assert!(seen[..at].contains(&Seen::Worked(20)), "{by}: {seen:?}");
-        assert_eq!(vain_before(&seen, at).len(), 13, "{by}: {seen:?}");
+        assert_eq!(empty_before(&seen, at).len(), 13, "{by}: {seen:?}");
     }
     let mut dispatcher = dispatcher(&[6, 6]);
     script(|script| {
-        script.tells = Some(0);
+        script.notifies = Some(0);
         script.work.insert(0, 1);
     });
     let mut seen = turn(&mut dispatcher, 1);
-    assert_eq!(let_goes(&seen), [0; 0], "{seen:?}");
-    // Sources that nobody knew, one of which has work.
+    assert_eq!(yields(&seen), [0; 0], "{seen:?}");
+    // A shard is added whose last source has work.
     let key = ShardKey { group: "group-2".parse().unwrap(), service: "sources" };
-    let service = Box::new(Sources(12, 6));
+    let service = Box::new(TestSources(12, 6));
     let shard = Box::new(Shard::new(key.group.clone(), service, Pacing::default()).unwrap());
-    dispatcher.roster.adopt(key.clone(), shard, Arc::default()).unwrap();
-    dispatcher.roster.with(&key, |shard| shard.ask(WakeAll)).unwrap().unwrap();
+    dispatcher.shards.add(key.clone(), shard, Arc::default()).unwrap();
+    dispatcher.shards.with(&key, |shard| shard.ask(WakeAll)).unwrap().unwrap();
     script(|script| script.work.insert(17, 1));
     seen.extend(turn(&mut dispatcher, 40));
-    let [at] = let_goes(&seen)[..] else { panic!("{seen:?}") };
+    let [at] = yields(&seen)[..] else { panic!("{seen:?}") };
     assert!(seen[..at].contains(&Seen::Worked(17)), "{seen:?}");
-    assert_eq!(vain_before(&seen, at).len(), 18, "{seen:?}");
+    assert_eq!(empty_before(&seen, at).len(), 18, "{seen:?}");
 }
 
 #[test]
-fn where_processors_are_scarce_others_have_one_after_each_whole_round_in_vain() {
+fn dispatcher_yields_after_each_empty_round_while_processors_are_scarce() {
     for count in [3, 40, 100, COST_PER_ROUND as u32 - 1] {
         let mut dispatcher = dispatcher(&[count]);
-        dispatcher.roster.share.judge(SHARE_PERIOD_NS, SHARE_PERIOD_NS);
-        assert!(dispatcher.roster.share.scarce());
+        dispatcher.shards.spin_budget.update(SHARE_PERIOD_NS, SHARE_PERIOD_NS);
+        assert!(dispatcher.shards.spin_budget.is_scarce());
         let seen = turn(&mut dispatcher, 1000);
-        let at = let_goes(&seen);
+        let at = yields(&seen);
         assert!(at.len() > 3, "{count}: {at:?}");
         for at in at {
-            let vain = vain_before(&seen, at).len();
-            assert_eq!(vain, count as usize, "at {at}");
+            let empty = empty_before(&seen, at).len();
+            assert_eq!(empty, count as usize, "at {at}");
         }
-        // What works is not kept from it.
+        // A source with work is not delayed by yields.
         script(|script| script.work.insert(count - 1, u32::MAX));
         let seen = turn(&mut dispatcher, 3 * count as usize);
         let worked = seen.iter().position(|seen| matches!(seen, Seen::Worked(_))).unwrap();
         if (count as usize) < COST_PER_YIELD {
-            assert_eq!(let_goes(&seen[worked..]), [0; 0], "{count}");
+            assert_eq!(yields(&seen[worked..]), [0; 0], "{count}");
         }
     }
 }
 
 #[test]
-fn where_processors_are_not_scarce_nobody_else_has_one() {
+fn dispatcher_does_not_yield_while_processors_are_ample() {
     let mut dispatcher = dispatcher(&[7, 30]);
-    assert_eq!(let_goes(&turn(&mut dispatcher, 1000)), [0; 0]);
+    assert_eq!(yields(&turn(&mut dispatcher, 1000)), [0; 0]);
 }
 
 #[test]
-fn who_waits_for_the_processor_for_long_awaits_no_source_for_a_while() {
-    for (lets_go, crowded) in [(let_go as fn(), false), (let_go_for_long, true)] {
+fn dispatcher_awaits_no_source_after_a_long_yield() {
+    for (yield_now, contended) in [(record_yield as fn(), false), (record_long_yield, true)] {
         let mut dispatcher = dispatcher(&[1]);
-        dispatcher.let_go = lets_go;
+        dispatcher.yield_now = yield_now;
         script(|script| {
-            script.tells = Some(0);
+            script.notifies = Some(0);
             script.work.insert(0, 1);
         });
         let seen = turn(&mut dispatcher, 4);
-        assert_eq!(let_goes(&seen).len(), 1, "{seen:?}");
-        let until = dispatcher.roster.crowded_ns;
-        assert_eq!(until > 0, crowded, "{until}");
-        assert!(!crowded || until > CROWDED_NS + 2 * TAKEN_NS);
+        assert_eq!(yields(&seen).len(), 1, "{seen:?}");
+        let until = dispatcher.shards.contended_until_ns;
+        assert_eq!(until > 0, contended, "{until}");
+        assert!(!contended || until > CONTENDED_NS + 2 * LONG_YIELD_NS);
     }
-    // A source that answers soon is awaited, but in that while.
+    // A quick source is awaited, except while the processor is contended.
     let mut dispatcher = dispatcher(&[1]);
-    let roster = &mut dispatcher.roster;
-    let gives = |roster: &mut Roster, now_ns: u64, work: u32| {
+    let shards = &mut dispatcher.shards;
+    let gives = |shards: &mut ShardTable, now_ns: u64, work: u32| {
         script(|script| script.work.insert(0, work));
-        roster.set_now(now_ns);
-        roster.turns(u64::MAX);
+        shards.set_now(now_ns);
+        shards.turns(u64::MAX);
         script(|script| script.awaits)
     };
-    let mut now = 10 * SOON_NS;
-    for _ in 0..=SOON_TIMES {
-        gives(roster, now, 1);
-        now += SOON_NS / 2;
+    let mut now = 10 * QUICK_NS;
+    for _ in 0..=QUICK_RESULTS {
+        gives(shards, now, 1);
+        now += QUICK_NS / 2;
     }
-    assert!(gives(roster, now, 0), "it is awaited");
-    roster.crowded_ns = now + 2;
-    assert!(!gives(roster, now + 1, 0), "others have work for the processor");
-    assert!(gives(roster, now + 2, 0), "no longer");
+    assert!(gives(shards, now, 0), "it is awaited");
+    shards.contended_until_ns = now + 2;
+    assert!(!gives(shards, now + 1, 0), "others have work for the processor");
+    assert!(gives(shards, now + 2, 0), "no longer");
 }
 
-/// The first port of every group has the same place and serial number in its shard.
+/// The first port of every group has the same slot and serial number in its shard.
 #[test]
 fn descriptor_accounts_of_ports_in_two_groups_are_distinct() {
     let account = |group: &str| {
         let group: Name = group.parse().unwrap();
-        let service = Box::new(Sources(0, 0));
+        let service = Box::new(TestSources(0, 0));
         let mut shard = Shard::new(group.clone(), service, Pacing::default()).unwrap();
         let mac = causeway_model::Mac([2, 0, 0, 0, 0, 1]);
         let net = causeway_model::NetSpec {

@@ -1,8 +1,8 @@
-//! What a controller reaches while it is called.
+//! The interface through which controllers reach the rest of the fabric.
 
 use causeway_model::{Ask, CommandError, GroupSpec, Name, PortSpec, Request};
 
-use super::core::{Core, HOST, lost};
+use super::core::{Core, HOST, inconsistent};
 use super::{Entry, no_service};
 use crate::controller::Controller;
 use crate::registration::Capability;
@@ -10,19 +10,20 @@ use crate::shard::ShardKey;
 use crate::shard::ports::{no_group, no_port};
 use causeway_model::Dispatch;
 
-/// What a controller reaches while it is called: shards, ports, groups, and the other controllers.
+/// The parts of the fabric that a controller reaches while it is called: shards, ports, groups, and
+/// the other controllers.
 ///
-/// A controller that is called by another one, or by an event, reaches no further controller: calls
-/// do not nest, so no controller is entered twice.
+/// A controller that is called by another controller, or by an event, reaches no further
+/// controller: calls do not nest, so no controller is entered twice.
 #[derive(Debug)]
 pub struct Control<'a> {
     core: &'a mut Core,
-    /// The controllers before and behind the one that is called.
+    /// The controllers before and behind the called one.
     others: [&'a mut [Entry]; 2],
 }
 
 impl<'a> Control<'a> {
-    /// Reaches all of `entries`.
+    /// Makes a control that reaches all of `entries`.
     pub(super) fn new(core: &'a mut Core, entries: &'a mut [Entry]) -> Self {
         Self { core, others: [&mut [], entries] }
     }
@@ -39,7 +40,7 @@ impl<'a> Control<'a> {
         Some(call(&mut *own.controller, &mut Control { core, others: [before, behind] }))
     }
 
-    /// Calls `call` with each controller that can be reached.
+    /// Calls `call` with each reachable controller.
     pub(super) fn each<E>(
         &mut self,
         mut call: impl FnMut(&mut dyn Controller, &mut Control<'_>) -> Result<(), E>,
@@ -54,7 +55,7 @@ impl<'a> Control<'a> {
     /// Returns the group of this name.
     ///
     /// # Errors
-    /// There is none.
+    /// No group has this name.
     pub fn group(&self, name: &Name) -> Result<&GroupSpec, CommandError> {
         self.core.group(name).ok_or_else(|| no_group(name))
     }
@@ -67,7 +68,7 @@ impl<'a> Control<'a> {
     /// Returns the port of this name, and the shard that serves it.
     ///
     /// # Errors
-    /// There is none.
+    /// No port has this name.
     pub fn port(&self, name: &Name) -> Result<(&PortSpec, &ShardKey), CommandError> {
         let (spec, key) = self.core.ports.get(name).ok_or_else(|| no_port(name))?;
         Ok((spec, key))
@@ -76,7 +77,7 @@ impl<'a> Control<'a> {
     /// Returns the name of the first service that has a capability.
     ///
     /// # Errors
-    /// There is none.
+    /// No service has it.
     pub fn provider(&self, capability: Capability) -> Result<&'static str, CommandError> {
         let found =
             self.core.services.iter().find(|service| service.capabilities.contains(&capability));
@@ -85,12 +86,12 @@ impl<'a> Control<'a> {
             .ok_or_else(|| no_service(format_args!("that {capability}")))
     }
 
-    /// Names the shard of a service that is of no group of the operator.
+    /// Returns the key of a service's shard that belongs to no group of the operator.
     ///
     /// # Errors
     /// Never: the name is valid.
     pub fn host_shard(&self, service: &'static str) -> Result<ShardKey, CommandError> {
-        Ok(ShardKey { group: HOST.parse().map_err(|_| lost())?, service })
+        Ok(ShardKey { group: HOST.parse().map_err(|_| inconsistent())?, service })
     }
 
     /// Returns whether the shard is open.
@@ -104,7 +105,7 @@ impl<'a> Control<'a> {
         all.filter(|key| key.service == service).cloned().collect()
     }
 
-    /// Has a shard answer a request, in the thread that serves it, and waits for the answer.
+    /// Sends a request to a shard, in the thread that serves it, and waits for the answer.
     ///
     /// # Errors
     /// The shard is not open, or refuses.
@@ -112,18 +113,18 @@ impl<'a> Control<'a> {
         self.core.with(key, move |shard| shard.ask(request))?
     }
 
-    /// Opens a shard unless it is open, and keeps it open although it may have no ports, until as
-    /// many calls of [`Self::release`].
+    /// Opens a shard if it is closed, and keeps it open even without ports, until [`Self::release`]
+    /// is called as many times.
     ///
     /// # Errors
-    /// There is no such service, the host refuses, or the service's controller does.
+    /// The service does not exist, or the host or the service's controller refuses.
     pub fn hold(&mut self, key: &ShardKey) -> Result<(), CommandError> {
         self.ensure(key)?;
         self.core.hold(key);
         Ok(())
     }
 
-    /// Takes one [`Self::hold`] back. A shard without holds and without ports is closed.
+    /// Reverts one [`Self::hold`]. A shard without holds and ports is closed.
     pub fn release(&mut self, key: &ShardKey) {
         self.core.release(key);
         self.core.close_if_unused(key);
@@ -145,8 +146,8 @@ impl<'a> Control<'a> {
         Ok(answers)
     }
 
-    /// Opens a shard unless it is open, and has its service's controller configure it. The
-    /// controller that calls is not called: it knows.
+    /// Opens a shard if it is closed, and lets its service's controller configure it. The calling
+    /// controller is not called back.
     pub(super) fn ensure(&mut self, key: &ShardKey) -> Result<(), CommandError> {
         if self.has_shard(key) {
             return Ok(());

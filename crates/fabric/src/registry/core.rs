@@ -6,50 +6,52 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::{Reply, no_service};
-use crate::balance::{Burden, relief};
+use crate::balance::{DispatcherLoad, choose_move};
+use crate::dispatch_mode::Pacing;
 use crate::dispatcher::Worker;
 use crate::load::Load;
-use crate::pace::Pacing;
 use crate::registration::{Maker, Registration};
-use crate::roster::Roster;
 use crate::rules::Rules;
 use crate::shard::ports::{no_group, no_port};
 use crate::shard::{Shard, ShardKey};
+use crate::shard_table::ShardTable;
 use causeway_model::limits::{GROUPS_MAX, WEIGHT_MAX};
 use causeway_model::{Answer, CommandError, DispatcherView, PortView, ShardView};
 use causeway_model::{GroupSpec, weight_default};
 use causeway_model::{Name, PortSpec};
 
-/// Where a shard is.
+/// The dispatcher and load of a shard.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ShardPlacement {
     dispatcher: usize,
     load: Arc<Load>,
     moves: u64,
-    /// How many objects of controllers need the shard.
+    /// Number of controllers' objects that need the shard.
     holds: usize,
 }
 
-/// See the module.
+/// The objects of the fabric itself.
 #[derive(Debug)]
 pub(super) struct Core {
-    /// The services, in the order of their registration.
+    /// Services, in the order of their registration.
     pub(super) services: Vec<Registration>,
     pacing: Pacing,
     workers: Vec<Arc<Worker>>,
     start: Instant,
     pub(super) groups: Vec<GroupSpec>,
     pub(super) ports: BTreeMap<Name, (PortSpec, ShardKey)>,
-    pub(super) shards: BTreeMap<ShardKey, Place>,
-    /// The rules, and the counts of shards that are gone.
+    pub(super) shards: BTreeMap<ShardKey, ShardPlacement>,
+    /// Rules, with the hit counts of closed shards.
     pub(super) rules: Rules,
 }
 
-/// The name that stands for the host where a group is named.
+/// The name that stands for the host in place of a group.
 pub(super) const HOST: &str = "host";
 
-pub(super) fn lost() -> CommandError {
-    CommandError::Host("a group is not where it was put: restart the daemon".into())
+pub(super) fn inconsistent() -> CommandError {
+    CommandError::Host(
+        "the registry and the dispatchers disagree about a shard: restart the daemon".into(),
+    )
 }
 
 impl Core {
@@ -72,24 +74,24 @@ impl Core {
     }
 
     fn worker(&self, number: usize) -> Result<&Worker, CommandError> {
-        self.workers.get(number).map(|w| &**w).ok_or_else(lost)
+        self.workers.get(number).map(|w| &**w).ok_or_else(inconsistent)
     }
 
-    /// Does something with a shard, in the thread that serves it.
+    /// Calls `call` with a shard, in the thread that serves it.
     pub(super) fn with<R: Send + 'static>(
         &self,
         key: &ShardKey,
         call: impl FnOnce(&mut Shard) -> R + Send + 'static,
     ) -> Result<R, CommandError> {
-        let place = self.shards.get(key).ok_or_else(lost)?;
+        let place = self.shards.get(key).ok_or_else(inconsistent)?;
         let key = key.clone();
-        self.worker(place.dispatcher)?.run(move |r| r.with(&key, call))?.ok_or_else(lost)
+        self.worker(place.dispatcher)?.run(move |r| r.with(&key, call))?.ok_or_else(inconsistent)
     }
 
-    /// Asks every dispatcher.
+    /// Runs `ask` in every dispatcher.
     pub(super) fn all<R: Send + 'static>(
         &self,
-        ask: impl Fn(&mut Roster) -> R + Clone + Send + 'static,
+        ask: impl Fn(&mut ShardTable) -> R + Clone + Send + 'static,
     ) -> Result<Vec<R>, CommandError> {
         self.workers.iter().map(|w| w.run(ask.clone())).collect()
     }
@@ -99,7 +101,7 @@ impl Core {
     }
 
     pub(super) fn port_views(&self) -> Result<Vec<PortView>, CommandError> {
-        let list = |r: &mut Roster| r.shards().flat_map(|(_, s)| s.port_views()).collect();
+        let list = |r: &mut ShardTable| r.shards().flat_map(|(_, s)| s.port_views()).collect();
         let lists: Vec<Vec<PortView>> = self.all(list)?;
         let mut views: Vec<PortView> = lists
             .into_iter()
@@ -111,8 +113,8 @@ impl Core {
         Ok(views)
     }
 
-    /// Says which dispatcher serves the port.
-    pub(super) fn placed(&self, key: &ShardKey, view: PortView) -> PortView {
+    /// Adds the number of the port's dispatcher to its view.
+    pub(super) fn with_dispatcher(&self, key: &ShardKey, view: PortView) -> PortView {
         let dispatcher = self.shards.get(key).map_or(0, |place| place.dispatcher);
         PortView { dispatcher, ..view }
     }
@@ -152,52 +154,52 @@ impl Core {
         of.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Shows one port.
+    /// Returns the view of a port.
     pub(super) fn port_view(&self, name: &Name) -> Result<PortView, CommandError> {
         let (_, key) = self.ports.get(name).ok_or_else(|| no_port(name))?;
         let wanted = name.clone();
         let view = self.with(key, move |shard| shard.port_view(&wanted))??;
-        Ok(self.placed(key, view))
+        Ok(self.with_dispatcher(key, view))
     }
 
-    /// Opens a shard, on the dispatcher with the lowest load.
+    /// Opens a shard on the dispatcher with the lowest load.
     ///
     /// # Errors
-    /// There is no such service, or the host refuses.
+    /// The service does not exist, or the host refuses.
     pub(super) fn open(&mut self, key: &ShardKey) -> Result<(), CommandError> {
         let host = |e: std::io::Error| CommandError::Host(format!("group {}: {e}", key.group));
         let service = self.services.iter().find(|service| service.name == key.service);
         let make = service.ok_or_else(|| no_service(format_args!("{:?}", key.service)))?.make;
-        let shard = self.vacant(&key.group, make)?;
+        let shard = self.empty_shard(&key.group, make)?;
         let now = self.now_ns();
-        let burden = |number: &usize| {
+        let load_of = |number: &usize| {
             let busy = self.workers.get(*number).map_or(0, |w| w.gauges.load.percent(now));
             (busy, self.shards.values().filter(|p| p.dispatcher == *number).count())
         };
-        let dispatcher = (0..self.workers.len()).min_by_key(burden).ok_or_else(lost)?;
+        let dispatcher = (0..self.workers.len()).min_by_key(load_of).ok_or_else(inconsistent)?;
         let load = Arc::new(Load::default());
         let (of, taken, its_load) = (key.clone(), Box::new(shard), load.clone());
         let worker = self.worker(dispatcher)?;
-        worker.run(move |r| r.adopt(of, taken, its_load))?.map_err(host)?;
-        self.shards.insert(key.clone(), Place { dispatcher, load, moves: 0, holds: 0 });
+        worker.run(move |r| r.add(of, taken, its_load))?.map_err(host)?;
+        self.shards.insert(key.clone(), ShardPlacement { dispatcher, load, moves: 0, holds: 0 });
         Ok(())
     }
 
-    /// Notes that one object more needs an open shard.
+    /// Records that one more object needs an open shard.
     pub(super) fn hold(&mut self, key: &ShardKey) {
         if let Some(place) = self.shards.get_mut(key) {
             place.holds = place.holds.saturating_add(1);
         }
     }
 
-    /// Notes that one object less needs a shard.
+    /// Records that one object fewer needs a shard.
     pub(super) fn release(&mut self, key: &ShardKey) {
         if let Some(place) = self.shards.get_mut(key) {
             place.holds = place.holds.saturating_sub(1);
         }
     }
 
-    /// Closes a shard without ports that no object needs; the counts of its rules are kept.
+    /// Closes a shard without ports that no object needs; the hit counts of its rules are kept.
     pub(super) fn close_if_unused(&mut self, key: &ShardKey) {
         let has_ports = self.ports.values().any(|(_, of)| of == key);
         if has_ports || self.shards.get(key).is_none_or(|place| place.holds > 0) {
@@ -205,14 +207,14 @@ impl Core {
         }
         let Some(place) = self.shards.remove(key) else { return };
         let of = key.clone();
-        let released = self.worker(place.dispatcher).and_then(|w| w.run(move |r| r.release(&of)));
-        if let Ok(Some(mut parted)) = released {
-            self.rules.count(parted.shard.rules_mut());
+        let released = self.worker(place.dispatcher).and_then(|w| w.run(move |r| r.detach(&of)));
+        if let Ok(Some(mut detached)) = released {
+            self.rules.count(detached.shard.rules_mut());
         }
     }
 
-    /// A shard with the rules, and without ports.
-    pub(super) fn vacant(&self, group: &Name, make: Maker) -> Result<Shard, CommandError> {
+    /// Returns a shard with the rules and without ports.
+    pub(super) fn empty_shard(&self, group: &Name, make: Maker) -> Result<Shard, CommandError> {
         let host = |e: std::io::Error| CommandError::Host(format!("group {group}: {e}"));
         let mut shard = Shard::new(group.clone(), make(), self.pacing).map_err(host)?;
         let spec = self.groups.iter().find(|spec| spec.name == *group);
@@ -224,7 +226,7 @@ impl Core {
     }
 
     pub(super) fn dispatcher_views(&self) -> Result<Vec<DispatcherView>, CommandError> {
-        // Each is asked, so that an answer means that all of them live.
+        // An answer shows that every dispatcher is alive.
         self.all(|_| ())?;
         let now = self.now_ns();
         let view = |(number, worker): (usize, &Arc<Worker>)| {
@@ -271,19 +273,19 @@ impl Core {
         self.dispatcher_views().map(Answer::Dispatchers)
     }
 
-    /// Moves a shard, as it is, to another dispatcher.
+    /// Moves a shard, with its state, to another dispatcher.
     fn relocate(&mut self, key: &ShardKey, to: usize) -> Result<(), CommandError> {
-        let place = self.shards.get(key).ok_or_else(lost)?;
+        let place = self.shards.get(key).ok_or_else(inconsistent)?;
         if place.dispatcher == to {
             return Ok(());
         }
         let (from, target) = (self.worker(place.dispatcher)?, self.worker(to)?);
         let of = key.clone();
-        let parted = from.run(move |r| r.release(&of))?.ok_or_else(lost)?;
+        let detached = from.run(move |r| r.detach(&of))?.ok_or_else(inconsistent)?;
         let of = key.clone();
-        if let Err((parted, error)) = target.run(move |r| r.adopt_again(of, parted))? {
+        if let Err((detached, error)) = target.run(move |r| r.attach(of, detached))? {
             let of = key.clone();
-            let kept = from.run(move |r| r.adopt_again(of, parted).map_err(|(_, e)| e))?;
+            let kept = from.run(move |r| r.attach(of, detached).map_err(|(_, e)| e))?;
             let lost = kept.err().map(|e| format!("; its ports are lost: {e}")).unwrap_or_default();
             return Err(CommandError::Host(format!("group {}: {error}{lost}", key.group)));
         }
@@ -292,14 +294,14 @@ impl Core {
             place.moves = place.moves.saturating_add(1);
         }
         let (group, service) = (key.group.as_str(), key.service);
-        log::info!(group, service, dispatcher = to; "moved");
+        log::info!(group, service, dispatcher = to; "shard moved");
         Ok(())
     }
 
     /// Moves one shard if that relieves the busiest dispatcher.
     pub(super) fn balance(&mut self) {
         let now = self.now_ns();
-        let burden = |(number, worker): (usize, &Arc<Worker>)| Burden {
+        let load_of = |(number, worker): (usize, &Arc<Worker>)| DispatcherLoad {
             busy: worker.gauges.load.percent(now).into(),
             shards: self
                 .shards
@@ -308,11 +310,13 @@ impl Core {
                 .map(|(key, place)| (key.clone(), place.load.percent(now).into()))
                 .collect(),
         };
-        let burdens: Vec<Burden<ShardKey>> = self.workers.iter().enumerate().map(burden).collect();
-        if let Some((key, to)) = relief(&burdens)
+        let loads: Vec<DispatcherLoad<ShardKey>> =
+            self.workers.iter().enumerate().map(load_of).collect();
+        if let Some((key, to)) = choose_move(&loads)
             && let Err(error) = self.relocate(&key, to)
         {
-            log::error!(group = key.group.as_str(), service = key.service; "not moved: {error}");
+            let (group, service) = (key.group.as_str(), key.service);
+            log::error!(group, service, error:% = error; "cannot move a shard off a busy dispatcher: the dispatcher stays busy");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Carries out the operator's commands across all dispatchers.
+//! The registry: executes the operator's commands across all dispatchers.
 //!
-//! The registry knows the groups, the ports, the rules, and the dispatcher that serves each shard.
-//! Objects of services (links, for example) are the services' own: their controllers keep them
-//! ([`crate::controller`]). One thread at a time calls the registry; it is not on the data path.
+//! It keeps the groups, the ports, the rules, and the dispatcher of each shard. Objects of services
+//! (links, for example) belong to the services' controllers ([`crate::controller`]). One thread at
+//! a time calls the registry; it is never called on the data path.
 
 mod control;
 mod core;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::controller::Controller;
+use crate::dispatch_mode::Pacing;
 use crate::dispatcher::Worker;
-use crate::pace::Pacing;
 use crate::registration::Registration;
 use crate::shard::ShardKey;
 use crate::shard::ports::{no_port, too_many_ports};
@@ -27,14 +27,14 @@ use core::Core;
 
 type Reply = Result<Answer, CommandError>;
 
-/// The controller of one service.
+/// The controller of a service.
 #[derive(Debug)]
 struct Entry {
     service: &'static str,
     controller: Box<dyn Controller>,
 }
 
-/// See the module.
+/// The control plane of the fabric.
 #[derive(Debug)]
 pub(crate) struct Registry {
     core: Core,
@@ -66,7 +66,7 @@ impl Registry {
         }
     }
 
-    /// Carries out one command.
+    /// Executes a command.
     pub(crate) fn execute(&mut self, command: Command) -> Reply {
         let core = &mut self.core;
         match command {
@@ -91,7 +91,7 @@ impl Registry {
         }
     }
 
-    /// Has the first controller that knows a request answer it.
+    /// Passes a request to the controllers in order, until one answers it.
     fn ask(&mut self, request: Request) -> Reply {
         let mut dispatch = Dispatch::new(request);
         for index in 0..self.controllers.len() {
@@ -102,7 +102,7 @@ impl Registry {
             let ask =
                 |own: &mut dyn Controller, control: &mut Control<'_>| own.ask(control, request);
             let asked = Control::with(&mut self.core, &mut self.controllers, index, ask);
-            dispatch = asked.ok_or_else(core::lost)?;
+            dispatch = asked.ok_or_else(core::inconsistent)?;
         }
         dispatch.finish().map(Answer::Service)
     }
@@ -164,7 +164,7 @@ impl Registry {
         let (core, wanted) = (&mut self.core, spec.clone());
         match core.with(&key, move |shard| shard.port_add(wanted, true)).and_then(|added| added) {
             Ok(view) => {
-                let view = core.placed(&key, view);
+                let view = core.with_dispatcher(&key, view);
                 core.ports.insert(spec.name.clone(), (spec, key));
                 Ok(Answer::Port(Box::new(view)))
             }
@@ -187,13 +187,13 @@ impl Registry {
         forgotten.map(|()| Answer::Done)
     }
 
-    /// Returns whether a controller needs ticks and no thread gives them yet; from now on the caller
-    /// does.
+    /// Returns whether a controller needs ticks and no thread calls them; the caller must then do
+    /// so.
     pub(crate) fn begin_ticks(&mut self) -> bool {
         self.needs_tick() && !std::mem::replace(&mut self.is_ticking, true)
     }
 
-    /// Calls each controller's tick, and returns whether there is to be another.
+    /// Calls each controller's tick, and returns whether another tick is needed.
     pub(crate) fn tick(&mut self) -> bool {
         for entry in &mut self.controllers {
             entry.controller.tick();
@@ -202,7 +202,7 @@ impl Registry {
         self.is_ticking
     }
 
-    /// Notes that no thread could be started for ticks.
+    /// Records that no thread could be started for ticks.
     pub(crate) fn end_ticks(&mut self) {
         self.is_ticking = false;
     }

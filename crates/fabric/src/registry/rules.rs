@@ -1,16 +1,16 @@
-//! Rules, which every shard has a copy of, and explanations of what forwarding would do.
+//! Rules, of which every shard has a copy, and traces of forwarding decisions.
 
 use super::Reply;
-use super::core::{Core, lost};
-use crate::roster::Roster;
+use super::core::{Core, inconsistent};
 use crate::shard::ShardKey;
 use crate::shard::ports::no_port;
+use crate::shard_table::ShardTable;
 use causeway_model::{Answer, CommandError, RuleView, TraceQuery};
 use causeway_model::{Name, RuleSpec};
 
 impl Core {
     pub(super) fn rule_views(&self) -> Result<Vec<RuleView>, CommandError> {
-        let hits = |r: &mut Roster| {
+        let hits = |r: &mut ShardTable| {
             r.shards().map(|(_, shard)| shard.rules_mut().hits()).collect::<Vec<_>>()
         };
         let mut views = self.rules.view();
@@ -29,7 +29,7 @@ impl Core {
         self.rules.add(index, rule.clone())?;
         self.all(move |r| {
             r.shards().for_each(|(_, shard)| {
-                // As checked: all lists are the same.
+                // Checked above; all lists are equal.
                 let _ = shard.rules_mut().add(index, rule.clone());
             });
         })?;
@@ -57,14 +57,14 @@ impl Core {
         if let Some(group) = of {
             self.has_group(group)?;
         }
-        let nobody: Name = "none".parse().map_err(|_| lost())?;
+        let placeholder: Name = "none".parse().map_err(|_| inconsistent())?;
         for service in &self.services {
             let key = of.map(|group| ShardKey::new(group, service.name));
             let query = query.clone();
             let answer = match key.filter(|key| self.shards.contains_key(key)) {
                 Some(key) => self.with(&key, move |shard| shard.trace(&query))?,
-                // It has no ports there: ask one that has none.
-                None => self.vacant(of.unwrap_or(&nobody), service.make)?.trace(&query),
+                // The service has no ports there: a shard without ports answers.
+                None => self.empty_shard(of.unwrap_or(&placeholder), service.make)?.trace(&query),
             };
             if let Some(answer) = answer {
                 return answer.map(Answer::Trace);

@@ -1,37 +1,44 @@
-//! The front ends of ports: accepts connections, handles the events of attachments, and closes
-//! connections on faults.
+//! Frontends of ports: accepts connections, handles the events of attachments, and closes
+//! connections on faults. Messages are parsed by `causeway_attach`; traffic is the service's.
 
 use causeway_attach::{AttachmentError, Connection, DoorbellSource, Event, FaultKind};
 use causeway_host::fd::receive::Incoming;
 
 use super::Shard;
-use super::doors::{Alone, watch_frontend};
+use super::pauses::{Pausable, watch_frontend};
 use crate::footprint::Footprint;
-use crate::limits::{ATTACHES_PER_SECOND, CONNECTS_PER_SECOND, UNMAPPING_NS, VAIN_DOORBELLS_MAX};
+use crate::limits::{ATTACHES_PER_SECOND, CONNECTS_PER_SECOND, EMPTY_DOORBELLS_MAX, UNMAPPING_NS};
 use crate::port::{Port, PortId, PublishError};
-use crate::watch::{Token, When};
+use crate::watch::{Trigger, WatchToken};
 use causeway_model::Name;
 use causeway_model::{CommandError, PortState};
 
 pub(super) const MEMORY_LOST: &str = "granted memory shrank: its file was truncated";
 
 impl Shard {
-    /// A frontend connects to a port's socket. One at a time; others are turned away.
+    /// Accepts a frontend that connects to a port's socket. A port has one frontend at a time;
+    /// further frontends are refused.
     pub(super) fn accept(&mut self, id: PortId) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
-        let Some(door) = port.listener.as_mut() else { return };
+        let Some(listening) = port.listener.as_mut() else { return };
         let (rate, text) = if self.service.attaches(&port.spec) {
-            (ATTACHES_PER_SECOND, "processes attach too fast: they wait")
+            (
+                ATTACHES_PER_SECOND,
+                "processes attach too fast: new processes wait for the rate limit of the port",
+            )
         } else {
-            (CONNECTS_PER_SECOND, "frontends come too fast: they wait")
+            (
+                CONNECTS_PER_SECOND,
+                "frontends connect too fast: new frontends wait for the rate limit of the port",
+            )
         };
         if !port.connects.take(now, rate) {
-            self.shut(id);
+            self.pause_listener(id);
             self.warn(id, text);
             return;
         }
-        match door.listener.accept() {
+        match listening.listener.accept() {
             Ok(stream) => {
                 if let Err(why) = self.admit(id, stream) {
                     self.warn(id, &why);
@@ -42,19 +49,19 @@ impl Shard {
         }
     }
 
-    pub(super) fn warn(&mut self, id: PortId, what: &str) {
+    pub(super) fn warn(&mut self, id: PortId, event: &str) {
         let now = self.now_ns;
         if let Some(port) = self.ports.get_mut(id)
             && let Some(more) = port.log.admit(now)
         {
-            log::warn!(port = port.spec.name.as_str(), suppressed = more; "{what}");
+            log::warn!(port = port.spec.name.as_str(), suppressed = more; "{event}");
         }
     }
 
-    /// Attaches a frontend that is connected already by `stream`, which must not block.
+    /// Attaches a frontend that is connected already by `stream`, which must be non-blocking.
     ///
     /// # Errors
-    /// There is no such port, or it is taken.
+    /// The port does not exist, or has a frontend.
     pub fn connect(&mut self, name: &Name, stream: Incoming) -> Result<(), CommandError> {
         let port = self.ports.by_name(name).ok_or_else(|| super::ports::no_port(name))?;
         self.admit(port.id, stream).map_err(CommandError::Conflict)
@@ -67,19 +74,22 @@ impl Shard {
         if self.service.attaches(&port.spec) {
             port.connects_total = port.connects_total.saturating_add(1);
             self.with(|s, cx| s.attached(cx, id, stream));
-            self.settle();
+            self.apply_and_notify();
             return Ok(());
         }
         if port.connection.is_some() {
-            return Err("a second frontend was turned away".into());
+            return Err(
+                "a second frontend was refused: the port serves one frontend at a time".into()
+            );
         }
         if now < port.barred_until_ns {
-            let text = "a frontend was turned away: the last one held up the dispatcher, or made it \
-                        allocate memory";
+            let text = "a frontend was refused for a while: the last frontend stalled the dispatcher, \
+                        or made it allocate memory";
             return Err(text.into());
         }
         if port.giver.is_behind() {
-            let text = "a frontend was turned away: descriptors of earlier ones take long to close";
+            let text =
+                "a frontend was refused: descriptors of earlier frontends are still being closed";
             return Err(text.into());
         }
         let connection = self.service.connect(&port.spec, stream);
@@ -93,16 +103,16 @@ impl Shard {
             let name = port.spec.name.as_str();
             log::info!(port = name, suppressed = more; "frontend connected");
         }
-        // The last one may have said more than the port may.
+        // The last frontend may have exceeded the message limit of the port.
         self.charge(id, 0);
         Ok(())
     }
 
-    /// A frontend wrote messages, or closed.
+    /// Handles the messages or the end of a frontend's connection.
     pub(super) fn receive(&mut self, id: PortId) {
         let mut events = Vec::new();
         let Some(port) = self.ports.get_mut(id) else { return };
-        let allocated = port.look_at_files(self.now_ns);
+        let allocated = port.sample_files(self.now_ns);
         let Some(connection) = port.connection.as_mut() else { return };
         let attachment = connection.attachment_mut();
         let before = attachment.cost();
@@ -122,26 +132,26 @@ impl Shard {
             Ok(()) if closed => self.close_frontend(id, PortState::Listening, None),
             Ok(()) => {}
         }
-        self.settle();
+        self.apply_and_notify();
     }
 
-    /// Handles an event of an attachment. The front end's memory files had allocated `allocated`
+    /// Handles an event of an attachment. The frontend's memory files had allocated `allocated`
     /// bytes before its messages were read.
     fn handle(&mut self, id: PortId, event: Event, allocated: u64) {
         match event {
             Event::QueueStarted(queue) => self.queue_started(id, queue),
             Event::QueueStopped(queue) => self.queue_stopped(id, queue),
             Event::MemoryChanged => self.memory_changed(id, allocated),
-            Event::Doorbell(doorbell) => self.rang(id, doorbell),
+            Event::Doorbell(doorbell) => self.handle_doorbell(id, doorbell),
             Event::Reset => self.device_reset(id),
-            // The caller closes the connection after all events. Messages are read by the services
-            // that keep their attachments themselves.
+            // The caller closes the connection after all events. Services that keep their
+            // attachments read their messages themselves.
             Event::Closed | Event::Message => {}
         }
     }
 
-    /// The guest rang a doorbell by a message.
-    fn rang(&mut self, id: PortId, doorbell: usize) {
+    /// Handles a doorbell that the guest rang by a message.
+    fn handle_doorbell(&mut self, id: PortId, doorbell: usize) {
         if self.ports.get(id).is_some_and(|port| port.connection.is_some()) {
             self.check_shared(id, doorbell);
             self.with(|s, cx| s.doorbell(cx, id, doorbell));
@@ -165,24 +175,24 @@ impl Shard {
     fn queue_started(&mut self, id: PortId, queue: usize) {
         let Some(port) = self.ports.get_mut(id) else { return };
         if !port.runs(queue) {
-            // Stopped again, or its port closed, by what came with it.
+            // A later message of the same batch stopped the queue or closed the port.
             return;
         }
         port.state = PortState::Running;
         let Some(attachment) = port.connection.as_ref().map(Connection::attachment) else { return };
         let watch = match attachment.doorbell(queue) {
             DoorbellSource::Descriptor(doorbell) => {
-                let token = Token::Doorbell {
+                let token = WatchToken::Doorbell {
                     slot: id.slot,
                     queue: u16::try_from(queue).unwrap_or(u16::MAX),
                     serial: id.serial,
                 };
-                self.poller.watch(doorbell, token, When::Rung).map(Some)
+                self.poller.watch(doorbell, token, Trigger::Doorbell).map(Some)
             }
             DoorbellSource::Event => Ok(None),
             DoorbellSource::Absent => {
-                // The queue would not be served again once it was empty.
-                self.fault(id, format!("queue {queue}: no doorbell was given, and none is polled"));
+                // The queue would never be served again after it was empty.
+                self.fault(id, format!("queue {queue}: the frontend gave no doorbell, and a queue without a doorbell is not served"));
                 return;
             }
         };
@@ -190,25 +200,25 @@ impl Shard {
             Ok(watch) => {
                 let taken = port.queue(queue).map_or(0, |(_, ring)| ring.popped());
                 if let Some(work) = port.queues.get_mut(queue) {
-                    work.vain_doorbells = 0;
+                    work.empty_doorbells = 0;
                     work.doorbell = watch;
-                    work.pace.start(self.now_ns, taken);
+                    work.queue_mode.start(self.now_ns, taken);
                 }
             }
             Err(error) => {
-                let what = format!("queue {queue}: its doorbell cannot be watched: {error}");
-                self.host_fault(id, &what);
+                let reason = format!("queue {queue}: its doorbell cannot be watched: {error}");
+                self.host_fault(id, &reason);
                 return;
             }
         }
         self.with(|s, cx| s.started(cx, id, queue));
         self.activate(id, queue);
-        self.notify_of_the_past(id, queue);
+        self.notify_restored(id, queue);
     }
 
-    /// A process that died after it showed used entries and before it notified left its guest
-    /// asleep: one notification too many wakes it.
-    fn notify_of_the_past(&mut self, id: PortId, queue: usize) {
+    /// Notifies the guest of a restored queue. A process that died between publishing and notifying
+    /// left its guest asleep; a superfluous notification is harmless.
+    fn notify_restored(&mut self, id: PortId, queue: usize) {
         let Some(port) = self.ports.get_mut(id) else { return };
         if port.queue(queue).is_none_or(|(_, ring)| ring.is_fresh()) {
             return;
@@ -216,7 +226,7 @@ impl Shard {
         self.notify_at_end(id, queue);
     }
 
-    /// A guest was notified, or shown that it is to be.
+    /// Handles the outcome of a notification or of a failed publish.
     pub(super) fn notified(
         &mut self,
         id: PortId,
@@ -226,10 +236,10 @@ impl Shard {
         match outcome {
             Ok(None) => {}
             Ok(Some(pause)) => {
-                self.leave_alone(id, Alone::Notifications, pause);
+                self.pause(id, Pausable::Notifications, pause);
                 self.warn(
                     id,
-                    "its notifications take much of the dispatcher's time: they are delayed",
+                    "notifications of the guest take too much of the dispatcher's time: they are delayed",
                 );
             }
             Err(error) => {
@@ -241,33 +251,33 @@ impl Shard {
         }
     }
 
-    /// A doorbell was rung. If it rings again and again and the ring never had a chain, what the
-    /// guest writes is not what we read: its memory is private to the frontend.
+    /// Counts doorbells of a ring that never had a chain. Many of them show that the guest's writes
+    /// do not reach this process: its memory is private to the frontend.
     #[inline]
     pub(super) fn check_shared(&mut self, id: PortId, queue: usize) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
-        let vain = port.queues.get(queue).map_or(u8::MAX, |work| work.vain_doorbells);
-        if vain >= VAIN_DOORBELLS_MAX {
+        let count = port.queues.get(queue).map_or(u8::MAX, |work| work.empty_doorbells);
+        if count >= EMPTY_DOORBELLS_MAX {
             return;
         }
         let empty = port
             .queue(queue)
             .is_some_and(|(_, ring)| ring.is_fresh() && ring.available().is_ok_and(|n| n == 0));
-        let vain = if empty { vain.saturating_add(1) } else { u8::MAX };
+        let count = if empty { count.saturating_add(1) } else { u8::MAX };
         if let Some(work) = port.queues.get_mut(queue) {
-            work.vain_doorbells = vain;
+            work.empty_doorbells = count;
         }
-        if vain == VAIN_DOORBELLS_MAX {
+        if count == EMPTY_DOORBELLS_MAX {
             let text = format!(
                 "queue {queue}: its doorbell rings and its ring stays empty, so the guest's memory \
                  is probably not shared; use memory-backend-memfd with share=on"
             );
             if let Some(more) = port.log.admit(now) {
                 let name = port.spec.name.as_str();
-                log::warn!(port = name, notice = text.as_str(), suppressed = more; "nothing can pass");
+                log::warn!(port = name, notice = text.as_str(), suppressed = more; "the port carries no traffic: the memory of its guest seems private");
             }
-            port.notice = Some(port.noted(now, text));
+            port.notice = Some(port.event_now(now, text));
         }
     }
 
@@ -283,20 +293,20 @@ impl Shard {
         self.with(|s, cx| s.paused(cx, id, queue));
     }
 
-    /// The guest's driver began anew.
+    /// Handles a reset by the guest's driver.
     fn device_reset(&mut self, id: PortId) {
         if self.ports.get(id).is_some() {
             self.with(|s, cx| s.stopped(cx, id));
         }
     }
 
-    /// The memory map was replaced. Waiting work is checked in the new epoch when it runs, so that
-    /// nothing is dropped; every running queue is served again.
+    /// Handles a new memory map. Pending work is checked in the new epoch when it runs, so nothing
+    /// is dropped; every running queue is served again.
     fn memory_changed(&mut self, id: PortId, allocated: u64) {
         let Some(port) = self.ports.get_mut(id) else { return };
         // Pages that a file lost meanwhile were not in use.
         port.files.clear();
-        let after = port.look_at_files(self.now_ns);
+        let after = port.sample_files(self.now_ns);
         port.footprint.replace(allocated, after);
         self.with(|s, cx| s.memory_changed(cx, id));
         let count = self.ports.get(id).map_or(0, |p| p.queues.len());
@@ -307,53 +317,55 @@ impl Shard {
         }
     }
 
-    /// The dispatcher slept for `slept_ns` while it served, since `since_ns`, though nothing had it
-    /// wait. A page fault in a range that is being punched out of a memory file does that, for as
-    /// long as the punch takes, and no signal ends it. Bars the ports whose files lost pages.
-    pub(crate) fn stalled(&mut self, since_ns: u64, slept_ns: u64) {
+    /// Closes and bars the ports that may have stalled the dispatcher for `slept_ns` since
+    /// `before_ns`. A page fault in a range that is being punched out of a memory file blocks for
+    /// the length of the punch, and no signal interrupts it; so ports whose files lost pages are
+    /// suspects.
+    pub(crate) fn bar_stalling_ports(&mut self, since_ns: u64, slept_ns: u64) {
         let now = self.now_ns;
         for id in self.ports.iter().map(|port| port.id).collect::<Vec<_>>() {
             let Some(port) = self.ports.get_mut(id) else { continue };
-            if port.punched_since(since_ns, now) {
+            if port.shrank_since(since_ns, now) {
                 port.bar(now);
                 let ms = slept_ns / 1_000_000;
                 let why = format!(
-                    "holes were punched into its memory while the daemon used it, which held up \
+                    "holes were punched into its memory while the daemon used it, which stalled \
                      the dispatcher for {ms} ms"
                 );
                 self.faults.push((id, why));
             }
         }
-        self.settle();
+        self.apply_and_notify();
     }
 
-    /// Closes a port for whose guest's memory this process pays too much.
-    pub(super) fn look_at_memory(&mut self, id: PortId) {
+    /// Closes a port if too much memory of its guest is charged to this process.
+    pub(super) fn check_memory(&mut self, id: PortId) {
         let now = self.now_ns;
-        if let Some(why) = self.ports.get_mut(id).and_then(|port| port.look_at_memory(now)) {
+        if let Some(why) = self.ports.get_mut(id).and_then(|port| port.check_memory(now)) {
             self.faults.push((id, why));
         }
     }
 
-    /// A guest or its frontend broke a rule: its port closes, and only that.
+    /// Closes the connection of a port whose guest or frontend broke a rule. Other ports are not
+    /// affected.
     pub(super) fn fault(&mut self, id: PortId, reason: String) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
         if port.connection.is_none() {
             return;
         }
-        // Lost memory reads as zeros, which look like other faults: name the cause.
+        // Lost memory reads as zeros, which cause other faults: report the cause.
         let reason = if port.memory_lost() { MEMORY_LOST.to_owned() } else { reason };
         port.faults_total = port.faults_total.saturating_add(1);
         if let Some(more) = port.log.admit(now) {
             let name = port.spec.name.as_str();
-            log::warn!(port = name, reason = reason.as_str(), suppressed = more; "port closed: its guest broke a rule");
+            log::warn!(port = name, reason = reason.as_str(), suppressed = more; "port closed: its guest or frontend violated a rule; other ports are not affected");
         }
         self.close_frontend(id, PortState::Faulted, Some(reason));
     }
 
     /// Closes the connection of a port that this host cannot serve. The frontend broke no rule: the
-    /// port keeps its state of faults and goes on listening.
+    /// port's fault stays as it is, and the port goes on listening.
     fn host_fault(&mut self, id: PortId, reason: &str) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id).filter(|port| port.connection.is_some()) else {
@@ -368,13 +380,13 @@ impl Shard {
         self.close_frontend(id, PortState::Listening, None);
     }
 
-    /// Closes a connection on which the socket failed.
+    /// Closes a connection whose socket failed.
     fn connection_lost(&mut self, id: PortId, reason: &str) {
         self.warn(id, &format!("the connection to a frontend was lost: {reason}"));
         self.close_frontend(id, PortState::Listening, None);
     }
 
-    /// Lets go of the frontend and of all that it granted; the socket goes on listening.
+    /// Drops the frontend and its grants; the socket goes on listening.
     pub(super) fn close_frontend(&mut self, id: PortId, state: PortState, fault: Option<String>) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
@@ -384,10 +396,10 @@ impl Shard {
         drop_frontend(port);
         port.state = state;
         if let Some(fault) = fault {
-            port.fault = Some(port.noted(now, fault));
+            port.fault = Some(port.event_now(now, fault));
         } else if let Some(more) = port.log.admit(now) {
             let name = port.spec.name.as_str();
-            log::info!(port = name, suppressed = more; "frontend left");
+            log::info!(port = name, suppressed = more; "frontend disconnected");
         }
         self.with(|s, cx| s.stopped(cx, id));
     }
@@ -396,13 +408,13 @@ impl Shard {
 fn drop_frontend(port: &mut Port) {
     for work in &mut port.queues {
         work.doorbell = None;
-        work.dirty = false;
+        work.is_dirty = false;
         work.notify_due = false;
-        work.unwoken = false;
+        work.notify_later = false;
     }
     port.footprint = Footprint::default();
     port.files.clear();
-    port.punched_ns = None;
+    port.files_shrank_ns = None;
     port.connection_watch = None;
     port.connection = None;
 }

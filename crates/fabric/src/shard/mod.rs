@@ -1,25 +1,23 @@
-//! A shard: the ports of one group and one service, with all that serves them.
+//! A shard: the ports of one group and one service, and the state that serves them.
 //!
-//! No traffic crosses groups, and services know nothing of each other: so a shard shares nothing
-//! that changes with any other one. One dispatcher at a time owns it and needs no lock, and it
-//! moves to another dispatcher whole, with its rings, its connections and its watched
-//! descriptors (`crate::dispatcher`). The simulator and the tests drive it by hand, with a clock
-//! of their own.
+//! No traffic crosses groups, and services do not know each other, so shards share no mutable
+//! state. One dispatcher at a time owns a shard without a lock, and a shard moves to another
+//! dispatcher whole, with its rings, connections and watched descriptors (`crate::dispatcher`). The
+//! simulator and the tests drive shards by hand, with their own clock.
 //!
-//! Queues with work are *active* and served in turn, a bounded batch each. When a queue is empty
-//! its `Pace` says whether it is polled on or its doorbell armed ([`causeway_ring`] tells how
-//! none is missed). Used entries are shown after each batch. The guest is notified at the end of the
-//! turn, at most once per ring, and only if it asked.
+//! Queues with work are *active* and served in turn, a bounded batch each. An empty queue is polled
+//! or armed by its dispatch mode ([`causeway_ring`] explains why no doorbell is missed). Used
+//! entries are published after each batch. The guest is notified at the end of the turn, at most
+//! once per ring, and only on request. A shard parses no frames: that is the service's part.
 //!
 //! # Budget
-//! Serving costs no system call but the notifications that guests asked for. A turn ends when its
-//! slice of time is over ([`crate::slice`]); what is left waits for the next turn, also of the
-//! events that the kernel reported. The dispatcher looks at the kernel's events every
-//! [`LOOK_NS`](crate::limits::LOOK_NS).
+//! Serving costs no system call except the notifications that guests asked for. A turn ends when
+//! its slice of time is used ([`crate::slice`]); the remaining queues and events wait for the next
+//! turn. The dispatcher reads the kernel's events every [`EVENT_READ_NS`](crate::limits::EVENT_READ_NS).
 
-mod doors;
 mod frontend;
 mod key;
+mod pauses;
 pub(crate) mod ports;
 pub(crate) mod sources;
 
@@ -27,41 +25,41 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::bell::Home;
+use crate::dispatch_mode::Pacing;
 use crate::limits::{EVENTS_MAX, QUANTUM_NS, SERVE_CHAINS_MAX, SERVE_COST};
-use crate::pace::Pacing;
 use crate::port::{PortId, Ports};
 use crate::rules::Rules;
 use crate::service::{Context, Progress, Served, Service};
 use crate::slice::{Slice, cost};
-use crate::watch::{Event, Poller, Token};
+use crate::source_doorbell::ShardLocation;
+use crate::watch::{Poller, WatchEvent, WatchToken};
 use causeway_model::Name;
 use causeway_model::{Ask, CommandError, Request};
 
 pub use key::ShardKey;
 
-use doors::Alone;
+use pauses::Pausable;
 use sources::Sources;
 
-/// What a turn came to, in queues served.
+/// Work of a turn, in queues served.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Turn {
     /// Queues that had work.
     pub worked: u32,
-    /// Queues that were looked at in vain.
+    /// Queues that were polled and found empty.
     pub idle: u32,
     /// Turns of shards that handled events of the kernel.
     pub events: u32,
 }
 
 impl Turn {
-    /// What it took, in looks at an empty queue.
+    /// Returns the cost, in polls of an empty queue.
     pub(crate) fn cost(self) -> usize {
         let cost = self.worked.saturating_mul(SERVE_COST).saturating_add(self.idle);
         usize::try_from(cost).unwrap_or(usize::MAX)
     }
 
-    /// Counts another turn in.
+    /// Adds another turn.
     pub(crate) fn add(&mut self, other: Self) {
         self.worked = self.worked.saturating_add(other.worked);
         self.idle = self.idle.saturating_add(other.idle);
@@ -69,32 +67,32 @@ impl Turn {
     }
 }
 
-/// What waits for its turn.
+/// An entry of the list of active queues and sources.
 #[derive(Debug, Clone, Copy)]
 enum Work {
     Queue(PortId, usize),
-    /// By its value.
+    /// A source, by its value.
     Source(u32),
 }
 
-/// See the module.
+/// The ports of one group and one service. A dispatcher or a test drives it.
 #[derive(Debug)]
 pub struct Shard {
     pub(crate) poller: Poller,
     pub(crate) ports: Ports,
     pub(crate) rules: Rules,
-    pub(crate) service: Box<dyn Service>,
+    service: Box<dyn Service>,
     pub(crate) pacing: Pacing,
     pub(crate) now_ns: u64,
     group: Name,
-    /// How long a VMM-driven queue is polled in vain now: at most what `pacing` says.
+    /// Present idle spin of VMM-driven queues: at most that of `pacing`.
     spin_ns: u64,
     active: VecDeque<Work>,
-    /// Something was put there since this was last asked.
-    came: bool,
+    /// Work was queued since the flag was last read.
+    has_new_work: bool,
     sources: Sources,
-    /// What is left alone, and until when.
-    alone: BTreeSet<(u64, PortId, Alone)>,
+    /// Paused activities of ports, with the time of their end.
+    pauses: BTreeSet<(u64, PortId, Pausable)>,
     dirty: Vec<(PortId, usize)>,
     /// Queues whose guests are notified at the end of the turn.
     notifications: Vec<(PortId, usize)>,
@@ -102,22 +100,22 @@ pub struct Shard {
     in_turn: bool,
     woken: Vec<(PortId, usize)>,
     faults: Vec<(PortId, String)>,
-    /// Reported by the kernel and not handled yet.
-    events: VecDeque<Event>,
-    reported: Vec<Event>,
-    /// Its deadline has passed.
-    is_due: bool,
-    /// The time of the turn at hand.
+    /// Events that the kernel reported and that are not handled yet.
+    events: VecDeque<WatchEvent>,
+    reported: Vec<WatchEvent>,
+    /// A deadline has passed.
+    is_deadline_due: bool,
+    /// Time of the present turn.
     slice: Slice,
-    /// See [`crate::schedule`].
+    /// Weight of the group ([`crate::schedule`]).
     weight: u32,
 }
 
 impl Shard {
-    /// A shard of `group` without ports.
+    /// Makes a shard of `group` without ports.
     ///
     /// # Errors
-    /// The host gives no descriptor.
+    /// The host has no descriptor.
     pub fn new(group: Name, service: Box<dyn Service>, pacing: Pacing) -> io::Result<Self> {
         let mut ports = Ports::default();
         ports.add_group(group.clone());
@@ -131,9 +129,9 @@ impl Shard {
             group,
             spin_ns: pacing.spin_ns,
             active: VecDeque::new(),
-            came: false,
+            has_new_work: false,
             sources: Sources::default(),
-            alone: BTreeSet::new(),
+            pauses: BTreeSet::new(),
             dirty: Vec::new(),
             notifications: Vec::new(),
             in_turn: false,
@@ -141,65 +139,64 @@ impl Shard {
             faults: Vec::new(),
             events: VecDeque::new(),
             reported: Vec::new(),
-            is_due: false,
+            is_deadline_due: false,
             slice: Slice::default(),
             weight: 1,
         })
     }
 
-    /// Whose ports these are.
+    /// Returns the group of the ports.
     pub fn group(&self) -> &Name {
         &self.group
     }
 
-    /// The rules that connects are held against.
+    /// Returns the rules that connects are checked against.
     pub fn rules_mut(&mut self) -> &mut Rules {
         &mut self.rules
     }
 
-    /// Sets the time, how long queues may be polled in vain, and whether sources may be awaited.
-    pub(crate) fn set_clock(&mut self, now_ns: u64, spin_ns: u64, awaits: bool) {
-        self.sources.awaits = awaits;
+    /// Sets the time, the idle spin, and whether spinning for sources is allowed.
+    pub(crate) fn set_clock(&mut self, now_ns: u64, spin_ns: u64, may_await: bool) {
+        self.sources.may_await = may_await;
         self.now_ns = now_ns;
         self.spin_ns = spin_ns.min(self.pacing.spin_ns);
-        // Endless but in a turn.
+        // Endless except in a turn.
         self.slice = Slice::counted(now_ns, u64::MAX);
     }
 
-    /// Where it is served from now on.
-    pub(crate) fn moved(&mut self, home: Home) {
-        self.sources.bells.moved(home);
+    /// Records the location of the shard.
+    pub(crate) fn set_location(&mut self, location: ShardLocation) {
+        self.sources.doorbells.set_location(location);
     }
 
-    /// The bell of a source was rung by our own thread.
-    pub(crate) fn rung(&mut self, value: u32) {
+    /// Handles a ring of a source's doorbell by the shard's own thread.
+    pub(crate) fn ring_source(&mut self, value: u32) {
         self.sources.wake(value);
-        self.settle();
+        self.apply_and_notify();
     }
 
-    /// Whether the service told a process something since this was last asked.
-    pub(crate) fn lets_in(&mut self) -> bool {
-        std::mem::take(&mut self.sources.let_in)
+    /// Returns and clears whether the service notified a process.
+    pub(crate) fn take_notified(&mut self) -> bool {
+        std::mem::take(&mut self.sources.has_notified)
     }
 
-    /// Whether a queue or source has come to those that wait for their turn since this was last
-    /// asked.
-    pub(crate) fn came(&mut self) -> bool {
-        std::mem::take(&mut self.came)
+    /// Returns and clears whether a queue or source became active.
+    pub(crate) fn take_new_work(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_work)
     }
 
-    /// How many queues and sources wait for their turn.
+    /// Returns the number of active queues and sources.
     pub(crate) fn waiting(&self) -> usize {
         self.active.len()
     }
 
-    /// Whether a queue or an event waits for its turn.
+    /// Returns whether a queue, an event or a deadline waits for the next turn.
     #[inline]
     pub fn is_busy(&self) -> bool {
-        !self.active.is_empty() || !self.events.is_empty() || self.is_due
+        !self.active.is_empty() || !self.events.is_empty() || self.is_deadline_due
     }
 
-    /// Sets the share of the dispatcher's time that its group has, in quanta of a turn.
+    /// Sets the weight of its group, in quanta per turn.
     pub(crate) fn set_weight(&mut self, weight: u32) {
         self.weight = weight;
     }
@@ -208,42 +205,43 @@ impl Shard {
         self.weight
     }
 
-    /// Has what is due done in the next turn.
+    /// Schedules the deadline handler for the next turn.
     pub(crate) fn set_due(&mut self) {
-        self.is_due = true;
+        self.is_deadline_due = true;
     }
 
-    /// When it wants to be looked at without a cause, in nanoseconds of its clock.
+    /// Returns the next deadline, in nanoseconds of the shard's clock.
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.service.deadline_ns().into_iter().chain(self.doors_ns()).min()
+        self.service.deadline_ns().into_iter().chain(self.next_pause_end_ns()).min()
     }
 
-    /// Readable while a doorbell, a message or a connect waits for [`Self::look`].
+    /// Returns a descriptor that is readable while a doorbell, a message or a connect waits for
+    /// [`Self::look`].
     pub fn events(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
     }
 
-    /// Takes the kernel's events, to be handled in the next turn. Never waits.
+    /// Reads the kernel's events, to be handled in the next turn. Never waits.
     ///
     /// # Errors
-    /// The host fails us.
+    /// The host fails.
     pub(crate) fn take_events(&mut self) -> io::Result<()> {
-        // Events that are reported as long as they last would be taken again and again.
+        // Level-triggered events would be read again and again.
         if !self.events.is_empty() {
             return Ok(());
         }
         self.poller.wait(&mut self.reported, EVENTS_MAX, Some(0))?;
-        // A frontend that leaves makes room for one that comes.
-        let comes = |event: &&Event| matches!(event.token, Token::Listener { .. });
+        // Frontends that leave make room for frontends that connect.
+        let comes = |event: &&WatchEvent| matches!(event.token, WatchToken::Listener { .. });
         self.events.extend(self.reported.iter().filter(|e| !comes(e)));
         self.events.extend(self.reported.iter().filter(comes));
         Ok(())
     }
 
-    /// Takes and handles the kernel's events, and does what is due. Never waits.
+    /// Reads and handles the kernel's events, and handles deadlines. Never waits.
     ///
     /// # Errors
-    /// The host fails us.
+    /// The host fails.
     pub fn look(&mut self) -> io::Result<()> {
         let taken = self.take_events();
         self.slice = Slice::counted(self.now_ns, u64::MAX);
@@ -255,7 +253,7 @@ impl Shard {
         taken
     }
 
-    /// Handles events until the slice is over, at least one.
+    /// Handles events until the slice is used, at least one. Returns whether there was an event.
     fn handle_events(&mut self) -> bool {
         let mut any = false;
         while let Some(event) = self.events.pop_front() {
@@ -269,31 +267,31 @@ impl Shard {
         any
     }
 
-    /// Has the service answer a request.
+    /// Asks the service to answer a request.
     ///
     /// # Errors
-    /// The service refuses, or does not know the request.
+    /// The service refuses or does not know the request.
     pub fn ask<T: Ask>(&mut self, request: T) -> Result<T::Answer, CommandError> {
         let dispatch = self.with(|service, cx| service.ask(cx, Request::new(request)));
-        self.settle();
+        self.apply_and_notify();
         dispatch.finish()?.take::<T>()
     }
 
-    /// Does what is due, and has the service do so.
+    /// Handles passed deadlines of the shard and the service.
     fn tick(&mut self) {
-        self.is_due = false;
-        self.open_doors();
+        self.is_deadline_due = false;
+        self.end_pauses();
         if self.service.deadline_ns().is_some_and(|at| at <= self.now_ns) {
             self.with(|service, cx| service.tick(cx));
-            self.settle();
+            self.apply_and_notify();
         }
     }
 
-    /// Looks at the kernel's events at time `now_ns` and serves until nothing is left to do, or
-    /// `turns` are over: for those who drive a shard by hand.
+    /// Reads the kernel's events at time `now_ns` and serves until no work is left, or for `turns`
+    /// turns. For callers that drive a shard by hand.
     ///
     /// # Errors
-    /// The host fails us.
+    /// The host fails.
     pub fn step(&mut self, now_ns: u64, turns: usize) -> io::Result<()> {
         self.now_ns = now_ns;
         for _ in 0..turns {
@@ -306,19 +304,19 @@ impl Shard {
         Ok(())
     }
 
-    /// One turn of a shard that is driven by hand: a quantum, by the estimates alone.
+    /// Serves one turn of a shard that is driven by hand: one quantum, by estimates alone.
     pub fn turn(&mut self) -> Turn {
         let quantum = u64::try_from(QUANTUM_NS).unwrap_or(u64::MAX);
         self.turn_for(Slice::counted(self.now_ns, quantum)).0
     }
 
-    fn handle_event(&mut self, event: Event) {
+    fn handle_event(&mut self, event: WatchEvent) {
         match event.token {
-            // A dispatcher's, not ours.
-            Token::Order | Token::Shard { .. } => {}
-            Token::Listener { slot, serial } => self.accept(PortId { slot, serial }),
-            Token::Frontend { slot, serial } => self.receive(PortId { slot, serial }),
-            Token::Doorbell { slot, queue, serial } => {
+            // Events of a dispatcher.
+            WatchToken::Order | WatchToken::Shard { .. } => {}
+            WatchToken::Listener { slot, serial } => self.accept(PortId { slot, serial }),
+            WatchToken::Frontend { slot, serial } => self.receive(PortId { slot, serial }),
+            WatchToken::Doorbell { slot, queue, serial } => {
                 let queue = usize::from(queue);
                 let id = self.ports.at_slot(slot).map(|p| p.id).filter(|id| id.serial == serial);
                 if let Some(id) = id {
@@ -326,19 +324,19 @@ impl Shard {
                     self.activate(id, queue);
                 }
             }
-            Token::Source { value } => {
+            WatchToken::Source { value } => {
                 self.sources.wake(value);
-                self.settle();
+                self.apply_and_notify();
             }
-            Token::Service { value } => {
+            WatchToken::Service { value } => {
                 let (readable, writable) = (event.readable, event.writable);
                 self.with(|service, cx| service.ready(cx, value, readable, writable));
-                self.settle();
+                self.apply_and_notify();
             }
         }
     }
 
-    /// Calls the service with all that it may reach.
+    /// Calls the service with a context of this shard.
     fn with<R>(&mut self, call: impl FnOnce(&mut dyn Service, &mut Context<'_>) -> R) -> R {
         let mut cx = Context {
             ports: &mut self.ports,
@@ -356,25 +354,25 @@ impl Shard {
         call(&mut *self.service, &mut cx)
     }
 
-    /// Puts a queue on the list of those to serve.
+    /// Adds a queue to the active list.
     fn activate(&mut self, id: PortId, queue: usize) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
         let Some(work) = port.queues.get_mut(queue) else { return };
         work.worked_ns = now;
-        if !work.active {
-            work.active = true;
+        if !work.is_active {
+            work.is_active = true;
             if let Some((_, ring)) = port.queue(queue) {
-                // A broken ring shows its error again when it is served.
+                // A broken ring reports its error again when it is served.
                 let _ = ring.disarm();
             }
             self.active.push_back(Work::Queue(id, queue));
-            self.came = true;
+            self.has_new_work = true;
         }
     }
 
-    /// Handles events and serves each active queue and source once, until the slice is over.
-    /// Returns what was done, and the slice with the time that it took.
+    /// Handles events and serves each active queue and source once, until the slice is used.
+    /// Returns the work and the slice with its used time.
     pub(crate) fn turn_for(&mut self, slice: Slice) -> (Turn, Slice) {
         self.slice = slice;
         self.in_turn = true;
@@ -382,7 +380,7 @@ impl Shard {
         if self.handle_events() {
             turn.events = 1;
         }
-        if self.is_due {
+        if self.is_deadline_due {
             self.tick();
         }
         for _ in 0..self.active.len() {
@@ -403,10 +401,10 @@ impl Shard {
             if stays {
                 self.active.push_back(work);
             } else {
-                self.rest(work);
+                self.park(work);
             }
-            // After the flag is settled: a wake of this very queue must find it parked.
-            self.settle();
+            // The active flag must be settled first: a wake of this very queue must find it parked.
+            self.apply_and_notify();
             self.slice.charge(cost::POLL_NS);
             if self.slice.is_over() {
                 break;
@@ -418,15 +416,15 @@ impl Shard {
         (turn, self.slice)
     }
 
-    /// Notes that something is no longer on the list of those to serve.
-    fn rest(&mut self, work: Work) {
+    /// Marks a queue or source as no longer active.
+    fn park(&mut self, work: Work) {
         match work {
             Work::Queue(id, queue) => {
                 if let Some(work) = self.ports.get_mut(id).and_then(|p| p.queues.get_mut(queue)) {
-                    work.active = false;
+                    work.is_active = false;
                 }
             }
-            Work::Source(value) => self.sources.rest(value),
+            Work::Source(value) => self.sources.park(value),
         }
     }
 
@@ -437,7 +435,7 @@ impl Shard {
         served
     }
 
-    /// Serves one queue once. `None`: it is no longer active; else whether it had work.
+    /// Serves a queue once. Returns whether it had work, or `None` if it is no longer active.
     fn serve(&mut self, id: PortId, queue: usize) -> Option<bool> {
         let port = self.ports.get(id)?;
         if !port.runs(queue) {
@@ -448,17 +446,17 @@ impl Shard {
             return None;
         }
         let progress = self.with(|s, cx| s.serve(cx, id, queue, SERVE_CHAINS_MAX));
-        self.look_at_memory(id);
+        self.check_memory(id);
         let (now, spin) = (self.now_ns, self.spin_ns);
         let port = self.ports.get_mut(id)?;
-        port.judge(queue, &self.pacing, now);
+        port.update_mode(queue, &self.pacing, now);
         let work = port.queues.get_mut(queue)?;
         match progress {
             Progress::Worked => {
                 work.worked_ns = now;
                 Some(true)
             }
-            Progress::Idle if work.polled(&self.pacing, now, spin) => Some(false),
+            Progress::Idle if work.is_polled(&self.pacing, now, spin) => Some(false),
             Progress::Idle => match port.queue(queue).map(|(_, ring)| ring.arm())? {
                 Ok(more) => more.then_some(true),
                 Err(error) => {
@@ -470,7 +468,7 @@ impl Shard {
         }
     }
 
-    /// Has a guest notified of a queue at the end of the turn.
+    /// Schedules a notification of a queue's guest for the end of the turn.
     fn notify_at_end(&mut self, id: PortId, queue: usize) {
         let work = self.ports.get_mut(id).and_then(|port| port.queues.get_mut(queue));
         if let Some(work) = work
@@ -480,9 +478,9 @@ impl Shard {
         }
     }
 
-    /// Notifies the guests that are to be notified of the turn.
+    /// Notifies the guests of this turn.
     fn notify(&mut self) {
-        // Closing a port that cost too much may show others used entries.
+        // Closing a port that cost too much may publish used entries of other ports.
         while !self.notifications.is_empty() {
             for (id, queue) in std::mem::take(&mut self.notifications) {
                 let Some(port) = self.ports.get_mut(id) else { continue };
@@ -491,48 +489,48 @@ impl Shard {
                     self.notified(id, queue, notified);
                 }
             }
-            self.settle_batch();
+            self.apply_requests();
         }
     }
 
-    /// Does what services asked for while they were called: publish, wake, close. Outside of a turn
-    /// guests are notified at once.
-    fn settle(&mut self) {
-        self.settle_batch();
+    /// Applies requests of services: publish, wake, close. Outside of a turn guests are notified at
+    /// once.
+    fn apply_and_notify(&mut self) {
+        self.apply_requests();
         if !self.in_turn {
             self.notify();
         }
     }
 
-    fn settle_batch(&mut self) {
+    fn apply_requests(&mut self) {
         loop {
-            // What was sent is shown as used before it is shown as received: should this process
-            // die in between, a frame is lost, which may be, and not carried twice.
+            // Transmit queues are published before receive queues: if this process dies in between,
+            // a frame is lost, which is allowed, and not delivered twice.
             if self.dirty.len() > 1 {
                 self.dirty.sort_unstable_by_key(|(_, queue)| !is_transmit(*queue));
             }
-            // Emptied in place: these lists fill once a batch and keep their room.
+            // Cleared in place: the lists are filled once per batch and keep their capacity.
             for index in 0..self.dirty.len() {
                 let Some(&(id, queue)) = self.dirty.get(index) else { break };
                 let Some(port) = self.ports.get_mut(id) else { continue };
                 if let Some(work) = port.queues.get_mut(queue) {
-                    work.dirty = false;
+                    work.is_dirty = false;
                     work.worked_ns = self.now_ns;
                 }
-                port.judge(queue, &self.pacing, self.now_ns);
-                let shown = port.publish(queue);
-                // Mostly a system call, by which the driver is notified.
+                port.update_mode(queue, &self.pacing, self.now_ns);
+                let published = port.publish(queue);
+                // Usually followed by a system call that notifies the driver.
                 self.slice.charge(cost::CALL_NS);
                 if port.memory_lost() {
-                    // Others may have sent to a guest that has not rung since.
+                    // Other ports may have sent to a guest that has not rung since.
                     self.faults.push((id, frontend::MEMORY_LOST.into()));
                 }
-                match shown {
+                match published {
                     Ok(true) => self.notify_at_end(id, queue),
                     Ok(false) => {}
                     Err(error) => self.notified(id, queue, Err(error)),
                 }
-                self.look_at_memory(id);
+                self.check_memory(id);
             }
             self.dirty.clear();
             for index in 0..self.woken.len() {
@@ -542,7 +540,7 @@ impl Shard {
             self.woken.clear();
             while let Some(value) = self.sources.next_woken() {
                 self.active.push_back(Work::Source(value));
-                self.came = true;
+                self.has_new_work = true;
             }
             if self.faults.is_empty() {
                 return;
@@ -554,7 +552,7 @@ impl Shard {
     }
 }
 
-/// Whether guests send by this queue: in both device types the second of each pair.
+/// Returns whether guests send by this queue: the second of each pair in both device types.
 fn is_transmit(queue: usize) -> bool {
     queue & 1 == 1
 }

@@ -1,4 +1,4 @@
-//! The ports of a shard: added, deleted, shown.
+//! The ports of a shard: adding, deleting, views for the operator.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use causeway_host::Account;
 use causeway_wire::virtio::{VIRTIO_F_RING_PACKED, has};
 
 use super::Shard;
-use super::doors::watch_door;
+use super::pauses::watch_listener;
 use crate::footprint::Footprint;
 use crate::listen::Listener;
-use crate::loglimit::LogLimit;
-use crate::port::{Door, Noted, Port, PortId, QueueWork};
+use crate::log_limit::LogLimit;
+use crate::port::{ListeningSocket, Port, PortEvent, PortId, QueueWork};
 use crate::rate::Bucket;
 use crate::wakes::Wakes;
 use causeway_model::PollMode;
@@ -26,19 +26,19 @@ pub(crate) fn no_group(name: &Name) -> CommandError {
     CommandError::NotFound { what: "group", name: name.to_string() }
 }
 
-/// The mode's reason of a queue that does not run.
+/// Reason of the mode of a queue that does not run.
 const STOPPED: &str = "the queue is stopped";
 
 impl Shard {
-    /// Adds a port whose values were checked. `listening`: at its socket; else frontends are
-    /// handed in by [`Shard::connect`].
+    /// Adds a port whose values were checked. If `listening`, frontends connect to its socket;
+    /// otherwise the caller passes them in by [`Shard::connect`].
     ///
     /// # Errors
-    /// The socket cannot be bound, the service refuses, or there are too many ports.
+    /// The socket cannot be bound, the service refuses, or the limit of ports is reached.
     pub fn port_add(&mut self, spec: PortSpec, listening: bool) -> Result<PortView, CommandError> {
         let queues = self.service.model(&spec).queues;
         let group = self.ports.group(&spec.group).ok_or_else(|| no_group(&spec.group))?;
-        let id = self.ports.vacancy(PORTS_MAX).ok_or_else(too_many_ports)?;
+        let id = self.ports.free_slot(PORTS_MAX).ok_or_else(too_many_ports)?;
         let listener = if listening { Some(self.listen(id, &spec)?) } else { None };
         self.ports.insert(Port {
             spec,
@@ -60,7 +60,7 @@ impl Shard {
             messages: Bucket::default(),
             connection_watch: None,
             files: BTreeMap::new(),
-            punched_ns: None,
+            files_shrank_ns: None,
             footprint: Footprint::default(),
             footprint_faults: 0,
             wakes: Wakes::default(),
@@ -68,7 +68,7 @@ impl Shard {
             queues: std::iter::repeat_with(QueueWork::default).take(queues).collect(),
         });
         let added = self.with(|s, cx| s.added(cx, id));
-        self.settle();
+        self.apply_and_notify();
         if let Err(error) = added {
             self.ports.remove(id);
             return Err(error);
@@ -79,23 +79,23 @@ impl Shard {
         Ok(self.view(port))
     }
 
-    fn listen(&self, id: PortId, spec: &PortSpec) -> Result<Door, CommandError> {
+    fn listen(&self, id: PortId, spec: &PortSpec) -> Result<ListeningSocket, CommandError> {
         let listener = Listener::bind(&spec.socket)?;
-        let watch = watch_door(&self.poller, id, &listener);
+        let watch = watch_listener(&self.poller, id, &listener);
         let watch = watch.map_err(|e| CommandError::Host(format!("port {}: {e}", spec.name)))?;
-        Ok(Door { listener, watch: Some(watch) })
+        Ok(ListeningSocket { listener, watch: Some(watch) })
     }
 
     /// Closes a port, its connections and its socket.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// No port has this name.
     pub fn port_delete(&mut self, name: &Name) -> Result<(), CommandError> {
         let id = self.ports.by_name(name).ok_or_else(|| no_port(name))?.id;
         self.close_frontend(id, PortState::Listening, None);
         self.with(|s, cx| s.removed(cx, id));
         self.ports.remove(id);
-        self.settle();
+        self.apply_and_notify();
         log::info!(port = name.as_str(); "port deleted");
         Ok(())
     }
@@ -108,21 +108,22 @@ impl Shard {
         }
     }
 
-    /// Every port, in no order.
+    /// Returns every port, in no particular order.
     pub fn port_views(&self) -> Vec<PortView> {
         self.ports.iter().map(|p| self.view(p)).collect()
     }
 
-    /// One port.
+    /// Returns one port.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// No port has this name.
     pub fn port_view(&self, name: &Name) -> Result<PortView, CommandError> {
         let port = self.ports.by_name(name).ok_or_else(|| no_port(name))?;
         Ok(self.view(port))
     }
 
-    /// What forwarding would do; `None` if the query is not of this service.
+    /// Returns the forwarding decision for a query; `None` if the query does not concern this
+    /// service.
     pub fn trace(&self, query: &TraceQuery) -> Option<Result<TraceView, CommandError>> {
         self.service.trace(&self.ports, &self.rules, query)
     }
@@ -133,28 +134,33 @@ impl Shard {
         let format = if packed { "packed" } else { "split" };
         let queue = |(index, work): (usize, &QueueWork)| {
             let ring = device.and_then(|d| d.queues.get(index)?.ring.as_ref());
-            // A queue that sleeps is not judged until it wakes; its rate falls all the same.
-            let mut pace = work.pace;
+            // The rate of a sleeping queue is not updated until it wakes; the view shows the rate
+            // of now.
+            let mut queue_mode = work.queue_mode;
             if let Some(ring) = ring {
-                pace.judge(&self.pacing, self.now_ns, ring.popped());
+                queue_mode.update(&self.pacing, self.now_ns, ring.popped());
             }
             QueueView {
                 index,
                 size: ring.map_or(0, causeway_ring::Queue::size),
                 format: ring.map_or(format, causeway_ring::Queue::format),
                 running: ring.is_some(),
-                mode: if ring.is_some() { pace.mode(&self.pacing) } else { PollMode::GuestDriven },
+                mode: if ring.is_some() {
+                    queue_mode.mode(&self.pacing)
+                } else {
+                    PollMode::GuestDriven
+                },
                 mode_reason: match ring {
-                    Some(_) => pace.reason(&self.pacing),
+                    Some(_) => queue_mode.reason(&self.pacing),
                     None => STOPPED.to_owned(),
                 },
-                mode_changes_total: pace.changes(),
-                rate: if ring.is_some() { pace.rate() } else { 0 },
+                mode_changes_total: queue_mode.changes(),
+                rate: if ring.is_some() { queue_mode.rate() } else { 0 },
             }
         };
-        let age = |noted: &Noted| noted.age_seconds(self.now_ns);
-        let of = |noted: &Noted| match port.connection.is_some()
-            && noted.frontend == port.connects_total
+        let age = |event: &PortEvent| event.age_seconds(self.now_ns);
+        let of = |event: &PortEvent| match port.connection.is_some()
+            && event.frontend == port.connects_total
         {
             true => Whose::Present,
             false => Whose::Former,

@@ -1,91 +1,97 @@
-//! What a service has served like a queue, beside the queues: sockets of links, mailboxes.
+//! Sources of a shard: sockets of links and mailboxes, which are served like queues.
+//!
+//! The state here decides when a source is active, polled or awaited; the service reads it.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::bell::Bells;
-use crate::limits::{SOON_NS, SOON_TIMES};
-use crate::pace::{Pace, Pacing};
+use crate::dispatch_mode::{Pacing, QueueMode};
+use crate::limits::{QUICK_NS, QUICK_RESULTS};
 use crate::service::{Progress, Served};
+use crate::source_doorbell::SourceDoorbells;
 use causeway_model::{PollMode, PollPolicy};
 
-/// What is known of one.
+/// State of a source.
 #[derive(Debug, Default)]
 struct Source {
-    /// In the list of those to serve, or about to be.
-    active: bool,
+    /// The source is in the list of active sources, or about to be.
+    is_active: bool,
     worked_ns: u64,
-    pace: Pace,
-    /// Frames it gave; wraps.
+    queue_mode: QueueMode,
+    /// Frames that it yielded; wraps.
     taken: u32,
-    /// How often in a row it gave something soon after it had, as far as that matters.
-    soon: u8,
+    /// Consecutive quick results, up to [`QUICK_RESULTS`].
+    quick_results: u8,
 }
 
-/// All sources of a shard, by the service's values, which are few and used again.
+/// The sources of a shard by the service's values, which are few and reused.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     all: BTreeMap<u32, Source>,
     woken: VecDeque<u32>,
-    pub(crate) bells: Bells,
-    /// Somebody was told something who may wait for the processor.
-    pub(crate) let_in: bool,
-    /// Whether any may be awaited.
-    pub(crate) awaits: bool,
+    pub(crate) doorbells: SourceDoorbells,
+    /// A process was notified that may wait for the processor.
+    pub(crate) has_notified: bool,
+    /// Spinning for sources is allowed.
+    pub(crate) may_await: bool,
 }
 
 impl Sources {
-    /// Puts a source on the list of those to serve.
+    /// Schedules a source.
     pub(crate) fn wake(&mut self, value: u32) {
         let source = self.all.entry(value).or_default();
-        if !source.active {
-            source.active = true;
+        if !source.is_active {
+            source.is_active = true;
             self.woken.push_back(value);
         }
     }
 
-    /// Who was woken first.
+    /// Removes the source that was woken first.
     pub(crate) fn next_woken(&mut self) -> Option<u32> {
         self.woken.pop_front()
     }
 
-    /// It is no longer on the list.
-    pub(crate) fn rest(&mut self, value: u32) {
+    /// Marks a source as no longer active.
+    pub(crate) fn park(&mut self, value: u32) {
         if let Some(source) = self.all.get_mut(&value) {
-            source.active = false;
+            source.is_active = false;
         }
     }
 
-    /// Counts what it gave.
+    /// Counts the result of serving a source.
     pub(crate) fn count(&mut self, value: u32, served: Served, pacing: &Pacing, now_ns: u64) {
         let Some(source) = self.all.get_mut(&value) else { return };
         source.taken = source.taken.wrapping_add(served.count);
-        source.pace.judge(pacing, now_ns, source.taken);
-        // The clock is read once for many turns: what they give is one arrival.
+        source.queue_mode.update(pacing, now_ns, source.taken);
+        // The clock is read once for many turns: results at the same time are one arrival.
         if served.count > 0 && now_ns != source.worked_ns {
-            let soon = now_ns.saturating_sub(source.worked_ns) <= SOON_NS;
-            source.soon = if soon { source.soon.saturating_add(1).min(SOON_TIMES) } else { 0 };
+            let quick_results = now_ns.saturating_sub(source.worked_ns) <= QUICK_NS;
+            source.quick_results = if quick_results {
+                source.quick_results.saturating_add(1).min(QUICK_RESULTS)
+            } else {
+                0
+            };
         }
         if served.count > 0 || served.progress == Progress::Worked {
             source.worked_ns = now_ns;
         }
     }
 
-    /// Whether it is polled although it gives nothing.
-    pub(crate) fn polled(&self, value: u32, pacing: &Pacing, now_ns: u64, spin_ns: u64) -> bool {
+    /// Returns whether an empty source is still polled.
+    pub(crate) fn is_polled(&self, value: u32, pacing: &Pacing, now_ns: u64, spin_ns: u64) -> bool {
         self.all.get(&value).is_some_and(|source| {
             let idle = now_ns.saturating_sub(source.worked_ns);
-            source.pace.mode(pacing) == PollMode::VmmDriven && idle < spin_ns
+            source.queue_mode.mode(pacing) == PollMode::VmmDriven && idle < spin_ns
         })
     }
 
-    /// Whether it gave something just now, and the last times soon after that again: as in talks
-    /// of question and answer.
-    pub(crate) fn awaited(&self, value: u32, pacing: &Pacing, now_ns: u64) -> bool {
+    /// Returns whether the source yielded frames just now, and the last times in quick succession,
+    /// as in request and response traffic.
+    pub(crate) fn is_awaited(&self, value: u32, pacing: &Pacing, now_ns: u64) -> bool {
         self.all.get(&value).is_some_and(|source| {
-            self.awaits
+            self.may_await
                 && pacing.policy != PollPolicy::GuestDriven
-                && source.soon >= SOON_TIMES
-                && now_ns.saturating_sub(source.worked_ns) < SOON_NS.min(pacing.spin_ns)
+                && source.quick_results >= QUICK_RESULTS
+                && now_ns.saturating_sub(source.worked_ns) < QUICK_NS.min(pacing.spin_ns)
         })
     }
 }
@@ -97,39 +103,39 @@ mod tests {
     #[test]
     fn a_source_that_answers_soon_is_waited_for_and_no_other() {
         let (mut sources, pacing) = (Sources::default(), Pacing::default());
-        sources.awaits = true;
+        sources.may_await = true;
         sources.wake(3);
         let one = Served { progress: Progress::Worked, count: 1 };
-        let mut now = 10 * SOON_NS;
+        let mut now = 10 * QUICK_NS;
         sources.count(3, one, &pacing, now);
-        for _ in 0..SOON_TIMES {
-            assert!(!sources.awaited(3, &pacing, now), "it may be chance");
-            now += SOON_NS;
+        for _ in 0..QUICK_RESULTS {
+            assert!(!sources.is_awaited(3, &pacing, now), "it may be chance");
+            now += QUICK_NS;
             sources.count(3, one, &pacing, now);
         }
-        assert!(sources.awaited(3, &pacing, now + SOON_NS - 1));
-        assert!(!sources.awaited(3, &pacing, now + SOON_NS), "nothing came");
-        let mut at_once = Sources { awaits: true, ..Sources::default() };
+        assert!(sources.is_awaited(3, &pacing, now + QUICK_NS - 1));
+        assert!(!sources.is_awaited(3, &pacing, now + QUICK_NS), "nothing came");
+        let mut at_once = Sources { may_await: true, ..Sources::default() };
         at_once.wake(4);
-        for _ in 0..=2 * SOON_TIMES {
+        for _ in 0..=2 * QUICK_RESULTS {
             at_once.count(4, one, &pacing, now);
         }
-        assert!(!at_once.awaited(4, &pacing, now), "it is one arrival");
-        sources.awaits = false;
-        assert!(!sources.awaited(3, &pacing, now), "others have work for the processor");
-        sources.awaits = true;
+        assert!(!at_once.is_awaited(4, &pacing, now), "it is one arrival");
+        sources.may_await = false;
+        assert!(!sources.is_awaited(3, &pacing, now), "others have work for the processor");
+        sources.may_await = true;
         for policy in [PollPolicy::GuestDriven, PollPolicy::VmmDriven] {
-            let waits = sources.awaited(3, &Pacing { policy, ..pacing }, now + 1);
+            let waits = sources.is_awaited(3, &Pacing { policy, ..pacing }, now + 1);
             assert_eq!(waits, policy == PollPolicy::VmmDriven, "{policy:?}");
         }
-        assert!(!sources.awaited(3, &Pacing { spin_ns: 0, ..pacing }, now), "nothing is");
-        now += SOON_NS + 1;
+        assert!(!sources.is_awaited(3, &Pacing { spin_ns: 0, ..pacing }, now), "nothing is");
+        now += QUICK_NS + 1;
         sources.count(3, one, &pacing, now);
-        assert!(!sources.awaited(3, &pacing, now), "it took long");
+        assert!(!sources.is_awaited(3, &pacing, now), "it took long");
     }
 
     #[test]
-    fn a_source_is_listed_once_and_polled_while_it_is_busy() {
+    fn source_is_listed_once_and_polled_while_busy() {
         let mut sources = Sources::default();
         sources.wake(3);
         sources.wake(3);
@@ -138,9 +144,9 @@ mod tests {
         assert_eq!(sources.next_woken(), None, "it is served already");
         let pacing = Pacing { policy: PollPolicy::VmmDriven, ..Pacing::default() };
         sources.count(3, Served { progress: Progress::Worked, count: 1 }, &pacing, 1000);
-        assert!(sources.polled(3, &pacing, 1500, 1000));
-        assert!(!sources.polled(3, &pacing, 2000, 1000));
-        sources.rest(3);
+        assert!(sources.is_polled(3, &pacing, 1500, 1000));
+        assert!(!sources.is_polled(3, &pacing, 2000, 1000));
+        sources.park(3);
         sources.wake(3);
         sources.wake(2);
         let woken = [sources.next_woken(), sources.next_woken()];

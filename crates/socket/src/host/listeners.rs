@@ -1,5 +1,4 @@
-//! The listeners of a port's host socket: processes connect, say where to, and are let in or turned
-//! away.
+//! The listeners of a port's host socket: accepts processes and reads their `CONNECT` lines.
 
 use std::path::Path;
 
@@ -10,23 +9,26 @@ use causeway_model::CommandError;
 use causeway_model::message_socket;
 use causeway_wire::vsock::Type;
 
-use super::{HostDoor, HostToken, Knock, Listening};
+use super::{Handshake, HostListeners, HostToken, WatchedListener};
 use crate::connect_line::parse_connect;
 use crate::counters::bump;
 use crate::limits::{
-    DOOR_SHUT_NS, HANDSHAKE_BYTES_MAX, HANDSHAKE_NS_MAX, HANDSHAKES_MAX, HANDSHAKES_PER_TURN,
-    HOST_CONNECTS_PER_SECOND, HOST_PORT_FIRST,
+    HANDSHAKE_BYTES_MAX, HANDSHAKE_NS_MAX, HANDSHAKES_MAX, HANDSHAKES_PER_TURN,
+    HOST_CONNECTS_PER_SECOND, HOST_LISTENER_PAUSE_NS, HOST_PORT_FIRST,
 };
 use crate::service::Socket;
 
 impl Socket {
-    /// Listens for host processes that want to reach a port's guest.
-    pub(crate) fn open_door(
+    /// Opens the listeners for processes that connect to a port's guest.
+    ///
+    /// # Errors
+    /// A socket cannot be bound or watched.
+    pub(crate) fn open_listeners(
         &mut self,
         cx: &mut Context<'_>,
         port: PortId,
         path: &Path,
-    ) -> Result<HostDoor, CommandError> {
+    ) -> Result<HostListeners, CommandError> {
         let streams = self.open_listener(cx, port, path, Type::Stream)?;
         let messages = match self.open_listener(cx, port, &message_socket(path), Type::Seqpacket) {
             Ok(messages) => messages,
@@ -37,7 +39,14 @@ impl Socket {
         };
         let path = path.to_owned();
         let connects = Bucket::default();
-        Ok(HostDoor { path, streams, messages, connects, knocks: 0, next_port: HOST_PORT_FIRST })
+        Ok(HostListeners {
+            path,
+            streams,
+            messages,
+            connects,
+            handshakes: 0,
+            next_port: HOST_PORT_FIRST,
+        })
     }
 
     fn open_listener(
@@ -46,7 +55,7 @@ impl Socket {
         port: PortId,
         path: &Path,
         kind: Type,
-    ) -> Result<Listening, CommandError> {
+    ) -> Result<WatchedListener, CommandError> {
         let listener = match kind {
             Type::Stream => HostListener::bind(path)?,
             Type::Seqpacket => HostListener::bind_messages(path)?,
@@ -57,91 +66,103 @@ impl Socket {
             self.tokens.free.push(token);
             CommandError::Host(format!("{}: {e}", path.display()))
         })?;
-        self.tokens.set(token, HostToken::Door(port, kind));
-        Ok(Listening { listener, watch: Some(watch), token })
+        self.tokens.set(token, HostToken::Listener(port, kind));
+        Ok(WatchedListener { listener, watch: Some(watch), token })
     }
 
-    /// Turns everyone away who still waits at a door, and closes it.
-    pub(crate) fn close_door(&mut self, door: HostDoor) {
-        self.tokens.remove(door.messages.token);
-        let Some(HostToken::Door(port, _)) = self.tokens.remove(door.streams.token) else { return };
-        for (deadline_ns, token) in std::mem::take(&mut self.tokens.knocking) {
+    /// Closes the listeners, and drops the handshakes in progress.
+    pub(crate) fn close_listeners(&mut self, host_listeners: HostListeners) {
+        self.tokens.remove(host_listeners.messages.token);
+        let Some(HostToken::Listener(port, _)) = self.tokens.remove(host_listeners.streams.token)
+        else {
+            return;
+        };
+        for (deadline_ns, token) in std::mem::take(&mut self.tokens.handshake_deadlines) {
             match self.tokens.get(token) {
-                Some(HostToken::Knock(knock)) if knock.deadline_ns != deadline_ns => {}
-                Some(HostToken::Knock(knock)) if knock.port == port => {
+                Some(HostToken::Handshake(handshake)) if handshake.deadline_ns != deadline_ns => {}
+                Some(HostToken::Handshake(handshake)) if handshake.port == port => {
                     self.tokens.remove(token);
                 }
-                Some(HostToken::Knock(_)) => self.tokens.knocking.push_back((deadline_ns, token)),
+                Some(HostToken::Handshake(_)) => {
+                    self.tokens.handshake_deadlines.push_back((deadline_ns, token))
+                }
                 _ => {}
             }
         }
-        self.tokens.shut.retain(|(_, shut)| *shut != port);
+        self.tokens.paused.retain(|(_, paused)| *paused != port);
     }
 
-    /// Lets in whoever is at a door, or some of them: its watch speaks again for the rest.
-    pub(super) fn answer_door(&mut self, cx: &mut Context<'_>, port: PortId, kind: Type) {
+    /// Accepts waiting processes, at most [`HANDSHAKES_PER_TURN`]; the level-triggered watch
+    /// reports the rest again.
+    pub(super) fn accept_processes(&mut self, cx: &mut Context<'_>, port: PortId, kind: Type) {
         for _ in 0..HANDSHAKES_PER_TURN {
-            let Some(door) = self.seats.get_mut(port).and_then(|s| s.door.as_mut()) else { return };
-            let room = door.knocks < HANDSHAKES_MAX;
+            let Some(host_listeners) =
+                self.socket_ports.get_mut(port).and_then(|s| s.host_listeners.as_mut())
+            else {
+                return;
+            };
+            let room = host_listeners.handshakes < HANDSHAKES_MAX;
             let listening = match kind {
-                Type::Stream => &mut door.streams,
-                Type::Seqpacket => &mut door.messages,
+                Type::Stream => &mut host_listeners.streams,
+                Type::Seqpacket => &mut host_listeners.messages,
             };
             let accepted = match listening.listener.accept() {
                 Ok(None) => return,
                 other => other,
             };
-            let wait_ns = door.connects.charge(cx.now_ns, HOST_CONNECTS_PER_SECOND, 1);
-            let let_in = match accepted {
-                Ok(Some(stream)) => room && self.let_in(cx, port, stream, kind).is_ok(),
+            let wait_ns = host_listeners.connects.charge(cx.now_ns, HOST_CONNECTS_PER_SECOND, 1);
+            let is_accepted = match accepted {
+                Ok(Some(stream)) => room && self.begin_handshake(cx, port, stream, kind).is_ok(),
                 _ => false,
             };
-            if !let_in {
-                self.turned_away(port);
+            if !is_accepted {
+                self.count_refused_handshake(port);
             }
             if wait_ns > 0 {
-                return self.shut_door(cx, port);
+                return self.pause_listeners(cx, port);
             }
         }
     }
 
-    /// Stops watching a host socket for a while: processes connect to it too fast.
-    fn shut_door(&mut self, cx: &mut Context<'_>, port: PortId) {
-        let Some(seat) = self.seats.get_mut(port) else { return };
-        let Some(door) = seat.door.as_mut() else { return };
-        (door.streams.watch, door.messages.watch) = (None, None);
-        bump(&mut seat.counters.host_pauses);
-        self.tokens.shut.push_back((cx.now_ns.saturating_add(DOOR_SHUT_NS), port));
+    /// Pauses the listeners of a port, to which processes connect too fast.
+    fn pause_listeners(&mut self, cx: &mut Context<'_>, port: PortId) {
+        let Some(socket_port) = self.socket_ports.get_mut(port) else { return };
+        let Some(host_listeners) = socket_port.host_listeners.as_mut() else { return };
+        (host_listeners.streams.watch, host_listeners.messages.watch) = (None, None);
+        bump(&mut socket_port.counters.host_pauses);
+        self.tokens.paused.push_back((cx.now_ns.saturating_add(HOST_LISTENER_PAUSE_NS), port));
     }
 
-    /// Watches the host sockets again whose time has come.
-    pub(crate) fn open_doors(&mut self, cx: &mut Context<'_>) {
-        while let Some(&(_, port)) = self.tokens.shut.front().filter(|(at, _)| *at <= cx.now_ns) {
-            self.tokens.shut.pop_front();
-            let Some(door) = self.seats.get_mut(port).and_then(|s| s.door.as_mut()) else {
+    /// Resumes the listeners whose pause has ended.
+    pub(crate) fn resume_listeners(&mut self, cx: &mut Context<'_>) {
+        while let Some(&(_, port)) = self.tokens.paused.front().filter(|(at, _)| *at <= cx.now_ns) {
+            self.tokens.paused.pop_front();
+            let Some(host_listeners) =
+                self.socket_ports.get_mut(port).and_then(|s| s.host_listeners.as_mut())
+            else {
                 continue;
             };
             let mut watched = true;
-            for listening in [&mut door.streams, &mut door.messages] {
+            for listening in [&mut host_listeners.streams, &mut host_listeners.messages] {
                 let listener = std::os::fd::AsFd::as_fd(&listening.listener);
                 listening.watch = cx.watch_listener(listener, listening.token).ok();
                 watched &= listening.watch.is_some();
             }
             if !watched {
-                // Without a descriptor now: later.
-                let at = cx.now_ns.saturating_add(DOOR_SHUT_NS);
-                self.tokens.shut.push_back((at, port));
+                // No descriptor is free now: retry later.
+                let at = cx.now_ns.saturating_add(HOST_LISTENER_PAUSE_NS);
+                self.tokens.paused.push_back((at, port));
             }
         }
     }
 
-    /// When the first host socket is watched again.
-    pub(crate) fn doors_ns(&self) -> Option<u64> {
-        self.tokens.shut.front().map(|(at, _)| *at)
+    /// Returns the end of the first pause.
+    pub(crate) fn next_resume_ns(&self) -> Option<u64> {
+        self.tokens.paused.front().map(|(at, _)| *at)
     }
 
-    /// Waits for someone at a door to say where to.
-    fn let_in(
+    /// Begins the handshake of a process.
+    fn begin_handshake(
         &mut self,
         cx: &mut Context<'_>,
         port: PortId,
@@ -151,29 +172,31 @@ impl Socket {
         let token = self.tokens.reserve();
         let watch = cx.watch(std::os::fd::AsFd::as_fd(&stream), token);
         let watch = watch.inspect_err(|_| self.tokens.free.push(token))?;
-        if let Some(door) = self.seats.get_mut(port).and_then(|s| s.door.as_mut()) {
-            door.knocks = door.knocks.saturating_add(1);
+        if let Some(host_listeners) =
+            self.socket_ports.get_mut(port).and_then(|s| s.host_listeners.as_mut())
+        {
+            host_listeners.handshakes = host_listeners.handshakes.saturating_add(1);
         }
         let deadline_ns = cx.now_ns.saturating_add(HANDSHAKE_NS_MAX);
-        let knock = Knock { port, kind, stream, _watch: watch, deadline_ns };
-        self.tokens.set(token, HostToken::Knock(knock));
-        self.tokens.knocking.push_back((deadline_ns, token));
-        self.knock(cx, token);
+        let handshake = Handshake { port, kind, stream, _watch: watch, deadline_ns };
+        self.tokens.set(token, HostToken::Handshake(handshake));
+        self.tokens.handshake_deadlines.push_back((deadline_ns, token));
+        self.read_handshake(cx, token);
         Ok(())
     }
 
-    /// Reads where someone wants to; anything but one proper line turns them away.
-    pub(super) fn knock(&mut self, cx: &mut Context<'_>, token: u32) {
-        let Some(HostToken::Knock(knock)) = self.tokens.get(token) else { return };
+    /// Reads the `CONNECT` line; any other content ends the handshake.
+    pub(super) fn read_handshake(&mut self, cx: &mut Context<'_>, token: u32) {
+        let Some(HostToken::Handshake(handshake)) = self.tokens.get(token) else { return };
         let mut bytes = [0_u8; HANDSHAKE_BYTES_MAX];
-        let seen = match knock.stream.peek_bytes(&mut bytes) {
+        let seen = match handshake.stream.peek_bytes(&mut bytes) {
             Ok(None) => return,
             Ok(Some(seen)) => bytes.get(..seen).unwrap_or(&[]),
             Err(_) => &[],
         };
         let end = seen.iter().position(|&b| b == b'\n');
-        // A message is whole, whether it ends its line or not.
-        let end = match knock.kind {
+        // A message is complete even without a newline.
+        let end = match handshake.kind {
             Type::Stream => end,
             Type::Seqpacket => Some(end.unwrap_or(seen.len())),
         };
@@ -183,31 +206,33 @@ impl Socket {
         let line = end.and_then(|end| seen.get(..end));
         let wanted = line.and_then(parse_connect);
         let taken = line.map_or(0, |l| l.len().saturating_add(1));
-        let Some(knock) = self.end_knock(token) else { return };
+        let Some(handshake) = self.end_handshake(token) else { return };
         let mut scrap = [0_u8; HANDSHAKE_BYTES_MAX];
-        let whole = scrap.get_mut(..taken).map(|room| knock.stream.receive_bytes(room));
+        let whole = scrap.get_mut(..taken).map(|room| handshake.stream.receive_bytes(room));
         if let (Some(wanted), Some(Ok(Some(_)))) = (wanted, whole) {
-            self.connect_from_host(cx, knock.port, knock.stream, wanted, knock.kind);
+            self.connect_from_host(cx, handshake.port, handshake.stream, wanted, handshake.kind);
         } else {
-            cx.remark(knock.port, "a host process was turned away: expected a line CONNECT <port>");
-            self.turned_away(knock.port);
+            cx.remark(handshake.port, "a host process was refused: expected a line CONNECT <port>");
+            self.count_refused_handshake(handshake.port);
         }
     }
 
-    /// Someone no longer waits at a door.
-    pub(super) fn end_knock(&mut self, token: u32) -> Option<Knock> {
-        let Some(HostToken::Knock(knock)) = self.tokens.remove(token) else { return None };
-        self.tokens.forget_ended();
-        if let Some(door) = self.seats.get_mut(knock.port).and_then(|s| s.door.as_mut()) {
-            door.knocks = door.knocks.saturating_sub(1);
+    /// Ends a handshake, and returns it.
+    pub(super) fn end_handshake(&mut self, token: u32) -> Option<Handshake> {
+        let Some(HostToken::Handshake(handshake)) = self.tokens.remove(token) else { return None };
+        self.tokens.drop_ended();
+        if let Some(host_listeners) =
+            self.socket_ports.get_mut(handshake.port).and_then(|s| s.host_listeners.as_mut())
+        {
+            host_listeners.handshakes = host_listeners.handshakes.saturating_sub(1);
         }
-        Some(knock)
+        Some(handshake)
     }
 
-    /// Counts someone who did not come as far as to say where to.
-    pub(super) fn turned_away(&mut self, port: PortId) {
-        if let Some(seat) = self.seats.get_mut(port) {
-            bump(&mut seat.counters.refused_handshake);
+    /// Counts a refused handshake.
+    pub(super) fn count_refused_handshake(&mut self, port: PortId) {
+        if let Some(socket_port) = self.socket_ports.get_mut(port) {
+            bump(&mut socket_port.counters.refused_handshake);
         }
     }
 }

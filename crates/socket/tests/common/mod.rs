@@ -1,4 +1,4 @@
-//! A dispatcher with the socket service, and native ports attached to it.
+//! A fabric with the socket service, and native ports attached to it.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub mod raw;
@@ -24,10 +24,10 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// A running dispatcher with the groups `red` and `blue`.
+    /// Starts a fabric with the groups `red` and `blue`.
     pub fn new() -> Self {
         let dir = Folder::new("socket");
-        // Two dispatchers, so that the groups are served by different ones.
+        // Two dispatchers, so that each group has its own.
         let options = Options { dispatchers: 2, ..Options::default() };
         let fabric = Fabric::start(&[causeway_socket::SERVICE], options).unwrap();
         let rig = Self { handle: fabric.handle(), fabric: Some(fabric), dir };
@@ -57,7 +57,7 @@ impl Rig {
         }))
     }
 
-    /// Adds and attaches.
+    /// Adds a port and attaches to it.
     pub fn port_with(&self, group: &str, cid: u32, options: VsockOptions) -> VsockPort {
         self.try_add(group, cid).unwrap();
         let port = VsockPort::attach(&self.path(&format!("{group}-{cid}")), options).unwrap();
@@ -75,7 +75,7 @@ impl Rig {
         Sockets::new(self.port(group, cid))
     }
 
-    /// Attaches a guest that can do what no driver does.
+    /// Attaches a guest that can violate the rules of a driver.
     pub fn raw(&self, group: &str, cid: u32) -> raw::Raw {
         self.try_add(group, cid).unwrap();
         let port = raw::Raw::attach(&self.path(&format!("{group}-{cid}")));
@@ -107,13 +107,13 @@ impl Rig {
         wait(|| ready(&self.view(group, cid)), || format!("{:?}", self.view(group, cid)));
     }
 
-    /// Waits until the port was closed for breaking a rule, and gives the reason.
+    /// Waits until the port was closed for a violation, and returns the reason.
     pub fn wait_fault(&self, group: &str, cid: u32) -> String {
         self.wait_for(group, cid, |v| v.state == PortState::Faulted);
         self.view(group, cid).fault.unwrap()
     }
 
-    /// Waits until something wrong was noted, the port still running, and gives the reason.
+    /// Waits until a violation was recorded while the port runs, and returns the reason.
     pub fn wait_note(&self, group: &str, cid: u32) -> String {
         self.wait_for(group, cid, |v| v.fault.is_some());
         let view = self.view(group, cid);
@@ -121,7 +121,7 @@ impl Rig {
         view.fault.unwrap()
     }
 
-    /// Waits until an event was noted that is no fault, and gives its text.
+    /// Waits until an event was recorded that is no fault, and returns its text.
     pub fn wait_notice(&self, group: &str, cid: u32) -> String {
         self.wait_for(group, cid, |v| v.notice.is_some());
         self.view(group, cid).notice.unwrap()
@@ -138,7 +138,7 @@ impl Drop for Rig {
     }
 }
 
-/// Bytes that differ at every place and by seed.
+/// Returns bytes that differ at every position and by seed.
 pub fn pattern(seed: u32, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2_654_435_761) | 1;
     (0..len)
@@ -165,7 +165,7 @@ pub fn join(
     })
 }
 
-/// Moves `data` over a stream in writes of `write` bytes, and checks what arrives.
+/// Moves `data` over a stream in writes of `write` bytes, and checks the received bytes.
 pub fn transfer(
     from: (&mut Sockets, ConnectionId),
     to: (&mut Sockets, ConnectionId),
@@ -191,19 +191,19 @@ pub fn transfer(
     }
 }
 
-/// A packet of a guest as it would write it.
+/// Returns the header of a guest's packet.
 pub fn packet(src: (u32, u32), dst: (u32, u32), op: Op, len: u32) -> Header {
     let (src, dst) = ((src.0.into(), src.1), (dst.0.into(), dst.1));
     Header { len, buf_alloc: 1 << 18, ..Header::between(src, dst, Type::Stream.raw(), op) }
 }
 
-/// Sends one packet by hand.
+/// Sends one packet of a hand-driven port.
 pub fn send(port: &mut VsockPort, header: &Header, data: &[u8]) {
     assert!(port.queue(header, data).unwrap(), "no room to send");
     port.flush().unwrap();
 }
 
-/// The next packet that reaches a hand-driven port.
+/// Returns the next packet that reaches a hand-driven port.
 pub fn receive(port: &mut VsockPort, data: &mut Vec<u8>) -> Header {
     let since = Instant::now();
     loop {
@@ -215,7 +215,7 @@ pub fn receive(port: &mut VsockPort, data: &mut Vec<u8>) -> Header {
     }
 }
 
-/// The operation of the next packet.
+/// Returns the operation of the next packet.
 pub fn next_op(port: &mut VsockPort) -> Op {
     receive(port, &mut Vec::new()).operation().unwrap()
 }
@@ -229,7 +229,7 @@ pub fn open(a: &mut VsockPort, b: &mut VsockPort, from: u32, to: u32) {
     assert_eq!(next_op(a), Op::Response);
 }
 
-/// Whether the error is a reset.
+/// Returns whether the error is a reset.
 pub fn is_reset<T>(result: Result<T, SocketError>) -> bool {
     matches!(result, Err(SocketError::Reset))
 }

@@ -1,4 +1,4 @@
-//! A vsock guest that can break every rule: [`Frontend`] with packets.
+//! A vsock guest that can violate every rule: [`Frontend`] with packets.
 
 use std::fs::File;
 use std::ops::{Deref, DerefMut};
@@ -32,7 +32,7 @@ impl DerefMut for Raw {
     }
 }
 
-/// Returns where the data of the `n`th packet may lie, 4 KiB of it.
+/// Returns the span of 4 KiB for the data of the `n`th packet.
 pub fn data_at(n: u64) -> Span {
     Span { addr: SEND_AT + (n + 1) * 4096, len: 4096 }
 }
@@ -48,7 +48,7 @@ impl Raw {
         Self { frontend: Frontend::attach(path, 0, SIZES, file), next: 0 }
     }
 
-    /// Sends a packet whose data are the `spans`.
+    /// Sends a packet with data in `spans`.
     pub fn send(&mut self, header: &Header, spans: &[Span]) {
         self.map.write(SEND_AT, &header.emit()).unwrap();
         let head = Span { addr: SEND_AT, len: HEADER_LEN as u32 };

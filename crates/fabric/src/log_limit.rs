@@ -1,8 +1,8 @@
-//! A bound on the log lines that one guest can cause.
+//! Rate limit of log lines that one guest causes.
 
 use crate::limits::{LOG_LINES_MAX, LOG_WINDOW_NS};
 
-/// Lets [`LOG_LINES_MAX`] lines through a window and counts the rest.
+/// Admits [`LOG_LINES_MAX`] lines per window and counts the rest.
 #[derive(Debug, Default)]
 pub struct LogLimit {
     window_start_ns: u64,
@@ -11,7 +11,8 @@ pub struct LogLimit {
 }
 
 impl LogLimit {
-    /// Whether a line may be written at `now_ns`; if so, how many were kept back before it.
+    /// Returns the number of lines suppressed since the last admitted line, or `None` if no line
+    /// may be written at `now_ns`.
     pub fn admit(&mut self, now_ns: u64) -> Option<u64> {
         if now_ns.saturating_sub(self.window_start_ns) >= LOG_WINDOW_NS {
             self.window_start_ns = now_ns;
@@ -31,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_cut_and_counted() {
+    fn log_limit_suppresses_and_counts_a_flood() {
         let mut limit = LogLimit::default();
         let passed = (0..1000).filter(|&i| limit.admit(LOG_WINDOW_NS + i).is_some()).count();
         assert_eq!(passed, LOG_LINES_MAX as usize);

@@ -1,10 +1,11 @@
-//! How much shared memory the kernel charges to this process.
+//! Shared memory that the kernel charges to this process.
 //!
-//! Where the process has a control group of its own (cgroup v2), the group's `shmem` says it. In a
-//! group with other processes that figure contains their memory, too, and then what this process
-//! has mapped and touched serves: it is never less, but contains pages that others paid for.
+//! If the process has its own control group (cgroup v2), `shmem` in the group's `memory.stat` is
+//! the figure. In a group with other processes that figure includes their memory; then the memory
+//! that this process has mapped and touched is used: an upper bound, which includes pages charged
+//! to others.
 //!
-//! A thread reads it: the kernel may take milliseconds to add the group's figures up.
+//! A separate thread reads the figure, because the kernel may take milliseconds to sum it up.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -12,32 +13,32 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::limits::{FOOTPRINT_LOOK_NS, FOOTPRINT_MAX_DEFAULT, FOOTPRINT_PART};
+use crate::limits::{FOOTPRINT_MAX_DEFAULT, FOOTPRINT_PART, FOOTPRINT_SAMPLE_NS};
 
 static CHARGED: AtomicU64 = AtomicU64::new(0);
-/// Somebody asked since the thread last looked.
+/// Set by readers since the last sample.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// What a port may have this process pay for unless the operator says; `None`: any amount.
+/// Default limit of a port; `None`: no limit.
 static DEFAULT: OnceLock<Option<u64>> = OnceLock::new();
 
-/// Returns the last figure, in bytes. It is at most some tenths of a second old from the second call
-/// on.
-pub(crate) fn charged() -> u64 {
+/// Returns the last sample, in bytes. From the second call on it is at most some tenths of a second
+/// old.
+pub(crate) fn charged_bytes() -> u64 {
     WANTED.store(true, Ordering::Relaxed);
     CHARGED.load(Ordering::Relaxed)
 }
 
-/// Returns the bytes that a port may have this process pay for unless the operator says; `None`: any
-/// amount, because the figure of this process is not exact.
+/// Returns the default limit of a port, in bytes. `None`: no limit, because the figure of this
+/// process is not exact.
 pub(crate) fn default_max() -> Option<u64> {
     *DEFAULT.get()?
 }
 
-/// Starts the thread, once in a process.
+/// Starts the sampling thread, once in a process.
 ///
 /// # Errors
 /// The host refuses a thread.
-pub(crate) fn watch() -> std::io::Result<()> {
+pub(crate) fn start_sampling() -> std::io::Result<()> {
     let mut first = false;
     DEFAULT.get_or_init(|| {
         first = true;
@@ -49,7 +50,7 @@ pub(crate) fn watch() -> std::io::Result<()> {
     if !first {
         return Ok(());
     }
-    let look = || {
+    let sample = || {
         let group = own_group();
         loop {
             if WANTED.swap(false, Ordering::Relaxed)
@@ -57,10 +58,10 @@ pub(crate) fn watch() -> std::io::Result<()> {
             {
                 CHARGED.store(bytes, Ordering::Relaxed);
             }
-            thread::sleep(Duration::from_nanos(FOOTPRINT_LOOK_NS));
+            thread::sleep(Duration::from_nanos(FOOTPRINT_SAMPLE_NS));
         }
     };
-    thread::Builder::new().name("causeway-memory".into()).spawn(look).map(drop)
+    thread::Builder::new().name("causeway-memory".into()).spawn(sample).map(drop)
 }
 
 fn figure(group: Option<&Path>) -> Option<u64> {
@@ -70,7 +71,7 @@ fn figure(group: Option<&Path>) -> Option<u64> {
     }
 }
 
-/// The control group of this process, if it counts memory and all its processes are ours.
+/// Returns the control group of this process if it counts memory and holds no foreign process.
 fn own_group() -> Option<PathBuf> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -84,19 +85,19 @@ fn own_group() -> Option<PathBuf> {
     processes.lines().all(is_ours).then_some(group)
 }
 
-/// Whether a process is this one or another of this program's.
+/// Returns whether a process is this process or belongs to another program of Causeway.
 fn is_ours(pid: &str) -> bool {
     let program = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
     pid.parse() == Ok(std::process::id())
         || program(pid).is_some_and(|name| name.starts_with("causeway"))
 }
 
-/// The figure in a group's `memory.stat`, in bytes.
+/// Parses the figure of a group's `memory.stat`, in bytes.
 fn shmem(stat: &str) -> Option<u64> {
     stat.lines().find_map(|line| line.strip_prefix("shmem "))?.trim().parse().ok()
 }
 
-/// The figure in `/proc/self/statm`, in pages there.
+/// Parses the figure of `/proc/self/statm`, which is in pages, and returns bytes.
 fn shared(statm: &str) -> Option<u64> {
     let pages: u64 = statm.split_whitespace().nth(2)?.parse().ok()?;
     pages.checked_mul(u64::try_from(rustix::param::page_size()).ok()?)
