@@ -1,4 +1,8 @@
-//! The one seam between the control plane and the dispatcher.
+//! The interface between the control plane and the dispatchers.
+//!
+//! [`Fabric`] executes commands of [`causeway_model`]. The daemon stacks two wrappers on the real
+//! fabric: [`crate::hold::Holding`] moves held ports behind the holder, [`SocketOwner`] sets owners
+//! and permissions of new sockets.
 
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,35 +21,38 @@ use crate::config::Config;
 use crate::sandbox::explain;
 use causeway_model::draft::place;
 
-/// Whoever carries out commands: the dispatcher, or a model of it in the tests.
+/// Executes commands: the dispatchers, or a model of them in tests.
 pub trait Fabric: Send + Sync {
-    /// Carries out one command and waits for its answer.
+    /// Executes a command and waits for its answer.
+    ///
+    /// # Errors
+    /// The fabric or a service refuses the command.
     fn call(&self, command: Command) -> Result<Answer, CommandError>;
 
-    /// Whether a port's frontend stays connected while causewayd is replaced.
+    /// Returns whether the port's frontend stays connected while causewayd is replaced.
     fn is_held(&self, _port: &Name) -> bool {
         false
     }
 
-    /// The holder's process, if one runs.
+    /// Returns the pid of the holder, if a holder runs.
     fn holder(&self) -> Option<u32> {
         None
     }
 }
 
-/// Carries out a command of a service, and waits for its answer.
+/// Executes a command of a service and waits for its answer.
 ///
 /// # Errors
-/// See [`CommandError`]; also if no service of `fabric` knows the command.
+/// The service refuses the command, or no service of `fabric` has it.
 pub fn ask<T: Ask>(fabric: &(impl Fabric + ?Sized), command: T) -> Result<T::Answer, CommandError> {
     fabric.call(Command::service(command))?.to_service::<T>()
 }
 
-/// Puts what a configuration says into a fabric that has nothing yet, until `stops` says yes. Links
-/// that cannot be opened yet stay down and are opened later; names of peers are resolved meanwhile.
+/// Adds the objects of a configuration to an empty fabric, until `stops` returns true. Links that
+/// cannot be opened yet stay down and are retried; names of peers are resolved in the background.
 ///
 /// # Errors
-/// The first refusal; what was done before it stays done.
+/// The first refusal; objects added before it remain.
 pub fn apply(
     fabric: &dyn Fabric,
     config: &Config,
@@ -58,7 +65,7 @@ pub fn apply(
     for group in &config.groups {
         fabric.call(Command::GroupAdd(group.clone()))?;
     }
-    // Rules stand before the first port can carry traffic.
+    // Before the ports, so that no connect precedes the rules.
     for rule in &config.rules {
         fabric.call(Command::RuleAdd { index: None, rule: rule.clone() })?;
     }
@@ -80,7 +87,7 @@ pub fn apply(
     Ok(())
 }
 
-/// Closes every link and port, so that peers are told and no socket is left behind.
+/// Closes every link and port, so that peers are notified and no socket file remains.
 pub fn close_all(fabric: &dyn Fabric) {
     close(fabric, |_| true);
 }
@@ -119,14 +126,14 @@ fn close(fabric: &dyn Fabric, wanted: impl Fn(&Name) -> bool) {
     }
 }
 
-/// A fabric whose new ports' sockets get the permissions and group that the operator
-/// configured, so that a QEMU of another user can connect.
+/// Wraps a fabric and sets owner, group and permissions of the sockets of new ports, so that a QEMU
+/// process of another user can connect.
 pub struct SocketOwner {
-    /// Who carries out the commands.
+    /// The fabric that executes the commands.
     pub inner: Arc<dyn Fabric>,
-    /// Permission bits of ports that give none; as created if none.
+    /// Permission bits of ports that have none of their own; `None` leaves those of the umask.
     pub mode: Option<u32>,
-    /// Group of ports that give none; the daemon's if none.
+    /// Group of ports that have none of their own; `None` leaves the daemon's group.
     pub group: Option<u32>,
 }
 
@@ -186,11 +193,11 @@ impl SocketOwner {
 
 /// Sets owner and group, then permissions, of a socket.
 ///
-/// The path is opened once, without following a symbolic link, and everything is set on what was
-/// opened: a link that is put in its place does not lead to another file.
+/// The path is opened once, without following a symbolic link, and all changes apply to the opened
+/// file: a link that replaces the path later has no effect.
 ///
 /// # Errors
-/// The path is no socket, or the host refuses.
+/// The path is no socket, or a system call fails.
 pub fn give(
     path: &Path,
     mode: Option<u32>,
@@ -199,7 +206,8 @@ pub fn give(
     if mode.is_none() && owner.is_none() && group.is_none() {
         return Ok(());
     }
-    let failed = |what: &str, error: std::io::Error| format!("{what} {}: {error}", path.display());
+    let failed =
+        |action: &str, error: std::io::Error| format!("{action} {}: {error}", path.display());
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let socket = rustix::fs::open(path, flags, rustix::fs::Mode::empty())
         .map_err(|e| failed("cannot look at", e.into()))?;
@@ -219,7 +227,7 @@ pub fn give(
         })?;
     }
     if let Some(mode) = mode {
-        // fchmod(2) refuses a descriptor that was opened by its path only; this is the same file.
+        // fchmod(2) refuses an O_PATH descriptor; the path in /proc names the same file.
         let opened = format!("/proc/self/fd/{}", socket.as_raw_fd());
         std::fs::set_permissions(opened, std::fs::Permissions::from_mode(mode))
             .map_err(|e| failed("cannot set the permissions of", e))?;

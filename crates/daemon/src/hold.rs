@@ -1,9 +1,9 @@
-//! Ports whose frontends must not notice that causewayd is replaced.
+//! Held ports: their frontends stay connected while causewayd is replaced.
 //!
-//! For a held port the dispatcher listens on an inner socket, and the holder
-//! ([`causeway_holder`]) on the one that frontends know. This is the seam: what
-//! passes here towards the fabric has the inner path, and what comes back the
-//! public one.
+//! For a held port the dispatcher listens on an inner socket, and the holder process
+//! ([`causeway_holder`]) listens on the public socket and passes frontends on. [`Holding`] wraps
+//! the fabric and translates: commands to the fabric carry the inner path, views from it the public
+//! path.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,11 +24,11 @@ use crate::config::Hold;
 use crate::fabric::Fabric;
 use causeway_model::limits::SOCKET_PATH_BYTES_MAX;
 
-/// The holder's program, beside causewayd's own.
+/// File name of the holder's program, in the directory of causewayd.
 const PROGRAM: &str = "causeway-holder";
 
-/// Starts the holder's program on a thread of its own, outside the sandbox of other threads: the
-/// program would inherit it. Without held ports there is no such thread.
+/// Starts the holder's program from a thread of its own, which is outside the sandbox: the program
+/// would inherit it. Without held ports there is no such thread.
 #[derive(Debug)]
 pub struct Starter(Option<Mutex<Desk>>);
 
@@ -39,10 +39,10 @@ struct Desk {
 }
 
 impl Starter {
-    /// Starts the thread, if ports are held; to be called before the sandbox is entered.
+    /// Creates the thread if ports are held. Must be called before the sandbox is entered.
     ///
     /// # Errors
-    /// The host has no thread.
+    /// The thread cannot be created.
     pub fn new(which: Hold) -> std::io::Result<Self> {
         if which == Hold::None {
             return Ok(Self(None));
@@ -69,13 +69,14 @@ impl Starter {
     }
 }
 
-/// A fabric behind the holder.
+/// A fabric with held ports.
 pub struct Holding {
     inner: Arc<dyn Fabric>,
     which: Hold,
     dir: PathBuf,
     starter: Starter,
-    /// A holder ran already: guests of an earlier causewayd may be connected to it.
+    /// Whether a holder ran before this process: guests of an earlier causewayd may be connected to
+    /// it.
     found: bool,
     state: Mutex<State>,
 }
@@ -93,8 +94,11 @@ impl std::fmt::Debug for Holding {
 }
 
 impl Holding {
-    /// Ports of `which` kinds are held in `run_dir`. A holder that runs there already is told
-    /// of us.
+    /// Wraps `inner`; ports of the kinds `which` are held, with the holder's files in `run_dir`.
+    /// Connects to a holder that runs already.
+    ///
+    /// # Errors
+    /// A holder runs and its protocol fails.
     pub fn new(
         inner: Arc<dyn Fabric>,
         which: Hold,
@@ -121,21 +125,25 @@ impl Holding {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All configured ports have been added: the holder lets go of others.
+    /// Notifies the holder that all configured ports have been added; it releases ports of earlier
+    /// configurations.
+    ///
+    /// # Errors
+    /// The holder does not answer.
     pub fn synced(&self) -> Result<(), HoldError> {
         self.state().client.as_mut().map_or(Ok(()), Client::synced)
     }
 
-    /// The holder lets go of everything.
+    /// Notifies the holder to release all frontends.
     pub fn let_go(&self) {
         let mut state = self.state();
         state.ports.clear();
         if let Some(Err(error)) = state.client.take().map(Client::let_go) {
-            log::warn!(error:% = error; "the holder was not told to let go");
+            log::warn!(error:% = error; "the holder does not answer: frontends of held ports stay connected to it");
         }
     }
 
-    /// Returns the device of a port that is held.
+    /// Returns the device of a port that is to be held, `None` for other ports.
     fn held_device(&self, kind: &PortKind) -> Option<Device> {
         let is_held = match self.which {
             Hold::All => true,
@@ -148,7 +156,7 @@ impl Holding {
     fn add(&self, spec: PortSpec) -> Result<Answer, CommandError> {
         let Some(device) = self.held_device(&spec.kind) else {
             if let Some(client) = &mut self.state().client {
-                // An earlier configuration may have held it.
+                // An earlier configuration may have held the port.
                 client.delete(spec.name.as_str()).map_err(host)?;
             }
             return self.inner.call(Command::PortAdd(spec));
@@ -156,7 +164,7 @@ impl Holding {
         let name = spec.name.clone();
         let held = describe(&spec, device, &self.dir)?;
         let mut state = self.state();
-        // Before the dispatcher listens: the directory may have to be made.
+        // Before the dispatcher listens: the holder creates the directory of the inner socket.
         let client = state.reach(&self.dir, &self.starter).map_err(host)?;
         let inner = PortSpec { socket: held.inner.clone(), ..spec };
         let answer = self.inner.call(Command::PortAdd(inner))?;
@@ -175,12 +183,12 @@ impl Holding {
             && let Some(client) = &mut state.client
             && let Err(error) = client.delete(name.as_str())
         {
-            log::warn!(port:% = name, error:% = error; "the holder goes on holding a port");
+            log::warn!(port:% = name, error:% = error; "the holder does not answer: it keeps listening for a deleted port");
         }
         Ok(answer)
     }
 
-    /// Shows the path that frontends know.
+    /// Replaces the inner path by the public path.
     fn show(&self, view: &mut PortView) {
         if let Some(held) = self.state().ports.get(&view.spec.name) {
             view.spec.socket.clone_from(&held.public);
@@ -189,7 +197,8 @@ impl Holding {
 }
 
 impl State {
-    /// The holder; started if there is none, and told of what it must know.
+    /// Returns the connection to the holder. Starts a holder if none runs, and registers the held
+    /// ports with it.
     fn reach(&mut self, dir: &Path, starter: &Starter) -> Result<&mut Client, HoldError> {
         let client = match self.client.take().filter(Client::is_there) {
             Some(client) => client,
@@ -233,9 +242,9 @@ fn host(error: HoldError) -> CommandError {
     CommandError::Host(error.to_string())
 }
 
-/// What the holder has to know of a port.
+/// Returns the description of a port for the holder.
 fn describe(spec: &PortSpec, device: Device, dir: &Path) -> Result<HeldPort, CommandError> {
-    // Short and always the same: a successor finds the port's ledger by it.
+    // A short and stable file name, by which the next causewayd finds the port's ledger.
     let hash = spec.name.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });

@@ -1,4 +1,8 @@
-//! From start to stop: claim the control socket, fill the fabric, serve, and leave nothing behind.
+//! The lifecycle of the daemon: claim the control socket, configure the fabric, serve, and close.
+//!
+//! [`Daemon::claim`] runs before the dispatchers start, [`Daemon::serve`] beside them until a
+//! signal or `causeway shutdown` stops the daemon. The module decides at the end whether frontends
+//! of held ports stay connected.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -36,13 +40,13 @@ use crate::vnet::session::House;
 use causeway_model::draft::mac::warn_without_identity;
 use causeway_model::draft::place::resolve;
 
-/// Why the daemon cannot start, in a sentence for the operator.
+/// The reason why the daemon cannot start, as a sentence for the operator.
 pub type StartError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Permissions of ports' sockets where `socket_group` is given and `socket_mode` is not.
 const SOCKET_MODE_OF_GROUP: u32 = 0o660;
 
-/// What the daemon holds before the fabric runs.
+/// The resources that are claimed before the fabric runs.
 #[derive(Debug)]
 pub struct Daemon {
     config: Config,
@@ -59,9 +63,14 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Claims everything that another process could hold. Nothing is served yet.
+    /// Claims the resources that another process could hold: the control socket, its lock and the
+    /// signals. Nothing is served yet.
     ///
-    /// To be called before other threads that make files start: it sets the umask for a moment.
+    /// Must be called before other threads that create files start: it changes the umask for a
+    /// moment.
+    ///
+    /// # Errors
+    /// Another daemon runs, an account of the configuration does not exist, or a system call fails.
     pub fn claim(config: Config, kinds: &'static [&'static Kind]) -> Result<Self, StartError> {
         let daemon = &config.daemon;
         let number = |key: &str, name: &Option<String>| -> Result<Option<u32>, StartError> {
@@ -89,12 +98,15 @@ impl Daemon {
         })
     }
 
-    /// Fills the fabric and serves the control socket until a signal says stop, then closes
-    /// every port. The fabric must be running, in another thread.
+    /// Configures the fabric and serves the control socket until a signal stops the daemon, then
+    /// closes the ports. The dispatchers must be running in other threads.
     ///
-    /// Where guests of held ports are connected, the process ends there with those ports as they
-    /// are, and the holder keeps the frontends for the next process; with `keep`, also where none
-    /// is connected. A client of the control socket may ask for their release instead.
+    /// If guests of held ports are connected (or always, with `keep`), the process exits here
+    /// without closing those ports, and the holder keeps the frontends for the next process. A
+    /// client of the control socket can request their release instead.
+    ///
+    /// # Errors
+    /// The configuration is refused by a service, or the holder or a server cannot be started.
     pub fn serve(
         mut self,
         fabric: Arc<dyn Fabric>,
@@ -110,7 +122,8 @@ impl Daemon {
         }
         let fabric: Arc<dyn Fabric> = Arc::new(SocketOwner {
             inner: holding.clone(),
-            // To connect takes write permission, which a usual umask leaves to the owner alone.
+            // connect(2) on a socket requires write permission, which a usual umask gives to the
+            // owner only.
             mode: self
                 .config
                 .daemon
@@ -161,7 +174,7 @@ impl Daemon {
                 "guests of held ports stay connected until the next causewayd; causeway shutdown \
                  --release disconnects them"
             );
-            // Only the end of the process leaves rings as they are.
+            // Only the end of the process leaves rings as they are: closing a port resets them.
             drop(self.control);
             logger::flush();
             std::process::exit(0);
@@ -171,7 +184,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Puts what the configuration and its VNET file say into the fabric.
+    /// Adds the objects of the configuration and of its VNET file to the fabric.
     fn fill(&self, fabric: &dyn Fabric) -> Result<(), StartError> {
         let stops = || self.stopping.load(Ordering::Relaxed);
         apply(fabric, &self.config, &stops)?;
@@ -226,11 +239,11 @@ impl Daemon {
     }
 }
 
-/// Makes the directories of the sockets. To be called before the sandbox, which opens those that are
-/// there.
+/// Creates the directories of the sockets. Must be called before the sandbox is entered, which
+/// opens existing directories only.
 ///
 /// # Errors
-/// A directory cannot be made, or is not safe.
+/// A directory cannot be created, or another user could replace its entries.
 pub fn make_dirs(config: &Config) -> Result<(), StartError> {
     let daemon = &config.daemon;
     [Some(&*daemon.run_dir), daemon.control.parent()]
@@ -239,7 +252,7 @@ pub fn make_dirs(config: &Config) -> Result<(), StartError> {
         .try_for_each(|dir| Ok(make_dir(dir)?))
 }
 
-/// A file that is not larger than any configuration.
+/// Reads a file of at most [`CONFIG_BYTES_MAX`] bytes.
 fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut text = Vec::new();
     std::fs::File::open(path)?.take(CONFIG_BYTES_MAX + 1).read_to_end(&mut text)?;
@@ -250,7 +263,7 @@ fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Lets the process have as many descriptors as it may: each port takes up to 20, and many
+/// Raises the soft limit on open descriptors to the hard limit: each port needs up to 20, and many
 /// systems start programs with a soft limit of 1024.
 pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
@@ -261,26 +274,30 @@ pub fn raise_descriptor_limit() {
     }
 }
 
-/// Catches the signals that stop the daemon; the second of them ends a stop that hangs.
+/// Catches the signals that stop the daemon. A second signal ends a stop that hangs.
 fn catch_signals() -> std::io::Result<(Signals, Arc<AtomicBool>)> {
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
-        // In this order: the first signal finds the flag down and then raises it.
+        // Order matters: the first signal must find the flag unset and then set it.
         register_conditional_shutdown(signal, 1, stopping.clone())?;
         register(signal, stopping.clone())?;
     }
     Ok((Signals::new([SIGTERM, SIGINT, SIGHUP])?, stopping))
 }
 
-/// Waits for SIGTERM or SIGINT.
+/// Waits for SIGTERM or SIGINT; SIGHUP reloads keys and certificates of links.
 fn wait(signals: &mut Signals, fabric: &dyn Fabric) {
     for signal in signals.forever() {
         if signal == SIGHUP {
             log::info!(
-                "SIGHUP: keys and certificates of links are read again; change what is served with causeway apply"
+                "SIGHUP: links read keys and certificates again; use causeway apply to change the \
+                 configuration"
             );
             if let Err(error) = ask(fabric, links::Reload) {
-                log::warn!(error:% = error; "keys and certificates were not read again");
+                log::warn!(
+                    error:% = error;
+                    "keys and certificates were not read again: links keep the previous ones"
+                );
             }
             continue;
         }
@@ -289,11 +306,11 @@ fn wait(signals: &mut Signals, fabric: &dyn Fabric) {
     }
 }
 
-/// Feeds systemd's watchdog for as long as every dispatcher answers.
+/// Sends systemd's watchdog notification for as long as every dispatcher answers.
 fn start_watchdog(fabric: &Arc<dyn Fabric>, notify: &Arc<Notify>) -> std::io::Result<()> {
     let Some(period) = watchdog_period() else { return Ok(()) };
     let (fabric, notify) = (fabric.clone(), notify.clone());
-    let feed = move || {
+    let notify_alive = move || {
         loop {
             if fabric.call(causeway_model::Command::DispatcherList).is_ok() {
                 notify.send("WATCHDOG=1");
@@ -301,5 +318,5 @@ fn start_watchdog(fabric: &Arc<dyn Fabric>, notify: &Arc<Notify>) -> std::io::Re
             thread::sleep(period);
         }
     };
-    thread::Builder::new().name("watchdog".into()).spawn(feed).map(drop)
+    thread::Builder::new().name("watchdog".into()).spawn(notify_alive).map(drop)
 }

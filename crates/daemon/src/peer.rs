@@ -1,14 +1,14 @@
-//! Processes that may use the control socket.
+//! Access control of the control socket: which processes may use it.
 
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 
 use crate::http::Reply;
 
-/// The process at the other end of a control connection, as the kernel names it.
+/// The process at the other end of a control connection, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Process id when it connected.
+    /// Process id at the time of the connect.
     pub pid: i32,
     /// User id.
     pub uid: u32,
@@ -16,7 +16,7 @@ pub struct Peer {
     pub gid: u32,
 }
 
-/// The users and the group that are admitted, among those that the socket's permissions admit.
+/// The user and group that may use the control socket, in addition to its file permissions.
 #[derive(Debug, Clone, Copy)]
 pub struct Access {
     /// The daemon's own user.
@@ -25,21 +25,21 @@ pub struct Access {
     pub group: Option<u32>,
 }
 
-/// Why a connection was refused.
+/// The reason why a connection was refused.
 #[derive(Debug)]
 pub enum NotAdmitted {
-    /// The kernel does not name the peer.
+    /// The kernel does not report the peer.
     Unknown(std::io::Error),
     /// The peer may not control the daemon.
     Forbidden(Peer),
 }
 
 impl Access {
-    /// Returns the peer of a connection, if it may control the daemon.
+    /// Returns the peer of a connection if it may control the daemon.
     ///
-    /// User and groups are those that the peer had when it connected: the kernel keeps them with
-    /// the socket, so that neither /proc (which `hidepid=2` hides) nor a process number that is in
-    /// use again matters. Kernels before 4.13 keep the primary group only.
+    /// User and groups are those at the time of the connect: the kernel keeps them with the socket.
+    /// Neither /proc (which `hidepid=2` hides) nor a reused pid can affect the result. Kernels
+    /// before 4.13 keep the primary group only.
     ///
     /// # Errors
     /// The peer may not control the daemon, or is unknown.
@@ -52,7 +52,7 @@ impl Access {
         if self.allows(&peer, groups) { Ok(peer) } else { Err(NotAdmitted::Forbidden(peer)) }
     }
 
-    /// Returns the reply to a connection that was refused.
+    /// Returns the reply to a refused connection.
     pub fn reply(&self, refused: &NotAdmitted) -> Reply {
         let text = match refused {
             NotAdmitted::Unknown(_) => "peer credentials are not available".to_owned(),
@@ -65,7 +65,7 @@ impl Access {
         Reply::error(403, "forbidden", text)
     }
 
-    /// `groups` returns the supplementary groups of the peer.
+    /// Returns whether a peer is admitted. `groups` returns its supplementary groups.
     fn allows(&self, peer: &Peer, groups: impl FnOnce() -> Vec<u32>) -> bool {
         let member = |gid| peer.gid == gid || groups().contains(&gid);
         peer.uid == 0 || peer.uid == self.uid || self.group.is_some_and(member)
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_the_own_user_and_the_group_are_let_in_and_no_one_else() {
+    fn access_admits_root_the_own_user_and_the_group_only() {
         let access = Access { uid: 10, group: Some(20) };
         let peer = |uid, gid| Peer { pid: 0, uid, gid };
         let allows = |access: &Access, peer: &Peer| access.allows(peer, || vec![30, 31]);

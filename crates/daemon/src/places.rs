@@ -1,26 +1,26 @@
-//! The places for connections of one listener, shared among clients.
+//! Connection slots of one listener, shared fairly among clients.
 //!
-//! A connection *waits* while its client has yet to send a request or to read a reply. Clients can
-//! wait for as long as they like, so when places run out, a newcomer takes the place of a
-//! connection that waits: the oldest of the client that has the most of them. A client that opens
-//! many connections and leaves them silent therefore loses its own.
+//! A connection *waits* while its client has not sent a complete request or has not read the reply.
+//! Clients can wait as long as they like. When slots run out, a new connection therefore evicts a
+//! waiting connection: the oldest of the client with the most waiting connections. A client that
+//! opens many silent connections loses its own.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How many places there are.
+/// Limits of the slots of one listener.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Connections of all clients.
+    /// Most connections of all clients.
     pub all: usize,
-    /// Waiting connections of one client.
+    /// Most waiting connections of one client.
     pub waiting_each: usize,
-    /// How long a connection may wait before a newcomer takes its place.
+    /// Time that a connection may wait before it can be evicted.
     pub grace: Duration,
 }
 
-/// The places; `K` tells clients apart.
+/// The slots of one listener; `K` identifies a client.
 pub struct Places<K> {
     bounds: Bounds,
     state: Mutex<State<K>>,
@@ -28,14 +28,14 @@ pub struct Places<K> {
 
 struct State<K> {
     next: u64,
-    /// By age.
+    /// Occupied slots by number, the oldest first.
     taken: BTreeMap<u64, Taken<K>>,
 }
 
 struct Taken<K> {
     client: K,
     waits_since: Option<Instant>,
-    /// Ends the connection, so that its thread ends.
+    /// Shuts the connection down, so that its thread ends.
     hang_up: Box<dyn Fn() + Send>,
 }
 
@@ -45,7 +45,7 @@ impl<K> std::fmt::Debug for Places<K> {
     }
 }
 
-/// The place of one connection, given back when dropped.
+/// The slot of one connection, released on drop.
 #[derive(Debug)]
 pub struct Place<K: Ord + Copy> {
     places: Arc<Places<K>>,
@@ -53,7 +53,7 @@ pub struct Place<K: Ord + Copy> {
 }
 
 impl<K: Ord + Copy> Places<K> {
-    /// Returns places that are all free.
+    /// Returns a listener's slots, all free.
     pub fn new(bounds: Bounds) -> Arc<Self> {
         let state = State { next: 0, taken: BTreeMap::new() };
         Arc::new(Self { bounds, state: Mutex::new(state) })
@@ -63,8 +63,8 @@ impl<K: Ord + Copy> Places<K> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place for a connection of `client`, which waits from now on. `None` if there is
-    /// none, and no connection has waited for longer than the grace time.
+    /// Takes a slot for a connection of `client`, which waits from now on. Returns `None` if no
+    /// slot is free and no connection has waited for longer than the grace time.
     pub fn take(
         self: &Arc<Self>,
         now: Instant,
@@ -88,7 +88,7 @@ impl<K: Ord + Copy> Places<K> {
 }
 
 impl<K: Ord + Copy> State<K> {
-    /// How many connections of each client wait.
+    /// Returns the number of waiting connections of each client.
     fn waiting(&self) -> BTreeMap<K, usize> {
         let mut count = BTreeMap::new();
         for taken in self.taken.values().filter(|taken| taken.waits_since.is_some()) {
@@ -97,8 +97,8 @@ impl<K: Ord + Copy> State<K> {
         count
     }
 
-    /// Ends the connection of `client` that waits longest; `None` if that is not longer than
-    /// `grace`.
+    /// Evicts the connection of `client` that has waited longest; `None` if it has waited for less
+    /// than `grace`.
     fn evict(&mut self, now: Instant, client: K, grace: Duration) -> Option<()> {
         let waits = |(number, taken): (&u64, &Taken<K>)| {
             let since = taken.waits_since.filter(|_| taken.client == client)?;
@@ -115,7 +115,7 @@ impl<K: Ord + Copy> State<K> {
 }
 
 impl<K: Ord + Copy> Place<K> {
-    /// Notes since when the connection waits for its client; `None`: it does not.
+    /// Records since when the connection waits; `None` if it does not wait.
     pub fn waits(&self, since: Option<Instant>) {
         if let Some(taken) = self.places.lock().taken.get_mut(&self.number) {
             taken.waits_since = since;
@@ -137,7 +137,7 @@ mod tests {
 
     const GRACE: Duration = Duration::from_millis(100);
 
-    /// Places, and a counter of evictions.
+    /// Returns slots and a counter of evictions.
     fn places() -> (Arc<Places<u32>>, Arc<AtomicUsize>) {
         (Places::new(Bounds { all: 4, waiting_each: 3, grace: GRACE }), Arc::default())
     }
@@ -153,16 +153,20 @@ mod tests {
             })
         };
         let mut silent: Vec<_> = (0..3).map(|_| take(start, 1).unwrap()).collect();
-        assert!(take(start, 1).is_none(), "one client's share is taken");
+        assert!(take(start, 1).is_none(), "the client has reached its limit");
         let second = take(start, 2).unwrap();
-        assert!(take(start, 3).is_none(), "all have come only now");
+        assert!(take(start, 3).is_none(), "no connection has waited for the grace time");
         let later = start + GRACE;
         let third = take(later, 3).unwrap();
-        assert_eq!(ended.load(Ordering::Relaxed), 1, "the client with the most loses one");
-        // An evicted connection gives nothing back.
+        assert_eq!(
+            ended.load(Ordering::Relaxed),
+            1,
+            "the client with the most waiting connections loses one"
+        );
+        // The drop of an evicted connection releases no slot.
         silent.remove(0);
         assert!(take(start, 3).is_none());
-        // Connections that are served are not ended.
+        // Connections that are being served are not evicted.
         silent.iter().chain([&second, &third]).for_each(|place| place.waits(None));
         assert!(take(later + GRACE, 4).is_none());
         drop(second);

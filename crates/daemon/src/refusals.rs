@@ -1,7 +1,8 @@
-//! What clients of the control doors were refused, counted by reason.
+//! Refusals of control clients, counted by reason.
 //!
-//! There are two doors: the control socket ([`crate::http`]) and the port of the VNET language
-//! ([`crate::vnet`]). Their counts are part of `GET /v1/stats`, and `causeway stats` prints them.
+//! Clients reach the daemon at the control socket ([`crate::http`]) and at the port of the VNET
+//! language ([`crate::vnet`]). The counters of both are part of `GET /v1/stats`; `causeway stats`
+//! prints them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,38 +13,38 @@ use causeway_fabric::LogLimit;
 
 use crate::peer::{NotAdmitted, Peer};
 
-/// Why a client was refused.
+/// The reason why a client was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// As many are served as may be.
+    /// All connections are in use.
     Busy,
-    /// Who it is may not control the daemon.
+    /// The user may not control the daemon.
     Forbidden,
-    /// Not what is spoken here.
+    /// The bytes are no request or command.
     Garbage,
-    /// The client ended within a line or a request.
+    /// The client closed the connection within a line or a request.
     Unfinished,
-    /// Longer than a line or request may be.
+    /// A line or request exceeds its limit.
     TooLong,
-    /// Nothing, or not all, was said in time.
+    /// No complete line or request arrived in time.
     Late,
     /// A wrong password.
     Password,
-    /// A password that was not looked at, after too many wrong ones.
+    /// A password was not checked because of too many wrong passwords.
     Waiting,
     /// Another version of the language.
     Version,
-    /// There is no such path or method.
+    /// The path or method does not exist.
     Unknown,
-    /// A value that does not fit.
+    /// A value is invalid.
     Invalid,
-    /// What is spoken of is not there.
+    /// The named object does not exist.
     NotFound,
-    /// It is there already, or in use.
+    /// The object exists already, or is in use.
     Conflict,
-    /// There are as many as there may be: routes, links, groups.
+    /// A table of the fabric or of a service is full.
     Full,
-    /// The host refused.
+    /// An operation of this host failed.
     Host,
 }
 
@@ -86,7 +87,7 @@ impl Refusal {
         }
     }
 
-    /// By the kind of a [`crate::http::Reply`].
+    /// Returns the reason for the `kind` of a [`crate::http::Reply`].
     pub fn of_kind(kind: &str) -> Self {
         match kind {
             "busy" => Self::Busy,
@@ -105,19 +106,19 @@ impl Refusal {
     }
 }
 
-/// The counts of one door. They only grow, and wrap at 2^64.
+/// The refusal counters of one control interface. They only grow, and wrap at 2^64.
 #[derive(Debug, Default)]
 pub struct Refusals([AtomicU64; Refusal::ALL.len()]);
 
 impl Refusals {
-    /// Counts one.
+    /// Counts a refusal.
     pub fn count(&self, why: Refusal) {
         if let Some(cell) = self.0.get(why as usize) {
             cell.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// By name: `refused_<reason>_total`.
+    /// Returns the counters by name: `refused_<reason>_total`.
     pub fn by_name(&self) -> BTreeMap<String, u64> {
         let all = Refusal::ALL.iter().zip(&self.0);
         let named = all.map(|(why, cell)| {
@@ -127,7 +128,7 @@ impl Refusals {
     }
 }
 
-/// The log lines of refusals. Clients cause them, so that their rate is bounded.
+/// Limits the rate of log lines about refusals, which clients can cause at will.
 #[derive(Debug)]
 pub struct RefusalLog {
     start: Instant,
@@ -141,34 +142,35 @@ impl Default for RefusalLog {
 }
 
 impl RefusalLog {
-    /// Returns how many lines were kept back before this line, or `None` if this line is too.
+    /// Returns the number of lines suppressed since the last line, or `None` if this line must be
+    /// suppressed.
     pub fn admit(&self) -> Option<u64> {
         let now = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.limit.lock().unwrap_or_else(PoisonError::into_inner).admit(now)
     }
 
-    /// Logs a control connection that was refused.
+    /// Logs a refused control connection.
     pub fn refused(&self, refused: &NotAdmitted) {
         let Some(suppressed) = self.admit() else { return };
         match refused {
             NotAdmitted::Unknown(error) => {
-                log::warn!(error:% = error, suppressed; "control peer unknown");
+                log::warn!(error:% = error, suppressed; "control connection refused: the kernel does not name the peer");
             }
             NotAdmitted::Forbidden(Peer { pid, uid, gid }) => {
-                log::warn!(pid, uid, gid, suppressed; "control connection refused");
+                log::warn!(pid, uid, gid, suppressed; "control connection refused: the user may not control this daemon");
             }
         }
     }
 }
 
-/// The counts of all doors.
+/// The refusal counters of all control interfaces.
 #[derive(Debug, Default)]
 pub struct Doors {
-    /// Their log lines.
+    /// The rate limit of log lines about refusals.
     pub log: RefusalLog,
-    /// The control socket.
+    /// Refusals at the control socket.
     pub control: Refusals,
-    /// The port of the VNET language.
+    /// Refusals at the port of the VNET language.
     pub vnet: Refusals,
 }
 

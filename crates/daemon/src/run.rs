@@ -1,4 +1,7 @@
-//! The start of causewayd: from the command line to the threads that serve.
+//! Starts causewayd: from the command line to the serving threads.
+//!
+//! The order of the steps matters: accounts are looked up and the holder's starter thread is
+//! created before the sandbox is entered, and the sandbox before the threads that inherit it.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -17,12 +20,11 @@ use crate::logger;
 use crate::sandbox::Sandbox;
 use crate::services::kinds;
 
-/// Runs causewayd as the command line says, until it is stopped.
+/// Runs causewayd as the command line requests, until it is stopped.
 ///
-/// The sandbox is entered by the calling thread and is inherited by the threads that it starts, so
-/// that thread must be the first of the process, or at least the last that does anything else.
-///
-/// `services` are those that the daemon has; the kinds of ports are theirs.
+/// `services` are the services of the daemon and define the kinds of ports. The calling thread
+/// enters the sandbox, and the threads that it starts inherit it. It should therefore be the first
+/// thread of the process; other threads stay outside the sandbox.
 ///
 /// # Errors
 /// The daemon cannot start, or fails while it serves: a sentence for the operator.
@@ -33,7 +35,7 @@ pub fn run(args: &Args, services: &'static [Registration]) -> Result<(), StartEr
     if let Some(shell) = args.completion {
         return print(&Args::completions(shell));
     }
-    // One allocation for the life of the process.
+    // Allocated once and used until the process ends.
     let kinds: &'static [&'static Kind] = kinds(services).leak();
     let config = Config::load(&args.config, &Surroundings::of_process(kinds))
         .map_err(|error| format!("the configuration cannot be used\n{error}"))?;
@@ -60,11 +62,11 @@ pub fn run(args: &Args, services: &'static [Registration]) -> Result<(), StartEr
         return print(text.as_bytes());
     }
     make_dirs(&config)?;
-    // Before the sandbox: a directory service may need more than the sandbox allows.
+    // Before the sandbox: directory services may need more than the sandbox allows.
     resolve_accounts(&config);
-    // Before the sandbox, which has no place for other programs.
+    // Before the sandbox, which forbids starting programs.
     let starter = Starter::new(config.daemon.hold)?;
-    // Before any thread that it is for.
+    // Before the threads that inherit it.
     let sandbox = (!args.no_sandbox).then(|| Sandbox::enter(&config)).transpose()?;
     logger::start(config.daemon.log)?;
     match &sandbox {

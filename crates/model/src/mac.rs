@@ -13,13 +13,13 @@ use crate::SpecError;
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Whether the group bit is set: a multicast or the broadcast address.
+    /// Returns whether the group bit is set: a multicast or the broadcast address.
     pub fn is_group(self) -> bool {
         let [first, ..] = self.0;
         first & 1 == 1
     }
 
-    /// Whether it may be a station's: neither a group's nor zero.
+    /// Returns whether a station may have the address: neither a group address nor zero.
     pub fn is_unicast(self) -> bool {
         !self.is_group() && self.0 != [0; 6]
     }

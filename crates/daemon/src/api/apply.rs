@@ -1,4 +1,4 @@
-//! `POST /v1/apply`: the running state becomes what a configuration says.
+//! `POST /v1/apply`: changes the running state to that of a configuration.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,18 +16,18 @@ use crate::config::{Config, Surroundings};
 use crate::http::Reply;
 use crate::plan::{Action, Change, Outcome, Plan, State, carry_out, plan, running};
 
-/// One at a time: two would each work on a state that the other changes.
+/// Serialises requests: two plans at a time would each be based on a state that the other changes.
 static TURN: Mutex<()> = Mutex::new(());
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ApplyBody {
-    /// The configuration, as the file has it.
+    /// The text of the configuration file.
     text: String,
-    /// What the file is called in messages.
+    /// File name for messages.
     #[serde(default = "file")]
     file: PathBuf,
-    /// Only tell what would change.
+    /// Report the changes without making them.
     #[serde(default)]
     dry_run: bool,
 }
@@ -65,8 +65,8 @@ pub(super) fn apply(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
     }
 }
 
-/// Leaves ports alone whose MTU would only change because links have come: who runs them would
-/// lose them for it.
+/// Keeps the MTU of running ports if only the set of links would change it: replacing the port
+/// would disconnect its frontend.
 fn keep_mtus(wanted: &mut State, running: &State, ours: &BTreeSet<Name>) {
     for port in wanted.ports.iter_mut().filter(|port| ours.contains(&port.name)) {
         let same = running.ports.iter().find(|other| other.name == port.name);
@@ -76,7 +76,7 @@ fn keep_mtus(wanted: &mut State, running: &State, ours: &BTreeSet<Name>) {
     }
 }
 
-/// What the file says of what can be changed while the daemon runs.
+/// Returns the part of the configuration that can change while the daemon runs.
 fn wanted(config: Config, about: &About) -> Result<State, String> {
     let key_file = &config.daemon.key_file;
     let links = config.links.into_iter().map(|link| link.into_spec(key_file, about.resolve));
@@ -102,7 +102,7 @@ fn told(plan: &Plan, done: &[bool], dry_run: bool) -> Value {
     json!({ "dry_run": dry_run, "changes": changes })
 }
 
-/// The refusal of one step, with what was done before it and what is left.
+/// Returns the reply for a refused step, with the number of changes made before it.
 fn stopped(plan: &Plan, done: &[bool], at: usize, error: &CommandError, mut value: Value) -> Reply {
     let failed = plan.changes.get(at);
     let what = failed.map(|c| format!("{} {} {}", word(c.action), c.what, c.name));
@@ -110,7 +110,7 @@ fn stopped(plan: &Plan, done: &[bool], at: usize, error: &CommandError, mut valu
     let mut text = what.unwrap_or_default();
     let _ = write!(
         text,
-        ": {error}; {count} of {} changes were made, the others are left: mend it and apply again",
+        ": {error}; {count} of {} changes were made, the others were not: correct it and apply again",
         done.len()
     );
     let (status, kind) = kind_of(error);

@@ -1,4 +1,4 @@
-//! `/v1/captures`: frames that pass a port or a link, as a pcapng file in parts.
+//! `/v1/captures`: frames that pass a port or a link, as a pcapng file in several replies.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

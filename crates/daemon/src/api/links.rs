@@ -1,4 +1,4 @@
-//! `/v1/links`: paths to other hosts.
+//! `/v1/links`: configured paths to peers.
 
 use causeway_model::commands::links::{Add, Delete, List, Show};
 use causeway_model::draft::LinkDraft;
@@ -28,16 +28,17 @@ pub(super) fn links(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
     }
 }
 
-/// Returns every link; none if no service of links is registered.
+/// Returns every link, or an empty list if no service of links is registered.
 fn all(call: &Call<'_>) -> Result<Vec<LinkView>, Reply> {
     match ask(call.fabric, List) {
-        // The command has no value that could be invalid: no service knows it.
+        // The command has no value that could be invalid, so no service has it.
         Err(CommandError::Invalid(_)) => Ok(Vec::new()),
         links => links.map_err(refused),
     }
 }
 
-/// Returns a function that gives the largest payload that all links of a group carry uncut, in bytes.
+/// Returns a function from a group to the largest payload that all its links carry without
+/// fragmentation, in bytes.
 pub(super) fn mtus(call: &Call<'_>) -> Result<impl Fn(&Name) -> u16 + use<>, Reply> {
     let links = all(call)?;
     Ok(move |group: &Name| {

@@ -1,4 +1,9 @@
-//! What each request of the control socket means.
+//! The control API: maps each HTTP request to a command and each answer to JSON.
+//!
+//! The module keeps no state. [`crate::http`] transports requests, [`crate::fabric`] executes the
+//! commands. Paths, JSON fields and status codes are a contract: docs/control-api.md describes
+//! them.
+//!
 //!
 //! ```text
 //! GET  /v1/info                       GET  /v1/stats        POST /v1/trace
@@ -44,24 +49,24 @@ use causeway_model::draft::Resolver;
 use causeway_model::port::{self, ReadContext};
 use causeway_model::schema::Problem;
 
-/// What the API knows of the daemon beside the fabric.
+/// Properties of the daemon that the API needs beside the fabric.
 #[derive(Debug, Clone)]
 pub struct About {
     /// When the daemon started.
     pub started: Instant,
-    /// The kinds of ports that there are.
+    /// The kinds of ports of this daemon.
     pub kinds: &'static [&'static Kind],
-    /// Where ports' sockets go by default.
+    /// Directory of ports' sockets.
     pub run_dir: PathBuf,
     /// The control socket.
     pub control: PathBuf,
-    /// File of the private key of links that name none.
+    /// File of the private key of links that give none.
     pub key_file: PathBuf,
-    /// Who looks up hosts of links.
+    /// Resolves the names of links' peers.
     pub resolve: Resolver,
-    /// What clients were refused.
+    /// Counters of refused clients.
     pub doors: Arc<Doors>,
-    /// Stops the daemon.
+    /// Requests a stop of the daemon.
     pub stop: Arc<StopRequest>,
 }
 
@@ -104,10 +109,10 @@ struct MoveBody {
     service: Option<String>,
 }
 
-/// Answers the requests of one noun. The slice is the path behind the noun, in parts.
+/// Answers the requests of one noun. The slice holds the path segments after the noun.
 type Noun = fn(&Call<'_>, &[&str]) -> Result<Reply, Reply>;
 
-/// Every noun, in the order of the alphabet.
+/// Every noun, in alphabetical order.
 const NOUNS: &[(&str, Noun)] = &[
     ("apply", apply::apply),
     ("captures", captures::captures),
@@ -127,7 +132,7 @@ const NOUNS: &[(&str, Noun)] = &[
     ("vnet", vnet::vnet),
 ];
 
-/// One request, with the fabric and the daemon that answer it.
+/// A request, with the fabric and the daemon that answer it.
 #[derive(Clone, Copy)]
 struct Call<'a> {
     fabric: &'a dyn Fabric,
@@ -153,7 +158,7 @@ impl Call<'_> {
         self.request.method.as_str()
     }
 
-    /// Refuses a path of more than the noun, and every method but `method`.
+    /// Refuses path segments after the noun, and every method but `method`.
     fn only(&self, rest: &[&str], method: &'static str) -> Result<(), Reply> {
         match rest {
             [] if self.method() == method => Ok(()),
@@ -171,18 +176,19 @@ impl Call<'_> {
         })
     }
 
-    /// Runs a command of a service; its answer goes out with `status`.
+    /// Executes a command of a service and replies with its answer and `status`.
     fn ask<T: Ask<Answer: Serialize>>(&self, command: T, status: u16) -> Result<Reply, Reply> {
         Ok(Reply::json(status, &ask(self.fabric, command).map_err(refused)?))
     }
 
-    /// Runs a command of a service that has no answer.
+    /// Executes a command of a service that has no answer.
     fn tell<T: Ask<Answer = ()>>(&self, command: T) -> Result<Reply, Reply> {
         ask(self.fabric, command).map_err(refused)?;
         Ok(Reply::done())
     }
 
-    /// Runs a command of the fabric; its answer goes out with `status`, or as 204 if it is empty.
+    /// Executes a command of the fabric and replies with its answer and `status`, or with 204 if
+    /// the answer is empty.
     fn run(&self, command: Command, status: u16) -> Result<Reply, Reply> {
         match self.fabric.call(command).map_err(refused)? {
             Answer::Done => Ok(Reply::done()),
@@ -201,7 +207,7 @@ fn trace(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
     call.run(Command::Trace(call.body()?), 200)
 }
 
-/// Answers one request; changes are logged with who asked for them.
+/// Answers a request; changes are logged with the client's user and process.
 pub fn answer(fabric: &dyn Fabric, about: &About, peer: &Peer, request: &Request) -> Reply {
     let call = Call { fabric, about, request };
     let reply = call.route().unwrap_or_else(|refusal| refusal);
@@ -250,7 +256,7 @@ fn port_spec(call: &Call<'_>, values: &Map<String, Value>) -> Result<PortSpec, R
     port::read(values, &cx).map_err(|problems| invalid(named("port", values, &problems)))
 }
 
-/// Problems of a table as one line that begins with its name.
+/// Returns the problems of a table as one line that starts with the table's name.
 fn named(table: &str, values: &Map<String, Value>, problems: &[Problem]) -> String {
     let name = values.get("name").and_then(Value::as_str).unwrap_or("?");
     let prefix = format!("{table} {name}: ");
@@ -327,7 +333,7 @@ fn dispatchers(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
     }
 }
 
-/// Stops the daemon once this request is answered.
+/// Requests a stop of the daemon and replies before it takes place.
 fn shutdown(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
     call.only(rest, "POST")?;
     let ShutdownBody { release } =
@@ -385,7 +391,7 @@ fn stats(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
     Ok(Reply::json(200, &all))
 }
 
-/// A port with what the holder does for it.
+/// Returns the view of a port, with the field `held`.
 fn held(fabric: &dyn Fabric, view: &PortView) -> serde_json::Value {
     let mut value = json!(view);
     if let Some(map) = value.as_object_mut() {
@@ -416,7 +422,7 @@ fn unexpected(answer: &Answer) -> Reply {
     Reply::error(500, "internal", "the fabric answered another question")
 }
 
-/// Status and kind of a refusal.
+/// Returns the status and kind of a refused command.
 pub(crate) fn kind_of(error: &CommandError) -> (u16, &'static str) {
     match error {
         CommandError::NotFound { .. } => (404, "not_found"),

@@ -13,14 +13,14 @@ use crate::vnet::plan::Step;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct VnetBody {
-    /// Whose links and routes.
+    /// Group of the links and routes.
     group: Name,
-    /// The commands.
+    /// The commands, one a line.
     text: String,
-    /// What the file is called in messages.
+    /// File name for messages.
     #[serde(default = "file")]
     file: String,
-    /// Only tell what would change.
+    /// Report the changes without making them.
     #[serde(default)]
     dry_run: bool,
 }

@@ -17,10 +17,10 @@ use signal_hook::iterator::Signals;
 #[derive(Debug, Parser)]
 #[command(name = "causeway-holder", version)]
 struct Args {
-    /// Where causewayd finds it: the directory "held" in causewayd's run_dir
+    /// Directory "held" in causewayd's run_dir, through which causewayd finds the holder
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Stay when nothing is held any more
+    /// Do not exit when no port is held any more
     #[arg(long)]
     stay: bool,
 }
@@ -39,7 +39,8 @@ fn main() -> ExitCode {
 }
 
 fn run(Args { dir, stay }: Args) -> Result<(), StartError> {
-    // A session of its own: what ends causewayd's does not end this one. A leader has one.
+    // A session of its own, so that the end of causewayd's session does not end this process. The
+    // call fails if the process leads one already.
     let _ = rustix::process::setsid();
     logger::start(LevelFilter::Info)?;
     life::raise_descriptor_limit();
@@ -48,7 +49,7 @@ fn run(Args { dir, stay }: Args) -> Result<(), StartError> {
     let holder = Holder::new(Options { dir, stay })?;
     let stop = holder.stopper();
     let wait = move || {
-        // A terminal that hangs up is none of its business.
+        // SIGHUP of a closed terminal must not stop the holder.
         if signals.forever().any(|signal| signal != SIGHUP) {
             stop.stop();
         }

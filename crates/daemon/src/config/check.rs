@@ -1,4 +1,4 @@
-//! What no single key shows: duplicates, names that nothing defines, rules that cannot match.
+//! Checks across keys: duplicates, undefined names, and rules that cannot match.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -16,26 +16,26 @@ use super::sockets;
 use super::{DaemonConfig, VnetConfig};
 use causeway_model::draft::LinkDraft;
 
-/// A value with the places of the keys it was read from.
+/// A value with the positions of the keys that it was read from.
 #[derive(Debug, Clone)]
 pub struct Sited<T> {
     /// The value.
     pub value: T,
-    /// Where each key's value stands.
+    /// Byte range of each key's value in the file.
     pub spans: Vec<(String, Range<usize>)>,
-    /// Where the table stands.
+    /// Byte range of the table.
     pub whole: Range<usize>,
 }
 
 impl<T> Sited<T> {
-    /// Where `key` stands, or the table if the key was left out.
+    /// Returns the byte range of `key`, or of the table if the key is not given.
     pub fn span(&self, key: &str) -> Range<usize> {
         let at = self.spans.iter().find(|(k, _)| k == key);
         at.map_or_else(|| self.whole.clone(), |(_, span)| span.clone())
     }
 }
 
-/// Everything that was read.
+/// All tables of the file.
 #[derive(Debug)]
 pub struct Found {
     /// `[daemon]`.
@@ -54,7 +54,7 @@ pub struct Found {
     pub vnet: Sited<VnetConfig>,
 }
 
-/// Checks everything that takes two places in the file to see.
+/// Checks conditions between different parts of the file.
 pub fn check(source: &str, found: &Found, problems: &mut Problems) {
     let Found { daemon, groups, ports, rules, links, routes, vnet } = found;
     too_many("[[group]]", groups, GROUPS_MAX, problems);
@@ -106,7 +106,7 @@ fn check_rules(rules: &[Sited<RuleSpec>], defined: &[&str], problems: &mut Probl
     }
 }
 
-/// Routes name ports and links of their own group.
+/// Checks that routes name ports and links of their own group.
 fn check_routes(source: &str, found: &Found, defined: &[&str], problems: &mut Problems) {
     let net = |port: &&Sited<PortSpec>| port.value.kind.kind().is_network;
     let net_ports = found.ports.iter().filter(net);
@@ -201,7 +201,7 @@ fn duplicates(
     }
 }
 
-/// Values that may appear once, with where they did.
+/// Values that must be unique, with the position of their first occurrence.
 struct Seen<'s, T> {
     source: &'s str,
     at: HashMap<T, Range<usize>>,

@@ -1,4 +1,5 @@
-//! What a configuration needs of the host, as far as that can be seen without doing anything.
+//! Checks whether this host has the files, CPUs and accounts of a configuration, without changing
+//! anything.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,17 +9,17 @@ use crate::accounts::group_id;
 use crate::vnet::password::Password;
 use causeway_model::draft::{LinkDraft, LinkWord};
 
-/// What was found.
+/// The results of the check.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// The daemon does not start.
+    /// Problems because of which the daemon does not start.
     pub errors: Vec<String>,
-    /// A link is down until that is there.
+    /// Missing files and interfaces because of which a link stays down.
     pub warnings: Vec<String>,
 }
 
 impl Config {
-    /// Looks at what the configuration needs of this host.
+    /// Checks the requirements of the configuration on this host.
     pub fn look_around(&self) -> Findings {
         let mut found = Findings::default();
         let daemon = &self.daemon;
@@ -55,7 +56,7 @@ impl Config {
     }
 }
 
-/// What a link needs and is not there.
+/// Returns the files and the interface of a link that are missing.
 fn missing(link: &LinkDraft) -> impl Iterator<Item = String> {
     let files = [
         ("private_key", &link.private_key),
@@ -72,7 +73,7 @@ fn missing(link: &LinkDraft) -> impl Iterator<Item = String> {
     files.chain(absent.map(|name| format!("key \"interface\": this host has no interface {name}")))
 }
 
-/// The CPUs of this host; `None` where it does not list them.
+/// Returns the online CPUs of this host, or `None` if the kernel does not list them.
 fn present_cpus() -> Option<Vec<usize>> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     let mut cpus = Vec::new();

@@ -1,4 +1,4 @@
-//! `[[link]]`, `[[route]]` and the `[control]` table, from TOML.
+//! Reads `[[link]]`, `[[route]]` and the `[control]` table from TOML.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ pub(super) fn route(
     Some(Sited { value, spans, whole: section.span.clone() })
 }
 
-/// `{ edge = "LINK" }` or `{ interface = "PORT" }`.
+/// Reads `{ edge = "LINK" }` or `{ interface = "PORT" }`.
 fn end(
     section: &Section<'_, '_>,
     key: &'static str,
@@ -79,7 +79,7 @@ fn end(
     }
 }
 
-/// Where the keys of `[control]` stand is kept for the check of its group.
+/// Reads `[control]`. The positions of its keys are kept for the check of its group.
 pub(super) fn control(section: &Section<'_, '_>, problems: &mut Problems) -> Sited<VnetConfig> {
     let mut spans = Spans::new();
     let listen = section.parsed::<SocketAddr>("vnet_listen", problems);
@@ -88,11 +88,15 @@ pub(super) fn control(section: &Section<'_, '_>, problems: &mut Problems) -> Sit
     let (password_file, file) = (path("vnet_password_file"), path("vnet_file"));
     let group = keep(&mut spans, "vnet_group", section.parsed::<Name>("vnet_group", problems));
     if listen.is_some() {
-        let expected = "whoever connects to vnet_listen must know a password";
+        let expected = "clients of vnet_listen must give a password";
         section.require("vnet_password_file", expected, problems);
     }
     if listen.is_some() || file.is_some() {
-        section.require("vnet_group", "the VNET language speaks of one group's routes", problems);
+        section.require(
+            "vnet_group",
+            "VNET commands apply to the links and routes of one group",
+            problems,
+        );
     }
     let value = VnetConfig { listen, password_file, group, file };
     Sited { value, spans, whole: section.span.clone() }

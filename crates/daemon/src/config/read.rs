@@ -1,4 +1,4 @@
-//! From TOML to a [`Config`]: every key, its type, its range and its default.
+//! Reads a [`Config`] from TOML: every key, its type, its range and its default.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ const GROUP_KEYS: [&str; 4] = ["name", "forwarding", "weight", "kind"];
 const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
 const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
 
-/// Reads the whole file, or says everything that is wrong with it.
+/// Reads the whole file, or returns all its problems.
 pub fn read(source: &str, around: &Surroundings) -> Result<Config, Problems> {
     let mut problems = Problems::default();
     let (document, errors) = DeTable::parse_recoverable(source);
@@ -109,10 +109,10 @@ pub fn read(source: &str, around: &Surroundings) -> Result<Config, Problems> {
 }
 
 fn values<T>(sited: Vec<Sited<T>>) -> Vec<T> {
-    sited.into_iter().map(|one| one.value).collect()
+    sited.into_iter().map(|sited| sited.value).collect()
 }
 
-/// The sections of `[[key]]`; a plain `[key]` is refused with the right spelling.
+/// Returns the sections of `[[key]]`. A plain `[key]` is refused with the correct form.
 fn array<'a, 'i>(
     document: &'a DeTable<'i>,
     key: &str,
@@ -159,7 +159,7 @@ fn daemon(document: &DeTable<'_>, around: &Surroundings, problems: &mut Problems
     let log = section.word("log", &LEVELS, problems).map_or("info", |at| at.value);
     let (control, run_dir) = places(control.map(|at| at.value), run_dir, around);
     if control.is_none() {
-        let text = "[daemon]: key \"control\" must be given: this process has no default (it is not \
+        let text = "[daemon]: key \"control\" must be given: there is no default (this process is not \
                     root, and XDG_RUNTIME_DIR is not set)";
         problems.add(section.span.clone(), text);
     }
@@ -187,7 +187,7 @@ fn sandbox_paths(section: &Section<'_, '_>, problems: &mut Problems) -> Vec<Path
     paths.into_iter().map(|AbsolutePath(path)| path).collect()
 }
 
-/// A path from the root.
+/// An absolute path.
 struct AbsolutePath(PathBuf);
 
 impl std::str::FromStr for AbsolutePath {
@@ -223,7 +223,8 @@ fn control(document: &DeTable<'_>, problems: &mut Problems) -> Sited<VnetConfig>
     section.map_or_else(nothing, |section| links::control(&section, problems))
 }
 
-/// The control socket and the ports' directory, each near the other unless given.
+/// Returns the paths of the control socket and the run directory; each defaults to the
+/// neighbourhood of the other.
 fn places(
     control: Option<PathBuf>,
     run_dir: Option<PathBuf>,
@@ -258,7 +259,7 @@ fn group(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Sited<Gro
     Some(Sited { value, spans: vec![("name".to_owned(), name.span)], whole: section.span.clone() })
 }
 
-/// Where the keys of one table stand, noted as they are read.
+/// The byte ranges of the keys of a table, collected while they are read.
 pub(super) type Spans = Vec<(String, Range<usize>)>;
 
 pub(super) fn keep<T>(spans: &mut Spans, key: &'static str, at: Option<At<T>>) -> Option<T> {
@@ -267,7 +268,7 @@ pub(super) fn keep<T>(spans: &mut Spans, key: &'static str, at: Option<At<T>>) -
     Some(value)
 }
 
-/// The tables of `[[key]]`; a plain `[key]` is refused with the right spelling.
+/// Returns the tables of `[[key]]`. A plain `[key]` is refused with the correct form.
 fn tables(
     document: &DeTable<'_>,
     key: &str,

@@ -1,5 +1,5 @@
-//! Links of one file that cannot be open at the same time: two that want one UDP port in different ways,
-//! or one place on a socket that they share.
+//! Checks for links of one file that cannot be open at the same time: two links that use one UDP
+//! port in conflicting ways, or that a shared socket cannot distinguish.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -8,13 +8,13 @@ use super::check::Sited;
 use super::problem::{Problems, line_of};
 use causeway_model::draft::{LinkDraft, LinkWord, Place};
 
-/// The UDP socket that a link needs.
+/// The UDP socket of a link.
 #[derive(Debug, PartialEq, Eq)]
 struct Socket<'a> {
-    /// None: any address, of the family that the peer's name turns out to have.
+    /// `None` is the unspecified address, of the family of the peer's resolved address.
     address: Option<IpAddr>,
     port: u16,
-    /// Links whose sockets are the same in this share one.
+    /// Links with equal sockets of this kind share one.
     kind: LinkWord,
     key: Option<&'a std::path::Path>,
 }
@@ -35,26 +35,27 @@ impl<'a> Socket<'a> {
         Some(Self { address: end.map(|end| end.ip()), port, kind, key })
     }
 
-    /// Whether it takes datagrams to any address.
+    /// Returns whether the socket receives datagrams to any address.
     fn is_any(&self) -> bool {
         self.address.is_none_or(|address| address.is_unspecified())
     }
 
-    /// Encrypted tunnels at any address take both families.
+    /// Returns whether the socket receives both families: encrypted tunnels at the unspecified
+    /// address do.
     fn is_both(&self) -> bool {
         self.kind == LinkWord::Causeway && self.is_any()
     }
 
-    /// Whether both are one socket.
+    /// Returns whether both links share one socket.
     fn is_shared(&self, other: &Self) -> bool {
         let same = self.address == other.address || (self.is_both() && other.is_both());
         (self.kind, self.port, self.key) == (other.kind, other.port, other.key) && same
     }
 
-    /// Whether the host refuses one of them.
+    /// Returns whether the host refuses to bind both sockets.
     fn excludes(&self, other: &Self) -> bool {
         let (Some(one), Some(two)) = (self.address, other.address) else {
-            // Which family a name has is not known yet.
+            // The family of an unresolved name is not known yet.
             return self.port == other.port && self.kind != other.kind;
         };
         let families = self.is_both() || other.is_both() || one.is_ipv4() == two.is_ipv4();
@@ -63,7 +64,8 @@ impl<'a> Socket<'a> {
     }
 }
 
-/// By what a socket tells the peer of a link from others: its host, or its key; and the network.
+/// Returns the values by which a shared socket distinguishes its links: the peer's host or key, and
+/// the VNI.
 fn place(link: &LinkDraft) -> (Option<String>, Option<&str>, Option<u32>) {
     let host = link.remote.as_ref().and_then(|remote| remote.parse::<Place>().ok());
     let (host, port) = host.map(|place| (place.host, place.port)).unzip();
@@ -71,7 +73,7 @@ fn place(link: &LinkDraft) -> (Option<String>, Option<&str>, Option<u32>) {
     match link.kind {
         LinkWord::Vnet => (host, None, None),
         LinkWord::Vxlan => (host, None, link.vni),
-        // Tunnels are told apart by the peer's port as well.
+        // Tunnels are distinguished by the peer's port as well.
         _ => {
             let port = port.flatten().map(|port| format!(":{port}")).unwrap_or_default();
             (host.map(|host| host + &port), key, link.vni)
@@ -79,7 +81,7 @@ fn place(link: &LinkDraft) -> (Option<String>, Option<&str>, Option<u32>) {
     }
 }
 
-/// Checks each link against those before it.
+/// Checks each link against the links before it.
 pub(super) fn check(source: &str, links: &[Sited<LinkDraft>], problems: &mut Problems) {
     let sockets: Vec<_> = links.iter().map(|link| Socket::of(&link.value)).collect();
     for (at, (link, socket)) in links.iter().zip(&sockets).enumerate() {

@@ -1,4 +1,4 @@
-//! A TOML table as JSON values, with the place of each key, for tables that the model checks.
+//! A TOML table as JSON values with the position of each key, for tables that the model checks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,27 +11,27 @@ use toml::de::{DeTable, DeValue};
 use super::check::Sited;
 use super::problem::Problems;
 
-/// The places of a key and of its value in the file.
+/// Byte ranges of a key and of its value in the file.
 #[derive(Debug, Clone)]
 struct Place {
     key: Range<usize>,
     value: Range<usize>,
 }
 
-/// One table.
+/// A table of the file.
 #[derive(Debug)]
 pub struct Table {
-    /// As written: `[[port]]`.
+    /// Title in messages: `[[port]]`.
     title: &'static str,
     /// The values.
     pub values: Map<String, Value>,
-    /// By path, as [`Problem::path`] has it.
+    /// Positions by path, in the form of [`Problem::path`].
     places: BTreeMap<String, Place>,
     whole: Range<usize>,
 }
 
 impl Table {
-    /// Reads a table; anything else is noted.
+    /// Reads a table; reports a value of another type.
     pub fn read(
         title: &'static str,
         value: &Spanned<DeValue<'_>>,
@@ -48,7 +48,7 @@ impl Table {
         Some(Self { title, values, places, whole })
     }
 
-    /// Notes a problem at its key.
+    /// Reports a problem at the position of its key.
     pub fn report(&self, problem: &Problem, problems: &mut Problems) {
         let (title, key, text) = (self.title, problem.key(), &problem.text);
         let place = self.places.get(&problem.path);
@@ -77,12 +77,12 @@ impl Table {
         }
     }
 
-    /// The place of a value, or of the whole table if the key is not given.
+    /// Returns the byte range of a value, or of the table if the key is not given.
     fn span(&self, path: &str) -> Range<usize> {
         self.places.get(path).map_or_else(|| self.whole.clone(), |place| place.value.clone())
     }
 
-    /// A value that was read from this table.
+    /// Returns a value that was read from this table, with the positions of its keys.
     pub fn sited<T>(self, value: T) -> Sited<T> {
         let spans = self.places.into_iter().map(|(path, place)| (path, place.value)).collect();
         Sited { value, spans, whole: self.whole }

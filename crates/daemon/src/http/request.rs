@@ -1,4 +1,4 @@
-//! Reads one request, however its sender splits, delays or inflates it.
+//! Reads a request within bounds of size and time, independent of how the client splits it.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -10,14 +10,14 @@ use crate::limits::{FILE_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX, REQUEST_HEADERS_M
 /// The paths whose requests carry whole files.
 const FILE_PATHS: [&str; 2] = ["/v1/apply", "/v1/vnet"];
 
-/// One request, whole.
+/// A complete request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// `GET`, `POST`, `DELETE` or another.
     pub method: String,
     /// The path, without query.
     pub path: String,
-    /// The body, as long as its Content-Length said.
+    /// The body; its length is that of Content-Length.
     pub body: Vec<u8>,
 }
 
@@ -26,17 +26,18 @@ pub struct Request {
 struct Head {
     method: String,
     path: String,
-    /// Bytes that the head takes.
+    /// Bytes of the head.
     bytes: usize,
-    /// Bytes that the body will take.
+    /// Bytes of the body, by Content-Length.
     body: usize,
-    /// Whether the sender waits for leave to send the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     waits: bool,
 }
 
-/// Reads a request until `deadline`; `None` if the sender closed without a word.
+/// Reads a request until `deadline`. Returns `None` if the client closed without sending a byte.
 ///
-/// An error is the reply to send.
+/// # Errors
+/// The request is malformed, too large or late; the error is the reply to send.
 pub fn read(stream: &mut UnixStream, deadline: Instant) -> Result<Option<Request>, Reply> {
     let mut bytes = Vec::new();
     let head = loop {
@@ -64,7 +65,7 @@ pub fn read(stream: &mut UnixStream, deadline: Instant) -> Result<Option<Request
         return Err(Reply::error(413, "too_large", text));
     }
     if head.waits {
-        // A sender that is gone shows itself at the next read.
+        // If the client is gone, the next read reports it.
         let _ = stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
     }
     while bytes.len() < total {
@@ -76,7 +77,7 @@ pub fn read(stream: &mut UnixStream, deadline: Instant) -> Result<Option<Request
     Ok(Some(Request { method: head.method, path: head.path, body }))
 }
 
-/// One read of at most 4 KiB; 0 at the end.
+/// Reads at most 4 KiB; returns 0 at the end of the stream.
 fn read_more(
     stream: &mut UnixStream,
     bytes: &mut Vec<u8>,
@@ -104,7 +105,7 @@ fn read_more(
     }
 }
 
-/// The head, once it is whole.
+/// Parses the head; returns `None` if it is incomplete.
 fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Reply> {
     let mut headers = [httparse::EMPTY_HEADER; REQUEST_HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);

@@ -1,4 +1,4 @@
-//! Accepts control connections, one short-lived thread each, within bounds.
+//! Accepts control connections: one short-lived thread each, within bounds.
 
 use std::io::Read as _;
 use std::net::Shutdown;
@@ -17,10 +17,10 @@ use crate::peer::{Access, Peer};
 use crate::places::{Bounds, Place, Places};
 use crate::refusals::{Doors, Refusal};
 
-/// What answers requests.
+/// Answers requests.
 pub type Handler = dyn Fn(&Peer, &Request) -> Reply + Send + Sync;
 
-/// A running server; it stops when told to, not when dropped.
+/// A running server. [`Server::stop`] stops it; dropping it does not.
 #[derive(Debug)]
 pub struct Server {
     listener: UnixListener,
@@ -29,8 +29,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves connections to `listener` from now on, for those whom `access` lets in; what is refused
-    /// is counted in `doors`.
+    /// Starts to serve connections to `listener` from clients that `access` admits; refusals are
+    /// counted in `doors`.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
     pub fn start(
         listener: UnixListener,
         access: Access,
@@ -47,10 +50,10 @@ impl Server {
         Ok(Self { listener, stopping, acceptor: Some(acceptor) })
     }
 
-    /// Accepts no more; requests being served are finished by their own threads.
+    /// Stops accepting connections; requests in progress are finished by their own threads.
     pub fn stop(&mut self) {
         self.stopping.store(true, Ordering::Release);
-        // Wakes the acceptor; it may have ended by itself.
+        // Wakes the acceptor, unless it has ended already.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
@@ -58,7 +61,7 @@ impl Server {
     }
 }
 
-/// On what terms connections are served.
+/// Values that all connections share.
 struct Terms {
     access: Access,
     handler: Arc<Handler>,
@@ -77,16 +80,16 @@ fn accept(listener: &UnixListener, stopping: &AtomicBool, terms: &Terms) {
             return;
         }
         match accepted {
-            Ok((stream, _)) => begin(stream, &served, terms),
+            Ok((stream, _)) => start_connection(stream, &served, terms),
             Err(error) => {
-                log::warn!(error:% = error; "control connection not accepted");
+                log::warn!(error:% = error; "cannot accept a control connection: clients wait");
                 thread::sleep(ACCEPT_RETRY);
             }
         }
     }
 }
 
-fn begin(mut stream: UnixStream, served: &Arc<Places<u32>>, terms: &Terms) {
+fn start_connection(mut stream: UnixStream, served: &Arc<Places<u32>>, terms: &Terms) {
     let Terms { access, handler, doors } = terms;
     let peer = match access.admit(&stream) {
         Ok(peer) => peer,
@@ -112,11 +115,12 @@ fn begin(mut stream: UnixStream, served: &Arc<Places<u32>>, terms: &Terms) {
         drop(place);
     });
     if let Err(error) = spawned {
-        log::warn!(error:% = error; "no thread for a control connection");
+        log::warn!(error:% = error; "cannot start a thread: a control connection was closed unanswered");
     }
 }
 
-/// Answers from the acceptor itself, which must not wait: the reply fits a fresh socket's buffer.
+/// Refuses from the acceptor's thread, which must not block: the reply fits into the empty send
+/// buffer.
 fn refuse(stream: &mut UnixStream, reply: &Reply, doors: &Doors) {
     doors.control.count(Refusal::of_kind(reply.kind));
     if stream.set_nonblocking(true).is_ok() {
@@ -153,8 +157,8 @@ fn serve(
     }
 }
 
-/// Takes in what a refused sender still sends, for a moment: closing at once would
-/// break its write before it reads the reply.
+/// Reads the rest of a refused request for a moment: an immediate close would break the client's
+/// write before it reads the reply.
 fn drain(stream: &mut UnixStream) {
     let _ = stream.shutdown(Shutdown::Write);
     let until = Instant::now() + DRAIN_TIME_MAX;

@@ -1,4 +1,8 @@
-//! From what runs to what a file says: the changes, in an order that works, and carrying them out.
+//! Plans the changes from the running state to that of a configuration, in a valid order, and
+//! executes them.
+//!
+//! `POST /v1/apply` reads the running state ([`running`]), compares it with the file ([`plan`]) and
+//! executes the steps ([`carry_out`]). Planning has no side effect.
 
 mod rules;
 mod run;
@@ -16,7 +20,7 @@ use serde_json::{Value, json};
 pub use run::{Outcome, carry_out};
 pub use running::running;
 
-/// All that can be changed while the daemon runs.
+/// The objects that can change while the daemon runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct State {
     /// The groups.
@@ -27,56 +31,56 @@ pub struct State {
     pub ports: Vec<PortSpec>,
     /// The links.
     pub links: Vec<LinkSpec>,
-    /// The routes; their order says nothing.
+    /// The routes; their order has no meaning.
     pub routes: Vec<RouteSpec>,
 }
 
-/// One thing that comes, goes, or is there otherwise than before.
+/// A change of one object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
-    /// What becomes of it.
+    /// The type of the change.
     pub action: Action,
     /// `group`, `rule`, `port`, `link` or `route`.
     pub what: &'static str,
-    /// Its name, or how it reads.
+    /// Name of the object; rules and routes have a description instead.
     pub name: String,
-    /// As it was.
+    /// The object before the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Value>,
-    /// As it will be.
+    /// The object after the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Value>,
 }
 
-/// See [`Change::action`].
+/// The type of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// It is new.
+    /// The object is added.
     Add,
-    /// It goes.
+    /// The object is deleted.
     Delete,
-    /// It is deleted and added anew.
+    /// The object is deleted and added again.
     Replace,
 }
 
-/// One command to the fabric, and the change that it belongs to.
+/// A command to the fabric, and the change that it belongs to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// Index of its change.
+    /// Index of the change.
     pub change: usize,
-    /// What to do.
+    /// The command.
     pub act: Act,
 }
 
-/// What to do.
+/// A command of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Act {
-    /// Delete the route that reads so.
+    /// Delete the equal route.
     RouteDel(RouteSpec),
     /// Delete a link.
     LinkDel(Name),
-    /// Delete the rule at an index, those before it gone already.
+    /// Delete the rule at an index; rules after it are deleted before.
     RuleDel(usize),
     /// Delete a port.
     PortDel(Name),
@@ -95,8 +99,8 @@ pub enum Act {
 }
 
 impl Act {
-    /// Where it stands in the order that works: what is named goes after what names it, and comes
-    /// before it.
+    /// Returns the position in a valid order: an object is deleted after the objects that name it,
+    /// and added before them.
     fn rank(&self) -> u8 {
         match self {
             Self::RouteDel(_) => 0,
@@ -113,24 +117,24 @@ impl Act {
     }
 }
 
-/// What leads from one state to another.
+/// The changes and steps from one state to another.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Plan {
-    /// For people: the groups, rules, ports, links and routes that change.
+    /// The changes, for the operator.
     pub changes: Vec<Change>,
-    /// For the fabric, in order.
+    /// The commands to the fabric, in order.
     pub steps: Vec<Step>,
 }
 
-/// How a route reads.
+/// Returns the description of a route.
 pub fn shown(route: &RouteSpec) -> String {
     let RouteSpec { group, source, destination, to, from } = route;
     let from = from.as_ref().map(|from| format!(" from {from}")).unwrap_or_default();
     format!("{group}: {source} > {destination}{from}, to {to}")
 }
 
-/// Things that have names: what changes, and those that must go and come although they do not
-/// change themselves.
+/// Two lists of named objects. Objects that do not change themselves must be replaced if an object
+/// that they name is.
 struct Named<'a, T> {
     what: &'static str,
     name: fn(&T) -> &Name,
@@ -139,8 +143,8 @@ struct Named<'a, T> {
 }
 
 impl<T: PartialEq + Clone + Serialize> Named<'_, T> {
-    /// Notes what changes; `drags` are those that something below them takes along.
-    /// Gives back the names of all that are deleted.
+    /// Plans the changes; `drags` returns whether an unchanged object must be replaced. Returns the
+    /// names of all objects that are deleted.
     fn note(
         &self,
         plan: &mut Plan,
@@ -178,7 +182,7 @@ impl<T: PartialEq + Clone + Serialize> Named<'_, T> {
     }
 }
 
-/// What leads from `before` to `after`; nothing if they are the same.
+/// Plans the changes from `before` to `after`; the plan of equal states is empty.
 pub fn plan(before: &State, after: &State) -> Plan {
     let mut plan = Plan::default();
     let after = &with_known_addresses(before, after);
@@ -224,13 +228,13 @@ pub fn plan(before: &State, after: &State) -> Plan {
         no_groups.contains(&route.group) || gone(&route.to) || route.from.as_ref().is_some_and(gone)
     };
     note_routes(&mut plan, before, after, &drags);
-    // Stable: rules keep the order in which their indices hold.
+    // The sort is stable: rules keep the order in which their indices are valid.
     plan.steps.sort_by_key(|step| step.act.rank());
     plan
 }
 
-/// The state to come, where a link to the same host name keeps the address that the running link
-/// has: links follow their names by themselves.
+/// Returns `after`, in which links to an unchanged host name keep the address of the running link:
+/// links re-resolve their names by themselves.
 fn with_known_addresses(before: &State, after: &State) -> State {
     let mut after = after.clone();
     let known: HashMap<&Name, &LinkSpec> = before.links.iter().map(|l| (&l.name, l)).collect();
@@ -273,7 +277,7 @@ fn note_routes(plan: &mut Plan, before: &State, after: &State, drags: &dyn Fn(&R
     }
 }
 
-/// A fabric that answers another question.
+/// Returns the error for an answer of an unexpected type.
 fn unexpected() -> CommandError {
     CommandError::Host("the fabric answered another question".into())
 }

@@ -1,17 +1,19 @@
-//! Rules have an order and no names: what stays is the longest common run of both lists.
+//! Plans the changes of rules. Rules have an order and no names: the longest common subsequence of
+//! both lists stays.
 
 use causeway_model::RuleSpec;
 use serde_json::json;
 
 use super::{Act, Action, Change, Plan, Step};
 
-/// Which of `before` stay, and which of `after` are these; as many of each, in order.
+/// Returns the pairs of indices of rules that stay, in order.
 fn common(before: &[RuleSpec], after: &[RuleSpec]) -> Vec<(usize, usize)> {
     let head = before.iter().zip(after).take_while(|(a, b)| a == b).count();
     let (old, new) = (&before[head..], &after[head..]);
     let tail = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
     let (old, new) = (&old[..old.len() - tail], &new[..new.len() - tail]);
-    // Longest common run of what is left, from each pair of places on; RULES_MAX squared at most.
+    // Lengths of the longest common subsequence from each pair of indices on; at most RULES_MAX
+    // squared.
     let width = new.len() + 1;
     let mut lengths = vec![0_u16; (old.len() + 1) * width];
     for i in (0..old.len()).rev() {
@@ -40,8 +42,8 @@ fn common(before: &[RuleSpec], after: &[RuleSpec]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Notes which rules go, the last first, and which come, the first first: so each index holds
-/// when its turn comes.
+/// Plans deletions from the last to the first and insertions from the first to the last, so that
+/// each index is valid when its step is executed.
 pub(super) fn note(plan: &mut Plan, before: &[RuleSpec], after: &[RuleSpec]) {
     let pairs = common(before, after);
     let shown = |index: usize, rule: &RuleSpec| {

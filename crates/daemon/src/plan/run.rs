@@ -1,4 +1,4 @@
-//! Carrying out a plan, step by step, up to the first that is refused.
+//! Executes a plan step by step, up to the first refusal.
 
 use std::collections::HashMap;
 
@@ -9,23 +9,23 @@ use causeway_model::{Command, CommandError};
 use super::{Act, Plan};
 use crate::fabric::{Fabric, ask};
 
-/// How far a plan was carried out.
+/// The result of executing a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// For each change, whether all of its steps were done.
+    /// For each change, whether all of its steps were executed.
     pub done: Vec<bool>,
-    /// The change that failed, and why.
+    /// The change that failed, and the error.
     pub failed: Option<(usize, CommandError)>,
 }
 
-/// Carries out a plan; what was done before a step is refused stays done.
+/// Executes a plan. Steps before a refused step are not undone.
 pub fn carry_out(fabric: &dyn Fabric, plan: &Plan) -> Outcome {
     let mut left = vec![0_usize; plan.changes.len()];
     plan.steps.iter().for_each(|step| left[step.change] += 1);
     let mut numbers = None;
     let mut failed = None;
     for step in &plan.steps {
-        match one(fabric, &step.act, &mut numbers) {
+        match execute(fabric, &step.act, &mut numbers) {
             Ok(()) => left[step.change] -= 1,
             Err(error) => {
                 failed = Some((step.change, error));
@@ -38,7 +38,11 @@ pub fn carry_out(fabric: &dyn Fabric, plan: &Plan) -> Outcome {
 
 type Numbers = HashMap<RouteSpec, u64>;
 
-fn one(fabric: &dyn Fabric, act: &Act, numbers: &mut Option<Numbers>) -> Result<(), CommandError> {
+fn execute(
+    fabric: &dyn Fabric,
+    act: &Act,
+    numbers: &mut Option<Numbers>,
+) -> Result<(), CommandError> {
     let command = match act.clone() {
         Act::RouteDel(route) => {
             let numbers = match numbers {
@@ -65,7 +69,7 @@ fn one(fabric: &dyn Fabric, act: &Act, numbers: &mut Option<Numbers>) -> Result<
     fabric.call(command).map(drop)
 }
 
-/// The numbers of the routes as they are before the first is deleted.
+/// Returns the numbers of the routes before the first is deleted.
 fn route_numbers(fabric: &dyn Fabric) -> Result<Numbers, CommandError> {
     let views = ask(fabric, routes::List)?;
     Ok(views.into_iter().map(|view| (view.spec, view.index)).collect())

@@ -16,7 +16,7 @@ fn rules(text: &str) -> Vec<RuleSpec> {
         .collect()
 }
 
-/// Carries out the rules' steps on a list.
+/// Executes the rules' steps on a list.
 fn played(before: &[RuleSpec], plan: &Plan) -> Vec<RuleSpec> {
     let mut list = before.to_vec();
     for step in &plan.steps {
@@ -30,7 +30,7 @@ fn played(before: &[RuleSpec], plan: &Plan) -> Vec<RuleSpec> {
 }
 
 #[test]
-fn rules_come_to_the_new_order_by_the_fewest_changes() {
+fn plan_of_rules_has_the_fewest_changes() {
     for (before, after, changes) in [
         ("", "", 0),
         ("abc", "abc", 0),
@@ -90,7 +90,7 @@ fn whole() -> State {
     }
 }
 
-/// Each step's kind, in order.
+/// Returns the commands of the steps, in order.
 fn kinds(plan: &Plan) -> Vec<String> {
     let word = |step: &Step| {
         let text = format!("{:?}", step.act);
@@ -100,7 +100,7 @@ fn kinds(plan: &Plan) -> Vec<String> {
 }
 
 #[test]
-fn the_same_state_needs_no_steps() {
+fn plan_of_equal_states_is_empty() {
     assert_eq!(plan(&whole(), &whole()), Plan::default());
     let mut turned = whole();
     turned.ports.reverse();
@@ -110,7 +110,7 @@ fn the_same_state_needs_no_steps() {
 }
 
 #[test]
-fn what_is_named_comes_first_and_goes_last() {
+fn plan_adds_named_objects_first_and_deletes_them_last() {
     let from_nothing = kinds(&plan(&State::default(), &whole()));
     assert_eq!(
         from_nothing,
@@ -130,7 +130,7 @@ fn what_is_named_comes_first_and_goes_last() {
 }
 
 #[test]
-fn what_is_replaced_takes_along_what_names_it() {
+fn plan_replaces_the_objects_that_name_a_replaced_object() {
     let mut after = whole();
     after.links[0].metric = 7;
     let one = plan(&whole(), &after);

@@ -1,4 +1,4 @@
-//! One line in, one command or the reason why it is none out.
+//! Parses a line into a command.
 
 use causeway_model::MacMatch;
 
@@ -6,64 +6,64 @@ use super::speech::{Command, End, List, Route, Secret, Transport};
 use crate::limits::VNET_LINE_BYTES_MAX;
 use causeway_model::draft::place::is_host;
 
-/// Why a line is no command.
+/// The reason why a line is no command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SyntaxError {
-    /// It is too long.
+    /// The line exceeds [`VNET_LINE_BYTES_MAX`].
     #[error("a line of {0} bytes: expected at most {VNET_LINE_BYTES_MAX}")]
     TooLong(usize),
-    /// It holds bytes that are no text.
+    /// The line contains a byte that is no printable ASCII character.
     #[error("byte {0} of the line is no printable ASCII character")]
     NotText(usize),
-    /// Its first word is no command.
+    /// The first word is no command.
     #[error(
         "unknown command {0:?}: expected HELLO, ADDLINK, DELETELINK, ADDROUTE, DELETEROUTE, \
          REGISTERLINK, DEREGISTERLINK, ADD, DEL, LIST or DONE"
     )]
     Unknown(String),
-    /// It ends early.
+    /// A word is missing.
     #[error("{command}: {what} is missing")]
     Missing {
         /// The command.
         command: &'static str,
-        /// What should stand there.
+        /// The missing word.
         what: &'static str,
     },
-    /// It goes on.
+    /// The line has too many words.
     #[error("{command}: unexpected {word:?} at the end")]
     Excess {
         /// The command.
         command: &'static str,
-        /// The first word too many.
+        /// The first excess word.
         word: String,
     },
-    /// A word is not what it should be.
+    /// A word has an unexpected form.
     #[error("{command}: {word:?}: expected {expected}")]
     Bad {
         /// The command.
         command: &'static str,
         /// The word.
         word: String,
-        /// What it should be.
+        /// The expected form.
         expected: &'static str,
     },
-    /// A greeting within a greeting.
+    /// A HELLO within a HELLO.
     #[error("HELLO: one is enough")]
     Twice,
-    /// `DEL` of a number alone.
+    /// `DEL` with a number only.
     #[error("DEL {0}: expected DEL LINK {0} or DEL ROUTE {0}")]
     DelWhat(u64),
-    /// `ADD` of something that is neither a link nor a route.
+    /// `ADD` with neither a link nor a route.
     #[error(
         "ADD: expected LINK or ROUTE, or two or three words for a link, five or six for a route"
     )]
     AddWhat,
 }
 
-/// Reads one line, without its end; `None` for one that is empty or a remark.
+/// Parses a line, with or without its line end. Returns `None` for an empty line or a comment.
 ///
 /// # Errors
-/// Says what was expected.
+/// The first problem of the line, with the expected form.
 pub fn parse(line: &[u8]) -> Result<Option<Command>, SyntaxError> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -81,7 +81,7 @@ pub fn parse(line: &[u8]) -> Result<Option<Command>, SyntaxError> {
     command(first, words, true).map(Some)
 }
 
-/// What is left of a line, word by word.
+/// The remaining words of a line.
 struct Words<'a> {
     command: &'static str,
     left: std::vec::IntoIter<&'a str>,
@@ -154,7 +154,7 @@ impl<'a> Words<'a> {
         if yes { Ok(()) } else { Err(self.bad(word, "MYSELF: your own address is taken")) }
     }
 
-    /// Only UDP links come about by registering: who connects a TCP link is not told.
+    /// Reads a transport and refuses TCP: a registration cannot state which side connects.
     fn udp(&mut self) -> Result<(), SyntaxError> {
         match self.transport()? {
             Transport::Udp => Ok(()),
@@ -188,7 +188,7 @@ impl<'a> Words<'a> {
         Ok(Route { source, destination, to, from })
     }
 
-    /// VNET/U's client says ANY twice.
+    /// Accepts an optional second ANY, which VNET/U's client sends.
     fn any(&mut self) -> Result<(), SyntaxError> {
         match self.left.next() {
             Some(word) if !word.eq_ignore_ascii_case("any") => {

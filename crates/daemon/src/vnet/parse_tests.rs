@@ -1,4 +1,4 @@
-//! Every form, and what is none.
+//! Every form of a line, and lines that are refused.
 
 use super::*;
 use crate::vnet::print::line;

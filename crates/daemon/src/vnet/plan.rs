@@ -1,5 +1,5 @@
-//! From commands to changes of the fabric: names are found, and what would be refused is, before
-//! anything changes.
+//! Plans the changes of VNET commands: resolves names, and detects refusals before anything
+//! changes.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -14,21 +14,21 @@ use super::speech::{Command, End, Route, Transport};
 use crate::fabric::{Fabric, ask};
 use causeway_model::draft::{LinkDraft, LinkWord, Place, Resolver};
 
-/// One change.
+/// A change of the fabric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Add a link.
     LinkAdd(Box<LinkSpec>),
-    /// Delete one, and the routes that name it.
+    /// Delete a link, and the routes that name it.
     LinkDel(Name),
     /// Add a route.
     RouteAdd(RouteSpec),
-    /// Delete the one that reads so.
+    /// Delete the equal route.
     RouteDel(RouteSpec),
 }
 
 impl Step {
-    /// What it is, for people.
+    /// Returns a description of the step.
     pub fn shown(&self) -> String {
         match self {
             Self::LinkAdd(spec) => format!("add link {}", spec.name),
@@ -39,7 +39,7 @@ impl Step {
     }
 }
 
-/// Numbers of links: VNET/P's lists count them from 1 and never use one again.
+/// Numbers of links. As in VNET/P, links are counted from 1 and numbers are never reused.
 #[derive(Debug, Default)]
 pub struct Numbers {
     last: u64,
@@ -47,7 +47,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// The numbers of these links; those that are gone lose theirs.
+    /// Returns the numbers of these links; links that are gone lose theirs.
     fn of(&mut self, links: &[LinkSpec]) -> Vec<(u64, Name)> {
         self.known.retain(|name, _| links.iter().any(|link| link.name == *name));
         let mut numbered: Vec<(u64, Name)> = Vec::new();
@@ -59,23 +59,23 @@ impl Numbers {
             });
             numbered.push((number, link.name.clone()));
         }
-        // The newest first.
+        // Newest first.
         numbered.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
         numbered
     }
 }
 
-/// A group as its commands see it; each that is planned is seen by the next.
+/// The state of a group for planning. Each planned command updates it for the next.
 #[derive(Debug)]
 pub struct World {
     group: Name,
     resolve: Resolver,
     ports: Vec<PortSpec>,
     links: Vec<LinkSpec>,
-    /// Names of links of all groups.
+    /// Names of the links of all groups.
     taken: HashSet<Name>,
     numbers: Vec<(u64, Name)>,
-    /// Routes of all groups, with their numbers; none, if they were not looked at.
+    /// Routes of all groups with their numbers; `None` if they were not read.
     routes: Option<HashMap<RouteSpec, Option<u64>>>,
     known: HashMap<String, Vec<IpAddr>>,
 }
@@ -85,11 +85,11 @@ fn wrong_answer() -> CommandError {
 }
 
 impl World {
-    /// Looks at a group. Routes are many: they are looked at only `with_routes`; without, one that
-    /// is there twice is left to the fabric to refuse.
+    /// Reads the state of a group. Routes can be many and are read only if `with_routes`; otherwise
+    /// the fabric detects duplicate routes.
     ///
     /// # Errors
-    /// There is no such group, or the fabric does not answer.
+    /// The group does not exist, or the fabric does not answer.
     pub fn look(
         fabric: &dyn Fabric,
         group: &Name,
@@ -129,21 +129,21 @@ impl World {
         })
     }
 
-    /// The group's net ports.
+    /// Returns the net ports of the group.
     pub fn ports(&self) -> impl Iterator<Item = &PortSpec> {
         self.ports.iter()
     }
 
-    /// Its links with their numbers, the newest first.
+    /// Returns the links of the group with their numbers, newest first.
     pub fn numbers(&self) -> &[(u64, Name)] {
         &self.numbers
     }
 
-    /// What a command changes; `speaker` is the address that says it. Commands that change nothing
-    /// are none of this.
+    /// Plans a command; `speaker` is the address of the client. Returns `None` for commands that
+    /// change nothing.
     ///
     /// # Errors
-    /// Why it would be refused.
+    /// The reason why the command would be refused.
     pub fn plan(
         &mut self,
         command: &Command,
@@ -155,12 +155,12 @@ impl World {
             }
             Command::LinkAdd { host, port, transport } => self.link_add(host, *port, *transport)?,
             Command::RegisterLink { data_port } => {
-                let host = speaker.ok_or("REGISTERLINK: only a server says this, over TCP")?;
+                let host = speaker.ok_or("REGISTERLINK: only for servers, over TCP")?;
                 self.link_add(&host.to_canonical().to_string(), *data_port, Transport::Udp)?
             }
             Command::DeleteLink { host, transport, .. } => self.link_del(host, *transport)?,
             Command::DeregisterLink => {
-                let host = speaker.ok_or("DEREGISTERLINK: only a server says this, over TCP")?;
+                let host = speaker.ok_or("DEREGISTERLINK: only for servers, over TCP")?;
                 self.link_del(&host.to_canonical().to_string(), Transport::Udp)?
             }
             Command::LinkDel(number) => {
@@ -184,7 +184,7 @@ impl World {
         Ok(Some(step))
     }
 
-    /// The next command sees what this one did.
+    /// Updates the state for the next command.
     fn note(&mut self, step: &Step) {
         match step {
             Step::LinkAdd(spec) => {
@@ -216,7 +216,7 @@ impl World {
             return Ok(known.clone());
         }
         let found = (self.resolve)(host, 1)?;
-        let found: Vec<IpAddr> = found.iter().map(|one| one.ip().to_canonical()).collect();
+        let found: Vec<IpAddr> = found.iter().map(|end| end.ip().to_canonical()).collect();
         self.known.insert(host.to_owned(), found.clone());
         Ok(found)
     }
@@ -243,7 +243,7 @@ impl World {
         let remote = Place { host: address.to_string(), port: Some(port) }.to_string();
         let mut draft = LinkDraft::new(name, self.group.clone(), kind);
         draft.remote = Some(remote);
-        // An address needs no key file, and no resolver.
+        // An address needs neither a key file nor a resolver.
         let spec =
             draft.into_spec(std::path::Path::new("/"), causeway_model::draft::place::resolve);
         spec.map(|spec| Step::LinkAdd(Box::new(spec))).map_err(|error| error.to_string())
@@ -333,16 +333,16 @@ impl World {
         let mut fits = self.links.iter().filter(there);
         match (fits.next(), fits.next()) {
             (Some(link), None) => Ok(RouteEnd::Edge(link.name.clone())),
-            (Some(one), Some(other)) => Err(format!(
+            (Some(first), Some(other)) => Err(format!(
                 "edge {word:?}: links {} and {} go there: expected one of their names",
-                one.name, other.name
+                first.name, other.name
             )),
             (None, _) => Err(format!("edge {word:?}: no link of group {} goes there", self.group)),
         }
     }
 }
 
-/// Where a link's peer is.
+/// Returns the address of a link's peer.
 fn remote_of(link: &LinkSpec) -> Option<IpAddr> {
     let remote = match &link.kind {
         LinkKind::Causeway(tunnel) => tunnel.remote,
@@ -355,7 +355,7 @@ fn remote_of(link: &LinkSpec) -> Option<IpAddr> {
     remote.map(|remote| remote.ip().to_canonical())
 }
 
-/// What the language calls a link's kind, if it has a word for it.
+/// Returns the transport of a link, or `None` for kinds that the language does not have.
 fn kind_of(link: &LinkSpec) -> Option<Transport> {
     match link.kind {
         LinkKind::Vnet(_) => Some(Transport::Udp),
@@ -364,7 +364,7 @@ fn kind_of(link: &LinkSpec) -> Option<Transport> {
     }
 }
 
-/// `10.0.0.2`, `v6-fd00--2`; `-tcp` behind it for TCP.
+/// Returns the name of a new link: `10.0.0.2` or `v6-fd00--2`, with the suffix `-tcp` for TCP.
 fn link_name(address: IpAddr, transport: Transport) -> Result<Name, String> {
     let host = match address {
         IpAddr::V4(v4) => v4.to_string(),
@@ -374,24 +374,24 @@ fn link_name(address: IpAddr, transport: Transport) -> Result<Name, String> {
     format!("{host}{kind}").parse().map_err(|error: causeway_model::SpecError| error.0)
 }
 
-/// Carries out steps, and knows the numbers of the routes that came by.
+/// Executes steps, and records the numbers of added routes.
 #[derive(Debug, Default)]
 pub struct Doer {
     routes: HashMap<RouteSpec, u64>,
 }
 
 impl Doer {
-    /// One that knows the routes of a world.
+    /// Returns an executor that has the routes of `world`.
     pub fn of(world: &World) -> Self {
         let known = world.routes.iter().flatten();
         let known = known.filter_map(|(spec, number)| Some((spec.clone(), (*number)?)));
         Self { routes: known.collect() }
     }
 
-    /// One step.
+    /// Executes a step.
     ///
     /// # Errors
-    /// The fabric's refusal.
+    /// The fabric's error.
     pub fn take(&mut self, fabric: &dyn Fabric, step: &Step) -> Result<(), CommandError> {
         match step.clone() {
             Step::LinkAdd(spec) => ask(fabric, links::Add(spec)).map(drop),

@@ -1,4 +1,4 @@
-//! Commands and lists as text.
+//! Prints commands and lists as text.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use causeway_model::{LinkView, RouteView};
 
 use super::speech::{Command, End, List, Route, Transport};
 
-/// A command as a line that reads as the same command. It shows passwords: not for logs.
+/// Returns a line that parses as the command. It contains passwords: not for logs.
 pub fn line(command: &Command) -> String {
     match command {
         Command::Hello { password, version, then } => {
@@ -54,7 +54,7 @@ fn said(route: &Route) -> String {
     format!("{} {} {} {from}", route.source, route.destination, end(&route.to))
 }
 
-/// The peer's address and port; of a raw link, its interface.
+/// Returns the peer's address and port; for a raw link, its interface.
 fn ends(spec: &LinkSpec) -> (String, String) {
     let of = |remote: Option<std::net::SocketAddr>| match remote {
         Some(remote) => (remote.ip().to_string(), remote.port().to_string()),
@@ -70,7 +70,7 @@ fn ends(spec: &LinkSpec) -> (String, String) {
     }
 }
 
-/// Links with their numbers, as VNET/P lists them.
+/// Returns the links with their numbers, in VNET/P's format.
 pub fn links(numbered: &[(u64, &LinkView)]) -> String {
     let mut out = String::new();
     for (number, view) in numbered {
@@ -86,7 +86,8 @@ pub fn links(numbered: &[(u64, &LinkView)]) -> String {
     out
 }
 
-/// Routes, as VNET/P lists them; `edge` says what a link is called there, as [`edge`] does.
+/// Returns the routes in VNET/P's format; `edge` returns the text for a link's name, as [`edge`]
+/// does.
 pub fn routes(views: &[&RouteView], edge: &dyn Fn(&str) -> String) -> String {
     let end = |end: &RouteEnd| match end {
         RouteEnd::Interface(name) => format!("INTERFACE {name}"),
@@ -103,7 +104,7 @@ pub fn routes(views: &[&RouteView], edge: &dyn Fn(&str) -> String) -> String {
     out
 }
 
-/// Ports, one a line.
+/// Returns the ports, one a line.
 pub fn devices(ports: &[&PortSpec]) -> String {
     let mut out = String::new();
     for port in ports {
@@ -114,7 +115,7 @@ pub fn devices(ports: &[&PortSpec]) -> String {
     out
 }
 
-/// A link as the end of a route: by its address if it has one; the local network by its interface.
+/// Returns a link as the end of a route: its address if it has one, the interface of a raw link.
 pub fn edge(spec: &LinkSpec) -> String {
     match (&spec.kind, ends(spec).0) {
         (LinkKind::Raw(_), interface) => format!("INTERFACE {interface}"),

@@ -1,4 +1,4 @@
-//! The TCP port at which the VNET language is spoken: one thread a connection, within bounds.
+//! The TCP server of the VNET language: one thread per connection, within bounds.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,12 +16,12 @@ use crate::limits::{
 use crate::places::{Bounds, Place, Places};
 use crate::refusals::{Refusal, Refusals};
 
-/// How long a client is waited for; the tests wait less.
+/// Time limits of a connection; tests shorten them.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// From connecting to a good HELLO.
+    /// Time from connecting to a valid HELLO.
     pub hello: Duration,
-    /// Between two lines.
+    /// Time between two lines.
     pub idle: Duration,
 }
 
@@ -31,7 +31,7 @@ impl Default for Patience {
     }
 }
 
-/// A running server; it stops when told to, not when dropped.
+/// A running server. [`Server::stop`] stops it; dropping it does not.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -40,10 +40,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `address` and serves from now on.
+    /// Listens at `address` and starts to serve.
     ///
     /// # Errors
-    /// The address cannot be had.
+    /// The address cannot be bound, or the thread cannot be started.
     pub fn start(address: SocketAddr, house: House, patience: Patience) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let stopping = Arc::new(AtomicBool::new(false));
@@ -57,7 +57,7 @@ impl Server {
         Ok(Self { listener, stopping, acceptor: Some(acceptor) })
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     ///
     /// # Errors
     /// The socket is not bound.
@@ -65,7 +65,7 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Accepts no more; those being served are served until they end.
+    /// Stops accepting connections; sessions in progress continue until they end.
     pub fn stop(&mut self) {
         self.stopping.store(true, Ordering::Release);
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
@@ -87,16 +87,16 @@ fn accept(listener: &TcpListener, stopping: &AtomicBool, house: &Arc<House>, pat
             return;
         }
         match accepted {
-            Ok((stream, from)) => begin(stream, from, &served, house, patience),
+            Ok((stream, from)) => start_connection(stream, from, &served, house, patience),
             Err(error) => {
-                log::warn!(error:% = error; "VNET control connection not accepted");
+                log::warn!(error:% = error; "cannot accept a VNET control connection: clients wait");
                 thread::sleep(ACCEPT_RETRY);
             }
         }
     }
 }
 
-fn begin(
+fn start_connection(
     mut stream: TcpStream,
     from: SocketAddr,
     served: &Arc<Places<Source>>,
@@ -110,10 +110,10 @@ fn begin(
         house.doors.vnet.count(Refusal::Busy);
         let (all, each) = (VNET_CONNECTIONS_MAX, VNET_STRANGERS_PER_SOURCE_MAX);
         let text = format!(
-            "ERROR {all} connections are served, {each} without a password of one source: try \
+            "ERROR all {all} connections, or all {each} of one source before HELLO, are in use: try \
              again\n"
         );
-        // From the acceptor itself, which must not wait: it fits a fresh socket's buffer.
+        // The acceptor's thread must not block: the text fits into the empty send buffer.
         if stream.set_nonblocking(true).is_ok() {
             let _ = stream.write_all(text.as_bytes());
         }
@@ -129,7 +129,7 @@ fn begin(
         drop(place);
     });
     if let Err(error) = spawned {
-        log::warn!(error:% = error; "no thread for a VNET control connection");
+        log::warn!(error:% = error; "cannot start a thread: a VNET control connection was closed");
     }
 }
 
@@ -156,12 +156,12 @@ fn serve(
             }
             Line::Late => {
                 refusals.count(Refusal::Late);
-                return refuse(stream, "ERROR nothing was said in time\n");
+                return refuse(stream, "ERROR no line in time\n");
             }
             Line::TooLong => {
                 refusals.count(Refusal::TooLong);
                 let most = VNET_LINE_BYTES_MAX;
-                let text = format!("ERROR a longer line than {most} bytes: nothing more is read\n");
+                let text = format!("ERROR a line of more than {most} bytes: the session ends\n");
                 return refuse(stream, &text);
             }
         };
@@ -177,7 +177,8 @@ fn serve(
     }
 }
 
-/// Says the last word, so that it arrives although there may be more to read.
+/// Sends the last line and closes the session. Drains the input, so that the line arrives even if
+/// the client has sent more.
 fn refuse(stream: &mut TcpStream, text: &str) -> std::io::Result<()> {
     stream.write_all(text.as_bytes())?;
     stream.shutdown(Shutdown::Write)?;
@@ -189,7 +190,7 @@ fn refuse(stream: &mut TcpStream, text: &str) -> std::io::Result<()> {
 
 enum Line {
     Whole(Vec<u8>),
-    /// The client closed; whether within a line.
+    /// The client closed the connection, possibly within a line.
     End {
         half: bool,
     },
@@ -197,7 +198,7 @@ enum Line {
     TooLong,
 }
 
-/// Bytes until they are lines.
+/// Splits received bytes into lines.
 #[derive(Debug, Default)]
 struct Lines {
     bytes: Vec<u8>,
@@ -210,7 +211,7 @@ impl Lines {
                 let rest = self.bytes.split_off(at + 1);
                 return Ok(Line::Whole(std::mem::replace(&mut self.bytes, rest)));
             }
-            // With the two bytes of a line's end.
+            // With the two bytes of a line end.
             if self.bytes.len() > VNET_LINE_BYTES_MAX + 2 {
                 return Ok(Line::TooLong);
             }
@@ -221,7 +222,7 @@ impl Lines {
             stream.set_read_timeout(Some(left))?;
             let mut chunk = [0; 512];
             match stream.read(&mut chunk) {
-                // Half a line says nothing.
+                // An incomplete line is no command.
                 Ok(0) => return Ok(Line::End { half: !self.bytes.is_empty() }),
                 Ok(n) => self.bytes.extend_from_slice(chunk.get(..n).unwrap_or_default()),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}

@@ -1,4 +1,4 @@
-//! One conversation: lines in, text out. No socket and no clock of its own.
+//! A session of the VNET language: lines in, text out. No socket and no clock of its own.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,19 +21,19 @@ use crate::fabric::{Fabric, ask};
 use crate::refusals::{Doors, Refusal};
 use causeway_model::draft::Resolver;
 
-/// What all sessions share.
+/// The state that all sessions share.
 pub struct House {
-    /// Who carries out commands.
+    /// Executes commands.
     pub fabric: Arc<dyn Fabric>,
-    /// Whose links and routes are spoken of.
+    /// Group of the links and routes.
     pub group: Name,
-    /// What clients must say.
+    /// Password of clients.
     pub password: Password,
-    /// Who looks up hosts.
+    /// Resolves names of hosts.
     pub resolve: Resolver,
-    /// Where refusals are counted.
+    /// Counters of refused clients.
     pub doors: Arc<Doors>,
-    /// Who tells peers of links; without one they are not told.
+    /// Registers links with peers' servers; `None` leaves peers unnotified.
     pub tell: Option<Teller>,
     attempts: Mutex<Attempts>,
     numbers: Mutex<Numbers>,
@@ -46,7 +46,7 @@ impl std::fmt::Debug for House {
 }
 
 impl House {
-    /// A house with nobody in it, which tells peers nothing.
+    /// Returns the shared state without sessions and without a registration function.
     pub fn new(
         fabric: Arc<dyn Fabric>,
         group: Name,
@@ -59,12 +59,12 @@ impl House {
     }
 }
 
-/// What is sent back.
+/// The answer to a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
-    /// Whole lines; none for a line that says nothing.
+    /// Whole lines; empty for an empty line or a comment.
     pub text: String,
-    /// Whether the conversation ends there.
+    /// Whether the session ends after the answer.
     pub end: bool,
 }
 
@@ -74,7 +74,7 @@ impl Said {
     }
 
     fn error(text: impl std::fmt::Display) -> Self {
-        // One line, whatever a refusal says.
+        // The answer must be one line, independent of the error's text.
         let text = text.to_string().replace(['\n', '\r'], " ");
         Self { text: format!("ERROR {text}\n"), end: false }
     }
@@ -84,7 +84,7 @@ impl Said {
     }
 }
 
-/// One conversation.
+/// A session with one client.
 #[derive(Debug)]
 pub struct Session {
     house: Arc<House>,
@@ -94,28 +94,28 @@ pub struct Session {
 }
 
 impl Session {
-    /// One that begins.
+    /// Starts a session.
     pub fn new(house: Arc<House>, from: IpAddr) -> Self {
         Self { house, from, source: from.into(), greeted: false }
     }
 
-    /// Counts failed passwords for `source` instead of the whole address.
+    /// Counts failed passwords for `source` instead of the client's address.
     pub fn with_source(self, source: Source) -> Self {
         Self { source, ..self }
     }
 
-    /// Whether the password was said.
+    /// Returns whether the client has given the password.
     pub fn is_greeted(&self) -> bool {
         self.greeted
     }
 
-    /// Answers one line. A stranger's conversation ends with its first mistake.
+    /// Answers a line. Before a valid HELLO, the first mistake ends the session.
     pub fn line(&mut self, now: Instant, line: &[u8]) -> Said {
         let command = match parse(line) {
             Ok(None) => return Said { text: String::new(), end: false },
             Ok(Some(command)) => command,
             Err(error) if self.greeted => return self.refuse(Refusal::Garbage, error),
-            // Strangers learn nothing of the language.
+            // A client without the password gets no information about the language.
             Err(_) => return self.refuse(Refusal::Garbage, GREET).last(),
         };
         match command {
@@ -177,7 +177,7 @@ impl Session {
         })
     }
 
-    /// Counts a refusal, and says it.
+    /// Counts a refusal and returns its answer.
     fn refuse(&self, why: Refusal, text: impl std::fmt::Display) -> Said {
         self.house.doors.vnet.count(why);
         Said::error(text)
@@ -199,11 +199,11 @@ impl Session {
         };
         let call = self.telling(command, &step);
         let adds = matches!(step, Step::LinkAdd(_));
-        // First, so that a peer that refuses leaves nothing behind.
+        // Before the change, so that a peer's refusal leaves nothing behind.
         if let Some(call) = call.as_ref().filter(|_| adds) {
             call.say(true).map_err(|error| {
-                let hint = "with control port 0 only this end is made";
-                CommandError::Host(format!("the peer does not make its end: {error}; {hint}"))
+                let hint = "with control port 0 only this end is created";
+                CommandError::Host(format!("the peer does not create its end: {error}; {hint}"))
             })?;
         }
         if let Err(error) = doer.take(&*self.house.fabric, &step) {
@@ -219,7 +219,7 @@ impl Session {
         })
     }
 
-    /// What the peer is to be told of a change of a link to it.
+    /// Returns the registration that a change of a link requires at its peer.
     fn telling<'a>(&self, command: &'a Command, step: &Step) -> Option<Call<'a>> {
         let (Command::AddLink { control_port, password, transport: Transport::Udp, .. }
         | Command::DeleteLink { control_port, password, transport: Transport::Udp, .. }) = command
@@ -264,7 +264,7 @@ impl Session {
     }
 }
 
-/// Who is to be told of a link, and how.
+/// A registration of a link with its peer.
 struct Call<'a> {
     teller: Teller,
     at: SocketAddr,
@@ -273,7 +273,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// That the link is there, or no longer.
+    /// Sends the registration or, if the link is deleted, the deregistration.
     fn say(&self, there: bool) -> Result<(), String> {
         let Self { teller, at, password, data_port } = *self;
         let register = Command::RegisterLink { data_port };

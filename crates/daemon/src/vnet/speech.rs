@@ -1,4 +1,4 @@
-//! What can be said.
+//! The commands of the VNET language, as values.
 
 use std::fmt;
 
@@ -7,17 +7,17 @@ use causeway_model::MacMatch;
 /// The version of the language that a HELLO must name.
 pub const VERSION: &str = "0.9";
 
-/// A word that is not shown.
+/// A word that `Debug` does not print.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides a word.
+    /// Returns a secret with this text.
     pub fn new(word: &str) -> Self {
         Self(word.to_owned())
     }
 
-    /// The word.
+    /// Returns the text.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -29,110 +29,110 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// One line.
+/// A command: the content of one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Begins a session; a command may follow on the same line.
+    /// Starts a session; a command may follow on the same line.
     Hello {
-        /// Must be the server's.
+        /// Password; must be the server's.
         password: Secret,
-        /// Must be [`VERSION`].
+        /// Version of the language; must be [`VERSION`].
         version: String,
-        /// What follows.
+        /// The command that follows.
         then: Option<Box<Command>>,
     },
     /// Ends the session.
     Done,
-    /// VNET/U's AddLink.
+    /// VNET/U's AddLink: adds a link.
     AddLink {
-        /// The peer's name or address.
+        /// Name or address of the peer.
         host: String,
-        /// Where the peer's server is told; 0: it is not.
+        /// Control port of the peer's server; 0 leaves the peer unnotified.
         control_port: u16,
-        /// Where frames go.
+        /// Port of the peer for frames.
         data_port: u16,
-        /// What it is told with.
+        /// Password of the peer's server.
         password: Secret,
-        /// How.
+        /// Transport of the link.
         transport: Transport,
     },
-    /// VNET/U's DeleteLink.
+    /// VNET/U's DeleteLink: deletes a link.
     DeleteLink {
-        /// The peer's name or address.
+        /// Name or address of the peer.
         host: String,
-        /// Where the peer's server is told; 0: it is not.
+        /// Control port of the peer's server; 0 leaves the peer unnotified.
         control_port: u16,
-        /// What it is told with.
+        /// Password of the peer's server.
         password: Secret,
-        /// How it is reached.
+        /// Transport of the link.
         transport: Transport,
     },
-    /// A link to us was added at the peer that says so: add ours to it.
+    /// The sending peer has added a link to this host: add the other end.
     RegisterLink {
-        /// Where it takes frames.
+        /// Port of the peer for frames.
         data_port: u16,
     },
-    /// The same, deleted.
+    /// The sending peer has deleted its link to this host: delete the other end.
     DeregisterLink,
-    /// AddRoute.
+    /// Adds a route.
     AddRoute(Route),
-    /// DeleteRoute, of the route that reads so.
+    /// Deletes the equal route.
     DeleteRoute(Route),
     /// VNET/P's `ADD` of a link.
     LinkAdd {
-        /// The peer's name or address.
+        /// Name or address of the peer.
         host: String,
-        /// Where frames go.
+        /// Port of the peer for frames.
         port: u16,
-        /// How.
+        /// Transport of the link.
         transport: Transport,
     },
-    /// VNET/P's `DEL` of a link.
+    /// VNET/P's `DEL` of a link, by its number.
     LinkDel(u64),
-    /// VNET/P's `DEL` of a route.
+    /// VNET/P's `DEL` of a route, by its number.
     RouteDel(u64),
-    /// Show them.
+    /// Lists objects of the group.
     List(List),
 }
 
-/// What is listed.
+/// The objects to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum List {
-    /// The group's links.
+    /// The links.
     Links,
-    /// Its routes.
+    /// The routes.
     Routes,
-    /// Its ports.
+    /// The net ports.
     Devices,
 }
 
-/// How a link's frames cross.
+/// Transport of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transport {
-    /// The bare frame in UDP.
+    /// The Ethernet frame in UDP without a further header.
     Udp,
     /// VNET/U's framing over TCP.
     Tcp,
 }
 
-/// A route as it is said: its ends are yet to be found.
+/// A route whose ends are not resolved yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// From which addresses.
+    /// Source addresses that match.
     pub source: MacMatch,
-    /// To which.
+    /// Destination addresses that match.
     pub destination: MacMatch,
-    /// Where they go.
+    /// Port or link to which matching frames go.
     pub to: End,
-    /// Where they must have come from; `None`: anywhere.
+    /// Port or link from which frames must have come; `None` is any.
     pub from: Option<End>,
 }
 
-/// One end of a route, by what it is called.
+/// An end of a route in text form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     /// A port, by name or MAC address, or a raw link, by name or interface.
     Interface(String),
-    /// A link, by name, or its host's name or address.
+    /// A link, by its name or by its host's name or address.
     Edge(String),
 }

@@ -1,5 +1,8 @@
-//! Links and routes as an operator writes them, in the file or to the control socket, and how what is
-//! left out is filled in.
+//! Links and routes as an operator writes them, in the file or to the control socket, and the
+//! defaults of values that are not given.
+//!
+//! A draft becomes a specification ([`crate::LinkSpec`], [`crate::RouteSpec`]) before it reaches a
+//! service.
 
 pub mod link;
 pub mod mac;

@@ -1,4 +1,5 @@
-//! Where something is, as an operator writes it: a host's name or address, perhaps with a port.
+//! Hosts as an operator writes them: a name or an address, with an optional port; and their
+//! resolution.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
@@ -6,15 +7,15 @@ use std::str::FromStr;
 
 use crate::limits::{HOST_BYTES_MAX, RESOLVED_MAX};
 
-/// Turns a host and a port into addresses, the preferred one first; the error says why not.
+/// Resolves a host and a port to addresses, the preferred one first. The error states the reason.
 pub type Resolver = fn(&str, u16) -> Result<Vec<SocketAddr>, String>;
 
-/// `host`, `host:port`, `[IPv6 address]` or `[IPv6 address]:port`.
+/// `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Place {
     /// A name or an address, without brackets.
     pub host: String,
-    /// The port, if one was written.
+    /// The port, if given.
     pub port: Option<u16>,
 }
 
@@ -48,13 +49,13 @@ impl FromStr for Place {
     }
 }
 
-/// A port's number, in decimal digits alone.
+/// Reads a port number: decimal digits only, not 0.
 fn port_number(text: &str) -> Result<u16, ()> {
     let digits = text.bytes().all(|b| b.is_ascii_digit());
     text.parse().ok().filter(|port| digits && *port > 0).ok_or(())
 }
 
-/// Whether this can be a host's name or address.
+/// Returns whether a text is a well-formed host name or address.
 pub fn is_host(text: &str) -> bool {
     if text.is_empty() || text.len() > HOST_BYTES_MAX {
         return false;
@@ -79,16 +80,16 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// The address, if it is one and not a name.
+    /// Returns the address, or `None` if the host is a name.
     pub fn address(&self) -> Option<IpAddr> {
         self.host.split('%').next().and_then(|address| address.parse().ok())
     }
 }
 
-/// Asks the host's own resolver, in this thread.
+/// Resolves a host with the system's resolver. Blocks the calling thread.
 ///
 /// # Errors
-/// Says which name could not be resolved, and why.
+/// The host that cannot be resolved, and the reason.
 pub fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
@@ -99,11 +100,11 @@ pub fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     if found.is_empty() { Err(format!("host {host:?} has no address")) } else { Ok(found) }
 }
 
-/// Stands in for a resolver at the start, when a name may not be known yet: a name has an unspecified
-/// address, which [`crate::LinkSpec::is_unresolved`] knows.
+/// Replaces [`resolve`] during the daemon's start, when the network may not be up yet: a name gets
+/// an unspecified address, which [`crate::LinkSpec::is_unresolved`] recognises.
 ///
 /// # Errors
-/// None.
+/// Never fails; the signature is that of a [`Resolver`].
 pub fn later(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     let v4 = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     let v6 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
@@ -111,13 +112,13 @@ pub fn later(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     Ok(all.into_iter().map(|address| SocketAddr::new(address, port)).collect())
 }
 
-/// Stands in for a resolver where a draft is only checked: any name has an address of each family.
+/// Replaces [`resolve`] where a draft is only checked: each name gets an address of each family.
 ///
 /// # Errors
-/// None.
+/// Never fails; the signature is that of a [`Resolver`].
 pub fn pretend(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     let address = host.split('%').next().and_then(|host| host.parse::<IpAddr>().ok());
-    // RFC 5737, RFC 3849: addresses of nobody.
+    // Documentation addresses, which no host has (RFC 5737, RFC 3849).
     let v4 = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
     let v6 = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
     let all = address.map_or(vec![v4, v6], |one| vec![one]);

@@ -1,7 +1,7 @@
 //! Suggestions for misspelt keys.
 
-/// Returns the candidate nearest to `word` by edit distance, or `None` if all are far: more than one
-/// edit and one for each four letters.
+/// Returns the candidate with the smallest edit distance to `word`, or `None` if all are further
+/// than one edit plus one for each four letters.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     candidates
