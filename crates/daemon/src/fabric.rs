@@ -1,7 +1,7 @@
 //! The interface between the control plane and the dispatchers.
 //!
 //! [`Fabric`] executes commands of [`causeway_model`]. The daemon stacks two wrappers on the real
-//! fabric: [`crate::hold::Holding`] moves held ports behind the holder, [`SocketOwner`] sets owners
+//! fabric: [`crate::held_ports::HeldPortsFabric`] moves held ports behind the holder, [`SocketOwner`] sets owners
 //! and permissions of new sockets.
 
 use std::os::fd::AsRawFd as _;
@@ -18,8 +18,8 @@ use rustix::io::Errno;
 
 use crate::accounts::{group_id, user_id};
 use crate::config::Config;
-use crate::sandbox::explain;
-use causeway_model::draft::place;
+use crate::sandbox::add_remedy;
+use causeway_model::draft::host;
 
 /// Executes commands: the dispatchers, or a model of them in tests.
 pub trait Fabric: Send + Sync {
@@ -59,7 +59,8 @@ pub fn apply(
     stops: &dyn Fn() -> bool,
 ) -> Result<(), CommandError> {
     let key_file = &config.daemon.key_file;
-    let drafts = config.links.iter().map(|link| link.clone().into_spec(key_file, place::later));
+    let drafts =
+        config.links.iter().map(|link| link.clone().into_spec(key_file, host::resolve_later));
     let specs: Result<Vec<_>, _> = drafts.collect();
     let specs = specs.map_err(|error| CommandError::Invalid(error.to_string()))?;
     for group in &config.groups {
@@ -152,9 +153,9 @@ impl Fabric for SocketOwner {
             Command::PortAdd(spec) => Some(spec.clone()),
             _ => None,
         };
-        let answer = self.inner.call(command).map_err(explain)?;
+        let answer = self.inner.call(command).map_err(add_remedy)?;
         if let Some(spec) = added
-            && let Err(text) = self.hand_over(&spec)
+            && let Err(text) = self.set_port_access(&spec)
         {
             let _ = self.inner.call(Command::PortDel(spec.name.clone()));
             return Err(CommandError::Host(format!("port {}: {text}", spec.name)));
@@ -172,22 +173,22 @@ impl Fabric for SocketOwner {
 }
 
 impl SocketOwner {
-    fn hand_over(&self, spec: &PortSpec) -> Result<(), String> {
+    fn set_port_access(&self, spec: &PortSpec) -> Result<(), String> {
         let mut sockets = spec.paths();
         if let Some(socket) = sockets.next() {
-            self.give(socket, spec.access.of_socket())?;
+            self.set_access(socket, spec.access.of_socket())?;
         }
         sockets.try_for_each(|host| {
-            self.give(host, spec.access.of_host_socket())?;
-            self.give(&message_socket(host), spec.access.of_host_socket())
+            self.set_access(host, spec.access.of_host_socket())?;
+            self.set_access(&message_socket(host), spec.access.of_host_socket())
         })
     }
 
-    fn give(&self, path: &Path, given: SocketPermissions) -> Result<(), String> {
+    fn set_access(&self, path: &Path, given: SocketPermissions) -> Result<(), String> {
         let owner = given.owner.as_deref().map(user_id).transpose()?;
         let group = given.group.as_deref().map(group_id).transpose()?;
         let mode = given.mode.map(|FileMode(mode)| mode).or(self.mode);
-        give(path, mode, (owner, group.or(self.group)))
+        set_socket_access(path, mode, (owner, group.or(self.group)))
     }
 }
 
@@ -198,7 +199,7 @@ impl SocketOwner {
 ///
 /// # Errors
 /// The path is no socket, or a system call fails.
-pub fn give(
+pub fn set_socket_access(
     path: &Path,
     mode: Option<u32>,
     (owner, group): (Option<u32>, Option<u32>),

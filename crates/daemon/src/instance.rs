@@ -13,7 +13,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::directory::{UnsafeDir, check_dir};
-use crate::fabric::give;
+use crate::fabric::set_socket_access;
 use crate::limits::{LOCK_PID_PAUSE, LOCK_PID_TRIES};
 
 /// Length of the line with the pid.
@@ -59,14 +59,14 @@ pub enum ClaimError {
 
 /// The control socket, bound and locked. Dropping it removes the socket and the lock.
 #[derive(Debug)]
-pub struct Control {
+pub struct ControlSocket {
     listener: UnixListener,
     // Fields are dropped in order: the socket must be removed while the lock is held.
     _socket: BoundPath,
-    _lock: Lock,
+    _lock: InstanceLock,
 }
 
-impl Control {
+impl ControlSocket {
     /// Takes the lock, replaces a stale socket, and listens.
     ///
     /// # Errors
@@ -75,10 +75,10 @@ impl Control {
         if let Some(dir) = path.parent() {
             make_dir(dir)?;
         }
-        let lock = Lock::take(path)?;
+        let lock = InstanceLock::take(path)?;
         clear(path)?;
         let (listener, socket) = bind(path)?;
-        give(path, Some(mode), (None, group)).map_err(ClaimError::Permissions)?;
+        set_socket_access(path, Some(mode), (None, group)).map_err(ClaimError::Permissions)?;
         Ok(Self { listener, _socket: socket, _lock: lock })
     }
 
@@ -192,12 +192,12 @@ impl Drop for BoundPath {
 
 /// The file `<control>.lock`, locked by flock(2); it contains the pid of the daemon.
 #[derive(Debug)]
-struct Lock {
+struct InstanceLock {
     path: PathBuf,
     _file: File,
 }
 
-impl Lock {
+impl InstanceLock {
     fn take(control: &Path) -> Result<Self, ClaimError> {
         let mut name = control.as_os_str().to_owned();
         name.push(".lock");
@@ -230,7 +230,7 @@ impl Lock {
     }
 }
 
-impl Drop for Lock {
+impl Drop for InstanceLock {
     fn drop(&mut self) {
         // Removed while locked, so that a lock of another process is not removed.
         let _ = std::fs::remove_file(&self.path);

@@ -6,7 +6,7 @@
 //! and restricts its own threads ([`sandbox`]). It forwards no frame and touches no guest memory:
 //! dispatchers of `causeway-fabric` do.
 //!
-//! A request of an operator passes [`http`] (bytes to [`http::Request`]), [`api`] (to a
+//! A request of an operator passes [`http`] (bytes to [`http::HttpRequest`]), [`api`] (to a
 //! [`causeway_model::Command`]), and [`fabric::Fabric`], the interface to the dispatchers. Tests
 //! replace that interface by a model and drive each part alone; the binary only calls [`run::run`].
 //!
@@ -21,21 +21,21 @@ pub mod accounts;
 pub mod api;
 pub mod args;
 pub mod config;
+pub mod connection_slots;
 pub mod directory;
 pub mod fabric;
-pub mod hold;
+pub mod held_ports;
 pub mod http;
 pub mod instance;
-pub mod life;
+pub mod lifecycle;
 pub mod limits;
 pub mod logger;
-pub mod notify;
 pub mod peer;
-pub mod places;
 pub mod plan;
 pub mod refusals;
 pub mod run;
 pub mod sandbox;
+pub mod service_manager;
 pub mod services;
 pub mod stop;
 pub mod vnet;

@@ -1,4 +1,4 @@
-//! Refusals of control clients, counted by reason.
+//! RefusalCounters of control clients, counted by reason.
 //!
 //! Clients reach the daemon at the control socket ([`crate::http`]) and at the port of the VNET
 //! language ([`crate::vnet`]). The counters of both are part of `GET /v1/stats`; `causeway stats`
@@ -11,11 +11,11 @@ use std::time::Instant;
 
 use causeway_fabric::LogLimit;
 
-use crate::peer::{NotAdmitted, Peer};
+use crate::peer::{AdmissionError, ControlPeer};
 
 /// The reason why a client was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RefusalReason {
     /// All connections are in use.
     Busy,
     /// The user may not control the daemon.
@@ -48,7 +48,7 @@ pub enum Refusal {
     Host,
 }
 
-impl Refusal {
+impl RefusalReason {
     const ALL: [Self; 15] = [
         Self::Busy,
         Self::Forbidden,
@@ -87,7 +87,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the reason for the `kind` of a [`crate::http::Reply`].
+    /// Returns the reason for the `kind` of a [`crate::http::HttpReply`].
     pub fn of_kind(kind: &str) -> Self {
         match kind {
             "busy" => Self::Busy,
@@ -108,11 +108,11 @@ impl Refusal {
 
 /// The refusal counters of one control interface. They only grow, and wrap at 2^64.
 #[derive(Debug, Default)]
-pub struct Refusals([AtomicU64; Refusal::ALL.len()]);
+pub struct RefusalCounters([AtomicU64; RefusalReason::ALL.len()]);
 
-impl Refusals {
+impl RefusalCounters {
     /// Counts a refusal.
-    pub fn count(&self, why: Refusal) {
+    pub fn count(&self, why: RefusalReason) {
         if let Some(cell) = self.0.get(why as usize) {
             cell.fetch_add(1, Ordering::Relaxed);
         }
@@ -120,7 +120,7 @@ impl Refusals {
 
     /// Returns the counters by name: `refused_<reason>_total`.
     pub fn by_name(&self) -> BTreeMap<String, u64> {
-        let all = Refusal::ALL.iter().zip(&self.0);
+        let all = RefusalReason::ALL.iter().zip(&self.0);
         let named = all.map(|(why, cell)| {
             (format!("refused_{}_total", why.name()), cell.load(Ordering::Relaxed))
         });
@@ -150,13 +150,13 @@ impl RefusalLog {
     }
 
     /// Logs a refused control connection.
-    pub fn refused(&self, refused: &NotAdmitted) {
+    pub fn refused(&self, refused: &AdmissionError) {
         let Some(suppressed) = self.admit() else { return };
         match refused {
-            NotAdmitted::Unknown(error) => {
+            AdmissionError::Unknown(error) => {
                 log::warn!(error:% = error, suppressed; "control connection refused: the kernel does not name the peer");
             }
-            NotAdmitted::Forbidden(Peer { pid, uid, gid }) => {
+            AdmissionError::Forbidden(ControlPeer { pid, uid, gid }) => {
                 log::warn!(pid, uid, gid, suppressed; "control connection refused: the user may not control this daemon");
             }
         }
@@ -165,13 +165,13 @@ impl RefusalLog {
 
 /// The refusal counters of all control interfaces.
 #[derive(Debug, Default)]
-pub struct Doors {
+pub struct ControlRefusals {
     /// The rate limit of log lines about refusals.
     pub log: RefusalLog,
-    /// Refusals at the control socket.
-    pub control: Refusals,
-    /// Refusals at the port of the VNET language.
-    pub vnet: Refusals,
+    /// RefusalCounters at the control socket.
+    pub control: RefusalCounters,
+    /// RefusalCounters at the port of the VNET language.
+    pub vnet: RefusalCounters,
 }
 
 #[cfg(test)]
@@ -187,13 +187,13 @@ mod tests {
 
     #[test]
     fn every_reason_has_its_own_counter() {
-        let refusals = Refusals::default();
-        for (index, why) in Refusal::ALL.into_iter().enumerate() {
+        let refusals = RefusalCounters::default();
+        for (index, why) in RefusalReason::ALL.into_iter().enumerate() {
             assert_eq!(why as usize, index);
             (0..=index).for_each(|_| refusals.count(why));
         }
         let names = refusals.by_name();
-        assert_eq!(names.len(), Refusal::ALL.len());
+        assert_eq!(names.len(), RefusalReason::ALL.len());
         assert_eq!((names["refused_busy_total"], names["refused_host_total"]), (1, 15));
     }
 }

@@ -12,10 +12,10 @@ use causeway_model::Kind;
 
 use crate::accounts;
 use crate::args::Args;
-use crate::config::environment::Findings;
-use crate::config::{Config, Surroundings};
-use crate::hold::Starter;
-use crate::life::{Daemon, StartError, make_dirs};
+use crate::config::environment::HostFindings;
+use crate::config::{Config, ConfigContext};
+use crate::held_ports::HolderStarter;
+use crate::lifecycle::{Daemon, StartError, make_dirs};
 use crate::logger;
 use crate::sandbox::Sandbox;
 use crate::services::kinds;
@@ -37,7 +37,7 @@ pub fn run(args: &Args, services: &'static [Registration]) -> Result<(), StartEr
     }
     // Allocated once and used until the process ends.
     let kinds: &'static [&'static Kind] = kinds(services).leak();
-    let config = Config::load(&args.config, &Surroundings::of_process(kinds))
+    let config = Config::load(&args.config, &ConfigContext::of_process(kinds))
         .map_err(|error| format!("the configuration cannot be used\n{error}"))?;
     if args.print_config {
         return print(config.to_toml().as_bytes());
@@ -47,7 +47,7 @@ pub fn run(args: &Args, services: &'static [Registration]) -> Result<(), StartEr
         let (groups, ports, rules) = (groups.len(), ports.len(), rules.len());
         let (links, routes) = (links.len(), routes.len());
         let file = args.config.display();
-        let Findings { errors, warnings } = config.look_around();
+        let HostFindings { errors, warnings } = config.check_host();
         for warning in warnings {
             eprintln!("causewayd: {file}: {warning}: the link is down until that is there");
         }
@@ -65,7 +65,7 @@ pub fn run(args: &Args, services: &'static [Registration]) -> Result<(), StartEr
     // Before the sandbox: directory services may need more than the sandbox allows.
     resolve_accounts(&config);
     // Before the sandbox, which forbids starting programs.
-    let starter = Starter::new(config.daemon.hold)?;
+    let starter = HolderStarter::new(config.daemon.hold)?;
     // Before the threads that inherit it.
     let sandbox = (!args.no_sandbox).then(|| Sandbox::enter(&config)).transpose()?;
     logger::start(config.daemon.log)?;
@@ -96,7 +96,7 @@ fn serve(
     (services, kinds): (&'static [Registration], &'static [&'static Kind]),
     keep: bool,
     sandbox: Option<Sandbox>,
-    starter: Starter,
+    starter: HolderStarter,
 ) -> Result<(), StartError> {
     // Before the dispatchers, whose restrictions their own threads inherit.
     causeway_link::io::names::start();

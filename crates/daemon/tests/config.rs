@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use causeway_daemon::config::{Config, Surroundings};
+use causeway_daemon::config::{Config, ConfigContext};
 use causeway_model::Dscp;
 
 const HEAD: &str = "[[group]]\nname = \"blue\"\n[[group]]\nname = \"red\"\n";
 
 fn parse(text: &str) -> Result<Config, String> {
-    let around = Surroundings {
+    let around = ConfigContext {
         run_dir: Some("/run/causeway".into()),
         underlay: |_| None,
         kinds: &causeway_model::port::KINDS,
@@ -120,7 +120,7 @@ fn an_empty_file_is_a_daemon_without_ports() {
 #[test]
 fn without_a_default_directory_the_control_socket_must_be_given() {
     let around =
-        Surroundings { run_dir: None, underlay: |_| None, kinds: &causeway_model::port::KINDS };
+        ConfigContext { run_dir: None, underlay: |_| None, kinds: &causeway_model::port::KINDS };
     let error = Config::parse(Path::new("c"), "[daemon]\n", &around).unwrap_err().to_string();
     assert!(error.contains("key \"control\" must be given"), "{error}");
     let given = Config::parse(Path::new("c"), "[daemon]\ncontrol = \"/a/c\"\n", &around).unwrap();
@@ -339,7 +339,7 @@ fn what_a_configuration_needs_of_the_host_is_looked_for() {
          [[link]]\nname = \"m\"\ngroup = \"blue\"\nprivate_key = \"/nonexistent/key\"\nkey = \"{}=\"\n",
         "A".repeat(43)
     );
-    let found = parse(&text).unwrap().look_around();
+    let found = parse(&text).unwrap().check_host();
     for expected in ["control_group", "no CPU 8000", "/nonexistent/password"] {
         assert!(found.errors.iter().any(|error| error.contains(expected)), "{found:?}");
     }
@@ -503,7 +503,7 @@ fn the_mtu_follows_the_way_that_the_host_knows() {
     let mtu = |link: &str, underlay| {
         let port = "[[port]]\nname=\"p\"\ngroup=\"blue\"\nkind=\"net\"\n";
         let link = format!("[[link]]\nname=\"l\"\ngroup=\"blue\"\n{link}\n");
-        let around = Surroundings {
+        let around = ConfigContext {
             run_dir: Some("/run/causeway".into()),
             underlay,
             kinds: &causeway_model::port::KINDS,

@@ -117,7 +117,7 @@ fn it_serves_until_sigterm_and_removes_its_sockets() {
     daemon.signal(rustix::process::Signal::TERM);
     let (code, log) = daemon.end();
     assert_eq!(code, Some(0), "{log}");
-    assert!(log.contains("level=info target=causeway_daemon::life msg=\"ready\""), "{log}");
+    assert!(log.contains("level=info target=causeway_daemon::lifecycle msg=\"ready\""), "{log}");
     assert_eq!(sockets(&dir), [""; 0]);
     assert!(!dir.file("control.sock.lock").exists());
 }
@@ -477,10 +477,11 @@ fn permissions_are_not_set_through_a_symbolic_link() {
     std::os::unix::fs::symlink(&target, &link).unwrap();
     let before = std::fs::metadata(&target).unwrap().permissions().mode();
     let gid = rustix::process::getegid().as_raw();
-    let error = causeway_daemon::fabric::give(&link, Some(0o600), (None, Some(gid))).unwrap_err();
+    let error = causeway_daemon::fabric::set_socket_access(&link, Some(0o600), (None, Some(gid)))
+        .unwrap_err();
     assert!(error.contains("expected a socket"), "{error}");
     assert_eq!(std::fs::metadata(&target).unwrap().permissions().mode(), before);
-    causeway_daemon::fabric::give(&target, Some(0o600), (None, Some(gid))).unwrap();
+    causeway_daemon::fabric::set_socket_access(&target, Some(0o600), (None, Some(gid))).unwrap();
     assert_eq!(std::fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o600);
 }
 

@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 
-use causeway_daemon::config::{Config, Surroundings};
+use causeway_daemon::config::{Config, ConfigContext};
 use causeway_daemon::sandbox::Sandbox;
 use common::Dir;
 use rustix::io::Errno;
@@ -86,7 +86,7 @@ fn child() {
     let run = std::path::PathBuf::from(std::env::var_os(RUN).unwrap());
     let file = run.join("causeway.toml");
     let config =
-        Config::load(&file, &Surroundings::of_process(&causeway_model::port::KINDS)).unwrap();
+        Config::load(&file, &ConfigContext::of_process(&causeway_model::port::KINDS)).unwrap();
     // As the daemon does: threads inherit it.
     let sandbox = Sandbox::enter(&config).unwrap();
     let code = std::thread::spawn(move || {

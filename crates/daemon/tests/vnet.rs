@@ -12,8 +12,8 @@ use causeway_daemon::limits::{
     VNET_CONNECTIONS_MAX, VNET_HELLO_TIME_MAX, VNET_STRANGERS_PER_SOURCE_MAX,
 };
 use causeway_daemon::vnet::password::Password;
-use causeway_daemon::vnet::server::{Patience, Server};
-use causeway_daemon::vnet::session::{House, Session};
+use causeway_daemon::vnet::server::{SessionTimeouts, VnetServer};
+use causeway_daemon::vnet::session::{Session, SessionContext};
 use causeway_model::commands::{links, routes};
 use causeway_model::{LinkKind, RouteEnd};
 use common::{model::Model, send, serve};
@@ -41,9 +41,15 @@ fn model() -> Arc<Model> {
     model
 }
 
-fn house(model: &Arc<Model>) -> House {
+fn context(model: &Arc<Model>) -> SessionContext {
     let password = Password::new("s3cret").unwrap();
-    House::new(model.clone(), "blue".parse().unwrap(), password, common::resolve, Arc::default())
+    SessionContext::new(
+        model.clone(),
+        "blue".parse().unwrap(),
+        password,
+        common::resolve,
+        Arc::default(),
+    )
 }
 
 struct Client {
@@ -52,13 +58,13 @@ struct Client {
 }
 
 impl Client {
-    fn connect(server: &Server) -> Self {
+    fn connect(server: &VnetServer) -> Self {
         let write = TcpStream::connect(server.address().unwrap()).unwrap();
         write.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         Self { read: BufReader::new(write.try_clone().unwrap()), write }
     }
 
-    fn greeted(server: &Server) -> Self {
+    fn greeted(server: &VnetServer) -> Self {
         let mut client = Self::connect(server);
         assert_eq!(client.ask("HELLO s3cret 0.9"), "OK causeway 0.9, group blue\n");
         client
@@ -90,8 +96,9 @@ impl Client {
     }
 }
 
-fn start(model: &Arc<Model>) -> Server {
-    Server::start("127.0.0.1:0".parse().unwrap(), house(model), Patience::default()).unwrap()
+fn start(model: &Arc<Model>) -> VnetServer {
+    VnetServer::start("127.0.0.1:0".parse().unwrap(), context(model), SessionTimeouts::default())
+        .unwrap()
 }
 
 #[test]
@@ -191,9 +198,10 @@ fn links(model: &Model) -> Vec<(String, String)> {
 fn a_link_is_made_and_deleted_at_both_ends() {
     let (near, far) = (model(), model());
     let server = |model| {
-        let mut house = house(model);
-        house.tell = Some(causeway_daemon::vnet::tell::tell);
-        Server::start("127.0.0.1:0".parse().unwrap(), house, Patience::default()).unwrap()
+        let mut context = context(model);
+        context.register = Some(causeway_daemon::vnet::registration::register);
+        VnetServer::start("127.0.0.1:0".parse().unwrap(), context, SessionTimeouts::default())
+            .unwrap()
     };
     let (here, there) = (server(&near), server(&far));
     let port = there.address().unwrap().port();
@@ -220,9 +228,11 @@ fn a_link_is_made_and_deleted_at_both_ends() {
 #[test]
 fn a_link_that_the_peer_refuses_is_not_made() {
     let (near, far) = (model(), model());
-    let mut house = house(&near);
-    house.tell = Some(causeway_daemon::vnet::tell::tell);
-    let here = Server::start("127.0.0.1:0".parse().unwrap(), house, Patience::default()).unwrap();
+    let mut context = context(&near);
+    context.register = Some(causeway_daemon::vnet::registration::register);
+    let here =
+        VnetServer::start("127.0.0.1:0".parse().unwrap(), context, SessionTimeouts::default())
+            .unwrap();
     let there = start(&far);
     let port = there.address().unwrap().port();
     let mut client = Client::greeted(&here);
@@ -309,9 +319,10 @@ fn hostile_strangers_learn_nothing_and_are_cut_off() {
 
 #[test]
 fn hostile_guesses_are_slowed_down_by_source() {
-    let house = Arc::new(house(&model()));
+    let context = Arc::new(context(&model()));
     let far = "10.0.0.66".parse().unwrap();
-    let say = |from, now, line: &str| Session::new(house.clone(), from).line(now, line.as_bytes());
+    let say =
+        |from, now, line: &str| Session::new(context.clone(), from).line(now, line.as_bytes());
     let mut now = Instant::now();
     for wait in [1, 2, 4, 8] {
         let said = say(far, now, "HELLO guess 0.9");
@@ -355,9 +366,11 @@ fn hostile_long_lines_and_half_lines_end_it() {
 
 #[test]
 fn hostile_silence_is_cut_off() {
-    let patience = Patience { hello: Duration::from_millis(300), idle: Duration::from_millis(300) };
+    let timeouts =
+        SessionTimeouts { hello: Duration::from_millis(300), idle: Duration::from_millis(300) };
     let model = model();
-    let server = Server::start("127.0.0.1:0".parse().unwrap(), house(&model), patience).unwrap();
+    let server =
+        VnetServer::start("127.0.0.1:0".parse().unwrap(), context(&model), timeouts).unwrap();
     let mut client = Client::connect(&server);
     assert!(client.rest().contains("no line in time"));
     // A byte now and then does not reset the clock.
@@ -461,10 +474,11 @@ fn a_file_is_checked_wholly_before_anything_changes() {
 #[test]
 fn hostile_clients_are_counted_by_reason() {
     let model = model();
-    let house = house(&model);
-    let doors = house.doors.clone();
-    let patience = Patience { hello: Duration::from_millis(300), idle: Duration::from_secs(20) };
-    let server = Server::start("127.0.0.1:0".parse().unwrap(), house, patience).unwrap();
+    let context = context(&model);
+    let refusals = context.refusals.clone();
+    let timeouts =
+        SessionTimeouts { hello: Duration::from_millis(300), idle: Duration::from_secs(20) };
+    let server = VnetServer::start("127.0.0.1:0".parse().unwrap(), context, timeouts).unwrap();
     // Strangers: noise, half a line, a line without end, silence, another version.
     let stranger = |bytes: &[u8]| {
         let mut client = Client::connect(&server);
@@ -492,7 +506,7 @@ fn hostile_clients_are_counted_by_reason() {
     // Last: from then on this address waits.
     stranger(b"HELLO wrong 0.9\n");
     stranger(b"HELLO s3cret 0.9\n");
-    let counted: Vec<_> = doors.vnet.by_name().into_iter().filter(|(_, n)| *n > 0).collect();
+    let counted: Vec<_> = refusals.vnet.by_name().into_iter().filter(|(_, n)| *n > 0).collect();
     let expected = [
         "conflict",
         "full",

@@ -15,21 +15,21 @@ use zeroize::Zeroizing;
 /// Length of a key, in bytes.
 pub const KEY_LEN: usize = 32;
 /// Length of a key's text, in characters.
-pub const TEXT_LEN: usize = 44;
+pub const KEY_TEXT_LEN: usize = 44;
 
 /// The error of a text that is no key. It does not repeat the text, which might be a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a key is {TEXT_LEN} characters of base64, as `causeway key` writes it")]
-pub struct NotAKey;
+#[error("a key is {KEY_TEXT_LEN} characters of base64, as `causeway key` writes it")]
+pub struct KeyError;
 
-fn decode(text: &str) -> Result<Zeroizing<[u8; KEY_LEN]>, NotAKey> {
+fn decode(text: &str) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
     // One byte more than a key: 44 characters without padding would decode to 33 bytes.
     let mut bytes = Zeroizing::new([0_u8; KEY_LEN + 1]);
-    if text.len() != TEXT_LEN {
-        return Err(NotAKey);
+    if text.len() != KEY_TEXT_LEN {
+        return Err(KeyError);
     }
-    let len = STANDARD.decode_slice(text, bytes.as_mut_slice()).map_err(|_| NotAKey)?;
-    let key: &[u8; KEY_LEN] = bytes.first_chunk().filter(|_| len == KEY_LEN).ok_or(NotAKey)?;
+    let len = STANDARD.decode_slice(text, bytes.as_mut_slice()).map_err(|_| KeyError)?;
+    let key: &[u8; KEY_LEN] = bytes.first_chunk().filter(|_| len == KEY_LEN).ok_or(KeyError)?;
     Ok(Zeroizing::new(*key))
 }
 
@@ -51,9 +51,9 @@ impl PublicKey {
 }
 
 impl FromStr for PublicKey {
-    type Err = NotAKey;
+    type Err = KeyError;
 
-    fn from_str(text: &str) -> Result<Self, NotAKey> {
+    fn from_str(text: &str) -> Result<Self, KeyError> {
         decode(text).map(|bytes| Self(*bytes))
     }
 }
@@ -107,9 +107,9 @@ impl PrivateKey {
 }
 
 impl FromStr for PrivateKey {
-    type Err = NotAKey;
+    type Err = KeyError;
 
-    fn from_str(text: &str) -> Result<Self, NotAKey> {
+    fn from_str(text: &str) -> Result<Self, KeyError> {
         decode(text).map(Self)
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! The crate stands on the lowest floor: it imports only `causeway-wire`, and knows no service and
 //! no operating-system object. It never touches the data path. Its only I/O is name resolution
-//! ([`draft::place::resolve`]) and the identity of the machine ([`draft::derived_mac`]).
+//! ([`draft::host::resolve`]) and the identity of the machine ([`draft::derived_mac`]).
 //!
 //! A command passes through this crate's types: `causeway` or `curl` sends JSON, the daemon reads
 //! it into a draft or a specification ([`draft`], [`port::read`]), hands a [`Command`] to the
@@ -58,8 +58,8 @@ pub use date::date;
 pub use error::SpecError;
 pub use group::{Forwarding, GroupKind, GroupSpec, weight_default};
 pub use link::{
-    LinkKind, LinkSpec, PublicKey, RawSpec, StreamSpec, TlsSpec, TunnelSpec, UdpSpec, VXLAN_BYTES,
-    datagram_mtu, metric_default, udp_headers,
+    LinkKind, LinkSpec, PublicKeyText, RawSpec, StreamSpec, TlsSpec, TunnelSpec, UdpSpec,
+    VXLAN_BYTES, datagram_mtu, metric_default, udp_headers,
 };
 pub use mac::Mac;
 pub use name::Name;

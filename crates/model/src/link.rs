@@ -117,7 +117,7 @@ pub struct TunnelSpec {
     /// Address and port of this host, for both directions.
     pub local: SocketAddr,
     /// The peer's public key: 32 bytes in base64.
-    pub key: PublicKey,
+    pub key: PublicKeyText,
     /// File of this host's private key. Views show the path, never the key.
     pub private_key: std::path::PathBuf,
     /// Number of the group on the wire, 0 to 16777215; the same at both ends.
@@ -196,16 +196,16 @@ impl RawSpec {
 /// bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct PublicKey(String);
+pub struct PublicKeyText(String);
 
-impl PublicKey {
+impl PublicKeyText {
     /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl FromStr for PublicKey {
+impl FromStr for PublicKeyText {
     type Err = SpecError;
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let (body, end) = text.split_at_checked(43).unwrap_or((text, ""));
@@ -220,15 +220,15 @@ impl FromStr for PublicKey {
     }
 }
 
-impl TryFrom<String> for PublicKey {
+impl TryFrom<String> for PublicKeyText {
     type Error = SpecError;
     fn try_from(text: String) -> Result<Self, SpecError> {
         text.parse()
     }
 }
 
-impl From<PublicKey> for String {
-    fn from(key: PublicKey) -> String {
+impl From<PublicKeyText> for String {
+    fn from(key: PublicKeyText) -> String {
         key.0
     }
 }
@@ -411,9 +411,9 @@ mod tests {
     #[test]
     fn keys_are_checked_where_they_are_read() {
         let good = format!("{}=", "A".repeat(43));
-        assert!(good.parse::<PublicKey>().is_ok());
+        assert!(good.parse::<PublicKeyText>().is_ok());
         for bad in ["", "x", &"A".repeat(44), &format!("{}=", "!".repeat(43))] {
-            assert!(bad.parse::<PublicKey>().is_err(), "{bad}");
+            assert!(bad.parse::<PublicKeyText>().is_err(), "{bad}");
         }
     }
 }

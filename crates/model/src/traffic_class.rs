@@ -54,16 +54,16 @@ impl fmt::Display for Dscp {
 /// A DSCP in JSON: a number or a text.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Written {
+enum DscpJson {
     Number(u64),
     Word(String),
 }
 
 impl<'de> Deserialize<'de> for Dscp {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = match Written::deserialize(from) {
-            Ok(Written::Number(number)) => number.to_string(),
-            Ok(Written::Word(word)) => word,
+        let text = match DscpJson::deserialize(from) {
+            Ok(DscpJson::Number(number)) => number.to_string(),
+            Ok(DscpJson::Word(word)) => word,
             Err(_) => "another type".to_owned(),
         };
         text.parse().map_err(|error| serde::de::Error::custom(format!("dscp: {error}")))

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use causeway_attach::Model;
 use causeway_fabric::{Context, PortId, Progress, Registration, Service};
-use causeway_model::port::{Device, GUEST_FIELDS, PortContext, unicast};
+use causeway_model::port::{DeviceInfo, GUEST_FIELDS, PortContext, unicast};
 use causeway_model::schema::{DefaultValue, ValueType, table};
 use causeway_model::{CommandError, Kind, Mac, PortOptions, PortSpec};
 use causeway_ring::Chain;
@@ -61,9 +61,9 @@ impl PortOptions for LoopbackSpec {
         values.entry("mac").or_insert_with(|| port.derived_mac().to_string().into());
     }
 
-    fn device(&self) -> Option<Device> {
+    fn device(&self) -> Option<DeviceInfo> {
         let identity = format!("loopback {}", self.mac);
-        Some(Device { queues: QUEUES, ring_size_max: 1024, identity })
+        Some(DeviceInfo { queues: QUEUES, ring_size_max: 1024, identity })
     }
 }
 

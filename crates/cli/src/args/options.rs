@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use causeway_model::KindInfo;
-use causeway_model::draft::LinkWord;
+use causeway_model::draft::LinkKindName;
 use causeway_model::draft::link::LINK_FIELDS;
 use causeway_model::port::{KINDS, PORT_FIELDS};
 use causeway_model::schema::{FieldInfo, TypeInfo};
@@ -26,7 +26,7 @@ pub fn add_kinds(kinds: Vec<KindInfo>) {
 
 /// Whether this release has a kind of ports, or a kind of links, of this name.
 pub fn is_known(kind: &str) -> bool {
-    KINDS.iter().any(|own| own.name == kind) || LinkWord::NAMES.contains(&kind)
+    KINDS.iter().any(|own| own.name == kind) || LinkKindName::NAMES.contains(&kind)
 }
 
 /// Returns the kinds of ports, those of this release first.

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use causeway_model::keys::{KEY_LEN, NotAKey, PrivateKey};
+use causeway_model::keys::{KEY_LEN, KeyError, PrivateKey};
 use serde_json::json;
 
 use super::{Context, print, read_file};
@@ -31,7 +31,7 @@ pub fn run(cx: &Context, verb: KeyVerb) -> Result<()> {
         KeyVerb::Public { file } => {
             let text = read_file(&file, KEY_FILE_BYTES_MAX)?;
             let key = text.trim().parse();
-            let wrong = |e: NotAKey| Error::Usage(format!("{}: {e}", file.display()));
+            let wrong = |e: KeyError| Error::Usage(format!("{}: {e}", file.display()));
             public(cx, &key.map_err(wrong)?)
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use causeway_model::draft::LinkWord;
+use causeway_model::draft::LinkKindName;
 use causeway_model::draft::link::LINK_FIELDS;
 use causeway_model::schema::FieldInfo;
 use causeway_model::{Name, date};
@@ -143,7 +143,7 @@ fn add(cx: &Context, args: &LinkAdd) -> Result<()> {
 /// The kind that is asked for; `causeway` if none is.
 fn kind_of(args: &LinkAdd) -> &str {
     let kind = args.text("kind");
-    if kind.is_empty() { LinkWord::default().word() } else { kind }
+    if kind.is_empty() { LinkKindName::default().as_str() } else { kind }
 }
 
 /// The link that is there already, if it is of the group and kind that were asked for.

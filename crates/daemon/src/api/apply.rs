@@ -10,11 +10,13 @@ use causeway_model::Name;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{About, Call, invalid, kind_of, refused};
+use super::{ApiCall, ApiContext, invalid, kind_of, refused};
 use crate::config::underlay::underlay;
-use crate::config::{Config, Surroundings};
-use crate::http::Reply;
-use crate::plan::{Action, Change, Outcome, Plan, State, carry_out, plan, running};
+use crate::config::{Config, ConfigContext};
+use crate::http::HttpReply;
+use crate::plan::{
+    ChangePlan, ChangeType, FabricState, PlanResult, PlannedChange, execute, plan, read_running,
+};
 
 /// Serialises requests: two plans at a time would each be based on a state that the other changes.
 static TURN: Mutex<()> = Mutex::new(());
@@ -36,38 +38,38 @@ fn file() -> PathBuf {
     "configuration".into()
 }
 
-pub(super) fn apply(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+pub(super) fn apply(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     call.only(rest, "POST")?;
-    let Call { fabric, about, .. } = *call;
+    let ApiCall { fabric, about, .. } = *call;
     let ApplyBody { text, file, dry_run } = call.body()?;
     let run_dir = Some(about.run_dir.clone());
-    let around = Surroundings { run_dir, kinds: about.kinds, underlay };
+    let around = ConfigContext { run_dir, kinds: about.kinds, underlay };
     let config = Config::parse(&file, &text, &around).map_err(|e| invalid(e.to_string()))?;
-    let mtu_is_ours = config.mtu_is_ours.clone();
-    let mut wanted = wanted(config, about).map_err(invalid)?;
+    let derived_mtus = config.derived_mtus.clone();
+    let mut wanted = wanted_state(config, about).map_err(invalid)?;
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let running = running(fabric).map_err(refused)?;
-    keep_mtus(&mut wanted, &running, &mtu_is_ours);
+    let running = read_running(fabric).map_err(refused)?;
+    keep_mtus(&mut wanted, &running, &derived_mtus);
     let plan = plan(&running, &wanted);
     if dry_run {
         let done = vec![false; plan.changes.len()];
-        return Ok(Reply::json(200, &told(&plan, &done, dry_run)));
+        return Ok(HttpReply::json(200, &changes_json(&plan, &done, dry_run)));
     }
-    let Outcome { done, failed } = carry_out(fabric, &plan);
+    let PlanResult { done, failed } = execute(fabric, &plan);
     for (change, _) in plan.changes.iter().zip(&done).filter(|(_, done)| **done) {
-        let Change { action, what, name, .. } = change;
+        let PlannedChange { action, what, name, .. } = change;
         log::info!(action:? = action, what, name = name.as_str(); "applied");
     }
-    let value = told(&plan, &done, dry_run);
+    let value = changes_json(&plan, &done, dry_run);
     match failed {
-        None => Ok(Reply::json(200, &value)),
-        Some((at, error)) => Err(stopped(&plan, &done, at, &error, value)),
+        None => Ok(HttpReply::json(200, &value)),
+        Some((at, error)) => Err(incomplete(&plan, &done, at, &error, value)),
     }
 }
 
 /// Keeps the MTU of running ports if only the set of links would change it: replacing the port
 /// would disconnect its frontend.
-fn keep_mtus(wanted: &mut State, running: &State, ours: &BTreeSet<Name>) {
+fn keep_mtus(wanted: &mut FabricState, running: &FabricState, ours: &BTreeSet<Name>) {
     for port in wanted.ports.iter_mut().filter(|port| ours.contains(&port.name)) {
         let same = running.ports.iter().find(|other| other.name == port.name);
         if let Some(now) = same {
@@ -77,11 +79,11 @@ fn keep_mtus(wanted: &mut State, running: &State, ours: &BTreeSet<Name>) {
 }
 
 /// Returns the part of the configuration that can change while the daemon runs.
-fn wanted(config: Config, about: &About) -> Result<State, String> {
+fn wanted_state(config: Config, about: &ApiContext) -> Result<FabricState, String> {
     let key_file = &config.daemon.key_file;
     let links = config.links.into_iter().map(|link| link.into_spec(key_file, about.resolve));
     let links: Result<Vec<_>, _> = links.collect();
-    Ok(State {
+    Ok(FabricState {
         groups: config.groups,
         rules: config.rules,
         ports: config.ports,
@@ -90,8 +92,8 @@ fn wanted(config: Config, about: &About) -> Result<State, String> {
     })
 }
 
-fn told(plan: &Plan, done: &[bool], dry_run: bool) -> Value {
-    let change = |(change, done): (&Change, &bool)| {
+fn changes_json(plan: &ChangePlan, done: &[bool], dry_run: bool) -> Value {
+    let change = |(change, done): (&PlannedChange, &bool)| {
         let mut value = json!(change);
         if let Some(map) = value.as_object_mut() {
             map.insert("done".into(), (*done).into());
@@ -103,9 +105,15 @@ fn told(plan: &Plan, done: &[bool], dry_run: bool) -> Value {
 }
 
 /// Returns the reply for a refused step, with the number of changes made before it.
-fn stopped(plan: &Plan, done: &[bool], at: usize, error: &CommandError, mut value: Value) -> Reply {
+fn incomplete(
+    plan: &ChangePlan,
+    done: &[bool],
+    at: usize,
+    error: &CommandError,
+    mut value: Value,
+) -> HttpReply {
     let failed = plan.changes.get(at);
-    let what = failed.map(|c| format!("{} {} {}", word(c.action), c.what, c.name));
+    let what = failed.map(|c| format!("{} {} {}", action_name(c.action), c.what, c.name));
     let count = done.iter().filter(|done| **done).count();
     let mut text = what.unwrap_or_default();
     let _ = write!(
@@ -117,13 +125,13 @@ fn stopped(plan: &Plan, done: &[bool], at: usize, error: &CommandError, mut valu
     if let Some(map) = value.as_object_mut() {
         map.insert("error".into(), json!({ "kind": kind, "message": text }));
     }
-    Reply::json(status, &value)
+    HttpReply::json(status, &value)
 }
 
-fn word(action: Action) -> &'static str {
+fn action_name(action: ChangeType) -> &'static str {
     match action {
-        Action::Add => "add",
-        Action::Delete => "delete",
-        Action::Replace => "replace",
+        ChangeType::Add => "add",
+        ChangeType::Delete => "delete",
+        ChangeType::Replace => "replace",
     }
 }

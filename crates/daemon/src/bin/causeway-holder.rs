@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 
-use causeway_daemon::life::StartError;
-use causeway_daemon::{life, logger};
+use causeway_daemon::lifecycle::StartError;
+use causeway_daemon::{lifecycle, logger};
 use causeway_holder::holder::{Holder, Options};
 use clap::Parser;
 use log::LevelFilter;
@@ -43,7 +43,7 @@ fn run(Args { dir, stay }: Args) -> Result<(), StartError> {
     // call fails if the process leads one already.
     let _ = rustix::process::setsid();
     logger::start(LevelFilter::Info)?;
-    life::raise_descriptor_limit();
+    lifecycle::raise_descriptor_limit();
     causeway_holder::client::make_dir(&dir)?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let holder = Holder::new(Options { dir, stay })?;
@@ -55,6 +55,6 @@ fn run(Args { dir, stay }: Args) -> Result<(), StartError> {
         }
     };
     thread::Builder::new().name("signals".into()).spawn(wait)?;
-    causeway_daemon::notify::Notify::of_process().send("READY=1");
+    causeway_daemon::service_manager::ServiceManager::of_process().send("READY=1");
     Ok(holder.run()?)
 }

@@ -7,11 +7,11 @@ use std::path::Path;
 use super::Config;
 use crate::accounts::group_id;
 use crate::vnet::password::Password;
-use causeway_model::draft::{LinkDraft, LinkWord};
+use causeway_model::draft::{LinkDraft, LinkKindName};
 
 /// The results of the check.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Findings {
+pub struct HostFindings {
     /// Problems because of which the daemon does not start.
     pub errors: Vec<String>,
     /// Missing files and interfaces because of which a link stays down.
@@ -20,8 +20,8 @@ pub struct Findings {
 
 impl Config {
     /// Checks the requirements of the configuration on this host.
-    pub fn look_around(&self) -> Findings {
-        let mut found = Findings::default();
+    pub fn check_host(&self) -> HostFindings {
+        let mut found = HostFindings::default();
         let daemon = &self.daemon;
         for (key, name) in
             [("control_group", &daemon.control_group), ("socket_group", &daemon.socket_group)]
@@ -68,7 +68,7 @@ fn missing(link: &LinkDraft) -> impl Iterator<Item = String> {
         let error = File::open(path).err()?;
         Some(format!("key {key:?}: {}: {error}", path.display()))
     });
-    let raw = (link.kind == LinkWord::Raw).then_some(link.interface.as_ref()).flatten();
+    let raw = (link.kind == LinkKindName::Raw).then_some(link.interface.as_ref()).flatten();
     let absent = raw.filter(|name| !Path::new("/sys/class/net").join(name).exists());
     files.chain(absent.map(|name| format!("key \"interface\": this host has no interface {name}")))
 }

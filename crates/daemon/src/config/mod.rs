@@ -2,7 +2,7 @@
 //!
 //! Reading reports all problems of a file at once, each with its line. Ports and links are checked
 //! by the tables of [`causeway_model::schema`]. The module changes nothing on the host;
-//! [`Config::look_around`] only checks for the presence of files, CPUs and accounts.
+//! [`Config::check_host`] only checks for the presence of files, CPUs and accounts.
 
 mod check;
 mod dispatch;
@@ -46,7 +46,7 @@ pub struct Config {
     /// `[[port]]`, in the file's order.
     pub ports: Vec<PortSpec>,
     /// Ports for which the file gives no MTU, so that it follows the links of the group.
-    pub mtu_is_ours: BTreeSet<Name>,
+    pub derived_mtus: BTreeSet<Name>,
     /// `[[rule]]`, in the file's order.
     pub rules: Vec<RuleSpec>,
     /// `[[link]]`, in the file's order. Host names are resolved when the link is added.
@@ -72,7 +72,7 @@ pub struct VnetConfig {
 
 /// The ports whose frontends the holder keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Hold {
+pub enum HoldPolicy {
     /// vsock ports: QEMU does not reconnect them.
     #[default]
     Vsock,
@@ -82,14 +82,14 @@ pub enum Hold {
     None,
 }
 
-impl Hold {
+impl HoldPolicy {
     /// The values with their names in the file.
-    pub const WORDS: [(&str, Self); 3] =
+    pub const NAMES: [(&str, Self); 3] =
         [("vsock", Self::Vsock), ("all", Self::All), ("none", Self::None)];
 
     /// Returns the name of the value in the file.
-    pub fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, hold)| *hold == self).map_or("none", |(word, _)| word)
+    pub fn as_str(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, hold)| *hold == self).map_or("none", |(word, _)| word)
     }
 }
 
@@ -105,7 +105,7 @@ pub struct DaemonConfig {
     /// `[dispatch]`.
     pub dispatch: causeway_fabric::Options,
     /// The ports whose frontends stay connected while causewayd is replaced.
-    pub hold: Hold,
+    pub hold: HoldPolicy,
     /// File of the private key of links that give none.
     pub key_file: PathBuf,
     /// Permissions of the control socket.
@@ -143,7 +143,7 @@ pub enum ConfigError {
 
 /// Values that the configuration takes from the process and the host.
 #[derive(Debug, Clone)]
-pub struct Surroundings {
+pub struct ConfigContext {
     /// Default directory of the control socket and the ports' sockets.
     pub run_dir: Option<PathBuf>,
     /// The kinds of ports of this daemon.
@@ -152,7 +152,7 @@ pub struct Surroundings {
     pub underlay: fn(&LinkDraft) -> Option<u16>,
 }
 
-impl Surroundings {
+impl ConfigContext {
     /// Reads the values from the process: the run directory is systemd's `RUNTIME_DIRECTORY`, else
     /// `/run/causeway` for root, else `$XDG_RUNTIME_DIR/causeway`.
     pub fn of_process(kinds: &'static [&'static Kind]) -> Self {
@@ -174,7 +174,7 @@ impl Config {
     ///
     /// # Errors
     /// The file cannot be read, is too large, or has problems.
-    pub fn load(path: &Path, around: &Surroundings) -> Result<Self, ConfigError> {
+    pub fn load(path: &Path, around: &ConfigContext) -> Result<Self, ConfigError> {
         let unreadable = |error| ConfigError::Unreadable { path: path.to_owned(), error };
         let file = std::fs::File::open(path).map_err(unreadable)?;
         let mut source = String::new();
@@ -189,7 +189,7 @@ impl Config {
     ///
     /// # Errors
     /// The text has problems.
-    pub fn parse(path: &Path, source: &str, around: &Surroundings) -> Result<Self, ConfigError> {
+    pub fn parse(path: &Path, source: &str, around: &ConfigContext) -> Result<Self, ConfigError> {
         read::read(source, around).map_err(|problems| {
             ConfigError::Wrong(problems.render(path, source).trim_end().to_owned())
         })

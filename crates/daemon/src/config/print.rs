@@ -57,7 +57,7 @@ fn port(out: &mut String, port: &PortSpec, config: &Config) {
     print(out, NAMES.into_iter().chain(["kind"]), &values);
     for key in options.chain(common) {
         // A comment, because the daemon chooses the MTU: it follows the links of the group.
-        if key == "mtu" && config.mtu_is_ours.contains(&port.name) {
+        if key == "mtu" && config.derived_mtus.contains(&port.name) {
             out.push_str("# ");
         }
         print(out, [key], &values);
@@ -107,7 +107,7 @@ fn daemon(out: &mut String, config: &Config) {
     let _ = writeln!(out, "[daemon]\ncontrol = {}", quoted(&daemon.control.to_string_lossy()));
     let _ = writeln!(out, "run_dir = {}", quoted(&daemon.run_dir.to_string_lossy()));
     let _ = writeln!(out, "log = \"{}\"", daemon.log.as_str().to_lowercase());
-    let _ = writeln!(out, "hold = \"{}\"", daemon.hold.word());
+    let _ = writeln!(out, "hold = \"{}\"", daemon.hold.as_str());
     let _ = writeln!(out, "key_file = {}", quoted(&daemon.key_file.to_string_lossy()));
     let _ = writeln!(out, "control_mode = \"{:04o}\"", daemon.control_mode);
     if let Some(group) = &daemon.control_group {

@@ -11,7 +11,7 @@ const SHOWN_CHARS_MAX: usize = 100;
 
 /// A problem and its byte range.
 #[derive(Debug, Clone)]
-struct Problem {
+struct FileProblem {
     span: Range<usize>,
     text: String,
 }
@@ -19,13 +19,13 @@ struct Problem {
 /// All problems of one file; printed in the order of the lines.
 #[derive(Debug, Clone, Default)]
 pub struct Problems {
-    list: Vec<Problem>,
+    list: Vec<FileProblem>,
 }
 
 impl Problems {
     /// Adds a problem of the bytes of `span`; `text` names the key and the expected value.
     pub fn add(&mut self, span: Range<usize>, text: impl Into<String>) {
-        self.list.push(Problem { span, text: text.into() });
+        self.list.push(FileProblem { span, text: text.into() });
     }
 
     /// Returns whether there are no problems.
@@ -60,7 +60,7 @@ pub fn line_of(source: &str, at: usize) -> usize {
     1 + before.iter().filter(|b| **b == b'\n').count()
 }
 
-fn render_one(out: &mut String, problem: &Problem, file: &Path, source: &str) {
+fn render_one(out: &mut String, problem: &FileProblem, file: &Path, source: &str) {
     let start = floor_boundary(source, problem.span.start);
     let line = line_of(source, start);
     let line_start = source[..start].rfind('\n').map_or(0, |n| n + 1);

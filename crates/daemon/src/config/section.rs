@@ -14,7 +14,7 @@ use causeway_model::limits::SOCKET_PATH_BYTES_MAX;
 
 /// A value and its byte range in the file.
 #[derive(Debug, Clone)]
-pub struct At<T> {
+pub struct SpannedValue<T> {
     /// The value.
     pub value: T,
     /// Byte range of the value.
@@ -105,10 +105,12 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// Reads a string.
-    pub fn string(&self, key: &str, problems: &mut Problems) -> Option<At<String>> {
+    pub fn string(&self, key: &str, problems: &mut Problems) -> Option<SpannedValue<String>> {
         let value = self.find(key)?;
         match value.get_ref() {
-            DeValue::String(text) => Some(At { value: text.to_string(), span: value.span() }),
+            DeValue::String(text) => {
+                Some(SpannedValue { value: text.to_string(), span: value.span() })
+            }
             _ => {
                 self.wrong(key, value, "a string", problems);
                 None
@@ -121,7 +123,7 @@ impl<'a, 'i> Section<'a, 'i> {
         &self,
         key: &str,
         problems: &mut Problems,
-    ) -> Option<At<T>> {
+    ) -> Option<SpannedValue<T>> {
         parse(key, self.string(key, problems)?, problems)
     }
 
@@ -153,10 +155,10 @@ impl<'a, 'i> Section<'a, 'i> {
         key: &str,
         words: &[&'static str],
         problems: &mut Problems,
-    ) -> Option<At<&'static str>> {
-        let At { value, span } = self.string(key, problems)?;
+    ) -> Option<SpannedValue<&'static str>> {
+        let SpannedValue { value, span } = self.string(key, problems)?;
         if let Some(word) = words.iter().find(|w| **w == value) {
-            return Some(At { value: word, span });
+            return Some(SpannedValue { value: word, span });
         }
         let words = words.join(", ");
         problems.add(span, format!("key {key:?}: expected one of {words}; found {value:?}"));
@@ -169,7 +171,7 @@ impl<'a, 'i> Section<'a, 'i> {
         key: &str,
         range: RangeInclusive<u32>,
         problems: &mut Problems,
-    ) -> Option<At<u32>> {
+    ) -> Option<SpannedValue<u32>> {
         let value = self.find(key)?;
         let expected = format!("an integer from {} to {}", range.start(), range.end());
         let DeValue::Integer(integer) = value.get_ref() else {
@@ -177,7 +179,9 @@ impl<'a, 'i> Section<'a, 'i> {
             return None;
         };
         match u32::from_str_radix(integer.as_str(), integer.radix()) {
-            Ok(number) if range.contains(&number) => Some(At { value: number, span: value.span() }),
+            Ok(number) if range.contains(&number) => {
+                Some(SpannedValue { value: number, span: value.span() })
+            }
             _ => {
                 let text = format!("key {key:?}: expected {expected}, found {integer}");
                 problems.add(value.span(), text);
@@ -197,17 +201,17 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// Reads an absolute path.
-    pub fn path(&self, key: &str, problems: &mut Problems) -> Option<At<PathBuf>> {
-        let At { value, span } = self.string(key, problems)?;
+    pub fn path(&self, key: &str, problems: &mut Problems) -> Option<SpannedValue<PathBuf>> {
+        let SpannedValue { value, span } = self.string(key, problems)?;
         if !value.starts_with('/') || value.contains('\0') {
             problems.add(span, format!("key {key:?}: expected an absolute path, found {value:?}"));
             return None;
         }
-        Some(At { value: value.into(), span })
+        Some(SpannedValue { value: value.into(), span })
     }
 
     /// Reads an absolute path short enough for a Unix socket.
-    pub fn socket_path(&self, key: &str, problems: &mut Problems) -> Option<At<PathBuf>> {
+    pub fn socket_path(&self, key: &str, problems: &mut Problems) -> Option<SpannedValue<PathBuf>> {
         let at = self.path(key, problems)?;
         let bytes = at.value.as_os_str().len();
         if bytes > SOCKET_PATH_BYTES_MAX {
@@ -223,7 +227,7 @@ impl<'a, 'i> Section<'a, 'i> {
 
     /// Reads file permission bits such as `"0660"`.
     pub fn mode(&self, key: &str, problems: &mut Problems) -> Option<u32> {
-        let At { value, span } = self.string(key, problems)?;
+        let SpannedValue { value, span } = self.string(key, problems)?;
         match u32::from_str_radix(&value, 8) {
             Ok(mode) if mode <= 0o777 && value.starts_with('0') => Some(mode),
             _ => {
@@ -248,11 +252,11 @@ pub fn unknown(place: &str, name: &str, known: &[&str]) -> String {
 /// Parses a value, or reports the expected form.
 fn parse<T: FromStr<Err: Display>>(
     key: &str,
-    At { value, span }: At<String>,
+    SpannedValue { value, span }: SpannedValue<String>,
     problems: &mut Problems,
-) -> Option<At<T>> {
+) -> Option<SpannedValue<T>> {
     match value.parse() {
-        Ok(value) => Some(At { value, span }),
+        Ok(value) => Some(SpannedValue { value, span }),
         Err(error) => {
             problems.add(span, format!("key {key:?}: {error}"));
             None

@@ -4,26 +4,30 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
-use super::check::Sited;
+use super::check::FileValue;
 use super::problem::{Problems, line_of};
-use causeway_model::draft::{LinkDraft, LinkWord, Place};
+use causeway_model::draft::{HostPort, LinkDraft, LinkKindName};
 
 /// The UDP socket of a link.
 #[derive(Debug, PartialEq, Eq)]
-struct Socket<'a> {
+struct LinkSocket<'a> {
     /// `None` is the unspecified address, of the family of the peer's resolved address.
     address: Option<IpAddr>,
     port: u16,
     /// Links with equal sockets of this kind share one.
-    kind: LinkWord,
+    kind: LinkKindName,
     key: Option<&'a std::path::Path>,
 }
 
-impl<'a> Socket<'a> {
+impl<'a> LinkSocket<'a> {
     fn of(link: &'a LinkDraft) -> Option<Self> {
         let kind = link.kind;
-        let datagrams =
-            [LinkWord::Causeway, LinkWord::CausewayPlain, LinkWord::Vnet, LinkWord::Vxlan];
+        let datagrams = [
+            LinkKindName::Causeway,
+            LinkKindName::CausewayPlain,
+            LinkKindName::Vnet,
+            LinkKindName::Vxlan,
+        ];
         if !datagrams.contains(&kind) {
             return None;
         }
@@ -43,7 +47,7 @@ impl<'a> Socket<'a> {
     /// Returns whether the socket receives both families: encrypted tunnels at the unspecified
     /// address do.
     fn is_both(&self) -> bool {
-        self.kind == LinkWord::Causeway && self.is_any()
+        self.kind == LinkKindName::Causeway && self.is_any()
     }
 
     /// Returns whether both links share one socket.
@@ -67,12 +71,12 @@ impl<'a> Socket<'a> {
 /// Returns the values by which a shared socket distinguishes its links: the peer's host or key, and
 /// the VNI.
 fn place(link: &LinkDraft) -> (Option<String>, Option<&str>, Option<u32>) {
-    let host = link.remote.as_ref().and_then(|remote| remote.parse::<Place>().ok());
+    let host = link.remote.as_ref().and_then(|remote| remote.parse::<HostPort>().ok());
     let (host, port) = host.map(|place| (place.host, place.port)).unzip();
     let key = link.key.as_ref().map(|key| key.as_str());
     match link.kind {
-        LinkWord::Vnet => (host, None, None),
-        LinkWord::Vxlan => (host, None, link.vni),
+        LinkKindName::Vnet => (host, None, None),
+        LinkKindName::Vxlan => (host, None, link.vni),
         // Tunnels are distinguished by the peer's port as well.
         _ => {
             let port = port.flatten().map(|port| format!(":{port}")).unwrap_or_default();
@@ -82,8 +86,8 @@ fn place(link: &LinkDraft) -> (Option<String>, Option<&str>, Option<u32>) {
 }
 
 /// Checks each link against the links before it.
-pub(super) fn check(source: &str, links: &[Sited<LinkDraft>], problems: &mut Problems) {
-    let sockets: Vec<_> = links.iter().map(|link| Socket::of(&link.value)).collect();
+pub(super) fn check(source: &str, links: &[FileValue<LinkDraft>], problems: &mut Problems) {
+    let sockets: Vec<_> = links.iter().map(|link| LinkSocket::of(&link.value)).collect();
     for (at, (link, socket)) in links.iter().zip(&sockets).enumerate() {
         let Some(socket) = socket else { continue };
         let mut others = links.iter().zip(&sockets).take(at);
@@ -105,17 +109,17 @@ pub(super) fn check(source: &str, links: &[Sited<LinkDraft>], problems: &mut Pro
 
 fn describe(
     source: &str,
-    link: &Sited<LinkDraft>,
+    link: &FileValue<LinkDraft>,
     port: u16,
-    (other, text): (&Sited<LinkDraft>, &str),
+    (other, text): (&FileValue<LinkDraft>, &str),
 ) -> (Range<usize>, String) {
     let (name, first) = (&link.value.name, &other.value.name);
     let line = line_of(source, other.whole.start);
-    let (kind, theirs) = (link.value.kind.word(), other.value.kind.word());
+    let (kind, theirs) = (link.value.kind.as_str(), other.value.kind.as_str());
     let same = text.contains("same peer");
     let key = if same { "remote" } else { "local" };
     let remedy = match (same, link.value.kind) {
-        (true, LinkWord::Vnet) => "expected one link to a peer".to_owned(),
+        (true, LinkKindName::Vnet) => "expected one link to a peer".to_owned(),
         (true, _) => "expected another vni".to_owned(),
         (false, _) => format!("expected another port than {port} in one of them"),
     };

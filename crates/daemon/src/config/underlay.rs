@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use causeway_link::io::path;
-use causeway_model::draft::{LinkDraft, Place};
+use causeway_model::draft::{HostPort, LinkDraft};
 
 /// Returns the MTU of a link's interface, or of the route to its peer, in bytes. `None` if this
 /// host does not know it: the peer is given by name, or no route leads there.
@@ -11,7 +11,7 @@ pub fn underlay(link: &LinkDraft) -> Option<u16> {
     if let Some(interface) = &link.interface {
         return path::packet_at(interface);
     }
-    let address = |text: &Option<String>| text.as_ref()?.parse::<Place>().ok()?.address();
+    let address = |text: &Option<String>| text.as_ref()?.parse::<HostPort>().ok()?.address();
     let remote = address(&link.remote)?;
     path::packet_to(address(&link.local).unwrap_or(any_address(remote)), remote)
 }

@@ -7,5 +7,5 @@ pub mod reply;
 pub mod request;
 pub mod server;
 
-pub use reply::Reply;
-pub use request::Request;
+pub use reply::HttpReply;
+pub use request::HttpRequest;

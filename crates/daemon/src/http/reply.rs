@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// A reply, sent before the connection closes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct HttpReply {
     /// HTTP status code.
     pub status: u16,
     /// The JSON body; empty for status 204.
@@ -17,7 +17,7 @@ pub struct Reply {
     pub kind: &'static str,
 }
 
-impl Reply {
+impl HttpReply {
     /// Returns a reply with a value as JSON.
     pub fn json(status: u16, value: &impl Serialize) -> Self {
         match serde_json::to_string(value) {
@@ -71,7 +71,7 @@ fn reason(status: u16) -> &'static str {
         200 => "OK",
         201 => "Created",
         204 => "No Content",
-        400 => "Bad Request",
+        400 => "Bad HttpRequest",
         403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use super::Reply;
+use super::HttpReply;
 use crate::limits::{FILE_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX, REQUEST_HEADERS_MAX};
 
 /// The paths whose requests carry whole files.
@@ -12,7 +12,7 @@ const FILE_PATHS: [&str; 2] = ["/v1/apply", "/v1/vnet"];
 
 /// A complete request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct HttpRequest {
     /// `GET`, `POST`, `DELETE` or another.
     pub method: String,
     /// The path, without query.
@@ -23,7 +23,7 @@ pub struct Request {
 
 /// The head of a request.
 #[derive(Debug)]
-struct Head {
+struct RequestHead {
     method: String,
     path: String,
     /// Bytes of the head.
@@ -38,20 +38,24 @@ struct Head {
 ///
 /// # Errors
 /// The request is malformed, too large or late; the error is the reply to send.
-pub fn read(stream: &mut UnixStream, deadline: Instant) -> Result<Option<Request>, Reply> {
+pub fn read(stream: &mut UnixStream, deadline: Instant) -> Result<Option<HttpRequest>, HttpReply> {
     let mut bytes = Vec::new();
     let head = loop {
         if let Some(head) = parse_head(&bytes)? {
             break head;
         }
         if bytes.len() >= REQUEST_BYTES_MAX {
-            return Err(Reply::error(431, "too_large", "request head: expected less than 64 KiB"));
+            return Err(HttpReply::error(
+                431,
+                "too_large",
+                "request head: expected less than 64 KiB",
+            ));
         }
         if read_more(stream, &mut bytes, deadline)? == 0 {
             if bytes.is_empty() {
                 return Ok(None);
             }
-            return Err(Reply::error(400, "unfinished", "the request ended within its head"));
+            return Err(HttpReply::error(400, "unfinished", "the request ended within its head"));
         }
     };
     let total = head.bytes.saturating_add(head.body);
@@ -62,7 +66,7 @@ pub fn read(stream: &mut UnixStream, deadline: Instant) -> Result<Option<Request
     };
     if total > most {
         let text = format!("a request of {total} bytes: expected at most {most}");
-        return Err(Reply::error(413, "too_large", text));
+        return Err(HttpReply::error(413, "too_large", text));
     }
     if head.waits {
         // If the client is gone, the next read reports it.
@@ -70,11 +74,11 @@ pub fn read(stream: &mut UnixStream, deadline: Instant) -> Result<Option<Request
     }
     while bytes.len() < total {
         if read_more(stream, &mut bytes, deadline)? == 0 {
-            return Err(Reply::error(400, "unfinished", "the request ended within its body"));
+            return Err(HttpReply::error(400, "unfinished", "the request ended within its body"));
         }
     }
     let body = bytes.get(head.bytes..total).unwrap_or_default().to_vec();
-    Ok(Some(Request { method: head.method, path: head.path, body }))
+    Ok(Some(HttpRequest { method: head.method, path: head.path, body }))
 }
 
 /// Reads at most 4 KiB; returns 0 at the end of the stream.
@@ -82,8 +86,8 @@ fn read_more(
     stream: &mut UnixStream,
     bytes: &mut Vec<u8>,
     deadline: Instant,
-) -> Result<usize, Reply> {
-    let late = || Reply::error(408, "timeout", "the request did not come in time");
+) -> Result<usize, HttpReply> {
+    let late = || HttpReply::error(408, "timeout", "the request did not come in time");
     let mut chunk = [0_u8; 4096];
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -100,22 +104,22 @@ fn read_more(
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 return Err(late());
             }
-            Err(e) => return Err(Reply::error(400, "bad_request", format!("read: {e}"))),
+            Err(e) => return Err(HttpReply::error(400, "bad_request", format!("read: {e}"))),
         }
     }
 }
 
 /// Parses the head; returns `None` if it is incomplete.
-fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Reply> {
+fn parse_head(bytes: &[u8]) -> Result<Option<RequestHead>, HttpReply> {
     let mut headers = [httparse::EMPTY_HEADER; REQUEST_HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);
-    let wrong = |text: String| Reply::error(400, "bad_request", text);
+    let wrong = |text: String| HttpReply::error(400, "bad_request", text);
     let size = match parsed.parse(bytes) {
         Ok(httparse::Status::Complete(size)) => size,
         Ok(httparse::Status::Partial) => return Ok(None),
         Err(httparse::Error::TooManyHeaders) => {
             let text = format!("expected at most {REQUEST_HEADERS_MAX} headers");
-            return Err(Reply::error(431, "too_large", text));
+            return Err(HttpReply::error(431, "too_large", text));
         }
         Err(error) => return Err(wrong(format!("not an HTTP/1.1 request: {error}"))),
     };
@@ -123,7 +127,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Reply> {
     for header in parsed.headers.iter() {
         if header.name.eq_ignore_ascii_case("transfer-encoding") {
             let text = "Transfer-Encoding is not served: expected Content-Length";
-            return Err(Reply::error(411, "bad_request", text));
+            return Err(HttpReply::error(411, "bad_request", text));
         }
         if header.name.eq_ignore_ascii_case("expect") {
             waits = header.value.eq_ignore_ascii_case(b"100-continue");
@@ -138,7 +142,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Reply> {
     let target = parsed.path.unwrap_or("");
     let path = target.split('?').next().unwrap_or("").to_owned();
     let method = parsed.method.unwrap_or("").to_owned();
-    Ok(Some(Head { method, path, bytes: size, body: body.unwrap_or(0), waits }))
+    Ok(Some(RequestHead { method, path, bytes: size, body: body.unwrap_or(0), waits }))
 }
 
 fn content_length(value: &[u8]) -> Option<usize> {

@@ -20,10 +20,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use log::{LevelFilter, Log, Metadata, Record};
 
 use crate::limits::{LOG_FLUSH_TIME_MAX, LOG_LINES_QUEUED_MAX};
-use queue::Queue;
+use queue::LogQueue;
 
 /// The queue of this process's log, after the start.
-static QUEUE: OnceLock<Queue> = OnceLock::new();
+static QUEUE: OnceLock<LogQueue> = OnceLock::new();
 
 #[derive(Debug)]
 struct Logger {
@@ -37,7 +37,7 @@ struct Logger {
 pub fn start(level: LevelFilter) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let timed = std::env::var_os("JOURNAL_STREAM").is_none();
     log::set_boxed_logger(Box::new(Logger { timed }))?;
-    let queue = Queue::start(std::io::stderr(), LOG_LINES_QUEUED_MAX)?;
+    let queue = LogQueue::start(std::io::stderr(), LOG_LINES_QUEUED_MAX)?;
     QUEUE.get_or_init(|| queue);
     std::panic::set_hook(Box::new(report_panic));
     log::set_max_level(level);
@@ -65,7 +65,7 @@ pub fn write_last(text: &str) {
 
 /// Returns the number of lines dropped because the reader of the log did not read.
 pub fn dropped_total() -> u64 {
-    QUEUE.get().map_or(0, Queue::dropped_total)
+    QUEUE.get().map_or(0, LogQueue::dropped_total)
 }
 
 impl Log for Logger {

@@ -11,7 +11,7 @@ use crate::limits::LOG_FLUSH_PAUSE;
 
 /// The log lines that are not written yet. A thread that pushes a line never waits for the reader.
 #[derive(Debug)]
-pub struct Queue {
+pub struct LogQueue {
     sender: SyncSender<String>,
     counts: Arc<Counts>,
 }
@@ -24,7 +24,7 @@ struct Counts {
     dropped: AtomicU64,
 }
 
-impl Queue {
+impl LogQueue {
     /// Starts the thread that writes to `sink`; at most `room` lines are queued.
     ///
     /// # Errors
@@ -32,7 +32,7 @@ impl Queue {
     pub fn start(sink: impl Write + Send + 'static, room: usize) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(room);
         let counts = Arc::<Counts>::default();
-        let writer = Writer { sink, counts: counts.clone(), reported: 0 };
+        let writer = LogWriter { sink, counts: counts.clone(), reported: 0 };
         thread::Builder::new().name("log".into()).spawn(move || writer.run(&receiver))?;
         Ok(Self { sender, counts })
     }
@@ -81,14 +81,14 @@ impl Queue {
 }
 
 /// State of the writing thread.
-struct Writer<W> {
+struct LogWriter<W> {
     sink: W,
     counts: Arc<Counts>,
     /// Dropped lines that have been reported in the log.
     reported: u64,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> LogWriter<W> {
     fn run(mut self, lines: &Receiver<String>) {
         while let Ok(line) = lines.recv() {
             self.write(&line);
@@ -147,10 +147,10 @@ mod tests {
         }
     }
 
-    fn stalled(room: usize) -> (Queue, Sender<()>, Arc<Mutex<String>>) {
+    fn stalled(room: usize) -> (LogQueue, Sender<()>, Arc<Mutex<String>>) {
         let (permit, permits) = channel();
         let text = Arc::<Mutex<String>>::default();
-        (Queue::start(Sink { permits, text: text.clone() }, room).unwrap(), permit, text)
+        (LogQueue::start(Sink { permits, text: text.clone() }, room).unwrap(), permit, text)
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use causeway_model::RuleSpec;
 use serde_json::json;
 
-use super::{Act, Action, Change, Plan, Step};
+use super::{ChangePlan, ChangeType, PlanStep, PlannedChange, StepCommand};
 
 /// Returns the pairs of indices of rules that stay, in order.
 fn common(before: &[RuleSpec], after: &[RuleSpec]) -> Vec<(usize, usize)> {
@@ -44,7 +44,7 @@ fn common(before: &[RuleSpec], after: &[RuleSpec]) -> Vec<(usize, usize)> {
 
 /// Plans deletions from the last to the first and insertions from the first to the last, so that
 /// each index is valid when its step is executed.
-pub(super) fn note(plan: &mut Plan, before: &[RuleSpec], after: &[RuleSpec]) {
+pub(super) fn note(plan: &mut ChangePlan, before: &[RuleSpec], after: &[RuleSpec]) {
     let pairs = common(before, after);
     let shown = |index: usize, rule: &RuleSpec| {
         let action = json!(rule.action);
@@ -58,9 +58,9 @@ pub(super) fn note(plan: &mut Plan, before: &[RuleSpec], after: &[RuleSpec]) {
         }
         let (change, name) = (plan.changes.len(), shown(index, rule));
         let before = Some(json!(rule));
-        let action = Action::Delete;
-        plan.changes.push(Change { action, what: "rule", name, before, after: None });
-        plan.steps.push(Step { change, act: Act::RuleDel(index) });
+        let action = ChangeType::Delete;
+        plan.changes.push(PlannedChange { action, what: "rule", name, before, after: None });
+        plan.steps.push(PlanStep { change, act: StepCommand::RuleDel(index) });
     }
     let mut stays = pairs.iter().map(|(_, new)| *new).peekable();
     for (index, rule) in after.iter().enumerate() {
@@ -69,8 +69,8 @@ pub(super) fn note(plan: &mut Plan, before: &[RuleSpec], after: &[RuleSpec]) {
         }
         let (change, name) = (plan.changes.len(), shown(index, rule));
         let after = Some(json!(rule));
-        let action = Action::Add;
-        plan.changes.push(Change { action, what: "rule", name, before: None, after });
-        plan.steps.push(Step { change, act: Act::RuleAdd(index, rule.clone()) });
+        let action = ChangeType::Add;
+        plan.changes.push(PlannedChange { action, what: "rule", name, before: None, after });
+        plan.steps.push(PlanStep { change, act: StepCommand::RuleAdd(index, rule.clone()) });
     }
 }

@@ -207,7 +207,7 @@ pub const ALLOWED: &[i64] = &[
     libc::SYS_unlink,
 ];
 
-/// Calls that the daemon never makes and an attacker needs: they end the process.
+/// Calls that the daemon never makes and an attacker requirements: they end the process.
 pub const KILLED: &[i64] = &[
     // Starting programs, and other processes' memory.
     libc::SYS_execve,

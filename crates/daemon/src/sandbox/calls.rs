@@ -2,7 +2,7 @@
 //!
 //! The filter has three answers:
 //!
-//! - A call that an attacker needs and the daemon never makes ([`KILLED`]) ends the process: a
+//! - A call that an attacker requirements and the daemon never makes ([`KILLED`]) ends the process: a
 //!   thread executes foreign code, and the kernel logs it.
 //! - A call that is not in the list fails with ENOSYS. The C library tries newer calls first and
 //!   falls back on that error, so a newer library works.
@@ -16,13 +16,13 @@ use seccompiler::{
     SeccompCondition, SeccompFilter, SeccompRule, apply_filter,
 };
 
-use super::Needs;
+use super::Requirements;
 
 #[path = "call_list.rs"]
 mod list;
 use list::{ALLOWED, KILLED, OWNERSHIP};
 
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+type CallRules = BTreeMap<i64, Vec<SeccompRule>>;
 
 const EPERM: u32 = libc::EPERM as u32;
 const ENOSYS: u32 = libc::ENOSYS as u32;
@@ -34,11 +34,11 @@ const TYPE_MASK: u64 = 0xf;
 ///
 /// # Errors
 /// The filter is invalid or the kernel refuses it.
-pub fn restrict(needs: Needs) -> Result<bool, Error> {
+pub fn restrict(requirements: Requirements) -> Result<bool, Error> {
     let all = [
         filter(numbers(KILLED), SeccompAction::Allow, SeccompAction::KillProcess)?,
         filter(numbers(ALLOWED), SeccompAction::Errno(ENOSYS), SeccompAction::Allow)?,
-        filter(refused(needs)?, SeccompAction::Allow, SeccompAction::Errno(EPERM))?,
+        filter(refused(requirements)?, SeccompAction::Allow, SeccompAction::Errno(EPERM))?,
     ];
     for program in &all {
         match apply_filter(program) {
@@ -71,20 +71,24 @@ pub fn restrict_dispatcher() -> Result<(), Error> {
     apply_filter(&filter(rules, SeccompAction::Allow, SeccompAction::Errno(EPERM))?)
 }
 
-fn filter(rules: Rules, other: SeccompAction, these: SeccompAction) -> Result<BpfProgram, Error> {
+fn filter(
+    rules: CallRules,
+    other: SeccompAction,
+    these: SeccompAction,
+) -> Result<BpfProgram, Error> {
     let arch = std::env::consts::ARCH.try_into()?;
     Ok(SeccompFilter::new(rules, other, these, arch)?.try_into()?)
 }
 
 /// Returns rules that match the calls with any arguments.
-fn numbers(calls: &[i64]) -> Rules {
+fn numbers(calls: &[i64]) -> CallRules {
     calls.iter().map(|call| (*call, Vec::new())).collect()
 }
 
 /// Returns rules for arguments that are refused.
-fn refused(needs: Needs) -> Result<Rules, BackendError> {
+fn refused(requirements: Requirements) -> Result<CallRules, BackendError> {
     let mut families = vec![libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
-    families.extend(needs.raw.then_some(libc::AF_PACKET));
+    families.extend(requirements.raw.then_some(libc::AF_PACKET));
     let of_family = |family| argument(0, SeccompCmpOp::Eq, family as u64);
     let other = families.iter().map(|family| argument(0, SeccompCmpOp::Ne, *family as u64));
     let mut sockets = vec![SeccompRule::new(other.collect::<Result<_, _>>()?)?];

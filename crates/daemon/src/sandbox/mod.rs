@@ -23,7 +23,7 @@ use causeway_model::CommandError;
 use crate::config::Config;
 
 /// The requirements of the sandbox that this process has entered.
-static ENTERED: OnceLock<Needs> = OnceLock::new();
+static ENTERED: OnceLock<Requirements> = OnceLock::new();
 
 /// The reason why the sandbox cannot be entered. The daemon then does not start.
 #[derive(Debug, thiserror::Error)]
@@ -44,14 +44,14 @@ pub enum SandboxError {
     Files(#[from] landlock::RulesetError),
 }
 
-/// Access that the daemon needs inside the sandbox, by its configuration.
+/// Access that the daemon requirements inside the sandbox, by its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Needs {
+pub struct Requirements {
     /// Sockets on interfaces (AF_PACKET): links of kind `raw`, NICs with an interface.
     pub raw: bool,
 }
 
-impl Needs {
+impl Requirements {
     /// Returns the requirements of a configuration.
     pub fn of(config: &Config) -> Self {
         let raw = config.daemon.raw_sockets.unwrap_or_else(|| config.has_interface());
@@ -60,9 +60,9 @@ impl Needs {
 }
 
 /// Adds the remedy to an error that the sandbox may have caused.
-pub fn explain(error: CommandError) -> CommandError {
+pub fn add_remedy(error: CommandError) -> CommandError {
     match (error, ENTERED.get()) {
-        (CommandError::Host(text), Some(needs)) => match remedy(&text, *needs) {
+        (CommandError::Host(text), Some(requirements)) => match remedy(&text, *requirements) {
             Some(remedy) => CommandError::Host(format!("{text}; {remedy}")),
             None => CommandError::Host(text),
         },
@@ -70,8 +70,8 @@ pub fn explain(error: CommandError) -> CommandError {
     }
 }
 
-fn remedy(text: &str, needs: Needs) -> Option<&'static str> {
-    if text.contains("CAP_NET_RAW") && !needs.raw {
+fn remedy(text: &str, requirements: Requirements) -> Option<&'static str> {
+    if text.contains("CAP_NET_RAW") && !requirements.raw {
         return Some(
             "the daemon gave it up because its configuration has no interface: if it was started \
              with it, set raw_sockets = true in [daemon] and restart",
@@ -88,7 +88,7 @@ fn remedy(text: &str, needs: Needs) -> Option<&'static str> {
 pub struct Sandbox {
     /// The parts that this kernel does not support.
     lacks: Vec<&'static str>,
-    needs: Needs,
+    requirements: Requirements,
 }
 
 impl Sandbox {
@@ -97,19 +97,19 @@ impl Sandbox {
     /// # Errors
     /// The kernel refuses a part that it supports.
     pub fn enter(config: &Config) -> Result<Self, SandboxError> {
-        let needs = Needs::of(config);
+        let requirements = Requirements::of(config);
         let mut lacks = Vec::new();
-        if !privileges::give_up(needs)? {
+        if !privileges::drop_privileges(requirements)? {
             lacks.push("change of capabilities");
         }
         if !files::restrict(config)? {
             lacks.push("Landlock");
         }
-        if !calls::restrict(needs)? {
+        if !calls::restrict(requirements)? {
             lacks.push("seccomp");
         }
-        ENTERED.get_or_init(|| needs);
-        Ok(Self { lacks, needs })
+        ENTERED.get_or_init(|| requirements);
+        Ok(Self { lacks, requirements })
     }
 
     /// Restricts the calling thread, and the threads that it starts, to the calls of dispatchers.
@@ -131,7 +131,7 @@ impl Sandbox {
                  sandbox is left out"
             );
         }
-        log::debug!(raw_sockets = self.needs.raw; "in the sandbox");
+        log::debug!(raw_sockets = self.requirements.raw; "in the sandbox");
     }
 }
 
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn sandbox_adds_remedies_to_errors_that_it_may_cause() {
-        let remedy = |text, raw| remedy(text, Needs { raw }).unwrap_or_default();
+        let remedy = |text, raw| remedy(text, Requirements { raw }).unwrap_or_default();
         assert!(remedy("interface eth0: CAP_NET_RAW is needed", false).contains("raw_sockets"));
         assert_eq!(remedy("interface eth0: CAP_NET_RAW is needed", true), "");
         assert!(remedy("socket /x: Permission denied", true).contains("sandbox_paths"));

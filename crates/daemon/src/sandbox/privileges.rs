@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use rustix::process::DumpableBehavior;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use super::{Needs, SandboxError};
+use super::{Requirements, SandboxError};
 
 /// Capabilities that are kept if the daemon has them: for owners of sockets, directories of other
 /// users, ports below 1024, and buffer sizes of sockets on interfaces.
@@ -18,17 +18,17 @@ const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SYS_RESOURCE)
     .union(CapabilitySet::IPC_LOCK);
 
-/// Drops the capabilities that `needs` does not require. Returns false if an outer sandbox forbids
+/// Drops the capabilities that `requirements` does not require. Returns false if an outer sandbox forbids
 /// the change.
 ///
 /// # Errors
 /// A system call fails otherwise.
-pub fn give_up(needs: Needs) -> Result<bool, SandboxError> {
+pub fn drop_privileges(requirements: Requirements) -> Result<bool, SandboxError> {
     let wrong = |what| move |error: Errno| SandboxError::Privileges { what, error: error.into() };
     rustix::thread::set_no_new_privs(true).map_err(wrong("the gain of privileges"))?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(wrong("core dumps"))?;
-    let kept = if needs.raw { KEPT.union(CapabilitySet::NET_RAW) } else { KEPT };
+    let kept = if requirements.raw { KEPT.union(CapabilitySet::NET_RAW) } else { KEPT };
     let sets = match rustix::thread::capabilities(None) {
         Err(Errno::PERM | Errno::NOSYS) => return Ok(false),
         sets => sets.map_err(wrong("capabilities"))?,

@@ -30,16 +30,16 @@
 //! changes here. `DELETELINK` deletes this end and then sends `DEREGISTERLINK`. With control port
 //! 0, in files, and for TCP links only this end is created or deleted.
 
+pub mod command;
 pub mod file;
 pub mod parse;
 pub mod password;
 pub mod plan;
 pub mod print;
+pub mod registration;
 pub mod server;
 pub mod session;
 pub mod source;
-pub mod speech;
-pub mod tell;
 
+pub use command::{VnetCommand, VnetTransport};
 pub use parse::{SyntaxError, parse};
-pub use speech::{Command, Transport};

@@ -68,7 +68,7 @@ impl Password {
 
 /// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PasswordResult {
     /// The password was right.
     Right,
     /// The password was wrong; attempts of the source are not checked for this time.
@@ -98,7 +98,7 @@ impl Attempts {
         from: impl Into<Source>,
         password: &Password,
         given: &str,
-    ) -> Verdict {
+    ) -> PasswordResult {
         let source = from.into();
         let old = |f: &Failures| now.saturating_duration_since(f.last) >= VNET_FORGET_AFTER;
         if self.sources.get(&source).is_some_and(old) {
@@ -107,12 +107,12 @@ impl Attempts {
         if let Some(failures) = self.sources.get(&source) {
             let left = failures.until.saturating_duration_since(now);
             if !left.is_zero() {
-                return Verdict::Wait(left);
+                return PasswordResult::Wait(left);
             }
         }
         if password.is(given) {
             self.sources.remove(&source);
-            return Verdict::Right;
+            return PasswordResult::Right;
         }
         self.make_room(&source);
         let count = self.sources.get(&source).map_or(0, |failures| failures.count);
@@ -120,7 +120,7 @@ impl Attempts {
         let delay = delay.min(VNET_DELAY_MAX);
         let failures = Failures { count: count.saturating_add(1), last: now, until: now + delay };
         self.sources.insert(source, failures);
-        Verdict::Wrong(delay)
+        PasswordResult::Wrong(delay)
     }
 
     fn make_room(&mut self, source: &Source) {
@@ -148,19 +148,22 @@ mod tests {
         let mut now = Instant::now();
         for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
             let delay = Duration::from_secs(seconds);
-            assert_eq!(attempts.attempt(now, from, &password, "wrong"), Verdict::Wrong(delay));
-            let half = Verdict::Wait(delay / 2);
+            assert_eq!(
+                attempts.attempt(now, from, &password, "wrong"),
+                PasswordResult::Wrong(delay)
+            );
+            let half = PasswordResult::Wait(delay / 2);
             assert_eq!(attempts.attempt(now + delay / 2, from, &password, "right"), half);
             now += delay;
         }
         let other: IpAddr = "10.0.0.8".parse().unwrap();
         assert_eq!(
             attempts.attempt(now, other, &password, "right"),
-            Verdict::Right,
+            PasswordResult::Right,
             "a failure delays its own source only"
         );
-        assert_eq!(attempts.attempt(now, from, &password, "right"), Verdict::Right);
-        let first = Verdict::Wrong(VNET_DELAY_FIRST);
+        assert_eq!(attempts.attempt(now, from, &password, "right"), PasswordResult::Right);
+        let first = PasswordResult::Wrong(VNET_DELAY_FIRST);
         assert_eq!(attempts.attempt(now, from, &password, "wrong"), first, "forgiven");
         now += VNET_FORGET_AFTER;
         assert_eq!(attempts.attempt(now, from, &password, "wrong"), first, "forgotten");
@@ -172,9 +175,15 @@ mod tests {
         let now = Instant::now();
         let address = "127.0.0.1".parse().unwrap();
         let user = |uid| Source { address, uid: Some(uid) };
-        assert!(matches!(attempts.attempt(now, user(7), &password, "wrong"), Verdict::Wrong(_)));
-        assert!(matches!(attempts.attempt(now, user(7), &password, "right"), Verdict::Wait(_)));
-        assert_eq!(attempts.attempt(now, user(8), &password, "right"), Verdict::Right);
+        assert!(matches!(
+            attempts.attempt(now, user(7), &password, "wrong"),
+            PasswordResult::Wrong(_)
+        ));
+        assert!(matches!(
+            attempts.attempt(now, user(7), &password, "right"),
+            PasswordResult::Wait(_)
+        ));
+        assert_eq!(attempts.attempt(now, user(8), &password, "right"), PasswordResult::Right);
     }
 
     #[test]
@@ -187,12 +196,18 @@ mod tests {
         }
         assert_eq!(attempts.sources.len(), VNET_SOURCES_MAX);
         let network = |n: u16| IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 1, n, n, n, n));
-        assert!(matches!(attempts.attempt(now, network(1), &password, "x"), Verdict::Wrong(_)));
-        assert!(matches!(attempts.attempt(now, network(2), &password, "x"), Verdict::Wait(_)));
+        assert!(matches!(
+            attempts.attempt(now, network(1), &password, "x"),
+            PasswordResult::Wrong(_)
+        ));
+        assert!(matches!(
+            attempts.attempt(now, network(2), &password, "x"),
+            PasswordResult::Wait(_)
+        ));
         let mapped: IpAddr = "::ffff:10.9.9.9".parse().unwrap();
-        assert!(matches!(attempts.attempt(now, mapped, &password, "x"), Verdict::Wrong(_)));
+        assert!(matches!(attempts.attempt(now, mapped, &password, "x"), PasswordResult::Wrong(_)));
         let plain: IpAddr = "10.9.9.9".parse().unwrap();
-        assert!(matches!(attempts.attempt(now, plain, &password, "x"), Verdict::Wait(_)));
+        assert!(matches!(attempts.attempt(now, plain, &password, "x"), PasswordResult::Wait(_)));
     }
 
     #[test]

@@ -10,13 +10,13 @@ use causeway_model::limits::{LINKS_MAX, ROUTES_MAX};
 use causeway_model::{Answer, Command as FabricCommand, CommandError};
 use causeway_model::{LinkKind, LinkSpec, Mac, NetSpec, PortSpec, RouteEnd, RouteSpec, TlsSpec};
 
-use super::speech::{Command, End, Route, Transport};
+use super::command::{EndName, RouteWords, VnetCommand, VnetTransport};
 use crate::fabric::{Fabric, ask};
-use causeway_model::draft::{LinkDraft, LinkWord, Place, Resolver};
+use causeway_model::draft::{HostPort, LinkDraft, LinkKindName, Resolver};
 
 /// A change of the fabric.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum VnetStep {
     /// Add a link.
     LinkAdd(Box<LinkSpec>),
     /// Delete a link, and the routes that name it.
@@ -27,7 +27,7 @@ pub enum Step {
     RouteDel(RouteSpec),
 }
 
-impl Step {
+impl VnetStep {
     /// Returns a description of the step.
     pub fn shown(&self) -> String {
         match self {
@@ -39,14 +39,14 @@ impl Step {
     }
 }
 
-/// Numbers of links. As in VNET/P, links are counted from 1 and numbers are never reused.
+/// LinkNumbers of links. As in VNET/P, links are counted from 1 and numbers are never reused.
 #[derive(Debug, Default)]
-pub struct Numbers {
+pub struct LinkNumbers {
     last: u64,
     known: HashMap<Name, u64>,
 }
 
-impl Numbers {
+impl LinkNumbers {
     /// Returns the numbers of these links; links that are gone lose theirs.
     fn of(&mut self, links: &[LinkSpec]) -> Vec<(u64, Name)> {
         self.known.retain(|name, _| links.iter().any(|link| link.name == *name));
@@ -67,7 +67,7 @@ impl Numbers {
 
 /// The state of a group for planning. Each planned command updates it for the next.
 #[derive(Debug)]
-pub struct World {
+pub struct GroupState {
     group: Name,
     resolve: Resolver,
     ports: Vec<PortSpec>,
@@ -84,17 +84,17 @@ fn wrong_answer() -> CommandError {
     CommandError::Host("the fabric answered another question".into())
 }
 
-impl World {
+impl GroupState {
     /// Reads the state of a group. Routes can be many and are read only if `with_routes`; otherwise
     /// the fabric detects duplicate routes.
     ///
     /// # Errors
     /// The group does not exist, or the fabric does not answer.
-    pub fn look(
+    pub fn read(
         fabric: &dyn Fabric,
         group: &Name,
         resolve: Resolver,
-        numbers: &mut Numbers,
+        numbers: &mut LinkNumbers,
         with_routes: bool,
     ) -> Result<Self, CommandError> {
         let Answer::Groups(groups) = fabric.call(FabricCommand::GroupList)? else {
@@ -146,52 +146,56 @@ impl World {
     /// The reason why the command would be refused.
     pub fn plan(
         &mut self,
-        command: &Command,
+        command: &VnetCommand,
         speaker: Option<IpAddr>,
-    ) -> Result<Option<Step>, String> {
+    ) -> Result<Option<VnetStep>, String> {
         let step = match command {
-            Command::AddLink { host, data_port, transport, .. } => {
+            VnetCommand::AddLink { host, data_port, transport, .. } => {
                 self.link_add(host, *data_port, *transport)?
             }
-            Command::LinkAdd { host, port, transport } => self.link_add(host, *port, *transport)?,
-            Command::RegisterLink { data_port } => {
+            VnetCommand::LinkAdd { host, port, transport } => {
+                self.link_add(host, *port, *transport)?
+            }
+            VnetCommand::RegisterLink { data_port } => {
                 let host = speaker.ok_or("REGISTERLINK: only for servers, over TCP")?;
-                self.link_add(&host.to_canonical().to_string(), *data_port, Transport::Udp)?
+                self.link_add(&host.to_canonical().to_string(), *data_port, VnetTransport::Udp)?
             }
-            Command::DeleteLink { host, transport, .. } => self.link_del(host, *transport)?,
-            Command::DeregisterLink => {
+            VnetCommand::DeleteLink { host, transport, .. } => self.link_del(host, *transport)?,
+            VnetCommand::DeregisterLink => {
                 let host = speaker.ok_or("DEREGISTERLINK: only for servers, over TCP")?;
-                self.link_del(&host.to_canonical().to_string(), Transport::Udp)?
+                self.link_del(&host.to_canonical().to_string(), VnetTransport::Udp)?
             }
-            Command::LinkDel(number) => {
+            VnetCommand::LinkDel(number) => {
                 let found = self.numbers.iter().find(|(n, _)| n == number);
                 let name = found.map(|(_, name)| name.clone());
-                Step::LinkDel(name.ok_or_else(|| format!("link {number} does not exist"))?)
+                VnetStep::LinkDel(name.ok_or_else(|| format!("link {number} does not exist"))?)
             }
-            Command::AddRoute(route) => self.route_add(route)?,
-            Command::DeleteRoute(route) => {
+            VnetCommand::AddRoute(route) => self.route_add(route)?,
+            VnetCommand::DeleteRoute(route) => {
                 let spec = self.route(route)?;
                 let there = self.routes.as_ref().is_none_or(|all| all.contains_key(&spec));
                 if !there {
                     return Err(format!("route {} does not exist", crate::plan::shown(&spec)));
                 }
-                Step::RouteDel(spec)
+                VnetStep::RouteDel(spec)
             }
-            Command::RouteDel(number) => Step::RouteDel(self.numbered_route(*number)?),
-            Command::Hello { .. } | Command::Done | Command::List(_) => return Ok(None),
+            VnetCommand::RouteDel(number) => VnetStep::RouteDel(self.numbered_route(*number)?),
+            VnetCommand::Hello { .. } | VnetCommand::Done | VnetCommand::List(_) => {
+                return Ok(None);
+            }
         };
         self.note(&step);
         Ok(Some(step))
     }
 
     /// Updates the state for the next command.
-    fn note(&mut self, step: &Step) {
+    fn note(&mut self, step: &VnetStep) {
         match step {
-            Step::LinkAdd(spec) => {
+            VnetStep::LinkAdd(spec) => {
                 self.taken.insert(spec.name.clone());
                 self.links.push(spec.as_ref().clone());
             }
-            Step::LinkDel(name) => {
+            VnetStep::LinkDel(name) => {
                 self.taken.remove(name);
                 self.links.retain(|link| link.name != *name);
                 self.numbers.retain(|(_, numbered)| numbered != name);
@@ -202,10 +206,10 @@ impl World {
                     });
                 }
             }
-            Step::RouteAdd(route) => {
+            VnetStep::RouteAdd(route) => {
                 self.routes.as_mut().map(|routes| routes.insert(route.clone(), None));
             }
-            Step::RouteDel(route) => {
+            VnetStep::RouteDel(route) => {
                 self.routes.as_mut().map(|routes| routes.remove(route));
             }
         }
@@ -221,7 +225,12 @@ impl World {
         Ok(found)
     }
 
-    fn link_add(&mut self, host: &str, port: u16, transport: Transport) -> Result<Step, String> {
+    fn link_add(
+        &mut self,
+        host: &str,
+        port: u16,
+        transport: VnetTransport,
+    ) -> Result<VnetStep, String> {
         let addresses = self.addresses(host)?;
         let address = *addresses.first().ok_or_else(|| format!("host {host:?} has no address"))?;
         let same =
@@ -237,32 +246,31 @@ impl World {
             return Err(format!("there are {LINKS_MAX} links already"));
         }
         let kind = match transport {
-            Transport::Udp => LinkWord::Vnet,
-            Transport::Tcp => LinkWord::Tcp,
+            VnetTransport::Udp => LinkKindName::Vnet,
+            VnetTransport::Tcp => LinkKindName::Tcp,
         };
-        let remote = Place { host: address.to_string(), port: Some(port) }.to_string();
+        let remote = HostPort { host: address.to_string(), port: Some(port) }.to_string();
         let mut draft = LinkDraft::new(name, self.group.clone(), kind);
         draft.remote = Some(remote);
         // An address needs neither a key file nor a resolver.
-        let spec =
-            draft.into_spec(std::path::Path::new("/"), causeway_model::draft::place::resolve);
-        spec.map(|spec| Step::LinkAdd(Box::new(spec))).map_err(|error| error.to_string())
+        let spec = draft.into_spec(std::path::Path::new("/"), causeway_model::draft::host::resolve);
+        spec.map(|spec| VnetStep::LinkAdd(Box::new(spec))).map_err(|error| error.to_string())
     }
 
-    fn link_del(&mut self, host: &str, transport: Transport) -> Result<Step, String> {
+    fn link_del(&mut self, host: &str, transport: VnetTransport) -> Result<VnetStep, String> {
         let fits = |link: &&LinkSpec| kind_of(link) == Some(transport);
         let named = |link: &&LinkSpec| link.name.as_str() == host;
         if let Some(link) = self.links.iter().filter(fits).find(named) {
-            return Ok(Step::LinkDel(link.name.clone()));
+            return Ok(VnetStep::LinkDel(link.name.clone()));
         }
         let addresses = self.addresses(host)?;
         let there = |link: &&LinkSpec| remote_of(link).is_some_and(|r| addresses.contains(&r));
         let link = self.links.iter().filter(fits).find(there);
         let link = link.ok_or_else(|| format!("no such link to {host}"))?;
-        Ok(Step::LinkDel(link.name.clone()))
+        Ok(VnetStep::LinkDel(link.name.clone()))
     }
 
-    fn route_add(&mut self, route: &Route) -> Result<Step, String> {
+    fn route_add(&mut self, route: &RouteWords) -> Result<VnetStep, String> {
         let spec = self.route(route)?;
         if let Some(routes) = &self.routes {
             if routes.contains_key(&spec) {
@@ -272,10 +280,10 @@ impl World {
                 return Err(format!("there are {ROUTES_MAX} routes already: no more are taken"));
             }
         }
-        Ok(Step::RouteAdd(spec))
+        Ok(VnetStep::RouteAdd(spec))
     }
 
-    fn route(&mut self, route: &Route) -> Result<RouteSpec, String> {
+    fn route(&mut self, route: &RouteWords) -> Result<RouteSpec, String> {
         Ok(RouteSpec {
             group: self.group.clone(),
             source: route.source,
@@ -293,10 +301,10 @@ impl World {
         spec.ok_or_else(|| format!("route {number} does not exist"))
     }
 
-    fn end(&mut self, end: &End) -> Result<RouteEnd, String> {
+    fn end(&mut self, end: &EndName) -> Result<RouteEnd, String> {
         match end {
-            End::Interface(word) => self.interface(word),
-            End::Edge(word) => self.edge(word),
+            EndName::Interface(word) => self.interface(word),
+            EndName::Edge(word) => self.edge(word),
         }
     }
 
@@ -325,7 +333,7 @@ impl World {
         if let Some(link) = self.links.iter().find(|link| link.name.as_str() == word) {
             return Ok(RouteEnd::Edge(link.name.clone()));
         }
-        if !causeway_model::draft::place::is_host(word) {
+        if !causeway_model::draft::host::is_host(word) {
             return Err(format!("edge {word:?}: expected a link's name, or its host"));
         }
         let addresses = self.addresses(word)?;
@@ -356,33 +364,33 @@ fn remote_of(link: &LinkSpec) -> Option<IpAddr> {
 }
 
 /// Returns the transport of a link, or `None` for kinds that the language does not have.
-fn kind_of(link: &LinkSpec) -> Option<Transport> {
+fn kind_of(link: &LinkSpec) -> Option<VnetTransport> {
     match link.kind {
-        LinkKind::Vnet(_) => Some(Transport::Udp),
-        LinkKind::Tcp(_) => Some(Transport::Tcp),
+        LinkKind::Vnet(_) => Some(VnetTransport::Udp),
+        LinkKind::Tcp(_) => Some(VnetTransport::Tcp),
         _ => None,
     }
 }
 
 /// Returns the name of a new link: `10.0.0.2` or `v6-fd00--2`, with the suffix `-tcp` for TCP.
-fn link_name(address: IpAddr, transport: Transport) -> Result<Name, String> {
+fn link_name(address: IpAddr, transport: VnetTransport) -> Result<Name, String> {
     let host = match address {
         IpAddr::V4(v4) => v4.to_string(),
         IpAddr::V6(v6) => format!("v6-{v6}").replace(':', "-"),
     };
-    let kind = if transport == Transport::Tcp { "-tcp" } else { "" };
+    let kind = if transport == VnetTransport::Tcp { "-tcp" } else { "" };
     format!("{host}{kind}").parse().map_err(|error: causeway_model::SpecError| error.0)
 }
 
 /// Executes steps, and records the numbers of added routes.
 #[derive(Debug, Default)]
-pub struct Doer {
+pub struct StepExecutor {
     routes: HashMap<RouteSpec, u64>,
 }
 
-impl Doer {
+impl StepExecutor {
     /// Returns an executor that has the routes of `world`.
-    pub fn of(world: &World) -> Self {
+    pub fn of(world: &GroupState) -> Self {
         let known = world.routes.iter().flatten();
         let known = known.filter_map(|(spec, number)| Some((spec.clone(), (*number)?)));
         Self { routes: known.collect() }
@@ -392,16 +400,16 @@ impl Doer {
     ///
     /// # Errors
     /// The fabric's error.
-    pub fn take(&mut self, fabric: &dyn Fabric, step: &Step) -> Result<(), CommandError> {
+    pub fn execute(&mut self, fabric: &dyn Fabric, step: &VnetStep) -> Result<(), CommandError> {
         match step.clone() {
-            Step::LinkAdd(spec) => ask(fabric, links::Add(spec)).map(drop),
-            Step::LinkDel(name) => ask(fabric, links::Delete(name)),
-            Step::RouteAdd(route) => {
+            VnetStep::LinkAdd(spec) => ask(fabric, links::Add(spec)).map(drop),
+            VnetStep::LinkDel(name) => ask(fabric, links::Delete(name)),
+            VnetStep::RouteAdd(route) => {
                 let view = ask(fabric, routes::Add(route))?;
                 self.routes.insert(view.spec, view.index);
                 Ok(())
             }
-            Step::RouteDel(route) => match self.routes.remove(&route) {
+            VnetStep::RouteDel(route) => match self.routes.remove(&route) {
                 Some(number) => ask(fabric, routes::Delete(number)),
                 None => {
                     let name = crate::plan::shown(&route);

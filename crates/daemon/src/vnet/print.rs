@@ -5,50 +5,50 @@ use std::fmt::Write as _;
 use causeway_model::{LinkKind, LinkSpec, NetSpec, PortSpec, RouteEnd, TlsSpec};
 use causeway_model::{LinkView, RouteView};
 
-use super::speech::{Command, End, List, Route, Transport};
+use super::command::{EndName, ListKind, RouteWords, VnetCommand, VnetTransport};
 
 /// Returns a line that parses as the command. It contains passwords: not for logs.
-pub fn line(command: &Command) -> String {
+pub fn line(command: &VnetCommand) -> String {
     match command {
-        Command::Hello { password, version, then } => {
+        VnetCommand::Hello { password, version, then } => {
             let then = then.as_ref().map(|then| format!(" {}", line(then))).unwrap_or_default();
             format!("HELLO {} {version}{then}", password.expose())
         }
-        Command::Done => "DONE".into(),
-        Command::AddLink { host, control_port, data_port, password, transport } => {
+        VnetCommand::Done => "DONE".into(),
+        VnetCommand::AddLink { host, control_port, data_port, password, transport } => {
             let (password, transport) = (password.expose(), word(*transport));
             format!("ADDLINK {host} {control_port} {data_port} {password} {transport}")
         }
-        Command::DeleteLink { host, control_port, password, transport } => {
+        VnetCommand::DeleteLink { host, control_port, password, transport } => {
             let (password, transport) = (password.expose(), word(*transport));
             format!("DELETELINK {host} {control_port} {password} {transport}")
         }
-        Command::RegisterLink { data_port } => format!("REGISTERLINK MYSELF {data_port} UDP"),
-        Command::DeregisterLink => "DEREGISTERLINK MYSELF UDP".into(),
-        Command::AddRoute(route) => format!("ADDROUTE {}", said(route)),
-        Command::DeleteRoute(route) => format!("DELETEROUTE {}", said(route)),
-        Command::LinkAdd { host, port, transport } => {
+        VnetCommand::RegisterLink { data_port } => format!("REGISTERLINK MYSELF {data_port} UDP"),
+        VnetCommand::DeregisterLink => "DEREGISTERLINK MYSELF UDP".into(),
+        VnetCommand::AddRoute(route) => format!("ADDROUTE {}", said(route)),
+        VnetCommand::DeleteRoute(route) => format!("DELETEROUTE {}", said(route)),
+        VnetCommand::LinkAdd { host, port, transport } => {
             format!("ADD LINK {host} {port} {}", word(*transport))
         }
-        Command::LinkDel(number) => format!("DEL LINK {number}"),
-        Command::RouteDel(number) => format!("DEL ROUTE {number}"),
-        Command::List(List::Links) => "LIST LINKS".into(),
-        Command::List(List::Routes) => "LIST ROUTES".into(),
-        Command::List(List::Devices) => "LIST DEVICES".into(),
+        VnetCommand::LinkDel(number) => format!("DEL LINK {number}"),
+        VnetCommand::RouteDel(number) => format!("DEL ROUTE {number}"),
+        VnetCommand::List(ListKind::Links) => "LIST LINKS".into(),
+        VnetCommand::List(ListKind::Routes) => "LIST ROUTES".into(),
+        VnetCommand::List(ListKind::Devices) => "LIST DEVICES".into(),
     }
 }
 
-fn word(transport: Transport) -> &'static str {
+fn word(transport: VnetTransport) -> &'static str {
     match transport {
-        Transport::Udp => "UDP",
-        Transport::Tcp => "TCP",
+        VnetTransport::Udp => "UDP",
+        VnetTransport::Tcp => "TCP",
     }
 }
 
-fn said(route: &Route) -> String {
-    let end = |end: &End| match end {
-        End::Interface(name) => format!("INTERFACE {name}"),
-        End::Edge(name) => format!("EDGE {name}"),
+fn said(route: &RouteWords) -> String {
+    let end = |end: &EndName| match end {
+        EndName::Interface(name) => format!("INTERFACE {name}"),
+        EndName::Edge(name) => format!("EDGE {name}"),
     };
     let from = route.from.as_ref().map_or("ANY".to_owned(), end);
     format!("{} {} {} {from}", route.source, route.destination, end(&route.to))

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_daemon::api::{self, About};
+use causeway_daemon::api::{self, ApiContext};
 use causeway_daemon::fabric::Fabric;
-use causeway_daemon::http::server::{Handler, Server};
-use causeway_daemon::peer::Access;
-use causeway_daemon::refusals::Doors;
+use causeway_daemon::http::server::{ControlServer, RequestHandler};
+use causeway_daemon::peer::ControlAccess;
+use causeway_daemon::refusals::ControlRefusals;
 
 /// A directory of this test's own, removed with it.
 #[derive(Debug)]
@@ -44,9 +44,9 @@ impl Drop for Dir {
 
 /// A control socket over a fabric.
 #[derive(Debug)]
-pub struct Control {
+pub struct ControlSocket {
     pub socket: PathBuf,
-    pub server: Server,
+    pub server: ControlServer,
     _dir: Dir,
 }
 
@@ -62,26 +62,26 @@ pub fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
 }
 
 /// Serves the control API over `fabric`.
-pub fn serve(fabric: Arc<dyn Fabric>) -> Control {
+pub fn serve(fabric: Arc<dyn Fabric>) -> ControlSocket {
     let dir = Dir::new();
     let socket = dir.file("control.sock");
     let listener = UnixListener::bind(&socket).unwrap();
-    let access = Access { uid: rustix::process::geteuid().as_raw(), group: None };
-    let doors = Arc::<Doors>::default();
-    let about = About {
+    let access = ControlAccess { uid: rustix::process::geteuid().as_raw(), group: None };
+    let refusals = Arc::<ControlRefusals>::default();
+    let about = ApiContext {
         kinds: &causeway_model::port::KINDS,
         started: Instant::now(),
         run_dir: dir.0.clone(),
         control: socket.clone(),
         key_file: "/etc/causeway/key".into(),
         resolve,
-        doors: doors.clone(),
+        refusals: refusals.clone(),
         stop: Arc::default(),
     };
-    let handler: Arc<Handler> =
+    let handler: Arc<RequestHandler> =
         Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));
-    let server = Server::start(listener, access, handler, doors).unwrap();
-    Control { socket, server, _dir: dir }
+    let server = ControlServer::start(listener, access, handler, refusals).unwrap();
+    ControlSocket { socket, server, _dir: dir }
 }
 
 /// Sends bytes as they are and returns status and body of the reply; status 0: none came.

@@ -48,7 +48,7 @@ impl Daemon {
                  [[port]]\nname = \"{name}-vsock\"\ngroup = \"blue\"\nkind = \"vsock\"\ncid = 1{n}\n"
             );
         }
-        text += &outsiders::doors(&dir);
+        text += &outsiders::refusals(&dir);
         let config = dir.file("causeway.toml");
         std::fs::write(&config, text).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_causewayd"));

@@ -1,4 +1,4 @@
-//! Who attacks from outside: clients of the control doors, and peers of links.
+//! Who attacks from outside: clients of the control refusals, and peers of links.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
@@ -24,8 +24,8 @@ const LINKS: [(&str, &str, &str); 3] = [
 /// Datagrams to each link.
 const DATAGRAMS: u32 = 3000;
 
-/// What the daemon's file says of the doors that outsiders find.
-pub fn doors(dir: &Dir) -> String {
+/// What the daemon's file says of the refusals that outsiders find.
+pub fn refusals(dir: &Dir) -> String {
     let secret = |name: &str, text: &str| {
         let file = dir.file(name);
         std::fs::write(&file, text).unwrap();

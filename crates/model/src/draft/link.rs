@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use crate::Name;
 use crate::limits::{INTERFACE_BYTES_MAX, UNDERLAY_MTU, VNI_MAX};
 use crate::{
-    Dscp, LinkKind, LinkSpec, PublicKey, RawSpec, SpecError, StreamSpec, TlsSpec, TrafficClass,
+    Dscp, LinkKind, LinkSpec, PublicKeyText, RawSpec, SpecError, StreamSpec, TlsSpec, TrafficClass,
     TunnelSpec, UdpSpec, VXLAN_BYTES, datagram_mtu, ecn_default, metric_default,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::place::{self, Place, Resolver};
+use super::host::{self, HostPort, Resolver};
 use crate::schema::{
     DefaultValue, Form, Problem, ProblemKind, ValueType, check, parses, table, text,
 };
@@ -25,7 +25,7 @@ use crate::schema::{
 /// requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum LinkWord {
+pub enum LinkKindName {
     /// UDP, encrypted and authenticated.
     #[default]
     Causeway,
@@ -43,13 +43,13 @@ pub enum LinkWord {
     Raw,
 }
 
-impl LinkWord {
+impl LinkKindName {
     /// The names in the order of the variants, as operators write them.
     pub const NAMES: [&'static str; 7] =
         ["causeway", "causeway-plain", "vnet", "vxlan", "tcp", "tls", "raw"];
 
     /// Returns the name.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Causeway => "causeway",
             Self::CausewayPlain => "causeway-plain",
@@ -138,7 +138,7 @@ table! {
         group: Name => text::<Name>("NAME"), DefaultValue::Required("expected the name of a [[group]]");
         /// Encapsulation of the frames.
         #[serde(default)]
-        kind: LinkWord => ValueType::Word(&LinkWord::NAMES), DefaultValue::Text("causeway");
+        kind: LinkKindName => ValueType::Word(&LinkKindName::NAMES), DefaultValue::Text("causeway");
         /// Name of the peer (the host at the other end). Links to the same peer are alternatives to
         /// each other.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,7 +157,7 @@ table! {
         local: Option<String> => any_text("ADDRESS[:PORT]"), DefaultValue::Derived("any address, the port of the kind");
         /// causeway: public key of the peer, as `causeway key public` prints it there.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        key: Option<PublicKey> => text::<PublicKey>("KEY"), DefaultValue::None;
+        key: Option<PublicKeyText> => text::<PublicKeyText>("KEY"), DefaultValue::None;
         /// causeway: file of this host's private key. tls: file of the certificate's private key
         /// (PEM).
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -203,7 +203,7 @@ pub fn derived_vni(group: &Name) -> u32 {
 /// Reads this host's end of a link: `ADDRESS`, `:PORT`, `ADDRESS:PORT` or `[IPV6]:PORT`.
 fn own_end(text: &str, any: IpAddr, port: u16) -> Result<SocketAddr, String> {
     let wrong = || format!("{text:?}: expected ADDRESS, ADDRESS:PORT or :PORT of this host");
-    let place: Place = match text.strip_prefix(':') {
+    let place: HostPort = match text.strip_prefix(':') {
         Some(port) if !port.contains(':') => format!("{}:{port}", Ipv4Addr::UNSPECIFIED).parse(),
         _ => text.parse(),
     }
@@ -225,8 +225,8 @@ fn unspecified(like: Option<IpAddr>) -> IpAddr {
 }
 
 /// Returns the problem of a required key that is not given.
-fn missing(key: &str, kind: LinkWord) -> Problem {
-    let text = format!("a link of kind {:?} needs it", kind.word());
+fn missing(key: &str, kind: LinkKindName) -> Problem {
+    let text = format!("a link of kind {:?} needs it", kind.as_str());
     Problem { path: key.to_owned(), kind: ProblemKind::Missing, text }
 }
 
@@ -237,20 +237,20 @@ impl LinkDraft {
     /// See [`crate::LinkKind::mtu`].
     pub fn mtu(&self, underlay: fn(&Self) -> Option<u16>) -> u16 {
         let encapsulation = match self.kind {
-            LinkWord::Vnet => Some(0),
-            LinkWord::Vxlan => Some(VXLAN_BYTES),
-            LinkWord::Raw => None,
+            LinkKindName::Vnet => Some(0),
+            LinkKindName::Vxlan => Some(VXLAN_BYTES),
+            LinkKindName::Raw => None,
             _ => return u16::MAX,
         };
         let underlay = underlay(self).unwrap_or(UNDERLAY_MTU);
-        let address = |text: &Option<String>| text.as_ref()?.parse::<Place>().ok()?.address();
+        let address = |text: &Option<String>| text.as_ref()?.parse::<HostPort>().ok()?.address();
         let known = address(&self.remote).or(address(&self.local));
         let is_ipv4 = known.is_some_and(|address| address.is_ipv4());
         encapsulation.map_or(underlay, |bytes| datagram_mtu(underlay, is_ipv4, bytes))
     }
 
     /// Returns a draft with the required keys only.
-    pub fn new(name: Name, group: Name, kind: LinkWord) -> Self {
+    pub fn new(name: Name, group: Name, kind: LinkKindName) -> Self {
         Self {
             name,
             group,
@@ -307,7 +307,7 @@ impl LinkDraft {
             let known = keys.iter().find(|(known, _)| *known == key);
             match (known, given) {
                 (None, true) => {
-                    let text = format!("a link of kind {:?} has no such key", self.kind.word());
+                    let text = format!("a link of kind {:?} has no such key", self.kind.as_str());
                     problems.push(Problem::wrong(key, text));
                 }
                 (Some((_, true)), false) => {
@@ -319,18 +319,18 @@ impl LinkDraft {
         if !problems.is_empty() {
             return problems;
         }
-        if let Some(name) = self.peer_name.as_ref().filter(|name| !place::is_host(name)) {
+        if let Some(name) = self.peer_name.as_ref().filter(|name| !host::is_host(name)) {
             let text = format!("expected a host's name or address, found {name:?}");
             problems.push(Problem::wrong("peer_name", text));
         }
         if !problems.is_empty() {
             return problems;
         }
-        match self.build(Path::new("/"), place::pretend) {
+        match self.build(Path::new("/"), host::assume_resolved) {
             Err(problem) => problems.push(problem),
             Ok(spec) => {
                 if let Err(error) = spec.check() {
-                    let key = if self.kind == LinkWord::Raw { "interface" } else { "remote" };
+                    let key = if self.kind == LinkKindName::Raw { "interface" } else { "remote" };
                     problems.push(Problem::wrong(key, error.to_string()));
                 }
             }
@@ -359,11 +359,11 @@ impl LinkDraft {
         let kind = self.kind;
         self.metric = self.metric.or(Some(metric_default()));
         self.transit = self.transit.or(Some(false));
-        let place: Option<Place> = self.remote.as_ref().and_then(|remote| remote.parse().ok());
-        let address = place.as_ref().map(Place::address);
+        let place: Option<HostPort> = self.remote.as_ref().and_then(|remote| remote.parse().ok());
+        let address = place.as_ref().map(HostPort::address);
         if let Some(place) = place {
             self.remote = Some(self.with_port(&place).to_string());
-            if kind == LinkWord::Tls {
+            if kind == LinkKindName::Tls {
                 self.peer_name = self.peer_name.or(Some(place.host));
             }
         }
@@ -377,10 +377,10 @@ impl LinkDraft {
             let end = own_end(&local, any, kind.port());
             self.local = Some(end.map_or(local, |end| end.to_string()));
         }
-        if kind == LinkWord::Causeway {
+        if kind == LinkKindName::Causeway {
             self.private_key = self.private_key.or_else(|| Some(key_file.to_owned()));
         }
-        if matches!(kind, LinkWord::Causeway | LinkWord::CausewayPlain) {
+        if matches!(kind, LinkKindName::Causeway | LinkKindName::CausewayPlain) {
             self.vni = self.vni.or_else(|| Some(derived_vni(&self.group)));
         }
         if kind.keys().iter().any(|(key, _)| *key == "dscp") {
@@ -390,14 +390,14 @@ impl LinkDraft {
         self
     }
 
-    fn with_port(&self, place: &Place) -> Place {
-        Place { host: place.host.clone(), port: place.port.or(Some(self.kind.port())) }
+    fn with_port(&self, place: &HostPort) -> HostPort {
+        HostPort { host: place.host.clone(), port: place.port.or(Some(self.kind.port())) }
     }
 
     /// Returns `HOST:PORT` of a peer that is given by name.
     fn remote_host(&self) -> Option<String> {
-        let place: Place = self.remote.as_ref()?.parse().ok()?;
-        let named = place.address().is_none() && self.kind != LinkWord::Raw;
+        let place: HostPort = self.remote.as_ref()?.parse().ok()?;
+        let named = place.address().is_none() && self.kind != LinkKindName::Raw;
         named.then(|| self.with_port(&place).to_string())
     }
 
@@ -405,8 +405,8 @@ impl LinkDraft {
     fn remote_end(&self, resolve: Resolver) -> Result<Option<SocketAddr>, Problem> {
         let Some(text) = &self.remote else { return Ok(None) };
         let wrong = |text| Problem::wrong("remote", text);
-        let place: Place = text.parse().map_err(wrong)?;
-        let Place { host, port } = self.with_port(&place);
+        let place: HostPort = text.parse().map_err(wrong)?;
+        let HostPort { host, port } = self.with_port(&place);
         let found = resolve(&host, port.unwrap_or_default()).map_err(wrong)?;
         let ours = self.local.as_ref().or(self.listen.as_ref());
         let ours = ours.and_then(|ours| own_end(ours, unspecified(None), 0).ok());
@@ -453,7 +453,7 @@ impl LinkDraft {
             Ok(StreamSpec { remote: remote.ok_or_else(|| missing("remote"))?, listen })
         };
         let kind = match self.kind {
-            LinkWord::Causeway => LinkKind::Causeway(TunnelSpec {
+            LinkKindName::Causeway => LinkKind::Causeway(TunnelSpec {
                 remote,
                 local: self.end("local", self.local.as_deref(), remote)?,
                 key: self.key.clone().ok_or_else(|| missing("key"))?,
@@ -461,12 +461,12 @@ impl LinkDraft {
                 vni,
                 class,
             }),
-            LinkWord::CausewayPlain => LinkKind::CausewayPlain(udp(vni)?),
-            LinkWord::Vnet => LinkKind::Vnet(udp(0)?),
-            LinkWord::Vxlan => LinkKind::Vxlan(udp(self.vni.ok_or_else(|| missing("vni"))?)?),
-            LinkWord::Tcp => LinkKind::Tcp(stream()?),
-            LinkWord::Tls => LinkKind::Tls(self.tls(stream()?)?),
-            LinkWord::Raw => {
+            LinkKindName::CausewayPlain => LinkKind::CausewayPlain(udp(vni)?),
+            LinkKindName::Vnet => LinkKind::Vnet(udp(0)?),
+            LinkKindName::Vxlan => LinkKind::Vxlan(udp(self.vni.ok_or_else(|| missing("vni"))?)?),
+            LinkKindName::Tcp => LinkKind::Tcp(stream()?),
+            LinkKindName::Tls => LinkKind::Tls(self.tls(stream()?)?),
+            LinkKindName::Raw => {
                 let interface = self.interface.clone().ok_or_else(|| missing("interface"))?;
                 if interface.len() > INTERFACE_BYTES_MAX {
                     let text = format!("{interface:?}: expected 1 to {INTERFACE_BYTES_MAX} bytes");
@@ -488,9 +488,9 @@ impl LinkDraft {
 
     fn tls(&self, stream: StreamSpec) -> Result<TlsSpec, Problem> {
         let file = |key: &'static str, path: &Option<PathBuf>| {
-            path.clone().ok_or_else(|| missing(key, LinkWord::Tls))
+            path.clone().ok_or_else(|| missing(key, LinkKindName::Tls))
         };
-        let remote: Option<Place> = self.remote.as_ref().and_then(|remote| remote.parse().ok());
+        let remote: Option<HostPort> = self.remote.as_ref().and_then(|remote| remote.parse().ok());
         let host = remote.map(|place| place.host).unwrap_or_default();
         Ok(TlsSpec {
             stream,

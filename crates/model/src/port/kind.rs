@@ -44,12 +44,12 @@ struct Hooks {
     normalise: fn(&Values) -> Result<Values, String>,
     check: fn(&Map<String, Value>) -> Result<(), String>,
     interface: fn(&Map<String, Value>) -> Option<String>,
-    device: fn(&Map<String, Value>) -> Option<Device>,
+    device: fn(&Map<String, Value>) -> Option<DeviceInfo>,
 }
 
 /// A virtio device, as far as the holder must know it while the daemon is away.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Device {
+pub struct DeviceInfo {
     /// Number of virtqueues.
     pub queues: u16,
     /// Largest number of entries of a virtqueue.
@@ -100,7 +100,7 @@ pub trait PortOptions: Serialize + DeserializeOwned {
 
     /// Returns the virtio device that a frontend sees. `None` for ports to which processes attach:
     /// they can attach again by themselves.
-    fn device(&self) -> Option<Device> {
+    fn device(&self) -> Option<DeviceInfo> {
         None
     }
 }
@@ -246,7 +246,7 @@ impl PortKind {
     }
 
     /// Returns the virtio device of the port; `None` if processes attach to it.
-    pub fn device(&self) -> Option<Device> {
+    pub fn device(&self) -> Option<DeviceInfo> {
         (self.kind.hooks.device)(&self.options)
     }
 

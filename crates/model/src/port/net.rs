@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{Device, Kind, PortContext, PortOptions, unicast};
+use super::{DeviceInfo, Kind, PortContext, PortOptions, unicast};
 use crate::Mac;
 use crate::limits::{MTU_MIN, QUEUE_PAIRS_MAX};
 use crate::port::GUEST_FIELDS;
@@ -46,8 +46,8 @@ impl PortOptions for NetSpec {
         &NET
     }
 
-    fn device(&self) -> Option<Device> {
-        Some(Device {
+    fn device(&self) -> Option<DeviceInfo> {
+        Some(DeviceInfo {
             queues: self.queue_pairs.saturating_mul(2),
             ring_size_max: RING_SIZE_MAX,
             identity: format!("net {} {} {}", self.mac, self.mtu, self.queue_pairs),

@@ -30,7 +30,7 @@ impl std::fmt::Debug for ReadContext<'_> {
 
 /// The keys that are not options of a kind.
 #[derive(Debug, Deserialize)]
-struct Common {
+struct CommonKeys {
     name: Name,
     group: Name,
     socket: Option<PathBuf>,
@@ -128,9 +128,9 @@ fn build(
     values: Map<String, Value>,
     cx: &ReadContext<'_>,
 ) -> Result<PortSpec, String> {
-    let common: Common =
+    let common: CommonKeys =
         serde_json::from_value(Value::Object(values.clone())).map_err(|error| error.to_string())?;
-    let Common { name, group, socket, memory_max, access } = common;
+    let CommonKeys { name, group, socket, memory_max, access } = common;
     let links_mtu = (cx.links_mtu)(&group);
     let context = PortContext { name: &name, group: &group, links_mtu };
     let kind = kind.options(values, &context)?;

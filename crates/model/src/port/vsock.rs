@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Device, GUEST_FIELDS, HOST_SOCKET_FIELDS, Kind, PortOptions};
+use super::{DeviceInfo, GUEST_FIELDS, HOST_SOCKET_FIELDS, Kind, PortOptions};
 use crate::limits::{HOST_SUFFIX_BYTES, SOCKET_PATH_BYTES_MAX};
 use crate::schema::{DefaultValue, ValueType, table};
 
@@ -40,9 +40,9 @@ impl PortOptions for VsockSpec {
         &VSOCK
     }
 
-    fn device(&self) -> Option<Device> {
+    fn device(&self) -> Option<DeviceInfo> {
         let identity = format!("vsock {}", self.cid);
-        Some(Device { queues: 3, ring_size_max: VSOCK_RING_SIZE_MAX, identity })
+        Some(DeviceInfo { queues: 3, ring_size_max: VSOCK_RING_SIZE_MAX, identity })
     }
 }
 

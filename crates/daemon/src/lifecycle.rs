@@ -19,26 +19,26 @@ use causeway_model::Kind;
 use causeway_model::commands::links;
 
 use crate::accounts::group_id;
-use crate::api::{self, About};
-use crate::config::{Config, DaemonConfig, Hold, VnetConfig};
+use crate::api::{self, ApiContext};
+use crate::config::{Config, DaemonConfig, HoldPolicy, VnetConfig};
 use crate::fabric::{
     Fabric, SocketOwner, apply, ask, close_all, close_all_but_held, has_held_guests,
 };
-use crate::hold::{Holding, Starter};
-use crate::http::server::{Handler, Server};
-use crate::instance::{Control, make_dir};
+use crate::held_ports::{HeldPortsFabric, HolderStarter};
+use crate::http::server::{ControlServer, RequestHandler};
+use crate::instance::{ControlSocket, make_dir};
 use crate::limits::{CONFIG_BYTES_MAX, STOP_REPLY_GRACE};
 use crate::logger;
-use crate::notify::{Notify, watchdog_period};
-use crate::peer::Access;
-use crate::refusals::Doors;
+use crate::peer::ControlAccess;
+use crate::refusals::ControlRefusals;
+use crate::service_manager::{ServiceManager, watchdog_period};
 use crate::stop::{StopRequest, terminate};
 use crate::vnet;
 use crate::vnet::password::Password;
-use crate::vnet::server::Patience;
-use crate::vnet::session::House;
+use crate::vnet::server::SessionTimeouts;
+use crate::vnet::session::SessionContext;
+use causeway_model::draft::host::resolve;
 use causeway_model::draft::mac::warn_without_identity;
-use causeway_model::draft::place::resolve;
 
 /// The reason why the daemon cannot start, as a sentence for the operator.
 pub type StartError = Box<dyn std::error::Error + Send + Sync>;
@@ -51,14 +51,14 @@ const SOCKET_MODE_OF_GROUP: u32 = 0o660;
 pub struct Daemon {
     config: Config,
     kinds: &'static [&'static Kind],
-    control: Control,
-    access: Access,
+    control: ControlSocket,
+    access: ControlAccess,
     socket_group: Option<u32>,
     signals: Signals,
     /// Set by the first signal that stops the daemon.
     stopping: Arc<AtomicBool>,
     started: Instant,
-    doors: Arc<Doors>,
+    refusals: Arc<ControlRefusals>,
     stop: Arc<StopRequest>,
 }
 
@@ -81,11 +81,11 @@ impl Daemon {
         let socket_group = number("socket_group", &daemon.socket_group)?;
         warn_without_identity();
         raise_descriptor_limit();
-        let control = Control::claim(&daemon.control, daemon.control_mode, control_group)?;
+        let control = ControlSocket::claim(&daemon.control, daemon.control_mode, control_group)?;
         let uid = rustix::process::geteuid().as_raw();
         let (signals, stopping) = catch_signals()?;
         Ok(Self {
-            access: Access { uid, group: control_group },
+            access: ControlAccess { uid, group: control_group },
             socket_group,
             signals,
             stopping,
@@ -93,7 +93,7 @@ impl Daemon {
             control,
             config,
             kinds,
-            doors: Arc::default(),
+            refusals: Arc::default(),
             stop: Arc::new(StopRequest::new(terminate)),
         })
     }
@@ -111,14 +111,14 @@ impl Daemon {
         mut self,
         fabric: Arc<dyn Fabric>,
         keep: bool,
-        starter: Starter,
+        starter: HolderStarter,
     ) -> Result<(), StartError> {
-        let notify = Arc::new(Notify::of_process());
+        let notify = Arc::new(ServiceManager::of_process());
         let DaemonConfig { hold, run_dir, .. } = &self.config.daemon;
         let hold = *hold;
-        let holding = Arc::new(Holding::new(fabric, hold, run_dir, starter)?);
-        if hold == Hold::None {
-            holding.let_go();
+        let holding = Arc::new(HeldPortsFabric::new(fabric, hold, run_dir, starter)?);
+        if hold == HoldPolicy::None {
+            holding.release_all();
         }
         let fabric: Arc<dyn Fabric> = Arc::new(SocketOwner {
             inner: holding.clone(),
@@ -134,7 +134,7 @@ impl Daemon {
         let filled = self.fill(&*fabric).and_then(|()| self.start_vnet(fabric.clone()));
         let mut vnet = match filled {
             Ok(vnet) => vnet,
-            Err(error) if holding.found_holder() && hold != Hold::None => {
+            Err(error) if holding.found_holder() && hold != HoldPolicy::None => {
                 close_all_but_held(&*fabric);
                 eprintln!("causewayd: {error}");
                 eprintln!(
@@ -148,11 +148,11 @@ impl Daemon {
             }
             Err(error) => {
                 close_all(&*fabric);
-                holding.let_go();
+                holding.release_all();
                 return Err(error);
             }
         };
-        holding.synced()?;
+        holding.confirm_ports()?;
         let mut server = self.start_server(fabric.clone())?;
         start_watchdog(&fabric, &notify)?;
         let (ports, control) = (self.config.ports.len(), self.config.daemon.control.display());
@@ -167,7 +167,7 @@ impl Daemon {
         if let Some(vnet) = &mut vnet {
             vnet.stop();
         }
-        let may_keep = hold != Hold::None && !self.stop.releases();
+        let may_keep = hold != HoldPolicy::None && !self.stop.releases();
         if may_keep && (keep || has_held_guests(&*fabric)) {
             close_all_but_held(&*fabric);
             log::info!(
@@ -180,7 +180,7 @@ impl Daemon {
             std::process::exit(0);
         }
         close_all(&*fabric);
-        holding.let_go();
+        holding.release_all();
         Ok(())
     }
 
@@ -197,7 +197,7 @@ impl Daemon {
         let shown = path.display().to_string();
         let text = read_bounded(path).map_err(|error| format!("{shown}: {error}"))?;
         let script = vnet::file::check(fabric, group, resolve, &shown, &text)?;
-        let changes = script.carry_out(fabric)?;
+        let changes = script.execute(fabric)?;
         log::info!(file = shown.as_str(), changes; "VNET file carried out");
         Ok(())
     }
@@ -205,7 +205,7 @@ impl Daemon {
     fn start_vnet(
         &self,
         fabric: Arc<dyn Fabric>,
-    ) -> Result<Option<vnet::server::Server>, StartError> {
+    ) -> Result<Option<vnet::server::VnetServer>, StartError> {
         let VnetConfig {
             listen: Some(listen), password_file: Some(file), group: Some(group), ..
         } = &self.config.vnet
@@ -214,28 +214,34 @@ impl Daemon {
         };
         let wrong = |text: String| format!("[control]: key \"vnet_password_file\": {text}");
         let password = Password::load(file).map_err(wrong)?;
-        let mut house = House::new(fabric, group.clone(), password, resolve, self.doors.clone());
-        house.tell = Some(vnet::tell::tell);
-        let server = vnet::server::Server::start(*listen, house, Patience::default());
+        let mut context =
+            SessionContext::new(fabric, group.clone(), password, resolve, self.refusals.clone());
+        context.register = Some(vnet::registration::register);
+        let server = vnet::server::VnetServer::start(*listen, context, SessionTimeouts::default());
         let server = server.map_err(|error| format!("[control]: vnet_listen {listen}: {error}"))?;
         log::info!(listen:% = listen, group:% = group; "VNET control");
         Ok(Some(server))
     }
 
-    fn start_server(&self, fabric: Arc<dyn Fabric>) -> Result<Server, StartError> {
-        let about = About {
+    fn start_server(&self, fabric: Arc<dyn Fabric>) -> Result<ControlServer, StartError> {
+        let about = ApiContext {
             started: self.started,
             kinds: self.kinds,
             run_dir: self.config.daemon.run_dir.clone(),
             control: self.config.daemon.control.clone(),
             key_file: self.config.daemon.key_file.clone(),
             resolve,
-            doors: self.doors.clone(),
+            refusals: self.refusals.clone(),
             stop: self.stop.clone(),
         };
-        let handler: Arc<Handler> =
+        let handler: Arc<RequestHandler> =
             Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));
-        Ok(Server::start(self.control.listener()?, self.access, handler, self.doors.clone())?)
+        Ok(ControlServer::start(
+            self.control.listener()?,
+            self.access,
+            handler,
+            self.refusals.clone(),
+        )?)
     }
 }
 
@@ -307,7 +313,7 @@ fn wait(signals: &mut Signals, fabric: &dyn Fabric) {
 }
 
 /// Sends systemd's watchdog notification for as long as every dispatcher answers.
-fn start_watchdog(fabric: &Arc<dyn Fabric>, notify: &Arc<Notify>) -> std::io::Result<()> {
+fn start_watchdog(fabric: &Arc<dyn Fabric>, notify: &Arc<ServiceManager>) -> std::io::Result<()> {
     let Some(period) = watchdog_period() else { return Ok(()) };
     let (fabric, notify) = (fabric.clone(), notify.clone());
     let notify_alive = move || {

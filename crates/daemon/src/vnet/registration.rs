@@ -5,22 +5,22 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
+use super::command::{Secret, VERSION, VnetCommand};
 use super::print;
-use super::speech::{Command, Secret, VERSION};
 use crate::limits::{VNET_LINE_BYTES_MAX, VNET_TELL_TIME_MAX};
 
 /// Sends a command to the server at an address, with that server's password. The error is the
 /// server's answer, or the reason why there is none.
-pub type Teller = fn(SocketAddr, &Secret, Command) -> Result<(), String>;
+pub type RegisterFn = fn(SocketAddr, &Secret, VnetCommand) -> Result<(), String>;
 
-/// The [`Teller`] over TCP. Takes at most [`VNET_TELL_TIME_MAX`].
+/// The [`RegisterFn`] over TCP. Takes at most [`VNET_TELL_TIME_MAX`].
 ///
 /// # Errors
 /// The connection fails or times out, or the server's answer is no `OK`.
-pub fn tell(at: SocketAddr, password: &Secret, command: Command) -> Result<(), String> {
+pub fn register(at: SocketAddr, password: &Secret, command: VnetCommand) -> Result<(), String> {
     let then = Some(Box::new(command));
     let (password, version) = (password.clone(), VERSION.to_owned());
-    let line = print::line(&Command::Hello { password, version, then });
+    let line = print::line(&VnetCommand::Hello { password, version, then });
     let answer = ask(at, &line).map_err(|error| format!("{at}: {error}"))?;
     if answer.starts_with("OK") {
         return Ok(());

@@ -31,7 +31,7 @@ impl fmt::Debug for Secret {
 
 /// A command: the content of one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
+pub enum VnetCommand {
     /// Starts a session; a command may follow on the same line.
     Hello {
         /// Password; must be the server's.
@@ -39,7 +39,7 @@ pub enum Command {
         /// Version of the language; must be [`VERSION`].
         version: String,
         /// The command that follows.
-        then: Option<Box<Command>>,
+        then: Option<Box<VnetCommand>>,
     },
     /// Ends the session.
     Done,
@@ -53,8 +53,8 @@ pub enum Command {
         data_port: u16,
         /// Password of the peer's server.
         password: Secret,
-        /// Transport of the link.
-        transport: Transport,
+        /// VnetTransport of the link.
+        transport: VnetTransport,
     },
     /// VNET/U's DeleteLink: deletes a link.
     DeleteLink {
@@ -64,8 +64,8 @@ pub enum Command {
         control_port: u16,
         /// Password of the peer's server.
         password: Secret,
-        /// Transport of the link.
-        transport: Transport,
+        /// VnetTransport of the link.
+        transport: VnetTransport,
     },
     /// The sending peer has added a link to this host: add the other end.
     RegisterLink {
@@ -75,29 +75,29 @@ pub enum Command {
     /// The sending peer has deleted its link to this host: delete the other end.
     DeregisterLink,
     /// Adds a route.
-    AddRoute(Route),
+    AddRoute(RouteWords),
     /// Deletes the equal route.
-    DeleteRoute(Route),
+    DeleteRoute(RouteWords),
     /// VNET/P's `ADD` of a link.
     LinkAdd {
         /// Name or address of the peer.
         host: String,
         /// Port of the peer for frames.
         port: u16,
-        /// Transport of the link.
-        transport: Transport,
+        /// VnetTransport of the link.
+        transport: VnetTransport,
     },
     /// VNET/P's `DEL` of a link, by its number.
     LinkDel(u64),
     /// VNET/P's `DEL` of a route, by its number.
     RouteDel(u64),
     /// Lists objects of the group.
-    List(List),
+    List(ListKind),
 }
 
 /// The objects to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum List {
+pub enum ListKind {
     /// The links.
     Links,
     /// The routes.
@@ -106,9 +106,9 @@ pub enum List {
     Devices,
 }
 
-/// Transport of a link.
+/// VnetTransport of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Transport {
+pub enum VnetTransport {
     /// The Ethernet frame in UDP without a further header.
     Udp,
     /// VNET/U's framing over TCP.
@@ -117,20 +117,20 @@ pub enum Transport {
 
 /// A route whose ends are not resolved yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
+pub struct RouteWords {
     /// Source addresses that match.
     pub source: MacMatch,
     /// Destination addresses that match.
     pub destination: MacMatch,
     /// Port or link to which matching frames go.
-    pub to: End,
+    pub to: EndName,
     /// Port or link from which frames must have come; `None` is any.
-    pub from: Option<End>,
+    pub from: Option<EndName>,
 }
 
 /// An end of a route in text form.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum EndName {
     /// A port, by name or MAC address, or a raw link, by name or interface.
     Interface(String),
     /// A link, by its name or by its host's name or address.

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 /// The connection to the service manager, if a service manager started this process.
 #[derive(Debug)]
-pub struct Notify {
+pub struct ServiceManager {
     to: Option<(UnixDatagram, SocketAddr)>,
 }
 
-impl Notify {
+impl ServiceManager {
     /// Connects to the service manager named by `NOTIFY_SOCKET`.
     pub fn of_process() -> Self {
         let address = std::env::var("NOTIFY_SOCKET").ok();
@@ -60,13 +60,13 @@ mod tests {
         let name = format!("causeway-notify-test-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let manager = UnixDatagram::bind_addr(&address).unwrap();
-        let notify = Notify { to: open(&format!("@{name}")) };
+        let notify = ServiceManager { to: open(&format!("@{name}")) };
         notify.send("READY=1");
         let mut got = [0; 64];
         let n = manager.recv(&mut got).unwrap();
         assert_eq!(&got[..n], b"READY=1");
         assert!(open("relative").is_none());
-        Notify { to: None }.send("READY=1");
+        ServiceManager { to: None }.send("READY=1");
     }
 
     #[test]

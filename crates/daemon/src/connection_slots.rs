@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Limits of the slots of one listener.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct SlotLimits {
     /// Most connections of all clients.
     pub all: usize,
     /// Most waiting connections of one client.
@@ -21,45 +21,45 @@ pub struct Bounds {
 }
 
 /// The slots of one listener; `K` identifies a client.
-pub struct Places<K> {
-    bounds: Bounds,
-    state: Mutex<State<K>>,
+pub struct ConnectionSlots<K> {
+    bounds: SlotLimits,
+    state: Mutex<SlotTable<K>>,
 }
 
-struct State<K> {
+struct SlotTable<K> {
     next: u64,
     /// Occupied slots by number, the oldest first.
-    taken: BTreeMap<u64, Taken<K>>,
+    occupied: BTreeMap<u64, OccupiedSlot<K>>,
 }
 
-struct Taken<K> {
+struct OccupiedSlot<K> {
     client: K,
     waits_since: Option<Instant>,
     /// Shuts the connection down, so that its thread ends.
-    hang_up: Box<dyn Fn() + Send>,
+    disconnect: Box<dyn Fn() + Send>,
 }
 
-impl<K> std::fmt::Debug for Places<K> {
+impl<K> std::fmt::Debug for ConnectionSlots<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Places").field("bounds", &self.bounds).finish_non_exhaustive()
+        f.debug_struct("ConnectionSlots").field("bounds", &self.bounds).finish_non_exhaustive()
     }
 }
 
 /// The slot of one connection, released on drop.
 #[derive(Debug)]
-pub struct Place<K: Ord + Copy> {
-    places: Arc<Places<K>>,
+pub struct ConnectionSlot<K: Ord + Copy> {
+    slots: Arc<ConnectionSlots<K>>,
     number: u64,
 }
 
-impl<K: Ord + Copy> Places<K> {
+impl<K: Ord + Copy> ConnectionSlots<K> {
     /// Returns a listener's slots, all free.
-    pub fn new(bounds: Bounds) -> Arc<Self> {
-        let state = State { next: 0, taken: BTreeMap::new() };
+    pub fn new(bounds: SlotLimits) -> Arc<Self> {
+        let state = SlotTable { next: 0, occupied: BTreeMap::new() };
         Arc::new(Self { bounds, state: Mutex::new(state) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<K>> {
+    fn lock(&self) -> MutexGuard<'_, SlotTable<K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,29 +69,30 @@ impl<K: Ord + Copy> Places<K> {
         self: &Arc<Self>,
         now: Instant,
         client: K,
-        hang_up: impl Fn() + Send + 'static,
-    ) -> Option<Place<K>> {
+        disconnect: impl Fn() + Send + 'static,
+    ) -> Option<ConnectionSlot<K>> {
         let mut state = self.lock();
         let own = state.waiting().get(&client).copied().unwrap_or(0);
         if own >= self.bounds.waiting_each {
             state.evict(now, client, self.bounds.grace)?;
-        } else if state.taken.len() >= self.bounds.all {
+        } else if state.occupied.len() >= self.bounds.all {
             let (_, most) = state.waiting().into_iter().map(|(client, n)| (n, client)).max()?;
             state.evict(now, most, self.bounds.grace)?;
         }
         let number = state.next;
         state.next = number.wrapping_add(1);
-        let taken = Taken { client, waits_since: Some(now), hang_up: Box::new(hang_up) };
-        state.taken.insert(number, taken);
-        Some(Place { places: self.clone(), number })
+        let taken =
+            OccupiedSlot { client, waits_since: Some(now), disconnect: Box::new(disconnect) };
+        state.occupied.insert(number, taken);
+        Some(ConnectionSlot { slots: self.clone(), number })
     }
 }
 
-impl<K: Ord + Copy> State<K> {
+impl<K: Ord + Copy> SlotTable<K> {
     /// Returns the number of waiting connections of each client.
     fn waiting(&self) -> BTreeMap<K, usize> {
         let mut count = BTreeMap::new();
-        for taken in self.taken.values().filter(|taken| taken.waits_since.is_some()) {
+        for taken in self.occupied.values().filter(|taken| taken.waits_since.is_some()) {
             *count.entry(taken.client).or_insert(0_usize) += 1;
         }
         count
@@ -100,32 +101,32 @@ impl<K: Ord + Copy> State<K> {
     /// Evicts the connection of `client` that has waited longest; `None` if it has waited for less
     /// than `grace`.
     fn evict(&mut self, now: Instant, client: K, grace: Duration) -> Option<()> {
-        let waits = |(number, taken): (&u64, &Taken<K>)| {
+        let waits = |(number, taken): (&u64, &OccupiedSlot<K>)| {
             let since = taken.waits_since.filter(|_| taken.client == client)?;
             Some((since, *number))
         };
-        let (since, number) = self.taken.iter().filter_map(waits).min()?;
+        let (since, number) = self.occupied.iter().filter_map(waits).min()?;
         if now.saturating_duration_since(since) < grace {
             return None;
         }
-        let taken = self.taken.remove(&number)?;
-        (taken.hang_up)();
+        let taken = self.occupied.remove(&number)?;
+        (taken.disconnect)();
         Some(())
     }
 }
 
-impl<K: Ord + Copy> Place<K> {
+impl<K: Ord + Copy> ConnectionSlot<K> {
     /// Records since when the connection waits; `None` if it does not wait.
     pub fn waits(&self, since: Option<Instant>) {
-        if let Some(taken) = self.places.lock().taken.get_mut(&self.number) {
+        if let Some(taken) = self.slots.lock().occupied.get_mut(&self.number) {
             taken.waits_since = since;
         }
     }
 }
 
-impl<K: Ord + Copy> Drop for Place<K> {
+impl<K: Ord + Copy> Drop for ConnectionSlot<K> {
     fn drop(&mut self) {
-        self.places.lock().taken.remove(&self.number);
+        self.slots.lock().occupied.remove(&self.number);
     }
 }
 
@@ -138,17 +139,17 @@ mod tests {
     const GRACE: Duration = Duration::from_millis(100);
 
     /// Returns slots and a counter of evictions.
-    fn places() -> (Arc<Places<u32>>, Arc<AtomicUsize>) {
-        (Places::new(Bounds { all: 4, waiting_each: 3, grace: GRACE }), Arc::default())
+    fn slots() -> (Arc<ConnectionSlots<u32>>, Arc<AtomicUsize>) {
+        (ConnectionSlots::new(SlotLimits { all: 4, waiting_each: 3, grace: GRACE }), Arc::default())
     }
 
     #[test]
     fn places_of_silent_clients_go_to_newcomers() {
-        let (places, ended) = places();
+        let (slots, ended) = slots();
         let start = Instant::now();
         let take = |now, client| {
             let ended = ended.clone();
-            places.take(now, client, move || {
+            slots.take(now, client, move || {
                 ended.fetch_add(1, Ordering::Relaxed);
             })
         };
@@ -167,7 +168,7 @@ mod tests {
         silent.remove(0);
         assert!(take(start, 3).is_none());
         // Connections that are being served are not evicted.
-        silent.iter().chain([&second, &third]).for_each(|place| place.waits(None));
+        silent.iter().chain([&second, &third]).for_each(|slot| slot.waits(None));
         assert!(take(later + GRACE, 4).is_none());
         drop(second);
         assert!(take(later + GRACE, 4).is_some());

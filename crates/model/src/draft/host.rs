@@ -12,14 +12,14 @@ pub type Resolver = fn(&str, u16) -> Result<Vec<SocketAddr>, String>;
 
 /// `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct HostPort {
     /// A name or an address, without brackets.
     pub host: String,
     /// The port, if given.
     pub port: Option<u16>,
 }
 
-impl FromStr for Place {
+impl FromStr for HostPort {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?}: expected HOST, HOST:PORT or [IPV6]:PORT");
@@ -69,7 +69,7 @@ pub fn is_host(text: &str) -> bool {
     first && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host.contains(':') {
             true => write!(f, "[{}]", self.host)?,
@@ -79,7 +79,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
+impl HostPort {
     /// Returns the address, or `None` if the host is a name.
     pub fn address(&self) -> Option<IpAddr> {
         self.host.split('%').next().and_then(|address| address.parse().ok())
@@ -105,7 +105,7 @@ pub fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
 ///
 /// # Errors
 /// Never fails; the signature is that of a [`Resolver`].
-pub fn later(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+pub fn resolve_later(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     let v4 = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     let v6 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
     let all = host.parse::<IpAddr>().map_or(vec![v6, v4], |one| vec![one]);
@@ -116,7 +116,7 @@ pub fn later(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
 ///
 /// # Errors
 /// Never fails; the signature is that of a [`Resolver`].
-pub fn pretend(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+pub fn assume_resolved(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     let address = host.split('%').next().and_then(|host| host.parse::<IpAddr>().ok());
     // Documentation addresses, which no host has (RFC 5737, RFC 3849).
     let v4 = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -137,11 +137,11 @@ mod tests {
             ("[fd00::2]:9000", "fd00::2", Some(9000)),
             ("[fe80::1%eth0]:1", "fe80::1%eth0", Some(1)),
         ] {
-            let place: Place = text.parse().unwrap();
+            let place: HostPort = text.parse().unwrap();
             assert_eq!((place.host.as_str(), place.port), (host, port));
             assert_eq!(place.to_string(), text);
         }
-        assert_eq!("fd00::2".parse::<Place>().unwrap().to_string(), "[fd00::2]");
+        assert_eq!("fd00::2".parse::<HostPort>().unwrap().to_string(), "[fd00::2]");
         for bad in [
             "",
             ":1",
@@ -162,14 +162,14 @@ mod tests {
             "[fe80::1%e/0]",
             &"x".repeat(254),
         ] {
-            assert!(bad.parse::<Place>().is_err(), "{bad}");
+            assert!(bad.parse::<HostPort>().is_err(), "{bad}");
         }
     }
 
     #[test]
     fn addresses_need_no_resolver() {
         assert_eq!(resolve("10.0.0.2", 7).unwrap(), ["10.0.0.2:7".parse().unwrap()]);
-        assert_eq!(pretend("fd00::2", 7).unwrap(), ["[fd00::2]:7".parse().unwrap()]);
-        assert_eq!(pretend("anyone", 7).unwrap().len(), 2);
+        assert_eq!(assume_resolved("fd00::2", 7).unwrap(), ["[fd00::2]:7".parse().unwrap()]);
+        assert_eq!(assume_resolved("anyone", 7).unwrap().len(), 2);
     }
 }

@@ -4,15 +4,15 @@ use causeway_model::GroupSpec;
 use causeway_model::commands::{links, routes};
 use causeway_model::{Answer, Command, CommandError, GroupView};
 
-use super::{State, unexpected};
+use super::{FabricState, unexpected};
 use crate::fabric::{Fabric, ask};
 
 /// Returns the state of a fabric.
 ///
 /// # Errors
 /// The fabric or a service does not answer.
-pub fn running(fabric: &dyn Fabric) -> Result<State, CommandError> {
-    let mut state = State::default();
+pub fn read_running(fabric: &dyn Fabric) -> Result<FabricState, CommandError> {
+    let mut state = FabricState::default();
     let Answer::Groups(groups) = fabric.call(Command::GroupList)? else {
         return Err(unexpected());
     };
