@@ -1,4 +1,4 @@
-//! The version of QEMU that a printed line is for: its options differ between versions.
+//! Versions of QEMU: the printed arguments differ between versions.
 
 use std::fmt;
 use std::io::Read as _;
@@ -9,10 +9,11 @@ use std::time::Instant;
 
 use crate::limits::{QEMU_VERSION_BYTES_MAX, QEMU_VERSION_CHECK, QEMU_VERSION_TIME_MAX};
 
-/// The first version whose `-chardev socket` takes `reconnect-ms`; version 11 refuses `reconnect`.
+/// The first version whose `-chardev socket` accepts `reconnect-ms`; version 11 refuses
+/// `reconnect`.
 const RECONNECT_MS: Version = Version { major: 9, minor: 2 };
 /// The first version in which a vhost-user network device with MSI-X vectors starts without KVM;
-/// older ones end with a segmentation fault.
+/// older versions crash with a segmentation fault.
 const VECTORS_WITHOUT_KVM: Version = Version { major: 10, minor: 0 };
 
 /// A version of QEMU.
@@ -23,12 +24,12 @@ pub struct Version {
 }
 
 impl Version {
-    /// Returns the option that has a socket connect again once a second.
+    /// Returns the option that makes a socket reconnect once a second.
     pub fn reconnect(self) -> &'static str {
         if self >= RECONNECT_MS { "reconnect-ms=1000" } else { "reconnect=1" }
     }
 
-    /// Returns whether a vhost-user network device crashes without KVM unless it has no vectors.
+    /// Returns whether a vhost-user network device with vectors crashes without KVM.
     pub fn needs_no_vectors(self) -> bool {
         self < VECTORS_WITHOUT_KVM
     }
@@ -37,7 +38,7 @@ impl Version {
 impl FromStr for Version {
     type Err = String;
 
-    /// Reads `MAJOR`, `MAJOR.MINOR` or `MAJOR.MINOR.MICRO`, perhaps with a distribution's suffix.
+    /// Parses `MAJOR`, `MAJOR.MINOR` or `MAJOR.MINOR.MICRO`, with an optional suffix.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?}: expected a version of QEMU, as 7.2");
         let mut parts = text.split('.');
@@ -53,12 +54,12 @@ impl fmt::Display for Version {
     }
 }
 
-/// Which version a line is printed for.
+/// The version for which arguments are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// The version that is installed on this host.
     Installed,
-    /// The version that the operator named.
+    /// The version that the operator gave.
     Named(Version),
 }
 
@@ -92,24 +93,26 @@ impl Target {
     }
 }
 
-/// Whether a vhost-user network device may have interrupt vectors.
+/// Whether a vhost-user network device can have MSI-X vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vectors {
-    /// It may.
+    /// It can.
     Work,
-    /// It may in a guest that runs on KVM, which this host has.
+    /// It can with KVM, which this host has; without KVM, QEMU crashes.
     CrashWithoutKvm,
-    /// QEMU crashes, and this host has no KVM.
+    /// It cannot: this host has no KVM, and QEMU crashes.
     Crash,
 }
 
-/// Names of QEMU for guests of this host's architecture, the usual one first.
+/// Returns the program names of QEMU for guests of this host's architecture, in order of
+/// preference.
 fn programs() -> [PathBuf; 3] {
     let system = format!("qemu-system-{}", std::env::consts::ARCH);
     [system.into(), "/usr/libexec/qemu-kvm".into(), "qemu-kvm".into()]
 }
 
-/// Asks a program for its version; `None` if it is missing, fails or does not answer in time.
+/// Returns the version that a program reports, or `None` if it is missing, fails or does not end in
+/// time.
 fn installed(program: &PathBuf) -> Option<Version> {
     let mut child = Command::new(program)
         .arg("--version")
@@ -138,7 +141,7 @@ fn installed(program: &PathBuf) -> Option<Version> {
     reported(&String::from_utf8_lossy(&text))
 }
 
-/// Reads "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)".
+/// Parses a line such as "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)".
 fn reported(text: &str) -> Option<Version> {
     text.split_once("version ")?.1.split_whitespace().next()?.parse().ok()
 }

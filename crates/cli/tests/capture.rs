@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
 use causeway_fabric::{Fabric, Options};
-use common::{Control, Dir, serve};
+use common::{ControlSocket, Dir, serve};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const UDP: u8 = 17;
@@ -27,7 +27,7 @@ impl Drop for Tool {
 }
 
 struct Host {
-    control: Control,
+    control: ControlSocket,
     _fabric: Fabric,
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use common::{Control, Dir, model::Model, serve};
+use common::{ControlSocket, Dir, model::Model, serve};
 
 /// Exit status, stdout and stderr of `causeway --control SOCKET WORDS`.
 fn causeway(socket: &Path, words: &str) -> (i32, String, String) {
@@ -22,7 +22,7 @@ fn causeway(socket: &Path, words: &str) -> (i32, String, String) {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-struct Host(Control);
+struct Host(ControlSocket);
 
 impl Host {
     /// A daemon with two ports in group blue.
@@ -202,7 +202,7 @@ fn relative_socket_paths_are_made_absolute_here() {
 fn groups_are_added_and_deleted() {
     let host = Host::start();
     host.fails("group add blue", 1, "exists");
-    assert!(host.ok("group add blue --may-exist").contains("there already"));
+    assert!(host.ok("group add blue --may-exist").contains("exists already"));
     host.fails("group del blue", 1, "has ports");
     host.fails("group del red", 3, "does not exist");
     host.ok("group del red --if-exists");
@@ -215,7 +215,7 @@ fn rules_keep_their_order() {
     let host = Host::start();
     host.ok("rule add reject --from blue/3:* --to blue/4:22");
     host.ok("rule add accept --to host:1-1023 --index 0");
-    assert!(host.ok("rule add accept --to host:1-1023 --may-exist").contains("there already"));
+    assert!(host.ok("rule add accept --to host:1-1023 --may-exist").contains("exists already"));
     let list = host.ok("rule list");
     let rows: Vec<Vec<&str>> = list.lines().map(|l| l.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["INDEX", "ACTION", "FROM", "TO", "HITS"]);

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use causeway_daemon::services::SERVICES;
 use causeway_fabric::{Fabric, Options};
-use common::{Control, serve};
+use common::{ControlSocket, serve};
 
 /// Held while the tool runs. The dispatchers are threads of this process: what another test forks
 /// holds their sockets until it is the tool, and an address that was left is in use that long.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 struct Host {
-    control: Control,
+    control: ControlSocket,
     _fabric: Fabric,
 }
 

@@ -8,12 +8,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::sync::Arc;
 
-use common::{Control, Dir, model::Model, serve};
+use common::{ControlSocket, Dir, model::Model, serve};
 
 const KEY: &str = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
 
 struct Host {
-    control: Control,
+    control: ControlSocket,
     model: Arc<Model>,
     dir: Dir,
 }
@@ -164,7 +164,7 @@ fn routes_are_added_listed_and_deleted() {
     assert_eq!(host.ok(&format!("{add} --from interface:vm1-net")), "route 1 added\n");
     assert_eq!(host.json(&format!("{add} -j"))["index"], 2);
     host.fails(add, 1, "the same");
-    assert!(host.ok(&format!("{add} --may-exist")).contains("there already"));
+    assert!(host.ok(&format!("{add} --may-exist")).contains("exists already"));
     let list = host.ok("route list");
     assert_eq!(
         words(&list, 2),
@@ -192,7 +192,7 @@ fn traffic_is_a_table_with_the_busiest_first() {
         words(&table, 1),
         ["02:00:00:00:00:02", "02:00:00:00:00:03", "vm2", "16.00", "20", "2000"]
     );
-    assert!(table.contains("3 frames are of pairs that found no room"), "{table}");
+    assert!(table.contains("3 frames belong to pairs that did not fit"), "{table}");
     assert_eq!(host.json("traffic blue -o json")["pairs"][0]["from"], "vm1");
     host.fails("traffic red", 3, "see `causeway group list`");
 }
@@ -293,7 +293,7 @@ fn an_apply_that_fails_half_way_says_what_is_left() {
     host.model.fail_after(1);
     let out =
         host.fails("apply -f c.toml", 65, "add link l: the host ran out of something; 1 of 3");
-    assert!(out.starts_with("- port vm2-net") && out.matches("(left)").count() == 2, "{out}");
+    assert!(out.starts_with("- port vm2-net") && out.matches("(not made)").count() == 2, "{out}");
     let json = host.fails("apply -f c.toml -j", 65, "0 of 2 changes");
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["changes"][0]["done"], false);

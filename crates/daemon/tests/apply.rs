@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Control, model::Model, send, serve};
+use common::{ControlSocket, model::Model, send, serve};
 use serde_json::{Value, json};
 
 const FILE: &str = r#"
@@ -28,12 +28,12 @@ to = { edge = "l" }
 from = { interface = "a" }
 "#;
 
-fn start() -> (Arc<Model>, Control) {
+fn start() -> (Arc<Model>, ControlSocket) {
     let model = Arc::new(Model::default());
     (model.clone(), serve(model))
 }
 
-fn apply(control: &Control, text: &str, dry_run: bool) -> (u16, Value) {
+fn apply(control: &ControlSocket, text: &str, dry_run: bool) -> (u16, Value) {
     let body = json!({ "text": text, "file": "c.toml", "dry_run": dry_run });
     send(&control.socket, "POST", "/v1/apply", &body.to_string())
 }

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use causeway_daemon::limits::{
     CONNECTION_GRACE, CONNECTIONS_MAX, REQUEST_BYTES_MAX, REQUEST_TIME_MAX,
 };
-use common::{Control, model::Model, raw, read_reply, send, serve};
+use common::{ControlSocket, model::Model, raw, read_reply, send, serve};
 use serde_json::json;
 
-fn start() -> Control {
+fn start() -> ControlSocket {
     serve(Arc::new(Model::default()))
 }
 
@@ -170,7 +170,7 @@ fn refusals_are_json_with_the_right_status() {
 }
 
 /// Asserts that the server still answers.
-fn still_serves(control: &Control) {
+fn still_serves(control: &ControlSocket) {
     assert_eq!(send(&control.socket, "GET", "/v1/info", "").0, 200);
 }
 

@@ -1,4 +1,4 @@
-//! `causeway dispatcher …`
+//! `causeway dispatcher`: lists dispatchers, moves groups.
 
 use serde_json::json;
 
@@ -24,7 +24,7 @@ pub fn run(cx: &Context, verb: DispatcherVerb) -> Result<()> {
     }
 }
 
-/// One line for each dispatcher, and one under it for each of its shards.
+/// Returns a line for each dispatcher, and a line for each of its shards.
 fn table(dispatchers: &[Dispatcher]) -> String {
     let mut table = Table::new(&[
         ("DISPATCHER", Align::Right),

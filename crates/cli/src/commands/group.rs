@@ -1,4 +1,4 @@
-//! `causeway group …`
+//! `causeway group`: lists, shows, adds and deletes groups.
 
 use serde_json::json;
 
@@ -40,7 +40,8 @@ pub fn run(cx: &Context, verb: GroupVerb) -> Result<()> {
                     cx.done(true, &format!("group {name} added"))
                 }
                 Err(error) if may_exist && is_conflict(&error) => {
-                    // A limit is a conflict too: only a group that is there will do.
+                    // A full table is a conflict too: only an existing group satisfies
+                    // `--may-exist`.
                     let there = cx.client.get(&format!("/v1/groups/{name}")).map_err(|_| error)?;
                     if there["forwarding"] != forwarding.as_str() {
                         let text = format!("group {name} exists with another forwarding");
@@ -54,7 +55,7 @@ pub fn run(cx: &Context, verb: GroupVerb) -> Result<()> {
                         let text = format!("group {name} exists with another kind");
                         return Err(Error::Refused { kind: "conflict".into(), message: text });
                     }
-                    cx.done(false, &format!("group {name} is there already"))
+                    cx.done(false, &format!("group {name} exists already"))
                 }
                 Err(error) => Err(error),
             }

@@ -1,4 +1,4 @@
-//! `causeway key …`: the daemon is not asked.
+//! `causeway key`: generates keys and derives public keys, without the daemon.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -42,7 +42,7 @@ fn public(cx: &Context, key: &PrivateKey) -> Result<()> {
     cx.show(&json!({ "public_key": public }), |_| Ok(format!("{public}\n")))
 }
 
-/// From the kernel's randomness.
+/// Generates a key from the kernel's random numbers.
 fn generate() -> Result<PrivateKey> {
     let mut random = [0; KEY_LEN];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random));
@@ -50,7 +50,7 @@ fn generate() -> Result<PrivateKey> {
     Ok(PrivateKey::new(random))
 }
 
-/// Into a new file that only its owner can read.
+/// Writes a key to a new file that only its owner can read.
 fn write(file: &Path, key: &PrivateKey) -> Result<()> {
     let failed = |error| Error::Output { what: file.display().to_string(), error };
     let mut open = OpenOptions::new();

@@ -1,4 +1,4 @@
-//! `causeway link …`
+//! `causeway link`: lists, shows, adds and deletes links.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -40,7 +40,7 @@ pub fn run(cx: &Context, verb: LinkVerb) -> Result<()> {
 fn list(cx: &Context, group: Option<&Name>) -> Result<()> {
     let mut value = cx.client.get("/v1/links")?;
     if let (Some(group), Some(links)) = (group, value.as_array_mut()) {
-        // A group that is not there is an error, not an empty list.
+        // A missing group is an error, not an empty list.
         let see = "see `causeway group list`";
         cx.client.get(&format!("/v1/groups/{group}")).map_err(|e| hint(e, "group", see))?;
         links.retain(|link| link["group"] == group.as_str());
@@ -73,14 +73,14 @@ fn microseconds(n: f64) -> String {
     if n < 10_000.0 { format!("{n:.0} us") } else { format!("{:.1} ms", n / 1000.0) }
 }
 
-/// Where it leads.
+/// Returns the peer's current or configured address, or the interface.
 fn peer(link: &Link) -> String {
     let option = |key| link.text(key).map(str::to_owned);
     let address = link.endpoint.clone().or_else(|| option("remote"));
     address.or_else(|| option("interface")).unwrap_or_else(|| "-".into())
 }
 
-/// When a certificate expires: the day, and how far it is away.
+/// Returns the expiry of a certificate: the date, and the number of days left.
 fn expiry(seconds: i64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
@@ -90,12 +90,13 @@ fn expiry(seconds: i64) -> String {
     }
 }
 
-/// Seconds since 1970 as `2026-11-21`, in UTC; as a number before that.
+/// Returns seconds since 1970 as a date such as `2026-11-21`, in UTC; times before 1970 as a
+/// number.
 fn day(seconds: i64) -> String {
     u64::try_from(seconds).map_or_else(|_| seconds.to_string(), date)
 }
 
-/// Everything about one link, for people.
+/// Returns the full description of a link.
 fn text(link: &Link) -> String {
     let mut list = vec![
         ("name", link.name.clone()),
@@ -140,18 +141,18 @@ fn add(cx: &Context, args: &LinkAdd) -> Result<()> {
     })
 }
 
-/// The kind that is asked for; `causeway` if none is.
+/// Returns the requested kind, by default `causeway`.
 fn kind_of(args: &LinkAdd) -> &str {
     let kind = args.text("kind");
     if kind.is_empty() { LinkKindName::default().as_str() } else { kind }
 }
 
-/// The link that is there already, if it is of the group and kind that were asked for.
+/// Returns the existing link if it has the requested group and kind.
 fn existing(cx: &Context, args: &LinkAdd, refusal: Error) -> Result<Value> {
     let name = &args.name;
     let there = match cx.client.get(&format!("/v1/links/{name}")) {
         Ok(value) => value,
-        // Then it was another thing that was in the way.
+        // The conflict is with another object.
         Err(Error::NotFound(_)) => return Err(refusal),
         Err(other) => return Err(other),
     };

@@ -1,4 +1,4 @@
-//! What each verb does.
+//! The verbs: each sends requests and prints the replies.
 
 mod apply;
 mod capture;
@@ -31,14 +31,17 @@ use crate::error::{Error, Result};
 use crate::table::{duration, pairs};
 use crate::view::Info;
 
-/// What every command has at hand.
+/// The state that every command uses.
 #[derive(Debug)]
 struct Context {
     client: Client,
     format: Format,
 }
 
-/// Runs one command line.
+/// Runs a command line.
+///
+/// # Errors
+/// The command fails; [`Error::status`] is the exit status.
 pub fn run(cli: Cli) -> Result<()> {
     let common = cli.common;
     let control = common.control.unwrap_or_else(default_control);
@@ -89,7 +92,7 @@ fn shutdown(cx: &Context, release: bool) -> Result<()> {
 }
 
 impl Context {
-    /// Prints a value as JSON, or as the text that `table` makes of it.
+    /// Prints a value as JSON, or as the text that `table` returns.
     fn show(&self, value: &Value, table: impl FnOnce(&Value) -> Result<String>) -> Result<()> {
         match self.format {
             Format::Json => print(&format!("{value:#}\n")),
@@ -97,13 +100,13 @@ impl Context {
         }
     }
 
-    /// Prints that something was done, or was not necessary.
+    /// Prints that a change was made, or was not necessary.
     fn done(&self, changed: bool, text: &str) -> Result<()> {
         self.show(&json!({ "changed": changed }), |_| Ok(format!("{text}\n")))
     }
 }
 
-/// A file's text, or standard input's for `-`, of at most so many bytes.
+/// Reads a text of at most `most` bytes from a file, or from standard input for `-`.
 fn read_file(file: &Path, most: u64) -> Result<String> {
     let wrong = |text: String| Error::Usage(format!("{}: {text}", file.display()));
     let from: Box<dyn Read> = if file == Path::new("-") {
@@ -119,7 +122,7 @@ fn read_file(file: &Path, most: u64) -> Result<String> {
     Ok(text)
 }
 
-/// Writes to stdout at once.
+/// Writes to stdout and flushes.
 fn print(text: &str) -> Result<()> {
     print_bytes(text.as_bytes())
 }
@@ -131,7 +134,7 @@ fn print_bytes(bytes: &[u8]) -> Result<()> {
         .map_err(|error| Error::Output { what: "stdout".into(), error })
 }
 
-/// Adds what to do next to an error that says what is missing.
+/// Adds a remedy to an error about a missing object of type `what`.
 fn hint(error: Error, what: &str, hint: &str) -> Error {
     match error {
         Error::NotFound(text) if text.starts_with(what) => {

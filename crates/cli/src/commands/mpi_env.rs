@@ -1,4 +1,4 @@
-//! `causeway mpi-env`: the environment by which an MPI program runs over the boards of this host.
+//! `causeway mpi-env`: prints the environment with which an MPI program uses the NICs of this host.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -12,16 +12,16 @@ use crate::client::view;
 use crate::error::{Error, Result};
 use crate::view::Port;
 
-/// As libfabric finds it.
+/// File name of the provider, as libfabric searches it.
 const PROVIDER: &str = "libcauseway-fi.so";
-/// What a shell evaluates instead of variables when something is missing.
+/// Text for the shell to evaluate instead of variables if the command fails.
 pub const EVALUATED_FAILURE: &str = "false # causeway mpi-env failed\n";
 
-/// What a program needs.
+/// The environment and the start command of a program.
 #[derive(Debug, PartialEq, Eq)]
 struct Needs {
     environment: BTreeMap<&'static str, String>,
-    /// How it is started, with what is the user's own left out.
+    /// Start command with placeholders for ranks and program.
     start: &'static str,
 }
 
@@ -31,8 +31,8 @@ pub fn run(cx: &Context, args: &MpiArgs) -> Result<()> {
     let (provider, boards) = match found {
         Ok(found) => found,
         Err(error) => {
-            // `eval "$(causeway mpi-env)" && mpirun` has the status of what is evaluated, and that of
-            // nothing is success.
+            // `eval "$(causeway mpi-env)" && mpirun` has the status of the evaluated text, and an
+            // empty text succeeds.
             if cx.format == Format::Table {
                 print(EVALUATED_FAILURE)?;
             }
@@ -52,7 +52,7 @@ fn needs(mpi: Mpi, slurm: bool, provider: &Path, boards: &[PathBuf]) -> Needs {
     let own = library(mpi).iter().map(|&(name, value)| (name, value.to_owned()));
     let start = match (slurm, mpi) {
         (true, Mpi::Openmpi4 | Mpi::Openmpi5) => "srun --mpi=pmix -n RANKS PROGRAM",
-        // It knows no PMIx unless it was built with it.
+        // MPICH supports PMIx only if it was built with it.
         (true, Mpi::Mpich) => "srun --mpi=pmi2 -n RANKS PROGRAM",
         (false, Mpi::Openmpi4 | Mpi::Openmpi5) => "mpirun -n RANKS PROGRAM",
         (false, Mpi::Mpich) => "mpiexec -n RANKS PROGRAM",
@@ -60,10 +60,11 @@ fn needs(mpi: Mpi, slurm: bool, provider: &Path, boards: &[PathBuf]) -> Needs {
     Needs { environment: places.into_iter().chain(own).collect(), start }
 }
 
-/// What a library must be told to take the provider, and nothing else between ranks.
+/// Returns the variables that make an MPI library use the provider, and no other transport between
+/// ranks.
 fn library(mpi: Mpi) -> &'static [(&'static str, &'static str)] {
     match mpi {
-        // Its one-sided operations over memory of others are broken in Debian's version.
+        // The one-sided operations of Debian's version are broken over the default component (osc).
         Mpi::Openmpi4 => &[
             ("OMPI_MCA_pml", "cm"),
             ("OMPI_MCA_mtl", "ofi"),
@@ -75,7 +76,7 @@ fn library(mpi: Mpi) -> &'static [(&'static str, &'static str)] {
             ("OMPI_MCA_mtl", "ofi"),
             ("OMPI_MCA_opal_common_ofi_provider_include", "causeway"),
         ],
-        // It has ways of its own between ranks of one host.
+        // MPICH has its own shared-memory transport between ranks of one host.
         Mpi::Mpich => &[
             ("FI_PROVIDER", "causeway"),
             ("MPIR_CVAR_CH4_NETMOD", "ofi"),
@@ -84,7 +85,7 @@ fn library(mpi: Mpi) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// What a shell takes.
+/// Returns the environment as shell commands.
 fn script(needs: &Needs) -> String {
     let quoted = |value: &str| format!("'{}'", value.replace('\'', r"'\''"));
     let lines = needs.environment.iter().map(|(name, value)| {
@@ -96,7 +97,7 @@ fn script(needs: &Needs) -> String {
     format!("{lines}# {}\n", needs.start)
 }
 
-/// The folder with the provider in it.
+/// Returns the directory of the provider.
 fn provider(named: Option<&Path>) -> Result<PathBuf> {
     let has = |folder: &PathBuf| folder.join(PROVIDER).exists();
     if let Some(folder) = named {
@@ -117,8 +118,8 @@ fn provider(named: Option<&Path>) -> Result<PathBuf> {
     let found = folders.into_iter().find(has).map(absolute);
     found.ok_or_else(|| {
         Error::NotFound(format!(
-            "no {PROVIDER} is found; install it with scripts/install-libfabric.sh, or say where it \
-             is with --provider"
+            "no {PROVIDER} is found; install it with scripts/install-libfabric.sh, or give its \
+             directory with --provider"
         ))
     })
 }
@@ -127,7 +128,7 @@ fn absolute(folder: PathBuf) -> PathBuf {
     std::fs::canonicalize(&folder).unwrap_or(folder)
 }
 
-/// The sockets of boards; each has a listener.
+/// Returns the sockets of NICs, after a test connect to each.
 fn boards(cx: &Context, named: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let (boards, looked) = match (named, std::env::var_os("CAUSEWAY_MX")) {
         ([], None) => known(cx)?,
@@ -139,14 +140,14 @@ fn boards(cx: &Context, named: &[PathBuf]) -> Result<Vec<PathBuf>> {
     };
     if boards.is_empty() {
         return Err(Error::NotFound(format!(
-            "no board of this host is found in {looked}; add a port of kind mx (`causeway port add \
+            "no NIC of this host is found in {looked}; add a port of kind mx (`causeway port add \
              mx0 --kind mx --group GROUP`), or name its socket with --board or CAUSEWAY_MX"
         )));
     }
     for board in &boards {
         if let Err(error) = UnixStream::connect(board) {
             return Err(Error::NotFound(format!(
-                "{}: {error}; is it a board's socket, does causewayd run, and may you use it?",
+                "{}: {error}; is it the socket of a port of kind mx, does causewayd run, and may you use it?",
                 board.display()
             )));
         }
@@ -154,8 +155,8 @@ fn boards(cx: &Context, named: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(boards.into_iter().map(absolute).collect())
 }
 
-/// The boards of the daemon at the control socket, and where they were looked for. A process that
-/// may not use the control socket finds the boards whose sockets lie beside it.
+/// Returns the sockets of the daemon's NICs, and where they were searched. A process without access
+/// to the control socket finds NICs whose sockets are in its directory.
 fn known(cx: &Context) -> Result<(Vec<PathBuf>, String)> {
     let control = cx.client.path();
     match cx.client.get("/v1/ports") {
@@ -173,7 +174,7 @@ fn known(cx: &Context) -> Result<(Vec<PathBuf>, String)> {
     }
 }
 
-/// Sockets in `folder` with the names that boards have by custom.
+/// Returns the sockets in `folder` with the conventional names of NICs: `mx*.sock`.
 fn beside(folder: &Path) -> Vec<PathBuf> {
     let is_board = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str());
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_gets_each_variable_quoted_where_it_must_be() {
+    fn mpi_env_quotes_variables_for_the_shell() {
         let boards = [PathBuf::from("/run/a b/mx0.sock"), "/run/it's.sock".into()];
         let script = script(&needs(Mpi::Openmpi4, false, Path::new("/usr/lib"), &boards));
         let expected = [
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn each_library_is_told_in_its_own_words() {
+    fn mpi_env_has_the_variables_of_each_library() {
         let of = |mpi| needs(mpi, false, Path::new("/p"), &["/b".into()]);
         assert_eq!(of(Mpi::Mpich).environment["FI_PROVIDER"], "causeway");
         let five = of(Mpi::Openmpi5).environment;
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_needs_the_same_whoever_starts_it() {
+    fn mpi_env_does_not_depend_on_the_launcher() {
         for (mpi, starts) in [(Mpi::Openmpi4, "srun --mpi=pmix "), (Mpi::Mpich, "srun --mpi=pmi2 ")]
         {
             let of = |slurm| needs(mpi, slurm, Path::new("/p"), &["/b".into()]);

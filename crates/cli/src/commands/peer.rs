@@ -1,4 +1,4 @@
-//! `causeway peer …`
+//! `causeway peer`: lists and shows NICs of other hosts.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ pub fn run(cx: &Context, verb: PeerVerb) -> Result<()> {
     }
 }
 
-/// One of them, of every board of ours that knows it.
+/// Shows a NIC, as each NIC of this host knows it.
 fn show(cx: &Context, value: Value, board: &str) -> Result<()> {
     let named = |peer: &Value| {
         let is = |field: &str| peer.get(field).and_then(Value::as_str) == Some(board);
@@ -26,7 +26,7 @@ fn show(cx: &Context, value: Value, board: &str) -> Result<()> {
     let all = value.as_array().into_iter().flatten();
     let found: Vec<Value> = all.filter(|peer| named(peer)).cloned().collect();
     if found.is_empty() {
-        let text = format!("no board {board} is known; `causeway peer list` shows those that are");
+        let text = format!("no NIC {board} is known; see `causeway peer list`");
         return Err(Error::NotFound(text));
     }
     cx.show(&Value::Array(found), |value| {
@@ -42,7 +42,7 @@ fn show(cx: &Context, value: Value, board: &str) -> Result<()> {
     })
 }
 
-/// The pairs of a board, one line for each.
+/// Returns the connections of a NIC, a line for each.
 fn pairs(peer: &Peer) -> String {
     let heads = ["ENDPOINT", "PARTNER", "RTT", "IN FLIGHT", "WAITING", "PARKED"];
     let mut table = Table::new(&heads.map(|head| (head, Align::Right)));
@@ -59,7 +59,7 @@ fn pairs(peer: &Peer) -> String {
     table.render()
 }
 
-/// What a pair counted.
+/// Returns the counters of a connection.
 fn counters(pair: &Pair) -> String {
     let heads = [("COUNTER", Align::Left), ("VALUE", Align::Right)];
     let mut table = Table::new(&heads);
@@ -69,7 +69,7 @@ fn counters(pair: &Pair) -> String {
     format!("\nendpoint {}, partner {}\n{}", pair.endpoint, pair.partner, table.render())
 }
 
-/// One line for each.
+/// Returns a line for each NIC.
 fn table(peers: &[Peer]) -> String {
     let left = ["PORT", "MAC", "HOSTNAME", "KNOWN", "STATE"].map(|head| (head, Align::Left));
     let right = ["HEARD", "PARTNERS", "RTT", "SENT", "RECEIVED", "RESENT"];

@@ -1,4 +1,4 @@
-//! `causeway port …`
+//! `causeway port`: lists, shows, adds and deletes ports.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub fn run(cx: &Context, verb: PortVerb) -> Result<()> {
 fn list(cx: &Context, group: Option<&Name>) -> Result<()> {
     let mut value = cx.client.get("/v1/ports")?;
     if let (Some(group), Some(ports)) = (group, value.as_array_mut()) {
-        // A group that is not there is an error, not an empty list.
+        // A missing group is an error, not an empty list.
         let see = "see `causeway group list`";
         cx.client.get(&format!("/v1/groups/{group}")).map_err(|e| hint(e, "group", see))?;
         ports.retain(|port| port["group"] == group.as_str());
@@ -69,7 +69,7 @@ fn show(cx: &Context, name: &Name, qemu: Option<Target>, libvirt: bool) -> Resul
         return print(&attach::libvirt(&view(&value)?, Target::Installed.vectors()));
     }
     if cx.format == Format::Table && value["kind"].as_str().is_some_and(|kind| !is_known(kind)) {
-        // Without them the options of the kind are left out.
+        // If the request fails, the options of the kind are omitted.
         if let Ok(kinds) = cx.client.get("/v1/kinds").and_then(|value| view(&value)) {
             add_kinds(kinds);
         }
@@ -77,7 +77,7 @@ fn show(cx: &Context, name: &Name, qemu: Option<Target>, libvirt: bool) -> Resul
     cx.show(&value, |value| Ok(text(&view(value)?)))
 }
 
-/// Everything about one port, for people.
+/// Returns the full description of a port.
 fn text(port: &Port) -> String {
     let mut list = vec![
         ("name", port.name.clone()),
@@ -129,7 +129,7 @@ fn text(port: &Port) -> String {
     out + &counters(&port.counters)
 }
 
-/// When an event was and whether the frontend of then is still there, followed by a comma.
+/// Returns the time of an event and whether an earlier frontend caused it, followed by a comma.
 fn when(age_seconds: Option<u64>, of: Option<&str>) -> String {
     let mut text = String::new();
     if let Some(age) = age_seconds {
@@ -141,7 +141,7 @@ fn when(age_seconds: Option<u64>, of: Option<&str>) -> String {
     text
 }
 
-/// A duration in its two largest units.
+/// Returns a duration in its two largest units.
 fn age_of(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {
@@ -152,7 +152,7 @@ fn age_of(seconds: u64) -> String {
     }
 }
 
-/// Those that have counted anything, below a blank line; JSON has all.
+/// Returns the counters that are not 0, after a blank line; JSON output has all.
 pub(super) fn counters(counters: &BTreeMap<String, u64>) -> String {
     let mut table = Table::new(&[("COUNTER", Align::Left), ("VALUE", Align::Right)]);
     let counted: Vec<_> = counters.iter().filter(|(_, value)| **value > 0).collect();
@@ -185,7 +185,7 @@ fn add(cx: &Context, args: PortAdd) -> Result<()> {
     })
 }
 
-/// The port that is there already, if it is all that was asked for.
+/// Returns the existing port if it has all requested values.
 fn existing(
     cx: &Context,
     name: &Name,
@@ -194,7 +194,7 @@ fn existing(
 ) -> Result<Value> {
     let there = match cx.client.get(&format!("/v1/ports/{name}")) {
         Ok(value) => value,
-        // Then it was another thing that was in the way: a socket, an address.
+        // The conflict is with another object: a socket or an address.
         Err(Error::NotFound(_)) => return Err(refusal),
         Err(other) => return Err(other),
     };
@@ -223,11 +223,11 @@ mod tests {
     use super::{age_of, when};
 
     #[test]
-    fn ages_have_two_units_and_name_an_earlier_frontend() {
+    fn port_event_ages_have_two_units_and_name_an_earlier_frontend() {
         let ages = [7, 61, 3_661, 90_061].map(age_of);
         assert_eq!(ages, ["7 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
         assert_eq!(when(Some(7), Some("former")), "7 s ago, by an earlier frontend, ");
         assert_eq!(when(Some(7), Some("present")), "7 s ago, ");
-        assert_eq!(when(None, None), "", "an older daemon tells of neither");
+        assert_eq!(when(None, None), "", "an older daemon reports neither");
     }
 }

@@ -1,4 +1,4 @@
-//! `causeway route …`
+//! `causeway route`: lists, adds and deletes routes.
 
 use causeway_model::Name;
 use causeway_model::RouteSpec;
@@ -42,9 +42,9 @@ fn list(cx: &Context, group: Option<&Name>) -> Result<()> {
         let left = ["GROUP", "SOURCE", "DESTINATION", "TO", "FROM"].map(|head| (head, Align::Left));
         let right = ["PRIORITY", "HITS"].map(|head| (head, Align::Right));
         let mut table = Table::new(&[&[("INDEX", Align::Right)], &left[..], &right].concat());
-        let place = |end: &RouteEnd| format!("{}:{}", end.kind, end.name);
+        let shown = |end: &RouteEnd| format!("{}:{}", end.kind, end.name);
         for route in routes {
-            let (to, from) = (place(&route.to), route.from.as_ref().map(place));
+            let (to, from) = (shown(&route.to), route.from.as_ref().map(shown));
             table.row(vec![
                 route.index.to_string(),
                 route.group,
@@ -67,9 +67,9 @@ fn add(cx: &Context, route: &RouteSpec, may_exist: bool) -> Result<()> {
             cx.show(&value, |value| Ok(format!("route {} added\n", value["index"])))
         }
         Err(error) if may_exist && is_conflict(&error) => {
-            // A limit is a conflict too: only a route that is there will do.
+            // A full table is a conflict too: only an existing route satisfies `--may-exist`.
             if is_there(cx, &json!(route))? {
-                return cx.done(false, "the route is there already");
+                return cx.done(false, "the route exists already");
             }
             Err(error)
         }

@@ -1,4 +1,4 @@
-//! `causeway rule …`
+//! `causeway rule`: lists, adds and deletes rules.
 
 use causeway_model::RuleSpec;
 use serde_json::{Value, json};
@@ -48,7 +48,7 @@ fn list(cx: &Context) -> Result<()> {
 fn add(cx: &Context, rule: &RuleSpec, index: Option<usize>, may_exist: bool) -> Result<()> {
     let wanted = json!(rule);
     if may_exist && is_there(cx, &wanted)? {
-        return cx.done(false, "the rule is there already");
+        return cx.done(false, "the rule exists already");
     }
     let mut body = wanted.clone();
     if let (Some(index), Some(body)) = (index, body.as_object_mut()) {

@@ -1,4 +1,4 @@
-//! `causeway trace …`
+//! `causeway trace`: explains forwarding and connect decisions.
 
 use causeway_model::TraceQuery;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! `causeway traffic`: who talks to whom.
+//! `causeway traffic`: prints the traffic matrix of a group.
 
 use causeway_model::Name;
 
@@ -36,7 +36,7 @@ fn text(mut traffic: Traffic) -> String {
     out.push_str(&format!("\nRates are of the last {:.1} s.\n", traffic.window_seconds));
     if traffic.uncounted_frames_total > 0 {
         let n = traffic.uncounted_frames_total;
-        out.push_str(&format!("{n} frames are of pairs that found no room in this matrix.\n"));
+        out.push_str(&format!("{n} frames belong to pairs that did not fit into this matrix.\n"));
     }
     out
 }

@@ -1,4 +1,4 @@
-//! `causeway vnet`: a file of VNET commands.
+//! `causeway vnet`: executes a file of VNET commands.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Who attacks from outside: clients of the control refusals, and peers of links.
+//! Who attacks from outside: clients of the control socket, and peers of links.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
@@ -24,7 +24,7 @@ const LINKS: [(&str, &str, &str); 3] = [
 /// Datagrams to each link.
 const DATAGRAMS: u32 = 3000;
 
-/// What the daemon's file says of the refusals that outsiders find.
+/// What the daemon's file says about interfaces that outsiders reach.
 pub fn refusals(dir: &Dir) -> String {
     let secret = |name: &str, text: &str| {
         let file = dir.file(name);
