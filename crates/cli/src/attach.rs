@@ -127,7 +127,7 @@ pub fn libvirt(port: &Port, vectors: Vectors) -> String {
 }
 
 /// Returns the device as JSON. libvirt passes its own devices as JSON, and QEMU creates devices in
-/// the older syntax first, so that one of those would take a PCI slot that libvirt assigned to
+/// the older syntax first, so that such a device would take a PCI slot that libvirt assigned to
 /// another device.
 fn libvirt_vsock(port: &Port) -> String {
     let device = serde_json::json!({

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_become_values_or_errors_with_their_status() {
+    fn client_replies_become_values_or_errors_with_their_status() {
         let good = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]";
         assert_eq!(answer(good.as_bytes()).unwrap(), serde_json::json!([]));
         assert_eq!(answer(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap(), Value::Null);

@@ -19,7 +19,7 @@ struct Host {
 }
 
 impl Host {
-    /// A daemon with two ports in group blue.
+    /// Starts a daemon with two ports in group blue.
     fn start() -> Self {
         let model = Arc::new(Model::default());
         let host = Self { control: serve(model.clone()), model, dir: Dir::new() };
@@ -29,7 +29,7 @@ impl Host {
         host
     }
 
-    /// Exit status, stdout and stderr; words are parted by blanks.
+    /// Returns exit status, stdout and stderr; words are separated by blanks.
     fn run(&self, words: &str) -> (i32, String, String) {
         let output = Command::new(env!("CARGO_BIN_EXE_causeway"))
             .env("CAUSEWAY_CONTROL", &self.control.socket)
@@ -68,13 +68,13 @@ impl Host {
     }
 }
 
-/// The words of a line.
+/// Returns the words of a line.
 fn words(text: &str, line: usize) -> Vec<&str> {
     text.lines().nth(line).unwrap().split_whitespace().collect()
 }
 
 #[test]
-fn links_are_added_listed_shown_and_deleted() {
+fn link_add_list_show_and_delete() {
     let host = Host::start();
     let out = host.ok(&format!("link add to-b --group blue --remote far.example --key {KEY}"));
     assert_eq!(out, "link to-b to 10.0.0.9:51871 is up: the peer answers\n");
@@ -118,7 +118,7 @@ fn links_are_added_listed_shown_and_deleted() {
         let plain = shown.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(plain.contains(part), "{part} not in\n{shown}");
     }
-    assert!(!shown.contains("drop_runt_total"), "what counted nothing is left out\n{shown}");
+    assert!(!shown.contains("drop_runt_total"), "counters that are 0 are omitted\n{shown}");
     assert_eq!(host.json("link show to-b -j")["counters"]["drop_runt_total"], 0);
     assert_eq!(host.json("link list --group blue -j").as_array().unwrap().len(), 4);
     host.fails("link list --group red", 3, "see `causeway group list`");
@@ -150,7 +150,7 @@ fn links_are_added_listed_shown_and_deleted() {
 }
 
 #[test]
-fn routes_are_added_listed_and_deleted() {
+fn route_add_list_and_delete() {
     let host = Host::start();
     host.ok("group add strict --forwarding routes");
     assert!(host.ok("group show strict").contains("forwarding  routes"));
@@ -184,7 +184,7 @@ fn routes_are_added_listed_and_deleted() {
 }
 
 #[test]
-fn traffic_is_a_table_with_the_busiest_first() {
+fn traffic_table_has_the_busiest_pair_first() {
     let host = Host::start();
     let table = host.ok("traffic blue");
     assert_eq!(words(&table, 0), ["SOURCE", "DESTINATION", "FROM", "MBIT/S", "FRAMES", "BYTES"]);
@@ -214,7 +214,7 @@ fn stats_show_links_under_ports() {
 }
 
 #[test]
-fn keys_are_made_and_never_shown_by_accident() {
+fn key_generate_never_shows_the_private_key_by_accident() {
     let host = Host::start();
     let public = host.ok("key generate --out key");
     let file = host.dir.file("key");
@@ -256,7 +256,7 @@ to = { edge = "l" }
 "#;
 
 #[test]
-fn a_file_is_applied_with_a_diff() {
+fn apply_prints_a_diff() {
     let host = Host::start();
     host.write("c.toml", FILE);
     let dry = host.ok("apply -f c.toml --dry-run");
@@ -287,7 +287,7 @@ fn a_file_is_applied_with_a_diff() {
 }
 
 #[test]
-fn an_apply_that_fails_half_way_says_what_is_left() {
+fn apply_that_fails_prints_the_changes_not_made() {
     let host = Host::start();
     host.write("c.toml", FILE);
     host.model.fail_after(1);
@@ -302,7 +302,7 @@ fn an_apply_that_fails_half_way_says_what_is_left() {
 }
 
 #[test]
-fn vnet_files_are_carried_out() {
+fn vnet_files_are_executed() {
     let host = Host::start();
     host.write("l.vnet", "ADD LINK 10.0.0.2 9000\nADDROUTE any any EDGE 10.0.0.2\n");
     let dry = host.ok("vnet l.vnet --group blue --dry-run");

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn places_of_silent_clients_go_to_newcomers() {
+    fn slots_of_silent_clients_go_to_new_clients() {
         let (slots, ended) = slots();
         let start = Instant::now();
         let take = |now, client| {

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_that_others_can_change_are_refused() {
+    fn directory_that_others_can_change_is_refused() {
         let dir = std::env::temp_dir().join(format!("causeway-dir-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let own = rustix::process::geteuid().as_raw();

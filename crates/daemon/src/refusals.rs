@@ -179,14 +179,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_logged_at_a_bounded_rate() {
+    fn refusal_log_has_a_bounded_rate() {
         let log = RefusalLog::default();
         let lines = (0..10_000).filter(|_| log.admit().is_some()).count();
         assert!((1..=100).contains(&lines), "{lines}");
     }
 
     #[test]
-    fn every_reason_has_its_own_counter() {
+    fn refusal_reasons_have_a_counter_each() {
         let refusals = RefusalCounters::default();
         for (index, why) in RefusalReason::ALL.into_iter().enumerate() {
             assert_eq!(why as usize, index);

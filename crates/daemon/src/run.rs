@@ -114,7 +114,7 @@ fn serve(
     control.join().map_err(|_| "the lifecycle thread failed")?
 }
 
-/// Starts the dispatchers. A thread that starts another one hands its restrictions on, so a thread
+/// Starts the dispatchers. A thread passes its restrictions on to the threads that it starts, so a thread
 /// of its own takes on those of dispatchers and starts them.
 fn start_fabric(
     services: &'static [Registration],

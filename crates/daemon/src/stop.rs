@@ -41,7 +41,7 @@ impl StopRequest {
     }
 }
 
-/// Sends SIGTERM to this process, so that the stop takes the same path as one from outside.
+/// Sends SIGTERM to this process, so that the stop takes the same path as a SIGTERM from outside.
 pub fn terminate() {
     let own = rustix::process::getpid();
     if let Err(error) = rustix::process::kill_process(own, rustix::process::Signal::TERM) {

@@ -1,4 +1,4 @@
-//! The VNET language: over TCP with the real server, from files, and with clients that mean harm.
+//! The VNET language: over TCP with the real server, from files, and with hostile clients.
 
 mod common;
 
@@ -19,7 +19,7 @@ use causeway_model::{LinkKind, RouteEnd};
 use common::{model::Model, send, serve};
 use serde_json::json;
 
-/// A model with group blue, which has ports `vm1` and `vm2`.
+/// Returns a model with group blue, which has the ports `vm1` and `vm2`.
 fn model() -> Arc<Model> {
     let model = Arc::new(Model::default());
     let control = serve(model.clone());
@@ -70,7 +70,7 @@ impl Client {
         client
     }
 
-    /// Sends a line and returns the answer, whole.
+    /// Sends a line and returns the whole answer.
     fn ask(&mut self, line: &str) -> String {
         self.write.write_all(format!("{line}\r\n").as_bytes()).unwrap();
         self.answer()
@@ -88,7 +88,7 @@ impl Client {
         }
     }
 
-    /// All that comes until the server closes.
+    /// Reads until the server closes the connection.
     fn rest(&mut self) -> String {
         let mut rest = Vec::new();
         let _ = self.read.read_to_end(&mut rest);
@@ -102,7 +102,7 @@ fn start(model: &Arc<Model>) -> VnetServer {
 }
 
 #[test]
-fn links_and_routes_are_added_listed_and_deleted_over_tcp() {
+fn vnet_adds_lists_and_deletes_links_and_routes_over_tcp() {
     let model = model();
     let server = start(&model);
     let mut client = Client::greeted(&server);
@@ -157,7 +157,7 @@ fn links_and_routes_are_added_listed_and_deleted_over_tcp() {
 }
 
 #[test]
-fn the_local_network_is_a_destination_by_its_interface() {
+fn vnet_names_the_local_network_by_its_interface() {
     let model = model();
     let control = serve(model.clone());
     let lan = json!({"name": "lan", "group": "blue", "kind": "raw", "interface": "eth0"});
@@ -183,7 +183,7 @@ fn the_local_network_is_a_destination_by_its_interface() {
     assert!(routes.is_empty(), "{routes:?}");
 }
 
-/// The links of group blue: where they go.
+/// Returns the links of group blue with their destinations.
 fn links(model: &Model) -> Vec<(String, String)> {
     let links = ask(model, links::List).unwrap();
     let blue = links.into_iter().filter(|l| l.spec.group.as_str() == "blue");
@@ -195,7 +195,7 @@ fn links(model: &Model) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_link_is_made_and_deleted_at_both_ends() {
+fn vnet_creates_and_deletes_both_ends_of_a_link() {
     let (near, far) = (model(), model());
     let server = |model| {
         let mut context = context(model);
@@ -209,15 +209,15 @@ fn a_link_is_made_and_deleted_at_both_ends() {
     let answer = client.ask(&format!("ADDLINK 127.0.0.1 {port} 9700 s3cret UDP"));
     assert_eq!(answer, "OK add link 127.0.0.1\n");
     let link = |port: u16| vec![("127.0.0.1".to_owned(), format!("127.0.0.1:{port}"))];
-    // Each sends to where the other takes frames: we take them at the usual port.
+    // Each end sends to the port at which the other receives; here the default port receives.
     assert_eq!((links(&near), links(&far)), (link(9700), link(9000)));
-    // The same again is refused here, and not said there.
+    // The same command again is refused here and not sent to the peer.
     let answer = client.ask(&format!("ADDLINK 127.0.0.1 {port} 9700 s3cret UDP"));
     assert!(answer.starts_with("ERROR ") && !answer.contains("peer"), "{answer}");
     let answer = client.ask(&format!("DELETELINK 127.0.0.1 {port} s3cret UDP"));
     assert_eq!(answer, "OK delete link 127.0.0.1\n");
     assert_eq!((links(&near), links(&far)), (vec![], vec![]));
-    // One that the peer does not have any more.
+    // A link that the peer no longer has.
     client.ask("ADDLINK 127.0.0.1 0 9700 s3cret UDP");
     assert_eq!((links(&near), links(&far)), (link(9700), vec![]));
     let answer = client.ask(&format!("DELETELINK 127.0.0.1 {port} s3cret UDP"));
@@ -226,7 +226,7 @@ fn a_link_is_made_and_deleted_at_both_ends() {
 }
 
 #[test]
-fn a_link_that_the_peer_refuses_is_not_made() {
+fn vnet_creates_no_link_that_the_peer_refuses() {
     let (near, far) = (model(), model());
     let mut context = context(&near);
     context.register = Some(causeway_daemon::vnet::registration::register);
@@ -238,13 +238,13 @@ fn a_link_that_the_peer_refuses_is_not_made() {
     let mut client = Client::greeted(&here);
     let answer = client.ask(&format!("ADDLINK 127.0.0.1 {port} 9700 wrong UDP"));
     assert!(answer.starts_with("ERROR ") && answer.contains("wrong password"), "{answer}");
-    // Nobody there.
+    // No server at that port.
     drop(std::net::TcpListener::bind("127.0.0.1:0").map(|free| {
         let free = free.local_addr().unwrap().port();
         let answer = client.ask(&format!("ADDLINK 127.0.0.2 {free} 9700 s3cret UDP"));
         assert!(answer.starts_with("ERROR ") && answer.contains("control port 0"), "{answer}");
     }));
-    // A peer that says much, and no end of a line.
+    // A peer that answers without a line end.
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = mute.local_addr().unwrap().port();
     let peer = std::thread::spawn(move || {
@@ -293,7 +293,7 @@ fn hostile_commands_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn hostile_strangers_learn_nothing_and_are_cut_off() {
+fn hostile_clients_without_password_learn_nothing() {
     let model = model();
     let before = model.changes();
     for bytes in [
@@ -318,7 +318,7 @@ fn hostile_strangers_learn_nothing_and_are_cut_off() {
 }
 
 #[test]
-fn hostile_guesses_are_slowed_down_by_source() {
+fn hostile_guesses_are_delayed_by_source() {
     let context = Arc::new(context(&model()));
     let far = "10.0.0.66".parse().unwrap();
     let say =
@@ -341,7 +341,7 @@ fn hostile_guesses_are_slowed_down_by_source() {
 }
 
 #[test]
-fn hostile_long_lines_and_half_lines_end_it() {
+fn hostile_long_and_incomplete_lines_end_the_session() {
     let model = model();
     let server = start(&model);
     let mut client = Client::greeted(&server);
@@ -355,7 +355,7 @@ fn hostile_long_lines_and_half_lines_end_it() {
     client.write.write_all(b"ADD LINK 10.0.0.2 9000").unwrap();
     client.write.shutdown(Shutdown::Write).unwrap();
     assert_eq!((client.rest().as_str(), model.changes()), ("", before), "half a line says nothing");
-    // One byte at a time is a line all the same.
+    // A line may arrive byte by byte.
     let mut client = Client::connect(&server);
     client.write.set_nodelay(true).unwrap();
     for byte in b"HELLO s3cret 0.9\n" {
@@ -365,7 +365,7 @@ fn hostile_long_lines_and_half_lines_end_it() {
 }
 
 #[test]
-fn hostile_silence_is_cut_off() {
+fn hostile_silence_ends_the_session() {
     let timeouts =
         SessionTimeouts { hello: Duration::from_millis(300), idle: Duration::from_millis(300) };
     let model = model();
@@ -373,7 +373,7 @@ fn hostile_silence_is_cut_off() {
         VnetServer::start("127.0.0.1:0".parse().unwrap(), context(&model), timeouts).unwrap();
     let mut client = Client::connect(&server);
     assert!(client.rest().contains("no line in time"));
-    // A byte now and then does not reset the clock.
+    // A byte now and then must not restart the clock.
     let mut client = Client::connect(&server);
     let mut feeder = client.write.try_clone().unwrap();
     let feed = std::thread::spawn(move || {
@@ -390,13 +390,13 @@ fn hostile_silence_is_cut_off() {
 }
 
 #[test]
-fn hostile_crowds_are_turned_away_and_places_come_back() {
+fn hostile_connection_floods_are_refused_and_slots_come_back() {
     let model = model();
     let mut server = start(&model);
     let crowd: Vec<_> = (0..VNET_CONNECTIONS_MAX).map(|_| Client::greeted(&server)).collect();
     assert!(Client::connect(&server).rest().contains("try again"));
     drop(crowd);
-    // Strangers who say nothing take a few of the places, however often they come.
+    // Silent clients without password occupy only a few of the slots, however often they connect.
     let until = Instant::now() + Duration::from_secs(20);
     let mut strangers = Vec::new();
     while strangers.len() < VNET_STRANGERS_PER_SOURCE_MAX {
@@ -407,7 +407,7 @@ fn hostile_crowds_are_turned_away_and_places_come_back() {
         }
         assert!(Instant::now() < until, "the places did not come back");
     }
-    // Then a silent one gives way to the next that comes.
+    // Then a new connection evicts a silent connection.
     let begun = Instant::now();
     while !Client::connect(&server).ask("HELLO s3cret 0.9").starts_with("OK") {
         assert!(begun.elapsed() < VNET_HELLO_TIME_MAX, "silent clients keep others out");
@@ -424,7 +424,7 @@ fn hostile_crowds_are_turned_away_and_places_come_back() {
     assert!(TcpStream::connect(address).is_err());
 }
 
-/// Sends a file of commands by the control socket.
+/// Sends a file of commands to the control socket.
 fn file(model: &Arc<Model>, text: &str, dry_run: bool) -> (u16, serde_json::Value) {
     let control = serve(model.clone());
     let body = json!({"group": "blue", "text": text, "file": "f.vnet", "dry_run": dry_run});
@@ -432,7 +432,7 @@ fn file(model: &Arc<Model>, text: &str, dry_run: bool) -> (u16, serde_json::Valu
 }
 
 #[test]
-fn a_file_is_checked_wholly_before_anything_changes() {
+fn vnet_file_is_checked_before_anything_changes() {
     let model = model();
     let good = "# both ends\nHELLO any 0.9\nADD LINK 10.0.0.2 9000\n\n\
                 ADDROUTE any any EDGE 10.0.0.2\nADDROUTE any any INTERFACE vm1\n\
@@ -479,7 +479,8 @@ fn hostile_clients_are_counted_by_reason() {
     let timeouts =
         SessionTimeouts { hello: Duration::from_millis(300), idle: Duration::from_secs(20) };
     let server = VnetServer::start("127.0.0.1:0".parse().unwrap(), context, timeouts).unwrap();
-    // Strangers: noise, half a line, a line without end, silence, another version.
+    // Clients without password: noise, an incomplete line, an endless line, silence, another
+    // version.
     let stranger = |bytes: &[u8]| {
         let mut client = Client::connect(&server);
         client.write.write_all(bytes).unwrap();
@@ -491,7 +492,7 @@ fn hostile_clients_are_counted_by_reason() {
     stranger(&[b'x'; 5000]);
     Client::connect(&server).rest();
     stranger(b"HELLO s3cret 0.8\n");
-    // Friends: what is not spoken, what is not there, what is there, and more than there may be.
+    // Clients with password: unknown commands, missing objects, existing objects, and a full table.
     let mut friend = Client::greeted(&server);
     for line in ["HELP", "DEL LINK 99", "ADDROUTE any any INTERFACE vm2"] {
         friend.ask(line);
@@ -503,7 +504,7 @@ fn hostile_clients_are_counted_by_reason() {
     let all: String = (1..16_384).map(routes).collect();
     assert_eq!(file(&model, &all, false).0, 200);
     assert!(friend.ask("ADDROUTE none any INTERFACE vm1").contains("16384 routes already"));
-    // Last: from then on this address waits.
+    // Last, because this address must wait from then on.
     stranger(b"HELLO wrong 0.9\n");
     stranger(b"HELLO s3cret 0.9\n");
     let counted: Vec<_> = refusals.vnet.by_name().into_iter().filter(|(_, n)| *n > 0).collect();

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pair_is_the_one_of_the_rfc() {
+    fn key_pair_is_that_of_rfc_7748() {
         // RFC 7748, section 6.1: Alice's keys.
         let private = "dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=";
         let public = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_texts_are_no_keys() {
+    fn key_hostile_texts_are_refused() {
         let good = PrivateKey::new([7; KEY_LEN]).to_text();
         for text in [
             "",

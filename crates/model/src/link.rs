@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_a_link_are_checked() {
+    fn link_ends_are_checked() {
         assert!(udp("10.0.0.2:4789", "0.0.0.0:4789", 7).check().is_ok());
         assert!(udp("[fd00::2]:4789", "[::]:4789", 7).check().is_ok());
         for (bad, expected) in [
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mtu_is_what_is_left_of_the_underlays() {
+    fn link_mtu_follows_the_underlay() {
         let v4 = udp("10.0.0.2:4789", "0.0.0.0:4789", 7);
         let v6 = udp("[fd00::2]:4789", "[::]:4789", 7);
         // As the kernel's own devices have it.
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_reads_and_prints_as_json() {
+    fn link_reads_and_prints_as_json() {
         let spec = udp("10.0.0.2:4789", "0.0.0.0:4789", 7);
         let json = serde_json::to_value(&spec).unwrap();
         assert_eq!(json["kind"], "vxlan");
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_checked_where_they_are_read() {
+    fn link_keys_are_checked() {
         let good = format!("{}=", "A".repeat(43));
         assert!(good.parse::<PublicKeyText>().is_ok());
         for bad in ["", "x", &"A".repeat(44), &format!("{}=", "!".repeat(43))] {

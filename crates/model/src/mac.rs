@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn macs_are_checked() {
+    fn mac_form_is_checked() {
         assert_eq!("52:54:00:aB:00:01".parse::<Mac>().unwrap().to_string(), "52:54:00:ab:00:01");
         for bad in
             ["", "52:54:00:ab:00", "52:54:00:ab:00:01:02", "+2:54:00:ab:00:01", "5254:00:ab:00:01"]

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_checked() {
+    fn name_form_is_checked() {
         assert!("vm-1.net_0".parse::<Name>().is_ok());
         for bad in ["", "-x", "a b", "a/b", &"x".repeat(64)] {
             assert!(bad.parse::<Name>().is_err(), "{bad}");

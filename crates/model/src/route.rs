@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn address_matches_read_and_print() {
+    fn route_address_matches_read_and_print() {
         for text in ["any", "none", "not-02:00:00:00:00:01", "02:00:00:00:00:01"] {
             assert_eq!(text.parse::<MacMatch>().unwrap().to_string(), text);
         }

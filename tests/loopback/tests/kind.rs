@@ -1,5 +1,6 @@
-//! A kind of ports that one crate and one line of the daemon bring is everywhere: in `port add`, the
-//! configuration file, `port show`, `stats`, the control API, manual pages, and frames come back.
+//! A kind of ports that a crate and a line of the daemon add is available everywhere: in `port
+//! add`, the configuration file, `port show`, `stats`, the control API and manual pages; and frames
+//! return.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A causewayd with the loopback service, in a folder of its own.
+/// A causewayd with the loopback service, in a directory of its own.
 struct Host {
     daemon: Child,
     folder: PathBuf,
@@ -71,7 +72,7 @@ impl Drop for Host {
     }
 }
 
-/// Returns the operator's tool; builds it where cargo did not yet.
+/// Returns the operator's tool; builds it if cargo has not built it.
 fn causeway() -> PathBuf {
     let daemon = Path::new(env!("CARGO_BIN_EXE_causewayd-loopback"));
     let tool = daemon.with_file_name("causeway");
@@ -84,7 +85,7 @@ fn causeway() -> PathBuf {
 }
 
 #[test]
-fn kind_of_another_crate_is_known_everywhere() {
+fn loopback_kind_is_known_everywhere() {
     let host = Host::start();
 
     // The configuration file, and `port show`.
@@ -112,14 +113,14 @@ fn kind_of_another_crate_is_known_everywhere() {
         "{foreign:?}"
     );
 
-    // The control API describes the kind, and manual pages and help have it.
+    // The control API describes the kind; manual pages and help texts contain it.
     let man = host.folder.join("man");
     host.ok(&["man", man.to_str().unwrap()]);
     let page = std::fs::read_to_string(man.join("causeway-port-add.1")).unwrap();
     assert!(page.contains("frame") && page.contains("loopback"), "{page}");
     assert!(host.ok(&["port", "add", "--help"]).contains("--frame-max"), "help");
 
-    // Frames come back, and `stats` counts them.
+    // Frames return, and `stats` counts them.
     let mut port = NetPort::attach(&host.folder.join("a.sock"), NetOptions::default()).unwrap();
     let (sent, mut got) = (vec![7; 64], Vec::new());
     assert!(port.send(&sent).unwrap());
@@ -145,7 +146,7 @@ fn kind_of_another_crate_is_known_everywhere() {
         std::thread::sleep(Duration::from_millis(20));
     }
 
-    // Printed and read again, the configuration is the same.
+    // The printed configuration is equal when it is read again.
     let config = host.folder.join("causeway.toml");
     let print = |file: &Path| {
         let daemon = env!("CARGO_BIN_EXE_causewayd-loopback");

@@ -134,7 +134,7 @@ fn print_bytes(bytes: &[u8]) -> Result<()> {
         .map_err(|error| Error::Output { what: "stdout".into(), error })
 }
 
-/// Adds a remedy to an error about a missing object of type `what`.
+/// Adds a remedy to an error about a missing object of kind `kind`.
 fn hint(error: Error, what: &str, hint: &str) -> Error {
     match error {
         Error::NotFound(text) if text.starts_with(what) => {

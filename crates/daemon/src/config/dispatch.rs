@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpus_are_read_as_the_kernel_writes_them() {
+    fn config_cpus_have_the_kernels_list_format() {
         assert_eq!("2,4-6".parse::<Cpus>().unwrap().0, [2, 4, 5, 6]);
         for wrong in ["", "a", "3-1", "1,", "9999", "0-99"] {
             assert!(wrong.parse::<Cpus>().is_err(), "{wrong}");

@@ -16,7 +16,7 @@ use causeway_model::draft::link::LINK_FIELDS;
 /// The first keys of a table.
 const NAMES: [&str; 2] = ["name", "group"];
 
-/// Returns the whole configuration; reading it again gives an equal one.
+/// Returns the whole configuration; reading it again gives an equal configuration.
 pub fn to_toml(config: &Config) -> String {
     let mut out = String::new();
     daemon(&mut out, config);

@@ -14,7 +14,7 @@ struct LinkSocket<'a> {
     /// `None` is the unspecified address, of the family of the peer's resolved address.
     address: Option<IpAddr>,
     port: u16,
-    /// Links with equal sockets of this kind share one.
+    /// Links with equal sockets of this kind share a socket.
     kind: LinkKindName,
     key: Option<&'a std::path::Path>,
 }

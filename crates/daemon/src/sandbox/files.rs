@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn sandbox_opens_no_directory_near_the_root_for_a_link_there() {
+    fn sandbox_permits_no_directory_near_the_root() {
         let dir = dir("root");
         symlink("/", dir.join("root")).unwrap();
         symlink("/proc", dir.join("proc")).unwrap();

@@ -1,4 +1,4 @@
-//! What the daemon's tests share: a model of the fabric, and a client that sends raw bytes.
+//! Helpers of the daemon's tests: a model of the fabric, and a client that sends raw bytes.
 #![allow(dead_code)] // Each test binary uses its part.
 
 pub mod life;
@@ -18,7 +18,7 @@ use causeway_daemon::http::server::{ControlServer, RequestHandler};
 use causeway_daemon::peer::ControlAccess;
 use causeway_daemon::refusals::ControlRefusals;
 
-/// A directory of this test's own, removed with it.
+/// A directory per test, removed with it.
 #[derive(Debug)]
 pub struct Dir(pub PathBuf);
 
@@ -50,7 +50,7 @@ pub struct ControlSocket {
     _dir: Dir,
 }
 
-/// One name is known, and addresses need no one to know them.
+/// Resolves one fixed name, and addresses.
 pub fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     match host {
         "far.example" => Ok(vec![SocketAddr::from(([10, 0, 0, 9], port))]),
@@ -84,16 +84,16 @@ pub fn serve(fabric: Arc<dyn Fabric>) -> ControlSocket {
     ControlSocket { socket, server, _dir: dir }
 }
 
-/// Sends bytes as they are and returns status and body of the reply; status 0: none came.
+/// Sends bytes unchanged and returns status and body of the reply; status 0 means no reply.
 pub fn raw(socket: &Path, bytes: &[u8]) -> (u16, String) {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    // A refused sender may be cut off; the reply counts.
+    // The write may fail for a refused client; only the reply counts.
     let _ = stream.write_all(bytes);
     read_reply(&mut stream)
 }
 
-/// The reply to what was sent on `stream`.
+/// Reads the reply on `stream`.
 pub fn read_reply(stream: &mut UnixStream) -> (u16, String) {
     let mut reply = Vec::new();
     let _ = stream.read_to_end(&mut reply);
@@ -104,7 +104,7 @@ pub fn read_reply(stream: &mut UnixStream) -> (u16, String) {
     (status, body.to_owned())
 }
 
-/// One request with a JSON body.
+/// Sends a request with a JSON body.
 pub fn send(socket: &Path, method: &str, path: &str, body: &str) -> (u16, serde_json::Value) {
     let length = body.len();
     let text =

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_read_and_print() {
+    fn host_port_parses_and_prints() {
         for (text, host, port) in [
             ("vm-host_2.example.org", "vm-host_2.example.org", None),
             ("10.0.0.2:4789", "10.0.0.2", Some(4789)),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_need_no_resolver() {
+    fn host_addresses_need_no_resolver() {
         assert_eq!(resolve("10.0.0.2", 7).unwrap(), ["10.0.0.2:7".parse().unwrap()]);
         assert_eq!(assume_resolved("fd00::2", 7).unwrap(), ["[fd00::2]:7".parse().unwrap()]);
         assert_eq!(assume_resolved("anyone", 7).unwrap().len(), 2);

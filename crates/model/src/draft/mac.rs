@@ -98,13 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn names_do_not_run_into_each_other() {
+    fn derived_addresses_separate_the_names() {
         let of = |group, port| derive(MACHINES[0], &name(group), &name(port));
         assert_ne!(of("a", "bc"), of("ab", "c"));
     }
 
     #[test]
-    fn identities_are_read_only_where_they_are_set_up() {
+    fn derived_addresses_ignore_an_uninitialised_identity() {
         let path = std::env::temp_dir().join(format!("causeway-machine-id-{}", std::process::id()));
         for (text, expected) in [
             ("0123456789ABCDEF0123456789abcdef\n", Some(MACHINES[0])),

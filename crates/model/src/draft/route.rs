@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_are_read_as_written_and_as_shown() {
+    fn route_is_read_as_written_and_as_shown() {
         let short = draft(r#"{"group":"g","to":{"edge":"l"},"from":{"interface":"p"}}"#).unwrap();
         assert_eq!((short.source, short.destination), (MacMatch::Any, MacMatch::Any));
         let shown = serde_json::to_string(&short).unwrap();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_ends_are_refused() {
+    fn route_hostile_ends_are_refused() {
         for end in [
             "{}",
             r#"{"edge":"l","interface":"p"}"#,

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn port_memory_is_limited_where_a_guest_is_behind_it() {
+    fn port_memory_limit_needs_a_guest() {
         let of = |kind: &str, mib: u64| {
             port(&format!(r#"{{"name":"a","group":"b",{kind},"memory_max":{mib}}}"#))
         };
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn port_problems_say_what_was_expected() {
+    fn port_problems_name_the_expected_form() {
         for (json, expected) in [
             (r#"{"name":"a","group":"b","kind":"net","cid":3}"#, "only a port of kind \"vsock\""),
             (r#"{"name":"a","group":"b","kind":"vsock","cid":3,"learn":true}"#, "kind \"net\""),

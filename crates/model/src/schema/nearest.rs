@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_key_is_found_and_far_ones_are_not() {
+    fn nearest_key_is_found_and_far_keys_are_not() {
         let keys = ["name", "group", "queue_pairs", "mac"];
         assert_eq!(nearest("queue_pair", keys), Some("queue_pairs"));
         assert_eq!(nearest("nmae", keys), Some("name"));

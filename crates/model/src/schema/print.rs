@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn toml_lines_stand_in_the_order_of_the_keys() {
+    fn toml_lines_have_the_order_of_the_keys() {
         let values = json!({
             "name": "a\"b", "udp": { "listen": "x", "peers": ["y"] }, "mtu": 1500, "none": null,
         });
