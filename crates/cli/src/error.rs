@@ -16,7 +16,8 @@ pub enum Error {
     },
     /// The daemon did not answer in time.
     #[error(
-        "the daemon at {path} did not answer within {seconds} s; try again, or wait longer with --timeout"
+        "the daemon at {path} did not answer within {seconds} s; try again, or wait longer with \
+         --timeout"
     )]
     Timeout {
         /// The control socket.

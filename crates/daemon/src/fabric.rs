@@ -1,8 +1,8 @@
 //! The interface between the control plane and the dispatchers.
 //!
 //! [`Fabric`] executes commands of [`causeway_model`]. The daemon stacks two wrappers on the real
-//! fabric: [`crate::held_ports::HeldPortsFabric`] moves held ports behind the holder, [`SocketOwner`] sets owners
-//! and permissions of new sockets.
+//! fabric: [`crate::held_ports::HeldPortsFabric`] moves held ports behind the holder,
+//! [`SocketOwner`] sets owners and permissions of new sockets.
 
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -115,14 +115,20 @@ fn close(fabric: &dyn Fabric, wanted: impl Fn(&Name) -> bool) {
     if let Ok(all) = ask(fabric, links::List) {
         for link in all {
             if let Err(error) = ask(fabric, links::Delete(link.spec.name.clone())) {
-                log::warn!(link:% = link.spec.name, error:% = error; "link not closed");
+                log::warn!(
+                    link:% = link.spec.name, error:% = error;
+                    "cannot close a link: its peer is not notified"
+                );
             }
         }
     }
     let Ok(Answer::Ports(ports)) = fabric.call(Command::PortList) else { return };
     for port in ports.into_iter().filter(|port| wanted(&port.spec.name)) {
         if let Err(error) = fabric.call(Command::PortDel(port.spec.name.clone())) {
-            log::warn!(port:% = port.spec.name, error:% = error; "port not closed");
+            log::warn!(
+                port:% = port.spec.name, error:% = error;
+                "cannot close a port: its socket file may remain"
+            );
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Held ports: their frontends stay connected while causewayd is replaced.
 //!
 //! For a held port the dispatcher listens on an inner socket, and the holder process
-//! ([`causeway_holder`]) listens on the public socket and passes frontends on. [`HeldPortsFabric`] wraps
-//! the fabric and translates: commands to the fabric carry the inner path, views from it the public
-//! path.
+//! ([`causeway_holder`]) listens on the public socket and passes frontends on. [`HeldPortsFabric`]
+//! wraps the fabric and translates: commands to the fabric carry the inner path, views from it the
+//! public path.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -139,7 +139,10 @@ impl HeldPortsFabric {
         let mut state = self.state();
         state.ports.clear();
         if let Some(Err(error)) = state.client.take().map(Client::let_go) {
-            log::warn!(error:% = error; "the holder does not answer: frontends of held ports stay connected to it");
+            log::warn!(
+                error:% = error;
+                "cannot reach the holder: it may keep frontends of held ports connected"
+            );
         }
     }
 
@@ -183,7 +186,10 @@ impl HeldPortsFabric {
             && let Some(client) = &mut state.client
             && let Err(error) = client.delete(name.as_str())
         {
-            log::warn!(port:% = name, error:% = error; "the holder does not answer: it keeps listening for a deleted port");
+            log::warn!(
+                port:% = name, error:% = error;
+                "cannot reach the holder: it may keep listening for the deleted port"
+            );
         }
         Ok(answer)
     }

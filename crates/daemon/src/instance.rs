@@ -124,7 +124,7 @@ fn note_pid(file: &mut File, path: &Path) -> io::Result<()> {
             let path = path.display();
             log::warn!(
                 path:% = path, error:% = error;
-                "the file system is full: the lock does not name this process"
+                "the file system is full: the lock file does not contain the pid of this process"
             );
             Ok(())
         }
@@ -185,7 +185,10 @@ impl Drop for BoundPath {
         let ours = std::fs::symlink_metadata(&self.path)
             .is_ok_and(|meta| (meta.dev(), meta.ino()) == self.file);
         if ours && let Err(error) = std::fs::remove_file(&self.path) {
-            log::warn!(path:% = self.path.display(), error:% = error; "socket not removed");
+            log::warn!(
+                path:% = self.path.display(), error:% = error;
+                "cannot remove a socket file; remove it by hand"
+            );
         }
     }
 }

@@ -198,7 +198,7 @@ impl Daemon {
         let text = read_bounded(path).map_err(|error| format!("{shown}: {error}"))?;
         let script = vnet::file::check(fabric, group, resolve, &shown, &text)?;
         let changes = script.execute(fabric)?;
-        log::info!(file = shown.as_str(), changes; "VNET file carried out");
+        log::info!(file = shown.as_str(), changes; "VNET file executed");
         Ok(())
     }
 
@@ -219,7 +219,7 @@ impl Daemon {
         context.register = Some(vnet::registration::register);
         let server = vnet::server::VnetServer::start(*listen, context, SessionTimeouts::default());
         let server = server.map_err(|error| format!("[control]: vnet_listen {listen}: {error}"))?;
-        log::info!(listen:% = listen, group:% = group; "VNET control");
+        log::info!(listen:% = listen, group:% = group; "VNET control listens");
         Ok(Some(server))
     }
 
@@ -276,7 +276,10 @@ pub fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        log::warn!("cannot raise the limit on open descriptors: {error}");
+        log::warn!(
+            error:% = error;
+            "cannot raise the limit on open descriptors: many ports may not fit"
+        );
     }
 }
 

@@ -154,10 +154,17 @@ impl RefusalLog {
         let Some(suppressed) = self.admit() else { return };
         match refused {
             AdmissionError::Unknown(error) => {
-                log::warn!(error:% = error, suppressed; "control connection refused: the kernel does not name the peer");
+                log::warn!(
+                    error:% = error, suppressed;
+                    "control connection refused: the kernel does not report the peer"
+                );
             }
             AdmissionError::Forbidden(ControlPeer { pid, uid, gid }) => {
-                log::warn!(pid, uid, gid, suppressed; "control connection refused: the user may not control this daemon");
+                log::warn!(
+                    pid, uid, gid, suppressed;
+                    "control connection refused: the user may not control this daemon; add it to \
+                     control_group"
+                );
             }
         }
     }

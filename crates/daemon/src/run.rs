@@ -71,7 +71,7 @@ pub fn run(args: &Args, services: &'static [Registration]) -> Result<(), StartEr
     logger::start(config.daemon.log)?;
     match &sandbox {
         Some(sandbox) => sandbox.report(),
-        None => log::warn!("started without the sandbox (--no-sandbox)"),
+        None => log::warn!("--no-sandbox: this process is not confined"),
     }
     serve(config, (services, kinds), args.keep, sandbox, starter)
 }
@@ -114,8 +114,8 @@ fn serve(
     control.join().map_err(|_| "the lifecycle thread failed")?
 }
 
-/// Starts the dispatchers. A thread passes its restrictions on to the threads that it starts, so a thread
-/// of its own takes on those of dispatchers and starts them.
+/// Starts the dispatchers. A thread passes its restrictions on to the threads that it starts, so a
+/// thread of its own takes on those of dispatchers and starts them.
 fn start_fabric(
     services: &'static [Registration],
     options: Options,

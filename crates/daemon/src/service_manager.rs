@@ -22,7 +22,10 @@ impl ServiceManager {
         if let Some((socket, address)) = &self.to
             && let Err(error) = socket.send_to_addr(state.as_bytes(), address)
         {
-            log::warn!(error:% = error, state; "the service manager was not notified: it may consider causewayd stalled");
+            log::warn!(
+                error:% = error, state;
+                "cannot notify the service manager: it keeps the previous state"
+            );
         }
     }
 }

@@ -147,7 +147,8 @@ fn boards(cx: &Context, named: &[PathBuf]) -> Result<Vec<PathBuf>> {
     for board in &boards {
         if let Err(error) = UnixStream::connect(board) {
             return Err(Error::NotFound(format!(
-                "{}: {error}; is it the socket of a port of kind mx, does causewayd run, and may you use it?",
+                "{}: {error}; is it the socket of a port of kind mx, does causewayd run, and may you \
+                 use it?",
                 board.display()
             )));
         }

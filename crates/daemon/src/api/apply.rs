@@ -118,7 +118,8 @@ fn incomplete(
     let mut text = what.unwrap_or_default();
     let _ = write!(
         text,
-        ": {error}; {count} of {} changes were made, the others were not: correct it and apply again",
+        ": {error}; {count} of {} changes were made, the others were not: correct it and apply \
+         again",
         done.len()
     );
     let (status, kind) = kind_of(error);

@@ -427,8 +427,8 @@ fn no_path(request: &HttpRequest) -> HttpReply {
 }
 
 fn unexpected(answer: &Answer) -> HttpReply {
-    log::error!(answer:? = answer; "the fabric answered another question");
-    HttpReply::error(500, "internal", "the fabric answered another question")
+    log::error!(answer:? = answer; "the fabric returned an answer of an unexpected type");
+    HttpReply::error(500, "internal", "the fabric returned an answer of an unexpected type")
 }
 
 /// Returns the status and kind of a refused command.

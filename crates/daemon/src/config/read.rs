@@ -160,8 +160,8 @@ fn daemon(document: &DeTable<'_>, around: &ConfigContext, problems: &mut Problem
     let log = section.word("log", &LEVELS, problems).map_or("info", |at| at.value);
     let (control, run_dir) = places(control.map(|at| at.value), run_dir, around);
     if control.is_none() {
-        let text = "[daemon]: key \"control\" must be given: there is no default (this process is not \
-                    root, and XDG_RUNTIME_DIR is not set)";
+        let text = "[daemon]: key \"control\" must be given: there is no default (this process is \
+                    not root, and XDG_RUNTIME_DIR is not set)";
         problems.add(section.span.clone(), text);
     }
     DaemonConfig {

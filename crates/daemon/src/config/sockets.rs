@@ -70,7 +70,7 @@ impl<'a> LinkSocket<'a> {
 
 /// Returns the values by which a shared socket distinguishes its links: the peer's host or key, and
 /// the VNI.
-fn place(link: &LinkDraft) -> (Option<String>, Option<&str>, Option<u32>) {
+fn peer_identity(link: &LinkDraft) -> (Option<String>, Option<&str>, Option<u32>) {
     let host = link.remote.as_ref().and_then(|remote| remote.parse::<HostPort>().ok());
     let (host, port) = host.map(|place| (place.host, place.port)).unzip();
     let key = link.key.as_ref().map(|key| key.as_str());
@@ -94,7 +94,8 @@ pub(super) fn check(source: &str, links: &[FileValue<LinkDraft>], problems: &mut
         let clash = others.find_map(|(other, theirs)| {
             let theirs = theirs.as_ref()?;
             let text = if socket.is_shared(theirs) {
-                (place(&link.value) == place(&other.value)).then_some("goes to the same peer")?
+                (peer_identity(&link.value) == peer_identity(&other.value))
+                    .then_some("goes to the same peer")?
             } else {
                 socket.excludes(theirs).then_some("needs the same UDP port in another way")?
             };

@@ -119,7 +119,10 @@ fn start_connection(
         drop(slot);
     });
     if let Err(error) = spawned {
-        log::warn!(error:% = error; "cannot start a thread: a control connection was closed unanswered");
+        log::warn!(
+            error:% = error;
+            "cannot start a thread: a control connection is closed without an answer"
+        );
     }
 }
 
@@ -153,7 +156,10 @@ fn serve(
     }
     let sent = stream.set_write_timeout(Some(REPLY_TIME_MAX)).and_then(|()| reply.write(stream));
     if let Err(error) = sent {
-        log::debug!(error:% = error, pid = peer.pid; "control reply not sent");
+        log::debug!(
+            error:% = error, pid = peer.pid;
+            "cannot send a control reply: the client has closed or does not read"
+        );
         return;
     }
     if !whole {

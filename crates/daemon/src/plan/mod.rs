@@ -1,8 +1,8 @@
 //! Plans the changes from the running state to that of a configuration, in a valid order, and
 //! executes them.
 //!
-//! `POST /v1/apply` reads the running state ([`read_running`]), compares it with the file ([`plan`]) and
-//! executes the steps ([`execute`]). Planning has no side effect.
+//! `POST /v1/apply` reads the running state ([`read_running`]), compares it with the file
+//! ([`plan`]) and executes the steps ([`execute`]). Planning has no side effect.
 
 mod execute;
 mod rules;
@@ -143,8 +143,8 @@ struct NamedObjects<'a, T> {
 }
 
 impl<T: PartialEq + Clone + Serialize> NamedObjects<'_, T> {
-    /// Plans the changes; `must_replace` returns whether an unchanged object must be replaced. Returns the
-    /// names of all objects that are deleted.
+    /// Plans the changes; `must_replace` returns whether an unchanged object must be replaced.
+    /// Returns the names of all objects that are deleted.
     fn note(
         &self,
         plan: &mut ChangePlan,
@@ -301,7 +301,7 @@ fn note_routes(
 
 /// Returns the error for an answer of an unexpected type.
 fn unexpected() -> CommandError {
-    CommandError::Host("the fabric answered another question".into())
+    CommandError::Host("the fabric returned an answer of an unexpected type".into())
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //!
 //! The filter has three answers:
 //!
-//! - A call that an attacker requirements and the daemon never makes ([`KILLED`]) ends the process: a
-//!   thread executes foreign code, and the kernel logs it.
+//! - A call that an attacker requirements and the daemon never makes ([`KILLED`]) ends the process:
+//!   a thread executes foreign code, and the kernel logs it.
 //! - A call that is not in the list fails with ENOSYS. The C library tries newer calls first and
 //!   falls back on that error, so a newer library works.
 //! - A listed call with arguments that are never used (a raw socket, a new process, executable

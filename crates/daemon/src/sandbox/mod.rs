@@ -127,11 +127,11 @@ impl Sandbox {
     pub fn report(&self) {
         for lacks in &self.lacks {
             log::warn!(
-                "the kernel, or the sandbox around this one, allows no {lacks}: this part of the \
-                 sandbox is left out"
+                "the kernel or an outer sandbox does not permit {lacks}: this part of the sandbox is \
+                 left out"
             );
         }
-        log::debug!(raw_sockets = self.requirements.raw; "in the sandbox");
+        log::debug!(raw_sockets = self.requirements.raw; "sandbox entered");
     }
 }
 

@@ -18,8 +18,8 @@ const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SYS_RESOURCE)
     .union(CapabilitySet::IPC_LOCK);
 
-/// Drops the capabilities that `requirements` does not require. Returns false if an outer sandbox forbids
-/// the change.
+/// Drops the capabilities that `requirements` does not require. Returns false if an outer sandbox
+/// forbids the change.
 ///
 /// # Errors
 /// A system call fails otherwise.

@@ -81,7 +81,7 @@ pub struct GroupState {
 }
 
 fn wrong_answer() -> CommandError {
-    CommandError::Host("the fabric answered another question".into())
+    CommandError::Host("the fabric returned an answer of an unexpected type".into())
 }
 
 impl GroupState {

@@ -25,8 +25,8 @@ pub fn line(command: &VnetCommand) -> String {
         }
         VnetCommand::RegisterLink { data_port } => format!("REGISTERLINK MYSELF {data_port} UDP"),
         VnetCommand::DeregisterLink => "DEREGISTERLINK MYSELF UDP".into(),
-        VnetCommand::AddRoute(route) => format!("ADDROUTE {}", said(route)),
-        VnetCommand::DeleteRoute(route) => format!("DELETEROUTE {}", said(route)),
+        VnetCommand::AddRoute(route) => format!("ADDROUTE {}", route_line(route)),
+        VnetCommand::DeleteRoute(route) => format!("DELETEROUTE {}", route_line(route)),
         VnetCommand::LinkAdd { host, port, transport } => {
             format!("ADD LINK {host} {port} {}", word(*transport))
         }
@@ -45,7 +45,7 @@ fn word(transport: VnetTransport) -> &'static str {
     }
 }
 
-fn said(route: &RouteWords) -> String {
+fn route_line(route: &RouteWords) -> String {
     let end = |end: &EndName| match end {
         EndName::Interface(name) => format!("INTERFACE {name}"),
         EndName::Edge(name) => format!("EDGE {name}"),

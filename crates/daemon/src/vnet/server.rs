@@ -138,7 +138,10 @@ fn start_connection(
         drop(slot);
     });
     if let Err(error) = spawned {
-        log::warn!(error:% = error; "cannot start a thread: a VNET control connection was closed");
+        log::warn!(
+            error:% = error;
+            "cannot start a thread: a VNET control connection is closed without an answer"
+        );
     }
 }
 

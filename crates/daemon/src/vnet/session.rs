@@ -148,7 +148,7 @@ impl Session {
             PasswordResult::Wrong(wait) => {
                 let wait_s = seconds(wait);
                 if let Some(suppressed) = self.context.refusals.log.admit() {
-                    log::warn!(from:% = from, wait_s, suppressed; "VNET control: wrong password");
+                    log::warn!(from:% = from, wait_s, suppressed; "VNET connection refused: wrong password");
                 }
                 return Err(self.refuse(RefusalReason::Password, "wrong password").last());
             }
@@ -211,9 +211,9 @@ impl Session {
             return Err(error);
         }
         let (from, what) = (self.from, step.shown());
-        log::info!(from:% = from, what = what.as_str(); "VNET control");
-        let told = call.filter(|_| !adds).map(|call| call.send(false));
-        Ok(match told {
+        log::info!(from:% = from, what = what.as_str(); "VNET command executed");
+        let sent = call.filter(|_| !adds).map(|call| call.send(false));
+        Ok(match sent {
             Some(Err(error)) => {
                 SessionReply::ok(&format!("{what}; the peer keeps its end: {error}"))
             }

@@ -137,9 +137,9 @@ mod tests {
             ("[fd00::2]:9000", "fd00::2", Some(9000)),
             ("[fe80::1%eth0]:1", "fe80::1%eth0", Some(1)),
         ] {
-            let place: HostPort = text.parse().unwrap();
-            assert_eq!((place.host.as_str(), place.port), (host, port));
-            assert_eq!(place.to_string(), text);
+            let host_port: HostPort = text.parse().unwrap();
+            assert_eq!((host_port.host.as_str(), host_port.port), (host, port));
+            assert_eq!(host_port.to_string(), text);
         }
         assert_eq!("fd00::2".parse::<HostPort>().unwrap().to_string(), "[fd00::2]");
         for bad in [

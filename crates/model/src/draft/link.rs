@@ -203,16 +203,16 @@ pub fn derived_vni(group: &Name) -> u32 {
 /// Reads this host's end of a link: `ADDRESS`, `:PORT`, `ADDRESS:PORT` or `[IPV6]:PORT`.
 fn own_end(text: &str, any: IpAddr, port: u16) -> Result<SocketAddr, String> {
     let wrong = || format!("{text:?}: expected ADDRESS, ADDRESS:PORT or :PORT of this host");
-    let place: HostPort = match text.strip_prefix(':') {
+    let host_port: HostPort = match text.strip_prefix(':') {
         Some(port) if !port.contains(':') => format!("{}:{port}", Ipv4Addr::UNSPECIFIED).parse(),
         _ => text.parse(),
     }
     .map_err(|_| wrong())?;
-    let port = place.port.unwrap_or(port);
+    let port = host_port.port.unwrap_or(port);
     if text.starts_with(':') && !text.starts_with("::") {
         return Ok(SocketAddr::new(any, port));
     }
-    let address: IpAddr = place.host.parse().map_err(|_| wrong())?;
+    let address: IpAddr = host_port.host.parse().map_err(|_| wrong())?;
     Ok(SocketAddr::new(address, port))
 }
 
@@ -359,12 +359,13 @@ impl LinkDraft {
         let kind = self.kind;
         self.metric = self.metric.or(Some(metric_default()));
         self.transit = self.transit.or(Some(false));
-        let place: Option<HostPort> = self.remote.as_ref().and_then(|remote| remote.parse().ok());
-        let address = place.as_ref().map(HostPort::address);
-        if let Some(place) = place {
-            self.remote = Some(self.with_port(&place).to_string());
+        let host_port: Option<HostPort> =
+            self.remote.as_ref().and_then(|remote| remote.parse().ok());
+        let address = host_port.as_ref().map(HostPort::address);
+        if let Some(host_port) = host_port {
+            self.remote = Some(self.with_port(&host_port).to_string());
             if kind == LinkKindName::Tls {
-                self.peer_name = self.peer_name.or(Some(place.host));
+                self.peer_name = self.peer_name.or(Some(host_port.host));
             }
         }
         let any = match address {
@@ -390,27 +391,27 @@ impl LinkDraft {
         self
     }
 
-    fn with_port(&self, place: &HostPort) -> HostPort {
-        HostPort { host: place.host.clone(), port: place.port.or(Some(self.kind.port())) }
+    fn with_port(&self, host_port: &HostPort) -> HostPort {
+        HostPort { host: host_port.host.clone(), port: host_port.port.or(Some(self.kind.port())) }
     }
 
     /// Returns `HOST:PORT` of a peer that is given by name.
     fn remote_host(&self) -> Option<String> {
-        let place: HostPort = self.remote.as_ref()?.parse().ok()?;
-        let named = place.address().is_none() && self.kind != LinkKindName::Raw;
-        named.then(|| self.with_port(&place).to_string())
+        let host_port: HostPort = self.remote.as_ref()?.parse().ok()?;
+        let named = host_port.address().is_none() && self.kind != LinkKindName::Raw;
+        named.then(|| self.with_port(&host_port).to_string())
     }
 
     /// Returns the peer's address, preferably of the family of this host's end.
     fn remote_end(&self, resolve: Resolver) -> Result<Option<SocketAddr>, Problem> {
         let Some(text) = &self.remote else { return Ok(None) };
         let wrong = |text| Problem::wrong("remote", text);
-        let place: HostPort = text.parse().map_err(wrong)?;
-        let HostPort { host, port } = self.with_port(&place);
+        let host_port: HostPort = text.parse().map_err(wrong)?;
+        let HostPort { host, port } = self.with_port(&host_port);
         let found = resolve(&host, port.unwrap_or_default()).map_err(wrong)?;
         let ours = self.local.as_ref().or(self.listen.as_ref());
         let ours = ours.and_then(|ours| own_end(ours, unspecified(None), 0).ok());
-        let named = ours.filter(|_| place.address().is_none() && !self.any_address());
+        let named = ours.filter(|_| host_port.address().is_none() && !self.any_address());
         let fits = |remote: &&SocketAddr| named.is_none_or(|o| o.is_ipv4() == remote.is_ipv4());
         let one = found.iter().find(fits).or(found.first()).copied();
         one.map(Some).ok_or_else(|| wrong(format!("host {host:?} has no address")))
@@ -491,7 +492,7 @@ impl LinkDraft {
             path.clone().ok_or_else(|| missing(key, LinkKindName::Tls))
         };
         let remote: Option<HostPort> = self.remote.as_ref().and_then(|remote| remote.parse().ok());
-        let host = remote.map(|place| place.host).unwrap_or_default();
+        let host = remote.map(|host_port| host_port.host).unwrap_or_default();
         Ok(TlsSpec {
             stream,
             certificate: file("certificate", &self.certificate)?,

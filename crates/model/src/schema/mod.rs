@@ -2,7 +2,8 @@
 //!
 //! A [`Field`] describes one key of a port, a link or another table. The configuration file, the
 //! control API, the command line, manual pages and the printed configuration derive from it. The
-//! macro [`table!`](macro@crate::schema::table) declares a struct and the fields of its table together.
+//! macro [`table!`](macro@crate::schema::table) declares a struct and the fields of its table
+//! together.
 //!
 //! ```
 //! use causeway_model::schema::{self, DefaultValue, Field, ValueType};
