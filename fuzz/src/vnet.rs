@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_daemon::fabric::Fabric as _;
+use causeway_daemon::fabric::FabricControl as _;
 use causeway_daemon::vnet::password::Password;
 use causeway_daemon::vnet::session::{Session, SessionContext};
 use causeway_daemon::vnet::{file, parse, print};
@@ -112,7 +112,7 @@ fn talk(data: &[u8]) {
             let answers = |line: &&str| line.starts_with("OK") || line.starts_with("ERROR");
             assert_eq!(said.text.lines().filter(answers).count(), 1, "{}", said.text);
         }
-        if !session.is_greeted() {
+        if !session.is_authenticated() {
             assert_eq!(model.changes(), before, "by a stranger");
         }
         if said.end {

@@ -1,7 +1,7 @@
 //! Prints how a guest is attached to a port: arguments of QEMU, XML of libvirt.
 
-use crate::qemu::{Vectors, Version};
-use crate::view::Port;
+use crate::qemu::{QemuVersion, Vectors};
+use crate::view::PortInfo;
 
 /// Default MTU of a guest's interface.
 const MTU_USUAL: u32 = 1500;
@@ -18,14 +18,14 @@ const QEMU_NO_OFFLOADS: &str = ",guest_csum=off,guest_tso4=off,guest_tso6=off,gu
 const LIBVIRT_NO_OFFLOADS: &str = "<guest csum='off' tso4='off' tso6='off' ecn='off'/>";
 
 /// Returns whether a port offers its guest no offloads.
-fn is_for_xdp(port: &Port) -> bool {
+fn is_for_xdp(port: &PortInfo) -> bool {
     port.text("offloads") == Some("xdp")
 }
 
 /// Returns QEMU arguments for a port, to append to `qemu-system-x86_64`.
 ///
 /// Without a version, only options that every version accepts are printed.
-pub fn qemu(port: &Port, version: Option<Version>) -> String {
+pub fn qemu(port: &PortInfo, version: Option<QemuVersion>) -> String {
     let mut out = notes(port, version);
     out.push_str(
         "# The first two lines once per guest: all its memory in one shared file, size as -m.\n",
@@ -40,7 +40,7 @@ pub fn qemu(port: &Port, version: Option<Version>) -> String {
 }
 
 /// Returns comment lines: the version that the arguments are for, and its limits.
-fn notes(port: &Port, version: Option<Version>) -> String {
+fn notes(port: &PortInfo, version: Option<QemuVersion>) -> String {
     if port.kind != "net" {
         return String::new();
     }
@@ -61,7 +61,7 @@ fn notes(port: &Port, version: Option<Version>) -> String {
 }
 
 /// Returns the options of the device, without the memory.
-fn qemu_device(port: &Port, version: Option<Version>) -> Vec<(&'static str, String)> {
+fn qemu_device(port: &PortInfo, version: Option<QemuVersion>) -> Vec<(&'static str, String)> {
     let id = id(port);
     let mut options = vec![("-chardev", chardev(port, version))];
     if port.kind == "vsock" {
@@ -81,7 +81,7 @@ fn qemu_device(port: &Port, version: Option<Version>) -> Vec<(&'static str, Stri
     if is_for_xdp(port) {
         device.push_str(QEMU_NO_OFFLOADS);
     }
-    if version.is_some_and(Version::needs_no_vectors) {
+    if version.is_some_and(QemuVersion::needs_no_vectors) {
         device.push_str(",vectors=0");
     }
     options.push(("-device", device));
@@ -89,12 +89,12 @@ fn qemu_device(port: &Port, version: Option<Version>) -> Vec<(&'static str, Stri
 }
 
 /// Returns an id for QEMU, which must start with a letter; port names may start with a digit.
-fn id(port: &Port) -> String {
+fn id(port: &PortInfo) -> String {
     format!("cw-{}", port.name)
 }
 
 /// Returns the character device of the socket. QEMU's vsock device never reconnects.
-fn chardev(port: &Port, version: Option<Version>) -> String {
+fn chardev(port: &PortInfo, version: Option<QemuVersion>) -> String {
     let chardev = format!("socket,id={},path={}", id(port), port.socket.replace(',', ",,"));
     match version {
         Some(version) if port.kind == "net" => format!("{chardev},{}", version.reconnect()),
@@ -112,7 +112,7 @@ fn shell(word: &str) -> String {
 }
 
 /// Returns libvirt domain XML for a port, to insert with `virsh edit`.
-pub fn libvirt(port: &Port, vectors: Vectors) -> String {
+pub fn libvirt(port: &PortInfo, vectors: Vectors) -> String {
     let mut out = String::from(
         "<!-- once per domain, inside <domain>: its memory in a shared file -->\n\
          <memoryBacking>\n  <source type='memfd'/>\n  <access mode='shared'/>\n</memoryBacking>\n",
@@ -129,7 +129,7 @@ pub fn libvirt(port: &Port, vectors: Vectors) -> String {
 /// Returns the device as JSON. libvirt passes its own devices as JSON, and QEMU creates devices in
 /// the older syntax first, so that such a device would take a PCI slot that libvirt assigned to
 /// another device.
-fn libvirt_vsock(port: &Port) -> String {
+fn libvirt_vsock(port: &PortInfo) -> String {
     let device = serde_json::json!({
         "driver": "vhost-user-vsock-pci", "id": format!("{}-dev", id(port)), "chardev": id(port),
     });
@@ -146,7 +146,7 @@ fn libvirt_vsock(port: &Port) -> String {
 
 /// Returns an interface element. It has no `<mtu>`: libvirt refuses to start a domain that has one
 /// with `type='vhostuser'`.
-fn libvirt_net(port: &Port) -> String {
+fn libvirt_net(port: &PortInfo) -> String {
     let (path, alias) = (xml(&port.socket), libvirt_alias(port));
     let mac = xml(port.text("mac").unwrap_or_default());
     let queues = port.number("queue_pairs").filter(|pairs| *pairs > 1);
@@ -166,7 +166,7 @@ fn libvirt_net(port: &Port) -> String {
 
 /// Returns properties of the device that libvirt has no element for; empty if the defaults are
 /// right.
-fn libvirt_override(port: &Port, vectors: Vectors) -> String {
+fn libvirt_override(port: &PortInfo, vectors: Vectors) -> String {
     let mtu = port.number("mtu").filter(|mtu| *mtu != MTU_USUAL).map(|mtu| ("host_mtu", mtu));
     let none = ("vectors", 0);
     match (mtu, vectors) {
@@ -190,7 +190,7 @@ fn libvirt_override(port: &Port, vectors: Vectors) -> String {
     }
 }
 
-fn override_block(port: &Port, properties: &[(&str, u32)]) -> String {
+fn override_block(port: &PortInfo, properties: &[(&str, u32)]) -> String {
     let lines = properties.iter().map(|(name, value)| {
         format!("      <qemu:property name='{name}' type='unsigned' value='{value}'/>\n")
     });
@@ -204,7 +204,7 @@ fn override_block(port: &Port, properties: &[(&str, u32)]) -> String {
 }
 
 /// Returns an alias: libvirt accepts aliases of operators that start with `ua-`.
-fn libvirt_alias(port: &Port) -> String {
+fn libvirt_alias(port: &PortInfo) -> String {
     format!("ua-{}", id(port))
 }
 
@@ -221,7 +221,7 @@ fn xml(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn port(json: serde_json::Value) -> Port {
+    fn port(json: serde_json::Value) -> PortInfo {
         let mut base = serde_json::json!({
             "name": "1-net", "group": "g", "state": "listening", "socket": "/run/c/1.sock",
         });
@@ -229,13 +229,13 @@ mod tests {
         serde_json::from_value(base).unwrap()
     }
 
-    fn net(pairs: u32) -> Port {
+    fn net(pairs: u32) -> PortInfo {
         port(serde_json::json!({
             "kind": "net", "mac": "52:54:00:00:00:01", "mtu": 9000, "queue_pairs": pairs,
         }))
     }
 
-    fn version(text: &str) -> Option<Version> {
+    fn version(text: &str) -> Option<QemuVersion> {
         Some(text.parse().unwrap())
     }
 

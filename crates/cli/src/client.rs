@@ -15,7 +15,7 @@ use crate::limits::{REPLY_BYTES_MAX, REPLY_HEADERS_MAX};
 
 /// The control socket, and the time to wait for a reply.
 #[derive(Debug, Clone)]
-pub struct Client {
+pub struct ControlClient {
     path: PathBuf,
     timeout: Duration,
 }
@@ -32,7 +32,7 @@ pub fn default_control() -> PathBuf {
     own.filter(|path| path.exists()).unwrap_or(system)
 }
 
-impl Client {
+impl ControlClient {
     /// Returns a client of the daemon at `path`; each request connects anew.
     pub fn new(path: PathBuf, timeout_s: u64) -> Self {
         Self { path, timeout: Duration::from_secs(timeout_s) }

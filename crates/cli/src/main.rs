@@ -50,14 +50,14 @@ fn load_kinds() {
     let prefix = |word: &String, of: &str| !word.is_empty() && of.starts_with(word.as_str());
     let names_new_kind = words.iter().any(|word| prefix(word, "add"))
         && value_of("--kind").is_some_and(|kind| !args::options::is_known(&kind));
-    let prints_grammar =
+    let prints_definition =
         words.iter().any(|word| word == "man" || word == "completion" || word == "--help");
     let control = value_of("--control").or_else(|| std::env::var("CAUSEWAY_CONTROL").ok());
-    if !(names_new_kind || prints_grammar && control.is_some()) {
+    if !(names_new_kind || prints_definition && control.is_some()) {
         return;
     }
     let control = control.map_or_else(client::default_control, PathBuf::from);
-    let client = client::Client::new(control, limits::TIMEOUT_S_DEFAULT);
+    let client = client::ControlClient::new(control, limits::TIMEOUT_S_DEFAULT);
     // Without an answer the command line is parsed with the kinds of this release only.
     if let Ok(kinds) = client.get("/v1/kinds").and_then(|value| client::view(&value)) {
         args::options::add_kinds(kinds);

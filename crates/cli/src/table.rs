@@ -11,12 +11,12 @@ pub enum Align {
 
 /// A table with a header line and columns as wide as their widest cells.
 #[derive(Debug, Clone)]
-pub struct Table {
+pub struct TextTable {
     heads: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     /// Returns a table with these columns and no rows.
     pub fn new(heads: &[(&'static str, Align)]) -> Self {
         Self { heads: heads.to_vec(), rows: Vec::new() }
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn table_columns_are_as_wide_as_their_widest_cell() {
-        let mut table = Table::new(&[("NAME", Align::Left), ("N", Align::Right)]);
+        let mut table = TextTable::new(&[("NAME", Align::Left), ("N", Align::Right)]);
         table.row(vec!["vm1-vsock".into(), "7".into()]);
         table.row(vec!["é".into(), "1234".into()]);
         assert_eq!(table.render(), "NAME          N\nvm1-vsock     7\né          1234\n");

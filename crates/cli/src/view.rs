@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// A port.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Port {
+pub struct PortInfo {
     /// Name of the port.
     pub name: String,
     /// Group of the port.
@@ -61,7 +61,7 @@ pub struct Port {
     pub memory_bytes: u64,
     /// Queues in virtio order.
     #[serde(default)]
-    pub queues: Vec<Queue>,
+    pub queues: Vec<QueueInfo>,
     /// Counters by name.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
@@ -70,7 +70,7 @@ pub struct Port {
     pub options: HashMap<String, Value>,
 }
 
-impl Port {
+impl PortInfo {
     /// Returns a text option.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.options.get(key)?.as_str()
@@ -93,7 +93,7 @@ impl Port {
 
 /// A queue of a port.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Queue {
+pub struct QueueInfo {
     /// Index in virtio order.
     pub index: usize,
     /// Number of entries.
@@ -112,7 +112,7 @@ pub struct Queue {
 
 /// A NIC of another host.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Peer {
+pub struct PeerInfo {
     /// The port of the NIC of this host that knows it.
     pub port: String,
     /// Address of the NIC.
@@ -132,12 +132,12 @@ pub struct Peer {
     /// Counters by name.
     pub counters: BTreeMap<String, u64>,
     /// The connected pairs of endpoints.
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<PairInfo>,
 }
 
 /// A connection between an endpoint of this host and an endpoint of a peer's NIC.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Pair {
+pub struct PairInfo {
     /// Number of this host's endpoint.
     pub endpoint: u8,
     /// Number of the peer's endpoint.
@@ -156,7 +156,7 @@ pub struct Pair {
 
 /// A dispatcher.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Dispatcher {
+pub struct DispatcherInfo {
     /// Number of the dispatcher, from 0.
     pub number: usize,
     /// The CPU to which it is bound.
@@ -168,12 +168,12 @@ pub struct Dispatcher {
     /// Share of the last second with work, in percent.
     pub busy_percent: u8,
     /// The shards that it serves.
-    pub shards: Vec<Shard>,
+    pub shards: Vec<ShardInfo>,
 }
 
 /// The ports of a group and service.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Shard {
+pub struct ShardInfo {
     /// The group.
     pub group: String,
     /// Name of the service.
@@ -192,7 +192,7 @@ fn weight_default() -> u32 {
 
 /// A group.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Group {
+pub struct GroupInfo {
     /// Name of the group.
     pub name: String,
     /// `learn` or `routes`.
@@ -213,7 +213,7 @@ pub struct Group {
 
 /// A link.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Link {
+pub struct LinkInfo {
     /// Name of the link.
     pub name: String,
     /// Group of the link.
@@ -250,7 +250,7 @@ pub struct Link {
     pub options: HashMap<String, Value>,
 }
 
-impl Link {
+impl LinkInfo {
     /// Returns a text option.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.options.get(key)?.as_str()
@@ -259,7 +259,7 @@ impl Link {
 
 /// A route.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Route {
+pub struct RouteInfo {
     /// Number of the route.
     pub index: u64,
     /// Group of the route.
@@ -269,9 +269,9 @@ pub struct Route {
     /// Destination addresses that match.
     pub destination: String,
     /// Destination of matching frames.
-    pub to: RouteEnd,
+    pub to: RouteEndInfo,
     /// Required origin of frames.
-    pub from: Option<RouteEnd>,
+    pub from: Option<RouteEndInfo>,
     /// Priority by how specific the match is.
     pub priority: i8,
     /// Frames that the route forwarded.
@@ -280,7 +280,7 @@ pub struct Route {
 
 /// An end of a route: a port or a link.
 #[derive(Debug, Clone, Deserialize)]
-pub struct RouteEnd {
+pub struct RouteEndInfo {
     /// `interface` or `edge`.
     #[serde(rename = "type")]
     pub kind: String,
@@ -290,11 +290,11 @@ pub struct RouteEnd {
 
 /// The traffic matrix of a group.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Traffic {
+pub struct TrafficInfo {
     /// Period over which rates were measured, in seconds.
     pub window_seconds: f64,
     /// The pairs of addresses.
-    pub pairs: Vec<TrafficPair>,
+    pub pairs: Vec<TrafficPairInfo>,
     /// Frames of pairs that did not fit into the matrix.
     #[serde(default)]
     pub uncounted_frames_total: u64,
@@ -302,7 +302,7 @@ pub struct Traffic {
 
 /// An entry of the traffic matrix.
 #[derive(Debug, Clone, Deserialize)]
-pub struct TrafficPair {
+pub struct TrafficPairInfo {
     /// Address of the sender.
     pub source: String,
     /// Address of the receiver.
@@ -319,7 +319,7 @@ pub struct TrafficPair {
 
 /// A rule.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Rule {
+pub struct RuleInfo {
     /// Position, from 0.
     pub index: usize,
     /// `accept` or `reject`.
@@ -344,12 +344,12 @@ pub struct Stats {
     pub links: Vec<PortStats>,
     /// Refusals at the daemon's control interfaces.
     #[serde(default)]
-    pub doors: Vec<DoorStats>,
+    pub doors: Vec<RefusalStats>,
 }
 
 /// Refusals at a control interface of the daemon.
 #[derive(Debug, Clone, Deserialize)]
-pub struct DoorStats {
+pub struct RefusalStats {
     /// Name of the interface.
     pub name: String,
     /// Counters by name: `refused_<reason>_total`.
@@ -373,7 +373,7 @@ pub struct PortStats {
 
 /// The explanation of a forwarding or connect decision.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Trace {
+pub struct TraceInfo {
     /// `forward`, `flood`, `drop`, `accept` or `reject`.
     pub verdict: String,
     /// The receiving ports.
@@ -384,8 +384,8 @@ pub struct Trace {
 
 /// The daemon's version, process and paths.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Info {
-    /// Version of the daemon.
+pub struct DaemonInfo {
+    /// QemuVersion of the daemon.
     pub version: String,
     /// Process id of the daemon.
     pub pid: u32,

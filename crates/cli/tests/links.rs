@@ -297,7 +297,7 @@ fn apply_that_fails_prints_the_changes_not_made() {
     let json = host.fails("apply -f c.toml -j", 65, "0 of 2 changes");
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["changes"][0]["done"], false);
-    host.model.mend();
+    host.model.succeed_again();
     assert!(host.ok("apply -f c.toml").ends_with("2 changes made\n"));
 }
 

@@ -1,6 +1,6 @@
 //! The interface between the control plane and the dispatchers.
 //!
-//! [`Fabric`] executes commands of [`causeway_model`]. The daemon stacks two wrappers on the real
+//! [`FabricControl`] executes commands of [`causeway_model`]. The daemon stacks two wrappers on the real
 //! fabric: [`crate::held_ports::HeldPortsFabric`] moves held ports behind the holder,
 //! [`SocketOwner`] sets owners and permissions of new sockets.
 
@@ -22,7 +22,7 @@ use crate::sandbox::add_remedy;
 use causeway_model::draft::host;
 
 /// Executes commands: the dispatchers, or a model of them in tests.
-pub trait Fabric: Send + Sync {
+pub trait FabricControl: Send + Sync {
     /// Executes a command and waits for its answer.
     ///
     /// # Errors
@@ -44,7 +44,10 @@ pub trait Fabric: Send + Sync {
 ///
 /// # Errors
 /// The service refuses the command, or no service of `fabric` has it.
-pub fn ask<T: Ask>(fabric: &(impl Fabric + ?Sized), command: T) -> Result<T::Answer, CommandError> {
+pub fn ask<T: Ask>(
+    fabric: &(impl FabricControl + ?Sized),
+    command: T,
+) -> Result<T::Answer, CommandError> {
     fabric.call(Command::service(command))?.to_service::<T>()
 }
 
@@ -54,7 +57,7 @@ pub fn ask<T: Ask>(fabric: &(impl Fabric + ?Sized), command: T) -> Result<T::Ans
 /// # Errors
 /// The first refusal; objects added before it remain.
 pub fn apply(
-    fabric: &dyn Fabric,
+    fabric: &dyn FabricControl,
     config: &Config,
     stops: &dyn Fn() -> bool,
 ) -> Result<(), CommandError> {
@@ -89,17 +92,17 @@ pub fn apply(
 }
 
 /// Closes every link and port, so that peers are notified and no socket file remains.
-pub fn close_all(fabric: &dyn Fabric) {
+pub fn close_all(fabric: &dyn FabricControl) {
     close(fabric, |_| true);
 }
 
 /// Closes every link, and every port that is not held.
-pub fn close_all_but_held(fabric: &dyn Fabric) {
+pub fn close_all_but_held(fabric: &dyn FabricControl) {
     close(fabric, |port| !fabric.is_held(port));
 }
 
 /// Returns whether a frontend is connected to a held port.
-pub fn has_held_guests(fabric: &dyn Fabric) -> bool {
+pub fn has_held_guests(fabric: &dyn FabricControl) -> bool {
     let is_attached = |port: &PortView| {
         matches!(port.state, PortState::Connected | PortState::Running)
             && fabric.is_held(&port.spec.name)
@@ -111,7 +114,7 @@ pub fn has_held_guests(fabric: &dyn Fabric) -> bool {
     }
 }
 
-fn close(fabric: &dyn Fabric, wanted: impl Fn(&Name) -> bool) {
+fn close(fabric: &dyn FabricControl, wanted: impl Fn(&Name) -> bool) {
     if let Ok(all) = ask(fabric, links::List) {
         for link in all {
             if let Err(error) = ask(fabric, links::Delete(link.spec.name.clone())) {
@@ -137,7 +140,7 @@ fn close(fabric: &dyn Fabric, wanted: impl Fn(&Name) -> bool) {
 /// process of another user can connect.
 pub struct SocketOwner {
     /// The fabric that executes the commands.
-    pub inner: Arc<dyn Fabric>,
+    pub inner: Arc<dyn FabricControl>,
     /// Permission bits of ports that have none of their own; `None` leaves those of the umask.
     pub mode: Option<u32>,
     /// Group of ports that have none of their own; `None` leaves the daemon's group.
@@ -153,7 +156,7 @@ impl std::fmt::Debug for SocketOwner {
     }
 }
 
-impl Fabric for SocketOwner {
+impl FabricControl for SocketOwner {
     fn call(&self, command: Command) -> Result<Answer, CommandError> {
         let added = match &command {
             Command::PortAdd(spec) => Some(spec.clone()),
@@ -242,7 +245,7 @@ pub fn set_socket_access(
     Ok(())
 }
 
-impl Fabric for causeway_fabric::Handle {
+impl FabricControl for causeway_fabric::Handle {
     fn call(&self, command: Command) -> Result<Answer, CommandError> {
         self.call(command)
     }

@@ -21,7 +21,7 @@ use causeway_model::{PortKind, PortSpec};
 use causeway_socket::ledger::HELD_EXTENSION;
 
 use crate::config::HoldPolicy;
-use crate::fabric::Fabric;
+use crate::fabric::FabricControl;
 use causeway_model::limits::SOCKET_PATH_BYTES_MAX;
 
 /// File name of the holder's program, in the directory of causewayd.
@@ -71,7 +71,7 @@ impl HolderStarter {
 
 /// A fabric with held ports.
 pub struct HeldPortsFabric {
-    inner: Arc<dyn Fabric>,
+    inner: Arc<dyn FabricControl>,
     policy: HoldPolicy,
     dir: PathBuf,
     starter: HolderStarter,
@@ -100,7 +100,7 @@ impl HeldPortsFabric {
     /// # Errors
     /// A holder runs and its protocol fails.
     pub fn new(
-        inner: Arc<dyn Fabric>,
+        inner: Arc<dyn FabricControl>,
         policy: HoldPolicy,
         run_dir: &Path,
         starter: HolderStarter,
@@ -220,7 +220,7 @@ impl HolderState {
     }
 }
 
-impl Fabric for HeldPortsFabric {
+impl FabricControl for HeldPortsFabric {
     fn call(&self, command: Command) -> Result<Answer, CommandError> {
         let mut answer = match command {
             Command::PortAdd(spec) => self.add(spec),

@@ -7,7 +7,7 @@
 //! dispatchers of `causeway-fabric` do.
 //!
 //! A request of an operator passes [`http`] (bytes to [`http::HttpRequest`]), [`api`] (to a
-//! [`causeway_model::Command`]), and [`fabric::Fabric`], the interface to the dispatchers. Tests
+//! [`causeway_model::Command`]), and [`fabric::FabricControl`], the interface to the dispatchers. Tests
 //! replace that interface by a model and drive each part alone; the binary only calls [`run::run`].
 //!
 //! ```no_run

@@ -22,7 +22,7 @@ use crate::accounts::group_id;
 use crate::api::{self, ApiContext};
 use crate::config::{Config, DaemonConfig, HoldPolicy, VnetConfig};
 use crate::fabric::{
-    Fabric, SocketOwner, apply, ask, close_all, close_all_but_held, has_held_guests,
+    FabricControl, SocketOwner, apply, ask, close_all, close_all_but_held, has_held_guests,
 };
 use crate::held_ports::{HeldPortsFabric, HolderStarter};
 use crate::http::server::{ControlServer, RequestHandler};
@@ -109,7 +109,7 @@ impl Daemon {
     /// The configuration is refused by a service, or the holder or a server cannot be started.
     pub fn serve(
         mut self,
-        fabric: Arc<dyn Fabric>,
+        fabric: Arc<dyn FabricControl>,
         keep: bool,
         starter: HolderStarter,
     ) -> Result<(), StartError> {
@@ -120,7 +120,7 @@ impl Daemon {
         if hold == HoldPolicy::None {
             holding.release_all();
         }
-        let fabric: Arc<dyn Fabric> = Arc::new(SocketOwner {
+        let fabric: Arc<dyn FabricControl> = Arc::new(SocketOwner {
             inner: holding.clone(),
             // connect(2) on a socket requires write permission, which a usual umask gives to the
             // owner only.
@@ -185,7 +185,7 @@ impl Daemon {
     }
 
     /// Adds the objects of the configuration and of its VNET file to the fabric.
-    fn fill(&self, fabric: &dyn Fabric) -> Result<(), StartError> {
+    fn fill(&self, fabric: &dyn FabricControl) -> Result<(), StartError> {
         let stops = || self.stopping.load(Ordering::Relaxed);
         apply(fabric, &self.config, &stops)?;
         if stops() {
@@ -204,7 +204,7 @@ impl Daemon {
 
     fn start_vnet(
         &self,
-        fabric: Arc<dyn Fabric>,
+        fabric: Arc<dyn FabricControl>,
     ) -> Result<Option<vnet::server::VnetServer>, StartError> {
         let VnetConfig {
             listen: Some(listen), password_file: Some(file), group: Some(group), ..
@@ -223,7 +223,7 @@ impl Daemon {
         Ok(Some(server))
     }
 
-    fn start_server(&self, fabric: Arc<dyn Fabric>) -> Result<ControlServer, StartError> {
+    fn start_server(&self, fabric: Arc<dyn FabricControl>) -> Result<ControlServer, StartError> {
         let about = ApiContext {
             started: self.started,
             kinds: self.kinds,
@@ -295,7 +295,7 @@ fn catch_signals() -> std::io::Result<(Signals, Arc<AtomicBool>)> {
 }
 
 /// Waits for SIGTERM or SIGINT; SIGHUP reloads keys and certificates of links.
-fn wait(signals: &mut Signals, fabric: &dyn Fabric) {
+fn wait(signals: &mut Signals, fabric: &dyn FabricControl) {
     for signal in signals.forever() {
         if signal == SIGHUP {
             log::info!(
@@ -316,7 +316,10 @@ fn wait(signals: &mut Signals, fabric: &dyn Fabric) {
 }
 
 /// Sends systemd's watchdog notification for as long as every dispatcher answers.
-fn start_watchdog(fabric: &Arc<dyn Fabric>, notify: &Arc<ServiceManager>) -> std::io::Result<()> {
+fn start_watchdog(
+    fabric: &Arc<dyn FabricControl>,
+    notify: &Arc<ServiceManager>,
+) -> std::io::Result<()> {
     let Some(period) = watchdog_period() else { return Ok(()) };
     let (fabric, notify) = (fabric.clone(), notify.clone());
     let notify_alive = move || {

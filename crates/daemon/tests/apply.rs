@@ -95,7 +95,7 @@ fn apply_failure_reports_the_changes_made_and_not_made() {
     let message = value["error"]["message"].as_str().unwrap();
     assert!(message.starts_with("add port a: the host ran out"), "{message}");
     assert!(message.contains("2 of 5 changes were made"), "{message}");
-    model.mend();
+    model.succeed_again();
     let (status, value) = apply(&control, FILE, false);
     assert_eq!((status, signs(&value).len()), (200, 3), "only what was left");
 }

@@ -18,9 +18,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 const LINES: usize = 655 + 2 * LOG_LINES_QUEUED_MAX;
 
 /// A process that is killed with its test.
-struct Killed(Child);
+struct KilledOnDrop(Child);
 
-impl Drop for Killed {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -37,13 +37,13 @@ fn config(dir: &Dir) -> PathBuf {
     file
 }
 
-fn start(config: &Path) -> Killed {
+fn start(config: &Path) -> KilledOnDrop {
     let mut command = Command::new(env!("CARGO_BIN_EXE_causewayd"));
     command.arg("--config").arg(config).stderr(Stdio::piped());
     for key in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "JOURNAL_STREAM"] {
         command.env_remove(key);
     }
-    Killed(command.spawn().unwrap())
+    KilledOnDrop(command.spawn().unwrap())
 }
 
 fn ready(socket: &Path) {

@@ -51,7 +51,7 @@ fn relink(target: &str, link: &Path) {
 
 /// Method by which the files of a link are renewed.
 #[derive(Debug, Clone, Copy)]
-enum Way {
+enum RenewalMethod {
     InPlace,
     Rename,
     /// `live/cert.pem -> ../archive/cert1.pem`.
@@ -60,14 +60,14 @@ enum Way {
     Directory,
 }
 
-const WAYS: [(&str, Way); 4] = [
-    ("in-place", Way::InPlace),
-    ("rename", Way::Rename),
-    ("links", Way::Links),
-    ("directory", Way::Directory),
+const RENEWAL_METHODS: [(&str, RenewalMethod); 4] = [
+    ("in-place", RenewalMethod::InPlace),
+    ("rename", RenewalMethod::Rename),
+    ("links", RenewalMethod::Links),
+    ("directory", RenewalMethod::Directory),
 ];
 
-impl Way {
+impl RenewalMethod {
     /// Returns the configured path of a file.
     fn dir(self, root: &Path) -> PathBuf {
         root.join(match self {
@@ -178,8 +178,8 @@ impl Drop for Daemon {
 }
 
 /// Returns the configuration of the TLS links of one side.
-fn links(listens: bool, peer: &str, dir: impl Fn(Way) -> PathBuf) -> String {
-    let line = |(number, (name, way)): (usize, &(&str, Way))| {
+fn links(listens: bool, peer: &str, dir: impl Fn(RenewalMethod) -> PathBuf) -> String {
+    let line = |(number, (name, way)): (usize, &(&str, RenewalMethod))| {
         let at = 23_200 + number;
         let place = match listens {
             true => format!("remote = \"127.0.0.1\"\nlisten = \"127.0.0.43:{at}\"\n"),
@@ -192,7 +192,7 @@ fn links(listens: bool, peer: &str, dir: impl Fn(Way) -> PathBuf) -> String {
              authorities = {authorities:?}\n"
         )
     };
-    WAYS.iter().enumerate().map(line).collect()
+    RENEWAL_METHODS.iter().enumerate().map(line).collect()
 }
 
 /// Returns the expiry of certificates of a year, in seconds since 1970.
@@ -203,13 +203,13 @@ fn expiry(year: i32) -> i64 {
 #[test]
 fn sandbox_reads_renewed_certificates_and_keys() {
     let (files, of_peer) = (Dir::new(), Dir::new());
-    let peer_files = |_| Way::InPlace.dir(&of_peer.0);
+    let peer_files = |_| RenewalMethod::InPlace.dir(&of_peer.0);
     let mut ca = authority();
     let renew = |round: u32, year: i32, ca: &Authority| {
-        for (_, way) in WAYS {
+        for (_, way) in RENEWAL_METHODS {
             way.renew(&files.0, round, &issue("a.example", ca, year));
         }
-        Way::InPlace.renew(&of_peer.0, round, &issue("b.example", ca, year));
+        RenewalMethod::InPlace.renew(&of_peer.0, round, &issue("b.example", ca, year));
         // Each in a directory of its own: the parent would permit the others too.
         std::fs::create_dir_all(files.file("keys")).unwrap();
         let key = STANDARD.encode([u8::try_from(round).unwrap(); 32]);
@@ -228,7 +228,7 @@ fn sandbox_reads_renewed_certificates_and_keys() {
     let start_peer = || Daemon::start(Dir::new(), &links(false, "a.example", peer_files));
     let mut peer = start_peer();
     let all_up = |daemon: &mut Daemon, year: i32| {
-        for (name, _) in WAYS {
+        for (name, _) in RENEWAL_METHODS {
             daemon.wait(&format!("{name}: up with the certificate of {year}"), |daemon| {
                 let link = daemon.link(name);
                 link["state"] == "up" && link["certificate_expires"] == expiry(year)

@@ -12,7 +12,7 @@ use causeway_attach::native::{
     ConnectionId, SocketError, Sockets, VsockOptions, VsockPort, net_features,
 };
 use causeway_wire::vsock::{Header, Op, Type};
-use common::life::{self, Life};
+use common::daemon_process::{self, DaemonProcess};
 use common::{Dir, send};
 
 const CAUSEWAYD: &str = env!("CARGO_BIN_EXE_causewayd");
@@ -24,7 +24,7 @@ fn config(dir: &Dir) -> PathBuf {
     let port = |(name, cid)| {
         format!("[[port]]\nname = \"{name}\"\ngroup = \"blue\"\nkind = \"vsock\"\ncid = {cid}\n")
     };
-    life::config(dir, "vsock", &[("a", 3), ("b", 4)].map(port).concat())
+    daemon_process::config(dir, "vsock", &[("a", 3), ("b", 4)].map(port).concat())
 }
 
 fn attach(dir: &Dir, name: &str, options: VsockOptions) -> VsockPort {
@@ -84,7 +84,7 @@ fn resets_reach_a_guest_without_buffers_after_any_number_of_kills() {
     for kills in [1, 3] {
         let dir = Dir::new();
         let file = config(&dir);
-        let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+        let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
         let mut a = attach(&dir, "a", VsockOptions::default());
         let few = VsockOptions { ring_size: BUFFERS, ..VsockOptions::default() };
         let mut b = attach(&dir, "b", few);
@@ -102,7 +102,7 @@ fn resets_reach_a_guest_without_buffers_after_any_number_of_kills() {
         assert_eq!(connections(&dir, "b"), 1);
         for _ in 0..kills {
             life.kill();
-            life = Life::start(CAUSEWAYD, &file).ready(&dir);
+            life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
         }
         for _ in 0..BUFFERS {
             assert_eq!(next(&mut b), (Op::Data, PORT), "{kills} kills");
@@ -186,13 +186,13 @@ fn resets_end_streams_at_any_position_of_small_packed_rings() {
         features: net_features::RING_PACKED,
         ..VsockOptions::default()
     };
-    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+    let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
     let [mut a, mut b] = ["a", "b"].map(|name| Sockets::new(attach(&dir, name, options.clone())));
     b.listen(Type::Stream, PORT);
     for round in 0..64_u32 {
         let (out, accepted) = stream(&mut a, &mut b, [round % 4, round / 4 % 4]);
         life.kill();
-        life = Life::start(CAUSEWAYD, &file).ready(&dir);
+        life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
         for (end, sockets, id) in [("a", &mut a, out), ("b", &mut b, accepted)] {
             let told = sockets.receive(id, &mut [0; 1], LIMIT);
             assert!(matches!(told, Err(SocketError::Reset)), "round {round}, {end}: {told:?}");

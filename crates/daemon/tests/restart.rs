@@ -15,7 +15,7 @@ use causeway_attach::native::{
     ConnectionId, NetOptions, NetPort, SocketError, Sockets, VsockOptions, VsockPort, net_features,
 };
 use causeway_wire::vsock::Type;
-use common::life::{self, Life};
+use common::daemon_process::{self, DaemonProcess};
 use common::{Dir, send};
 
 const CAUSEWAYD: &str = env!("CARGO_BIN_EXE_causewayd");
@@ -25,7 +25,7 @@ const PORT: u32 = 7;
 
 /// The held ports, and the format of rings.
 #[derive(Clone, Copy)]
-struct Setting {
+struct HoldSetting {
     /// `hold` in `[daemon]`.
     hold: &'static str,
     /// Ring features of every frontend.
@@ -35,7 +35,7 @@ struct Setting {
     kills: u32,
 }
 
-fn config(dir: &Dir, setting: Setting) -> std::path::PathBuf {
+fn config(dir: &Dir, setting: HoldSetting) -> std::path::PathBuf {
     let ports = |(name, n)| {
         format!(
             "[[port]]\nname = \"{name}-net\"\ngroup = \"blue\"\nkind = \"net\"\n\
@@ -43,7 +43,7 @@ fn config(dir: &Dir, setting: Setting) -> std::path::PathBuf {
              [[port]]\nname = \"{name}-vsock\"\ngroup = \"blue\"\nkind = \"vsock\"\ncid = {n}\n"
         )
     };
-    life::config(dir, setting.hold, &[("a", 3), ("b", 4)].map(ports).concat())
+    daemon_process::config(dir, setting.hold, &[("a", 3), ("b", 4)].map(ports).concat())
 }
 
 /// Pseudo-random numbers from a seed.
@@ -63,7 +63,7 @@ fn byte(seed: u64, at: usize) -> u8 {
 
 /// Counters of the load.
 #[derive(Default)]
-struct Seen {
+struct LoadCounters {
     stop: AtomicBool,
     frames_sent: AtomicU64,
     frames: AtomicU64,
@@ -71,7 +71,7 @@ struct Seen {
     reset: AtomicU64,
 }
 
-fn net(dir: &Dir, name: &str, setting: Setting) -> NetPort {
+fn net(dir: &Dir, name: &str, setting: HoldSetting) -> NetPort {
     let plain = NetOptions::default();
     let features = plain.features | setting.ring;
     let reconnect = setting.reconnect.then_some(LIMIT);
@@ -80,7 +80,7 @@ fn net(dir: &Dir, name: &str, setting: Setting) -> NetPort {
 }
 
 /// Sends numbered frames, at most as many as fit into the ring.
-fn send_frames(mut port: NetPort, seen: &Seen) {
+fn send_frames(mut port: NetPort, seen: &LoadCounters) {
     let mut number = 0_u64;
     while !seen.stop.load(Ordering::Relaxed) {
         let len = 60 + (number % 900) as usize;
@@ -105,7 +105,7 @@ fn send_frames(mut port: NetPort, seen: &Seen) {
     }
 }
 
-fn receive_frames(mut port: NetPort, seen: &Seen) {
+fn receive_frames(mut port: NetPort, seen: &LoadCounters) {
     let (mut frame, mut next) = (Vec::new(), 0_u64);
     while !seen.stop.load(Ordering::Relaxed) {
         if port.receive(0, &mut frame).unwrap().is_none() {
@@ -124,7 +124,7 @@ fn receive_frames(mut port: NetPort, seen: &Seen) {
     }
 }
 
-fn vsock(dir: &Dir, name: &str, setting: Setting) -> Sockets {
+fn vsock(dir: &Dir, name: &str, setting: HoldSetting) -> Sockets {
     let path = dir.file(&format!("{name}-vsock.sock"));
     let options = VsockOptions { features: setting.ring, ..VsockOptions::default() };
     Sockets::new(VsockPort::attach(&path, options).unwrap())
@@ -205,7 +205,7 @@ impl Pump for Sockets {
     }
 }
 
-fn streams(mut a: Sockets, mut b: Sockets, seen: &Seen) {
+fn streams(mut a: Sockets, mut b: Sockets, seen: &LoadCounters) {
     b.listen(Type::Stream, PORT);
     let mut seed = 0;
     while !seen.stop.load(Ordering::Relaxed) {
@@ -220,7 +220,7 @@ fn streams(mut a: Sockets, mut b: Sockets, seen: &Seen) {
 }
 
 /// A thread of the load, which runs until it is stopped.
-type Load = Box<dyn FnOnce(&Seen) + Send>;
+type Load = Box<dyn FnOnce(&LoadCounters) + Send>;
 
 /// Waits until a counter has grown by `more`.
 fn grows(what: &str, counter: &AtomicU64, more: u64) {
@@ -233,23 +233,23 @@ fn grows(what: &str, counter: &AtomicU64, more: u64) {
 
 #[test]
 fn restart_fifty_kills_under_load() {
-    kills_under_load(Setting { hold: "vsock", ring: 0, reconnect: true, kills: 50 });
+    kills_under_load(HoldSetting { hold: "vsock", ring: 0, reconnect: true, kills: 50 });
 }
 
 #[test]
 fn restart_kills_under_load_with_packed_rings_and_every_frontend_held() {
     let ring = net_features::RING_PACKED;
-    kills_under_load(Setting { hold: "all", ring, reconnect: false, kills: 20 });
+    kills_under_load(HoldSetting { hold: "all", ring, reconnect: false, kills: 20 });
 }
 
-fn kills_under_load(setting: Setting) {
+fn kills_under_load(setting: HoldSetting) {
     let dir = Dir::new();
     let file = config(&dir, setting);
-    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+    let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
     let (_, info) = send(&dir.file("control.sock"), "GET", "/v1/info", "");
     let holder = info["holder_pid"].clone();
     assert!(holder.is_u64(), "{info}");
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(LoadCounters::default());
     let load: Vec<Load> = vec![
         Box::new({
             let port = net(&dir, "a", setting);
@@ -279,7 +279,7 @@ fn kills_under_load(setting: Setting) {
         thread::sleep(Duration::from_micros(random.below(60_000)));
         life.kill();
         assert!(threads.iter().all(|t| !t.is_finished()), "after kill {kill}");
-        life = Life::start(CAUSEWAYD, &file);
+        life = DaemonProcess::start(CAUSEWAYD, &file);
         if kill % 10 == 9 {
             life = life.ready(&dir);
             grows("frames", &seen.frames, 100);
@@ -329,16 +329,16 @@ fn await_state(dir: &Dir, port: &str, state: &str) {
 #[test]
 fn restart_held_guests_survive_a_clean_stop_but_not_a_release() {
     let dir = Dir::new();
-    let setting = Setting { hold: "vsock", ring: 0, reconnect: false, kills: 0 };
+    let setting = HoldSetting { hold: "vsock", ring: 0, reconnect: false, kills: 0 };
     let file = config(&dir, setting);
-    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+    let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
     let (mut a, mut b) = (vsock(&dir, "a", setting), vsock(&dir, "b", setting));
     await_state(&dir, "a-vsock", "running");
     await_state(&dir, "b-vsock", "running");
     life.stop();
     assert!(dir.file("a-vsock.sock").exists(), "the holder keeps the port");
     assert!(!dir.file("a-net.sock").exists(), "a port that is not held is closed");
-    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+    let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
     // No frontend has reconnected.
     await_state(&dir, "a-vsock", "running");
     await_state(&dir, "b-vsock", "running");
@@ -349,7 +349,7 @@ fn restart_held_guests_survive_a_clean_stop_but_not_a_release() {
     }
     life.release(&dir);
     assert!(!dir.file("a-vsock.sock").exists(), "the holder let go");
-    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+    let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
     await_state(&dir, "a-vsock", "listening");
     life.release(&dir);
 }
@@ -357,9 +357,9 @@ fn restart_held_guests_survive_a_clean_stop_but_not_a_release() {
 #[test]
 fn restart_held_guests_survive_a_failed_start() {
     let dir = Dir::new();
-    let setting = Setting { hold: "vsock", ring: 0, reconnect: false, kills: 0 };
+    let setting = HoldSetting { hold: "vsock", ring: 0, reconnect: false, kills: 0 };
     let file = config(&dir, setting);
-    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+    let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
     let _guest = vsock(&dir, "a", setting);
     await_state(&dir, "a-vsock", "running");
     life.stop();
@@ -372,9 +372,9 @@ fn restart_held_guests_survive_a_failed_start() {
         taken.display()
     );
     std::fs::write(&file, format!("{good}{port}")).unwrap();
-    assert_eq!(Life::start(CAUSEWAYD, &file).code(), Some(1));
+    assert_eq!(DaemonProcess::start(CAUSEWAYD, &file).code(), Some(1));
     std::fs::write(&file, good).unwrap();
-    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+    let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
     await_state(&dir, "a-vsock", "running");
     life.release(&dir);
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::LinkOptions;
+use super::LinkOptionValues;
 use causeway_model::Name;
 use causeway_model::{MacMatch, RouteEnd};
 use clap::{Args, Subcommand};
@@ -54,7 +54,7 @@ pub struct LinkAdd {
     pub name: Name,
     /// Group, kind and values of the link.
     #[command(flatten)]
-    pub values: LinkOptions,
+    pub values: LinkOptionValues,
     /// Succeed if a link of this name, group and kind exists already
     #[arg(long)]
     pub may_exist: bool,

@@ -21,7 +21,7 @@ use crate::qemu;
 pub use capture::CaptureArgs;
 pub use links::{ApplyArgs, KeyVerb, LinkAdd, LinkVerb, RouteVerb, VnetArgs};
 pub use mpi::{Mpi, MpiArgs};
-pub use options::{LinkOptions, PortOptions};
+pub use options::{LinkOptionValues, PortOptionValues};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,13 +50,13 @@ pub struct Cli {
     pub noun: Noun,
     /// Options of every command.
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonOptions,
 }
 
 /// Options of every command.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Common options")]
-pub struct Common {
+pub struct CommonOptions {
     /// The daemon's control socket [default: /run/causeway/control.sock, or for an ordinary user
     /// $XDG_RUNTIME_DIR/causeway/control.sock if it exists]
     #[arg(
@@ -221,7 +221,7 @@ Examples:
         /// Print the arguments that attach a QEMU of this version [default: the installed version]
         #[arg(long, value_name = "VERSION", conflicts_with = "libvirt", num_args = 0..=1,
               require_equals = true, default_missing_value = "installed")]
-        qemu: Option<qemu::Target>,
+        qemu: Option<qemu::QemuTarget>,
         /// Print the XML that attaches a libvirt domain
         #[arg(long)]
         libvirt: bool,
@@ -252,7 +252,7 @@ pub struct PortAdd {
     pub name: Name,
     /// Kind and values of the port.
     #[command(flatten)]
-    pub values: PortOptions,
+    pub values: PortOptionValues,
     /// Succeed if the same port exists already
     #[arg(long)]
     pub may_exist: bool,
@@ -322,7 +322,7 @@ Examples:
   causeway peer show 02:00:00:00:00:0b -o json")]
     Show {
         /// Hostname or address of the NIC, as `causeway peer list` prints it
-        board: String,
+        nic: String,
     },
 }
 

@@ -37,24 +37,25 @@ pub fn kinds() -> Vec<KindInfo> {
 
 /// Values of a port in the daemon's form, from the options of a command line.
 #[derive(Debug, Clone, Default)]
-pub struct PortOptions(pub Map<String, Value>);
+pub struct PortOptionValues(pub Map<String, Value>);
 
 /// Values of a link in the daemon's form.
 #[derive(Debug, Clone, Default)]
-pub struct LinkOptions(pub Map<String, Value>);
+pub struct LinkOptionValues(pub Map<String, Value>);
 
 /// An option of the command line.
 #[derive(Debug)]
-struct Opt {
+struct TableOption {
     info: FieldInfo,
     /// Kinds of ports that have the key, with their help texts; empty if all have it.
     of: Vec<(String, String)>,
 }
 
 /// Returns the options of ports: keys of all ports, then those of some kinds, each once.
-fn port_options() -> Vec<Opt> {
+fn port_options() -> Vec<TableOption> {
     let common = PORT_FIELDS.iter().filter(|field| field.key != "name").map(FieldInfo::from);
-    let mut all: Vec<Opt> = common.map(|info| Opt { info, of: Vec::new() }).collect();
+    let mut all: Vec<TableOption> =
+        common.map(|info| TableOption { info, of: Vec::new() }).collect();
     for kind in kinds() {
         for info in kind.options {
             // Nested tables can be given in the configuration file only.
@@ -64,19 +65,19 @@ fn port_options() -> Vec<Opt> {
             let of = (kind.name.clone(), info.help.clone());
             match all.iter_mut().find(|opt| opt.info.key == info.key) {
                 Some(opt) => opt.of.push(of),
-                None => all.push(Opt { info, of: vec![of] }),
+                None => all.push(TableOption { info, of: vec![of] }),
             }
         }
     }
     all
 }
 
-fn link_options() -> Vec<Opt> {
+fn link_options() -> Vec<TableOption> {
     let fields = LINK_FIELDS.iter().filter(|field| field.key != "name").map(FieldInfo::from);
-    fields.map(|info| Opt { info, of: Vec::new() }).collect()
+    fields.map(|info| TableOption { info, of: Vec::new() }).collect()
 }
 
-impl Opt {
+impl TableOption {
     /// Returns the help text, for example `net, vsock: limit …; mx: … [default: …]`, without the
     /// full stop.
     fn help(&self) -> String {
@@ -161,11 +162,11 @@ fn absolute(text: &str) -> Result<String, String> {
     path.into_os_string().into_string().map_err(|_| "expected text in UTF-8".to_owned())
 }
 
-fn augment(command: Command, options: &[Opt]) -> Command {
+fn augment(command: Command, options: &[TableOption]) -> Command {
     options.iter().fold(command, |command, opt| command.arg(opt.arg()))
 }
 
-fn values(matches: &ArgMatches, options: &[Opt]) -> Map<String, Value> {
+fn values(matches: &ArgMatches, options: &[TableOption]) -> Map<String, Value> {
     let mut values = Map::new();
     for opt in options {
         let key = opt.info.key.as_str();
@@ -190,7 +191,7 @@ fn kind_arg() -> Arg {
         .required(true)
 }
 
-impl Args for PortOptions {
+impl Args for PortOptionValues {
     fn augment_args(command: Command) -> Command {
         augment(command.arg(kind_arg()), &port_options())
     }
@@ -200,7 +201,7 @@ impl Args for PortOptions {
     }
 }
 
-impl FromArgMatches for PortOptions {
+impl FromArgMatches for PortOptionValues {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut all = values(matches, &port_options());
         let kind = matches.get_one::<String>("kind");
@@ -215,7 +216,7 @@ impl FromArgMatches for PortOptions {
     }
 }
 
-impl Args for LinkOptions {
+impl Args for LinkOptionValues {
     fn augment_args(command: Command) -> Command {
         augment(command, &link_options())
     }
@@ -225,7 +226,7 @@ impl Args for LinkOptions {
     }
 }
 
-impl FromArgMatches for LinkOptions {
+impl FromArgMatches for LinkOptionValues {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         Ok(Self(values(matches, &link_options())))
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::kept::warn_file_not_kept;
-use super::{Context, print, read_file};
+use super::{CommandContext, print, read_file};
 use crate::args::{ApplyArgs, Format};
 use crate::error::{Error, Result};
 use crate::limits::FILE_BYTES_MAX;
@@ -13,7 +13,7 @@ use crate::limits::FILE_BYTES_MAX;
 /// Default configuration file of causewayd.
 const CONFIG_DEFAULT: &str = "/etc/causeway/causeway.toml";
 
-pub fn run(cx: &Context, args: &ApplyArgs) -> Result<()> {
+pub fn run(cx: &CommandContext, args: &ApplyArgs) -> Result<()> {
     let text = read_file(&args.file, FILE_BYTES_MAX)?;
     let file = args.file.display().to_string();
     let body = json!({ "text": text, "file": file, "dry_run": args.dry_run });

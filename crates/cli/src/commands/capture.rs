@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Context, hint};
+use super::{CommandContext, hint};
 use crate::args::CaptureArgs;
 use crate::client::view;
 use crate::error::{Error, Result};
@@ -21,19 +21,19 @@ use crate::error::{Error, Result};
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Deserialize)]
-struct Begun {
+struct CaptureReply {
     capture: u64,
 }
 
 #[derive(Debug, Deserialize)]
-struct Part {
+struct CapturePart {
     bytes: String,
     frames_total: u64,
     dropped_total: u64,
     closed: bool,
 }
 
-pub fn run(cx: &Context, args: &CaptureArgs) -> Result<()> {
+pub fn run(cx: &CommandContext, args: &CaptureArgs) -> Result<()> {
     let (kind, name) = match (&args.port_name, &args.link) {
         (_, Some(link)) => ("edge", link),
         (Some(port), None) => ("interface", port),
@@ -55,17 +55,17 @@ pub fn run(cx: &Context, args: &CaptureArgs) -> Result<()> {
     let at = json!({"type": kind, "name": name});
     let spec = json!({"at": at, "filter": filter, "snap": args.snap, "count": count});
     let what = if kind == "edge" { "link" } else { "port" };
-    let begun = cx.client.post("/v1/captures", &spec);
-    let begun: Begun =
-        view(&begun.map_err(|e| hint(e, what, &format!("see `causeway {what} list`")))?)?;
-    let path = format!("/v1/captures/{}", begun.capture);
+    let started = cx.client.post("/v1/captures", &spec);
+    let started: CaptureReply =
+        view(&started.map_err(|e| hint(e, what, &format!("see `causeway {what} list`")))?)?;
+    let path = format!("/v1/captures/{}", started.capture);
     // Opened only after the daemon has accepted the capture, because an existing file is
     // overwritten.
     let copied = open(&args.write).and_then(|mut out| copy(cx, args, &path, &mut *out, &stopped));
     let ended = cx.client.delete(&path);
     let (part, is_stopped) = copied?;
     ended?;
-    let Part { frames_total, dropped_total, closed, .. } = part;
+    let CapturePart { frames_total, dropped_total, closed, .. } = part;
     eprintln!("{frames_total} frames, {dropped_total} of them dropped because the buffer was full");
     let full = count > 0 && frames_total.saturating_sub(dropped_total) >= count;
     if closed && !is_stopped && !full {
@@ -96,12 +96,12 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>> {
 /// Fetches and writes until the capture ends. Returns the last reply, and whether this process
 /// stopped the capture.
 fn copy(
-    cx: &Context,
+    cx: &CommandContext,
     args: &CaptureArgs,
     path: &str,
     out: &mut dyn Write,
     stopped: &AtomicBool,
-) -> Result<(Part, bool)> {
+) -> Result<(CapturePart, bool)> {
     let (since, mut is_stopped) = (Instant::now(), false);
     loop {
         let last = stopped.load(Ordering::Relaxed)
@@ -110,7 +110,7 @@ fn copy(
             // Frames that are buffered by now are still fetched.
             cx.client.post(&format!("{path}/stop"), &json!({}))?;
         }
-        let part: Part = view(&cx.client.get(path)?)?;
+        let part: CapturePart = view(&cx.client.get(path)?)?;
         let bytes = STANDARD.decode(&part.bytes);
         let bytes = bytes.map_err(|e| Error::Reply(format!("bytes: {e}")))?;
         let what = args.write.display().to_string();

@@ -8,12 +8,12 @@ use std::path::Path;
 use causeway_model::keys::{KEY_LEN, KeyError, PrivateKey};
 use serde_json::json;
 
-use super::{Context, print, read_file};
+use super::{CommandContext, print, read_file};
 use crate::args::{Format, KeyVerb};
 use crate::error::{Error, Result};
 use crate::limits::KEY_FILE_BYTES_MAX;
 
-pub fn run(cx: &Context, verb: KeyVerb) -> Result<()> {
+pub fn run(cx: &CommandContext, verb: KeyVerb) -> Result<()> {
     match verb {
         KeyVerb::Generate { out: Some(file) } => {
             let key = generate()?;
@@ -37,7 +37,7 @@ pub fn run(cx: &Context, verb: KeyVerb) -> Result<()> {
     }
 }
 
-fn public(cx: &Context, key: &PrivateKey) -> Result<()> {
+fn public(cx: &CommandContext, key: &PrivateKey) -> Result<()> {
     let public = key.public().to_string();
     cx.show(&json!({ "public_key": public }), |_| Ok(format!("{public}\n")))
 }

@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 
 use super::kept::warn_not_kept;
 use super::port::counters;
-use super::{Context, hint, is_conflict};
+use super::{CommandContext, hint, is_conflict};
 use crate::args::options::shown;
 use crate::args::{LinkAdd, LinkVerb};
 use crate::client::view;
 use crate::error::{Error, Result};
-use crate::table::{Align, Table, pairs};
-use crate::view::Link;
+use crate::table::{Align, TextTable, pairs};
+use crate::view::LinkInfo;
 
 const SEE_LINKS: &str = "see `causeway link list`";
 
-pub fn run(cx: &Context, verb: LinkVerb) -> Result<()> {
+pub fn run(cx: &CommandContext, verb: LinkVerb) -> Result<()> {
     match verb {
         LinkVerb::List { group } => list(cx, group.as_ref()),
         LinkVerb::Show { name } => {
@@ -37,7 +37,7 @@ pub fn run(cx: &Context, verb: LinkVerb) -> Result<()> {
     }
 }
 
-fn list(cx: &Context, group: Option<&Name>) -> Result<()> {
+fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
     let mut value = cx.client.get("/v1/links")?;
     if let (Some(group), Some(links)) = (group, value.as_array_mut()) {
         // A missing group is an error, not an empty list.
@@ -46,10 +46,10 @@ fn list(cx: &Context, group: Option<&Name>) -> Result<()> {
         links.retain(|link| link["group"] == group.as_str());
     }
     cx.show(&value, |value| {
-        let links: Vec<Link> = view(value)?;
+        let links: Vec<LinkInfo> = view(value)?;
         let left = ["NAME", "GROUP", "KIND", "PEER", "STATE"].map(|head| (head, Align::Left));
         let right = ["RTT", "LOSS", "PATH-MTU", "METRIC"].map(|head| (head, Align::Right));
-        let mut table = Table::new(&[&left[..], &right].concat());
+        let mut table = TextTable::new(&[&left[..], &right].concat());
         for link in links {
             let peer = peer(&link);
             let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".into());
@@ -74,7 +74,7 @@ fn microseconds(n: f64) -> String {
 }
 
 /// Returns the peer's current or configured address, or the interface.
-fn peer(link: &Link) -> String {
+fn peer(link: &LinkInfo) -> String {
     let option = |key| link.text(key).map(str::to_owned);
     let address = link.endpoint.clone().or_else(|| option("remote"));
     address.or_else(|| option("interface")).unwrap_or_else(|| "-".into())
@@ -97,7 +97,7 @@ fn day(seconds: i64) -> String {
 }
 
 /// Returns the full description of a link.
-fn text(link: &Link) -> String {
+fn text(link: &LinkInfo) -> String {
     let mut list = vec![
         ("name", link.name.clone()),
         ("group", link.group.clone()),
@@ -119,7 +119,7 @@ fn text(link: &Link) -> String {
     pairs(&list) + &counters(&link.counters)
 }
 
-fn add(cx: &Context, args: &LinkAdd) -> Result<()> {
+fn add(cx: &CommandContext, args: &LinkAdd) -> Result<()> {
     let (name, group) = (&args.name, args.text("group"));
     let mut wanted = args.values.0.clone();
     wanted.insert("name".into(), json!(name));
@@ -136,7 +136,7 @@ fn add(cx: &Context, args: &LinkAdd) -> Result<()> {
         }
     };
     cx.show(&value, |value| {
-        let link: Link = view(value)?;
+        let link: LinkInfo = view(value)?;
         Ok(format!("link {name} to {} is {}: {}\n", peer(&link), link.state, link.reason))
     })
 }
@@ -148,7 +148,7 @@ fn kind_of(args: &LinkAdd) -> &str {
 }
 
 /// Returns the existing link if it has the requested group and kind.
-fn existing(cx: &Context, args: &LinkAdd, refusal: Error) -> Result<Value> {
+fn existing(cx: &CommandContext, args: &LinkAdd, refusal: Error) -> Result<Value> {
     let name = &args.name;
     let there = match cx.client.get(&format!("/v1/links/{name}")) {
         Ok(value) => value,

@@ -26,15 +26,15 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::args::{Cli, Format, Noun};
-use crate::client::{Client, default_control, view};
+use crate::client::{ControlClient, default_control, view};
 use crate::error::{Error, Result};
 use crate::table::{duration, pairs};
-use crate::view::Info;
+use crate::view::DaemonInfo;
 
 /// The state that every command uses.
 #[derive(Debug)]
-struct Context {
-    client: Client,
+struct CommandContext {
+    client: ControlClient,
     format: Format,
 }
 
@@ -45,8 +45,8 @@ struct Context {
 pub fn run(cli: Cli) -> Result<()> {
     let common = cli.common;
     let control = common.control.unwrap_or_else(default_control);
-    let cx = Context {
-        client: Client::new(control, common.timeout),
+    let cx = CommandContext {
+        client: ControlClient::new(control, common.timeout),
         format: if common.json { Format::Json } else { common.output },
     };
     match cli.noun {
@@ -72,10 +72,10 @@ pub fn run(cli: Cli) -> Result<()> {
     }
 }
 
-fn info(cx: &Context) -> Result<()> {
+fn info(cx: &CommandContext) -> Result<()> {
     let value = cx.client.get("/v1/info")?;
     cx.show(&value, |value| {
-        let info: Info = view(value)?;
+        let info: DaemonInfo = view(value)?;
         Ok(pairs(&[
             ("version", info.version),
             ("pid", info.pid.to_string()),
@@ -86,12 +86,12 @@ fn info(cx: &Context) -> Result<()> {
     })
 }
 
-fn shutdown(cx: &Context, release: bool) -> Result<()> {
+fn shutdown(cx: &CommandContext, release: bool) -> Result<()> {
     cx.client.post("/v1/shutdown", &json!({ "release": release }))?;
     cx.done(true, "causewayd stops")
 }
 
-impl Context {
+impl CommandContext {
     /// Prints a value as JSON, or as the text that `table` returns.
     fn show(&self, value: &Value, table: impl FnOnce(&Value) -> Result<String>) -> Result<()> {
         match self.format {

@@ -2,35 +2,35 @@
 
 use serde_json::Value;
 
-use super::Context;
+use super::CommandContext;
 use crate::args::PeerVerb;
 use crate::client::view;
 use crate::error::{Error, Result};
-use crate::table::{Align, Table};
-use crate::view::{Pair, Peer};
+use crate::table::{Align, TextTable};
+use crate::view::{PairInfo, PeerInfo};
 
-pub fn run(cx: &Context, verb: PeerVerb) -> Result<()> {
+pub fn run(cx: &CommandContext, verb: PeerVerb) -> Result<()> {
     let value = cx.client.get("/v1/peers")?;
     match verb {
-        PeerVerb::List => cx.show(&value, |value| Ok(table(&view::<Vec<Peer>>(value)?))),
-        PeerVerb::Show { board } => show(cx, value, &board),
+        PeerVerb::List => cx.show(&value, |value| Ok(table(&view::<Vec<PeerInfo>>(value)?))),
+        PeerVerb::Show { nic } => show(cx, value, &nic),
     }
 }
 
 /// Shows a NIC, as each NIC of this host knows it.
-fn show(cx: &Context, value: Value, board: &str) -> Result<()> {
+fn show(cx: &CommandContext, value: Value, nic: &str) -> Result<()> {
     let named = |peer: &Value| {
-        let is = |field: &str| peer.get(field).and_then(Value::as_str) == Some(board);
+        let is = |field: &str| peer.get(field).and_then(Value::as_str) == Some(nic);
         is("mac") || is("hostname")
     };
     let all = value.as_array().into_iter().flatten();
     let found: Vec<Value> = all.filter(|peer| named(peer)).cloned().collect();
     if found.is_empty() {
-        let text = format!("no NIC {board} is known; see `causeway peer list`");
+        let text = format!("no NIC {nic} is known; see `causeway peer list`");
         return Err(Error::NotFound(text));
     }
     cx.show(&Value::Array(found), |value| {
-        let peers = view::<Vec<Peer>>(value)?;
+        let peers = view::<Vec<PeerInfo>>(value)?;
         let mut out = table(&peers);
         for peer in &peers {
             out.push_str(&format!("\n{}", pairs(peer)));
@@ -43,9 +43,9 @@ fn show(cx: &Context, value: Value, board: &str) -> Result<()> {
 }
 
 /// Returns the connections of a NIC, a line for each.
-fn pairs(peer: &Peer) -> String {
+fn pairs(peer: &PeerInfo) -> String {
     let heads = ["ENDPOINT", "PARTNER", "RTT", "IN FLIGHT", "WAITING", "PARKED"];
-    let mut table = Table::new(&heads.map(|head| (head, Align::Right)));
+    let mut table = TextTable::new(&heads.map(|head| (head, Align::Right)));
     for pair in &peer.pairs {
         table.row(vec![
             pair.endpoint.to_string(),
@@ -60,9 +60,9 @@ fn pairs(peer: &Peer) -> String {
 }
 
 /// Returns the counters of a connection.
-fn counters(pair: &Pair) -> String {
+fn counters(pair: &PairInfo) -> String {
     let heads = [("COUNTER", Align::Left), ("VALUE", Align::Right)];
-    let mut table = Table::new(&heads);
+    let mut table = TextTable::new(&heads);
     for (name, value) in pair.counters.iter().filter(|(_, value)| **value > 0) {
         table.row(vec![name.clone(), value.to_string()]);
     }
@@ -70,12 +70,12 @@ fn counters(pair: &Pair) -> String {
 }
 
 /// Returns a line for each NIC.
-fn table(peers: &[Peer]) -> String {
+fn table(peers: &[PeerInfo]) -> String {
     let left = ["PORT", "MAC", "HOSTNAME", "KNOWN", "STATE"].map(|head| (head, Align::Left));
     let right = ["HEARD", "PARTNERS", "RTT", "SENT", "RECEIVED", "RESENT"];
     let right = right.map(|head| (head, Align::Right));
-    let mut table = Table::new(&[&left[..], &right].concat());
-    let counter = |peer: &Peer, name: &str| peer.counters.get(name).copied().unwrap_or(0);
+    let mut table = TextTable::new(&[&left[..], &right].concat());
+    let counter = |peer: &PeerInfo, name: &str| peer.counters.get(name).copied().unwrap_or(0);
     for peer in peers {
         let shown = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         table.row(vec![

@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::port::counters;
-use super::{Context, print};
+use super::{CommandContext, print};
 use crate::args::{Format, StatsArgs};
 use crate::client::view;
 use crate::error::{Error, Result};
-use crate::table::{Align, Table};
-use crate::view::{DoorStats, PortStats, Stats};
+use crate::table::{Align, TextTable};
+use crate::view::{PortStats, RefusalStats, Stats};
 
-pub fn run(cx: &Context, args: &StatsArgs) -> Result<()> {
+pub fn run(cx: &CommandContext, args: &StatsArgs) -> Result<()> {
     let Some(interval) = args.interval.or(args.count.map(|_| 1)) else {
         let value = sample(cx, args)?;
         return cx.show(&value, |value| Ok(totals(&view(value)?)));
@@ -39,7 +39,7 @@ pub fn run(cx: &Context, args: &StatsArgs) -> Result<()> {
 }
 
 /// Returns the daemon's current counters, of all ports or of the requested port.
-fn sample(cx: &Context, args: &StatsArgs) -> Result<Value> {
+fn sample(cx: &CommandContext, args: &StatsArgs) -> Result<Value> {
     let mut value = cx.client.get("/v1/stats")?;
     if let (Some(name), Some(ports)) = (&args.port, value["ports"].as_array_mut()) {
         ports.retain(|port| port["name"] == name.as_str());
@@ -70,11 +70,11 @@ fn sums<T: Copy + Default + std::iter::Sum>(counters: &BTreeMap<String, T>) -> [
     ]
 }
 
-fn table(numbers: [&'static str; 5]) -> Table {
+fn table(numbers: [&'static str; 5]) -> TextTable {
     let mut heads = vec![("NAME", Align::Left), ("STATE", Align::Left)];
     heads.extend(numbers.map(|head| (head, Align::Right)));
     heads.push(("FAULTS", Align::Right));
-    Table::new(&heads)
+    TextTable::new(&heads)
 }
 
 /// Returns the table of ports, and the table of links if there are any.
@@ -84,9 +84,9 @@ fn totals(stats: &Stats) -> String {
 }
 
 /// Returns the refusals at the control interfaces; empty if there are none.
-fn refusals(doors: &[DoorStats]) -> String {
+fn refusals(doors: &[RefusalStats]) -> String {
     let mut out = String::new();
-    for DoorStats { name, counters: all } in doors {
+    for RefusalStats { name, counters: all } in doors {
         let all = counters(all);
         if !all.is_empty() {
             out.push_str(&format!("\nRefused at the {name}:{all}"));
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn stats_show_refusals_if_there_are_any() {
-        let door = |name: &str, n| DoorStats {
+        let door = |name: &str, n| RefusalStats {
             name: name.into(),
             counters: [("refused_password_total", n), ("refused_busy_total", 0)]
                 .map(|(name, n)| (name.to_owned(), n))

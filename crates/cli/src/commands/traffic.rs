@@ -2,25 +2,25 @@
 
 use causeway_model::Name;
 
-use super::{Context, hint};
+use super::{CommandContext, hint};
 use crate::client::view;
 use crate::error::Result;
-use crate::table::{Align, Table};
-use crate::view::Traffic;
+use crate::table::{Align, TextTable};
+use crate::view::TrafficInfo;
 
-pub fn run(cx: &Context, group: &Name) -> Result<()> {
+pub fn run(cx: &CommandContext, group: &Name) -> Result<()> {
     let value = cx.client.get(&format!("/v1/traffic/{group}"));
     let value = value.map_err(|e| hint(e, "group", "see `causeway group list`"))?;
     cx.show(&value, |value| {
-        let traffic: Traffic = view(value)?;
+        let traffic: TrafficInfo = view(value)?;
         Ok(text(traffic))
     })
 }
 
-fn text(mut traffic: Traffic) -> String {
+fn text(mut traffic: TrafficInfo) -> String {
     let left = ["SOURCE", "DESTINATION", "FROM"].map(|head| (head, Align::Left));
     let right = ["MBIT/S", "FRAMES", "BYTES"].map(|head| (head, Align::Right));
-    let mut table = Table::new(&[&left[..], &right].concat());
+    let mut table = TextTable::new(&[&left[..], &right].concat());
     traffic.pairs.sort_by(|a, b| b.bytes_per_second.total_cmp(&a.bytes_per_second));
     for pair in traffic.pairs {
         table.row(vec![

@@ -39,7 +39,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::fabric::{Fabric, ask};
+use crate::fabric::{FabricControl, ask};
 use crate::http::{HttpReply, HttpRequest};
 use crate::logger;
 use crate::peer::ControlPeer;
@@ -135,7 +135,7 @@ const NOUNS: &[(&str, NounHandler)] = &[
 /// A request, with the fabric and the daemon that answer it.
 #[derive(Clone, Copy)]
 struct ApiCall<'a> {
-    fabric: &'a dyn Fabric,
+    fabric: &'a dyn FabricControl,
     about: &'a ApiContext,
     request: &'a HttpRequest,
 }
@@ -213,7 +213,7 @@ fn trace(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
 
 /// Answers a request; changes are logged with the client's user and process.
 pub fn answer(
-    fabric: &dyn Fabric,
+    fabric: &dyn FabricControl,
     about: &ApiContext,
     peer: &ControlPeer,
     request: &HttpRequest,
@@ -292,7 +292,7 @@ fn groups(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     }
 }
 
-fn find_group(fabric: &dyn Fabric, name: &Name) -> Result<GroupView, HttpReply> {
+fn find_group(fabric: &dyn FabricControl, name: &Name) -> Result<GroupView, HttpReply> {
     match fabric.call(Command::GroupList).map_err(refused)? {
         Answer::Groups(groups) => groups.into_iter().find(|g| g.name == *name).ok_or_else(|| {
             refused(CommandError::NotFound { what: "group", name: name.to_string() })
@@ -401,7 +401,7 @@ fn stats(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
 }
 
 /// Returns the view of a port, with the field `held`.
-fn held(fabric: &dyn Fabric, view: &PortView) -> serde_json::Value {
+fn held(fabric: &dyn FabricControl, view: &PortView) -> serde_json::Value {
     let mut value = json!(view);
     if let Some(map) = value.as_object_mut() {
         map.insert("held".into(), fabric.is_held(&view.spec.name).into());

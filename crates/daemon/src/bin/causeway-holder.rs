@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 /// service of its own it also outlives causewayd's service.
 #[derive(Debug, Parser)]
 #[command(name = "causeway-holder", version)]
-struct Args {
+struct HolderArgs {
     /// Directory "held" in causewayd's run_dir, through which causewayd finds the holder
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
@@ -26,7 +26,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match run(Args::parse()) {
+    match run(HolderArgs::parse()) {
         Ok(()) => {
             logger::flush();
             ExitCode::SUCCESS
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(Args { dir, stay }: Args) -> Result<(), StartError> {
+fn run(HolderArgs { dir, stay }: HolderArgs) -> Result<(), StartError> {
     // A session of its own, so that the end of causewayd's session does not end this process. The
     // call fails if the process leads one already.
     let _ = rustix::process::setsid();

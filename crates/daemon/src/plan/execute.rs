@@ -7,7 +7,7 @@ use causeway_model::commands::{links, routes};
 use causeway_model::{Command, CommandError};
 
 use super::{ChangePlan, StepCommand};
-use crate::fabric::{Fabric, ask};
+use crate::fabric::{FabricControl, ask};
 
 /// The result of executing a plan.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,7 +19,7 @@ pub struct PlanResult {
 }
 
 /// Executes a plan. Steps before a refused step are not undone.
-pub fn execute(fabric: &dyn Fabric, plan: &ChangePlan) -> PlanResult {
+pub fn execute(fabric: &dyn FabricControl, plan: &ChangePlan) -> PlanResult {
     let mut left = vec![0_usize; plan.changes.len()];
     plan.steps.iter().for_each(|step| left[step.change] += 1);
     let mut numbers = None;
@@ -39,7 +39,7 @@ pub fn execute(fabric: &dyn Fabric, plan: &ChangePlan) -> PlanResult {
 type RouteNumbers = HashMap<RouteSpec, u64>;
 
 fn execute_step(
-    fabric: &dyn Fabric,
+    fabric: &dyn FabricControl,
     act: &StepCommand,
     numbers: &mut Option<RouteNumbers>,
 ) -> Result<(), CommandError> {
@@ -70,7 +70,7 @@ fn execute_step(
 }
 
 /// Returns the numbers of the routes before the first is deleted.
-fn route_numbers(fabric: &dyn Fabric) -> Result<RouteNumbers, CommandError> {
+fn route_numbers(fabric: &dyn FabricControl) -> Result<RouteNumbers, CommandError> {
     let views = ask(fabric, routes::List)?;
     Ok(views.into_iter().map(|view| (view.spec, view.index)).collect())
 }

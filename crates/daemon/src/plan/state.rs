@@ -5,13 +5,13 @@ use causeway_model::commands::{links, routes};
 use causeway_model::{Answer, Command, CommandError, GroupView};
 
 use super::{FabricState, unexpected};
-use crate::fabric::{Fabric, ask};
+use crate::fabric::{FabricControl, ask};
 
 /// Returns the state of a fabric.
 ///
 /// # Errors
 /// The fabric or a service does not answer.
-pub fn read_running(fabric: &dyn Fabric) -> Result<FabricState, CommandError> {
+pub fn read_running(fabric: &dyn FabricControl) -> Result<FabricState, CommandError> {
     let mut state = FabricState::default();
     let Answer::Groups(groups) = fabric.call(Command::GroupList)? else {
         return Err(unexpected());

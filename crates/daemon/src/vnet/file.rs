@@ -6,7 +6,7 @@ use causeway_model::Name;
 use super::command::{VERSION, VnetCommand};
 use super::parse::parse;
 use super::plan::{GroupState, LinkNumbers, StepExecutor, VnetStep};
-use crate::fabric::Fabric;
+use crate::fabric::FabricControl;
 use crate::limits::PROBLEMS_MAX;
 use causeway_model::draft::Resolver;
 
@@ -46,7 +46,7 @@ pub enum FileError {
 /// # Errors
 /// All wrong lines, with their numbers.
 pub fn check(
-    fabric: &dyn Fabric,
+    fabric: &dyn FabricControl,
     group: &Name,
     resolve: Resolver,
     file: &str,
@@ -116,7 +116,7 @@ impl VnetScript {
     ///
     /// # Errors
     /// The refused step, and the number of steps executed before it.
-    pub fn execute(mut self, fabric: &dyn Fabric) -> Result<usize, FileError> {
+    pub fn execute(mut self, fabric: &dyn FabricControl) -> Result<usize, FileError> {
         let all = self.steps.len();
         for (done, step) in self.steps.iter().enumerate() {
             let what = || step.shown();

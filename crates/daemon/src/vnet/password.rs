@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::source::Source;
+use super::source::ClientSource;
 use crate::limits::{
     VNET_DELAY_FIRST, VNET_DELAY_MAX, VNET_FORGET_AFTER, VNET_PASSWORD_BYTES_MAX, VNET_SOURCES_MAX,
 };
@@ -87,7 +87,7 @@ struct Failures {
 /// Sources with failed attempts. Each failure doubles the delay of the source.
 #[derive(Debug, Default)]
 pub struct Attempts {
-    sources: HashMap<Source, Failures>,
+    sources: HashMap<ClientSource, Failures>,
 }
 
 impl Attempts {
@@ -95,7 +95,7 @@ impl Attempts {
     pub fn attempt(
         &mut self,
         now: Instant,
-        from: impl Into<Source>,
+        from: impl Into<ClientSource>,
         password: &Password,
         given: &str,
     ) -> PasswordResult {
@@ -123,7 +123,7 @@ impl Attempts {
         PasswordResult::Wrong(delay)
     }
 
-    fn make_room(&mut self, source: &Source) {
+    fn make_room(&mut self, source: &ClientSource) {
         if self.sources.len() < VNET_SOURCES_MAX || self.sources.contains_key(source) {
             return;
         }
@@ -174,7 +174,7 @@ mod tests {
         let (mut attempts, password) = (Attempts::default(), Password::new("right").unwrap());
         let now = Instant::now();
         let address = "127.0.0.1".parse().unwrap();
-        let user = |uid| Source { address, uid: Some(uid) };
+        let user = |uid| ClientSource { address, uid: Some(uid) };
         assert!(matches!(
             attempts.attempt(now, user(7), &password, "wrong"),
             PasswordResult::Wrong(_)

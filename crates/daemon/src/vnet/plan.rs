@@ -11,7 +11,7 @@ use causeway_model::{Answer, Command as FabricCommand, CommandError};
 use causeway_model::{LinkKind, LinkSpec, Mac, NetSpec, PortSpec, RouteEnd, RouteSpec, TlsSpec};
 
 use super::command::{EndName, RouteWords, VnetCommand, VnetTransport};
-use crate::fabric::{Fabric, ask};
+use crate::fabric::{FabricControl, ask};
 use causeway_model::draft::{HostPort, LinkDraft, LinkKindName, Resolver};
 
 /// A change of the fabric.
@@ -91,7 +91,7 @@ impl GroupState {
     /// # Errors
     /// The group does not exist, or the fabric does not answer.
     pub fn read(
-        fabric: &dyn Fabric,
+        fabric: &dyn FabricControl,
         group: &Name,
         resolve: Resolver,
         numbers: &mut LinkNumbers,
@@ -400,7 +400,11 @@ impl StepExecutor {
     ///
     /// # Errors
     /// The fabric's error.
-    pub fn execute(&mut self, fabric: &dyn Fabric, step: &VnetStep) -> Result<(), CommandError> {
+    pub fn execute(
+        &mut self,
+        fabric: &dyn FabricControl,
+        step: &VnetStep,
+    ) -> Result<(), CommandError> {
         match step.clone() {
             VnetStep::LinkAdd(spec) => ask(fabric, links::Add(spec)).map(drop),
             VnetStep::LinkDel(name) => ask(fabric, links::Delete(name)),

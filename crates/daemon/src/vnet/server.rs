@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::session::{Session, SessionContext, SessionReply};
-use super::source::Source;
+use super::source::ClientSource;
 use crate::connection_slots::{ConnectionSlot, ConnectionSlots, SlotLimits};
 use crate::limits::{
     ACCEPT_RETRY, REPLY_TIME_MAX, VNET_CONNECTIONS_MAX, VNET_GRACE, VNET_HELLO_TIME_MAX,
@@ -108,11 +108,11 @@ fn accept(
 fn start_connection(
     mut stream: TcpStream,
     from: SocketAddr,
-    served: &Arc<ConnectionSlots<Source>>,
+    served: &Arc<ConnectionSlots<ClientSource>>,
     context: &Arc<SessionContext>,
     timeouts: SessionTimeouts,
 ) {
-    let source = Source::of(&stream, from);
+    let source = ClientSource::of(&stream, from);
     let Ok(other) = stream.try_clone() else { return };
     let disconnect = move || drop(other.shutdown(Shutdown::Both));
     let Some(slot) = served.take(Instant::now(), source, disconnect) else {
@@ -148,7 +148,7 @@ fn start_connection(
 fn serve(
     stream: &mut TcpStream,
     mut session: Session,
-    slot: &ConnectionSlot<Source>,
+    slot: &ConnectionSlot<ClientSource>,
     refusals: &RefusalCounters,
     timeouts: SessionTimeouts,
 ) -> std::io::Result<()> {
@@ -182,7 +182,7 @@ fn serve(
         if end {
             return refuse(stream, "");
         }
-        if session.is_greeted() {
+        if session.is_authenticated() {
             slot.waits(None);
             until = Instant::now() + timeouts.idle;
         }

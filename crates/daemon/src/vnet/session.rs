@@ -15,16 +15,16 @@ use super::password::{Attempts, Password, PasswordResult};
 use super::plan::{GroupState, LinkNumbers, StepExecutor, VnetStep};
 use super::print;
 use super::registration::RegisterFn;
-use super::source::Source;
+use super::source::ClientSource;
 use crate::api::kind_of;
-use crate::fabric::{Fabric, ask};
+use crate::fabric::{FabricControl, ask};
 use crate::refusals::{ControlRefusals, RefusalReason};
 use causeway_model::draft::Resolver;
 
 /// The state that all sessions share.
 pub struct SessionContext {
     /// Executes commands.
-    pub fabric: Arc<dyn Fabric>,
+    pub fabric: Arc<dyn FabricControl>,
     /// Group of the links and routes.
     pub group: Name,
     /// Password of clients.
@@ -48,7 +48,7 @@ impl std::fmt::Debug for SessionContext {
 impl SessionContext {
     /// Returns the shared state without sessions and without a registration function.
     pub fn new(
-        fabric: Arc<dyn Fabric>,
+        fabric: Arc<dyn FabricControl>,
         group: Name,
         password: Password,
         resolve: Resolver,
@@ -89,24 +89,24 @@ impl SessionReply {
 pub struct Session {
     context: Arc<SessionContext>,
     from: IpAddr,
-    source: Source,
-    greeted: bool,
+    source: ClientSource,
+    is_authenticated: bool,
 }
 
 impl Session {
     /// Starts a session.
     pub fn new(context: Arc<SessionContext>, from: IpAddr) -> Self {
-        Self { context, from, source: from.into(), greeted: false }
+        Self { context, from, source: from.into(), is_authenticated: false }
     }
 
     /// Counts failed passwords for `source` instead of the client's address.
-    pub fn with_source(self, source: Source) -> Self {
+    pub fn with_source(self, source: ClientSource) -> Self {
         Self { source, ..self }
     }
 
     /// Returns whether the client has given the password.
-    pub fn is_greeted(&self) -> bool {
-        self.greeted
+    pub fn is_authenticated(&self) -> bool {
+        self.is_authenticated
     }
 
     /// Answers a line. Before a valid HELLO, the first mistake ends the session.
@@ -114,9 +114,11 @@ impl Session {
         let command = match parse(line) {
             Ok(None) => return SessionReply { text: String::new(), end: false },
             Ok(Some(command)) => command,
-            Err(error) if self.greeted => return self.refuse(RefusalReason::Garbage, error),
+            Err(error) if self.is_authenticated => {
+                return self.refuse(RefusalReason::Garbage, error);
+            }
             // A client without the password gets no information about the language.
-            Err(_) => return self.refuse(RefusalReason::Garbage, GREET).last(),
+            Err(_) => return self.refuse(RefusalReason::Garbage, HELLO_EXPECTED).last(),
         };
         match command {
             VnetCommand::Hello { password, version, then } => {
@@ -131,7 +133,9 @@ impl Session {
                     },
                 }
             }
-            _ if !self.greeted => self.refuse(RefusalReason::Garbage, GREET).last(),
+            _ if !self.is_authenticated => {
+                self.refuse(RefusalReason::Garbage, HELLO_EXPECTED).last()
+            }
             other => self.command(&other),
         }
     }
@@ -161,7 +165,7 @@ impl Session {
             let text = format!("version {version:?}: expected {VERSION}");
             return Err(self.refuse(RefusalReason::Version, text).last());
         }
-        self.greeted = true;
+        self.is_authenticated = true;
         Ok(())
     }
 
@@ -293,4 +297,4 @@ impl PeerRegistration<'_> {
     }
 }
 
-const GREET: &str = "expected HELLO <password> 0.9";
+const HELLO_EXPECTED: &str = "expected HELLO <password> 0.9";

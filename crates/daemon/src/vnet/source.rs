@@ -12,14 +12,14 @@ const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 /// A host, or a user of this host. Limits on failed passwords and silent connections apply per
 /// source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Source {
+pub struct ClientSource {
     /// The address; for IPv6 the /64 network, because a host can use any address in it.
     pub address: IpAddr,
     /// The user, if the client runs on this host, so that a local user cannot lock out others.
     pub uid: Option<u32>,
 }
 
-impl From<IpAddr> for Source {
+impl From<IpAddr> for ClientSource {
     fn from(address: IpAddr) -> Self {
         let address = match address.to_canonical() {
             IpAddr::V6(v6) => {
@@ -32,7 +32,7 @@ impl From<IpAddr> for Source {
     }
 }
 
-impl std::fmt::Display for Source {
+impl std::fmt::Display for ClientSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.uid {
             Some(uid) => write!(f, "{} (user {uid})", self.address),
@@ -41,7 +41,7 @@ impl std::fmt::Display for Source {
     }
 }
 
-impl Source {
+impl ClientSource {
     /// Returns the source of an accepted connection.
     pub fn of(stream: &TcpStream, from: SocketAddr) -> Self {
         let local = stream.local_addr().ok().filter(|local| {
@@ -104,9 +104,12 @@ mod tests {
         for listener in listeners.into_iter().flatten() {
             let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (stream, from) = listener.accept().unwrap();
-            let source = Source::of(&stream, from);
+            let source = ClientSource::of(&stream, from);
             assert_eq!(source.uid, Some(rustix::process::geteuid().as_raw()), "{source}");
-            assert_eq!(source.address, Source::from(client.local_addr().unwrap().ip()).address);
+            assert_eq!(
+                source.address,
+                ClientSource::from(client.local_addr().unwrap().ip()).address
+            );
         }
     }
 

@@ -1,7 +1,7 @@
 //! Helpers of the daemon's tests: a model of the fabric, and a client that sends raw bytes.
 #![allow(dead_code)] // Each test binary uses its part.
 
-pub mod life;
+pub mod daemon_process;
 pub mod model;
 
 use std::io::{Read as _, Write as _};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_daemon::api::{self, ApiContext};
-use causeway_daemon::fabric::Fabric;
+use causeway_daemon::fabric::FabricControl;
 use causeway_daemon::http::server::{ControlServer, RequestHandler};
 use causeway_daemon::peer::ControlAccess;
 use causeway_daemon::refusals::ControlRefusals;
@@ -62,7 +62,7 @@ pub fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
 }
 
 /// Serves the control API over `fabric`.
-pub fn serve(fabric: Arc<dyn Fabric>) -> ControlSocket {
+pub fn serve(fabric: Arc<dyn FabricControl>) -> ControlSocket {
     let dir = Dir::new();
     let socket = dir.file("control.sock");
     let listener = UnixListener::bind(&socket).unwrap();

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use causeway_daemon::fabric::Fabric;
+use causeway_daemon::fabric::FabricControl;
 use causeway_model::GroupSpec;
 use causeway_model::Name;
 use causeway_model::commands::{links, peers, routes, traffic};
@@ -42,7 +42,7 @@ impl Model {
     }
 
     /// Lets changes succeed again.
-    pub fn mend(&self) {
+    pub fn succeed_again(&self) {
         self.state.lock().unwrap().left = None;
     }
 
@@ -52,7 +52,7 @@ impl Model {
     }
 }
 
-impl Fabric for Model {
+impl FabricControl for Model {
     fn call(&self, command: Command) -> Result<Answer, CommandError> {
         let mut state = self.state.lock().unwrap();
         state.call(command)

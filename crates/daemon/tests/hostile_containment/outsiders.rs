@@ -56,7 +56,7 @@ pub fn refusals(dir: &Dir) -> String {
 }
 
 /// Sends `bytes` and reads until the daemon closes the connection.
-fn say(mut stream: impl Ends, bytes: &[u8]) -> String {
+fn say(mut stream: impl HalfClose, bytes: &[u8]) -> String {
     // The daemon may close the connection before all bytes are sent.
     let _ = stream.write_all(bytes);
     stream.end();
@@ -66,18 +66,18 @@ fn say(mut stream: impl Ends, bytes: &[u8]) -> String {
 }
 
 /// A stream whose write direction can be shut down.
-trait Ends: Read + Write {
+trait HalfClose: Read + Write {
     fn end(&self);
 }
 
-impl Ends for UnixStream {
+impl HalfClose for UnixStream {
     fn end(&self) {
         let _ = self.shutdown(Shutdown::Write);
         let _ = self.set_read_timeout(Some(PATIENCE));
     }
 }
 
-impl Ends for TcpStream {
+impl HalfClose for TcpStream {
     fn end(&self) {
         let _ = self.shutdown(Shutdown::Write);
         let _ = self.set_read_timeout(Some(PATIENCE));

@@ -25,7 +25,7 @@ const QUEUE: u64 = 0x4000;
 const SIZE: u16 = 64;
 const VERSION_1: u64 = 1 << 32;
 /// A frontend that writes its rings itself.
-struct Bad {
+struct RawFrontend {
     client: Client,
     file: File,
     kicks: [OwnedFd; 2],
@@ -44,7 +44,7 @@ fn memory() -> File {
 
 const REGION: RegionSpec = RegionSpec { guest: 0, len: MEMORY, user: 0, offset: 0 };
 
-impl Bad {
+impl RawFrontend {
     fn attach(path: &Path) -> Self {
         let file = memory();
         let client = right_steps(path, 2, &file);
@@ -99,7 +99,7 @@ pub fn reconnect_storm(daemon: &Daemon) {
 
 pub fn malformed_chains(daemon: &Daemon) {
     for n in 0..150_u64 {
-        let mut bad = Bad::attach(&daemon.socket("bad-net"));
+        let mut bad = RawFrontend::attach(&daemon.socket("bad-net"));
         let (addr, flags) = [(DATA, 1), (u64::MAX - 4, 0), (MEMORY, 0), (DATA, 4)][n as usize % 4];
         bad.offer(addr, 100, flags, 1);
         wait(|| bad.client.is_gone(), || format!("chain {n} was taken"));
@@ -107,7 +107,7 @@ pub fn malformed_chains(daemon: &Daemon) {
 }
 
 pub fn forged_flood(daemon: &Daemon) {
-    let mut bad = Bad::attach(&daemon.socket("bad-net"));
+    let mut bad = RawFrontend::attach(&daemon.socket("bad-net"));
     // From the first victim's address to the second.
     let frame = [0x52, 0x54, 0, 0, 0, 1, 0x52, 0x54, 0, 0, 0, 0, 0x88, 0xb5];
     bad.file.write_all_at(&frame, DATA + 12).unwrap();
@@ -118,7 +118,7 @@ pub fn forged_flood(daemon: &Daemon) {
 }
 
 pub fn memory_churn(daemon: &Daemon) {
-    let mut bad = Bad::attach(&daemon.socket("bad-net"));
+    let mut bad = RawFrontend::attach(&daemon.socket("bad-net"));
     for _ in 0..300 {
         let file = memory();
         let told = bad.client.tell(R::SET_MEM_TABLE, &emit_table(&[REGION]), &[file.as_fd()]);
@@ -127,7 +127,7 @@ pub fn memory_churn(daemon: &Daemon) {
 }
 
 pub fn doorbell_storm(daemon: &Daemon) {
-    let bad = Bad::attach(&daemon.socket("bad-net"));
+    let bad = RawFrontend::attach(&daemon.socket("bad-net"));
     for _ in 0..100_000 {
         bad.kick();
     }
@@ -191,7 +191,7 @@ pub fn never_reading(daemon: &Daemon) {
 }
 
 pub fn reset_storm(daemon: &Daemon) {
-    let mut bad = Bad::attach(&daemon.socket("bad-net"));
+    let mut bad = RawFrontend::attach(&daemon.socket("bad-net"));
     for _ in 0..300 {
         bad.offer(DATA, 60, 0, 32);
         for index in [0, 1] {

@@ -22,9 +22,9 @@ pub fn config(dir: &Dir, hold: &str, ports: &str) -> PathBuf {
 
 /// A process of causewayd; killed with the test.
 #[derive(Debug)]
-pub struct Life(Child);
+pub struct DaemonProcess(Child);
 
-impl Life {
+impl DaemonProcess {
     /// Starts the process.
     pub fn start(causewayd: &str, config: &Path) -> Self {
         let child =
@@ -71,7 +71,7 @@ impl Life {
     }
 }
 
-impl Drop for Life {
+impl Drop for DaemonProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
