@@ -121,6 +121,17 @@ fn link_add_list_show_and_delete() {
     assert!(!shown.contains("drop_runt_total"), "counters that are 0 are omitted\n{shown}");
     assert_eq!(host.json("link show to-b -j")["counters"]["drop_runt_total"], 0);
     assert_eq!(host.json("link list --group blue -j").as_array().unwrap().len(), 4);
+    assert_eq!(host.ok("link del v"), "link v deleted\n");
+    host.fails("link del v", 3, "see `causeway link list`");
+    assert_eq!(host.json("link del v --if-exists -j")["changed"], false);
+    assert!(host.ok("group list").contains("lan t to-b"));
+    host.fails("group del blue", 1, "has ports");
+}
+
+#[test]
+fn link_add_refusals_name_the_reason() {
+    let host = Host::start();
+    host.ok(&format!("link add to-b --group blue --remote far.example --key {KEY}"));
     host.fails("link list --group red", 3, "see `causeway group list`");
     let again = format!("link add to-b --group blue --remote far.example --key {KEY}");
     host.fails(&again, 1, "exists");
@@ -142,11 +153,6 @@ fn link_add_list_show_and_delete() {
     host.fails("link add x --group blue --kind udp", 2, "possible values");
     host.fails("link add x --group blue --kind vnet --remote nobody", 1, "cannot be resolved");
     host.fails("link add x --group blue --kind vnet --remote 1.2.3.4 --vni 3", 1, "no such key");
-    assert_eq!(host.ok("link del v"), "link v deleted\n");
-    host.fails("link del v", 3, "see `causeway link list`");
-    assert_eq!(host.json("link del v --if-exists -j")["changed"], false);
-    assert!(host.ok("group list").contains("lan t to-b"));
-    host.fails("group del blue", 1, "has ports");
 }
 
 #[test]

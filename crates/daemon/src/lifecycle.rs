@@ -113,53 +113,28 @@ impl Daemon {
         keep: bool,
         starter: HolderStarter,
     ) -> Result<(), StartError> {
-        let notify = Arc::new(ServiceManager::of_process());
-        let DaemonConfig { hold, run_dir, .. } = &self.config.daemon;
-        let hold = *hold;
-        let holding = Arc::new(HeldPortsFabric::new(fabric, hold, run_dir, starter)?);
-        if hold == HoldPolicy::None {
-            holding.release_all();
-        }
-        let fabric: Arc<dyn FabricControl> = Arc::new(SocketOwner {
-            inner: holding.clone(),
-            // connect(2) on a socket requires write permission, which a usual umask gives to the
-            // owner only.
-            mode: self
-                .config
-                .daemon
-                .socket_mode
-                .or(self.socket_group.map(|_| SOCKET_MODE_OF_GROUP)),
-            group: self.socket_group,
-        });
+        let manager = Arc::new(ServiceManager::of_process());
+        let hold = self.config.daemon.hold;
+        let held_ports = self.hold_ports(fabric, starter)?;
+        let fabric = self.own_sockets(held_ports.clone());
         let filled = self.fill(&*fabric).and_then(|()| self.start_vnet(fabric.clone()));
         let mut vnet = match filled {
             Ok(vnet) => vnet,
-            Err(error) if holding.found_holder() && hold != HoldPolicy::None => {
-                close_all_but_held(&*fabric);
-                eprintln!("causewayd: {error}");
-                eprintln!(
-                    "causewayd: guests of held ports stay connected to causeway-holder (pid {}) \
-                     until causewayd starts",
-                    holding.holder().unwrap_or_default()
-                );
-                // As at a stop: only the end of the process leaves rings as they are.
-                drop(self.control);
-                std::process::exit(1);
+            Err(error) if held_ports.found_holder() && hold != HoldPolicy::None => {
+                self.fail_with_held_ports(&*fabric, &error);
             }
             Err(error) => {
                 close_all(&*fabric);
-                holding.release_all();
+                held_ports.release_all();
                 return Err(error);
             }
         };
-        holding.confirm_ports()?;
+        held_ports.confirm_ports()?;
         let mut server = self.start_server(fabric.clone())?;
-        start_watchdog(&fabric, &notify)?;
-        let (ports, control) = (self.config.ports.len(), self.config.daemon.control.display());
-        log::info!(version = env!("CARGO_PKG_VERSION"), ports, control:% = control; "ready");
-        notify.send(&format!("READY=1\nSTATUS=serving {ports} configured ports"));
+        start_watchdog(&fabric, &manager)?;
+        self.report_ready(&manager);
         wait(&mut self.signals, &*fabric);
-        notify.send("STOPPING=1");
+        manager.send("STOPPING=1");
         server.stop();
         if self.stop.is_asked() {
             thread::sleep(STOP_REPLY_GRACE);
@@ -169,19 +144,71 @@ impl Daemon {
         }
         let may_keep = hold != HoldPolicy::None && !self.stop.releases();
         if may_keep && (keep || has_held_guests(&*fabric)) {
-            close_all_but_held(&*fabric);
-            log::info!(
-                "guests of held ports stay connected until the next causewayd; causeway shutdown \
-                 --release disconnects them"
-            );
-            // Only the end of the process leaves rings as they are: closing a port resets them.
-            drop(self.control);
-            logger::flush();
-            std::process::exit(0);
+            self.exit_with_held_ports(&*fabric);
         }
         close_all(&*fabric);
-        holding.release_all();
+        held_ports.release_all();
         Ok(())
+    }
+
+    /// Wraps the fabric for held ports, and connects to a running holder.
+    fn hold_ports(
+        &self,
+        fabric: Arc<dyn FabricControl>,
+        starter: HolderStarter,
+    ) -> Result<Arc<HeldPortsFabric>, StartError> {
+        let DaemonConfig { hold, run_dir, .. } = &self.config.daemon;
+        let held_ports = HeldPortsFabric::new(fabric, *hold, run_dir, starter)?;
+        if *hold == HoldPolicy::None {
+            held_ports.release_all();
+        }
+        Ok(Arc::new(held_ports))
+    }
+
+    /// Wraps the fabric for the owners and permissions of sockets.
+    fn own_sockets(&self, inner: Arc<dyn FabricControl>) -> Arc<dyn FabricControl> {
+        // connect(2) on a socket requires write permission, which a usual umask gives to the owner
+        // only.
+        let mode_of_group = self.socket_group.map(|_| SOCKET_MODE_OF_GROUP);
+        Arc::new(SocketOwner {
+            inner,
+            mode: self.config.daemon.socket_mode.or(mode_of_group),
+            group: self.socket_group,
+        })
+    }
+
+    /// Ends a process whose start failed, and leaves held ports to the holder.
+    fn fail_with_held_ports(self, fabric: &dyn FabricControl, error: &StartError) -> ! {
+        close_all_but_held(fabric);
+        eprintln!("causewayd: {error}");
+        eprintln!(
+            "causewayd: guests of held ports stay connected to causeway-holder (pid {}) until \
+             causewayd starts",
+            fabric.holder().unwrap_or_default()
+        );
+        // As at a stop: only the end of the process leaves rings as they are.
+        drop(self.control);
+        std::process::exit(1);
+    }
+
+    /// Ends a stopped process, and leaves held ports to the holder.
+    fn exit_with_held_ports(self, fabric: &dyn FabricControl) -> ! {
+        close_all_but_held(fabric);
+        log::info!(
+            "guests of held ports stay connected until the next causewayd; causeway shutdown \
+             --release disconnects them"
+        );
+        // Only the end of the process leaves rings as they are: closing a port resets them.
+        drop(self.control);
+        logger::flush();
+        std::process::exit(0);
+    }
+
+    /// Reports the end of the start in the log and to the service manager.
+    fn report_ready(&self, manager: &ServiceManager) {
+        let (ports, control) = (self.config.ports.len(), self.config.daemon.control.display());
+        log::info!(version = env!("CARGO_PKG_VERSION"), ports, control:% = control; "ready");
+        manager.send(&format!("READY=1\nSTATUS=serving {ports} configured ports"));
     }
 
     /// Adds the objects of the configuration and of its VNET file to the fabric.

@@ -27,76 +27,76 @@ fn refused(text: &str, place: &str, expected: &str) {
     );
 }
 
+/// A configuration with every table.
+const EVERY_TABLE: &str = r#"
+[daemon]
+control = "/tmp/c.sock"
+run_dir = "/tmp/ports"
+log = "debug"
+control_mode = "0600"
+control_group = "causeway"
+[dispatch]
+cpus = "2,4-5"
+mode = "vmm-driven"
+spin_us = 20
+[[group]]
+name = "blue"
+[[port]]
+name = "n"
+group = "blue"
+kind = "net"
+mac = "52:54:00:00:00:01"
+mtu = 0xffff
+[[port]]
+name = "v"
+group = "blue"
+kind = "vsock"
+cid = 3
+host_socket = "/tmp/v.vsock"
+[[rule]]
+action = "reject"
+from = "blue/3:*"
+to = "blue/4:22"
+[control]
+vnet_listen = "127.0.0.1:9003"
+vnet_password_file = "/etc/causeway/vnet-password"
+vnet_group = "blue"
+vnet_file = "/etc/causeway/links.vnet"
+[[port]]
+name = "m"
+group = "blue"
+kind = "mx"
+hostname = "n1:0"
+[[link]]
+name = "l"
+group = "blue"
+remote = "far.example"
+key = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="
+[[link]]
+name = "x"
+group = "blue"
+kind = "vxlan"
+remote = "[fd00::2]:4790"
+vni = 7
+metric = 3
+transit = true
+dscp = "inherit"
+ecn = false
+peer = "far"
+[[route]]
+group = "blue"
+to = { edge = "l" }
+[[route]]
+group = "blue"
+source = "not-52:54:00:00:00:01"
+destination = "none"
+to = { interface = "n" }
+from = { edge = "x" }
+"#;
+
 #[test]
 fn config_with_every_table_is_read() {
-    let config = parse(
-        r#"
-        [daemon]
-        control = "/tmp/c.sock"
-        run_dir = "/tmp/ports"
-        log = "debug"
-        control_mode = "0600"
-        control_group = "causeway"
-        [dispatch]
-        cpus = "2,4-5"
-        mode = "vmm-driven"
-        spin_us = 20
-        [[group]]
-        name = "blue"
-        [[port]]
-        name = "n"
-        group = "blue"
-        kind = "net"
-        mac = "52:54:00:00:00:01"
-        mtu = 0xffff
-        [[port]]
-        name = "v"
-        group = "blue"
-        kind = "vsock"
-        cid = 3
-        host_socket = "/tmp/v.vsock"
-        [[rule]]
-        action = "reject"
-        from = "blue/3:*"
-        to = "blue/4:22"
-        [control]
-        vnet_listen = "127.0.0.1:9003"
-        vnet_password_file = "/etc/causeway/vnet-password"
-        vnet_group = "blue"
-        vnet_file = "/etc/causeway/links.vnet"
-        [[port]]
-        name = "m"
-        group = "blue"
-        kind = "mx"
-        hostname = "n1:0"
-        [[link]]
-        name = "l"
-        group = "blue"
-        remote = "far.example"
-        key = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="
-        [[link]]
-        name = "x"
-        group = "blue"
-        kind = "vxlan"
-        remote = "[fd00::2]:4790"
-        vni = 7
-        metric = 3
-        transit = true
-        dscp = "inherit"
-        ecn = false
-        peer = "far"
-        [[route]]
-        group = "blue"
-        to = { edge = "l" }
-        [[route]]
-        group = "blue"
-        source = "not-52:54:00:00:00:01"
-        destination = "none"
-        to = { interface = "n" }
-        from = { edge = "x" }
-        "#,
-    )
-    .unwrap();
+    let config = parse(EVERY_TABLE).unwrap();
     assert_eq!(config.daemon.control_mode, 0o600);
     assert_eq!(config.ports[0].socket, Path::new("/tmp/ports/n.sock"));
     assert_eq!(config.rules[0].to.to_string(), "blue/4:22");
