@@ -6,18 +6,18 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use causeway_daemon::api::{About, answer};
-use causeway_daemon::config::{Config, ConfigError, Surroundings};
+use causeway_daemon::api::{ApiContext, answer};
+use causeway_daemon::config::{Config, ConfigContext, ConfigError};
 use causeway_daemon::http::request;
-use causeway_daemon::peer::Peer;
-use causeway_model::draft::place::pretend;
+use causeway_daemon::peer::ControlPeer;
+use causeway_model::draft::host::assume_resolved;
 
 use crate::model::Model;
 
 /// A configuration: read, printed and read again it is the same; or every problem is told.
 pub fn config(data: &[u8]) {
     let Ok(source) = std::str::from_utf8(data) else { return };
-    let around = Surroundings {
+    let around = ConfigContext {
         run_dir: Some("/run/causeway".into()),
         underlay: |_| None,
         kinds: &causeway_model::port::KINDS,
@@ -99,17 +99,17 @@ from = { interface = "a" }
 /// Requests, a zero byte between them: each gets a reply that is whole.
 pub fn control(data: &[u8]) {
     let model = Model::default();
-    let about = About {
+    let about = ApiContext {
         kinds: &causeway_model::port::KINDS,
         started: Instant::now(),
         run_dir: "/run/causeway".into(),
         control: "/run/causeway/control".into(),
         key_file: "/etc/causeway/key".into(),
-        resolve: pretend,
-        doors: std::sync::Arc::default(),
+        resolve: assume_resolved,
+        refusals: std::sync::Arc::default(),
         stop: std::sync::Arc::default(),
     };
-    let peer = Peer { pid: 1, uid: 0, gid: 0 };
+    let peer = ControlPeer { pid: 1, uid: 0, gid: 0 };
     for bytes in data.split(|&byte| byte == 0).take(16) {
         let (mut ours, mut theirs) = UnixStream::pair().expect("two descriptors");
         // A sender that sends and closes: nothing is waited for.

@@ -4,13 +4,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_daemon::fabric::Fabric as _;
+use causeway_daemon::fabric::FabricControl as _;
 use causeway_daemon::vnet::password::Password;
-use causeway_daemon::vnet::session::{House, Session};
+use causeway_daemon::vnet::session::{Session, SessionContext};
 use causeway_daemon::vnet::{file, parse, print};
 use causeway_model::Name;
 use causeway_model::commands::links;
-use causeway_model::draft::place::pretend;
+use causeway_model::draft::host::assume_resolved;
 use causeway_model::{Command, NetSpec, Offloads, PortKind, PortSpec, SocketAccess};
 
 use crate::model::Model;
@@ -76,10 +76,10 @@ pub fn run(data: &[u8]) {
     talk(data);
     let model = model();
     let before = model.changes();
-    match file::check(&*model, &group(), pretend, "f", data) {
+    match file::check(&*model, &group(), assume_resolved, "f", data) {
         Ok(script) => {
             let steps = script.steps.len();
-            let done = script.carry_out(&*model);
+            let done = script.execute(&*model);
             assert_eq!(done.expect("every step was checked"), steps);
             assert_eq!(model.changes(), before + steps as u64);
         }
@@ -95,8 +95,14 @@ pub fn run(data: &[u8]) {
 fn talk(data: &[u8]) {
     let model = model();
     let password = Password::new(PASSWORD).expect("a password");
-    let house = Arc::new(House::new(model.clone(), group(), password, pretend, Arc::default()));
-    let mut session = Session::new(house, IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let context = Arc::new(SessionContext::new(
+        model.clone(),
+        group(),
+        password,
+        assume_resolved,
+        Arc::default(),
+    ));
+    let mut session = Session::new(context, IpAddr::V4(Ipv4Addr::LOCALHOST));
     let (now, before) = (Instant::now(), model.changes());
     for line in data.split(|byte| *byte == b'\n').take(64) {
         let said = session.line(now, line);
@@ -106,7 +112,7 @@ fn talk(data: &[u8]) {
             let answers = |line: &&str| line.starts_with("OK") || line.starts_with("ERROR");
             assert_eq!(said.text.lines().filter(answers).count(), 1, "{}", said.text);
         }
-        if !session.is_greeted() {
+        if !session.is_authenticated() {
             assert_eq!(model.changes(), before, "by a stranger");
         }
         if said.end {

@@ -1,31 +1,31 @@
-//! How a virtual machine is attached to a port: what to add to QEMU or libvirt.
+//! Prints how a guest is attached to a port: arguments of QEMU, XML of libvirt.
 
-use crate::qemu::{Vectors, Version};
-use crate::view::Port;
+use crate::qemu::{QemuVersion, Vectors};
+use crate::view::PortInfo;
 
-/// The MTU of a guest's interface if nothing sets another.
+/// Default MTU of a guest's interface.
 const MTU_USUAL: u32 = 1500;
-/// What `<domain>` needs before elements of QEMU's own are read.
+/// Attribute of `<domain>` that enables elements of the QEMU namespace.
 const LIBVIRT_NAMESPACE: &str = "xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'";
-/// Where the guest's memory must be shared, for every port of one guest once.
+/// Shared guest memory, needed once per guest by all ports.
 const QEMU_MEMORY: &str = "-object memory-backend-memfd,id=causeway-mem,size=1G,share=on \\\n\
                            -machine memory-backend=causeway-mem";
 
-/// Options for a guest that attaches XDP programs: it would drop frames that come unfinished. QEMU
-/// reads them from the device line.
+/// Device options for a guest that attaches XDP programs, which would drop frames with pending
+/// offloads. QEMU reads them from the device's arguments.
 const QEMU_NO_OFFLOADS: &str = ",guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off";
-/// The same for libvirt.
+/// The same options for libvirt.
 const LIBVIRT_NO_OFFLOADS: &str = "<guest csum='off' tso4='off' tso6='off' ecn='off'/>";
 
-/// Whether a port offers its guest no offloads.
-fn is_for_xdp(port: &Port) -> bool {
+/// Returns whether a port offers its guest no offloads.
+fn is_for_xdp(port: &PortInfo) -> bool {
     port.text("offloads") == Some("xdp")
 }
 
-/// Returns QEMU arguments for a port, to paste behind `qemu-system-x86_64`.
+/// Returns QEMU arguments for a port, to append to `qemu-system-x86_64`.
 ///
-/// Without a version, only options that every version takes are printed.
-pub fn qemu(port: &Port, version: Option<Version>) -> String {
+/// Without a version, only options that every version accepts are printed.
+pub fn qemu(port: &PortInfo, version: Option<QemuVersion>) -> String {
     let mut out = notes(port, version);
     out.push_str(
         "# The first two lines once per guest: all its memory in one shared file, size as -m.\n",
@@ -40,14 +40,14 @@ pub fn qemu(port: &Port, version: Option<Version>) -> String {
 }
 
 /// Returns comment lines: the version that the arguments are for, and its limits.
-fn notes(port: &Port, version: Option<Version>) -> String {
+fn notes(port: &PortInfo, version: Option<QemuVersion>) -> String {
     if port.kind != "net" {
         return String::new();
     }
     let Some(version) = version else {
         return "# No QEMU is installed here. These arguments suit every version, and the device \
-                does not\n# connect again after a restart of causewayd; --qemu=VERSION prints those \
-                by which it does.\n"
+                does not\n# reconnect after a restart of causewayd; --qemu=VERSION prints arguments \
+                with which it does.\n"
             .into();
     };
     let mut out = format!("# For QEMU {version}; for another version: --qemu=VERSION.\n");
@@ -60,8 +60,8 @@ fn notes(port: &Port, version: Option<Version>) -> String {
     out
 }
 
-/// The options that make the device, without the memory.
-fn qemu_device(port: &Port, version: Option<Version>) -> Vec<(&'static str, String)> {
+/// Returns the options of the device, without the memory.
+fn qemu_device(port: &PortInfo, version: Option<QemuVersion>) -> Vec<(&'static str, String)> {
     let id = id(port);
     let mut options = vec![("-chardev", chardev(port, version))];
     if port.kind == "vsock" {
@@ -81,20 +81,20 @@ fn qemu_device(port: &Port, version: Option<Version>) -> Vec<(&'static str, Stri
     if is_for_xdp(port) {
         device.push_str(QEMU_NO_OFFLOADS);
     }
-    if version.is_some_and(Version::needs_no_vectors) {
+    if version.is_some_and(QemuVersion::needs_no_vectors) {
         device.push_str(",vectors=0");
     }
     options.push(("-device", device));
     options
 }
 
-/// QEMU's ids start with a letter; port names may start with a digit.
-fn id(port: &Port) -> String {
+/// Returns an id for QEMU, which must start with a letter; port names may start with a digit.
+fn id(port: &PortInfo) -> String {
     format!("cw-{}", port.name)
 }
 
-/// The socket that the device is behind. QEMU's vsock device never connects again.
-fn chardev(port: &Port, version: Option<Version>) -> String {
+/// Returns the character device of the socket. QEMU's vsock device never reconnects.
+fn chardev(port: &PortInfo, version: Option<QemuVersion>) -> String {
     let chardev = format!("socket,id={},path={}", id(port), port.socket.replace(',', ",,"));
     match version {
         Some(version) if port.kind == "net" => format!("{chardev},{}", version.reconnect()),
@@ -102,7 +102,7 @@ fn chardev(port: &Port, version: Option<Version>) -> String {
     }
 }
 
-/// A word for a POSIX shell.
+/// Quotes a word for a POSIX shell.
 fn shell(word: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"_-=.,:/+@%".contains(&b);
     if !word.is_empty() && word.bytes().all(plain) {
@@ -111,8 +111,8 @@ fn shell(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Returns libvirt domain XML for a port, to paste with `virsh edit`.
-pub fn libvirt(port: &Port, vectors: Vectors) -> String {
+/// Returns libvirt domain XML for a port, to insert with `virsh edit`.
+pub fn libvirt(port: &PortInfo, vectors: Vectors) -> String {
     let mut out = String::from(
         "<!-- once per domain, inside <domain>: its memory in a shared file -->\n\
          <memoryBacking>\n  <source type='memfd'/>\n  <access mode='shared'/>\n</memoryBacking>\n",
@@ -126,9 +126,10 @@ pub fn libvirt(port: &Port, vectors: Vectors) -> String {
     out
 }
 
-/// The device in JSON: libvirt gives its own devices in JSON, and QEMU makes those that are not in
-/// JSON first, so that one of them would take a PCI slot that libvirt gave to another.
-fn libvirt_vsock(port: &Port) -> String {
+/// Returns the device as JSON. libvirt passes its own devices as JSON, and QEMU creates devices in
+/// the older syntax first, so that such a device would take a PCI slot that libvirt assigned to
+/// another device.
+fn libvirt_vsock(port: &PortInfo) -> String {
     let device = serde_json::json!({
         "driver": "vhost-user-vsock-pci", "id": format!("{}-dev", id(port)), "chardev": id(port),
     });
@@ -143,9 +144,9 @@ fn libvirt_vsock(port: &Port) -> String {
     out
 }
 
-/// An interface. Its `<mtu>` is left out: libvirt refuses to start a domain that has one beside
-/// `type='vhostuser'`.
-fn libvirt_net(port: &Port) -> String {
+/// Returns an interface element. It has no `<mtu>`: libvirt refuses to start a domain that has one
+/// with `type='vhostuser'`.
+fn libvirt_net(port: &PortInfo) -> String {
     let (path, alias) = (xml(&port.socket), libvirt_alias(port));
     let mac = xml(port.text("mac").unwrap_or_default());
     let queues = port.number("queue_pairs").filter(|pairs| *pairs > 1);
@@ -163,8 +164,9 @@ fn libvirt_net(port: &Port) -> String {
     )
 }
 
-/// Properties of the device that libvirt has no element for; none where the defaults will do.
-fn libvirt_override(port: &Port, vectors: Vectors) -> String {
+/// Returns properties of the device that libvirt has no element for; empty if the defaults are
+/// right.
+fn libvirt_override(port: &PortInfo, vectors: Vectors) -> String {
     let mtu = port.number("mtu").filter(|mtu| *mtu != MTU_USUAL).map(|mtu| ("host_mtu", mtu));
     let none = ("vectors", 0);
     match (mtu, vectors) {
@@ -188,7 +190,7 @@ fn libvirt_override(port: &Port, vectors: Vectors) -> String {
     }
 }
 
-fn override_block(port: &Port, properties: &[(&str, u32)]) -> String {
+fn override_block(port: &PortInfo, properties: &[(&str, u32)]) -> String {
     let lines = properties.iter().map(|(name, value)| {
         format!("      <qemu:property name='{name}' type='unsigned' value='{value}'/>\n")
     });
@@ -201,12 +203,12 @@ fn override_block(port: &Port, properties: &[(&str, u32)]) -> String {
     )
 }
 
-/// libvirt takes aliases of an operator's own that start with `ua-`.
-fn libvirt_alias(port: &Port) -> String {
+/// Returns an alias: libvirt accepts aliases of operators that start with `ua-`.
+fn libvirt_alias(port: &PortInfo) -> String {
     format!("ua-{}", id(port))
 }
 
-/// Text inside an XML attribute.
+/// Escapes a text for an XML attribute.
 fn xml(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -219,7 +221,7 @@ fn xml(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn port(json: serde_json::Value) -> Port {
+    fn port(json: serde_json::Value) -> PortInfo {
         let mut base = serde_json::json!({
             "name": "1-net", "group": "g", "state": "listening", "socket": "/run/c/1.sock",
         });
@@ -227,18 +229,18 @@ mod tests {
         serde_json::from_value(base).unwrap()
     }
 
-    fn net(pairs: u32) -> Port {
+    fn net(pairs: u32) -> PortInfo {
         port(serde_json::json!({
             "kind": "net", "mac": "52:54:00:00:00:01", "mtu": 9000, "queue_pairs": pairs,
         }))
     }
 
-    fn version(text: &str) -> Option<Version> {
+    fn version(text: &str) -> Option<QemuVersion> {
         Some(text.parse().unwrap())
     }
 
     #[test]
-    fn a_network_card_reconnects_and_has_its_queues() {
+    fn attach_net_device_reconnects_and_has_its_queues() {
         let text = qemu(&net(1), version("7.2"));
         assert!(text.contains("memory-backend-memfd,id=causeway-mem,size=1G,share=on"), "{text}");
         assert!(text.contains("-chardev socket,id=cw-1-net,path=/run/c/1.sock,reconnect=1 \\\n"));
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn qemu_of_no_known_version_gets_options_of_every_version() {
+    fn attach_qemu_without_version_gets_options_of_every_version() {
         let text = qemu(&net(1), None);
         let arguments = text.lines().filter(|line| !line.starts_with('#'));
         let arguments: Vec<&str> = arguments.collect();
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn libvirt_gets_no_mtu_element_and_properties_only_where_they_are_needed() {
+    fn attach_libvirt_gets_no_mtu_element_and_needed_properties_only() {
         let text = libvirt(&net(1), Vectors::Work);
         assert!(!text.contains("<mtu"), "{text}");
         assert!(text.contains("<alias name='ua-cw-1-net'/>"), "{text}");
@@ -281,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_for_xdp_has_no_offloads_towards_the_guest() {
+    fn attach_net_device_for_xdp_has_no_offloads_towards_the_guest() {
         let xdp = |pairs| {
             let mut port = net(pairs);
             port.options.insert("offloads".into(), "xdp".into());
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vsock_device_does_not_reconnect() {
+    fn attach_vsock_device_does_not_reconnect() {
         let vsock = port(serde_json::json!({"kind": "vsock", "cid": 3}));
         let text = qemu(&vsock, version("7.2"));
         assert!(text.contains("-device vhost-user-vsock-pci,chardev=cw-1-net\n"), "{text}");
@@ -314,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_paths_stay_one_word() {
+    fn attach_hostile_paths_stay_one_word() {
         let odd = port(serde_json::json!({"kind": "vsock", "socket": "/a b,c'd<&>"}));
         assert!(
             qemu(&odd, None).contains(r"'socket,id=cw-1-net,path=/a b,,c'\''d<&>'"),

@@ -1,4 +1,4 @@
-//! Asks the daemon: one HTTP/1.1 request over its control socket.
+//! The client of the control socket: sends an HTTP/1.1 request and reads the reply.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -13,15 +13,15 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 use crate::limits::{REPLY_BYTES_MAX, REPLY_HEADERS_MAX};
 
-/// Where the daemon is, and how long to wait for it.
+/// The control socket, and the time to wait for a reply.
 #[derive(Debug, Clone)]
-pub struct Client {
+pub struct ControlClient {
     path: PathBuf,
     timeout: Duration,
 }
 
-/// The control socket unless the operator names one: the system's, or for an ordinary user
-/// the own one if it is there.
+/// Returns the default control socket: the system's, or for an ordinary user that in
+/// `XDG_RUNTIME_DIR` if it exists.
 pub fn default_control() -> PathBuf {
     let system = PathBuf::from("/run/causeway/control.sock");
     if rustix::process::geteuid().is_root() {
@@ -32,28 +32,37 @@ pub fn default_control() -> PathBuf {
     own.filter(|path| path.exists()).unwrap_or(system)
 }
 
-impl Client {
-    /// A client of the daemon at `path`; it connects when it is asked something.
+impl ControlClient {
+    /// Returns a client of the daemon at `path`; each request connects anew.
     pub fn new(path: PathBuf, timeout_s: u64) -> Self {
         Self { path, timeout: Duration::from_secs(timeout_s) }
     }
 
-    /// Returns the daemon's control socket.
+    /// Returns the path of the daemon's control socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// `GET path`.
+    /// Sends `GET path`.
+    ///
+    /// # Errors
+    /// No daemon answers in time, or it refuses.
     pub fn get(&self, path: &str) -> Result<Value> {
         self.ask("GET", path, None)
     }
 
-    /// `POST path` with a body.
+    /// Sends `POST path` with a body.
+    ///
+    /// # Errors
+    /// No daemon answers in time, or it refuses.
     pub fn post(&self, path: &str, body: &Value) -> Result<Value> {
         self.ask("POST", path, Some(body))
     }
 
-    /// `DELETE path`.
+    /// Sends `DELETE path`.
+    ///
+    /// # Errors
+    /// No daemon answers in time, or it refuses.
     pub fn delete(&self, path: &str) -> Result<Value> {
         self.ask("DELETE", path, None)
     }
@@ -67,7 +76,8 @@ impl Client {
             "{method} {path} HTTP/1.1\r\nHost: causewayd\r\nContent-Type: application/json\r\n\
              Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         );
-        // A daemon that refuses early may close before it has read all; its reply says why.
+        // A daemon that refuses early may close before it has read the request; its reply has the
+        // reason.
         let sent = stream.write_all(request.as_bytes());
         let reply = self.read(&mut stream, deadline)?;
         if let (Err(error), true) = (sent, reply.is_empty()) {
@@ -88,7 +98,7 @@ impl Client {
             None,
         )
         .map_err(lost)?;
-        // Bounds the connect too: it waits while the daemon's backlog is full.
+        // Bounds the connect too: it blocks while the daemon's accept queue is full.
         set_socket_timeout(&socket, Timeout::Send, Some(self.timeout)).map_err(lost)?;
         rustix::net::connect(&socket, &address).map_err(lost)?;
         Ok(UnixStream::from(socket))
@@ -105,7 +115,7 @@ impl Client {
                 Ok(0) => return Ok(reply),
                 Ok(n) => reply.extend_from_slice(&chunk[..n]),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                // What came before a reset counts, if it is whole.
+                // Bytes received before a reset are used if they are a whole reply.
                 Err(e) if e.kind() == ErrorKind::ConnectionReset && !reply.is_empty() => {
                     return Ok(reply);
                 }
@@ -128,7 +138,7 @@ impl Client {
     }
 }
 
-/// The body of a good reply, or the error that a bad one tells.
+/// Returns the body of a successful reply, or the error of another.
 fn answer(reply: &[u8]) -> Result<Value> {
     let wrong = |text: &str| Error::Reply(text.to_owned());
     let mut headers = [httparse::EMPTY_HEADER; REPLY_HEADERS_MAX];
@@ -163,7 +173,7 @@ fn answer(reply: &[u8]) -> Result<Value> {
     }
 }
 
-/// A reply's value as a view of it.
+/// Reads a reply's value into its view.
 pub fn view<T: DeserializeOwned>(value: &Value) -> Result<T> {
     T::deserialize(value).map_err(|e| Error::Reply(e.to_string()))
 }
@@ -177,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_become_values_or_errors_with_their_status() {
+    fn client_replies_become_values_or_errors_with_their_status() {
         let good = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]";
         assert_eq!(answer(good.as_bytes()).unwrap(), serde_json::json!([]));
         assert_eq!(answer(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap(), Value::Null);

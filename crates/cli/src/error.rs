@@ -1,4 +1,4 @@
-//! What can go wrong, in sentences that say what to do, and the exit status of each.
+//! Errors of the tool: sentences with a remedy, and the exit status of each.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,61 +6,62 @@ use std::path::PathBuf;
 /// A failed command.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody listens on the control socket, or we may not connect.
+    /// No process listens on the control socket, or this user may not connect.
     #[error("{}", unreachable_text(.path, .error))]
     Unreachable {
         /// The control socket.
         path: PathBuf,
-        /// Why the connection failed.
+        /// Error of the connect.
         error: io::Error,
     },
     /// The daemon did not answer in time.
     #[error(
-        "the daemon at {path} did not answer within {seconds} s; try again, or wait longer with --timeout"
+        "the daemon at {path} did not answer within {seconds} s; try again, or wait longer with \
+         --timeout"
     )]
     Timeout {
         /// The control socket.
         path: PathBuf,
-        /// How long we waited.
+        /// The time waited, in seconds.
         seconds: u64,
     },
-    /// The thing that was asked for does not exist.
+    /// The named object does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// The daemon refused.
+    /// The daemon refused the request.
     #[error("{message}{}", hint(.kind))]
     Refused {
-        /// `conflict`, `invalid` and so on.
+        /// Kind of the refusal: `conflict`, `invalid` and so on.
         kind: String,
-        /// The daemon's sentence.
+        /// The daemon's error text.
         message: String,
     },
-    /// The daemon stopped half-way.
+    /// The daemon made only a part of the changes.
     #[error("{message}")]
     Partial {
-        /// The daemon's sentence.
+        /// The daemon's error text.
         message: String,
-        /// What was done and what is left.
+        /// The changes, each with whether it was made.
         value: serde_json::Value,
     },
-    /// The reply makes no sense.
+    /// The reply is malformed.
     #[error("unexpected reply from the daemon: {0}; are causeway and causewayd of one version?")]
     Reply(String),
-    /// An option's value does not fit.
+    /// An argument is invalid.
     #[error("{0}")]
     Usage(String),
     /// Output could not be written.
     #[error("{what}: {error}")]
     Output {
-        /// What was written.
+        /// The file or stream.
         what: String,
-        /// Why it failed.
+        /// Error of the system call.
         error: io::Error,
     },
 }
 
 impl Error {
-    /// The exit status; see the manual.
+    /// Returns the exit status of the process.
     pub fn status(&self) -> u8 {
         match self {
             Self::Refused { .. } | Self::Reply(_) | Self::Output { .. } => 1,
@@ -72,7 +73,7 @@ impl Error {
         }
     }
 
-    /// Whether only the reader of our output has gone, as `causeway … | head` does.
+    /// Returns whether the error is only a closed pipe, as in `causeway … | head`.
     pub fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output { error, .. } if error.kind() == io::ErrorKind::BrokenPipe)
     }
@@ -102,5 +103,5 @@ fn hint(kind: &str) -> &'static str {
     }
 }
 
-/// Short for the results of this tool.
+/// Result of a command of this tool.
 pub type Result<T> = std::result::Result<T, Error>;

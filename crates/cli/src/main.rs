@@ -1,7 +1,9 @@
-//! causeway, the operator's tool.
+//! `causeway`, the operator's command-line tool.
 //!
-//! [`args`] is the grammar, [`client`] asks the daemon, [`commands`] does what
-//! each verb says, [`table`] prints for people.
+//! The tool translates a command line into requests to the control socket of causewayd, and prints
+//! the replies. It keeps no state and imports only `causeway-model`. [`args`] defines the command
+//! line, [`client`] transports requests, [`commands`] implements the verbs, [`table`] formats text
+//! output.
 
 mod args;
 mod attach;
@@ -19,10 +21,10 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 fn main() -> ExitCode {
-    learn_kinds();
+    load_kinds();
     let cli = args::Cli::try_parse().unwrap_or_else(|error| {
         if error.use_stderr() && std::env::args().any(|word| word == "mpi-env") {
-            // A shell evaluates the output.
+            // The shell must evaluate a failure instead of an empty output.
             print!("{}", commands::EVALUATED_FAILURE);
         }
         error.exit()
@@ -37,9 +39,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Adds the kinds of ports of the daemon where the command line may name one that this release does
-/// not have: `port add --kind KIND`, and manual pages and completions for the daemon of `--control`.
-fn learn_kinds() {
+/// Adds the daemon's kinds of ports if the command line may name a kind that this release does not
+/// have: for `port add --kind KIND`, and for manual pages and completions with `--control`.
+fn load_kinds() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let value_of = |option: &str| {
         let at = words.iter().position(|word| word == option)?;
@@ -48,15 +50,15 @@ fn learn_kinds() {
     let prefix = |word: &String, of: &str| !word.is_empty() && of.starts_with(word.as_str());
     let names_new_kind = words.iter().any(|word| prefix(word, "add"))
         && value_of("--kind").is_some_and(|kind| !args::options::is_known(&kind));
-    let prints_grammar =
+    let prints_definition =
         words.iter().any(|word| word == "man" || word == "completion" || word == "--help");
     let control = value_of("--control").or_else(|| std::env::var("CAUSEWAY_CONTROL").ok());
-    if !(names_new_kind || prints_grammar && control.is_some()) {
+    if !(names_new_kind || prints_definition && control.is_some()) {
         return;
     }
     let control = control.map_or_else(client::default_control, PathBuf::from);
-    let client = client::Client::new(control, limits::TIMEOUT_S_DEFAULT);
-    // Without an answer the command line is read with the kinds of this release, and says so.
+    let client = client::ControlClient::new(control, limits::TIMEOUT_S_DEFAULT);
+    // Without an answer the command line is parsed with the kinds of this release only.
     if let Ok(kinds) = client.get("/v1/kinds").and_then(|value| client::view(&value)) {
         args::options::add_kinds(kinds);
     }

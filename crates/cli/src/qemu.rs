@@ -1,4 +1,4 @@
-//! The version of QEMU that a printed line is for: its options differ between versions.
+//! Versions of QEMU: the printed arguments differ between versions.
 
 use std::fmt;
 use std::io::Read as _;
@@ -9,35 +9,36 @@ use std::time::Instant;
 
 use crate::limits::{QEMU_VERSION_BYTES_MAX, QEMU_VERSION_CHECK, QEMU_VERSION_TIME_MAX};
 
-/// The first version whose `-chardev socket` takes `reconnect-ms`; version 11 refuses `reconnect`.
-const RECONNECT_MS: Version = Version { major: 9, minor: 2 };
+/// The first version whose `-chardev socket` accepts `reconnect-ms`; version 11 refuses
+/// `reconnect`.
+const RECONNECT_MS: QemuVersion = QemuVersion { major: 9, minor: 2 };
 /// The first version in which a vhost-user network device with MSI-X vectors starts without KVM;
-/// older ones end with a segmentation fault.
-const VECTORS_WITHOUT_KVM: Version = Version { major: 10, minor: 0 };
+/// older versions crash with a segmentation fault.
+const VECTORS_WITHOUT_KVM: QemuVersion = QemuVersion { major: 10, minor: 0 };
 
 /// A version of QEMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
+pub struct QemuVersion {
     major: u32,
     minor: u32,
 }
 
-impl Version {
-    /// Returns the option that has a socket connect again once a second.
+impl QemuVersion {
+    /// Returns the option that makes a socket reconnect once a second.
     pub fn reconnect(self) -> &'static str {
         if self >= RECONNECT_MS { "reconnect-ms=1000" } else { "reconnect=1" }
     }
 
-    /// Returns whether a vhost-user network device crashes without KVM unless it has no vectors.
+    /// Returns whether a vhost-user network device with vectors crashes without KVM.
     pub fn needs_no_vectors(self) -> bool {
         self < VECTORS_WITHOUT_KVM
     }
 }
 
-impl FromStr for Version {
+impl FromStr for QemuVersion {
     type Err = String;
 
-    /// Reads `MAJOR`, `MAJOR.MINOR` or `MAJOR.MINOR.MICRO`, perhaps with a distribution's suffix.
+    /// Parses `MAJOR`, `MAJOR.MINOR` or `MAJOR.MINOR.MICRO`, with an optional suffix.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?}: expected a version of QEMU, as 7.2");
         let mut parts = text.split('.');
@@ -47,22 +48,22 @@ impl FromStr for Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for QemuVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)
     }
 }
 
-/// Which version a line is printed for.
+/// The version for which arguments are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
+pub enum QemuTarget {
     /// The version that is installed on this host.
     Installed,
-    /// The version that the operator named.
-    Named(Version),
+    /// The version that the operator gave.
+    Named(QemuVersion),
 }
 
-impl FromStr for Target {
+impl FromStr for QemuTarget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -70,9 +71,9 @@ impl FromStr for Target {
     }
 }
 
-impl Target {
+impl QemuTarget {
     /// Returns the version, or `None` if no QEMU is installed on this host.
-    pub fn version(self) -> Option<Version> {
+    pub fn version(self) -> Option<QemuVersion> {
         match self {
             Self::Named(version) => Some(version),
             Self::Installed => programs().iter().find_map(installed),
@@ -82,7 +83,7 @@ impl Target {
     /// Returns whether a device with interrupt vectors works on this host.
     pub fn vectors(self) -> Vectors {
         match (
-            self.version().is_some_and(Version::needs_no_vectors),
+            self.version().is_some_and(QemuVersion::needs_no_vectors),
             Path::new("/dev/kvm").exists(),
         ) {
             (false, _) => Vectors::Work,
@@ -92,25 +93,27 @@ impl Target {
     }
 }
 
-/// Whether a vhost-user network device may have interrupt vectors.
+/// Whether a vhost-user network device can have MSI-X vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vectors {
-    /// It may.
+    /// It can.
     Work,
-    /// It may in a guest that runs on KVM, which this host has.
+    /// It can with KVM, which this host has; without KVM, QEMU crashes.
     CrashWithoutKvm,
-    /// QEMU crashes, and this host has no KVM.
+    /// It cannot: this host has no KVM, and QEMU crashes.
     Crash,
 }
 
-/// Names of QEMU for guests of this host's architecture, the usual one first.
+/// Returns the program names of QEMU for guests of this host's architecture, in order of
+/// preference.
 fn programs() -> [PathBuf; 3] {
     let system = format!("qemu-system-{}", std::env::consts::ARCH);
     [system.into(), "/usr/libexec/qemu-kvm".into(), "qemu-kvm".into()]
 }
 
-/// Asks a program for its version; `None` if it is missing, fails or does not answer in time.
-fn installed(program: &PathBuf) -> Option<Version> {
+/// Returns the version that a program reports, or `None` if it is missing, fails or does not end in
+/// time.
+fn installed(program: &PathBuf) -> Option<QemuVersion> {
     let mut child = Command::new(program)
         .arg("--version")
         .stdin(Stdio::null())
@@ -138,8 +141,8 @@ fn installed(program: &PathBuf) -> Option<Version> {
     reported(&String::from_utf8_lossy(&text))
 }
 
-/// Reads "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)".
-fn reported(text: &str) -> Option<Version> {
+/// Parses a line such as "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)".
+fn reported(text: &str) -> Option<QemuVersion> {
     text.split_once("version ")?.1.split_whitespace().next()?.parse().ok()
 }
 
@@ -150,19 +153,19 @@ mod tests {
     #[test]
     fn qemu_versions_are_read_and_refused() {
         let debian = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright";
-        assert_eq!(reported(debian), Some(Version { major: 7, minor: 2 }));
+        assert_eq!(reported(debian), Some(QemuVersion { major: 7, minor: 2 }));
         assert_eq!(reported("QEMU emulator version 11.1.3").unwrap().to_string(), "11.1");
         assert_eq!(reported("something else"), None);
-        assert_eq!("10".parse(), Ok(Target::Named(Version { major: 10, minor: 0 })));
-        assert_eq!("installed".parse(), Ok(Target::Installed));
+        assert_eq!("10".parse(), Ok(QemuTarget::Named(QemuVersion { major: 10, minor: 0 })));
+        assert_eq!("installed".parse(), Ok(QemuTarget::Installed));
         for bad in ["", "x", "7.x", "-1.0", "7,2"] {
-            assert!(bad.parse::<Target>().is_err(), "{bad}");
+            assert!(bad.parse::<QemuTarget>().is_err(), "{bad}");
         }
     }
 
     #[test]
     fn qemu_options_follow_the_version() {
-        let version = |text: &str| text.parse::<Version>().unwrap();
+        let version = |text: &str| text.parse::<QemuVersion>().unwrap();
         for (text, reconnect, no_vectors) in [
             ("7.2", "reconnect=1", true),
             ("9.1", "reconnect=1", true),

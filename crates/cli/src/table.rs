@@ -1,6 +1,6 @@
-//! Aligned columns and lists of keys for people; nothing here is meant to be parsed.
+//! Aligned tables and lists for people. Programs use the JSON output instead.
 
-/// How a column stands.
+/// Alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     /// Text.
@@ -9,26 +9,26 @@ pub enum Align {
     Right,
 }
 
-/// A table with a head line, as wide as its widest cells.
+/// A table with a header line and columns as wide as their widest cells.
 #[derive(Debug, Clone)]
-pub struct Table {
+pub struct TextTable {
     heads: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
-    /// A table with these columns and no rows.
+impl TextTable {
+    /// Returns a table with these columns and no rows.
     pub fn new(heads: &[(&'static str, Align)]) -> Self {
         Self { heads: heads.to_vec(), rows: Vec::new() }
     }
 
-    /// Adds a row, a cell for each column.
+    /// Adds a row with a cell for each column.
     pub fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.heads.len());
         self.rows.push(cells);
     }
 
-    /// The lines.
+    /// Returns the lines of the table.
     pub fn render(&self) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
@@ -55,7 +55,7 @@ impl Table {
     }
 }
 
-/// `key  value` lines, aligned; a value of several lines goes on under itself.
+/// Returns aligned `key  value` lines; further lines of a value are indented.
 pub fn pairs(pairs: &[(&str, String)]) -> String {
     let width = pairs.iter().map(|(key, _)| key.chars().count()).max().unwrap_or(0);
     let mut out = String::new();
@@ -70,7 +70,7 @@ pub fn pairs(pairs: &[(&str, String)]) -> String {
     out
 }
 
-/// A number of bytes with a binary unit, as `1.5 GiB`.
+/// Returns a number of bytes with a binary unit, such as `1.5 GiB`.
 pub fn bytes(n: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (n as f64, "B");
@@ -88,7 +88,7 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// Seconds as `1d 2h 3m 4s`, without leading zero parts.
+/// Returns seconds as `1d 2h 3m 4s`, without leading zero parts.
 pub fn duration(seconds: f64) -> String {
     let s = seconds.max(0.0) as u64;
     let parts = [(s / 86_400, 'd'), (s / 3_600 % 24, 'h'), (s / 60 % 60, 'm'), (s % 60, 's')];
@@ -101,15 +101,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell() {
-        let mut table = Table::new(&[("NAME", Align::Left), ("N", Align::Right)]);
+    fn table_columns_are_as_wide_as_their_widest_cell() {
+        let mut table = TextTable::new(&[("NAME", Align::Left), ("N", Align::Right)]);
         table.row(vec!["vm1-vsock".into(), "7".into()]);
         table.row(vec!["é".into(), "1234".into()]);
         assert_eq!(table.render(), "NAME          N\nvm1-vsock     7\né          1234\n");
     }
 
     #[test]
-    fn keys_units_and_times() {
+    fn table_pairs_units_and_times() {
         assert_eq!(
             pairs(&[("a", "1\n2".into()), ("long", String::new())]),
             "a     1\n      2\nlong  -\n"

@@ -1,4 +1,7 @@
-//! What the daemon shows, as far as tables need it; fields that newer daemons add are passed over.
+//! Views of the daemon's replies, with the fields that text output needs. Unknown fields of newer
+//! daemons are ignored; fields of older daemons have defaults.
+//!
+//! `causeway_model` has the daemon's side of these types, with all fields.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,78 +10,78 @@ use serde_json::Value;
 
 /// A port.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Port {
-    /// Its name.
+pub struct PortInfo {
+    /// Name of the port.
     pub name: String,
-    /// Its group.
+    /// Group of the port.
     pub group: String,
-    /// `net`, `vsock` or `mx`.
+    /// Kind of the port, for example `net`, `vsock` or `mx`.
     pub kind: String,
-    /// Where frontends connect.
+    /// Socket for frontends.
     pub socket: String,
     /// `listening`, `connected`, `running` or `faulted`.
     pub state: String,
-    /// Which dispatcher serves it.
+    /// Number of its dispatcher.
     #[serde(default)]
     pub dispatcher: usize,
-    /// Why it was last closed or reset.
+    /// Reason of the last protocol violation, for which the port was closed or reset.
     pub fault: Option<String>,
-    /// How long ago that was, in seconds.
+    /// Time since the violation, in seconds.
     pub fault_age_seconds: Option<u64>,
-    /// `present` or `former`: which frontend it was.
+    /// `present` or `former`: the frontend that caused it.
     pub fault_of: Option<String>,
-    /// The last event that cost the guest something although it broke no rule.
+    /// The last event that impaired the guest although it violated no rule.
     pub notice: Option<String>,
-    /// How long ago that was, in seconds.
+    /// Time since the event, in seconds.
     pub notice_age_seconds: Option<u64>,
-    /// `present` or `former`: which frontend it was.
+    /// `present` or `former`: the frontend that it concerned.
     pub notice_of: Option<String>,
-    /// How often it was closed or reset.
+    /// Protocol violations.
     #[serde(default)]
     pub faults_total: u64,
-    /// Why this host last could not serve a frontend.
+    /// Reason of the last failure of this host to serve a frontend.
     pub host_fault: Option<String>,
-    /// How often it could not.
+    /// Failures of this host to serve a frontend.
     #[serde(default)]
     pub host_faults_total: u64,
-    /// How often a frontend connected.
+    /// Connections of frontends.
     #[serde(default)]
     pub connects_total: u64,
-    /// Lasting conditions that the operator should know of.
+    /// Lasting conditions that impair the port.
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// Whether its frontend stays connected while causewayd is replaced.
+    /// Whether the frontend stays connected while causewayd is replaced.
     #[serde(default)]
     pub held: bool,
-    /// Negotiated features, hexadecimal.
+    /// Negotiated features, in hexadecimal.
     #[serde(default)]
     pub features: String,
-    /// Granted memory.
+    /// Granted memory, in bytes.
     #[serde(default)]
     pub memory_bytes: u64,
-    /// Its queues.
+    /// Queues in virtio order.
     #[serde(default)]
-    pub queues: Vec<Queue>,
-    /// Its counters.
+    pub queues: Vec<QueueInfo>,
+    /// Counters by name.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
-    /// The options of its kind, and values that this release does not know.
+    /// Options of the kind, and fields that this release does not know.
     #[serde(flatten)]
     pub options: HashMap<String, Value>,
 }
 
-impl Port {
-    /// An option that is a text.
+impl PortInfo {
+    /// Returns a text option.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.options.get(key)?.as_str()
     }
 
-    /// An option that is a number.
+    /// Returns a numeric option.
     pub fn number(&self, key: &str) -> Option<u32> {
         self.options.get(key)?.as_u64()?.try_into().ok()
     }
 
-    /// The MAC, or the CID.
+    /// Returns the MAC address, the CID, or `-`.
     pub fn address(&self) -> String {
         match (self.text("mac"), self.number("cid")) {
             (Some(mac), _) => mac.to_owned(),
@@ -88,167 +91,167 @@ impl Port {
     }
 }
 
-/// A queue.
+/// A queue of a port.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Queue {
-    /// In virtio order.
+pub struct QueueInfo {
+    /// Index in virtio order.
     pub index: usize,
-    /// Entries.
+    /// Number of entries.
     pub size: u32,
     /// `split` or `packed`.
     pub format: String,
-    /// Whether the driver runs it.
+    /// Whether the driver runs the queue.
     pub running: bool,
     /// `guest-driven` or `vmm-driven`.
     #[serde(default)]
     pub mode: String,
-    /// Why.
+    /// Reason of the mode.
     #[serde(default)]
     pub mode_reason: String,
 }
 
-/// A board of another host.
+/// A NIC of another host.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Peer {
-    /// The port of ours that knows it.
+pub struct PeerInfo {
+    /// The port of the NIC of this host that knows it.
     pub port: String,
-    /// Its address.
+    /// Address of the NIC.
     pub mac: String,
-    /// What it is called.
+    /// Hostname of the NIC, if known.
     pub hostname: Option<String>,
     /// `static` or `announced`.
     pub known: String,
     /// `answers` or `silent`.
     pub state: String,
-    /// When it was heard of last, in seconds before now.
+    /// Time since the last announcement or answer, in seconds.
     pub heard_seconds: Option<f64>,
-    /// Pairs of endpoints that are connected.
+    /// Number of connected pairs of endpoints.
     pub partners: usize,
-    /// The shortest round trip, in microseconds.
+    /// Shortest smoothed round-trip time, in microseconds.
     pub rtt_us: Option<f64>,
-    /// Its counters.
+    /// Counters by name.
     pub counters: BTreeMap<String, u64>,
-    /// Pairs of endpoints, ours and its.
-    pub pairs: Vec<Pair>,
+    /// The connected pairs of endpoints.
+    pub pairs: Vec<PairInfo>,
 }
 
-/// An endpoint of ours and one of another board.
+/// A connection between an endpoint of this host and an endpoint of a peer's NIC.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Pair {
-    /// The number of ours.
+pub struct PairInfo {
+    /// Number of this host's endpoint.
     pub endpoint: u8,
-    /// The number of the other.
+    /// Number of the peer's endpoint.
     pub partner: u8,
-    /// Messages on their way.
+    /// Messages sent and not acknowledged.
     pub in_flight: usize,
-    /// Messages that wait.
+    /// Messages queued behind these.
     pub waiting: usize,
-    /// Bytes that our endpoint did not take yet.
+    /// Received bytes that this host's endpoint has not read yet.
     pub parked_bytes: usize,
-    /// The round trip, in microseconds.
+    /// Smoothed round-trip time, in microseconds.
     pub rtt_us: Option<f64>,
-    /// Their counters.
+    /// Counters by name.
     pub counters: BTreeMap<String, u64>,
 }
 
 /// A dispatcher.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Dispatcher {
-    /// From 0.
+pub struct DispatcherInfo {
+    /// Number of the dispatcher, from 0.
     pub number: usize,
-    /// The CPU it is bound to.
+    /// The CPU to which it is bound.
     pub cpu: Option<usize>,
-    /// How long it polls in vain.
+    /// Time for which an empty queue is polled, in microseconds.
     pub spin_us: u64,
-    /// Whether that was cut.
+    /// Whether `spin_us` is reduced because processors are scarce.
     pub scarce: bool,
-    /// Of the last second.
+    /// Share of the last second with work, in percent.
     pub busy_percent: u8,
-    /// What it serves.
-    pub shards: Vec<Shard>,
+    /// The shards that it serves.
+    pub shards: Vec<ShardInfo>,
 }
 
-/// What a dispatcher serves.
+/// The ports of a group and service.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Shard {
+pub struct ShardInfo {
     /// The group.
     pub group: String,
-    /// `net`, `vsock` or `mx`.
+    /// Name of the service.
     pub service: String,
-    /// How many ports.
+    /// Number of ports.
     pub ports: usize,
-    /// Of the last second.
+    /// Share of the last second, in percent.
     pub busy_percent: u8,
-    /// How often it moved.
+    /// Moves to another dispatcher.
     pub moves_total: u64,
 }
 
-fn one() -> u32 {
+fn weight_default() -> u32 {
     1
 }
 
 /// A group.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Group {
-    /// Its name.
+pub struct GroupInfo {
+    /// Name of the group.
     pub name: String,
     /// `learn` or `routes`.
     #[serde(default)]
     pub forwarding: String,
-    /// Its share of a dispatcher's time beside other groups that are busy.
-    #[serde(default = "one")]
+    /// Share of a dispatcher's time relative to other busy groups.
+    #[serde(default = "weight_default")]
     pub weight: u32,
     /// `bridge` or `wire`.
     #[serde(default)]
     pub kind: String,
-    /// Its ports.
+    /// Names of the ports.
     pub ports: Vec<String>,
-    /// Its links.
+    /// Names of the links.
     #[serde(default)]
     pub links: Vec<String>,
 }
 
 /// A link.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Link {
-    /// Its name.
+pub struct LinkInfo {
+    /// Name of the link.
     pub name: String,
-    /// Its group.
+    /// Group of the link.
     pub group: String,
-    /// `causeway`, `vnet` and so on.
+    /// Kind of the link.
     pub kind: String,
-    /// The lowest is used.
+    /// Metric; the lowest is used.
     pub metric: u16,
     /// `down`, `up` or `open`.
     pub state: String,
-    /// Why.
+    /// Reason of the state.
     #[serde(default)]
     pub reason: String,
-    /// Where the peer is now.
+    /// Current address of the peer.
     pub endpoint: Option<String>,
-    /// Round trip.
+    /// Smoothed round-trip time, in microseconds.
     pub rtt_us: Option<f64>,
-    /// Of the last heartbeats.
+    /// Share of unanswered heartbeats, in percent.
     pub loss_percent: Option<u8>,
-    /// When our certificate expires, in seconds since 1970.
+    /// Expiry of this host's certificate, in seconds since 1970.
     pub certificate_expires: Option<i64>,
-    /// The largest IP packet that crosses uncut.
+    /// Largest IP packet that crosses without fragmentation, in bytes.
     pub path_mtu: Option<u32>,
-    /// The largest payload of a frame.
+    /// Largest payload of a frame, in bytes.
     pub mtu: u32,
-    /// How often it came up.
+    /// Changes of the state to up.
     #[serde(default)]
     pub ups_total: u64,
-    /// Its counters.
+    /// Counters by name.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
-    /// The options of its kind, and values that this release does not know.
+    /// Options of the kind, and fields that this release does not know.
     #[serde(flatten)]
     pub options: HashMap<String, Value>,
 }
 
-impl Link {
-    /// An option that is a text.
+impl LinkInfo {
+    /// Returns a text option.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.options.get(key)?.as_str()
     }
@@ -256,121 +259,121 @@ impl Link {
 
 /// A route.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Route {
-    /// Its number.
+pub struct RouteInfo {
+    /// Number of the route.
     pub index: u64,
-    /// Its group.
+    /// Group of the route.
     pub group: String,
-    /// From which addresses.
+    /// Source addresses that match.
     pub source: String,
-    /// To which.
+    /// Destination addresses that match.
     pub destination: String,
-    /// Where they go.
-    pub to: RouteEnd,
-    /// Where they come from.
-    pub from: Option<RouteEnd>,
-    /// How well it fits.
+    /// Destination of matching frames.
+    pub to: RouteEndInfo,
+    /// Required origin of frames.
+    pub from: Option<RouteEndInfo>,
+    /// Priority by how specific the match is.
     pub priority: i8,
-    /// How many frames it sent.
+    /// Frames that the route forwarded.
     pub hits_total: u64,
 }
 
-/// A port or a link.
+/// An end of a route: a port or a link.
 #[derive(Debug, Clone, Deserialize)]
-pub struct RouteEnd {
+pub struct RouteEndInfo {
     /// `interface` or `edge`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its name.
+    /// Name of the port or link.
     pub name: String,
 }
 
-/// Who talks to whom.
+/// The traffic matrix of a group.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Traffic {
-    /// Over how long rates were taken.
+pub struct TrafficInfo {
+    /// Period over which rates were measured, in seconds.
     pub window_seconds: f64,
-    /// Each pair.
-    pub pairs: Vec<TrafficPair>,
-    /// Frames of pairs that found no room.
+    /// The pairs of addresses.
+    pub pairs: Vec<TrafficPairInfo>,
+    /// Frames of pairs that did not fit into the matrix.
     #[serde(default)]
     pub uncounted_frames_total: u64,
 }
 
-/// One pair.
+/// An entry of the traffic matrix.
 #[derive(Debug, Clone, Deserialize)]
-pub struct TrafficPair {
-    /// Who sends.
+pub struct TrafficPairInfo {
+    /// Address of the sender.
     pub source: String,
-    /// To whom.
+    /// Address of the receiver.
     pub destination: String,
-    /// Where the sender is.
+    /// The port or link behind which the sender is.
     pub from: String,
-    /// All so far.
+    /// Frames in total.
     pub frames_total: u64,
-    /// Their bytes.
+    /// Bytes in total.
     pub bytes_total: u64,
-    /// In the last window.
+    /// Bytes a second in the last period.
     pub bytes_per_second: f64,
 }
 
 /// A rule.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Rule {
+pub struct RuleInfo {
     /// Position, from 0.
     pub index: usize,
     /// `accept` or `reject`.
     pub action: String,
-    /// Who connects.
+    /// The connecting side.
     pub from: String,
-    /// To whom.
+    /// The side that is connected to.
     pub to: String,
-    /// How many connects it decided.
+    /// Connects that the rule decided.
     pub hits_total: u64,
 }
 
-/// Counters of all ports at one time.
+/// A sample of the counters of all ports and links.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Stats {
-    /// The daemon's clock.
+    /// Uptime of the daemon, in seconds.
     pub uptime_seconds: f64,
-    /// Each port.
+    /// Counters of each port.
     pub ports: Vec<PortStats>,
-    /// Each link.
+    /// Counters of each link.
     #[serde(default)]
     pub links: Vec<PortStats>,
-    /// What was refused to those who control the daemon, by the way that they took.
+    /// Refusals at the daemon's control interfaces.
     #[serde(default)]
-    pub doors: Vec<DoorStats>,
+    pub doors: Vec<RefusalStats>,
 }
 
-/// What was refused at one of the daemon's control doors.
+/// Refusals at a control interface of the daemon.
 #[derive(Debug, Clone, Deserialize)]
-pub struct DoorStats {
-    /// Which.
+pub struct RefusalStats {
+    /// Name of the interface.
     pub name: String,
-    /// By name: `refused_<reason>_total`.
+    /// Counters by name: `refused_<reason>_total`.
     pub counters: BTreeMap<String, u64>,
 }
 
-/// Counters of one port or link.
+/// Counters of a port or link.
 #[derive(Debug, Clone, Deserialize)]
 pub struct PortStats {
-    /// Its name.
+    /// Name of the port or link.
     pub name: String,
-    /// Where it stands.
+    /// State of the port or link.
     pub state: String,
-    /// How often a port was closed or reset.
+    /// Protocol violations, for which the port was closed or reset.
     #[serde(default)]
     pub faults_total: u64,
-    /// By name.
+    /// Counters by name.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
 }
 
-/// Why a frame or connect would go where it goes.
+/// The explanation of a forwarding or connect decision.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Trace {
+pub struct TraceInfo {
     /// `forward`, `flood`, `drop`, `accept` or `reject`.
     pub verdict: String,
     /// The receiving ports.
@@ -379,17 +382,17 @@ pub struct Trace {
     pub steps: Vec<String>,
 }
 
-/// The daemon.
+/// The daemon's version, process and paths.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Info {
-    /// Its version.
+pub struct DaemonInfo {
+    /// QemuVersion of the daemon.
     pub version: String,
-    /// Its process.
+    /// Process id of the daemon.
     pub pid: u32,
-    /// How long it runs.
+    /// Uptime in seconds.
     pub uptime_seconds: f64,
-    /// Its control socket.
+    /// Path of the control socket.
     pub control: String,
-    /// Where ports' sockets go by default.
+    /// Directory of ports' sockets.
     pub run_dir: String,
 }

@@ -1,4 +1,4 @@
-//! `causeway capture` against the real dispatcher, its files read by tshark.
+//! `causeway capture` against the real dispatcher; tshark reads its files.
 
 #[path = "../../daemon/tests/common/mod.rs"]
 mod common;
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
 use causeway_fabric::{Fabric, Options};
-use common::{Control, Dir, serve};
+use common::{ControlSocket, Dir, serve};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const UDP: u8 = 17;
 const TCP: u8 = 6;
 
-/// Killed if the test ends before it.
+/// A capture process, killed if the test ends before it.
 struct Tool(Child);
 
 impl Drop for Tool {
@@ -27,7 +27,7 @@ impl Drop for Tool {
 }
 
 struct Host {
-    control: Control,
+    control: ControlSocket,
     _fabric: Fabric,
 }
 
@@ -61,7 +61,7 @@ impl Host {
     }
 }
 
-/// A frame of an IP protocol from guest 1 to guest 2, with so many bytes of payload.
+/// Returns a frame of an IP protocol from guest 1 to guest 2, with `payload` bytes.
 fn frame(protocol: u8, payload: u8) -> Vec<u8> {
     let len = 28 + payload;
     let mut bytes = vec![0x52, 0x54, 0, 0, 0, 2, 0x52, 0x54, 0, 0, 0, 1, 8, 0];
@@ -72,7 +72,7 @@ fn frame(protocol: u8, payload: u8) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_captured_is_filtered_and_read_by_tshark() {
+fn capture_is_filtered_and_readable_by_tshark() {
     let tshark = Command::new("tshark").arg("--version").stdout(Stdio::null()).status();
     if tshark.is_err() {
         eprintln!("skipped: there is no tshark");
@@ -119,7 +119,7 @@ fn what_is_captured_is_filtered_and_read_by_tshark() {
     }
 }
 
-/// Enhanced packet blocks of a pcapng file (its specification's section 4.3).
+/// Counts the enhanced packet blocks of a pcapng file (pcapng specification, section 4.3).
 fn frames(file: &[u8]) -> usize {
     let (mut at, mut count) = (0, 0);
     while at < file.len() {
@@ -130,9 +130,9 @@ fn frames(file: &[u8]) -> usize {
     count
 }
 
-/// There is always more to fetch; that is no reason to go on.
+/// Under steady traffic every fetch returns frames; the limit must end the capture all the same.
 #[test]
-fn a_capture_where_frames_never_cease_ends_when_it_is_told_to() {
+fn capture_under_steady_traffic_ends_at_its_limit() {
     let (host, dir) = (Host::start(), Dir::new());
     let (mut a, mut b) = (host.attach("a"), host.attach("b"));
     for (n, end) in ["--count 3", "--seconds 1", "--snap 64"].into_iter().enumerate() {
@@ -150,7 +150,7 @@ fn a_capture_where_frames_never_cease_ends_when_it_is_told_to() {
             if let Some(status) = tool.0.try_wait().unwrap() {
                 break status;
             }
-            // The last one has no end of its own: Ctrl-C.
+            // The last command has no limit of its own: Ctrl-C ends it.
             let some = || std::fs::metadata(&file).is_ok_and(|file| file.len() > 100_000);
             if n == 2 && !told && some() {
                 told = true;
@@ -165,14 +165,14 @@ fn a_capture_where_frames_never_cease_ends_when_it_is_told_to() {
 }
 
 #[test]
-fn a_capture_of_what_is_not_there_leaves_the_file_alone() {
+fn capture_of_a_missing_port_leaves_the_file_unchanged() {
     let (host, dir) = (Host::start(), Dir::new());
     let file = dir.file("kept.pcapng");
     std::fs::write(&file, "kept").unwrap();
     let output = host.tool(&format!("capture nobody --write {}", file.display())).output().unwrap();
     assert!(!output.status.success());
     assert_eq!(std::fs::read(&file).unwrap(), b"kept");
-    // A file that cannot be written is no mistake in the command's words.
+    // A file that cannot be written is no usage error.
     let output = host.tool("capture b --write /nowhere/at/all").output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
 }

@@ -1,4 +1,4 @@
-//! The tool as a process against the daemon's control socket: what it prints, what it exits with.
+//! The tool as a process against the daemon's control socket: its output and exit status.
 
 #[path = "../../daemon/tests/common/mod.rs"]
 mod common;
@@ -9,9 +9,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use common::{Control, Dir, model::Model, serve};
+use common::{ControlSocket, Dir, model::Model, serve};
 
-/// Exit status, stdout and stderr of `causeway --control SOCKET WORDS`.
+/// Returns exit status, stdout and stderr of `causeway --control SOCKET WORDS`.
 fn causeway(socket: &Path, words: &str) -> (i32, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_causeway"))
         .env("CAUSEWAY_CONTROL", socket)
@@ -22,10 +22,10 @@ fn causeway(socket: &Path, words: &str) -> (i32, String, String) {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-struct Host(Control);
+struct Host(ControlSocket);
 
 impl Host {
-    /// A daemon with two ports in group blue.
+    /// Starts a daemon with two ports in group blue.
     fn start() -> Self {
         let host = Self(serve(Arc::new(Model::default())));
         host.ok("group add blue");
@@ -47,7 +47,7 @@ impl Host {
         serde_json::from_str(&self.ok(words)).unwrap()
     }
 
-    /// Asserts the exit status and that the error says so.
+    /// Asserts the exit status and a part of the error.
     #[track_caller]
     fn fails(&self, words: &str, status: i32, says: &str) {
         let (got, out, error) = causeway(&self.0.socket, words);
@@ -57,7 +57,7 @@ impl Host {
 }
 
 #[test]
-fn lists_are_aligned_tables_or_json() {
+fn cli_lists_are_aligned_tables_or_json() {
     let host = Host::start();
     let list = host.ok("port list");
     let lines: Vec<&str> = list.lines().collect();
@@ -79,7 +79,7 @@ fn lists_are_aligned_tables_or_json() {
 }
 
 #[test]
-fn nouns_and_verbs_may_be_cut_short() {
+fn cli_nouns_and_verbs_may_be_abbreviated() {
     let host = Host::start();
     assert_eq!(host.ok("po l"), host.ok("port list"));
     assert_eq!(host.ok("pe l"), host.ok("peer list"));
@@ -89,7 +89,7 @@ fn nouns_and_verbs_may_be_cut_short() {
 }
 
 #[test]
-fn boards_of_other_hosts_are_listed_and_shown_by_pairs_of_endpoints() {
+fn peer_list_and_show_print_nics_and_connections() {
     let host = Host::start();
     host.ok("port add mx0 --kind mx --group blue --interface eth1");
     let list = host.ok("peer list");
@@ -112,7 +112,7 @@ fn boards_of_other_hosts_are_listed_and_shown_by_pairs_of_endpoints() {
 }
 
 #[test]
-fn a_port_is_shown_in_full_and_as_what_to_paste() {
+fn port_show_prints_state_and_attachment_options() {
     let host = Host::start();
     let text = host.ok("port show vm1-net");
     for part in ["state        listening", "mtu          1500", "transmit_packets_total      3"] {
@@ -132,7 +132,7 @@ fn a_port_is_shown_in_full_and_as_what_to_paste() {
 }
 
 #[test]
-fn ports_are_added_and_deleted_with_stable_statuses() {
+fn port_add_and_delete_have_stable_exit_statuses() {
     let host = Host::start();
     let out = host.ok("port add b --kind net --group blue --mtu 9000 --queue-pairs 2 --learn");
     assert!(out.contains("port b listens on /"), "{out}");
@@ -169,7 +169,7 @@ fn ports_are_added_and_deleted_with_stable_statuses() {
 }
 
 #[test]
-fn what_is_added_at_run_time_answers_that_a_restart_loses_it() {
+fn kept_warning_follows_every_addition_at_run_time() {
     let host = Host::start();
     for (words, lines) in [
         ("group add red", "[[group]]\nname = \"red\"\n"),
@@ -181,17 +181,17 @@ fn what_is_added_at_run_time_answers_that_a_restart_loses_it() {
         assert_eq!(status, 0, "{words}: {error}");
         assert!(error.contains("not kept across a restart"), "{words}: {error}");
         assert!(error.contains(lines), "{words}: {error}");
-        // The lines are those of a configuration file.
+        // The lines have the form of a configuration file.
         assert!(error.lines().skip(2).all(|line| line.contains(" = ")), "{words}: {error}");
     }
-    // Nothing is lost of what was there before, and a deletion adds nothing.
+    // An existing object adds no warning, and neither does a deletion.
     for words in ["group add red --may-exist", "port del n --if-exists", "port list"] {
         assert_eq!(causeway(&host.0.socket, words).2, "", "{words}");
     }
 }
 
 #[test]
-fn relative_socket_paths_are_made_absolute_here() {
+fn port_socket_paths_are_made_absolute_by_the_tool() {
     let host = Host::start();
     host.ok("port add r --kind net --group blue --socket r.sock");
     let socket = host.json("port show r -j")["socket"].as_str().unwrap().to_owned();
@@ -199,10 +199,10 @@ fn relative_socket_paths_are_made_absolute_here() {
 }
 
 #[test]
-fn groups_are_added_and_deleted() {
+fn group_add_and_delete() {
     let host = Host::start();
     host.fails("group add blue", 1, "exists");
-    assert!(host.ok("group add blue --may-exist").contains("there already"));
+    assert!(host.ok("group add blue --may-exist").contains("exists already"));
     host.fails("group del blue", 1, "has ports");
     host.fails("group del red", 3, "does not exist");
     host.ok("group del red --if-exists");
@@ -211,11 +211,11 @@ fn groups_are_added_and_deleted() {
 }
 
 #[test]
-fn rules_keep_their_order() {
+fn rule_list_keeps_its_order() {
     let host = Host::start();
     host.ok("rule add reject --from blue/3:* --to blue/4:22");
     host.ok("rule add accept --to host:1-1023 --index 0");
-    assert!(host.ok("rule add accept --to host:1-1023 --may-exist").contains("there already"));
+    assert!(host.ok("rule add accept --to host:1-1023 --may-exist").contains("exists already"));
     let list = host.ok("rule list");
     let rows: Vec<Vec<&str>> = list.lines().map(|l| l.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["INDEX", "ACTION", "FROM", "TO", "HITS"]);
@@ -231,7 +231,7 @@ fn rules_keep_their_order() {
 }
 
 #[test]
-fn traces_stats_and_info() {
+fn cli_prints_traces_stats_and_info() {
     let host = Host::start();
     let text = host.ok("trace frame --from vm1-net --to ff:ff:ff:ff:ff:ff");
     assert!(text.contains("verdict  drop\nto       -\nbecause  1. Frame"), "{text}");
@@ -249,19 +249,19 @@ fn traces_stats_and_info() {
 }
 
 #[test]
-fn shutdown_asks_the_daemon_to_stop() {
+fn shutdown_requests_a_stop() {
     let host = Host::start();
     assert_eq!(host.ok("shutdown"), "causewayd stops\n");
     assert_eq!(host.json("shutdown --release -j")["changed"], true);
 }
 
 #[test]
-fn without_a_daemon_it_says_how_to_start_one() {
+fn cli_without_a_daemon_names_the_remedy() {
     let dir = Dir::new();
     let (status, _, error) = causeway(&dir.file("none.sock"), "port list");
     assert_eq!(status, 4);
     assert!(error.contains("systemctl start causewayd") && error.contains("--control"), "{error}");
-    // A socket that a killed daemon left.
+    // A socket left by a killed daemon.
     drop(UnixListener::bind(dir.file("old.sock")).unwrap());
     assert_eq!(causeway(&dir.file("old.sock"), "info").0, 4);
     let long = format!("--control /{} info", "x".repeat(200));
@@ -269,7 +269,7 @@ fn without_a_daemon_it_says_how_to_start_one() {
 }
 
 #[test]
-fn a_daemon_that_does_not_answer_is_a_timeout() {
+fn cli_times_out_on_a_silent_daemon() {
     let dir = Dir::new();
     let socket = dir.file("control.sock");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -299,7 +299,7 @@ fn hostile_daemons_get_an_error_each() {
 }
 
 #[test]
-fn help_completions_and_manual_come_from_one_definition() {
+fn cli_help_completions_and_manual_have_one_definition() {
     let dir = Dir::new();
     let none = dir.file("none.sock");
     assert_eq!(causeway(&none, "").0, 2);

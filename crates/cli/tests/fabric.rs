@@ -1,4 +1,4 @@
-//! The tool against the real dispatcher and services: what it shows is what they decide.
+//! The tool against the real dispatcher and services.
 
 #[path = "../../daemon/tests/common/mod.rs"]
 mod common;
@@ -10,19 +10,20 @@ use std::time::{Duration, Instant};
 
 use causeway_daemon::services::SERVICES;
 use causeway_fabric::{Fabric, Options};
-use common::{Control, serve};
+use common::{ControlSocket, serve};
 
-/// Held while the tool runs. The dispatchers are threads of this process: what another test forks
-/// holds their sockets until it is the tool, and an address that was left is in use that long.
+/// Locked while the tool runs. The dispatchers are threads of this process: a child forked by
+/// another test inherits their sockets until it executes the tool, and keeps an address in use that
+/// long.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 struct Host {
-    control: Control,
+    control: ControlSocket,
     _fabric: Fabric,
 }
 
 impl Host {
-    /// Groups blue and red, with two guests' ports in blue and one in red.
+    /// Starts groups blue and red, with two guests' ports in blue and a port in red.
     fn start() -> Self {
         let options = Options { dispatchers: 2, ..Options::default() };
         let fabric = Fabric::start(SERVICES, options).unwrap();
@@ -75,7 +76,7 @@ fn to(verdict: &str, ports: &[&str]) -> (String, Vec<String>) {
 }
 
 #[test]
-fn frames_are_traced_within_their_group_only() {
+fn trace_of_frames_stays_in_the_group() {
     let host = Host::start();
     let frame =
         |from: &str, mac: &str| host.verdict(&format!("trace frame --from {from} --to {mac}"));
@@ -86,14 +87,14 @@ fn frames_are_traced_within_their_group_only() {
 }
 
 #[test]
-fn connects_are_traced_through_the_rules() {
+fn trace_of_connects_follows_the_rules() {
     let host = Host::start();
     let connect = |words: &str| host.run(&format!("trace connect {words}"));
     let why = |words: &str, because: &str| {
         let text = connect(words);
         assert!(text.contains(because), "{words}: no {because:?} in\n{text}");
     };
-    // No guest runs here, so that every connect ends as a reset: the reasons differ.
+    // No guest runs here, so every connect ends as a reset; only the reasons differ.
     why("--from a-vsock --cid 4 --port 22", "no rule matches");
     why("--from a-vsock --cid 4 --port 22", "port b-vsock has CID 4, but no guest runs it");
     why("--from a-vsock --cid 5 --port 22", "no traffic crosses groups");
@@ -105,7 +106,7 @@ fn connects_are_traced_through_the_rules() {
 }
 
 #[test]
-fn what_is_in_use_is_refused_and_what_is_gone_is_gone() {
+fn cli_conflicts_are_refused_and_deleted_objects_are_gone() {
     let host = Host::start();
     let (status, text) = host.output("port add d --kind net --group blue --mac 52:54:00:00:00:01");
     assert_eq!(status, 1, "{text}");
@@ -123,7 +124,7 @@ fn what_is_in_use_is_refused_and_what_is_gone_is_gone() {
 }
 
 #[test]
-fn dispatchers_are_listed_and_groups_are_moved_between_them() {
+fn dispatcher_list_and_move() {
     let host = Host::start();
     let list = host.run("dispatcher list");
     let head = list.lines().next().unwrap();
@@ -166,15 +167,15 @@ fn dispatchers_are_listed_and_groups_are_moved_between_them() {
 }
 
 #[test]
-fn a_file_is_applied_once_and_then_is_what_runs() {
+fn apply_reaches_the_state_of_the_file() {
     let host = Host::start();
     let dir = common::Dir::new();
     let (file, key) = (dir.file("c.toml"), dir.file("key"));
     let (key, shown) = (key.display().to_string(), file.display().to_string());
     host.run(&format!("key generate --out {key}"));
-    // A peer's, not our own: that would be refused. RFC 7748, section 6.1.
+    // A peer's key; the own key would be refused. RFC 7748, section 6.1.
     let public = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
-    // A port of the host that is free now.
+    // A free port of the host.
     let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let text = format!(
         r#"
@@ -226,11 +227,11 @@ fn a_file_is_applied_once_and_then_is_what_runs() {
     assert_eq!(host.run("group list").lines().count(), 1, "nothing is left");
 }
 
-/// How long QEMU may take to start and end, on a machine that does much else.
+/// Longest time for QEMU to start and end, on a busy machine.
 const QEMU_LIMIT: Duration = Duration::from_secs(120);
 
 #[test]
-fn the_printed_line_starts_the_qemu_that_is_installed() {
+fn port_show_prints_arguments_that_start_the_installed_qemu() {
     let qemu = format!("qemu-system-{}", std::env::consts::ARCH);
     if Command::new(&qemu).arg("--version").output().is_err() {
         eprintln!("skipped: there is no {qemu}");

@@ -1,4 +1,4 @@
-//! `causeway mpi-env` as a process: what a shell gets from it, and what it says when it cannot.
+//! `causeway mpi-env` as a process: output for a shell, and errors.
 
 #[path = "../../daemon/tests/common/mod.rs"]
 mod common;
@@ -10,26 +10,26 @@ use std::sync::Arc;
 
 use common::{model::Model, serve};
 
-/// A folder of a test's own.
+/// A directory for each test.
 struct Dir(PathBuf);
 
 impl Dir {
     fn new(name: &str) -> Self {
-        // With a blank, which a shell must not see.
+        // With a blank, which must be quoted for the shell.
         let name = format!("causeway mpi-env {name} {}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }
 
-    /// With a file by the provider's name in it.
+    /// Returns a directory that contains a file with the provider's name.
     fn with_provider(name: &str) -> Self {
         let dir = Self::new(name);
         std::fs::write(dir.0.join("libcauseway-fi.so"), "").unwrap();
         dir
     }
 
-    /// A board's socket, at which somebody listens.
+    /// Returns a NIC's socket and its listener.
     fn board(&self, name: &str) -> (PathBuf, UnixListener) {
         let path = self.0.join(name);
         (path.clone(), UnixListener::bind(&path).unwrap())
@@ -55,7 +55,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// Asserts that it fails as something that is not there, and says so.
+/// Asserts the status of a missing object, and parts of the error.
 #[track_caller]
 fn fails(output: &Output, says: &[&str]) {
     let error = text(&output.stderr);
@@ -67,7 +67,7 @@ fn fails(output: &Output, says: &[&str]) {
 }
 
 #[test]
-fn a_shell_that_evaluates_it_has_the_variables_as_they_are() {
+fn mpi_env_is_evaluated_by_a_shell_unchanged() {
     let dir = Dir::with_provider("shell");
     let ((one, _a), (two, _b)) = (dir.board("mx0.sock"), dir.board("it's.sock"));
     let output = mpi_env(&dir.0, &[&one, &two], &[]);
@@ -84,7 +84,7 @@ fn a_shell_that_evaluates_it_has_the_variables_as_they_are() {
 }
 
 #[test]
-fn a_program_gets_it_as_json() {
+fn mpi_env_has_a_json_form() {
     let dir = Dir::with_provider("json");
     let (board, _listener) = dir.board("mx0.sock");
     let output = mpi_env(&dir.0, &[&board], &["--json"]);
@@ -96,18 +96,18 @@ fn a_program_gets_it_as_json() {
 }
 
 #[test]
-fn what_is_missing_is_named_with_its_remedy() {
+fn mpi_env_errors_name_the_remedy() {
     let (dir, bare) = (Dir::with_provider("missing"), Dir::new("bare"));
     let (board, listener) = dir.board("mx0.sock");
     fails(&mpi_env(&bare.0, &[&board], &[]), &["libcauseway-fi.so", &bare.0.to_string_lossy()]);
     let nowhere = dir.0.join("mx7.sock");
     fails(&mpi_env(&dir.0, &[&board, &nowhere], &[]), &["mx7.sock", "does causewayd run"]);
-    // A socket that a daemon left behind.
+    // A socket left by a daemon.
     drop(listener);
     fails(&mpi_env(&dir.0, &[&board], &[]), &["mx0.sock", "does causewayd run"]);
 }
 
-/// Exit status and output of a line of shell in which `causeway` is the tool.
+/// Returns exit status and output of a shell line in which `causeway` is the tool.
 fn shell(line: &str, control: &Path) -> (Option<i32>, String) {
     let tool = Path::new(env!("CARGO_BIN_EXE_causeway")).parent().unwrap();
     let path = format!("{}:{}", tool.display(), std::env::var("PATH").unwrap());
@@ -134,7 +134,7 @@ fn mpi_env_failure_ends_the_line_that_evaluates_it() {
 }
 
 #[test]
-fn mpi_env_finds_the_boards_of_the_daemon_at_the_control_socket() {
+fn mpi_env_finds_the_nics_of_the_daemon_at_the_control_socket() {
     let dir = Dir::with_provider("control");
     let host = serve(Arc::new(Model::default()));
     let (board, _listener) = dir.board("b.sock");

@@ -3,13 +3,12 @@
 //!
 //! A lookup may load a module of the C library and connect to a service of the host (sssd,
 //! systemd-userdbd, nslcd, winbindd). [`resolve_ahead`] therefore looks up all names of the
-//! configuration before the sandbox is entered, and keeps the numbers. A name that is given while
-//! the daemon runs is looked up inside the sandbox, whose filter allows nothing for it beyond what
-//! the daemon needs itself: Unix sockets, and reading below /etc, /run, /usr and /var/lib. The
-//! services above need no more. Where a module does, the lookup fails, and the operator gives the
-//! number.
+//! configuration before the sandbox is entered, and keeps the numbers. Names that are given later
+//! are looked up inside the sandbox. Its filter allows what the services above need: Unix sockets,
+//! and reading below /etc, /run, /usr and /var/lib. If a module needs more, the lookup fails, and
+//! the operator gives the number.
 //!
-//! A static build with musl has no modules: it reads /etc/passwd and /etc/group.
+//! A static build with musl has no modules and reads /etc/passwd and /etc/group only.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -17,7 +16,7 @@ use std::sync::OnceLock;
 use nix::errno::Errno;
 use nix::unistd::{Group, User};
 
-/// Numbers of the names that the configuration has.
+/// Numbers of the names in the configuration.
 #[derive(Debug, Default)]
 struct Resolved {
     users: HashMap<String, u32>,
@@ -27,7 +26,7 @@ struct Resolved {
 static RESOLVED: OnceLock<Resolved> = OnceLock::new();
 
 /// Looks up users and groups and keeps the numbers that are found, for the life of the process.
-/// To be called once, before the sandbox is entered; a name that is not found is looked up again
+/// Must be called once, before the sandbox is entered. A name that is not found is looked up again
 /// when its number is needed.
 pub fn resolve_ahead<'a>(
     users: impl Iterator<Item = &'a str>,
@@ -83,7 +82,7 @@ fn find(
     }
     match lookup() {
         Ok(Some(number)) => Ok(number),
-        // Some sources answer with these errors for an unknown name, getgrnam(3).
+        // Some sources return these errors for an unknown name, getgrnam(3).
         Ok(None) | Err(Errno::ENOENT | Errno::ESRCH) => {
             Err(format!("this host has no {kind} {name:?}; add it with: {kind}add {name}"))
         }

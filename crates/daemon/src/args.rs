@@ -11,15 +11,14 @@ const EXAMPLES: &str = "\
 Examples:
   causewayd                                     serve /etc/causeway/causeway.toml
   causewayd --config ./lab.toml                 serve another file
-  causewayd --config ./lab.toml --check-config  say what is wrong with it, line by line
-  causewayd --print-config                      show it with every default filled in
+  causewayd --config ./lab.toml --check-config  report its problems, line by line
+  causewayd --print-config                      print it with every default filled in
 
 Signals: SIGTERM and SIGINT stop the daemon and remove its sockets, except those of
 held ports whose guests are connected: causeway-holder keeps these guests for the next
-causewayd (`causeway shutdown --release` disconnects them). SIGHUP has keys and
-certificates of links read again (renewed certificates are used by the next connection
-without it); what is served is changed while it runs by
-causeway(1), `causeway apply` too.
+causewayd (`causeway shutdown --release` disconnects them). SIGHUP makes links read their
+keys and certificates again; renewed certificates are used by new connections without it.
+Use causeway(1), for example `causeway apply`, to change the configuration at run time.
 
 Exit status: 0 stopped or checked, 1 error, 2 wrong usage.";
 
@@ -30,8 +29,8 @@ pub struct Args {
     /// The configuration file
     #[arg(long, value_name = "FILE", default_value = CONFIG_DEFAULT, env = "CAUSEWAY_CONFIG")]
     pub config: PathBuf,
-    /// When stopped, leave held ports to the next causewayd even if no guest is connected to them;
-    /// without it, only where one is
+    /// At a stop, leave all held ports to the next causewayd; by default only those with a
+    /// connected guest
     #[arg(long)]
     pub keep: bool,
     /// Serve without the sandbox (system call filter, Landlock, no core dumps): for debuggers
@@ -52,7 +51,10 @@ pub struct Args {
 }
 
 impl Args {
-    /// The manual page, made from this definition.
+    /// Returns the manual page in roff, generated from this definition.
+    ///
+    /// # Errors
+    /// Never fails in practice: the page is written to memory.
     pub fn man_page() -> std::io::Result<Vec<u8>> {
         let mut page = Vec::new();
         let man = clap_mangen::Man::new(Self::command()).section("8");
@@ -61,14 +63,14 @@ impl Args {
         man.render_synopsis_section(&mut page)?;
         man.render_description_section(&mut page)?;
         man.render_options_section(&mut page)?;
-        // The examples as they are, not filled into paragraphs.
+        // Kept verbatim, not filled into paragraphs.
         let examples = EXAMPLES.replace('\\', "\\e").replace('-', "\\-");
         write!(page, ".SH EXAMPLES\n.nf\n{examples}\n.fi\n")?;
         write!(page, ".SH \"SEE ALSO\"\n.BR causeway (1)\n")?;
         Ok(page)
     }
 
-    /// The completions of `shell`, made from this definition.
+    /// Returns the completions of `shell`, generated from this definition.
     pub fn completions(shell: clap_complete::Shell) -> Vec<u8> {
         let mut script = Vec::new();
         clap_complete::generate(shell, &mut Self::command(), "causewayd", &mut script);

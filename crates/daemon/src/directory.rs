@@ -1,18 +1,18 @@
-//! Directories in which sockets are made: which of them are safe.
+//! Safety check of the directories in which sockets are created.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// The sticky bit, inode(7): only its owner removes or renames an entry.
+/// The sticky bit, inode(7): only the owner of an entry removes or renames it.
 const STICKY: u32 = 0o1000;
-/// Others than owner and group may make and remove entries.
+/// All users may create and remove entries.
 const WORLD_WRITABLE: u32 = 0o002;
 
-/// Why a directory is refused.
+/// The reason why a directory is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnsafeDir {
-    /// Its owner could replace the sockets in it.
+    /// The owner could replace the sockets in it.
     #[error(
         "directory {path} belongs to user {owner}, who could replace the sockets in it: expected \
          root or user {own}; correct it with `chown {own} {path}`, or configure another run_dir \
@@ -21,7 +21,7 @@ pub enum UnsafeDir {
     Owner {
         /// The directory.
         path: PathBuf,
-        /// Its owner.
+        /// Owner of the directory.
         owner: u32,
         /// The daemon's user.
         own: u32,
@@ -40,7 +40,7 @@ pub enum UnsafeDir {
 /// Checks that no user but root and `own` can replace entries of a directory.
 ///
 /// # Errors
-/// Its owner is another, or it is writable for all and has no sticky bit.
+/// The owner is another user, or the directory is writable for all users without the sticky bit.
 pub fn check_dir(path: &Path, meta: &Metadata, own: u32) -> Result<(), UnsafeDir> {
     let path = path.to_owned();
     if meta.uid() != 0 && meta.uid() != own {
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_that_others_can_change_are_refused() {
+    fn directory_that_others_can_change_is_refused() {
         let dir = std::env::temp_dir().join(format!("causeway-dir-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let own = rustix::process::geteuid().as_raw();

@@ -1,4 +1,8 @@
-//! The one seam between the control plane and the dispatcher.
+//! The interface between the control plane and the dispatchers.
+//!
+//! [`FabricControl`] executes commands of [`causeway_model`]. The daemon stacks two wrappers on the real
+//! fabric: [`crate::held_ports::HeldPortsFabric`] moves held ports behind the holder,
+//! [`SocketOwner`] sets owners and permissions of new sockets.
 
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,51 +18,58 @@ use rustix::io::Errno;
 
 use crate::accounts::{group_id, user_id};
 use crate::config::Config;
-use crate::sandbox::explain;
-use causeway_model::draft::place;
+use crate::sandbox::add_remedy;
+use causeway_model::draft::host;
 
-/// Whoever carries out commands: the dispatcher, or a model of it in the tests.
-pub trait Fabric: Send + Sync {
-    /// Carries out one command and waits for its answer.
+/// Executes commands: the dispatchers, or a model of them in tests.
+pub trait FabricControl: Send + Sync {
+    /// Executes a command and waits for its answer.
+    ///
+    /// # Errors
+    /// The fabric or a service refuses the command.
     fn call(&self, command: Command) -> Result<Answer, CommandError>;
 
-    /// Whether a port's frontend stays connected while causewayd is replaced.
+    /// Returns whether the port's frontend stays connected while causewayd is replaced.
     fn is_held(&self, _port: &Name) -> bool {
         false
     }
 
-    /// The holder's process, if one runs.
+    /// Returns the pid of the holder, if a holder runs.
     fn holder(&self) -> Option<u32> {
         None
     }
 }
 
-/// Carries out a command of a service, and waits for its answer.
+/// Executes a command of a service and waits for its answer.
 ///
 /// # Errors
-/// See [`CommandError`]; also if no service of `fabric` knows the command.
-pub fn ask<T: Ask>(fabric: &(impl Fabric + ?Sized), command: T) -> Result<T::Answer, CommandError> {
+/// The service refuses the command, or no service of `fabric` has it.
+pub fn ask<T: Ask>(
+    fabric: &(impl FabricControl + ?Sized),
+    command: T,
+) -> Result<T::Answer, CommandError> {
     fabric.call(Command::service(command))?.to_service::<T>()
 }
 
-/// Puts what a configuration says into a fabric that has nothing yet, until `stops` says yes. Links
-/// that cannot be opened yet stay down and are opened later; names of peers are resolved meanwhile.
+/// Adds the objects of a configuration to an empty fabric, until `stops` returns true. Links that
+/// cannot be opened yet stay down and are retried; names of peers are resolved in the background.
 ///
 /// # Errors
-/// The first refusal; what was done before it stays done.
+/// The first refusal; objects added before it remain.
 pub fn apply(
-    fabric: &dyn Fabric,
+    fabric: &dyn FabricControl,
     config: &Config,
     stops: &dyn Fn() -> bool,
 ) -> Result<(), CommandError> {
     let key_file = &config.daemon.key_file;
-    let drafts = config.links.iter().map(|link| link.clone().into_spec(key_file, place::later));
+    let drafts =
+        config.links.iter().map(|link| link.clone().into_spec(key_file, host::resolve_later));
     let specs: Result<Vec<_>, _> = drafts.collect();
     let specs = specs.map_err(|error| CommandError::Invalid(error.to_string()))?;
     for group in &config.groups {
         fabric.call(Command::GroupAdd(group.clone()))?;
     }
-    // Rules stand before the first port can carry traffic.
+    // Before the ports, so that no connect precedes the rules.
     for rule in &config.rules {
         fabric.call(Command::RuleAdd { index: None, rule: rule.clone() })?;
     }
@@ -80,18 +91,18 @@ pub fn apply(
     Ok(())
 }
 
-/// Closes every link and port, so that peers are told and no socket is left behind.
-pub fn close_all(fabric: &dyn Fabric) {
+/// Closes every link and port, so that peers are notified and no socket file remains.
+pub fn close_all(fabric: &dyn FabricControl) {
     close(fabric, |_| true);
 }
 
 /// Closes every link, and every port that is not held.
-pub fn close_all_but_held(fabric: &dyn Fabric) {
+pub fn close_all_but_held(fabric: &dyn FabricControl) {
     close(fabric, |port| !fabric.is_held(port));
 }
 
 /// Returns whether a frontend is connected to a held port.
-pub fn has_held_guests(fabric: &dyn Fabric) -> bool {
+pub fn has_held_guests(fabric: &dyn FabricControl) -> bool {
     let is_attached = |port: &PortView| {
         matches!(port.state, PortState::Connected | PortState::Running)
             && fabric.is_held(&port.spec.name)
@@ -103,30 +114,36 @@ pub fn has_held_guests(fabric: &dyn Fabric) -> bool {
     }
 }
 
-fn close(fabric: &dyn Fabric, wanted: impl Fn(&Name) -> bool) {
+fn close(fabric: &dyn FabricControl, wanted: impl Fn(&Name) -> bool) {
     if let Ok(all) = ask(fabric, links::List) {
         for link in all {
             if let Err(error) = ask(fabric, links::Delete(link.spec.name.clone())) {
-                log::warn!(link:% = link.spec.name, error:% = error; "link not closed");
+                log::warn!(
+                    link:% = link.spec.name, error:% = error;
+                    "cannot close a link: its peer is not notified"
+                );
             }
         }
     }
     let Ok(Answer::Ports(ports)) = fabric.call(Command::PortList) else { return };
     for port in ports.into_iter().filter(|port| wanted(&port.spec.name)) {
         if let Err(error) = fabric.call(Command::PortDel(port.spec.name.clone())) {
-            log::warn!(port:% = port.spec.name, error:% = error; "port not closed");
+            log::warn!(
+                port:% = port.spec.name, error:% = error;
+                "cannot close a port: its socket file may remain"
+            );
         }
     }
 }
 
-/// A fabric whose new ports' sockets get the permissions and group that the operator
-/// configured, so that a QEMU of another user can connect.
+/// Wraps a fabric and sets owner, group and permissions of the sockets of new ports, so that a QEMU
+/// process of another user can connect.
 pub struct SocketOwner {
-    /// Who carries out the commands.
-    pub inner: Arc<dyn Fabric>,
-    /// Permission bits of ports that give none; as created if none.
+    /// The fabric that executes the commands.
+    pub inner: Arc<dyn FabricControl>,
+    /// Permission bits of ports that have none of their own; `None` leaves those of the umask.
     pub mode: Option<u32>,
-    /// Group of ports that give none; the daemon's if none.
+    /// Group of ports that have none of their own; `None` leaves the daemon's group.
     pub group: Option<u32>,
 }
 
@@ -139,15 +156,15 @@ impl std::fmt::Debug for SocketOwner {
     }
 }
 
-impl Fabric for SocketOwner {
+impl FabricControl for SocketOwner {
     fn call(&self, command: Command) -> Result<Answer, CommandError> {
         let added = match &command {
             Command::PortAdd(spec) => Some(spec.clone()),
             _ => None,
         };
-        let answer = self.inner.call(command).map_err(explain)?;
+        let answer = self.inner.call(command).map_err(add_remedy)?;
         if let Some(spec) = added
-            && let Err(text) = self.hand_over(&spec)
+            && let Err(text) = self.set_port_access(&spec)
         {
             let _ = self.inner.call(Command::PortDel(spec.name.clone()));
             return Err(CommandError::Host(format!("port {}: {text}", spec.name)));
@@ -165,33 +182,33 @@ impl Fabric for SocketOwner {
 }
 
 impl SocketOwner {
-    fn hand_over(&self, spec: &PortSpec) -> Result<(), String> {
+    fn set_port_access(&self, spec: &PortSpec) -> Result<(), String> {
         let mut sockets = spec.paths();
         if let Some(socket) = sockets.next() {
-            self.give(socket, spec.access.of_socket())?;
+            self.set_access(socket, spec.access.of_socket())?;
         }
         sockets.try_for_each(|host| {
-            self.give(host, spec.access.of_host_socket())?;
-            self.give(&message_socket(host), spec.access.of_host_socket())
+            self.set_access(host, spec.access.of_host_socket())?;
+            self.set_access(&message_socket(host), spec.access.of_host_socket())
         })
     }
 
-    fn give(&self, path: &Path, given: SocketPermissions) -> Result<(), String> {
+    fn set_access(&self, path: &Path, given: SocketPermissions) -> Result<(), String> {
         let owner = given.owner.as_deref().map(user_id).transpose()?;
         let group = given.group.as_deref().map(group_id).transpose()?;
         let mode = given.mode.map(|FileMode(mode)| mode).or(self.mode);
-        give(path, mode, (owner, group.or(self.group)))
+        set_socket_access(path, mode, (owner, group.or(self.group)))
     }
 }
 
 /// Sets owner and group, then permissions, of a socket.
 ///
-/// The path is opened once, without following a symbolic link, and everything is set on what was
-/// opened: a link that is put in its place does not lead to another file.
+/// The path is opened once, without following a symbolic link, and all changes apply to the opened
+/// file: a link that replaces the path later has no effect.
 ///
 /// # Errors
-/// The path is no socket, or the host refuses.
-pub fn give(
+/// The path is no socket, or a system call fails.
+pub fn set_socket_access(
     path: &Path,
     mode: Option<u32>,
     (owner, group): (Option<u32>, Option<u32>),
@@ -199,7 +216,8 @@ pub fn give(
     if mode.is_none() && owner.is_none() && group.is_none() {
         return Ok(());
     }
-    let failed = |what: &str, error: std::io::Error| format!("{what} {}: {error}", path.display());
+    let failed =
+        |action: &str, error: std::io::Error| format!("{action} {}: {error}", path.display());
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let socket = rustix::fs::open(path, flags, rustix::fs::Mode::empty())
         .map_err(|e| failed("cannot look at", e.into()))?;
@@ -219,7 +237,7 @@ pub fn give(
         })?;
     }
     if let Some(mode) = mode {
-        // fchmod(2) refuses a descriptor that was opened by its path only; this is the same file.
+        // fchmod(2) refuses an O_PATH descriptor; the path in /proc names the same file.
         let opened = format!("/proc/self/fd/{}", socket.as_raw_fd());
         std::fs::set_permissions(opened, std::fs::Permissions::from_mode(mode))
             .map_err(|e| failed("cannot set the permissions of", e))?;
@@ -227,7 +245,7 @@ pub fn give(
     Ok(())
 }
 
-impl Fabric for causeway_fabric::Handle {
+impl FabricControl for causeway_fabric::Handle {
     fn call(&self, command: Command) -> Result<Answer, CommandError> {
         self.call(command)
     }

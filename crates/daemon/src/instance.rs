@@ -1,4 +1,4 @@
-//! One daemon per control socket: the lock beside it, and the socket itself.
+//! Ensures one daemon per control socket: the lock file, and the socket itself.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -13,82 +13,89 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::directory::{UnsafeDir, check_dir};
-use crate::fabric::give;
+use crate::fabric::set_socket_access;
 use crate::limits::{LOCK_PID_PAUSE, LOCK_PID_TRIES};
 
 /// Length of the line with the pid.
 const PID_LINE_BYTES: u64 = 11;
 
-/// Why the control socket cannot be had.
+/// The reason why the control socket cannot be claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// Another daemon has it.
+    /// Another daemon serves it.
     #[error(
         "another causewayd is running already{}: it serves {path}; stop it first, or give this \
          one another control socket in its configuration",
         .pid.map(|pid| format!(" with pid {pid}")).unwrap_or_default()
     )]
     Running {
-        /// Its process, where known.
+        /// Process of the other daemon, if known.
         pid: Option<i32>,
         /// The control socket.
         path: PathBuf,
     },
-    /// A file that is no socket is in the way.
+    /// The path exists and is no socket.
     #[error(
         "{0} is there and is not a socket: expected nothing, or a socket left behind; move it away"
     )]
     NotASocket(PathBuf),
-    /// The host refused.
+    /// A system call failed.
     #[error("{what} {path}: {error}")]
     Host {
-        /// What was tried.
+        /// Description of the failed operation.
         what: &'static str,
-        /// With what.
+        /// Path of the operation.
         path: PathBuf,
-        /// Why it failed.
+        /// Error of the system call.
         error: io::Error,
     },
-    /// Another user could replace what is in a directory.
+    /// Another user could replace the entries of the directory.
     #[error("{0}")]
     Unsafe(#[from] UnsafeDir),
-    /// The socket could not be handed to its group.
+    /// The owner, group or permissions of the socket could not be set.
     #[error("control socket: {0}")]
     Permissions(String),
 }
 
-/// The control socket, bound and locked; both are removed when this is dropped.
+/// The control socket, bound and locked. Dropping it removes the socket and the lock.
 #[derive(Debug)]
-pub struct Control {
+pub struct ControlSocket {
     listener: UnixListener,
-    // The socket goes before the lock that guards it: fields are dropped in this order.
+    // Fields are dropped in order: the socket must be removed while the lock is held.
     _socket: BoundPath,
-    _lock: Lock,
+    _lock: InstanceLock,
 }
 
-impl Control {
-    /// Takes the lock, replaces a socket left behind, and listens.
+impl ControlSocket {
+    /// Takes the lock, replaces a stale socket, and listens.
+    ///
+    /// # Errors
+    /// Another daemon runs, the path is no socket, or a system call fails.
     pub fn claim(path: &Path, mode: u32, group: Option<u32>) -> Result<Self, ClaimError> {
         if let Some(dir) = path.parent() {
             make_dir(dir)?;
         }
-        let lock = Lock::take(path)?;
+        let lock = InstanceLock::take(path)?;
         clear(path)?;
         let (listener, socket) = bind(path)?;
-        give(path, Some(mode), (None, group)).map_err(ClaimError::Permissions)?;
+        set_socket_access(path, Some(mode), (None, group)).map_err(ClaimError::Permissions)?;
         Ok(Self { listener, _socket: socket, _lock: lock })
     }
 
-    /// The listening socket.
+    /// Returns the listening socket.
+    ///
+    /// # Errors
+    /// The descriptor cannot be duplicated.
     pub fn listener(&self) -> io::Result<UnixListener> {
         self.listener.try_clone()
     }
 }
 
-/// Makes a runtime directory and its parents; others may enter it, as frontends must.
+/// Creates a runtime directory and its parents with mode 0755, so that frontends of other users can
+/// enter it.
 ///
 /// # Errors
-/// The host refuses, or another user could replace the sockets there ([`check_dir`]).
+/// A system call fails, or another user could replace the sockets in the directory ([`check_dir`]).
 pub fn make_dir(dir: &Path) -> Result<(), ClaimError> {
     let host = |what, error| ClaimError::Host { what, path: dir.to_owned(), error };
     let made = DirBuilder::new().recursive(true).mode(0o755).create(dir);
@@ -97,7 +104,7 @@ pub fn make_dir(dir: &Path) -> Result<(), ClaimError> {
     Ok(check_dir(dir, &meta, rustix::process::geteuid().as_raw())?)
 }
 
-/// Binds so that nobody else can connect before the permissions are set.
+/// Binds the socket so that no other user can connect before the permissions are set.
 fn bind(path: &Path) -> Result<(UnixListener, BoundPath), ClaimError> {
     let host = |error| ClaimError::Host { what: "cannot listen on", path: path.to_owned(), error };
     let umask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
@@ -109,15 +116,15 @@ fn bind(path: &Path) -> Result<(UnixListener, BoundPath), ClaimError> {
     Ok((listener, socket))
 }
 
-/// Writes the pid of this process into its lock. A full file system costs only the number: what
-/// counts is the lock itself.
+/// Writes the pid of this process into the lock file. On a full file system only the pid is
+/// missing: the flock itself is held.
 fn note_pid(file: &mut File, path: &Path) -> io::Result<()> {
     match write_pid(file) {
         Err(error) if is_full(&error) => {
             let path = path.display();
             log::warn!(
                 path:% = path, error:% = error;
-                "the file system is full: the lock does not name this process"
+                "the file system is full: the lock file does not contain the pid of this process"
             );
             Ok(())
         }
@@ -129,7 +136,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Removes a socket that nobody serves; refuses everything else.
+/// Removes a stale socket; refuses every other file.
 fn clear(path: &Path) -> Result<(), ClaimError> {
     let host = |what, error| ClaimError::Host { what, path: path.to_owned(), error };
     match std::fs::symlink_metadata(path) {
@@ -140,14 +147,15 @@ fn clear(path: &Path) -> Result<(), ClaimError> {
         }
         Ok(_) => {}
     }
-    // A daemon whose lock file was deleted still answers here.
+    // A daemon whose lock file was deleted still answers on its socket.
     if let Some(pid) = listener_pid(path) {
         return Err(ClaimError::Running { pid, path: path.to_owned() });
     }
     std::fs::remove_file(path).map_err(|e| host("cannot remove the old socket", e))
 }
 
-/// The process listening on `path`: `None` if there is none, `Some(None)` if it is unknown.
+/// Returns the process that listens on `path`: `None` if there is none, `Some(None)` if it is
+/// unknown.
 fn listener_pid(path: &Path) -> Option<Option<i32>> {
     let address = SocketAddrUnix::new(path).ok()?;
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -159,13 +167,13 @@ fn listener_pid(path: &Path) -> Option<Option<i32>> {
             let peer = rustix::net::sockopt::socket_peercred(&stream).ok();
             Some(peer.map(|c| c.pid.as_raw_nonzero().get()))
         }
-        // Its backlog is full: someone is there.
+        // The accept queue is full, so a process listens.
         Err(rustix::io::Errno::AGAIN) => Some(None),
         Err(_) => None,
     }
 }
 
-/// A path that this process bound; removed on drop if it still is that socket.
+/// A path that this process bound; removed on drop if it is still the same socket.
 #[derive(Debug)]
 struct BoundPath {
     path: PathBuf,
@@ -177,19 +185,22 @@ impl Drop for BoundPath {
         let ours = std::fs::symlink_metadata(&self.path)
             .is_ok_and(|meta| (meta.dev(), meta.ino()) == self.file);
         if ours && let Err(error) = std::fs::remove_file(&self.path) {
-            log::warn!(path:% = self.path.display(), error:% = error; "socket not removed");
+            log::warn!(
+                path:% = self.path.display(), error:% = error;
+                "cannot remove a socket file; remove it by hand"
+            );
         }
     }
 }
 
-/// `<control>.lock`, held by flock(2), with the holder's pid inside.
+/// The file `<control>.lock`, locked by flock(2); it contains the pid of the daemon.
 #[derive(Debug)]
-struct Lock {
+struct InstanceLock {
     path: PathBuf,
     _file: File,
 }
 
-impl Lock {
+impl InstanceLock {
     fn take(control: &Path) -> Result<Self, ClaimError> {
         let mut name = control.as_os_str().to_owned();
         name.push(".lock");
@@ -212,7 +223,7 @@ impl Lock {
                 }
                 Err(e) => return Err(host("cannot take the lock", e.into())),
             }
-            // The holder before us may have removed the file between our open and our lock.
+            // The previous holder of the lock may have removed the file between open and flock.
             if !same_file(&file, &path) {
                 continue;
             }
@@ -222,9 +233,9 @@ impl Lock {
     }
 }
 
-impl Drop for Lock {
+impl Drop for InstanceLock {
     fn drop(&mut self) {
-        // While still locked, so that nobody else's lock is removed.
+        // Removed while locked, so that a lock of another process is not removed.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -237,12 +248,13 @@ fn same_file(file: &File, path: &Path) -> bool {
 }
 
 fn write_pid(file: &mut File) -> io::Result<()> {
-    // Over the last one, which has the same length: its block is there even on a full file system.
+    // Overwrites the previous line of the same length, whose block exists even on a full file
+    // system.
     file.write_all(format!("{:<10}\n", std::process::id()).as_bytes())?;
     file.set_len(PID_LINE_BYTES)
 }
 
-/// The pid in the lock file, given its holder a moment to write it.
+/// Returns the pid in the lock file; retries while its holder has not written it yet.
 fn holder(file: &mut File) -> Option<i32> {
     for _ in 0..LOCK_PID_TRIES {
         let mut text = String::new();

@@ -1,29 +1,41 @@
 //! causewayd: configuration, control socket and lifecycle of the host daemon.
 //!
-//! The binary is a few lines over this library, so that the tests can drive
-//! each part alone: [`config`] reads the file, [`http`] and [`api`] serve the
-//! control socket, [`life`] starts and stops, and [`fabric`] is the one seam to
-//! the dispatcher.
+//! The crate stands on the highest floor and is the only place that lists the services
+//! ([`services`]). It reads the configuration ([`config`]), starts the dispatchers ([`run`],
+//! [`lifecycle`]), serves the control socket ([`http`], [`api`]) and the VNET language ([`vnet`]),
+//! and restricts its own threads ([`sandbox`]). It forwards no frame and touches no guest memory:
+//! dispatchers of `causeway-fabric` do.
+//!
+//! A request of an operator passes [`http`] (bytes to [`http::HttpRequest`]), [`api`] (to a
+//! [`causeway_model::Command`]), and [`fabric::FabricControl`], the interface to the dispatchers. Tests
+//! replace that interface by a model and drive each part alone; the binary only calls [`run::run`].
+//!
+//! ```no_run
+//! use causeway_daemon::{args::Args, run::run, services::SERVICES};
+//! use clap::Parser as _;
+//!
+//! run(&Args::parse(), SERVICES).unwrap();
+//! ```
 
 pub mod accounts;
 pub mod api;
 pub mod args;
 pub mod config;
+pub mod connection_slots;
 pub mod directory;
 pub mod fabric;
-pub mod hold;
+pub mod held_ports;
 pub mod http;
 pub mod instance;
-pub mod life;
+pub mod lifecycle;
 pub mod limits;
 pub mod logger;
-pub mod notify;
 pub mod peer;
-pub mod places;
 pub mod plan;
 pub mod refusals;
 pub mod run;
 pub mod sandbox;
+pub mod service_manager;
 pub mod services;
 pub mod stop;
 pub mod vnet;

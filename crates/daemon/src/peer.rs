@@ -1,14 +1,14 @@
-//! Processes that may use the control socket.
+//! ControlAccess control of the control socket: which processes may use it.
 
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 
-use crate::http::Reply;
+use crate::http::HttpReply;
 
-/// The process at the other end of a control connection, as the kernel names it.
+/// The process at the other end of a control connection, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer {
-    /// Process id when it connected.
+pub struct ControlPeer {
+    /// Process id at the time of the connect.
     pub pid: i32,
     /// User id.
     pub uid: u32,
@@ -16,57 +16,60 @@ pub struct Peer {
     pub gid: u32,
 }
 
-/// The users and the group that are admitted, among those that the socket's permissions admit.
+/// The user and group that may use the control socket, in addition to its file permissions.
 #[derive(Debug, Clone, Copy)]
-pub struct Access {
+pub struct ControlAccess {
     /// The daemon's own user.
     pub uid: u32,
     /// The configured group's number.
     pub group: Option<u32>,
 }
 
-/// Why a connection was refused.
+/// The reason why a connection was refused.
 #[derive(Debug)]
-pub enum NotAdmitted {
-    /// The kernel does not name the peer.
+pub enum AdmissionError {
+    /// The kernel does not report the peer.
     Unknown(std::io::Error),
     /// The peer may not control the daemon.
-    Forbidden(Peer),
+    Forbidden(ControlPeer),
 }
 
-impl Access {
-    /// Returns the peer of a connection, if it may control the daemon.
+impl ControlAccess {
+    /// Returns the peer of a connection if it may control the daemon.
     ///
-    /// User and groups are those that the peer had when it connected: the kernel keeps them with
-    /// the socket, so that neither /proc (which `hidepid=2` hides) nor a process number that is in
-    /// use again matters. Kernels before 4.13 keep the primary group only.
+    /// User and groups are those at the time of the connect: the kernel keeps them with the socket.
+    /// Neither /proc (which `hidepid=2` hides) nor a reused pid can affect the result. Kernels
+    /// before 4.13 keep the primary group only.
     ///
     /// # Errors
     /// The peer may not control the daemon, or is unknown.
-    pub fn admit(&self, stream: &UnixStream) -> Result<Peer, NotAdmitted> {
+    pub fn admit(&self, stream: &UnixStream) -> Result<ControlPeer, AdmissionError> {
         let c = rustix::net::sockopt::socket_peercred(stream)
-            .map_err(|error| NotAdmitted::Unknown(error.into()))?;
-        let peer =
-            Peer { pid: c.pid.as_raw_nonzero().get(), uid: c.uid.as_raw(), gid: c.gid.as_raw() };
+            .map_err(|error| AdmissionError::Unknown(error.into()))?;
+        let peer = ControlPeer {
+            pid: c.pid.as_raw_nonzero().get(),
+            uid: c.uid.as_raw(),
+            gid: c.gid.as_raw(),
+        };
         let groups = || causeway_host::fd::peer_pidfd::groups(stream.as_fd()).unwrap_or_default();
-        if self.allows(&peer, groups) { Ok(peer) } else { Err(NotAdmitted::Forbidden(peer)) }
+        if self.allows(&peer, groups) { Ok(peer) } else { Err(AdmissionError::Forbidden(peer)) }
     }
 
-    /// Returns the reply to a connection that was refused.
-    pub fn reply(&self, refused: &NotAdmitted) -> Reply {
+    /// Returns the reply to a refused connection.
+    pub fn reply(&self, refused: &AdmissionError) -> HttpReply {
         let text = match refused {
-            NotAdmitted::Unknown(_) => "peer credentials are not available".to_owned(),
-            NotAdmitted::Forbidden(peer) => format!(
+            AdmissionError::Unknown(_) => "peer credentials are not available".to_owned(),
+            AdmissionError::Forbidden(peer) => format!(
                 "user {} may not control this daemon: expected root, user {}, or a member of \
                  control_group",
                 peer.uid, self.uid
             ),
         };
-        Reply::error(403, "forbidden", text)
+        HttpReply::error(403, "forbidden", text)
     }
 
-    /// `groups` returns the supplementary groups of the peer.
-    fn allows(&self, peer: &Peer, groups: impl FnOnce() -> Vec<u32>) -> bool {
+    /// Returns whether a peer is admitted. `groups` returns its supplementary groups.
+    fn allows(&self, peer: &ControlPeer, groups: impl FnOnce() -> Vec<u32>) -> bool {
         let member = |gid| peer.gid == gid || groups().contains(&gid);
         peer.uid == 0 || peer.uid == self.uid || self.group.is_some_and(member)
     }
@@ -77,15 +80,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_the_own_user_and_the_group_are_let_in_and_no_one_else() {
-        let access = Access { uid: 10, group: Some(20) };
-        let peer = |uid, gid| Peer { pid: 0, uid, gid };
-        let allows = |access: &Access, peer: &Peer| access.allows(peer, || vec![30, 31]);
+    fn access_admits_root_the_own_user_and_the_group_only() {
+        let access = ControlAccess { uid: 10, group: Some(20) };
+        let peer = |uid, gid| ControlPeer { pid: 0, uid, gid };
+        let allows =
+            |access: &ControlAccess, peer: &ControlPeer| access.allows(peer, || vec![30, 31]);
         assert!(allows(&access, &peer(0, 0)));
         assert!(allows(&access, &peer(10, 1)));
         assert!(allows(&access, &peer(11, 20)));
         assert!(!allows(&access, &peer(11, 21)));
-        assert!(allows(&Access { uid: 10, group: Some(31) }, &peer(11, 21)));
-        assert!(!allows(&Access { uid: 10, group: None }, &peer(11, 0)));
+        assert!(allows(&ControlAccess { uid: 10, group: Some(31) }, &peer(11, 21)));
+        assert!(!allows(&ControlAccess { uid: 10, group: None }, &peer(11, 0)));
     }
 }

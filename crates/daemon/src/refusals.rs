@@ -1,7 +1,8 @@
-//! What clients of the control doors were refused, counted by reason.
+//! RefusalCounters of control clients, counted by reason.
 //!
-//! There are two doors: the control socket ([`crate::http`]) and the port of the VNET language
-//! ([`crate::vnet`]). Their counts are part of `GET /v1/stats`, and `causeway stats` prints them.
+//! Clients reach the daemon at the control socket ([`crate::http`]) and at the port of the VNET
+//! language ([`crate::vnet`]). The counters of both are part of `GET /v1/stats`; `causeway stats`
+//! prints them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,44 +11,44 @@ use std::time::Instant;
 
 use causeway_fabric::LogLimit;
 
-use crate::peer::{NotAdmitted, Peer};
+use crate::peer::{AdmissionError, ControlPeer};
 
-/// Why a client was refused.
+/// The reason why a client was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// As many are served as may be.
+pub enum RefusalReason {
+    /// All connections are in use.
     Busy,
-    /// Who it is may not control the daemon.
+    /// The user may not control the daemon.
     Forbidden,
-    /// Not what is spoken here.
+    /// The bytes are no request or command.
     Garbage,
-    /// The client ended within a line or a request.
+    /// The client closed the connection within a line or a request.
     Unfinished,
-    /// Longer than a line or request may be.
+    /// A line or request exceeds its limit.
     TooLong,
-    /// Nothing, or not all, was said in time.
+    /// No complete line or request arrived in time.
     Late,
     /// A wrong password.
     Password,
-    /// A password that was not looked at, after too many wrong ones.
+    /// A password was not checked because of too many wrong passwords.
     Waiting,
     /// Another version of the language.
     Version,
-    /// There is no such path or method.
+    /// The path or method does not exist.
     Unknown,
-    /// A value that does not fit.
+    /// A value is invalid.
     Invalid,
-    /// What is spoken of is not there.
+    /// The named object does not exist.
     NotFound,
-    /// It is there already, or in use.
+    /// The object exists already, or is in use.
     Conflict,
-    /// There are as many as there may be: routes, links, groups.
+    /// A table of the fabric or of a service is full.
     Full,
-    /// The host refused.
+    /// An operation of this host failed.
     Host,
 }
 
-impl Refusal {
+impl RefusalReason {
     const ALL: [Self; 15] = [
         Self::Busy,
         Self::Forbidden,
@@ -86,7 +87,7 @@ impl Refusal {
         }
     }
 
-    /// By the kind of a [`crate::http::Reply`].
+    /// Returns the reason for the `kind` of a [`crate::http::HttpReply`].
     pub fn of_kind(kind: &str) -> Self {
         match kind {
             "busy" => Self::Busy,
@@ -105,21 +106,21 @@ impl Refusal {
     }
 }
 
-/// The counts of one door. They only grow, and wrap at 2^64.
+/// The refusal counters of one control interface. They only grow, and wrap at 2^64.
 #[derive(Debug, Default)]
-pub struct Refusals([AtomicU64; Refusal::ALL.len()]);
+pub struct RefusalCounters([AtomicU64; RefusalReason::ALL.len()]);
 
-impl Refusals {
-    /// Counts one.
-    pub fn count(&self, why: Refusal) {
+impl RefusalCounters {
+    /// Counts a refusal.
+    pub fn count(&self, why: RefusalReason) {
         if let Some(cell) = self.0.get(why as usize) {
             cell.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// By name: `refused_<reason>_total`.
+    /// Returns the counters by name: `refused_<reason>_total`.
     pub fn by_name(&self) -> BTreeMap<String, u64> {
-        let all = Refusal::ALL.iter().zip(&self.0);
+        let all = RefusalReason::ALL.iter().zip(&self.0);
         let named = all.map(|(why, cell)| {
             (format!("refused_{}_total", why.name()), cell.load(Ordering::Relaxed))
         });
@@ -127,7 +128,7 @@ impl Refusals {
     }
 }
 
-/// The log lines of refusals. Clients cause them, so that their rate is bounded.
+/// Limits the rate of log lines about refusals, which clients can cause at will.
 #[derive(Debug)]
 pub struct RefusalLog {
     start: Instant,
@@ -141,35 +142,43 @@ impl Default for RefusalLog {
 }
 
 impl RefusalLog {
-    /// Returns how many lines were kept back before this line, or `None` if this line is too.
+    /// Returns the number of lines suppressed since the last line, or `None` if this line must be
+    /// suppressed.
     pub fn admit(&self) -> Option<u64> {
         let now = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.limit.lock().unwrap_or_else(PoisonError::into_inner).admit(now)
     }
 
-    /// Logs a control connection that was refused.
-    pub fn refused(&self, refused: &NotAdmitted) {
+    /// Logs a refused control connection.
+    pub fn refused(&self, refused: &AdmissionError) {
         let Some(suppressed) = self.admit() else { return };
         match refused {
-            NotAdmitted::Unknown(error) => {
-                log::warn!(error:% = error, suppressed; "control peer unknown");
+            AdmissionError::Unknown(error) => {
+                log::warn!(
+                    error:% = error, suppressed;
+                    "control connection refused: the kernel does not report the peer"
+                );
             }
-            NotAdmitted::Forbidden(Peer { pid, uid, gid }) => {
-                log::warn!(pid, uid, gid, suppressed; "control connection refused");
+            AdmissionError::Forbidden(ControlPeer { pid, uid, gid }) => {
+                log::warn!(
+                    pid, uid, gid, suppressed;
+                    "control connection refused: the user may not control this daemon; add it to \
+                     control_group"
+                );
             }
         }
     }
 }
 
-/// The counts of all doors.
+/// The refusal counters of all control interfaces.
 #[derive(Debug, Default)]
-pub struct Doors {
-    /// Their log lines.
+pub struct ControlRefusals {
+    /// The rate limit of log lines about refusals.
     pub log: RefusalLog,
-    /// The control socket.
-    pub control: Refusals,
-    /// The port of the VNET language.
-    pub vnet: Refusals,
+    /// RefusalCounters at the control socket.
+    pub control: RefusalCounters,
+    /// RefusalCounters at the port of the VNET language.
+    pub vnet: RefusalCounters,
 }
 
 #[cfg(test)]
@@ -177,21 +186,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_logged_at_a_bounded_rate() {
+    fn refusal_log_has_a_bounded_rate() {
         let log = RefusalLog::default();
         let lines = (0..10_000).filter(|_| log.admit().is_some()).count();
         assert!((1..=100).contains(&lines), "{lines}");
     }
 
     #[test]
-    fn every_reason_has_its_own_counter() {
-        let refusals = Refusals::default();
-        for (index, why) in Refusal::ALL.into_iter().enumerate() {
+    fn refusal_reasons_have_a_counter_each() {
+        let refusals = RefusalCounters::default();
+        for (index, why) in RefusalReason::ALL.into_iter().enumerate() {
             assert_eq!(why as usize, index);
             (0..=index).for_each(|_| refusals.count(why));
         }
         let names = refusals.by_name();
-        assert_eq!(names.len(), Refusal::ALL.len());
+        assert_eq!(names.len(), RefusalReason::ALL.len());
         assert_eq!((names["refused_busy_total"], names["refused_host_total"]), (1, 15));
     }
 }

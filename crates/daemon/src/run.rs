@@ -1,4 +1,7 @@
-//! The start of causewayd: from the command line to the threads that serve.
+//! Starts causewayd: from the command line to the serving threads.
+//!
+//! The order of the steps matters: accounts are looked up and the holder's starter thread is
+//! created before the sandbox is entered, and the sandbox before the threads that inherit it.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -9,20 +12,19 @@ use causeway_model::Kind;
 
 use crate::accounts;
 use crate::args::Args;
-use crate::config::environment::Findings;
-use crate::config::{Config, Surroundings};
-use crate::hold::Starter;
-use crate::life::{Daemon, StartError, make_dirs};
+use crate::config::environment::HostFindings;
+use crate::config::{Config, ConfigContext};
+use crate::held_ports::HolderStarter;
+use crate::lifecycle::{Daemon, StartError, make_dirs};
 use crate::logger;
 use crate::sandbox::Sandbox;
 use crate::services::kinds;
 
-/// Runs causewayd as the command line says, until it is stopped.
+/// Runs causewayd as the command line requests, until it is stopped.
 ///
-/// The sandbox is entered by the calling thread and is inherited by the threads that it starts, so
-/// that thread must be the first of the process, or at least the last that does anything else.
-///
-/// `services` are those that the daemon has; the kinds of ports are theirs.
+/// `services` are the services of the daemon and define the kinds of ports. The calling thread
+/// enters the sandbox, and the threads that it starts inherit it. It should therefore be the first
+/// thread of the process; other threads stay outside the sandbox.
 ///
 /// # Errors
 /// The daemon cannot start, or fails while it serves: a sentence for the operator.
@@ -33,9 +35,9 @@ pub fn run(args: &Args, services: &'static [Registration]) -> Result<(), StartEr
     if let Some(shell) = args.completion {
         return print(&Args::completions(shell));
     }
-    // One allocation for the life of the process.
+    // Allocated once and used until the process ends.
     let kinds: &'static [&'static Kind] = kinds(services).leak();
-    let config = Config::load(&args.config, &Surroundings::of_process(kinds))
+    let config = Config::load(&args.config, &ConfigContext::of_process(kinds))
         .map_err(|error| format!("the configuration cannot be used\n{error}"))?;
     if args.print_config {
         return print(config.to_toml().as_bytes());
@@ -45,7 +47,7 @@ pub fn run(args: &Args, services: &'static [Registration]) -> Result<(), StartEr
         let (groups, ports, rules) = (groups.len(), ports.len(), rules.len());
         let (links, routes) = (links.len(), routes.len());
         let file = args.config.display();
-        let Findings { errors, warnings } = config.look_around();
+        let HostFindings { errors, warnings } = config.check_host();
         for warning in warnings {
             eprintln!("causewayd: {file}: {warning}: the link is down until that is there");
         }
@@ -60,16 +62,16 @@ pub fn run(args: &Args, services: &'static [Registration]) -> Result<(), StartEr
         return print(text.as_bytes());
     }
     make_dirs(&config)?;
-    // Before the sandbox: a directory service may need more than the sandbox allows.
+    // Before the sandbox: directory services may need more than the sandbox allows.
     resolve_accounts(&config);
-    // Before the sandbox, which has no place for other programs.
-    let starter = Starter::new(config.daemon.hold)?;
-    // Before any thread that it is for.
+    // Before the sandbox, which forbids starting programs.
+    let starter = HolderStarter::new(config.daemon.hold)?;
+    // Before the threads that inherit it.
     let sandbox = (!args.no_sandbox).then(|| Sandbox::enter(&config)).transpose()?;
     logger::start(config.daemon.log)?;
     match &sandbox {
         Some(sandbox) => sandbox.report(),
-        None => log::warn!("started without the sandbox (--no-sandbox)"),
+        None => log::warn!("--no-sandbox: this process is not confined"),
     }
     serve(config, (services, kinds), args.keep, sandbox, starter)
 }
@@ -94,7 +96,7 @@ fn serve(
     (services, kinds): (&'static [Registration], &'static [&'static Kind]),
     keep: bool,
     sandbox: Option<Sandbox>,
-    starter: Starter,
+    starter: HolderStarter,
 ) -> Result<(), StartError> {
     // Before the dispatchers, whose restrictions their own threads inherit.
     causeway_link::io::names::start();
@@ -112,8 +114,8 @@ fn serve(
     control.join().map_err(|_| "the lifecycle thread failed")?
 }
 
-/// Starts the dispatchers. A thread that starts another one hands its restrictions on, so a thread
-/// of its own takes on those of dispatchers and starts them.
+/// Starts the dispatchers. A thread passes its restrictions on to the threads that it starts, so a
+/// thread of its own takes on those of dispatchers and starts them.
 fn start_fabric(
     services: &'static [Registration],
     options: Options,

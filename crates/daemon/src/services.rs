@@ -1,4 +1,4 @@
-//! The services of the daemon: the only list of them.
+//! The services of the daemon. No other file lists them.
 
 use causeway_fabric::Registration;
 use causeway_model::Kind;
@@ -11,7 +11,7 @@ pub const SERVICES: &[Registration] = &[
     causeway_mx::SERVICE,
 ];
 
-/// Returns the kinds of ports of some services.
+/// Returns the kinds of ports of `services`.
 pub fn kinds(services: &[Registration]) -> Vec<&'static Kind> {
     services.iter().flat_map(|service| service.kinds).copied().collect()
 }

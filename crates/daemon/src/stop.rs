@@ -1,8 +1,8 @@
-//! A stop that a client of the control socket asks for.
+//! A stop requested through the control socket.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Wakes the thread that waits for a stop, and remembers how to stop.
+/// Wakes the thread that waits for signals, and records whether held ports are released.
 #[derive(Debug)]
 pub struct StopRequest {
     asked: AtomicBool,
@@ -18,19 +18,19 @@ impl Default for StopRequest {
 }
 
 impl StopRequest {
-    /// Returns a request that calls `wake` once a client asks for a stop.
+    /// Returns a request that calls `wake` when a client requests a stop.
     pub fn new(wake: fn()) -> Self {
         Self { asked: AtomicBool::new(false), release: AtomicBool::new(false), wake }
     }
 
-    /// Asks for a stop. With `release`, the guests of held ports are disconnected too.
+    /// Requests a stop. With `release`, the guests of held ports are disconnected too.
     pub fn ask(&self, release: bool) {
         self.release.store(release, Ordering::Release);
         self.asked.store(true, Ordering::Release);
         (self.wake)();
     }
 
-    /// Returns whether a client has asked for a stop.
+    /// Returns whether a client has requested a stop.
     pub fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Acquire)
     }
@@ -41,7 +41,7 @@ impl StopRequest {
     }
 }
 
-/// Sends SIGTERM to this process: the stop is the same as one from outside.
+/// Sends SIGTERM to this process, so that the stop takes the same path as a SIGTERM from outside.
 pub fn terminate() {
     let own = rustix::process::getpid();
     if let Err(error) = rustix::process::kill_process(own, rustix::process::Signal::TERM) {

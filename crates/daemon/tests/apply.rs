@@ -1,10 +1,10 @@
-//! The running state becomes what a file says: nothing to do, everything to do, and half-way.
+//! `POST /v1/apply`: changes the running state to that of a file.
 
 mod common;
 
 use std::sync::Arc;
 
-use common::{Control, model::Model, send, serve};
+use common::{ControlSocket, model::Model, send, serve};
 use serde_json::{Value, json};
 
 const FILE: &str = r#"
@@ -28,17 +28,17 @@ to = { edge = "l" }
 from = { interface = "a" }
 "#;
 
-fn start() -> (Arc<Model>, Control) {
+fn start() -> (Arc<Model>, ControlSocket) {
     let model = Arc::new(Model::default());
     (model.clone(), serve(model))
 }
 
-fn apply(control: &Control, text: &str, dry_run: bool) -> (u16, Value) {
+fn apply(control: &ControlSocket, text: &str, dry_run: bool) -> (u16, Value) {
     let body = json!({ "text": text, "file": "c.toml", "dry_run": dry_run });
     send(&control.socket, "POST", "/v1/apply", &body.to_string())
 }
 
-/// `+group`, `~link` and so on.
+/// Returns the changes as `+group`, `~link` and so on.
 fn signs(value: &Value) -> Vec<String> {
     let sign = |change: &Value| {
         let sign = match change["action"].as_str().unwrap() {
@@ -52,7 +52,7 @@ fn signs(value: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_file_is_applied_once_and_then_there_is_nothing_to_do() {
+fn apply_of_the_same_file_again_changes_nothing() {
     let (model, control) = start();
     let all = ["+group", "+rule", "+port", "+link", "+route"];
     let (status, dry) = apply(&control, FILE, true);
@@ -66,7 +66,7 @@ fn a_file_is_applied_once_and_then_there_is_nothing_to_do() {
 }
 
 #[test]
-fn what_differs_is_replaced_with_what_names_it() {
+fn apply_replaces_objects_and_those_that_name_them() {
     let (_, control) = start();
     apply(&control, FILE, false);
     let changed = FILE.replace("far.example", "10.0.0.3").replace("*/*:22", "*/*:23");
@@ -84,7 +84,7 @@ fn what_differs_is_replaced_with_what_names_it() {
 }
 
 #[test]
-fn a_failure_stops_it_and_says_what_was_done_and_what_is_left() {
+fn apply_failure_reports_the_changes_made_and_not_made() {
     let (model, control) = start();
     model.fail_after(2);
     let (status, value) = apply(&control, FILE, false);
@@ -95,7 +95,7 @@ fn a_failure_stops_it_and_says_what_was_done_and_what_is_left() {
     let message = value["error"]["message"].as_str().unwrap();
     assert!(message.starts_with("add port a: the host ran out"), "{message}");
     assert!(message.contains("2 of 5 changes were made"), "{message}");
-    model.mend();
+    model.succeed_again();
     let (status, value) = apply(&control, FILE, false);
     assert_eq!((status, signs(&value).len()), (200, 3), "only what was left");
 }

@@ -1,14 +1,14 @@
-//! The configuration file: what is refused, where, and with which words.
+//! The configuration file: accepted and refused values, with positions and texts of problems.
 
 use std::path::Path;
 
-use causeway_daemon::config::{Config, Surroundings};
+use causeway_daemon::config::{Config, ConfigContext};
 use causeway_model::Dscp;
 
 const HEAD: &str = "[[group]]\nname = \"blue\"\n[[group]]\nname = \"red\"\n";
 
 fn parse(text: &str) -> Result<Config, String> {
-    let around = Surroundings {
+    let around = ConfigContext {
         run_dir: Some("/run/causeway".into()),
         underlay: |_| None,
         kinds: &causeway_model::port::KINDS,
@@ -16,7 +16,7 @@ fn parse(text: &str) -> Result<Config, String> {
     Config::parse(Path::new("c.toml"), text, &around).map_err(|e| e.to_string())
 }
 
-/// Asserts that `text` is refused with a line that starts so and says so.
+/// Asserts that `text` is refused at `place` with a text that contains `expected`.
 #[track_caller]
 fn refused(text: &str, place: &str, expected: &str) {
     let error = parse(text).expect_err("accepted");
@@ -27,76 +27,76 @@ fn refused(text: &str, place: &str, expected: &str) {
     );
 }
 
+/// A configuration with every table.
+const EVERY_TABLE: &str = r#"
+[daemon]
+control = "/tmp/c.sock"
+run_dir = "/tmp/ports"
+log = "debug"
+control_mode = "0600"
+control_group = "causeway"
+[dispatch]
+cpus = "2,4-5"
+mode = "vmm-driven"
+spin_us = 20
+[[group]]
+name = "blue"
+[[port]]
+name = "n"
+group = "blue"
+kind = "net"
+mac = "52:54:00:00:00:01"
+mtu = 0xffff
+[[port]]
+name = "v"
+group = "blue"
+kind = "vsock"
+cid = 3
+host_socket = "/tmp/v.vsock"
+[[rule]]
+action = "reject"
+from = "blue/3:*"
+to = "blue/4:22"
+[control]
+vnet_listen = "127.0.0.1:9003"
+vnet_password_file = "/etc/causeway/vnet-password"
+vnet_group = "blue"
+vnet_file = "/etc/causeway/links.vnet"
+[[port]]
+name = "m"
+group = "blue"
+kind = "mx"
+hostname = "n1:0"
+[[link]]
+name = "l"
+group = "blue"
+remote = "far.example"
+key = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="
+[[link]]
+name = "x"
+group = "blue"
+kind = "vxlan"
+remote = "[fd00::2]:4790"
+vni = 7
+metric = 3
+transit = true
+dscp = "inherit"
+ecn = false
+peer = "far"
+[[route]]
+group = "blue"
+to = { edge = "l" }
+[[route]]
+group = "blue"
+source = "not-52:54:00:00:00:01"
+destination = "none"
+to = { interface = "n" }
+from = { edge = "x" }
+"#;
+
 #[test]
-fn a_whole_file_is_read() {
-    let config = parse(
-        r#"
-        [daemon]
-        control = "/tmp/c.sock"
-        run_dir = "/tmp/ports"
-        log = "debug"
-        control_mode = "0600"
-        control_group = "causeway"
-        [dispatch]
-        cpus = "2,4-5"
-        mode = "vmm-driven"
-        spin_us = 20
-        [[group]]
-        name = "blue"
-        [[port]]
-        name = "n"
-        group = "blue"
-        kind = "net"
-        mac = "52:54:00:00:00:01"
-        mtu = 0xffff
-        [[port]]
-        name = "v"
-        group = "blue"
-        kind = "vsock"
-        cid = 3
-        host_socket = "/tmp/v.vsock"
-        [[rule]]
-        action = "reject"
-        from = "blue/3:*"
-        to = "blue/4:22"
-        [control]
-        vnet_listen = "127.0.0.1:9003"
-        vnet_password_file = "/etc/causeway/vnet-password"
-        vnet_group = "blue"
-        vnet_file = "/etc/causeway/links.vnet"
-        [[port]]
-        name = "m"
-        group = "blue"
-        kind = "mx"
-        hostname = "n1:0"
-        [[link]]
-        name = "l"
-        group = "blue"
-        remote = "far.example"
-        key = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="
-        [[link]]
-        name = "x"
-        group = "blue"
-        kind = "vxlan"
-        remote = "[fd00::2]:4790"
-        vni = 7
-        metric = 3
-        transit = true
-        dscp = "inherit"
-        ecn = false
-        peer = "far"
-        [[route]]
-        group = "blue"
-        to = { edge = "l" }
-        [[route]]
-        group = "blue"
-        source = "not-52:54:00:00:00:01"
-        destination = "none"
-        to = { interface = "n" }
-        from = { edge = "x" }
-        "#,
-    )
-    .unwrap();
+fn config_with_every_table_is_read() {
+    let config = parse(EVERY_TABLE).unwrap();
     assert_eq!(config.daemon.control_mode, 0o600);
     assert_eq!(config.ports[0].socket, Path::new("/tmp/ports/n.sock"));
     assert_eq!(config.rules[0].to.to_string(), "blue/4:22");
@@ -111,16 +111,16 @@ fn a_whole_file_is_read() {
 }
 
 #[test]
-fn an_empty_file_is_a_daemon_without_ports() {
+fn config_may_be_empty() {
     let config = parse("").unwrap();
     assert_eq!(config.daemon.control, Path::new("/run/causeway/control.sock"));
     assert!(config.ports.is_empty());
 }
 
 #[test]
-fn without_a_default_directory_the_control_socket_must_be_given() {
+fn config_needs_control_without_a_default_directory() {
     let around =
-        Surroundings { run_dir: None, underlay: |_| None, kinds: &causeway_model::port::KINDS };
+        ConfigContext { run_dir: None, underlay: |_| None, kinds: &causeway_model::port::KINDS };
     let error = Config::parse(Path::new("c"), "[daemon]\n", &around).unwrap_err().to_string();
     assert!(error.contains("key \"control\" must be given"), "{error}");
     let given = Config::parse(Path::new("c"), "[daemon]\ncontrol = \"/a/c\"\n", &around).unwrap();
@@ -128,7 +128,7 @@ fn without_a_default_directory_the_control_socket_must_be_given() {
 }
 
 #[test]
-fn syntax_types_and_ranges() {
+fn config_syntax_types_and_ranges_are_checked() {
     refused("[daemon\n", "1:8", "unclosed table");
     refused("[daemon]\nlog = \n", "2:7", "");
     refused("[daemon]\nlog = \"lood\"", "2:7", "key \"log\": expected one of error, warn");
@@ -156,7 +156,7 @@ fn syntax_types_and_ranges() {
 }
 
 #[test]
-fn unknown_keys_get_the_nearest() {
+fn config_unknown_keys_get_a_suggestion() {
     refused("[deamon]\n", "1:2", "unknown key \"deamon\"; did you mean \"daemon\"?");
     refused("[daemon]\ncontol = \"/x\"", "2:1", "did you mean \"control\"?");
     refused(
@@ -226,7 +226,7 @@ fn ports() {
 }
 
 #[test]
-fn boards_on_networks_are_printed_as_they_are_read() {
+fn config_of_nics_prints_as_it_is_read() {
     let text = r#"
         name = "m"
         group = "blue"
@@ -253,7 +253,7 @@ fn boards_on_networks_are_printed_as_they_are_read() {
 }
 
 #[test]
-fn duplicates_name_both_lines() {
+fn config_duplicates_name_both_lines() {
     refused(
         "[[group]]\nname = \"a\"\n[[group]]\nname = \"a\"",
         "4:8",
@@ -295,7 +295,7 @@ fn duplicates_name_both_lines() {
 }
 
 #[test]
-fn links_that_cannot_be_open_together_are_named_both() {
+fn config_of_conflicting_links_names_both() {
     let two = |a: &str, b: &str| {
         format!(
             "[[group]]\nname=\"g\"\n[[link]]\ngroup=\"g\"\nname=\"a\"\n{a}\n[[link]]\ngroup=\"g\"\nname=\"b\"\n{b}\n"
@@ -330,7 +330,7 @@ fn links_that_cannot_be_open_together_are_named_both() {
 }
 
 #[test]
-fn what_a_configuration_needs_of_the_host_is_looked_for() {
+fn config_check_host_reports_missing_files_and_accounts() {
     let text = format!(
         "{HEAD}[daemon]\ncontrol_group = \"no-such-group-here\"\n[dispatch]\ncpus = \"8000\"\n\
          [control]\nvnet_listen = \"127.0.0.1:9\"\nvnet_password_file = \"/nonexistent/password\"\n\
@@ -339,7 +339,7 @@ fn what_a_configuration_needs_of_the_host_is_looked_for() {
          [[link]]\nname = \"m\"\ngroup = \"blue\"\nprivate_key = \"/nonexistent/key\"\nkey = \"{}=\"\n",
         "A".repeat(43)
     );
-    let found = parse(&text).unwrap().look_around();
+    let found = parse(&text).unwrap().check_host();
     for expected in ["control_group", "no CPU 8000", "/nonexistent/password"] {
         assert!(found.errors.iter().any(|error| error.contains(expected)), "{found:?}");
     }
@@ -350,7 +350,7 @@ fn what_a_configuration_needs_of_the_host_is_looked_for() {
 }
 
 #[test]
-fn the_same_mac_and_cid_may_be_in_two_groups() {
+fn config_permits_the_same_mac_and_cid_in_two_groups() {
     let text = format!(
         "{HEAD}[[port]]\nname=\"a\"\ngroup=\"blue\"\nkind=\"vsock\"\ncid=3\n\
          [[port]]\nname=\"b\"\ngroup=\"red\"\nkind=\"vsock\"\ncid=3\n"
@@ -426,7 +426,7 @@ fn routes() {
 }
 
 #[test]
-fn ten_thousand_routes_are_read_and_too_many_refused() {
+fn config_reads_ten_thousand_routes_and_refuses_too_many() {
     let route = |n: usize| {
         let (a, b) = (n >> 8, n & 255);
         format!(
@@ -441,7 +441,7 @@ fn ten_thousand_routes_are_read_and_too_many_refused() {
 }
 
 #[test]
-fn the_vnet_language_needs_a_password_and_a_group() {
+fn config_of_vnet_needs_a_password_and_a_group() {
     let text = "[control]\nvnet_listen = \"127.0.0.1:9003\"\n";
     refused(text, "1:1", "key \"vnet_password_file\" is missing");
     refused(text, "1:1", "key \"vnet_group\" is missing");
@@ -452,7 +452,7 @@ fn the_vnet_language_needs_a_password_and_a_group() {
 }
 
 #[test]
-fn every_problem_is_told_at_once_in_the_order_of_the_lines() {
+fn config_problems_are_reported_at_once_in_line_order() {
     let error = parse("[daemon]\nlog = 1\nspin = 2\n[[port]]\nname = \"\"\n").unwrap_err();
     let heads: Vec<&str> = error.lines().filter(|l| l.starts_with("c.toml:")).collect();
     assert_eq!(heads.len(), 5, "{error}");
@@ -480,9 +480,9 @@ fn hostile_files_are_refused_without_harm() {
     assert!(parse(&many).unwrap_err().contains("1980 more problems not shown"));
 }
 
-/// What a guest is told fits the links of its group, unless the operator says otherwise.
+/// The MTU of a port follows the links of its group, unless the operator gives it.
 #[test]
-fn the_mtu_is_what_the_groups_links_carry() {
+fn config_mtu_follows_the_links_of_the_group() {
     let mtus = |link: &str, mtu: &str| {
         let port = format!("[[port]]\nname=\"p\"\ngroup=\"blue\"\nkind=\"net\"\n{mtu}\n");
         let link = format!("[[link]]\nname=\"l\"\ngroup=\"blue\"\n{link}\n");
@@ -497,13 +497,13 @@ fn the_mtu_is_what_the_groups_links_carry() {
     assert_eq!(mtus(vxlan, "mtu=9000"), 9000);
 }
 
-/// Where this host knows the way, what it carries counts.
+/// If this host knows the path of a link, its MTU counts.
 #[test]
-fn the_mtu_follows_the_way_that_the_host_knows() {
+fn config_mtu_follows_the_path_of_the_host() {
     let mtu = |link: &str, underlay| {
         let port = "[[port]]\nname=\"p\"\ngroup=\"blue\"\nkind=\"net\"\n";
         let link = format!("[[link]]\nname=\"l\"\ngroup=\"blue\"\n{link}\n");
-        let around = Surroundings {
+        let around = ConfigContext {
             run_dir: Some("/run/causeway".into()),
             underlay,
             kinds: &causeway_model::port::KINDS,
@@ -515,7 +515,7 @@ fn the_mtu_follows_the_way_that_the_host_knows() {
     let vxlan = "kind=\"vxlan\"\nvni=7\nremote=\"127.0.0.2\"";
     assert_eq!(mtu(vxlan, |_| Some(1400)), 1350);
     assert_eq!(mtu("kind=\"raw\"\ninterface=\"lo\"", |_| Some(1400)), 1400);
-    // The loopback interface carries more than a port has unless told.
+    // The loopback interface carries more than the default MTU of a port.
     let asked = causeway_daemon::config::underlay::underlay;
     assert_eq!(mtu(vxlan, asked), 1500);
     assert_eq!(mtu("kind=\"raw\"\ninterface=\"lo\"", asked), 1500);

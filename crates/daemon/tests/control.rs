@@ -1,4 +1,4 @@
-//! The control socket: every path, every refusal, and senders that mean harm.
+//! The control socket: every path, every refusal, and hostile clients.
 
 mod common;
 
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use causeway_daemon::limits::{
     CONNECTION_GRACE, CONNECTIONS_MAX, REQUEST_BYTES_MAX, REQUEST_TIME_MAX,
 };
-use common::{Control, model::Model, raw, read_reply, send, serve};
+use common::{ControlSocket, model::Model, raw, read_reply, send, serve};
 use serde_json::json;
 
-fn start() -> Control {
+fn start() -> ControlSocket {
     serve(Arc::new(Model::default()))
 }
 
 #[test]
-fn ports_groups_and_rules_come_and_go() {
+fn control_adds_and_deletes_ports_groups_and_rules() {
     let control = start();
     let ask = |method, path: &str, body: serde_json::Value| {
         send(&control.socket, method, path, &body.to_string())
@@ -51,7 +51,7 @@ fn ports_groups_and_rules_come_and_go() {
 }
 
 #[test]
-fn links_and_routes_come_and_go() {
+fn control_adds_and_deletes_links_and_routes() {
     let control = start();
     let ask = |method, path: &str, body: serde_json::Value| {
         send(&control.socket, method, path, &body.to_string())
@@ -98,7 +98,7 @@ fn links_and_routes_come_and_go() {
 }
 
 #[test]
-fn info_stats_and_trace() {
+fn control_answers_info_stats_and_trace() {
     let control = start();
     let ask = |method, path, body: &str| send(&control.socket, method, path, body);
     let (_, info) = ask("GET", "/v1/info", "");
@@ -114,7 +114,7 @@ fn info_stats_and_trace() {
 }
 
 #[test]
-fn refusals_are_json_with_the_right_status() {
+fn control_refusals_are_json_with_their_status() {
     let control = start();
     for (method, path, body, status, kind) in [
         ("GET", "/", "", 404, "no_such_path"),
@@ -170,7 +170,7 @@ fn refusals_are_json_with_the_right_status() {
 }
 
 /// Asserts that the server still answers.
-fn still_serves(control: &Control) {
+fn still_serves(control: &ControlSocket) {
     assert_eq!(send(&control.socket, "GET", "/v1/info", "").0, 200);
 }
 
@@ -196,7 +196,7 @@ fn hostile_garbage_is_refused() {
 }
 
 #[test]
-fn hostile_half_requests_end_at_once() {
+fn hostile_incomplete_requests_end_at_once() {
     let control = start();
     for bytes in [&b"GET /v1/in"[..], b"POST /v1/groups HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"] {
         let mut stream = UnixStream::connect(&control.socket).unwrap();
@@ -209,12 +209,12 @@ fn hostile_half_requests_end_at_once() {
 }
 
 #[test]
-fn hostile_slow_senders_are_cut_off() {
+fn hostile_slow_senders_are_disconnected() {
     let control = start();
     let begun = Instant::now();
     let mut stream = UnixStream::connect(&control.socket).unwrap();
     let mut feeder = stream.try_clone().unwrap();
-    // One byte now and then never resets the clock.
+    // A byte now and then must not restart the clock.
     let feed = std::thread::spawn(move || {
         while feeder.write_all(b"G").is_ok() && begun.elapsed() < 4 * REQUEST_TIME_MAX {
             std::thread::sleep(Duration::from_millis(100));
@@ -291,11 +291,11 @@ fn hostile_deep_json_is_refused() {
 }
 
 #[test]
-fn hostile_crowds_are_turned_away_and_places_come_back() {
+fn hostile_connection_floods_are_refused_and_slots_come_back() {
     let control = start();
     let crowd: Vec<_> =
         (0..CONNECTIONS_MAX).map(|_| UnixStream::connect(&control.socket).unwrap()).collect();
-    // The crowd keeps its places for a moment at most.
+    // The flood keeps its slots at most for the grace time.
     let since = Instant::now();
     let (status, body) = raw(&control.socket, b"GET /v1/info HTTP/1.1\r\n\r\n");
     assert!(status == 503 || since.elapsed() >= CONNECTION_GRACE, "{status} {body}");
@@ -308,7 +308,7 @@ fn hostile_crowds_are_turned_away_and_places_come_back() {
 }
 
 #[test]
-fn hostile_slow_clients_keep_no_place_from_others() {
+fn hostile_slow_clients_block_no_other_client() {
     let control = start();
     let slow: Vec<_> = (0..CONNECTIONS_MAX + 6)
         .map(|_| {
@@ -317,7 +317,7 @@ fn hostile_slow_clients_keep_no_place_from_others() {
             stream
         })
         .collect();
-    // Half of the time after which silent clients are given up is enough.
+    // Half of the time after which silent clients are disconnected is enough.
     let since = Instant::now();
     while raw(&control.socket, b"GET /v1/info HTTP/1.1\r\n\r\n").0 != 200 {
         assert!(since.elapsed() < REQUEST_TIME_MAX / 2, "slow clients keep others out");
@@ -327,7 +327,7 @@ fn hostile_slow_clients_keep_no_place_from_others() {
 }
 
 #[test]
-fn a_sender_that_waits_for_leave_gets_it() {
+fn control_answers_expect_100_continue() {
     let control = start();
     let head = "POST /v1/groups HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 12\r\n\r\n";
     let mut stream = UnixStream::connect(&control.socket).unwrap();
@@ -340,7 +340,7 @@ fn a_sender_that_waits_for_leave_gets_it() {
 }
 
 #[test]
-fn a_stopped_server_accepts_no_more() {
+fn control_accepts_no_connection_after_the_stop() {
     let mut control = start();
     still_serves(&control);
     control.server.stop();

@@ -1,6 +1,5 @@
-//! The law of the house, kept by reading the tree: which floor imports which, where `unsafe`
-//! may stand and why it says so, how large a file may be, and that every crate has the
-//! workspace's lints. Each rule is first shown a sample that breaks it.
+//! Rules of the source tree, checked by reading it: imports between floors, places and reasons of
+//! `unsafe`, sizes of files, and lints of crates. Each rule is first shown a sample that breaks it.
 
 #[path = "house/floors.rs"]
 mod floors;
@@ -13,13 +12,13 @@ mod words;
 
 use std::path::{Path, PathBuf};
 
-/// The tree's root.
+/// Returns the root of the tree.
 fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     root.canonicalize().unwrap()
 }
 
-/// Every file named `name`, or with that extension, outside build output and hidden directories.
+/// Collects the files that `wanted` accepts, outside build output and hidden directories.
 fn files(directory: &Path, wanted: &dyn Fn(&Path) -> bool, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -35,7 +34,7 @@ fn files(directory: &Path, wanted: &dyn Fn(&Path) -> bool, found: &mut Vec<PathB
     }
 }
 
-/// Paths relative to the root, and contents.
+/// Returns paths relative to the root, and contents.
 fn read(wanted: &dyn Fn(&Path) -> bool) -> Vec<(String, String)> {
     let root = root();
     let mut found = Vec::new();
@@ -66,25 +65,25 @@ fn assert_none(faults: Vec<String>) {
 }
 
 #[test]
-fn crates_import_only_from_floors_below() {
+fn house_crates_import_from_floors_below_only() {
     let root = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
     assert_none(floors::faults(&root, &manifests()));
 }
 
 #[test]
-fn every_crate_has_the_lints_of_the_workspace() {
+fn house_crates_have_the_lints_of_the_workspace() {
     let all = manifests();
     assert_none(all.iter().filter_map(|(name, text)| floors::lints(name, text)).collect());
 }
 
 #[test]
-fn unsafe_stands_only_where_it_may() {
+fn house_unsafe_is_in_permitted_crates_only() {
     let all = sources();
     assert_none(all.iter().flat_map(|(name, text)| source::misplaced(name, text)).collect());
 }
 
 #[test]
-fn every_unsafe_block_says_why_it_is_safe() {
+fn house_unsafe_blocks_have_a_safety_comment() {
     let all = sources();
     let blocks: usize = all.iter().map(|(_, text)| source::blocks(text).count()).sum();
     assert!(blocks > 20, "the blocks of the tree are found: {blocks}");
@@ -92,14 +91,14 @@ fn every_unsafe_block_says_why_it_is_safe() {
 }
 
 #[test]
-fn the_fabric_names_no_type_of_a_single_service() {
+fn house_fabric_names_no_type_of_a_single_service() {
     let all = sources();
     let faults = all.iter().flat_map(|(name, text)| open::faults(name, &source::code(text)));
     assert_none(faults.collect());
 }
 
 #[test]
-fn no_file_is_too_long() {
+fn house_files_have_at_most_800_lines() {
     let all = sources();
     assert_none(all.iter().filter_map(|(name, text)| source::long(name, text)).collect());
 }

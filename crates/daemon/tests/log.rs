@@ -1,4 +1,5 @@
-//! The log of the daemon as a process: a reader that does not read, and last words.
+//! The log of the daemon as a process: a reader that does not read, and the last lines of a
+//! process.
 
 mod common;
 
@@ -12,14 +13,14 @@ use causeway_daemon::limits::LOG_LINES_QUEUED_MAX;
 use common::{Dir, send};
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// Requests, each of which is a line of more than 100 bytes: more than a pipe of 64 KiB and the
-/// queue of the log hold.
+/// Number of requests; each adds a line of more than 100 bytes. Together they exceed a pipe of 64
+/// KiB and the queue of the log.
 const LINES: usize = 655 + 2 * LOG_LINES_QUEUED_MAX;
 
-/// Killed with its test.
-struct Killed(Child);
+/// A process that is killed with its test.
+struct KilledOnDrop(Child);
 
-impl Drop for Killed {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -36,13 +37,13 @@ fn config(dir: &Dir) -> PathBuf {
     file
 }
 
-fn start(config: &Path) -> Killed {
+fn start(config: &Path) -> KilledOnDrop {
     let mut command = Command::new(env!("CARGO_BIN_EXE_causewayd"));
     command.arg("--config").arg(config).stderr(Stdio::piped());
     for key in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "JOURNAL_STREAM"] {
         command.env_remove(key);
     }
-    Killed(command.spawn().unwrap())
+    KilledOnDrop(command.spawn().unwrap())
 }
 
 fn ready(socket: &Path) {
@@ -53,7 +54,7 @@ fn ready(socket: &Path) {
     }
 }
 
-/// A frontend that breaks the protocol, which the dispatcher logs.
+/// Connects a frontend that breaks the protocol, which the dispatcher logs.
 fn break_the_protocol(port: &Path) {
     let mut stream = UnixStream::connect(port).unwrap();
     stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
@@ -71,16 +72,16 @@ fn log_reader_that_does_not_read_stops_nothing() {
         break_the_protocol(&dir.file("a.sock"));
     }
     for _ in 0..LINES {
-        // 422, and a line in the log.
+        // Status 422, and a line in the log.
         assert_eq!(send(&socket, "POST", "/v1/ports", "{}").0, 422);
     }
-    // The dispatcher answers these.
+    // The dispatcher answers these requests.
     let (status, ports) = send(&socket, "GET", "/v1/ports", "");
     assert_eq!((status, &ports[0]["name"]), (200, &serde_json::json!("a")));
     let (_, stats) = send(&socket, "GET", "/v1/stats", "");
     let dropped = stats["log"]["dropped_lines_total"].as_u64().unwrap();
     assert!(dropped > 0, "{stats}");
-    // A stop does not wait for the reader without end.
+    // A stop does not wait for the reader forever.
     let pid = rustix::process::Pid::from_child(&daemon.0);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let since = Instant::now();
@@ -91,7 +92,7 @@ fn log_reader_that_does_not_read_stops_nothing() {
 }
 
 #[test]
-fn log_says_how_many_lines_were_dropped_once_it_is_read_again() {
+fn log_reports_dropped_lines_once_it_is_read_again() {
     let dir = Dir::new();
     let socket = dir.file("control.sock");
     let mut daemon = start(&config(&dir));

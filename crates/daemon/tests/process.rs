@@ -1,4 +1,4 @@
-//! The daemon as a process: start, refuse, stop, leave nothing behind.
+//! The daemon as a process: start, refusals, stop, and cleanup.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn causewayd() -> Command {
     command
 }
 
-/// A daemon that is killed with its test.
+/// A daemon process that is killed with its test.
 struct Daemon(Child);
 
 impl Daemon {
@@ -59,7 +59,7 @@ impl Daemon {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// Waits for its end; exit code and log.
+    /// Waits for its end; returns exit code and log.
     fn end(mut self) -> (Option<i32>, String) {
         let until = Instant::now() + LIMIT;
         let status = loop {
@@ -100,7 +100,7 @@ fn sockets(dir: &Dir) -> Vec<String> {
 }
 
 #[test]
-fn it_serves_until_sigterm_and_removes_its_sockets() {
+fn process_serves_until_sigterm_and_removes_its_sockets() {
     let dir = Dir::new();
     let socket = dir.file("control.sock");
     let daemon = Daemon::start(&config(&dir, "")).ready(&socket);
@@ -117,13 +117,13 @@ fn it_serves_until_sigterm_and_removes_its_sockets() {
     daemon.signal(rustix::process::Signal::TERM);
     let (code, log) = daemon.end();
     assert_eq!(code, Some(0), "{log}");
-    assert!(log.contains("level=info target=causeway_daemon::life msg=\"ready\""), "{log}");
+    assert!(log.contains("level=info target=causeway_daemon::lifecycle msg=\"ready\""), "{log}");
     assert_eq!(sockets(&dir), [""; 0]);
     assert!(!dir.file("control.sock.lock").exists());
 }
 
 #[test]
-fn a_link_that_cannot_be_opened_does_not_end_the_daemon() {
+fn process_survives_a_link_that_cannot_be_opened() {
     let dir = Dir::new();
     let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
@@ -149,7 +149,7 @@ fn a_link_that_cannot_be_opened_does_not_end_the_daemon() {
 }
 
 #[test]
-fn a_second_daemon_is_refused_with_the_first_ones_pid() {
+fn process_refuses_a_second_daemon_with_the_first_pid() {
     let dir = Dir::new();
     let socket = dir.file("control.sock");
     let file = config(&dir, "");
@@ -160,7 +160,7 @@ fn a_second_daemon_is_refused_with_the_first_ones_pid() {
     let expected = format!("another causewayd is running already with pid {pid}");
     assert!(error.contains(&expected), "{error}");
 
-    // Also when someone removed the lock file.
+    // Also if the lock file was removed.
     std::fs::remove_file(dir.file("control.sock.lock")).unwrap();
     let (code, _, error) = run(&["--config", file.to_str().unwrap()]);
     assert_eq!(code, Some(1));
@@ -171,7 +171,7 @@ fn a_second_daemon_is_refused_with_the_first_ones_pid() {
 }
 
 #[test]
-fn what_a_killed_daemon_left_is_replaced() {
+fn process_replaces_the_socket_of_a_killed_daemon() {
     let dir = Dir::new();
     let socket = dir.file("control.sock");
     let file = config(&dir, "");
@@ -186,7 +186,7 @@ fn what_a_killed_daemon_left_is_replaced() {
 }
 
 #[test]
-fn files_that_are_no_sockets_are_never_removed() {
+fn process_never_removes_files_that_are_no_sockets() {
     for (name, message) in [("control.sock", "is not a socket"), ("a-net.sock", "not a socket")] {
         let dir = Dir::new();
         let file = config(&dir, "");
@@ -200,7 +200,7 @@ fn files_that_are_no_sockets_are_never_removed() {
 }
 
 #[test]
-fn sockets_get_the_permissions_and_group_of_the_configuration() {
+fn process_sets_permissions_and_group_of_sockets() {
     let dir = Dir::new();
     let gid = rustix::process::getegid().as_raw();
     let more = format!(
@@ -213,7 +213,7 @@ fn sockets_get_the_permissions_and_group_of_the_configuration() {
     assert_eq!((mode("control.sock"), mode("a-net.sock")), (0o600, 0o666));
     drop(daemon);
 
-    // A group that is named without a mode may connect.
+    // A group without a mode gets permission to connect.
     let file = config(&dir, &format!("socket_group = \"{gid}\""));
     let daemon = Daemon::start(&file).ready(&dir.file("control.sock"));
     assert_eq!((mode("a-net.sock"), mode("a-vsock.sock")), (0o660, 0o660));
@@ -226,7 +226,7 @@ fn sockets_get_the_permissions_and_group_of_the_configuration() {
 }
 
 #[test]
-fn the_service_manager_hears_of_ready_watchdog_and_stop() {
+fn process_notifies_the_service_manager() {
     let dir = Dir::new();
     let name = format!("causeway-process-test-{}", std::process::id());
     let manager = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
@@ -245,7 +245,7 @@ fn the_service_manager_hears_of_ready_watchdog_and_stop() {
         let mut got = [0; 256];
         loop {
             let n = match manager.recv(&mut got) {
-                // A signal that ends a stuck notification of another test may meet this thread.
+                // A signal that ends a blocked notification of another test may reach this thread.
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 heard => heard.unwrap(),
             };
@@ -263,7 +263,7 @@ fn the_service_manager_hears_of_ready_watchdog_and_stop() {
 }
 
 #[test]
-fn a_configuration_is_checked_and_printed() {
+fn process_checks_and_prints_a_configuration() {
     let dir = Dir::new();
     let file = config(&dir, "");
     let path = file.to_str().unwrap();
@@ -288,7 +288,7 @@ fn a_configuration_is_checked_and_printed() {
 }
 
 #[test]
-fn the_manual_the_help_and_completions_come_from_the_binary() {
+fn process_prints_manual_help_and_completions() {
     let (code, page, _) = run(&["--man"]);
     assert_eq!(code, Some(0));
     assert!(page.contains(".TH causewayd 8") && page.contains("check\\-config"), "{page}");
@@ -299,9 +299,9 @@ fn the_manual_the_help_and_completions_come_from_the_binary() {
 }
 
 #[test]
-fn the_example_configuration_is_right() {
+fn packaging_example_configuration_is_valid() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/causeway.toml");
-    // Its group is made by the package.
+    // The package creates its group.
     let text = std::fs::read_to_string(example).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with("control_group"));
     let (dir, text) = (Dir::new(), lines.collect::<Vec<_>>().join("\n"));
@@ -313,7 +313,7 @@ fn the_example_configuration_is_right() {
 }
 
 #[test]
-fn the_packaged_user_may_give_sockets_to_the_group_of_the_example() {
+fn packaging_user_is_a_member_of_the_group_of_the_example() {
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
     let read = |name: &str| std::fs::read_to_string(packaging.join(name)).unwrap();
     let example = read("causeway.toml");
@@ -324,11 +324,11 @@ fn the_packaged_user_may_give_sockets_to_the_group_of_the_example() {
 }
 
 #[test]
-fn the_unit_calls_the_daemon_as_it_is() {
+fn packaging_unit_matches_the_daemon() {
     let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/causewayd.service");
     let unit = std::fs::read_to_string(unit).unwrap();
     assert!(unit.contains("Type=notify"));
-    // `[dispatch] cpus`, which @resources refuses.
+    // `[dispatch] cpus` needs a call that @resources refuses.
     let filters = || unit.lines().filter_map(|l| l.strip_prefix("SystemCallFilter="));
     let refused = filters().position(|l| l.starts_with('~') && l.contains("@resources")).unwrap();
     let given = filters().position(|l| l.split(' ').any(|call| call == "sched_setaffinity"));
@@ -342,7 +342,7 @@ fn the_unit_calls_the_daemon_as_it_is() {
 }
 
 #[test]
-fn a_port_whose_socket_another_process_serves_is_refused() {
+fn process_refuses_a_port_whose_socket_is_served() {
     let dir = Dir::new();
     let _other = UnixListener::bind(dir.file("a-net.sock")).unwrap();
     let file = config(&dir, "");
@@ -352,7 +352,7 @@ fn a_port_whose_socket_another_process_serves_is_refused() {
 }
 
 #[test]
-fn a_vnet_file_is_carried_out_at_the_start_or_nothing_is_served() {
+fn process_executes_the_vnet_file_or_does_not_start() {
     let dir = Dir::new();
     let (file, password) = (dir.file("links.vnet"), dir.file("password"));
     let control = format!(
@@ -388,7 +388,7 @@ fn a_vnet_file_is_carried_out_at_the_start_or_nothing_is_served() {
 }
 
 #[test]
-fn private_keys_are_in_no_log_however_much_is_logged() {
+fn process_logs_no_private_key() {
     let dir = Dir::new();
     let (key, text) = (dir.file("key"), "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=");
     std::fs::write(&key, text).unwrap();
@@ -417,10 +417,10 @@ fn private_keys_are_in_no_log_however_much_is_logged() {
 }
 
 #[test]
-fn ports_and_host_sockets_get_their_own_owner_group_and_permissions() {
+fn process_sets_owners_of_port_and_host_sockets() {
     let dir = Dir::new();
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    // Only root gives sockets away.
+    // Only root can change the owner of sockets.
     let other = if uid == 0 { 4711 } else { uid };
     let run = dir.0.display();
     let ports = format!(
@@ -470,22 +470,23 @@ fn ports_and_host_sockets_get_their_own_owner_group_and_permissions() {
 }
 
 #[test]
-fn permissions_are_not_set_through_a_symbolic_link() {
+fn process_sets_no_permissions_through_a_symbolic_link() {
     let dir = Dir::new();
     let (target, link) = (dir.file("target.sock"), dir.file("link.sock"));
     let _listener = UnixListener::bind(&target).unwrap();
     std::os::unix::fs::symlink(&target, &link).unwrap();
     let before = std::fs::metadata(&target).unwrap().permissions().mode();
     let gid = rustix::process::getegid().as_raw();
-    let error = causeway_daemon::fabric::give(&link, Some(0o600), (None, Some(gid))).unwrap_err();
+    let error = causeway_daemon::fabric::set_socket_access(&link, Some(0o600), (None, Some(gid)))
+        .unwrap_err();
     assert!(error.contains("expected a socket"), "{error}");
     assert_eq!(std::fs::metadata(&target).unwrap().permissions().mode(), before);
-    causeway_daemon::fabric::give(&target, Some(0o600), (None, Some(gid))).unwrap();
+    causeway_daemon::fabric::set_socket_access(&target, Some(0o600), (None, Some(gid))).unwrap();
     assert_eq!(std::fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[test]
-fn a_run_dir_that_others_can_change_is_refused_with_the_remedy() {
+fn process_refuses_an_unsafe_run_dir_with_the_remedy() {
     let dir = Dir::new();
     let file = config(&dir, "");
     std::fs::set_permissions(&dir.0, std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -495,13 +496,13 @@ fn a_run_dir_that_others_can_change_is_refused_with_the_remedy() {
     assert_eq!(sockets(&dir), [""; 0]);
 }
 
-/// Runs in a namespace of its own, whose tmpfs for the sockets has no block left.
+/// Runs in a namespace of its own, in which the tmpfs of the sockets is full.
 #[test]
-fn a_full_run_dir_does_not_stop_the_start() {
+fn process_starts_with_a_full_run_dir() {
     let dir = Dir::new();
     let file = config(&dir, "");
     let run = dir.0.display();
-    // The configuration is copied first: the mount hides it.
+    // The configuration is copied first, because the mount hides it.
     let script = format!(
         "exec 3< {run}/causeway.toml && mount -t tmpfs -o size=16k none {run} \
          && (head -c 1M /dev/zero > {run}/fill; :) 2>/dev/null \
@@ -532,7 +533,7 @@ fn a_full_run_dir_does_not_stop_the_start() {
     assert!(log.contains("the file system is full"), "{log}");
 }
 
-/// What the kernel shows of a running daemon: the values of a key, by the threads' names.
+/// Returns the values of a key of /proc for a running daemon, by the threads' names.
 fn of_threads(pid: u32, key: &str) -> Vec<(String, String)> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let all = tasks.filter_map(|task| {
@@ -549,7 +550,7 @@ fn of_threads(pid: u32, key: &str) -> Vec<(String, String)> {
 fn sandbox_confines_every_thread_that_serves() {
     let dir = Dir::new();
     let socket = dir.file("control.sock");
-    // No port of this kind is held: every thread is confined.
+    // No held port: every thread is confined.
     let file = config(&dir, "hold = \"none\"");
     let text = std::fs::read_to_string(&file).unwrap() + "[dispatch]\ncpus = \"0\"\n";
     std::fs::write(&file, text).unwrap();

@@ -1,8 +1,8 @@
 //! Certificates and keys that are renewed while causewayd runs in its sandbox.
 //!
-//! The files lie where the sandbox opens nothing by itself, and are replaced in each way that tools
-//! use: written in place, by rename, by links to other files (certbot), and by a link to another
-//! directory (releases, projected volumes).
+//! The files are in directories that the sandbox permits only because of the configuration. They
+//! are replaced in each way that tools use: written in place, by rename, by links to other files
+//! (certbot), and by a link to another directory (releases, projected volumes).
 
 mod common;
 
@@ -28,7 +28,7 @@ fn authority() -> Authority {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// The three files of a host, with a certificate that expires in a year.
+/// Returns the three files of a host, with a certificate that expires in the given year.
 fn issue(name: &str, by: &Authority, year: i32) -> [String; 3] {
     let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
     params.not_after = rcgen::date_time_ymd(year, 1, 1);
@@ -42,16 +42,16 @@ fn write(path: &Path, text: &str) {
     std::fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
 }
 
-/// Puts a link in the place of another in one step.
+/// Replaces a symbolic link in one step.
 fn relink(target: &str, link: &Path) {
     let next = link.with_extension("next");
     symlink(target, &next).unwrap();
     std::fs::rename(&next, link).unwrap();
 }
 
-/// How the files of a link are renewed.
+/// Method by which the files of a link are renewed.
 #[derive(Debug, Clone, Copy)]
-enum Way {
+enum RenewalMethod {
     InPlace,
     Rename,
     /// `live/cert.pem -> ../archive/cert1.pem`.
@@ -60,15 +60,15 @@ enum Way {
     Directory,
 }
 
-const WAYS: [(&str, Way); 4] = [
-    ("in-place", Way::InPlace),
-    ("rename", Way::Rename),
-    ("links", Way::Links),
-    ("directory", Way::Directory),
+const RENEWAL_METHODS: [(&str, RenewalMethod); 4] = [
+    ("in-place", RenewalMethod::InPlace),
+    ("rename", RenewalMethod::Rename),
+    ("links", RenewalMethod::Links),
+    ("directory", RenewalMethod::Directory),
 ];
 
-impl Way {
-    /// Where the configuration finds the files.
+impl RenewalMethod {
+    /// Returns the configured path of a file.
     fn dir(self, root: &Path) -> PathBuf {
         root.join(match self {
             Self::InPlace => "in-place",
@@ -112,7 +112,7 @@ impl Way {
     }
 }
 
-/// causewayd with its default sandbox, and a folder for temporary files that opens no other.
+/// causewayd with its default sandbox, and a directory for temporary files that permits no other.
 struct Daemon {
     child: Child,
     dir: Dir,
@@ -143,7 +143,7 @@ impl Daemon {
         daemon
     }
 
-    /// Waits until it is so, and that the daemon lives on.
+    /// Waits for a condition, and checks that the daemon is alive.
     fn wait(&mut self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let until = Instant::now() + LIMIT;
         while !is_so(self) {
@@ -177,9 +177,9 @@ impl Drop for Daemon {
     }
 }
 
-/// The lines of a configuration for the TLS links of one side, and its files.
-fn links(listens: bool, peer: &str, dir: impl Fn(Way) -> PathBuf) -> String {
-    let line = |(number, (name, way)): (usize, &(&str, Way))| {
+/// Returns the configuration of the TLS links of one side.
+fn links(listens: bool, peer: &str, dir: impl Fn(RenewalMethod) -> PathBuf) -> String {
+    let line = |(number, (name, way)): (usize, &(&str, RenewalMethod))| {
         let at = 23_200 + number;
         let place = match listens {
             true => format!("remote = \"127.0.0.1\"\nlisten = \"127.0.0.43:{at}\"\n"),
@@ -192,25 +192,25 @@ fn links(listens: bool, peer: &str, dir: impl Fn(Way) -> PathBuf) -> String {
              authorities = {authorities:?}\n"
         )
     };
-    WAYS.iter().enumerate().map(line).collect()
+    RENEWAL_METHODS.iter().enumerate().map(line).collect()
 }
 
-/// The time at which certificates of a year expire, in seconds since 1970.
+/// Returns the expiry of certificates of a year, in seconds since 1970.
 fn expiry(year: i32) -> i64 {
     rcgen::date_time_ymd(year, 1, 1).unix_timestamp()
 }
 
 #[test]
-fn sandbox_reads_renewed_certificates_and_keys_whatever_replaces_the_files() {
+fn sandbox_reads_renewed_certificates_and_keys() {
     let (files, of_peer) = (Dir::new(), Dir::new());
-    let peer_files = |_| Way::InPlace.dir(&of_peer.0);
+    let peer_files = |_| RenewalMethod::InPlace.dir(&of_peer.0);
     let mut ca = authority();
     let renew = |round: u32, year: i32, ca: &Authority| {
-        for (_, way) in WAYS {
+        for (_, way) in RENEWAL_METHODS {
             way.renew(&files.0, round, &issue("a.example", ca, year));
         }
-        Way::InPlace.renew(&of_peer.0, round, &issue("b.example", ca, year));
-        // A folder of its own: one that holds the others would open them too.
+        RenewalMethod::InPlace.renew(&of_peer.0, round, &issue("b.example", ca, year));
+        // Each in a directory of its own: the parent would permit the others too.
         std::fs::create_dir_all(files.file("keys")).unwrap();
         let key = STANDARD.encode([u8::try_from(round).unwrap(); 32]);
         write(&files.file("keys/next"), &key);
@@ -228,7 +228,7 @@ fn sandbox_reads_renewed_certificates_and_keys_whatever_replaces_the_files() {
     let start_peer = || Daemon::start(Dir::new(), &links(false, "a.example", peer_files));
     let mut peer = start_peer();
     let all_up = |daemon: &mut Daemon, year: i32| {
-        for (name, _) in WAYS {
+        for (name, _) in RENEWAL_METHODS {
             daemon.wait(&format!("{name}: up with the certificate of {year}"), |daemon| {
                 let link = daemon.link(name);
                 link["state"] == "up" && link["certificate_expires"] == expiry(year)
@@ -250,7 +250,7 @@ fn sandbox_reads_renewed_certificates_and_keys_whatever_replaces_the_files() {
             opened == (round as usize - 1, round as usize - 1)
         });
     }
-    // By the next handshake, without a signal: all is by another authority.
+    // By the next handshake, without a signal: all files of another authority.
     for (round, year) in [(4, 2094), (5, 2095)] {
         drop(peer);
         ca = authority();

@@ -1,6 +1,5 @@
-//! What a held guest learns of connections that were open when causewayd was killed: each ends
-//! with a reset, whatever the guest was doing, wherever its rings stood, and however often it
-//! happened.
+//! Connections of a held guest when causewayd is killed: each ends with a reset, independent of the
+//! guest's activity, the position of its rings, and the number of kills.
 
 mod common;
 
@@ -13,19 +12,19 @@ use causeway_attach::native::{
     ConnectionId, SocketError, Sockets, VsockOptions, VsockPort, net_features,
 };
 use causeway_wire::vsock::{Header, Op, Type};
-use common::life::{self, Life};
+use common::daemon_process::{self, DaemonProcess};
 use common::{Dir, send};
 
 const CAUSEWAYD: &str = env!("CARGO_BIN_EXE_causewayd");
 const LIMIT: Duration = Duration::from_secs(30);
 const PORT: u32 = 7;
 
-/// Two vsock ports, `a` with CID 3 and `b` with CID 4, behind the holder.
+/// Writes a configuration of two held vsock ports, `a` with CID 3 and `b` with CID 4.
 fn config(dir: &Dir) -> PathBuf {
     let port = |(name, cid)| {
         format!("[[port]]\nname = \"{name}\"\ngroup = \"blue\"\nkind = \"vsock\"\ncid = {cid}\n")
     };
-    life::config(dir, "vsock", &[("a", 3), ("b", 4)].map(port).concat())
+    daemon_process::config(dir, "vsock", &[("a", 3), ("b", 4)].map(port).concat())
 }
 
 fn attach(dir: &Dir, name: &str, options: VsockOptions) -> VsockPort {
@@ -46,7 +45,7 @@ fn give(port: &mut VsockPort, header: &Header, data: &[u8]) {
     }
 }
 
-/// What the next packet is that reaches a hand-driven port, and for which of its port numbers.
+/// Returns the operation and local port number of the next packet at a manually driven port.
 fn next(port: &mut VsockPort) -> (Op, u32) {
     let since = Instant::now();
     loop {
@@ -63,7 +62,7 @@ fn connections(dir: &Dir, port: &str) -> u64 {
     view["counters"]["connections"].as_u64().unwrap_or_else(|| panic!("{view}"))
 }
 
-/// How many bytes of each ledger below `dir` are in use.
+/// Returns the used bytes of each ledger below `dir`.
 fn named(dir: &Path) -> Vec<usize> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
@@ -77,15 +76,15 @@ fn named(dir: &Path) -> Vec<usize> {
     all
 }
 
-/// The peer reset one connection, and would have gone on with another; neither is known any more
-/// when the guest gives buffers again.
+/// The peer resets one connection and keeps another. Both must be reset when the guest adds buffers
+/// again.
 #[test]
-fn a_guest_without_buffers_is_told_after_any_number_of_kills() {
+fn resets_reach_a_guest_without_buffers_after_any_number_of_kills() {
     const BUFFERS: u16 = 4;
     for kills in [1, 3] {
         let dir = Dir::new();
         let file = config(&dir);
-        let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+        let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
         let mut a = attach(&dir, "a", VsockOptions::default());
         let few = VsockOptions { ring_size: BUFFERS, ..VsockOptions::default() };
         let mut b = attach(&dir, "b", few);
@@ -95,7 +94,7 @@ fn a_guest_without_buffers_is_told_after_any_number_of_kills() {
             give(&mut b, &packet((4, PORT), (3, from), Op::Response, 0), &[]);
             assert_eq!(next(&mut a), (Op::Response, from));
         }
-        // From here on `b` takes nothing: each of these fills a buffer.
+        // From here on `b` takes no packet: each of these fills a buffer.
         for _ in 0..BUFFERS {
             give(&mut a, &packet((3, 100), (4, PORT), Op::Data, 3), b"abc");
         }
@@ -103,7 +102,7 @@ fn a_guest_without_buffers_is_told_after_any_number_of_kills() {
         assert_eq!(connections(&dir, "b"), 1);
         for _ in 0..kills {
             life.kill();
-            life = Life::start(CAUSEWAYD, &file).ready(&dir);
+            life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
         }
         for _ in 0..BUFFERS {
             assert_eq!(next(&mut b), (Op::Data, PORT), "{kills} kills");
@@ -112,7 +111,7 @@ fn a_guest_without_buffers_is_told_after_any_number_of_kills() {
             assert_eq!(next(&mut b), (Op::Reset, PORT), "{kills} kills");
         }
         assert_eq!(next(&mut a), (Op::Reset, 101), "{kills} kills");
-        // What was told is not told again.
+        // A reset is sent once only.
         let since = Instant::now();
         while named(&dir.0) != [0, 0] {
             assert!(since.elapsed() < LIMIT, "{:?} are still to be told", named(&dir.0));
@@ -122,7 +121,7 @@ fn a_guest_without_buffers_is_told_after_any_number_of_kills() {
     }
 }
 
-/// Both ends of a new stream.
+/// Returns both ends of a new stream.
 fn join(a: &mut Sockets, b: &mut Sockets) -> Result<(ConnectionId, ConnectionId), SocketError> {
     let cid = b.cid();
     let done = AtomicBool::new(false);
@@ -147,7 +146,7 @@ fn join(a: &mut Sockets, b: &mut Sockets) -> Result<(ConnectionId, ConnectionId)
     Ok((out, last.filter(|id| id.port == out.local).ok_or(SocketError::Reset)?))
 }
 
-/// Passes so many bytes each way.
+/// Transfers `bytes` in each direction.
 fn pass(
     (a, out): (&mut Sockets, ConnectionId),
     (b, accepted): (&mut Sockets, ConnectionId),
@@ -164,9 +163,9 @@ fn pass(
     Ok(())
 }
 
-/// A stream by which so many bytes went each way.
+/// Opens a stream and transfers `bytes` in each direction.
 fn stream(a: &mut Sockets, b: &mut Sockets, bytes: [u32; 2]) -> (ConnectionId, ConnectionId) {
-    // One that began while its port was taken up again is reset by that: then another.
+    // A stream opened while the port is re-attached is reset; then another is opened.
     for _ in 0..1000 {
         match join(a, b).and_then(|(out, to)| pass((a, out), (b, to), bytes).map(|()| (out, to))) {
             Ok(ends) => return ends,
@@ -177,9 +176,9 @@ fn stream(a: &mut Sockets, b: &mut Sockets, bytes: [u32; 2]) -> (ConnectionId, C
     panic!("every stream is reset");
 }
 
-/// A small ring comes by its beginning often: it must not be taken there for one that begins.
+/// A small ring wraps often: a wrapped index must not be mistaken for that of a new ring.
 #[test]
-fn streams_end_at_a_kill_wherever_small_packed_rings_stand() {
+fn resets_end_streams_at_any_position_of_small_packed_rings() {
     let dir = Dir::new();
     let file = config(&dir);
     let options = VsockOptions {
@@ -187,13 +186,13 @@ fn streams_end_at_a_kill_wherever_small_packed_rings_stand() {
         features: net_features::RING_PACKED,
         ..VsockOptions::default()
     };
-    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+    let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
     let [mut a, mut b] = ["a", "b"].map(|name| Sockets::new(attach(&dir, name, options.clone())));
     b.listen(Type::Stream, PORT);
     for round in 0..64_u32 {
         let (out, accepted) = stream(&mut a, &mut b, [round % 4, round / 4 % 4]);
         life.kill();
-        life = Life::start(CAUSEWAYD, &file).ready(&dir);
+        life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
         for (end, sockets, id) in [("a", &mut a, out), ("b", &mut b, accepted)] {
             let told = sockets.receive(id, &mut [0; 1], LIMIT);
             assert!(matches!(told, Err(SocketError::Reset)), "round {round}, {end}: {told:?}");

@@ -1,8 +1,8 @@
-//! causewayd is killed under load, again and again, and its front ends go on.
+//! Kills causewayd under load, again and again, while its frontends continue.
 //!
-//! Ethernet front ends connect again by themselves: no frame comes twice, out of order or
-//! changed. vsock front ends are held and notice nothing but resets: each stream ends whole, or
-//! with a reset at both ends, and a new one works at once. When to kill comes from a seed.
+//! Ethernet frontends reconnect by themselves: no frame is duplicated, reordered or changed. vsock
+//! frontends are held and notice only resets: each stream ends complete, or with a reset at both
+//! ends, and a new stream works at once. The times of the kills come from a seed.
 
 mod common;
 
@@ -15,7 +15,7 @@ use causeway_attach::native::{
     ConnectionId, NetOptions, NetPort, SocketError, Sockets, VsockOptions, VsockPort, net_features,
 };
 use causeway_wire::vsock::Type;
-use common::life::{self, Life};
+use common::daemon_process::{self, DaemonProcess};
 use common::{Dir, send};
 
 const CAUSEWAYD: &str = env!("CARGO_BIN_EXE_causewayd");
@@ -23,19 +23,19 @@ const LIMIT: Duration = Duration::from_secs(30);
 const STREAM: usize = 300_000;
 const PORT: u32 = 7;
 
-/// Who holds what, and on which rings.
+/// The held ports, and the format of rings.
 #[derive(Clone, Copy)]
-struct Setting {
-    /// `[daemon] hold`.
+struct HoldSetting {
+    /// `hold` in `[daemon]`.
     hold: &'static str,
-    /// Ring features of every front end.
+    /// Ring features of every frontend.
     ring: u64,
-    /// Whether Ethernet front ends connect again by themselves: else they must not notice.
+    /// Whether Ethernet frontends reconnect by themselves; otherwise they must not notice a kill.
     reconnect: bool,
     kills: u32,
 }
 
-fn config(dir: &Dir, setting: Setting) -> std::path::PathBuf {
+fn config(dir: &Dir, setting: HoldSetting) -> std::path::PathBuf {
     let ports = |(name, n)| {
         format!(
             "[[port]]\nname = \"{name}-net\"\ngroup = \"blue\"\nkind = \"net\"\n\
@@ -43,10 +43,10 @@ fn config(dir: &Dir, setting: Setting) -> std::path::PathBuf {
              [[port]]\nname = \"{name}-vsock\"\ngroup = \"blue\"\nkind = \"vsock\"\ncid = {n}\n"
         )
     };
-    life::config(dir, setting.hold, &[("a", 3), ("b", 4)].map(ports).concat())
+    daemon_process::config(dir, setting.hold, &[("a", 3), ("b", 4)].map(ports).concat())
 }
 
-/// Numbers from a seed.
+/// Pseudo-random numbers from a seed.
 struct Random(u64);
 
 impl Random {
@@ -61,9 +61,9 @@ fn byte(seed: u64, at: usize) -> u8 {
         as u8
 }
 
-/// What the load has seen.
+/// Counters of the load.
 #[derive(Default)]
-struct Seen {
+struct LoadCounters {
     stop: AtomicBool,
     frames_sent: AtomicU64,
     frames: AtomicU64,
@@ -71,7 +71,7 @@ struct Seen {
     reset: AtomicU64,
 }
 
-fn net(dir: &Dir, name: &str, setting: Setting) -> NetPort {
+fn net(dir: &Dir, name: &str, setting: HoldSetting) -> NetPort {
     let plain = NetOptions::default();
     let features = plain.features | setting.ring;
     let reconnect = setting.reconnect.then_some(LIMIT);
@@ -79,8 +79,8 @@ fn net(dir: &Dir, name: &str, setting: Setting) -> NetPort {
     NetPort::attach(&dir.file(&format!("{name}-net.sock")), options).unwrap()
 }
 
-/// Sends numbered frames; never more than the ring holds at once.
-fn send_frames(mut port: NetPort, seen: &Seen) {
+/// Sends numbered frames, at most as many as fit into the ring.
+fn send_frames(mut port: NetPort, seen: &LoadCounters) {
     let mut number = 0_u64;
     while !seen.stop.load(Ordering::Relaxed) {
         let len = 60 + (number % 900) as usize;
@@ -105,7 +105,7 @@ fn send_frames(mut port: NetPort, seen: &Seen) {
     }
 }
 
-fn receive_frames(mut port: NetPort, seen: &Seen) {
+fn receive_frames(mut port: NetPort, seen: &LoadCounters) {
     let (mut frame, mut next) = (Vec::new(), 0_u64);
     while !seen.stop.load(Ordering::Relaxed) {
         if port.receive(0, &mut frame).unwrap().is_none() {
@@ -124,20 +124,21 @@ fn receive_frames(mut port: NetPort, seen: &Seen) {
     }
 }
 
-fn vsock(dir: &Dir, name: &str, setting: Setting) -> Sockets {
+fn vsock(dir: &Dir, name: &str, setting: HoldSetting) -> Sockets {
     let path = dir.file(&format!("{name}-vsock.sock"));
     let options = VsockOptions { features: setting.ring, ..VsockOptions::default() };
     Sockets::new(VsockPort::attach(&path, options).unwrap())
 }
 
-/// One stream from `a` to `b`: whether it ended whole; if not, both ends were reset.
+/// Transfers a stream from `a` to `b`. Returns whether it ended complete; if not, both ends were
+/// reset.
 fn stream(a: &mut Sockets, b: &mut Sockets, seed: u64) -> Result<(), SocketError> {
     let out = a.connect_or_pump(b)?;
     let since = Instant::now();
     let accepted = loop {
         match b.accept(Duration::from_millis(1)) {
             Ok(id) if id.port == out.local => break id,
-            // Of an earlier connect that was reset.
+            // The answer to an earlier connect that was reset.
             Ok(_) | Err(SocketError::TimedOut) => {}
             Err(error) => panic!("{error}"),
         }
@@ -152,7 +153,7 @@ fn stream(a: &mut Sockets, b: &mut Sockets, seed: u64) -> Result<(), SocketError
     while got < STREAM && ends.iter().any(Option::is_none) {
         assert!(since.elapsed() < LIMIT, "{got} of {sent} bytes came, and no reset: {ends:?}");
         if ends[0].is_none() {
-            // Also when all is sent, a reset is seen by one that reads.
+            // A reader detects a reset even if everything was sent.
             let ended =
                 a.try_receive(out, &mut [0; 1]).and_then(|_| a.try_send(out, &data[sent..]));
             match ended {
@@ -185,7 +186,7 @@ trait Pump {
 }
 
 impl Pump for Sockets {
-    /// Connects while the other side, of this same thread, answers.
+    /// Connects while the other side, in the same thread, answers.
     fn connect_or_pump(&mut self, other: &mut Sockets) -> Result<ConnectionId, SocketError> {
         let cid = other.cid();
         let done = AtomicBool::new(false);
@@ -204,7 +205,7 @@ impl Pump for Sockets {
     }
 }
 
-fn streams(mut a: Sockets, mut b: Sockets, seen: &Seen) {
+fn streams(mut a: Sockets, mut b: Sockets, seen: &LoadCounters) {
     b.listen(Type::Stream, PORT);
     let mut seed = 0;
     while !seen.stop.load(Ordering::Relaxed) {
@@ -218,8 +219,8 @@ fn streams(mut a: Sockets, mut b: Sockets, seen: &Seen) {
     }
 }
 
-/// A part of the load, until told to stop.
-type Load = Box<dyn FnOnce(&Seen) + Send>;
+/// A thread of the load, which runs until it is stopped.
+type Load = Box<dyn FnOnce(&LoadCounters) + Send>;
 
 /// Waits until a counter has grown by `more`.
 fn grows(what: &str, counter: &AtomicU64, more: u64) {
@@ -231,24 +232,24 @@ fn grows(what: &str, counter: &AtomicU64, more: u64) {
 }
 
 #[test]
-fn fifty_kills_under_load() {
-    kills_under_load(Setting { hold: "vsock", ring: 0, reconnect: true, kills: 50 });
+fn restart_fifty_kills_under_load() {
+    kills_under_load(HoldSetting { hold: "vsock", ring: 0, reconnect: true, kills: 50 });
 }
 
 #[test]
-fn kills_under_load_with_packed_rings_and_every_front_end_held() {
+fn restart_kills_under_load_with_packed_rings_and_every_frontend_held() {
     let ring = net_features::RING_PACKED;
-    kills_under_load(Setting { hold: "all", ring, reconnect: false, kills: 20 });
+    kills_under_load(HoldSetting { hold: "all", ring, reconnect: false, kills: 20 });
 }
 
-fn kills_under_load(setting: Setting) {
+fn kills_under_load(setting: HoldSetting) {
     let dir = Dir::new();
     let file = config(&dir, setting);
-    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+    let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
     let (_, info) = send(&dir.file("control.sock"), "GET", "/v1/info", "");
     let holder = info["holder_pid"].clone();
     assert!(holder.is_u64(), "{info}");
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(LoadCounters::default());
     let load: Vec<Load> = vec![
         Box::new({
             let port = net(&dir, "a", setting);
@@ -274,11 +275,11 @@ fn kills_under_load(setting: Setting) {
     grows("streams", &seen.whole, 1);
     let mut random = Random(20_261_122);
     for kill in 0..setting.kills {
-        // Some die while they start.
+        // Some processes are killed while they start.
         thread::sleep(Duration::from_micros(random.below(60_000)));
         life.kill();
         assert!(threads.iter().all(|t| !t.is_finished()), "after kill {kill}");
-        life = Life::start(CAUSEWAYD, &file);
+        life = DaemonProcess::start(CAUSEWAYD, &file);
         if kill % 10 == 9 {
             life = life.ready(&dir);
             grows("frames", &seen.frames, 100);
@@ -312,7 +313,7 @@ fn kills_under_load(setting: Setting) {
     assert!(!dir.file("a-vsock.sock").exists(), "the holder let go");
 }
 
-/// Waits until a port is in this state.
+/// Waits until a port has this state.
 fn await_state(dir: &Dir, port: &str, state: &str) {
     let (path, since) = (format!("/v1/ports/{port}"), Instant::now());
     loop {
@@ -326,19 +327,19 @@ fn await_state(dir: &Dir, port: &str, state: &str) {
 }
 
 #[test]
-fn held_guests_survive_a_clean_stop_and_a_release_disconnects_them() {
+fn restart_held_guests_survive_a_clean_stop_but_not_a_release() {
     let dir = Dir::new();
-    let setting = Setting { hold: "vsock", ring: 0, reconnect: false, kills: 0 };
+    let setting = HoldSetting { hold: "vsock", ring: 0, reconnect: false, kills: 0 };
     let file = config(&dir, setting);
-    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+    let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
     let (mut a, mut b) = (vsock(&dir, "a", setting), vsock(&dir, "b", setting));
     await_state(&dir, "a-vsock", "running");
     await_state(&dir, "b-vsock", "running");
     life.stop();
     assert!(dir.file("a-vsock.sock").exists(), "the holder keeps the port");
     assert!(!dir.file("a-net.sock").exists(), "a port that is not held is closed");
-    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
-    // The same front ends: none has connected again.
+    let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
+    // No frontend has reconnected.
     await_state(&dir, "a-vsock", "running");
     await_state(&dir, "b-vsock", "running");
     b.listen(Type::Stream, PORT);
@@ -348,21 +349,21 @@ fn held_guests_survive_a_clean_stop_and_a_release_disconnects_them() {
     }
     life.release(&dir);
     assert!(!dir.file("a-vsock.sock").exists(), "the holder let go");
-    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+    let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
     await_state(&dir, "a-vsock", "listening");
     life.release(&dir);
 }
 
 #[test]
-fn held_guests_survive_a_start_that_fails() {
+fn restart_held_guests_survive_a_failed_start() {
     let dir = Dir::new();
-    let setting = Setting { hold: "vsock", ring: 0, reconnect: false, kills: 0 };
+    let setting = HoldSetting { hold: "vsock", ring: 0, reconnect: false, kills: 0 };
     let file = config(&dir, setting);
-    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+    let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
     let _guest = vsock(&dir, "a", setting);
     await_state(&dir, "a-vsock", "running");
     life.stop();
-    // A port that another process serves.
+    // A port whose socket another process serves.
     let taken = dir.file("taken.sock");
     let _other = std::os::unix::net::UnixListener::bind(&taken).unwrap();
     let good = std::fs::read_to_string(&file).unwrap();
@@ -371,9 +372,9 @@ fn held_guests_survive_a_start_that_fails() {
         taken.display()
     );
     std::fs::write(&file, format!("{good}{port}")).unwrap();
-    assert_eq!(Life::start(CAUSEWAYD, &file).code(), Some(1));
+    assert_eq!(DaemonProcess::start(CAUSEWAYD, &file).code(), Some(1));
     std::fs::write(&file, good).unwrap();
-    let mut life = Life::start(CAUSEWAYD, &file).ready(&dir);
+    let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
     await_state(&dir, "a-vsock", "running");
     life.release(&dir);
 }

@@ -1,5 +1,5 @@
-//! The sandbox, tried from a compromised dispatcher's place: each attempt is made by a child process
-//! that entered the same sandbox as the daemon does.
+//! The sandbox from the position of a compromised dispatcher: a child process enters the daemon's
+//! sandbox and makes each attempt.
 
 mod common;
 
@@ -8,17 +8,17 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 
-use causeway_daemon::config::{Config, Surroundings};
+use causeway_daemon::config::{Config, ConfigContext};
 use causeway_daemon::sandbox::Sandbox;
 use common::Dir;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, socket};
 
-/// What the child is to try.
+/// Environment variable: the attempt of the child.
 const ATTEMPT: &str = "CAUSEWAY_SANDBOX_ATTEMPT";
-/// The directory of its configuration.
+/// Environment variable: the directory of its configuration.
 const RUN: &str = "CAUSEWAY_SANDBOX_RUN";
-/// The child's exit status where the attempt was refused, and where it was not.
+/// Exit status of the child if the attempt was refused, and if it was not.
 const REFUSED: i32 = 40;
 const PASSED: i32 = 41;
 
@@ -36,10 +36,10 @@ fn open_socket(family: AddressFamily, kind: SocketType) -> Result<(), std::io::E
     Ok(socket(family, kind, None).map(drop)?)
 }
 
-/// Tries it; does not come back where the process is ended for it.
+/// Makes the attempt. Does not return if the kernel kills the process for it.
 fn attempt(what: &str, run: &Path) -> i32 {
     match what {
-        // What the daemon does in its life has to work.
+        // Calls that the daemon makes must succeed.
         "serve" => {
             let file = run.join("file");
             std::fs::write(&file, "x").unwrap();
@@ -79,15 +79,15 @@ fn attempt(what: &str, run: &Path) -> i32 {
     }
 }
 
-/// Not a test of its own: what a child does that [`tried`] starts.
+/// Not a test of its own: the body of the child that [`tried`] starts.
 #[test]
 fn child() {
     let Some(what) = std::env::var_os(ATTEMPT) else { return };
     let run = std::path::PathBuf::from(std::env::var_os(RUN).unwrap());
     let file = run.join("causeway.toml");
     let config =
-        Config::load(&file, &Surroundings::of_process(&causeway_model::port::KINDS)).unwrap();
-    // As the daemon does: threads inherit it.
+        Config::load(&file, &ConfigContext::of_process(&causeway_model::port::KINDS)).unwrap();
+    // As in the daemon: threads inherit the sandbox.
     let sandbox = Sandbox::enter(&config).unwrap();
     let code = std::thread::spawn(move || {
         sandbox.enter_dispatcher().unwrap();
@@ -114,14 +114,14 @@ fn tried(dir: &Dir, what: &str) -> (ExitStatus, String) {
 }
 
 #[test]
-fn sandbox_lets_the_daemon_serve() {
+fn sandbox_permits_the_calls_of_the_daemon() {
     let dir = Dir::new();
     let (status, said) = tried(&dir, "serve");
     assert_eq!(status.code(), Some(PASSED), "{status} {said}");
 }
 
 #[test]
-fn sandbox_refuses_what_a_compromised_dispatcher_would_do() {
+fn sandbox_refuses_the_calls_of_a_compromised_dispatcher() {
     let dir = Dir::new();
     for what in [
         "execve",
@@ -141,7 +141,7 @@ fn sandbox_refuses_what_a_compromised_dispatcher_would_do() {
 }
 
 #[test]
-fn sandbox_ends_a_process_that_runs_other_code() {
+fn sandbox_kills_a_process_that_executes_foreign_code() {
     let dir = Dir::new();
     for what in ["execve-itself", "ptrace"] {
         let (status, said) = tried(&dir, what);

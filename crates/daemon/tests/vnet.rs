@@ -1,4 +1,4 @@
-//! The VNET language: over TCP with the real server, from files, and with clients that mean harm.
+//! The VNET language: over TCP with the real server, from files, and with hostile clients.
 
 mod common;
 
@@ -12,14 +12,14 @@ use causeway_daemon::limits::{
     VNET_CONNECTIONS_MAX, VNET_HELLO_TIME_MAX, VNET_STRANGERS_PER_SOURCE_MAX,
 };
 use causeway_daemon::vnet::password::Password;
-use causeway_daemon::vnet::server::{Patience, Server};
-use causeway_daemon::vnet::session::{House, Session};
+use causeway_daemon::vnet::server::{SessionTimeouts, VnetServer};
+use causeway_daemon::vnet::session::{Session, SessionContext};
 use causeway_model::commands::{links, routes};
 use causeway_model::{LinkKind, RouteEnd};
 use common::{model::Model, send, serve};
 use serde_json::json;
 
-/// A model with group blue, which has ports `vm1` and `vm2`.
+/// Returns a model with group blue, which has the ports `vm1` and `vm2`.
 fn model() -> Arc<Model> {
     let model = Arc::new(Model::default());
     let control = serve(model.clone());
@@ -41,9 +41,15 @@ fn model() -> Arc<Model> {
     model
 }
 
-fn house(model: &Arc<Model>) -> House {
+fn context(model: &Arc<Model>) -> SessionContext {
     let password = Password::new("s3cret").unwrap();
-    House::new(model.clone(), "blue".parse().unwrap(), password, common::resolve, Arc::default())
+    SessionContext::new(
+        model.clone(),
+        "blue".parse().unwrap(),
+        password,
+        common::resolve,
+        Arc::default(),
+    )
 }
 
 struct Client {
@@ -52,19 +58,19 @@ struct Client {
 }
 
 impl Client {
-    fn connect(server: &Server) -> Self {
+    fn connect(server: &VnetServer) -> Self {
         let write = TcpStream::connect(server.address().unwrap()).unwrap();
         write.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         Self { read: BufReader::new(write.try_clone().unwrap()), write }
     }
 
-    fn greeted(server: &Server) -> Self {
+    fn greeted(server: &VnetServer) -> Self {
         let mut client = Self::connect(server);
         assert_eq!(client.ask("HELLO s3cret 0.9"), "OK causeway 0.9, group blue\n");
         client
     }
 
-    /// Sends a line and returns the answer, whole.
+    /// Sends a line and returns the whole answer.
     fn ask(&mut self, line: &str) -> String {
         self.write.write_all(format!("{line}\r\n").as_bytes()).unwrap();
         self.answer()
@@ -82,7 +88,7 @@ impl Client {
         }
     }
 
-    /// All that comes until the server closes.
+    /// Reads until the server closes the connection.
     fn rest(&mut self) -> String {
         let mut rest = Vec::new();
         let _ = self.read.read_to_end(&mut rest);
@@ -90,12 +96,13 @@ impl Client {
     }
 }
 
-fn start(model: &Arc<Model>) -> Server {
-    Server::start("127.0.0.1:0".parse().unwrap(), house(model), Patience::default()).unwrap()
+fn start(model: &Arc<Model>) -> VnetServer {
+    VnetServer::start("127.0.0.1:0".parse().unwrap(), context(model), SessionTimeouts::default())
+        .unwrap()
 }
 
 #[test]
-fn links_and_routes_are_added_listed_and_deleted_over_tcp() {
+fn vnet_adds_lists_and_deletes_links_and_routes_over_tcp() {
     let model = model();
     let server = start(&model);
     let mut client = Client::greeted(&server);
@@ -150,7 +157,7 @@ fn links_and_routes_are_added_listed_and_deleted_over_tcp() {
 }
 
 #[test]
-fn the_local_network_is_a_destination_by_its_interface() {
+fn vnet_names_the_local_network_by_its_interface() {
     let model = model();
     let control = serve(model.clone());
     let lan = json!({"name": "lan", "group": "blue", "kind": "raw", "interface": "eth0"});
@@ -176,7 +183,7 @@ fn the_local_network_is_a_destination_by_its_interface() {
     assert!(routes.is_empty(), "{routes:?}");
 }
 
-/// The links of group blue: where they go.
+/// Returns the links of group blue with their destinations.
 fn links(model: &Model) -> Vec<(String, String)> {
     let links = ask(model, links::List).unwrap();
     let blue = links.into_iter().filter(|l| l.spec.group.as_str() == "blue");
@@ -188,12 +195,13 @@ fn links(model: &Model) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_link_is_made_and_deleted_at_both_ends() {
+fn vnet_creates_and_deletes_both_ends_of_a_link() {
     let (near, far) = (model(), model());
     let server = |model| {
-        let mut house = house(model);
-        house.tell = Some(causeway_daemon::vnet::tell::tell);
-        Server::start("127.0.0.1:0".parse().unwrap(), house, Patience::default()).unwrap()
+        let mut context = context(model);
+        context.register = Some(causeway_daemon::vnet::registration::register);
+        VnetServer::start("127.0.0.1:0".parse().unwrap(), context, SessionTimeouts::default())
+            .unwrap()
     };
     let (here, there) = (server(&near), server(&far));
     let port = there.address().unwrap().port();
@@ -201,15 +209,15 @@ fn a_link_is_made_and_deleted_at_both_ends() {
     let answer = client.ask(&format!("ADDLINK 127.0.0.1 {port} 9700 s3cret UDP"));
     assert_eq!(answer, "OK add link 127.0.0.1\n");
     let link = |port: u16| vec![("127.0.0.1".to_owned(), format!("127.0.0.1:{port}"))];
-    // Each sends to where the other takes frames: we take them at the usual port.
+    // Each end sends to the port at which the other receives; here the default port receives.
     assert_eq!((links(&near), links(&far)), (link(9700), link(9000)));
-    // The same again is refused here, and not said there.
+    // The same command again is refused here and not sent to the peer.
     let answer = client.ask(&format!("ADDLINK 127.0.0.1 {port} 9700 s3cret UDP"));
     assert!(answer.starts_with("ERROR ") && !answer.contains("peer"), "{answer}");
     let answer = client.ask(&format!("DELETELINK 127.0.0.1 {port} s3cret UDP"));
     assert_eq!(answer, "OK delete link 127.0.0.1\n");
     assert_eq!((links(&near), links(&far)), (vec![], vec![]));
-    // One that the peer does not have any more.
+    // A link that the peer no longer has.
     client.ask("ADDLINK 127.0.0.1 0 9700 s3cret UDP");
     assert_eq!((links(&near), links(&far)), (link(9700), vec![]));
     let answer = client.ask(&format!("DELETELINK 127.0.0.1 {port} s3cret UDP"));
@@ -218,23 +226,25 @@ fn a_link_is_made_and_deleted_at_both_ends() {
 }
 
 #[test]
-fn a_link_that_the_peer_refuses_is_not_made() {
+fn vnet_creates_no_link_that_the_peer_refuses() {
     let (near, far) = (model(), model());
-    let mut house = house(&near);
-    house.tell = Some(causeway_daemon::vnet::tell::tell);
-    let here = Server::start("127.0.0.1:0".parse().unwrap(), house, Patience::default()).unwrap();
+    let mut context = context(&near);
+    context.register = Some(causeway_daemon::vnet::registration::register);
+    let here =
+        VnetServer::start("127.0.0.1:0".parse().unwrap(), context, SessionTimeouts::default())
+            .unwrap();
     let there = start(&far);
     let port = there.address().unwrap().port();
     let mut client = Client::greeted(&here);
     let answer = client.ask(&format!("ADDLINK 127.0.0.1 {port} 9700 wrong UDP"));
     assert!(answer.starts_with("ERROR ") && answer.contains("wrong password"), "{answer}");
-    // Nobody there.
+    // No server at that port.
     drop(std::net::TcpListener::bind("127.0.0.1:0").map(|free| {
         let free = free.local_addr().unwrap().port();
         let answer = client.ask(&format!("ADDLINK 127.0.0.2 {free} 9700 s3cret UDP"));
         assert!(answer.starts_with("ERROR ") && answer.contains("control port 0"), "{answer}");
     }));
-    // A peer that says much, and no end of a line.
+    // A peer that answers without a line end.
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = mute.local_addr().unwrap().port();
     let peer = std::thread::spawn(move || {
@@ -283,7 +293,7 @@ fn hostile_commands_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn hostile_strangers_learn_nothing_and_are_cut_off() {
+fn hostile_clients_without_password_learn_nothing() {
     let model = model();
     let before = model.changes();
     for bytes in [
@@ -308,10 +318,11 @@ fn hostile_strangers_learn_nothing_and_are_cut_off() {
 }
 
 #[test]
-fn hostile_guesses_are_slowed_down_by_source() {
-    let house = Arc::new(house(&model()));
+fn hostile_guesses_are_delayed_by_source() {
+    let context = Arc::new(context(&model()));
     let far = "10.0.0.66".parse().unwrap();
-    let say = |from, now, line: &str| Session::new(house.clone(), from).line(now, line.as_bytes());
+    let say =
+        |from, now, line: &str| Session::new(context.clone(), from).line(now, line.as_bytes());
     let mut now = Instant::now();
     for wait in [1, 2, 4, 8] {
         let said = say(far, now, "HELLO guess 0.9");
@@ -330,12 +341,12 @@ fn hostile_guesses_are_slowed_down_by_source() {
 }
 
 #[test]
-fn hostile_long_lines_and_half_lines_end_it() {
+fn hostile_long_and_incomplete_lines_end_the_session() {
     let model = model();
     let server = start(&model);
     let mut client = Client::greeted(&server);
     client.write.write_all(&[b'x'; 100_000]).unwrap();
-    assert!(client.rest().contains("a longer line than 256 bytes"));
+    assert!(client.rest().contains("a line of more than 256 bytes"));
     let mut client = Client::connect(&server);
     let _ = client.write.write_all(&[b'x'; 1000]);
     assert!(client.rest().contains("longer line"));
@@ -344,7 +355,7 @@ fn hostile_long_lines_and_half_lines_end_it() {
     client.write.write_all(b"ADD LINK 10.0.0.2 9000").unwrap();
     client.write.shutdown(Shutdown::Write).unwrap();
     assert_eq!((client.rest().as_str(), model.changes()), ("", before), "half a line says nothing");
-    // One byte at a time is a line all the same.
+    // A line may arrive byte by byte.
     let mut client = Client::connect(&server);
     client.write.set_nodelay(true).unwrap();
     for byte in b"HELLO s3cret 0.9\n" {
@@ -354,13 +365,15 @@ fn hostile_long_lines_and_half_lines_end_it() {
 }
 
 #[test]
-fn hostile_silence_is_cut_off() {
-    let patience = Patience { hello: Duration::from_millis(300), idle: Duration::from_millis(300) };
+fn hostile_silence_ends_the_session() {
+    let timeouts =
+        SessionTimeouts { hello: Duration::from_millis(300), idle: Duration::from_millis(300) };
     let model = model();
-    let server = Server::start("127.0.0.1:0".parse().unwrap(), house(&model), patience).unwrap();
+    let server =
+        VnetServer::start("127.0.0.1:0".parse().unwrap(), context(&model), timeouts).unwrap();
     let mut client = Client::connect(&server);
-    assert!(client.rest().contains("nothing was said in time"));
-    // A byte now and then does not reset the clock.
+    assert!(client.rest().contains("no line in time"));
+    // A byte now and then must not restart the clock.
     let mut client = Client::connect(&server);
     let mut feeder = client.write.try_clone().unwrap();
     let feed = std::thread::spawn(move || {
@@ -369,21 +382,21 @@ fn hostile_silence_is_cut_off() {
             std::thread::sleep(Duration::from_millis(20));
         }
     });
-    assert!(client.rest().contains("nothing was said in time"));
+    assert!(client.rest().contains("no line in time"));
     drop(client);
     feed.join().unwrap();
     let mut client = Client::greeted(&server);
-    assert!(client.rest().contains("nothing was said in time"));
+    assert!(client.rest().contains("no line in time"));
 }
 
 #[test]
-fn hostile_crowds_are_turned_away_and_places_come_back() {
+fn hostile_connection_floods_are_refused_and_slots_come_back() {
     let model = model();
     let mut server = start(&model);
     let crowd: Vec<_> = (0..VNET_CONNECTIONS_MAX).map(|_| Client::greeted(&server)).collect();
     assert!(Client::connect(&server).rest().contains("try again"));
     drop(crowd);
-    // Strangers who say nothing take a few of the places, however often they come.
+    // Silent clients without password occupy only a few of the slots, however often they connect.
     let until = Instant::now() + Duration::from_secs(20);
     let mut strangers = Vec::new();
     while strangers.len() < VNET_STRANGERS_PER_SOURCE_MAX {
@@ -394,7 +407,7 @@ fn hostile_crowds_are_turned_away_and_places_come_back() {
         }
         assert!(Instant::now() < until, "the places did not come back");
     }
-    // Then a silent one gives way to the next that comes.
+    // Then a new connection evicts a silent connection.
     let begun = Instant::now();
     while !Client::connect(&server).ask("HELLO s3cret 0.9").starts_with("OK") {
         assert!(begun.elapsed() < VNET_HELLO_TIME_MAX, "silent clients keep others out");
@@ -411,7 +424,7 @@ fn hostile_crowds_are_turned_away_and_places_come_back() {
     assert!(TcpStream::connect(address).is_err());
 }
 
-/// Sends a file of commands by the control socket.
+/// Sends a file of commands to the control socket.
 fn file(model: &Arc<Model>, text: &str, dry_run: bool) -> (u16, serde_json::Value) {
     let control = serve(model.clone());
     let body = json!({"group": "blue", "text": text, "file": "f.vnet", "dry_run": dry_run});
@@ -419,7 +432,7 @@ fn file(model: &Arc<Model>, text: &str, dry_run: bool) -> (u16, serde_json::Valu
 }
 
 #[test]
-fn a_file_is_checked_wholly_before_anything_changes() {
+fn vnet_file_is_checked_before_anything_changes() {
     let model = model();
     let good = "# both ends\nHELLO any 0.9\nADD LINK 10.0.0.2 9000\n\n\
                 ADDROUTE any any EDGE 10.0.0.2\nADDROUTE any any INTERFACE vm1\n\
@@ -461,11 +474,13 @@ fn a_file_is_checked_wholly_before_anything_changes() {
 #[test]
 fn hostile_clients_are_counted_by_reason() {
     let model = model();
-    let house = house(&model);
-    let doors = house.doors.clone();
-    let patience = Patience { hello: Duration::from_millis(300), idle: Duration::from_secs(20) };
-    let server = Server::start("127.0.0.1:0".parse().unwrap(), house, patience).unwrap();
-    // Strangers: noise, half a line, a line without end, silence, another version.
+    let context = context(&model);
+    let refusals = context.refusals.clone();
+    let timeouts =
+        SessionTimeouts { hello: Duration::from_millis(300), idle: Duration::from_secs(20) };
+    let server = VnetServer::start("127.0.0.1:0".parse().unwrap(), context, timeouts).unwrap();
+    // Clients without password: noise, an incomplete line, an endless line, silence, another
+    // version.
     let stranger = |bytes: &[u8]| {
         let mut client = Client::connect(&server);
         client.write.write_all(bytes).unwrap();
@@ -477,7 +492,7 @@ fn hostile_clients_are_counted_by_reason() {
     stranger(&[b'x'; 5000]);
     Client::connect(&server).rest();
     stranger(b"HELLO s3cret 0.8\n");
-    // Friends: what is not spoken, what is not there, what is there, and more than there may be.
+    // Clients with password: unknown commands, missing objects, existing objects, and a full table.
     let mut friend = Client::greeted(&server);
     for line in ["HELP", "DEL LINK 99", "ADDROUTE any any INTERFACE vm2"] {
         friend.ask(line);
@@ -489,10 +504,10 @@ fn hostile_clients_are_counted_by_reason() {
     let all: String = (1..16_384).map(routes).collect();
     assert_eq!(file(&model, &all, false).0, 200);
     assert!(friend.ask("ADDROUTE none any INTERFACE vm1").contains("16384 routes already"));
-    // Last: from then on this address waits.
+    // Last, because this address must wait from then on.
     stranger(b"HELLO wrong 0.9\n");
     stranger(b"HELLO s3cret 0.9\n");
-    let counted: Vec<_> = doors.vnet.by_name().into_iter().filter(|(_, n)| *n > 0).collect();
+    let counted: Vec<_> = refusals.vnet.by_name().into_iter().filter(|(_, n)| *n > 0).collect();
     let expected = [
         "conflict",
         "full",

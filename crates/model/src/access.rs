@@ -1,4 +1,6 @@
 //! Owner, group and permissions of the sockets of a port.
+//!
+//! Values only: `causewayd` applies them when it binds a socket.
 
 use std::fmt;
 use std::str::FromStr;
@@ -44,7 +46,7 @@ impl fmt::Display for FileMode {
     }
 }
 
-/// Owner, group and permissions of one socket; the daemon's own where none is given.
+/// Owner, group and permissions of one socket; `None` means those of the daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SocketPermissions {
     /// A user, by name or number.
@@ -55,32 +57,32 @@ pub struct SocketPermissions {
     pub mode: Option<FileMode>,
 }
 
-/// What the operator gives for the sockets of one port; what is left out is as the daemon's
-/// configuration has it for all ports.
+/// The access keys of one port. A key that is not given takes the value that the daemon's
+/// configuration has for all ports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketAccess {
     /// Owner of the port's socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_owner: Option<String>,
-    /// Its group.
+    /// Group of the port's socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_group: Option<String>,
-    /// Its permission bits.
+    /// Permission bits of the port's socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_mode: Option<FileMode>,
-    /// Owner of the host socket of a vsock port; that of the port's socket if none.
+    /// Owner of the host socket of a vsock port; by default that of the port's socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_socket_owner: Option<String>,
-    /// Its group; that of the port's socket if none.
+    /// Group of the host socket; by default that of the port's socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_socket_group: Option<String>,
-    /// Its permission bits; those of the port's socket if none.
+    /// Permission bits of the host socket; by default those of the port's socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_socket_mode: Option<FileMode>,
 }
 
 impl SocketAccess {
-    /// Returns what is given for the port's socket.
+    /// Returns the access of the port's socket.
     pub fn of_socket(&self) -> SocketPermissions {
         SocketPermissions {
             owner: self.socket_owner.clone(),
@@ -89,7 +91,7 @@ impl SocketAccess {
         }
     }
 
-    /// Returns what is given for the host socket.
+    /// Returns the access of the host socket, with the port's values where it has none of its own.
     pub fn of_host_socket(&self) -> SocketPermissions {
         let Self { host_socket_owner: owner, host_socket_group: group, .. } = self.clone();
         let socket = self.of_socket();
@@ -100,7 +102,7 @@ impl SocketAccess {
         }
     }
 
-    /// Whether something is given for the host socket.
+    /// Returns whether a key of the host socket is given.
     pub fn has_host_socket(&self) -> bool {
         self.host_socket_owner.is_some()
             || self.host_socket_group.is_some()
@@ -110,7 +112,7 @@ impl SocketAccess {
     /// Checks the names of users and groups.
     ///
     /// # Errors
-    /// A name is empty, too long, or has characters that no name has.
+    /// A name is empty, too long, or contains a character that is invalid in account names.
     pub fn check(&self) -> Result<(), SpecError> {
         let names = [
             ("socket_owner", &self.socket_owner),
@@ -130,7 +132,7 @@ impl SocketAccess {
 /// Checks the name of a user or a group.
 ///
 /// # Errors
-/// Says what was expected.
+/// The name is malformed; the text states the expected form.
 pub(crate) fn check_account(text: &str) -> Result<(), String> {
     let is_plain = |b: u8| b.is_ascii_graphic() && b != b':' && b != b'/';
     if (1..=ACCOUNT_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain) {

@@ -1,23 +1,39 @@
 //! Typed requests through interfaces that do not know the types.
 //!
 //! An operator's command to a service, a request to a shard of a service, and a request from one
-//! service to another are each a type of their own, which names the type of its answer ([`Ask`]).
-//! The parts in between carry a [`Request`] and a [`Response`] and know neither type. The service
-//! that answers lists its request types with [`Dispatch::on`], so the compiler checks that each is
-//! answered with the answer type that belongs to it.
+//! service to another are types of their own; each names the type of its answer ([`Ask`]). The
+//! control plane and the fabric carry a [`Request`] and a [`Response`] without knowing either type.
+//! The answering service lists its request types with [`Dispatch::on`], so the compiler checks that
+//! each is answered with its own answer type.
+//!
+//! Requests are not on the data path: each costs an allocation and a type check.
+//!
+//! ```
+//! use causeway_model::{Ask, Dispatch, Request};
+//!
+//! #[derive(Debug)]
+//! struct CountFrames;
+//! impl Ask for CountFrames {
+//!     type Answer = u64;
+//! }
+//!
+//! let request = Request::new(CountFrames);
+//! let response = Dispatch::new(request).on(|CountFrames| Ok(7)).finish().unwrap();
+//! assert_eq!(response.take::<CountFrames>().unwrap(), 7);
+//! ```
 
 use std::any::{Any, type_name};
 use std::fmt;
 
 use crate::CommandError;
 
-/// A request, with the type of its answer.
+/// A request that names the type of its answer.
 pub trait Ask: Any + fmt::Debug + Send {
-    /// The answer.
+    /// Type of the answer.
     type Answer: Any + Send;
 }
 
-/// A request of any type.
+/// A request of any type, erased.
 pub struct Request {
     request: Box<dyn Any + Send>,
     name: &'static str,
@@ -30,7 +46,7 @@ impl fmt::Debug for Request {
     }
 }
 
-/// Prints a request that was erased as a `T`.
+/// Prints a request that was erased from a `T`.
 fn print<T: Ask>(request: &dyn Any, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     request.downcast_ref::<T>().map_or(Ok(()), |request| request.fmt(f))
 }
@@ -54,7 +70,7 @@ impl Request {
     /// Returns the request as a `T`.
     ///
     /// # Errors
-    /// The request has another type; it is given back.
+    /// The request has another type and is returned unchanged.
     pub fn take<T: Ask>(self) -> Result<T, Self> {
         let Self { request, name, print } = self;
         let taken = request.downcast::<T>().map(|request| *request);
@@ -62,7 +78,7 @@ impl Request {
     }
 }
 
-/// The answer to a [`Request`] of any type.
+/// The answer to a [`Request`], erased.
 pub struct Response(Box<dyn Any + Send>);
 
 impl fmt::Debug for Response {
@@ -72,12 +88,12 @@ impl fmt::Debug for Response {
 }
 
 impl Response {
-    /// Erases the type of the answer to a `T`.
+    /// Erases the type of the answer to a request of type `T`.
     pub fn new<T: Ask>(answer: T::Answer) -> Self {
         Self(Box::new(answer))
     }
 
-    /// Returns the answer to a `T`.
+    /// Returns the answer to a request of type `T`.
     ///
     /// # Errors
     /// The response answers a request of another type.
@@ -89,18 +105,18 @@ impl Response {
     }
 }
 
-/// A request on its way through the request types that a service answers.
+/// A request that is offered to one handler after the other.
 #[derive(Debug)]
 #[must_use = "a request without an answer is refused by `finish`"]
 pub enum Dispatch {
-    /// No handler so far takes the type.
+    /// No handler so far accepts the type.
     Open(Request),
-    /// A handler took the request.
+    /// A handler answered the request.
     Answered(Result<Response, CommandError>),
 }
 
 impl Dispatch {
-    /// Begins with a request that no handler has seen.
+    /// Starts with a request that no handler has been offered.
     pub fn new(request: Request) -> Self {
         Self::Open(request)
     }
@@ -116,10 +132,10 @@ impl Dispatch {
         }
     }
 
-    /// Returns the answer.
+    /// Returns the answer of the handler.
     ///
     /// # Errors
-    /// The handler's refusal; [`CommandError::Invalid`] if no handler takes the type.
+    /// The handler's error; [`CommandError::Invalid`] if no handler accepts the type.
     pub fn finish(self) -> Result<Response, CommandError> {
         match self {
             Self::Answered(answer) => answer,

@@ -6,54 +6,54 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Mac, RouteEnd};
 
-/// What to capture.
+/// A capture: the port or link, the filter, and limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaptureSpec {
-    /// At which port or link.
+    /// The port or link at which frames are copied.
     pub at: RouteEnd,
-    /// Which frames; all that the filter lets through.
+    /// Conditions on the frames that are copied.
     #[serde(default)]
     pub filter: Filter,
-    /// Bytes kept of each frame, from its start; 0 for all.
+    /// Bytes kept of each frame, from its start; 0 keeps whole frames.
     #[serde(default)]
     pub snap: u32,
-    /// Frames kept before it closes by itself; 0 for no end.
+    /// Frames after which the capture closes; 0 means no limit.
     #[serde(default)]
     pub count: u64,
 }
 
-/// Which frames: those that fit everything that is given.
+/// Conditions on a frame; a frame must fulfil each condition that is given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Filter {
-    /// From or to this address.
+    /// Source or destination Ethernet address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
-    /// Of this EtherType, behind all tags.
+    /// EtherType, behind all VLAN tags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ethertype: Option<u16>,
-    /// From or to this host.
+    /// Source or destination IP address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<IpAddr>,
-    /// Of this IP protocol: 6 for TCP, 17 for UDP.
+    /// IP protocol number: 6 for TCP, 17 for UDP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<u8>,
-    /// From or to this TCP or UDP port.
+    /// Source or destination TCP or UDP port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }
 
-/// What was fetched of a recording.
+/// The next part of a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fetched {
-    /// The next bytes of the file.
+    /// The next bytes of the capture file.
     pub bytes: Vec<u8>,
-    /// Frames so far that fit the filter.
+    /// Frames that passed the filter, since the capture began.
     pub frames: u64,
-    /// Those of them that found no room.
+    /// Frames of these that were dropped because the buffer was full.
     pub dropped: u64,
-    /// Whether no more will come behind what waits: it has all that it was to keep, it was stopped,
-    /// or the port or link is gone.
+    /// Whether the capture is complete and no bytes follow those that are buffered: its limit is
+    /// reached, it was stopped, or the port or link is gone.
     pub closed: bool,
 }

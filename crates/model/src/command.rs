@@ -1,49 +1,52 @@
-//! Commands of the control plane, and why one is refused.
+//! Commands of the control plane, and the reasons why a command is refused.
+//!
+//! A command changes or reads configuration; the fabric executes it between two turns of its
+//! dispatchers. [`Answer`](crate::Answer) holds the results.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Ask, GroupSpec, Mac, Name, PortSpec, Request, RuleSpec};
 
-/// One request to the fabric: about ports, groups, rules and dispatchers, or to a service.
+/// A request to the fabric: about ports, groups, rules and dispatchers, or to a service.
 #[derive(Debug)]
 pub enum Command {
-    /// Every port, in order of their names.
+    /// Lists the ports, in order of their names.
     PortList,
-    /// One port.
+    /// Shows one port.
     PortShow(Name),
-    /// Add a port and listen on its socket. Its group must exist.
+    /// Adds a port and listens on its socket. Its group must exist.
     PortAdd(PortSpec),
-    /// Close a port, its connections and its socket.
+    /// Closes a port, its connections and its socket.
     PortDel(Name),
-    /// Every group.
+    /// Lists the groups.
     GroupList,
-    /// Add a group.
+    /// Adds a group.
     GroupAdd(GroupSpec),
-    /// Delete a group that no port and no object of a service is in.
+    /// Deletes a group. It must have no port and no object of a service.
     GroupDel(Name),
-    /// The rules in their order.
+    /// Lists the rules in their order.
     RuleList,
-    /// Insert a rule before the rule now at `index` (0 = first), or at the end.
+    /// Inserts a rule before the rule now at `index` (0 is the first), or at the end.
     RuleAdd {
-        /// Position, 0 to the number of rules; `None`: at the end.
+        /// Position, 0 to the number of rules; `None` is the end.
         index: Option<usize>,
         /// The rule.
         rule: RuleSpec,
     },
-    /// Delete the rule at `index`.
+    /// Deletes the rule at `index`.
     RuleDel {
         /// Position, from 0.
         index: usize,
     },
-    /// Explain where a frame or a connect would go, and why, without sending it.
+    /// Explains the destination of a frame or a connect, without sending it.
     Trace(TraceQuery),
-    /// The dispatchers, and the shards that each serves.
+    /// Lists the dispatchers and the shards that each serves.
     DispatcherList,
-    /// Have another dispatcher serve a group.
+    /// Moves a group to another dispatcher.
     ShardMove {
         /// The group.
         group: Name,
-        /// The name of the service whose part of the group moves; every part if `None`.
+        /// Name of the service whose shard moves; `None` moves the shards of all services.
         service: Option<String>,
         /// Number of the dispatcher, from 0.
         dispatcher: usize,
@@ -53,13 +56,13 @@ pub enum Command {
 }
 
 impl Command {
-    /// Makes a command of a service's own type.
+    /// Returns the command for a service's own request type.
     pub fn service<T: Ask>(request: T) -> Self {
         Self::Service(Request::new(request))
     }
 }
 
-/// What to explain.
+/// The frame or connect to explain.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "lowercase")]
 pub enum TraceQuery {
@@ -67,22 +70,22 @@ pub enum TraceQuery {
     Frame {
         /// The sending port.
         from: Name,
-        /// Source address; the port's own when left out.
+        /// Source address; by default that of the port.
         source: Option<Mac>,
         /// Destination address.
         destination: Mac,
     },
-    /// A socket connect that port `from` (or the host, when left out) would make.
+    /// A socket connect by port `from`, or by the host if `from` is not given.
     Connect {
-        /// The connecting port; the host when left out, then `group` names whose guests.
+        /// The connecting port; `None` is the host, and `group` must be given.
         from: Option<Name>,
-        /// The group, for a connect from the host.
+        /// The destination's group, for a connect by the host.
         group: Option<Name>,
         /// Destination CID.
         cid: u32,
         /// Destination port number.
         port: u32,
-        /// Socket type; a stream when left out.
+        /// Socket type; by default a stream.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         socket_type: Option<SocketKind>,
     },
@@ -98,27 +101,27 @@ pub enum SocketKind {
     Seqpacket,
 }
 
-/// Why a command was refused.
+/// The reason why a command was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
-    /// There is no such thing.
+    /// The named object does not exist.
     #[error("{what} {name:?} does not exist")]
     NotFound {
-        /// The kind of object, for example `port`.
+        /// The name that was given.
         what: &'static str,
         /// What was asked for.
         name: String,
     },
-    /// The thing is already there, or in use.
+    /// The object exists already, or is in use.
     #[error("{0}")]
     Conflict(String),
-    /// There are as many as there may be.
+    /// A table is full.
     #[error("{0}")]
     Full(String),
     /// A value is out of range.
     #[error("{0}")]
     Invalid(String),
-    /// The host refused: a socket could not be bound, say.
+    /// An operation of this host failed, for example a socket could not be bound.
     #[error("{0}")]
     Host(String),
 }

@@ -1,4 +1,4 @@
-//! Dates of the Gregorian calendar.
+//! Dates of the Gregorian calendar, for log records and views. No time zones.
 
 /// Returns the date of a time in seconds since 1970, in UTC, as `2026-11-21`.
 ///

@@ -1,6 +1,6 @@
-//! The error of a value that an operator wrote.
+//! The error of a value that an operator gave.
 
-/// Why a value of the operator is refused; the text says what was expected.
+/// The reason why a value is refused; the text states the expected form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SpecError(pub String);

@@ -1,50 +1,51 @@
-//! Groups: the tenants.
+//! Groups (tenants). Traffic never crosses from one group to another.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Name;
 
-/// What becomes of frames that no route is for.
+/// Treatment of frames that no route matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Forwarding {
-    /// They go where their destination was learnt to be, else everywhere, as in a switch.
+    /// Forward to the port or link where the destination was learnt; flood if it is unknown, as in
+    /// a switch.
     #[default]
     Learn,
-    /// They are dropped, as in VNET/P.
+    /// Drop, as in VNET/P.
     Routes,
 }
 
-/// Whether a group forwards frames of the link layer's own protocols: those to the addresses
-/// 01:80:C2:00:00:00 to 0F, such as spanning tree, LACP, LLDP, 802.1X and PAUSE.
+/// Treatment of frames of link-layer protocols: those to the addresses 01:80:C2:00:00:00 to 0F,
+/// such as spanning tree, LACP, LLDP, 802.1X and PAUSE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GroupKind {
-    /// A bridge: it drops them (IEEE 802.1Q, 8.6.3).
+    /// A bridge: drops them (IEEE 802.1Q, 8.6.3).
     #[default]
     Bridge,
-    /// A virtual wire, for labs: it forwards them as any others.
+    /// A virtual wire, for labs: forwards them as any others.
     Wire,
 }
 
-/// What a group is: its name, and how its frames are forwarded.
+/// A group: its name, and how its frames are forwarded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupSpec {
-    /// Its name.
+    /// Name of the group, unique in the daemon.
     pub name: Name,
-    /// See [`Forwarding`].
+    /// Treatment of frames that no route matches.
     #[serde(default)]
     pub forwarding: Forwarding,
-    /// Its share of a dispatcher's time beside other groups that are busy: 1 to
+    /// Share of a dispatcher's time relative to other busy groups: 1 to
     /// [`WEIGHT_MAX`](crate::limits::WEIGHT_MAX).
     #[serde(default = "weight_default")]
     pub weight: u32,
-    /// See [`GroupKind`].
+    /// Treatment of frames of link-layer protocols.
     #[serde(default)]
     pub kind: GroupKind,
 }
 
-/// The weight of a group that has none of its own: 1.
+/// Returns the default weight of a group: 1.
 pub fn weight_default() -> u32 {
     1
 }

@@ -1,4 +1,7 @@
-//! Who a daemon is: X25519 keys, written as WireGuard writes them (44 characters of base64).
+//! Identities of daemons: X25519 key pairs, in WireGuard's text form (44 characters of base64).
+//!
+//! Links of kind `causeway` authenticate the peer by its public key. This module holds keys; the
+//! handshake is in the `link` crate.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,44 +15,45 @@ use zeroize::Zeroizing;
 /// Length of a key, in bytes.
 pub const KEY_LEN: usize = 32;
 /// Length of a key's text, in characters.
-pub const TEXT_LEN: usize = 44;
+pub const KEY_TEXT_LEN: usize = 44;
 
-/// Why a text is no key. The text itself is not repeated: it might be a secret.
+/// The error of a text that is no key. It does not repeat the text, which might be a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a key is {TEXT_LEN} characters of base64, as `causeway key` writes it")]
-pub struct NotAKey;
+#[error("a key is {KEY_TEXT_LEN} characters of base64, as `causeway key` writes it")]
+pub struct KeyError;
 
-fn decode(text: &str) -> Result<Zeroizing<[u8; KEY_LEN]>, NotAKey> {
-    // Room for what 44 characters without padding would be.
+fn decode(text: &str) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
+    // One byte more than a key: 44 characters without padding would decode to 33 bytes.
     let mut bytes = Zeroizing::new([0_u8; KEY_LEN + 1]);
-    if text.len() != TEXT_LEN {
-        return Err(NotAKey);
+    if text.len() != KEY_TEXT_LEN {
+        return Err(KeyError);
     }
-    let len = STANDARD.decode_slice(text, bytes.as_mut_slice()).map_err(|_| NotAKey)?;
-    let key: &[u8; KEY_LEN] = bytes.first_chunk().filter(|_| len == KEY_LEN).ok_or(NotAKey)?;
+    let len = STANDARD.decode_slice(text, bytes.as_mut_slice()).map_err(|_| KeyError)?;
+    let key: &[u8; KEY_LEN] = bytes.first_chunk().filter(|_| len == KEY_LEN).ok_or(KeyError)?;
     Ok(Zeroizing::new(*key))
 }
 
-/// What peers know a daemon by. Public keys are ordered, which settles who goes first.
+/// The public key of a daemon, by which peers know it. The order of two public keys decides which
+/// daemon initiates a handshake.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey([u8; KEY_LEN]);
 
 impl PublicKey {
-    /// From its bytes.
+    /// Returns the key with these bytes.
     pub const fn new(bytes: [u8; KEY_LEN]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the key.
     pub const fn bytes(&self) -> &[u8; KEY_LEN] {
         &self.0
     }
 }
 
 impl FromStr for PublicKey {
-    type Err = NotAKey;
+    type Err = KeyError;
 
-    fn from_str(text: &str) -> Result<Self, NotAKey> {
+    fn from_str(text: &str) -> Result<Self, KeyError> {
         decode(text).map(|bytes| Self(*bytes))
     }
 }
@@ -66,26 +70,27 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// A daemon's secret. It shows itself to nobody who does not ask for [`PrivateKey::to_text`], and
-/// is wiped from memory when it goes.
+/// The private key of a daemon. `Debug` prints the public key instead; only [`PrivateKey::to_text`]
+/// and [`PrivateKey::bytes`] return the secret. The bytes are wiped from memory on drop.
 #[derive(Clone)]
 pub struct PrivateKey(Zeroizing<[u8; KEY_LEN]>);
 
 impl PrivateKey {
-    /// From 32 random bytes: any will do, X25519 itself clears the bits that must be.
+    /// Returns the key of 32 random bytes. All values are valid: X25519 clears the required bits
+    /// itself.
     pub fn new(random: [u8; KEY_LEN]) -> Self {
         Self(Zeroizing::new(random))
     }
 
-    /// Its bytes, for the handshake.
+    /// Returns the secret bytes, for the handshake.
     pub fn bytes(&self) -> &[u8; KEY_LEN] {
         &self.0
     }
 
-    /// The key that peers are told.
+    /// Returns the public key, with which peers are configured.
     pub fn public(&self) -> PublicKey {
         let mut public = [0; KEY_LEN];
-        // Always there: the feature that brings it is switched on in the manifest.
+        // Never `None`: the manifest enables the feature that provides Curve25519.
         if let Some(mut dh) = DefaultResolver.resolve_dh(&DHChoice::Curve25519) {
             dh.set(self.bytes());
             for (to, from) in public.iter_mut().zip(dh.pubkey()) {
@@ -95,16 +100,16 @@ impl PrivateKey {
         PublicKey(public)
     }
 
-    /// The text that goes into a key file, and nowhere else.
+    /// Returns the text for a key file.
     pub fn to_text(&self) -> Zeroizing<String> {
         Zeroizing::new(STANDARD.encode(self.bytes()))
     }
 }
 
 impl FromStr for PrivateKey {
-    type Err = NotAKey;
+    type Err = KeyError;
 
-    fn from_str(text: &str) -> Result<Self, NotAKey> {
+    fn from_str(text: &str) -> Result<Self, KeyError> {
         decode(text).map(Self)
     }
 }
@@ -120,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pair_is_the_one_of_the_rfc() {
+    fn key_pair_is_that_of_rfc_7748() {
         // RFC 7748, section 6.1: Alice's keys.
         let private = "dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=";
         let public = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
@@ -139,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_texts_are_no_keys() {
+    fn key_hostile_texts_are_refused() {
         let good = PrivateKey::new([7; KEY_LEN]).to_text();
         for text in [
             "",

@@ -1,9 +1,31 @@
-//! All that an operator can say to Causeway and see of it.
+//! Values of the operator: specifications, commands and views.
 //!
-//! Specifications of ports, groups, links, routes and rules, the commands of the control plane, and
-//! the views that it answers with, each as one type with its JSON form, defaults, ranges and checks.
-//! The configuration file, the command line, the control socket and the VNET language read and print
-//! these types. The crate has no I/O on the data path and knows no service.
+//! Ports, groups, links, routes and rules are *specifications*; requests to the control plane are
+//! *commands*; the state that it answers with is a *view*. Each is one type, which states its JSON
+//! form, defaults, ranges and checks. The configuration file, the command line, the control socket
+//! and the VNET language read and print these types.
+//!
+//! The crate stands on the lowest floor: it imports only `causeway-wire`, and knows no service and
+//! no operating-system object. It never touches the data path. Its only I/O is name resolution
+//! ([`draft::host::resolve`]) and the identity of the machine ([`draft::derived_mac`]).
+//!
+//! A command passes through this crate's types: `causeway` or `curl` sends JSON, the daemon reads
+//! it into a draft or a specification ([`draft`], [`port::read`]), hands a [`Command`] to the
+//! fabric, which answers it or passes it to a service ([`Ask`], [`Request`]), and prints the
+//! [`Answer`].
+//!
+//! ```
+//! use causeway_model::port::{KINDS, ReadContext, read};
+//! use causeway_model::NetSpec;
+//! use serde_json::json;
+//!
+//! let given = json!({ "name": "vm1", "group": "blue", "kind": "net", "mtu": 9000 });
+//! let run_dir = std::path::Path::new("/run/causeway");
+//! let context = ReadContext { kinds: &KINDS, run_dir, links_mtu: &|_| 65535 };
+//! let port = read(given.as_object().unwrap(), &context).unwrap();
+//! assert_eq!(port.socket, run_dir.join("vm1.sock"));
+//! assert_eq!(port.kind.get::<NetSpec>().unwrap().mtu, 9000);
+//! ```
 #![forbid(unsafe_code)]
 
 mod access;
@@ -36,8 +58,8 @@ pub use date::date;
 pub use error::SpecError;
 pub use group::{Forwarding, GroupKind, GroupSpec, weight_default};
 pub use link::{
-    LinkKind, LinkSpec, PublicKey, RawSpec, StreamSpec, TlsSpec, TunnelSpec, UdpSpec, VXLAN_BYTES,
-    datagram_mtu, metric_default, udp_headers,
+    LinkKind, LinkSpec, PublicKeyText, RawSpec, StreamSpec, TlsSpec, TunnelSpec, UdpSpec,
+    VXLAN_BYTES, datagram_mtu, metric_default, udp_headers,
 };
 pub use mac::Mac;
 pub use name::Name;

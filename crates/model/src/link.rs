@@ -1,4 +1,7 @@
 //! Links: configured paths to peers.
+//!
+//! [`LinkSpec`] describes a link completely, with defaults filled in and names resolved;
+//! [`crate::draft::LinkDraft`] is the operator's form. The `link` service opens the sockets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -11,57 +14,58 @@ use crate::{Name, SpecError, TrafficClass};
 /// A configured path to a peer, for the frames of one group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkSpec {
-    /// Unique in the daemon.
+    /// Name of the link, unique in the daemon.
     pub name: Name,
-    /// Whose frames it carries.
+    /// Group of the frames that the link carries.
     pub group: Name,
-    /// Who is at the other end: links of one group with the same peer stand in for each other.
-    /// Without a name, the peer is known by its key, or by its host as it was given: a name or an address.
+    /// Name of the peer. Links of one group with the same peer are alternatives to each other.
+    /// Without a name, the peer is identified by its key, or by its host as the operator gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<Name>,
-    /// Of several links to one peer, the one with the lowest metric that is up carries the frames.
+    /// Of several links to one peer, the link with the lowest metric that is up carries the frames.
     #[serde(default = "metric_default")]
     pub metric: u16,
-    /// Whether frames that came by another link may leave by this one, and the other way round.
-    /// Off where all daemons have links to each other, or frames would come twice.
+    /// Whether frames that arrived by another link may leave by this link, and the reverse. Must be
+    /// off where all daemons are linked to each other, or frames are duplicated.
     #[serde(default)]
     pub transit: bool,
-    /// `HOST:PORT` of the peer, where it was given by name. The address in [`Self::kind`] is then
-    /// the last one that the name resolved to, or unspecified before the first.
+    /// `HOST:PORT` of the peer, if it was given by name. The address in [`Self::kind`] is the last
+    /// address that the name resolved to; it is unspecified before the first resolution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote_host: Option<String>,
-    /// How frames cross.
+    /// Encapsulation, and the addresses of both ends.
     #[serde(flatten)]
     pub kind: LinkKind,
 }
 
-/// What links cost if nothing is said.
+/// Returns the default metric of a link.
 pub fn metric_default() -> u16 {
     100
 }
 
-/// How frames cross.
+/// Encapsulation of frames, with the addresses of both ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum LinkKind {
-    /// Ours: UDP, encrypted and authenticated; frames of any size, with their offloads.
+    /// Causeway's own format: UDP, encrypted and authenticated; frames of any size, with their
+    /// offloads.
     Causeway(TunnelSpec),
     /// As `causeway`, without encryption and authentication.
     CausewayPlain(UdpSpec),
-    /// The bare frame in UDP, as VNET/P sends it.
+    /// The Ethernet frame in UDP without a further header, as VNET/P sends it.
     Vnet(UdpSpec),
     /// VXLAN (RFC 7348).
     Vxlan(UdpSpec),
     /// Frames over TCP, in VNET/U's framing.
     Tcp(StreamSpec),
-    /// The same over TLS, with certificates on both sides.
+    /// VNET/U's framing over TLS, with certificates on both sides.
     Tls(TlsSpec),
-    /// The local network behind an interface of this host.
+    /// The network behind an interface of this host, without encapsulation.
     Raw(RawSpec),
 }
 
 impl LinkKind {
-    /// As it is written.
+    /// Returns the name of the kind, as operators write it.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Causeway(_) => "causeway",
@@ -74,9 +78,9 @@ impl LinkKind {
         }
     }
 
-    /// The largest payload of a frame that crosses without being cut below us, in bytes, where IP
-    /// carries packets of `underlay` bytes. Kinds that put frames together again, or send a stream,
-    /// carry all.
+    /// Returns the largest payload of a frame that crosses without IP fragmentation, in bytes.
+    /// `underlay` is the MTU of the IP path, in bytes. Kinds that fragment and reassemble frames
+    /// themselves, or send a stream, carry all sizes.
     pub fn mtu(&self, underlay: u16) -> u16 {
         match self {
             Self::Causeway(_) | Self::CausewayPlain(_) | Self::Tcp(_) | Self::Tls(_) => u16::MAX,
@@ -92,12 +96,13 @@ const ETHERNET_BYTES: u16 = 14;
 /// Length of a VXLAN header, in bytes.
 pub const VXLAN_BYTES: u16 = 8;
 
-/// Length of the IP and UDP headers before a datagram, in bytes.
+/// Returns the length of the IP and UDP headers of a datagram, in bytes.
 pub const fn udp_headers(is_ipv4: bool) -> u16 {
     if is_ipv4 { 28 } else { 48 }
 }
 
-/// The payload of a frame that one UDP datagram holds behind `encapsulation` bytes, in bytes.
+/// Returns the largest payload of a frame that fits one UDP datagram behind `encapsulation` bytes,
+/// in bytes.
 pub const fn datagram_mtu(underlay: u16, is_ipv4: bool, encapsulation: u16) -> u16 {
     let headers = udp_headers(is_ipv4).saturating_add(ETHERNET_BYTES);
     underlay.saturating_sub(headers.saturating_add(encapsulation))
@@ -106,16 +111,16 @@ pub const fn datagram_mtu(underlay: u16, is_ipv4: bool, encapsulation: u16) -> u
 /// The ends of an encrypted tunnel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TunnelSpec {
-    /// Where the peer is; `None`: it finds us.
+    /// Address of the peer; `None` if the peer connects to this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<SocketAddr>,
-    /// Where we are: the address and port that datagrams come to and go out from.
+    /// Address and port of this host, for both directions.
     pub local: SocketAddr,
     /// The peer's public key: 32 bytes in base64.
-    pub key: PublicKey,
-    /// File of our private key. Never shown: only its name is.
+    pub key: PublicKeyText,
+    /// File of this host's private key. Views show the path, never the key.
     pub private_key: std::path::PathBuf,
-    /// Tells groups apart on the wire, 0 to 16777215; both ends give the same.
+    /// Number of the group on the wire, 0 to 16777215; the same at both ends.
     pub vni: u32,
     /// The traffic class of datagrams.
     #[serde(flatten)]
@@ -125,11 +130,11 @@ pub struct TunnelSpec {
 /// The ends of an unencrypted UDP link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UdpSpec {
-    /// Where the peer is.
+    /// Address of the peer.
     pub remote: SocketAddr,
-    /// Where we are.
+    /// Address and port of this host, for both directions.
     pub local: SocketAddr,
-    /// As in [`TunnelSpec::vni`]; without meaning for `vnet`.
+    /// As in [`TunnelSpec::vni`]; unused by `vnet`.
     #[serde(default)]
     pub vni: u32,
     /// The traffic class of datagrams.
@@ -140,9 +145,10 @@ pub struct UdpSpec {
 /// The ends of a TCP link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamSpec {
-    /// Where the peer is. One that listens takes connections from this address only, from any port.
+    /// Address of the peer. A listening link accepts connections from this address only, from any
+    /// port.
     pub remote: SocketAddr,
-    /// Where we listen; `None`: we connect.
+    /// Address at which this host listens; `None` if it connects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
 }
@@ -150,23 +156,23 @@ pub struct StreamSpec {
 /// The ends of a TLS link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsSpec {
-    /// The ends.
+    /// The TCP connection.
     #[serde(flatten)]
     pub stream: StreamSpec,
-    /// File of our certificate and those that it builds on (PEM).
+    /// File of this host's certificate and its chain (PEM).
     pub certificate: std::path::PathBuf,
-    /// File of its private key (PEM). Never shown: only its name is.
+    /// File of the certificate's private key (PEM). Views show the path, never the key.
     pub private_key: std::path::PathBuf,
-    /// File of the authorities whose certificates the peer may show (PEM).
+    /// File of the authorities that may have signed the peer's certificate (PEM).
     pub authorities: std::path::PathBuf,
-    /// The name that the peer's certificate must have.
+    /// Name in the peer's certificate.
     pub peer_name: String,
 }
 
 /// An interface of this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RawSpec {
-    /// Its name, 1 to 15 bytes.
+    /// Name of the interface, 1 to 15 bytes.
     pub interface: String,
 }
 
@@ -174,7 +180,7 @@ impl RawSpec {
     /// Checks the name of an interface.
     ///
     /// # Errors
-    /// Says what was expected.
+    /// The name is malformed; the text states the expected form.
     pub fn check_interface(name: &str) -> Result<(), String> {
         let bad = |b: u8| b == b'/' || b.is_ascii_whitespace() || b.is_ascii_control();
         let dots = name == "." || name == "..";
@@ -186,19 +192,20 @@ impl RawSpec {
     }
 }
 
-/// A peer's public key as it is written: 32 bytes in base64.
+/// A peer's public key in text form: 32 bytes in base64. [`crate::keys::PublicKey`] holds the
+/// bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct PublicKey(String);
+pub struct PublicKeyText(String);
 
-impl PublicKey {
-    /// As text.
+impl PublicKeyText {
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl FromStr for PublicKey {
+impl FromStr for PublicKeyText {
     type Err = SpecError;
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let (body, end) = text.split_at_checked(43).unwrap_or((text, ""));
@@ -213,24 +220,24 @@ impl FromStr for PublicKey {
     }
 }
 
-impl TryFrom<String> for PublicKey {
+impl TryFrom<String> for PublicKeyText {
     type Error = SpecError;
     fn try_from(text: String) -> Result<Self, SpecError> {
         text.parse()
     }
 }
 
-impl From<PublicKey> for String {
-    fn from(key: PublicKey) -> String {
+impl From<PublicKeyText> for String {
+    fn from(key: PublicKeyText) -> String {
         key.0
     }
 }
 
 impl LinkSpec {
-    /// Checks the ranges that the types leave open.
+    /// Checks the values that the types do not restrict: the VNI, the addresses and the interface.
     ///
     /// # Errors
-    /// Says what was expected.
+    /// The first invalid value, with its expected form.
     pub fn check(&self) -> Result<(), SpecError> {
         let fail = |text: String| Err(SpecError(format!("link {}: {text}", self.name)));
         let vni = match &self.kind {
@@ -260,23 +267,23 @@ impl LinkSpec {
         Ok(())
     }
 
-    /// Whether the peer was given by a name that has not been resolved to an address yet.
+    /// Returns whether the peer was given by a name that has not been resolved yet.
     pub fn is_unresolved(&self) -> bool {
         self.remote_host.is_some() && self.remote().is_some_and(|at| at.ip().is_unspecified())
     }
 
-    /// The peer's address; `None` for links without one.
+    /// Returns the peer's address, or `None` if the link has none.
     pub fn remote(&self) -> Option<SocketAddr> {
         self.ends().and_then(|(_, remote)| remote)
     }
 
-    /// Our own end; `None` for links that bind no address.
+    /// Returns this host's address, or `None` if the link binds none.
     pub fn local(&self) -> Option<SocketAddr> {
         self.ends().and_then(|(local, _)| local)
     }
 
-    /// The same link to a peer at another address. An end of ours that is any address follows the
-    /// address family of the peer's.
+    /// Returns the same link to a peer at another address. If this host's end is the unspecified
+    /// address, it takes the family of the peer's address.
     #[must_use]
     pub fn with_remote(&self, to: SocketAddr) -> Self {
         let follow = |local: &mut SocketAddr| {
@@ -308,7 +315,7 @@ impl LinkSpec {
         spec
     }
 
-    /// Our end and the peer's.
+    /// Returns this host's end and the peer's end.
     fn ends(&self) -> Option<(Option<SocketAddr>, Option<SocketAddr>)> {
         match &self.kind {
             LinkKind::Causeway(tunnel) => Some((Some(tunnel.local), tunnel.remote)),
@@ -322,12 +329,14 @@ impl LinkSpec {
         }
     }
 
-    /// Who is at the other end: the same text for links that stand in for each other.
+    /// Returns the text that identifies the peer: the same for links that are alternatives to each
+    /// other.
     pub fn peer_label(&self) -> String {
         if let Some(peer) = &self.peer {
             return peer.to_string();
         }
-        // The address behind a name may change while the link is in its bundle.
+        // The address behind a name may change while the link is in use, so it cannot identify the
+        // peer.
         if let (Some(host), false) = (&self.remote_host, matches!(self.kind, LinkKind::Causeway(_)))
         {
             return host.rsplit_once(':').map_or(host.as_str(), |(host, _)| host).to_owned();
@@ -340,7 +349,7 @@ impl LinkSpec {
             LinkKind::Tcp(stream) | LinkKind::Tls(TlsSpec { stream, .. }) => {
                 stream.remote.ip().to_string()
             }
-            // Each interface leads elsewhere.
+            // Each interface leads to another network.
             LinkKind::Raw(raw) => format!("interface {}", raw.interface),
         }
     }
@@ -364,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_a_link_are_checked() {
+    fn link_ends_are_checked() {
         assert!(udp("10.0.0.2:4789", "0.0.0.0:4789", 7).check().is_ok());
         assert!(udp("[fd00::2]:4789", "[::]:4789", 7).check().is_ok());
         for (bad, expected) in [
@@ -380,10 +389,10 @@ mod tests {
     }
 
     #[test]
-    fn the_mtu_is_what_is_left_of_the_underlays() {
+    fn link_mtu_follows_the_underlay() {
         let v4 = udp("10.0.0.2:4789", "0.0.0.0:4789", 7);
         let v6 = udp("[fd00::2]:4789", "[::]:4789", 7);
-        // As of the kernel's own devices.
+        // As the kernel's own devices have it.
         assert_eq!((v4.kind.mtu(1500), v6.kind.mtu(1500)), (1450, 1430));
         let LinkKind::Vxlan(ends) = v4.kind else { panic!() };
         assert_eq!(LinkKind::Vnet(ends.clone()).mtu(1500), 1458);
@@ -391,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_reads_and_prints_as_json() {
+    fn link_reads_and_prints_as_json() {
         let spec = udp("10.0.0.2:4789", "0.0.0.0:4789", 7);
         let json = serde_json::to_value(&spec).unwrap();
         assert_eq!(json["kind"], "vxlan");
@@ -400,11 +409,11 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_checked_where_they_are_read() {
+    fn link_keys_are_checked() {
         let good = format!("{}=", "A".repeat(43));
-        assert!(good.parse::<PublicKey>().is_ok());
+        assert!(good.parse::<PublicKeyText>().is_ok());
         for bad in ["", "x", &"A".repeat(44), &format!("{}=", "!".repeat(43))] {
-            assert!(bad.parse::<PublicKey>().is_err(), "{bad}");
+            assert!(bad.parse::<PublicKeyText>().is_err(), "{bad}");
         }
     }
 }

@@ -13,13 +13,13 @@ use crate::SpecError;
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Whether the group bit is set: a multicast or the broadcast address.
+    /// Returns whether the group bit is set: a multicast or the broadcast address.
     pub fn is_group(self) -> bool {
         let [first, ..] = self.0;
         first & 1 == 1
     }
 
-    /// Whether it may be a station's: neither a group's nor zero.
+    /// Returns whether a station may have the address: neither a group address nor zero.
     pub fn is_unicast(self) -> bool {
         !self.is_group() && self.0 != [0; 6]
     }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn macs_are_checked() {
+    fn mac_form_is_checked() {
         assert_eq!("52:54:00:aB:00:01".parse::<Mac>().unwrap().to_string(), "52:54:00:ab:00:01");
         for bad in
             ["", "52:54:00:ab:00", "52:54:00:ab:00:01:02", "+2:54:00:ab:00:01", "5254:00:ab:00:01"]

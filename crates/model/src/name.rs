@@ -8,13 +8,14 @@ use serde::{Deserialize, Serialize};
 use crate::SpecError;
 use crate::limits::NAME_BYTES_MAX;
 
-/// The name of a port or a group: 1 to 63 of `A-Z a-z 0-9 . _ -`, starting with a letter or digit.
+/// The name of a port, a group or a link: 1 to 63 of `A-Z a-z 0-9 . _ -`, starting with a letter or
+/// digit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);
 
 impl Name {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_checked() {
+    fn name_form_is_checked() {
         assert!("vm-1.net_0".parse::<Name>().is_ok());
         for bad in ["", "-x", "a b", "a/b", &"x".repeat(64)] {
             assert!(bad.parse::<Name>().is_err(), "{bad}");

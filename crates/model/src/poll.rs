@@ -4,27 +4,27 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What the operator chose.
+/// The poll mode that the operator configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PollPolicy {
-    /// By measured rate, with hysteresis.
+    /// By the measured rate, with hysteresis.
     #[default]
     Adaptive,
-    /// Always by doorbells.
+    /// Always guest-driven: queues are served when their doorbell rings.
     GuestDriven,
-    /// Always polled, for the idle spin at least.
+    /// Always VMM-driven: queues are polled, at least for the idle spin.
     VmmDriven,
 }
 
-/// How a queue is dispatched now.
+/// The current poll mode of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PollMode {
-    /// Its guest rings.
+    /// The guest's doorbell starts service.
     #[default]
     GuestDriven,
-    /// It is polled.
+    /// The dispatcher polls the queue.
     VmmDriven,
 }
 

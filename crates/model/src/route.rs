@@ -1,4 +1,4 @@
-//! Routes: which frames go to which port or link (VNET/P, 4.2).
+//! Routes: rules that send frames to a port or link (VNET/P, 4.2).
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Mac, Name, SpecError};
 
-/// Which source or destination addresses a route is for (VNET/P, 4.2).
+/// The source or destination addresses that a route matches (VNET/P, 4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum MacMatch {
-    /// All.
+    /// Every address.
     Any,
-    /// None: such a route never applies.
+    /// No address: such a route never applies.
     None,
-    /// All but this one.
+    /// Every address but this one.
     Not(Mac),
-    /// This one.
+    /// This address only.
     Only(Mac),
 }
 
@@ -63,8 +63,8 @@ impl fmt::Display for MacMatch {
     }
 }
 
-/// One end of a route: a port (VNET's *interface*) or a link (its *edge*). The local network is
-/// a link of kind `raw`.
+/// An end of a route: a port (VNET's *interface*) or a link (its *edge*). The local network is a
+/// link of kind `raw`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "type", content = "name", rename_all = "lowercase")]
 pub enum RouteEnd {
@@ -86,15 +86,15 @@ impl fmt::Display for RouteEnd {
 /// A rule that sends frames to a port or a link.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RouteSpec {
-    /// Whose frames.
+    /// Group of the frames.
     pub group: Name,
-    /// From which addresses.
+    /// Source addresses that match.
     pub source: MacMatch,
-    /// To which.
+    /// Destination addresses that match.
     pub destination: MacMatch,
-    /// Where they go.
+    /// Port or link to which matching frames go.
     pub to: RouteEnd,
-    /// Where they must have come from; `None`: anywhere.
+    /// Port or link from which frames must have come; `None` is any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<RouteEnd>,
 }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn address_matches_read_and_print() {
+    fn route_address_matches_read_and_print() {
         for text in ["any", "none", "not-02:00:00:00:00:01", "02:00:00:00:00:01"] {
             assert_eq!(text.parse::<MacMatch>().unwrap().to_string(), text);
         }

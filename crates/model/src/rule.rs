@@ -1,4 +1,4 @@
-//! Rules: the socket connects that are accepted.
+//! Rules: which socket connects are accepted.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Name, SpecError};
 
-/// What a rule does with a connect that it matches.
+/// The effect of a rule on a connect that it matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleAction {
-    /// Let it pass.
+    /// The connect passes.
     Accept,
-    /// Answer it with a reset.
+    /// The connect is answered with a reset.
     Reject,
 }
 
-/// One side of a rule: `GROUP/CID:PORT`, each part a value or `*`; the host is `host`.
+/// A side of a rule: `GROUP/CID:PORT`, each part a value or `*`; the host is `host`.
 ///
 /// Examples: `blue/3:*`, `*/*:22`, `host:*`, `*`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -25,11 +25,11 @@ pub enum RuleAction {
 pub struct RuleSide {
     /// Whether this side is the host itself (CID 2).
     pub host: bool,
-    /// The group, or any.
+    /// The group; `None` is any.
     pub group: Option<Name>,
-    /// The CID, or any guest's and the host's.
+    /// The CID; `None` is any guest's and the host's.
     pub cid: Option<u32>,
-    /// First and last port, inclusive, or any.
+    /// First and last port, inclusive; `None` is any.
     pub ports: Option<(u32, u32)>,
 }
 
@@ -45,11 +45,11 @@ impl FromStr for RuleSide {
         if text == "*" {
             return Ok(Self::default());
         }
-        let (who, ports) = text.rsplit_once(':').unwrap_or((text, "*"));
+        let (side, ports) = text.rsplit_once(':').unwrap_or((text, "*"));
         let ports = match ports {
             "*" => None,
-            one => {
-                let (first, last) = one.split_once('-').unwrap_or((one, one));
+            range => {
+                let (first, last) = range.split_once('-').unwrap_or((range, range));
                 let first: u32 = first.parse().map_err(|_| wrong())?;
                 let last: u32 = last.parse().map_err(|_| wrong())?;
                 if first > last {
@@ -58,10 +58,10 @@ impl FromStr for RuleSide {
                 Some((first, last))
             }
         };
-        if who == "host" {
+        if side == "host" {
             return Ok(Self { host: true, ports, ..Self::default() });
         }
-        let (group, cid) = who.split_once('/').ok_or_else(wrong)?;
+        let (group, cid) = side.split_once('/').ok_or_else(wrong)?;
         let group = if group == "*" { None } else { Some(group.parse()?) };
         let cid = if cid == "*" { None } else { Some(cid.parse().map_err(|_| wrong())?) };
         Ok(Self { host: false, group, cid, ports })
@@ -103,16 +103,16 @@ impl fmt::Display for RuleSide {
     }
 }
 
-/// An ordered rule over connects, in the manner of V4V's viptables: the first match decides,
-/// and what no rule matches is accepted within its group.
+/// An ordered rule over connects, as in V4V's viptables. The first matching rule decides; a connect
+/// that no rule matches is accepted within its group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleSpec {
-    /// What to do.
+    /// Effect on matching connects.
     pub action: RuleAction,
-    /// Who connects.
+    /// The connecting side.
     #[serde(default)]
     pub from: RuleSide,
-    /// To whom.
+    /// The side that is connected to.
     #[serde(default)]
     pub to: RuleSide,
 }

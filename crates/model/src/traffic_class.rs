@@ -10,7 +10,7 @@ use crate::SpecError;
 
 /// The largest DSCP: it has 6 bits.
 pub const DSCP_MAX: u8 = 63;
-/// As the DSCP of the packet inside is asked for.
+/// Text of [`Dscp::Inherit`].
 const INHERIT: &str = "inherit";
 
 /// The DSCP of outer headers (RFC 2983).
@@ -18,8 +18,8 @@ const INHERIT: &str = "inherit";
 pub enum Dscp {
     /// The same for all datagrams, 0 to [`DSCP_MAX`]: the pipe model.
     Fixed(u8),
-    /// That of the packet inside: the uniform model on the way in. On the way out the packet inside
-    /// keeps its own.
+    /// The DSCP of the inner packet: the uniform model on encapsulation. Decapsulation leaves the
+    /// inner packet's DSCP unchanged.
     Inherit,
 }
 
@@ -51,19 +51,19 @@ impl fmt::Display for Dscp {
     }
 }
 
-/// As it is written: a number or a word.
+/// A DSCP in JSON: a number or a text.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Written {
+enum DscpJson {
     Number(u64),
     Word(String),
 }
 
 impl<'de> Deserialize<'de> for Dscp {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = match Written::deserialize(from) {
-            Ok(Written::Number(number)) => number.to_string(),
-            Ok(Written::Word(word)) => word,
+        let text = match DscpJson::deserialize(from) {
+            Ok(DscpJson::Number(number)) => number.to_string(),
+            Ok(DscpJson::Word(word)) => word,
             Err(_) => "another type".to_owned(),
         };
         text.parse().map_err(|error| serde::de::Error::custom(format!("dscp: {error}")))
@@ -79,19 +79,19 @@ impl Serialize for Dscp {
     }
 }
 
-/// What stands in the outer headers of a link that sends datagrams.
+/// DSCP and ECN of the outer headers of a link that sends datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrafficClass {
     /// The DSCP.
     #[serde(default)]
     pub dscp: Dscp,
-    /// Whether the ECN field is that of the packet inside (RFC 6040, normal mode) or Not-ECT
-    /// (compatibility mode), for a peer that does not combine both.
+    /// Whether the ECN field is copied from the inner packet (RFC 6040, normal mode) or is Not-ECT
+    /// (compatibility mode), for a peer that does not combine both on decapsulation.
     #[serde(default = "ecn_default")]
     pub ecn: bool,
 }
 
-/// Whether the ECN field is inherited if nothing is said.
+/// Returns the default of [`TrafficClass::ecn`].
 pub const fn ecn_default() -> bool {
     true
 }
@@ -103,7 +103,7 @@ impl Default for TrafficClass {
 }
 
 impl TrafficClass {
-    /// The traffic class of the outer header before a packet of class `inner`.
+    /// Returns the traffic class of the outer header of a packet of class `inner`.
     #[inline]
     pub const fn outer(self, inner: u8) -> u8 {
         let dscp = match self.dscp {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn outer_headers_have_the_ecn_field_of_the_packet_and_the_dscp_that_is_asked_for() {
+    fn outer_headers_have_the_inner_ecn_field_and_the_configured_dscp() {
         let (ef, ect0) = (46 << 2, 0b10);
         let inner = ef | ect0;
         let outer = |dscp, ecn| TrafficClass { dscp, ecn }.outer(inner);

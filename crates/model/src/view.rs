@@ -1,5 +1,7 @@
-//! Views: the state that the control plane shows, the JSON contract of `causeway -o json`. Fields are
-//! added, never changed.
+//! Views: the state that the control plane shows, and the JSON contract of `causeway -o json`.
+//!
+//! Fields are added, never renamed or removed. Counters end in `_total` and grow from 0 at the
+//! daemon's start.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,21 +14,21 @@ use crate::{
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum Answer {
-    /// Done, nothing to tell.
+    /// Success without a result.
     Done,
-    /// To `PortList`.
+    /// Answer to `PortList`.
     Ports(Vec<PortView>),
-    /// To `PortShow`, `PortAdd`.
+    /// Answer to `PortShow` and `PortAdd`.
     Port(Box<PortView>),
-    /// To `GroupList`.
+    /// Answer to `GroupList`.
     Groups(Vec<GroupView>),
-    /// To `RuleList`.
+    /// Answer to `RuleList`.
     Rules(Vec<RuleView>),
-    /// To `Trace`.
+    /// Answer to `Trace`.
     Trace(TraceView),
-    /// To `DispatcherList`.
+    /// Answer to `DispatcherList`.
     Dispatchers(Vec<DispatcherView>),
-    /// To `Service`. The caller knows the type, and its JSON form.
+    /// Answer to `Service`. The caller knows its type and its JSON form.
     #[serde(skip)]
     Service(Response),
 }
@@ -54,68 +56,69 @@ pub enum PortState {
     Connected,
     /// The guest's driver runs the device.
     Running,
-    /// The guest or frontend broke a rule; `fault` says which. A new frontend may connect.
+    /// The guest or frontend violated the protocol; `fault` has the reason. A new frontend may
+    /// connect.
     Faulted,
 }
 
-/// The frontend that an event of a port concerned.
+/// The frontend that caused an event of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Whose {
-    /// The one that is connected now.
+    /// The frontend that is connected now.
     Present,
-    /// One that has left.
+    /// A frontend that has disconnected.
     Former,
 }
 
-/// One port, as shown.
+/// The state of a port.
 #[derive(Debug, Clone, Serialize)]
 pub struct PortView {
-    /// As configured.
+    /// The configuration of the port.
     #[serde(flatten)]
     pub spec: PortSpec,
-    /// Where the attachment stands.
+    /// State of the attachment.
     pub state: PortState,
-    /// Number of the dispatcher that serves it.
+    /// Number of the dispatcher that serves the port.
     pub dispatcher: usize,
-    /// Why the port was last closed or reset for breaking a rule, if it was.
+    /// Reason of the last protocol violation, for which the port was closed or reset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
-    /// How long ago that was, in seconds.
+    /// Time since the violation, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault_age_seconds: Option<u64>,
-    /// Which frontend it was.
+    /// The frontend that caused the violation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault_of: Option<Whose>,
-    /// The last event that cost the guest something although it broke no rule.
+    /// The last event that impaired the guest although it violated no rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
-    /// How long ago that was, in seconds.
+    /// Time since the event, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notice_age_seconds: Option<u64>,
-    /// Which frontend it was.
+    /// The frontend that the event concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notice_of: Option<Whose>,
-    /// How often the port was closed or reset for breaking a rule.
+    /// Protocol violations for which the port was closed or reset.
     pub faults_total: u64,
-    /// Why this host last could not serve a frontend that broke no rule, if it could not.
+    /// Reason of the last failure of this host to serve a well-behaved frontend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_fault: Option<String>,
-    /// How often this host could not serve a frontend.
+    /// Failures of this host to serve a frontend.
     pub host_faults_total: u64,
-    /// How often a frontend has connected.
+    /// Connections of frontends.
     pub connects_total: u64,
-    /// Conditions that last and that the operator should know of, each with its remedy.
+    /// Lasting conditions that impair the port, each with its remedy.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// Negotiated virtio features, hexadecimal.
+    /// Negotiated virtio features, in hexadecimal.
     pub features: String,
     /// Guest memory granted now, in bytes.
     pub memory_bytes: u64,
     /// Queues, in virtio order.
     pub queues: Vec<QueueView>,
-    /// Counters by name, e.g. `receive_packets_total`; drops as `drop_<reason>_total`.
-    /// Directions are the guest's: "transmit" is what the guest sent.
+    /// Counters by name, e.g. `receive_packets_total`; drops are `drop_<reason>_total`. Directions
+    /// are the guest's: "transmit" counts frames that the guest sent.
     pub counters: std::collections::BTreeMap<String, u64>,
 }
 
@@ -124,74 +127,75 @@ pub struct PortView {
 pub struct QueueView {
     /// Index in virtio order.
     pub index: usize,
-    /// Entries; 0 when the driver has not set it up.
+    /// Number of entries; 0 before the driver has set the queue up.
     pub size: u16,
     /// `split` or `packed`.
     pub format: &'static str,
-    /// Whether the driver runs it now.
+    /// Whether the driver runs the queue now.
     pub running: bool,
-    /// `guest-driven`: its guest rings. `vmm-driven`: it is polled.
+    /// `guest-driven`: the guest's doorbell starts service. `vmm-driven`: the dispatcher polls.
     pub mode: PollMode,
-    /// Why it is so.
+    /// Reason of the mode.
     pub mode_reason: String,
-    /// How often it changed.
+    /// Changes of the mode.
     pub mode_changes_total: u64,
-    /// Chains a second in the last period that was measured.
+    /// Chains a second in the last measurement period.
     pub rate: u32,
 }
 
-/// One dispatcher.
+/// The state of a dispatcher.
 #[derive(Debug, Clone, Serialize)]
 pub struct DispatcherView {
-    /// From 0.
+    /// Number of the dispatcher, from 0.
     pub number: usize,
-    /// The CPU it is bound to, if it is.
+    /// The CPU to which the thread is bound, if it is bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<usize>,
-    /// How long a VMM-driven queue is polled in vain now, in microseconds.
+    /// Time for which an empty VMM-driven queue is polled now, in microseconds.
     pub spin_us: u64,
-    /// Whether that was cut because processors are scarce.
+    /// Whether `spin_us` is reduced because processors are scarce.
     pub scarce: bool,
-    /// Percent of the last second in which it had work.
+    /// Share of the last second in which the dispatcher had work, in percent.
     pub busy_percent: u8,
-    /// What it serves.
+    /// The shards that the dispatcher serves.
     pub shards: Vec<ShardView>,
 }
 
-/// The ports of one group and service: what moves between dispatchers.
+/// The state of a shard: the ports of one group and service, which move between dispatchers
+/// together.
 #[derive(Debug, Clone, Serialize)]
 pub struct ShardView {
     /// The group.
     pub group: Name,
     /// The name of the service.
     pub service: &'static str,
-    /// How many ports.
+    /// Number of ports.
     pub ports: usize,
-    /// Percent of the last second that it kept its dispatcher busy.
+    /// Share of the last second in which the shard occupied its dispatcher, in percent.
     pub busy_percent: u8,
-    /// How often it moved to another dispatcher.
+    /// Moves to another dispatcher.
     pub moves_total: u64,
 }
 
-/// One group.
+/// The state of a group.
 #[derive(Debug, Clone, Serialize)]
 pub struct GroupView {
-    /// Its name.
+    /// Name of the group.
     pub name: Name,
-    /// What becomes of frames that no route is for.
+    /// Treatment of frames that no route matches.
     pub forwarding: Forwarding,
-    /// Its share of a dispatcher's time beside other groups that are busy.
+    /// Share of a dispatcher's time relative to other busy groups.
     pub weight: u32,
-    /// What becomes of frames of the link layer's own protocols.
+    /// Treatment of frames of link-layer protocols.
     pub kind: GroupKind,
-    /// Its ports' names.
+    /// Names of the group's ports.
     pub ports: Vec<Name>,
-    /// Its links' names.
+    /// Names of the group's links.
     pub links: Vec<Name>,
 }
 
 impl GroupView {
-    /// Shows a group with these ports, before services add their objects.
+    /// Returns the view of a group with these ports; services add their objects afterwards.
     pub fn new(spec: &GroupSpec, ports: Vec<Name>) -> Self {
         let GroupSpec { ref name, forwarding, weight, kind } = *spec;
         Self { name: name.clone(), forwarding, weight, kind, ports, links: Vec::new() }
@@ -202,169 +206,170 @@ impl GroupView {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LinkState {
-    /// The peer has not been heard of, or no longer.
+    /// The peer does not answer, or has not answered yet.
     Down,
-    /// It carries frames, and the peer answers.
+    /// The link carries frames, and the peer answers.
     Up,
-    /// It carries frames; whether anyone is there cannot be told by this kind.
+    /// The link carries frames; this kind cannot detect whether the peer is alive.
     Open,
 }
 
-/// One link, as shown.
+/// The state of a link.
 #[derive(Debug, Clone, Serialize)]
 pub struct LinkView {
-    /// As configured.
+    /// The configuration of the link.
     #[serde(flatten)]
     pub spec: LinkSpec,
-    /// Where it stands.
+    /// Whether the link carries frames.
     pub state: LinkState,
-    /// Why it does, in words.
+    /// Reason of the state, as text.
     pub reason: String,
-    /// Where the peer is now, if that is known.
+    /// The peer's current address, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<std::net::SocketAddr>,
-    /// Round trip in microseconds, smoothed.
+    /// Smoothed round-trip time, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt_us: Option<f64>,
-    /// Percent of the last heartbeats that were not answered; of TCP, of the connection's segments
-    /// that were sent again.
+    /// Share of the last heartbeats that were not answered, in percent; for TCP, share of the
+    /// connection's segments that were retransmitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_percent: Option<u8>,
-    /// When our certificate expires, in seconds since 1970.
+    /// Expiry of this host's certificate, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate_expires: Option<i64>,
-    /// The largest IP packet that crosses uncut, in bytes.
+    /// Largest IP packet that crosses without fragmentation, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_mtu: Option<u16>,
-    /// The largest payload of a guest's frame that crosses, in bytes.
+    /// Largest payload of a guest's frame that crosses, in bytes.
     pub mtu: u16,
-    /// How often it came up.
+    /// Changes of the state to up.
     pub ups_total: u64,
-    /// Counters by name, e.g. `receive_packets_total`; refusals as `drop_<reason>_total`.
+    /// Counters by name, e.g. `receive_packets_total`; drops are `drop_<reason>_total`.
     pub counters: std::collections::BTreeMap<String, u64>,
 }
 
-/// One route, as shown.
+/// The state of a route.
 #[derive(Debug, Clone, Serialize)]
 pub struct RouteView {
-    /// Its number: from 1, never used again.
+    /// Number of the route: from 1, never reused.
     pub index: u64,
-    /// As configured.
+    /// The configuration of the route.
     #[serde(flatten)]
     pub spec: RouteSpec,
-    /// How well it fits what it is for (VNET/P, `priority_map`); -1 for a route that never applies.
+    /// Priority by how specific the match is (VNET/P, `priority_map`); -1 for a route that never
+    /// applies.
     pub priority: i8,
-    /// How many frames it sent.
+    /// Frames that the route forwarded.
     pub hits_total: u64,
 }
 
-/// A capture that has begun.
+/// A running capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureView {
-    /// Its number, never used again.
+    /// Number of the capture, never reused.
     pub capture: u64,
 }
 
-/// Who talks to whom in a group: VTTIF's matrix.
+/// The traffic between the addresses of a group: VTTIF's matrix.
 #[derive(Debug, Clone, Serialize)]
 pub struct TrafficView {
     /// The group.
     pub group: Name,
-    /// Over how long the rates were taken, in seconds.
+    /// Period over which rates were measured, in seconds.
     pub window_seconds: f64,
-    /// Each pair that talked lately, the busiest first.
+    /// The recently active pairs, the busiest first.
     pub pairs: Vec<TrafficPair>,
-    /// Frames of pairs that found no room in the matrix.
+    /// Frames of pairs that did not fit into the matrix.
     pub uncounted_frames_total: u64,
 }
 
-/// One pair of the matrix.
+/// One entry of the matrix.
 #[derive(Debug, Clone, Serialize)]
 pub struct TrafficPair {
-    /// Who sends.
+    /// Address of the sender.
     pub source: Mac,
-    /// To whom.
+    /// Address of the receiver.
     pub destination: Mac,
-    /// Where the sender is: a port or a link.
+    /// The port or link behind which the sender is.
     pub from: String,
-    /// All frames so far.
+    /// Frames since the pair entered the matrix.
     pub frames_total: u64,
-    /// And their bytes.
+    /// Bytes of these frames.
     pub bytes_total: u64,
-    /// Bytes a second in the last window.
+    /// Bytes a second in the last period.
     pub bytes_per_second: f64,
 }
 
-/// A board of another host, as one of ours knows it.
+/// A NIC of another host, as a NIC of this host knows it.
 #[derive(Debug, Clone, Serialize)]
 pub struct PeerView {
-    /// Which board of ours: its port.
+    /// The port of the NIC of this host.
     pub port: Name,
-    /// Its group.
+    /// Group of that port.
     pub group: Name,
-    /// The other's address.
+    /// Address of the peer's NIC.
     pub mac: Mac,
-    /// What it is called, where that is known.
+    /// Hostname of the peer's NIC, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
-    /// How it is known: `static` (the operator named it) or `announced`.
+    /// Source of the entry: `static` (configured by the operator) or `announced`.
     pub known: &'static str,
-    /// `answers`, or `silent`: it did not say its name when it was asked.
+    /// `answers`, or `silent`: the peer did not answer the query for its name.
     pub state: &'static str,
-    /// When it said something of itself last, in seconds before now.
+    /// Time since the last announcement or answer of the peer, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heard_seconds: Option<f64>,
-    /// Pairs of endpoints that are connected.
+    /// Number of connected pairs of endpoints.
     pub partners: usize,
-    /// Messages that it was not heard to have.
+    /// Messages that the peer has not acknowledged.
     pub sending: usize,
-    /// The shortest round trip of all partners, in microseconds, smoothed.
+    /// Shortest smoothed round-trip time of all pairs, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt_us: Option<f64>,
-    /// Counters of these partners by name, e.g. `messages_sent_total`.
+    /// Counters of these pairs by name, e.g. `messages_sent_total`.
     pub counters: std::collections::BTreeMap<String, u64>,
-    /// The pairs.
+    /// The connected pairs of endpoints.
     pub pairs: Vec<PairView>,
 }
 
-/// An endpoint of a board of ours and one of another board, which are connected.
+/// A connection between an endpoint of a NIC of this host and an endpoint of a peer's NIC.
 #[derive(Debug, Clone, Serialize)]
 pub struct PairView {
-    /// The number of ours.
+    /// Number of this host's endpoint.
     pub endpoint: u8,
-    /// The number of the other.
+    /// Number of the peer's endpoint.
     pub partner: u8,
-    /// Messages on their way to it.
+    /// Messages sent and not acknowledged.
     pub in_flight: usize,
-    /// Messages that wait before them.
+    /// Messages queued behind these.
     pub waiting: usize,
-    /// Bytes that came from it and that our endpoint did not take yet.
+    /// Received bytes that this host's endpoint has not read yet.
     pub parked_bytes: usize,
-    /// The round trip, in microseconds, smoothed.
+    /// Smoothed round-trip time, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt_us: Option<f64>,
-    /// Counters of the two by name.
+    /// Counters of the connection by name.
     pub counters: std::collections::BTreeMap<String, u64>,
 }
 
-/// One rule and how often it decided.
+/// A rule, and the number of connects that it decided.
 #[derive(Debug, Clone, Serialize)]
 pub struct RuleView {
-    /// Position, from 0.
+    /// Position of the rule, from 0.
     pub index: usize,
     /// The rule.
     #[serde(flatten)]
     pub rule: RuleSpec,
-    /// How many connects it decided.
+    /// Connects that the rule decided.
     pub hits_total: u64,
 }
 
-/// Why a frame or connect would go where it goes.
+/// The explanation of a forwarding or connect decision.
 #[derive(Debug, Clone, Serialize)]
 pub struct TraceView {
     /// `forward`, `flood`, `drop`, `accept` or `reject`.
     pub verdict: String,
-    /// The ports that would receive it; `host` for the host.
+    /// The ports that would receive the frame or connect; `host` is the host.
     pub to: Vec<String>,
     /// The steps of the decision, in order.
     pub steps: Vec<String>,

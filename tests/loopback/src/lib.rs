@@ -1,31 +1,32 @@
-//! A service of one kind of ports, `loopback`: each frame that a guest sends comes back to it.
+//! A service with a single kind of ports, `loopback`: each frame that a guest sends returns to it.
 //!
-//! The crate shows and tests what it takes to bring a kind of ports: the options ([`LoopbackSpec`]),
-//! the [`KIND`], the [`Service`] of a shard and the [`SERVICE`] that the daemon's list names. No other
-//! crate knows the kind, and `port add`, the configuration file, `port show`, `stats`, the control API
-//! and manual pages have it.
+//! The crate demonstrates and tests how a service adds a kind of ports: the options
+//! ([`LoopbackSpec`]), the [`KIND`], the [`Service`] of a shard and the [`SERVICE`] for the
+//! daemon's list. No other crate knows the kind. `port add`, the configuration file, `port show`,
+//! `stats`, the control API and manual pages derive it from these. The crate is no example of
+//! performance: it copies each frame into a buffer of its own.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 
 use causeway_attach::Model;
 use causeway_fabric::{Context, PortId, Progress, Registration, Service};
-use causeway_model::port::{Device, GUEST_FIELDS, PortContext, unicast};
+use causeway_model::port::{DeviceInfo, GUEST_FIELDS, PortContext, unicast};
 use causeway_model::schema::{DefaultValue, ValueType, table};
 use causeway_model::{CommandError, Kind, Mac, PortOptions, PortSpec};
 use causeway_ring::Chain;
 
-/// Number of virtqueues: one receives, one transmits.
+/// Number of virtqueues: a receive queue and a transmit queue.
 const QUEUES: u16 = 2;
-/// The queue by which the guest receives (virtio 1.3, 5.1.2).
+/// Index of the guest's receive queue (virtio 1.3, 5.1.2).
 const RECEIVE: usize = 0;
-/// The queue by which the guest transmits.
+/// Index of the guest's transmit queue.
 const TRANSMIT: usize = 1;
 /// Length of a virtio-net header, in bytes (virtio 1.3, 5.1.6).
 const HEADER_BYTES: usize = 12;
 /// The device gives its address to the driver (virtio 1.3, 5.1.3).
 const VIRTIO_NET_F_MAC: u64 = 1 << 5;
-/// Time to return a frame, in nanoseconds.
+/// Time budget for returning a frame, in nanoseconds.
 const FRAME_NS: u64 = 500;
 
 table! {
@@ -48,7 +49,7 @@ pub static KIND: Kind = Kind::new::<LoopbackSpec>(
 
 const KINDS: &[&Kind] = &[&KIND];
 
-/// The service, for the daemon's list.
+/// The registration, for the daemon's list of services.
 pub const SERVICE: Registration =
     Registration::new("loopback", || Box::new(Loopback::default())).with_kinds(KINDS);
 
@@ -61,13 +62,13 @@ impl PortOptions for LoopbackSpec {
         values.entry("mac").or_insert_with(|| port.derived_mac().to_string().into());
     }
 
-    fn device(&self) -> Option<Device> {
+    fn device(&self) -> Option<DeviceInfo> {
         let identity = format!("loopback {}", self.mac);
-        Some(Device { queues: QUEUES, ring_size_max: 1024, identity })
+        Some(DeviceInfo { queues: QUEUES, ring_size_max: 1024, identity })
     }
 }
 
-/// The loopback ports of one group.
+/// The loopback ports of a group.
 #[derive(Debug, Default)]
 struct Loopback {
     ports: BTreeMap<PortId, Port>,
@@ -75,17 +76,17 @@ struct Loopback {
     received: Chain,
 }
 
-/// One port.
+/// A loopback port.
 #[derive(Debug)]
 struct Port {
     frame_max: usize,
     returned: u64,
-    /// Frames that were too long, or that found no receive buffer.
+    /// Frames that were too long, or for which no receive buffer was available.
     dropped: u64,
 }
 
 impl Loopback {
-    /// Returns one frame. `None` if the guest sent none.
+    /// Returns a frame to the guest. `None` if the guest sent none.
     fn return_one(&mut self, cx: &mut Context<'_>, id: PortId) -> Option<()> {
         let state = self.ports.get_mut(&id)?;
         let port = cx.ports.get_mut(id)?;
@@ -100,7 +101,7 @@ impl Loopback {
             && self.sent.reader().read(map, &mut frame).is_ok();
         queue.push(self.sent.head(), 0).ok()?;
         let is_returned = is_read && {
-            // A header without offloads, and of one buffer.
+            // A header without offloads, in a single buffer.
             frame[..HEADER_BYTES].fill(0);
             frame[HEADER_BYTES - 2] = 1;
             let (map, queue) = port.queue(RECEIVE)?;

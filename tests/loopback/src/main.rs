@@ -1,4 +1,4 @@
-//! causewayd with one more service.
+//! causewayd with an additional service.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use clap::Parser as _;
 
 const ALL: &[Registration] = &{
     let [a, b, c, d] = *SERVICES.first_chunk().unwrap();
-    // The one line that adds the service.
+    // The only line that adds the service.
     [a, b, c, d, causeway_loopback::SERVICE]
 };
 

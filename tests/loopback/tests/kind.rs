@@ -1,5 +1,6 @@
-//! A kind of ports that one crate and one line of the daemon bring is everywhere: in `port add`, the
-//! configuration file, `port show`, `stats`, the control API, manual pages, and frames come back.
+//! A kind of ports that a crate and a line of the daemon add is available everywhere: in `port
+//! add`, the configuration file, `port show`, `stats`, the control API and manual pages; and frames
+//! return.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A causewayd with the loopback service, in a folder of its own.
+/// A causewayd with the loopback service, in a directory of its own.
 struct Host {
     daemon: Child,
     folder: PathBuf,
@@ -71,7 +72,7 @@ impl Drop for Host {
     }
 }
 
-/// Returns the operator's tool; builds it where cargo did not yet.
+/// Returns the operator's tool; builds it if cargo has not built it.
 fn causeway() -> PathBuf {
     let daemon = Path::new(env!("CARGO_BIN_EXE_causewayd-loopback"));
     let tool = daemon.with_file_name("causeway");
@@ -84,16 +85,21 @@ fn causeway() -> PathBuf {
 }
 
 #[test]
-fn kind_of_another_crate_is_known_everywhere() {
+fn loopback_kind_is_known_everywhere() {
     let host = Host::start();
-
     // The configuration file, and `port show`.
     let shown = host.ok(&["port", "show", "a"]);
     assert!(shown.contains("kind        loopback"), "{shown}");
     assert!(shown.contains("frame max"), "{shown}");
     assert_eq!(host.json(&["port", "show", "a", "-j"])["frame_max"], 100);
+    port_add(&host);
+    manual_pages(&host);
+    frames_and_counters(&host);
+    printed_configuration(&host);
+}
 
-    // `port add`, with defaults, ranges and the keys of other kinds.
+/// Checks `port add` with defaults, ranges and the keys of other kinds.
+fn port_add(host: &Host) {
     host.ok(&["port", "add", "b", "--kind", "loopback", "--group", "blue", "--memory-max", "64"]);
     let b = host.json(&["port", "show", "b", "-j"]);
     assert_eq!((&b["frame_max"], &b["memory_max"]), (&1518.into(), &64.into()));
@@ -111,15 +117,19 @@ fn kind_of_another_crate_is_known_everywhere() {
         String::from_utf8_lossy(&foreign.stderr).contains("only a port of kind"),
         "{foreign:?}"
     );
+}
 
-    // The control API describes the kind, and manual pages and help have it.
+/// Checks that the control API describes the kind: manual pages and help texts contain it.
+fn manual_pages(host: &Host) {
     let man = host.folder.join("man");
     host.ok(&["man", man.to_str().unwrap()]);
     let page = std::fs::read_to_string(man.join("causeway-port-add.1")).unwrap();
     assert!(page.contains("frame") && page.contains("loopback"), "{page}");
     assert!(host.ok(&["port", "add", "--help"]).contains("--frame-max"), "help");
+}
 
-    // Frames come back, and `stats` counts them.
+/// Checks that frames return, and that `stats` counts them.
+fn frames_and_counters(host: &Host) {
     let mut port = NetPort::attach(&host.folder.join("a.sock"), NetOptions::default()).unwrap();
     let (sent, mut got) = (vec![7; 64], Vec::new());
     assert!(port.send(&sent).unwrap());
@@ -144,8 +154,10 @@ fn kind_of_another_crate_is_known_everywhere() {
         assert!(since.elapsed() < LIMIT, "{a}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
 
-    // Printed and read again, the configuration is the same.
+/// Checks that the printed configuration is equal when it is read again.
+fn printed_configuration(host: &Host) {
     let config = host.folder.join("causeway.toml");
     let print = |file: &Path| {
         let daemon = env!("CARGO_BIN_EXE_causewayd-loopback");

@@ -1,4 +1,4 @@
-//! `causeway capture`.
+//! Arguments of `causeway capture`.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -11,37 +11,37 @@ use crate::limits::SECONDS_MAX;
 /// `causeway capture`
 #[derive(Debug, Args)]
 pub struct CaptureArgs {
-    /// At this port
+    /// Capture at this port
     #[arg(required_unless_present = "link", conflicts_with = "link")]
     pub port_name: Option<Name>,
-    /// At this link instead
+    /// Capture at this link instead
     #[arg(long, value_name = "NAME")]
     pub link: Option<Name>,
-    /// The file, or - for standard output
+    /// The pcapng file, or - for standard output
     #[arg(long, short, value_name = "FILE")]
     pub write: PathBuf,
-    /// Only from or to this address
+    /// Only frames from or to this Ethernet address
     #[arg(long, value_name = "MAC")]
     pub mac: Option<Mac>,
-    /// Only this EtherType: a number as 0x0806, or arp, ipv4, ipv6
+    /// Only frames of this EtherType: a number such as 0x0806, or arp, ipv4, ipv6
     #[arg(long, value_name = "TYPE", value_parser = ethertype)]
     pub ethertype: Option<u16>,
-    /// Only from or to this IP address
+    /// Only frames from or to this IP address
     #[arg(long, value_name = "ADDRESS")]
     pub host: Option<IpAddr>,
-    /// Only this IP protocol: a number, or icmp, tcp, udp, icmpv6
+    /// Only frames of this IP protocol: a number, or icmp, tcp, udp, icmpv6
     #[arg(long, value_name = "PROTOCOL", value_parser = protocol)]
     pub protocol: Option<u8>,
-    /// Only from or to this TCP or UDP port
+    /// Only frames from or to this TCP or UDP port
     #[arg(long, value_name = "N")]
     pub port: Option<u16>,
-    /// Bytes kept of each frame [default: all]
+    /// Bytes to keep of each frame [default: all]
     #[arg(long, value_name = "BYTES", default_value_t = 0, hide_default_value = true)]
     pub snap: u32,
-    /// End after this many frames
+    /// Stop after this many frames
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// End after this time
+    /// Stop after this many seconds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     pub seconds: Option<u64>,
 }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_and_protocols_have_names() {
+    fn capture_types_and_protocols_have_names() {
         assert_eq!(
             (ethertype("arp"), ethertype("0x88b5"), ethertype("2048")),
             (Ok(0x806), Ok(0x88b5), Ok(0x800))

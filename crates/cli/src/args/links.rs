@@ -1,8 +1,8 @@
-//! `causeway link …`, `causeway route …`, `causeway traffic`, `causeway vnet`.
+//! Arguments of `causeway link`, `route`, `traffic`, `vnet`, `apply` and `key`.
 
 use std::path::PathBuf;
 
-use super::LinkOptions;
+use super::LinkOptionValues;
 use causeway_model::Name;
 use causeway_model::{MacMatch, RouteEnd};
 use clap::{Args, Subcommand};
@@ -10,25 +10,25 @@ use clap::{Args, Subcommand};
 /// `causeway link …`
 #[derive(Debug, Subcommand)]
 pub enum LinkVerb {
-    /// List all links, whether they are up and how well they carry
+    /// List all links with their state, round-trip time and loss
     #[command(after_help = "Examples:\n  causeway link list\n  causeway link list --group blue -j")]
     List {
-        /// Only those of this group
+        /// Only links of this group
         #[arg(long, value_name = "NAME")]
         group: Option<Name>,
     },
-    /// Show one link: its ends, path MTU, round trip, loss and counters
+    /// Show a link: its ends, path MTU, round-trip time, loss and counters
     #[command(after_help = "Example:\n  causeway link show to-b")]
     Show {
-        /// The link
+        /// Name of the link
         name: Name,
     },
-    /// Add a link to a peer; it is tried at once
+    /// Add a link to a peer; it is opened at once
     #[command(after_help = "\
 Kinds: causeway (encrypted, the default), causeway-plain, vnet (bare frames in UDP),
-vxlan (RFC 7348), tcp, tls and raw (an interface of this host). Those that do not
-encrypt must be asked for by name. Hosts are names or addresses, with :PORT if it is
-not the kind's own: 51871 causeway, 9000 vnet, 4789 vxlan, 9001 tcp, 9002 tls.
+vxlan (RFC 7348), tcp, tls and raw (an interface of this host). Kinds without encryption
+must be requested by name. Hosts are names or addresses, with :PORT unless it is the
+default: 51871 causeway, 9000 vnet, 4789 vxlan, 9001 tcp, 9002 tls.
 
 Examples:
   causeway link add to-b --group blue --remote host-b --key \"$(cat host-b.pub)\"
@@ -36,12 +36,12 @@ Examples:
   causeway link add to-d --group blue --kind vnet --remote [fd00::4]:9000
   causeway link add lan --group blue --kind raw --interface eth1")]
     Add(Box<LinkAdd>),
-    /// Remove a link, and the routes that name it
+    /// Delete a link, and the routes that name it
     #[command(after_help = "Example:\n  causeway link del to-b --if-exists")]
     Del {
-        /// The link
+        /// Name of the link
         name: Name,
-        /// Do nothing if it is not there
+        /// Succeed if the link does not exist
         #[arg(long)]
         if_exists: bool,
     },
@@ -50,18 +50,18 @@ Examples:
 /// `causeway link add`
 #[derive(Debug, Args)]
 pub struct LinkAdd {
-    /// The link's name, unique in the daemon
+    /// Name of the link, unique in the daemon
     pub name: Name,
     /// Group, kind and values of the link.
     #[command(flatten)]
-    pub values: LinkOptions,
-    /// Accept that a link of this name, group and kind is there already
+    pub values: LinkOptionValues,
+    /// Succeed if a link of this name, group and kind exists already
     #[arg(long)]
     pub may_exist: bool,
 }
 
 impl LinkAdd {
-    /// An option that is a text; empty if it is not given.
+    /// Returns a text option, or an empty text if it is not given.
     pub fn text(&self, key: &str) -> &str {
         self.values.0.get(key).and_then(serde_json::Value::as_str).unwrap_or_default()
     }
@@ -70,55 +70,55 @@ impl LinkAdd {
 /// `causeway route …`
 #[derive(Debug, Subcommand)]
 pub enum RouteVerb {
-    /// List all routes, the newest first, and how often each was used
+    /// List all routes with their number of uses, newest first
     #[command(
         after_help = "Examples:\n  causeway route list\n  causeway route list --group blue -j"
     )]
     List {
-        /// Only those of this group
+        /// Only routes of this group
         #[arg(long, value_name = "NAME")]
         group: Option<Name>,
     },
-    /// Add a route: frames that it fits best go where it says
+    /// Add a route: the best matching routes forward a frame
     #[command(after_help = "\
-An address is any, none, a MAC address, or not- and one. A place is edge:LINK or
-interface:PORT. All routes that fit a frame equally well get a copy of it.
+An address is any, none, a MAC address, or not-MAC. A place is edge:LINK or
+interface:PORT. If several routes match equally well, each gets a copy of the frame.
 
 Examples:
   causeway route add --group blue --destination 52:54:00:00:00:02 --to edge:to-b
   causeway route add --group blue --to edge:to-b --from interface:vm1-net")]
     Add {
-        /// Whose frames
+        /// Group of the frames
         #[arg(long, value_name = "NAME")]
         group: Name,
-        /// From which addresses
+        /// Source addresses that match
         #[arg(long, value_name = "ADDRESS", default_value = "any")]
         source: MacMatch,
-        /// To which
+        /// Destination addresses that match
         #[arg(long, value_name = "ADDRESS", default_value = "any")]
         destination: MacMatch,
-        /// Where they go
-        #[arg(long, value_name = "PLACE", value_parser = place)]
+        /// Link or port to which matching frames go
+        #[arg(long, value_name = "PLACE", value_parser = route_end)]
         to: RouteEnd,
-        /// Where they must have come from [default: anywhere]
-        #[arg(long, value_name = "PLACE", value_parser = place)]
+        /// Link or port from which frames must have come [default: any]
+        #[arg(long, value_name = "PLACE", value_parser = route_end)]
         from: Option<RouteEnd>,
-        /// Accept that the same route is there already
+        /// Succeed if the same route exists already
         #[arg(long)]
         may_exist: bool,
     },
-    /// Remove a route
+    /// Delete a route
     #[command(after_help = "Example:\n  causeway route del 7 --if-exists")]
     Del {
-        /// Its number in `causeway route list`
+        /// Number of the route in `causeway route list`
         index: u64,
-        /// Do nothing if there is no such route
+        /// Succeed if the route does not exist
         #[arg(long)]
         if_exists: bool,
     },
 }
 
-fn place(text: &str) -> Result<RouteEnd, String> {
+fn route_end(text: &str) -> Result<RouteEnd, String> {
     let wrong = || "expected edge:LINK or interface:PORT".to_owned();
     let (kind, name) = text.split_once(':').ok_or_else(wrong)?;
     let name: Name = name.parse().map_err(|e: causeway_model::SpecError| e.to_string())?;
@@ -132,12 +132,12 @@ fn place(text: &str) -> Result<RouteEnd, String> {
 /// `causeway vnet`
 #[derive(Debug, Args)]
 pub struct VnetArgs {
-    /// The file of commands; - for standard input
+    /// The file of commands, or - for standard input
     pub file: PathBuf,
-    /// Whose links and routes
+    /// Group of the links and routes
     #[arg(long, value_name = "NAME")]
     pub group: Name,
-    /// Only check it and show what would change
+    /// Only check the file and show the changes
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -145,10 +145,10 @@ pub struct VnetArgs {
 /// `causeway apply`
 #[derive(Debug, Args)]
 pub struct ApplyArgs {
-    /// The configuration; - for standard input
+    /// The configuration file, or - for standard input
     #[arg(short, long, value_name = "FILE")]
     pub file: PathBuf,
-    /// Only show what would change
+    /// Only show the changes
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -156,23 +156,23 @@ pub struct ApplyArgs {
 /// `causeway key …`
 #[derive(Debug, Subcommand)]
 pub enum KeyVerb {
-    /// Make a private key; print it, or write it to a file and print its public key
+    /// Generate a private key and print it, or write it to a file and print its public key
     #[command(after_help = "\
 Examples:
   causeway key generate --out /etc/causeway/key
   causeway key generate > key")]
     Generate {
-        /// A new file that only its owner can read; an old one is not overwritten
+        /// A new file that only its owner can read; an existing file is not overwritten
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// Print the public key of a private one: peers' links are told it
+    /// Print the public key of a private key, for the configuration of peers' links
     #[command(after_help = "\
 Examples:
   causeway key public
   causeway key generate | causeway key public -")]
     Public {
-        /// The private key's file; - for standard input
+        /// File of the private key, or - for standard input
         #[arg(default_value = "/etc/causeway/key")]
         file: PathBuf,
     },

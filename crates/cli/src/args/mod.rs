@@ -1,4 +1,7 @@
-//! The grammar: `causeway NOUN VERB [NAME] [--flag]`.
+//! The command line: `causeway NOUN VERB [NAME] [--flag]`.
+//!
+//! Help texts, manual pages and completions are generated from these definitions. Options of ports
+//! and links derive from the tables of `causeway-model` ([`options`]).
 
 mod capture;
 mod links;
@@ -18,7 +21,7 @@ use crate::qemu;
 pub use capture::CaptureArgs;
 pub use links::{ApplyArgs, KeyVerb, LinkAdd, LinkVerb, RouteVerb, VnetArgs};
 pub use mpi::{Mpi, MpiArgs};
-pub use options::{LinkOptions, PortOptions};
+pub use options::{LinkOptionValues, PortOptionValues};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,30 +35,30 @@ Examples:
   causeway apply -f /etc/causeway/causeway.toml --dry-run
   causeway stats --interval 1
 
-Nouns and verbs may be cut to a unique beginning: `causeway po l`.
+Nouns and verbs may be abbreviated to a unique prefix: `causeway po l`.
 
 Exit status: 0 done, 1 error, 2 wrong usage, 3 not found, 4 no daemon, 5 no answer in time,
-65 only a part was done.";
+65 only a part of the changes was made.";
 
-/// Shows and changes what the causewayd of this host carries.
+/// Shows and changes the ports, groups, rules, links and routes of this host's causewayd.
 #[derive(Debug, Parser)]
 #[command(name = "causeway", version, after_help = EXAMPLES, infer_subcommands = true)]
 #[command(disable_help_subcommand = true)]
 pub struct Cli {
-    /// What to do.
+    /// The noun, with its verb and arguments.
     #[command(subcommand)]
     pub noun: Noun,
     /// Options of every command.
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonOptions,
 }
 
 /// Options of every command.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Common options")]
-pub struct Common {
-    /// The daemon's control socket [default: /run/causeway/control.sock, or for an ordinary
-    /// user $XDG_RUNTIME_DIR/causeway/control.sock if it is there]
+pub struct CommonOptions {
+    /// The daemon's control socket [default: /run/causeway/control.sock, or for an ordinary user
+    /// $XDG_RUNTIME_DIR/causeway/control.sock if it exists]
     #[arg(
         long,
         global = true,
@@ -64,93 +67,93 @@ pub struct Common {
         hide_env_values = true
     )]
     pub control: Option<PathBuf>,
-    /// How to print
+    /// Output format
     #[arg(short, long, global = true, value_name = "FORMAT", value_enum, default_value = "table")]
     pub output: Format,
-    /// The same as --output json
+    /// Same as --output json
     #[arg(short, long, global = true)]
     pub json: bool,
-    /// How long to wait for the daemon, in seconds
+    /// Time to wait for the daemon's answer, in seconds
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = TIMEOUT_S_DEFAULT,
           value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     pub timeout: u64,
 }
 
-/// How to print.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Aligned text for people.
+    /// Aligned text for people
     Table,
-    /// JSON for programs; fields are added, never changed.
+    /// JSON for programs; fields are added, never changed
     Json,
 }
 
-/// The first word.
+/// The noun of a command line.
 #[derive(Debug, Subcommand)]
 pub enum Noun {
-    /// Ports: the devices of guests
+    /// Ports: the attached devices of guests
     #[command(subcommand)]
     Port(PortVerb),
-    /// Groups: ports that may reach each other
+    /// Groups: ports that may exchange traffic
     #[command(subcommand)]
     Group(GroupVerb),
-    /// Rules: which socket connects are let through
+    /// Rules: which socket connects are accepted
     #[command(subcommand)]
     Rule(RuleVerb),
-    /// Links: paths to other hosts
+    /// Links: paths to peers (other hosts)
     #[command(subcommand)]
     Link(LinkVerb),
-    /// Routes: which frames go to which port or link, before all that is learnt
+    /// Routes: which frames go to which port or link, before learnt addresses apply
     #[command(subcommand)]
     Route(RouteVerb),
-    /// Show who talks to whom in a group, the busiest first
+    /// Show the traffic between the addresses of a group, the busiest pairs first
     #[command(after_help = "Examples:\n  causeway traffic blue\n  causeway traffic blue -o json")]
     Traffic {
-        /// The group
+        /// Name of the group
         group: Name,
     },
-    /// Write frames that pass a port or a link to a file that tcpdump, tshark and Wireshark read
+    /// Write frames that pass a port or a link to a file for tcpdump, tshark and Wireshark
     #[command(after_help = "\
-A frame is written if it fits all that is asked for. Ends with Ctrl-C, after --count or
---seconds, or with the port or link.
+A frame is written if it passes all given filters. The capture ends with Ctrl-C, after --count
+or --seconds, or when the port or link is deleted.
 
 Examples:
   causeway capture vm1 --write vm1.pcapng --count 100
   causeway capture --link to-b --protocol tcp --port 80 --write - | tshark -r -
   causeway capture vm1 --ethertype arp --seconds 10 --write arp.pcapng")]
     Capture(Box<CaptureArgs>),
-    /// Keys: who this host is to its peers
+    /// Keys: the identity of this host towards its peers
     #[command(subcommand)]
     Key(KeyVerb),
-    /// Make groups, ports, rules, links and routes those of a file, and show what changes
+    /// Change groups, ports, rules, links and routes to those of a file, and show the changes
     #[command(after_help = "\
-Lines begin with + for what is added, - for what is deleted, ~ for what is deleted
-and added anew. The first step that fails ends it, and what was done stays done.
+Lines begin with + for an added object, - for a deleted one, ~ for one that is deleted and
+added again. The first step that fails ends the command; changes made before it remain.
 [daemon], [dispatch] and [control] are only read when causewayd starts.
 
 Examples:
   causeway apply -f causeway.toml --dry-run
   causeway apply -f causeway.toml")]
     Apply(ApplyArgs),
-    /// Carry out a file of VNET commands: all of it is checked before anything changes
+    /// Execute a file of VNET commands; all lines are checked before anything changes
     #[command(after_help = "\
 Examples:
   causeway vnet links.vnet --group blue --dry-run
   echo 'ADD LINK 10.0.0.2 9000 UDP' | causeway vnet - --group blue")]
     Vnet(VnetArgs),
-    /// Print the environment by which an MPI program runs over this host's boards
+    /// Print the environment with which an MPI program uses this host's NICs (kind mx)
     #[command(after_help = "\
-The program is not rebuilt: its MPI library finds the provider of libfabric by these variables.
+The program is not rebuilt: its MPI library finds the libfabric provider by these variables.
 
 Examples:
   eval \"$(causeway mpi-env)\" && mpirun -n 4 ./program
   causeway mpi-env --mpi mpich
   causeway mpi-env --slurm --board /run/causeway/mx0.sock --json")]
     MpiEnv(MpiArgs),
-    /// Peers: boards of other hosts that this host's boards (kind mx) know
+    /// Peers: NICs of other hosts that this host's NICs (kind mx) know
     #[command(subcommand)]
     Peer(PeerVerb),
-    /// Dispatchers: the threads that serve ports
+    /// Dispatchers: the threads that serve ports and links
     #[command(subcommand)]
     Dispatcher(DispatcherVerb),
     /// Show the counters of all ports, or their rates
@@ -160,22 +163,22 @@ Examples:
   causeway stats --interval 1           rates, every second until interrupted
   causeway stats --interval 5 --count 1 rates over five seconds, once")]
     Stats(StatsArgs),
-    /// Explain where a frame or a connect would go, and why, without sending it
+    /// Explain the destination of a frame or a connect, without sending it
     #[command(subcommand)]
     Trace(TraceVerb),
-    /// Show the daemon itself
+    /// Show version, process and paths of the daemon
     #[command(after_help = "Example:\n  causeway info")]
     Info,
-    /// Stop the daemon; guests of held ports stay connected and wait for the next one
+    /// Stop the daemon; guests of held ports stay connected until the next start
     #[command(after_help = "\
-Held are the ports that `hold` in [daemon] names, vsock devices by default: QEMU never connects
-these again, so that a guest that is disconnected has no sockets until it reboots.
+The key hold in [daemon] selects the held ports, vsock devices by default: QEMU does not
+reconnect these, so that a disconnected guest has no sockets until it reboots.
 
 Examples:
   causeway shutdown
   causeway shutdown --release")]
     Shutdown {
-        /// Disconnect the guests of held ports too: for a stop that no start follows
+        /// Disconnect the guests of held ports too, for a stop without a later start
         #[arg(long)]
         release: bool,
     },
@@ -184,13 +187,13 @@ Examples:
 Example:
   causeway completion bash > /usr/share/bash-completion/completions/causeway")]
     Completion {
-        /// The shell
+        /// Name of the shell
         shell: clap_complete::Shell,
     },
     /// Write the manual pages into a directory, or print the first one
     #[command(after_help = "Example:\n  causeway man /usr/share/man/man1")]
     Man {
-        /// Where to write them
+        /// Directory of the manual pages
         dir: Option<PathBuf>,
     },
 }
@@ -201,11 +204,11 @@ pub enum PortVerb {
     /// List all ports
     #[command(after_help = "Examples:\n  causeway port list\n  causeway port list --group blue -j")]
     List {
-        /// Only those of this group
+        /// Only ports of this group
         #[arg(long, value_name = "NAME")]
         group: Option<Name>,
     },
-    /// Show one port, or how to attach a guest to it
+    /// Show a port, or the options that attach a guest to it
     #[command(after_help = "\
 Examples:
   causeway port show vm1-net
@@ -213,12 +216,12 @@ Examples:
   causeway port show vm1-net --qemu=11.1
   causeway port show vm1-vsock --libvirt")]
     Show {
-        /// The port
+        /// Name of the port
         name: Name,
-        /// Print the arguments that attach a QEMU of this version [default: the one installed here]
+        /// Print the arguments that attach a QEMU of this version [default: the installed version]
         #[arg(long, value_name = "VERSION", conflicts_with = "libvirt", num_args = 0..=1,
               require_equals = true, default_missing_value = "installed")]
-        qemu: Option<qemu::Target>,
+        qemu: Option<qemu::QemuTarget>,
         /// Print the XML that attaches a libvirt domain
         #[arg(long)]
         libvirt: bool,
@@ -231,12 +234,12 @@ Examples:
   causeway port add a --kind vsock --group blue --cid 6 --host-socket /run/a.vsock
   causeway port add mx0 --kind mx --group blue")]
     Add(Box<PortAdd>),
-    /// Remove a port: its connections and its socket are closed
+    /// Delete a port, and close its connections and its socket
     #[command(after_help = "Example:\n  causeway port del vm3-net --if-exists")]
     Del {
-        /// The port
+        /// Name of the port
         name: Name,
-        /// Do nothing if it is not there
+        /// Succeed if the port does not exist
         #[arg(long)]
         if_exists: bool,
     },
@@ -245,12 +248,12 @@ Examples:
 /// `causeway port add`
 #[derive(Debug, Args)]
 pub struct PortAdd {
-    /// The port's name, unique in the daemon
+    /// Name of the port, unique in the daemon
     pub name: Name,
     /// Kind and values of the port.
     #[command(flatten)]
-    pub values: PortOptions,
-    /// Accept that the same port is there already
+    pub values: PortOptionValues,
+    /// Succeed if the same port exists already
     #[arg(long)]
     pub may_exist: bool,
 }
@@ -261,36 +264,37 @@ pub enum GroupVerb {
     /// List all groups
     #[command(after_help = "Example:\n  causeway group list")]
     List,
-    /// Show one group
+    /// Show a group
     #[command(after_help = "Example:\n  causeway group show blue")]
     Show {
-        /// The group
+        /// Name of the group
         name: Name,
     },
     /// Add a group
     #[command(after_help = "Example:\n  causeway group add blue --may-exist")]
     Add {
-        /// The group's name, unique in the daemon
+        /// Name of the group, unique in the daemon
         name: Name,
-        /// What becomes of frames that no route is for: learn (as a switch) or routes (dropped)
+        /// Frames that no route matches: learn (forward as a switch) or routes (drop)
         #[arg(long, value_name = "HOW", default_value = "learn", value_parser = ["learn", "routes"])]
         forwarding: String,
-        /// Its share of a dispatcher's time while other groups are busy: 2 has twice as much as 1
+        /// Share of a dispatcher's time while other groups are busy: 2 gets twice as much as 1
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
         weight: u32,
-        /// Frames to 01:80:C2:00:00:00-0F (BPDU, LACP, LLDP, PAUSE): dropped (bridge) or forwarded (wire)
+        /// Frames to 01:80:C2:00:00:00-0F (BPDU, LACP, LLDP, PAUSE): bridge (drop) or wire
+        /// (forward)
         #[arg(long, value_name = "KIND", default_value = "bridge", value_parser = ["bridge", "wire"])]
         kind: String,
-        /// Accept that it is there already
+        /// Succeed if the same group exists already
         #[arg(long)]
         may_exist: bool,
     },
-    /// Remove a group that has no ports and no links
+    /// Delete a group that has no ports and no links
     #[command(after_help = "Example:\n  causeway group del blue --if-exists")]
     Del {
-        /// The group
+        /// Name of the group
         name: Name,
-        /// Do nothing if it is not there
+        /// Succeed if the group does not exist
         #[arg(long)]
         if_exists: bool,
     },
@@ -299,47 +303,47 @@ pub enum GroupVerb {
 /// `causeway peer …`
 #[derive(Debug, Subcommand)]
 pub enum PeerVerb {
-    /// List them: how each is known, whether it answers, and what was exchanged
+    /// List the peers' NICs: source of the entry, state, and exchanged messages
     #[command(after_help = "\
-KNOWN is `announced` where the board said by itself that it is there, `static` where the
-configuration names it. Counters of each are in `causeway peer show` and in `-o json`.
+KNOWN is `announced` if the NIC announced itself, `static` if the configuration names it.
+The counters of each NIC are in `causeway peer show` and in `-o json`.
 
 Example:
   causeway peer list")]
     List,
-    /// Show one: its endpoints that are connected to ours, and the counters of each pair
+    /// Show a NIC: its connections to endpoints of this host, and their counters
     #[command(after_help = "\
-Of a pair, IN FLIGHT is how many messages are on their way to the partner, WAITING how many wait
-behind them, PARKED how many bytes came that the endpoint of ours did not take yet. Counters that
-are 0 are left out; they are in `-o json`.
+IN FLIGHT is the number of messages sent and not acknowledged, WAITING the number queued
+behind them, PARKED the bytes received that this host's endpoint has not read yet. Counters
+that are 0 are omitted; `-o json` has them.
 
 Examples:
   causeway peer show far:0
   causeway peer show 02:00:00:00:00:0b -o json")]
     Show {
-        /// Its hostname or address, as `causeway peer list` prints it
-        board: String,
+        /// Hostname or address of the NIC, as `causeway peer list` prints it
+        nic: String,
     },
 }
 
 /// `causeway dispatcher …`
 #[derive(Debug, Subcommand)]
 pub enum DispatcherVerb {
-    /// List the dispatchers, how busy they are and what each serves
+    /// List the dispatchers with their load and their shards
     #[command(after_help = "\
-Groups are moved to another dispatcher when that relieves a busy one. SPIN is how long a polled
-queue may give nothing before its doorbell is waited for; it is cut while processors are scarce.
+Groups are moved to another dispatcher to relieve a busy one. SPIN is the time for which an
+empty queue is polled before its doorbell is armed; it is reduced while processors are scarce.
 
 Example:
   causeway dispatcher list")]
     List,
-    /// Have another dispatcher serve a group; nothing is lost or reordered
+    /// Move a group to another dispatcher; nothing is lost or reordered
     #[command(after_help = "\
 Examples:
   causeway dispatcher move blue 1
   causeway dispatcher move blue 0 --service vsock")]
     Move {
-        /// The group
+        /// Name of the group
         group: Name,
         /// Number of the dispatcher, from 0
         dispatcher: usize,
@@ -355,7 +359,7 @@ pub enum RuleVerb {
     /// List all rules in their order
     #[command(after_help = "Example:\n  causeway rule list")]
     List,
-    /// Add a rule: the first that matches a connect decides it
+    /// Add a rule; the first rule that matches a connect decides it
     #[command(after_help = "\
 A side is GROUP/CID:PORT or host:PORT. Each part may be *, and PORT may be FIRST-LAST.
 
@@ -363,28 +367,28 @@ Examples:
   causeway rule add reject --from 'blue/3:*' --to 'blue/4:22'
   causeway rule add accept --from 'host:*' --to 'blue/*:1-1023' --index 0")]
     Add {
-        /// What to do with a connect that matches
+        /// Effect on matching connects
         #[arg(value_parser = action)]
         action: RuleAction,
-        /// Who connects [default: anyone]
+        /// The connecting side [default: any]
         #[arg(long, value_name = "SIDE")]
         from: Option<RuleSide>,
-        /// To whom [default: anyone]
+        /// The side that is connected to [default: any]
         #[arg(long, value_name = "SIDE")]
         to: Option<RuleSide>,
         /// Insert before the rule that now has this number [default: at the end]
         #[arg(long, value_name = "N")]
         index: Option<usize>,
-        /// Do nothing if the same rule is there already, wherever it stands
+        /// Succeed if the same rule exists already, at any position
         #[arg(long)]
         may_exist: bool,
     },
-    /// Remove a rule; those after it move up
+    /// Delete a rule; the rules after it move up
     #[command(after_help = "Example:\n  causeway rule del 0")]
     Del {
-        /// Its number in `causeway rule list`
+        /// Number of the rule in `causeway rule list`
         index: usize,
-        /// Do nothing if there is no such rule
+        /// Succeed if the rule does not exist
         #[arg(long)]
         if_exists: bool,
     },
@@ -401,7 +405,7 @@ fn action(text: &str) -> Result<RuleAction, String> {
 /// `causeway stats`
 #[derive(Debug, Args)]
 pub struct StatsArgs {
-    /// Show rates over this time instead of totals, again and again, in seconds
+    /// Show rates over this time instead of totals, repeatedly, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     pub interval: Option<u64>,
     /// Stop after this many reports
@@ -415,13 +419,13 @@ pub struct StatsArgs {
 /// `causeway trace …`
 #[derive(Debug, Subcommand)]
 pub enum TraceVerb {
-    /// An Ethernet frame that a port would send
+    /// Explain an Ethernet frame that a port would send
     #[command(after_help = "\
 Examples:
   causeway trace frame --from vm1-net --to 52:54:00:00:00:02
   causeway trace frame --from vm1-net --to ff:ff:ff:ff:ff:ff --source 52:54:00:00:00:09")]
     Frame {
-        /// The sending port
+        /// Name of the sending port
         #[arg(long, value_name = "PORT")]
         from: Name,
         /// Destination address
@@ -431,16 +435,16 @@ Examples:
         #[arg(long, value_name = "MAC")]
         source: Option<Mac>,
     },
-    /// A socket connect that a port, or the host, would make
+    /// Explain a socket connect by a port, or by the host
     #[command(after_help = "\
 Examples:
   causeway trace connect --from vm1-vsock --cid 4 --port 22
   causeway trace connect --group blue --cid 4 --port 22     from the host")]
     Connect {
-        /// The connecting port [default: the host]
+        /// Name of the connecting port [default: the host]
         #[arg(long, value_name = "PORT", required_unless_present = "group")]
         from: Option<Name>,
-        /// For a connect from the host: whose guests are meant
+        /// For a connect by the host: group of the destination
         #[arg(long, value_name = "NAME", conflicts_with = "from")]
         group: Option<Name>,
         /// Destination CID
@@ -455,7 +459,7 @@ Examples:
     },
 }
 
-/// `stream` or `seqpacket`.
+/// Parses `stream` or `seqpacket`.
 fn socket_kind(text: &str) -> Result<SocketKind, String> {
     match text {
         "stream" => Ok(SocketKind::Stream),

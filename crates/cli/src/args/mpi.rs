@@ -1,4 +1,4 @@
-//! What `mpi-env` is asked.
+//! Arguments of `causeway mpi-env`.
 
 use std::path::PathBuf;
 
@@ -7,17 +7,17 @@ use clap::{Args, ValueEnum};
 /// `causeway mpi-env`.
 #[derive(Debug, Args)]
 pub struct MpiArgs {
-    /// Which MPI library
+    /// The MPI library of the program
     #[arg(long, value_enum, default_value = "openmpi4")]
     pub mpi: Mpi,
-    /// For ranks that Slurm's srun starts
+    /// For ranks that are started by Slurm's srun
     #[arg(long)]
     pub slurm: bool,
-    /// Where libcauseway-fi.so is [default: beside this program, or where libfabric looks]
+    /// Directory of libcauseway-fi.so [default: beside this program, or libfabric's directories]
     #[arg(long, value_name = "DIR")]
     pub provider: Option<PathBuf>,
-    /// The socket of a board; may be given more than once [default: $CAUSEWAY_MX, or those
-    /// of the daemon at the control socket]
+    /// Socket of a NIC (port of kind mx); may be repeated [default: $CAUSEWAY_MX, or the NICs of
+    /// the daemon at the control socket]
     #[arg(long, value_name = "PATH")]
     pub board: Vec<PathBuf>,
 }
@@ -25,10 +25,10 @@ pub struct MpiArgs {
 /// An MPI library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mpi {
-    /// Open MPI 4, as Debian has it
+    /// Open MPI 4, as in Debian
     Openmpi4,
     /// Open MPI 5
     Openmpi5,
-    /// MPICH 4 or later that was built with libfabric (ch4:ofi)
+    /// MPICH 4 or later, built with libfabric (ch4:ofi)
     Mpich,
 }

@@ -1,11 +1,11 @@
-//! Options that derive from the fields of a table: `--mtu` from `mtu`.
+//! Options that derive from the fields of a table, for example `--mtu` from `mtu`.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use causeway_model::KindInfo;
-use causeway_model::draft::LinkWord;
+use causeway_model::draft::LinkKindName;
 use causeway_model::draft::link::LINK_FIELDS;
 use causeway_model::port::{KINDS, PORT_FIELDS};
 use causeway_model::schema::{FieldInfo, TypeInfo};
@@ -14,19 +14,19 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Value};
 
-/// Kinds that a daemon has beside those of this release.
+/// Kinds of the daemon that this release does not have.
 static FURTHER: OnceLock<Vec<KindInfo>> = OnceLock::new();
 
-/// Adds the kinds of a daemon, before a command line is read.
+/// Adds the kinds of a daemon, before the command line is parsed.
 pub fn add_kinds(kinds: Vec<KindInfo>) {
     let known = |kind: &KindInfo| KINDS.iter().any(|own| own.name == kind.name);
-    // A second call changes nothing: one command line is read.
+    // A second call has no effect: a process parses one command line.
     let _ = FURTHER.set(kinds.into_iter().filter(|kind| !known(kind)).collect());
 }
 
-/// Whether this release has a kind of ports, or a kind of links, of this name.
+/// Returns whether this release has a kind of ports or links of this name.
 pub fn is_known(kind: &str) -> bool {
-    KINDS.iter().any(|own| own.name == kind) || LinkWord::NAMES.contains(&kind)
+    KINDS.iter().any(|own| own.name == kind) || LinkKindName::NAMES.contains(&kind)
 }
 
 /// Returns the kinds of ports, those of this release first.
@@ -35,49 +35,51 @@ pub fn kinds() -> Vec<KindInfo> {
     KINDS.iter().map(|kind| KindInfo::from(*kind)).chain(further).collect()
 }
 
-/// Values of a table as the daemon reads them, from the options of a command line.
+/// Values of a port in the daemon's form, from the options of a command line.
 #[derive(Debug, Clone, Default)]
-pub struct PortOptions(pub Map<String, Value>);
+pub struct PortOptionValues(pub Map<String, Value>);
 
-/// Values of a link as the daemon reads them.
+/// Values of a link in the daemon's form.
 #[derive(Debug, Clone, Default)]
-pub struct LinkOptions(pub Map<String, Value>);
+pub struct LinkOptionValues(pub Map<String, Value>);
 
-/// One option of the command line.
+/// An option of the command line.
 #[derive(Debug)]
-struct Opt {
+struct TableOption {
     info: FieldInfo,
-    /// Kinds of ports that have the key, with what they say of it; none if all have it.
+    /// Kinds of ports that have the key, with their help texts; empty if all have it.
     of: Vec<(String, String)>,
 }
 
-/// The options of ports: keys of all ports, then those of some kinds, each once.
-fn port_options() -> Vec<Opt> {
+/// Returns the options of ports: keys of all ports, then those of some kinds, each once.
+fn port_options() -> Vec<TableOption> {
     let common = PORT_FIELDS.iter().filter(|field| field.key != "name").map(FieldInfo::from);
-    let mut all: Vec<Opt> = common.map(|info| Opt { info, of: Vec::new() }).collect();
+    let mut all: Vec<TableOption> =
+        common.map(|info| TableOption { info, of: Vec::new() }).collect();
     for kind in kinds() {
         for info in kind.options {
-            // Tables within a table are for the file.
+            // Nested tables can be given in the configuration file only.
             if matches!(info.value, TypeInfo::Table | TypeInfo::Tables) {
                 continue;
             }
             let of = (kind.name.clone(), info.help.clone());
             match all.iter_mut().find(|opt| opt.info.key == info.key) {
                 Some(opt) => opt.of.push(of),
-                None => all.push(Opt { info, of: vec![of] }),
+                None => all.push(TableOption { info, of: vec![of] }),
             }
         }
     }
     all
 }
 
-fn link_options() -> Vec<Opt> {
+fn link_options() -> Vec<TableOption> {
     let fields = LINK_FIELDS.iter().filter(|field| field.key != "name").map(FieldInfo::from);
-    fields.map(|info| Opt { info, of: Vec::new() }).collect()
+    fields.map(|info| TableOption { info, of: Vec::new() }).collect()
 }
 
-impl Opt {
-    /// `net, vsock: Most memory …; mx: … [default: …]`, without the full stop.
+impl TableOption {
+    /// Returns the help text, for example `net, vsock: limit …; mx: … [default: …]`, without the
+    /// full stop.
     fn help(&self) -> String {
         let mut parts: Vec<(Vec<&str>, &str)> = Vec::new();
         for (kind, help) in &self.of {
@@ -108,7 +110,7 @@ impl Opt {
     }
 
     fn is_flag(&self) -> bool {
-        // A boolean that is on by default takes a value.
+        // A boolean that is true by default takes a value.
         self.info.value == TypeInfo::Boolean && self.info.default.is_none()
     }
 
@@ -125,7 +127,7 @@ impl Opt {
         let (info, is_path) = (self.info.clone(), self.info.value == TypeInfo::Path);
         let is_required = self.of.is_empty() && self.info.required;
         if self.info.value == TypeInfo::Word {
-            // Shells complete the words.
+            // Shells can complete the words.
             let words = PossibleValuesParser::new(self.info.words.clone()).map(Value::from);
             return arg.value_name("WORD").value_parser(words).required(is_required);
         }
@@ -137,12 +139,13 @@ impl Opt {
             let text = if is_path { absolute(text)? } else { text.to_owned() };
             info.read(&text)
         };
-        // Defaults are the daemon's to fill in; what must be given for every table is clap's.
+        // The daemon fills in defaults; clap checks the keys that every table requires.
         arg.value_name(name).value_parser(read).required(is_required)
     }
 }
 
-/// A sentence that goes on after a colon: it begins with a small letter, unless with an acronym.
+/// Returns a sentence for the position after a colon: with a small first letter, unless it begins
+/// with an acronym.
 fn continued(sentence: &str) -> String {
     let mut letters = sentence.chars();
     match (letters.next(), letters.next()) {
@@ -153,17 +156,17 @@ fn continued(sentence: &str) -> String {
     }
 }
 
-/// A path as the daemon must see it: absolute, whatever the directory of this process.
+/// Returns an absolute path: the daemon has another working directory.
 fn absolute(text: &str) -> Result<String, String> {
     let path: PathBuf = std::path::absolute(text).map_err(|error| error.to_string())?;
     path.into_os_string().into_string().map_err(|_| "expected text in UTF-8".to_owned())
 }
 
-fn augment(command: Command, options: &[Opt]) -> Command {
+fn augment(command: Command, options: &[TableOption]) -> Command {
     options.iter().fold(command, |command, opt| command.arg(opt.arg()))
 }
 
-fn values(matches: &ArgMatches, options: &[Opt]) -> Map<String, Value> {
+fn values(matches: &ArgMatches, options: &[TableOption]) -> Map<String, Value> {
     let mut values = Map::new();
     for opt in options {
         let key = opt.info.key.as_str();
@@ -188,7 +191,7 @@ fn kind_arg() -> Arg {
         .required(true)
 }
 
-impl Args for PortOptions {
+impl Args for PortOptionValues {
     fn augment_args(command: Command) -> Command {
         augment(command.arg(kind_arg()), &port_options())
     }
@@ -198,7 +201,7 @@ impl Args for PortOptions {
     }
 }
 
-impl FromArgMatches for PortOptions {
+impl FromArgMatches for PortOptionValues {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut all = values(matches, &port_options());
         let kind = matches.get_one::<String>("kind");
@@ -213,7 +216,7 @@ impl FromArgMatches for PortOptions {
     }
 }
 
-impl Args for LinkOptions {
+impl Args for LinkOptionValues {
     fn augment_args(command: Command) -> Command {
         augment(command, &link_options())
     }
@@ -223,7 +226,7 @@ impl Args for LinkOptions {
     }
 }
 
-impl FromArgMatches for LinkOptions {
+impl FromArgMatches for LinkOptionValues {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         Ok(Self(values(matches, &link_options())))
     }
@@ -234,7 +237,7 @@ impl FromArgMatches for LinkOptions {
     }
 }
 
-/// Returns the options of a table for people, in the order of its fields.
+/// Returns the given options of a table as text, in the order of its fields.
 pub fn shown<'a>(
     fields: impl IntoIterator<Item = &'a FieldInfo>,
     values: &HashMap<String, Value>,

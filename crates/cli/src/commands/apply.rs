@@ -1,19 +1,19 @@
-//! `causeway apply`: the running state becomes a file's.
+//! `causeway apply`: changes the running state to that of a file.
 
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
 use super::kept::warn_file_not_kept;
-use super::{Context, print, read_file};
+use super::{CommandContext, print, read_file};
 use crate::args::{ApplyArgs, Format};
 use crate::error::{Error, Result};
 use crate::limits::FILE_BYTES_MAX;
 
-/// The file that causewayd reads unless it is started with another.
+/// Default configuration file of causewayd.
 const CONFIG_DEFAULT: &str = "/etc/causeway/causeway.toml";
 
-pub fn run(cx: &Context, args: &ApplyArgs) -> Result<()> {
+pub fn run(cx: &CommandContext, args: &ApplyArgs) -> Result<()> {
     let text = read_file(&args.file, FILE_BYTES_MAX)?;
     let file = args.file.display().to_string();
     let body = json!({ "text": text, "file": file, "dry_run": args.dry_run });
@@ -36,7 +36,7 @@ pub fn run(cx: &Context, args: &ApplyArgs) -> Result<()> {
     }
 }
 
-/// A line for each change, and a last one that counts them.
+/// Returns a line for each change, and a last line with their number.
 fn diff(value: &Value) -> String {
     let nothing = Vec::new();
     let changes = value["changes"].as_array().unwrap_or(&nothing);
@@ -44,7 +44,7 @@ fn diff(value: &Value) -> String {
     let stopped = !dry_run && changes.iter().any(|change| change["done"] != true);
     let mut out = String::new();
     for change in changes {
-        let left = if stopped && change["done"] != true { "   (left)" } else { "" };
+        let left = if stopped && change["done"] != true { "   (not made)" } else { "" };
         out.push_str(&format!("{}{left}\n", line(change)));
     }
     let n = changes.len();
@@ -69,13 +69,13 @@ fn line(change: &Value) -> String {
     };
     let word = |key: &str| change[key].as_str().unwrap_or_default().to_owned();
     let (what, name) = (word("what"), word("name"));
-    let told = match (change["before"].as_object(), change["after"].as_object()) {
+    let details = match (change["before"].as_object(), change["after"].as_object()) {
         (Some(before), Some(after)) => differences(before, after),
-        // Rules and routes are called what they are.
+        // The names of rules and routes describe them completely.
         _ if what == "rule" || what == "route" => String::new(),
         (one, other) => one.or(other).map(fields).unwrap_or_default(),
     };
-    format!("{sign} {what} {name}{told}")
+    format!("{sign} {what} {name}{details}")
 }
 
 fn fields(of: &Map<String, Value>) -> String {
@@ -86,17 +86,17 @@ fn fields(of: &Map<String, Value>) -> String {
 
 fn differences(before: &Map<String, Value>, after: &Map<String, Value>) -> String {
     let none = Value::Null;
-    let mut told = Vec::new();
+    let mut changes = Vec::new();
     let gone = before.keys().filter(|key| !after.contains_key(*key));
     for key in after.keys().chain(gone) {
         let (old, new) = (before.get(key).unwrap_or(&none), after.get(key).unwrap_or(&none));
         if old != new {
-            told.push(format!("{key} {} -> {}", plain(old), plain(new)));
+            changes.push(format!("{key} {} -> {}", plain(old), plain(new)));
         }
     }
-    match told.is_empty() {
-        true => ": because something that it belongs to is replaced".into(),
-        false => format!(": {}", told.join(", ")),
+    match changes.is_empty() {
+        true => ": because an object that it names is replaced".into(),
+        false => format!(": {}", changes.join(", ")),
     }
 }
 

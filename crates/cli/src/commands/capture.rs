@@ -1,4 +1,4 @@
-//! `causeway capture`: frames into a file.
+//! `causeway capture`: writes frames to a file.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,28 +12,28 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Context, hint};
+use super::{CommandContext, hint};
 use crate::args::CaptureArgs;
 use crate::client::view;
 use crate::error::{Error, Result};
 
-/// How long to wait when there was nothing.
+/// Pause after an empty reply.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Deserialize)]
-struct Begun {
+struct CaptureReply {
     capture: u64,
 }
 
 #[derive(Debug, Deserialize)]
-struct Part {
+struct CapturePart {
     bytes: String,
     frames_total: u64,
     dropped_total: u64,
     closed: bool,
 }
 
-pub fn run(cx: &Context, args: &CaptureArgs) -> Result<()> {
+pub fn run(cx: &CommandContext, args: &CaptureArgs) -> Result<()> {
     let (kind, name) = match (&args.port_name, &args.link) {
         (_, Some(link)) => ("edge", link),
         (Some(port), None) => ("interface", port),
@@ -55,20 +55,21 @@ pub fn run(cx: &Context, args: &CaptureArgs) -> Result<()> {
     let at = json!({"type": kind, "name": name});
     let spec = json!({"at": at, "filter": filter, "snap": args.snap, "count": count});
     let what = if kind == "edge" { "link" } else { "port" };
-    let begun = cx.client.post("/v1/captures", &spec);
-    let begun: Begun =
-        view(&begun.map_err(|e| hint(e, what, &format!("see `causeway {what} list`")))?)?;
-    let path = format!("/v1/captures/{}", begun.capture);
-    // Not before it is known that there is something to write: a file may be there.
+    let started = cx.client.post("/v1/captures", &spec);
+    let started: CaptureReply =
+        view(&started.map_err(|e| hint(e, what, &format!("see `causeway {what} list`")))?)?;
+    let path = format!("/v1/captures/{}", started.capture);
+    // Opened only after the daemon has accepted the capture, because an existing file is
+    // overwritten.
     let copied = open(&args.write).and_then(|mut out| copy(cx, args, &path, &mut *out, &stopped));
     let ended = cx.client.delete(&path);
-    let (part, asked) = copied?;
+    let (part, is_stopped) = copied?;
     ended?;
-    let Part { frames_total, dropped_total, closed, .. } = part;
-    eprintln!("{frames_total} frames, {dropped_total} of them dropped for want of room");
+    let CapturePart { frames_total, dropped_total, closed, .. } = part;
+    eprintln!("{frames_total} frames, {dropped_total} of them dropped because the buffer was full");
     let full = count > 0 && frames_total.saturating_sub(dropped_total) >= count;
-    if closed && !asked && !full {
-        eprintln!("the {what} is gone");
+    if closed && !is_stopped && !full {
+        eprintln!("the {what} was deleted");
     }
     Ok(())
 }
@@ -82,7 +83,7 @@ fn open(path: &Path) -> Result<Box<dyn Write>> {
     Ok(Box::new(file))
 }
 
-/// Set by Ctrl-C, so that the file is whole.
+/// Returns a flag that SIGINT and SIGTERM set, so that the file is completed before the exit.
 fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     let stopped = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -92,36 +93,37 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     Ok(stopped)
 }
 
-/// Fetches and writes until it is enough; gives the last part, and whether it was ended from here.
+/// Fetches and writes until the capture ends. Returns the last reply, and whether this process
+/// stopped the capture.
 fn copy(
-    cx: &Context,
+    cx: &CommandContext,
     args: &CaptureArgs,
     path: &str,
     out: &mut dyn Write,
     stopped: &AtomicBool,
-) -> Result<(Part, bool)> {
-    let (since, mut asked) = (Instant::now(), false);
+) -> Result<(CapturePart, bool)> {
+    let (since, mut is_stopped) = (Instant::now(), false);
     loop {
         let last = stopped.load(Ordering::Relaxed)
             || args.seconds.is_some_and(|n| since.elapsed() >= Duration::from_secs(n));
-        if last && !std::mem::replace(&mut asked, true) {
-            // What is there by now still comes.
+        if last && !std::mem::replace(&mut is_stopped, true) {
+            // Frames that are buffered by now are still fetched.
             cx.client.post(&format!("{path}/stop"), &json!({}))?;
         }
-        let part: Part = view(&cx.client.get(path)?)?;
+        let part: CapturePart = view(&cx.client.get(path)?)?;
         let bytes = STANDARD.decode(&part.bytes);
         let bytes = bytes.map_err(|e| Error::Reply(format!("bytes: {e}")))?;
         let what = args.write.display().to_string();
         let written = out.write_all(&bytes).and_then(|()| out.flush());
         match written {
-            // Whoever reads has seen enough.
+            // The reader of the pipe has closed it.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
                 return Ok((part, true));
             }
             other => other.map_err(|error| Error::Output { what, error })?,
         }
         if bytes.is_empty() && part.closed {
-            return Ok((part, asked));
+            return Ok((part, is_stopped));
         }
         if bytes.is_empty() {
             std::thread::sleep(PAUSE);

@@ -1,32 +1,32 @@
-//! `causeway dispatcher …`
+//! `causeway dispatcher`: lists dispatchers, moves groups.
 
 use serde_json::json;
 
-use super::{Context, hint};
+use super::{CommandContext, hint};
 use crate::args::DispatcherVerb;
 use crate::client::view;
 use crate::error::Result;
-use crate::table::{Align, Table};
-use crate::view::Dispatcher;
+use crate::table::{Align, TextTable};
+use crate::view::DispatcherInfo;
 
-pub fn run(cx: &Context, verb: DispatcherVerb) -> Result<()> {
+pub fn run(cx: &CommandContext, verb: DispatcherVerb) -> Result<()> {
     match verb {
         DispatcherVerb::List => {
             let value = cx.client.get("/v1/dispatchers")?;
-            cx.show(&value, |value| Ok(table(&view::<Vec<Dispatcher>>(value)?)))
+            cx.show(&value, |value| Ok(table(&view::<Vec<DispatcherInfo>>(value)?)))
         }
         DispatcherVerb::Move { group, dispatcher, service } => {
             let body = json!({ "group": group, "service": service });
             let moved = cx.client.post(&format!("/v1/dispatchers/{dispatcher}"), &body);
             let value = moved.map_err(|e| hint(e, "group", "see `causeway group list`"))?;
-            cx.show(&value, |value| Ok(table(&view::<Vec<Dispatcher>>(value)?)))
+            cx.show(&value, |value| Ok(table(&view::<Vec<DispatcherInfo>>(value)?)))
         }
     }
 }
 
-/// One line for each dispatcher, and one under it for each of its shards.
-fn table(dispatchers: &[Dispatcher]) -> String {
-    let mut table = Table::new(&[
+/// Returns a line for each dispatcher, and a line for each of its shards.
+fn table(dispatchers: &[DispatcherInfo]) -> String {
+    let mut table = TextTable::new(&[
         ("DISPATCHER", Align::Right),
         ("CPU", Align::Left),
         ("BUSY", Align::Right),

@@ -1,25 +1,25 @@
-//! `causeway group …`
+//! `causeway group`: lists, shows, adds and deletes groups.
 
 use serde_json::json;
 
 use super::kept::warn_not_kept;
-use super::{Context, hint, is_conflict};
+use super::{CommandContext, hint, is_conflict};
 use crate::args::GroupVerb;
 use crate::client::view;
 use crate::error::{Error, Result};
-use crate::table::{Align, Table, pairs};
-use crate::view::Group;
+use crate::table::{Align, TextTable, pairs};
+use crate::view::GroupInfo;
 
 const SEE_GROUPS: &str = "see `causeway group list`";
 
-pub fn run(cx: &Context, verb: GroupVerb) -> Result<()> {
+pub fn run(cx: &CommandContext, verb: GroupVerb) -> Result<()> {
     match verb {
         GroupVerb::List => list(cx),
         GroupVerb::Show { name } => {
             let path = format!("/v1/groups/{name}");
             let value = cx.client.get(&path).map_err(|e| hint(e, "group", SEE_GROUPS))?;
             cx.show(&value, |value| {
-                let group: Group = view(value)?;
+                let group: GroupInfo = view(value)?;
                 Ok(pairs(&[
                     ("name", group.name),
                     ("forwarding", group.forwarding),
@@ -40,7 +40,8 @@ pub fn run(cx: &Context, verb: GroupVerb) -> Result<()> {
                     cx.done(true, &format!("group {name} added"))
                 }
                 Err(error) if may_exist && is_conflict(&error) => {
-                    // A limit is a conflict too: only a group that is there will do.
+                    // A full table is a conflict too: only an existing group satisfies
+                    // `--may-exist`.
                     let there = cx.client.get(&format!("/v1/groups/{name}")).map_err(|_| error)?;
                     if there["forwarding"] != forwarding.as_str() {
                         let text = format!("group {name} exists with another forwarding");
@@ -54,7 +55,7 @@ pub fn run(cx: &Context, verb: GroupVerb) -> Result<()> {
                         let text = format!("group {name} exists with another kind");
                         return Err(Error::Refused { kind: "conflict".into(), message: text });
                     }
-                    cx.done(false, &format!("group {name} is there already"))
+                    cx.done(false, &format!("group {name} exists already"))
                 }
                 Err(error) => Err(error),
             }
@@ -69,12 +70,12 @@ pub fn run(cx: &Context, verb: GroupVerb) -> Result<()> {
     }
 }
 
-fn list(cx: &Context) -> Result<()> {
+fn list(cx: &CommandContext) -> Result<()> {
     let value = cx.client.get("/v1/groups")?;
     cx.show(&value, |value| {
-        let groups: Vec<Group> = view(value)?;
+        let groups: Vec<GroupInfo> = view(value)?;
         let heads = ["NAME", "FORWARDING", "PORTS", "LINKS"].map(|head| (head, Align::Left));
-        let mut table = Table::new(&heads);
+        let mut table = TextTable::new(&heads);
         let words = |names: &[String]| match names {
             [] => "-".to_owned(),
             names => names.join(" "),

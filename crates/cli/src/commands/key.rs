@@ -1,19 +1,19 @@
-//! `causeway key …`: the daemon is not asked.
+//! `causeway key`: generates keys and derives public keys, without the daemon.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use causeway_model::keys::{KEY_LEN, NotAKey, PrivateKey};
+use causeway_model::keys::{KEY_LEN, KeyError, PrivateKey};
 use serde_json::json;
 
-use super::{Context, print, read_file};
+use super::{CommandContext, print, read_file};
 use crate::args::{Format, KeyVerb};
 use crate::error::{Error, Result};
 use crate::limits::KEY_FILE_BYTES_MAX;
 
-pub fn run(cx: &Context, verb: KeyVerb) -> Result<()> {
+pub fn run(cx: &CommandContext, verb: KeyVerb) -> Result<()> {
     match verb {
         KeyVerb::Generate { out: Some(file) } => {
             let key = generate()?;
@@ -31,18 +31,18 @@ pub fn run(cx: &Context, verb: KeyVerb) -> Result<()> {
         KeyVerb::Public { file } => {
             let text = read_file(&file, KEY_FILE_BYTES_MAX)?;
             let key = text.trim().parse();
-            let wrong = |e: NotAKey| Error::Usage(format!("{}: {e}", file.display()));
+            let wrong = |e: KeyError| Error::Usage(format!("{}: {e}", file.display()));
             public(cx, &key.map_err(wrong)?)
         }
     }
 }
 
-fn public(cx: &Context, key: &PrivateKey) -> Result<()> {
+fn public(cx: &CommandContext, key: &PrivateKey) -> Result<()> {
     let public = key.public().to_string();
     cx.show(&json!({ "public_key": public }), |_| Ok(format!("{public}\n")))
 }
 
-/// From the kernel's randomness.
+/// Generates a key from the kernel's random numbers.
 fn generate() -> Result<PrivateKey> {
     let mut random = [0; KEY_LEN];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random));
@@ -50,7 +50,7 @@ fn generate() -> Result<PrivateKey> {
     Ok(PrivateKey::new(random))
 }
 
-/// Into a new file that only its owner can read.
+/// Writes a key to a new file that only its owner can read.
 fn write(file: &Path, key: &PrivateKey) -> Result<()> {
     let failed = |error| Error::Output { what: file.display().to_string(), error };
     let mut open = OpenOptions::new();

@@ -1,8 +1,8 @@
-//! `causeway link …`
+//! `causeway link`: lists, shows, adds and deletes links.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use causeway_model::draft::LinkWord;
+use causeway_model::draft::LinkKindName;
 use causeway_model::draft::link::LINK_FIELDS;
 use causeway_model::schema::FieldInfo;
 use causeway_model::{Name, date};
@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 
 use super::kept::warn_not_kept;
 use super::port::counters;
-use super::{Context, hint, is_conflict};
+use super::{CommandContext, hint, is_conflict};
 use crate::args::options::shown;
 use crate::args::{LinkAdd, LinkVerb};
 use crate::client::view;
 use crate::error::{Error, Result};
-use crate::table::{Align, Table, pairs};
-use crate::view::Link;
+use crate::table::{Align, TextTable, pairs};
+use crate::view::LinkInfo;
 
 const SEE_LINKS: &str = "see `causeway link list`";
 
-pub fn run(cx: &Context, verb: LinkVerb) -> Result<()> {
+pub fn run(cx: &CommandContext, verb: LinkVerb) -> Result<()> {
     match verb {
         LinkVerb::List { group } => list(cx, group.as_ref()),
         LinkVerb::Show { name } => {
@@ -37,19 +37,19 @@ pub fn run(cx: &Context, verb: LinkVerb) -> Result<()> {
     }
 }
 
-fn list(cx: &Context, group: Option<&Name>) -> Result<()> {
+fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
     let mut value = cx.client.get("/v1/links")?;
     if let (Some(group), Some(links)) = (group, value.as_array_mut()) {
-        // A group that is not there is an error, not an empty list.
+        // A missing group is an error, not an empty list.
         let see = "see `causeway group list`";
         cx.client.get(&format!("/v1/groups/{group}")).map_err(|e| hint(e, "group", see))?;
         links.retain(|link| link["group"] == group.as_str());
     }
     cx.show(&value, |value| {
-        let links: Vec<Link> = view(value)?;
+        let links: Vec<LinkInfo> = view(value)?;
         let left = ["NAME", "GROUP", "KIND", "PEER", "STATE"].map(|head| (head, Align::Left));
         let right = ["RTT", "LOSS", "PATH-MTU", "METRIC"].map(|head| (head, Align::Right));
-        let mut table = Table::new(&[&left[..], &right].concat());
+        let mut table = TextTable::new(&[&left[..], &right].concat());
         for link in links {
             let peer = peer(&link);
             let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".into());
@@ -73,14 +73,14 @@ fn microseconds(n: f64) -> String {
     if n < 10_000.0 { format!("{n:.0} us") } else { format!("{:.1} ms", n / 1000.0) }
 }
 
-/// Where it leads.
-fn peer(link: &Link) -> String {
+/// Returns the peer's current or configured address, or the interface.
+fn peer(link: &LinkInfo) -> String {
     let option = |key| link.text(key).map(str::to_owned);
     let address = link.endpoint.clone().or_else(|| option("remote"));
     address.or_else(|| option("interface")).unwrap_or_else(|| "-".into())
 }
 
-/// When a certificate expires: the day, and how far it is away.
+/// Returns the expiry of a certificate: the date, and the number of days left.
 fn expiry(seconds: i64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
@@ -90,13 +90,14 @@ fn expiry(seconds: i64) -> String {
     }
 }
 
-/// Seconds since 1970 as `2026-11-21`, in UTC; as a number before that.
+/// Returns seconds since 1970 as a date such as `2026-11-21`, in UTC; times before 1970 as a
+/// number.
 fn day(seconds: i64) -> String {
     u64::try_from(seconds).map_or_else(|_| seconds.to_string(), date)
 }
 
-/// Everything about one link, for people.
-fn text(link: &Link) -> String {
+/// Returns the full description of a link.
+fn text(link: &LinkInfo) -> String {
     let mut list = vec![
         ("name", link.name.clone()),
         ("group", link.group.clone()),
@@ -118,7 +119,7 @@ fn text(link: &Link) -> String {
     pairs(&list) + &counters(&link.counters)
 }
 
-fn add(cx: &Context, args: &LinkAdd) -> Result<()> {
+fn add(cx: &CommandContext, args: &LinkAdd) -> Result<()> {
     let (name, group) = (&args.name, args.text("group"));
     let mut wanted = args.values.0.clone();
     wanted.insert("name".into(), json!(name));
@@ -135,23 +136,23 @@ fn add(cx: &Context, args: &LinkAdd) -> Result<()> {
         }
     };
     cx.show(&value, |value| {
-        let link: Link = view(value)?;
+        let link: LinkInfo = view(value)?;
         Ok(format!("link {name} to {} is {}: {}\n", peer(&link), link.state, link.reason))
     })
 }
 
-/// The kind that is asked for; `causeway` if none is.
+/// Returns the requested kind, by default `causeway`.
 fn kind_of(args: &LinkAdd) -> &str {
     let kind = args.text("kind");
-    if kind.is_empty() { LinkWord::default().word() } else { kind }
+    if kind.is_empty() { LinkKindName::default().as_str() } else { kind }
 }
 
-/// The link that is there already, if it is of the group and kind that were asked for.
-fn existing(cx: &Context, args: &LinkAdd, refusal: Error) -> Result<Value> {
+/// Returns the existing link if it has the requested group and kind.
+fn existing(cx: &CommandContext, args: &LinkAdd, refusal: Error) -> Result<Value> {
     let name = &args.name;
     let there = match cx.client.get(&format!("/v1/links/{name}")) {
         Ok(value) => value,
-        // Then it was another thing that was in the way.
+        // The conflict is with another object.
         Err(Error::NotFound(_)) => return Err(refusal),
         Err(other) => return Err(other),
     };

@@ -1,4 +1,4 @@
-//! What each verb does.
+//! The verbs: each sends requests and prints the replies.
 
 mod apply;
 mod capture;
@@ -26,24 +26,27 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::args::{Cli, Format, Noun};
-use crate::client::{Client, default_control, view};
+use crate::client::{ControlClient, default_control, view};
 use crate::error::{Error, Result};
 use crate::table::{duration, pairs};
-use crate::view::Info;
+use crate::view::DaemonInfo;
 
-/// What every command has at hand.
+/// The state that every command uses.
 #[derive(Debug)]
-struct Context {
-    client: Client,
+struct CommandContext {
+    client: ControlClient,
     format: Format,
 }
 
-/// Runs one command line.
+/// Runs a command line.
+///
+/// # Errors
+/// The command fails; [`Error::status`] is the exit status.
 pub fn run(cli: Cli) -> Result<()> {
     let common = cli.common;
     let control = common.control.unwrap_or_else(default_control);
-    let cx = Context {
-        client: Client::new(control, common.timeout),
+    let cx = CommandContext {
+        client: ControlClient::new(control, common.timeout),
         format: if common.json { Format::Json } else { common.output },
     };
     match cli.noun {
@@ -69,10 +72,10 @@ pub fn run(cli: Cli) -> Result<()> {
     }
 }
 
-fn info(cx: &Context) -> Result<()> {
+fn info(cx: &CommandContext) -> Result<()> {
     let value = cx.client.get("/v1/info")?;
     cx.show(&value, |value| {
-        let info: Info = view(value)?;
+        let info: DaemonInfo = view(value)?;
         Ok(pairs(&[
             ("version", info.version),
             ("pid", info.pid.to_string()),
@@ -83,13 +86,13 @@ fn info(cx: &Context) -> Result<()> {
     })
 }
 
-fn shutdown(cx: &Context, release: bool) -> Result<()> {
+fn shutdown(cx: &CommandContext, release: bool) -> Result<()> {
     cx.client.post("/v1/shutdown", &json!({ "release": release }))?;
     cx.done(true, "causewayd stops")
 }
 
-impl Context {
-    /// Prints a value as JSON, or as the text that `table` makes of it.
+impl CommandContext {
+    /// Prints a value as JSON, or as the text that `table` returns.
     fn show(&self, value: &Value, table: impl FnOnce(&Value) -> Result<String>) -> Result<()> {
         match self.format {
             Format::Json => print(&format!("{value:#}\n")),
@@ -97,13 +100,13 @@ impl Context {
         }
     }
 
-    /// Prints that something was done, or was not necessary.
+    /// Prints that a change was made, or was not necessary.
     fn done(&self, changed: bool, text: &str) -> Result<()> {
         self.show(&json!({ "changed": changed }), |_| Ok(format!("{text}\n")))
     }
 }
 
-/// A file's text, or standard input's for `-`, of at most so many bytes.
+/// Reads a text of at most `most` bytes from a file, or from standard input for `-`.
 fn read_file(file: &Path, most: u64) -> Result<String> {
     let wrong = |text: String| Error::Usage(format!("{}: {text}", file.display()));
     let from: Box<dyn Read> = if file == Path::new("-") {
@@ -119,7 +122,7 @@ fn read_file(file: &Path, most: u64) -> Result<String> {
     Ok(text)
 }
 
-/// Writes to stdout at once.
+/// Writes to stdout and flushes.
 fn print(text: &str) -> Result<()> {
     print_bytes(text.as_bytes())
 }
@@ -131,7 +134,7 @@ fn print_bytes(bytes: &[u8]) -> Result<()> {
         .map_err(|error| Error::Output { what: "stdout".into(), error })
 }
 
-/// Adds what to do next to an error that says what is missing.
+/// Adds a remedy to an error about a missing object of kind `kind`.
 fn hint(error: Error, what: &str, hint: &str) -> Error {
     match error {
         Error::NotFound(text) if text.starts_with(what) => {

@@ -1,4 +1,4 @@
-//! `causeway mpi-env`: the environment by which an MPI program runs over the boards of this host.
+//! `causeway mpi-env`: prints the environment with which an MPI program uses the NICs of this host.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -6,64 +6,65 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::{Context, print};
+use super::{CommandContext, print};
 use crate::args::{Format, Mpi, MpiArgs};
 use crate::client::view;
 use crate::error::{Error, Result};
-use crate::view::Port;
+use crate::view::PortInfo;
 
-/// As libfabric finds it.
+/// File name of the provider, as libfabric searches it.
 const PROVIDER: &str = "libcauseway-fi.so";
-/// What a shell evaluates instead of variables when something is missing.
+/// Text for the shell to evaluate instead of variables if the command fails.
 pub const EVALUATED_FAILURE: &str = "false # causeway mpi-env failed\n";
 
-/// What a program needs.
+/// The environment and the start command of a program.
 #[derive(Debug, PartialEq, Eq)]
-struct Needs {
+struct MpiEnvironment {
     environment: BTreeMap<&'static str, String>,
-    /// How it is started, with what is the user's own left out.
+    /// Start command with placeholders for ranks and program.
     start: &'static str,
 }
 
-pub fn run(cx: &Context, args: &MpiArgs) -> Result<()> {
+pub fn run(cx: &CommandContext, args: &MpiArgs) -> Result<()> {
     let found = provider(args.provider.as_deref())
-        .and_then(|provider| Ok((provider, boards(cx, &args.board)?)));
-    let (provider, boards) = match found {
+        .and_then(|provider| Ok((provider, nics(cx, &args.board)?)));
+    let (provider, nics) = match found {
         Ok(found) => found,
         Err(error) => {
-            // `eval "$(causeway mpi-env)" && mpirun` has the status of what is evaluated, and that of
-            // nothing is success.
+            // `eval "$(causeway mpi-env)" && mpirun` has the status of the evaluated text, and an
+            // empty text succeeds.
             if cx.format == Format::Table {
                 print(EVALUATED_FAILURE)?;
             }
             return Err(error);
         }
     };
-    let needs = needs(args.mpi, args.slurm, &provider, &boards);
-    let Needs { environment, start } = &needs;
+    let program = mpi_environment(args.mpi, args.slurm, &provider, &nics);
+    let MpiEnvironment { environment, start } = &program;
     let value = json!({ "environment": environment, "start": start });
-    cx.show(&value, |_| Ok(script(&needs)))
+    cx.show(&value, |_| Ok(script(&program)))
 }
 
-fn needs(mpi: Mpi, slurm: bool, provider: &Path, boards: &[PathBuf]) -> Needs {
-    let boards: Vec<String> = boards.iter().map(|path| path.display().to_string()).collect();
+fn mpi_environment(mpi: Mpi, slurm: bool, provider: &Path, nics: &[PathBuf]) -> MpiEnvironment {
+    let nics: Vec<String> = nics.iter().map(|path| path.display().to_string()).collect();
     let places =
-        [("FI_PROVIDER_PATH", provider.display().to_string()), ("CAUSEWAY_MX", boards.join(":"))];
+        [("FI_PROVIDER_PATH", provider.display().to_string()), ("CAUSEWAY_MX", nics.join(":"))];
     let own = library(mpi).iter().map(|&(name, value)| (name, value.to_owned()));
     let start = match (slurm, mpi) {
         (true, Mpi::Openmpi4 | Mpi::Openmpi5) => "srun --mpi=pmix -n RANKS PROGRAM",
-        // It knows no PMIx unless it was built with it.
+        // MPICH supports PMIx only if it was built with it.
         (true, Mpi::Mpich) => "srun --mpi=pmi2 -n RANKS PROGRAM",
         (false, Mpi::Openmpi4 | Mpi::Openmpi5) => "mpirun -n RANKS PROGRAM",
         (false, Mpi::Mpich) => "mpiexec -n RANKS PROGRAM",
     };
-    Needs { environment: places.into_iter().chain(own).collect(), start }
+    MpiEnvironment { environment: places.into_iter().chain(own).collect(), start }
 }
 
-/// What a library must be told to take the provider, and nothing else between ranks.
+/// Returns the variables that make an MPI library use the provider, and no other transport between
+/// ranks.
 fn library(mpi: Mpi) -> &'static [(&'static str, &'static str)] {
     match mpi {
-        // Its one-sided operations over memory of others are broken in Debian's version.
+        // The one-sided operations of Debian's version are broken over the default component (osc).
         Mpi::Openmpi4 => &[
             ("OMPI_MCA_pml", "cm"),
             ("OMPI_MCA_mtl", "ofi"),
@@ -75,7 +76,7 @@ fn library(mpi: Mpi) -> &'static [(&'static str, &'static str)] {
             ("OMPI_MCA_mtl", "ofi"),
             ("OMPI_MCA_opal_common_ofi_provider_include", "causeway"),
         ],
-        // It has ways of its own between ranks of one host.
+        // MPICH has its own shared-memory transport between ranks of one host.
         Mpi::Mpich => &[
             ("FI_PROVIDER", "causeway"),
             ("MPIR_CVAR_CH4_NETMOD", "ofi"),
@@ -84,19 +85,19 @@ fn library(mpi: Mpi) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// What a shell takes.
-fn script(needs: &Needs) -> String {
+/// Returns the environment as shell commands.
+fn script(program: &MpiEnvironment) -> String {
     let quoted = |value: &str| format!("'{}'", value.replace('\'', r"'\''"));
-    let lines = needs.environment.iter().map(|(name, value)| {
+    let lines = program.environment.iter().map(|(name, value)| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "/._:-".contains(c);
         let value = if value.chars().all(plain) { value.clone() } else { quoted(value) };
         format!("export {name}={value}\n")
     });
     let lines: String = lines.collect();
-    format!("{lines}# {}\n", needs.start)
+    format!("{lines}# {}\n", program.start)
 }
 
-/// The folder with the provider in it.
+/// Returns the directory of the provider.
 fn provider(named: Option<&Path>) -> Result<PathBuf> {
     let has = |folder: &PathBuf| folder.join(PROVIDER).exists();
     if let Some(folder) = named {
@@ -117,8 +118,8 @@ fn provider(named: Option<&Path>) -> Result<PathBuf> {
     let found = folders.into_iter().find(has).map(absolute);
     found.ok_or_else(|| {
         Error::NotFound(format!(
-            "no {PROVIDER} is found; install it with scripts/install-libfabric.sh, or say where it \
-             is with --provider"
+            "no {PROVIDER} is found; install it with scripts/install-libfabric.sh, or give its \
+             directory with --provider"
         ))
     })
 }
@@ -127,9 +128,9 @@ fn absolute(folder: PathBuf) -> PathBuf {
     std::fs::canonicalize(&folder).unwrap_or(folder)
 }
 
-/// The sockets of boards; each has a listener.
-fn boards(cx: &Context, named: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let (boards, looked) = match (named, std::env::var_os("CAUSEWAY_MX")) {
+/// Returns the sockets of NICs, after a test connect to each.
+fn nics(cx: &CommandContext, named: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let (nics, searched) = match (named, std::env::var_os("CAUSEWAY_MX")) {
         ([], None) => known(cx)?,
         ([], Some(paths)) => {
             let paths = std::env::split_paths(&paths).filter(|p| !p.as_os_str().is_empty());
@@ -137,33 +138,34 @@ fn boards(cx: &Context, named: &[PathBuf]) -> Result<Vec<PathBuf>> {
         }
         (named, _) => (named.to_vec(), "--board".into()),
     };
-    if boards.is_empty() {
+    if nics.is_empty() {
         return Err(Error::NotFound(format!(
-            "no board of this host is found in {looked}; add a port of kind mx (`causeway port add \
+            "no NIC of this host is found in {searched}; add a port of kind mx (`causeway port add \
              mx0 --kind mx --group GROUP`), or name its socket with --board or CAUSEWAY_MX"
         )));
     }
-    for board in &boards {
-        if let Err(error) = UnixStream::connect(board) {
+    for nic in &nics {
+        if let Err(error) = UnixStream::connect(nic) {
             return Err(Error::NotFound(format!(
-                "{}: {error}; is it a board's socket, does causewayd run, and may you use it?",
-                board.display()
+                "{}: {error}; is it the socket of a port of kind mx, does causewayd run, and may you \
+                 use it?",
+                nic.display()
             )));
         }
     }
-    Ok(boards.into_iter().map(absolute).collect())
+    Ok(nics.into_iter().map(absolute).collect())
 }
 
-/// The boards of the daemon at the control socket, and where they were looked for. A process that
-/// may not use the control socket finds the boards whose sockets lie beside it.
-fn known(cx: &Context) -> Result<(Vec<PathBuf>, String)> {
+/// Returns the sockets of the daemon's NICs, and where they were searched. A process without access
+/// to the control socket finds NICs whose sockets are in its directory.
+fn known(cx: &CommandContext) -> Result<(Vec<PathBuf>, String)> {
     let control = cx.client.path();
     match cx.client.get("/v1/ports") {
         Ok(value) => {
-            let ports: Vec<Port> = view(&value)?;
-            let boards = ports.into_iter().filter(|port| port.kind == "mx");
-            let boards = boards.map(|port| PathBuf::from(port.socket)).collect();
-            Ok((boards, format!("the daemon at {}", control.display())))
+            let ports: Vec<PortInfo> = view(&value)?;
+            let nics = ports.into_iter().filter(|port| port.kind == "mx");
+            let nics = nics.map(|port| PathBuf::from(port.socket)).collect();
+            Ok((nics, format!("the daemon at {}", control.display())))
         }
         Err(Error::Unreachable { .. } | Error::Timeout { .. } | Error::Refused { .. }) => {
             let folder = control.parent().unwrap_or(Path::new("/"));
@@ -173,14 +175,14 @@ fn known(cx: &Context) -> Result<(Vec<PathBuf>, String)> {
     }
 }
 
-/// Sockets in `folder` with the names that boards have by custom.
+/// Returns the sockets in `folder` with the conventional names of NICs: `mx*.sock`.
 fn beside(folder: &Path) -> Vec<PathBuf> {
-    let is_board = |path: &PathBuf| {
+    let is_nic = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.starts_with("mx") && name.ends_with(".sock"))
     };
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_board).collect();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_nic).collect();
     paths.sort();
     paths
 }
@@ -190,9 +192,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_gets_each_variable_quoted_where_it_must_be() {
-        let boards = [PathBuf::from("/run/a b/mx0.sock"), "/run/it's.sock".into()];
-        let script = script(&needs(Mpi::Openmpi4, false, Path::new("/usr/lib"), &boards));
+    fn mpi_env_quotes_variables_for_the_shell() {
+        let nics = [PathBuf::from("/run/a b/mx0.sock"), "/run/it's.sock".into()];
+        let script = script(&mpi_environment(Mpi::Openmpi4, false, Path::new("/usr/lib"), &nics));
         let expected = [
             r"export CAUSEWAY_MX='/run/a b/mx0.sock:/run/it'\''s.sock'",
             "export FI_PROVIDER_PATH=/usr/lib",
@@ -206,8 +208,8 @@ mod tests {
     }
 
     #[test]
-    fn each_library_is_told_in_its_own_words() {
-        let of = |mpi| needs(mpi, false, Path::new("/p"), &["/b".into()]);
+    fn mpi_env_has_the_variables_of_each_library() {
+        let of = |mpi| mpi_environment(mpi, false, Path::new("/p"), &["/b".into()]);
         assert_eq!(of(Mpi::Mpich).environment["FI_PROVIDER"], "causeway");
         let five = of(Mpi::Openmpi5).environment;
         assert_eq!(five["OMPI_MCA_opal_common_ofi_provider_include"], "causeway");
@@ -215,10 +217,10 @@ mod tests {
     }
 
     #[test]
-    fn a_library_needs_the_same_whoever_starts_it() {
+    fn mpi_env_does_not_depend_on_the_launcher() {
         for (mpi, starts) in [(Mpi::Openmpi4, "srun --mpi=pmix "), (Mpi::Mpich, "srun --mpi=pmi2 ")]
         {
-            let of = |slurm| needs(mpi, slurm, Path::new("/p"), &["/b".into()]);
+            let of = |slurm| mpi_environment(mpi, slurm, Path::new("/p"), &["/b".into()]);
             assert_eq!(of(true).environment, of(false).environment);
             assert!(of(true).start.starts_with(starts), "{:?}", of(true));
         }

@@ -1,4 +1,4 @@
-//! `causeway completion` and `causeway man`: both made from the grammar itself.
+//! `causeway completion` and `causeway man`: generated from the command-line definition.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub fn man(dir: Option<&Path>) -> Result<()> {
     print(&format!("{what}\n"))
 }
 
-/// One page for the command and each below it, as `causeway-port-add.1`.
+/// Writes a page for the command and for each subcommand, for example `causeway-port-add.1`.
 fn write_pages(command: &Command, dir: &Path) -> std::io::Result<()> {
     for below in command.get_subcommands() {
         write_pages(below, dir)?;
@@ -51,7 +51,7 @@ fn page(man: &Man, command: &Command) -> std::io::Result<Vec<u8>> {
         man.render_subcommands_section(&mut page)?;
     }
     if let Some(text) = command.get_after_help() {
-        // As it is, not filled into paragraphs.
+        // Kept verbatim, not filled into paragraphs.
         let text = text.to_string().replace('\\', "\\e").replace('-', "\\-");
         write!(page, ".SH EXAMPLES\n.nf\n{text}\n.fi\n")?;
     }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_grammar_is_consistent_and_every_command_has_an_example() {
+    fn pages_definition_is_consistent_and_every_command_has_an_example() {
         fn check(command: &clap::Command) {
             let subcommands: Vec<_> = command.get_subcommands().collect();
             if subcommands.is_empty() {

@@ -1,36 +1,36 @@
-//! `causeway peer …`
+//! `causeway peer`: lists and shows NICs of other hosts.
 
 use serde_json::Value;
 
-use super::Context;
+use super::CommandContext;
 use crate::args::PeerVerb;
 use crate::client::view;
 use crate::error::{Error, Result};
-use crate::table::{Align, Table};
-use crate::view::{Pair, Peer};
+use crate::table::{Align, TextTable};
+use crate::view::{PairInfo, PeerInfo};
 
-pub fn run(cx: &Context, verb: PeerVerb) -> Result<()> {
+pub fn run(cx: &CommandContext, verb: PeerVerb) -> Result<()> {
     let value = cx.client.get("/v1/peers")?;
     match verb {
-        PeerVerb::List => cx.show(&value, |value| Ok(table(&view::<Vec<Peer>>(value)?))),
-        PeerVerb::Show { board } => show(cx, value, &board),
+        PeerVerb::List => cx.show(&value, |value| Ok(table(&view::<Vec<PeerInfo>>(value)?))),
+        PeerVerb::Show { nic } => show(cx, value, &nic),
     }
 }
 
-/// One of them, of every board of ours that knows it.
-fn show(cx: &Context, value: Value, board: &str) -> Result<()> {
+/// Shows a NIC, as each NIC of this host knows it.
+fn show(cx: &CommandContext, value: Value, nic: &str) -> Result<()> {
     let named = |peer: &Value| {
-        let is = |field: &str| peer.get(field).and_then(Value::as_str) == Some(board);
+        let is = |field: &str| peer.get(field).and_then(Value::as_str) == Some(nic);
         is("mac") || is("hostname")
     };
     let all = value.as_array().into_iter().flatten();
     let found: Vec<Value> = all.filter(|peer| named(peer)).cloned().collect();
     if found.is_empty() {
-        let text = format!("no board {board} is known; `causeway peer list` shows those that are");
+        let text = format!("no NIC {nic} is known; see `causeway peer list`");
         return Err(Error::NotFound(text));
     }
     cx.show(&Value::Array(found), |value| {
-        let peers = view::<Vec<Peer>>(value)?;
+        let peers = view::<Vec<PeerInfo>>(value)?;
         let mut out = table(&peers);
         for peer in &peers {
             out.push_str(&format!("\n{}", pairs(peer)));
@@ -42,10 +42,10 @@ fn show(cx: &Context, value: Value, board: &str) -> Result<()> {
     })
 }
 
-/// The pairs of a board, one line for each.
-fn pairs(peer: &Peer) -> String {
+/// Returns the connections of a NIC, a line for each.
+fn pairs(peer: &PeerInfo) -> String {
     let heads = ["ENDPOINT", "PARTNER", "RTT", "IN FLIGHT", "WAITING", "PARKED"];
-    let mut table = Table::new(&heads.map(|head| (head, Align::Right)));
+    let mut table = TextTable::new(&heads.map(|head| (head, Align::Right)));
     for pair in &peer.pairs {
         table.row(vec![
             pair.endpoint.to_string(),
@@ -59,23 +59,23 @@ fn pairs(peer: &Peer) -> String {
     table.render()
 }
 
-/// What a pair counted.
-fn counters(pair: &Pair) -> String {
+/// Returns the counters of a connection.
+fn counters(pair: &PairInfo) -> String {
     let heads = [("COUNTER", Align::Left), ("VALUE", Align::Right)];
-    let mut table = Table::new(&heads);
+    let mut table = TextTable::new(&heads);
     for (name, value) in pair.counters.iter().filter(|(_, value)| **value > 0) {
         table.row(vec![name.clone(), value.to_string()]);
     }
     format!("\nendpoint {}, partner {}\n{}", pair.endpoint, pair.partner, table.render())
 }
 
-/// One line for each.
-fn table(peers: &[Peer]) -> String {
+/// Returns a line for each NIC.
+fn table(peers: &[PeerInfo]) -> String {
     let left = ["PORT", "MAC", "HOSTNAME", "KNOWN", "STATE"].map(|head| (head, Align::Left));
     let right = ["HEARD", "PARTNERS", "RTT", "SENT", "RECEIVED", "RESENT"];
     let right = right.map(|head| (head, Align::Right));
-    let mut table = Table::new(&[&left[..], &right].concat());
-    let counter = |peer: &Peer, name: &str| peer.counters.get(name).copied().unwrap_or(0);
+    let mut table = TextTable::new(&[&left[..], &right].concat());
+    let counter = |peer: &PeerInfo, name: &str| peer.counters.get(name).copied().unwrap_or(0);
     for peer in peers {
         let shown = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         table.row(vec![

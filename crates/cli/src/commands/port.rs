@@ -1,4 +1,4 @@
-//! `causeway port …`
+//! `causeway port`: lists, shows, adds and deletes ports.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use causeway_model::schema::FieldInfo;
 use serde_json::{Map, Value, json};
 
 use super::kept::warn_not_kept;
-use super::{Context, hint, is_conflict, print};
+use super::{CommandContext, hint, is_conflict, print};
 use crate::args::options::{add_kinds, is_known, kinds, shown};
 use crate::args::{Format, PortAdd, PortVerb};
 use crate::attach;
 use crate::client::view;
 use crate::error::{Error, Result};
-use crate::qemu::Target;
-use crate::table::{Align, Table, bytes, pairs};
-use crate::view::Port;
+use crate::qemu::QemuTarget;
+use crate::table::{Align, TextTable, bytes, pairs};
+use crate::view::PortInfo;
 
 const SEE_PORTS: &str = "see `causeway port list`";
 
-pub fn run(cx: &Context, verb: PortVerb) -> Result<()> {
+pub fn run(cx: &CommandContext, verb: PortVerb) -> Result<()> {
     match verb {
         PortVerb::List { group } => list(cx, group.as_ref()),
         PortVerb::Show { name, qemu, libvirt } => show(cx, &name, qemu, libvirt),
@@ -29,20 +29,20 @@ pub fn run(cx: &Context, verb: PortVerb) -> Result<()> {
     }
 }
 
-fn list(cx: &Context, group: Option<&Name>) -> Result<()> {
+fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
     let mut value = cx.client.get("/v1/ports")?;
     if let (Some(group), Some(ports)) = (group, value.as_array_mut()) {
-        // A group that is not there is an error, not an empty list.
+        // A missing group is an error, not an empty list.
         let see = "see `causeway group list`";
         cx.client.get(&format!("/v1/groups/{group}")).map_err(|e| hint(e, "group", see))?;
         ports.retain(|port| port["group"] == group.as_str());
     }
     cx.show(&value, |value| {
-        let ports: Vec<Port> = view(value)?;
+        let ports: Vec<PortInfo> = view(value)?;
         let left = ["NAME", "GROUP", "KIND", "ADDRESS", "STATE"].map(|head| (head, Align::Left));
         let mut heads = left.to_vec();
         heads.extend([("FAULTS", Align::Right), ("SOCKET", Align::Left)]);
-        let mut table = Table::new(&heads);
+        let mut table = TextTable::new(&heads);
         for port in ports {
             let (address, faults) = (port.address(), port.faults_total.to_string());
             table.row(vec![
@@ -59,17 +59,17 @@ fn list(cx: &Context, group: Option<&Name>) -> Result<()> {
     })
 }
 
-fn show(cx: &Context, name: &Name, qemu: Option<Target>, libvirt: bool) -> Result<()> {
+fn show(cx: &CommandContext, name: &Name, qemu: Option<QemuTarget>, libvirt: bool) -> Result<()> {
     let value =
         cx.client.get(&format!("/v1/ports/{name}")).map_err(|e| hint(e, "port", SEE_PORTS))?;
     if let Some(target) = qemu {
         return print(&attach::qemu(&view(&value)?, target.version()));
     }
     if libvirt {
-        return print(&attach::libvirt(&view(&value)?, Target::Installed.vectors()));
+        return print(&attach::libvirt(&view(&value)?, QemuTarget::Installed.vectors()));
     }
     if cx.format == Format::Table && value["kind"].as_str().is_some_and(|kind| !is_known(kind)) {
-        // Without them the options of the kind are left out.
+        // If the request fails, the options of the kind are omitted.
         if let Ok(kinds) = cx.client.get("/v1/kinds").and_then(|value| view(&value)) {
             add_kinds(kinds);
         }
@@ -77,8 +77,8 @@ fn show(cx: &Context, name: &Name, qemu: Option<Target>, libvirt: bool) -> Resul
     cx.show(&value, |value| Ok(text(&view(value)?)))
 }
 
-/// Everything about one port, for people.
-fn text(port: &Port) -> String {
+/// Returns the full description of a port.
+fn text(port: &PortInfo) -> String {
     let mut list = vec![
         ("name", port.name.clone()),
         ("group", port.group.clone()),
@@ -117,7 +117,7 @@ fn text(port: &Port) -> String {
     if !port.queues.is_empty() {
         let heads = [("QUEUE", Align::Right), ("SIZE", Align::Right), ("FORMAT", Align::Left)];
         let more = [("RUNNING", Align::Left), ("MODE", Align::Left), ("WHY", Align::Left)];
-        let mut table = Table::new(&[&heads[..], &more].concat());
+        let mut table = TextTable::new(&[&heads[..], &more].concat());
         for queue in &port.queues {
             let running = if queue.running { "yes" } else { "no" };
             let (index, size) = (queue.index.to_string(), queue.size.to_string());
@@ -129,7 +129,7 @@ fn text(port: &Port) -> String {
     out + &counters(&port.counters)
 }
 
-/// When an event was and whether the frontend of then is still there, followed by a comma.
+/// Returns the time of an event and whether an earlier frontend caused it, followed by a comma.
 fn when(age_seconds: Option<u64>, of: Option<&str>) -> String {
     let mut text = String::new();
     if let Some(age) = age_seconds {
@@ -141,7 +141,7 @@ fn when(age_seconds: Option<u64>, of: Option<&str>) -> String {
     text
 }
 
-/// A duration in its two largest units.
+/// Returns a duration in its two largest units.
 fn age_of(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {
@@ -152,9 +152,9 @@ fn age_of(seconds: u64) -> String {
     }
 }
 
-/// Those that have counted anything, below a blank line; JSON has all.
+/// Returns the counters that are not 0, after a blank line; JSON output has all.
 pub(super) fn counters(counters: &BTreeMap<String, u64>) -> String {
-    let mut table = Table::new(&[("COUNTER", Align::Left), ("VALUE", Align::Right)]);
+    let mut table = TextTable::new(&[("COUNTER", Align::Left), ("VALUE", Align::Right)]);
     let counted: Vec<_> = counters.iter().filter(|(_, value)| **value > 0).collect();
     for (name, value) in &counted {
         table.row(vec![(*name).clone(), value.to_string()]);
@@ -162,7 +162,7 @@ pub(super) fn counters(counters: &BTreeMap<String, u64>) -> String {
     if counted.is_empty() { String::new() } else { format!("\n{}", table.render()) }
 }
 
-fn add(cx: &Context, args: PortAdd) -> Result<()> {
+fn add(cx: &CommandContext, args: PortAdd) -> Result<()> {
     let (name, may_exist) = (args.name.clone(), args.may_exist);
     let mut wanted = args.values.0;
     wanted.insert("name".into(), json!(name));
@@ -180,21 +180,21 @@ fn add(cx: &Context, args: PortAdd) -> Result<()> {
         }
     };
     cx.show(&value, |value| {
-        let port: Port = view(value)?;
+        let port: PortInfo = view(value)?;
         Ok(format!("port {} listens on {}\n", port.name, port.socket))
     })
 }
 
-/// The port that is there already, if it is all that was asked for.
+/// Returns the existing port if it has all requested values.
 fn existing(
-    cx: &Context,
+    cx: &CommandContext,
     name: &Name,
     wanted: &Map<String, Value>,
     refusal: Error,
 ) -> Result<Value> {
     let there = match cx.client.get(&format!("/v1/ports/{name}")) {
         Ok(value) => value,
-        // Then it was another thing that was in the way: a socket, an address.
+        // The conflict is with another object: a socket or an address.
         Err(Error::NotFound(_)) => return Err(refusal),
         Err(other) => return Err(other),
     };
@@ -210,7 +210,7 @@ fn existing(
     }
 }
 
-fn del(cx: &Context, name: &Name, if_exists: bool) -> Result<()> {
+fn del(cx: &CommandContext, name: &Name, if_exists: bool) -> Result<()> {
     match cx.client.delete(&format!("/v1/ports/{name}")) {
         Ok(_) => cx.done(true, &format!("port {name} deleted")),
         Err(Error::NotFound(_)) if if_exists => cx.done(false, &format!("no port {name}")),
@@ -223,11 +223,11 @@ mod tests {
     use super::{age_of, when};
 
     #[test]
-    fn ages_have_two_units_and_name_an_earlier_frontend() {
+    fn port_event_ages_have_two_units_and_name_an_earlier_frontend() {
         let ages = [7, 61, 3_661, 90_061].map(age_of);
         assert_eq!(ages, ["7 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
         assert_eq!(when(Some(7), Some("former")), "7 s ago, by an earlier frontend, ");
         assert_eq!(when(Some(7), Some("present")), "7 s ago, ");
-        assert_eq!(when(None, None), "", "an older daemon tells of neither");
+        assert_eq!(when(None, None), "", "an older daemon reports neither");
     }
 }

@@ -1,18 +1,18 @@
-//! `causeway route …`
+//! `causeway route`: lists, adds and deletes routes.
 
 use causeway_model::Name;
 use causeway_model::RouteSpec;
 use serde_json::{Value, json};
 
 use super::kept::warn_not_kept;
-use super::{Context, hint, is_conflict};
+use super::{CommandContext, hint, is_conflict};
 use crate::args::RouteVerb;
 use crate::client::view;
 use crate::error::{Error, Result};
-use crate::table::{Align, Table};
-use crate::view::{Route, RouteEnd};
+use crate::table::{Align, TextTable};
+use crate::view::{RouteEndInfo, RouteInfo};
 
-pub fn run(cx: &Context, verb: RouteVerb) -> Result<()> {
+pub fn run(cx: &CommandContext, verb: RouteVerb) -> Result<()> {
     match verb {
         RouteVerb::List { group } => list(cx, group.as_ref()),
         RouteVerb::Add { group, source, destination, to, from, may_exist } => {
@@ -30,7 +30,7 @@ pub fn run(cx: &Context, verb: RouteVerb) -> Result<()> {
     }
 }
 
-fn list(cx: &Context, group: Option<&Name>) -> Result<()> {
+fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
     let mut value = cx.client.get("/v1/routes")?;
     if let (Some(group), Some(routes)) = (group, value.as_array_mut()) {
         let see = "see `causeway group list`";
@@ -38,13 +38,13 @@ fn list(cx: &Context, group: Option<&Name>) -> Result<()> {
         routes.retain(|route| route["group"] == group.as_str());
     }
     cx.show(&value, |value| {
-        let routes: Vec<Route> = view(value)?;
+        let routes: Vec<RouteInfo> = view(value)?;
         let left = ["GROUP", "SOURCE", "DESTINATION", "TO", "FROM"].map(|head| (head, Align::Left));
         let right = ["PRIORITY", "HITS"].map(|head| (head, Align::Right));
-        let mut table = Table::new(&[&[("INDEX", Align::Right)], &left[..], &right].concat());
-        let place = |end: &RouteEnd| format!("{}:{}", end.kind, end.name);
+        let mut table = TextTable::new(&[&[("INDEX", Align::Right)], &left[..], &right].concat());
+        let shown = |end: &RouteEndInfo| format!("{}:{}", end.kind, end.name);
         for route in routes {
-            let (to, from) = (place(&route.to), route.from.as_ref().map(place));
+            let (to, from) = (shown(&route.to), route.from.as_ref().map(shown));
             table.row(vec![
                 route.index.to_string(),
                 route.group,
@@ -60,16 +60,16 @@ fn list(cx: &Context, group: Option<&Name>) -> Result<()> {
     })
 }
 
-fn add(cx: &Context, route: &RouteSpec, may_exist: bool) -> Result<()> {
+fn add(cx: &CommandContext, route: &RouteSpec, may_exist: bool) -> Result<()> {
     match cx.client.post("/v1/routes", &json!(route)) {
         Ok(value) => {
             warn_not_kept("route", &json!(route));
             cx.show(&value, |value| Ok(format!("route {} added\n", value["index"])))
         }
         Err(error) if may_exist && is_conflict(&error) => {
-            // A limit is a conflict too: only a route that is there will do.
+            // A full table is a conflict too: only an existing route satisfies `--may-exist`.
             if is_there(cx, &json!(route))? {
-                return cx.done(false, "the route is there already");
+                return cx.done(false, "the route exists already");
             }
             Err(error)
         }
@@ -81,7 +81,7 @@ fn add(cx: &Context, route: &RouteSpec, may_exist: bool) -> Result<()> {
     }
 }
 
-fn is_there(cx: &Context, wanted: &Value) -> Result<bool> {
+fn is_there(cx: &CommandContext, wanted: &Value) -> Result<bool> {
     let routes = cx.client.get("/v1/routes")?;
     let keys = ["group", "source", "destination", "to", "from"];
     let same = |route: &Value| keys.iter().all(|key| route[key] == wanted[key]);

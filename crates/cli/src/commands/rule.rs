@@ -1,17 +1,17 @@
-//! `causeway rule …`
+//! `causeway rule`: lists, adds and deletes rules.
 
 use causeway_model::RuleSpec;
 use serde_json::{Value, json};
 
 use super::kept::warn_not_kept;
-use super::{Context, hint};
+use super::{CommandContext, hint};
 use crate::args::RuleVerb;
 use crate::client::view;
 use crate::error::{Error, Result};
-use crate::table::{Align, Table};
-use crate::view::Rule;
+use crate::table::{Align, TextTable};
+use crate::view::RuleInfo;
 
-pub fn run(cx: &Context, verb: RuleVerb) -> Result<()> {
+pub fn run(cx: &CommandContext, verb: RuleVerb) -> Result<()> {
     match verb {
         RuleVerb::List => list(cx),
         RuleVerb::Add { action, from, to, index, may_exist } => {
@@ -28,15 +28,15 @@ pub fn run(cx: &Context, verb: RuleVerb) -> Result<()> {
     }
 }
 
-fn list(cx: &Context) -> Result<()> {
+fn list(cx: &CommandContext) -> Result<()> {
     let value = cx.client.get("/v1/rules")?;
     cx.show(&value, |value| {
-        let rules: Vec<Rule> = view(value)?;
+        let rules: Vec<RuleInfo> = view(value)?;
         let left = ["ACTION", "FROM", "TO"].map(|head| (head, Align::Left));
         let mut heads = vec![("INDEX", Align::Right)];
         heads.extend(left);
         heads.push(("HITS", Align::Right));
-        let mut table = Table::new(&heads);
+        let mut table = TextTable::new(&heads);
         for rule in rules {
             let (index, hits) = (rule.index.to_string(), rule.hits_total.to_string());
             table.row(vec![index, rule.action, rule.from, rule.to, hits]);
@@ -45,10 +45,10 @@ fn list(cx: &Context) -> Result<()> {
     })
 }
 
-fn add(cx: &Context, rule: &RuleSpec, index: Option<usize>, may_exist: bool) -> Result<()> {
+fn add(cx: &CommandContext, rule: &RuleSpec, index: Option<usize>, may_exist: bool) -> Result<()> {
     let wanted = json!(rule);
     if may_exist && is_there(cx, &wanted)? {
-        return cx.done(false, "the rule is there already");
+        return cx.done(false, "the rule exists already");
     }
     let mut body = wanted.clone();
     if let (Some(index), Some(body)) = (index, body.as_object_mut()) {
@@ -61,7 +61,7 @@ fn add(cx: &Context, rule: &RuleSpec, index: Option<usize>, may_exist: bool) -> 
     cx.done(true, "rule added")
 }
 
-fn is_there(cx: &Context, wanted: &Value) -> Result<bool> {
+fn is_there(cx: &CommandContext, wanted: &Value) -> Result<bool> {
     let rules = cx.client.get("/v1/rules")?;
     let same = |rule: &Value| ["action", "from", "to"].iter().all(|key| rule[key] == wanted[key]);
     Ok(rules.as_array().is_some_and(|rules| rules.iter().any(same)))

@@ -1,4 +1,4 @@
-//! `causeway stats`: totals, or rates between two looks.
+//! `causeway stats`: totals, or rates between two samples.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
@@ -7,23 +7,23 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::port::counters;
-use super::{Context, print};
+use super::{CommandContext, print};
 use crate::args::{Format, StatsArgs};
 use crate::client::view;
 use crate::error::{Error, Result};
-use crate::table::{Align, Table};
-use crate::view::{DoorStats, PortStats, Stats};
+use crate::table::{Align, TextTable};
+use crate::view::{PortStats, RefusalStats, Stats};
 
-pub fn run(cx: &Context, args: &StatsArgs) -> Result<()> {
+pub fn run(cx: &CommandContext, args: &StatsArgs) -> Result<()> {
     let Some(interval) = args.interval.or(args.count.map(|_| 1)) else {
-        let value = look(cx, args)?;
+        let value = sample(cx, args)?;
         return cx.show(&value, |value| Ok(totals(&view(value)?)));
     };
-    let mut before: Stats = view(&look(cx, args)?)?;
+    let mut before: Stats = view(&sample(cx, args)?)?;
     let mut left = args.count;
     while left != Some(0) {
         sleep(Duration::from_secs(interval));
-        let now: Stats = view(&look(cx, args)?)?;
+        let now: Stats = view(&sample(cx, args)?)?;
         let [ports, links] = rates(&before, &now);
         match cx.format {
             Format::Json => print(&format!("{}\n", rates_json(&now, &ports, &links)))?,
@@ -38,8 +38,8 @@ pub fn run(cx: &Context, args: &StatsArgs) -> Result<()> {
     Ok(())
 }
 
-/// The daemon's counters now, of all ports or the one that was asked for.
-fn look(cx: &Context, args: &StatsArgs) -> Result<Value> {
+/// Returns the daemon's current counters, of all ports or of the requested port.
+fn sample(cx: &CommandContext, args: &StatsArgs) -> Result<Value> {
     let mut value = cx.client.get("/v1/stats")?;
     if let (Some(name), Some(ports)) = (&args.port, value["ports"].as_array_mut()) {
         ports.retain(|port| port["name"] == name.as_str());
@@ -54,39 +54,39 @@ fn look(cx: &Context, args: &StatsArgs) -> Result<Value> {
     Ok(value)
 }
 
-/// The five sums that the table shows: received and sent packets and bytes, and what was
-/// dropped (frames) or rejected (connects).
+/// Returns the five sums of the table: received and sent packets and bytes, and dropped frames or
+/// rejected connects.
 fn sums<T: Copy + Default + std::iter::Sum>(counters: &BTreeMap<String, T>) -> [T; 5] {
-    let one = |name: &str| counters.get(name).copied().unwrap_or_default();
+    let counter = |name: &str| counters.get(name).copied().unwrap_or_default();
     let dropped = counters
         .iter()
         .filter(|(name, _)| name.starts_with("drop_") || name.starts_with("reject_"));
     [
-        one("receive_packets_total"),
-        one("receive_bytes_total"),
-        one("transmit_packets_total"),
-        one("transmit_bytes_total"),
+        counter("receive_packets_total"),
+        counter("receive_bytes_total"),
+        counter("transmit_packets_total"),
+        counter("transmit_bytes_total"),
         dropped.map(|(_, n)| *n).sum(),
     ]
 }
 
-fn table(numbers: [&'static str; 5]) -> Table {
+fn table(numbers: [&'static str; 5]) -> TextTable {
     let mut heads = vec![("NAME", Align::Left), ("STATE", Align::Left)];
     heads.extend(numbers.map(|head| (head, Align::Right)));
     heads.push(("FAULTS", Align::Right));
-    Table::new(&heads)
+    TextTable::new(&heads)
 }
 
-/// Ports, and links under them.
+/// Returns the table of ports, and the table of links if there are any.
 fn totals(stats: &Stats) -> String {
     let ports = both(totals_of(&stats.ports), !stats.links.is_empty(), || totals_of(&stats.links));
     ports + &refusals(&stats.doors)
 }
 
-/// What clients of the control doors were refused; nothing where all went well.
-fn refusals(doors: &[DoorStats]) -> String {
+/// Returns the refusals at the control interfaces; empty if there are none.
+fn refusals(doors: &[RefusalStats]) -> String {
     let mut out = String::new();
-    for DoorStats { name, counters: all } in doors {
+    for RefusalStats { name, counters: all } in doors {
         let all = counters(all);
         if !all.is_empty() {
             out.push_str(&format!("\nRefused at the {name}:{all}"));
@@ -114,7 +114,7 @@ fn totals_of(all: &[PortStats]) -> String {
     table.render()
 }
 
-/// A port's counters per second.
+/// Counters of a port or link per second.
 #[derive(Debug, Clone)]
 struct Rates {
     name: String,
@@ -123,17 +123,17 @@ struct Rates {
     per_second: BTreeMap<String, f64>,
 }
 
-/// Rates of the ports and links that are there now.
+/// Returns the rates of the present ports and links.
 fn rates(before: &Stats, now: &Stats) -> [Vec<Rates>; 2] {
     let passed = now.uptime_seconds - before.uptime_seconds;
-    // Another daemon: all of its counters began with it.
+    // After a restart of the daemon, all counters have begun at 0.
     let (anew, none) = (passed < 0.0, [].as_slice());
     let seconds = if anew { now.uptime_seconds } else { passed }.max(0.001);
     let of = |before, now| rates_of(if anew { none } else { before }, now, seconds);
     [of(&before.ports[..], &now.ports), of(&before.links[..], &now.links)]
 }
 
-/// One that is new since, or began again, counts from 0.
+/// Counters of a new or re-created port begin at 0.
 fn rates_of(before: &[PortStats], now: &[PortStats], seconds: f64) -> Vec<Rates> {
     let rate = |port: &PortStats| {
         let old = before.iter().find(|p| p.name == port.name);
@@ -172,7 +172,7 @@ fn rates_table(rates: &[Rates]) -> String {
 }
 
 fn rates_json(now: &Stats, ports: &[Rates], links: &[Rates]) -> Value {
-    let one = |port: &Rates| {
+    let rates_of_port = |port: &Rates| {
         let rate = |(name, n): (&String, &f64)| {
             let name = name.strip_suffix("_total").unwrap_or(name);
             (format!("{name}_per_second"), json!(n))
@@ -180,8 +180,8 @@ fn rates_json(now: &Stats, ports: &[Rates], links: &[Rates]) -> Value {
         let rates: serde_json::Map<String, Value> = port.per_second.iter().map(rate).collect();
         json!({ "name": port.name, "state": port.state, "faults_total": port.faults_total, "rates": rates })
     };
-    let ports: Vec<Value> = ports.iter().map(one).collect();
-    let links: Vec<Value> = links.iter().map(one).collect();
+    let ports: Vec<Value> = ports.iter().map(rates_of_port).collect();
+    let links: Vec<Value> = links.iter().map(rates_of_port).collect();
     json!({ "uptime_seconds": now.uptime_seconds, "ports": ports, "links": links })
 }
 
@@ -204,15 +204,15 @@ mod tests {
     }
 
     #[test]
-    fn totals_sum_drops_and_rejects_of_every_reason() {
+    fn stats_totals_sum_drops_and_rejects_of_every_reason() {
         let text = totals(&stats(1.0, &[("a", 7)]));
         let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(row, ["a", "running", "0", "7", "5", "0", "3", "0"]);
     }
 
     #[test]
-    fn what_doors_refused_is_shown_once_there_is_any() {
-        let door = |name: &str, n| DoorStats {
+    fn stats_show_refusals_if_there_are_any() {
+        let door = |name: &str, n| RefusalStats {
             name: name.into(),
             counters: [("refused_password_total", n), ("refused_busy_total", 0)]
                 .map(|(name, n)| (name.to_owned(), n))
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_per_second_of_the_daemons_clock() {
+    fn stats_rates_are_per_second_of_the_daemons_clock() {
         let before = stats(10.0, &[("a", 1_000_000), ("gone", 1), ("again", 500)]);
         let now = stats(12.0, &[("a", 3_000_000), ("new", 400), ("again", 100)]);
         let [rates, links] = rates(&before, &now);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn another_daemon_counts_from_its_own_beginning() {
+    fn stats_rates_after_a_restart_count_from_zero() {
         let (before, now) = (stats(5000.0, &[("a", 10)]), stats(2.0, &[("a", 400)]));
         let [rates, _] = rates(&before, &now);
         assert_eq!(rates[0].per_second["receive_bytes_total"], 200.0);

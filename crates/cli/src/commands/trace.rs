@@ -1,16 +1,16 @@
-//! `causeway trace …`
+//! `causeway trace`: explains forwarding and connect decisions.
 
 use causeway_model::TraceQuery;
 use serde_json::json;
 
-use super::{Context, hint};
+use super::{CommandContext, hint};
 use crate::args::TraceVerb;
 use crate::client::view;
 use crate::error::Result;
 use crate::table::pairs;
-use crate::view::Trace;
+use crate::view::TraceInfo;
 
-pub fn run(cx: &Context, verb: TraceVerb) -> Result<()> {
+pub fn run(cx: &CommandContext, verb: TraceVerb) -> Result<()> {
     let query = match verb {
         TraceVerb::Frame { from, to, source } => {
             TraceQuery::Frame { from, source, destination: to }
@@ -25,7 +25,7 @@ pub fn run(cx: &Context, verb: TraceVerb) -> Result<()> {
         .map_err(|e| hint(e, "port", "see `causeway port list`"))
         .map_err(|e| hint(e, "group", "see `causeway group list`"))?;
     cx.show(&value, |value| {
-        let trace: Trace = view(value)?;
+        let trace: TraceInfo = view(value)?;
         let numbered = trace.steps.iter().enumerate().map(|(n, step)| format!("{}. {step}", n + 1));
         let steps = numbered.collect::<Vec<_>>().join("\n");
         Ok(pairs(&[("verdict", trace.verdict), ("to", trace.to.join("\n")), ("because", steps)]))

@@ -1,26 +1,26 @@
-//! `causeway traffic`: who talks to whom.
+//! `causeway traffic`: prints the traffic matrix of a group.
 
 use causeway_model::Name;
 
-use super::{Context, hint};
+use super::{CommandContext, hint};
 use crate::client::view;
 use crate::error::Result;
-use crate::table::{Align, Table};
-use crate::view::Traffic;
+use crate::table::{Align, TextTable};
+use crate::view::TrafficInfo;
 
-pub fn run(cx: &Context, group: &Name) -> Result<()> {
+pub fn run(cx: &CommandContext, group: &Name) -> Result<()> {
     let value = cx.client.get(&format!("/v1/traffic/{group}"));
     let value = value.map_err(|e| hint(e, "group", "see `causeway group list`"))?;
     cx.show(&value, |value| {
-        let traffic: Traffic = view(value)?;
+        let traffic: TrafficInfo = view(value)?;
         Ok(text(traffic))
     })
 }
 
-fn text(mut traffic: Traffic) -> String {
+fn text(mut traffic: TrafficInfo) -> String {
     let left = ["SOURCE", "DESTINATION", "FROM"].map(|head| (head, Align::Left));
     let right = ["MBIT/S", "FRAMES", "BYTES"].map(|head| (head, Align::Right));
-    let mut table = Table::new(&[&left[..], &right].concat());
+    let mut table = TextTable::new(&[&left[..], &right].concat());
     traffic.pairs.sort_by(|a, b| b.bytes_per_second.total_cmp(&a.bytes_per_second));
     for pair in traffic.pairs {
         table.row(vec![
@@ -36,7 +36,7 @@ fn text(mut traffic: Traffic) -> String {
     out.push_str(&format!("\nRates are of the last {:.1} s.\n", traffic.window_seconds));
     if traffic.uncounted_frames_total > 0 {
         let n = traffic.uncounted_frames_total;
-        out.push_str(&format!("{n} frames are of pairs that found no room in this matrix.\n"));
+        out.push_str(&format!("{n} frames belong to pairs that did not fit into this matrix.\n"));
     }
     out
 }

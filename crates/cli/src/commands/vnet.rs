@@ -1,14 +1,14 @@
-//! `causeway vnet`: a file of VNET commands.
+//! `causeway vnet`: executes a file of VNET commands.
 
 use serde_json::json;
 
 use super::kept::warn_file_not_kept;
-use super::{Context, hint, read_file};
+use super::{CommandContext, hint, read_file};
 use crate::args::VnetArgs;
 use crate::error::Result;
 use crate::limits::FILE_BYTES_MAX;
 
-pub fn run(cx: &Context, args: &VnetArgs) -> Result<()> {
+pub fn run(cx: &CommandContext, args: &VnetArgs) -> Result<()> {
     let text = read_file(&args.file, FILE_BYTES_MAX)?;
     let file = args.file.display().to_string();
     let body = json!({ "group": args.group, "text": text, "file": file, "dry_run": args.dry_run });

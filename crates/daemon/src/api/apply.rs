@@ -1,4 +1,4 @@
-//! `POST /v1/apply`: the running state becomes what a configuration says.
+//! `POST /v1/apply`: changes the running state to that of a configuration.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,24 +10,26 @@ use causeway_model::Name;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{About, Call, invalid, kind_of, refused};
+use super::{ApiCall, ApiContext, invalid, kind_of, refused};
 use crate::config::underlay::underlay;
-use crate::config::{Config, Surroundings};
-use crate::http::Reply;
-use crate::plan::{Action, Change, Outcome, Plan, State, carry_out, plan, running};
+use crate::config::{Config, ConfigContext};
+use crate::http::HttpReply;
+use crate::plan::{
+    ChangePlan, ChangeType, FabricState, PlanResult, PlannedChange, execute, plan, read_running,
+};
 
-/// One at a time: two would each work on a state that the other changes.
+/// Serialises requests: two plans at a time would each be based on a state that the other changes.
 static TURN: Mutex<()> = Mutex::new(());
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ApplyBody {
-    /// The configuration, as the file has it.
+    /// The text of the configuration file.
     text: String,
-    /// What the file is called in messages.
+    /// File name for messages.
     #[serde(default = "file")]
     file: PathBuf,
-    /// Only tell what would change.
+    /// Report the changes without making them.
     #[serde(default)]
     dry_run: bool,
 }
@@ -36,38 +38,38 @@ fn file() -> PathBuf {
     "configuration".into()
 }
 
-pub(super) fn apply(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+pub(super) fn apply(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     call.only(rest, "POST")?;
-    let Call { fabric, about, .. } = *call;
+    let ApiCall { fabric, about, .. } = *call;
     let ApplyBody { text, file, dry_run } = call.body()?;
     let run_dir = Some(about.run_dir.clone());
-    let around = Surroundings { run_dir, kinds: about.kinds, underlay };
+    let around = ConfigContext { run_dir, kinds: about.kinds, underlay };
     let config = Config::parse(&file, &text, &around).map_err(|e| invalid(e.to_string()))?;
-    let mtu_is_ours = config.mtu_is_ours.clone();
-    let mut wanted = wanted(config, about).map_err(invalid)?;
+    let derived_mtus = config.derived_mtus.clone();
+    let mut wanted = wanted_state(config, about).map_err(invalid)?;
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let running = running(fabric).map_err(refused)?;
-    keep_mtus(&mut wanted, &running, &mtu_is_ours);
+    let running = read_running(fabric).map_err(refused)?;
+    keep_mtus(&mut wanted, &running, &derived_mtus);
     let plan = plan(&running, &wanted);
     if dry_run {
         let done = vec![false; plan.changes.len()];
-        return Ok(Reply::json(200, &told(&plan, &done, dry_run)));
+        return Ok(HttpReply::json(200, &changes_json(&plan, &done, dry_run)));
     }
-    let Outcome { done, failed } = carry_out(fabric, &plan);
+    let PlanResult { done, failed } = execute(fabric, &plan);
     for (change, _) in plan.changes.iter().zip(&done).filter(|(_, done)| **done) {
-        let Change { action, what, name, .. } = change;
+        let PlannedChange { action, what, name, .. } = change;
         log::info!(action:? = action, what, name = name.as_str(); "applied");
     }
-    let value = told(&plan, &done, dry_run);
+    let value = changes_json(&plan, &done, dry_run);
     match failed {
-        None => Ok(Reply::json(200, &value)),
-        Some((at, error)) => Err(stopped(&plan, &done, at, &error, value)),
+        None => Ok(HttpReply::json(200, &value)),
+        Some((at, error)) => Err(incomplete(&plan, &done, at, &error, value)),
     }
 }
 
-/// Leaves ports alone whose MTU would only change because links have come: who runs them would
-/// lose them for it.
-fn keep_mtus(wanted: &mut State, running: &State, ours: &BTreeSet<Name>) {
+/// Keeps the MTU of running ports if only the set of links would change it: replacing the port
+/// would disconnect its frontend.
+fn keep_mtus(wanted: &mut FabricState, running: &FabricState, ours: &BTreeSet<Name>) {
     for port in wanted.ports.iter_mut().filter(|port| ours.contains(&port.name)) {
         let same = running.ports.iter().find(|other| other.name == port.name);
         if let Some(now) = same {
@@ -76,12 +78,12 @@ fn keep_mtus(wanted: &mut State, running: &State, ours: &BTreeSet<Name>) {
     }
 }
 
-/// What the file says of what can be changed while the daemon runs.
-fn wanted(config: Config, about: &About) -> Result<State, String> {
+/// Returns the part of the configuration that can change while the daemon runs.
+fn wanted_state(config: Config, about: &ApiContext) -> Result<FabricState, String> {
     let key_file = &config.daemon.key_file;
     let links = config.links.into_iter().map(|link| link.into_spec(key_file, about.resolve));
     let links: Result<Vec<_>, _> = links.collect();
-    Ok(State {
+    Ok(FabricState {
         groups: config.groups,
         rules: config.rules,
         ports: config.ports,
@@ -90,8 +92,8 @@ fn wanted(config: Config, about: &About) -> Result<State, String> {
     })
 }
 
-fn told(plan: &Plan, done: &[bool], dry_run: bool) -> Value {
-    let change = |(change, done): (&Change, &bool)| {
+fn changes_json(plan: &ChangePlan, done: &[bool], dry_run: bool) -> Value {
+    let change = |(change, done): (&PlannedChange, &bool)| {
         let mut value = json!(change);
         if let Some(map) = value.as_object_mut() {
             map.insert("done".into(), (*done).into());
@@ -102,28 +104,35 @@ fn told(plan: &Plan, done: &[bool], dry_run: bool) -> Value {
     json!({ "dry_run": dry_run, "changes": changes })
 }
 
-/// The refusal of one step, with what was done before it and what is left.
-fn stopped(plan: &Plan, done: &[bool], at: usize, error: &CommandError, mut value: Value) -> Reply {
+/// Returns the reply for a refused step, with the number of changes made before it.
+fn incomplete(
+    plan: &ChangePlan,
+    done: &[bool],
+    at: usize,
+    error: &CommandError,
+    mut value: Value,
+) -> HttpReply {
     let failed = plan.changes.get(at);
-    let what = failed.map(|c| format!("{} {} {}", word(c.action), c.what, c.name));
+    let what = failed.map(|c| format!("{} {} {}", action_name(c.action), c.what, c.name));
     let count = done.iter().filter(|done| **done).count();
     let mut text = what.unwrap_or_default();
     let _ = write!(
         text,
-        ": {error}; {count} of {} changes were made, the others are left: mend it and apply again",
+        ": {error}; {count} of {} changes were made, the others were not: correct it and apply \
+         again",
         done.len()
     );
     let (status, kind) = kind_of(error);
     if let Some(map) = value.as_object_mut() {
         map.insert("error".into(), json!({ "kind": kind, "message": text }));
     }
-    Reply::json(status, &value)
+    HttpReply::json(status, &value)
 }
 
-fn word(action: Action) -> &'static str {
+fn action_name(action: ChangeType) -> &'static str {
     match action {
-        Action::Add => "add",
-        Action::Delete => "delete",
-        Action::Replace => "replace",
+        ChangeType::Add => "add",
+        ChangeType::Delete => "delete",
+        ChangeType::Replace => "replace",
     }
 }

@@ -1,15 +1,15 @@
-//! `/v1/links`: paths to other hosts.
+//! `/v1/links`: configured paths to peers.
 
 use causeway_model::commands::links::{Add, Delete, List, Show};
 use causeway_model::draft::LinkDraft;
 use causeway_model::{CommandError, LinkView, Name};
 use serde_json::{Map, Value, json};
 
-use super::{Call, invalid, named, no_path, parse_name, refused};
+use super::{ApiCall, invalid, named, no_path, parse_name, refused};
 use crate::fabric::ask;
-use crate::http::Reply;
+use crate::http::HttpReply;
 
-pub(super) fn links(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+pub(super) fn links(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.ask(List, 200),
         ([], "POST") => {
@@ -21,24 +21,25 @@ pub(super) fn links(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
             call.ask(Add(Box::new(spec)), 201)
         }
         ([name], "GET") => call.ask(Show(parse_name(name)?), 200),
-        ([name], "DELETE") => call.tell(Delete(parse_name(name)?)),
-        ([], _) => Err(Reply::method_not_allowed("GET, POST")),
-        ([_], _) => Err(Reply::method_not_allowed("GET, DELETE")),
+        ([name], "DELETE") => call.execute(Delete(parse_name(name)?)),
+        ([], _) => Err(HttpReply::method_not_allowed("GET, POST")),
+        ([_], _) => Err(HttpReply::method_not_allowed("GET, DELETE")),
         _ => Err(no_path(call.request)),
     }
 }
 
-/// Returns every link; none if no service of links is registered.
-fn all(call: &Call<'_>) -> Result<Vec<LinkView>, Reply> {
+/// Returns every link, or an empty list if no service of links is registered.
+fn all(call: &ApiCall<'_>) -> Result<Vec<LinkView>, HttpReply> {
     match ask(call.fabric, List) {
-        // The command has no value that could be invalid: no service knows it.
+        // The command has no value that could be invalid, so no service has it.
         Err(CommandError::Invalid(_)) => Ok(Vec::new()),
         links => links.map_err(refused),
     }
 }
 
-/// Returns a function that gives the largest payload that all links of a group carry uncut, in bytes.
-pub(super) fn mtus(call: &Call<'_>) -> Result<impl Fn(&Name) -> u16 + use<>, Reply> {
+/// Returns a function from a group to the largest payload that all its links carry without
+/// fragmentation, in bytes.
+pub(super) fn mtus(call: &ApiCall<'_>) -> Result<impl Fn(&Name) -> u16 + use<>, HttpReply> {
     let links = all(call)?;
     Ok(move |group: &Name| {
         let of = links.iter().filter(|link| link.spec.group == *group);
@@ -47,7 +48,7 @@ pub(super) fn mtus(call: &Call<'_>) -> Result<impl Fn(&Name) -> u16 + use<>, Rep
 }
 
 /// Returns the counters of every link, for `/v1/stats`.
-pub(super) fn stats(call: &Call<'_>) -> Result<Vec<Value>, Reply> {
+pub(super) fn stats(call: &ApiCall<'_>) -> Result<Vec<Value>, HttpReply> {
     let links = all(call)?;
     let links = links.iter().map(|link| {
         json!({

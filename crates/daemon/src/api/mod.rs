@@ -1,4 +1,9 @@
-//! What each request of the control socket means.
+//! The control API: maps each HTTP request to a command and each answer to JSON.
+//!
+//! The module keeps no state. [`crate::http`] transports requests, [`crate::fabric`] executes the
+//! commands. Paths, JSON fields and status codes are a contract: docs/control-api.md describes
+//! them.
+//!
 //!
 //! ```text
 //! GET  /v1/info                       GET  /v1/stats        POST /v1/trace
@@ -34,34 +39,34 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::fabric::{Fabric, ask};
-use crate::http::{Reply, Request};
+use crate::fabric::{FabricControl, ask};
+use crate::http::{HttpReply, HttpRequest};
 use crate::logger;
-use crate::peer::Peer;
-use crate::refusals::Doors;
+use crate::peer::ControlPeer;
+use crate::refusals::ControlRefusals;
 use crate::stop::StopRequest;
 use causeway_model::draft::Resolver;
 use causeway_model::port::{self, ReadContext};
 use causeway_model::schema::Problem;
 
-/// What the API knows of the daemon beside the fabric.
+/// Properties of the daemon that the API needs beside the fabric.
 #[derive(Debug, Clone)]
-pub struct About {
+pub struct ApiContext {
     /// When the daemon started.
     pub started: Instant,
-    /// The kinds of ports that there are.
+    /// The kinds of ports of this daemon.
     pub kinds: &'static [&'static Kind],
-    /// Where ports' sockets go by default.
+    /// Directory of ports' sockets.
     pub run_dir: PathBuf,
     /// The control socket.
     pub control: PathBuf,
-    /// File of the private key of links that name none.
+    /// File of the private key of links that give none.
     pub key_file: PathBuf,
-    /// Who looks up hosts of links.
+    /// Resolves the names of links' peers.
     pub resolve: Resolver,
-    /// What clients were refused.
-    pub doors: Arc<Doors>,
-    /// Stops the daemon.
+    /// Counters of refused clients.
+    pub refusals: Arc<ControlRefusals>,
+    /// Requests a stop of the daemon.
     pub stop: Arc<StopRequest>,
 }
 
@@ -104,11 +109,11 @@ struct MoveBody {
     service: Option<String>,
 }
 
-/// Answers the requests of one noun. The slice is the path behind the noun, in parts.
-type Noun = fn(&Call<'_>, &[&str]) -> Result<Reply, Reply>;
+/// Answers the requests of one noun. The slice holds the path segments after the noun.
+type NounHandler = fn(&ApiCall<'_>, &[&str]) -> Result<HttpReply, HttpReply>;
 
-/// Every noun, in the order of the alphabet.
-const NOUNS: &[(&str, Noun)] = &[
+/// Every noun, in alphabetical order.
+const NOUNS: &[(&str, NounHandler)] = &[
     ("apply", apply::apply),
     ("captures", captures::captures),
     ("dispatchers", dispatchers),
@@ -127,17 +132,17 @@ const NOUNS: &[(&str, Noun)] = &[
     ("vnet", vnet::vnet),
 ];
 
-/// One request, with the fabric and the daemon that answer it.
+/// A request, with the fabric and the daemon that answer it.
 #[derive(Clone, Copy)]
-struct Call<'a> {
-    fabric: &'a dyn Fabric,
-    about: &'a About,
-    request: &'a Request,
+struct ApiCall<'a> {
+    fabric: &'a dyn FabricControl,
+    about: &'a ApiContext,
+    request: &'a HttpRequest,
 }
 
-impl Call<'_> {
+impl ApiCall<'_> {
     /// Answers the request by the noun at the start of its path.
-    fn route(&self) -> Result<Reply, Reply> {
+    fn route(&self) -> Result<HttpReply, HttpReply> {
         let path = self.request.path.strip_prefix("/v1/");
         let path = path.ok_or_else(|| no_path(self.request))?;
         let mut parts = path.split('/');
@@ -153,57 +158,67 @@ impl Call<'_> {
         self.request.method.as_str()
     }
 
-    /// Refuses a path of more than the noun, and every method but `method`.
-    fn only(&self, rest: &[&str], method: &'static str) -> Result<(), Reply> {
+    /// Refuses path segments after the noun, and every method but `method`.
+    fn only(&self, rest: &[&str], method: &'static str) -> Result<(), HttpReply> {
         match rest {
             [] if self.method() == method => Ok(()),
-            [] => Err(Reply::method_not_allowed(method)),
+            [] => Err(HttpReply::method_not_allowed(method)),
             _ => Err(no_path(self.request)),
         }
     }
 
     /// Reads the body of the request.
-    fn body<T: DeserializeOwned>(&self) -> Result<T, Reply> {
+    fn body<T: DeserializeOwned>(&self) -> Result<T, HttpReply> {
         serde_json::from_slice(&self.request.body).map_err(|error| {
             let status = if error.is_data() { 422 } else { 400 };
             let kind = if error.is_data() { "invalid" } else { "bad_request" };
-            Reply::error(status, kind, format!("body: {error}"))
+            HttpReply::error(status, kind, format!("body: {error}"))
         })
     }
 
-    /// Runs a command of a service; its answer goes out with `status`.
-    fn ask<T: Ask<Answer: Serialize>>(&self, command: T, status: u16) -> Result<Reply, Reply> {
-        Ok(Reply::json(status, &ask(self.fabric, command).map_err(refused)?))
+    /// Executes a command of a service and replies with its answer and `status`.
+    fn ask<T: Ask<Answer: Serialize>>(
+        &self,
+        command: T,
+        status: u16,
+    ) -> Result<HttpReply, HttpReply> {
+        Ok(HttpReply::json(status, &ask(self.fabric, command).map_err(refused)?))
     }
 
-    /// Runs a command of a service that has no answer.
-    fn tell<T: Ask<Answer = ()>>(&self, command: T) -> Result<Reply, Reply> {
+    /// Executes a command of a service that has no answer.
+    fn execute<T: Ask<Answer = ()>>(&self, command: T) -> Result<HttpReply, HttpReply> {
         ask(self.fabric, command).map_err(refused)?;
-        Ok(Reply::done())
+        Ok(HttpReply::done())
     }
 
-    /// Runs a command of the fabric; its answer goes out with `status`, or as 204 if it is empty.
-    fn run(&self, command: Command, status: u16) -> Result<Reply, Reply> {
+    /// Executes a command of the fabric and replies with its answer and `status`, or with 204 if
+    /// the answer is empty.
+    fn run(&self, command: Command, status: u16) -> Result<HttpReply, HttpReply> {
         match self.fabric.call(command).map_err(refused)? {
-            Answer::Done => Ok(Reply::done()),
-            Answer::Port(view) => Ok(Reply::json(status, &held(self.fabric, &view))),
+            Answer::Done => Ok(HttpReply::done()),
+            Answer::Port(view) => Ok(HttpReply::json(status, &held(self.fabric, &view))),
             Answer::Ports(views) => {
                 let views: Vec<_> = views.iter().map(|view| held(self.fabric, view)).collect();
-                Ok(Reply::json(status, &views))
+                Ok(HttpReply::json(status, &views))
             }
-            answer => Ok(Reply::json(status, &answer)),
+            answer => Ok(HttpReply::json(status, &answer)),
         }
     }
 }
 
-fn trace(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+fn trace(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     call.only(rest, "POST")?;
     call.run(Command::Trace(call.body()?), 200)
 }
 
-/// Answers one request; changes are logged with who asked for them.
-pub fn answer(fabric: &dyn Fabric, about: &About, peer: &Peer, request: &Request) -> Reply {
-    let call = Call { fabric, about, request };
+/// Answers a request; changes are logged with the client's user and process.
+pub fn answer(
+    fabric: &dyn FabricControl,
+    about: &ApiContext,
+    peer: &ControlPeer,
+    request: &HttpRequest,
+) -> HttpReply {
+    let call = ApiCall { fabric, about, request };
     let reply = call.route().unwrap_or_else(|refusal| refusal);
     let (method, path) = (request.method.as_str(), request.path.as_str());
     let (pid, uid, status) = (peer.pid, peer.uid, reply.status);
@@ -215,7 +230,7 @@ pub fn answer(fabric: &dyn Fabric, about: &About, peer: &Peer, request: &Request
     reply
 }
 
-fn ports(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+fn ports(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.run(Command::PortList, 200),
         ([], "POST") => {
@@ -224,33 +239,33 @@ fn ports(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
         }
         ([name], "GET") => call.run(Command::PortShow(parse_name(name)?), 200),
         ([name], "DELETE") => call.run(Command::PortDel(parse_name(name)?), 200),
-        ([], _) => Err(Reply::method_not_allowed("GET, POST")),
-        ([_], _) => Err(Reply::method_not_allowed("GET, DELETE")),
+        ([], _) => Err(HttpReply::method_not_allowed("GET, POST")),
+        ([_], _) => Err(HttpReply::method_not_allowed("GET, DELETE")),
         _ => Err(no_path(call.request)),
     }
 }
 
 /// Answers with the kinds of ports and their options.
-fn kinds(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+fn kinds(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => {
             let kinds = call.about.kinds.iter().map(|kind| KindInfo::from(*kind));
-            Ok(Reply::json(200, &kinds.collect::<Vec<_>>()))
+            Ok(HttpReply::json(200, &kinds.collect::<Vec<_>>()))
         }
-        ([], _) => Err(Reply::method_not_allowed("GET")),
+        ([], _) => Err(HttpReply::method_not_allowed("GET")),
         _ => Err(no_path(call.request)),
     }
 }
 
 /// Returns the port that a request describes.
-fn port_spec(call: &Call<'_>, values: &Map<String, Value>) -> Result<PortSpec, Reply> {
+fn port_spec(call: &ApiCall<'_>, values: &Map<String, Value>) -> Result<PortSpec, HttpReply> {
     let links_mtu = links::mtus(call)?;
-    let About { kinds, run_dir, .. } = call.about;
+    let ApiContext { kinds, run_dir, .. } = call.about;
     let cx = ReadContext { kinds, run_dir, links_mtu: &links_mtu };
     port::read(values, &cx).map_err(|problems| invalid(named("port", values, &problems)))
 }
 
-/// Problems of a table as one line that begins with its name.
+/// Returns the problems of a table as one line that starts with the table's name.
 fn named(table: &str, values: &Map<String, Value>, problems: &[Problem]) -> String {
     let name = values.get("name").and_then(Value::as_str).unwrap_or("?");
     let prefix = format!("{table} {name}: ");
@@ -259,7 +274,7 @@ fn named(table: &str, values: &Map<String, Value>, problems: &[Problem]) -> Stri
     if text.starts_with(&prefix) { text } else { prefix + &text }
 }
 
-fn groups(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+fn groups(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.run(Command::GroupList, 200),
         ([], "POST") => {
@@ -268,16 +283,16 @@ fn groups(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
         }
         ([name], "GET") => {
             let name = parse_name(name)?;
-            Ok(Reply::json(200, &find_group(call.fabric, &name)?))
+            Ok(HttpReply::json(200, &find_group(call.fabric, &name)?))
         }
         ([name], "DELETE") => call.run(Command::GroupDel(parse_name(name)?), 200),
-        ([], _) => Err(Reply::method_not_allowed("GET, POST")),
-        ([_], _) => Err(Reply::method_not_allowed("GET, DELETE")),
+        ([], _) => Err(HttpReply::method_not_allowed("GET, POST")),
+        ([_], _) => Err(HttpReply::method_not_allowed("GET, DELETE")),
         _ => Err(no_path(call.request)),
     }
 }
 
-fn find_group(fabric: &dyn Fabric, name: &Name) -> Result<GroupView, Reply> {
+fn find_group(fabric: &dyn FabricControl, name: &Name) -> Result<GroupView, HttpReply> {
     match fabric.call(Command::GroupList).map_err(refused)? {
         Answer::Groups(groups) => groups.into_iter().find(|g| g.name == *name).ok_or_else(|| {
             refused(CommandError::NotFound { what: "group", name: name.to_string() })
@@ -286,7 +301,7 @@ fn find_group(fabric: &dyn Fabric, name: &Name) -> Result<GroupView, Reply> {
     }
 }
 
-fn rules(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+fn rules(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.run(Command::RuleList, 200),
         ([], "POST") => {
@@ -306,13 +321,13 @@ fn rules(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
                 .map_err(|_| invalid(format!("rule {index:?}: expected its number, from 0")))?;
             call.run(Command::RuleDel { index }, 200)
         }
-        ([], _) => Err(Reply::method_not_allowed("GET, POST")),
-        ([_], _) => Err(Reply::method_not_allowed("DELETE")),
+        ([], _) => Err(HttpReply::method_not_allowed("GET, POST")),
+        ([_], _) => Err(HttpReply::method_not_allowed("DELETE")),
         _ => Err(no_path(call.request)),
     }
 }
 
-fn dispatchers(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+fn dispatchers(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.run(Command::DispatcherList, 200),
         ([number], "POST") => {
@@ -321,24 +336,24 @@ fn dispatchers(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
             let MoveBody { group, service } = call.body()?;
             call.run(Command::ShardMove { group, service, dispatcher }, 200)
         }
-        ([], _) => Err(Reply::method_not_allowed("GET")),
-        ([_], _) => Err(Reply::method_not_allowed("POST")),
+        ([], _) => Err(HttpReply::method_not_allowed("GET")),
+        ([_], _) => Err(HttpReply::method_not_allowed("POST")),
         _ => Err(no_path(call.request)),
     }
 }
 
-/// Stops the daemon once this request is answered.
-fn shutdown(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+/// Requests a stop of the daemon and replies before it takes place.
+fn shutdown(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     call.only(rest, "POST")?;
     let ShutdownBody { release } =
         if call.request.body.is_empty() { ShutdownBody::default() } else { call.body()? };
     call.about.stop.ask(release);
-    Ok(Reply::done())
+    Ok(HttpReply::done())
 }
 
-fn info(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+fn info(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     call.only(rest, "GET")?;
-    let Call { fabric, about, .. } = *call;
+    let ApiCall { fabric, about, .. } = *call;
     let value = json!({
         "name": "causewayd",
         "version": env!("CARGO_PKG_VERSION"),
@@ -348,12 +363,12 @@ fn info(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
         "control": about.control.display().to_string(),
         "run_dir": about.run_dir.display().to_string(),
     });
-    Ok(Reply::json(200, &value))
+    Ok(HttpReply::json(200, &value))
 }
 
-fn stats(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+fn stats(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     call.only(rest, "GET")?;
-    let Call { fabric, about, .. } = *call;
+    let ApiCall { fabric, about, .. } = *call;
     let ports = match fabric.call(Command::PortList).map_err(refused)? {
         Answer::Ports(ports) => ports,
         other => return Err(unexpected(&other)),
@@ -374,19 +389,19 @@ fn stats(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
         .collect();
     let links = links::stats(call)?;
     let uptime = about.started.elapsed().as_secs_f64();
-    let doors = json!([
-        { "name": "control socket", "counters": about.doors.control.by_name() },
-        { "name": "VNET control", "counters": about.doors.vnet.by_name() },
+    let refusals = json!([
+        { "name": "control socket", "counters": about.refusals.control.by_name() },
+        { "name": "VNET control", "counters": about.refusals.vnet.by_name() },
     ]);
     let all = json!({
-        "uptime_seconds": uptime, "ports": ports, "links": links, "doors": doors,
+        "uptime_seconds": uptime, "ports": ports, "links": links, "doors": refusals,
         "log": { "dropped_lines_total": logger::dropped_total() },
     });
-    Ok(Reply::json(200, &all))
+    Ok(HttpReply::json(200, &all))
 }
 
-/// A port with what the holder does for it.
-fn held(fabric: &dyn Fabric, view: &PortView) -> serde_json::Value {
+/// Returns the view of a port, with the field `held`.
+fn held(fabric: &dyn FabricControl, view: &PortView) -> serde_json::Value {
     let mut value = json!(view);
     if let Some(map) = value.as_object_mut() {
         map.insert("held".into(), fabric.is_held(&view.spec.name).into());
@@ -394,29 +409,29 @@ fn held(fabric: &dyn Fabric, view: &PortView) -> serde_json::Value {
     value
 }
 
-fn parse_name(text: &str) -> Result<Name, Reply> {
+fn parse_name(text: &str) -> Result<Name, HttpReply> {
     text.parse().map_err(|error: causeway_model::SpecError| invalid(error.to_string()))
 }
 
-fn invalid(text: String) -> Reply {
-    Reply::error(422, "invalid", text)
+fn invalid(text: String) -> HttpReply {
+    HttpReply::error(422, "invalid", text)
 }
 
-fn no_path(request: &Request) -> Reply {
+fn no_path(request: &HttpRequest) -> HttpReply {
     let text = format!(
         "{}: expected /v1/ and one of {}",
         request.path,
         NOUNS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
     );
-    Reply::error(404, "no_such_path", text)
+    HttpReply::error(404, "no_such_path", text)
 }
 
-fn unexpected(answer: &Answer) -> Reply {
-    log::error!(answer:? = answer; "the fabric answered another question");
-    Reply::error(500, "internal", "the fabric answered another question")
+fn unexpected(answer: &Answer) -> HttpReply {
+    log::error!(answer:? = answer; "the fabric returned an answer of an unexpected type");
+    HttpReply::error(500, "internal", "the fabric returned an answer of an unexpected type")
 }
 
-/// Status and kind of a refusal.
+/// Returns the status and kind of a refused command.
 pub(crate) fn kind_of(error: &CommandError) -> (u16, &'static str) {
     match error {
         CommandError::NotFound { .. } => (404, "not_found"),
@@ -427,7 +442,7 @@ pub(crate) fn kind_of(error: &CommandError) -> (u16, &'static str) {
     }
 }
 
-fn refused(error: CommandError) -> Reply {
+fn refused(error: CommandError) -> HttpReply {
     let (status, kind) = kind_of(&error);
-    Reply::error(status, kind, error.to_string())
+    HttpReply::error(status, kind, error.to_string())
 }

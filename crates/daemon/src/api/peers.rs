@@ -2,13 +2,13 @@
 
 use causeway_model::commands::peers::List;
 
-use super::{Call, no_path};
-use crate::http::Reply;
+use super::{ApiCall, no_path};
+use crate::http::HttpReply;
 
-pub(super) fn peers(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+pub(super) fn peers(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.ask(List, 200),
-        ([], _) => Err(Reply::method_not_allowed("GET")),
+        ([], _) => Err(HttpReply::method_not_allowed("GET")),
         _ => Err(no_path(call.request)),
     }
 }

@@ -3,10 +3,10 @@
 use causeway_model::commands::routes::{Add, Delete, List};
 use causeway_model::draft::RouteDraft;
 
-use super::{Call, invalid, no_path};
-use crate::http::Reply;
+use super::{ApiCall, invalid, no_path};
+use crate::http::HttpReply;
 
-pub(super) fn routes(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+pub(super) fn routes(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.ask(List, 200),
         ([], "POST") => {
@@ -18,10 +18,10 @@ pub(super) fn routes(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
             let index = index
                 .parse()
                 .map_err(|_| invalid(format!("route {index:?}: expected its number, from 1")))?;
-            call.tell(Delete(index))
+            call.execute(Delete(index))
         }
-        ([], _) => Err(Reply::method_not_allowed("GET, POST")),
-        ([_], _) => Err(Reply::method_not_allowed("DELETE")),
+        ([], _) => Err(HttpReply::method_not_allowed("GET, POST")),
+        ([_], _) => Err(HttpReply::method_not_allowed("DELETE")),
         _ => Err(no_path(call.request)),
     }
 }

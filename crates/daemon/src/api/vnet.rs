@@ -4,23 +4,23 @@ use causeway_model::Name;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Call, invalid, kind_of, refused};
-use crate::http::Reply;
+use super::{ApiCall, invalid, kind_of, refused};
+use crate::http::HttpReply;
 use crate::limits::CONFIG_BYTES_MAX;
 use crate::vnet::file::{FileError, check};
-use crate::vnet::plan::Step;
+use crate::vnet::plan::VnetStep;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct VnetBody {
-    /// Whose links and routes.
+    /// Group of the links and routes.
     group: Name,
-    /// The commands.
+    /// The commands, one a line.
     text: String,
-    /// What the file is called in messages.
+    /// File name for messages.
     #[serde(default = "file")]
     file: String,
-    /// Only tell what would change.
+    /// Report the changes without making them.
     #[serde(default)]
     dry_run: bool,
 }
@@ -29,9 +29,9 @@ fn file() -> String {
     "commands".into()
 }
 
-pub(super) fn vnet(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
+pub(super) fn vnet(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     call.only(rest, "POST")?;
-    let Call { fabric, about, .. } = *call;
+    let ApiCall { fabric, about, .. } = *call;
     let VnetBody { group, text, file, dry_run } = call.body()?;
     if text.len() as u64 > CONFIG_BYTES_MAX {
         return Err(invalid(format!("{file}: expected at most {CONFIG_BYTES_MAX} bytes")));
@@ -41,13 +41,13 @@ pub(super) fn vnet(call: &Call<'_>, rest: &[&str]) -> Result<Reply, Reply> {
         FileError::Fabric(error) => refused(error),
         FileError::Stopped { error: ref cause, .. } => {
             let (status, kind) = kind_of(cause);
-            Reply::error(status, kind, error.to_string())
+            HttpReply::error(status, kind, error.to_string())
         }
     };
     let script = check(fabric, &group, about.resolve, &file, text.as_bytes()).map_err(refusal)?;
-    let changes: Vec<String> = script.steps.iter().map(Step::shown).collect();
+    let changes: Vec<String> = script.steps.iter().map(VnetStep::shown).collect();
     if !dry_run {
-        script.carry_out(fabric).map_err(refusal)?;
+        script.execute(fabric).map_err(refusal)?;
     }
-    Ok(Reply::json(200, &json!({ "dry_run": dry_run, "changes": changes })))
+    Ok(HttpReply::json(200, &json!({ "dry_run": dry_run, "changes": changes })))
 }

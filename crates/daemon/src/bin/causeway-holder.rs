@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 
-use causeway_daemon::life::StartError;
-use causeway_daemon::{life, logger};
+use causeway_daemon::lifecycle::StartError;
+use causeway_daemon::{lifecycle, logger};
 use causeway_holder::holder::{Holder, Options};
 use clap::Parser;
 use log::LevelFilter;
@@ -16,17 +16,17 @@ use signal_hook::iterator::Signals;
 /// service of its own it also outlives causewayd's service.
 #[derive(Debug, Parser)]
 #[command(name = "causeway-holder", version)]
-struct Args {
-    /// Where causewayd finds it: the directory "held" in causewayd's run_dir
+struct HolderArgs {
+    /// Directory "held" in causewayd's run_dir, through which causewayd finds the holder
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Stay when nothing is held any more
+    /// Do not exit when no port is held any more
     #[arg(long)]
     stay: bool,
 }
 
 fn main() -> ExitCode {
-    match run(Args::parse()) {
+    match run(HolderArgs::parse()) {
         Ok(()) => {
             logger::flush();
             ExitCode::SUCCESS
@@ -38,22 +38,23 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(Args { dir, stay }: Args) -> Result<(), StartError> {
-    // A session of its own: what ends causewayd's does not end this one. A leader has one.
+fn run(HolderArgs { dir, stay }: HolderArgs) -> Result<(), StartError> {
+    // A session of its own, so that the end of causewayd's session does not end this process. The
+    // call fails if the process leads one already.
     let _ = rustix::process::setsid();
     logger::start(LevelFilter::Info)?;
-    life::raise_descriptor_limit();
+    lifecycle::raise_descriptor_limit();
     causeway_holder::client::make_dir(&dir)?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let holder = Holder::new(Options { dir, stay })?;
     let stop = holder.stopper();
     let wait = move || {
-        // A terminal that hangs up is none of its business.
+        // SIGHUP of a closed terminal must not stop the holder.
         if signals.forever().any(|signal| signal != SIGHUP) {
             stop.stop();
         }
     };
     thread::Builder::new().name("signals".into()).spawn(wait)?;
-    causeway_daemon::notify::Notify::of_process().send("READY=1");
+    causeway_daemon::service_manager::ServiceManager::of_process().send("READY=1");
     Ok(holder.run()?)
 }

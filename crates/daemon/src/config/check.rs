@@ -1,4 +1,4 @@
-//! What no single key shows: duplicates, names that nothing defines, rules that cannot match.
+//! Checks across keys: duplicates, undefined names, and rules that cannot match.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -16,56 +16,56 @@ use super::sockets;
 use super::{DaemonConfig, VnetConfig};
 use causeway_model::draft::LinkDraft;
 
-/// A value with the places of the keys it was read from.
+/// A value with the positions of the keys that it was read from.
 #[derive(Debug, Clone)]
-pub struct Sited<T> {
+pub struct FileValue<T> {
     /// The value.
     pub value: T,
-    /// Where each key's value stands.
+    /// Byte range of each key's value in the file.
     pub spans: Vec<(String, Range<usize>)>,
-    /// Where the table stands.
+    /// Byte range of the table.
     pub whole: Range<usize>,
 }
 
-impl<T> Sited<T> {
-    /// Where `key` stands, or the table if the key was left out.
+impl<T> FileValue<T> {
+    /// Returns the byte range of `key`, or of the table if the key is not given.
     pub fn span(&self, key: &str) -> Range<usize> {
         let at = self.spans.iter().find(|(k, _)| k == key);
         at.map_or_else(|| self.whole.clone(), |(_, span)| span.clone())
     }
 }
 
-/// Everything that was read.
+/// All tables of the file.
 #[derive(Debug)]
-pub struct Found {
+pub struct ParsedFile {
     /// `[daemon]`.
     pub daemon: DaemonConfig,
     /// `[[group]]`.
-    pub groups: Vec<Sited<GroupSpec>>,
+    pub groups: Vec<FileValue<GroupSpec>>,
     /// `[[port]]`.
-    pub ports: Vec<Sited<PortSpec>>,
+    pub ports: Vec<FileValue<PortSpec>>,
     /// `[[rule]]`.
-    pub rules: Vec<Sited<RuleSpec>>,
+    pub rules: Vec<FileValue<RuleSpec>>,
     /// `[[link]]`.
-    pub links: Vec<Sited<LinkDraft>>,
+    pub links: Vec<FileValue<LinkDraft>>,
     /// `[[route]]`.
-    pub routes: Vec<Sited<RouteSpec>>,
+    pub routes: Vec<FileValue<RouteSpec>>,
     /// `[control]`.
-    pub vnet: Sited<VnetConfig>,
+    pub vnet: FileValue<VnetConfig>,
 }
 
-/// Checks everything that takes two places in the file to see.
-pub fn check(source: &str, found: &Found, problems: &mut Problems) {
-    let Found { daemon, groups, ports, rules, links, routes, vnet } = found;
+/// Checks conditions between different parts of the file.
+pub fn check(source: &str, found: &ParsedFile, problems: &mut Problems) {
+    let ParsedFile { daemon, groups, ports, rules, links, routes, vnet } = found;
     too_many("[[group]]", groups, GROUPS_MAX, problems);
     too_many("[[port]]", ports, PORTS_MAX, problems);
     too_many("[[rule]]", rules, RULES_MAX, problems);
     too_many("[[link]]", links, LINKS_MAX, problems);
     too_many("[[route]]", routes, ROUTES_MAX, problems);
-    let mut seen = Seen::new(source);
+    let mut seen = UniqueValues::new(source);
     for group in groups {
         let name = &group.value.name;
-        seen.once("name", name, group.span("name"), problems, |v| format!("group {v}"));
+        seen.insert("name", name, group.span("name"), problems, |v| format!("group {v}"));
     }
     duplicates(source, daemon, ports, problems);
     let defined: Vec<&str> = groups.iter().map(|g| g.value.name.as_str()).collect();
@@ -73,10 +73,10 @@ pub fn check(source: &str, found: &Found, problems: &mut Problems) {
         known_group(&port.value.group, port.span("group"), "group", &defined, problems);
     }
     check_rules(rules, &defined, problems);
-    let mut names = Seen::new(source);
+    let mut names = UniqueValues::new(source);
     for link in links {
         let (name, at) = (&link.value.name, link.span("name"));
-        names.once("name", name, at, problems, |n| format!("link {n}"));
+        names.insert("name", name, at, problems, |n| format!("link {n}"));
         known_group(&link.value.group, link.span("group"), "group", &defined, problems);
     }
     sockets::check(source, links, problems);
@@ -86,7 +86,7 @@ pub fn check(source: &str, found: &Found, problems: &mut Problems) {
     }
 }
 
-fn check_rules(rules: &[Sited<RuleSpec>], defined: &[&str], problems: &mut Problems) {
+fn check_rules(rules: &[FileValue<RuleSpec>], defined: &[&str], problems: &mut Problems) {
     for rule in rules {
         let (from, to) = (&rule.value.from, &rule.value.to);
         for (key, side) in [("from", from), ("to", to)] {
@@ -106,20 +106,20 @@ fn check_rules(rules: &[Sited<RuleSpec>], defined: &[&str], problems: &mut Probl
     }
 }
 
-/// Routes name ports and links of their own group.
-fn check_routes(source: &str, found: &Found, defined: &[&str], problems: &mut Problems) {
-    let net = |port: &&Sited<PortSpec>| port.value.kind.kind().is_network;
+/// Checks that routes name ports and links of their own group.
+fn check_routes(source: &str, found: &ParsedFile, defined: &[&str], problems: &mut Problems) {
+    let net = |port: &&FileValue<PortSpec>| port.value.kind.kind().is_network;
     let net_ports = found.ports.iter().filter(net);
     let ports: HashMap<&str, &Name> =
         net_ports.map(|port| (port.value.name.as_str(), &port.value.group)).collect();
     let links: HashMap<&str, &Name> =
         found.links.iter().map(|link| (link.value.name.as_str(), &link.value.group)).collect();
-    let mut seen = Seen::new(source);
+    let mut seen = UniqueValues::new(source);
     for route in &found.routes {
         let RouteSpec { group, to, from, .. } = &route.value;
         known_group(group, route.span("group"), "group", defined, problems);
         let whole = route.whole.clone();
-        seen.once("to", &route.value, whole, problems, |_| "the same route".to_owned());
+        seen.insert("to", &route.value, whole, problems, |_| "the same route".to_owned());
         for (key, end) in [("to", Some(to)), ("from", from.as_ref())] {
             let Some(end) = end else { continue };
             let (what, name, all) = match end {
@@ -144,7 +144,7 @@ fn check_routes(source: &str, found: &Found, defined: &[&str], problems: &mut Pr
     }
 }
 
-fn too_many<T>(title: &str, list: &[Sited<T>], max: usize, problems: &mut Problems) {
+fn too_many<T>(title: &str, list: &[FileValue<T>], max: usize, problems: &mut Problems) {
     if let Some(first_over) = list.get(max) {
         let (whole, n) = (first_over.whole.clone(), list.len());
         problems.add(whole, format!("{n} tables {title}: expected at most {max}"));
@@ -171,21 +171,21 @@ fn known_group(
 fn duplicates(
     source: &str,
     daemon: &DaemonConfig,
-    ports: &[Sited<PortSpec>],
+    ports: &[FileValue<PortSpec>],
     problems: &mut Problems,
 ) {
-    let (mut names, mut paths) = (Seen::new(source), Seen::new(source));
-    let mut addresses = Seen::new(source);
+    let (mut names, mut paths) = (UniqueValues::new(source), UniqueValues::new(source));
+    let mut addresses = UniqueValues::new(source);
     for port in ports {
         let spec = &port.value;
-        names.once("name", &spec.name, port.span("name"), problems, |n| format!("port {n}"));
+        names.insert("name", &spec.name, port.span("name"), problems, |n| format!("port {n}"));
         let mut path = |key, path: &Path| {
             if path == daemon.control {
                 let text = format!("key {key:?}: {} is the control socket", path.display());
                 problems.add(port.span(key), text);
             }
             let shown = |p: &std::path::PathBuf| format!("socket {}", p.display());
-            paths.once(key, &path.to_owned(), port.span(key), problems, shown);
+            paths.insert(key, &path.to_owned(), port.span(key), problems, shown);
         };
         path("socket", &spec.socket);
         for (key, socket) in spec.kind.sockets() {
@@ -196,23 +196,23 @@ fn duplicates(
             let shown = |(_, group, key, value): &(_, &Name, _, String)| {
                 format!("{key} {value} in group {group}")
             };
-            addresses.once(key, &own, port.span(key), problems, shown);
+            addresses.insert(key, &own, port.span(key), problems, shown);
         }
     }
 }
 
-/// Values that may appear once, with where they did.
-struct Seen<'s, T> {
+/// Values that must be unique, with the position of their first occurrence.
+struct UniqueValues<'s, T> {
     source: &'s str,
     at: HashMap<T, Range<usize>>,
 }
 
-impl<'s, T: Eq + Hash + Clone> Seen<'s, T> {
+impl<'s, T: Eq + Hash + Clone> UniqueValues<'s, T> {
     fn new(source: &'s str) -> Self {
         Self { source, at: HashMap::new() }
     }
 
-    fn once(
+    fn insert(
         &mut self,
         key: &str,
         value: &T,

@@ -1,4 +1,4 @@
-//! The `[dispatch]` table: how many threads serve, where, and when they poll.
+//! The `[dispatch]` table: number and placement of dispatchers, and their poll mode.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -15,13 +15,13 @@ use super::section::Section;
 pub(super) const KEYS: [&str; 7] =
     ["dispatchers", "cpus", "mode", "upper", "lower", "period_us", "spin_us"];
 const MODES: [&str; 3] = ["adaptive", "guest-driven", "vmm-driven"];
-/// Most dispatchers that are started unasked: they share no work within a group, and an operator with
-/// more busy groups than that knows better.
+/// Most dispatchers that are started by default. Dispatchers share no work within a group; an
+/// operator with more busy groups configures the number.
 const DISPATCHERS_DEFAULT_MAX: usize = 8;
-/// No machine has more.
+/// Largest CPU number that is accepted; the kernel supports no more.
 const CPU_MAX: usize = 8191;
 
-/// CPUs as the kernel lists them: `2,4-7`.
+/// CPUs in the kernel's list format: `2,4-7`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Cpus(Vec<usize>);
 
@@ -78,7 +78,7 @@ pub(super) fn read(section: &Section<'_, '_>, problems: &mut Problems) -> Option
     let cpus = section.parsed::<Cpus>("cpus", problems).map_or(Vec::new(), |at| at.value.0);
     let dispatchers = section.integer("dispatchers", 1..=most(DISPATCHERS_MAX as u64), problems);
     let dispatchers = dispatchers.and_then(|at| usize::try_from(at.value).ok());
-    // One for each CPU that was named, else by the CPUs that there are.
+    // As many as the listed CPUs, else by the CPUs of the process.
     let dispatchers = match cpus.len() {
         0 => dispatchers.unwrap_or_else(dispatchers_default),
         bound => dispatchers.unwrap_or(bound),
@@ -86,8 +86,8 @@ pub(super) fn read(section: &Section<'_, '_>, problems: &mut Problems) -> Option
     Options { dispatchers, cpus, pacing }
 }
 
-/// The number of dispatchers where the configuration names none: one for each two CPUs that this
-/// process may run on, so that guests have the others, at most [`DISPATCHERS_DEFAULT_MAX`].
+/// Returns the default number of dispatchers: half of the CPUs that this process may run on, so
+/// that guests have the other half, at most [`DISPATCHERS_DEFAULT_MAX`].
 fn dispatchers_default() -> usize {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     (cpus / 2).clamp(1, DISPATCHERS_DEFAULT_MAX)
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpus_are_read_as_the_kernel_writes_them() {
+    fn config_cpus_have_the_kernels_list_format() {
         assert_eq!("2,4-6".parse::<Cpus>().unwrap().0, [2, 4, 5, 6]);
         for wrong in ["", "a", "3-1", "1,", "9999", "0-99"] {
             assert!(wrong.parse::<Cpus>().is_err(), "{wrong}");

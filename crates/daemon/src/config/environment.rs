@@ -1,4 +1,5 @@
-//! What a configuration needs of the host, as far as that can be seen without doing anything.
+//! Checks whether this host has the files, CPUs and accounts of a configuration, without changing
+//! anything.
 
 use std::fs::File;
 use std::path::Path;
@@ -6,21 +7,21 @@ use std::path::Path;
 use super::Config;
 use crate::accounts::group_id;
 use crate::vnet::password::Password;
-use causeway_model::draft::{LinkDraft, LinkWord};
+use causeway_model::draft::{LinkDraft, LinkKindName};
 
-/// What was found.
+/// The results of the check.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Findings {
-    /// The daemon does not start.
+pub struct HostFindings {
+    /// Problems because of which the daemon does not start.
     pub errors: Vec<String>,
-    /// A link is down until that is there.
+    /// Missing files and interfaces because of which a link stays down.
     pub warnings: Vec<String>,
 }
 
 impl Config {
-    /// Looks at what the configuration needs of this host.
-    pub fn look_around(&self) -> Findings {
-        let mut found = Findings::default();
+    /// Checks the requirements of the configuration on this host.
+    pub fn check_host(&self) -> HostFindings {
+        let mut found = HostFindings::default();
         let daemon = &self.daemon;
         for (key, name) in
             [("control_group", &daemon.control_group), ("socket_group", &daemon.socket_group)]
@@ -55,7 +56,7 @@ impl Config {
     }
 }
 
-/// What a link needs and is not there.
+/// Returns the files and the interface of a link that are missing.
 fn missing(link: &LinkDraft) -> impl Iterator<Item = String> {
     let files = [
         ("private_key", &link.private_key),
@@ -67,12 +68,12 @@ fn missing(link: &LinkDraft) -> impl Iterator<Item = String> {
         let error = File::open(path).err()?;
         Some(format!("key {key:?}: {}: {error}", path.display()))
     });
-    let raw = (link.kind == LinkWord::Raw).then_some(link.interface.as_ref()).flatten();
+    let raw = (link.kind == LinkKindName::Raw).then_some(link.interface.as_ref()).flatten();
     let absent = raw.filter(|name| !Path::new("/sys/class/net").join(name).exists());
     files.chain(absent.map(|name| format!("key \"interface\": this host has no interface {name}")))
 }
 
-/// The CPUs of this host; `None` where it does not list them.
+/// Returns the online CPUs of this host, or `None` if the kernel does not list them.
 fn present_cpus() -> Option<Vec<usize>> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     let mut cpus = Vec::new();

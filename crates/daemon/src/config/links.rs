@@ -1,4 +1,4 @@
-//! `[[link]]`, `[[route]]` and the `[control]` table, from TOML.
+//! Reads `[[link]]`, `[[route]]` and the `[control]` table from TOML.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use causeway_model::Name;
 use causeway_model::{MacMatch, RouteEnd, RouteSpec};
 
 use super::VnetConfig;
-use super::check::Sited;
+use super::check::FileValue;
 use super::problem::Problems;
 use super::read::{Spans, keep};
-use super::section::{At, Section};
-use super::table::Table;
+use super::section::{Section, SpannedValue};
+use super::table::TomlTable;
 use causeway_model::draft::LinkDraft;
 
 pub(super) const ROUTE_KEYS: [&str; 5] = ["group", "source", "destination", "to", "from"];
@@ -20,12 +20,12 @@ pub(super) const CONTROL_KEYS: [&str; 4] =
 const END_KEYS: [&str; 2] = ["edge", "interface"];
 
 pub(super) fn link(
-    table: Table,
+    table: TomlTable,
     key_file: &Path,
     problems: &mut Problems,
-) -> Option<Sited<LinkDraft>> {
+) -> Option<FileValue<LinkDraft>> {
     match LinkDraft::read(&table.values) {
-        Ok(draft) => Some(table.sited(draft.filled(key_file))),
+        Ok(draft) => Some(table.with_spans(draft.filled(key_file))),
         Err(found) => {
             found.iter().for_each(|problem| table.report(problem, problems));
             None
@@ -36,7 +36,7 @@ pub(super) fn link(
 pub(super) fn route(
     section: &Section<'_, '_>,
     problems: &mut Problems,
-) -> Option<Sited<RouteSpec>> {
+) -> Option<FileValue<RouteSpec>> {
     section.require("group", "expected the name of a [[group]]", problems);
     section.require("to", "expected { edge = \"LINK\" } or { interface = \"PORT\" }", problems);
     let before = problems.len();
@@ -49,26 +49,26 @@ pub(super) fn route(
     if problems.len() > before {
         return None;
     }
-    let any = |at: Option<At<MacMatch>>| at.map_or(MacMatch::Any, |at| at.value);
+    let any = |at: Option<SpannedValue<MacMatch>>| at.map_or(MacMatch::Any, |at| at.value);
     let (source, destination) = (any(source), any(destination));
     let value = RouteSpec { group: group?, source, destination, to: to?, from };
-    Some(Sited { value, spans, whole: section.span.clone() })
+    Some(FileValue { value, spans, whole: section.span.clone() })
 }
 
-/// `{ edge = "LINK" }` or `{ interface = "PORT" }`.
+/// Reads `{ edge = "LINK" }` or `{ interface = "PORT" }`.
 fn end(
     section: &Section<'_, '_>,
     key: &'static str,
     problems: &mut Problems,
-) -> Option<At<RouteEnd>> {
+) -> Option<SpannedValue<RouteEnd>> {
     let table = section.table(key, &END_KEYS, problems)?;
     let before = problems.len();
     let link = table.parsed::<Name>("edge", problems);
     let port = table.parsed::<Name>("interface", problems);
     let span = table.span.clone();
     match (link, port) {
-        (Some(link), None) => Some(At { value: RouteEnd::Edge(link.value), span }),
-        (None, Some(port)) => Some(At { value: RouteEnd::Interface(port.value), span }),
+        (Some(link), None) => Some(SpannedValue { value: RouteEnd::Edge(link.value), span }),
+        (None, Some(port)) => Some(SpannedValue { value: RouteEnd::Interface(port.value), span }),
         _ => {
             if problems.len() == before {
                 let expected = "expected { edge = \"LINK\" } or { interface = \"PORT\" }";
@@ -79,8 +79,8 @@ fn end(
     }
 }
 
-/// Where the keys of `[control]` stand is kept for the check of its group.
-pub(super) fn control(section: &Section<'_, '_>, problems: &mut Problems) -> Sited<VnetConfig> {
+/// Reads `[control]`. The positions of its keys are kept for the check of its group.
+pub(super) fn control(section: &Section<'_, '_>, problems: &mut Problems) -> FileValue<VnetConfig> {
     let mut spans = Spans::new();
     let listen = section.parsed::<SocketAddr>("vnet_listen", problems);
     let listen = keep(&mut spans, "vnet_listen", listen);
@@ -88,12 +88,16 @@ pub(super) fn control(section: &Section<'_, '_>, problems: &mut Problems) -> Sit
     let (password_file, file) = (path("vnet_password_file"), path("vnet_file"));
     let group = keep(&mut spans, "vnet_group", section.parsed::<Name>("vnet_group", problems));
     if listen.is_some() {
-        let expected = "whoever connects to vnet_listen must know a password";
+        let expected = "clients of vnet_listen must give a password";
         section.require("vnet_password_file", expected, problems);
     }
     if listen.is_some() || file.is_some() {
-        section.require("vnet_group", "the VNET language speaks of one group's routes", problems);
+        section.require(
+            "vnet_group",
+            "VNET commands apply to the links and routes of one group",
+            problems,
+        );
     }
     let value = VnetConfig { listen, password_file, group, file };
-    Sited { value, spans, whole: section.span.clone() }
+    FileValue { value, spans, whole: section.span.clone() }
 }

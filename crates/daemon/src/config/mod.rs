@@ -1,4 +1,8 @@
-//! The configuration file: what it says, checked, or everything that is wrong with it.
+//! The configuration file: reads, checks and prints it.
+//!
+//! Reading reports all problems of a file at once, each with its line. Ports and links are checked
+//! by the tables of [`causeway_model::schema`]. The module changes nothing on the host;
+//! [`Config::check_host`] only checks for the presence of files, CPUs and accounts.
 
 mod check;
 mod dispatch;
@@ -25,11 +29,11 @@ use log::LevelFilter;
 use crate::limits::CONFIG_BYTES_MAX;
 use causeway_model::draft::LinkDraft;
 
-/// Where the configuration is unless `--config` says otherwise.
+/// Path of the configuration file unless `--config` is given.
 pub const CONFIG_DEFAULT: &str = "/etc/causeway/causeway.toml";
-/// Permissions of the control socket unless configured.
+/// Default permissions of the control socket.
 pub const CONTROL_MODE_DEFAULT: u32 = 0o660;
-/// Where the private key of links is unless configured.
+/// Default path of the private key of links.
 pub const KEY_FILE_DEFAULT: &str = "/etc/causeway/key";
 
 /// A checked configuration with every default filled in.
@@ -41,11 +45,11 @@ pub struct Config {
     pub groups: Vec<GroupSpec>,
     /// `[[port]]`, in the file's order.
     pub ports: Vec<PortSpec>,
-    /// Those of them whose MTU the file leaves to us.
-    pub mtu_is_ours: BTreeSet<Name>,
+    /// Ports for which the file gives no MTU, so that it follows the links of the group.
+    pub derived_mtus: BTreeSet<Name>,
     /// `[[rule]]`, in the file's order.
     pub rules: Vec<RuleSpec>,
-    /// `[[link]]`, in the file's order; host names are resolved when the link is added.
+    /// `[[link]]`, in the file's order. Host names are resolved when the link is added.
     pub links: Vec<LinkDraft>,
     /// `[[route]]`, in the file's order.
     pub routes: Vec<RouteSpec>,
@@ -53,72 +57,72 @@ pub struct Config {
     pub vnet: VnetConfig,
 }
 
-/// The `[control]` table: who speaks the VNET language to us.
+/// The `[control]` table: access to the VNET language.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VnetConfig {
-    /// Where its TCP server listens; none unless given.
+    /// Address of its TCP server; `None` disables the server.
     pub listen: Option<SocketAddr>,
-    /// File of the password that clients say.
+    /// File of the password of clients.
     pub password_file: Option<PathBuf>,
-    /// Whose links and routes are spoken of.
+    /// Group of the links and routes.
     pub group: Option<Name>,
-    /// File of commands that are carried out at the start.
+    /// File of commands that are executed at the start.
     pub file: Option<PathBuf>,
 }
 
-/// Which ports the holder keeps.
+/// The ports whose frontends the holder keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Hold {
-    /// vsock ports: QEMU never connects these twice.
+pub enum HoldPolicy {
+    /// vsock ports: QEMU does not reconnect them.
     #[default]
     Vsock,
-    /// All.
+    /// All ports.
     All,
-    /// None: no holder is started.
+    /// No port: no holder is started.
     None,
 }
 
-impl Hold {
-    /// All of them, as the file says them.
-    pub const WORDS: [(&str, Self); 3] =
+impl HoldPolicy {
+    /// The values with their names in the file.
+    pub const NAMES: [(&str, Self); 3] =
         [("vsock", Self::Vsock), ("all", Self::All), ("none", Self::None)];
 
-    /// As the file says it.
-    pub fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, hold)| *hold == self).map_or("none", |(word, _)| word)
+    /// Returns the name of the value in the file.
+    pub fn as_str(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, hold)| *hold == self).map_or("none", |(word, _)| word)
     }
 }
 
 /// The `[daemon]` table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DaemonConfig {
-    /// The control socket.
+    /// Path of the control socket.
     pub control: PathBuf,
-    /// Where port sockets are unless a port says otherwise.
+    /// Directory of ports' sockets.
     pub run_dir: PathBuf,
-    /// Log lines of this level and worse are written.
+    /// Most verbose level of the log.
     pub log: LevelFilter,
     /// `[dispatch]`.
     pub dispatch: causeway_fabric::Options,
-    /// Whose frontends stay connected while causewayd is replaced.
-    pub hold: Hold,
-    /// File of the private key of links that name none.
+    /// The ports whose frontends stay connected while causewayd is replaced.
+    pub hold: HoldPolicy,
+    /// File of the private key of links that give none.
     pub key_file: PathBuf,
     /// Permissions of the control socket.
     pub control_mode: u32,
-    /// Whose members may use the control socket, beside root and the daemon's own user.
+    /// Group whose members may use the control socket, beside root and the daemon's own user.
     pub control_group: Option<String>,
-    /// Permissions of the port sockets; as the umask leaves them if none.
+    /// Permissions of the port sockets; `None` leaves those of the umask.
     pub socket_mode: Option<u32>,
-    /// The group that owns the port sockets (QEMU's, say); the daemon's if none.
+    /// Group of the port sockets, for example QEMU's; `None` leaves the daemon's group.
     pub socket_group: Option<String>,
-    /// Whether sockets on interfaces may be opened; if none, where the file has an interface.
+    /// Whether sockets on interfaces may be opened; `None` means if the file has an interface.
     pub raw_sockets: Option<bool>,
-    /// Directories that the sandbox opens for sockets and files, beside those that it knows.
+    /// Additional directories in which the sandbox permits sockets and files.
     pub sandbox_paths: Vec<PathBuf>,
 }
 
-/// Why a configuration cannot be used; the text is for the operator, line by line.
+/// The reason why a configuration cannot be used; the text is for the operator, line by line.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file could not be read.
@@ -126,31 +130,31 @@ pub enum ConfigError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system call.
         error: std::io::Error,
     },
-    /// The file is larger than any configuration.
+    /// The file exceeds [`CONFIG_BYTES_MAX`].
     #[error("{0}: expected a configuration of at most {CONFIG_BYTES_MAX} bytes")]
     TooLarge(PathBuf),
-    /// The file says something wrong; each problem with file, line, key and what was expected.
+    /// The file has problems; the text gives line, key and expected value of each.
     #[error("{0}")]
     Wrong(String),
 }
 
-/// What the configuration leaves to where it is read.
+/// Values that the configuration takes from the process and the host.
 #[derive(Debug, Clone)]
-pub struct Surroundings {
-    /// The directory for the control socket and the ports' sockets.
+pub struct ConfigContext {
+    /// Default directory of the control socket and the ports' sockets.
     pub run_dir: Option<PathBuf>,
-    /// The kinds of ports that there are.
+    /// The kinds of ports of this daemon.
     pub kinds: &'static [&'static Kind],
-    /// How long packets may be on a link's way, where that is known.
+    /// Returns the MTU of the IP path of a link, in bytes, if it is known.
     pub underlay: fn(&LinkDraft) -> Option<u16>,
 }
 
-impl Surroundings {
-    /// Reads them from the process: systemd's `RUNTIME_DIRECTORY`, else `/run/causeway` for
-    /// root, else `$XDG_RUNTIME_DIR/causeway`.
+impl ConfigContext {
+    /// Reads the values from the process: the run directory is systemd's `RUNTIME_DIRECTORY`, else
+    /// `/run/causeway` for root, else `$XDG_RUNTIME_DIR/causeway`.
     pub fn of_process(kinds: &'static [&'static Kind]) -> Self {
         let env = |key| std::env::var_os(key).filter(|v| !v.is_empty());
         let run_dir = if let Some(dirs) = env("RUNTIME_DIRECTORY") {
@@ -167,7 +171,10 @@ impl Surroundings {
 
 impl Config {
     /// Reads and checks a file.
-    pub fn load(path: &Path, around: &Surroundings) -> Result<Self, ConfigError> {
+    ///
+    /// # Errors
+    /// The file cannot be read, is too large, or has problems.
+    pub fn load(path: &Path, around: &ConfigContext) -> Result<Self, ConfigError> {
         let unreadable = |error| ConfigError::Unreadable { path: path.to_owned(), error };
         let file = std::fs::File::open(path).map_err(unreadable)?;
         let mut source = String::new();
@@ -178,21 +185,24 @@ impl Config {
         Self::parse(path, &source, around)
     }
 
-    /// Checks a configuration's text; `path` is only for the messages.
-    pub fn parse(path: &Path, source: &str, around: &Surroundings) -> Result<Self, ConfigError> {
+    /// Checks the text of a configuration. `path` is used in messages only.
+    ///
+    /// # Errors
+    /// The text has problems.
+    pub fn parse(path: &Path, source: &str, around: &ConfigContext) -> Result<Self, ConfigError> {
         read::read(source, around).map_err(|problems| {
             ConfigError::Wrong(problems.render(path, source).trim_end().to_owned())
         })
     }
 
-    /// Whether a link or a NIC is on an interface of this host.
+    /// Returns whether a link or a NIC uses an interface of this host.
     pub fn has_interface(&self) -> bool {
         let on_interface = |port: &PortSpec| port.kind.interface().is_some();
         self.links.iter().any(|link| link.interface.is_some())
             || self.ports.iter().any(on_interface)
     }
 
-    /// The configuration as a file that says everything, defaults too.
+    /// Returns the configuration as TOML, with defaults written out.
     pub fn to_toml(&self) -> String {
         print::to_toml(self)
     }

@@ -1,4 +1,4 @@
-//! A [`Config`] as TOML again, with nothing left to defaults.
+//! Prints a [`Config`] as TOML, with every default written out.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ use causeway_model::draft::link::LINK_FIELDS;
 /// The first keys of a table.
 const NAMES: [&str; 2] = ["name", "group"];
 
-/// The whole configuration; reading it again gives the same one.
+/// Returns the whole configuration; reading it again gives an equal configuration.
 pub fn to_toml(config: &Config) -> String {
     let mut out = String::new();
     daemon(&mut out, config);
@@ -34,7 +34,7 @@ pub fn to_toml(config: &Config) -> String {
         let _ =
             writeln!(out, "forwarding = \"{forwarding}\"\nweight = {weight}\nkind = \"{kind}\"");
     }
-    config.ports.iter().for_each(|one| port(&mut out, one, config));
+    config.ports.iter().for_each(|spec| port(&mut out, spec, config));
     for rule in &config.rules {
         let action = match rule.action {
             RuleAction::Accept => "accept",
@@ -44,8 +44,8 @@ pub fn to_toml(config: &Config) -> String {
         let _ =
             writeln!(out, "\n[[rule]]\naction = \"{action}\"\nfrom = \"{from}\"\nto = \"{to}\"");
     }
-    config.links.iter().for_each(|one| link(&mut out, one));
-    config.routes.iter().for_each(|one| route(&mut out, one));
+    config.links.iter().for_each(|draft| link(&mut out, draft));
+    config.routes.iter().for_each(|spec| route(&mut out, spec));
     out
 }
 
@@ -56,8 +56,8 @@ fn port(out: &mut String, port: &PortSpec, config: &Config) {
     out.push_str("\n[[port]]\n");
     print(out, NAMES.into_iter().chain(["kind"]), &values);
     for key in options.chain(common) {
-        // The daemon chooses: the value follows the links of the group.
-        if key == "mtu" && config.mtu_is_ours.contains(&port.name) {
+        // A comment, because the daemon chooses the MTU: it follows the links of the group.
+        if key == "mtu" && config.derived_mtus.contains(&port.name) {
             out.push_str("# ");
         }
         print(out, [key], &values);
@@ -107,7 +107,7 @@ fn daemon(out: &mut String, config: &Config) {
     let _ = writeln!(out, "[daemon]\ncontrol = {}", quoted(&daemon.control.to_string_lossy()));
     let _ = writeln!(out, "run_dir = {}", quoted(&daemon.run_dir.to_string_lossy()));
     let _ = writeln!(out, "log = \"{}\"", daemon.log.as_str().to_lowercase());
-    let _ = writeln!(out, "hold = \"{}\"", daemon.hold.word());
+    let _ = writeln!(out, "hold = \"{}\"", daemon.hold.as_str());
     let _ = writeln!(out, "key_file = {}", quoted(&daemon.key_file.to_string_lossy()));
     let _ = writeln!(out, "control_mode = \"{:04o}\"", daemon.control_mode);
     if let Some(group) = &daemon.control_group {

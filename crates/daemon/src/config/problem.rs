@@ -1,4 +1,4 @@
-//! Problems in a configuration file, shown with the line they stand on.
+//! Problems of a configuration file, printed with their lines.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -6,39 +6,40 @@ use std::path::Path;
 
 use crate::limits::PROBLEMS_MAX;
 
-/// Characters of a line that are shown.
+/// Most characters of a line that are printed.
 const SHOWN_CHARS_MAX: usize = 100;
 
-/// One thing wrong, and where.
+/// A problem and its byte range.
 #[derive(Debug, Clone)]
-struct Problem {
+struct FileProblem {
     span: Range<usize>,
     text: String,
 }
 
-/// Everything wrong with one file, in the order of its lines when shown.
+/// All problems of one file; printed in the order of the lines.
 #[derive(Debug, Clone, Default)]
 pub struct Problems {
-    list: Vec<Problem>,
+    list: Vec<FileProblem>,
 }
 
 impl Problems {
-    /// Notes that the bytes of `span` are wrong; `text` names the key and what was expected.
+    /// Adds a problem of the bytes of `span`; `text` names the key and the expected value.
     pub fn add(&mut self, span: Range<usize>, text: impl Into<String>) {
-        self.list.push(Problem { span, text: text.into() });
+        self.list.push(FileProblem { span, text: text.into() });
     }
 
-    /// Whether nothing is wrong.
+    /// Returns whether there are no problems.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// How many were noted.
+    /// Returns the number of problems.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Everything as text: `file:line:column: what`, then the line, then marks under it.
+    /// Returns the problems as text: `file:line:column: problem`, then the line, then marks under
+    /// it.
     pub fn render(&self, file: &Path, source: &str) -> String {
         let mut list = self.list.clone();
         list.sort_by_key(|p| p.span.start);
@@ -53,24 +54,24 @@ impl Problems {
     }
 }
 
-/// The line number of a byte, from 1.
+/// Returns the line number of a byte, from 1.
 pub fn line_of(source: &str, at: usize) -> usize {
     let before = source.as_bytes().get(..at.min(source.len())).unwrap_or_default();
     1 + before.iter().filter(|b| **b == b'\n').count()
 }
 
-fn render_one(out: &mut String, problem: &Problem, file: &Path, source: &str) {
+fn render_one(out: &mut String, problem: &FileProblem, file: &Path, source: &str) {
     let start = floor_boundary(source, problem.span.start);
     let line = line_of(source, start);
     let line_start = source[..start].rfind('\n').map_or(0, |n| n + 1);
     let text = source[line_start..].lines().next().unwrap_or("");
     let column = 1 + source[line_start..start].chars().count();
-    // The mistake may be the end of the line itself, which is no part of its text.
+    // The problem may be at the end of a line, which is no part of the line's text.
     let text_end = start.max(line_start + text.len());
     let end = floor_boundary(source, problem.span.end).clamp(start, text_end);
     let length = source[start..end].chars().count();
 
-    // A line too long for a terminal is shown from a little before the mistake.
+    // A line too long for a terminal is printed from shortly before the problem.
     let skip = if column < SHOWN_CHARS_MAX { 0 } else { column - 20 };
     let shown = text.chars().skip(skip).take(SHOWN_CHARS_MAX);
     let shown: String = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -83,7 +84,7 @@ fn render_one(out: &mut String, problem: &Problem, file: &Path, source: &str) {
     let _ = writeln!(out, "  {:w$} | {:indent$}{marks}", "", "", w = number.len());
 }
 
-/// The nearest character boundary at or before `at`.
+/// Returns the nearest character boundary at or before `at`.
 fn floor_boundary(source: &str, at: usize) -> usize {
     let mut at = at.min(source.len());
     while !source.is_char_boundary(at) {
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mistake_may_be_the_end_of_a_line() {
+    fn problem_may_be_at_the_end_of_a_line() {
         for source in ["ab\r\ncd", "ab\ncd", "ab\r\n", "ab"] {
             for at in 0..=source.len() {
                 let mut problems = Problems::default();
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_shown_with_marks_under_the_value() {
+    fn problem_is_printed_with_marks_under_the_value() {
         let source = "[daemon]\nlog = \"lood\"\n";
         let mut problems = Problems::default();
         let at = source.find("\"lood\"").unwrap();
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_outside_the_text_do_no_harm() {
+    fn problem_outside_the_text_is_printed() {
         let mut problems = Problems::default();
         problems.add(100..200, "beyond");
         problems.add(1..2, "inside a letter");

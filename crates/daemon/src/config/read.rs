@@ -1,4 +1,4 @@
-//! From TOML to a [`Config`]: every key, its type, its range and its default.
+//! Reads a [`Config`] from TOML: every key, its type, its range and its default.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,13 @@ use log::LevelFilter;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::check::{self, Found, Sited};
+use super::check::{self, FileValue, ParsedFile};
 use super::problem::Problems;
-use super::section::{At, Section, unknown};
-use super::table::Table;
+use super::section::{Section, SpannedValue, unknown};
+use super::table::TomlTable;
 use super::{
-    CONTROL_MODE_DEFAULT, Config, DaemonConfig, Hold, KEY_FILE_DEFAULT, Surroundings, VnetConfig,
+    CONTROL_MODE_DEFAULT, Config, ConfigContext, DaemonConfig, HoldPolicy, KEY_FILE_DEFAULT,
+    VnetConfig,
 };
 use super::{dispatch, links};
 
@@ -41,8 +42,8 @@ const GROUP_KEYS: [&str; 4] = ["name", "forwarding", "weight", "kind"];
 const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
 const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
 
-/// Reads the whole file, or says everything that is wrong with it.
-pub fn read(source: &str, around: &Surroundings) -> Result<Config, Problems> {
+/// Reads the whole file, or returns all its problems.
+pub fn read(source: &str, around: &ConfigContext) -> Result<Config, Problems> {
     let mut problems = Problems::default();
     let (document, errors) = DeTable::parse_recoverable(source);
     for error in &errors {
@@ -59,7 +60,7 @@ pub fn read(source: &str, around: &Surroundings) -> Result<Config, Problems> {
         }
     }
     let daemon = daemon(&document, around, &mut problems);
-    let groups: Vec<Sited<GroupSpec>> =
+    let groups: Vec<FileValue<GroupSpec>> =
         array(&document, "group", "[[group]]", &GROUP_KEYS, &mut problems)
             .iter()
             .filter_map(|section| group(section, &mut problems))
@@ -86,19 +87,19 @@ pub fn read(source: &str, around: &Surroundings) -> Result<Config, Problems> {
         .filter_map(|section| links::route(section, &mut problems))
         .collect();
     let vnet = control(&document, &mut problems);
-    let found = Found { daemon, groups, ports, rules, links, routes, vnet };
+    let found = ParsedFile { daemon, groups, ports, rules, links, routes, vnet };
     check::check(source, &found, &mut problems);
     if !problems.is_empty() {
         return Err(problems);
     }
-    let leaves = |port: &&Sited<PortSpec>| {
+    let leaves = |port: &&FileValue<PortSpec>| {
         let is_network = port.value.kind.kind().is_network;
         is_network && port.spans.iter().all(|(key, _)| key != "mtu")
     };
-    let mtu_is_ours = found.ports.iter().filter(leaves).map(|p| p.value.name.clone()).collect();
+    let derived_mtus = found.ports.iter().filter(leaves).map(|p| p.value.name.clone()).collect();
     Ok(Config {
         daemon: found.daemon,
-        mtu_is_ours,
+        derived_mtus,
         groups: values(found.groups),
         ports: values(found.ports),
         rules: values(found.rules),
@@ -108,11 +109,11 @@ pub fn read(source: &str, around: &Surroundings) -> Result<Config, Problems> {
     })
 }
 
-fn values<T>(sited: Vec<Sited<T>>) -> Vec<T> {
-    sited.into_iter().map(|one| one.value).collect()
+fn values<T>(sited: Vec<FileValue<T>>) -> Vec<T> {
+    sited.into_iter().map(|sited| sited.value).collect()
 }
 
-/// The sections of `[[key]]`; a plain `[key]` is refused with the right spelling.
+/// Returns the sections of `[[key]]`. A plain `[key]` is refused with the correct form.
 fn array<'a, 'i>(
     document: &'a DeTable<'i>,
     key: &str,
@@ -146,7 +147,7 @@ fn items<'a, 'i>(
     }
 }
 
-fn daemon(document: &DeTable<'_>, around: &Surroundings, problems: &mut Problems) -> DaemonConfig {
+fn daemon(document: &DeTable<'_>, around: &ConfigContext, problems: &mut Problems) -> DaemonConfig {
     let empty = Spanned::new(0..0, DeValue::Table(DeTable::new()));
     let value = document.get("daemon").unwrap_or(&empty);
     let section = Section::new("[daemon]", value, &DAEMON_KEYS, problems);
@@ -159,8 +160,8 @@ fn daemon(document: &DeTable<'_>, around: &Surroundings, problems: &mut Problems
     let log = section.word("log", &LEVELS, problems).map_or("info", |at| at.value);
     let (control, run_dir) = places(control.map(|at| at.value), run_dir, around);
     if control.is_none() {
-        let text = "[daemon]: key \"control\" must be given: this process has no default (it is not \
-                    root, and XDG_RUNTIME_DIR is not set)";
+        let text = "[daemon]: key \"control\" must be given: there is no default (this process is \
+                    not root, and XDG_RUNTIME_DIR is not set)";
         problems.add(section.span.clone(), text);
     }
     DaemonConfig {
@@ -187,7 +188,7 @@ fn sandbox_paths(section: &Section<'_, '_>, problems: &mut Problems) -> Vec<Path
     paths.into_iter().map(|AbsolutePath(path)| path).collect()
 }
 
-/// A path from the root.
+/// An absolute path.
 struct AbsolutePath(PathBuf);
 
 impl std::str::FromStr for AbsolutePath {
@@ -201,10 +202,10 @@ impl std::str::FromStr for AbsolutePath {
     }
 }
 
-fn hold(section: &Section<'_, '_>, problems: &mut Problems) -> Hold {
-    let words = Hold::WORDS.map(|(word, _)| word);
+fn hold(section: &Section<'_, '_>, problems: &mut Problems) -> HoldPolicy {
+    let words = HoldPolicy::NAMES.map(|(word, _)| word);
     let word = section.word("hold", &words, problems).map(|at| at.value);
-    let named = |word| Hold::WORDS.iter().find(|(name, _)| *name == word);
+    let named = |word| HoldPolicy::NAMES.iter().find(|(name, _)| *name == word);
     word.and_then(named).map(|(_, hold)| *hold).unwrap_or_default()
 }
 
@@ -215,19 +216,20 @@ fn dispatch(document: &DeTable<'_>, problems: &mut Problems) -> causeway_fabric:
     section.map(|section| dispatch::read(&section, problems)).unwrap_or_default()
 }
 
-fn control(document: &DeTable<'_>, problems: &mut Problems) -> Sited<VnetConfig> {
+fn control(document: &DeTable<'_>, problems: &mut Problems) -> FileValue<VnetConfig> {
     let nothing =
-        || Sited { value: VnetConfig::default(), spans: Spans::new(), whole: Range::default() };
+        || FileValue { value: VnetConfig::default(), spans: Spans::new(), whole: Range::default() };
     let Some(value) = document.get("control") else { return nothing() };
     let section = Section::new("[control]", value, &links::CONTROL_KEYS, problems);
     section.map_or_else(nothing, |section| links::control(&section, problems))
 }
 
-/// The control socket and the ports' directory, each near the other unless given.
+/// Returns the paths of the control socket and the run directory; each defaults to the
+/// neighbourhood of the other.
 fn places(
     control: Option<PathBuf>,
     run_dir: Option<PathBuf>,
-    around: &Surroundings,
+    around: &ConfigContext,
 ) -> (Option<PathBuf>, Option<PathBuf>) {
     let base = around.run_dir.clone().or_else(|| run_dir.clone());
     let beside = control.as_ref().and_then(|c| c.parent()).map(Path::to_owned);
@@ -235,7 +237,7 @@ fn places(
     (control.or_else(|| base.map(|dir| dir.join("control.sock"))), run_dir)
 }
 
-fn group(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Sited<GroupSpec>> {
+fn group(section: &Section<'_, '_>, problems: &mut Problems) -> Option<FileValue<GroupSpec>> {
     section.require("name", "expected name = \"blue\", say", problems);
     let forwarding = section.word("forwarding", &["learn", "routes"], problems);
     let forwarding = match forwarding.map(|at| at.value) {
@@ -255,34 +257,46 @@ fn group(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Sited<Gro
     let weight = section.integer("weight", 1..=WEIGHT_MAX, problems);
     let weight = weight.map_or_else(weight_default, |at| at.value);
     let value = GroupSpec { name: name.value, forwarding, weight, kind };
-    Some(Sited { value, spans: vec![("name".to_owned(), name.span)], whole: section.span.clone() })
+    Some(FileValue {
+        value,
+        spans: vec![("name".to_owned(), name.span)],
+        whole: section.span.clone(),
+    })
 }
 
-/// Where the keys of one table stand, noted as they are read.
+/// The byte ranges of the keys of a table, collected while they are read.
 pub(super) type Spans = Vec<(String, Range<usize>)>;
 
-pub(super) fn keep<T>(spans: &mut Spans, key: &'static str, at: Option<At<T>>) -> Option<T> {
-    let At { value, span } = at?;
+pub(super) fn keep<T>(
+    spans: &mut Spans,
+    key: &'static str,
+    at: Option<SpannedValue<T>>,
+) -> Option<T> {
+    let SpannedValue { value, span } = at?;
     spans.push((key.to_owned(), span));
     Some(value)
 }
 
-/// The tables of `[[key]]`; a plain `[key]` is refused with the right spelling.
+/// Returns the tables of `[[key]]`. A plain `[key]` is refused with the correct form.
 fn tables(
     document: &DeTable<'_>,
     key: &str,
     title: &'static str,
     problems: &mut Problems,
-) -> Vec<Table> {
+) -> Vec<TomlTable> {
     items(document, key, title, problems)
         .iter()
-        .filter_map(|item| Table::read(title, item, problems))
+        .filter_map(|item| TomlTable::read(title, item, problems))
         .collect()
 }
 
-fn port(table: Table, cx: &ReadContext<'_>, problems: &mut Problems) -> Option<Sited<PortSpec>> {
+fn port(
+    table: TomlTable,
+    cx: &ReadContext<'_>,
+    problems: &mut Problems,
+) -> Option<FileValue<PortSpec>> {
     match port::read(&table.values, cx) {
-        Ok(spec) => Some(table.sited(spec)),
+        Ok(spec) => Some(table.with_spans(spec)),
         Err(found) => {
             found.iter().for_each(|problem| table.report(problem, problems));
             None
@@ -290,7 +304,7 @@ fn port(table: Table, cx: &ReadContext<'_>, problems: &mut Problems) -> Option<S
     }
 }
 
-fn rule(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Sited<RuleSpec>> {
+fn rule(section: &Section<'_, '_>, problems: &mut Problems) -> Option<FileValue<RuleSpec>> {
     section.require("action", "expected \"accept\" or \"reject\"", problems);
     let action = section.word("action", &["accept", "reject"], problems);
     let from = section.parsed::<RuleSide>("from", problems);
@@ -302,5 +316,5 @@ fn rule(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Sited<Rule
         "accept" => RuleAction::Accept,
         _ => RuleAction::Reject,
     };
-    Some(Sited { value: RuleSpec { action, from, to }, spans, whole: section.span.clone() })
+    Some(FileValue { value: RuleSpec { action, from, to }, spans, whole: section.span.clone() })
 }

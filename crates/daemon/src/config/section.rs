@@ -1,4 +1,4 @@
-//! One table of the file, read key by key; what is wrong is noted, never thrown.
+//! Reads a table of the file key by key, and collects its problems.
 
 use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
@@ -12,29 +12,28 @@ use toml::de::{DeTable, DeValue};
 use super::problem::Problems;
 use causeway_model::limits::SOCKET_PATH_BYTES_MAX;
 
-/// A value and where it stands.
+/// A value and its byte range in the file.
 #[derive(Debug, Clone)]
-pub struct At<T> {
+pub struct SpannedValue<T> {
     /// The value.
     pub value: T,
-    /// Its bytes in the file.
+    /// Byte range of the value.
     pub span: Range<usize>,
 }
 
-/// One `[table]` or `[[table]]`.
+/// A `[table]` or `[[table]]`.
 #[derive(Debug)]
 pub struct Section<'a, 'i> {
-    /// As written: `[daemon]`, `[[port]]`.
+    /// Title in messages: `[daemon]`, `[[port]]`.
     title: &'static str,
-    /// Where it starts, for what is missing from it.
+    /// Byte range of the table, for problems of missing keys.
     pub span: Range<usize>,
     table: &'a DeTable<'i>,
     known: &'static [&'static str],
 }
 
 impl<'a, 'i> Section<'a, 'i> {
-    /// A section that must be a table; anything else, and every key that is not in `known`,
-    /// is noted.
+    /// Returns a section; reports a value that is no table, and every key that is not in `known`.
     pub fn new(
         title: &'static str,
         value: &'a Spanned<DeValue<'i>>,
@@ -74,7 +73,7 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    /// Whether `key` is there under a name that was noted as a slip of the pen.
+    /// Returns whether a reported unknown key is probably a misspelt `key`.
     fn misspelt(&self, key: &str) -> bool {
         let mut names = self.table.keys().map(|k| k.get_ref().as_ref());
         names.any(|n| {
@@ -82,7 +81,7 @@ impl<'a, 'i> Section<'a, 'i> {
         })
     }
 
-    /// Notes `key` if it is missing.
+    /// Reports `key` if it is missing.
     pub fn require(&self, key: &str, expected: &str, problems: &mut Problems) {
         if self.find(key).is_none() && !self.misspelt(key) {
             let title = self.title;
@@ -90,7 +89,7 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    /// A table within.
+    /// Reads a nested table.
     pub fn table(
         &self,
         key: &'static str,
@@ -105,11 +104,13 @@ impl<'a, 'i> Section<'a, 'i> {
         None
     }
 
-    /// A string.
-    pub fn string(&self, key: &str, problems: &mut Problems) -> Option<At<String>> {
+    /// Reads a string.
+    pub fn string(&self, key: &str, problems: &mut Problems) -> Option<SpannedValue<String>> {
         let value = self.find(key)?;
         match value.get_ref() {
-            DeValue::String(text) => Some(At { value: text.to_string(), span: value.span() }),
+            DeValue::String(text) => {
+                Some(SpannedValue { value: text.to_string(), span: value.span() })
+            }
             _ => {
                 self.wrong(key, value, "a string", problems);
                 None
@@ -117,16 +118,16 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    /// A string of one form; the form's own error says what was expected.
+    /// Reads a string and parses it; the parser's error states the expected form.
     pub fn parsed<T: FromStr<Err: Display>>(
         &self,
         key: &str,
         problems: &mut Problems,
-    ) -> Option<At<T>> {
+    ) -> Option<SpannedValue<T>> {
         parse(key, self.string(key, problems)?, problems)
     }
 
-    /// An array of strings of one form.
+    /// Reads an array of strings and parses each.
     pub fn all_parsed<T: FromStr<Err: Display>>(
         &self,
         key: &str,
@@ -148,29 +149,29 @@ impl<'a, 'i> Section<'a, 'i> {
         parsed.into_iter().collect()
     }
 
-    /// One of a few words.
+    /// Reads a word of a fixed list.
     pub fn word(
         &self,
         key: &str,
         words: &[&'static str],
         problems: &mut Problems,
-    ) -> Option<At<&'static str>> {
-        let At { value, span } = self.string(key, problems)?;
+    ) -> Option<SpannedValue<&'static str>> {
+        let SpannedValue { value, span } = self.string(key, problems)?;
         if let Some(word) = words.iter().find(|w| **w == value) {
-            return Some(At { value: word, span });
+            return Some(SpannedValue { value: word, span });
         }
         let words = words.join(", ");
         problems.add(span, format!("key {key:?}: expected one of {words}; found {value:?}"));
         None
     }
 
-    /// An integer of a range.
+    /// Reads an integer in a range.
     pub fn integer(
         &self,
         key: &str,
         range: RangeInclusive<u32>,
         problems: &mut Problems,
-    ) -> Option<At<u32>> {
+    ) -> Option<SpannedValue<u32>> {
         let value = self.find(key)?;
         let expected = format!("an integer from {} to {}", range.start(), range.end());
         let DeValue::Integer(integer) = value.get_ref() else {
@@ -178,7 +179,9 @@ impl<'a, 'i> Section<'a, 'i> {
             return None;
         };
         match u32::from_str_radix(integer.as_str(), integer.radix()) {
-            Ok(number) if range.contains(&number) => Some(At { value: number, span: value.span() }),
+            Ok(number) if range.contains(&number) => {
+                Some(SpannedValue { value: number, span: value.span() })
+            }
             _ => {
                 let text = format!("key {key:?}: expected {expected}, found {integer}");
                 problems.add(value.span(), text);
@@ -187,7 +190,7 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    /// `true` or `false`.
+    /// Reads `true` or `false`.
     pub fn boolean(&self, key: &str, problems: &mut Problems) -> Option<bool> {
         let value = self.find(key)?;
         if let DeValue::Boolean(yes) = value.get_ref() {
@@ -197,18 +200,18 @@ impl<'a, 'i> Section<'a, 'i> {
         None
     }
 
-    /// An absolute path.
-    pub fn path(&self, key: &str, problems: &mut Problems) -> Option<At<PathBuf>> {
-        let At { value, span } = self.string(key, problems)?;
+    /// Reads an absolute path.
+    pub fn path(&self, key: &str, problems: &mut Problems) -> Option<SpannedValue<PathBuf>> {
+        let SpannedValue { value, span } = self.string(key, problems)?;
         if !value.starts_with('/') || value.contains('\0') {
             problems.add(span, format!("key {key:?}: expected an absolute path, found {value:?}"));
             return None;
         }
-        Some(At { value: value.into(), span })
+        Some(SpannedValue { value: value.into(), span })
     }
 
-    /// An absolute path short enough for a Unix socket.
-    pub fn socket_path(&self, key: &str, problems: &mut Problems) -> Option<At<PathBuf>> {
+    /// Reads an absolute path short enough for a Unix socket.
+    pub fn socket_path(&self, key: &str, problems: &mut Problems) -> Option<SpannedValue<PathBuf>> {
         let at = self.path(key, problems)?;
         let bytes = at.value.as_os_str().len();
         if bytes > SOCKET_PATH_BYTES_MAX {
@@ -222,9 +225,9 @@ impl<'a, 'i> Section<'a, 'i> {
         Some(at)
     }
 
-    /// File permission bits, as `"0660"`.
+    /// Reads file permission bits such as `"0660"`.
     pub fn mode(&self, key: &str, problems: &mut Problems) -> Option<u32> {
-        let At { value, span } = self.string(key, problems)?;
+        let SpannedValue { value, span } = self.string(key, problems)?;
         match u32::from_str_radix(&value, 8) {
             Ok(mode) if mode <= 0o777 && value.starts_with('0') => Some(mode),
             _ => {
@@ -236,7 +239,7 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 }
 
-/// The text for a key or table that is not known in `place`.
+/// Returns the text of the problem of an unknown key or table in `place`.
 pub fn unknown(place: &str, name: &str, known: &[&str]) -> String {
     match nearest(name, known.iter().copied()) {
         Some(near) => format!("{place}: unknown key {name:?}; did you mean {near:?}?"),
@@ -246,14 +249,14 @@ pub fn unknown(place: &str, name: &str, known: &[&str]) -> String {
     }
 }
 
-/// Parses a value, or notes what its form expected.
+/// Parses a value, or reports the expected form.
 fn parse<T: FromStr<Err: Display>>(
     key: &str,
-    At { value, span }: At<String>,
+    SpannedValue { value, span }: SpannedValue<String>,
     problems: &mut Problems,
-) -> Option<At<T>> {
+) -> Option<SpannedValue<T>> {
     match value.parse() {
-        Ok(value) => Some(At { value, span }),
+        Ok(value) => Some(SpannedValue { value, span }),
         Err(error) => {
             problems.add(span, format!("key {key:?}: {error}"));
             None

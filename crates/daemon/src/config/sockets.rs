@@ -1,29 +1,33 @@
-//! Links of one file that cannot be open at the same time: two that want one UDP port in different ways,
-//! or one place on a socket that they share.
+//! Checks for links of one file that cannot be open at the same time: two links that use one UDP
+//! port in conflicting ways, or that a shared socket cannot distinguish.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
-use super::check::Sited;
+use super::check::FileValue;
 use super::problem::{Problems, line_of};
-use causeway_model::draft::{LinkDraft, LinkWord, Place};
+use causeway_model::draft::{HostPort, LinkDraft, LinkKindName};
 
-/// The UDP socket that a link needs.
+/// The UDP socket of a link.
 #[derive(Debug, PartialEq, Eq)]
-struct Socket<'a> {
-    /// None: any address, of the family that the peer's name turns out to have.
+struct LinkSocket<'a> {
+    /// `None` is the unspecified address, of the family of the peer's resolved address.
     address: Option<IpAddr>,
     port: u16,
-    /// Links whose sockets are the same in this share one.
-    kind: LinkWord,
+    /// Links with equal sockets of this kind share a socket.
+    kind: LinkKindName,
     key: Option<&'a std::path::Path>,
 }
 
-impl<'a> Socket<'a> {
+impl<'a> LinkSocket<'a> {
     fn of(link: &'a LinkDraft) -> Option<Self> {
         let kind = link.kind;
-        let datagrams =
-            [LinkWord::Causeway, LinkWord::CausewayPlain, LinkWord::Vnet, LinkWord::Vxlan];
+        let datagrams = [
+            LinkKindName::Causeway,
+            LinkKindName::CausewayPlain,
+            LinkKindName::Vnet,
+            LinkKindName::Vxlan,
+        ];
         if !datagrams.contains(&kind) {
             return None;
         }
@@ -35,26 +39,27 @@ impl<'a> Socket<'a> {
         Some(Self { address: end.map(|end| end.ip()), port, kind, key })
     }
 
-    /// Whether it takes datagrams to any address.
+    /// Returns whether the socket receives datagrams to any address.
     fn is_any(&self) -> bool {
         self.address.is_none_or(|address| address.is_unspecified())
     }
 
-    /// Encrypted tunnels at any address take both families.
+    /// Returns whether the socket receives both families: encrypted tunnels at the unspecified
+    /// address do.
     fn is_both(&self) -> bool {
-        self.kind == LinkWord::Causeway && self.is_any()
+        self.kind == LinkKindName::Causeway && self.is_any()
     }
 
-    /// Whether both are one socket.
+    /// Returns whether both links share one socket.
     fn is_shared(&self, other: &Self) -> bool {
         let same = self.address == other.address || (self.is_both() && other.is_both());
         (self.kind, self.port, self.key) == (other.kind, other.port, other.key) && same
     }
 
-    /// Whether the host refuses one of them.
+    /// Returns whether the host refuses to bind both sockets.
     fn excludes(&self, other: &Self) -> bool {
         let (Some(one), Some(two)) = (self.address, other.address) else {
-            // Which family a name has is not known yet.
+            // The family of an unresolved name is not known yet.
             return self.port == other.port && self.kind != other.kind;
         };
         let families = self.is_both() || other.is_both() || one.is_ipv4() == two.is_ipv4();
@@ -63,15 +68,16 @@ impl<'a> Socket<'a> {
     }
 }
 
-/// By what a socket tells the peer of a link from others: its host, or its key; and the network.
-fn place(link: &LinkDraft) -> (Option<String>, Option<&str>, Option<u32>) {
-    let host = link.remote.as_ref().and_then(|remote| remote.parse::<Place>().ok());
+/// Returns the values by which a shared socket distinguishes its links: the peer's host or key, and
+/// the VNI.
+fn peer_identity(link: &LinkDraft) -> (Option<String>, Option<&str>, Option<u32>) {
+    let host = link.remote.as_ref().and_then(|remote| remote.parse::<HostPort>().ok());
     let (host, port) = host.map(|place| (place.host, place.port)).unzip();
     let key = link.key.as_ref().map(|key| key.as_str());
     match link.kind {
-        LinkWord::Vnet => (host, None, None),
-        LinkWord::Vxlan => (host, None, link.vni),
-        // Tunnels are told apart by the peer's port as well.
+        LinkKindName::Vnet => (host, None, None),
+        LinkKindName::Vxlan => (host, None, link.vni),
+        // Tunnels are distinguished by the peer's port as well.
         _ => {
             let port = port.flatten().map(|port| format!(":{port}")).unwrap_or_default();
             (host.map(|host| host + &port), key, link.vni)
@@ -79,16 +85,17 @@ fn place(link: &LinkDraft) -> (Option<String>, Option<&str>, Option<u32>) {
     }
 }
 
-/// Checks each link against those before it.
-pub(super) fn check(source: &str, links: &[Sited<LinkDraft>], problems: &mut Problems) {
-    let sockets: Vec<_> = links.iter().map(|link| Socket::of(&link.value)).collect();
+/// Checks each link against the links before it.
+pub(super) fn check(source: &str, links: &[FileValue<LinkDraft>], problems: &mut Problems) {
+    let sockets: Vec<_> = links.iter().map(|link| LinkSocket::of(&link.value)).collect();
     for (at, (link, socket)) in links.iter().zip(&sockets).enumerate() {
         let Some(socket) = socket else { continue };
         let mut others = links.iter().zip(&sockets).take(at);
         let clash = others.find_map(|(other, theirs)| {
             let theirs = theirs.as_ref()?;
             let text = if socket.is_shared(theirs) {
-                (place(&link.value) == place(&other.value)).then_some("goes to the same peer")?
+                (peer_identity(&link.value) == peer_identity(&other.value))
+                    .then_some("goes to the same peer")?
             } else {
                 socket.excludes(theirs).then_some("needs the same UDP port in another way")?
             };
@@ -103,17 +110,17 @@ pub(super) fn check(source: &str, links: &[Sited<LinkDraft>], problems: &mut Pro
 
 fn describe(
     source: &str,
-    link: &Sited<LinkDraft>,
+    link: &FileValue<LinkDraft>,
     port: u16,
-    (other, text): (&Sited<LinkDraft>, &str),
+    (other, text): (&FileValue<LinkDraft>, &str),
 ) -> (Range<usize>, String) {
     let (name, first) = (&link.value.name, &other.value.name);
     let line = line_of(source, other.whole.start);
-    let (kind, theirs) = (link.value.kind.word(), other.value.kind.word());
+    let (kind, theirs) = (link.value.kind.as_str(), other.value.kind.as_str());
     let same = text.contains("same peer");
     let key = if same { "remote" } else { "local" };
     let remedy = match (same, link.value.kind) {
-        (true, LinkWord::Vnet) => "expected one link to a peer".to_owned(),
+        (true, LinkKindName::Vnet) => "expected one link to a peer".to_owned(),
         (true, _) => "expected another vni".to_owned(),
         (false, _) => format!("expected another port than {port} in one of them"),
     };

@@ -1,4 +1,4 @@
-//! A TOML table as JSON values, with the place of each key, for tables that the model checks.
+//! A TOML table as JSON values with the position of each key, for tables that the model checks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,30 +8,30 @@ use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::check::Sited;
+use super::check::FileValue;
 use super::problem::Problems;
 
-/// The places of a key and of its value in the file.
+/// Byte ranges of a key and of its value in the file.
 #[derive(Debug, Clone)]
-struct Place {
+struct KeySpans {
     key: Range<usize>,
     value: Range<usize>,
 }
 
-/// One table.
+/// A table of the file.
 #[derive(Debug)]
-pub struct Table {
-    /// As written: `[[port]]`.
+pub struct TomlTable {
+    /// Title in messages: `[[port]]`.
     title: &'static str,
     /// The values.
     pub values: Map<String, Value>,
-    /// By path, as [`Problem::path`] has it.
-    places: BTreeMap<String, Place>,
+    /// Positions by path, in the form of [`Problem::path`].
+    spans: BTreeMap<String, KeySpans>,
     whole: Range<usize>,
 }
 
-impl Table {
-    /// Reads a table; anything else is noted.
+impl TomlTable {
+    /// Reads a table; reports a value of another type.
     pub fn read(
         title: &'static str,
         value: &Spanned<DeValue<'_>>,
@@ -43,15 +43,15 @@ impl Table {
             problems.add(whole, format!("expected a table {title}, found {found}"));
             return None;
         };
-        let mut places = BTreeMap::new();
-        let values = map(table, "", &mut places, problems);
-        Some(Self { title, values, places, whole })
+        let mut spans = BTreeMap::new();
+        let values = map(table, "", &mut spans, problems);
+        Some(Self { title, values, spans, whole })
     }
 
-    /// Notes a problem at its key.
+    /// Reports a problem at the position of its key.
     pub fn report(&self, problem: &Problem, problems: &mut Problems) {
         let (title, key, text) = (self.title, problem.key(), &problem.text);
-        let place = self.places.get(&problem.path);
+        let place = self.spans.get(&problem.path);
         match problem.kind {
             ProblemKind::Unknown | ProblemKind::Foreign => {
                 let span = place.map_or_else(|| self.whole.clone(), |place| place.key.clone());
@@ -77,29 +77,29 @@ impl Table {
         }
     }
 
-    /// The place of a value, or of the whole table if the key is not given.
+    /// Returns the byte range of a value, or of the table if the key is not given.
     fn span(&self, path: &str) -> Range<usize> {
-        self.places.get(path).map_or_else(|| self.whole.clone(), |place| place.value.clone())
+        self.spans.get(path).map_or_else(|| self.whole.clone(), |place| place.value.clone())
     }
 
-    /// A value that was read from this table.
-    pub fn sited<T>(self, value: T) -> Sited<T> {
-        let spans = self.places.into_iter().map(|(path, place)| (path, place.value)).collect();
-        Sited { value, spans, whole: self.whole }
+    /// Returns a value that was read from this table, with the positions of its keys.
+    pub fn with_spans<T>(self, value: T) -> FileValue<T> {
+        let spans = self.spans.into_iter().map(|(path, place)| (path, place.value)).collect();
+        FileValue { value, spans, whole: self.whole }
     }
 }
 
 fn map(
     table: &DeTable<'_>,
     prefix: &str,
-    places: &mut BTreeMap<String, Place>,
+    spans: &mut BTreeMap<String, KeySpans>,
     problems: &mut Problems,
 ) -> Map<String, Value> {
     let mut values = Map::new();
     for (key, value) in table {
         let path = format!("{prefix}{}", key.get_ref());
-        places.insert(path.clone(), Place { key: key.span(), value: value.span() });
-        if let Some(json) = json(value, &path, places, problems) {
+        spans.insert(path.clone(), KeySpans { key: key.span(), value: value.span() });
+        if let Some(json) = json(value, &path, spans, problems) {
             values.insert(key.get_ref().to_string(), json);
         }
     }
@@ -109,7 +109,7 @@ fn map(
 fn json(
     value: &Spanned<DeValue<'_>>,
     path: &str,
-    places: &mut BTreeMap<String, Place>,
+    spans: &mut BTreeMap<String, KeySpans>,
     problems: &mut Problems,
 ) -> Option<Value> {
     Some(match value.get_ref() {
@@ -132,11 +132,11 @@ fn json(
             let mut array = Vec::new();
             for (index, item) in items.iter().enumerate() {
                 let path = format!("{path}[{index}]");
-                places.insert(path.clone(), Place { key: item.span(), value: item.span() });
-                array.extend(json(item, &path, places, problems));
+                spans.insert(path.clone(), KeySpans { key: item.span(), value: item.span() });
+                array.extend(json(item, &path, spans, problems));
             }
             Value::Array(array)
         }
-        DeValue::Table(table) => Value::Object(map(table, &format!("{path}."), places, problems)),
+        DeValue::Table(table) => Value::Object(map(table, &format!("{path}."), spans, problems)),
     })
 }

@@ -1,22 +1,22 @@
-//! The largest IP packet on the way of a link, as this host knows it.
+//! The MTU of the IP path of a link, as far as this host knows it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use causeway_link::io::path;
-use causeway_model::draft::{LinkDraft, Place};
+use causeway_model::draft::{HostPort, LinkDraft};
 
-/// Returns the largest IP packet on the way of a link, in bytes: that of its interface, or of the route
-/// to its peer. `None` if this host does not know: the peer is given by name, or has no route.
+/// Returns the MTU of a link's interface, or of the route to its peer, in bytes. `None` if this
+/// host does not know it: the peer is given by name, or no route leads there.
 pub fn underlay(link: &LinkDraft) -> Option<u16> {
     if let Some(interface) = &link.interface {
         return path::packet_at(interface);
     }
-    let address = |text: &Option<String>| text.as_ref()?.parse::<Place>().ok()?.address();
+    let address = |text: &Option<String>| text.as_ref()?.parse::<HostPort>().ok()?.address();
     let remote = address(&link.remote)?;
     path::packet_to(address(&link.local).unwrap_or(any_address(remote)), remote)
 }
 
-/// The unspecified address of the family of `like`.
+/// Returns the unspecified address of the family of `like`.
 fn any_address(like: IpAddr) -> IpAddr {
     match like {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),

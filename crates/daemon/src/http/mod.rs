@@ -1,11 +1,11 @@
-//! Just enough HTTP/1.1 for one request per connection over a Unix socket.
+//! The subset of HTTP/1.1 that the control socket needs: one request per connection.
 //!
-//! [`request`] reads, [`reply`] writes, [`server`] accepts and keeps the bounds.
-//! What the requests mean is the business of [`crate::api`].
+//! [`request`] reads, [`reply`] writes, [`server`] accepts connections and enforces limits.
+//! [`crate::api`] interprets the requests.
 
 pub mod reply;
 pub mod request;
 pub mod server;
 
-pub use reply::Reply;
-pub use request::Request;
+pub use reply::HttpReply;
+pub use request::HttpRequest;

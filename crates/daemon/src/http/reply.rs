@@ -1,24 +1,24 @@
-//! One reply: a status and a JSON body.
+//! Replies: a status and a JSON body.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-/// What is sent back before the connection closes.
+/// A reply, sent before the connection closes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct HttpReply {
     /// HTTP status code.
     pub status: u16,
-    /// JSON, or nothing.
+    /// The JSON body; empty for status 204.
     pub body: String,
-    /// For status 405: the methods that the path has.
+    /// For status 405: the methods that the path supports.
     pub allow: &'static str,
-    /// Of an error: what kind it is. Else nothing.
+    /// The kind of an error; empty for success.
     pub kind: &'static str,
 }
 
-impl Reply {
-    /// A reply with a value as JSON.
+impl HttpReply {
+    /// Returns a reply with a value as JSON.
     pub fn json(status: u16, value: &impl Serialize) -> Self {
         match serde_json::to_string(value) {
             Ok(body) => Self { status, body, allow: "", kind: "" },
@@ -26,24 +26,27 @@ impl Reply {
         }
     }
 
-    /// Done, nothing to tell.
+    /// Returns the reply of a command without a result: 204.
     pub fn done() -> Self {
         Self { status: 204, body: String::new(), allow: "", kind: "" }
     }
 
-    /// `{"error":{"kind":…,"message":…}}`.
+    /// Returns an error reply: `{"error":{"kind":…,"message":…}}`.
     pub fn error(status: u16, kind: &'static str, message: impl Into<String>) -> Self {
         let error = serde_json::json!({"error": {"kind": kind, "message": message.into()}});
         Self { status, body: error.to_string(), allow: "", kind }
     }
 
-    /// The path is there, the method is not.
+    /// Returns the reply for a path that exists but does not support the method.
     pub fn method_not_allowed(allow: &'static str) -> Self {
         let text = format!("expected the method {allow}");
         Self { allow, ..Self::error(405, "method_not_allowed", text) }
     }
 
-    /// Writes the reply in one piece.
+    /// Writes the reply with a single write.
+    ///
+    /// # Errors
+    /// The write fails or times out.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let (status, reason) = (self.status, reason(self.status));
         let mut text = format!("HTTP/1.1 {status} {reason}\r\nConnection: close\r\n");
@@ -68,7 +71,7 @@ fn reason(status: u16) -> &'static str {
         200 => "OK",
         201 => "Created",
         204 => "No Content",
-        400 => "Bad Request",
+        400 => "Bad HttpRequest",
         403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",

@@ -1,56 +1,61 @@
-//! Reads one request, however its sender splits, delays or inflates it.
+//! Reads a request within bounds of size and time, independent of how the client splits it.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use super::Reply;
+use super::HttpReply;
 use crate::limits::{FILE_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX, REQUEST_HEADERS_MAX};
 
 /// The paths whose requests carry whole files.
 const FILE_PATHS: [&str; 2] = ["/v1/apply", "/v1/vnet"];
 
-/// One request, whole.
+/// A complete request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct HttpRequest {
     /// `GET`, `POST`, `DELETE` or another.
     pub method: String,
     /// The path, without query.
     pub path: String,
-    /// The body, as long as its Content-Length said.
+    /// The body; its length is that of Content-Length.
     pub body: Vec<u8>,
 }
 
 /// The head of a request.
 #[derive(Debug)]
-struct Head {
+struct RequestHead {
     method: String,
     path: String,
-    /// Bytes that the head takes.
+    /// Bytes of the head.
     bytes: usize,
-    /// Bytes that the body will take.
+    /// Bytes of the body, by Content-Length.
     body: usize,
-    /// Whether the sender waits for leave to send the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     waits: bool,
 }
 
-/// Reads a request until `deadline`; `None` if the sender closed without a word.
+/// Reads a request until `deadline`. Returns `None` if the client closed without sending a byte.
 ///
-/// An error is the reply to send.
-pub fn read(stream: &mut UnixStream, deadline: Instant) -> Result<Option<Request>, Reply> {
+/// # Errors
+/// The request is malformed, too large or late; the error is the reply to send.
+pub fn read(stream: &mut UnixStream, deadline: Instant) -> Result<Option<HttpRequest>, HttpReply> {
     let mut bytes = Vec::new();
     let head = loop {
         if let Some(head) = parse_head(&bytes)? {
             break head;
         }
         if bytes.len() >= REQUEST_BYTES_MAX {
-            return Err(Reply::error(431, "too_large", "request head: expected less than 64 KiB"));
+            return Err(HttpReply::error(
+                431,
+                "too_large",
+                "request head: expected less than 64 KiB",
+            ));
         }
         if read_more(stream, &mut bytes, deadline)? == 0 {
             if bytes.is_empty() {
                 return Ok(None);
             }
-            return Err(Reply::error(400, "unfinished", "the request ended within its head"));
+            return Err(HttpReply::error(400, "unfinished", "the request ended within its head"));
         }
     };
     let total = head.bytes.saturating_add(head.body);
@@ -61,28 +66,28 @@ pub fn read(stream: &mut UnixStream, deadline: Instant) -> Result<Option<Request
     };
     if total > most {
         let text = format!("a request of {total} bytes: expected at most {most}");
-        return Err(Reply::error(413, "too_large", text));
+        return Err(HttpReply::error(413, "too_large", text));
     }
     if head.waits {
-        // A sender that is gone shows itself at the next read.
+        // If the client is gone, the next read reports it.
         let _ = stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
     }
     while bytes.len() < total {
         if read_more(stream, &mut bytes, deadline)? == 0 {
-            return Err(Reply::error(400, "unfinished", "the request ended within its body"));
+            return Err(HttpReply::error(400, "unfinished", "the request ended within its body"));
         }
     }
     let body = bytes.get(head.bytes..total).unwrap_or_default().to_vec();
-    Ok(Some(Request { method: head.method, path: head.path, body }))
+    Ok(Some(HttpRequest { method: head.method, path: head.path, body }))
 }
 
-/// One read of at most 4 KiB; 0 at the end.
+/// Reads at most 4 KiB; returns 0 at the end of the stream.
 fn read_more(
     stream: &mut UnixStream,
     bytes: &mut Vec<u8>,
     deadline: Instant,
-) -> Result<usize, Reply> {
-    let late = || Reply::error(408, "timeout", "the request did not come in time");
+) -> Result<usize, HttpReply> {
+    let late = || HttpReply::error(408, "timeout", "the request did not come in time");
     let mut chunk = [0_u8; 4096];
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -99,22 +104,22 @@ fn read_more(
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 return Err(late());
             }
-            Err(e) => return Err(Reply::error(400, "bad_request", format!("read: {e}"))),
+            Err(e) => return Err(HttpReply::error(400, "bad_request", format!("read: {e}"))),
         }
     }
 }
 
-/// The head, once it is whole.
-fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Reply> {
+/// Parses the head; returns `None` if it is incomplete.
+fn parse_head(bytes: &[u8]) -> Result<Option<RequestHead>, HttpReply> {
     let mut headers = [httparse::EMPTY_HEADER; REQUEST_HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);
-    let wrong = |text: String| Reply::error(400, "bad_request", text);
+    let wrong = |text: String| HttpReply::error(400, "bad_request", text);
     let size = match parsed.parse(bytes) {
         Ok(httparse::Status::Complete(size)) => size,
         Ok(httparse::Status::Partial) => return Ok(None),
         Err(httparse::Error::TooManyHeaders) => {
             let text = format!("expected at most {REQUEST_HEADERS_MAX} headers");
-            return Err(Reply::error(431, "too_large", text));
+            return Err(HttpReply::error(431, "too_large", text));
         }
         Err(error) => return Err(wrong(format!("not an HTTP/1.1 request: {error}"))),
     };
@@ -122,7 +127,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Reply> {
     for header in parsed.headers.iter() {
         if header.name.eq_ignore_ascii_case("transfer-encoding") {
             let text = "Transfer-Encoding is not served: expected Content-Length";
-            return Err(Reply::error(411, "bad_request", text));
+            return Err(HttpReply::error(411, "bad_request", text));
         }
         if header.name.eq_ignore_ascii_case("expect") {
             waits = header.value.eq_ignore_ascii_case(b"100-continue");
@@ -137,7 +142,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Reply> {
     let target = parsed.path.unwrap_or("");
     let path = target.split('?').next().unwrap_or("").to_owned();
     let method = parsed.method.unwrap_or("").to_owned();
-    Ok(Some(Head { method, path, bytes: size, body: body.unwrap_or(0), waits }))
+    Ok(Some(RequestHead { method, path, bytes: size, body: body.unwrap_or(0), waits }))
 }
 
 fn content_length(value: &[u8]) -> Option<usize> {

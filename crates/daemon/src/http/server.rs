@@ -1,4 +1,4 @@
-//! Accepts control connections, one short-lived thread each, within bounds.
+//! Accepts control connections: one short-lived thread each, within bounds.
 
 use std::io::Read as _;
 use std::net::Shutdown;
@@ -8,49 +8,52 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use super::{Reply, Request, request};
+use super::{HttpReply, HttpRequest, request};
+use crate::connection_slots::{ConnectionSlot, ConnectionSlots, SlotLimits};
 use crate::limits::{
     ACCEPT_RETRY, CONNECTION_GRACE, CONNECTIONS_MAX, CONNECTIONS_WAITING_PER_USER_MAX,
     DRAIN_TIME_MAX, REPLY_TIME_MAX, REQUEST_TIME_MAX,
 };
-use crate::peer::{Access, Peer};
-use crate::places::{Bounds, Place, Places};
-use crate::refusals::{Doors, Refusal};
+use crate::peer::{ControlAccess, ControlPeer};
+use crate::refusals::{ControlRefusals, RefusalReason};
 
-/// What answers requests.
-pub type Handler = dyn Fn(&Peer, &Request) -> Reply + Send + Sync;
+/// Answers requests.
+pub type RequestHandler = dyn Fn(&ControlPeer, &HttpRequest) -> HttpReply + Send + Sync;
 
-/// A running server; it stops when told to, not when dropped.
+/// A running server. [`ControlServer::stop`] stops it; dropping it does not.
 #[derive(Debug)]
-pub struct Server {
+pub struct ControlServer {
     listener: UnixListener,
     stopping: Arc<AtomicBool>,
     acceptor: Option<JoinHandle<()>>,
 }
 
-impl Server {
-    /// Serves connections to `listener` from now on, for those whom `access` lets in; what is refused
-    /// is counted in `doors`.
+impl ControlServer {
+    /// Starts to serve connections to `listener` from clients that `access` admits; refusals are
+    /// counted in `refusals`.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
     pub fn start(
         listener: UnixListener,
-        access: Access,
-        handler: Arc<Handler>,
-        doors: Arc<Doors>,
+        access: ControlAccess,
+        handler: Arc<RequestHandler>,
+        refusals: Arc<ControlRefusals>,
     ) -> std::io::Result<Self> {
         let stopping = Arc::new(AtomicBool::new(false));
         let acceptor = {
             let (listener, stopping) = (listener.try_clone()?, stopping.clone());
-            thread::Builder::new()
-                .name("control".into())
-                .spawn(move || accept(&listener, &stopping, &Terms { access, handler, doors }))?
+            thread::Builder::new().name("control".into()).spawn(move || {
+                accept(&listener, &stopping, &ServerContext { access, handler, refusals })
+            })?
         };
         Ok(Self { listener, stopping, acceptor: Some(acceptor) })
     }
 
-    /// Accepts no more; requests being served are finished by their own threads.
+    /// Stops accepting connections; requests in progress are finished by their own threads.
     pub fn stop(&mut self) {
         self.stopping.store(true, Ordering::Release);
-        // Wakes the acceptor; it may have ended by itself.
+        // Wakes the acceptor, unless it has ended already.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
@@ -58,15 +61,15 @@ impl Server {
     }
 }
 
-/// On what terms connections are served.
-struct Terms {
-    access: Access,
-    handler: Arc<Handler>,
-    doors: Arc<Doors>,
+/// Values that all connections share.
+struct ServerContext {
+    access: ControlAccess,
+    handler: Arc<RequestHandler>,
+    refusals: Arc<ControlRefusals>,
 }
 
-fn accept(listener: &UnixListener, stopping: &AtomicBool, terms: &Terms) {
-    let served = Places::new(Bounds {
+fn accept(listener: &UnixListener, stopping: &AtomicBool, terms: &ServerContext) {
+    let served = ConnectionSlots::new(SlotLimits {
         all: CONNECTIONS_MAX,
         waiting_each: CONNECTIONS_WAITING_PER_USER_MAX,
         grace: CONNECTION_GRACE,
@@ -77,48 +80,56 @@ fn accept(listener: &UnixListener, stopping: &AtomicBool, terms: &Terms) {
             return;
         }
         match accepted {
-            Ok((stream, _)) => begin(stream, &served, terms),
+            Ok((stream, _)) => start_connection(stream, &served, terms),
             Err(error) => {
-                log::warn!(error:% = error; "control connection not accepted");
+                log::warn!(error:% = error; "cannot accept a control connection: clients wait");
                 thread::sleep(ACCEPT_RETRY);
             }
         }
     }
 }
 
-fn begin(mut stream: UnixStream, served: &Arc<Places<u32>>, terms: &Terms) {
-    let Terms { access, handler, doors } = terms;
+fn start_connection(
+    mut stream: UnixStream,
+    served: &Arc<ConnectionSlots<u32>>,
+    terms: &ServerContext,
+) {
+    let ServerContext { access, handler, refusals } = terms;
     let peer = match access.admit(&stream) {
         Ok(peer) => peer,
         Err(refused) => {
-            doors.log.refused(&refused);
-            refuse(&mut stream, &access.reply(&refused), doors);
+            refusals.log.refused(&refused);
+            refuse(&mut stream, &access.reply(&refused), refusals);
             return;
         }
     };
     let Ok(other) = stream.try_clone() else { return };
-    let hang_up = move || drop(other.shutdown(Shutdown::Both));
-    let Some(place) = served.take(Instant::now(), peer.uid, hang_up) else {
+    let disconnect = move || drop(other.shutdown(Shutdown::Both));
+    let Some(slot) = served.take(Instant::now(), peer.uid, disconnect) else {
         let text = format!(
             "{CONNECTIONS_MAX} control connections are served already, \
              {CONNECTIONS_WAITING_PER_USER_MAX} of one user without a request; try again"
         );
-        refuse(&mut stream, &Reply::error(503, "busy", text), doors);
+        refuse(&mut stream, &HttpReply::error(503, "busy", text), refusals);
         return;
     };
-    let (handler, doors) = (handler.clone(), doors.clone());
+    let (handler, refusals) = (handler.clone(), refusals.clone());
     let spawned = thread::Builder::new().name("control-request".into()).spawn(move || {
-        serve(&mut stream, &peer, &place, &*handler, &doors);
-        drop(place);
+        serve(&mut stream, &peer, &slot, &*handler, &refusals);
+        drop(slot);
     });
     if let Err(error) = spawned {
-        log::warn!(error:% = error; "no thread for a control connection");
+        log::warn!(
+            error:% = error;
+            "cannot start a thread: a control connection is closed without an answer"
+        );
     }
 }
 
-/// Answers from the acceptor itself, which must not wait: the reply fits a fresh socket's buffer.
-fn refuse(stream: &mut UnixStream, reply: &Reply, doors: &Doors) {
-    doors.control.count(Refusal::of_kind(reply.kind));
+/// Refuses from the acceptor's thread, which must not block: the reply fits into the empty send
+/// buffer.
+fn refuse(stream: &mut UnixStream, reply: &HttpReply, refusals: &ControlRefusals) {
+    refusals.control.count(RefusalReason::of_kind(reply.kind));
     if stream.set_nonblocking(true).is_ok() {
         let _ = reply.write(stream);
     }
@@ -126,26 +137,29 @@ fn refuse(stream: &mut UnixStream, reply: &Reply, doors: &Doors) {
 
 fn serve(
     stream: &mut UnixStream,
-    peer: &Peer,
-    place: &Place<u32>,
-    handler: &Handler,
-    doors: &Doors,
+    peer: &ControlPeer,
+    slot: &ConnectionSlot<u32>,
+    handler: &RequestHandler,
+    refusals: &ControlRefusals,
 ) {
     let (reply, whole) = match request::read(stream, Instant::now() + REQUEST_TIME_MAX) {
         Ok(None) => return,
         Ok(Some(request)) => {
-            place.waits(None);
+            slot.waits(None);
             (handler(peer, &request), true)
         }
         Err(reply) => (reply, false),
     };
-    place.waits(Some(Instant::now()));
+    slot.waits(Some(Instant::now()));
     if !reply.kind.is_empty() {
-        doors.control.count(Refusal::of_kind(reply.kind));
+        refusals.control.count(RefusalReason::of_kind(reply.kind));
     }
     let sent = stream.set_write_timeout(Some(REPLY_TIME_MAX)).and_then(|()| reply.write(stream));
     if let Err(error) = sent {
-        log::debug!(error:% = error, pid = peer.pid; "control reply not sent");
+        log::debug!(
+            error:% = error, pid = peer.pid;
+            "cannot send a control reply: the client has closed or does not read"
+        );
         return;
     }
     if !whole {
@@ -153,8 +167,8 @@ fn serve(
     }
 }
 
-/// Takes in what a refused sender still sends, for a moment: closing at once would
-/// break its write before it reads the reply.
+/// Reads the rest of a refused request for a moment: an immediate close would break the client's
+/// write before it reads the reply.
 fn drain(stream: &mut UnixStream) {
     let _ = stream.shutdown(Shutdown::Write);
     let until = Instant::now() + DRAIN_TIME_MAX;

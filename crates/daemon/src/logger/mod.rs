@@ -1,11 +1,11 @@
-//! The log: one line on stderr per record, `key=value` throughout.
+//! The log: one line on stderr per record, as `key=value` pairs.
 //!
-//! `time=… level=info target=… msg="…" port=vm1-net`; the time is left out where
-//! journald reads stderr, as it writes its own.
+//! `time=… level=info target=… msg="…" port=vm1-net`; the time is omitted if journald reads stderr,
+//! because it adds its own.
 //!
-//! A write to stderr blocks while the reader of the log does not read. Therefore the thread that
-//! logs only puts its line into a bounded queue (`queue`), and a thread of the log's own writes.
-//! Lines that find the queue full are dropped and counted.
+//! A write to stderr blocks while the reader of the log does not read. The logging thread therefore
+//! only puts its line into a bounded queue (`queue`), and a separate thread writes. Lines that find
+//! the queue full are dropped and counted.
 
 mod queue;
 mod record;
@@ -20,31 +20,31 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use log::{LevelFilter, Log, Metadata, Record};
 
 use crate::limits::{LOG_FLUSH_TIME_MAX, LOG_LINES_QUEUED_MAX};
-use queue::Queue;
+use queue::LogQueue;
 
-/// The queue of this process's log, once it was started.
-static QUEUE: OnceLock<Queue> = OnceLock::new();
+/// The queue of this process's log, after the start.
+static QUEUE: OnceLock<LogQueue> = OnceLock::new();
 
 #[derive(Debug)]
 struct Logger {
     timed: bool,
 }
 
-/// Sends all log records of `level` and worse to stderr from now on, and panics too.
+/// Starts to send all log records of `level` and more severe ones, and panics, to stderr.
 ///
 /// # Errors
-/// The log was started before, or the host has no thread for it.
+/// The log was started before, or the thread cannot be created.
 pub fn start(level: LevelFilter) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let timed = std::env::var_os("JOURNAL_STREAM").is_none();
     log::set_boxed_logger(Box::new(Logger { timed }))?;
-    let queue = Queue::start(std::io::stderr(), LOG_LINES_QUEUED_MAX)?;
+    let queue = LogQueue::start(std::io::stderr(), LOG_LINES_QUEUED_MAX)?;
     QUEUE.get_or_init(|| queue);
     std::panic::set_hook(Box::new(report_panic));
     log::set_max_level(level);
     Ok(())
 }
 
-/// Waits until the lines that are queued now are written, at most [`LOG_FLUSH_TIME_MAX`]. To be
+/// Waits until the lines that are queued now are written, at most [`LOG_FLUSH_TIME_MAX`]. Must be
 /// called before the process ends.
 pub fn flush() {
     if let Some(queue) = QUEUE.get() {
@@ -52,20 +52,20 @@ pub fn flush() {
     }
 }
 
-/// Writes the last line of a process that fails. Waits for the reader of the log at most
-/// [`LOG_FLUSH_TIME_MAX`]; before the log was started, for as long as the write takes.
+/// Writes the last line of a failing process. Waits for the reader of the log at most
+/// [`LOG_FLUSH_TIME_MAX`]; before the log is started, the write may block.
 pub fn write_last(text: &str) {
     let line = format!("{text}\n");
     match QUEUE.get() {
         Some(queue) => queue.push_and_flush(line, LOG_FLUSH_TIME_MAX),
-        // A closed stderr is no fault.
+        // A closed stderr is ignored.
         None => drop(std::io::stderr().lock().write_all(line.as_bytes())),
     }
 }
 
-/// Returns how many lines were dropped because the reader of the log did not read.
+/// Returns the number of lines dropped because the reader of the log did not read.
 pub fn dropped_total() -> u64 {
-    QUEUE.get().map_or(0, Queue::dropped_total)
+    QUEUE.get().map_or(0, LogQueue::dropped_total)
 }
 
 impl Log for Logger {
@@ -88,8 +88,8 @@ impl Log for Logger {
     }
 }
 
-/// The panic hook: as the standard library's, but a reader that does not read delays the thread
-/// by at most [`LOG_FLUSH_TIME_MAX`].
+/// The panic hook: as that of the standard library, but a reader that does not read delays the
+/// thread by at most [`LOG_FLUSH_TIME_MAX`].
 fn report_panic(info: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let mut text = format!("thread {:?} {info}", thread.name().unwrap_or("without a name"));

@@ -1,4 +1,4 @@
-//! The queue between the threads that log and the thread that writes.
+//! The queue between the logging threads and the writing thread.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use crate::limits::LOG_FLUSH_PAUSE;
 
-/// Lines on their way to the reader of the log. No thread that pushes a line waits for the reader.
+/// The log lines that are not written yet. A thread that pushes a line never waits for the reader.
 #[derive(Debug)]
-pub struct Queue {
+pub struct LogQueue {
     sender: SyncSender<String>,
     counts: Arc<Counts>,
 }
 
-/// Counts of lines. They only grow.
+/// Counters of lines. They only grow.
 #[derive(Debug, Default)]
 struct Counts {
     queued: AtomicU64,
@@ -24,15 +24,15 @@ struct Counts {
     dropped: AtomicU64,
 }
 
-impl Queue {
-    /// Starts the thread that writes to `sink`; `room` lines may wait for it.
+impl LogQueue {
+    /// Starts the thread that writes to `sink`; at most `room` lines are queued.
     ///
     /// # Errors
-    /// The host has no thread for it.
+    /// The thread cannot be created.
     pub fn start(sink: impl Write + Send + 'static, room: usize) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(room);
         let counts = Arc::<Counts>::default();
-        let writer = Writer { sink, counts: counts.clone(), reported: 0 };
+        let writer = LogWriter { sink, counts: counts.clone(), reported: 0 };
         thread::Builder::new().name("log".into()).spawn(move || writer.run(&receiver))?;
         Ok(Self { sender, counts })
     }
@@ -50,7 +50,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits until every line that is queued now is written, or until `limit` is over.
+    /// Waits until every line that is queued now is written, at most `limit`.
     pub fn flush(&self, limit: Duration) {
         let queued = self.counts.queued.load(Ordering::Acquire);
         let since = Instant::now();
@@ -59,8 +59,8 @@ impl Queue {
         }
     }
 
-    /// Queues a line even if room for it comes only later, and waits until it is written; gives up
-    /// when `limit` is over.
+    /// Queues a line, waits for room if the queue is full, and waits until the line is written; at
+    /// most `limit` in total.
     pub fn push_and_flush(&self, mut line: String, limit: Duration) {
         let since = Instant::now();
         while let Err(TrySendError::Full(back)) = self.try_push(line) {
@@ -74,21 +74,21 @@ impl Queue {
         self.flush(limit.saturating_sub(since.elapsed()));
     }
 
-    /// Returns how many lines were dropped.
+    /// Returns the number of dropped lines.
     pub fn dropped_total(&self) -> u64 {
         self.counts.dropped.load(Ordering::Relaxed)
     }
 }
 
-/// The thread that writes.
-struct Writer<W> {
+/// State of the writing thread.
+struct LogWriter<W> {
     sink: W,
     counts: Arc<Counts>,
-    /// Dropped lines that the log already reports.
+    /// Dropped lines that have been reported in the log.
     reported: u64,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> LogWriter<W> {
     fn run(mut self, lines: &Receiver<String>) {
         while let Ok(line) = lines.recv() {
             self.write(&line);
@@ -97,8 +97,8 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// One write per line, so that lines do not mix with those of a child; a closed stderr is no
-    /// fault.
+    /// Uses one write per line, so that lines do not mix with those of a child process. A closed
+    /// stderr is ignored.
     fn write(&mut self, line: &str) {
         let _ = self.sink.write_all(line.as_bytes()).and_then(|()| self.sink.flush());
     }
@@ -127,7 +127,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(20);
 
-    /// A reader of the log that reads once for each permit.
+    /// A reader of the log that reads once per permit.
     struct Sink {
         permits: Receiver<()>,
         text: Arc<Mutex<String>>,
@@ -135,7 +135,7 @@ mod tests {
 
     impl Write for Sink {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // Without a sender of permits, all is read.
+            // After the sender of permits is dropped, all lines are read.
             let _ = self.permits.recv();
             let mut text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
             text.push_str(std::str::from_utf8(bytes).unwrap());
@@ -147,14 +147,14 @@ mod tests {
         }
     }
 
-    fn stalled(room: usize) -> (Queue, Sender<()>, Arc<Mutex<String>>) {
+    fn stalled(room: usize) -> (LogQueue, Sender<()>, Arc<Mutex<String>>) {
         let (permit, permits) = channel();
         let text = Arc::<Mutex<String>>::default();
-        (Queue::start(Sink { permits, text: text.clone() }, room).unwrap(), permit, text)
+        (LogQueue::start(Sink { permits, text: text.clone() }, room).unwrap(), permit, text)
     }
 
     #[test]
-    fn log_lines_that_find_no_room_are_dropped_and_reported() {
+    fn log_lines_beyond_the_queue_are_dropped_and_reported() {
         let (queue, permit, text) = stalled(4);
         for number in 0..100 {
             queue.push(format!("line {number}\n"));

@@ -1,4 +1,4 @@
-//! The text of one log record: `level=… target=… msg="…" key=value …`.
+//! Formats a log record: `level=… target=… msg="…" key=value …`.
 
 use std::fmt::Write as _;
 
@@ -8,8 +8,8 @@ use log::kv::{self, Key, Value, VisitSource};
 
 use crate::limits::{LOG_LINE_BYTES_MAX, LOG_VALUE_BYTES_MAX};
 
-/// Returns the line of a record, its end included; `at` is the time since 1970, where the line
-/// has one.
+/// Returns the line of a record, with its line feed. `at` is the time since 1970, if the line has a
+/// time.
 pub fn line(record: &Record<'_>, at: Option<std::time::Duration>) -> String {
     let mut line = String::new();
     if let Some(at) = at {
@@ -31,7 +31,7 @@ fn write_record(line: &mut String, record: &Record<'_>) {
     line.push('\n');
 }
 
-/// Cuts a line to [`LOG_LINE_BYTES_MAX`].
+/// Truncates a line to [`LOG_LINE_BYTES_MAX`].
 fn cut(line: &mut String) {
     if line.len() > LOG_LINE_BYTES_MAX {
         let end = (0..=LOG_LINE_BYTES_MAX).rev().find(|end| line.is_char_boundary(*end));
@@ -50,7 +50,7 @@ impl<'kvs> VisitSource<'kvs> for Pairs<'_> {
     }
 }
 
-/// A value as it is if it is plain, in quotes if not.
+/// Writes a plain value as it is, others in quotes.
 fn write_value(line: &mut String, value: &str) {
     let plain = |c: char| c.is_ascii_graphic() && c != '"' && c != '=' && c != '\\';
     if !value.is_empty() && value.len() <= LOG_VALUE_BYTES_MAX && value.chars().all(plain) {
@@ -62,7 +62,7 @@ fn write_value(line: &mut String, value: &str) {
     line.push('"');
 }
 
-/// Text that cannot end its quotes or its line, whoever chose it.
+/// Escapes a text, so that untrusted bytes cannot end the quotes or the line.
 fn write_escaped(line: &mut String, text: &str) {
     let start = line.len();
     for c in text.chars() {
@@ -85,7 +85,7 @@ fn write_escaped(line: &mut String, text: &str) {
     }
 }
 
-/// Seconds since 1970 as `2026-11-21T20:34:05.123Z`.
+/// Returns seconds since 1970 as `2026-11-21T20:34:05.123Z`.
 fn utc(seconds: u64, millis: u32) -> String {
     let second = seconds % 86_400;
     let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_one_line_of_pairs() {
+    fn log_record_is_one_line_of_pairs() {
         assert_eq!(
             line("port closed", &[("port", "vm1-net"), ("reason", "bad head 9"), ("x", "")]),
             "level=warn target=causeway_fabric::port msg=\"port closed\" port=vm1-net \
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_text_stays_inside_its_quotes_and_its_line() {
+    fn log_escapes_hostile_text() {
         let text = line("a\"b\\\nlevel=error \u{1b}[2J", &[("k", "v\" level=error")]);
         assert_eq!(text.matches('\n').count(), 1);
         assert!(
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn days_become_dates() {
+    fn log_times_are_utc_dates() {
         assert_eq!(utc(0, 0), "1970-01-01T00:00:00.000Z");
         assert_eq!(utc(951_782_400, 5), "2000-02-29T00:00:00.005Z");
         assert_eq!(utc(1_735_689_599, 999), "2024-12-31T23:59:59.999Z");

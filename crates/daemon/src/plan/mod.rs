@@ -1,8 +1,12 @@
-//! From what runs to what a file says: the changes, in an order that works, and carrying them out.
+//! Plans the changes from the running state to that of a configuration, in a valid order, and
+//! executes them.
+//!
+//! `POST /v1/apply` reads the running state ([`read_running`]), compares it with the file
+//! ([`plan`]) and executes the steps ([`execute`]). Planning has no side effect.
 
+mod execute;
 mod rules;
-mod run;
-mod running;
+mod state;
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,12 +17,12 @@ use causeway_model::{LinkSpec, PortSpec, RouteEnd, RouteSpec, RuleSpec};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-pub use run::{Outcome, carry_out};
-pub use running::running;
+pub use execute::{PlanResult, execute};
+pub use state::read_running;
 
-/// All that can be changed while the daemon runs.
+/// The objects that can change while the daemon runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct State {
+pub struct FabricState {
     /// The groups.
     pub groups: Vec<GroupSpec>,
     /// The rules, in their order.
@@ -27,56 +31,56 @@ pub struct State {
     pub ports: Vec<PortSpec>,
     /// The links.
     pub links: Vec<LinkSpec>,
-    /// The routes; their order says nothing.
+    /// The routes; their order has no meaning.
     pub routes: Vec<RouteSpec>,
 }
 
-/// One thing that comes, goes, or is there otherwise than before.
+/// A change of one object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Change {
-    /// What becomes of it.
-    pub action: Action,
+pub struct PlannedChange {
+    /// The type of the change.
+    pub action: ChangeType,
     /// `group`, `rule`, `port`, `link` or `route`.
     pub what: &'static str,
-    /// Its name, or how it reads.
+    /// Name of the object; rules and routes have a description instead.
     pub name: String,
-    /// As it was.
+    /// The object before the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Value>,
-    /// As it will be.
+    /// The object after the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Value>,
 }
 
-/// See [`Change::action`].
+/// The type of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Action {
-    /// It is new.
+pub enum ChangeType {
+    /// The object is added.
     Add,
-    /// It goes.
+    /// The object is deleted.
     Delete,
-    /// It is deleted and added anew.
+    /// The object is deleted and added again.
     Replace,
 }
 
-/// One command to the fabric, and the change that it belongs to.
+/// A command to the fabric, and the change that it belongs to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
-    /// Index of its change.
+pub struct PlanStep {
+    /// Index of the change.
     pub change: usize,
-    /// What to do.
-    pub act: Act,
+    /// The command.
+    pub act: StepCommand,
 }
 
-/// What to do.
+/// A command of a step.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Act {
-    /// Delete the route that reads so.
+pub enum StepCommand {
+    /// Delete the equal route.
     RouteDel(RouteSpec),
     /// Delete a link.
     LinkDel(Name),
-    /// Delete the rule at an index, those before it gone already.
+    /// Delete the rule at an index; rules after it are deleted before.
     RuleDel(usize),
     /// Delete a port.
     PortDel(Name),
@@ -94,9 +98,9 @@ pub enum Act {
     RouteAdd(RouteSpec),
 }
 
-impl Act {
-    /// Where it stands in the order that works: what is named goes after what names it, and comes
-    /// before it.
+impl StepCommand {
+    /// Returns the position in a valid order: an object is deleted after the objects that name it,
+    /// and added before them.
     fn rank(&self) -> u8 {
         match self {
             Self::RouteDel(_) => 0,
@@ -113,40 +117,40 @@ impl Act {
     }
 }
 
-/// What leads from one state to another.
+/// The changes and steps from one state to another.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Plan {
-    /// For people: the groups, rules, ports, links and routes that change.
-    pub changes: Vec<Change>,
-    /// For the fabric, in order.
-    pub steps: Vec<Step>,
+pub struct ChangePlan {
+    /// The changes, for the operator.
+    pub changes: Vec<PlannedChange>,
+    /// The commands to the fabric, in order.
+    pub steps: Vec<PlanStep>,
 }
 
-/// How a route reads.
+/// Returns the description of a route.
 pub fn shown(route: &RouteSpec) -> String {
     let RouteSpec { group, source, destination, to, from } = route;
     let from = from.as_ref().map(|from| format!(" from {from}")).unwrap_or_default();
     format!("{group}: {source} > {destination}{from}, to {to}")
 }
 
-/// Things that have names: what changes, and those that must go and come although they do not
-/// change themselves.
-struct Named<'a, T> {
+/// Two lists of named objects. Objects that do not change themselves must be replaced if an object
+/// that they name is.
+struct NamedObjects<'a, T> {
     what: &'static str,
     name: fn(&T) -> &Name,
     before: &'a [T],
     after: &'a [T],
 }
 
-impl<T: PartialEq + Clone + Serialize> Named<'_, T> {
-    /// Notes what changes; `drags` are those that something below them takes along.
-    /// Gives back the names of all that are deleted.
+impl<T: PartialEq + Clone + Serialize> NamedObjects<'_, T> {
+    /// Plans the changes; `must_replace` returns whether an unchanged object must be replaced.
+    /// Returns the names of all objects that are deleted.
     fn note(
         &self,
-        plan: &mut Plan,
-        drags: &dyn Fn(&T) -> bool,
-        delete: &dyn Fn(&T) -> Act,
-        add: &dyn Fn(&T) -> Act,
+        plan: &mut ChangePlan,
+        must_replace: &dyn Fn(&T) -> bool,
+        delete: &dyn Fn(&T) -> StepCommand,
+        add: &dyn Fn(&T) -> StepCommand,
     ) -> HashSet<Name> {
         let after: HashMap<&Name, &T> = self.after.iter().map(|t| ((self.name)(t), t)).collect();
         let before: HashSet<&Name> = self.before.iter().map(self.name).collect();
@@ -154,45 +158,52 @@ impl<T: PartialEq + Clone + Serialize> Named<'_, T> {
         for old in self.before {
             let name = (self.name)(old);
             let new = after.get(name).copied();
-            if new == Some(old) && !drags(old) {
+            if new == Some(old) && !must_replace(old) {
                 continue;
             }
             gone.insert(name.clone());
-            let action = if new.is_some() { Action::Replace } else { Action::Delete };
+            let action = if new.is_some() { ChangeType::Replace } else { ChangeType::Delete };
             let change = plan.changes.len();
             plan.changes.push(self.change(action, name, Some(old), new));
-            plan.steps.push(Step { change, act: delete(old) });
-            plan.steps.extend(new.map(|new| Step { change, act: add(new) }));
+            plan.steps.push(PlanStep { change, act: delete(old) });
+            plan.steps.extend(new.map(|new| PlanStep { change, act: add(new) }));
         }
         for new in self.after.iter().filter(|new| !before.contains((self.name)(new))) {
             let change = plan.changes.len();
-            plan.changes.push(self.change(Action::Add, (self.name)(new), None, Some(new)));
-            plan.steps.push(Step { change, act: add(new) });
+            plan.changes.push(self.change(ChangeType::Add, (self.name)(new), None, Some(new)));
+            plan.steps.push(PlanStep { change, act: add(new) });
         }
         gone
     }
 
-    fn change(&self, action: Action, name: &Name, old: Option<&T>, new: Option<&T>) -> Change {
+    fn change(
+        &self,
+        action: ChangeType,
+        name: &Name,
+        old: Option<&T>,
+        new: Option<&T>,
+    ) -> PlannedChange {
         let (before, after) = (old.map(|old| json!(old)), new.map(|new| json!(new)));
-        Change { action, what: self.what, name: name.to_string(), before, after }
+        PlannedChange { action, what: self.what, name: name.to_string(), before, after }
     }
 }
 
-/// What leads from `before` to `after`; nothing if they are the same.
-pub fn plan(before: &State, after: &State) -> Plan {
-    let mut plan = Plan::default();
+/// Plans the changes from `before` to `after`; the plan of equal states is empty.
+pub fn plan(before: &FabricState, after: &FabricState) -> ChangePlan {
+    let mut plan = ChangePlan::default();
     let after = &with_known_addresses(before, after);
-    let groups = Named {
+    let groups = NamedObjects {
         what: "group",
         name: |g: &GroupSpec| &g.name,
         before: &before.groups,
         after: &after.groups,
     };
-    let no_groups = groups.note(&mut plan, &|_| false, &|g| Act::GroupDel(g.name.clone()), &|g| {
-        Act::GroupAdd(g.clone())
-    });
+    let no_groups =
+        groups.note(&mut plan, &|_| false, &|g| StepCommand::GroupDel(g.name.clone()), &|g| {
+            StepCommand::GroupAdd(g.clone())
+        });
     rules::note(&mut plan, &before.rules, &after.rules);
-    let ports = Named {
+    let ports = NamedObjects {
         what: "port",
         name: |p: &PortSpec| &p.name,
         before: &before.ports,
@@ -201,10 +212,10 @@ pub fn plan(before: &State, after: &State) -> Plan {
     let no_ports = ports.note(
         &mut plan,
         &|p| no_groups.contains(&p.group),
-        &|p| Act::PortDel(p.name.clone()),
-        &|p| Act::PortAdd(Box::new(p.clone())),
+        &|p| StepCommand::PortDel(p.name.clone()),
+        &|p| StepCommand::PortAdd(Box::new(p.clone())),
     );
-    let links = Named {
+    let links = NamedObjects {
         what: "link",
         name: |l: &LinkSpec| &l.name,
         before: &before.links,
@@ -213,25 +224,25 @@ pub fn plan(before: &State, after: &State) -> Plan {
     let no_links = links.note(
         &mut plan,
         &|l| no_groups.contains(&l.group),
-        &|l| Act::LinkDel(l.name.clone()),
-        &|l| Act::LinkAdd(Box::new(l.clone())),
+        &|l| StepCommand::LinkDel(l.name.clone()),
+        &|l| StepCommand::LinkAdd(Box::new(l.clone())),
     );
     let gone = |end: &RouteEnd| match end {
         RouteEnd::Interface(port) => no_ports.contains(port),
         RouteEnd::Edge(link) => no_links.contains(link),
     };
-    let drags = |route: &RouteSpec| {
+    let must_replace = |route: &RouteSpec| {
         no_groups.contains(&route.group) || gone(&route.to) || route.from.as_ref().is_some_and(gone)
     };
-    note_routes(&mut plan, before, after, &drags);
-    // Stable: rules keep the order in which their indices hold.
+    note_routes(&mut plan, before, after, &must_replace);
+    // The sort is stable: rules keep the order in which their indices are valid.
     plan.steps.sort_by_key(|step| step.act.rank());
     plan
 }
 
-/// The state to come, where a link to the same host name keeps the address that the running link
-/// has: links follow their names by themselves.
-fn with_known_addresses(before: &State, after: &State) -> State {
+/// Returns `after`, in which links to an unchanged host name keep the address of the running link:
+/// links re-resolve their names by themselves.
+fn with_known_addresses(before: &FabricState, after: &FabricState) -> FabricState {
     let mut after = after.clone();
     let known: HashMap<&Name, &LinkSpec> = before.links.iter().map(|l| (&l.name, l)).collect();
     for link in after.links.iter_mut().filter(|link| link.remote_host.is_some()) {
@@ -244,38 +255,53 @@ fn with_known_addresses(before: &State, after: &State) -> State {
     after
 }
 
-fn note_routes(plan: &mut Plan, before: &State, after: &State, drags: &dyn Fn(&RouteSpec) -> bool) {
+fn note_routes(
+    plan: &mut ChangePlan,
+    before: &FabricState,
+    after: &FabricState,
+    must_replace: &dyn Fn(&RouteSpec) -> bool,
+) {
     let (old, new): (HashSet<_>, HashSet<_>) =
         (before.routes.iter().collect(), after.routes.iter().collect());
-    let mut note = |action, route: &RouteSpec, acts: Vec<Act>| {
+    let mut note = |action, route: &RouteSpec, acts: Vec<StepCommand>| {
         let change = plan.changes.len();
         let value = || Some(json!(route));
         let (before, after) = match action {
-            Action::Add => (None, value()),
-            Action::Delete => (value(), None),
-            Action::Replace => (value(), value()),
+            ChangeType::Add => (None, value()),
+            ChangeType::Delete => (value(), None),
+            ChangeType::Replace => (value(), value()),
         };
-        plan.changes.push(Change { action, what: "route", name: shown(route), before, after });
-        plan.steps.extend(acts.into_iter().map(|act| Step { change, act }));
+        plan.changes.push(PlannedChange {
+            action,
+            what: "route",
+            name: shown(route),
+            before,
+            after,
+        });
+        plan.steps.extend(acts.into_iter().map(|act| PlanStep { change, act }));
     };
     for route in &before.routes {
-        let delete = Act::RouteDel(route.clone());
-        match (new.contains(route), drags(route)) {
+        let delete = StepCommand::RouteDel(route.clone());
+        match (new.contains(route), must_replace(route)) {
             (true, false) => {}
             (true, true) => {
-                note(Action::Replace, route, vec![delete, Act::RouteAdd(route.clone())]);
+                note(
+                    ChangeType::Replace,
+                    route,
+                    vec![delete, StepCommand::RouteAdd(route.clone())],
+                );
             }
-            (false, _) => note(Action::Delete, route, vec![delete]),
+            (false, _) => note(ChangeType::Delete, route, vec![delete]),
         }
     }
     for route in after.routes.iter().filter(|route| !old.contains(route)) {
-        note(Action::Add, route, vec![Act::RouteAdd(route.clone())]);
+        note(ChangeType::Add, route, vec![StepCommand::RouteAdd(route.clone())]);
     }
 }
 
-/// A fabric that answers another question.
+/// Returns the error for an answer of an unexpected type.
 fn unexpected() -> CommandError {
-    CommandError::Host("the fabric answered another question".into())
+    CommandError::Host("the fabric returned an answer of an unexpected type".into())
 }
 
 #[cfg(test)]

@@ -1,17 +1,19 @@
-//! Rules have an order and no names: what stays is the longest common run of both lists.
+//! Plans the changes of rules. Rules have an order and no names: the longest common subsequence of
+//! both lists stays.
 
 use causeway_model::RuleSpec;
 use serde_json::json;
 
-use super::{Act, Action, Change, Plan, Step};
+use super::{ChangePlan, ChangeType, PlanStep, PlannedChange, StepCommand};
 
-/// Which of `before` stay, and which of `after` are these; as many of each, in order.
+/// Returns the pairs of indices of rules that stay, in order.
 fn common(before: &[RuleSpec], after: &[RuleSpec]) -> Vec<(usize, usize)> {
     let head = before.iter().zip(after).take_while(|(a, b)| a == b).count();
     let (old, new) = (&before[head..], &after[head..]);
     let tail = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
     let (old, new) = (&old[..old.len() - tail], &new[..new.len() - tail]);
-    // Longest common run of what is left, from each pair of places on; RULES_MAX squared at most.
+    // Lengths of the longest common subsequence from each pair of indices on; at most RULES_MAX
+    // squared.
     let width = new.len() + 1;
     let mut lengths = vec![0_u16; (old.len() + 1) * width];
     for i in (0..old.len()).rev() {
@@ -40,9 +42,9 @@ fn common(before: &[RuleSpec], after: &[RuleSpec]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Notes which rules go, the last first, and which come, the first first: so each index holds
-/// when its turn comes.
-pub(super) fn note(plan: &mut Plan, before: &[RuleSpec], after: &[RuleSpec]) {
+/// Plans deletions from the last to the first and insertions from the first to the last, so that
+/// each index is valid when its step is executed.
+pub(super) fn note(plan: &mut ChangePlan, before: &[RuleSpec], after: &[RuleSpec]) {
     let pairs = common(before, after);
     let shown = |index: usize, rule: &RuleSpec| {
         let action = json!(rule.action);
@@ -56,9 +58,9 @@ pub(super) fn note(plan: &mut Plan, before: &[RuleSpec], after: &[RuleSpec]) {
         }
         let (change, name) = (plan.changes.len(), shown(index, rule));
         let before = Some(json!(rule));
-        let action = Action::Delete;
-        plan.changes.push(Change { action, what: "rule", name, before, after: None });
-        plan.steps.push(Step { change, act: Act::RuleDel(index) });
+        let action = ChangeType::Delete;
+        plan.changes.push(PlannedChange { action, what: "rule", name, before, after: None });
+        plan.steps.push(PlanStep { change, act: StepCommand::RuleDel(index) });
     }
     let mut stays = pairs.iter().map(|(_, new)| *new).peekable();
     for (index, rule) in after.iter().enumerate() {
@@ -67,8 +69,8 @@ pub(super) fn note(plan: &mut Plan, before: &[RuleSpec], after: &[RuleSpec]) {
         }
         let (change, name) = (plan.changes.len(), shown(index, rule));
         let after = Some(json!(rule));
-        let action = Action::Add;
-        plan.changes.push(Change { action, what: "rule", name, before: None, after });
-        plan.steps.push(Step { change, act: Act::RuleAdd(index, rule.clone()) });
+        let action = ChangeType::Add;
+        plan.changes.push(PlannedChange { action, what: "rule", name, before: None, after });
+        plan.steps.push(PlanStep { change, act: StepCommand::RuleAdd(index, rule.clone()) });
     }
 }

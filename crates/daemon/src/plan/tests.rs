@@ -16,13 +16,13 @@ fn rules(text: &str) -> Vec<RuleSpec> {
         .collect()
 }
 
-/// Carries out the rules' steps on a list.
-fn played(before: &[RuleSpec], plan: &Plan) -> Vec<RuleSpec> {
+/// Executes the rules' steps on a list.
+fn played(before: &[RuleSpec], plan: &ChangePlan) -> Vec<RuleSpec> {
     let mut list = before.to_vec();
     for step in &plan.steps {
         match &step.act {
-            Act::RuleDel(index) => drop(list.remove(*index)),
-            Act::RuleAdd(index, rule) => list.insert(*index, rule.clone()),
+            StepCommand::RuleDel(index) => drop(list.remove(*index)),
+            StepCommand::RuleAdd(index, rule) => list.insert(*index, rule.clone()),
             other => panic!("{other:?}"),
         }
     }
@@ -30,7 +30,7 @@ fn played(before: &[RuleSpec], plan: &Plan) -> Vec<RuleSpec> {
 }
 
 #[test]
-fn rules_come_to_the_new_order_by_the_fewest_changes() {
+fn plan_of_rules_has_the_fewest_changes() {
     for (before, after, changes) in [
         ("", "", 0),
         ("abc", "abc", 0),
@@ -43,14 +43,15 @@ fn rules_come_to_the_new_order_by_the_fewest_changes() {
         ("abcabba", "cbabac", 5),
     ] {
         let (old, new) = (rules(before), rules(after));
-        let state = |rules: &[RuleSpec]| State { rules: rules.to_vec(), ..State::default() };
+        let state =
+            |rules: &[RuleSpec]| FabricState { rules: rules.to_vec(), ..FabricState::default() };
         let plan = plan(&state(&old), &state(&new));
         assert_eq!(played(&old, &plan), new, "{before} {after}");
         assert_eq!(plan.changes.len(), changes, "{before} {after}");
     }
 }
 
-fn whole() -> State {
+fn whole() -> FabricState {
     let group = |text| GroupSpec::from(name(text));
     let port = |text, group| PortSpec {
         name: name(text),
@@ -78,7 +79,7 @@ fn whole() -> State {
         )
         .unwrap()
     };
-    State {
+    FabricState {
         groups: vec![group("g"), group("h")],
         rules: rules("a"),
         ports: vec![port("p", "g"), port("q", "h")],
@@ -90,9 +91,9 @@ fn whole() -> State {
     }
 }
 
-/// Each step's kind, in order.
-fn kinds(plan: &Plan) -> Vec<String> {
-    let word = |step: &Step| {
+/// Returns the commands of the steps, in order.
+fn kinds(plan: &ChangePlan) -> Vec<String> {
+    let word = |step: &PlanStep| {
         let text = format!("{:?}", step.act);
         text.split(['(', ' ']).next().unwrap().to_owned()
     };
@@ -100,18 +101,18 @@ fn kinds(plan: &Plan) -> Vec<String> {
 }
 
 #[test]
-fn the_same_state_needs_no_steps() {
-    assert_eq!(plan(&whole(), &whole()), Plan::default());
+fn plan_of_equal_states_is_empty() {
+    assert_eq!(plan(&whole(), &whole()), ChangePlan::default());
     let mut turned = whole();
     turned.ports.reverse();
     turned.links.reverse();
     turned.routes.reverse();
-    assert_eq!(plan(&whole(), &turned), Plan::default(), "only rules have an order");
+    assert_eq!(plan(&whole(), &turned), ChangePlan::default(), "only rules have an order");
 }
 
 #[test]
-fn what_is_named_comes_first_and_goes_last() {
-    let from_nothing = kinds(&plan(&State::default(), &whole()));
+fn plan_adds_named_objects_first_and_deletes_them_last() {
+    let from_nothing = kinds(&plan(&FabricState::default(), &whole()));
     assert_eq!(
         from_nothing,
         [
@@ -119,7 +120,7 @@ fn what_is_named_comes_first_and_goes_last() {
             "RouteAdd", "RouteAdd"
         ]
     );
-    let to_nothing = kinds(&plan(&whole(), &State::default()));
+    let to_nothing = kinds(&plan(&whole(), &FabricState::default()));
     assert_eq!(
         to_nothing,
         [
@@ -130,13 +131,13 @@ fn what_is_named_comes_first_and_goes_last() {
 }
 
 #[test]
-fn what_is_replaced_takes_along_what_names_it() {
+fn plan_replaces_the_objects_that_name_a_replaced_object() {
     let mut after = whole();
     after.links[0].metric = 7;
     let one = plan(&whole(), &after);
     assert_eq!(kinds(&one), ["RouteDel", "LinkDel", "LinkAdd", "RouteAdd"]);
     assert_eq!(one.changes.len(), 2);
-    assert!(one.changes.iter().all(|change| change.action == Action::Replace));
+    assert!(one.changes.iter().all(|change| change.action == ChangeType::Replace));
 
     let mut after = whole();
     after.groups[0].forwarding = causeway_model::Forwarding::Routes;

@@ -1,5 +1,5 @@
-//! The system calls by what becomes of them. Numbers differ between architectures; calls that only
-//! one of them has are set apart.
+//! The system calls by class. Numbers differ between architectures; calls that a single
+//! architecture has are marked.
 
 /// Calls of the daemon, its libraries and the C library, on every architecture.
 pub const ALLOWED: &[i64] = &[
@@ -50,7 +50,7 @@ pub const ALLOWED: &[i64] = &[
     libc::SYS_timerfd_create,
     libc::SYS_timerfd_gettime,
     libc::SYS_timerfd_settime,
-    // Signals, to threads of this process.
+    // Signals to threads of this process.
     libc::SYS_kill,
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigpending,
@@ -84,7 +84,7 @@ pub const ALLOWED: &[i64] = &[
     libc::SYS_uname,
     libc::SYS_wait4,
     libc::SYS_waitid,
-    // Restrictions on top of these.
+    // Further restrictions of a thread.
     libc::SYS_landlock_add_rule,
     libc::SYS_landlock_create_ruleset,
     libc::SYS_landlock_restrict_self,
@@ -110,7 +110,7 @@ pub const ALLOWED: &[i64] = &[
     libc::SYS_inotify_add_watch,
     libc::SYS_inotify_init1,
     libc::SYS_inotify_rm_watch,
-    // Bytes.
+    // Reading and writing.
     libc::SYS_copy_file_range,
     libc::SYS_lseek,
     libc::SYS_pread64,
@@ -125,7 +125,7 @@ pub const ALLOWED: &[i64] = &[
     libc::SYS_splice,
     libc::SYS_write,
     libc::SYS_writev,
-    // Files, where Landlock lets us.
+    // Files, within the limits of Landlock.
     libc::SYS_chdir,
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
@@ -149,7 +149,7 @@ pub const ALLOWED: &[i64] = &[
     libc::SYS_statfs,
     libc::SYS_statx,
     libc::SYS_unlinkat,
-    // Sockets; their families are restricted besides.
+    // Sockets; the filter also restricts their families.
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_bind,
@@ -168,7 +168,7 @@ pub const ALLOWED: &[i64] = &[
     libc::SYS_shutdown,
     libc::SYS_socket,
     libc::SYS_socketpair,
-    // Older calls that x86-64 has beside those above.
+    // Older calls that x86-64 has in addition.
     #[cfg(target_arch = "x86_64")]
     libc::SYS_access,
     #[cfg(target_arch = "x86_64")]
@@ -207,16 +207,16 @@ pub const ALLOWED: &[i64] = &[
     libc::SYS_unlink,
 ];
 
-/// Calls that the daemon never makes and an intruder needs: they end the process.
+/// Calls that the daemon never makes and an attacker requirements: they end the process.
 pub const KILLED: &[i64] = &[
-    // Other programs, and other processes' memory.
+    // Starting programs, and other processes' memory.
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_pidfd_getfd,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_ptrace,
-    // Other users and namespaces.
+    // Changing users and namespaces.
     libc::SYS_chroot,
     libc::SYS_mount,
     libc::SYS_move_mount,
@@ -229,7 +229,7 @@ pub const KILLED: &[i64] = &[
     libc::SYS_setresuid,
     libc::SYS_umount2,
     libc::SYS_unshare,
-    // The kernel's attack surface.
+    // Subsystems with a large attack surface.
     libc::SYS_add_key,
     libc::SYS_bpf,
     libc::SYS_delete_module,
@@ -251,7 +251,7 @@ pub const KILLED: &[i64] = &[
     libc::SYS_iopl,
 ];
 
-/// Calls that change owners and permissions: for threads of the control plane only.
+/// Calls that change owners and permissions: refused to dispatchers.
 pub const OWNERSHIP: &[i64] = &[
     libc::SYS_fchmod,
     libc::SYS_fchmodat,

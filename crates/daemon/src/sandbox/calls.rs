@@ -1,13 +1,13 @@
-//! System calls that the daemon still makes: seccomp(2).
+//! System call filter of the daemon: seccomp(2).
 //!
-//! Three answers, and the reason for each:
+//! The filter has three answers:
 //!
-//! - A call that an intruder needs and the daemon never makes ([`KILLED`]) ends the process: it
-//!   proves that a thread does not run our code any more, and the kernel logs it.
-//! - A call that is merely not in the list is answered with ENOSYS. The C library tries newer calls
-//!   first and falls back on that answer, so a newer library does no harm.
-//! - A call of the list with arguments that are never used (a raw socket, a new process, executable
-//!   memory) is answered with EPERM: name services and libraries may try.
+//! - A call that an attacker requirements and the daemon never makes ([`KILLED`]) ends the process:
+//!   a thread executes foreign code, and the kernel logs it.
+//! - A call that is not in the list fails with ENOSYS. The C library tries newer calls first and
+//!   falls back on that error, so a newer library works.
+//! - A listed call with arguments that are never used (a raw socket, a new process, executable
+//!   memory) fails with EPERM: name services and libraries may try it.
 
 use std::collections::BTreeMap;
 
@@ -16,30 +16,34 @@ use seccompiler::{
     SeccompCondition, SeccompFilter, SeccompRule, apply_filter,
 };
 
-use super::Needs;
+use super::Requirements;
 
 #[path = "call_list.rs"]
 mod list;
 use list::{ALLOWED, KILLED, OWNERSHIP};
 
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+type CallRules = BTreeMap<i64, Vec<SeccompRule>>;
 
 const EPERM: u32 = libc::EPERM as u32;
 const ENOSYS: u32 = libc::ENOSYS as u32;
-/// The part of a socket's type that is not a flag.
+/// Mask of a socket's type without flags.
 const TYPE_MASK: u64 = 0xf;
 
-/// Restricts the calling thread and those that it starts; false where this kernel has no filters.
-pub fn restrict(needs: Needs) -> Result<bool, Error> {
+/// Restricts the calling thread and the threads that it starts. Returns false if the kernel has no
+/// filters.
+///
+/// # Errors
+/// The filter is invalid or the kernel refuses it.
+pub fn restrict(requirements: Requirements) -> Result<bool, Error> {
     let all = [
         filter(numbers(KILLED), SeccompAction::Allow, SeccompAction::KillProcess)?,
         filter(numbers(ALLOWED), SeccompAction::Errno(ENOSYS), SeccompAction::Allow)?,
-        filter(refused(needs)?, SeccompAction::Allow, SeccompAction::Errno(EPERM))?,
+        filter(refused(requirements)?, SeccompAction::Allow, SeccompAction::Errno(EPERM))?,
     ];
     for program in &all {
         match apply_filter(program) {
             Err(Error::Prctl(_)) => return Ok(false),
-            // No such call, or an outer filter that refuses it.
+            // The call does not exist, or an outer filter refuses it.
             Err(Error::Seccomp(error))
                 if matches!(
                     error.raw_os_error(),
@@ -55,6 +59,9 @@ pub fn restrict(needs: Needs) -> Result<bool, Error> {
 }
 
 /// Restricts a dispatcher further: no executable memory, no change of owners and permissions.
+///
+/// # Errors
+/// The filter is invalid or the kernel refuses it.
 pub fn restrict_dispatcher() -> Result<(), Error> {
     let executable = flag(2, libc::PROT_EXEC as u64)?;
     let mut rules = numbers(OWNERSHIP);
@@ -64,20 +71,24 @@ pub fn restrict_dispatcher() -> Result<(), Error> {
     apply_filter(&filter(rules, SeccompAction::Allow, SeccompAction::Errno(EPERM))?)
 }
 
-fn filter(rules: Rules, other: SeccompAction, these: SeccompAction) -> Result<BpfProgram, Error> {
+fn filter(
+    rules: CallRules,
+    other: SeccompAction,
+    these: SeccompAction,
+) -> Result<BpfProgram, Error> {
     let arch = std::env::consts::ARCH.try_into()?;
     Ok(SeccompFilter::new(rules, other, these, arch)?.try_into()?)
 }
 
-/// Calls, whatever their arguments.
-fn numbers(calls: &[i64]) -> Rules {
+/// Returns rules that match the calls with any arguments.
+fn numbers(calls: &[i64]) -> CallRules {
     calls.iter().map(|call| (*call, Vec::new())).collect()
 }
 
-/// Calls with arguments that are refused.
-fn refused(needs: Needs) -> Result<Rules, BackendError> {
+/// Returns rules for arguments that are refused.
+fn refused(requirements: Requirements) -> Result<CallRules, BackendError> {
     let mut families = vec![libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
-    families.extend(needs.raw.then_some(libc::AF_PACKET));
+    families.extend(requirements.raw.then_some(libc::AF_PACKET));
     let of_family = |family| argument(0, SeccompCmpOp::Eq, family as u64);
     let other = families.iter().map(|family| argument(0, SeccompCmpOp::Ne, *family as u64));
     let mut sockets = vec![SeccompRule::new(other.collect::<Result<_, _>>()?)?];
@@ -87,9 +98,9 @@ fn refused(needs: Needs) -> Result<Rules, BackendError> {
     }
     let thread = libc::CLONE_THREAD as u64;
     let process = argument(0, SeccompCmpOp::MaskedEq(thread), 0)?;
-    // Pushes input into a terminal.
+    // TIOCSTI pushes input into a terminal.
     let pushes = argument(1, SeccompCmpOp::Eq, libc::TIOCSTI)?;
-    // Signals go to threads of this process only.
+    // Signals are allowed to threads of this process only.
     let pid = u64::from(std::process::id());
     let other_process =
         || SeccompRule::new(vec![argument(0, SeccompCmpOp::Ne, pid)?]).map(|rule| vec![rule]);
@@ -106,7 +117,7 @@ fn argument(at: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompCondition, Ba
     SeccompCondition::new(at, SeccompCmpArgLen::Dword, op, value)
 }
 
-/// Whether a flag of an argument is set.
+/// Returns the condition that a flag of an argument is set.
 fn flag(at: u8, flag: u64) -> Result<SeccompCondition, BackendError> {
     argument(at, SeccompCmpOp::MaskedEq(flag), flag)
 }

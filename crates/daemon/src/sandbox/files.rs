@@ -1,8 +1,8 @@
-//! Directories that the daemon still reaches: Landlock, landlock(7).
+//! Directories that the daemon can reach: Landlock, landlock(7).
 //!
-//! Ports and links may be added while the daemon runs, so that not only the configured paths are
-//! open: sockets may be made where the host keeps its runtime files, and the host's configuration
-//! may be read. `sandbox_paths` in `[daemon]` opens more.
+//! Ports and links may be added while the daemon runs. The rules therefore permit more than the
+//! configured paths: sockets may be created where hosts keep runtime files, and the host's
+//! configuration may be read. `sandbox_paths` in `[daemon]` permits more directories.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use landlock::{
 use crate::config::Config;
 use crate::limits::{HOLDER_DEPTH_MIN, SYMLINKS_MAX};
 
-/// The newest rights that are handled; an older kernel handles fewer.
+/// The newest access rights that are handled; an older kernel handles fewer.
 const NEWEST: ABI = ABI::V5;
 /// Read for name resolution, accounts, keys, certificates and the state of the host.
 const READ: [&str; 12] = [
@@ -24,10 +24,13 @@ const READ: [&str; 12] = [
 ];
 /// Files of the C library's resolver, which hosts replace by symbolic links to other directories.
 const RESOLVER: [&str; 3] = ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"];
-/// Sockets of ports that are added while the daemon runs may be made there.
+/// Directories for sockets of ports that are added while the daemon runs.
 const SOCKETS: [&str; 2] = ["/run", "/var/lib"];
 
-/// Restricts the calling thread; false where this kernel has no Landlock.
+/// Restricts the calling thread. Returns false if the kernel has no Landlock.
+///
+/// # Errors
+/// The kernel refuses the rules.
 pub fn restrict(config: &Config) -> Result<bool, RulesetError> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let sockets = read | AccessFs::MakeSock | AccessFs::MakeReg | AccessFs::RemoveFile;
@@ -36,7 +39,7 @@ pub fn restrict(config: &Config) -> Result<bool, RulesetError> {
     let all = [(read, readable(config)), (sockets, of_sockets()), (write, writable(config))];
     for (access, paths) in all {
         for path in paths {
-            // What is not there needs no rule; it is refused when it is made later.
+            // A path that does not exist gets no rule; access is refused if it is created later.
             if let Ok(fd) = PathFd::new(&path) {
                 let access = if path.is_dir() { access } else { of_file(access) };
                 rules = rules.add_rule(PathBeneath::new(fd, access))?;
@@ -62,13 +65,13 @@ fn readable(config: &Config) -> Vec<PathBuf> {
     paths
 }
 
-/// Returns the directories through which a file is reached, now and after it was renewed.
+/// Returns the directories through which a file is reached, now and after the file was renewed.
 ///
-/// A rule of Landlock is bound to the inode that was opened for it, so a rule for the file itself
-/// ends when another file is renamed over it. The directories stay: that of the file, and where the
-/// file is a symbolic link (`live/cert.pem -> ../archive/cert1.pem`), those of each link and of its
-/// target. Where the directory itself is a link (`current -> releases/1`), its next target is
-/// another directory: those that hold the link and the target are added.
+/// A Landlock rule is bound to the opened inode. A rule for the file itself becomes void when
+/// another file is renamed over it. Directories stay: that of the file, and if the file is a
+/// symbolic link (`live/cert.pem -> ../archive/cert1.pem`), those of each link and of its target.
+/// If the directory itself is a link (`current -> releases/1`), its next target is another
+/// directory: the directories that contain the link and the target are added.
 fn directories(file: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut at = file.to_owned();
@@ -85,8 +88,8 @@ fn directories(file: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the directories that hold a symbolic link to a directory, and what it leads to. `/` and
-/// the directories in it are no such: they would open too much.
+/// Returns the directories that contain a symbolic link to a directory and its target. `/` and its
+/// direct entries are omitted, because they would permit too much.
 fn holders(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut at = dir.to_owned();
@@ -155,12 +158,12 @@ mod tests {
     }
 
     #[test]
-    fn sandbox_opens_no_directory_near_the_root_for_a_link_there() {
+    fn sandbox_permits_no_directory_near_the_root() {
         let dir = dir("root");
         symlink("/", dir.join("root")).unwrap();
         symlink("/proc", dir.join("proc")).unwrap();
         assert_eq!(found(&dir.join("proc/cpuinfo")), [dir.clone(), PathBuf::from("/proc")]);
-        // A loop ends.
+        // A loop of links ends.
         symlink("loop", dir.join("loop")).unwrap();
         assert!(found(&dir.join("loop")).len() <= SYMLINKS_MAX);
         std::fs::remove_dir_all(dir).unwrap();

@@ -1,16 +1,16 @@
-//! The sandbox: what the daemon's own threads can still do once they serve.
+//! The sandbox: restricts the daemon's own threads before they serve.
 //!
-//! [`Sandbox::enter`] is called by the main thread before any other thread starts, because all of
-//! it is inherited by the threads that a thread starts:
+//! The main thread calls [`Sandbox::enter`] before any other thread starts, because the threads
+//! that a thread starts inherit all parts:
 //!
 //! - no new privileges by execve(2), no core dump, no ptrace(2) by the same user (`privileges`);
-//! - the capabilities that are used, and no other; CAP_NET_RAW only with raw interfaces;
-//! - Landlock: directories in which sockets are made, and those that are read (`files`);
+//! - only the capabilities that are used; CAP_NET_RAW only with raw interfaces;
+//! - Landlock: the directories in which sockets are created, and those that are read (`files`);
 //! - seccomp: the system calls that the daemon makes (`calls`). Dispatchers, which read guests'
 //!   memory, get a second filter ([`Sandbox::enter_dispatcher`]).
 //!
-//! Whatever this kernel lacks is left out and reported. `--no-sandbox` leaves out everything, for
-//! debuggers and core dumps.
+//! Parts that the kernel does not support are left out and reported. `--no-sandbox` leaves out all
+//! parts, for debuggers and core dumps.
 
 mod calls;
 mod files;
@@ -22,18 +22,18 @@ use causeway_model::CommandError;
 
 use crate::config::Config;
 
-/// The needs of the sandbox that this process is in.
-static ENTERED: OnceLock<Needs> = OnceLock::new();
+/// The requirements of the sandbox that this process has entered.
+static ENTERED: OnceLock<Requirements> = OnceLock::new();
 
-/// Why the sandbox cannot be entered; without it nothing is served.
+/// The reason why the sandbox cannot be entered. The daemon then does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// Privileges cannot be given up.
     #[error("the sandbox: cannot give up {what}: {error}; try --no-sandbox")]
     Privileges {
-        /// Which.
+        /// The privilege.
         what: &'static str,
-        /// Why.
+        /// Error of the system call.
         error: std::io::Error,
     },
     /// The system call filter is refused.
@@ -44,25 +44,25 @@ pub enum SandboxError {
     Files(#[from] landlock::RulesetError),
 }
 
-/// What the daemon still does in the sandbox, by its configuration.
+/// Access that the daemon requirements inside the sandbox, by its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Needs {
+pub struct Requirements {
     /// Sockets on interfaces (AF_PACKET): links of kind `raw`, NICs with an interface.
     pub raw: bool,
 }
 
-impl Needs {
-    /// Returns the needs of a configuration.
+impl Requirements {
+    /// Returns the requirements of a configuration.
     pub fn of(config: &Config) -> Self {
         let raw = config.daemon.raw_sockets.unwrap_or_else(|| config.has_interface());
         Self { raw }
     }
 }
 
-/// Adds the remedy to a refusal that the sandbox may have caused.
-pub fn explain(error: CommandError) -> CommandError {
+/// Adds the remedy to an error that the sandbox may have caused.
+pub fn add_remedy(error: CommandError) -> CommandError {
     match (error, ENTERED.get()) {
-        (CommandError::Host(text), Some(needs)) => match remedy(&text, *needs) {
+        (CommandError::Host(text), Some(requirements)) => match remedy(&text, *requirements) {
             Some(remedy) => CommandError::Host(format!("{text}; {remedy}")),
             None => CommandError::Host(text),
         },
@@ -70,8 +70,8 @@ pub fn explain(error: CommandError) -> CommandError {
     }
 }
 
-fn remedy(text: &str, needs: Needs) -> Option<&'static str> {
-    if text.contains("CAP_NET_RAW") && !needs.raw {
+fn remedy(text: &str, requirements: Requirements) -> Option<&'static str> {
+    if text.contains("CAP_NET_RAW") && !requirements.raw {
         return Some(
             "the daemon gave it up because its configuration has no interface: if it was started \
              with it, set raw_sockets = true in [daemon] and restart",
@@ -83,36 +83,36 @@ fn remedy(text: &str, needs: Needs) -> Option<&'static str> {
     )
 }
 
-/// A sandbox that the calling thread is in.
+/// The sandbox that the calling thread has entered.
 #[derive(Debug)]
 pub struct Sandbox {
-    /// What this kernel lacks.
+    /// The parts that this kernel does not support.
     lacks: Vec<&'static str>,
-    needs: Needs,
+    requirements: Requirements,
 }
 
 impl Sandbox {
-    /// Puts the calling thread into the sandbox, and all threads that it starts.
+    /// Puts the calling thread, and the threads that it starts, into the sandbox.
     ///
     /// # Errors
-    /// The kernel refuses a part that it has.
+    /// The kernel refuses a part that it supports.
     pub fn enter(config: &Config) -> Result<Self, SandboxError> {
-        let needs = Needs::of(config);
+        let requirements = Requirements::of(config);
         let mut lacks = Vec::new();
-        if !privileges::give_up(needs)? {
+        if !privileges::drop_privileges(requirements)? {
             lacks.push("change of capabilities");
         }
         if !files::restrict(config)? {
             lacks.push("Landlock");
         }
-        if !calls::restrict(needs)? {
+        if !calls::restrict(requirements)? {
             lacks.push("seccomp");
         }
-        ENTERED.get_or_init(|| needs);
-        Ok(Self { lacks, needs })
+        ENTERED.get_or_init(|| requirements);
+        Ok(Self { lacks, requirements })
     }
 
-    /// Restricts the calling thread, and all threads that it starts, to what dispatchers do.
+    /// Restricts the calling thread, and the threads that it starts, to the calls of dispatchers.
     ///
     /// # Errors
     /// The kernel refuses the filter.
@@ -123,15 +123,15 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Logs what this kernel lacks, or an outer sandbox forbids.
+    /// Logs the parts that the kernel does not support, or an outer sandbox forbids.
     pub fn report(&self) {
         for lacks in &self.lacks {
             log::warn!(
-                "the kernel, or the sandbox around this one, allows no {lacks}: this part of the \
-                 sandbox is left out"
+                "the kernel or an outer sandbox does not permit {lacks}: this part of the sandbox is \
+                 left out"
             );
         }
-        log::debug!(raw_sockets = self.needs.raw; "in the sandbox");
+        log::debug!(raw_sockets = self.requirements.raw; "sandbox entered");
     }
 }
 
@@ -140,8 +140,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sandbox_remedies_stand_behind_refusals_that_it_may_cause() {
-        let remedy = |text, raw| remedy(text, Needs { raw }).unwrap_or_default();
+    fn sandbox_adds_remedies_to_errors_that_it_may_cause() {
+        let remedy = |text, raw| remedy(text, Requirements { raw }).unwrap_or_default();
         assert!(remedy("interface eth0: CAP_NET_RAW is needed", false).contains("raw_sockets"));
         assert_eq!(remedy("interface eth0: CAP_NET_RAW is needed", true), "");
         assert!(remedy("socket /x: Permission denied", true).contains("sandbox_paths"));

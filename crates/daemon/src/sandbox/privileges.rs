@@ -1,13 +1,13 @@
-//! Privileges that are given up for good.
+//! Drops privileges permanently.
 
 use rustix::io::Errno;
 use rustix::process::DumpableBehavior;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use super::{Needs, SandboxError};
+use super::{Requirements, SandboxError};
 
-/// Capabilities that stay, where the daemon has them at all: sockets get owners, directories may be
-/// others', ports below 1024 and the buffers of sockets on interfaces.
+/// Capabilities that are kept if the daemon has them: for owners of sockets, directories of other
+/// users, ports below 1024, and buffer sizes of sockets on interfaces.
 const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
@@ -18,14 +18,17 @@ const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SYS_RESOURCE)
     .union(CapabilitySet::IPC_LOCK);
 
-/// Gives up what the needs do not ask for; false where an outer sandbox forbids to change
-/// capabilities.
-pub fn give_up(needs: Needs) -> Result<bool, SandboxError> {
+/// Drops the capabilities that `requirements` does not require. Returns false if an outer sandbox
+/// forbids the change.
+///
+/// # Errors
+/// A system call fails otherwise.
+pub fn drop_privileges(requirements: Requirements) -> Result<bool, SandboxError> {
     let wrong = |what| move |error: Errno| SandboxError::Privileges { what, error: error.into() };
     rustix::thread::set_no_new_privs(true).map_err(wrong("the gain of privileges"))?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(wrong("core dumps"))?;
-    let kept = if needs.raw { KEPT.union(CapabilitySet::NET_RAW) } else { KEPT };
+    let kept = if requirements.raw { KEPT.union(CapabilitySet::NET_RAW) } else { KEPT };
     let sets = match rustix::thread::capabilities(None) {
         Err(Errno::PERM | Errno::NOSYS) => return Ok(false),
         sets => sets.map_err(wrong("capabilities"))?,
@@ -38,7 +41,7 @@ pub fn give_up(needs: Needs) -> Result<bool, SandboxError> {
     if left.permitted == sets.permitted && left.inheritable == sets.inheritable {
         return Ok(true);
     }
-    // The ambient set follows: a capability leaves it with the inheritable set.
+    // The ambient set follows: a capability leaves it when it leaves the inheritable set.
     match rustix::thread::set_capabilities(None, left) {
         Err(Errno::PERM | Errno::NOSYS) => Ok(false),
         set => set.map(|()| true).map_err(wrong("capabilities")),

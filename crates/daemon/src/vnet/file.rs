@@ -1,72 +1,72 @@
-//! A file of commands: checked wholly, then carried out.
+//! Files of VNET commands: all lines are checked before the first is executed.
 
 use causeway_model::CommandError;
 use causeway_model::Name;
 
+use super::command::{VERSION, VnetCommand};
 use super::parse::parse;
-use super::plan::{Doer, Numbers, Step, World};
-use super::speech::{Command, VERSION};
-use crate::fabric::Fabric;
+use super::plan::{GroupState, LinkNumbers, StepExecutor, VnetStep};
+use crate::fabric::FabricControl;
 use crate::limits::PROBLEMS_MAX;
 use causeway_model::draft::Resolver;
 
-/// What a file changes.
+/// The checked commands of a file.
 #[derive(Debug)]
-pub struct Script {
-    /// Its changes, in order.
-    pub steps: Vec<Step>,
-    doer: Doer,
+pub struct VnetScript {
+    /// The changes, in order.
+    pub steps: Vec<VnetStep>,
+    executor: StepExecutor,
 }
 
-/// Why a file cannot be carried out.
+/// The reason why a file cannot be executed.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// Lines are wrong; nothing was changed.
     #[error("{0}\nnothing was changed")]
     Wrong(String),
-    /// The fabric does not answer, or has no such group; nothing was changed.
+    /// The fabric does not answer, or the group does not exist; nothing was changed.
     #[error("{0}")]
     Fabric(CommandError),
     /// A step was refused.
-    #[error("{what}: {error}; {done} of {all} changes were made, the others are left")]
+    #[error("{what}: {error}; {done} of {all} changes were made, the others were not")]
     Stopped {
-        /// What was tried.
+        /// Description of the step.
         what: String,
-        /// The refusal.
+        /// Error of the step.
         error: CommandError,
-        /// Steps before it.
+        /// Number of steps executed before it.
         done: usize,
-        /// All steps.
+        /// Number of all steps.
         all: usize,
     },
 }
 
-/// Reads a file's text against the group as it is now.
+/// Checks a file's text against the current state of the group.
 ///
 /// # Errors
-/// Every line that is wrong, with its number.
+/// All wrong lines, with their numbers.
 pub fn check(
-    fabric: &dyn Fabric,
+    fabric: &dyn FabricControl,
     group: &Name,
     resolve: Resolver,
     file: &str,
     text: &[u8],
-) -> Result<Script, FileError> {
-    let mut numbers = Numbers::default();
-    let world = World::look(fabric, group, resolve, &mut numbers, true);
+) -> Result<VnetScript, FileError> {
+    let mut numbers = LinkNumbers::default();
+    let world = GroupState::read(fabric, group, resolve, &mut numbers, true);
     let mut world = world.map_err(FileError::Fabric)?;
-    let doer = Doer::of(&world);
+    let executor = StepExecutor::of(&world);
     let (mut steps, mut problems) = (Vec::new(), Vec::new());
     for (number, line) in (1_usize..).zip(text.split(|b| *b == b'\n')) {
-        match one(&mut world, line) {
-            Ok(Line::Step(step)) => steps.push(step),
-            Ok(Line::Nothing) => {}
-            Ok(Line::End) => break,
+        match plan_line(&mut world, line) {
+            Ok(PlannedLine::Step(step)) => steps.push(step),
+            Ok(PlannedLine::Nothing) => {}
+            Ok(PlannedLine::End) => break,
             Err(error) => problems.push(format!("{file}:{number}: {error}")),
         }
     }
     if problems.is_empty() {
-        return Ok(Script { steps, doer });
+        return Ok(VnetScript { steps, executor });
     }
     let more = problems.len().saturating_sub(PROBLEMS_MAX);
     problems.truncate(PROBLEMS_MAX);
@@ -76,52 +76,52 @@ pub fn check(
     Err(FileError::Wrong(problems.join("\n")))
 }
 
-enum Line {
-    Step(Step),
+enum PlannedLine {
+    Step(VnetStep),
     Nothing,
     End,
 }
 
-fn one(world: &mut World, line: &[u8]) -> Result<Line, String> {
+fn plan_line(world: &mut GroupState, line: &[u8]) -> Result<PlannedLine, String> {
     let Some(command) = parse(line).map_err(|error| error.to_string())? else {
-        return Ok(Line::Nothing);
+        return Ok(PlannedLine::Nothing);
     };
     let command = match command {
-        // Who may write the file need not know the password.
-        Command::Hello { version, then, .. } => {
+        // The file's permissions replace the password.
+        VnetCommand::Hello { version, then, .. } => {
             if version != VERSION {
                 return Err(format!("HELLO: version {version:?}: expected {VERSION}"));
             }
             match then {
                 Some(then) => *then,
-                None => return Ok(Line::Nothing),
+                None => return Ok(PlannedLine::Nothing),
             }
         }
         other => other,
     };
     match command {
-        // Numbers are of the lists that a session is told: here they would name other links.
-        Command::LinkDel(number) => Err(format!(
+        // A session lists links with numbers; in a file the same numbers could name other links.
+        VnetCommand::LinkDel(number) => Err(format!(
             "DEL LINK {number}: only a session has numbers of links, by LIST LINKS; a file \
                  names the link: DELETELINK host"
         )),
-        Command::Done => Ok(Line::End),
-        Command::List(_) => Err("LIST: a file is answered by nobody".into()),
-        other => Ok(world.plan(&other, None)?.map_or(Line::Nothing, Line::Step)),
+        VnetCommand::Done => Ok(PlannedLine::End),
+        VnetCommand::List(_) => Err("LIST: a file gets no answer".into()),
+        other => Ok(world.plan(&other, None)?.map_or(PlannedLine::Nothing, PlannedLine::Step)),
     }
 }
 
-impl Script {
-    /// Carries it out, up to the first step that is refused.
+impl VnetScript {
+    /// Executes the changes, up to the first refusal. Returns their number.
     ///
     /// # Errors
-    /// That step, and how many were done before it.
-    pub fn carry_out(mut self, fabric: &dyn Fabric) -> Result<usize, FileError> {
+    /// The refused step, and the number of steps executed before it.
+    pub fn execute(mut self, fabric: &dyn FabricControl) -> Result<usize, FileError> {
         let all = self.steps.len();
         for (done, step) in self.steps.iter().enumerate() {
             let what = || step.shown();
             let stopped = |error| FileError::Stopped { what: what(), error, done, all };
-            self.doer.take(fabric, step).map_err(stopped)?;
+            self.executor.execute(fabric, step).map_err(stopped)?;
         }
         Ok(all)
     }

@@ -1,70 +1,70 @@
-//! One line in, one command or the reason why it is none out.
+//! Parses a line into a command.
 
 use causeway_model::MacMatch;
 
-use super::speech::{Command, End, List, Route, Secret, Transport};
+use super::command::{EndName, ListKind, RouteWords, Secret, VnetCommand, VnetTransport};
 use crate::limits::VNET_LINE_BYTES_MAX;
-use causeway_model::draft::place::is_host;
+use causeway_model::draft::host::is_host;
 
-/// Why a line is no command.
+/// The reason why a line is no command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SyntaxError {
-    /// It is too long.
+    /// The line exceeds [`VNET_LINE_BYTES_MAX`].
     #[error("a line of {0} bytes: expected at most {VNET_LINE_BYTES_MAX}")]
     TooLong(usize),
-    /// It holds bytes that are no text.
+    /// The line contains a byte that is no printable ASCII character.
     #[error("byte {0} of the line is no printable ASCII character")]
     NotText(usize),
-    /// Its first word is no command.
+    /// The first word is no command.
     #[error(
         "unknown command {0:?}: expected HELLO, ADDLINK, DELETELINK, ADDROUTE, DELETEROUTE, \
          REGISTERLINK, DEREGISTERLINK, ADD, DEL, LIST or DONE"
     )]
     Unknown(String),
-    /// It ends early.
+    /// A word is missing.
     #[error("{command}: {what} is missing")]
     Missing {
         /// The command.
         command: &'static str,
-        /// What should stand there.
+        /// The missing word.
         what: &'static str,
     },
-    /// It goes on.
+    /// The line has too many words.
     #[error("{command}: unexpected {word:?} at the end")]
     Excess {
         /// The command.
         command: &'static str,
-        /// The first word too many.
+        /// The first excess word.
         word: String,
     },
-    /// A word is not what it should be.
+    /// A word has an unexpected form.
     #[error("{command}: {word:?}: expected {expected}")]
     Bad {
         /// The command.
         command: &'static str,
         /// The word.
         word: String,
-        /// What it should be.
+        /// The expected form.
         expected: &'static str,
     },
-    /// A greeting within a greeting.
+    /// A HELLO within a HELLO.
     #[error("HELLO: one is enough")]
     Twice,
-    /// `DEL` of a number alone.
+    /// `DEL` with a number only.
     #[error("DEL {0}: expected DEL LINK {0} or DEL ROUTE {0}")]
     DelWhat(u64),
-    /// `ADD` of something that is neither a link nor a route.
+    /// `ADD` with neither a link nor a route.
     #[error(
         "ADD: expected LINK or ROUTE, or two or three words for a link, five or six for a route"
     )]
     AddWhat,
 }
 
-/// Reads one line, without its end; `None` for one that is empty or a remark.
+/// Parses a line, with or without its line end. Returns `None` for an empty line or a comment.
 ///
 /// # Errors
-/// Says what was expected.
-pub fn parse(line: &[u8]) -> Result<Option<Command>, SyntaxError> {
+/// The first problem of the line, with the expected form.
+pub fn parse(line: &[u8]) -> Result<Option<VnetCommand>, SyntaxError> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.len() > VNET_LINE_BYTES_MAX {
@@ -81,13 +81,13 @@ pub fn parse(line: &[u8]) -> Result<Option<Command>, SyntaxError> {
     command(first, words, true).map(Some)
 }
 
-/// What is left of a line, word by word.
-struct Words<'a> {
+/// The remaining words of a line.
+struct LineWords<'a> {
     command: &'static str,
     left: std::vec::IntoIter<&'a str>,
 }
 
-impl<'a> Words<'a> {
+impl<'a> LineWords<'a> {
     fn next(&mut self, what: &'static str) -> Result<&'a str, SyntaxError> {
         self.left.next().ok_or(SyntaxError::Missing { command: self.command, what })
     }
@@ -133,11 +133,11 @@ impl<'a> Words<'a> {
         self.next(what).map(Secret::new)
     }
 
-    fn transport(&mut self) -> Result<Transport, SyntaxError> {
+    fn transport(&mut self) -> Result<VnetTransport, SyntaxError> {
         let word = self.next("UDP or TCP")?;
         match word.to_ascii_uppercase().as_str() {
-            "UDP" => Ok(Transport::Udp),
-            "TCP" => Ok(Transport::Tcp),
+            "UDP" => Ok(VnetTransport::Udp),
+            "TCP" => Ok(VnetTransport::Tcp),
             _ => Err(self.bad(word, "UDP or TCP")),
         }
     }
@@ -154,29 +154,29 @@ impl<'a> Words<'a> {
         if yes { Ok(()) } else { Err(self.bad(word, "MYSELF: your own address is taken")) }
     }
 
-    /// Only UDP links come about by registering: who connects a TCP link is not told.
+    /// Reads a transport and refuses TCP: a registration cannot state which side connects.
     fn udp(&mut self) -> Result<(), SyntaxError> {
         match self.transport()? {
-            Transport::Udp => Ok(()),
-            Transport::Tcp => Err(self.bad("TCP", "UDP: add TCP links at both ends")),
+            VnetTransport::Udp => Ok(()),
+            VnetTransport::Tcp => Err(self.bad("TCP", "UDP: add TCP links at both ends")),
         }
     }
 
-    fn route(&mut self, source_needed: bool) -> Result<Route, SyntaxError> {
+    fn route(&mut self, source_needed: bool) -> Result<RouteWords, SyntaxError> {
         let source = self.mac("the source address")?;
         let destination = self.mac("the destination address")?;
         let kind = self.next("INTERFACE or EDGE")?;
         let to = match kind.to_ascii_uppercase().as_str() {
-            "INTERFACE" => End::Interface(self.next("the interface")?.to_owned()),
-            "EDGE" => End::Edge(self.next("the edge")?.to_owned()),
+            "INTERFACE" => EndName::Interface(self.next("the interface")?.to_owned()),
+            "EDGE" => EndName::Edge(self.next("the edge")?.to_owned()),
             _ => return Err(self.bad(kind, "INTERFACE or EDGE")),
         };
         let from = match self.left.next() {
             None if source_needed => self.next("INTERFACE, EDGE or ANY").map(|_| None)?,
             None => None,
             Some(kind) => match kind.to_ascii_uppercase().as_str() {
-                "INTERFACE" => Some(End::Interface(self.next("the interface")?.to_owned())),
-                "EDGE" => Some(End::Edge(self.next("the edge")?.to_owned())),
+                "INTERFACE" => Some(EndName::Interface(self.next("the interface")?.to_owned())),
+                "EDGE" => Some(EndName::Edge(self.next("the edge")?.to_owned())),
                 "ANY" => {
                     self.any()?;
                     None
@@ -185,10 +185,10 @@ impl<'a> Words<'a> {
             },
         };
         self.end()?;
-        Ok(Route { source, destination, to, from })
+        Ok(RouteWords { source, destination, to, from })
     }
 
-    /// VNET/U's client says ANY twice.
+    /// Accepts an optional second ANY, which VNET/U's client sends.
     fn any(&mut self) -> Result<(), SyntaxError> {
         match self.left.next() {
             Some(word) if !word.eq_ignore_ascii_case("any") => {
@@ -199,20 +199,20 @@ impl<'a> Words<'a> {
     }
 }
 
-fn command(first: &str, words: Vec<&str>, greeting: bool) -> Result<Command, SyntaxError> {
+fn command(first: &str, words: Vec<&str>, greeting: bool) -> Result<VnetCommand, SyntaxError> {
     let keyword = first.to_ascii_uppercase();
-    let begin = |command| Words { command, left: words.clone().into_iter() };
+    let begin = |command| LineWords { command, left: words.clone().into_iter() };
     let (done, mut words) = match keyword.as_str() {
         "HELLO" if !greeting => return Err(SyntaxError::Twice),
         "HELLO" => return hello(begin("HELLO")),
         "ADD" => return add(&words),
         "DEL" => return del(begin("DEL")),
         "LIST" => return list(begin("LIST")),
-        "DEVICES?" => (Command::List(List::Devices), begin("DEVICES?")),
-        "DONE" => (Command::Done, begin("DONE")),
+        "DEVICES?" => (VnetCommand::List(ListKind::Devices), begin("DEVICES?")),
+        "DONE" => (VnetCommand::Done, begin("DONE")),
         "ADDLINK" => {
             let mut words = begin("ADDLINK");
-            let command = Command::AddLink {
+            let command = VnetCommand::AddLink {
                 host: words.host()?,
                 control_port: words.control_port()?,
                 data_port: words.port("the data port")?,
@@ -223,7 +223,7 @@ fn command(first: &str, words: Vec<&str>, greeting: bool) -> Result<Command, Syn
         }
         "DELETELINK" => {
             let mut words = begin("DELETELINK");
-            let command = Command::DeleteLink {
+            let command = VnetCommand::DeleteLink {
                 host: words.host()?,
                 control_port: words.control_port()?,
                 password: words.secret("the remote password")?,
@@ -236,33 +236,33 @@ fn command(first: &str, words: Vec<&str>, greeting: bool) -> Result<Command, Syn
             words.myself()?;
             let data_port = words.port("the data port")?;
             words.udp()?;
-            (Command::RegisterLink { data_port }, words)
+            (VnetCommand::RegisterLink { data_port }, words)
         }
         "DEREGISTERLINK" => {
             let mut words = begin("DEREGISTERLINK");
             words.myself()?;
             words.udp()?;
-            (Command::DeregisterLink, words)
+            (VnetCommand::DeregisterLink, words)
         }
-        "ADDROUTE" => return begin("ADDROUTE").route(false).map(Command::AddRoute),
-        "DELETEROUTE" => return begin("DELETEROUTE").route(false).map(Command::DeleteRoute),
+        "ADDROUTE" => return begin("ADDROUTE").route(false).map(VnetCommand::AddRoute),
+        "DELETEROUTE" => return begin("DELETEROUTE").route(false).map(VnetCommand::DeleteRoute),
         _ => return Err(SyntaxError::Unknown(first.to_owned())),
     };
     words.end()?;
     Ok(done)
 }
 
-fn hello(mut words: Words<'_>) -> Result<Command, SyntaxError> {
+fn hello(mut words: LineWords<'_>) -> Result<VnetCommand, SyntaxError> {
     let password = words.secret("the password")?;
     let version = words.next("the version")?.to_owned();
     let then = match words.left.next() {
         None => None,
         Some(first) => Some(Box::new(command(first, words.left.collect(), false)?)),
     };
-    Ok(Command::Hello { password, version, then })
+    Ok(VnetCommand::Hello { password, version, then })
 }
 
-fn add(words: &[&str]) -> Result<Command, SyntaxError> {
+fn add(words: &[&str]) -> Result<VnetCommand, SyntaxError> {
     let is = |word: &str| words.first().is_some_and(|first| first.eq_ignore_ascii_case(word));
     let (link, rest) = match words.len() {
         _ if is("LINK") => (true, words.get(1..)),
@@ -273,22 +273,22 @@ fn add(words: &[&str]) -> Result<Command, SyntaxError> {
     };
     let left = rest.unwrap_or_default().to_vec().into_iter();
     if !link {
-        return Words { command: "ADD ROUTE", left }.route(true).map(Command::AddRoute);
+        return LineWords { command: "ADD ROUTE", left }.route(true).map(VnetCommand::AddRoute);
     }
-    let mut words = Words { command: "ADD LINK", left };
+    let mut words = LineWords { command: "ADD LINK", left };
     let (host, port) = (words.host()?, words.port("the port")?);
-    let transport = if words.left.len() == 0 { Transport::Udp } else { words.transport()? };
+    let transport = if words.left.len() == 0 { VnetTransport::Udp } else { words.transport()? };
     words.end()?;
-    Ok(Command::LinkAdd { host, port, transport })
+    Ok(VnetCommand::LinkAdd { host, port, transport })
 }
 
-fn del(mut words: Words<'_>) -> Result<Command, SyntaxError> {
+fn del(mut words: LineWords<'_>) -> Result<VnetCommand, SyntaxError> {
     const EXPECTED: &str = "LINK or ROUTE, and its number in the list";
     let what = words.next(EXPECTED)?;
-    let number = |words: &mut Words<'_>| words.number("the number", "a number of the list");
+    let number = |words: &mut LineWords<'_>| words.number("the number", "a number of the list");
     let command = match what.to_ascii_uppercase().as_str() {
-        "LINK" => Command::LinkDel(number(&mut words)?),
-        "ROUTE" => Command::RouteDel(number(&mut words)?),
+        "LINK" => VnetCommand::LinkDel(number(&mut words)?),
+        "ROUTE" => VnetCommand::RouteDel(number(&mut words)?),
         other => {
             let digits = other.bytes().all(|b| b.is_ascii_digit());
             return Err(match other.parse() {
@@ -301,17 +301,17 @@ fn del(mut words: Words<'_>) -> Result<Command, SyntaxError> {
     Ok(command)
 }
 
-fn list(mut words: Words<'_>) -> Result<Command, SyntaxError> {
+fn list(mut words: LineWords<'_>) -> Result<VnetCommand, SyntaxError> {
     const EXPECTED: &str = "LINKS, ROUTES or DEVICES";
     let what = words.next(EXPECTED)?;
     let list = match what.to_ascii_uppercase().as_str() {
-        "LINKS" => List::Links,
-        "ROUTES" => List::Routes,
-        "DEVICES" => List::Devices,
+        "LINKS" => ListKind::Links,
+        "ROUTES" => ListKind::Routes,
+        "DEVICES" => ListKind::Devices,
         _ => return Err(words.bad(what, EXPECTED)),
     };
     words.end()?;
-    Ok(Command::List(list))
+    Ok(VnetCommand::List(list))
 }
 
 #[cfg(test)]

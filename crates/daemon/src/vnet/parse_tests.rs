@@ -1,10 +1,10 @@
-//! Every form, and what is none.
+//! Every form of a line, and lines that are refused.
 
 use super::*;
 use crate::vnet::print::line;
 
 #[test]
-fn every_form_is_read_and_printed() {
+fn vnet_every_form_is_parsed_and_printed() {
     for (said, printed) in [
         ("hello p4ss 0.9", "HELLO p4ss 0.9"),
         ("HELLO p 0.9 list links", "HELLO p 0.9 LIST LINKS"),
@@ -38,7 +38,7 @@ fn every_form_is_read_and_printed() {
 }
 
 #[test]
-fn hostile_lines_say_what_was_expected() {
+fn vnet_hostile_lines_are_refused_with_the_expected_form() {
     for (said, expected) in [
         ("GET / HTTP/1.1", "unknown command \"GET\""),
         ("HELLO", "HELLO: the password is missing"),

@@ -1,4 +1,4 @@
-//! The password, and what it costs to guess at it.
+//! The password of VNET clients, and the delay after wrong passwords.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -8,12 +8,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::source::Source;
+use super::source::ClientSource;
 use crate::limits::{
     VNET_DELAY_FIRST, VNET_DELAY_MAX, VNET_FORGET_AFTER, VNET_PASSWORD_BYTES_MAX, VNET_SOURCES_MAX,
 };
 
-/// What clients must say. It does not show itself.
+/// The password. `Debug` does not print it.
 #[derive(Clone)]
 pub struct Password(Vec<u8>);
 
@@ -24,10 +24,10 @@ impl std::fmt::Debug for Password {
 }
 
 impl Password {
-    /// Reads it from a file that only its owner can read.
+    /// Reads the password from a file that only its owner can access.
     ///
     /// # Errors
-    /// Says what is wrong with the file, and not what is in it.
+    /// The problem of the file, without its content.
     pub fn load(path: &Path) -> Result<Self, String> {
         let wrong = |text: &str| format!("{}: {text}", path.display());
         let file = File::open(path).map_err(|error| wrong(&error.to_string()))?;
@@ -42,10 +42,10 @@ impl Password {
         Self::new(text.trim_end_matches(['\r', '\n'])).map_err(|text| wrong(&text))
     }
 
-    /// From its text.
+    /// Returns the password with this text.
     ///
     /// # Errors
-    /// Says what a password is made of.
+    /// The permitted characters and length.
     pub fn new(text: &str) -> Result<Self, String> {
         let fits = (1..=VNET_PASSWORD_BYTES_MAX).contains(&text.len());
         if fits && text.bytes().all(|b| b.is_ascii_graphic()) {
@@ -55,25 +55,25 @@ impl Password {
         Err(format!("expected one password, 1 to {most} printable ASCII characters without blanks"))
     }
 
-    /// Whether it is this one. Takes as long for any answer.
-    pub fn is(&self, said: &str) -> bool {
+    /// Returns whether `given` is the password. The time does not depend on the result.
+    pub fn is(&self, given: &str) -> bool {
         let byte = |of: &[u8], at: usize| of.get(at).copied().unwrap_or(0);
-        let mut differs = u8::from(black_box(self.0.len() != said.len()));
+        let mut differs = u8::from(black_box(self.0.len() != given.len()));
         for at in 0..VNET_PASSWORD_BYTES_MAX {
-            differs |= black_box(byte(&self.0, at) ^ byte(said.as_bytes(), at));
+            differs |= black_box(byte(&self.0, at) ^ byte(given.as_bytes(), at));
         }
         black_box(differs) == 0
     }
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// It was the password.
+pub enum PasswordResult {
+    /// The password was right.
     Right,
-    /// It was not; the next attempt from there is looked at after this time.
+    /// The password was wrong; attempts of the source are not checked for this time.
     Wrong(Duration),
-    /// It was not looked at: that takes this long yet.
+    /// The password was not checked; the source must wait for this time.
     Wait(Duration),
 }
 
@@ -84,21 +84,21 @@ struct Failures {
     until: Instant,
 }
 
-/// Who failed lately. Each failure makes the source wait twice as long as the one before.
+/// Sources with failed attempts. Each failure doubles the delay of the source.
 #[derive(Debug, Default)]
 pub struct Attempts {
-    sources: HashMap<Source, Failures>,
+    sources: HashMap<ClientSource, Failures>,
 }
 
 impl Attempts {
-    /// Looks at a password that was said, if the source need not wait.
+    /// Checks a password, unless the source must wait.
     pub fn attempt(
         &mut self,
         now: Instant,
-        from: impl Into<Source>,
+        from: impl Into<ClientSource>,
         password: &Password,
-        said: &str,
-    ) -> Verdict {
+        given: &str,
+    ) -> PasswordResult {
         let source = from.into();
         let old = |f: &Failures| now.saturating_duration_since(f.last) >= VNET_FORGET_AFTER;
         if self.sources.get(&source).is_some_and(old) {
@@ -107,12 +107,12 @@ impl Attempts {
         if let Some(failures) = self.sources.get(&source) {
             let left = failures.until.saturating_duration_since(now);
             if !left.is_zero() {
-                return Verdict::Wait(left);
+                return PasswordResult::Wait(left);
             }
         }
-        if password.is(said) {
+        if password.is(given) {
             self.sources.remove(&source);
-            return Verdict::Right;
+            return PasswordResult::Right;
         }
         self.make_room(&source);
         let count = self.sources.get(&source).map_or(0, |failures| failures.count);
@@ -120,10 +120,10 @@ impl Attempts {
         let delay = delay.min(VNET_DELAY_MAX);
         let failures = Failures { count: count.saturating_add(1), last: now, until: now + delay };
         self.sources.insert(source, failures);
-        Verdict::Wrong(delay)
+        PasswordResult::Wrong(delay)
     }
 
-    fn make_room(&mut self, source: &Source) {
+    fn make_room(&mut self, source: &ClientSource) {
         if self.sources.len() < VNET_SOURCES_MAX || self.sources.contains_key(source) {
             return;
         }
@@ -148,19 +148,22 @@ mod tests {
         let mut now = Instant::now();
         for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
             let delay = Duration::from_secs(seconds);
-            assert_eq!(attempts.attempt(now, from, &password, "wrong"), Verdict::Wrong(delay));
-            let half = Verdict::Wait(delay / 2);
+            assert_eq!(
+                attempts.attempt(now, from, &password, "wrong"),
+                PasswordResult::Wrong(delay)
+            );
+            let half = PasswordResult::Wait(delay / 2);
             assert_eq!(attempts.attempt(now + delay / 2, from, &password, "right"), half);
             now += delay;
         }
         let other: IpAddr = "10.0.0.8".parse().unwrap();
         assert_eq!(
             attempts.attempt(now, other, &password, "right"),
-            Verdict::Right,
-            "not its fault"
+            PasswordResult::Right,
+            "a failure delays its own source only"
         );
-        assert_eq!(attempts.attempt(now, from, &password, "right"), Verdict::Right);
-        let first = Verdict::Wrong(VNET_DELAY_FIRST);
+        assert_eq!(attempts.attempt(now, from, &password, "right"), PasswordResult::Right);
+        let first = PasswordResult::Wrong(VNET_DELAY_FIRST);
         assert_eq!(attempts.attempt(now, from, &password, "wrong"), first, "forgiven");
         now += VNET_FORGET_AFTER;
         assert_eq!(attempts.attempt(now, from, &password, "wrong"), first, "forgotten");
@@ -171,14 +174,20 @@ mod tests {
         let (mut attempts, password) = (Attempts::default(), Password::new("right").unwrap());
         let now = Instant::now();
         let address = "127.0.0.1".parse().unwrap();
-        let user = |uid| Source { address, uid: Some(uid) };
-        assert!(matches!(attempts.attempt(now, user(7), &password, "wrong"), Verdict::Wrong(_)));
-        assert!(matches!(attempts.attempt(now, user(7), &password, "right"), Verdict::Wait(_)));
-        assert_eq!(attempts.attempt(now, user(8), &password, "right"), Verdict::Right);
+        let user = |uid| ClientSource { address, uid: Some(uid) };
+        assert!(matches!(
+            attempts.attempt(now, user(7), &password, "wrong"),
+            PasswordResult::Wrong(_)
+        ));
+        assert!(matches!(
+            attempts.attempt(now, user(7), &password, "right"),
+            PasswordResult::Wait(_)
+        ));
+        assert_eq!(attempts.attempt(now, user(8), &password, "right"), PasswordResult::Right);
     }
 
     #[test]
-    fn hostile_crowds_of_sources_take_bounded_room() {
+    fn hostile_sources_take_bounded_memory() {
         let (mut attempts, password) = (Attempts::default(), Password::new("right").unwrap());
         let now = Instant::now();
         for n in 0..3 * VNET_SOURCES_MAX as u32 {
@@ -187,16 +196,22 @@ mod tests {
         }
         assert_eq!(attempts.sources.len(), VNET_SOURCES_MAX);
         let network = |n: u16| IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 1, n, n, n, n));
-        assert!(matches!(attempts.attempt(now, network(1), &password, "x"), Verdict::Wrong(_)));
-        assert!(matches!(attempts.attempt(now, network(2), &password, "x"), Verdict::Wait(_)));
+        assert!(matches!(
+            attempts.attempt(now, network(1), &password, "x"),
+            PasswordResult::Wrong(_)
+        ));
+        assert!(matches!(
+            attempts.attempt(now, network(2), &password, "x"),
+            PasswordResult::Wait(_)
+        ));
         let mapped: IpAddr = "::ffff:10.9.9.9".parse().unwrap();
-        assert!(matches!(attempts.attempt(now, mapped, &password, "x"), Verdict::Wrong(_)));
+        assert!(matches!(attempts.attempt(now, mapped, &password, "x"), PasswordResult::Wrong(_)));
         let plain: IpAddr = "10.9.9.9".parse().unwrap();
-        assert!(matches!(attempts.attempt(now, plain, &password, "x"), Verdict::Wait(_)));
+        assert!(matches!(attempts.attempt(now, plain, &password, "x"), PasswordResult::Wait(_)));
     }
 
     #[test]
-    fn a_password_is_itself_only() {
+    fn vnet_password_matches_itself_only() {
         let password = Password::new("right").unwrap();
         assert!(password.is("right"));
         for wrong in ["", "r", "righ", "rights", "right\0", "Right", &"r".repeat(1000)] {
@@ -209,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_read_is_refused() {
+    fn vnet_password_file_must_be_private() {
         let path = std::env::temp_dir().join(format!("causeway-vnet-{}", std::process::id()));
         std::fs::write(&path, "s3cret\n").unwrap();
         let mode = |mode| {

@@ -1,5 +1,5 @@
-//! From commands to changes of the fabric: names are found, and what would be refused is, before
-//! anything changes.
+//! Plans the changes of VNET commands: resolves names, and detects refusals before anything
+//! changes.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -10,25 +10,25 @@ use causeway_model::limits::{LINKS_MAX, ROUTES_MAX};
 use causeway_model::{Answer, Command as FabricCommand, CommandError};
 use causeway_model::{LinkKind, LinkSpec, Mac, NetSpec, PortSpec, RouteEnd, RouteSpec, TlsSpec};
 
-use super::speech::{Command, End, Route, Transport};
-use crate::fabric::{Fabric, ask};
-use causeway_model::draft::{LinkDraft, LinkWord, Place, Resolver};
+use super::command::{EndName, RouteWords, VnetCommand, VnetTransport};
+use crate::fabric::{FabricControl, ask};
+use causeway_model::draft::{HostPort, LinkDraft, LinkKindName, Resolver};
 
-/// One change.
+/// A change of the fabric.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum VnetStep {
     /// Add a link.
     LinkAdd(Box<LinkSpec>),
-    /// Delete one, and the routes that name it.
+    /// Delete a link, and the routes that name it.
     LinkDel(Name),
     /// Add a route.
     RouteAdd(RouteSpec),
-    /// Delete the one that reads so.
+    /// Delete the equal route.
     RouteDel(RouteSpec),
 }
 
-impl Step {
-    /// What it is, for people.
+impl VnetStep {
+    /// Returns a description of the step.
     pub fn shown(&self) -> String {
         match self {
             Self::LinkAdd(spec) => format!("add link {}", spec.name),
@@ -39,15 +39,15 @@ impl Step {
     }
 }
 
-/// Numbers of links: VNET/P's lists count them from 1 and never use one again.
+/// LinkNumbers of links. As in VNET/P, links are counted from 1 and numbers are never reused.
 #[derive(Debug, Default)]
-pub struct Numbers {
+pub struct LinkNumbers {
     last: u64,
     known: HashMap<Name, u64>,
 }
 
-impl Numbers {
-    /// The numbers of these links; those that are gone lose theirs.
+impl LinkNumbers {
+    /// Returns the numbers of these links; links that are gone lose theirs.
     fn of(&mut self, links: &[LinkSpec]) -> Vec<(u64, Name)> {
         self.known.retain(|name, _| links.iter().any(|link| link.name == *name));
         let mut numbered: Vec<(u64, Name)> = Vec::new();
@@ -59,42 +59,42 @@ impl Numbers {
             });
             numbered.push((number, link.name.clone()));
         }
-        // The newest first.
+        // Newest first.
         numbered.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
         numbered
     }
 }
 
-/// A group as its commands see it; each that is planned is seen by the next.
+/// The state of a group for planning. Each planned command updates it for the next.
 #[derive(Debug)]
-pub struct World {
+pub struct GroupState {
     group: Name,
     resolve: Resolver,
     ports: Vec<PortSpec>,
     links: Vec<LinkSpec>,
-    /// Names of links of all groups.
+    /// Names of the links of all groups.
     taken: HashSet<Name>,
     numbers: Vec<(u64, Name)>,
-    /// Routes of all groups, with their numbers; none, if they were not looked at.
+    /// Routes of all groups with their numbers; `None` if they were not read.
     routes: Option<HashMap<RouteSpec, Option<u64>>>,
     known: HashMap<String, Vec<IpAddr>>,
 }
 
 fn wrong_answer() -> CommandError {
-    CommandError::Host("the fabric answered another question".into())
+    CommandError::Host("the fabric returned an answer of an unexpected type".into())
 }
 
-impl World {
-    /// Looks at a group. Routes are many: they are looked at only `with_routes`; without, one that
-    /// is there twice is left to the fabric to refuse.
+impl GroupState {
+    /// Reads the state of a group. Routes can be many and are read only if `with_routes`; otherwise
+    /// the fabric detects duplicate routes.
     ///
     /// # Errors
-    /// There is no such group, or the fabric does not answer.
-    pub fn look(
-        fabric: &dyn Fabric,
+    /// The group does not exist, or the fabric does not answer.
+    pub fn read(
+        fabric: &dyn FabricControl,
         group: &Name,
         resolve: Resolver,
-        numbers: &mut Numbers,
+        numbers: &mut LinkNumbers,
         with_routes: bool,
     ) -> Result<Self, CommandError> {
         let Answer::Groups(groups) = fabric.call(FabricCommand::GroupList)? else {
@@ -129,69 +129,73 @@ impl World {
         })
     }
 
-    /// The group's net ports.
+    /// Returns the net ports of the group.
     pub fn ports(&self) -> impl Iterator<Item = &PortSpec> {
         self.ports.iter()
     }
 
-    /// Its links with their numbers, the newest first.
+    /// Returns the links of the group with their numbers, newest first.
     pub fn numbers(&self) -> &[(u64, Name)] {
         &self.numbers
     }
 
-    /// What a command changes; `speaker` is the address that says it. Commands that change nothing
-    /// are none of this.
+    /// Plans a command; `speaker` is the address of the client. Returns `None` for commands that
+    /// change nothing.
     ///
     /// # Errors
-    /// Why it would be refused.
+    /// The reason why the command would be refused.
     pub fn plan(
         &mut self,
-        command: &Command,
+        command: &VnetCommand,
         speaker: Option<IpAddr>,
-    ) -> Result<Option<Step>, String> {
+    ) -> Result<Option<VnetStep>, String> {
         let step = match command {
-            Command::AddLink { host, data_port, transport, .. } => {
+            VnetCommand::AddLink { host, data_port, transport, .. } => {
                 self.link_add(host, *data_port, *transport)?
             }
-            Command::LinkAdd { host, port, transport } => self.link_add(host, *port, *transport)?,
-            Command::RegisterLink { data_port } => {
-                let host = speaker.ok_or("REGISTERLINK: only a server says this, over TCP")?;
-                self.link_add(&host.to_canonical().to_string(), *data_port, Transport::Udp)?
+            VnetCommand::LinkAdd { host, port, transport } => {
+                self.link_add(host, *port, *transport)?
             }
-            Command::DeleteLink { host, transport, .. } => self.link_del(host, *transport)?,
-            Command::DeregisterLink => {
-                let host = speaker.ok_or("DEREGISTERLINK: only a server says this, over TCP")?;
-                self.link_del(&host.to_canonical().to_string(), Transport::Udp)?
+            VnetCommand::RegisterLink { data_port } => {
+                let host = speaker.ok_or("REGISTERLINK: only for servers, over TCP")?;
+                self.link_add(&host.to_canonical().to_string(), *data_port, VnetTransport::Udp)?
             }
-            Command::LinkDel(number) => {
+            VnetCommand::DeleteLink { host, transport, .. } => self.link_del(host, *transport)?,
+            VnetCommand::DeregisterLink => {
+                let host = speaker.ok_or("DEREGISTERLINK: only for servers, over TCP")?;
+                self.link_del(&host.to_canonical().to_string(), VnetTransport::Udp)?
+            }
+            VnetCommand::LinkDel(number) => {
                 let found = self.numbers.iter().find(|(n, _)| n == number);
                 let name = found.map(|(_, name)| name.clone());
-                Step::LinkDel(name.ok_or_else(|| format!("link {number} does not exist"))?)
+                VnetStep::LinkDel(name.ok_or_else(|| format!("link {number} does not exist"))?)
             }
-            Command::AddRoute(route) => self.route_add(route)?,
-            Command::DeleteRoute(route) => {
+            VnetCommand::AddRoute(route) => self.route_add(route)?,
+            VnetCommand::DeleteRoute(route) => {
                 let spec = self.route(route)?;
                 let there = self.routes.as_ref().is_none_or(|all| all.contains_key(&spec));
                 if !there {
                     return Err(format!("route {} does not exist", crate::plan::shown(&spec)));
                 }
-                Step::RouteDel(spec)
+                VnetStep::RouteDel(spec)
             }
-            Command::RouteDel(number) => Step::RouteDel(self.numbered_route(*number)?),
-            Command::Hello { .. } | Command::Done | Command::List(_) => return Ok(None),
+            VnetCommand::RouteDel(number) => VnetStep::RouteDel(self.numbered_route(*number)?),
+            VnetCommand::Hello { .. } | VnetCommand::Done | VnetCommand::List(_) => {
+                return Ok(None);
+            }
         };
         self.note(&step);
         Ok(Some(step))
     }
 
-    /// The next command sees what this one did.
-    fn note(&mut self, step: &Step) {
+    /// Updates the state for the next command.
+    fn note(&mut self, step: &VnetStep) {
         match step {
-            Step::LinkAdd(spec) => {
+            VnetStep::LinkAdd(spec) => {
                 self.taken.insert(spec.name.clone());
                 self.links.push(spec.as_ref().clone());
             }
-            Step::LinkDel(name) => {
+            VnetStep::LinkDel(name) => {
                 self.taken.remove(name);
                 self.links.retain(|link| link.name != *name);
                 self.numbers.retain(|(_, numbered)| numbered != name);
@@ -202,10 +206,10 @@ impl World {
                     });
                 }
             }
-            Step::RouteAdd(route) => {
+            VnetStep::RouteAdd(route) => {
                 self.routes.as_mut().map(|routes| routes.insert(route.clone(), None));
             }
-            Step::RouteDel(route) => {
+            VnetStep::RouteDel(route) => {
                 self.routes.as_mut().map(|routes| routes.remove(route));
             }
         }
@@ -216,12 +220,17 @@ impl World {
             return Ok(known.clone());
         }
         let found = (self.resolve)(host, 1)?;
-        let found: Vec<IpAddr> = found.iter().map(|one| one.ip().to_canonical()).collect();
+        let found: Vec<IpAddr> = found.iter().map(|end| end.ip().to_canonical()).collect();
         self.known.insert(host.to_owned(), found.clone());
         Ok(found)
     }
 
-    fn link_add(&mut self, host: &str, port: u16, transport: Transport) -> Result<Step, String> {
+    fn link_add(
+        &mut self,
+        host: &str,
+        port: u16,
+        transport: VnetTransport,
+    ) -> Result<VnetStep, String> {
         let addresses = self.addresses(host)?;
         let address = *addresses.first().ok_or_else(|| format!("host {host:?} has no address"))?;
         let same =
@@ -237,32 +246,31 @@ impl World {
             return Err(format!("there are {LINKS_MAX} links already"));
         }
         let kind = match transport {
-            Transport::Udp => LinkWord::Vnet,
-            Transport::Tcp => LinkWord::Tcp,
+            VnetTransport::Udp => LinkKindName::Vnet,
+            VnetTransport::Tcp => LinkKindName::Tcp,
         };
-        let remote = Place { host: address.to_string(), port: Some(port) }.to_string();
+        let remote = HostPort { host: address.to_string(), port: Some(port) }.to_string();
         let mut draft = LinkDraft::new(name, self.group.clone(), kind);
         draft.remote = Some(remote);
-        // An address needs no key file, and no resolver.
-        let spec =
-            draft.into_spec(std::path::Path::new("/"), causeway_model::draft::place::resolve);
-        spec.map(|spec| Step::LinkAdd(Box::new(spec))).map_err(|error| error.to_string())
+        // An address needs neither a key file nor a resolver.
+        let spec = draft.into_spec(std::path::Path::new("/"), causeway_model::draft::host::resolve);
+        spec.map(|spec| VnetStep::LinkAdd(Box::new(spec))).map_err(|error| error.to_string())
     }
 
-    fn link_del(&mut self, host: &str, transport: Transport) -> Result<Step, String> {
+    fn link_del(&mut self, host: &str, transport: VnetTransport) -> Result<VnetStep, String> {
         let fits = |link: &&LinkSpec| kind_of(link) == Some(transport);
         let named = |link: &&LinkSpec| link.name.as_str() == host;
         if let Some(link) = self.links.iter().filter(fits).find(named) {
-            return Ok(Step::LinkDel(link.name.clone()));
+            return Ok(VnetStep::LinkDel(link.name.clone()));
         }
         let addresses = self.addresses(host)?;
         let there = |link: &&LinkSpec| remote_of(link).is_some_and(|r| addresses.contains(&r));
         let link = self.links.iter().filter(fits).find(there);
         let link = link.ok_or_else(|| format!("no such link to {host}"))?;
-        Ok(Step::LinkDel(link.name.clone()))
+        Ok(VnetStep::LinkDel(link.name.clone()))
     }
 
-    fn route_add(&mut self, route: &Route) -> Result<Step, String> {
+    fn route_add(&mut self, route: &RouteWords) -> Result<VnetStep, String> {
         let spec = self.route(route)?;
         if let Some(routes) = &self.routes {
             if routes.contains_key(&spec) {
@@ -272,10 +280,10 @@ impl World {
                 return Err(format!("there are {ROUTES_MAX} routes already: no more are taken"));
             }
         }
-        Ok(Step::RouteAdd(spec))
+        Ok(VnetStep::RouteAdd(spec))
     }
 
-    fn route(&mut self, route: &Route) -> Result<RouteSpec, String> {
+    fn route(&mut self, route: &RouteWords) -> Result<RouteSpec, String> {
         Ok(RouteSpec {
             group: self.group.clone(),
             source: route.source,
@@ -293,10 +301,10 @@ impl World {
         spec.ok_or_else(|| format!("route {number} does not exist"))
     }
 
-    fn end(&mut self, end: &End) -> Result<RouteEnd, String> {
+    fn end(&mut self, end: &EndName) -> Result<RouteEnd, String> {
         match end {
-            End::Interface(word) => self.interface(word),
-            End::Edge(word) => self.edge(word),
+            EndName::Interface(word) => self.interface(word),
+            EndName::Edge(word) => self.edge(word),
         }
     }
 
@@ -325,7 +333,7 @@ impl World {
         if let Some(link) = self.links.iter().find(|link| link.name.as_str() == word) {
             return Ok(RouteEnd::Edge(link.name.clone()));
         }
-        if !causeway_model::draft::place::is_host(word) {
+        if !causeway_model::draft::host::is_host(word) {
             return Err(format!("edge {word:?}: expected a link's name, or its host"));
         }
         let addresses = self.addresses(word)?;
@@ -333,16 +341,16 @@ impl World {
         let mut fits = self.links.iter().filter(there);
         match (fits.next(), fits.next()) {
             (Some(link), None) => Ok(RouteEnd::Edge(link.name.clone())),
-            (Some(one), Some(other)) => Err(format!(
+            (Some(first), Some(other)) => Err(format!(
                 "edge {word:?}: links {} and {} go there: expected one of their names",
-                one.name, other.name
+                first.name, other.name
             )),
             (None, _) => Err(format!("edge {word:?}: no link of group {} goes there", self.group)),
         }
     }
 }
 
-/// Where a link's peer is.
+/// Returns the address of a link's peer.
 fn remote_of(link: &LinkSpec) -> Option<IpAddr> {
     let remote = match &link.kind {
         LinkKind::Causeway(tunnel) => tunnel.remote,
@@ -355,53 +363,57 @@ fn remote_of(link: &LinkSpec) -> Option<IpAddr> {
     remote.map(|remote| remote.ip().to_canonical())
 }
 
-/// What the language calls a link's kind, if it has a word for it.
-fn kind_of(link: &LinkSpec) -> Option<Transport> {
+/// Returns the transport of a link, or `None` for kinds that the language does not have.
+fn kind_of(link: &LinkSpec) -> Option<VnetTransport> {
     match link.kind {
-        LinkKind::Vnet(_) => Some(Transport::Udp),
-        LinkKind::Tcp(_) => Some(Transport::Tcp),
+        LinkKind::Vnet(_) => Some(VnetTransport::Udp),
+        LinkKind::Tcp(_) => Some(VnetTransport::Tcp),
         _ => None,
     }
 }
 
-/// `10.0.0.2`, `v6-fd00--2`; `-tcp` behind it for TCP.
-fn link_name(address: IpAddr, transport: Transport) -> Result<Name, String> {
+/// Returns the name of a new link: `10.0.0.2` or `v6-fd00--2`, with the suffix `-tcp` for TCP.
+fn link_name(address: IpAddr, transport: VnetTransport) -> Result<Name, String> {
     let host = match address {
         IpAddr::V4(v4) => v4.to_string(),
         IpAddr::V6(v6) => format!("v6-{v6}").replace(':', "-"),
     };
-    let kind = if transport == Transport::Tcp { "-tcp" } else { "" };
+    let kind = if transport == VnetTransport::Tcp { "-tcp" } else { "" };
     format!("{host}{kind}").parse().map_err(|error: causeway_model::SpecError| error.0)
 }
 
-/// Carries out steps, and knows the numbers of the routes that came by.
+/// Executes steps, and records the numbers of added routes.
 #[derive(Debug, Default)]
-pub struct Doer {
+pub struct StepExecutor {
     routes: HashMap<RouteSpec, u64>,
 }
 
-impl Doer {
-    /// One that knows the routes of a world.
-    pub fn of(world: &World) -> Self {
+impl StepExecutor {
+    /// Returns an executor that has the routes of `world`.
+    pub fn of(world: &GroupState) -> Self {
         let known = world.routes.iter().flatten();
         let known = known.filter_map(|(spec, number)| Some((spec.clone(), (*number)?)));
         Self { routes: known.collect() }
     }
 
-    /// One step.
+    /// Executes a step.
     ///
     /// # Errors
-    /// The fabric's refusal.
-    pub fn take(&mut self, fabric: &dyn Fabric, step: &Step) -> Result<(), CommandError> {
+    /// The fabric's error.
+    pub fn execute(
+        &mut self,
+        fabric: &dyn FabricControl,
+        step: &VnetStep,
+    ) -> Result<(), CommandError> {
         match step.clone() {
-            Step::LinkAdd(spec) => ask(fabric, links::Add(spec)).map(drop),
-            Step::LinkDel(name) => ask(fabric, links::Delete(name)),
-            Step::RouteAdd(route) => {
+            VnetStep::LinkAdd(spec) => ask(fabric, links::Add(spec)).map(drop),
+            VnetStep::LinkDel(name) => ask(fabric, links::Delete(name)),
+            VnetStep::RouteAdd(route) => {
                 let view = ask(fabric, routes::Add(route))?;
                 self.routes.insert(view.spec, view.index);
                 Ok(())
             }
-            Step::RouteDel(route) => match self.routes.remove(&route) {
+            VnetStep::RouteDel(route) => match self.routes.remove(&route) {
                 Some(number) => ask(fabric, routes::Delete(number)),
                 None => {
                     let name = crate::plan::shown(&route);

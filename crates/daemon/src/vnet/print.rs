@@ -1,60 +1,60 @@
-//! Commands and lists as text.
+//! Prints commands and lists as text.
 
 use std::fmt::Write as _;
 
 use causeway_model::{LinkKind, LinkSpec, NetSpec, PortSpec, RouteEnd, TlsSpec};
 use causeway_model::{LinkView, RouteView};
 
-use super::speech::{Command, End, List, Route, Transport};
+use super::command::{EndName, ListKind, RouteWords, VnetCommand, VnetTransport};
 
-/// A command as a line that reads as the same command. It shows passwords: not for logs.
-pub fn line(command: &Command) -> String {
+/// Returns a line that parses as the command. It contains passwords: not for logs.
+pub fn line(command: &VnetCommand) -> String {
     match command {
-        Command::Hello { password, version, then } => {
+        VnetCommand::Hello { password, version, then } => {
             let then = then.as_ref().map(|then| format!(" {}", line(then))).unwrap_or_default();
             format!("HELLO {} {version}{then}", password.expose())
         }
-        Command::Done => "DONE".into(),
-        Command::AddLink { host, control_port, data_port, password, transport } => {
+        VnetCommand::Done => "DONE".into(),
+        VnetCommand::AddLink { host, control_port, data_port, password, transport } => {
             let (password, transport) = (password.expose(), word(*transport));
             format!("ADDLINK {host} {control_port} {data_port} {password} {transport}")
         }
-        Command::DeleteLink { host, control_port, password, transport } => {
+        VnetCommand::DeleteLink { host, control_port, password, transport } => {
             let (password, transport) = (password.expose(), word(*transport));
             format!("DELETELINK {host} {control_port} {password} {transport}")
         }
-        Command::RegisterLink { data_port } => format!("REGISTERLINK MYSELF {data_port} UDP"),
-        Command::DeregisterLink => "DEREGISTERLINK MYSELF UDP".into(),
-        Command::AddRoute(route) => format!("ADDROUTE {}", said(route)),
-        Command::DeleteRoute(route) => format!("DELETEROUTE {}", said(route)),
-        Command::LinkAdd { host, port, transport } => {
+        VnetCommand::RegisterLink { data_port } => format!("REGISTERLINK MYSELF {data_port} UDP"),
+        VnetCommand::DeregisterLink => "DEREGISTERLINK MYSELF UDP".into(),
+        VnetCommand::AddRoute(route) => format!("ADDROUTE {}", route_line(route)),
+        VnetCommand::DeleteRoute(route) => format!("DELETEROUTE {}", route_line(route)),
+        VnetCommand::LinkAdd { host, port, transport } => {
             format!("ADD LINK {host} {port} {}", word(*transport))
         }
-        Command::LinkDel(number) => format!("DEL LINK {number}"),
-        Command::RouteDel(number) => format!("DEL ROUTE {number}"),
-        Command::List(List::Links) => "LIST LINKS".into(),
-        Command::List(List::Routes) => "LIST ROUTES".into(),
-        Command::List(List::Devices) => "LIST DEVICES".into(),
+        VnetCommand::LinkDel(number) => format!("DEL LINK {number}"),
+        VnetCommand::RouteDel(number) => format!("DEL ROUTE {number}"),
+        VnetCommand::List(ListKind::Links) => "LIST LINKS".into(),
+        VnetCommand::List(ListKind::Routes) => "LIST ROUTES".into(),
+        VnetCommand::List(ListKind::Devices) => "LIST DEVICES".into(),
     }
 }
 
-fn word(transport: Transport) -> &'static str {
+fn word(transport: VnetTransport) -> &'static str {
     match transport {
-        Transport::Udp => "UDP",
-        Transport::Tcp => "TCP",
+        VnetTransport::Udp => "UDP",
+        VnetTransport::Tcp => "TCP",
     }
 }
 
-fn said(route: &Route) -> String {
-    let end = |end: &End| match end {
-        End::Interface(name) => format!("INTERFACE {name}"),
-        End::Edge(name) => format!("EDGE {name}"),
+fn route_line(route: &RouteWords) -> String {
+    let end = |end: &EndName| match end {
+        EndName::Interface(name) => format!("INTERFACE {name}"),
+        EndName::Edge(name) => format!("EDGE {name}"),
     };
     let from = route.from.as_ref().map_or("ANY".to_owned(), end);
     format!("{} {} {} {from}", route.source, route.destination, end(&route.to))
 }
 
-/// The peer's address and port; of a raw link, its interface.
+/// Returns the peer's address and port; for a raw link, its interface.
 fn ends(spec: &LinkSpec) -> (String, String) {
     let of = |remote: Option<std::net::SocketAddr>| match remote {
         Some(remote) => (remote.ip().to_string(), remote.port().to_string()),
@@ -70,7 +70,7 @@ fn ends(spec: &LinkSpec) -> (String, String) {
     }
 }
 
-/// Links with their numbers, as VNET/P lists them.
+/// Returns the links with their numbers, in VNET/P's format.
 pub fn links(numbered: &[(u64, &LinkView)]) -> String {
     let mut out = String::new();
     for (number, view) in numbered {
@@ -86,7 +86,8 @@ pub fn links(numbered: &[(u64, &LinkView)]) -> String {
     out
 }
 
-/// Routes, as VNET/P lists them; `edge` says what a link is called there, as [`edge`] does.
+/// Returns the routes in VNET/P's format; `edge` returns the text for a link's name, as [`edge`]
+/// does.
 pub fn routes(views: &[&RouteView], edge: &dyn Fn(&str) -> String) -> String {
     let end = |end: &RouteEnd| match end {
         RouteEnd::Interface(name) => format!("INTERFACE {name}"),
@@ -103,7 +104,7 @@ pub fn routes(views: &[&RouteView], edge: &dyn Fn(&str) -> String) -> String {
     out
 }
 
-/// Ports, one a line.
+/// Returns the ports, one a line.
 pub fn devices(ports: &[&PortSpec]) -> String {
     let mut out = String::new();
     for port in ports {
@@ -114,7 +115,7 @@ pub fn devices(ports: &[&PortSpec]) -> String {
     out
 }
 
-/// A link as the end of a route: by its address if it has one; the local network by its interface.
+/// Returns a link as the end of a route: its address if it has one, the interface of a raw link.
 pub fn edge(spec: &LinkSpec) -> String {
     match (&spec.kind, ends(spec).0) {
         (LinkKind::Raw(_), interface) => format!("INTERFACE {interface}"),

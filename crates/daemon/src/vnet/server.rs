@@ -1,4 +1,4 @@
-//! The TCP port at which the VNET language is spoken: one thread a connection, within bounds.
+//! The TCP server of the VNET language: one thread per connection, within bounds.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,57 +7,61 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::session::{House, Said, Session};
-use super::source::Source;
+use super::session::{Session, SessionContext, SessionReply};
+use super::source::ClientSource;
+use crate::connection_slots::{ConnectionSlot, ConnectionSlots, SlotLimits};
 use crate::limits::{
     ACCEPT_RETRY, REPLY_TIME_MAX, VNET_CONNECTIONS_MAX, VNET_GRACE, VNET_HELLO_TIME_MAX,
     VNET_IDLE_TIME_MAX, VNET_LINE_BYTES_MAX, VNET_STRANGERS_PER_SOURCE_MAX,
 };
-use crate::places::{Bounds, Place, Places};
-use crate::refusals::{Refusal, Refusals};
+use crate::refusals::{RefusalCounters, RefusalReason};
 
-/// How long a client is waited for; the tests wait less.
+/// Time limits of a connection; tests shorten them.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
-    /// From connecting to a good HELLO.
+pub struct SessionTimeouts {
+    /// Time from connecting to a valid HELLO.
     pub hello: Duration,
-    /// Between two lines.
+    /// Time between two lines.
     pub idle: Duration,
 }
 
-impl Default for Patience {
+impl Default for SessionTimeouts {
     fn default() -> Self {
         Self { hello: VNET_HELLO_TIME_MAX, idle: VNET_IDLE_TIME_MAX }
     }
 }
 
-/// A running server; it stops when told to, not when dropped.
+/// A running server. [`VnetServer::stop`] stops it; dropping it does not.
 #[derive(Debug)]
-pub struct Server {
+pub struct VnetServer {
     listener: TcpListener,
     stopping: Arc<AtomicBool>,
     acceptor: Option<JoinHandle<()>>,
 }
 
-impl Server {
-    /// Listens at `address` and serves from now on.
+impl VnetServer {
+    /// Listens at `address` and starts to serve.
     ///
     /// # Errors
-    /// The address cannot be had.
-    pub fn start(address: SocketAddr, house: House, patience: Patience) -> std::io::Result<Self> {
+    /// The address cannot be bound, or the thread cannot be started.
+    pub fn start(
+        address: SocketAddr,
+        context: SessionContext,
+        timeouts: SessionTimeouts,
+    ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let stopping = Arc::new(AtomicBool::new(false));
         let acceptor = {
             let (listener, stopping) = (listener.try_clone()?, stopping.clone());
-            let house = Arc::new(house);
+            let context = Arc::new(context);
             thread::Builder::new()
                 .name("vnet".into())
-                .spawn(move || accept(&listener, &stopping, &house, patience))?
+                .spawn(move || accept(&listener, &stopping, &context, timeouts))?
         };
         Ok(Self { listener, stopping, acceptor: Some(acceptor) })
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     ///
     /// # Errors
     /// The socket is not bound.
@@ -65,7 +69,7 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Accepts no more; those being served are served until they end.
+    /// Stops accepting connections; sessions in progress continue until they end.
     pub fn stop(&mut self) {
         self.stopping.store(true, Ordering::Release);
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
@@ -75,8 +79,13 @@ impl Server {
     }
 }
 
-fn accept(listener: &TcpListener, stopping: &AtomicBool, house: &Arc<House>, patience: Patience) {
-    let served = Places::new(Bounds {
+fn accept(
+    listener: &TcpListener,
+    stopping: &AtomicBool,
+    context: &Arc<SessionContext>,
+    timeouts: SessionTimeouts,
+) {
+    let served = ConnectionSlots::new(SlotLimits {
         all: VNET_CONNECTIONS_MAX,
         waiting_each: VNET_STRANGERS_PER_SOURCE_MAX,
         grace: VNET_GRACE,
@@ -87,97 +96,101 @@ fn accept(listener: &TcpListener, stopping: &AtomicBool, house: &Arc<House>, pat
             return;
         }
         match accepted {
-            Ok((stream, from)) => begin(stream, from, &served, house, patience),
+            Ok((stream, from)) => start_connection(stream, from, &served, context, timeouts),
             Err(error) => {
-                log::warn!(error:% = error; "VNET control connection not accepted");
+                log::warn!(error:% = error; "cannot accept a VNET control connection: clients wait");
                 thread::sleep(ACCEPT_RETRY);
             }
         }
     }
 }
 
-fn begin(
+fn start_connection(
     mut stream: TcpStream,
     from: SocketAddr,
-    served: &Arc<Places<Source>>,
-    house: &Arc<House>,
-    patience: Patience,
+    served: &Arc<ConnectionSlots<ClientSource>>,
+    context: &Arc<SessionContext>,
+    timeouts: SessionTimeouts,
 ) {
-    let source = Source::of(&stream, from);
+    let source = ClientSource::of(&stream, from);
     let Ok(other) = stream.try_clone() else { return };
-    let hang_up = move || drop(other.shutdown(Shutdown::Both));
-    let Some(place) = served.take(Instant::now(), source, hang_up) else {
-        house.doors.vnet.count(Refusal::Busy);
+    let disconnect = move || drop(other.shutdown(Shutdown::Both));
+    let Some(slot) = served.take(Instant::now(), source, disconnect) else {
+        context.refusals.vnet.count(RefusalReason::Busy);
         let (all, each) = (VNET_CONNECTIONS_MAX, VNET_STRANGERS_PER_SOURCE_MAX);
         let text = format!(
-            "ERROR {all} connections are served, {each} without a password of one source: try \
+            "ERROR all {all} connections, or all {each} of one source before HELLO, are in use: try \
              again\n"
         );
-        // From the acceptor itself, which must not wait: it fits a fresh socket's buffer.
+        // The acceptor's thread must not block: the text fits into the empty send buffer.
         if stream.set_nonblocking(true).is_ok() {
             let _ = stream.write_all(text.as_bytes());
         }
         return;
     };
-    let session = Session::new(house.clone(), from.ip()).with_source(source);
-    let house = house.clone();
+    let session = Session::new(context.clone(), from.ip()).with_source(source);
+    let context = context.clone();
     let spawned = thread::Builder::new().name("vnet-session".into()).spawn(move || {
-        let served = serve(&mut stream, session, &place, &house.doors.vnet, patience);
+        let served = serve(&mut stream, session, &slot, &context.refusals.vnet, timeouts);
         if let Err(error) = served {
             log::debug!(error:% = error, from:% = from; "VNET control connection lost");
         }
-        drop(place);
+        drop(slot);
     });
     if let Err(error) = spawned {
-        log::warn!(error:% = error; "no thread for a VNET control connection");
+        log::warn!(
+            error:% = error;
+            "cannot start a thread: a VNET control connection is closed without an answer"
+        );
     }
 }
 
 fn serve(
     stream: &mut TcpStream,
     mut session: Session,
-    place: &Place<Source>,
-    refusals: &Refusals,
-    patience: Patience,
+    slot: &ConnectionSlot<ClientSource>,
+    refusals: &RefusalCounters,
+    timeouts: SessionTimeouts,
 ) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(REPLY_TIME_MAX))?;
-    let mut lines = Lines::default();
+    let mut lines = LineReader::default();
     let begun = Instant::now();
-    let mut until = begun + patience.hello;
+    let mut until = begun + timeouts.hello;
     loop {
         let line = match lines.next(stream, until)? {
-            Line::Whole(line) => line,
-            Line::End { half } => {
+            ReceivedLine::Whole(line) => line,
+            ReceivedLine::End { half } => {
                 if half {
-                    refusals.count(Refusal::Unfinished);
+                    refusals.count(RefusalReason::Unfinished);
                 }
                 return Ok(());
             }
-            Line::Late => {
-                refusals.count(Refusal::Late);
-                return refuse(stream, "ERROR nothing was said in time\n");
+            ReceivedLine::Late => {
+                refusals.count(RefusalReason::Late);
+                return refuse(stream, "ERROR no line in time\n");
             }
-            Line::TooLong => {
-                refusals.count(Refusal::TooLong);
+            ReceivedLine::TooLong => {
+                refusals.count(RefusalReason::TooLong);
                 let most = VNET_LINE_BYTES_MAX;
-                let text = format!("ERROR a longer line than {most} bytes: nothing more is read\n");
+                let text = format!("ERROR a line of more than {most} bytes: the session ends\n");
                 return refuse(stream, &text);
             }
         };
-        let Said { text, end } = session.line(Instant::now(), &line);
+        let SessionReply { text, end } = session.line(Instant::now(), &line);
         stream.write_all(text.as_bytes())?;
         if end {
             return refuse(stream, "");
         }
-        if session.is_greeted() {
-            place.waits(None);
-            until = Instant::now() + patience.idle;
+        if session.is_authenticated() {
+            slot.waits(None);
+            until = Instant::now() + timeouts.idle;
         }
     }
 }
 
-/// Says the last word, so that it arrives although there may be more to read.
+/// Sends the last line and closes the session. Drains the input, so that the line arrives even if
+/// the client has sent more.
 fn refuse(stream: &mut TcpStream, text: &str) -> std::io::Result<()> {
     stream.write_all(text.as_bytes())?;
     stream.shutdown(Shutdown::Write)?;
@@ -187,9 +200,9 @@ fn refuse(stream: &mut TcpStream, text: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-enum Line {
+enum ReceivedLine {
     Whole(Vec<u8>),
-    /// The client closed; whether within a line.
+    /// The client closed the connection, possibly within a line.
     End {
         half: bool,
     },
@@ -197,32 +210,32 @@ enum Line {
     TooLong,
 }
 
-/// Bytes until they are lines.
+/// Splits received bytes into lines.
 #[derive(Debug, Default)]
-struct Lines {
+struct LineReader {
     bytes: Vec<u8>,
 }
 
-impl Lines {
-    fn next(&mut self, stream: &mut TcpStream, until: Instant) -> std::io::Result<Line> {
+impl LineReader {
+    fn next(&mut self, stream: &mut TcpStream, until: Instant) -> std::io::Result<ReceivedLine> {
         loop {
             if let Some(at) = self.bytes.iter().position(|b| *b == b'\n') {
                 let rest = self.bytes.split_off(at + 1);
-                return Ok(Line::Whole(std::mem::replace(&mut self.bytes, rest)));
+                return Ok(ReceivedLine::Whole(std::mem::replace(&mut self.bytes, rest)));
             }
-            // With the two bytes of a line's end.
+            // With the two bytes of a line end.
             if self.bytes.len() > VNET_LINE_BYTES_MAX + 2 {
-                return Ok(Line::TooLong);
+                return Ok(ReceivedLine::TooLong);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left < Duration::from_millis(1) {
-                return Ok(Line::Late);
+                return Ok(ReceivedLine::Late);
             }
             stream.set_read_timeout(Some(left))?;
             let mut chunk = [0; 512];
             match stream.read(&mut chunk) {
-                // Half a line says nothing.
-                Ok(0) => return Ok(Line::End { half: !self.bytes.is_empty() }),
+                // An incomplete line is no command.
+                Ok(0) => return Ok(ReceivedLine::End { half: !self.bytes.is_empty() }),
                 Ok(n) => self.bytes.extend_from_slice(chunk.get(..n).unwrap_or_default()),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}

@@ -1,4 +1,4 @@
-//! One conversation: lines in, text out. No socket and no clock of its own.
+//! A session of the VNET language: lines in, text out. No socket and no clock of its own.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,72 +9,72 @@ use causeway_model::Name;
 use causeway_model::commands::{links, routes};
 use causeway_model::{CommandError, LinkView};
 
+use super::command::{ListKind, Secret, VERSION, VnetCommand, VnetTransport};
 use super::parse::parse;
-use super::password::{Attempts, Password, Verdict};
-use super::plan::{Doer, Numbers, Step, World};
+use super::password::{Attempts, Password, PasswordResult};
+use super::plan::{GroupState, LinkNumbers, StepExecutor, VnetStep};
 use super::print;
-use super::source::Source;
-use super::speech::{Command, List, Secret, Transport, VERSION};
-use super::tell::Teller;
+use super::registration::RegisterFn;
+use super::source::ClientSource;
 use crate::api::kind_of;
-use crate::fabric::{Fabric, ask};
-use crate::refusals::{Doors, Refusal};
+use crate::fabric::{FabricControl, ask};
+use crate::refusals::{ControlRefusals, RefusalReason};
 use causeway_model::draft::Resolver;
 
-/// What all sessions share.
-pub struct House {
-    /// Who carries out commands.
-    pub fabric: Arc<dyn Fabric>,
-    /// Whose links and routes are spoken of.
+/// The state that all sessions share.
+pub struct SessionContext {
+    /// Executes commands.
+    pub fabric: Arc<dyn FabricControl>,
+    /// Group of the links and routes.
     pub group: Name,
-    /// What clients must say.
+    /// Password of clients.
     pub password: Password,
-    /// Who looks up hosts.
+    /// Resolves names of hosts.
     pub resolve: Resolver,
-    /// Where refusals are counted.
-    pub doors: Arc<Doors>,
-    /// Who tells peers of links; without one they are not told.
-    pub tell: Option<Teller>,
+    /// Counters of refused clients.
+    pub refusals: Arc<ControlRefusals>,
+    /// Registers links with peers' servers; `None` leaves peers unnotified.
+    pub register: Option<RegisterFn>,
     attempts: Mutex<Attempts>,
-    numbers: Mutex<Numbers>,
+    numbers: Mutex<LinkNumbers>,
 }
 
-impl std::fmt::Debug for House {
+impl std::fmt::Debug for SessionContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("House").field("group", &self.group).finish_non_exhaustive()
+        f.debug_struct("SessionContext").field("group", &self.group).finish_non_exhaustive()
     }
 }
 
-impl House {
-    /// A house with nobody in it, which tells peers nothing.
+impl SessionContext {
+    /// Returns the shared state without sessions and without a registration function.
     pub fn new(
-        fabric: Arc<dyn Fabric>,
+        fabric: Arc<dyn FabricControl>,
         group: Name,
         password: Password,
         resolve: Resolver,
-        doors: Arc<Doors>,
+        refusals: Arc<ControlRefusals>,
     ) -> Self {
         let (attempts, numbers) = (Mutex::default(), Mutex::default());
-        Self { fabric, group, password, resolve, doors, tell: None, attempts, numbers }
+        Self { fabric, group, password, resolve, refusals, register: None, attempts, numbers }
     }
 }
 
-/// What is sent back.
+/// The answer to a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
-    /// Whole lines; none for a line that says nothing.
+pub struct SessionReply {
+    /// Whole lines; empty for an empty line or a comment.
     pub text: String,
-    /// Whether the conversation ends there.
+    /// Whether the session ends after the answer.
     pub end: bool,
 }
 
-impl Said {
+impl SessionReply {
     fn ok(text: &str) -> Self {
         Self { text: format!("OK {text}\n"), end: false }
     }
 
     fn error(text: impl std::fmt::Display) -> Self {
-        // One line, whatever a refusal says.
+        // The answer must be one line, independent of the error's text.
         let text = text.to_string().replace(['\n', '\r'], " ");
         Self { text: format!("ERROR {text}\n"), end: false }
     }
@@ -84,173 +84,189 @@ impl Said {
     }
 }
 
-/// One conversation.
+/// A session with one client.
 #[derive(Debug)]
 pub struct Session {
-    house: Arc<House>,
+    context: Arc<SessionContext>,
     from: IpAddr,
-    source: Source,
-    greeted: bool,
+    source: ClientSource,
+    is_authenticated: bool,
 }
 
 impl Session {
-    /// One that begins.
-    pub fn new(house: Arc<House>, from: IpAddr) -> Self {
-        Self { house, from, source: from.into(), greeted: false }
+    /// Starts a session.
+    pub fn new(context: Arc<SessionContext>, from: IpAddr) -> Self {
+        Self { context, from, source: from.into(), is_authenticated: false }
     }
 
-    /// Counts failed passwords for `source` instead of the whole address.
-    pub fn with_source(self, source: Source) -> Self {
+    /// Counts failed passwords for `source` instead of the client's address.
+    pub fn with_source(self, source: ClientSource) -> Self {
         Self { source, ..self }
     }
 
-    /// Whether the password was said.
-    pub fn is_greeted(&self) -> bool {
-        self.greeted
+    /// Returns whether the client has given the password.
+    pub fn is_authenticated(&self) -> bool {
+        self.is_authenticated
     }
 
-    /// Answers one line. A stranger's conversation ends with its first mistake.
-    pub fn line(&mut self, now: Instant, line: &[u8]) -> Said {
+    /// Answers a line. Before a valid HELLO, the first mistake ends the session.
+    pub fn line(&mut self, now: Instant, line: &[u8]) -> SessionReply {
         let command = match parse(line) {
-            Ok(None) => return Said { text: String::new(), end: false },
+            Ok(None) => return SessionReply { text: String::new(), end: false },
             Ok(Some(command)) => command,
-            Err(error) if self.greeted => return self.refuse(Refusal::Garbage, error),
-            // Strangers learn nothing of the language.
-            Err(_) => return self.refuse(Refusal::Garbage, GREET).last(),
+            Err(error) if self.is_authenticated => {
+                return self.refuse(RefusalReason::Garbage, error);
+            }
+            // A client without the password gets no information about the language.
+            Err(_) => return self.refuse(RefusalReason::Garbage, HELLO_EXPECTED).last(),
         };
         match command {
-            Command::Hello { password, version, then } => {
+            VnetCommand::Hello { password, version, then } => {
                 match self.hello(now, &password, &version) {
                     Err(refused) => refused,
                     Ok(()) => match then {
                         Some(then) => self.command(&then),
                         None => {
-                            let group = &self.house.group;
-                            Said::ok(&format!("causeway {VERSION}, group {group}"))
+                            let group = &self.context.group;
+                            SessionReply::ok(&format!("causeway {VERSION}, group {group}"))
                         }
                     },
                 }
             }
-            _ if !self.greeted => self.refuse(Refusal::Garbage, GREET).last(),
+            _ if !self.is_authenticated => {
+                self.refuse(RefusalReason::Garbage, HELLO_EXPECTED).last()
+            }
             other => self.command(&other),
         }
     }
 
-    fn hello(&mut self, now: Instant, said: &Secret, version: &str) -> Result<(), Said> {
-        let House { attempts, password, .. } = &*self.house;
+    fn hello(&mut self, now: Instant, said: &Secret, version: &str) -> Result<(), SessionReply> {
+        let SessionContext { attempts, password, .. } = &*self.context;
         let mut attempts = attempts.lock().unwrap_or_else(PoisonError::into_inner);
         let verdict = attempts.attempt(now, self.source, password, said.expose());
         drop(attempts);
         let from = self.source;
         let seconds = |wait: Duration| wait.as_secs().saturating_add(1);
         match verdict {
-            Verdict::Right => {}
-            Verdict::Wrong(wait) => {
+            PasswordResult::Right => {}
+            PasswordResult::Wrong(wait) => {
                 let wait_s = seconds(wait);
-                if let Some(suppressed) = self.house.doors.log.admit() {
-                    log::warn!(from:% = from, wait_s, suppressed; "VNET control: wrong password");
+                if let Some(suppressed) = self.context.refusals.log.admit() {
+                    log::warn!(from:% = from, wait_s, suppressed; "VNET connection refused: wrong password");
                 }
-                return Err(self.refuse(Refusal::Password, "wrong password").last());
+                return Err(self.refuse(RefusalReason::Password, "wrong password").last());
             }
-            Verdict::Wait(wait) => {
+            PasswordResult::Wait(wait) => {
                 let text = format!("too many wrong passwords: try again in {} s", seconds(wait));
-                return Err(self.refuse(Refusal::Waiting, text).last());
+                return Err(self.refuse(RefusalReason::Waiting, text).last());
             }
         }
         if version != VERSION {
             let text = format!("version {version:?}: expected {VERSION}");
-            return Err(self.refuse(Refusal::Version, text).last());
+            return Err(self.refuse(RefusalReason::Version, text).last());
         }
-        self.greeted = true;
+        self.is_authenticated = true;
         Ok(())
     }
 
-    fn command(&mut self, command: &Command) -> Said {
+    fn command(&mut self, command: &VnetCommand) -> SessionReply {
         match command {
-            Command::Done => Ok(Said::ok("goodbye").last()),
-            Command::List(list) => self.list(*list),
+            VnetCommand::Done => Ok(SessionReply::ok("goodbye").last()),
+            VnetCommand::List(list) => self.list(*list),
             change => self.change(change),
         }
         .unwrap_or_else(|error| {
             let (_, kind) = kind_of(&error);
-            self.refuse(Refusal::of_kind(kind), error)
+            self.refuse(RefusalReason::of_kind(kind), error)
         })
     }
 
-    /// Counts a refusal, and says it.
-    fn refuse(&self, why: Refusal, text: impl std::fmt::Display) -> Said {
-        self.house.doors.vnet.count(why);
-        Said::error(text)
+    /// Counts a refusal and returns its answer.
+    fn refuse(&self, why: RefusalReason, text: impl std::fmt::Display) -> SessionReply {
+        self.context.refusals.vnet.count(why);
+        SessionReply::error(text)
     }
 
-    fn look(&self, with_routes: bool) -> Result<World, CommandError> {
-        let House { fabric, group, resolve, numbers, .. } = &*self.house;
+    fn read_group(&self, with_routes: bool) -> Result<GroupState, CommandError> {
+        let SessionContext { fabric, group, resolve, numbers, .. } = &*self.context;
         let mut numbers = numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        World::look(&**fabric, group, *resolve, &mut numbers, with_routes)
+        GroupState::read(&**fabric, group, *resolve, &mut numbers, with_routes)
     }
 
-    fn change(&self, command: &Command) -> Result<Said, CommandError> {
-        let with_routes = matches!(command, Command::DeleteRoute(_) | Command::RouteDel(_));
-        let mut world = self.look(with_routes)?;
-        let mut doer = Doer::of(&world);
+    fn change(&self, command: &VnetCommand) -> Result<SessionReply, CommandError> {
+        let with_routes = matches!(command, VnetCommand::DeleteRoute(_) | VnetCommand::RouteDel(_));
+        let mut world = self.read_group(with_routes)?;
+        let mut executor = StepExecutor::of(&world);
         let step = world.plan(command, Some(self.from)).map_err(CommandError::Invalid)?;
         let Some(step) = step else {
             return Err(CommandError::Invalid("nothing to do".into()));
         };
-        let call = self.telling(command, &step);
-        let adds = matches!(step, Step::LinkAdd(_));
-        // First, so that a peer that refuses leaves nothing behind.
+        let call = self.registration(command, &step);
+        let adds = matches!(step, VnetStep::LinkAdd(_));
+        // Before the change, so that a peer's refusal leaves nothing behind.
         if let Some(call) = call.as_ref().filter(|_| adds) {
-            call.say(true).map_err(|error| {
-                let hint = "with control port 0 only this end is made";
-                CommandError::Host(format!("the peer does not make its end: {error}; {hint}"))
+            call.send(true).map_err(|error| {
+                let hint = "with control port 0 only this end is created";
+                CommandError::Host(format!("the peer does not create its end: {error}; {hint}"))
             })?;
         }
-        if let Err(error) = doer.take(&*self.house.fabric, &step) {
-            call.filter(|_| adds).map(|call| call.say(false));
+        if let Err(error) = executor.execute(&*self.context.fabric, &step) {
+            call.filter(|_| adds).map(|call| call.send(false));
             return Err(error);
         }
         let (from, what) = (self.from, step.shown());
-        log::info!(from:% = from, what = what.as_str(); "VNET control");
-        let told = call.filter(|_| !adds).map(|call| call.say(false));
-        Ok(match told {
-            Some(Err(error)) => Said::ok(&format!("{what}; the peer keeps its end: {error}")),
-            _ => Said::ok(&what),
+        log::info!(from:% = from, what = what.as_str(); "VNET command executed");
+        let sent = call.filter(|_| !adds).map(|call| call.send(false));
+        Ok(match sent {
+            Some(Err(error)) => {
+                SessionReply::ok(&format!("{what}; the peer keeps its end: {error}"))
+            }
+            _ => SessionReply::ok(&what),
         })
     }
 
-    /// What the peer is to be told of a change of a link to it.
-    fn telling<'a>(&self, command: &'a Command, step: &Step) -> Option<Call<'a>> {
-        let (Command::AddLink { control_port, password, transport: Transport::Udp, .. }
-        | Command::DeleteLink { control_port, password, transport: Transport::Udp, .. }) = command
+    /// Returns the registration that a change of a link requires at its peer.
+    fn registration<'a>(
+        &self,
+        command: &'a VnetCommand,
+        step: &VnetStep,
+    ) -> Option<PeerRegistration<'a>> {
+        let (VnetCommand::AddLink {
+            control_port, password, transport: VnetTransport::Udp, ..
+        }
+        | VnetCommand::DeleteLink {
+            control_port, password, transport: VnetTransport::Udp, ..
+        }) = command
         else {
             return None;
         };
-        let teller = self.house.tell.filter(|_| *control_port > 0)?;
+        let teller = self.context.register.filter(|_| *control_port > 0)?;
         let spec = match step {
-            Step::LinkAdd(spec) => spec.as_ref().clone(),
-            Step::LinkDel(name) => ask(&*self.house.fabric, links::Show(name.clone())).ok()?.spec,
+            VnetStep::LinkAdd(spec) => spec.as_ref().clone(),
+            VnetStep::LinkDel(name) => {
+                ask(&*self.context.fabric, links::Show(name.clone())).ok()?.spec
+            }
             _ => return None,
         };
         let LinkKind::Vnet(udp) = spec.kind else { return None };
         let at = SocketAddr::new(udp.remote.ip(), *control_port);
-        Some(Call { teller, at, password, data_port: udp.local.port() })
+        Some(PeerRegistration { teller, at, password, data_port: udp.local.port() })
     }
 
-    fn list(&self, list: List) -> Result<Said, CommandError> {
-        let House { fabric, group, .. } = &*self.house;
-        let world = self.look(false)?;
+    fn list(&self, list: ListKind) -> Result<SessionReply, CommandError> {
+        let SessionContext { fabric, group, .. } = &*self.context;
+        let world = self.read_group(false)?;
         let links = ask(&**fabric, links::List)?;
         let find = |name: &str| links.iter().find(|view| view.spec.name.as_str() == name);
         let mut out = match list {
-            List::Devices => print::devices(&world.ports().collect::<Vec<_>>()),
-            List::Links => {
+            ListKind::Devices => print::devices(&world.ports().collect::<Vec<_>>()),
+            ListKind::Links => {
                 let view = |(n, name): &(u64, Name)| Some((*n, find(name.as_str())?));
                 let numbered: Vec<(u64, &LinkView)> =
                     world.numbers().iter().filter_map(view).collect();
                 print::links(&numbered)
             }
-            List::Routes => {
+            ListKind::Routes => {
                 let routes = ask(&**fabric, routes::List)?;
                 let own: Vec<_> = routes.iter().filter(|v| v.spec.group == *group).collect();
                 let edge = |name: &str| {
@@ -260,25 +276,25 @@ impl Session {
             }
         };
         out.push_str("OK\n");
-        Ok(Said { text: out, end: false })
+        Ok(SessionReply { text: out, end: false })
     }
 }
 
-/// Who is to be told of a link, and how.
-struct Call<'a> {
-    teller: Teller,
+/// A registration of a link with its peer.
+struct PeerRegistration<'a> {
+    teller: RegisterFn,
     at: SocketAddr,
     password: &'a Secret,
     data_port: u16,
 }
 
-impl Call<'_> {
-    /// That the link is there, or no longer.
-    fn say(&self, there: bool) -> Result<(), String> {
+impl PeerRegistration<'_> {
+    /// Sends the registration or, if the link is deleted, the deregistration.
+    fn send(&self, there: bool) -> Result<(), String> {
         let Self { teller, at, password, data_port } = *self;
-        let register = Command::RegisterLink { data_port };
-        teller(at, password, if there { register } else { Command::DeregisterLink })
+        let register = VnetCommand::RegisterLink { data_port };
+        teller(at, password, if there { register } else { VnetCommand::DeregisterLink })
     }
 }
 
-const GREET: &str = "expected HELLO <password> 0.9";
+const HELLO_EXPECTED: &str = "expected HELLO <password> 0.9";

@@ -1,4 +1,4 @@
-//! Where a connection comes from, as far as clients are told apart by it.
+//! Sources of connections: the unit by which clients are limited.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -9,16 +9,17 @@ use crate::limits::TCP_TABLE_BYTES_MAX;
 /// The tables of the host's TCP sockets, proc_net_tcp(5).
 const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 
-/// A host, or a user of this host. Failed passwords and silent connections count for it.
+/// A host, or a user of this host. Limits on failed passwords and silent connections apply per
+/// source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Source {
-    /// The address; of IPv6 the network, because a host has all addresses of it to choose from.
+pub struct ClientSource {
+    /// The address; for IPv6 the /64 network, because a host can use any address in it.
     pub address: IpAddr,
-    /// The user, where the client runs on this host: one local user does not lock out others.
+    /// The user, if the client runs on this host, so that a local user cannot lock out others.
     pub uid: Option<u32>,
 }
 
-impl From<IpAddr> for Source {
+impl From<IpAddr> for ClientSource {
     fn from(address: IpAddr) -> Self {
         let address = match address.to_canonical() {
             IpAddr::V6(v6) => {
@@ -31,7 +32,7 @@ impl From<IpAddr> for Source {
     }
 }
 
-impl std::fmt::Display for Source {
+impl std::fmt::Display for ClientSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.uid {
             Some(uid) => write!(f, "{} (user {uid})", self.address),
@@ -40,8 +41,8 @@ impl std::fmt::Display for Source {
     }
 }
 
-impl Source {
-    /// Returns the source of a connection that was accepted.
+impl ClientSource {
+    /// Returns the source of an accepted connection.
     pub fn of(stream: &TcpStream, from: SocketAddr) -> Self {
         let local = stream.local_addr().ok().filter(|local| {
             let (ours, theirs) = (local.ip().to_canonical(), from.ip().to_canonical());
@@ -51,7 +52,7 @@ impl Source {
     }
 }
 
-/// The user of the socket of this host that is bound to `local` and connected to `remote`.
+/// Returns the user of this host's socket that is bound to `local` and connected to `remote`.
 fn user_of(local: SocketAddr, remote: SocketAddr) -> Option<u32> {
     TABLES.iter().find_map(|table| {
         let table = BufReader::new(File::open(table).ok()?.take(TCP_TABLE_BYTES_MAX));
@@ -60,7 +61,7 @@ fn user_of(local: SocketAddr, remote: SocketAddr) -> Option<u32> {
     })
 }
 
-/// The user in a line of the table, if the line is of a socket between these ends.
+/// Returns the user in a line of the table, if the line is that of the socket between these ends.
 fn user_in(line: &str, [local, remote]: [SocketAddr; 2]) -> Option<u32> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let is = |field: Option<&str>, end: SocketAddr| {
@@ -70,11 +71,11 @@ fn user_in(line: &str, [local, remote]: [SocketAddr; 2]) -> Option<u32> {
     };
     is(fields.next(), local)?;
     is(fields.next(), remote)?;
-    // Behind: state, queues, timer, retransmits.
+    // Skips state, queues, timer and retransmits.
     fields.nth(4)?.parse().ok()
 }
 
-/// An address as the table has it: words of 32 bits in the host's byte order.
+/// Parses an address of the table: words of 32 bits in the host's byte order.
 fn address_of(text: &str) -> Option<IpAddr> {
     let word = |at: usize| {
         let digits = text.get(at..at.checked_add(8)?)?;
@@ -103,9 +104,12 @@ mod tests {
         for listener in listeners.into_iter().flatten() {
             let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (stream, from) = listener.accept().unwrap();
-            let source = Source::of(&stream, from);
+            let source = ClientSource::of(&stream, from);
             assert_eq!(source.uid, Some(rustix::process::geteuid().as_raw()), "{source}");
-            assert_eq!(source.address, Source::from(client.local_addr().unwrap().ip()).address);
+            assert_eq!(
+                source.address,
+                ClientSource::from(client.local_addr().unwrap().ip()).address
+            );
         }
     }
 

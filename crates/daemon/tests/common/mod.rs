@@ -1,7 +1,7 @@
-//! What the daemon's tests share: a model of the fabric, and a client that sends raw bytes.
+//! Helpers of the daemon's tests: a model of the fabric, and a client that sends raw bytes.
 #![allow(dead_code)] // Each test binary uses its part.
 
-pub mod life;
+pub mod daemon_process;
 pub mod model;
 
 use std::io::{Read as _, Write as _};
@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_daemon::api::{self, About};
-use causeway_daemon::fabric::Fabric;
-use causeway_daemon::http::server::{Handler, Server};
-use causeway_daemon::peer::Access;
-use causeway_daemon::refusals::Doors;
+use causeway_daemon::api::{self, ApiContext};
+use causeway_daemon::fabric::FabricControl;
+use causeway_daemon::http::server::{ControlServer, RequestHandler};
+use causeway_daemon::peer::ControlAccess;
+use causeway_daemon::refusals::ControlRefusals;
 
-/// A directory of this test's own, removed with it.
+/// A directory per test, removed with it.
 #[derive(Debug)]
 pub struct Dir(pub PathBuf);
 
@@ -44,13 +44,13 @@ impl Drop for Dir {
 
 /// A control socket over a fabric.
 #[derive(Debug)]
-pub struct Control {
+pub struct ControlSocket {
     pub socket: PathBuf,
-    pub server: Server,
+    pub server: ControlServer,
     _dir: Dir,
 }
 
-/// One name is known, and addresses need no one to know them.
+/// Resolves one fixed name, and addresses.
 pub fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     match host {
         "far.example" => Ok(vec![SocketAddr::from(([10, 0, 0, 9], port))]),
@@ -62,38 +62,38 @@ pub fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
 }
 
 /// Serves the control API over `fabric`.
-pub fn serve(fabric: Arc<dyn Fabric>) -> Control {
+pub fn serve(fabric: Arc<dyn FabricControl>) -> ControlSocket {
     let dir = Dir::new();
     let socket = dir.file("control.sock");
     let listener = UnixListener::bind(&socket).unwrap();
-    let access = Access { uid: rustix::process::geteuid().as_raw(), group: None };
-    let doors = Arc::<Doors>::default();
-    let about = About {
+    let access = ControlAccess { uid: rustix::process::geteuid().as_raw(), group: None };
+    let refusals = Arc::<ControlRefusals>::default();
+    let about = ApiContext {
         kinds: &causeway_model::port::KINDS,
         started: Instant::now(),
         run_dir: dir.0.clone(),
         control: socket.clone(),
         key_file: "/etc/causeway/key".into(),
         resolve,
-        doors: doors.clone(),
+        refusals: refusals.clone(),
         stop: Arc::default(),
     };
-    let handler: Arc<Handler> =
+    let handler: Arc<RequestHandler> =
         Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));
-    let server = Server::start(listener, access, handler, doors).unwrap();
-    Control { socket, server, _dir: dir }
+    let server = ControlServer::start(listener, access, handler, refusals).unwrap();
+    ControlSocket { socket, server, _dir: dir }
 }
 
-/// Sends bytes as they are and returns status and body of the reply; status 0: none came.
+/// Sends bytes unchanged and returns status and body of the reply; status 0 means no reply.
 pub fn raw(socket: &Path, bytes: &[u8]) -> (u16, String) {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    // A refused sender may be cut off; the reply counts.
+    // The write may fail for a refused client; only the reply counts.
     let _ = stream.write_all(bytes);
     read_reply(&mut stream)
 }
 
-/// The reply to what was sent on `stream`.
+/// Reads the reply on `stream`.
 pub fn read_reply(stream: &mut UnixStream) -> (u16, String) {
     let mut reply = Vec::new();
     let _ = stream.read_to_end(&mut reply);
@@ -104,7 +104,7 @@ pub fn read_reply(stream: &mut UnixStream) -> (u16, String) {
     (status, body.to_owned())
 }
 
-/// One request with a JSON body.
+/// Sends a request with a JSON body.
 pub fn send(socket: &Path, method: &str, path: &str, body: &str) -> (u16, serde_json::Value) {
     let length = body.len();
     let text =

@@ -1,11 +1,11 @@
-//! A fabric in memory: it keeps what it is told, refuses what the real one refuses, and carries
-//! nothing.
+//! A fabric in memory: it stores objects, refuses what the real fabric refuses, and forwards no
+//! traffic.
 #![allow(dead_code, missing_docs, reason = "each of those who share it uses its part")]
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use causeway_daemon::fabric::Fabric;
+use causeway_daemon::fabric::FabricControl;
 use causeway_model::GroupSpec;
 use causeway_model::Name;
 use causeway_model::commands::{links, peers, routes, traffic};
@@ -30,29 +30,29 @@ struct State {
     links: BTreeMap<Name, LinkSpec>,
     routes: Vec<(u64, RouteSpec)>,
     last_route: u64,
-    /// Changes that are carried out before all others fail.
+    /// Number of changes that succeed before all others fail.
     left: Option<usize>,
     changes: u64,
 }
 
 impl Model {
-    /// From now on only so many changes are carried out.
+    /// Lets all changes after the next `count` fail.
     pub fn fail_after(&self, changes: usize) {
         self.state.lock().unwrap().left = Some(changes);
     }
 
-    /// All are again.
-    pub fn mend(&self) {
+    /// Lets changes succeed again.
+    pub fn succeed_again(&self) {
         self.state.lock().unwrap().left = None;
     }
 
-    /// How many changes there were.
+    /// Returns the number of changes so far.
     pub fn changes(&self) -> u64 {
         self.state.lock().unwrap().changes
     }
 }
 
-impl Fabric for Model {
+impl FabricControl for Model {
     fn call(&self, command: Command) -> Result<Answer, CommandError> {
         let mut state = self.state.lock().unwrap();
         state.call(command)
@@ -68,7 +68,7 @@ fn conflict(text: String) -> CommandError {
 }
 
 impl State {
-    /// Every board knows one other, as if it had announced itself.
+    /// Each NIC has one peer, as if it had announced itself.
     fn peers(&self) -> Vec<PeerView> {
         let boards = self.ports.values().filter(|port| port.kind.name() == "mx");
         let peer = |port: &PortSpec| PeerView {

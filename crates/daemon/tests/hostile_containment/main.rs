@@ -1,6 +1,6 @@
-//! One port attacks in ten ways, and outsiders in three, while others carry checked traffic. The
-//! others lose nothing and the daemon keeps nothing: its descriptors, threads and memory are as
-//! before.
+//! A port attacks in ten ways, and outsiders in three, while other ports carry checked traffic. The
+//! other ports must lose nothing, and the daemon's descriptors, threads and memory must return to
+//! their earlier numbers.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -16,8 +16,8 @@ use common::Dir;
 use victims::Victims;
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What the process may have grown after a second round of all attacks, in pages: the allocator
-/// keeps room for each thread that ever read ten thousand routes.
+/// Permitted growth of the process after a second round of all attacks, in pages: the allocator
+/// keeps memory for each thread that once read ten thousand routes.
 const GROWTH_PAGES: u64 = 4096;
 
 fn wait(mut done: impl FnMut() -> bool, what: impl Fn() -> String) {
@@ -28,7 +28,7 @@ fn wait(mut done: impl FnMut() -> bool, what: impl Fn() -> String) {
     }
 }
 
-/// The daemon, killed with its test.
+/// A daemon that is killed with its test.
 struct Daemon {
     child: Child,
     dir: Dir,
@@ -48,7 +48,7 @@ impl Daemon {
                  [[port]]\nname = \"{name}-vsock\"\ngroup = \"blue\"\nkind = \"vsock\"\ncid = 1{n}\n"
             );
         }
-        text += &outsiders::doors(&dir);
+        text += &outsiders::refusals(&dir);
         let config = dir.file("causeway.toml");
         std::fs::write(&config, text).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_causewayd"));
@@ -67,7 +67,7 @@ impl Daemon {
         self.dir.file(&format!("{port}.sock"))
     }
 
-    /// Open descriptors, threads, and resident pages.
+    /// Returns open descriptors, threads, and resident pages.
     fn holds(&self) -> [u64; 3] {
         let proc = PathBuf::from(format!("/proc/{}", self.child.id()));
         let count = |name| std::fs::read_dir(proc.join(name)).unwrap().count() as u64;
@@ -106,7 +106,7 @@ const ATTACKS: [Attack; 13] = [
 fn hostile_ports_and_outsiders_are_contained() {
     let daemon = Daemon::start();
     let victims = Victims::start(&daemon);
-    // The first round fills what the daemon keeps for later.
+    // The first round fills caches and pools of the daemon.
     for (name, attack) in ATTACKS {
         attack(&daemon);
         victims.assert_well(name);

@@ -1,4 +1,4 @@
-//! Who attacks from outside: clients of the control doors, and peers of links.
+//! Attackers from outside: clients of the control interfaces, and peers of links.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
@@ -15,17 +15,17 @@ use crate::{Daemon, PATIENCE};
 
 const VNET: &str = "127.0.0.1:24090";
 const VNI: u32 = 42;
-/// The links of the victims' group: kind, own address, the peer's.
+/// The links of the victims' group: kind, own address, and address of the peer.
 const LINKS: [(&str, &str, &str); 3] = [
     ("causeway", "127.0.0.1:24091", "127.0.0.1:24092"),
     ("causeway-plain", "127.0.0.1:24093", "127.0.0.1:24094"),
     ("vxlan", "127.0.0.1:24095", "127.0.0.1:24096"),
 ];
-/// Datagrams to each link.
+/// Number of datagrams to each link.
 const DATAGRAMS: u32 = 3000;
 
-/// What the daemon's file says of the doors that outsiders find.
-pub fn doors(dir: &Dir) -> String {
+/// Returns the part of the configuration with the interfaces that outsiders attack.
+pub fn refusals(dir: &Dir) -> String {
     let secret = |name: &str, text: &str| {
         let file = dir.file(name);
         std::fs::write(&file, text).unwrap();
@@ -55,9 +55,9 @@ pub fn doors(dir: &Dir) -> String {
     text
 }
 
-/// Says `bytes` and waits until it is hung up on.
-fn say(mut stream: impl Ends, bytes: &[u8]) -> String {
-    // It may be hung up on before all is said.
+/// Sends `bytes` and reads until the daemon closes the connection.
+fn say(mut stream: impl HalfClose, bytes: &[u8]) -> String {
+    // The daemon may close the connection before all bytes are sent.
     let _ = stream.write_all(bytes);
     stream.end();
     let mut said = Vec::new();
@@ -65,26 +65,26 @@ fn say(mut stream: impl Ends, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// A stream whose own half can be ended.
-trait Ends: Read + Write {
+/// A stream whose write direction can be shut down.
+trait HalfClose: Read + Write {
     fn end(&self);
 }
 
-impl Ends for UnixStream {
+impl HalfClose for UnixStream {
     fn end(&self) {
         let _ = self.shutdown(Shutdown::Write);
         let _ = self.set_read_timeout(Some(PATIENCE));
     }
 }
 
-impl Ends for TcpStream {
+impl HalfClose for TcpStream {
     fn end(&self) {
         let _ = self.shutdown(Shutdown::Write);
         let _ = self.set_read_timeout(Some(PATIENCE));
     }
 }
 
-/// By the control socket: nonsense, half requests, long ones, and files that are wrong.
+/// Attacks the control socket: noise, incomplete and long requests, and wrong files.
 pub fn control_socket(daemon: &Daemon) {
     let path = daemon.socket("control");
     let connect = || UnixStream::connect(&path).unwrap();
@@ -108,7 +108,8 @@ pub fn control_socket(daemon: &Daemon) {
     }
 }
 
-/// By the VNET control port: nonsense, half lines, wrong passwords, and ten thousand routes.
+/// Attacks the VNET control port: noise, incomplete lines, wrong passwords, and ten thousand
+/// routes.
 pub fn vnet_control(daemon: &Daemon) {
     let at: SocketAddr = VNET.parse().unwrap();
     let connect = || TcpStream::connect(at).unwrap();
@@ -138,8 +139,8 @@ pub fn vnet_control(daemon: &Daemon) {
     assert_eq!(deleted, added, "{told}");
 }
 
-/// From the peers' own addresses: nonsense, handshakes without end, fragments that never are whole,
-/// frames with a victim's address, and the same again.
+/// Attacks from the peers' addresses: noise, endless handshakes, fragments that never complete,
+/// frames with a victim's address, and replays.
 pub fn link_peers(_: &Daemon) {
     for (kind, local, remote) in LINKS {
         let (to, socket): (SocketAddr, _) =
@@ -149,7 +150,7 @@ pub fn link_peers(_: &Daemon) {
         for n in 0..DATAGRAMS {
             for bytes in [datagram(kind, n), datagram(kind, n / 2)] {
                 for socket in [&socket, &stranger] {
-                    // What the daemon's buffer has no room for is gone.
+                    // Datagrams beyond the socket buffer are lost.
                     let _ = socket.send_to(&bytes, to);
                 }
             }
@@ -160,10 +161,10 @@ pub fn link_peers(_: &Daemon) {
     }
 }
 
-/// The `n`th that is sent to a link of this kind.
+/// Returns the `n`th datagram to a link of this kind.
 fn datagram(kind: &str, n: u32) -> Vec<u8> {
     let noise = |len: u32| (0..len).map(move |at| (at.wrapping_mul(31) ^ n) as u8);
-    // To all, from the first victim.
+    // A broadcast from the first victim's address.
     let head = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x52, 0x54, 0, 0, 0, 0, 0x88, 0xb6];
     let frame: Vec<u8> = head.into_iter().chain(noise(n % 1400)).collect();
     if n.is_multiple_of(5) {
@@ -189,7 +190,7 @@ fn datagram(kind: &str, n: u32) -> Vec<u8> {
     }
 }
 
-/// A record that is not encrypted.
+/// Returns an unencrypted record.
 fn plain(kind: u8, body: &[u8]) -> Vec<u8> {
     let outer = Outer { kind: Kind::Plain, receiver: 0, counter: 0 }.emit();
     let header = Header { kind, bare: true, hops: 0, len: body.len() as u16 }.emit();

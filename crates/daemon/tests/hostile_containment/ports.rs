@@ -1,4 +1,4 @@
-//! What a port attacks with: its rings, its memory, its messages, its streams.
+//! Attacks of a port: by its rings, its memory, its messages and its streams.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,12 +20,12 @@ use crate::{Daemon, PATIENCE, wait};
 
 const MEMORY: u64 = 0x4_0000;
 const DATA: u64 = 0x1_0000;
-/// Where queue `n`'s parts lie: descriptors, available and used ring.
+/// Address of queue `n`'s parts: descriptors, available and used ring.
 const QUEUE: u64 = 0x4000;
 const SIZE: u16 = 64;
 const VERSION_1: u64 = 1 << 32;
-/// A frontend that writes its rings by hand.
-struct Bad {
+/// A frontend that writes its rings itself.
+struct RawFrontend {
     client: Client,
     file: File,
     kicks: [OwnedFd; 2],
@@ -44,7 +44,7 @@ fn memory() -> File {
 
 const REGION: RegionSpec = RegionSpec { guest: 0, len: MEMORY, user: 0, offset: 0 };
 
-impl Bad {
+impl RawFrontend {
     fn attach(path: &Path) -> Self {
         let file = memory();
         let client = right_steps(path, 2, &file);
@@ -63,11 +63,11 @@ impl Bad {
     }
 
     fn kick(&self) {
-        // The counter may be full: then it has been rung.
+        // The counter may be full: then the doorbell has rung already.
         let _ = rustix::io::write(&self.kicks[1], &1_u64.to_ne_bytes());
     }
 
-    /// Offers `count` times descriptor 0 of the transmit ring, which has these values.
+    /// Offers descriptor 0 of the transmit ring, with these values, `count` times.
     fn offer(&mut self, addr: u64, len: u32, flags: u16, count: u16) {
         let mut bytes = addr.to_le_bytes().to_vec();
         bytes.extend(len.to_le_bytes());
@@ -99,7 +99,7 @@ pub fn reconnect_storm(daemon: &Daemon) {
 
 pub fn malformed_chains(daemon: &Daemon) {
     for n in 0..150_u64 {
-        let mut bad = Bad::attach(&daemon.socket("bad-net"));
+        let mut bad = RawFrontend::attach(&daemon.socket("bad-net"));
         let (addr, flags) = [(DATA, 1), (u64::MAX - 4, 0), (MEMORY, 0), (DATA, 4)][n as usize % 4];
         bad.offer(addr, 100, flags, 1);
         wait(|| bad.client.is_gone(), || format!("chain {n} was taken"));
@@ -107,8 +107,8 @@ pub fn malformed_chains(daemon: &Daemon) {
 }
 
 pub fn forged_flood(daemon: &Daemon) {
-    let mut bad = Bad::attach(&daemon.socket("bad-net"));
-    // From the first victim to the second.
+    let mut bad = RawFrontend::attach(&daemon.socket("bad-net"));
+    // From the first victim's address to the second.
     let frame = [0x52, 0x54, 0, 0, 0, 1, 0x52, 0x54, 0, 0, 0, 0, 0x88, 0xb5];
     bad.file.write_all_at(&frame, DATA + 12).unwrap();
     for n in 0..500 {
@@ -118,7 +118,7 @@ pub fn forged_flood(daemon: &Daemon) {
 }
 
 pub fn memory_churn(daemon: &Daemon) {
-    let mut bad = Bad::attach(&daemon.socket("bad-net"));
+    let mut bad = RawFrontend::attach(&daemon.socket("bad-net"));
     for _ in 0..300 {
         let file = memory();
         let told = bad.client.tell(R::SET_MEM_TABLE, &emit_table(&[REGION]), &[file.as_fd()]);
@@ -127,7 +127,7 @@ pub fn memory_churn(daemon: &Daemon) {
 }
 
 pub fn doorbell_storm(daemon: &Daemon) {
-    let bad = Bad::attach(&daemon.socket("bad-net"));
+    let bad = RawFrontend::attach(&daemon.socket("bad-net"));
     for _ in 0..100_000 {
         bad.kick();
     }
@@ -153,11 +153,11 @@ fn vsock_port(daemon: &Daemon, ring_size: u16) -> VsockPort {
     VsockPort::attach(&daemon.socket("bad-vsock"), options).unwrap()
 }
 
-/// Connects to the second victim's open door, and lies.
+/// Connects to the second victim's listening port and advertises false credit.
 pub fn credit_lies(daemon: &Daemon) {
     let mut bad = vsock_port(daemon, 128);
     let mut data = Vec::new();
-    // Other ports each time: late packets of a connection that ended are ignored.
+    // Other ports each time: late packets of an ended connection are ignored.
     static NEXT: AtomicU32 = AtomicU32::new(1000);
     let first = NEXT.fetch_add(100, Ordering::Relaxed);
     for n in first..first + 100 {
@@ -177,7 +177,7 @@ pub fn credit_lies(daemon: &Daemon) {
     }
 }
 
-/// Strays without end, and their resets are never taken.
+/// Sends packets of unknown connections without end, and never takes the resets.
 pub fn never_reading(daemon: &Daemon) {
     let mut bad = vsock_port(daemon, 16);
     let mut refused = 0;
@@ -191,7 +191,7 @@ pub fn never_reading(daemon: &Daemon) {
 }
 
 pub fn reset_storm(daemon: &Daemon) {
-    let mut bad = Bad::attach(&daemon.socket("bad-net"));
+    let mut bad = RawFrontend::attach(&daemon.socket("bad-net"));
     for _ in 0..300 {
         bad.offer(DATA, 60, 0, 32);
         for index in [0, 1] {
@@ -205,12 +205,12 @@ pub fn reset_storm(daemon: &Daemon) {
     }
 }
 
-/// A connection that says one thing with these descriptors, and is hung up on.
+/// Connects, sends a message with these descriptors, and waits for the close.
 fn say(daemon: &Daemon, header: Header, payload: &[u8], fds: &[BorrowedFd<'_>]) {
     let socket = UnixStream::connect(daemon.socket("bad-net")).unwrap();
     let watch = socket.try_clone().unwrap();
     let stream = Stream::new(OwnedFd::from(socket));
-    // It may be hung up on before all is said.
+    // The daemon may close the connection before all bytes are sent.
     let _ = stream.send(header, payload, fds);
     watch.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut rest = Vec::new();
@@ -227,8 +227,8 @@ pub fn descriptor_storm(daemon: &Daemon) {
     }
 }
 
-/// A frontend that has taken this many steps of an attachment. One that comes while the last is
-/// being hung up on is turned away, and comes again.
+/// Connects and takes `steps` valid steps of an attachment. A connection that arrives while the
+/// previous one is being closed is refused and repeated.
 fn right_steps(path: &Path, steps: u32, file: &File) -> Client {
     let start = Instant::now();
     loop {
@@ -248,7 +248,7 @@ fn right_steps(path: &Path, steps: u32, file: &File) -> Client {
     }
 }
 
-/// Something wrong after each number of right steps.
+/// Sends a malformed message after each number of valid steps.
 pub fn broken_set_up(daemon: &Daemon) {
     for round in 0..60 {
         let mut client = right_steps(&daemon.socket("bad-net"), round % 5, &memory());
@@ -258,7 +258,7 @@ pub fn broken_set_up(daemon: &Daemon) {
             2 => (R::SET_FEATURES, u64::MAX.to_ne_bytes().to_vec()),
             _ => (R::SET_MEM_TABLE, vec![0xff; 40]),
         };
-        // Whether it is said or not, the end is the same.
+        // Whether the message is sent or not, the result is the same.
         let _ = client.tell(wrong.0, &wrong.1, &[]);
         wait(|| client.is_gone(), || format!("round {round} was taken"));
     }

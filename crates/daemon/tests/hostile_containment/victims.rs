@@ -1,4 +1,4 @@
-//! Who carries checked traffic while others attack.
+//! Victims: threads that carry checked traffic during the attacks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use causeway_wire::vsock::Type;
 
 use crate::{Daemon, PATIENCE, wait};
 
-/// Two threads with two ports each, of frames and of streams.
+/// Two threads with two ports each, for frames and for streams.
 pub struct Victims {
     stop: Arc<AtomicBool>,
     rounds: [Arc<AtomicU64>; 2],
@@ -56,7 +56,7 @@ impl Victims {
         Self { stop, rounds, threads }
     }
 
-    /// That both go on.
+    /// Asserts that both threads make progress.
     pub fn assert_well(&self, after: &str) {
         let now = || self.rounds.each_ref().map(|count| count.load(Ordering::Relaxed));
         let before = now();
@@ -80,7 +80,7 @@ impl Drop for Victims {
     }
 }
 
-/// Sixteen frames, all of which arrive, in order.
+/// Exchanges sixteen frames, all of which must arrive in order.
 fn exchange_frames(a: &mut NetPort, b: &mut NetPort, round: u64) {
     let head = [0x52, 0x54, 0, 0, 0, 1, 0x52, 0x54, 0, 0, 0, 0, 0x88, 0xb5];
     let frame = |n: u64| {

@@ -1,8 +1,8 @@
-//! Who imports whom, as the manifests say.
+//! Imports between crates, by their manifests.
 
 use toml::de::DeTable;
 
-/// The floors. A crate that joins the tree is put here with its floor.
+/// The floors. A new crate must be added with its floor.
 const FLOORS: &[(&str, u8)] = &[
     ("causeway-wire", 1),
     ("causeway-memory", 1),
@@ -20,19 +20,19 @@ const FLOORS: &[(&str, u8)] = &[
     ("causeway-link", 5),
     ("causeway-mx", 5),
     ("causeway-daemon", 6),
-    // The tool speaks to the daemon alone: it imports no crate of the data path.
+    // The tool uses the control socket only: it imports no crate of the data path.
     ("causeway-cli", 2),
     ("causeway-holder", 6),
 ];
 
-/// The imports within one floor: who, from whom.
+/// The permitted imports within a floor: importer and imported.
 const WITHIN: &[(&str, &str)] = &[
     ("causeway-model", "causeway-wire"),
     ("causeway-fabric", "causeway-attach"),
     ("causeway-daemon", "causeway-holder"),
 ];
 
-/// Stand beside the house and may import all of it; nothing in the house imports them.
+/// Crates beside the floors: they may import every crate, and no crate of the floors imports them.
 const BESIDE: &[&str] =
     &["vm/", "bench/", "sim/", "fuzz/", "clients/", "examples/", "tests/", "crates/testing/"];
 
@@ -56,7 +56,7 @@ fn floor(name: &str) -> Option<u8> {
     FLOORS.iter().find(|(crate_name, _)| *crate_name == name).map(|&(_, floor)| floor)
 }
 
-/// The packages that a list of dependencies names, whatever they are called there.
+/// Returns the packages of a list of dependencies, by their real names.
 fn named(list: &DeTable<'_>, workspace: Option<&DeTable<'_>>) -> Vec<String> {
     let package = |list: &DeTable<'_>, key: &str| {
         let entry = table(list, key)?;
@@ -72,7 +72,7 @@ fn named(list: &DeTable<'_>, workspace: Option<&DeTable<'_>>) -> Vec<String> {
         .collect()
 }
 
-/// What a crate imports when it is built: normal and build dependencies, for any target.
+/// Returns the imports of a crate's build: normal and build dependencies, for any target.
 fn imports(manifest: &DeTable<'_>, workspace: Option<&DeTable<'_>>) -> Vec<String> {
     let mut places = vec![manifest];
     if let Some(targets) = table(manifest, "target") {
@@ -86,7 +86,7 @@ fn imports(manifest: &DeTable<'_>, workspace: Option<&DeTable<'_>>) -> Vec<Strin
         .collect()
 }
 
-/// Whether `from` may import `to`.
+/// Returns whether `from` may import `to`.
 fn allowed(from: &str, to: &str) -> bool {
     match (floor(from), floor(to)) {
         (Some(high), Some(low)) => high > low || WITHIN.contains(&(from, to)),
@@ -94,8 +94,8 @@ fn allowed(from: &str, to: &str) -> bool {
     }
 }
 
-/// Every import that goes up or sideways, and every crate without a floor. `manifests` are paths
-/// and contents; `root` is the workspace's own.
+/// Returns every import from above or beside, and every crate without a floor. `manifests` are
+/// paths and contents; `root` is the workspace's manifest.
 pub fn faults(root: &str, manifests: &[(String, String)]) -> Vec<String> {
     let root = parse(root);
     let workspace = table(&root, "workspace").and_then(|w| table(w, "dependencies"));
@@ -120,7 +120,7 @@ pub fn faults(root: &str, manifests: &[(String, String)]) -> Vec<String> {
     faults
 }
 
-/// Why a manifest does not take the workspace's lints.
+/// Returns an error if a manifest does not use the workspace's lints.
 pub fn lints(path: &str, text: &str) -> Option<String> {
     let manifest = parse(text);
     let lints = table(&manifest, "lints").and_then(|l| l.get("workspace"));
@@ -128,12 +128,12 @@ pub fn lints(path: &str, text: &str) -> Option<String> {
     (taken != Some(true)).then(|| format!("{path}: no `lints.workspace = true`"))
 }
 
-/// A manifest of `crate_name` with `rest`.
+/// Returns a manifest of `crate_name` with `rest`.
 fn sample(path: &str, crate_name: &str, rest: &str) -> (String, String) {
     (path.to_owned(), format!("[package]\nname = \"{crate_name}\"\n{rest}"))
 }
 
-/// Faults of a house that has every crate, one of which says `rest`.
+/// Returns the faults of a tree with every crate, where `crate_name` has `rest`.
 fn house_with(crate_name: &str, rest: &str) -> Vec<String> {
     let root = "[workspace.dependencies]\nsecret = { path = \"x\", package = \"causeway-cli\" }\n";
     let mut all: Vec<_> = FLOORS
@@ -152,7 +152,7 @@ fn house_with(crate_name: &str, rest: &str) -> Vec<String> {
 }
 
 #[test]
-fn imports_from_below_are_no_fault() {
+fn floors_imports_from_below_are_accepted() {
     for (crate_name, rest) in [
         ("causeway-ring", "[dependencies]\ncauseway-memory.workspace = true\nlog = \"0.4\"\n"),
         ("causeway-ring", "[dependencies]\ncauseway-host.workspace = true\n"),
@@ -164,7 +164,7 @@ fn imports_from_below_are_no_fault() {
 }
 
 #[test]
-fn imports_from_above_or_beside_are_found() {
+fn floors_imports_from_above_or_beside_are_found() {
     for (crate_name, rest, to) in [
         ("causeway-ring", "[dependencies]\ncauseway-attach.workspace = true\n", "causeway-attach"),
         ("causeway-wire", "[build-dependencies]\ncauseway-ring = \"*\"\n", "causeway-ring"),
@@ -204,12 +204,12 @@ fn imports_from_above_or_beside_are_found() {
 }
 
 #[test]
-fn a_crate_on_no_floor_is_found() {
+fn floors_crate_without_a_floor_is_found() {
     assert_eq!(house_with("causeway-attic", ""), ["causeway-attic: causeway-attic is on no floor"]);
 }
 
 #[test]
-fn missing_lints_are_found() {
+fn floors_missing_lints_are_found() {
     assert_eq!(lints("a", "[lints]\nworkspace = true\n"), None);
     for text in
         ["", "[lints]\n", "[lints]\nworkspace = false\n", "[lints.rust]\nunsafe_code = \"deny\"\n"]

@@ -41,7 +41,7 @@ pub fn faults(path: &str, code: &str) -> Vec<String> {
 }
 
 #[test]
-fn types_of_services_are_found_in_the_fabric_alone() {
+fn open_types_of_services_are_found_in_the_fabric_only() {
     let sample = "use causeway_model::{Name, LinkSpec};\nfn f(x: &RouteEnds) {}\n";
     let expected = "crates/fabric/src/a.rs: names LinkSpec, which belongs to a service above";
     assert_eq!(faults("crates/fabric/src/a.rs", sample), [expected]);

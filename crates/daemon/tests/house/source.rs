@@ -1,6 +1,6 @@
-//! What the sources may say, read as the compiler does: comments and literals are no code.
+//! Rules for source files. Comments and literals are skipped as the compiler does.
 
-/// Where `unsafe` may stand, by path.
+/// Paths in which `unsafe` is permitted.
 const UNSAFE: &[&str] = &[
     "crates/host/",
     "crates/memory/",
@@ -14,10 +14,10 @@ const UNSAFE: &[&str] = &[
 ];
 /// Longest hand-written file, in lines.
 const LINES_MAX: usize = 800;
-/// A SAFETY comment stands at most so many lines above its block.
+/// A SAFETY comment must be within this many lines above its block.
 const REASON_WITHIN: usize = 3;
 
-/// `text` with every comment and literal blanked, line by line as it was.
+/// Returns `text` with comments and literals blanked; lines are kept.
 pub fn code(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = bytes.to_vec();
@@ -36,7 +36,7 @@ pub fn code(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Where the comment or literal that begins at `at` ends, if one does.
+/// Returns the end of the comment or literal that begins at `at`, if there is one.
 fn skip(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = &bytes[at..];
     let inside_word = at > 0 && is_word(bytes[at - 1]);
@@ -75,7 +75,7 @@ fn block_comment(rest: &[u8]) -> usize {
     rest.len()
 }
 
-/// Length of a literal between `quote`s, escapes included.
+/// Returns the length of a literal between `quote`s, escapes included.
 fn quoted(rest: &[u8], quote: u8) -> usize {
     let mut at = 1;
     while let Some(&byte) = rest.get(at) {
@@ -88,7 +88,7 @@ fn quoted(rest: &[u8], quote: u8) -> usize {
     rest.len()
 }
 
-/// Length of a character literal; `None` for a lifetime.
+/// Returns the length of a character literal, or `None` for a lifetime.
 fn character(rest: &[u8]) -> Option<usize> {
     if rest.get(1) == Some(&b'\\') {
         return Some(quoted(rest, b'\''));
@@ -121,7 +121,7 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }
 
-/// Lines, from 0, on which the word `unsafe` stands, and the text that follows it.
+/// Returns the lines (from 0) that contain the word `unsafe`, and the text that follows it.
 fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     code.match_indices("unsafe").filter_map(|(at, word)| {
         let after = &code[at + word.len()..];
@@ -131,7 +131,7 @@ fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Lines, from 0, on which an unsafe block or implementation begins.
+/// Returns the lines (from 0) on which an unsafe block or implementation begins.
 pub fn blocks(text: &str) -> impl Iterator<Item = usize> + use<> {
     let code = code(text);
     let lines: Vec<usize> = words(&code)
@@ -141,7 +141,7 @@ pub fn blocks(text: &str) -> impl Iterator<Item = usize> + use<> {
     lines.into_iter()
 }
 
-/// Every `unsafe` in a file that may not have any.
+/// Returns every `unsafe` in a file that may not have any.
 pub fn misplaced(path: &str, text: &str) -> Vec<String> {
     if UNSAFE.iter().any(|allowed| path.starts_with(allowed)) {
         return Vec::new();
@@ -152,7 +152,7 @@ pub fn misplaced(path: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Every unsafe block without its reason close above it.
+/// Returns every unsafe block without a SAFETY comment shortly above it.
 pub fn unexplained(path: &str, text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().collect();
     let reason = |line: usize| {
@@ -163,14 +163,14 @@ pub fn unexplained(path: &str, text: &str) -> Vec<String> {
     bare.map(|line| format!("{path}:{}: an unsafe block without `// SAFETY:`", line + 1)).collect()
 }
 
-/// Whether a file is longer than a file may be.
+/// Returns an error if a file exceeds [`LINES_MAX`].
 pub fn long(path: &str, text: &str) -> Option<String> {
     let lines = text.lines().count();
     (lines > LINES_MAX).then(|| format!("{path}: {lines} lines, at most {LINES_MAX} are allowed"))
 }
 
 #[test]
-fn misplaced_unsafe_is_found() {
+fn source_misplaced_unsafe_is_found() {
     for text in [
         "fn f() { unsafe { g() } }",
         "unsafe fn f() {}",
@@ -191,7 +191,7 @@ fn misplaced_unsafe_is_found() {
 }
 
 #[test]
-fn words_that_only_look_like_unsafe_are_not() {
+fn source_comments_and_literals_are_no_unsafe() {
     for text in [
         "#![forbid(unsafe_code)]",
         "// unsafe { }\n/// unsafe\n//! unsafe",
@@ -205,7 +205,7 @@ fn words_that_only_look_like_unsafe_are_not() {
 }
 
 #[test]
-fn unexplained_blocks_are_found() {
+fn source_unsafe_without_comment_is_found() {
     let far = "// SAFETY: far.\n\n\n\nlet a = unsafe { b() };";
     let loose = "// safe, really\nlet a = unsafe { b() };";
     let implementation = "unsafe impl Send for S {}";
@@ -222,7 +222,7 @@ fn unexplained_blocks_are_found() {
 }
 
 #[test]
-fn long_files_are_found() {
+fn source_long_files_are_found() {
     assert_eq!(long("a", &"x\n".repeat(LINES_MAX)), None);
     assert!(long("a", &"x\n".repeat(LINES_MAX + 1)).is_some());
 }

@@ -14,18 +14,18 @@ const STEP_PAUSE: Duration = Duration::from_micros(200);
 
 /// A tenant that attacks.
 pub trait Attacker: Send {
-    /// Takes what arrived and queues more work.
+    /// Takes the arrived frames or packets, and queues more work.
     fn step(&mut self);
-    /// Takes what arrived. Returns whether no queued work is left.
+    /// Takes the arrived frames or packets. Returns whether no queued work is left.
     fn drain(&mut self) -> bool;
-    /// Returns how much arrived so far, in the attacker's own unit.
+    /// Returns the number of arrivals so far, in the attacker's own unit.
     fn arrived(&self) -> u64;
 }
 
 /// Attaches an attacker.
 pub type Make = fn(&Daemon) -> Box<dyn Attacker>;
 
-/// What the attacker's thread does.
+/// Mode of the attacker's thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mode {
@@ -61,7 +61,7 @@ impl Switch {
     }
 }
 
-/// Attacks or burns time as `switch` says. Returns how much arrived.
+/// Attacks or burns time as `switch` commands. Returns the number of arrivals.
 pub fn run(mut attacker: Box<dyn Attacker>, switch: &Switch) -> u64 {
     let (mut steps, mut busy) = (0_u32, Duration::ZERO);
     while !switch.is(Mode::End) {

@@ -61,7 +61,7 @@ impl Attacker for WatchedSender {
     }
 
     fn drain(&mut self) -> bool {
-        // The daemon takes the frames of a penalised port after the penalty only.
+        // The daemon takes frames of a penalised port only after the penalty.
         true
     }
 
@@ -77,7 +77,7 @@ pub fn watched_port(daemon: &Daemon) -> Box<dyn Attacker> {
     Box::new(WatchedSender { sender: Some(sender), _watches: watches, steps: 0 })
 }
 
-/// Questions of a process to its NIC over a socket with thousands of watches.
+/// Requests of a process to its NIC over a socket with thousands of watches.
 struct WatchedProcess {
     socket: Option<UnixStream>,
     _watches: Watches,

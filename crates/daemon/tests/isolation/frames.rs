@@ -72,7 +72,7 @@ impl Sender {
         lane.call().as_fd().try_clone_to_owned().unwrap()
     }
 
-    /// Asks for a notification when the daemon has taken frames.
+    /// Requests a notification when the daemon has taken frames.
     pub fn arm(&mut self) -> Result<(), NativeError> {
         self.from.frontend().lane(TRANSMIT)?.1.arm(true)?;
         Ok(())
@@ -93,7 +93,7 @@ impl Sender {
     }
 }
 
-/// Attaches a port. A port whose last frontend is going accepts no other for a moment.
+/// Attaches a port. While the previous frontend detaches, a port accepts no other.
 fn attach(path: &Path, options: &NetOptions) -> NetPort {
     let mut port = None;
     let attached = || {
@@ -124,7 +124,7 @@ fn options(ring_size: u16, receive_bytes: u32, features: u64) -> NetOptions {
     NetOptions { ring_size, receive_bytes, features, ..NetOptions::default() }
 }
 
-/// A TCP segment over IPv4, with zeros for what the daemon does not look at.
+/// Returns a TCP segment over IPv4, with zeros in fields that the daemon ignores.
 fn segment(to: [u8; 6]) -> Vec<u8> {
     let mut frame = [to, mac(RED, 0)].concat();
     frame.resize(HEADERS_BYTES + PAYLOAD_BYTES, 0);

@@ -31,7 +31,7 @@ const EXCESS_MAX: Duration = Duration::from_millis(10);
 const WAKE_EXCESS_MAX: Duration = Duration::from_millis(1);
 /// Measurements of one attacker, of which the best counts: a shared machine disturbs single ones.
 const ATTEMPTS: usize = 3;
-/// Longest wait for anything: the daemon's start, a frame, the end of an attacker's queued work.
+/// Longest wait for any event: the daemon's start, a frame, the end of an attacker's queued work.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Measurements disturb each other, so one test runs at a time.

@@ -20,12 +20,12 @@ const SETTLE: Duration = Duration::from_millis(50);
 pub struct Measurement {
     control: Vec<RoundTrip>,
     attack: Vec<RoundTrip>,
-    /// How much reached the attacker's own ports.
+    /// Number of arrivals at the attacker's own ports.
     arrived: u64,
 }
 
 impl Measurement {
-    /// Returns by how much the 99th percentile during the attack exceeds the control's.
+    /// Returns the excess of the 99th percentile during the attack over the control's.
     pub fn excess(&self) -> Duration {
         let p99 = |trips| percentile(trips, 99, |trip| trip.served);
         p99(&self.attack).saturating_sub(p99(&self.control))

@@ -1,4 +1,4 @@
-//! How long threads wait for a processor, which is not the daemon's fault.
+//! Time that threads wait for a processor, which is not the daemon's fault.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -24,7 +24,7 @@ impl RunDelay {
         Self(files.filter_map(Result::ok).collect())
     }
 
-    /// Returns how long the threads waited for a processor so far, all together.
+    /// Returns the total time for which the threads have waited for a processor.
     pub fn total(&self) -> Duration {
         self.0.iter().filter_map(read).sum()
     }

@@ -24,10 +24,10 @@ pub struct Victim {
 /// The time of one round trip.
 #[derive(Debug, Clone, Copy)]
 pub struct RoundTrip {
-    /// As the victim sees it.
+    /// Time measured by the victim.
     pub whole: Duration,
-    /// Less the time in which the dispatcher and the victim waited for a processor: on a crowded
-    /// machine a dispatcher that works is preempted, and one that sleeps is not.
+    /// The same without the time in which the dispatcher and the victim waited for a processor. On
+    /// a crowded machine a working dispatcher is preempted, and a sleeping one is not.
     pub served: Duration,
 }
 

@@ -19,7 +19,7 @@ impl Ask for Fetch {
     type Answer = Fetched;
 }
 
-/// Copies no more frames for a capture; bytes that wait can be fetched.
+/// Ends the copying of frames for a capture; buffered bytes can still be fetched.
 #[derive(Debug)]
 pub struct Stop(pub u64);
 
@@ -27,7 +27,7 @@ impl Ask for Stop {
     type Answer = ();
 }
 
-/// Ends a capture.
+/// Ends a capture and drops its buffer.
 #[derive(Debug)]
 pub struct End(pub u64);
 

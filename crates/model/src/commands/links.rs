@@ -26,8 +26,8 @@ impl Ask for Add {
     type Answer = LinkView;
 }
 
-/// Adds a link as [`Add`] does, but keeps a link that cannot be opened now: it is down, with the
-/// reason, until opening it works.
+/// Adds a link as [`Add`] does, and keeps a link that cannot be opened now: it stays down, with the
+/// reason, until a later attempt succeeds.
 #[derive(Debug)]
 pub struct Keep(pub Box<LinkSpec>);
 
@@ -35,7 +35,7 @@ impl Ask for Keep {
     type Answer = LinkView;
 }
 
-/// Reads keys and certificates of links again, and opens at once links that could not be opened.
+/// Reads keys and certificates of links again, and retries at once links that could not be opened.
 #[derive(Debug)]
 pub struct Reload;
 
@@ -43,7 +43,7 @@ impl Ask for Reload {
     type Answer = ();
 }
 
-/// Closes a link, and deletes the routes that name it.
+/// Closes a link and deletes the routes that name it.
 #[derive(Debug)]
 pub struct Delete(pub Name);
 

@@ -1,4 +1,8 @@
-//! A link as an operator writes it: defaults by its kind, hosts by name.
+//! Links as an operator writes them: with defaults by kind, and hosts by name.
+//!
+//! [`LinkDraft`] holds the given values and nothing more. [`LinkDraft::into_spec`] fills in
+//! defaults, resolves the peer's name and returns the [`LinkSpec`] that the `link` service opens.
+//! The module opens no socket.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -6,46 +10,46 @@ use std::path::{Path, PathBuf};
 use crate::Name;
 use crate::limits::{INTERFACE_BYTES_MAX, UNDERLAY_MTU, VNI_MAX};
 use crate::{
-    Dscp, LinkKind, LinkSpec, PublicKey, RawSpec, SpecError, StreamSpec, TlsSpec, TrafficClass,
+    Dscp, LinkKind, LinkSpec, PublicKeyText, RawSpec, SpecError, StreamSpec, TlsSpec, TrafficClass,
     TunnelSpec, UdpSpec, VXLAN_BYTES, datagram_mtu, ecn_default, metric_default,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::place::{self, Place, Resolver};
+use super::host::{self, HostPort, Resolver};
 use crate::schema::{
     DefaultValue, Form, Problem, ProblemKind, ValueType, check, parses, table, text,
 };
 
-/// The kind of a link, by its name alone. Without one it is `causeway`: those that do not encrypt
-/// must be asked for.
+/// The name of a link's kind. The default is `causeway`, so that a link without encryption must be
+/// requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum LinkWord {
-    /// Ours, encrypted.
+pub enum LinkKindName {
+    /// UDP, encrypted and authenticated.
     #[default]
     Causeway,
-    /// Ours, not encrypted.
+    /// UDP in Causeway's own format, not encrypted.
     CausewayPlain,
     /// The bare frame in UDP.
     Vnet,
-    /// RFC 7348.
+    /// VXLAN (RFC 7348).
     Vxlan,
     /// VNET/U's framing over TCP.
     Tcp,
-    /// The same over TLS.
+    /// VNET/U's framing over TLS.
     Tls,
     /// An interface of this host.
     Raw,
 }
 
-impl LinkWord {
-    /// The names, as operators write them.
+impl LinkKindName {
+    /// The names in the order of the variants, as operators write them.
     pub const NAMES: [&'static str; 7] =
         ["causeway", "causeway-plain", "vnet", "vxlan", "tcp", "tls", "raw"];
 
-    /// As it is written.
-    pub fn word(self) -> &'static str {
+    /// Returns the name.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Causeway => "causeway",
             Self::CausewayPlain => "causeway-plain",
@@ -57,7 +61,7 @@ impl LinkWord {
         }
     }
 
-    /// The port that both ends have unless told otherwise.
+    /// Returns the default port of both ends; 0 for kinds without ports.
     pub fn port(self) -> u16 {
         match self {
             Self::Causeway | Self::CausewayPlain => 51871,
@@ -69,7 +73,8 @@ impl LinkWord {
         }
     }
 
-    /// The keys that a link of this kind may have beside those of all, and whether it must.
+    /// Returns the keys that links of this kind accept beside the common keys, and whether each is
+    /// required.
     pub fn keys(self) -> &'static [(&'static str, bool)] {
         match self {
             Self::Causeway => &[
@@ -110,21 +115,21 @@ impl LinkWord {
     }
 }
 
-/// The keys that links of all kinds have.
+/// The keys of links of every kind.
 const COMMON: [&str; 6] = ["name", "group", "kind", "peer", "metric", "transit"];
 
-/// An integer from 0.
+/// Returns the type of an integer from 0 to `max`.
 const fn integer(max: u64, unit: &'static str) -> ValueType {
     ValueType::Integer { min: 0, max, unit }
 }
 
-/// A text that is checked together with others ([`LinkDraft::problems`]).
+/// Returns the type of a text that [`LinkDraft::problems`] checks together with other keys.
 const fn any_text(placeholder: &'static str) -> ValueType {
     ValueType::Text(Form { placeholder, check: |_| Ok(()) })
 }
 
 table! {
-    /// A link with the values that the operator gave, and no more.
+    /// A link with the given values only; defaults are not filled in.
     pub struct LinkDraft, pub const LINK_FIELDS {
         /// Name of the link, unique in the daemon.
         name: Name => text::<Name>("NAME"),
@@ -133,43 +138,44 @@ table! {
         group: Name => text::<Name>("NAME"), DefaultValue::Required("expected the name of a [[group]]");
         /// Encapsulation of the frames.
         #[serde(default)]
-        kind: LinkWord => ValueType::Word(&LinkWord::NAMES), DefaultValue::Text("causeway");
-        /// Name of the host at the other end: links to one peer stand in for each other.
+        kind: LinkKindName => ValueType::Word(&LinkKindName::NAMES), DefaultValue::Text("causeway");
+        /// Name of the peer (the host at the other end). Links to the same peer are alternatives to
+        /// each other.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         peer: Option<Name> => text::<Name>("NAME"), DefaultValue::None;
-        /// Of several links to a peer, the lowest metric that is up carries the frames.
+        /// Priority among links to the same peer: the lowest metric that is up carries the frames.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metric: Option<u16> => integer(u16::MAX as u64, "N"), DefaultValue::Number(100);
-        /// Let frames that came by other links leave by this one.
+        /// Forward frames that arrived by other links.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         transit: Option<bool> => ValueType::Boolean, DefaultValue::Boolean(false);
-        /// Host of the peer, a name or an address; causeway: may be left out if the peer connects to this
-        /// host.
+        /// Name or address of the peer. causeway: not needed if the peer connects to this host.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         remote: Option<String> => any_text("HOST[:PORT]"), DefaultValue::None;
         /// UDP: address and port of this host.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         local: Option<String> => any_text("ADDRESS[:PORT]"), DefaultValue::Derived("any address, the port of the kind");
-        /// causeway: the public key of the peer, as `causeway key public` prints it there.
+        /// causeway: public key of the peer, as `causeway key public` prints it there.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        key: Option<PublicKey> => text::<PublicKey>("KEY"), DefaultValue::None;
-        /// causeway: file of the private key of this host; tls: of the certificate (PEM).
+        key: Option<PublicKeyText> => text::<PublicKeyText>("KEY"), DefaultValue::None;
+        /// causeway: file of this host's private key. tls: file of the certificate's private key
+        /// (PEM).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         private_key: Option<PathBuf> => ValueType::Path, DefaultValue::Derived("causeway: key_file in [daemon]");
         /// Number of the group on the wire, the same at both ends.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         vni: Option<u32> => integer(VNI_MAX as u64, "N"), DefaultValue::Derived("derived from the group's name; vxlan: must be given");
-        /// UDP: the DSCP of outer headers, a number or that of the packet inside.
+        /// UDP: DSCP of outer headers: a number, or inherit for the DSCP of the inner packet.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dscp: Option<Dscp> => ValueType::NumberOrText(Form { placeholder: "inherit|0-63", check: parses::<Dscp> }), DefaultValue::Number(0);
-        /// UDP: outer headers have the ECN field of the packet inside; false for a peer that does not copy
-        /// marks into that packet, as VNET/P.
+        /// UDP: copy the ECN field of the inner packet to outer headers; false for a peer that does
+        /// not copy marks back into the inner packet, such as VNET/P.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ecn: Option<bool> => ValueType::Boolean, DefaultValue::Boolean(true);
         /// tcp, tls: address and port at which this host listens.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         listen: Option<String> => any_text("ADDRESS[:PORT]"), DefaultValue::NoneMeans("this host connects");
-        /// tls: file of the certificate of this host (PEM).
+        /// tls: file of this host's certificate (PEM).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         certificate: Option<PathBuf> => ValueType::Path, DefaultValue::None;
         /// tls: file of the authorities that may have signed the peer's certificate (PEM).
@@ -178,13 +184,14 @@ table! {
         /// tls: name in the peer's certificate.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         peer_name: Option<String> => any_text("HOST"), DefaultValue::Derived("the host of remote");
-        /// raw: interface of this host.
+        /// raw: name of the interface of this host.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         interface: Option<String> => any_text("NAME"), DefaultValue::None;
     }
 }
 
-/// A number for a group that both ends come to by its name alone: FNV-1a, folded to 24 bits.
+/// Returns the number of a group on the wire, derived from its name alone so that both ends agree:
+/// FNV-1a, folded to 24 bits.
 pub fn derived_vni(group: &Name) -> u32 {
     let hash = group
         .as_str()
@@ -193,56 +200,57 @@ pub fn derived_vni(group: &Name) -> u32 {
     (hash >> 24) ^ (hash & VNI_MAX)
 }
 
-/// `ADDRESS`, `:PORT`, `ADDRESS:PORT` or `[IPV6]:PORT`: an end of ours.
+/// Reads this host's end of a link: `ADDRESS`, `:PORT`, `ADDRESS:PORT` or `[IPV6]:PORT`.
 fn own_end(text: &str, any: IpAddr, port: u16) -> Result<SocketAddr, String> {
     let wrong = || format!("{text:?}: expected ADDRESS, ADDRESS:PORT or :PORT of this host");
-    let place: Place = match text.strip_prefix(':') {
+    let host_port: HostPort = match text.strip_prefix(':') {
         Some(port) if !port.contains(':') => format!("{}:{port}", Ipv4Addr::UNSPECIFIED).parse(),
         _ => text.parse(),
     }
     .map_err(|_| wrong())?;
-    let port = place.port.unwrap_or(port);
+    let port = host_port.port.unwrap_or(port);
     if text.starts_with(':') && !text.starts_with("::") {
         return Ok(SocketAddr::new(any, port));
     }
-    let address: IpAddr = place.host.parse().map_err(|_| wrong())?;
+    let address: IpAddr = host_port.host.parse().map_err(|_| wrong())?;
     Ok(SocketAddr::new(address, port))
 }
 
 fn unspecified(like: Option<IpAddr>) -> IpAddr {
     match like {
         Some(IpAddr::V4(_)) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        // A peer that comes to us may come by either.
+        // A peer that connects to this host may use either family.
         Some(IpAddr::V6(_)) | None => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     }
 }
 
-/// A key that a kind of links needs and that is not given.
-fn missing(key: &str, kind: LinkWord) -> Problem {
-    let text = format!("a link of kind {:?} needs it", kind.word());
+/// Returns the problem of a required key that is not given.
+fn missing(key: &str, kind: LinkKindName) -> Problem {
+    let text = format!("a link of kind {:?} needs it", kind.as_str());
     Problem { path: key.to_owned(), kind: ProblemKind::Missing, text }
 }
 
 impl LinkDraft {
-    /// As [`crate::LinkKind::mtu`], before the peer's address is looked up: a host
-    /// by name is taken to have an IPv6 one, whose headers are longer, unless our end is of IPv4. `underlay` says how long packets may be on the way of
-    /// a draft, where it knows.
+    /// Returns the MTU of the link before the peer's name is resolved, in bytes. A peer by name is
+    /// assumed to have an IPv6 address, whose headers are longer, unless this host's end is an IPv4
+    /// address. `underlay` returns the MTU of the path to the peer, or `None` if it is not known.
+    /// See [`crate::LinkKind::mtu`].
     pub fn mtu(&self, underlay: fn(&Self) -> Option<u16>) -> u16 {
         let encapsulation = match self.kind {
-            LinkWord::Vnet => Some(0),
-            LinkWord::Vxlan => Some(VXLAN_BYTES),
-            LinkWord::Raw => None,
+            LinkKindName::Vnet => Some(0),
+            LinkKindName::Vxlan => Some(VXLAN_BYTES),
+            LinkKindName::Raw => None,
             _ => return u16::MAX,
         };
         let underlay = underlay(self).unwrap_or(UNDERLAY_MTU);
-        let address = |text: &Option<String>| text.as_ref()?.parse::<Place>().ok()?.address();
+        let address = |text: &Option<String>| text.as_ref()?.parse::<HostPort>().ok()?.address();
         let known = address(&self.remote).or(address(&self.local));
         let is_ipv4 = known.is_some_and(|address| address.is_ipv4());
         encapsulation.map_or(underlay, |bytes| datagram_mtu(underlay, is_ipv4, bytes))
     }
 
-    /// A draft of which only this much is said.
-    pub fn new(name: Name, group: Name, kind: LinkWord) -> Self {
+    /// Returns a draft with the required keys only.
+    pub fn new(name: Name, group: Name, kind: LinkKindName) -> Self {
         Self {
             name,
             group,
@@ -268,7 +276,7 @@ impl LinkDraft {
     /// Reads the table of a link.
     ///
     /// # Errors
-    /// Everything that is wrong with the table; names are not resolved.
+    /// All problems of the table. Names are not resolved.
     pub fn read(values: &Map<String, Value>) -> Result<Self, Vec<Problem>> {
         let problems = check(LINK_FIELDS, values);
         if !problems.is_empty() {
@@ -280,7 +288,7 @@ impl LinkDraft {
         if problems.is_empty() { Ok(draft) } else { Err(problems) }
     }
 
-    /// The values by key.
+    /// Returns the given values by key.
     pub fn values(&self) -> Map<String, Value> {
         match serde_json::to_value(self) {
             Ok(Value::Object(values)) => values,
@@ -289,7 +297,7 @@ impl LinkDraft {
         }
     }
 
-    /// Everything that is wrong with it; names are not resolved.
+    /// Returns all problems of the draft. Names are not resolved.
     pub fn problems(&self) -> Vec<Problem> {
         let keys = self.kind.keys();
         let values = self.values();
@@ -299,7 +307,7 @@ impl LinkDraft {
             let known = keys.iter().find(|(known, _)| *known == key);
             match (known, given) {
                 (None, true) => {
-                    let text = format!("a link of kind {:?} has no such key", self.kind.word());
+                    let text = format!("a link of kind {:?} has no such key", self.kind.as_str());
                     problems.push(Problem::wrong(key, text));
                 }
                 (Some((_, true)), false) => {
@@ -311,18 +319,18 @@ impl LinkDraft {
         if !problems.is_empty() {
             return problems;
         }
-        if let Some(name) = self.peer_name.as_ref().filter(|name| !place::is_host(name)) {
+        if let Some(name) = self.peer_name.as_ref().filter(|name| !host::is_host(name)) {
             let text = format!("expected a host's name or address, found {name:?}");
             problems.push(Problem::wrong("peer_name", text));
         }
         if !problems.is_empty() {
             return problems;
         }
-        match self.build(Path::new("/"), place::pretend) {
+        match self.build(Path::new("/"), host::assume_resolved) {
             Err(problem) => problems.push(problem),
             Ok(spec) => {
                 if let Err(error) = spec.check() {
-                    let key = if self.kind == LinkWord::Raw { "interface" } else { "remote" };
+                    let key = if self.kind == LinkKindName::Raw { "interface" } else { "remote" };
                     problems.push(Problem::wrong(key, error.to_string()));
                 }
             }
@@ -330,33 +338,34 @@ impl LinkDraft {
         problems
     }
 
-    /// The full link, with defaults filled in, every range checked and names resolved.
+    /// Returns the full link: defaults filled in, ranges checked, and names resolved.
     ///
     /// # Errors
-    /// Says which key is wrong, or which host is not known.
+    /// The first wrong key, or the host that cannot be resolved.
     pub fn into_spec(self, key_file: &Path, resolve: Resolver) -> Result<LinkSpec, SpecError> {
-        let told = |problem: &Problem| {
+        let spec_error = |problem: &Problem| {
             SpecError(format!("link {}: {}: {}", self.name, problem.path, problem.text))
         };
         if let Some(problem) = self.problems().first() {
-            return Err(told(problem));
+            return Err(spec_error(problem));
         }
-        let spec = self.build(key_file, resolve).map_err(|problem| told(&problem))?;
+        let spec = self.build(key_file, resolve).map_err(|problem| spec_error(&problem))?;
         spec.check()?;
         Ok(spec)
     }
 
-    /// The same link with every default written out that does not depend on a name's address.
+    /// Returns the draft with every default filled in that does not depend on a resolved address.
     pub fn filled(mut self, key_file: &Path) -> Self {
         let kind = self.kind;
         self.metric = self.metric.or(Some(metric_default()));
         self.transit = self.transit.or(Some(false));
-        let place: Option<Place> = self.remote.as_ref().and_then(|remote| remote.parse().ok());
-        let address = place.as_ref().map(Place::address);
-        if let Some(place) = place {
-            self.remote = Some(self.with_port(&place).to_string());
-            if kind == LinkWord::Tls {
-                self.peer_name = self.peer_name.or(Some(place.host));
+        let host_port: Option<HostPort> =
+            self.remote.as_ref().and_then(|remote| remote.parse().ok());
+        let address = host_port.as_ref().map(HostPort::address);
+        if let Some(host_port) = host_port {
+            self.remote = Some(self.with_port(&host_port).to_string());
+            if kind == LinkKindName::Tls {
+                self.peer_name = self.peer_name.or(Some(host_port.host));
             }
         }
         let any = match address {
@@ -369,10 +378,10 @@ impl LinkDraft {
             let end = own_end(&local, any, kind.port());
             self.local = Some(end.map_or(local, |end| end.to_string()));
         }
-        if kind == LinkWord::Causeway {
+        if kind == LinkKindName::Causeway {
             self.private_key = self.private_key.or_else(|| Some(key_file.to_owned()));
         }
-        if matches!(kind, LinkWord::Causeway | LinkWord::CausewayPlain) {
+        if matches!(kind, LinkKindName::Causeway | LinkKindName::CausewayPlain) {
             self.vni = self.vni.or_else(|| Some(derived_vni(&self.group)));
         }
         if kind.keys().iter().any(|(key, _)| *key == "dscp") {
@@ -382,33 +391,33 @@ impl LinkDraft {
         self
     }
 
-    fn with_port(&self, place: &Place) -> Place {
-        Place { host: place.host.clone(), port: place.port.or(Some(self.kind.port())) }
+    fn with_port(&self, host_port: &HostPort) -> HostPort {
+        HostPort { host: host_port.host.clone(), port: host_port.port.or(Some(self.kind.port())) }
     }
 
-    /// `HOST:PORT` of a peer that is given by name.
+    /// Returns `HOST:PORT` of a peer that is given by name.
     fn remote_host(&self) -> Option<String> {
-        let place: Place = self.remote.as_ref()?.parse().ok()?;
-        let named = place.address().is_none() && self.kind != LinkWord::Raw;
-        named.then(|| self.with_port(&place).to_string())
+        let host_port: HostPort = self.remote.as_ref()?.parse().ok()?;
+        let named = host_port.address().is_none() && self.kind != LinkKindName::Raw;
+        named.then(|| self.with_port(&host_port).to_string())
     }
 
-    /// Where the peer is, of the family that our end is of.
+    /// Returns the peer's address, preferably of the family of this host's end.
     fn remote_end(&self, resolve: Resolver) -> Result<Option<SocketAddr>, Problem> {
         let Some(text) = &self.remote else { return Ok(None) };
         let wrong = |text| Problem::wrong("remote", text);
-        let place: Place = text.parse().map_err(wrong)?;
-        let Place { host, port } = self.with_port(&place);
+        let host_port: HostPort = text.parse().map_err(wrong)?;
+        let HostPort { host, port } = self.with_port(&host_port);
         let found = resolve(&host, port.unwrap_or_default()).map_err(wrong)?;
         let ours = self.local.as_ref().or(self.listen.as_ref());
         let ours = ours.and_then(|ours| own_end(ours, unspecified(None), 0).ok());
-        let named = ours.filter(|_| place.address().is_none() && !self.any_address());
+        let named = ours.filter(|_| host_port.address().is_none() && !self.any_address());
         let fits = |remote: &&SocketAddr| named.is_none_or(|o| o.is_ipv4() == remote.is_ipv4());
         let one = found.iter().find(fits).or(found.first()).copied();
         one.map(Some).ok_or_else(|| wrong(format!("host {host:?} has no address")))
     }
 
-    /// Whether our end is given by its port alone.
+    /// Returns whether this host's end is given by its port alone.
     fn any_address(&self) -> bool {
         let ours = self.local.as_ref().or(self.listen.as_ref());
         ours.is_none_or(|ours| ours.starts_with(':') && !ours.starts_with("::"))
@@ -445,7 +454,7 @@ impl LinkDraft {
             Ok(StreamSpec { remote: remote.ok_or_else(|| missing("remote"))?, listen })
         };
         let kind = match self.kind {
-            LinkWord::Causeway => LinkKind::Causeway(TunnelSpec {
+            LinkKindName::Causeway => LinkKind::Causeway(TunnelSpec {
                 remote,
                 local: self.end("local", self.local.as_deref(), remote)?,
                 key: self.key.clone().ok_or_else(|| missing("key"))?,
@@ -453,12 +462,12 @@ impl LinkDraft {
                 vni,
                 class,
             }),
-            LinkWord::CausewayPlain => LinkKind::CausewayPlain(udp(vni)?),
-            LinkWord::Vnet => LinkKind::Vnet(udp(0)?),
-            LinkWord::Vxlan => LinkKind::Vxlan(udp(self.vni.ok_or_else(|| missing("vni"))?)?),
-            LinkWord::Tcp => LinkKind::Tcp(stream()?),
-            LinkWord::Tls => LinkKind::Tls(self.tls(stream()?)?),
-            LinkWord::Raw => {
+            LinkKindName::CausewayPlain => LinkKind::CausewayPlain(udp(vni)?),
+            LinkKindName::Vnet => LinkKind::Vnet(udp(0)?),
+            LinkKindName::Vxlan => LinkKind::Vxlan(udp(self.vni.ok_or_else(|| missing("vni"))?)?),
+            LinkKindName::Tcp => LinkKind::Tcp(stream()?),
+            LinkKindName::Tls => LinkKind::Tls(self.tls(stream()?)?),
+            LinkKindName::Raw => {
                 let interface = self.interface.clone().ok_or_else(|| missing("interface"))?;
                 if interface.len() > INTERFACE_BYTES_MAX {
                     let text = format!("{interface:?}: expected 1 to {INTERFACE_BYTES_MAX} bytes");
@@ -480,10 +489,10 @@ impl LinkDraft {
 
     fn tls(&self, stream: StreamSpec) -> Result<TlsSpec, Problem> {
         let file = |key: &'static str, path: &Option<PathBuf>| {
-            path.clone().ok_or_else(|| missing(key, LinkWord::Tls))
+            path.clone().ok_or_else(|| missing(key, LinkKindName::Tls))
         };
-        let remote: Option<Place> = self.remote.as_ref().and_then(|remote| remote.parse().ok());
-        let host = remote.map(|place| place.host).unwrap_or_default();
+        let remote: Option<HostPort> = self.remote.as_ref().and_then(|remote| remote.parse().ok());
+        let host = remote.map(|host_port| host_port.host).unwrap_or_default();
         Ok(TlsSpec {
             stream,
             certificate: file("certificate", &self.certificate)?,

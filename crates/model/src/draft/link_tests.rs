@@ -10,7 +10,7 @@ fn one(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
             Ok(vec![format!("[fd00::2]:{port}").parse().unwrap(), ([10, 0, 0, 2], port).into()])
         }
         "lost" => Err("host \"lost\" cannot be resolved".into()),
-        other => place::pretend(other, port),
+        other => host::assume_resolved(other, port),
     }
 }
 
@@ -29,7 +29,7 @@ fn spec(rest: &str) -> Result<LinkSpec, String> {
 }
 
 #[test]
-fn what_is_left_out_is_filled_in() {
+fn link_defaults_are_filled_in() {
     let key = format!(r#","key":"{KEY}""#);
     let LinkKind::Causeway(tunnel) = spec(&key).unwrap().kind else { panic!("another kind") };
     assert_eq!((tunnel.remote, tunnel.local), (None, "[::]:51871".parse().unwrap()));
@@ -65,7 +65,7 @@ fn what_is_left_out_is_filled_in() {
 }
 
 #[test]
-fn numbers_of_groups_differ_and_stay() {
+fn link_vni_differs_between_groups_and_is_stable() {
     assert_eq!(derived_vni(&"blue".parse().unwrap()), derived_vni(&"blue".parse().unwrap()));
     let all: std::collections::HashSet<u32> =
         (0..100).map(|n| derived_vni(&format!("group{n}").parse().unwrap())).collect();
@@ -74,7 +74,7 @@ fn numbers_of_groups_differ_and_stay() {
 }
 
 #[test]
-fn hostile_drafts_say_what_was_expected() {
+fn link_hostile_drafts_are_refused_with_the_expected_form() {
     for (rest, expected) in [
         ("", "key: a link of kind \"causeway\" needs it"),
         (r#","key":"x""#, "44 characters"),

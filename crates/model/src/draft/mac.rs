@@ -1,4 +1,4 @@
-//! Addresses of ports that the operator gives none.
+//! Ethernet addresses of ports for which the operator gives none.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -7,22 +7,22 @@ use crate::{Mac, Name};
 
 use crate::limits::MACHINE_ID_BYTES_MAX;
 
-/// Files with an identity that no other machine has and that a restart does not change, the first
-/// that can be read counts: machine-id(5), and the older file of D-Bus.
+/// Files with an identity that is unique to the machine and survives a restart: machine-id(5), and
+/// the older file of D-Bus. The first readable file is used.
 const IDENTITIES: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
 
-/// Where the kernel shows the host name.
+/// File with the kernel's host name.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
-/// Returns a locally administered unicast address that depends on this machine, the group and the
-/// name: a guest keeps its address over restarts, and the same names on another host give another
-/// address. Two ports whose addresses collide are refused as duplicates.
+/// Returns a locally administered unicast address, derived from this machine, the group and the
+/// name. A guest keeps its address over restarts; the same names give another address on another
+/// host. The fabric refuses two ports whose addresses collide.
 pub fn derived_mac(group: &Name, name: &Name) -> Mac {
     static MACHINE: OnceLock<String> = OnceLock::new();
     derive(MACHINE.get_or_init(machine), group, name)
 }
 
-/// Logs where addresses depend on the host name, because the machine has no identity of its own.
+/// Logs a warning if addresses depend on the host name because the machine has no identity.
 pub fn warn_without_identity() {
     if own_identity().is_none() {
         log::warn!(
@@ -32,7 +32,7 @@ pub fn warn_without_identity() {
     }
 }
 
-/// The identity of this machine, or its host name where it has none.
+/// Returns the identity of this machine, or its host name if it has none.
 fn machine() -> String {
     own_identity().unwrap_or_else(|| std::fs::read_to_string(HOST_NAME).unwrap_or_default())
 }
@@ -41,7 +41,8 @@ fn own_identity() -> Option<String> {
     IDENTITIES.iter().find_map(|path| identity(Path::new(path)))
 }
 
-/// The 32 hexadecimal digits in a file; `None` if it is missing, empty or not set up yet.
+/// Returns the 32 hexadecimal digits in a file, or `None` if it is missing, empty or not set up
+/// yet.
 fn identity(path: &Path) -> Option<String> {
     let file = std::fs::File::open(path).ok()?;
     let mut text = String::new();
@@ -52,7 +53,7 @@ fn identity(path: &Path) -> Option<String> {
     is_set.then(|| id.to_ascii_lowercase())
 }
 
-/// FNV-1a over all three, with a byte between them that no name has.
+/// FNV-1a over the three texts, separated by a byte that is invalid in names.
 fn derive(machine: &str, group: &Name, name: &Name) -> Mac {
     let parts = [machine, "\0", group.as_str(), "\0", name.as_str()];
     let bytes = parts.iter().flat_map(|part| part.bytes());
@@ -97,13 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn names_do_not_run_into_each_other() {
+    fn derived_addresses_separate_the_names() {
         let of = |group, port| derive(MACHINES[0], &name(group), &name(port));
         assert_ne!(of("a", "bc"), of("ab", "c"));
     }
 
     #[test]
-    fn identities_are_read_only_where_they_are_set_up() {
+    fn derived_addresses_ignore_an_uninitialised_identity() {
         let path = std::env::temp_dir().join(format!("causeway-machine-id-{}", std::process::id()));
         for (text, expected) in [
             ("0123456789ABCDEF0123456789abcdef\n", Some(MACHINES[0])),

@@ -1,12 +1,15 @@
-//! Links and routes as an operator writes them, in the file or to the control socket, and how what is
-//! left out is filled in.
+//! Links and routes as an operator writes them, in the file or to the control socket, and the
+//! defaults of values that are not given.
+//!
+//! A draft becomes a specification ([`crate::LinkSpec`], [`crate::RouteSpec`]) before it reaches a
+//! service.
 
+pub mod host;
 pub mod link;
 pub mod mac;
-pub mod place;
 pub mod route;
 
-pub use link::{LinkDraft, LinkWord};
+pub use host::{HostPort, Resolver};
+pub use link::{LinkDraft, LinkKindName};
 pub use mac::derived_mac;
-pub use place::{Place, Resolver};
 pub use route::RouteDraft;

@@ -1,24 +1,24 @@
-//! A route as an operator writes it.
+//! Routes as an operator writes them.
 
 use crate::Name;
 use crate::{MacMatch, RouteEnd, RouteSpec, SpecError};
 use serde::Deserialize;
 
-/// A route with what the operator wrote and no more.
+/// A route with the given values only.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteDraft {
-    /// Whose frames.
+    /// Group of the frames.
     pub group: Name,
-    /// From which addresses; default: any.
+    /// Source addresses that match; by default any.
     #[serde(default = "any")]
     pub source: MacMatch,
-    /// To which; default: any.
+    /// Destination addresses that match; by default any.
     #[serde(default = "any")]
     pub destination: MacMatch,
-    /// Where they go.
+    /// Port or link to which matching frames go.
     pub to: EndDraft,
-    /// Where they must have come from; default: anywhere.
+    /// Port or link from which frames must have come; by default any.
     #[serde(default)]
     pub from: Option<EndDraft>,
 }
@@ -27,7 +27,8 @@ fn any() -> MacMatch {
     MacMatch::Any
 }
 
-/// `{"edge": LINK}` or `{"interface": PORT}`; also `{"type": …, "name": …}`, as it is shown.
+/// An end of a route: `{"edge": LINK}` or `{"interface": PORT}`; also `{"type": …, "name": …}`, the
+/// form of views.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EndDraft {
@@ -53,10 +54,10 @@ impl EndDraft {
 }
 
 impl RouteDraft {
-    /// The full route, with defaults filled in.
+    /// Returns the full route, with defaults filled in.
     ///
     /// # Errors
-    /// Says which end is wrong.
+    /// The end (`to` or `from`) that is malformed.
     pub fn into_spec(self) -> Result<RouteSpec, SpecError> {
         Ok(RouteSpec {
             group: self.group,
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_are_read_as_written_and_as_shown() {
+    fn route_is_read_as_written_and_as_shown() {
         let short = draft(r#"{"group":"g","to":{"edge":"l"},"from":{"interface":"p"}}"#).unwrap();
         assert_eq!((short.source, short.destination), (MacMatch::Any, MacMatch::Any));
         let shown = serde_json::to_string(&short).unwrap();
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_ends_are_refused() {
+    fn route_hostile_ends_are_refused() {
         for end in [
             "{}",
             r#"{"edge":"l","interface":"p"}"#,

@@ -1,4 +1,7 @@
-//! Kinds of ports, and the options of one port.
+//! Kinds of ports, and the options of a port.
+//!
+//! A service declares a [`Kind`] with the type of its options ([`PortOptions`]). Other crates see
+//! the options as a checked table ([`PortKind`]), so that they need no change for a new kind.
 
 use std::path::Path;
 
@@ -11,21 +14,22 @@ use crate::draft::derived_mac;
 use crate::schema::{Field, FieldInfo, ValueType, check};
 use crate::{Mac, Name};
 
-/// A kind of ports, described for everything outside its service.
+/// A kind of ports, as everything outside its service sees it.
 #[derive(Debug)]
 pub struct Kind {
-    /// The name, as operators write it.
+    /// Name of the kind, as operators write it.
     pub name: &'static str,
-    /// What such a port is, in a few words.
+    /// Description of a port of the kind, in a few words.
     pub help: &'static str,
-    /// The keys that not all kinds have.
+    /// The keys of the kind, beside the keys of every port.
     pub fields: &'static [&'static [Field]],
-    /// Whether a guest's memory is behind the port.
+    /// Whether the port has a guest, whose memory the daemon maps.
     pub has_guest: bool,
-    /// Whether the port sends and receives Ethernet frames: routes may name it, links carry for it.
+    /// Whether the port sends and receives Ethernet frames: routes may name it, and links carry its
+    /// frames.
     pub is_network: bool,
-    /// Whether a frontend does not connect again after the daemon was away, so that the holder keeps
-    /// it by default.
+    /// Whether frontends do not reconnect after the daemon was away. The holder keeps such
+    /// frontends by default.
     pub loses_frontend: bool,
     hooks: Hooks,
 }
@@ -33,41 +37,41 @@ pub struct Kind {
 /// Options by key.
 type Values = Map<String, Value>;
 
-/// The typed half of a kind.
+/// Functions of the option type, called without knowing the type.
 #[derive(Debug, Clone, Copy)]
 struct Hooks {
     complete: fn(&mut Map<String, Value>, &PortContext<'_>),
     normalise: fn(&Values) -> Result<Values, String>,
     check: fn(&Map<String, Value>) -> Result<(), String>,
     interface: fn(&Map<String, Value>) -> Option<String>,
-    device: fn(&Map<String, Value>) -> Option<Device>,
+    device: fn(&Map<String, Value>) -> Option<DeviceInfo>,
 }
 
-/// A virtio device, as far as the holder knows it while the daemon is away.
+/// A virtio device, as far as the holder must know it while the daemon is away.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Device {
+pub struct DeviceInfo {
     /// Number of virtqueues.
     pub queues: u16,
-    /// Most entries of a virtqueue.
+    /// Largest number of entries of a virtqueue.
     pub ring_size_max: u16,
-    /// Text that differs between devices that a guest can tell apart. A frontend is kept only for the
-    /// same device, so the text of an option never changes between releases.
+    /// Text that differs between devices that a guest can distinguish. A frontend is kept only for
+    /// the same device, so the text must not change between releases.
     pub identity: String,
 }
 
-/// What an option's default may depend on.
+/// The values that defaults of options may depend on.
 #[derive(Debug)]
 pub struct PortContext<'a> {
     /// The port's name.
     pub name: &'a Name,
     /// The port's group.
     pub group: &'a Name,
-    /// Largest payload that all links of the group carry uncut, in bytes.
+    /// Largest payload that all links of the group carry without fragmentation, in bytes.
     pub links_mtu: u16,
 }
 
 impl PortContext<'_> {
-    /// Returns the address that follows from the machine, the group and the name.
+    /// Returns the address derived from the machine, the group and the name.
     pub fn derived_mac(&self) -> Mac {
         derived_mac(self.group, self.name)
     }
@@ -75,28 +79,28 @@ impl PortContext<'_> {
 
 /// The options of one kind of ports, as their service reads them.
 pub trait PortOptions: Serialize + DeserializeOwned {
-    /// The kind.
+    /// Returns the kind.
     fn kind() -> &'static Kind;
 
     /// Fills in defaults that depend on other values.
     fn complete(_values: &mut Map<String, Value>, _port: &PortContext<'_>) {}
 
-    /// Checks what options require of each other.
+    /// Checks conditions between options.
     ///
     /// # Errors
-    /// Says what was expected, and at which key.
+    /// The key and its expected value.
     fn check(&self) -> Result<(), String> {
         Ok(())
     }
 
-    /// The interface of this host that the port opens a raw socket on.
+    /// Returns the interface of this host on which the port opens a raw socket.
     fn interface(&self) -> Option<&str> {
         None
     }
 
-    /// The virtio device that a frontend sees; `None` where processes attach, which can attach again
-    /// by themselves.
-    fn device(&self) -> Option<Device> {
+    /// Returns the virtio device that a frontend sees. `None` for ports to which processes attach:
+    /// they can attach again by themselves.
+    fn device(&self) -> Option<DeviceInfo> {
         None
     }
 }
@@ -114,7 +118,7 @@ fn map_of<T: Serialize>(options: &T) -> Map<String, Value> {
 }
 
 impl Kind {
-    /// A kind with a guest behind its ports, and none of the other marks.
+    /// Returns a kind whose ports have a guest, and no other property.
     pub const fn new<T: PortOptions>(
         name: &'static str,
         help: &'static str,
@@ -131,30 +135,30 @@ impl Kind {
         Self { name, help, fields, has_guest, is_network, loses_frontend, hooks }
     }
 
-    /// The same kind, for processes: no guest's memory is behind its ports.
+    /// Returns the kind for processes: its ports have no guest.
     #[must_use]
     pub const fn without_guest(self) -> Self {
         Self { has_guest: false, ..self }
     }
 
-    /// The same kind, whose ports send and receive Ethernet frames.
+    /// Returns the kind with ports that send and receive Ethernet frames.
     #[must_use]
     pub const fn on_network(self) -> Self {
         Self { is_network: true, ..self }
     }
 
-    /// The same kind, whose frontends do not connect again.
+    /// Returns the kind with frontends that do not reconnect.
     #[must_use]
     pub const fn losing_frontend(self) -> Self {
         Self { loses_frontend: true, ..self }
     }
 
-    /// Returns the keys that not all kinds have.
+    /// Returns the keys of the kind, beside the keys of every port.
     pub fn fields(&self) -> impl Iterator<Item = &'static Field> + use<> {
         self.fields.iter().flat_map(|list| list.iter())
     }
 
-    /// Fills in the defaults, and returns the options that belong to the kind's own type.
+    /// Fills in the defaults and returns the options in the form of the kind's own type.
     pub(super) fn options(
         &'static self,
         mut values: Map<String, Value>,
@@ -175,7 +179,7 @@ impl PartialEq for Kind {
 
 impl Eq for Kind {}
 
-/// The kind of one port, with its options: a checked table, which the service reads as its own type.
+/// The kind of one port with its options: a checked table, which the service reads as its own type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortKind {
     kind: &'static Kind,
@@ -183,7 +187,7 @@ pub struct PortKind {
 }
 
 impl PortKind {
-    /// The kind of `options`, with these options.
+    /// Returns the kind of `options` with these options.
     pub fn of<T: PortOptions>(options: T) -> Self {
         Self { kind: T::kind(), options: map_of(&options) }
     }
@@ -193,29 +197,29 @@ impl PortKind {
         if self.kind == T::kind() { typed(&self.options).ok() } else { None }
     }
 
-    /// The kind.
+    /// Returns the kind.
     pub fn kind(&self) -> &'static Kind {
         self.kind
     }
 
-    /// The name of the kind.
+    /// Returns the name of the kind.
     pub fn name(&self) -> &'static str {
         self.kind.name
     }
 
-    /// The options, by key.
+    /// Returns the options by key.
     pub fn options(&self) -> &Map<String, Value> {
         &self.options
     }
 
-    /// Gives an option the value that another port's options of the same kind have for it.
+    /// Copies the value of an option from another port of the same kind.
     pub fn keep(&mut self, key: &str, from: &Self) {
         if let (true, Some(value)) = (self.kind == from.kind, from.options.get(key)) {
             self.options.insert(key.to_owned(), value.clone());
         }
     }
 
-    /// Returns the sockets that the port has beside its own, by key.
+    /// Returns the sockets of the port beside its own, by key.
     pub fn sockets(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let is_socket = |field: &&Field| matches!(field.value, ValueType::SocketPath(_));
         let fields = self.kind.fields().filter(is_socket);
@@ -224,7 +228,7 @@ impl PortKind {
         })
     }
 
-    /// Returns the values that no other port of the kind and group may have, by key.
+    /// Returns the values that must be unique among the ports of the kind and group, by key.
     pub fn unique(&self) -> impl Iterator<Item = (&'static str, String)> {
         let fields = self.kind.fields().filter(|field| field.is_unique);
         fields.filter_map(|field| {
@@ -236,20 +240,20 @@ impl PortKind {
         })
     }
 
-    /// Returns the interface of this host that the port opens a raw socket on.
+    /// Returns the interface of this host on which the port opens a raw socket.
     pub fn interface(&self) -> Option<String> {
         (self.kind.hooks.interface)(&self.options)
     }
 
     /// Returns the virtio device of the port; `None` if processes attach to it.
-    pub fn device(&self) -> Option<Device> {
+    pub fn device(&self) -> Option<DeviceInfo> {
         (self.kind.hooks.device)(&self.options)
     }
 
-    /// Checks ranges, and what options require of each other.
+    /// Checks ranges, and conditions between options.
     ///
     /// # Errors
-    /// Says what was expected.
+    /// The first invalid option, with its expected value.
     pub fn check(&self) -> Result<(), String> {
         let own = self.kind.fields().filter(|field| self.options.contains_key(field.key));
         let problem = check(own, &self.options).into_iter().next();
@@ -269,18 +273,18 @@ impl Serialize for PortKind {
     }
 }
 
-/// A kind of ports as the control API shows it.
+/// A kind of ports in the control API.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KindInfo {
-    /// The name.
+    /// Name of the kind.
     pub name: String,
-    /// What such a port is.
+    /// Description of a port of the kind.
     #[serde(default)]
     pub help: String,
-    /// Whether a guest's memory is behind the port.
+    /// Whether the port has a guest, whose memory the daemon maps.
     #[serde(default)]
     pub has_guest: bool,
-    /// The keys that not all kinds have.
+    /// The keys of the kind, beside the keys of every port.
     pub options: Vec<FieldInfo>,
 }
 

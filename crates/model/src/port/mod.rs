@@ -2,8 +2,8 @@
 //!
 //! A port is of a [`Kind`]. A kind belongs to one service and describes its options by fields
 //! ([`crate::schema`]), from which the configuration file, the control API, the command line and
-//! manual pages derive. The fabric and the daemon know kinds only by what [`Kind`] says of them, so
-//! that a service brings a new kind without a change elsewhere.
+//! manual pages derive. The fabric and the daemon know a kind only through [`Kind`], so a service
+//! adds a kind without a change elsewhere.
 
 mod kind;
 mod mx;
@@ -20,7 +20,7 @@ use crate::limits::{MEMORY_MAX_MIB, SOCKET_PATH_BYTES_MAX};
 use crate::schema::{DefaultValue, Field, Form, ValueType, parses, text};
 use crate::{FileMode, Mac, Name, SocketAccess, SpecError};
 
-pub use kind::{Device, Kind, KindInfo, PortContext, PortKind, PortOptions};
+pub use kind::{DeviceInfo, Kind, KindInfo, PortContext, PortKind, PortOptions};
 pub use mx::{MX, MX_FIELDS, MxPeer, MxSpec, MxUdp};
 pub use net::{MTU_DEFAULT, NET, NET_FIELDS, NetSpec, Offloads};
 pub use read::{ReadContext, default_socket, read};
@@ -28,7 +28,7 @@ pub use vsock::{
     CID_GUEST_MIN, CID_HOST, VSOCK, VSOCK_FIELDS, VSOCK_RING_SIZE_MAX, VsockSpec, message_socket,
 };
 
-/// The kinds of ports of this release. A daemon may have more.
+/// The kinds of ports of this release. A daemon with further services has more.
 pub static KINDS: [&Kind; 3] = [&NET, &VSOCK, &MX];
 
 /// The keys of every port.
@@ -71,15 +71,15 @@ pub const PORT_FIELDS: &[Field] = &[
     ),
 ];
 
-/// The keys of ports with a guest behind them, whose memory the daemon maps.
+/// The keys of ports with a guest, whose memory the daemon maps.
 pub const GUEST_FIELDS: &[Field] = &[Field::new(
     "memory_max",
-    "Most memory of the guest that the daemon may have to allocate, in MiB.",
+    "Limit of guest memory that the daemon may have to allocate, in MiB.",
     ValueType::Integer { min: 1, max: MEMORY_MAX_MIB as u64, unit: "MIB" },
     DefaultValue::NoneMeans("1024, or a quarter of the memory that the daemon may have"),
 )];
 
-/// The keys of ports that have a host socket beside their own.
+/// The keys of ports with a host socket beside their own.
 pub const HOST_SOCKET_FIELDS: &[Field] = &[
     Field::new(
         "host_socket_owner",
@@ -104,12 +104,12 @@ pub const HOST_SOCKET_FIELDS: &[Field] = &[
     .with("host_socket"),
 ];
 
-/// A user or a group of the host, by name or number.
+/// Returns the type of a user or group of the host, by name or number.
 const fn account(placeholder: &'static str) -> ValueType {
     ValueType::Text(Form { placeholder, check: check_account })
 }
 
-/// The address of a station: neither a group's nor zero.
+/// Returns the type of a station's address: neither a group address nor zero.
 pub const fn unicast() -> ValueType {
     ValueType::Text(Form { placeholder: "MAC", check: check_unicast })
 }
@@ -122,17 +122,17 @@ fn check_unicast(text: &str) -> Result<(), String> {
     }
 }
 
-/// One port, as the operator wants it, with every default filled in.
+/// The configuration of a port, with every default filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PortSpec {
-    /// Unique in the daemon.
+    /// Name of the port, unique in the daemon.
     pub name: Name,
-    /// The tenant that the port belongs to.
+    /// The group (tenant) of the port.
     pub group: Name,
     /// Socket at which the daemon listens for the frontend.
     pub socket: PathBuf,
-    /// Most memory of its guest that the daemon touches before the guest does and so pays for, in
-    /// MiB; `None`: the default of the fabric.
+    /// Limit of guest memory that the daemon touches before the guest does, and is therefore
+    /// charged for, in MiB; `None` is the default of the fabric.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_max: Option<u32>,
     /// Owners and permissions of the sockets.
@@ -149,10 +149,10 @@ impl PortSpec {
         std::iter::once(self.socket.as_path()).chain(self.kind.sockets().map(|(_, path)| path))
     }
 
-    /// Checks ranges, and what options require of each other.
+    /// Checks ranges, and conditions between options.
     ///
     /// # Errors
-    /// Says what was expected.
+    /// The first invalid value, with its expected form.
     pub fn check(&self) -> Result<(), SpecError> {
         let fail = |text: String| Err(SpecError(format!("port {}: {text}", self.name)));
         if self.socket.as_os_str().len() > SOCKET_PATH_BYTES_MAX {

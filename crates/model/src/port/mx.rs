@@ -19,25 +19,25 @@ table! {
         /// The address of the NIC (`nic_id`).
         mac: Mac => unicast(),
             DefaultValue::Derived("derived from the machine, the group and the name"), .unique();
-        /// The name by which peers find the NIC, by custom `host:board`.
+        /// The name by which peers find the NIC, usually `host:board`.
         hostname: String =>
             ValueType::Text(Form { placeholder: "NAME", check: MxSpec::check_hostname }),
             DefaultValue::Derived("the port's name");
-        /// Interface of this host by which NICs of other hosts are reached. MXoE frames do not name a
-        /// group: all NICs on the network behind the interface reach each other, so that separate
-        /// groups need an interface each, as of a VLAN.
+        /// Interface of this host that connects to NICs of other hosts. MXoE frames do not name a
+        /// group: all NICs on the network behind the interface reach each other, so separate groups
+        /// need separate interfaces, such as VLANs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         interface: Option<String> =>
             ValueType::Text(Form { placeholder: "NAME", check: RawSpec::check_interface }),
             DefaultValue::NoneMeans("none: NICs of other hosts are not reached");
-        /// Let processes send and receive at the interface themselves (direct mode): faster between
-        /// hosts, and for processes that are trusted not to send anything else.
+        /// Let processes send and receive on the interface themselves (direct mode). Faster between
+        /// hosts, but the processes must be trusted: the daemon does not check their frames.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         bypass: bool => ValueType::Boolean, DefaultValue::Boolean(false), .with("interface");
-        /// Datagrams to other hosts, in place of an interface.
+        /// UDP datagrams to other hosts, instead of an interface.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         udp: Option<MxUdp> => ValueType::Table(MX_UDP_FIELDS), DefaultValue::None;
-        /// NICs of other hosts that need not announce themselves.
+        /// NICs of other hosts that are known without an announcement.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         peers: Vec<MxPeer> => ValueType::Tables(MX_PEER_FIELDS), DefaultValue::None;
     }
@@ -60,9 +60,9 @@ table! {
 table! {
     /// A NIC of another host.
     pub struct MxPeer, pub const MX_PEER_FIELDS {
-        /// Its address.
+        /// Address of the NIC.
         mac: Mac => unicast(), DefaultValue::Required("expected a NIC's address");
-        /// Its name.
+        /// Name of the NIC.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String> =>
             ValueType::Text(Form { placeholder: "NAME", check: MxSpec::check_hostname }),
@@ -106,7 +106,7 @@ impl PortOptions for MxSpec {
 }
 
 impl MxSpec {
-    /// A NIC that reaches no other host.
+    /// Returns the options of a NIC that reaches no other host.
     pub fn local(mac: Mac, hostname: String) -> Self {
         Self { mac, hostname, interface: None, bypass: false, udp: None, peers: Vec::new() }
     }
@@ -114,7 +114,7 @@ impl MxSpec {
     /// Checks the name of a NIC.
     ///
     /// # Errors
-    /// Says what was expected.
+    /// The name is malformed; the text states the expected form.
     pub fn check_hostname(text: &str) -> Result<(), String> {
         let fits = !text.is_empty() && text.len() <= HOSTNAME_BYTES_MAX;
         if fits && text.bytes().all(|b| b.is_ascii_graphic()) {

@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{Device, Kind, PortContext, PortOptions, unicast};
+use super::{DeviceInfo, Kind, PortContext, PortOptions, unicast};
 use crate::Mac;
 use crate::limits::{MTU_MIN, QUEUE_PAIRS_MAX};
 use crate::port::GUEST_FIELDS;
 use crate::schema::{DefaultValue, ValueType, table};
 
-/// Payload bytes of a frame unless the operator says otherwise.
+/// Default MTU of a port: largest payload of a frame, in bytes.
 pub const MTU_DEFAULT: u16 = 1500;
 /// Most entries of a virtqueue (virtio 1.3, 2.7).
 const RING_SIZE_MAX: u16 = 32_768;
@@ -22,19 +22,20 @@ pub static NET: Kind =
 table! {
     /// A virtio-net port.
     pub struct NetSpec, pub const NET_FIELDS {
-        /// The guest's address: the one source address that the port may send from, unless it learns.
+        /// Address of the guest. Frames from other source addresses are dropped unless learn is
+        /// set.
         mac: Mac => unicast(),
             DefaultValue::Derived("derived from the machine, the group and the name"), .unique();
         /// Largest payload of a frame, in bytes.
         mtu: u16 => ValueType::Integer { min: MTU_MIN as u64, max: u16::MAX as u64, unit: "BYTES" },
-            DefaultValue::Derived("1500, or what the links of the group carry if that is less");
+            DefaultValue::Derived("1500, or less if the links of the group carry less");
         /// Queue pairs.
         queue_pairs: u16 => ValueType::Integer { min: 1, max: QUEUE_PAIRS_MAX as u64, unit: "N" },
             DefaultValue::Number(1);
-        /// Accept other source addresses and learn them, as for a bridge or nested guests.
+        /// Accept and learn other source addresses, for a bridge or nested guests.
         learn: bool => ValueType::Boolean, DefaultValue::Boolean(false);
-        /// Offloads of frames to the guest: all, or none for guests that attach XDP programs (AF_XDP,
-        /// Cilium).
+        /// Offloads of frames to the guest: all, or xdp for guests that attach XDP programs
+        /// (AF_XDP, Cilium).
         #[serde(default)]
         offloads: Offloads => ValueType::Word(&Offloads::NAMES), DefaultValue::Text("all");
     }
@@ -45,8 +46,8 @@ impl PortOptions for NetSpec {
         &NET
     }
 
-    fn device(&self) -> Option<Device> {
-        Some(Device {
+    fn device(&self) -> Option<DeviceInfo> {
+        Some(DeviceInfo {
             queues: self.queue_pairs.saturating_mul(2),
             ring_size_max: RING_SIZE_MAX,
             identity: format!("net {} {} {}", self.mac, self.mtu, self.queue_pairs),
@@ -66,9 +67,9 @@ pub enum Offloads {
     /// All, in both directions.
     #[default]
     All,
-    /// None towards the guest: each frame is complete, with its checksum. For guests that attach XDP
-    /// programs: QEMU lets a guest turn offloads off while it runs and does not tell the backend, so
-    /// that the guest would drop the frames that stay unfinished.
+    /// None towards the guest: each frame is complete, with its checksum. For guests that attach
+    /// XDP programs: QEMU lets a guest turn offloads off at runtime without informing the backend,
+    /// and the guest would drop frames that need further processing.
     Xdp,
 }
 

@@ -1,4 +1,4 @@
-//! Ports as an operator writes them, in the file or to the control socket.
+//! Reads ports as an operator writes them, in the file or to the control socket.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use crate::limits::SOCKET_PATH_BYTES_MAX;
 use crate::schema::{Problem, ProblemKind, check};
 use crate::{Name, SocketAccess};
 
-/// What a port that is read depends on.
+/// The values that reading a port depends on.
 #[derive(Clone, Copy)]
 pub struct ReadContext<'a> {
-    /// The kinds that there are.
+    /// The kinds of ports of this daemon.
     pub kinds: &'a [&'static Kind],
     /// Directory of the ports' sockets.
     pub run_dir: &'a Path,
@@ -30,7 +30,7 @@ impl std::fmt::Debug for ReadContext<'_> {
 
 /// The keys that are not options of a kind.
 #[derive(Debug, Deserialize)]
-struct Common {
+struct CommonKeys {
     name: Name,
     group: Name,
     socket: Option<PathBuf>,
@@ -42,7 +42,7 @@ struct Common {
 /// Returns the port that a table describes, with defaults filled in.
 ///
 /// # Errors
-/// Everything that is wrong with the table.
+/// All problems of the table.
 pub fn read(values: &Map<String, Value>, cx: &ReadContext<'_>) -> Result<PortSpec, Vec<Problem>> {
     let mut problems = Vec::new();
     let kind = find_kind(values, cx.kinds, &mut problems);
@@ -53,7 +53,7 @@ pub fn read(values: &Map<String, Value>, cx: &ReadContext<'_>) -> Result<PortSpe
             refuse_foreign_keys(kind, cx.kinds, &mut rest, &mut problems);
             problems.extend(check(PORT_FIELDS.iter().chain(kind.fields()), &rest));
         }
-        // Keys of any kind may stand there.
+        // The table may use the keys of any kind.
         None => problems.extend(check_without_kind(cx.kinds, &rest)),
     }
     let (Some(kind), true) = (kind, problems.is_empty()) else { return Err(problems) };
@@ -80,7 +80,7 @@ fn find_kind(
     found
 }
 
-/// Notes and removes keys that only other kinds have.
+/// Reports and removes keys that only other kinds have.
 fn refuse_foreign_keys(
     kind: &Kind,
     kinds: &[&'static Kind],
@@ -113,7 +113,7 @@ fn check_without_kind(kinds: &[&'static Kind], values: &Map<String, Value>) -> V
             fields.push(field.or(crate::schema::DefaultValue::None));
         }
     }
-    // "kind" is no field, and a misspelling of it is a misspelling all the same.
+    // "kind" is no field, but suggestions for misspelt keys must know it.
     fields.push(crate::schema::Field::new(
         "kind",
         "",
@@ -128,9 +128,9 @@ fn build(
     values: Map<String, Value>,
     cx: &ReadContext<'_>,
 ) -> Result<PortSpec, String> {
-    let common: Common =
+    let common: CommonKeys =
         serde_json::from_value(Value::Object(values.clone())).map_err(|error| error.to_string())?;
-    let Common { name, group, socket, memory_max, access } = common;
+    let CommonKeys { name, group, socket, memory_max, access } = common;
     let links_mtu = (cx.links_mtu)(&group);
     let context = PortContext { name: &name, group: &group, links_mtu };
     let kind = kind.options(values, &context)?;
@@ -149,7 +149,7 @@ fn build(
     Ok(spec)
 }
 
-/// Returns where a port's socket is unless the operator says otherwise.
+/// Returns the default path of a port's socket.
 pub fn default_socket(run_dir: &Path, name: &Name) -> PathBuf {
     run_dir.join(format!("{name}.sock"))
 }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn port_memory_is_limited_where_a_guest_is_behind_it() {
+    fn port_memory_limit_needs_a_guest() {
         let of = |kind: &str, mib: u64| {
             port(&format!(r#"{{"name":"a","group":"b",{kind},"memory_max":{mib}}}"#))
         };
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn port_problems_say_what_was_expected() {
+    fn port_problems_name_the_expected_form() {
         for (json, expected) in [
             (r#"{"name":"a","group":"b","kind":"net","cid":3}"#, "only a port of kind \"vsock\""),
             (r#"{"name":"a","group":"b","kind":"vsock","cid":3,"learn":true}"#, "kind \"net\""),

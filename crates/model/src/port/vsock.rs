@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Device, GUEST_FIELDS, HOST_SOCKET_FIELDS, Kind, PortOptions};
+use super::{DeviceInfo, GUEST_FIELDS, HOST_SOCKET_FIELDS, Kind, PortOptions};
 use crate::limits::{HOST_SUFFIX_BYTES, SOCKET_PATH_BYTES_MAX};
 use crate::schema::{DefaultValue, ValueType, table};
 
@@ -24,11 +24,11 @@ pub static VSOCK: Kind = Kind::new::<VsockSpec>(
 table! {
     /// A virtio-vsock port.
     pub struct VsockSpec, pub const VSOCK_FIELDS {
-        /// The guest's context id, unique in its group.
+        /// Context ID (CID) of the guest, unique in its group.
         cid: u32 => ValueType::Integer { min: CID_GUEST_MIN as u64, max: u32::MAX as u64 - 1, unit: "CID" },
             DefaultValue::Required("a port of kind \"vsock\" needs one, 3 or more"), .unique();
-        /// Socket by which host processes reach the guest (`CONNECT PORT`), and the guest them
-        /// (PATH_PORT).
+        /// Unix socket through which host processes connect to the guest (`CONNECT PORT`). Connects
+        /// of the guest to the host go to PATH_PORT.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         host_socket: Option<PathBuf> =>
             ValueType::SocketPath(SOCKET_PATH_BYTES_MAX - HOST_SUFFIX_BYTES), DefaultValue::None;
@@ -40,14 +40,14 @@ impl PortOptions for VsockSpec {
         &VSOCK
     }
 
-    fn device(&self) -> Option<Device> {
+    fn device(&self) -> Option<DeviceInfo> {
         let identity = format!("vsock {}", self.cid);
-        Some(Device { queues: 3, ring_size_max: VSOCK_RING_SIZE_MAX, identity })
+        Some(DeviceInfo { queues: 3, ring_size_max: VSOCK_RING_SIZE_MAX, identity })
     }
 }
 
-/// Returns where host processes connect by SOCK_SEQPACKET if they connect by SOCK_STREAM at
-/// `host_socket`.
+/// Returns the path at which host processes connect by SOCK_SEQPACKET, if `host_socket` is the path
+/// for SOCK_STREAM.
 pub fn message_socket(host_socket: &Path) -> PathBuf {
     let mut path = host_socket.as_os_str().to_owned();
     path.push("_seqpacket");

@@ -1,10 +1,10 @@
-//! Values against the fields of their table.
+//! Checks the values of a table against its fields.
 
 use serde_json::{Map, Value};
 
 use super::{DefaultValue, Field, ValueType, nearest};
 
-/// What is wrong with a key.
+/// The type of a problem with a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProblemKind {
     /// The table has no such key.
@@ -20,21 +20,22 @@ pub enum ProblemKind {
 /// One problem of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The key; of a nested table as `udp.listen` or `peers[0].mac`; empty for the table as a whole.
+    /// Path of the key, such as `mtu`, `udp.listen` or `peers[0].mac`; empty for the table as a
+    /// whole.
     pub path: String,
-    /// What is wrong.
+    /// The type of the problem.
     pub kind: ProblemKind,
-    /// What was expected.
+    /// The expected form, as text.
     pub text: String,
 }
 
 impl Problem {
-    /// A value of another type, form or range than expected.
+    /// Returns the problem of a value with an unexpected type, form or range.
     pub fn wrong(path: impl Into<String>, text: impl Into<String>) -> Self {
         Self { path: path.into(), kind: ProblemKind::Wrong, text: text.into() }
     }
 
-    /// The last key of the path, without an index.
+    /// Returns the last key of the path, without an index.
     pub fn key(&self) -> &str {
         let last = self.path.rsplit('.').next().unwrap_or_default();
         last.split('[').next().unwrap_or_default()
@@ -54,7 +55,7 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// Returns everything that is wrong with the values of a table. JSON's `null` counts as not given.
+/// Returns all problems of the values of a table. JSON's `null` counts as not given.
 pub fn check<'a>(
     fields: impl IntoIterator<Item = &'a Field>,
     values: &Map<String, Value>,
@@ -88,7 +89,7 @@ fn check_table(
         match (given(field.key), field.default) {
             (Some(value), _) => {
                 check_into(&path(field.key), &field.value, value, problems);
-                // An option that is off needs nothing.
+                // A disabled option requires no other key.
                 let needed = field.requires.filter(|_| *value != Value::Bool(false));
                 if let Some(other) = needed.filter(|other| given(other).is_none()) {
                     problems.push(Problem::wrong(
@@ -106,7 +107,7 @@ fn check_table(
     }
 }
 
-/// Returns everything that is wrong with one value.
+/// Returns all problems of one value.
 pub fn check_value(field: &Field, value: &Value) -> Vec<Problem> {
     let mut problems = Vec::new();
     check_into(field.key, &field.value, value, &mut problems);
@@ -182,7 +183,7 @@ fn check_path(path: &str, most: usize) -> Result<(), String> {
 }
 
 impl ValueType {
-    /// What a value of another type is told to be.
+    /// Returns the description of the type, for values of another type.
     fn expected(&self) -> String {
         match self {
             Self::Boolean => "true or false".into(),
@@ -196,7 +197,7 @@ impl ValueType {
     }
 }
 
-fn expected(what: &str, found: &Value) -> String {
+fn expected(wanted: &str, found: &Value) -> String {
     let found = match found {
         Value::Null => "nothing",
         Value::Bool(_) => "boolean",
@@ -206,7 +207,7 @@ fn expected(what: &str, found: &Value) -> String {
         Value::Array(_) => "array",
         Value::Object(_) => "table",
     };
-    format!("expected {what}, found {found}")
+    format!("expected {wanted}, found {found}")
 }
 
 #[cfg(test)]
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn schema_accepts_what_fits() {
+    fn schema_accepts_values_that_fit() {
         let none: [&str; 0] = [];
         assert_eq!(problems(json!({ "cid": 3 })), none);
         let all = json!({
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn schema_problems_name_the_key_and_what_was_expected() {
+    fn schema_problems_name_the_key_and_the_expected_form() {
         for (value, expected) in [
             (json!({}), "cid: 3 or more"),
             (json!({ "cid": 2 }), "cid: expected an integer from 3 to 9, found 2"),

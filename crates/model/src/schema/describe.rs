@@ -1,5 +1,5 @@
-//! Fields as data that crosses the control API, so that a client knows the kinds of ports of a
-//! daemon that is newer than the client.
+//! Fields as data of the control API, so that an older client can use the kinds of ports of a newer
+//! daemon.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,7 +14,7 @@ pub enum TypeInfo {
     Boolean,
     /// An integer.
     Integer,
-    /// One of some words.
+    /// A word of a fixed list.
     Word,
     /// A text.
     Text,
@@ -38,40 +38,40 @@ pub struct FieldInfo {
     /// Type of the value.
     #[serde(rename = "type")]
     pub value: TypeInfo,
-    /// Least integer.
+    /// Smallest integer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<u64>,
     /// Largest integer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u64>,
-    /// The words.
+    /// The accepted words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub words: Vec<String>,
-    /// What help texts call the value.
+    /// Placeholder for the value in help texts.
     #[serde(default)]
     pub placeholder: String,
     /// Whether the key must be given.
     #[serde(default)]
     pub required: bool,
-    /// The default, as shown.
+    /// The default, as help texts show it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
-    /// Another key that must be given beside this one.
+    /// Another key that must be given together with this key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requires: Option<String>,
-    /// What the value means.
+    /// Meaning of the value.
     #[serde(default)]
     pub help: String,
-    /// The field itself, where this process knows it.
+    /// The field itself, if this process has it.
     #[serde(skip)]
     pub field: Option<&'static Field>,
 }
 
 impl FieldInfo {
-    /// Returns the value that a command line gives as text.
+    /// Returns the value of a text from the command line.
     ///
     /// # Errors
-    /// Says what was expected.
+    /// The expected form.
     pub fn read(&self, text: &str) -> Result<Value, String> {
         let value = match self.value {
             TypeInfo::Boolean => match text {
@@ -142,7 +142,7 @@ impl From<&'static Field> for FieldInfo {
     }
 }
 
-/// A documentation comment as one line: without the blanks at the starts of its lines.
+/// Joins the lines of a documentation comment into a single line.
 fn sentence(help: &str) -> String {
     help.split_whitespace().collect::<Vec<_>>().join(" ")
 }

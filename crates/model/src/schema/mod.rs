@@ -2,7 +2,8 @@
 //!
 //! A [`Field`] describes one key of a port, a link or another table. The configuration file, the
 //! control API, the command line, manual pages and the printed configuration derive from it. The
-//! macro [`table!`](macro@crate::schema::table) declares a struct and the fields of its table together.
+//! macro [`table!`](macro@crate::schema::table) declares a struct and the fields of its table
+//! together.
 //!
 //! ```
 //! use causeway_model::schema::{self, DefaultValue, Field, ValueType};
@@ -39,17 +40,18 @@ pub use table::table;
 /// One key of a table.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
-    /// The key, as the configuration file and the control API have it.
+    /// The key in the configuration file and the control API.
     pub key: &'static str,
-    /// What the value means, in a sentence or two.
+    /// Meaning of the value, in a sentence or two. Operators read it in help texts and manual
+    /// pages.
     pub help: &'static str,
-    /// Type and range.
+    /// Type and range of the value.
     pub value: ValueType,
-    /// The value where the operator gives none.
+    /// The value if the operator gives none.
     pub default: DefaultValue,
-    /// Another key that must be given beside this one.
+    /// Another key that must be given together with this key.
     pub requires: Option<&'static str>,
-    /// Whether two tables of one kind in one group must differ in the value.
+    /// Whether the value must differ between two tables of one kind in one group.
     pub is_unique: bool,
 }
 
@@ -58,26 +60,26 @@ pub struct Field {
 pub enum ValueType {
     /// `true` or `false`.
     Boolean,
-    /// An integer of a range.
+    /// An integer in a range.
     Integer {
-        /// Least value.
+        /// Smallest value.
         min: u64,
         /// Largest value.
         max: u64,
-        /// What help texts call the value: its unit, or `N`.
+        /// Placeholder for the value in help texts: its unit, or `N`.
         unit: &'static str,
     },
-    /// One of some words.
+    /// A word of a fixed list.
     Word(&'static [&'static str]),
-    /// A text of one form.
+    /// A text of a given form.
     Text(Form),
-    /// An integer, or a text of one form; both are read by the form.
+    /// An integer, or a text of a given form; the form reads both.
     NumberOrText(Form),
     /// An absolute path.
     Path,
-    /// An absolute path of at most so many bytes, of a Unix socket.
+    /// An absolute path of a Unix socket, with its largest length in bytes.
     SocketPath(usize),
-    /// A list of texts of one form.
+    /// A list of texts of a given form.
     Texts(Form),
     /// A table within the table.
     Table(&'static [Field]),
@@ -88,20 +90,20 @@ pub enum ValueType {
 /// The form of a text.
 #[derive(Debug, Clone, Copy)]
 pub struct Form {
-    /// What help texts call the value.
+    /// Placeholder for the value in help texts.
     pub placeholder: &'static str,
-    /// Returns what was expected if a text has another form.
+    /// Returns an error with the expected form if the text does not have it.
     pub check: fn(&str) -> Result<(), String>,
 }
 
-/// The value of a key that is not given.
+/// The default of a key.
 #[derive(Debug, Clone, Copy)]
 pub enum DefaultValue {
-    /// The key must be given; the text says what is expected.
+    /// The key must be given; the text states the expected value.
     Required(&'static str),
-    /// None.
+    /// No value.
     None,
-    /// None; the text describes the effect.
+    /// No value; the text describes the effect.
     NoneMeans(&'static str),
     /// A boolean.
     Boolean(bool),
@@ -114,7 +116,7 @@ pub enum DefaultValue {
 }
 
 impl Field {
-    /// A key without further conditions.
+    /// Returns a key without further conditions.
     pub const fn new(
         key: &'static str,
         help: &'static str,
@@ -124,25 +126,25 @@ impl Field {
         Self { key, help, value, default, requires: None, is_unique: false }
     }
 
-    /// The same key, unique within its kind and group.
+    /// Returns the key, with values that are unique within kind and group.
     #[must_use]
     pub const fn unique(self) -> Self {
         Self { is_unique: true, ..self }
     }
 
-    /// The same key, which needs another one beside it.
+    /// Returns the key, which requires another key.
     #[must_use]
     pub const fn with(self, key: &'static str) -> Self {
         Self { requires: Some(key), ..self }
     }
 
-    /// The same key with another default.
+    /// Returns the key with another default.
     #[must_use]
     pub const fn or(self, default: DefaultValue) -> Self {
         Self { default, ..self }
     }
 
-    /// Whether the key must be given.
+    /// Returns whether the key must be given.
     pub const fn is_required(&self) -> bool {
         matches!(self.default, DefaultValue::Required(_))
     }
@@ -170,7 +172,7 @@ impl DefaultValue {
     }
 }
 
-/// Returns an error text if `text` is not of type `T`.
+/// Checks that `text` parses as a `T`.
 ///
 /// # Errors
 /// The type's own error.
@@ -178,7 +180,7 @@ pub fn parses<T: FromStr<Err: Display>>(text: &str) -> Result<(), String> {
     text.parse::<T>().map(drop).map_err(|error| error.to_string())
 }
 
-/// A text that is read as a `T`.
+/// Returns the type of a text that parses as a `T`.
 pub const fn text<T: FromStr<Err: Display>>(placeholder: &'static str) -> ValueType {
     ValueType::Text(Form { placeholder, check: parses::<T> })
 }

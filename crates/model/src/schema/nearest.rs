@@ -1,7 +1,7 @@
 //! Suggestions for misspelt keys.
 
-/// Returns the candidate nearest to `word` by edit distance, or `None` if all are far: more than one
-/// edit and one for each four letters.
+/// Returns the candidate with the smallest edit distance to `word`, or `None` if all are further
+/// than one edit plus one for each four letters.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     candidates
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_key_is_found_and_far_ones_are_not() {
+    fn nearest_key_is_found_and_far_keys_are_not() {
         let keys = ["name", "group", "queue_pairs", "mac"];
         assert_eq!(nearest("queue_pair", keys), Some("queue_pairs"));
         assert_eq!(nearest("nmae", keys), Some("name"));

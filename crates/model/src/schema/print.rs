@@ -1,10 +1,10 @@
-//! Values as TOML.
+//! Prints values as TOML.
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-/// Appends `key = value` lines to `out`, in the order of `keys`; a key that is not given has no line.
+/// Appends `key = value` lines to `out` in the order of `keys`; omits keys that are not given.
 pub fn to_toml<'a>(
     out: &mut String,
     keys: impl IntoIterator<Item = &'a str>,
@@ -17,7 +17,7 @@ pub fn to_toml<'a>(
     }
 }
 
-/// A value in one line.
+/// Returns a value as a single line.
 fn inline(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn toml_lines_stand_in_the_order_of_the_keys() {
+    fn toml_lines_have_the_order_of_the_keys() {
         let values = json!({
             "name": "a\"b", "udp": { "listen": "x", "peers": ["y"] }, "mtu": 1500, "none": null,
         });

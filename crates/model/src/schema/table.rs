@@ -2,7 +2,7 @@
 
 /// Declares a struct with its JSON form, and the [`Field`](crate::schema::Field)s of its table.
 ///
-/// Each member has a documentation comment, which is the help text of its key, then `=>`, the
+/// The documentation comment of a member is the help text of its key. Then follow `=>`, the
 /// [`ValueType`](crate::schema::ValueType), the [`DefaultValue`](crate::schema::DefaultValue), and
 /// methods of `Field` that add conditions. Members of type `Option` are left out of the JSON form
 /// when they are `None`.

@@ -1,25 +1,26 @@
-//! What VNET/U's servers say to each other: a link that is made at one end is made at the other too.
+//! Registers links with peers' servers, as VNET/U's servers do: a link created at one end is
+//! created at the other.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
+use super::command::{Secret, VERSION, VnetCommand};
 use super::print;
-use super::speech::{Command, Secret, VERSION};
 use crate::limits::{VNET_LINE_BYTES_MAX, VNET_TELL_TIME_MAX};
 
-/// Says one command to the server at that address, which wants that password; the error is what it
-/// answered, or why there was no answer.
-pub type Teller = fn(SocketAddr, &Secret, Command) -> Result<(), String>;
+/// Sends a command to the server at an address, with that server's password. The error is the
+/// server's answer, or the reason why there is none.
+pub type RegisterFn = fn(SocketAddr, &Secret, VnetCommand) -> Result<(), String>;
 
-/// See [`Teller`]: over TCP, within [`VNET_TELL_TIME_MAX`].
+/// The [`RegisterFn`] over TCP. Takes at most [`VNET_TELL_TIME_MAX`].
 ///
 /// # Errors
-/// As there.
-pub fn tell(at: SocketAddr, password: &Secret, command: Command) -> Result<(), String> {
+/// The connection fails or times out, or the server's answer is no `OK`.
+pub fn register(at: SocketAddr, password: &Secret, command: VnetCommand) -> Result<(), String> {
     let then = Some(Box::new(command));
     let (password, version) = (password.clone(), VERSION.to_owned());
-    let line = print::line(&Command::Hello { password, version, then });
+    let line = print::line(&VnetCommand::Hello { password, version, then });
     let answer = ask(at, &line).map_err(|error| format!("{at}: {error}"))?;
     if answer.starts_with("OK") {
         return Ok(());
@@ -28,7 +29,7 @@ pub fn tell(at: SocketAddr, password: &Secret, command: Command) -> Result<(), S
     Err(format!("{at} answers: {}", if answer.is_empty() { "nothing" } else { answer }))
 }
 
-/// The first line that comes back.
+/// Sends a line and returns the first line of the answer.
 fn ask(at: SocketAddr, line: &str) -> std::io::Result<String> {
     let until = Instant::now() + VNET_TELL_TIME_MAX;
     let left = || {
@@ -47,7 +48,7 @@ fn ask(at: SocketAddr, line: &str) -> std::io::Result<String> {
             len => answer.extend(bytes.iter().take(len)),
         }
     }
-    // From the network, and shown to people.
+    // The answer comes from the network and is printed: keep printable ASCII only.
     let text = answer.split(|b| *b == b'\n').next().unwrap_or_default();
     Ok(text.iter().filter(|b| matches!(b, b' '..=b'~')).map(|b| char::from(*b)).collect())
 }

@@ -1,18 +1,18 @@
-//! What runs now, asked of the fabric.
+//! Reads the running state from the fabric.
 
 use causeway_model::GroupSpec;
 use causeway_model::commands::{links, routes};
 use causeway_model::{Answer, Command, CommandError, GroupView};
 
-use super::{State, unexpected};
-use crate::fabric::{Fabric, ask};
+use super::{FabricState, unexpected};
+use crate::fabric::{FabricControl, ask};
 
-/// The state of a fabric.
+/// Returns the state of a fabric.
 ///
 /// # Errors
-/// A service that does not answer.
-pub fn running(fabric: &dyn Fabric) -> Result<State, CommandError> {
-    let mut state = State::default();
+/// The fabric or a service does not answer.
+pub fn read_running(fabric: &dyn FabricControl) -> Result<FabricState, CommandError> {
+    let mut state = FabricState::default();
     let Answer::Groups(groups) = fabric.call(Command::GroupList)? else {
         return Err(unexpected());
     };
@@ -30,7 +30,7 @@ pub fn running(fabric: &dyn Fabric) -> Result<State, CommandError> {
     state.rules.extend(rules.into_iter().map(|view| view.rule));
     state.ports.extend(ports.into_iter().map(|view| view.spec));
     state.links.extend(links.into_iter().map(|view| view.spec));
-    // They are told newest first.
+    // The list is in reverse order: newest first.
     state.routes.extend(routes.into_iter().rev().map(|view| view.spec));
     Ok(state)
 }

@@ -1,9 +1,9 @@
-//! Ports whose frontends must not notice that causewayd is replaced.
+//! Held ports: their frontends stay connected while causewayd is replaced.
 //!
-//! For a held port the dispatcher listens on an inner socket, and the holder
-//! ([`causeway_holder`]) on the one that frontends know. This is the seam: what
-//! passes here towards the fabric has the inner path, and what comes back the
-//! public one.
+//! For a held port the dispatcher listens on an inner socket, and the holder process
+//! ([`causeway_holder`]) listens on the public socket and passes frontends on. [`HeldPortsFabric`]
+//! wraps the fabric and translates: commands to the fabric carry the inner path, views from it the
+//! public path.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,91 +15,95 @@ use causeway_holder::client::{Client, HoldError};
 use causeway_holder::holder::dir_of;
 use causeway_holder::protocol::HeldPort;
 use causeway_model::Name;
-use causeway_model::port::Device;
+use causeway_model::port::DeviceInfo;
 use causeway_model::{Answer, Command, CommandError, PortView};
 use causeway_model::{PortKind, PortSpec};
 use causeway_socket::ledger::HELD_EXTENSION;
 
-use crate::config::Hold;
-use crate::fabric::Fabric;
+use crate::config::HoldPolicy;
+use crate::fabric::FabricControl;
 use causeway_model::limits::SOCKET_PATH_BYTES_MAX;
 
-/// The holder's program, beside causewayd's own.
+/// File name of the holder's program, in the directory of causewayd.
 const PROGRAM: &str = "causeway-holder";
 
-/// Starts the holder's program on a thread of its own, outside the sandbox of other threads: the
-/// program would inherit it. Without held ports there is no such thread.
+/// Starts the holder's program from a thread of its own, policy is outside the sandbox: the program
+/// would inherit it. Without held ports there is no such thread.
 #[derive(Debug)]
-pub struct Starter(Option<Mutex<Desk>>);
+pub struct HolderStarter(Option<Mutex<StartRequests>>);
 
 #[derive(Debug)]
-struct Desk {
-    orders: Sender<PathBuf>,
+struct StartRequests {
+    requests: Sender<PathBuf>,
     answers: Receiver<Result<(), HoldError>>,
 }
 
-impl Starter {
-    /// Starts the thread, if ports are held; to be called before the sandbox is entered.
+impl HolderStarter {
+    /// Creates the thread if ports are held. Must be called before the sandbox is entered.
     ///
     /// # Errors
-    /// The host has no thread.
-    pub fn new(which: Hold) -> std::io::Result<Self> {
-        if which == Hold::None {
+    /// The thread cannot be created.
+    pub fn new(policy: HoldPolicy) -> std::io::Result<Self> {
+        if policy == HoldPolicy::None {
             return Ok(Self(None));
         }
         let program = std::env::current_exe().unwrap_or_default().with_file_name(PROGRAM);
-        let ((orders, ordered), (answer, answers)) = (channel::<PathBuf>(), channel());
+        let ((requests, requested), (answer, answers)) = (channel::<PathBuf>(), channel());
         let serve = move || {
-            for dir in ordered {
+            for dir in requested {
                 if answer.send(causeway_holder::client::start(&dir, &program)).is_err() {
                     return;
                 }
             }
         };
         thread::Builder::new().name("holder-start".into()).spawn(serve)?;
-        Ok(Self(Some(Mutex::new(Desk { orders, answers }))))
+        Ok(Self(Some(Mutex::new(StartRequests { requests, answers }))))
     }
 
     fn start(&self, dir: &Path) -> Result<(), HoldError> {
-        let Some(desk) = &self.0 else { return Err(HoldError::Silent(dir.to_owned())) };
-        let desk = desk.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(channel) = &self.0 else { return Err(HoldError::Silent(dir.to_owned())) };
+        let channel = channel.lock().unwrap_or_else(PoisonError::into_inner);
         let gone = || HoldError::Silent(dir.to_owned());
-        desk.orders.send(dir.to_owned()).map_err(|_| gone())?;
-        desk.answers.recv().map_err(|_| gone())?
+        channel.requests.send(dir.to_owned()).map_err(|_| gone())?;
+        channel.answers.recv().map_err(|_| gone())?
     }
 }
 
-/// A fabric behind the holder.
-pub struct Holding {
-    inner: Arc<dyn Fabric>,
-    which: Hold,
+/// A fabric with held ports.
+pub struct HeldPortsFabric {
+    inner: Arc<dyn FabricControl>,
+    policy: HoldPolicy,
     dir: PathBuf,
-    starter: Starter,
-    /// A holder ran already: guests of an earlier causewayd may be connected to it.
+    starter: HolderStarter,
+    /// Whether a holder ran before this process: guests of an earlier causewayd may be connected to
+    /// it.
     found: bool,
-    state: Mutex<State>,
+    state: Mutex<HolderState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct HolderState {
     client: Option<Client>,
     ports: BTreeMap<Name, HeldPort>,
 }
 
-impl std::fmt::Debug for Holding {
+impl std::fmt::Debug for HeldPortsFabric {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Holding").field("which", &self.which).finish_non_exhaustive()
+        f.debug_struct("HeldPortsFabric").field("policy", &self.policy).finish_non_exhaustive()
     }
 }
 
-impl Holding {
-    /// Ports of `which` kinds are held in `run_dir`. A holder that runs there already is told
-    /// of us.
+impl HeldPortsFabric {
+    /// Wraps `inner`; ports of the kinds `policy` are held, with the holder's files in `run_dir`.
+    /// Connects to a holder that runs already.
+    ///
+    /// # Errors
+    /// A holder runs and its protocol fails.
     pub fn new(
-        inner: Arc<dyn Fabric>,
-        which: Hold,
+        inner: Arc<dyn FabricControl>,
+        policy: HoldPolicy,
         run_dir: &Path,
-        starter: Starter,
+        starter: HolderStarter,
     ) -> Result<Self, HoldError> {
         let dir = dir_of(run_dir);
         let client = match Client::connect(&dir) {
@@ -108,8 +112,8 @@ impl Holding {
             Err(error) => return Err(error),
         };
         let found = client.is_some();
-        let state = Mutex::new(State { client, ports: BTreeMap::new() });
-        Ok(Self { inner, which, dir, starter, found, state })
+        let state = Mutex::new(HolderState { client, ports: BTreeMap::new() });
+        Ok(Self { inner, policy, dir, starter, found, state })
     }
 
     /// Returns whether a holder ran before this process started.
@@ -117,30 +121,37 @@ impl Holding {
         self.found
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HolderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All configured ports have been added: the holder lets go of others.
-    pub fn synced(&self) -> Result<(), HoldError> {
+    /// Notifies the holder that all configured ports have been added; it releases ports of earlier
+    /// configurations.
+    ///
+    /// # Errors
+    /// The holder does not answer.
+    pub fn confirm_ports(&self) -> Result<(), HoldError> {
         self.state().client.as_mut().map_or(Ok(()), Client::synced)
     }
 
-    /// The holder lets go of everything.
-    pub fn let_go(&self) {
+    /// Notifies the holder to release all frontends.
+    pub fn release_all(&self) {
         let mut state = self.state();
         state.ports.clear();
         if let Some(Err(error)) = state.client.take().map(Client::let_go) {
-            log::warn!(error:% = error; "the holder was not told to let go");
+            log::warn!(
+                error:% = error;
+                "cannot reach the holder: it may keep frontends of held ports connected"
+            );
         }
     }
 
-    /// Returns the device of a port that is held.
-    fn held_device(&self, kind: &PortKind) -> Option<Device> {
-        let is_held = match self.which {
-            Hold::All => true,
-            Hold::Vsock => kind.kind().loses_frontend,
-            Hold::None => false,
+    /// Returns the device of a port that is to be held, `None` for other ports.
+    fn held_device(&self, kind: &PortKind) -> Option<DeviceInfo> {
+        let is_held = match self.policy {
+            HoldPolicy::All => true,
+            HoldPolicy::Vsock => kind.kind().loses_frontend,
+            HoldPolicy::None => false,
         };
         kind.device().filter(|_| is_held)
     }
@@ -148,7 +159,7 @@ impl Holding {
     fn add(&self, spec: PortSpec) -> Result<Answer, CommandError> {
         let Some(device) = self.held_device(&spec.kind) else {
             if let Some(client) = &mut self.state().client {
-                // An earlier configuration may have held it.
+                // An earlier configuration may have held the port.
                 client.delete(spec.name.as_str()).map_err(host)?;
             }
             return self.inner.call(Command::PortAdd(spec));
@@ -156,7 +167,7 @@ impl Holding {
         let name = spec.name.clone();
         let held = describe(&spec, device, &self.dir)?;
         let mut state = self.state();
-        // Before the dispatcher listens: the directory may have to be made.
+        // Before the dispatcher listens: the holder creates the directory of the inner socket.
         let client = state.reach(&self.dir, &self.starter).map_err(host)?;
         let inner = PortSpec { socket: held.inner.clone(), ..spec };
         let answer = self.inner.call(Command::PortAdd(inner))?;
@@ -175,12 +186,15 @@ impl Holding {
             && let Some(client) = &mut state.client
             && let Err(error) = client.delete(name.as_str())
         {
-            log::warn!(port:% = name, error:% = error; "the holder goes on holding a port");
+            log::warn!(
+                port:% = name, error:% = error;
+                "cannot reach the holder: it may keep listening for the deleted port"
+            );
         }
         Ok(answer)
     }
 
-    /// Shows the path that frontends know.
+    /// Replaces the inner path by the public path.
     fn show(&self, view: &mut PortView) {
         if let Some(held) = self.state().ports.get(&view.spec.name) {
             view.spec.socket.clone_from(&held.public);
@@ -188,9 +202,10 @@ impl Holding {
     }
 }
 
-impl State {
-    /// The holder; started if there is none, and told of what it must know.
-    fn reach(&mut self, dir: &Path, starter: &Starter) -> Result<&mut Client, HoldError> {
+impl HolderState {
+    /// Returns the connection to the holder. Starts a holder if none runs, and registers the held
+    /// ports with it.
+    fn reach(&mut self, dir: &Path, starter: &HolderStarter) -> Result<&mut Client, HoldError> {
         let client = match self.client.take().filter(Client::is_there) {
             Some(client) => client,
             None => {
@@ -205,7 +220,7 @@ impl State {
     }
 }
 
-impl Fabric for Holding {
+impl FabricControl for HeldPortsFabric {
     fn call(&self, command: Command) -> Result<Answer, CommandError> {
         let mut answer = match command {
             Command::PortAdd(spec) => self.add(spec),
@@ -233,9 +248,9 @@ fn host(error: HoldError) -> CommandError {
     CommandError::Host(error.to_string())
 }
 
-/// What the holder has to know of a port.
-fn describe(spec: &PortSpec, device: Device, dir: &Path) -> Result<HeldPort, CommandError> {
-    // Short and always the same: a successor finds the port's ledger by it.
+/// Returns the description of a port for the holder.
+fn describe(spec: &PortSpec, device: DeviceInfo, dir: &Path) -> Result<HeldPort, CommandError> {
+    // A short and stable file name, by policy the next causewayd finds the port's ledger.
     let hash = spec.name.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -248,7 +263,7 @@ fn describe(spec: &PortSpec, device: Device, dir: &Path) -> Result<HeldPort, Com
             inner.display()
         )));
     }
-    let Device { queues, ring_size_max: ring_size, identity: device } = device;
+    let DeviceInfo { queues, ring_size_max: ring_size, identity: device } = device;
     let public = spec.socket.clone();
     Ok(HeldPort { name: spec.name.to_string(), public, inner, queues, ring_size, device })
 }

@@ -1,28 +1,31 @@
-//! What systemd is told, by sd_notify(3): ready, alive, stopping.
+//! Notifications to the service manager by sd_notify(3): ready, alive, stopping.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// The service manager's socket, if one started this process.
+/// The connection to the service manager, if a service manager started this process.
 #[derive(Debug)]
-pub struct Notify {
+pub struct ServiceManager {
     to: Option<(UnixDatagram, SocketAddr)>,
 }
 
-impl Notify {
-    /// Finds the service manager by `NOTIFY_SOCKET`.
+impl ServiceManager {
+    /// Connects to the service manager named by `NOTIFY_SOCKET`.
     pub fn of_process() -> Self {
         let address = std::env::var("NOTIFY_SOCKET").ok();
         Self { to: address.and_then(|address| open(&address)) }
     }
 
-    /// Sends one state, as `READY=1`; without a service manager, does nothing.
+    /// Sends a state such as `READY=1`; does nothing without a service manager.
     pub fn send(&self, state: &str) {
         if let Some((socket, address)) = &self.to
             && let Err(error) = socket.send_to_addr(state.as_bytes(), address)
         {
-            log::warn!(error:% = error, state; "service manager not told");
+            log::warn!(
+                error:% = error, state;
+                "cannot notify the service manager: it keeps the previous state"
+            );
         }
     }
 }
@@ -36,7 +39,8 @@ fn open(address: &str) -> Option<(UnixDatagram, SocketAddr)> {
     Some((UnixDatagram::unbound().ok()?, address))
 }
 
-/// How often to say `WATCHDOG=1`: half of what systemd allows, if it watches this process.
+/// Returns the interval of `WATCHDOG=1`: half of the interval that systemd requires, or `None` if
+/// systemd does not watch this process.
 pub fn watchdog_period() -> Option<Duration> {
     let var = |key| std::env::var(key).ok();
     period(var("WATCHDOG_USEC").as_deref(), var("WATCHDOG_PID").as_deref(), std::process::id())
@@ -55,21 +59,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_arrive_by_name_and_by_path() {
+    fn notify_states_arrive_by_abstract_name() {
         let name = format!("causeway-notify-test-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let manager = UnixDatagram::bind_addr(&address).unwrap();
-        let notify = Notify { to: open(&format!("@{name}")) };
+        let notify = ServiceManager { to: open(&format!("@{name}")) };
         notify.send("READY=1");
         let mut got = [0; 64];
         let n = manager.recv(&mut got).unwrap();
         assert_eq!(&got[..n], b"READY=1");
         assert!(open("relative").is_none());
-        Notify { to: None }.send("READY=1");
+        ServiceManager { to: None }.send("READY=1");
     }
 
     #[test]
-    fn the_watchdog_is_fed_twice_as_often_as_asked_and_only_by_its_process() {
+    fn watchdog_interval_is_half_of_the_required_one_and_only_for_its_process() {
         assert_eq!(period(Some("10000000"), None, 7), Some(Duration::from_secs(5)));
         assert_eq!(period(Some("10000000"), Some("7"), 7), Some(Duration::from_secs(5)));
         assert_eq!(period(Some("10000000"), Some("8"), 7), None);

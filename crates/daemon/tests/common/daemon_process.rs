@@ -9,7 +9,7 @@ use super::{Dir, send};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The configuration of one that holds such front ends (`[daemon] hold`), with a group `blue`.
+/// Writes a configuration with this value of `hold` in `[daemon]`, with a group `blue`.
 pub fn config(dir: &Dir, hold: &str, ports: &str) -> PathBuf {
     let (file, run) = (dir.file("causeway.toml"), dir.0.display());
     let text = format!(
@@ -20,19 +20,19 @@ pub fn config(dir: &Dir, hold: &str, ports: &str) -> PathBuf {
     file
 }
 
-/// One life of causewayd; killed with the test.
+/// A process of causewayd; killed with the test.
 #[derive(Debug)]
-pub struct Life(Child);
+pub struct DaemonProcess(Child);
 
-impl Life {
-    /// Begins one.
+impl DaemonProcess {
+    /// Starts the process.
     pub fn start(causewayd: &str, config: &Path) -> Self {
         let child =
             Command::new(causewayd).arg("--config").arg(config).stderr(Stdio::inherit()).spawn();
         Self(child.unwrap())
     }
 
-    /// Waits until it answers.
+    /// Waits until the process answers.
     pub fn ready(mut self, dir: &Dir) -> Self {
         let (socket, since) = (dir.file("control.sock"), Instant::now());
         while std::os::unix::net::UnixStream::connect(&socket).is_err()
@@ -45,25 +45,25 @@ impl Life {
         self
     }
 
-    /// As the kernel does it when memory is short.
+    /// Kills the process with SIGKILL, as the kernel does when memory is short.
     pub fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 
-    /// As an operator does it who does not start it again: guests of held ports are disconnected.
+    /// Stops the process with `--release`: guests of held ports are disconnected.
     pub fn release(&mut self, dir: &Dir) {
         let body = r#"{"release":true}"#;
         assert_eq!(send(&dir.file("control.sock"), "POST", "/v1/shutdown", body).0, 204);
         assert!(self.0.wait().unwrap().success());
     }
 
-    /// Waits until it ends by itself; its exit code.
+    /// Waits until the process ends by itself, and returns its exit code.
     pub fn code(&mut self) -> Option<i32> {
         self.0.wait().unwrap().code()
     }
 
-    /// As an operator does it.
+    /// Stops the process with SIGTERM.
     pub fn stop(&mut self) {
         let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -71,7 +71,7 @@ impl Life {
     }
 }
 
-impl Drop for Life {
+impl Drop for DaemonProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -1,4 +1,5 @@
-//! Where something is, as an operator writes it: a host's name or address, perhaps with a port.
+//! Hosts as an operator writes them: a name or an address, with an optional port; and their
+//! resolution.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
@@ -6,19 +7,19 @@ use std::str::FromStr;
 
 use crate::limits::{HOST_BYTES_MAX, RESOLVED_MAX};
 
-/// Turns a host and a port into addresses, the preferred one first; the error says why not.
+/// Resolves a host and a port to addresses, the preferred one first. The error states the reason.
 pub type Resolver = fn(&str, u16) -> Result<Vec<SocketAddr>, String>;
 
-/// `host`, `host:port`, `[IPv6 address]` or `[IPv6 address]:port`.
+/// `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct HostPort {
     /// A name or an address, without brackets.
     pub host: String,
-    /// The port, if one was written.
+    /// The port, if given.
     pub port: Option<u16>,
 }
 
-impl FromStr for Place {
+impl FromStr for HostPort {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?}: expected HOST, HOST:PORT or [IPV6]:PORT");
@@ -48,13 +49,13 @@ impl FromStr for Place {
     }
 }
 
-/// A port's number, in decimal digits alone.
+/// Reads a port number: decimal digits only, not 0.
 fn port_number(text: &str) -> Result<u16, ()> {
     let digits = text.bytes().all(|b| b.is_ascii_digit());
     text.parse().ok().filter(|port| digits && *port > 0).ok_or(())
 }
 
-/// Whether this can be a host's name or address.
+/// Returns whether a text is a well-formed host name or address.
 pub fn is_host(text: &str) -> bool {
     if text.is_empty() || text.len() > HOST_BYTES_MAX {
         return false;
@@ -68,7 +69,7 @@ pub fn is_host(text: &str) -> bool {
     first && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host.contains(':') {
             true => write!(f, "[{}]", self.host)?,
@@ -78,17 +79,17 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
-    /// The address, if it is one and not a name.
+impl HostPort {
+    /// Returns the address, or `None` if the host is a name.
     pub fn address(&self) -> Option<IpAddr> {
         self.host.split('%').next().and_then(|address| address.parse().ok())
     }
 }
 
-/// Asks the host's own resolver, in this thread.
+/// Resolves a host with the system's resolver. Blocks the calling thread.
 ///
 /// # Errors
-/// Says which name could not be resolved, and why.
+/// The host that cannot be resolved, and the reason.
 pub fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
@@ -99,25 +100,25 @@ pub fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     if found.is_empty() { Err(format!("host {host:?} has no address")) } else { Ok(found) }
 }
 
-/// Stands in for a resolver at the start, when a name may not be known yet: a name has an unspecified
-/// address, which [`crate::LinkSpec::is_unresolved`] knows.
+/// Replaces [`resolve`] during the daemon's start, when the network may not be up yet: a name gets
+/// an unspecified address, which [`crate::LinkSpec::is_unresolved`] recognises.
 ///
 /// # Errors
-/// None.
-pub fn later(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+/// Never fails; the signature is that of a [`Resolver`].
+pub fn resolve_later(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     let v4 = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     let v6 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
     let all = host.parse::<IpAddr>().map_or(vec![v6, v4], |one| vec![one]);
     Ok(all.into_iter().map(|address| SocketAddr::new(address, port)).collect())
 }
 
-/// Stands in for a resolver where a draft is only checked: any name has an address of each family.
+/// Replaces [`resolve`] where a draft is only checked: each name gets an address of each family.
 ///
 /// # Errors
-/// None.
-pub fn pretend(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+/// Never fails; the signature is that of a [`Resolver`].
+pub fn assume_resolved(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     let address = host.split('%').next().and_then(|host| host.parse::<IpAddr>().ok());
-    // RFC 5737, RFC 3849: addresses of nobody.
+    // Documentation addresses, which no host has (RFC 5737, RFC 3849).
     let v4 = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
     let v6 = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
     let all = address.map_or(vec![v4, v6], |one| vec![one]);
@@ -129,18 +130,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_read_and_print() {
+    fn host_port_parses_and_prints() {
         for (text, host, port) in [
             ("vm-host_2.example.org", "vm-host_2.example.org", None),
             ("10.0.0.2:4789", "10.0.0.2", Some(4789)),
             ("[fd00::2]:9000", "fd00::2", Some(9000)),
             ("[fe80::1%eth0]:1", "fe80::1%eth0", Some(1)),
         ] {
-            let place: Place = text.parse().unwrap();
-            assert_eq!((place.host.as_str(), place.port), (host, port));
-            assert_eq!(place.to_string(), text);
+            let host_port: HostPort = text.parse().unwrap();
+            assert_eq!((host_port.host.as_str(), host_port.port), (host, port));
+            assert_eq!(host_port.to_string(), text);
         }
-        assert_eq!("fd00::2".parse::<Place>().unwrap().to_string(), "[fd00::2]");
+        assert_eq!("fd00::2".parse::<HostPort>().unwrap().to_string(), "[fd00::2]");
         for bad in [
             "",
             ":1",
@@ -161,14 +162,14 @@ mod tests {
             "[fe80::1%e/0]",
             &"x".repeat(254),
         ] {
-            assert!(bad.parse::<Place>().is_err(), "{bad}");
+            assert!(bad.parse::<HostPort>().is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn addresses_need_no_resolver() {
+    fn host_addresses_need_no_resolver() {
         assert_eq!(resolve("10.0.0.2", 7).unwrap(), ["10.0.0.2:7".parse().unwrap()]);
-        assert_eq!(pretend("fd00::2", 7).unwrap(), ["[fd00::2]:7".parse().unwrap()]);
-        assert_eq!(pretend("anyone", 7).unwrap().len(), 2);
+        assert_eq!(assume_resolved("fd00::2", 7).unwrap(), ["[fd00::2]:7".parse().unwrap()]);
+        assert_eq!(assume_resolved("anyone", 7).unwrap().len(), 2);
     }
 }

@@ -1,0 +1,361 @@
+//! The lifecycle of the daemon: claim the control socket, configure the fabric, serve, and close.
+//!
+//! [`Daemon::claim`] runs before the dispatchers start, [`Daemon::serve`] beside them until a
+//! signal or `causeway shutdown` stops the daemon. The module decides at the end whether frontends
+//! of held ports stay connected.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag::{register, register_conditional_shutdown};
+use signal_hook::iterator::Signals;
+
+use causeway_model::Kind;
+use causeway_model::commands::links;
+
+use crate::accounts::group_id;
+use crate::api::{self, ApiContext};
+use crate::config::{Config, DaemonConfig, HoldPolicy, VnetConfig};
+use crate::fabric::{
+    FabricControl, SocketOwner, apply, ask, close_all, close_all_but_held, has_held_guests,
+};
+use crate::held_ports::{HeldPortsFabric, HolderStarter};
+use crate::http::server::{ControlServer, RequestHandler};
+use crate::instance::{ControlSocket, make_dir};
+use crate::limits::{CONFIG_BYTES_MAX, STOP_REPLY_GRACE};
+use crate::logger;
+use crate::peer::ControlAccess;
+use crate::refusals::ControlRefusals;
+use crate::service_manager::{ServiceManager, watchdog_period};
+use crate::stop::{StopRequest, terminate};
+use crate::vnet;
+use crate::vnet::password::Password;
+use crate::vnet::server::SessionTimeouts;
+use crate::vnet::session::SessionContext;
+use causeway_model::draft::host::resolve;
+use causeway_model::draft::mac::warn_without_identity;
+
+/// The reason why the daemon cannot start, as a sentence for the operator.
+pub type StartError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Permissions of ports' sockets where `socket_group` is given and `socket_mode` is not.
+const SOCKET_MODE_OF_GROUP: u32 = 0o660;
+
+/// The resources that are claimed before the fabric runs.
+#[derive(Debug)]
+pub struct Daemon {
+    config: Config,
+    kinds: &'static [&'static Kind],
+    control: ControlSocket,
+    access: ControlAccess,
+    socket_group: Option<u32>,
+    signals: Signals,
+    /// Set by the first signal that stops the daemon.
+    stopping: Arc<AtomicBool>,
+    started: Instant,
+    refusals: Arc<ControlRefusals>,
+    stop: Arc<StopRequest>,
+}
+
+impl Daemon {
+    /// Claims the resources that another process could hold: the control socket, its lock and the
+    /// signals. Nothing is served yet.
+    ///
+    /// Must be called before other threads that create files start: it changes the umask for a
+    /// moment.
+    ///
+    /// # Errors
+    /// Another daemon runs, an account of the configuration does not exist, or a system call fails.
+    pub fn claim(config: Config, kinds: &'static [&'static Kind]) -> Result<Self, StartError> {
+        let daemon = &config.daemon;
+        let number = |key: &str, name: &Option<String>| -> Result<Option<u32>, StartError> {
+            let found = name.as_deref().map(group_id).transpose();
+            found.map_err(|e| format!("[daemon]: key {key:?}: {e}").into())
+        };
+        let control_group = number("control_group", &daemon.control_group)?;
+        let socket_group = number("socket_group", &daemon.socket_group)?;
+        warn_without_identity();
+        raise_descriptor_limit();
+        let control = ControlSocket::claim(&daemon.control, daemon.control_mode, control_group)?;
+        let uid = rustix::process::geteuid().as_raw();
+        let (signals, stopping) = catch_signals()?;
+        Ok(Self {
+            access: ControlAccess { uid, group: control_group },
+            socket_group,
+            signals,
+            stopping,
+            started: Instant::now(),
+            control,
+            config,
+            kinds,
+            refusals: Arc::default(),
+            stop: Arc::new(StopRequest::new(terminate)),
+        })
+    }
+
+    /// Configures the fabric and serves the control socket until a signal stops the daemon, then
+    /// closes the ports. The dispatchers must be running in other threads.
+    ///
+    /// If guests of held ports are connected (or always, with `keep`), the process exits here
+    /// without closing those ports, and the holder keeps the frontends for the next process. A
+    /// client of the control socket can request their release instead.
+    ///
+    /// # Errors
+    /// The configuration is refused by a service, or the holder or a server cannot be started.
+    pub fn serve(
+        mut self,
+        fabric: Arc<dyn FabricControl>,
+        keep: bool,
+        starter: HolderStarter,
+    ) -> Result<(), StartError> {
+        let manager = Arc::new(ServiceManager::of_process());
+        let hold = self.config.daemon.hold;
+        let held_ports = self.hold_ports(fabric, starter)?;
+        let fabric = self.own_sockets(held_ports.clone());
+        let filled = self.fill(&*fabric).and_then(|()| self.start_vnet(fabric.clone()));
+        let mut vnet = match filled {
+            Ok(vnet) => vnet,
+            Err(error) if held_ports.found_holder() && hold != HoldPolicy::None => {
+                self.fail_with_held_ports(&*fabric, &error);
+            }
+            Err(error) => {
+                close_all(&*fabric);
+                held_ports.release_all();
+                return Err(error);
+            }
+        };
+        held_ports.confirm_ports()?;
+        let mut server = self.start_server(fabric.clone())?;
+        start_watchdog(&fabric, &manager)?;
+        self.report_ready(&manager);
+        wait(&mut self.signals, &*fabric);
+        manager.send("STOPPING=1");
+        server.stop();
+        if self.stop.is_asked() {
+            thread::sleep(STOP_REPLY_GRACE);
+        }
+        if let Some(vnet) = &mut vnet {
+            vnet.stop();
+        }
+        let may_keep = hold != HoldPolicy::None && !self.stop.releases();
+        if may_keep && (keep || has_held_guests(&*fabric)) {
+            self.exit_with_held_ports(&*fabric);
+        }
+        close_all(&*fabric);
+        held_ports.release_all();
+        Ok(())
+    }
+
+    /// Wraps the fabric for held ports, and connects to a running holder.
+    fn hold_ports(
+        &self,
+        fabric: Arc<dyn FabricControl>,
+        starter: HolderStarter,
+    ) -> Result<Arc<HeldPortsFabric>, StartError> {
+        let DaemonConfig { hold, run_dir, .. } = &self.config.daemon;
+        let held_ports = HeldPortsFabric::new(fabric, *hold, run_dir, starter)?;
+        if *hold == HoldPolicy::None {
+            held_ports.release_all();
+        }
+        Ok(Arc::new(held_ports))
+    }
+
+    /// Wraps the fabric for the owners and permissions of sockets.
+    fn own_sockets(&self, inner: Arc<dyn FabricControl>) -> Arc<dyn FabricControl> {
+        // connect(2) on a socket requires write permission, which a usual umask gives to the owner
+        // only.
+        let mode_of_group = self.socket_group.map(|_| SOCKET_MODE_OF_GROUP);
+        Arc::new(SocketOwner {
+            inner,
+            mode: self.config.daemon.socket_mode.or(mode_of_group),
+            group: self.socket_group,
+        })
+    }
+
+    /// Ends a process whose start failed, and leaves held ports to the holder.
+    fn fail_with_held_ports(self, fabric: &dyn FabricControl, error: &StartError) -> ! {
+        close_all_but_held(fabric);
+        eprintln!("causewayd: {error}");
+        eprintln!(
+            "causewayd: guests of held ports stay connected to causeway-holder (pid {}) until \
+             causewayd starts",
+            fabric.holder().unwrap_or_default()
+        );
+        // As at a stop: only the end of the process leaves rings as they are.
+        drop(self.control);
+        std::process::exit(1);
+    }
+
+    /// Ends a stopped process, and leaves held ports to the holder.
+    fn exit_with_held_ports(self, fabric: &dyn FabricControl) -> ! {
+        close_all_but_held(fabric);
+        log::info!(
+            "guests of held ports stay connected until the next causewayd; causeway shutdown \
+             --release disconnects them"
+        );
+        // Only the end of the process leaves rings as they are: closing a port resets them.
+        drop(self.control);
+        logger::flush();
+        std::process::exit(0);
+    }
+
+    /// Reports the end of the start in the log and to the service manager.
+    fn report_ready(&self, manager: &ServiceManager) {
+        let (ports, control) = (self.config.ports.len(), self.config.daemon.control.display());
+        log::info!(version = env!("CARGO_PKG_VERSION"), ports, control:% = control; "ready");
+        manager.send(&format!("READY=1\nSTATUS=serving {ports} configured ports"));
+    }
+
+    /// Adds the objects of the configuration and of its VNET file to the fabric.
+    fn fill(&self, fabric: &dyn FabricControl) -> Result<(), StartError> {
+        let stops = || self.stopping.load(Ordering::Relaxed);
+        apply(fabric, &self.config, &stops)?;
+        if stops() {
+            return Ok(());
+        }
+        let VnetConfig { file: Some(path), group: Some(group), .. } = &self.config.vnet else {
+            return Ok(());
+        };
+        let shown = path.display().to_string();
+        let text = read_bounded(path).map_err(|error| format!("{shown}: {error}"))?;
+        let script = vnet::file::check(fabric, group, resolve, &shown, &text)?;
+        let changes = script.execute(fabric)?;
+        log::info!(file = shown.as_str(), changes; "VNET file executed");
+        Ok(())
+    }
+
+    fn start_vnet(
+        &self,
+        fabric: Arc<dyn FabricControl>,
+    ) -> Result<Option<vnet::server::VnetServer>, StartError> {
+        let VnetConfig {
+            listen: Some(listen), password_file: Some(file), group: Some(group), ..
+        } = &self.config.vnet
+        else {
+            return Ok(None);
+        };
+        let wrong = |text: String| format!("[control]: key \"vnet_password_file\": {text}");
+        let password = Password::load(file).map_err(wrong)?;
+        let mut context =
+            SessionContext::new(fabric, group.clone(), password, resolve, self.refusals.clone());
+        context.register = Some(vnet::registration::register);
+        let server = vnet::server::VnetServer::start(*listen, context, SessionTimeouts::default());
+        let server = server.map_err(|error| format!("[control]: vnet_listen {listen}: {error}"))?;
+        log::info!(listen:% = listen, group:% = group; "VNET control listens");
+        Ok(Some(server))
+    }
+
+    fn start_server(&self, fabric: Arc<dyn FabricControl>) -> Result<ControlServer, StartError> {
+        let about = ApiContext {
+            started: self.started,
+            kinds: self.kinds,
+            run_dir: self.config.daemon.run_dir.clone(),
+            control: self.config.daemon.control.clone(),
+            key_file: self.config.daemon.key_file.clone(),
+            resolve,
+            refusals: self.refusals.clone(),
+            stop: self.stop.clone(),
+        };
+        let handler: Arc<RequestHandler> =
+            Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));
+        Ok(ControlServer::start(
+            self.control.listener()?,
+            self.access,
+            handler,
+            self.refusals.clone(),
+        )?)
+    }
+}
+
+/// Creates the directories of the sockets. Must be called before the sandbox is entered, which
+/// opens existing directories only.
+///
+/// # Errors
+/// A directory cannot be created, or another user could replace its entries.
+pub fn make_dirs(config: &Config) -> Result<(), StartError> {
+    let daemon = &config.daemon;
+    [Some(&*daemon.run_dir), daemon.control.parent()]
+        .into_iter()
+        .flatten()
+        .try_for_each(|dir| Ok(make_dir(dir)?))
+}
+
+/// Reads a file of at most [`CONFIG_BYTES_MAX`] bytes.
+fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    std::fs::File::open(path)?.take(CONFIG_BYTES_MAX + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > CONFIG_BYTES_MAX {
+        let text = format!("expected at most {CONFIG_BYTES_MAX} bytes");
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, text));
+    }
+    Ok(text)
+}
+
+/// Raises the soft limit on open descriptors to the hard limit: each port needs up to 20, and many
+/// systems start programs with a soft limit of 1024.
+pub fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        log::warn!(
+            error:% = error;
+            "cannot raise the limit on open descriptors: many ports may not fit"
+        );
+    }
+}
+
+/// Catches the signals that stop the daemon. A second signal ends a stop that hangs.
+fn catch_signals() -> std::io::Result<(Signals, Arc<AtomicBool>)> {
+    let stopping = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        // Order matters: the first signal must find the flag unset and then set it.
+        register_conditional_shutdown(signal, 1, stopping.clone())?;
+        register(signal, stopping.clone())?;
+    }
+    Ok((Signals::new([SIGTERM, SIGINT, SIGHUP])?, stopping))
+}
+
+/// Waits for SIGTERM or SIGINT; SIGHUP reloads keys and certificates of links.
+fn wait(signals: &mut Signals, fabric: &dyn FabricControl) {
+    for signal in signals.forever() {
+        if signal == SIGHUP {
+            log::info!(
+                "SIGHUP: links read keys and certificates again; use causeway apply to change the \
+                 configuration"
+            );
+            if let Err(error) = ask(fabric, links::Reload) {
+                log::warn!(
+                    error:% = error;
+                    "keys and certificates were not read again: links keep the previous ones"
+                );
+            }
+            continue;
+        }
+        log::info!(signal; "stopping");
+        return;
+    }
+}
+
+/// Sends systemd's watchdog notification for as long as every dispatcher answers.
+fn start_watchdog(
+    fabric: &Arc<dyn FabricControl>,
+    notify: &Arc<ServiceManager>,
+) -> std::io::Result<()> {
+    let Some(period) = watchdog_period() else { return Ok(()) };
+    let (fabric, notify) = (fabric.clone(), notify.clone());
+    let notify_alive = move || {
+        loop {
+            if fabric.call(causeway_model::Command::DispatcherList).is_ok() {
+                notify.send("WATCHDOG=1");
+            }
+            thread::sleep(period);
+        }
+    };
+    thread::Builder::new().name("watchdog".into()).spawn(notify_alive).map(drop)
+}
