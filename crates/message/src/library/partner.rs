@@ -1,4 +1,4 @@
-//! Connecting, parting, and what is known of partners.
+//! Connects and disconnects, and the ends of requests to a lost peer.
 
 use causeway_wire::mx::{Address, NicId, PeerId, Status, Token};
 
@@ -6,31 +6,31 @@ use super::request::{Kind, Request, State};
 use super::unexpected::Content;
 use super::{Buffer, Error, Library, Partner, Refused, RequestId, Source, Transport, is_remote};
 
-/// An endpoint of another host that is not reached any more.
+/// A remote endpoint that was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Departed {
-    /// The endpoint.
+    /// Identity of the endpoint.
     pub source: Source,
-    /// As it was known here.
+    /// Its name in this endpoint.
     pub partner: Partner,
-    /// Why it is not reached.
+    /// Reason.
     pub status: Status,
-    /// Whole messages that came from it since it was seen.
+    /// Eager messages from it since it connected.
     pub received: u64,
-    /// Messages that were sent whole to it since then, and that its host has.
+    /// Eager messages to it since then that its host has acknowledged.
     pub acked: u64,
 }
 
-/// Whether an endpoint that is not reached may be there: a daemon in between began anew.
+/// Returns whether a lost endpoint may still run, because a daemon in between restarted.
 pub fn is_interrupted(status: Status) -> bool {
     matches!(status, Status::EndpointUnreachable | Status::BadSession)
 }
 
 impl<B: Buffer> Library<B> {
-    /// Connects to an endpoint; the completion names the partner.
+    /// Connects to an endpoint; the completion names the peer.
     ///
     /// # Errors
-    /// Too many requests.
+    /// [`Error::NoResources`] with too many requests.
     pub fn iconnect<T: Transport<B>>(
         &mut self,
         way: &mut T,
@@ -60,7 +60,7 @@ impl<B: Buffer> Library<B> {
         Ok(self.id(at))
     }
 
-    /// Hands a connect over; again later if there is no room.
+    /// Hands a connect to the transport; queues it for a retry if there is no room.
     pub(super) fn connect<T: Transport<B>>(&mut self, way: &mut T, at: u32) {
         let token = self.token(at);
         let Some(request) = self.requests.get_mut(at) else { return };
@@ -78,7 +78,7 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// A connect ended.
+    /// Ends a connect.
     pub(super) fn connected(&mut self, token: Token, status: Status, peer: PeerId) {
         let Some(at) = self.requests.find(token.0) else { return };
         let partner = self.partners.current(peer);
@@ -91,10 +91,10 @@ impl<B: Buffer> Library<B> {
         self.finish(at, if reached { status } else { Status::EndpointUnreachable });
     }
 
-    /// Parts from a partner: what waits for it ends with [`Status::EndpointUnreachable`].
+    /// Disconnects a peer: its requests end with [`Status::EndpointUnreachable`].
     ///
     /// # Errors
-    /// There is no such partner.
+    /// [`Error::BadRequest`] if there is no such peer.
     pub fn disconnect<T: Transport<B>>(
         &mut self,
         way: &mut T,
@@ -112,8 +112,7 @@ impl<B: Buffer> Library<B> {
         Ok(())
     }
 
-    /// Ends all that waits for a partner, which is not reached any more. `received`: whole messages
-    /// that came from it.
+    /// Ends all requests of a lost peer. `received`: eager messages that came from it.
     pub(super) fn part(&mut self, peer: PeerId, status: Status, received: u64) {
         let was_alive = self.partners.get(peer).is_some_and(|known| known.alive);
         if let Some(known) = self.partners.get_mut(peer) {
@@ -133,7 +132,7 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Ends all that waits for a partner; what it sent is still taken, if it is not gone.
+    /// Ends all requests to a peer; messages that it sent are still received if it is not lost.
     pub(super) fn end_all(&mut self, peer: PeerId, status: Status) {
         let Some(epoch) = self.partners.get(peer).map(|known| known.epoch) else { return };
         let gone = Partner { peer, epoch };
@@ -166,7 +165,7 @@ impl<B: Buffer> Library<B> {
         self.void_offers(gone);
     }
 
-    /// Offers of a partner that is gone are void; messages that came whole stay.
+    /// Drops the offers of a lost peer; its eager messages stay.
     fn void_offers(&mut self, gone: Partner) {
         for at in 0..self.unexpected.messages.places() {
             let Some(message) = self.unexpected.messages.get(at) else { continue };
@@ -177,7 +176,7 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// A send that ended early was confirmed.
+    /// Records the real end of an early completed send.
     pub(super) fn confirmed(&mut self, at: u32, status: Status) {
         let Some(request) = self.requests.get_mut(at) else { return };
         request.unacked = false;
@@ -202,7 +201,7 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// A partner's address and session; also of one that is gone, until its number is used again.
+    /// Returns address and session of a peer; also of a lost peer until its number is reused.
     pub fn decompose(&self, partner: Partner) -> Option<(Address, u32)> {
         if partner == Partner::SELF {
             return Some((self.options.address, self.options.session));
@@ -210,7 +209,7 @@ impl<B: Buffer> Library<B> {
         self.partners.of(partner).map(|known| (known.address, known.session))
     }
 
-    /// A partner's session, as of [`Self::decompose`].
+    /// Returns the session of a peer, as [`Self::decompose`] does.
     #[inline]
     pub fn session(&self, partner: Partner) -> Option<u32> {
         if partner == Partner::SELF {
@@ -219,30 +218,30 @@ impl<B: Buffer> Library<B> {
         self.partners.of(partner).map(|known| known.session)
     }
 
-    /// Returns how many of the messages that were sent whole to a partner its host has.
+    /// Returns the number of eager messages to a peer that its host has acknowledged.
     pub fn acked(&self, partner: Partner) -> u64 {
         self.partners.of(partner).map_or(0, |known| known.acked)
     }
 
-    /// Returns the partner that is reached at an address with a session, whichever side connected.
+    /// Returns the connected peer with this identity, whichever side connected.
     pub fn reached(&self, source: Source) -> Option<Partner> {
         self.partners.reached(source)
     }
 
-    /// Whether messages to a partner can arrive.
+    /// Returns whether messages to a peer can arrive.
     pub fn is_reached(&self, partner: Partner) -> bool {
         partner == Partner::SELF || self.partners.of(partner).is_some_and(|known| known.alive)
     }
 
-    /// Says that something waits for what only this partner can do, or does not any more: it is asked
-    /// now and then whether it is there, and [`Self::is_reached`] says so.
+    /// Sets whether a request waits for this peer without sending to it: the transport checks it
+    /// from time to time, and [`Self::is_reached`] turns false when it is lost.
     pub fn watch<T: Transport<B>>(&mut self, way: &mut T, partner: Partner, on: bool) {
         if partner != Partner::SELF && self.is_reached(partner) {
             way.watch(partner.peer, on);
         }
     }
 
-    /// The application's own word for a partner; 0 until it is set.
+    /// Returns the application's value for a peer; 0 until it is set.
     #[inline]
     pub fn partner_context(&self, partner: Partner) -> Option<u64> {
         if partner == Partner::SELF {
@@ -251,7 +250,7 @@ impl<B: Buffer> Library<B> {
         self.partners.of(partner).map(|known| known.context)
     }
 
-    /// Sets it. False: there is no such partner.
+    /// Sets the application's value for a peer. Returns false if there is no such peer.
     pub fn set_partner_context(&mut self, partner: Partner, context: u64) -> bool {
         if partner == Partner::SELF {
             self.own_context = context;

@@ -1,4 +1,5 @@
-//! What came in, taken one by one.
+//! Events of the transport, handled in order: arriving messages, offers, pulls, and the ends of
+//! sends. Replies to the unexpected handler are handled here, too.
 
 use causeway_wire::mx::{PeerId, Status, Token};
 
@@ -7,49 +8,50 @@ use super::unexpected::{Content, Message};
 use super::{Arrival, Buffer, Library, Partner, Transport, fill};
 use crate::limits::ARRIVALS_PER_CALL;
 
-/// What a call of [`Library::progress`] came to.
+/// Result of [`Library::progress`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing came, and nothing could be handed over.
+    /// No event came, and no waiting request was handed over.
     Idle,
-    /// Something was done; there may be more.
+    /// Some work was done; there may be more.
     Worked,
-    /// The handler is to be asked about a message; nothing goes on before [`Library::answer`].
+    /// The caller must run the handler for a message; no event is handled before
+    /// [`Library::answer`].
     Ask(Asked),
-    /// The handler is being asked.
+    /// The handler is running.
     Asking,
 }
 
-/// The message that the handler is asked about.
+/// The message that is offered to the handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked {
-    /// Who sent it.
+    /// Sender.
     pub partner: Partner,
-    /// Its match information.
+    /// Match information.
     pub match_info: u64,
-    /// Its length, in bytes.
+    /// Length, in bytes.
     pub len: u32,
-    /// Whether its bytes are there, for [`Library::asked_bytes`].
+    /// Whether [`Library::asked_bytes`] has the bytes.
     pub whole: bool,
 }
 
-/// What the handler decided.
+/// Decision of the handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// The message is matched as if there were no handler.
+    /// The message is matched as without a handler.
     Continue,
-    /// The message is done with.
+    /// The message is dropped.
     Finished,
 }
 
-/// What the handler was asked about.
+/// Origin of the message that is offered to the handler.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Question {
     Arrived(Arrival),
     Own(u32),
 }
 
-/// What to do with an arrival.
+/// Result of handling an event.
 enum Verdict {
     Taken,
     Later,
@@ -57,7 +59,7 @@ enum Verdict {
 }
 
 impl<B: Buffer> Library<B> {
-    /// Takes what came in, and hands over what found no room before; a bounded share of it.
+    /// Handles events and hands over waiting requests, at most [`ARRIVALS_PER_CALL`] events.
     #[inline]
     pub fn progress<T: Transport<B>>(&mut self, way: &mut T) -> Step {
         if self.asked.is_some() {
@@ -99,13 +101,13 @@ impl<B: Buffer> Library<B> {
         if worked { Step::Worked } else { Step::Idle }
     }
 
-    /// Whether [`Self::progress`] has nothing to do but with what comes.
+    /// Returns whether [`Self::progress`] has no work other than new events.
     #[inline]
     pub fn is_still(&self) -> bool {
         self.asked.is_none() && self.own.is_empty() && self.retry.is_empty() && self.busy.is_empty()
     }
 
-    /// What waited for room. Says whether anything was handed over.
+    /// Hands over requests that waited for room. Returns whether any was accepted.
     fn hand_over_all<T: Transport<B>>(&mut self, way: &mut T) -> bool {
         let mut waiting = std::mem::take(&mut self.retry);
         let mut worked = false;
@@ -131,7 +133,7 @@ impl<B: Buffer> Library<B> {
         worked
     }
 
-    /// Something that changes when anything is handed over to a partner.
+    /// Returns a value that changes when a request is handed over to a peer.
     fn sent_to(&self, peer: PeerId) -> Option<(Option<u32>, Option<u32>, u32)> {
         let known = self.partners.get(peer)?;
         let stream = known.streams.first();
@@ -139,7 +141,7 @@ impl<B: Buffer> Library<B> {
         Some((known.waiting.first(), stream, at))
     }
 
-    /// Takes one arrival. `passed`: the handler was asked and lets it through.
+    /// Handles one event. `passed`: the handler let the message through.
     #[inline]
     fn take<T: Transport<B>>(&mut self, way: &mut T, arrival: Arrival, passed: bool) -> Verdict {
         match arrival {
@@ -182,7 +184,7 @@ impl<B: Buffer> Library<B> {
             }
             Arrival::Connected { token, status, peer } => self.connected(token, status, peer),
             Arrival::PeerSeen { peer, address, session } => {
-                // Whoever had this number before is gone.
+                // The number is reused: its previous owner is lost.
                 self.part(peer, Status::EndpointUnreachable, 0);
                 if self.partners.seen(peer, address, session).is_none() {
                     way.broken(peer);
@@ -197,14 +199,15 @@ impl<B: Buffer> Library<B> {
         Verdict::Taken
     }
 
-    /// The partner of that number, unless it is gone: also while the handler was asked.
+    /// Returns the peer with that number unless it is lost, which may happen while the handler
+    /// runs.
     #[inline]
     pub(super) fn alive(&self, peer: PeerId) -> Option<Partner> {
         let known = self.partners.get(peer).filter(|known| known.alive)?;
         Some(Partner { peer, epoch: known.epoch })
     }
 
-    /// A message came whole.
+    /// Handles an eager message.
     #[inline]
     fn message<T: Transport<B>>(
         &mut self,
@@ -234,7 +237,7 @@ impl<B: Buffer> Library<B> {
         Verdict::Taken
     }
 
-    /// A message is offered.
+    /// Handles an offer.
     fn offered<T: Transport<B>>(
         &mut self,
         way: &mut T,
@@ -259,7 +262,7 @@ impl<B: Buffer> Library<B> {
         Verdict::Taken
     }
 
-    /// Whether a message of a partner can be kept.
+    /// Returns whether a message of `len` bytes fits into the unexpected queue of a peer.
     fn has_room(&mut self, peer: PeerId, len: usize) -> bool {
         let kept = self.partners.get(peer).map(|known| known.kept).unwrap_or_default();
         let room = self.unexpected.has_room_for(kept, len);
@@ -267,7 +270,7 @@ impl<B: Buffer> Library<B> {
         room
     }
 
-    /// Puts a message at the end of its context's queue.
+    /// Appends a message to the unexpected queue of its context.
     fn keep(&mut self, partner: Partner, match_info: u64, len: u32, content: Content) {
         if let Some(known) = self.partners.get_mut(partner.peer) {
             known.kept.messages = known.kept.messages.saturating_add(1);
@@ -284,8 +287,8 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// A partner takes what it was offered. It may name what is not there: a send that ended
-    /// meanwhile, or nonsense; then it is told so.
+    /// Handles a pull by a peer. The offer may have ended, or the peer may have invented it; then
+    /// the pull fails.
     fn wanted<T: Transport<B>>(
         &mut self,
         way: &mut T,
@@ -317,7 +320,7 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// The send that is offered by that name, to that partner.
+    /// Returns the send that is offered to that peer under that token.
     fn offered_to(&self, peer: PeerId, token: Token) -> Option<u32> {
         self.requests.find(token.0).filter(|&at| {
             self.requests.get(at).is_some_and(|request| {
@@ -327,7 +330,7 @@ impl<B: Buffer> Library<B> {
         })
     }
 
-    /// Bytes of what is pulled: the next ones, unless it is said which.
+    /// Handles bytes of a pull: from `at` on, or the next bytes without it.
     fn bytes_of<T: Transport<B>>(
         &mut self,
         way: &mut T,
@@ -365,7 +368,7 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// The receive that pulls by that name, from that partner.
+    /// Returns the receive that pulls under that token, from that peer.
     fn pulling(&self, token: Token, peer: Option<PeerId>) -> Option<u32> {
         let at = self.requests.find(token.0)?;
         let request = self.requests.get(at)?;
@@ -373,10 +376,10 @@ impl<B: Buffer> Library<B> {
         (request.state == State::Pulling && (peer.is_none() || from == peer)).then_some(at)
     }
 
-    /// A send ended, or one that ended early was confirmed.
+    /// Handles the end of a send, or the confirmation of an early completed send.
     fn sent(&mut self, token: Token, status: Status, taken: u32) {
         if token == Token::UNREPORTED {
-            // Only what failed is told.
+            // Only failures are reported under this token.
             self.lost = Some(status).filter(|status| *status != Status::Success).or(self.lost);
             return;
         }
@@ -399,7 +402,7 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// What was offered ended: so many bytes of it were taken.
+    /// Ends an offer of which `taken` bytes were pulled.
     fn end_offer(&mut self, at: u32, status: Status, taken: u32) {
         let Some(request) = self.requests.get_mut(at) else { return };
         request.at = taken.min(request.len);
@@ -407,7 +410,7 @@ impl<B: Buffer> Library<B> {
         self.finish(at, if cut { Status::Truncated } else { status });
     }
 
-    /// Sends to this endpoint itself, until the handler is to be asked about one.
+    /// Matches sends to this endpoint, up to the next message for the handler.
     fn look_at_own(&mut self) -> Option<Asked> {
         while let Some(at) = self.own.first() {
             self.requests.unlink(&mut self.own, at);
@@ -426,8 +429,8 @@ impl<B: Buffer> Library<B> {
         None
     }
 
-    /// Copies the first bytes of the message that the handler is asked about, where they are there
-    /// ([`Asked::whole`]); gives how many.
+    /// Copies the first bytes of the message that is offered to the handler, if it has them
+    /// ([`Asked::whole`]), and returns their number.
     pub fn asked_bytes<T: Transport<B>>(&self, way: &T, into: &mut [u8]) -> usize {
         match self.asked {
             Some(Question::Arrived(Arrival::Message { .. })) => way.copy(0, into),
@@ -436,7 +439,7 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Goes on with the message that the handler was asked about.
+    /// Continues with the message that was offered to the handler.
     pub fn answer<T: Transport<B>>(&mut self, way: &mut T, action: Action) {
         match (self.asked.take(), action) {
             (Some(Question::Arrived(arrival)), Action::Continue) => {
@@ -466,7 +469,7 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Pulls nothing of an offer, so that its sender is done.
+    /// Pulls 0 bytes of an offer, which completes its sender.
     pub(super) fn turn_down<T: Transport<B>>(
         &mut self,
         way: &mut T,

@@ -1,4 +1,4 @@
-//! Receives, and looking at what came unexpected.
+//! Receives and probes: matching with unexpected messages, and pulls of offered messages.
 
 use causeway_wire::mx::{PeerId, Status};
 
@@ -10,24 +10,25 @@ use super::{
     Buffer, Error, Handed, Library, Partner, Refused, RequestId, Source, Transport, check_mask,
 };
 
-/// What a probe found: a message that no receive has taken yet.
+/// Result of a probe: a message that no receive has taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probed {
-    /// Who sent it.
+    /// Sender.
     pub partner: Partner,
-    /// Its match information.
+    /// Match information.
     pub match_info: u64,
-    /// Its length, in bytes.
+    /// Length, in bytes.
     pub len: u32,
 }
 
 impl<B: Buffer> Library<B> {
-    /// Receives the first message whose match information under `mask` is `info`: one that came
-    /// already, or the next to come.
+    /// Receives the oldest message, present or future, whose match information under `mask` equals
+    /// `info`.
     ///
     /// # Errors
-    /// `info` has bits that `mask` does not cover; the mask does not cover the context id; too
-    /// many requests.
+    /// [`Error::BadMatchMask`] if `info` has bits that `mask` does not cover;
+    /// [`Error::BadMatchingForContextIdMask`] if the mask does not cover the context id;
+    /// [`Error::NoResources`] with too many requests.
     #[inline]
     pub fn irecv<T: Transport<B>>(
         &mut self,
@@ -40,7 +41,7 @@ impl<B: Buffer> Library<B> {
         self.receive(way, None, (info, mask), context, into)
     }
 
-    /// As [`Self::irecv`], from one endpoint only, if it is named.
+    /// Receives as [`Self::irecv`] does, from one endpoint only if `from` names it.
     #[inline]
     pub(super) fn receive<T: Transport<B>>(
         &mut self,
@@ -77,10 +78,10 @@ impl<B: Buffer> Library<B> {
         Ok(id)
     }
 
-    /// Looks for an unexpected message without taking it.
+    /// Returns the oldest matching unexpected message without taking it.
     ///
     /// # Errors
-    /// `info` has bits that `mask` does not cover.
+    /// [`Error::BadMatchMask`] if `info` has bits that `mask` does not cover.
     pub fn iprobe(&self, info: u64, mask: u64) -> Result<Option<Probed>, Error> {
         check_mask(info, mask)?;
         let found = self.first_unexpected(info, mask, None);
@@ -92,7 +93,7 @@ impl<B: Buffer> Library<B> {
         }))
     }
 
-    /// The unexpected message that came first of those that match.
+    /// Returns the oldest unexpected message that matches.
     pub(super) fn first_unexpected(
         &self,
         info: u64,
@@ -108,13 +109,13 @@ impl<B: Buffer> Library<B> {
         firsts.min_by_key(|(_, message)| message.order).map(|(at, _)| at)
     }
 
-    /// Takes the receive that was posted first of those that take a message.
+    /// Removes and returns the oldest posted receive that matches a message.
     #[inline(always)]
     pub(super) fn take_posted(&mut self, peer: PeerId, match_info: u64) -> Option<u32> {
         let queues = self.contexts.of_mut(match_info)?;
         let first = queues.posted.first()?;
         let request = self.requests.get(first)?;
-        // Mostly it is the first.
+        // Mostly the first receive matches.
         if match_info & request.mask == request.match_info
             && (!request.directed || self.partners.source(peer) == Some(wanted(request)))
         {
@@ -140,7 +141,7 @@ impl<B: Buffer> Library<B> {
         None
     }
 
-    /// Takes an unexpected message out of its queue.
+    /// Removes an unexpected message from its queue.
     pub(super) fn remove_unexpected(&mut self, at: u32) -> Option<Message> {
         let info = self.unexpected.messages.get(at)?.match_info;
         if let Some(queues) = self.contexts.of_mut(info) {
@@ -156,7 +157,7 @@ impl<B: Buffer> Library<B> {
         Some(message)
     }
 
-    /// Gives an unexpected message to a receive.
+    /// Delivers an unexpected message to a receive.
     fn take_unexpected<T: Transport<B>>(&mut self, way: &mut T, at: u32, message: u32) {
         let Some(message) = self.remove_unexpected(message) else { return };
         let Some(request) = self.requests.get_mut(at) else { return };
@@ -179,7 +180,7 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Ends a receive that took a message whole, or its first bytes.
+    /// Ends a receive with an eager message, or with its first bytes.
     #[inline]
     pub(super) fn end_whole(
         &mut self,
@@ -198,7 +199,7 @@ impl<B: Buffer> Library<B> {
         self.finish(at, status);
     }
 
-    /// Notes in a receive which offer it took.
+    /// Records in a receive the offer that it matched.
     pub(super) fn match_offer(
         &mut self,
         at: u32,
@@ -217,7 +218,7 @@ impl<B: Buffer> Library<B> {
         request.deadline = u64::MAX;
     }
 
-    /// Pulls what a receive took; again later if there is no room.
+    /// Pulls the offer of a receive; queues the pull for a retry if there is no room.
     pub(super) fn pull<T: Transport<B>>(&mut self, way: &mut T, at: u32) {
         let token = self.token(at);
         let Some(request) = self.requests.get_mut(at) else { return };
@@ -238,7 +239,7 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Ends a receive whose bytes are all in place.
+    /// Ends a receive with all bytes in place.
     pub(super) fn end_pull(&mut self, at: u32, taken: u32) {
         let Some(request) = self.requests.get_mut(at) else { return };
         request.at = taken;

@@ -1,4 +1,5 @@
-//! Sends: handed over at once where there is room, else by [`Library::progress`], in order.
+//! Sends: handed to the transport at once where it has room, else by [`Library::progress`], in
+//! order. Sends to the own endpoint are matched here and reach no transport.
 
 use causeway_channel::{INLINE_BYTES, Short};
 use causeway_wire::mx::{PeerId, Status, Token};
@@ -9,11 +10,12 @@ use super::{Buffer, Error, Handed, Library, Partner, Refused, RequestId, Transpo
 use crate::limits::{EARLY_SENDS_MAX, SENDS_PER_TURN, STREAM_BYTES_PER_TURN};
 
 impl<B: Buffer> Library<B> {
-    /// Sends a message. It ends when the application may use the bytes again; a large one when it
-    /// was received.
+    /// Sends a message. The request ends when the application may reuse the bytes; for a large
+    /// message, when the peer has received it.
     ///
     /// # Errors
-    /// Too many requests, or a message that is too long.
+    /// [`Error::NoResources`] with too many requests, [`Error::BadSegmentList`] if the message is
+    /// too long.
     #[inline]
     pub fn isend<T: Transport<B>>(
         &mut self,
@@ -29,7 +31,7 @@ impl<B: Buffer> Library<B> {
         self.send(way, Kind::Send, to, match_info, context, data)
     }
 
-    /// Whether a message goes whole, and nothing waits before it.
+    /// Returns whether a message is eager and no send of the peer waits before it.
     #[inline]
     fn goes_whole<T: Transport<B>>(&self, way: &T, to: Partner, data: &B) -> bool {
         self.partners.of(to).is_some_and(|known| known.alive && known.waiting.is_empty())
@@ -37,8 +39,8 @@ impl<B: Buffer> Library<B> {
             && data.len() <= way.eager_max(to.peer)
     }
 
-    /// Sends a message if it is gone at once: then there is no request, and nobody is told. False:
-    /// nothing was done.
+    /// Sends a message without a request if the transport accepts it at once. Returns false without
+    /// effect otherwise.
     #[inline(always)]
     pub fn send_at_once<T: Transport<B>>(
         &mut self,
@@ -54,7 +56,7 @@ impl<B: Buffer> Library<B> {
         gone
     }
 
-    /// A message that goes whole, and before which nothing waits: mostly it is gone at once.
+    /// Sends an eager message before which no send waits; mostly the transport accepts it at once.
     #[inline]
     fn send_whole<T: Transport<B>>(
         &mut self,
@@ -67,7 +69,7 @@ impl<B: Buffer> Library<B> {
         let len = u32::try_from(data.len()).map_err(|_| Error::BadSegmentList)?;
         let name = self.requests.next_name().ok_or(Error::NoResources)?;
         self.counters.sent.count(len);
-        // The partner waits for the message, and nobody for the request.
+        // Before the request is added: the peer waits for the message, no thread for the request.
         let handed = way.eager(to.peer, Token(name), match_info, &data);
         let at = self.requests.insert_with(|| {
             let mut request = Request::new(Kind::Send, State::Done, match_info, context);
@@ -85,7 +87,7 @@ impl<B: Buffer> Library<B> {
         Ok(RequestId(name))
     }
 
-    /// A message went to the transport, and that was not all.
+    /// Records an eager message that the transport did not complete at once.
     #[cold]
     fn not_gone(&mut self, at: u32, peer: PeerId, data: B, handed: Result<Handed, Refused>) {
         if let Some(request) = self.requests.get_mut(at) {
@@ -98,10 +100,10 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Sends a message, and ends when it was matched by a receive.
+    /// Sends a message; the request ends when a receive has matched it.
     ///
     /// # Errors
-    /// As of [`Self::isend`].
+    /// Those of [`Self::isend`].
     pub fn issend<T: Transport<B>>(
         &mut self,
         way: &mut T,
@@ -151,7 +153,8 @@ impl<B: Buffer> Library<B> {
         Ok(id)
     }
 
-    /// Hands a send over; false if there is no room now. It stands in no list.
+    /// Hands a send, which stands in no list, to the transport. Returns false if there is no room
+    /// now.
     pub(super) fn hand_over<T: Transport<B>>(
         &mut self,
         way: &mut T,
@@ -171,7 +174,7 @@ impl<B: Buffer> Library<B> {
         self.handed(at, whole, handed)
     }
 
-    /// What became of a send that was handed over; false if it was not, for want of room.
+    /// Records the transport's answer to a send. Returns false if there was no room.
     fn handed(&mut self, at: u32, whole: bool, handed: Result<Handed, Refused>) -> bool {
         let Some(request) = self.requests.get_mut(at) else { return true };
         match handed {
@@ -193,7 +196,7 @@ impl<B: Buffer> Library<B> {
         true
     }
 
-    /// Puts a send behind those of its partner that wait.
+    /// Appends a send to the waiting sends of its peer.
     fn wait(&mut self, at: u32, peer: PeerId) {
         if let Some(known) = self.partners.get_mut(peer) {
             self.requests.push(&mut known.waiting, at);
@@ -201,7 +204,7 @@ impl<B: Buffer> Library<B> {
         self.list(peer);
     }
 
-    /// Notes that a partner has something to do.
+    /// Lists a peer as busy.
     pub(super) fn list(&mut self, peer: PeerId) {
         if let Some(known) = self.partners.get_mut(peer)
             && !known.listed
@@ -211,11 +214,11 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// A send to this endpoint itself.
+    /// Matches a send to this endpoint.
     fn send_to_self(&mut self, at: u32) {
         let Some(request) = self.requests.get(at) else { return };
         let info = request.match_info;
-        // Behind those that the handler is to be asked about; and so is this, unless it is taken.
+        // Sends in `own` come first, and the handler sees this one unless a receive matches.
         if self.own.is_empty() && self.asked.is_none() {
             if let Some(receive) = self.take_posted(Partner::SELF.peer, info) {
                 self.deliver_own(at, receive);
@@ -232,7 +235,7 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Copies a send to itself into the receive that takes it, and ends both.
+    /// Copies a send to this endpoint into its receive, and ends both.
     pub(super) fn deliver_own(&mut self, send: u32, receive: u32) {
         let Some(from) = self.requests.get_mut(send) else { return };
         let (data, len, info) = (from.buffer.take(), from.len, from.match_info);
@@ -243,7 +246,7 @@ impl<B: Buffer> Library<B> {
         self.end_own(send, receive, info, len, taken);
     }
 
-    /// Ends both sides of a send to itself.
+    /// Ends both sides of a send to this endpoint.
     pub(super) fn end_own(&mut self, send: u32, receive: u32, info: u64, len: u32, taken: usize) {
         let taken = u32::try_from(taken).unwrap_or(u32::MAX);
         let status = if taken < len { Status::Truncated } else { Status::Success };
@@ -260,7 +263,8 @@ impl<B: Buffer> Library<B> {
         self.finish(receive, status);
     }
 
-    /// Keeps a send to itself as an unexpected message, with a copy of its bytes if there is room.
+    /// Keeps a send to this endpoint as an unexpected message, with a copy of its bytes if there is
+    /// room.
     pub(super) fn keep_own(&mut self, at: u32) {
         if self.unexpected.messages.is_full() {
             self.finish(at, Status::NoResources);
@@ -290,8 +294,8 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Hands over what waits for a partner, and feeds what it pulls: in turns, where there is both,
-    /// so that neither holds the other up. False: nothing is left.
+    /// Hands over the waiting sends of a peer and feeds its pulls, alternately, so that neither
+    /// delays the other. Returns false when both are empty.
     pub(super) fn serve<T: Transport<B>>(&mut self, way: &mut T, peer: PeerId) -> bool {
         while let Some(known) = self.partners.get_mut(peer) {
             let (send, stream) = (known.waiting.first(), known.streams.first());
@@ -318,7 +322,7 @@ impl<B: Buffer> Library<B> {
         false
     }
 
-    /// Feeds what a partner pulls, at most so many bytes. False: there is no room for more.
+    /// Feeds at most `most` bytes to a pull. Returns false if there is no room for more.
     fn feed<T: Transport<B>>(&mut self, way: &mut T, peer: PeerId, at: u32, most: u32) -> bool {
         let Some(request) = self.requests.get_mut(at) else { return false };
         let Some(data) = &request.buffer else { return false };
@@ -352,17 +356,17 @@ impl<B: Buffer> Library<B> {
         self.finish(at, status);
     }
 
-    /// Puts a send back before all others of its partner.
+    /// Prepends a send to the waiting sends of its peer.
     fn wait_first(&mut self, at: u32, peer: PeerId) {
         if let Some(known) = self.partners.get_mut(peer) {
             self.requests.push_first(&mut known.waiting, at);
         }
     }
 
-    /// Whether the application may use the bytes of a send again, before it ends.
+    /// Returns whether the application may reuse the bytes of a send before it ends.
     ///
     /// # Errors
-    /// It is no send.
+    /// [`Error::BadRequest`] if the request is no send.
     pub fn ibuffered(&self, id: RequestId) -> Result<bool, Error> {
         let request = self.requests.get(self.find(id)?).ok_or(Error::BadRequest)?;
         if !request.is_send() {
@@ -375,7 +379,7 @@ impl<B: Buffer> Library<B> {
         })
     }
 
-    /// The bytes of a send to itself that the handler is asked about.
+    /// Copies the bytes of a send to this endpoint that is offered to the handler.
     pub(super) fn own_bytes(&self, at: u32, into: &mut [u8]) -> usize {
         let Some(data) = self.requests.get(at).and_then(|r| r.buffer.as_ref()) else { return 0 };
         let mut into = Piece(into);
@@ -383,7 +387,7 @@ impl<B: Buffer> Library<B> {
     }
 }
 
-/// One piece of private memory.
+/// One segment of private memory.
 struct Piece<'a>(&'a mut [u8]);
 
 impl Buffer for Piece<'_> {
@@ -400,10 +404,10 @@ impl Buffer for Piece<'_> {
     }
 }
 
-/// Fills a buffer with the bytes of a short event; gives how many.
+/// Copies the bytes of a short message into a buffer, and returns their number.
 #[inline(always)]
 pub(super) fn fill_short<B: Buffer>(into: &mut B, short: &Short) -> usize {
-    // Mostly one segment, with room for all; or a head and one.
+    // Most buffers have one segment with room for all, or a header and one segment.
     let (first, second) = into.two_mut();
     if first.len().saturating_add(second.len()) >= short.len() {
         return short.copy_to(first, second);
@@ -413,10 +417,10 @@ pub(super) fn fill_short<B: Buffer>(into: &mut B, short: &Short) -> usize {
     fill_from(into, bytes.get(..len).unwrap_or_default())
 }
 
-/// Fills a buffer with the first bytes of private memory; gives how many.
+/// Copies private bytes into the start of a buffer, and returns their number.
 #[inline]
 pub(super) fn fill_from<B: Buffer>(into: &mut B, bytes: &[u8]) -> usize {
-    // Mostly one segment, with room for all; or a head and one.
+    // Most buffers have one segment with room for all, or a header and one segment.
     let (first, second) = into.two_mut();
     if let Some(piece) = first.get_mut(..bytes.len()) {
         piece.copy_from_slice(bytes);

@@ -1,4 +1,4 @@
-//! Requests that take too long.
+//! Timeouts of requests. The engine has no clock: the caller passes the time.
 
 use causeway_wire::mx::Status;
 
@@ -6,12 +6,12 @@ use super::request::{Kind, State};
 use super::{Buffer, Error, Library, RequestId, Transport};
 
 impl<B: Buffer> Library<B> {
-    /// How long a request may take from now on; `None` for ever. Without a request: sends and
-    /// connects that are made from now on. (Receives have no such default: they wait for
-    /// somebody else's decision.)
+    /// Sets the time limit of a request from now on; `None` removes it. Without a request: sets the
+    /// default of later sends and connects. (Receives have no default, since their end depends on a
+    /// peer's decision.)
     ///
     /// # Errors
-    /// There is no such request.
+    /// [`Error::BadRequest`] if there is no such request.
     pub fn set_timeout(
         &mut self,
         id: Option<RequestId>,
@@ -31,19 +31,20 @@ impl<B: Buffer> Library<B> {
         Ok(())
     }
 
-    /// Whether sends that are made now have limits, so that the time is to be told before.
+    /// Returns whether new sends have a time limit, so that the caller must call [`Self::tick`]
+    /// before.
     #[inline]
     pub fn limits_sends(&self) -> bool {
         self.send_timeout.is_some()
     }
 
-    /// When [`Self::tick`] has something to do, in its time; `None` if no request has a limit.
+    /// Returns the time at which [`Self::tick`] has work, or `None` if no request has a limit.
     pub fn deadline(&self) -> Option<u64> {
         (self.deadline != u64::MAX).then_some(self.deadline)
     }
 
-    /// Tells the time, in nanoseconds from wherever, and ends what took too long with
-    /// [`Status::Timeout`]: sends, connects, and receives that no message was found for.
+    /// Sets the time, in ns from any origin, and ends late requests with [`Status::Timeout`]:
+    /// sends, connects, and receives without a message.
     pub fn tick<T: Transport<B>>(&mut self, way: &mut T, now: u64) {
         self.now = self.now.max(now);
         if now < self.deadline {
@@ -82,7 +83,7 @@ impl<B: Buffer> Library<B> {
             }
             (State::WantsConnect, _) => self.requests.unlink(&mut self.retry, at),
             (State::Offered | State::Unacked | State::Connecting, _) => way.cancel(token),
-            // Matched, or ended: the limit was for what comes before.
+            // Matched or ended: the limit applied to the time before the match.
             _ => {
                 if let Some(request) = self.requests.get_mut(at) {
                     request.deadline = u64::MAX;

@@ -1,25 +1,25 @@
-//! Both sides copy a large message: the receiver reads it from one end, and the sender, which has
-//! nothing else to do, writes it from the other. So one copy is made by two processors.
+//! Cooperative copy: the receiver copies a large message from one end, and an idle sender copies it
+//! from the other end. Two processors make one copy.
 //!
-//! A receiver that begins to read says where the message goes ([`event::help`]). A sender that is
-//! called in at that time takes parts of it ([`causeway_channel::shared`]); one that is not
-//! costs nothing, since the receiver takes them all. Each side takes less and less at a time, so that
-//! neither waits long for the other's last.
+//! A receiver that begins a direct read sends its own addresses ([`event::help`]). A sender that
+//! runs at that time claims parts ([`causeway_channel::shared`]); a sender that does not run costs
+//! nothing, since the receiver claims all parts. Claims shrink towards the end, so that neither
+//! side waits long for the other.
 //!
-//! # When the receiver's memory is its own again
-//! Before a receive ends, by success or not, nobody writes there any more: the word that both
-//! exchange says whether the sender does. A receiver that parts from a sender in the middle waits
-//! for that ([`Link::settle`]), and so does one that loses its memory ([`Channels::lose_share`]); not
-//! for a process that is gone, nor longer than [`HELP_ENDS_NS`]: one that was stopped within the
-//! very part is taken for a liar then, and if it goes on later, it writes what it had begun. A sender
-//! takes at most twice in a row, so a process that becomes another program while it receives is
-//! written to for no longer than that: 2 MiB at most ([`SHARED_PARTS_AT_ONCE`]).
+//! # When the receiver's memory is free again
+//! No sender writes after a receive has ended, with or without success: a shared word records
+//! whether the sender is copying. A receiver that disconnects in the middle waits for that word
+//! ([`Link::settle`]), and so does a receiver that loses its memory ([`Channels::lose_share`]).
+//! It does not wait for an ended process, nor longer than [`HELP_ENDS_NS`]: a sender that was
+//! stopped within a part counts as hostile then, and may finish that part later. A sender claims at
+//! most twice in a row, so a process that executes another program while it receives is written to
+//! for at most 2 MiB ([`SHARED_PARTS_AT_ONCE`]).
 //!
 //! # Trust
-//! As in [`super::direct`]: a receiver may say any places, it is its own memory that is written
-//! there; and only to whom is vouched for it tells them. It may say some whose faults it answers
-//! itself (a mapped file of its own file system), and hold its sender up in the kernel for as long as
-//! it likes; as a sender may hold up who reads. Both are processes of one user.
+//! As in [`super::direct`]: a receiver may send any addresses, since they refer to its own memory,
+//! and it sends them only to a peer that the daemon vouched for. It may send addresses with page
+//! faults that it serves itself (a mapped file of its own file system), and so block its sender in the
+//! kernel; a sender may block a reader in the same way. Both processes belong to one user.
 
 use std::collections::VecDeque;
 
@@ -35,39 +35,39 @@ use crate::limits::{
     SHARED_PARTS_AT_ONCE,
 };
 
-/// A message that a partner sends, and may help with.
+/// Cooperative copies of messages from a peer.
 #[derive(Debug, Default)]
 pub(super) struct Share {
-    /// The number of the last one.
+    /// Number of the last copy.
     last: u32,
-    /// How far it is; until nobody writes there any more.
+    /// Progress of the copy, until the sender stopped writing.
     taking: Option<Taking>,
-    /// The receive that it is for; none: it was given up.
+    /// The receive that it serves; `None` if it was cancelled.
     token: Option<Token>,
-    /// It waits for the sender's part; and others behind it, for their turn to be shared.
+    /// Direct reads that wait: the first for the sender's part, the others for their own copy.
     waiting: VecDeque<Reading>,
 }
 
-/// A message that goes to a partner, and that is helped with.
+/// Cooperative copy of a message to a peer.
 #[derive(Debug)]
 pub(super) struct Push {
-    /// Our name for it, and the partner's.
+    /// This side's name for the message, and the peer's.
     token: Token,
     to: u64,
     giving: Giving,
     places: Places,
-    /// Bytes that these take.
+    /// Length of `places`, in bytes.
     len: usize,
-    /// How often the partner was seen to take nothing.
+    /// Polls without progress of the receiver.
     looks: u32,
-    /// When its process was last seen to live.
+    /// Time of the last check that the peer's process lives.
     lived: Option<u64>,
-    /// Its bytes were asked for.
+    /// The engine passed the bytes since the last step.
     fed: bool,
 }
 
 impl Push {
-    /// From its event; none if that says nonsense.
+    /// Decodes a help event; `None` if it is invalid.
     fn of(event: &Event, receiver: &Receiver, end: End) -> Option<Self> {
         let [offer, to, len] = event.head.words;
         let (number, places) = Places::told(event, receiver, len)?;
@@ -79,8 +79,8 @@ impl Push {
         fits.then_some(Self { token, to, giving, places, len, looks, lived, fed })
     }
 
-    /// Whether the partner's process lives; it is not asked again at once, since it may end within
-    /// a part as well as between two.
+    /// Returns whether the peer's process lives. A recent check is reused: the process may end
+    /// within a part anyway.
     fn has_partner(&mut self, direct: &dyn Direct) -> bool {
         let now = direct.now_ns();
         if self.lived.is_none_or(|lived| now.saturating_sub(lived) > HELP_LIVES_NS) {
@@ -91,7 +91,7 @@ impl Push {
 }
 
 impl<D> Link<D> {
-    /// Shares what is read from now on, if nothing else is shared. Gives its number.
+    /// Begins a cooperative copy of a direct read unless another is running. Returns its number.
     fn share(&mut self, read: &Reading) -> Option<u32> {
         let share = &mut self.share;
         if share.token.is_some() || read.parts() > PARTS_MAX {
@@ -106,7 +106,8 @@ impl<D> Link<D> {
         share.last.into()
     }
 
-    /// What is next of a message that is read, or that it is all there.
+    /// Assigns the next step of a direct read, or reports that the sender has to finish, or that
+    /// all bytes are there.
     fn turn(&mut self, read: &mut Reading) -> Result<Turn, Broken> {
         let share = &mut self.share;
         let Some(taking) = share.taking.as_mut().filter(|_| share.token == Some(read.token)) else {
@@ -125,7 +126,7 @@ impl<D> Link<D> {
         Ok(turn)
     }
 
-    /// Nothing more is to be written into what is received by that name. It may be, for a moment.
+    /// Stops the cooperative copy for a receive; the sender may still finish a part.
     pub(super) fn end_share(&mut self, token: Token) {
         let share = &mut self.share;
         if share.token == Some(token)
@@ -136,16 +137,16 @@ impl<D> Link<D> {
         }
     }
 
-    /// Waits until nothing is written here any more by that partner, if it is. Before it is parted
-    /// from; not where its link is only dropped: a child process has all of its parent's.
+    /// Waits until the peer does not write to this process. Call it before a disconnect; not where
+    /// a channel is only dropped, since a child process shares the channels of its parent.
     pub(super) fn settle(&mut self) {
         self.push = None;
         self.share.waiting.clear();
         self.settle_share();
     }
 
-    /// The same for what is shared now. What waits for it, or goes on with it, cannot be read any more
-    /// afterwards, or has lost where it goes.
+    /// Waits for the running cooperative copy only. Reads that wait for it cannot be continued, or
+    /// have lost their memory.
     pub(super) fn settle_share(&mut self) {
         self.share.token = None;
         let (Some(mut taking), Some(direct)) = (self.share.taking.take(), &self.direct) else {
@@ -159,35 +160,35 @@ impl<D> Link<D> {
         }
     }
 
-    /// Whether nothing waits for the sender's part.
+    /// Returns whether no direct read waits for the sender's part.
     pub(super) fn waits_for_nothing(&self) -> bool {
         self.share.waiting.is_empty()
     }
 
-    /// Whether the sender copies what is waited for.
+    /// Returns whether the sender copies a part at the moment.
     fn is_copied(&self) -> bool {
         let cell = self.receiver.shared();
         self.share.taking.is_some_and(|taking| taking.is_copied(&cell) == Ok(true))
     }
 
-    /// Whether nothing waits for the sender's part, or it will be told of it.
+    /// Returns whether no direct read waits, or the sender's event will end the wait.
     pub(super) fn is_told(&self) -> bool {
         self.waits_for_nothing() || (!self.deferred && self.is_copied())
     }
 }
 
 impl<D: Bell> Channels<D> {
-    /// The first of what is read has its first step, or waits.
+    /// Begins the first direct read, or queues it behind a running copy.
     pub(super) fn begin_step(&mut self) {
         let Some(read) = self.reads.pop_front() else { return };
         let peer = read.peer;
-        // Who has something of ours to read does not help.
+        // A peer that copies messages of this side does not help.
         let asks = read.into.is_some() && self.load.sends_nothing();
         let Ok((_, link)) = self.link(peer) else { return };
-        // Who cannot be read may still write here, and could not be waited for.
+        // Without access to the peer, this side cannot wait for the end of its writes.
         let asks = asks && link.direct.is_some();
         if asks && !link.share.waiting.is_empty() {
-            // For the time of one part: to read all of it alone takes longer.
+            // The wait lasts one part; a read without help takes longer.
             link.share.waiting.push_back(read);
             return;
         }
@@ -205,8 +206,8 @@ impl<D: Bell> Channels<D> {
         self.go_on(read);
     }
 
-    /// What is read has its next step, or waits for the sender's part. It goes on at once until it
-    /// had as much in a row as any other.
+    /// Assigns the next step of a direct read, or queues it until the sender finished its part. The
+    /// read stays first until its turn is over.
     pub(super) fn go_on(&mut self, mut read: Reading) {
         let Ok((at, link)) = self.link(read.peer) else { return };
         match link.turn(&mut read) {
@@ -224,7 +225,7 @@ impl<D: Bell> Channels<D> {
         }
     }
 
-    /// What a partner says of help goes no further. False: it is something else.
+    /// Handles a help or put event. Returns false for another event.
     pub(super) fn hear_of_help(&mut self, at: usize, event: &Event) -> bool {
         let Some(Some(link)) = self.links.get_mut(at) else { return false };
         let (peer, [first, ..]) = (link.peer, event.head.words);
@@ -248,7 +249,7 @@ impl<D: Bell> Channels<D> {
         true
     }
 
-    /// What waits for the sender's part of a link goes on, and what waits behind it.
+    /// Continues the direct reads of a channel that wait for the sender's part.
     fn go_on_with(&mut self, at: usize) {
         let Some(Some(link)) = self.links.get_mut(at) else { return };
         let mut waiting = std::mem::take(&mut link.share.waiting);
@@ -259,8 +260,7 @@ impl<D: Bell> Channels<D> {
         }
     }
 
-    /// Looks whether senders have copied what is waited for: what they say of it may stand behind
-    /// something that cannot be taken now.
+    /// Polls whether senders finished their parts: the put event may stand behind a deferred event.
     #[cold]
     pub(super) fn look_at_waiting(&mut self) {
         self.awaits = false;
@@ -277,8 +277,8 @@ impl<D: Bell> Channels<D> {
         }
     }
 
-    /// Where a message was to be received is lost: nobody writes there when this returns. It goes on
-    /// alone, and its bytes nowhere.
+    /// Withdraws the memory of a receive: no peer writes to it after the call. The read goes on
+    /// without a destination.
     pub(super) fn lose_share(&mut self, token: Token) {
         let waiting = self.links.iter_mut().flatten().flat_map(|link| &mut link.share.waiting);
         let of = self.reads.iter_mut().chain(waiting).filter(|read| read.token == token);
@@ -293,12 +293,12 @@ impl<D: Bell> Channels<D> {
         }
     }
 
-    /// No partner writes here any more when this returns.
+    /// Waits until no peer writes to this process.
     pub fn settle(&mut self) {
         self.links.iter_mut().flatten().for_each(Link::settle);
     }
 
-    /// What is next to be helped with is looked at.
+    /// Makes the next step of a cooperative copy to a peer the current event.
     pub(super) fn look_at_push(&mut self) -> bool {
         while let Some(&peer) = self.pushes.front() {
             if let Ok((_, link)) = self.link(peer)
@@ -314,7 +314,7 @@ impl<D: Bell> Channels<D> {
         false
     }
 
-    /// Writes some of what is helped with first.
+    /// Copies a step of the first cooperative copy into the peer's memory.
     pub(super) fn push_some<B: Buffer>(&mut self, data: &B) {
         let Some(&peer) = self.pushes.front() else { return };
         let Ok((_, link)) = self.link(peer) else { return };
@@ -331,7 +331,7 @@ impl<D: Bell> Channels<D> {
                     well = well && push.places.cut(at, piece.len(), put);
                     at = at.saturating_add(piece.len());
                 });
-                // It may have fewer bytes than it was offered with.
+                // The buffer may have fewer bytes than were offered.
                 well = well && at == end;
                 let over = push.giving.copied(&cell, parts, well);
                 (push.looks, push.fed) = (0, well && !over);
@@ -346,13 +346,13 @@ impl<D: Bell> Channels<D> {
         };
         drop(cell);
         if let Some(to) = tell {
-            // One at a time is shared: what could not be said of others is of no use any more.
+            // One copy runs at a time: queued put events of earlier copies are obsolete.
             link.owed.retain(|head| head.kind != event::PUT);
             self.say(peer, event::put(to));
         }
     }
 
-    /// After that: there is more, or it is over.
+    /// Ends the current step of a cooperative copy to a peer.
     pub(super) fn push_on(&mut self) {
         self.breathes = true;
         let Some(peer) = self.pushes.pop_front() else { return };
@@ -364,7 +364,7 @@ impl<D: Bell> Channels<D> {
         }
     }
 
-    /// Whether a message of so many bytes may be helped with by that partner.
+    /// Returns whether a message of `len` bytes qualifies for help by the peer.
     pub(super) fn asks_help(&mut self, peer: PeerId, len: u32) -> bool {
         len as usize >= SHARED_BYTES_MIN && self.link(peer).is_ok_and(|(_, link)| link.tells)
     }

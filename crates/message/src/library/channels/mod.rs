@@ -1,4 +1,6 @@
-//! Channels as the way to partners of this host: who they lead to, and who is looked at next.
+//! Channels: the transport to peers of this host, by shared memory between two processes. This
+//! module holds the table of channels and the polling order. It does not set channels up; the
+//! daemon does.
 
 mod direct;
 mod event;
@@ -27,15 +29,15 @@ use help::{Push, Share};
 use race::{Race, Timed};
 use read::Load;
 
-/// How many events of one channel are taken before another is looked at; and of all, before a step
-/// of what is being read.
+/// Events of one channel before another channel is polled, and events of all channels before a step
+/// of a direct read.
 const TURN: u32 = 16;
-/// How often nothing is found before it is looked whether the others closed.
+/// Empty polls before the channels are checked for a close.
 const IDLE_LOOKS: u32 = 256;
 
-/// Wakes the process at the other end of a channel.
+/// Doorbell of the process at the other end of a channel.
 pub trait Bell {
-    /// Rings; must not wait.
+    /// Rings; must not block.
     fn ring(&self);
 }
 
@@ -45,22 +47,22 @@ impl<F: Fn()> Bell for F {
     }
 }
 
-/// A channel to a partner, as it was set up.
+/// Parameters of a new channel.
 #[derive(Debug)]
 pub struct Channel<D> {
-    /// The number that the partner is to have.
+    /// Number for the peer.
     pub peer: PeerId,
-    /// Its address.
+    /// Address of the peer.
     pub address: Address,
-    /// Its session.
+    /// Session of the peer.
     pub session: u32,
-    /// Our half of the direction to it.
+    /// This side's end of the direction to the peer.
     pub sender: Sender,
-    /// Our half of the direction from it.
+    /// This side's end of the direction from the peer.
     pub receiver: Receiver,
-    /// Its doorbell.
+    /// Doorbell of the peer.
     pub bell: D,
-    /// Its process's memory, where that may be tried: then it may be told of ours.
+    /// Access to the peer's memory, if permitted; the peer is then sent this side's addresses, too.
     pub direct: Option<Box<dyn Direct>>,
 }
 
@@ -71,90 +73,92 @@ struct Link<D> {
     receiver: Receiver,
     bell: D,
     direct: Option<Box<dyn Direct>>,
-    /// Whether reading it is faster.
+    /// Measured speed of both paths for large messages.
     race: Race,
-    /// It is told where offers lie.
+    /// Whether offers to the peer carry addresses.
     tells: bool,
-    /// What it offered and nobody took yet.
+    /// Offers with addresses from the peer that were not pulled.
     offers: BTreeMap<u64, Offered>,
-    /// What both copy: of its messages, and of ours.
+    /// Cooperative copies from the peer, and to the peer (`push`).
     share: Share,
     push: Option<Box<Push>>,
-    /// Short messages of it since anything was sent to it, and what was sent to it since.
+    /// Short messages from the peer since the last send to it, and sends to it since the last
+    /// message from it.
     heard: u32,
     told: u32,
-    /// Its next event cannot be taken now.
+    /// The engine deferred the next event of this channel.
     deferred: bool,
-    /// What found no room last, in bytes.
+    /// Bytes of the event that found no room last.
     full: Option<usize>,
-    /// How often what it was fed was found not taken yet; and it is fed all the same then.
+    /// Rounds in which fed chunks stayed unread; from [`CHANNEL_PACED_LOOKS`] on, chunks are fed
+    /// anyway.
     unhurried: u32,
-    /// A message was fed as much as is fed at a time, and there is more of it.
+    /// A message reached the limit of bytes fed in a row, and has more.
     left: bool,
-    /// Nothing more is written into it.
+    /// The peer's process is gone; events in the channel are still handled.
     lost: Option<Status>,
-    /// Of no use any more; the library half is told.
+    /// The channel is unusable, and the engine is informed.
     dead: bool,
-    /// What is to be said of pulls, where there was no room to say so.
+    /// Replies about pulls that found no room.
     owed: VecDeque<Head>,
 }
 
 impl<D> Link<D> {
-    /// How it ended, if nothing more comes.
+    /// Returns the reason if no more events will come.
     fn ended(&self) -> Option<Status> {
-        // In this order: what was sent before the end is there when the end is seen.
+        // `closed` is read first: events before the close are visible once the close is.
         let closed = self.receiver.closed().then_some(Status::EndpointClosed);
         self.lost.or(closed).filter(|_| !self.dead && !self.receiver.ready())
     }
 }
 
-/// What is being looked at.
+/// Source of the event that the engine handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Current {
     Nothing,
     Note,
     Event(usize),
-    /// A step of the first that is being read.
+    /// A step of the first direct read.
     Read,
-    /// A part of the first that is helped with.
+    /// A step of the first cooperative copy to a peer.
     Push,
 }
 
-/// All channels of an endpoint. `D` rings the doorbell of a partner.
+/// All channels of an endpoint. `D` is the doorbell of a peer.
 #[derive(Debug)]
 pub struct Channels<D> {
     links: Vec<Option<Link<D>>>,
-    /// The link of a partner, by its number.
+    /// Index of the channel by peer number.
     by_peer: Vec<Option<u32>>,
-    /// Partners that came and went, not told yet.
+    /// New and lost peers that were not reported.
     notes: VecDeque<Arrival>,
     current: Current,
-    /// The event that is looked at, and what it says.
+    /// The current event of a channel, and its meaning.
     event: Event,
     arrival: Arrival,
-    /// It is an offer that says where its bytes lie.
+    /// The event is an offer with addresses.
     offered: Option<Offered>,
-    /// What is being read, in turn.
+    /// Direct reads, in turn.
     reads: VecDeque<Reading>,
-    /// Who is helped, in turn.
+    /// Peers with a cooperative copy, in turn.
     pushes: VecDeque<PeerId>,
-    /// Something waits for a sender's part.
+    /// A direct read waits for the sender's part.
     awaits: bool,
-    /// How many events come before its next step.
+    /// Events that are handled before the next step of a direct read.
     before_read: u32,
-    /// A step was taken: the caller has time for other things.
+    /// A step was taken: the caller may handle other work.
     breathes: bool,
     load: Load,
-    /// A message that was alone when it was begun.
+    /// A message that is measured, since nothing else was in flight when it began.
     timed: Option<Timed>,
     fetched: Fetched,
-    /// Whose turn it is, and how much of it is left.
+    /// Channel that is polled, and its remaining events in this turn.
     at: usize,
     turn: u32,
     idle: u32,
-    /// Some link has something that is not looked at each time.
+    /// A channel has work that is not checked on every poll.
     attention: bool,
-    /// Some link's next event was deferred; and since then nothing else was found.
+    /// A channel has a deferred event; and no other event has come since.
     deferring: bool,
     rested: bool,
 }
@@ -188,8 +192,8 @@ impl<D> Default for Channels<D> {
 }
 
 impl<D: Bell> Channels<D> {
-    /// Adds a channel; its partner is seen by the next progress. False: the number is taken or too
-    /// high, or there are too many.
+    /// Adds a channel and reports its peer with the next event. Returns false if the number is in
+    /// use or too high, or the table is full.
     pub fn add(&mut self, channel: Channel<D>) -> bool {
         let Channel { peer, address, session, sender, receiver, bell, direct } = channel;
         let at = peer.0 as usize;
@@ -235,7 +239,7 @@ impl<D: Bell> Channels<D> {
         true
     }
 
-    /// The partner's process is gone, says who knows. What it sent before is taken first.
+    /// Reports that the process of a peer is gone. Events that it sent before are handled first.
     pub fn lost(&mut self, peer: PeerId, status: Status) {
         let Some(at) = self.of(peer) else { return };
         match self.links.get_mut(at) {
@@ -247,37 +251,38 @@ impl<D: Bell> Channels<D> {
         }
     }
 
-    /// Whether a partner is reached by a channel.
+    /// Returns whether a channel leads to a peer.
     pub fn has(&self, peer: PeerId) -> bool {
         self.of(peer).is_some()
     }
 
-    /// What was read out of partners' memory.
+    /// Returns the counters of direct reads.
     pub fn fetched(&self) -> Fetched {
         self.fetched
     }
 
-    /// Whether whoever was heard last sends one short message after the other, and is not answered.
+    /// Returns whether the peer that was polled last sends a stream of short messages without a
+    /// reply.
     #[inline]
     pub fn streams(&self) -> bool {
         let link = self.links.get(self.at).and_then(Option::as_ref);
         link.is_some_and(|link| link.heard >= STREAM_MESSAGES_MIN)
     }
 
-    /// Nothing came of a stream in the time of some messages: it is none any more.
+    /// Ends a stream: no message came within the time of several messages.
     pub fn end_stream(&mut self) {
         if let Some(Some(link)) = self.links.get_mut(self.at) {
             link.heard = 0;
         }
     }
 
-    /// Whether something is being read out of a partner's memory, or written there.
+    /// Returns whether a direct read or a cooperative copy is in progress.
     #[inline]
     pub fn is_reading(&self) -> bool {
         !self.reads.is_empty() || !self.pushes.is_empty()
     }
 
-    /// Whether there may be something next.
+    /// Returns whether an event may be ready.
     #[inline]
     pub fn comes(&self) -> bool {
         if self.is_reading() {
@@ -288,8 +293,8 @@ impl<D: Bell> Channels<D> {
             || self.links.iter().flatten().any(|link| link.receiver.ready())
     }
 
-    /// The application did something by which it may take what it could not take before. Says
-    /// whether there is anything of that.
+    /// Retries deferred events, after the application posted a receive or collected a request.
+    /// Returns whether there are any.
     #[inline]
     pub fn stir(&mut self) -> bool {
         let any = self.deferring;
@@ -299,35 +304,35 @@ impl<D: Bell> Channels<D> {
         any
     }
 
-    /// Before sleeping: asks all to ring our doorbell, and looks once more. False: there is
-    /// something to do, do not sleep. [`Self::disarm`] comes after either.
+    /// Prepares to sleep: asks all peers to ring the doorbell, and polls once more. Returns false
+    /// if there is work; then do not sleep. Call [`Self::disarm`] in both cases.
     pub fn arm(&mut self) -> bool {
         let mut far = false;
         for link in self.links.iter_mut().flatten().filter(|link| !link.dead) {
             far |= link.receiver.wish();
         }
-        // One for all.
+        // One fence covers all channels.
         let mut idle = self.notes.is_empty() && !self.is_reading() && (!far || far_fence());
         for at in 0..self.links.len() {
             let Some(Some(link)) = self.links.get_mut(at) else { continue };
             if link.dead {
                 continue;
             }
-            // Who sleeps has filled the channel before.
+            // Before sleep, chunks are fed without pacing until the channel is full.
             idle &= !matches!(link.unhurried, 1..CHANNEL_PACED_LOOKS);
             link.unhurried = CHANNEL_PACED_LOOKS;
-            // Said once: whoever asked looks again.
+            // Reported once: the caller polls again.
             idle &= !std::mem::take(&mut link.left);
-            // Who copies tells when it does not, unless that stands behind what is deferred.
+            // A sender reports the end of its part by an event, which a deferred event may block.
             idle &= link.is_told();
-            // What is deferred waits for the application alone.
+            // A deferred event waits for the application only.
             let arrived = link.receiver.ready() && !link.deferred;
             let room = match (link.full, link.owed.is_empty()) {
                 (None, true) => Ok(false),
                 (full, _) => link.sender.ask_room(full.unwrap_or(0)),
             };
             if matches!(room, Ok(true)) {
-                // Said once: who waited for it may be gone.
+                // Reported once: the request that needed the room may have ended.
                 link.full = None;
             }
             let ended = link.ended();
@@ -343,7 +348,7 @@ impl<D: Bell> Channels<D> {
         idle
     }
 
-    /// Takes back what [`Self::arm`] asked.
+    /// Withdraws the requests of [`Self::arm`].
     pub fn disarm(&mut self) {
         for link in self.links.iter_mut().flatten() {
             link.receiver.awake();
@@ -363,7 +368,7 @@ impl<D: Bell> Channels<D> {
         if link.dead { Err(gone) } else { Ok((at, link)) }
     }
 
-    /// A link is of no use any more; the library half is told once.
+    /// Closes a channel and reports the lost peer, once.
     fn bury(&mut self, at: usize, status: Status) {
         let Some(Some(link)) = self.links.get_mut(at) else { return };
         if !link.dead {
@@ -376,15 +381,15 @@ impl<D: Bell> Channels<D> {
         }
     }
 
-    /// What was offered where it lies may be something else from now on: nobody takes it for what
-    /// was offered, and whoever reads it there gets it again through the channel.
+    /// Invalidates the addresses in all open offers, because their memory may change. A peer that
+    /// reads there discards the bytes and pulls through the channel.
     pub fn withdraw(&mut self) {
         let told = self.links.iter_mut().flatten().filter(|link| link.tells);
         told.for_each(|link| link.sender.withdraw());
         self.load = Load::default();
     }
 
-    /// What waits to be said of a partner is no news of the next one with its number.
+    /// Drops the reports about a peer, which must not apply to the next peer with its number.
     fn unsay(&mut self, peer: PeerId) {
         let of = |note: &Arrival| match note {
             Arrival::PeerSeen { peer, .. } | Arrival::PeerGone { peer, .. } => Some(*peer),
@@ -414,15 +419,16 @@ impl<D: Bell> Channels<D> {
         }
     }
 
-    /// The partner of a link broke its rules: why it is not sent to any more.
+    /// Closes the channel of a peer that broke the protocol, and returns the refusal for further
+    /// sends.
     #[cold]
     fn broke(&mut self, at: usize) -> Refused {
         self.bury(at, Status::EndpointUnreachable);
         Refused::Never(Status::EndpointUnreachable)
     }
 
-    /// Whether a partner may be fed `len` more bytes: it takes what it is fed while that is still in
-    /// a first cache, unless it is busy with something else.
+    /// Returns whether `len` more bytes may be fed to a peer. The receiver should copy a chunk
+    /// while it is in the L1 cache, unless it is busy.
     #[inline]
     fn keeps_up(&mut self, peer: PeerId, len: usize) -> Result<bool, Refused> {
         let (at, link) = self.link(peer)?;
@@ -433,7 +439,7 @@ impl<D: Bell> Channels<D> {
         for look in 0..CHANNEL_LOOKS_AT_ONCE {
             match link.sender.look_data_out() {
                 Ok(out) if fits(out) => {
-                    // Only who takes it while we look keeps up.
+                    // A receiver keeps up only if it copies while this side polls.
                     link.unhurried = if look > 0 { 0 } else { link.unhurried };
                     return Ok(true);
                 }
@@ -446,7 +452,7 @@ impl<D: Bell> Channels<D> {
         Ok(false)
     }
 
-    /// Sends one event, in pieces that `put` gives.
+    /// Sends an event with the bytes that `put` writes.
     #[inline]
     fn send(
         &mut self,
@@ -463,13 +469,13 @@ impl<D: Bell> Channels<D> {
         })
     }
 
-    /// Sends a message of a few bytes.
+    /// Sends a short message.
     #[inline]
     fn send_short(&mut self, peer: PeerId, short: &Short) -> Result<(), Refused> {
         self.post(peer, short.len(), |sender| sender.send_short(event::MESSAGE, short))
     }
 
-    /// Sends one event of `len` bytes by `write`, which says whether there was room.
+    /// Sends an event of `len` bytes by `write`, which returns false if there is no room.
     #[inline]
     fn post(
         &mut self,
@@ -498,7 +504,7 @@ impl<D: Bell> Channels<D> {
         }
     }
 
-    /// Looks whether the next event of a link is there.
+    /// Polls one channel.
     #[inline]
     fn look(&mut self, at: usize) -> bool {
         let Some(Some(link)) = self.links.get_mut(at) else { return false };
@@ -514,7 +520,7 @@ impl<D: Bell> Channels<D> {
                 let Some(Some(link)) = self.links.get_mut(at) else { return false };
                 if let Some(arrival) = event::arrival(link.peer, &event) {
                     self.load.came(&arrival);
-                    // Who pulls is awake.
+                    // A peer that pulls is running.
                     let pulls = event.head.kind == event::PULL;
                     link.unhurried = if pulls { 0 } else { link.unhurried };
                     let told = event.len > 0 && event.head.kind == event::OFFER;
@@ -532,14 +538,14 @@ impl<D: Bell> Channels<D> {
         false
     }
 
-    /// Looks at all links from the one whose turn it is.
+    /// Polls all channels, beginning with the current one.
     #[inline]
     fn look_round(&mut self) -> bool {
         if self.turn > 0 && self.look(self.at) {
             self.turn = self.turn.saturating_sub(1);
             return true;
         }
-        // Whose turn is over comes last.
+        // A channel that used up its turn is polled last.
         let own_was_looked_at = self.turn > 0;
         self.turn = TURN;
         for _ in usize::from(own_was_looked_at)..self.links.len() {
@@ -554,7 +560,7 @@ impl<D: Bell> Channels<D> {
         false
     }
 
-    /// Nothing was found: it is time for what is rare.
+    /// Runs the rare checks after an empty poll.
     #[inline]
     fn idle(&mut self) {
         self.idle = self.idle.wrapping_add(1);
@@ -568,7 +574,7 @@ impl<D: Bell> Channels<D> {
         }
     }
 
-    /// What was deferred may come again.
+    /// Makes deferred events available again.
     #[cold]
     fn offer_again(&mut self) {
         self.links.iter_mut().flatten().for_each(|link| link.deferred = false);

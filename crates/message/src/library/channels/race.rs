@@ -1,38 +1,38 @@
-//! Which way is faster for a large message that is alone: read out of its sender's memory, or through
-//! the channel. That depends on where its bytes are: just written by the other processor, untouched
-//! since the last time, or in no cache at all; only the clock knows. So both are timed, the faster
-//! one taken, and the other one tried again now and then.
+//! Path choice for a large message without other traffic: direct read or channel. The faster path
+//! depends on the location of the bytes: just written by the other processor, untouched since the
+//! last message, or in no cache. Both paths are measured, the faster path is used, and the slower
+//! path is retried from time to time.
 
 use causeway_wire::mx::{PeerId, Token};
 
 use crate::limits::RACE_AGAIN;
 
-/// What a KiB took each way of late, in nanoseconds.
+/// Recent time per KiB of each path, in ns.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Race {
     read: Option<u64>,
     pulled: Option<u64>,
-    /// Messages since the slower way was tried.
+    /// Messages since the slower path was measured.
     count: u32,
 }
 
-/// A message that is timed.
+/// A message that is measured.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timed {
     pub(super) peer: PeerId,
-    /// The receive that it is for.
+    /// The receive that it serves.
     pub(super) token: Token,
-    /// It is read, else it comes through the channel.
+    /// Whether it is read directly, or comes through the channel.
     pub(super) read: bool,
     pub(super) len: u32,
-    /// What has not come yet, in bytes.
+    /// Bytes that have not come.
     pub(super) left: u32,
-    /// When it was begun, in nanoseconds.
+    /// Start time, in ns.
     pub(super) since: u64,
 }
 
 impl Race {
-    /// Whether the next message is to be read.
+    /// Returns whether the next message is read directly.
     pub(super) fn reads(&mut self) -> bool {
         let (Some(read), Some(pulled)) = (self.read, self.pulled) else {
             return self.pulled.is_some();
@@ -46,7 +46,7 @@ impl Race {
         faster
     }
 
-    /// A message took so long. One that was held up by something else counts for little.
+    /// Records the duration of a message. An outlier counts at most a quarter above the mean.
     pub(super) fn took(&mut self, timed: &Timed, now: u64) {
         let whole = now.saturating_sub(timed.since).saturating_mul(1024);
         let Some(new) = whole.checked_div(timed.len.into()) else { return };
@@ -65,8 +65,8 @@ impl Race {
 mod tests {
     use super::*;
 
-    /// Messages of 64 KiB of which those that are read take `read` microseconds, others `pulled`:
-    /// how many were read.
+    /// Runs messages of 64 KiB, of which direct reads take `read` and others `pulled` microseconds.
+    /// Returns the number of direct reads.
     fn run(race: &mut Race, messages: u32, read: u64, pulled: u64) -> u32 {
         let reads = |_: &u32| {
             let reads = race.reads();

@@ -1,14 +1,14 @@
-//! What is read out of partners' memory: what of it, and in turn.
+//! Choice and scheduling of direct reads.
 //!
-//! # When
-//! Through the channel two processors copy one message at the same time, each a part of its way; by
-//! one copy only the receiver's does, unless the sender helps ([`super::help`]). So a message that is
-//! alone, and not helped with, is mostly faster through the channel: 80 us instead of 105 to 120 for
-//! 1 MiB (a cache line of 0.05 us); but slower where nobody wrote it since the last time. With help it
-//! takes 52. Which, is timed ([`super::race`]). Where anything else is under way, in either
-//! direction, both have enough to copy, and half as many copies win: 128 KiB to 2 MiB both ways at a
-//! time with 23 to 31 GB/s instead of 10 to 12. (Two processors, one process on each, MPI; Open MPI's
-//! own shared memory with one copy has 21 to 40.)
+//! # Choice
+//! Through the channel, two processors copy one message at the same time. With a direct read the
+//! receiver copies alone, unless the sender helps ([`super::help`]). So a message without other
+//! traffic and without help is mostly faster through the channel: 80 us instead of 105 to 120 for 1
+//! MiB (a cache line takes 0.05 us). It is slower where the sender did not write the bytes
+//! recently. With help it takes 52 us. [`super::race`] measures both paths. With other traffic in
+//! either direction both processors have enough to copy, and the path with half as many copies
+//! wins: 128 KiB to 2 MiB in both directions at 23 to 31 GB/s instead of 10 to 12. (Two processors
+//! with one process each, MPI; Open MPI's shared memory with one copy reaches 21 to 40.)
 
 use causeway_channel::Head;
 use causeway_wire::mx::{PeerId, Token};
@@ -19,39 +19,38 @@ use super::{Bell, Channels, Current, TURN, event};
 use crate::library::{Arrival, Refused};
 use crate::limits::{CHANNEL_LOOKS_AT_ONCE, DIRECT_BYTES_MIN};
 
-/// What large messages are under way through channels, as far as it is known: it says only which
-/// way is faster for others.
+/// Estimate of the large messages in flight through channels. It only serves to choose a path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Load {
-    /// Offers of ours that were not answered.
+    /// Offers of this side without an answer.
     offered: u32,
-    /// Bytes that partners wait for, and that we wait for.
+    /// Bytes that peers pull from this side, and that this side pulls.
     leaving: u64,
     coming: u64,
 }
 
 impl Load {
-    /// One more offer.
+    /// Counts an offer.
     pub(super) fn offer(&mut self) {
         self.offered = self.offered.saturating_add(1);
     }
 
-    /// Whether partners have nothing to copy.
+    /// Returns whether no peer copies a message of this side.
     pub(super) fn sends_nothing(&self) -> bool {
         self.offered == 0 && self.leaving == 0
     }
 
-    /// So much was pulled.
+    /// Counts pulled bytes.
     pub(super) fn pull(&mut self, len: u32) {
         self.coming = self.coming.saturating_add(len.into());
     }
 
-    /// So much was fed.
+    /// Counts fed bytes.
     pub(super) fn feed(&mut self, len: usize) {
         self.leaving = self.leaving.saturating_sub(len as u64);
     }
 
-    /// This came.
+    /// Counts an event.
     #[inline]
     pub(super) fn came(&mut self, arrival: &Arrival) {
         match arrival {
@@ -70,7 +69,7 @@ impl Load {
 }
 
 impl<D: Bell> Channels<D> {
-    /// In the middle of a message that comes in pieces: looks for a moment whether the next does.
+    /// Returns whether the next chunk of a pull comes, after a short poll.
     #[inline]
     pub(super) fn pieces_come(&self) -> bool {
         let coming = self.load.coming > 0 && self.reads.is_empty();
@@ -87,7 +86,7 @@ impl<D: Bell> Channels<D> {
         })
     }
 
-    /// Says something of a pull; later, if there is no room.
+    /// Sends an event about a pull, or queues it if there is no room.
     pub(super) fn say(&mut self, peer: PeerId, head: Head) {
         if self.send(peer, head, 0, |_| ()) == Err(Refused::Full)
             && let Ok((_, link)) = self.link(peer)
@@ -97,7 +96,7 @@ impl<D: Bell> Channels<D> {
         }
     }
 
-    /// Begins to read what a partner offered, if it said where that lies.
+    /// Begins a direct read of an offer. Returns false if the message must be pulled.
     pub(super) fn begin_read(
         &mut self,
         (peer, token): (PeerId, Token),
@@ -126,7 +125,7 @@ impl<D: Bell> Channels<D> {
         true
     }
 
-    /// So much came of a message that may be timed.
+    /// Counts bytes of a message that may be measured.
     pub(super) fn time(&mut self, peer: PeerId, token: Token, len: u32) {
         let Some(mut timed) =
             self.timed.take_if(|timed| (timed.peer, timed.token) == (peer, token))
@@ -143,13 +142,13 @@ impl<D: Bell> Channels<D> {
         }
     }
 
-    /// Whether a step of what is read comes before all events.
+    /// Returns whether a step of a direct read precedes all events.
     #[inline]
     pub(super) fn read_is_due(&self) -> bool {
         !self.reads.is_empty() && self.before_read == 0
     }
 
-    /// What is next to be read is looked at.
+    /// Makes the next step of a direct read the current event.
     pub(super) fn look_at_read(&mut self) -> bool {
         while self.reads.front().is_some_and(|read| !read.is_begun()) {
             self.begin_step();
@@ -161,7 +160,7 @@ impl<D: Bell> Channels<D> {
         true
     }
 
-    /// Reads bytes of what is read first.
+    /// Reads bytes of the current step.
     #[cold]
     pub(super) fn read(&self, at: usize, into: &mut [u8]) -> usize {
         let Some(read) = self.reads.front() else { return 0 };
@@ -169,7 +168,7 @@ impl<D: Bell> Channels<D> {
         link.map_or(0, |link| read.read(link.direct.as_deref(), &link.receiver, at, into))
     }
 
-    /// A step of what is read first was taken.
+    /// Ends the current step of a direct read.
     pub(super) fn read_on(&mut self) {
         self.breathes = true;
         let Some(mut read) = self.reads.pop_front() else { return };
@@ -193,7 +192,7 @@ impl<D: Bell> Channels<D> {
                 if read.never.get()
                     && let Ok((_, link)) = self.link(peer)
                 {
-                    // It may have more rights over us than we have over it.
+                    // The peer may still have access to this process.
                     link.settle_share();
                     let refused = u64::from(link.direct.take().is_some());
                     self.fetched.refused = self.fetched.refused.wrapping_add(refused);
@@ -203,7 +202,7 @@ impl<D: Bell> Channels<D> {
         }
     }
 
-    /// Nothing of a partner is read any more.
+    /// Drops all direct reads and copies of a peer.
     pub(super) fn stop_reading(&mut self, peer: PeerId) {
         if self.current == Current::Read && self.reads.front().is_some_and(|read| read.peer == peer)
         {
@@ -225,10 +224,10 @@ impl<D: Bell> Channels<D> {
         self.load = Load::default();
     }
 
-    /// Tells a partner that what it pulls does not come; later, if there is no room.
+    /// Reports a failed pull to a peer, or queues the report if there is no room.
     pub(super) fn tell_failed(&mut self, peer: PeerId, to: u64) {
         let Ok((at, link)) = self.link(peer) else { return };
-        // Only as many as there are pulls: else the partner made them up.
+        // More failures than possible pulls: the peer invented them.
         let fails = link.owed.iter().filter(|head| head.kind == event::FAIL).count();
         if fails < crate::limits::FAILS_MAX {
             self.say(peer, event::fail(to));

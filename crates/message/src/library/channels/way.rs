@@ -1,4 +1,4 @@
-//! Channels as a [`Transport`].
+//! [`Transport`] of channels.
 
 use causeway_channel::{Head, Short};
 use causeway_wire::mx::{Address, PeerId, Status, Token};
@@ -12,7 +12,7 @@ use crate::limits::{
 };
 
 impl<D: Bell> Channels<D> {
-    /// A message that lies in pieces.
+    /// Sends a message of more than two segments.
     #[cold]
     fn send_pieces<B: Buffer>(
         &mut self,
@@ -110,7 +110,7 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
     ) -> Result<usize, Refused> {
         let (_, link) = self.link(peer)?;
         let chunk = CHANNEL_CHUNK_BYTES.min(link.sender.event_bytes_max());
-        // A long one is left for others in between.
+        // A long message pauses here, so that other work has a turn.
         let (whole, end) = (end, end.min(at.saturating_add(CHANNEL_FEED_BYTES_MAX)));
         let mut from = at;
         while from < end && self.keeps_up(peer, chunk)? {
@@ -141,7 +141,7 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         self.tell_failed(peer, to);
     }
 
-    /// Channels are set up by others: there is nobody here to ask.
+    /// Channels cannot connect; the owner of the endpoint asks the daemon.
     fn connect(
         &mut self,
         _token: Token,
@@ -161,7 +161,7 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
     }
 
     fn cancel(&mut self, _token: Token) {
-        // It may have been offered, and where it lies may be something else soon.
+        // The request may be an offer, and its memory changes from now on.
         self.withdraw();
     }
 

@@ -1,5 +1,5 @@
-//! Messages and offers that the library half could not take, and what came behind them of the same
-//! partners. Other partners' go past.
+//! Pending queue: messages and offers that the matching engine deferred, and later messages of the
+//! same peers. Messages of other peers pass.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,7 +8,7 @@ use causeway_wire::mx::PeerId;
 use crate::library::Arrival;
 use crate::limits::{ASIDE_ALL_BYTES_MAX, ASIDE_ALL_MAX, ASIDE_BYTES_MAX, ASIDE_MAX};
 
-/// What waits of one partner; never nothing.
+/// Pending messages of one peer; never empty.
 #[derive(Debug, Default)]
 struct Queue {
     all: VecDeque<(Arrival, Vec<u8>)>,
@@ -21,53 +21,54 @@ impl Queue {
     }
 }
 
-/// See above.
+/// Pending messages of all peers, served round robin.
 #[derive(Debug, Default)]
 pub(super) struct Aside {
     queues: HashMap<PeerId, Queue>,
-    /// Whose turn it is, in order.
+    /// Peers in the order of their turns.
     turns: VecDeque<PeerId>,
-    /// How many had it in this round.
+    /// Turns in this round.
     round: usize,
-    /// How many in a row had it in vain.
+    /// Turns in a row without progress.
     vain: usize,
     messages: usize,
     bytes: usize,
-    /// Queues that are as long as they may be.
+    /// Peers at the limit of their queue.
     long: usize,
 }
 
 impl Aside {
-    /// Whether anything of a partner waits.
+    /// Returns whether a peer has pending messages.
     #[inline]
     pub(super) fn has(&self, peer: PeerId) -> bool {
         !self.queues.is_empty() && self.queues.contains_key(&peer)
     }
 
-    /// Whether nothing waits.
+    /// Returns whether there are no pending messages.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.turns.is_empty()
     }
 
-    /// Whether as much waits as may: then nothing more is to come.
+    /// Returns whether a limit is reached; then no more events may be taken from the ring.
     #[inline]
     pub(super) fn is_stuffed(&self) -> bool {
         self.long > 0 || self.bytes >= ASIDE_ALL_BYTES_MAX || self.messages >= ASIDE_ALL_MAX
     }
 
-    /// Whether all wait for the application alone.
+    /// Returns whether every peer had a turn without progress.
     pub(super) fn is_vain(&self) -> bool {
         self.vain >= self.turns.len()
     }
 
-    /// The application did something: they may be taken now. Says whether there are any.
+    /// Starts a new round, because the application posted a receive or collected a request. Returns
+    /// whether there are pending messages.
     pub(super) fn stir(&mut self) -> bool {
         (self.round, self.vain) = (0, 0);
         !self.turns.is_empty()
     }
 
-    /// Adds what came of a partner; says whether it is the first. The first was deferred.
+    /// Appends a message of a peer. Returns whether it is the first, which counts as deferred.
     pub(super) fn push(&mut self, peer: PeerId, arrival: Arrival, bytes: Vec<u8>) -> bool {
         let queue = self.queues.entry(peer).or_default();
         let (first, long) = (queue.all.is_empty(), queue.is_long());
@@ -90,7 +91,7 @@ impl Aside {
         self.queues.get(self.turns.front()?)?.all.front()
     }
 
-    /// The first of the partner whose turn it is; nothing after each round.
+    /// Returns the first message of the peer that has its turn; `None` once per round.
     pub(super) fn next(&mut self) -> Option<Arrival> {
         if self.round >= self.turns.len() {
             self.round = 0;
@@ -99,7 +100,7 @@ impl Aside {
         self.front().map(|(arrival, _)| *arrival)
     }
 
-    /// Copies bytes of it, from `at` on; says how many.
+    /// Copies bytes of that message from `at` on, and returns their number.
     pub(super) fn copy(&self, at: usize, into: &mut [u8]) -> usize {
         let bytes = self.front().and_then(|(_, bytes)| bytes.get(at..)).unwrap_or_default();
         let len = bytes.len().min(into.len());
@@ -109,7 +110,7 @@ impl Aside {
         len
     }
 
-    /// It cannot be taken now: another's turn.
+    /// Defers that message; the next peer has its turn.
     pub(super) fn defer(&mut self) {
         if let Some(peer) = self.turns.pop_front() {
             self.turns.push_back(peer);
@@ -118,7 +119,7 @@ impl Aside {
         }
     }
 
-    /// It was taken. Gives its sender if nothing more of it waits.
+    /// Removes that message. Returns its sender if it has no more.
     pub(super) fn done(&mut self) -> Option<PeerId> {
         self.vain = 0;
         let peer = *self.turns.front()?;

@@ -1,6 +1,6 @@
-//! Whose turn it is to be pulled: of each partner a few messages at a time, in the order in which
-//! they were asked for, so that places in staging are used again while they are in the cache. A
-//! place for each of the sixty-four messages of a window would be written to and read from memory.
+//! Pull schedule: a few large messages of each peer at a time, in the order of the requests, so
+//! that staging is reused while it is in a cache. Separate staging for each of the 64 messages of a
+//! window would go to memory and back.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,7 +8,7 @@ use causeway_wire::mx::{PeerId, Token};
 
 use crate::limits::{PULL_AHEAD_BYTES, PULLS_AHEAD_MIN};
 
-/// A message that is to be pulled.
+/// A message to pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) offer: u64,
@@ -16,10 +16,10 @@ pub(super) struct Wanted {
     pub(super) len: u32,
 }
 
-/// Those of one partner.
+/// Pulls of one peer.
 #[derive(Debug, Default)]
 struct Turn {
-    /// How many are pulled, and their bytes.
+    /// Running pulls, and their bytes.
     pulls: usize,
     bytes: u64,
     waiting: VecDeque<Wanted>,
@@ -32,12 +32,12 @@ impl Turn {
     }
 }
 
-/// See above.
+/// Pulls of all peers.
 #[derive(Debug, Default)]
 pub(super) struct Turns(HashMap<PeerId, Turn>);
 
 impl Turns {
-    /// Whether a message may be pulled now; else it waits for its turn.
+    /// Returns whether a pull may start now; otherwise it is queued.
     pub(super) fn may_begin(&mut self, peer: PeerId, wanted: Wanted) -> bool {
         let turn = self.0.entry(peer).or_default();
         let now = turn.waiting.is_empty() && turn.has_room(wanted.len);
@@ -47,14 +47,14 @@ impl Turns {
         now
     }
 
-    /// A pull has begun.
+    /// Counts a started pull.
     pub(super) fn began(&mut self, peer: PeerId, len: u32) {
         let turn = self.0.entry(peer).or_default();
         turn.pulls = turn.pulls.saturating_add(1);
         turn.bytes = turn.bytes.saturating_add(len.into());
     }
 
-    /// A pull is over.
+    /// Counts an ended pull.
     pub(super) fn over(&mut self, peer: PeerId, len: u32) {
         if let Some(turn) = self.0.get_mut(&peer) {
             turn.pulls = turn.pulls.saturating_sub(1);
@@ -62,21 +62,21 @@ impl Turns {
         }
     }
 
-    /// The next message of a partner whose turn it is.
+    /// Returns the next queued pull of a peer, if it may start.
     pub(super) fn next(&mut self, peer: PeerId) -> Option<Wanted> {
         let turn = self.0.get_mut(&peer)?;
         let wanted = *turn.waiting.front()?;
         turn.has_room(wanted.len).then_some(wanted)
     }
 
-    /// That message waits no more.
+    /// Removes that pull from the queue.
     pub(super) fn taken(&mut self, peer: PeerId) {
         if let Some(turn) = self.0.get_mut(&peer) {
             turn.waiting.pop_front();
         }
     }
 
-    /// A partner is gone.
+    /// Drops all pulls of a peer.
     pub(super) fn forget(&mut self, peer: PeerId) {
         self.0.remove(&peer);
     }

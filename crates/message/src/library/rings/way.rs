@@ -1,4 +1,4 @@
-//! Rings as a [`Transport`].
+//! [`Transport`] of rings.
 
 use causeway_channel::Short;
 use causeway_channel::mx_rings::{eager, short_event};
@@ -8,13 +8,13 @@ use super::{Bell, Current, Purpose, Rings, Staging, Underway, Wanted, handle, in
 use crate::library::{Arrival, Buffer, Handed, Refused, Transport, pieces};
 use crate::limits::MEDIUM_BYTES_MAX;
 
-/// Nothing, which is everywhere.
+/// Empty window.
 const NOTHING: Window = Window { region: RegionId(0), offset: 0, len: 0 };
 
 impl<D: Bell, S: Staging> Rings<D, S> {
-    /// A place with a message of so many bytes, which is copied there unless it can be sent from
-    /// where it lies. Short ones are copied: that costs less, and who says that they may be used
-    /// again at once (`fi_inject`) is right.
+    /// Returns a window with the message: lent if it is long and contiguous, else a copy. A short
+    /// message is copied because a copy costs less, and because `fi_inject` promises that its bytes
+    /// may be reused at once.
     fn place_of<B: Buffer>(&mut self, data: &B, len: u32) -> Result<Window, Refused> {
         let first = data.bytes(0);
         if data.len() > MEDIUM_BYTES_MAX
@@ -92,7 +92,7 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
         asked.map(|()| Handed::Kept)
     }
 
-    /// The backend half feeds: nobody asks for this.
+    /// Unreachable: the NIC side reads offers from staging.
     fn feed(
         &mut self,
         _peer: PeerId,
@@ -173,7 +173,7 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
         {
             return Some(refused);
         }
-        // What was deferred is given again after all else was.
+        // Deferred messages come after all new events.
         let next = self.look().or_else(|| self.next_aside());
         if next.is_none() && self.ended() { self.next_last() } else { next }
     }
@@ -232,14 +232,14 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
             }
             Current::Note => {
                 self.current = Current::Nothing;
-                // Answered by `forget`, as all that are gone.
+                // The engine answers with `forget`.
             }
             Current::Nothing => {}
         }
     }
 
     fn defer(&mut self) {
-        // Only messages and offers are.
+        // Only messages and offers are deferred.
         match std::mem::replace(&mut self.current, Current::Nothing) {
             Current::Event(event) => {
                 let arrival = self.arrival;
