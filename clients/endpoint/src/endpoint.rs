@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_message::library::{Buffer, Completion, Library, Missed, Options, RequestId, Step};
+use causeway_message::library::{Buffer, Completion, Library, Missed, LibraryOptions, RequestId, Step};
 use causeway_message::split::{Address, NicId};
 use causeway_wire::local::{Ask, Tell};
 
@@ -100,7 +100,7 @@ impl<B: Buffer> Endpoint<B> {
         let mut way = way.map_err(|_| Error::NoResources)?;
         way.set_secrets((opening.key, session));
         let ears = Ears::new(way.bells(), &way.conversation).map_err(|_| Error::NoResources)?;
-        let mut library = Library::new(Options {
+        let mut library = Library::new(LibraryOptions {
             address: Address { nic, endpoint },
             session,
             key: opening.key,

@@ -20,7 +20,7 @@ use crate::bypass::Bypass;
 use crate::staging::{Slabs, Staged};
 use connects::Connects;
 use open::far;
-use partners::Partners;
+use partners::PartnerTable;
 use resume::Resume;
 use transport::Turn;
 

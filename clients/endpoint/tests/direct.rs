@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use causeway_endpoint::board::Conversation;
 use causeway_endpoint::{Endpoint, Opening};
-use causeway_fabric::{Fabric, Handle, Options};
+use causeway_fabric::{Fabric, Handle, LibraryOptions};
 use causeway_message::library::{Buffer, Fetched, Partner, RequestId};
 use causeway_message::split::{Address, NicId};
 use causeway_message::status::Status;
@@ -72,7 +72,7 @@ impl Host {
     fn new(test: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("causeway-{test}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let fabric = Fabric::start(&[causeway_mx::SERVICE], Options::default()).unwrap();
+        let fabric = Fabric::start(&[causeway_mx::SERVICE], LibraryOptions::default()).unwrap();
         let host = Self { handle: fabric.handle(), _fabric: fabric, dir };
         let group: causeway_model::Name = "red".parse().unwrap();
         host.handle.call(Control::GroupAdd(group.clone().into())).unwrap();

@@ -22,11 +22,11 @@
 //!
 //! # Example
 //! ```
-//! use causeway_message::library::{Channels, Error, Library, Options, Partner};
+//! use causeway_message::library::{Channels, Error, Library, LibraryOptions, Partner};
 //! use causeway_message::split::{Address, NicId};
 //!
 //! let address = Address { nic: NicId(0x02_00_00_00_00_01), endpoint: 1 };
-//! let options = Options { address, session: 1, key: 7, context_bits: 0, context_shift: 0 };
+//! let options = LibraryOptions { address, session: 1, key: 7, context_bits: 0, context_shift: 0 };
 //! let mut library = Library::<Vec<u8>>::new(options)?;
 //! let mut transport = Channels::<fn()>::default();
 //! let receive = library.irecv(&mut transport, 5, u64::MAX, 0, vec![0; 8])?;

@@ -23,11 +23,11 @@ pub const UNEXPECTED_MAX: usize = 1 << 16;
 /// Default maximum of the bytes of unexpected messages.
 pub const UNEXPECTED_BYTES_MAX: usize = 64 << 20;
 /// Unexpected messages that each sender may have, however many others have sent.
-pub const UNEXPECTED_OF_ONE_MIN: usize = 16;
+pub const UNEXPECTED_PER_PEER_MIN: usize = 16;
 /// Bytes of unexpected messages that each sender may have.
-pub const UNEXPECTED_BYTES_OF_ONE_MIN: usize = 64 << 10;
+pub const UNEXPECTED_BYTES_PER_PEER_MIN: usize = 64 << 10;
 /// Maximum of unexpected messages that an endpoint may request; message numbers have 32 bits.
-pub const UNEXPECTED_ASKED_MAX: usize = 1 << 22;
+pub const UNEXPECTED_LIMIT_MAX: usize = 1 << 22;
 /// Sends that are handed to the transport for one peer before a pull of that peer has its turn.
 pub const SENDS_PER_TURN: u32 = 16;
 /// Bytes that are fed to a pull in such a turn.
@@ -35,7 +35,7 @@ pub const STREAM_BYTES_PER_TURN: u32 = 16_384;
 /// Events that one call of `progress` handles.
 pub const ARRIVALS_PER_CALL: usize = 64;
 /// Up to so many channels, a poll checks all of them; beyond it, channels are polled in turn.
-pub const LINKS_GLANCED_AT_MAX: usize = 8;
+pub const CHANNELS_POLLED_MAX: usize = 8;
 /// Longest message that goes through a channel as a whole, in bytes; a longer message is pulled.
 pub const CHANNEL_EAGER_BYTES_MAX: usize = 8192;
 /// Short messages from one peer without a reply from which on they count as a stream.
@@ -46,10 +46,10 @@ pub const CHANNEL_CHUNK_BYTES: usize = 4096;
 /// Maximum bytes of one message that are fed in a row; takes about 20 us.
 pub const CHANNEL_FEED_BYTES_MAX: usize = 256 << 10;
 /// Polls in a row for the peer's next or last chunk; they take less time than one chunk.
-pub const CHANNEL_LOOKS_AT_ONCE: u32 = 32;
+pub const CHANNEL_POLLS_IN_ROW: u32 = 32;
 /// Failed rounds of such polls before the sender fills more of the channel: the receiver may not be
 /// running.
-pub const CHANNEL_PACED_LOOKS: u32 = 32;
+pub const CHANNEL_PACED_ROUNDS: u32 = 32;
 /// Shortest message that is read directly from its sender's memory, in bytes.
 pub const DIRECT_BYTES_MIN: usize = 32 << 10;
 /// Bytes of one step of a direct read.
@@ -62,30 +62,30 @@ pub const SHARED_PART_BYTES: usize = 4096;
 /// end one side waits for the other side's last claim.
 pub const SHARED_PARTS_AT_ONCE: Most = Most { least: 16, most: 256 };
 /// Polls of a helping sender without progress of its receiver before the sender stops helping.
-pub const HELP_LOOKS_MAX: u32 = 512;
+pub const HELP_POLLS_MAX: u32 = 512;
 /// Age up to which a check that the peer's process lives stays valid, in ns: about the time to copy
 /// one part.
-pub const HELP_LIVES_NS: u64 = 50_000;
+pub const HELP_LIVENESS_NS: u64 = 50_000;
 /// Longest wait of a receiver that cancels a cooperative copy for the sender's running copy, in ns:
 /// about ten thousand times the expected time. The sender may be stopped or hostile. The limit
 /// holds for each peer separately.
 pub const HELP_ENDS_NS: u64 = 2_000_000_000;
 /// Messages on the faster path after which the slower path is measured again.
-pub const RACE_AGAIN: u32 = 128;
+pub const PATH_RETRY_MESSAGES: u32 = 128;
 /// Maximum segments of a message that is read or written directly.
 pub const DIRECT_PLACES_MAX: usize = 8;
 /// Maximum channels of one endpoint.
 pub const CHANNELS_MAX: usize = 4096;
 /// Maximum queued refusals of pulls of one peer.
-pub const FAILS_MAX: usize = 1024;
+pub const PULL_FAILURES_MAX: usize = 1024;
 /// Maximum pending messages of one remote peer; more than a ring holds.
-pub const ASIDE_MAX: usize = 1024;
+pub const PENDING_MAX: usize = 1024;
 /// Maximum bytes of pending messages of one remote peer.
-pub const ASIDE_BYTES_MAX: usize = 1 << 20;
+pub const PENDING_BYTES_MAX: usize = 1 << 20;
 /// Maximum pending messages of all remote peers.
-pub const ASIDE_ALL_MAX: usize = 1 << 16;
+pub const PENDING_ALL_MAX: usize = 1 << 16;
 /// Maximum bytes of pending messages of all remote peers.
-pub const ASIDE_ALL_BYTES_MAX: usize = 64 << 20;
+pub const PENDING_ALL_BYTES_MAX: usize = 64 << 20;
 
 /// Events that are handled after the NIC side is gone: as many as a ring holds.
 pub const EVENTS_AFTER_END_MAX: usize = causeway_channel::mx_rings::ENTRIES;

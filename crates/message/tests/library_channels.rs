@@ -118,8 +118,8 @@ fn random_traffic_between_two_threads_arrives_as_it_was_sent() {
 #[test]
 fn threads_that_sleep_are_woken_for_messages_and_for_room() {
     use std::sync::{Arc, Condvar, Mutex};
-    type Bell = Arc<(Mutex<bool>, Condvar)>;
-    let ring = |bell: &Bell| {
+    type PeerDoorbell = Arc<(Mutex<bool>, Condvar)>;
+    let ring = |bell: &PeerDoorbell| {
         let bell = bell.clone();
         move || {
             *bell.0.lock().unwrap() = true;
@@ -128,7 +128,7 @@ fn threads_that_sleep_are_woken_for_messages_and_for_room() {
     };
     let layout = Layout::new(16, 16_384).unwrap();
     let memory = memory(layout);
-    let bells: [Bell; 2] = Default::default();
+    let bells: [PeerDoorbell; 2] = Default::default();
     let side = |side: Side, me: u8, other: u8| {
         let (sender, receiver) = open(&memory, side).unwrap();
         let known = options(other);

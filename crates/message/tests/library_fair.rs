@@ -1,7 +1,7 @@
 //! Nobody is kept waiting for ever by somebody else.
 
 use causeway_channel::Layout;
-use causeway_message::limits::{UNEXPECTED_BYTES_MAX, UNEXPECTED_MAX, UNEXPECTED_OF_ONE_MIN};
+use causeway_message::limits::{UNEXPECTED_BYTES_MAX, UNEXPECTED_MAX, UNEXPECTED_PER_PEER_MIN};
 use causeway_testing::messages::*;
 
 const EXACT: u64 = u64::MAX;
@@ -84,11 +84,11 @@ fn whatever_others_have_a_partner_is_heard() {
     }
     assert!(pair.b.library.unexpected() >= 200);
     assert!(pair.b.library.take_crowded() && !pair.b.library.take_crowded());
-    for _ in 0..UNEXPECTED_OF_ONE_MIN {
+    for _ in 0..UNEXPECTED_PER_PEER_MIN {
         pair.a.send(B, 1, b"heard");
     }
     pair.run();
-    for _ in 0..UNEXPECTED_OF_ONE_MIN {
+    for _ in 0..UNEXPECTED_PER_PEER_MIN {
         let (receive, back) = pair.b.receive(1, EXACT, 5);
         pair.b.ended(receive);
         assert_eq!(given(&back), b"heard");

@@ -1,14 +1,14 @@
 //! Receives from one endpoint only, and messages looked at or taken without a receive.
 
 use causeway_channel::{Layout, Side};
-use causeway_message::library::{Options, Partner, Source};
+use causeway_message::library::{LibraryOptions, Partner, Source};
 use causeway_message::status::Status;
 use causeway_testing::messages::*;
 
 const ALL: (u64, u64) = (0, 0);
 
 fn source(endpoint: u8) -> Source {
-    let Options { address, session, .. } = options(endpoint);
+    let LibraryOptions { address, session, .. } = options(endpoint);
     Source { address, session }
 }
 

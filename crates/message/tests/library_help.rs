@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use causeway_channel::{Head, Layout, Side, open};
 use causeway_message::library::{Buffer as _, Direct, Never, Place, RequestId, Step};
 use causeway_message::limits::{
-    DIRECT_BYTES_MIN, HELP_LOOKS_MAX, SHARED_BYTES_MIN, SHARED_PART_BYTES, SHARED_PARTS_AT_ONCE,
+    DIRECT_BYTES_MIN, HELP_POLLS_MAX, SHARED_BYTES_MIN, SHARED_PART_BYTES, SHARED_PARTS_AT_ONCE,
 };
 use causeway_message::split::PeerId;
 use causeway_message::status::Status;
@@ -385,7 +385,7 @@ fn who_has_something_to_copy_does_not_sleep_and_who_waits_for_it_may() {
     let mut looks = 0;
     while both.step(true) {
         looks += 1;
-        assert!(looks <= 2 * HELP_LOOKS_MAX);
+        assert!(looks <= 2 * HELP_POLLS_MAX);
     }
     assert!(both.pair.a.ways.arm(), "it helps no more");
     both.pair.a.ways.disarm();

@@ -1,6 +1,6 @@
 //! What is matched with what: MX's rules, over channels.
 
-use causeway_message::library::{Error, Library, Options, Partner};
+use causeway_message::library::{Error, Library, LibraryOptions, Partner};
 use causeway_message::status::Status;
 use causeway_testing::messages::*;
 
@@ -203,7 +203,7 @@ fn a_probe_finds_the_first_message_that_matches_and_leaves_it() {
 
 fn with_contexts(bits: u8, shift: u8) -> Pair {
     let contexts =
-        |endpoint| Options { context_bits: bits, context_shift: shift, ..options(endpoint) };
+        |endpoint| LibraryOptions { context_bits: bits, context_shift: shift, ..options(endpoint) };
     Pair::with(causeway_channel::Layout::DEFAULT, contexts(1), contexts(2))
 }
 
@@ -251,8 +251,11 @@ fn context_ids_that_do_not_fit_are_refused() {
         (1, 63, true),
         (255, 255, false),
     ] {
-        let made =
-            Library::<Pad>::new(Options { context_bits: bits, context_shift: shift, ..options(1) });
+        let made = Library::<Pad>::new(LibraryOptions {
+            context_bits: bits,
+            context_shift: shift,
+            ..options(1)
+        });
         assert_eq!(made.is_ok(), fits, "{bits} at {shift}");
     }
 }

@@ -1,6 +1,6 @@
 //! Partners that come and go, confirmations, limits of time: over a way that a test speaks for.
 
-use causeway_message::library::{Arrival, Error, Handed, Library, Partner, Step};
+use causeway_message::library::{Error, Handover, Library, Partner, Step, TransportEvent};
 use causeway_message::limits::EARLY_SENDS_MAX;
 use causeway_message::split::{Address, NicId, PeerId, Token};
 use causeway_message::status::Status;
@@ -20,11 +20,11 @@ impl Lone {
     /// An endpoint with one partner.
     fn new() -> Self {
         let mut lone = Self { library: Library::new(options(1)).unwrap(), way: Fake::default() };
-        lone.say(Arrival::PeerSeen { peer: PEER, address: ADDRESS, session: 55 });
+        lone.say(TransportEvent::PeerSeen { peer: PEER, address: ADDRESS, session: 55 });
         lone
     }
 
-    fn say(&mut self, arrival: Arrival) {
+    fn say(&mut self, arrival: TransportEvent) {
         self.way.say(arrival);
         self.run();
     }
@@ -61,7 +61,7 @@ fn a_connect_ends_with_the_partner_or_with_why_there_is_none() {
     let id = connect(&mut lone);
     let token = lone.last_token();
     assert_eq!(lone.way.told, [Call::Connect(token, ADDRESS, 9, Some(1_000))]);
-    lone.say(Arrival::Connected { token, status: Status::Success, peer: PEER });
+    lone.say(TransportEvent::Connected { token, status: Status::Success, peer: PEER });
     let done = lone.library.test_any(0x77, u64::MAX).unwrap().unwrap();
     assert_eq!((done.status, done.partner, done.context), (Status::Success, Some(FIRST), 5));
     assert_eq!(lone.library.test(id), Err(Error::BadRequest));
@@ -69,21 +69,21 @@ fn a_connect_ends_with_the_partner_or_with_why_there_is_none() {
     for status in [Status::BadKey, Status::BadEndpoint, Status::Timeout, Status::EndpointClosed] {
         let id = connect(&mut lone);
         let token = lone.last_token();
-        lone.say(Arrival::Connected { token, status, peer: PeerId(0) });
+        lone.say(TransportEvent::Connected { token, status, peer: PeerId(0) });
         let done = lone.library.test(id).unwrap().unwrap();
         assert_eq!((done.status, done.partner), (status, None));
     }
     // To a partner that was never seen.
     let id = connect(&mut lone);
     let token = lone.last_token();
-    lone.say(Arrival::Connected { token, status: Status::Success, peer: PeerId(77) });
+    lone.say(TransportEvent::Connected { token, status: Status::Success, peer: PeerId(77) });
     assert_eq!(lone.status(id), Status::EndpointUnreachable);
     // Taken back: what comes later is nobody's.
     let id = connect(&mut lone);
     let token = lone.last_token();
     assert_eq!(lone.library.cancel(&mut lone.way, id), Ok(true));
     assert_eq!(lone.way.told.last(), Some(&Call::Cancel(token)));
-    lone.say(Arrival::Connected { token, status: Status::Success, peer: PEER });
+    lone.say(TransportEvent::Connected { token, status: Status::Success, peer: PEER });
     assert_eq!(lone.library.ipeek(), None);
     // No room now: later.
     lone.way.room = 0;
@@ -92,7 +92,7 @@ fn a_connect_ends_with_the_partner_or_with_why_there_is_none() {
     lone.way.room = 1;
     lone.run();
     let token = lone.last_token();
-    lone.say(Arrival::Connected { token, status: Status::Success, peer: PEER });
+    lone.say(TransportEvent::Connected { token, status: Status::Success, peer: PEER });
     assert_eq!(lone.status(id), Status::Success);
     // No room, and taken back before there is.
     lone.way.room = 0;
@@ -109,7 +109,7 @@ fn of_what_nobody_is_told_of_it_is_heard_that_it_is_lost_and_nothing_else() {
     let mut lone = Lone::new();
     let id = lone.send(10);
     let say = |lone: &mut Lone, status| {
-        lone.say(Arrival::Sent { token: Token::UNREPORTED, status, taken: 0 });
+        lone.say(TransportEvent::Sent { token: Token::UNREPORTED, status, taken: 0 });
         lone.library.has_failed()
     };
     assert!(!say(&mut lone, Status::Success));
@@ -132,7 +132,7 @@ fn sends_that_were_copied_end_early_up_to_a_limit_and_are_confirmed_later() {
     }
     // One is confirmed: there is room for one more; the others wait for their own.
     let confirm = |lone: &mut Lone, at: usize, status| {
-        lone.say(Arrival::Sent { token: tokens[at], status, taken: 0 });
+        lone.say(TransportEvent::Sent { token: tokens[at], status, taken: 0 });
     };
     confirm(&mut lone, 0, Status::Success);
     let early = lone.send(10);
@@ -159,14 +159,14 @@ fn a_send_that_ended_early_is_told_once_whether_confirmed_before_or_after() {
     let mut lone = Lone::new();
     let id = lone.send(1);
     let token = lone.last_token();
-    lone.say(Arrival::Sent { token, status: Status::Success, taken: 0 });
+    lone.say(TransportEvent::Sent { token, status: Status::Success, taken: 0 });
     assert_eq!(lone.status(id), Status::Success);
     assert_eq!(lone.library.requests(), 0);
     let id = lone.send(1);
     lone.library.forget(id).unwrap();
     assert_eq!(lone.library.requests(), 1);
     let token = lone.last_token();
-    lone.say(Arrival::Sent { token, status: Status::Success, taken: 0 });
+    lone.say(TransportEvent::Sent { token, status: Status::Success, taken: 0 });
     assert_eq!(lone.library.requests(), 0);
 }
 
@@ -178,29 +178,29 @@ fn large_messages_go_by_offers_and_pulls() {
     assert_eq!(lone.way.told.last(), Some(&Call::Offer(PEER, lone.last_token(), 1, 101)));
     assert_eq!(lone.library.ibuffered(send), Ok(false));
     let token = lone.last_token();
-    lone.say(Arrival::Sent { token, status: Status::Success, taken: 60 });
+    lone.say(TransportEvent::Sent { token, status: Status::Success, taken: 60 });
     let done = lone.library.test(send).unwrap().unwrap();
     assert_eq!((done.status, done.xfer_length, done.msg_length), (Status::Truncated, 60, 101));
     let (receive, back) = lone.receive(50);
-    lone.say(Arrival::Offered { peer: PEER, match_info: 8, len: 80, offer: 12 });
+    lone.say(TransportEvent::Offered { peer: PEER, match_info: 8, len: 80, offer: 12 });
     let token = lone.last_token();
     assert_eq!(lone.way.told.last(), Some(&Call::Pull(PEER, 12, token, 50)));
     assert!(lone.library.test(receive).unwrap().is_none());
-    lone.say(Arrival::Pulled { token, status: Status::Success });
+    lone.say(TransportEvent::Pulled { token, status: Status::Success });
     let done = lone.library.test(receive).unwrap().unwrap();
     assert_eq!((done.status, done.xfer_length, done.msg_length), (Status::Truncated, 50, 80));
     assert_eq!(given(&back), [0x55; 50]);
     let (receive, _) = lone.receive(50);
-    lone.say(Arrival::Offered { peer: PEER, match_info: 8, len: 50, offer: 13 });
+    lone.say(TransportEvent::Offered { peer: PEER, match_info: 8, len: 50, offer: 13 });
     let token = lone.last_token();
-    lone.say(Arrival::Pulled { token, status: Status::Aborted });
+    lone.say(TransportEvent::Pulled { token, status: Status::Aborted });
     assert_eq!(lone.status(receive), Status::Aborted);
     // An eager send whose bytes are kept is not over, and its buffer not free.
-    lone.way.eager = Handed::Kept;
+    lone.way.eager = Handover::Kept;
     let send = lone.send(5);
     assert_eq!(lone.library.ibuffered(send), Ok(false));
     let token = lone.last_token();
-    lone.say(Arrival::Sent { token, status: Status::Success, taken: 0 });
+    lone.say(TransportEvent::Sent { token, status: Status::Success, taken: 0 });
     assert_eq!(lone.library.test(send).unwrap().unwrap().xfer_length, 5);
 }
 
@@ -236,13 +236,13 @@ fn what_has_no_room_is_handed_over_later_in_order() {
 fn all_that_waits_for_a_partner_ends_when_it_is_gone() {
     for disconnect in [false, true] {
         let mut lone = Lone::new();
-        lone.say(Arrival::Offered { peer: PEER, match_info: 70, len: 500, offer: 1 });
+        lone.say(TransportEvent::Offered { peer: PEER, match_info: 70, len: 500, offer: 1 });
         lone.way.say_message(PEER, 71, b"whole");
         lone.run();
         let (pulling, pulling_back) = lone.receive(1000);
         let offered = lone.send(1000);
-        lone.say(Arrival::Offered { peer: PEER, match_info: 72, len: 500, offer: 2 });
-        lone.say(Arrival::Offered { peer: PEER, match_info: 73, len: 500, offer: 3 });
+        lone.say(TransportEvent::Offered { peer: PEER, match_info: 72, len: 500, offer: 2 });
+        lone.say(TransportEvent::Offered { peer: PEER, match_info: 73, len: 500, offer: 3 });
         lone.way.room = 0;
         let waiting = lone.send(10);
         lone.run();
@@ -253,7 +253,7 @@ fn all_that_waits_for_a_partner_ends_when_it_is_gone() {
             assert_eq!(lone.way.told.last(), Some(&Call::Disconnect(PEER)));
             Status::EndpointUnreachable
         } else {
-            lone.say(Arrival::PeerGone { peer: PEER, status: Status::EndpointClosed });
+            lone.say(TransportEvent::PeerGone { peer: PEER, status: Status::EndpointClosed });
             assert_eq!(lone.way.told.last(), Some(&Call::Forget(PEER)));
             Status::EndpointClosed
         };
@@ -280,7 +280,7 @@ fn a_partner_that_began_anew_is_another_one() {
     let mut lone = Lone::new();
     assert!(lone.library.set_partner_context(FIRST, 99));
     let offered = lone.send(1000);
-    lone.say(Arrival::PeerSeen { peer: PEER, address: ADDRESS, session: 56 });
+    lone.say(TransportEvent::PeerSeen { peer: PEER, address: ADDRESS, session: 56 });
     assert_eq!(lone.status(offered), Status::EndpointUnreachable);
     let second = Partner { peer: PEER, epoch: 1 };
     assert_eq!(lone.library.decompose(FIRST), None);
@@ -337,14 +337,14 @@ fn requests_that_take_too_long_end() {
     assert_eq!(lone.library.deadline(), None);
     // The limit is for what comes before the match.
     assert!(lone.library.test(untimed).unwrap().is_none());
-    lone.say(Arrival::Offered { peer: PEER, match_info: 1, len: 10, offer: 1 });
-    lone.say(Arrival::Offered { peer: PEER, match_info: 1, len: 10, offer: 1 });
+    lone.say(TransportEvent::Offered { peer: PEER, match_info: 1, len: 10, offer: 1 });
+    lone.say(TransportEvent::Offered { peer: PEER, match_info: 1, len: 10, offer: 1 });
     lone.library.set_timeout(Some(matched), Some(1)).unwrap();
     lone.library.tick(&mut lone.way, 99_999);
     assert!(lone.library.test(matched).unwrap().is_none());
     // What comes after the end is nobody's.
-    lone.say(Arrival::Sent { token: offered_token, status: Status::Success, taken: 1000 });
-    lone.say(Arrival::Wanted { peer: PEER, token: offered_token, to: 4, len: 10 });
+    lone.say(TransportEvent::Sent { token: offered_token, status: Status::Success, taken: 1000 });
+    lone.say(TransportEvent::Wanted { peer: PEER, token: offered_token, to: 4, len: 10 });
     assert_eq!(lone.way.told.last(), Some(&Call::Fail(PEER, 4)));
     // Never, again.
     lone.library.set_timeout(None, None).unwrap();
@@ -362,27 +362,27 @@ fn names_that_nobody_gave_out_do_no_harm() {
     for name in [0, 1, u64::MAX, token.0 ^ 1, token.0 ^ 1 << 33, receive.0] {
         for peer in others {
             let (token, status) = (Token(name), Status::Success);
-            lone.say(Arrival::Sent { token, status, taken: 5 });
-            lone.say(Arrival::Pulled { token, status });
-            lone.say(Arrival::Connected { token, status, peer });
-            lone.say(Arrival::Wanted { peer, token, to: 1, len: 5 });
-            lone.say(Arrival::Chunk { peer, token, len: 5 });
-            lone.say(Arrival::Failed { peer, token });
+            lone.say(TransportEvent::Sent { token, status, taken: 5 });
+            lone.say(TransportEvent::Pulled { token, status });
+            lone.say(TransportEvent::Connected { token, status, peer });
+            lone.say(TransportEvent::Wanted { peer, token, to: 1, len: 5 });
+            lone.say(TransportEvent::Chunk { peer, token, len: 5 });
+            lone.say(TransportEvent::Failed { peer, token });
         }
     }
     // The right name, but of another partner's.
-    lone.say(Arrival::Wanted { peer: PeerId(4), token, to: 1, len: 5 });
+    lone.say(TransportEvent::Wanted { peer: PeerId(4), token, to: 1, len: 5 });
     assert!(lone.library.test(send).unwrap().is_none());
     assert!(lone.library.test(receive).unwrap().is_none());
     // From partners that nobody has seen.
     lone.way.say_message(PeerId(4), 1, b"x");
-    lone.say(Arrival::Offered { peer: PeerId(4), match_info: 1, len: 5, offer: 1 });
-    lone.say(Arrival::PeerGone { peer: PeerId(4), status: Status::Success });
+    lone.say(TransportEvent::Offered { peer: PeerId(4), match_info: 1, len: 5, offer: 1 });
+    lone.say(TransportEvent::PeerGone { peer: PeerId(4), status: Status::Success });
     assert!(lone.library.test(receive).unwrap().is_none());
     assert_eq!(lone.library.unexpected(), 0);
     // And a partner number that is too high.
     let peer = PeerId(u32::MAX);
-    lone.say(Arrival::PeerSeen { peer, address: ADDRESS, session: 1 });
+    lone.say(TransportEvent::PeerSeen { peer, address: ADDRESS, session: 1 });
     assert_eq!(lone.way.told.last(), Some(&Call::Broken(peer)));
 }
 
@@ -392,7 +392,7 @@ fn sends_to_who_is_not_reached_any_more_end_and_what_it_sent_is_taken() {
     let (offered, (_, _back)) = (lone.send(1000), lone.receive(1000));
     lone.way.room = 0;
     let waiting = lone.send(10);
-    lone.say(Arrival::Unreached { peer: PEER, status: Status::EndpointUnreachable });
+    lone.say(TransportEvent::Unreached { peer: PEER, status: Status::EndpointUnreachable });
     for id in [offered, waiting] {
         assert_eq!(lone.status(id), Status::EndpointUnreachable);
     }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use causeway_channel::mx_rings::{Holds, layout, read_request, write_event};
 use causeway_channel::{Head, Receiver, Sender, Side, open};
 use causeway_message::library::{
-    Arrival, Buffer, Purpose, Refused, Rings, Staging, Transport, is_remote,
+    Buffer, Purpose, Refused, Rings, Staging, Transport, TransportEvent, is_remote,
 };
 use causeway_message::limits::PULL_AHEAD_BYTES;
 use causeway_message::split::{
@@ -76,8 +76,8 @@ impl Staging for Stage {
     }
 }
 
-type Bell = Box<dyn Fn()>;
-type Ours = Rings<Bell, Stage>;
+type PeerDoorbell = Box<dyn Fn()>;
+type Ours = Rings<PeerDoorbell, Stage>;
 
 /// The other half.
 struct Backend {
@@ -111,7 +111,7 @@ fn pair() -> (Ours, Backend) {
     let view = memory(layout());
     let rung = Rc::new(RefCell::new(0));
     let count = rung.clone();
-    let bell: Bell = Box::new(move || *count.borrow_mut() += 1);
+    let bell: PeerDoorbell = Box::new(move || *count.borrow_mut() += 1);
     let (sender, receiver) = open(&view, Side::First).unwrap();
     let holds = Holds::new(view.clone());
     let ours = Rings::new(sender, receiver, holds, bell, Stage { places: 1, ..Stage::default() });
@@ -124,7 +124,7 @@ fn way(ours: &mut Ours) -> &mut dyn Transport<Vec<u8>> {
 }
 
 #[track_caller]
-fn next(ours: &mut Ours) -> Arrival {
+fn next(ours: &mut Ours) -> TransportEvent {
     let arrival = way(ours).next().expect("something came");
     way(ours).done();
     arrival
@@ -139,7 +139,7 @@ const OTHER: PeerId = PeerId(13);
 fn seen(ours: &mut Ours, backend: &mut Backend) {
     let address = Address { nic: NicId(0x0200_0000_0009), endpoint: 1 };
     backend.tell(&Event::PeerSeen { peer: PeerId(5), address, session: 6 });
-    assert_eq!(next(ours), Arrival::PeerSeen { peer: PEER, address, session: 6 });
+    assert_eq!(next(ours), TransportEvent::PeerSeen { peer: PEER, address, session: 6 });
     assert!(is_remote(PEER) && !is_remote(PeerId(10)) && !is_remote(PeerId::NONE));
 }
 
@@ -157,14 +157,17 @@ fn offers_and_pulls_go_through_staging() {
     let pulled = way(&mut ours).pull(PEER, 9, Token(3), None, 10);
     assert_eq!(pulled, Err(Refused::Full));
     backend.tell(&Event::Sent { token: Token(1), status: Status::Success, taken: 100_000 });
-    assert!(matches!(next(&mut ours), Arrival::Sent { token: Token(1), taken: 100_000, .. }));
+    assert!(matches!(
+        next(&mut ours),
+        TransportEvent::Sent { token: Token(1), taken: 100_000, .. }
+    ));
     way(&mut ours).pull(PEER, 9, Token(3), None, 10).unwrap();
     let into = Window { region: RegionId(3), offset: 64, len: 10 };
     backend.expect(&Request::Pull { handle: Handle(9), token: Token(3), into });
     ours.staging.write(into, 0, b"0123456789");
     backend.tell(&Event::Pulled { token: Token(3), status: Status::Success });
     let arrival = way(&mut ours).next().unwrap();
-    assert_eq!(arrival, Arrival::Chunk { peer: PEER, token: Token(3), len: 10 });
+    assert_eq!(arrival, TransportEvent::Chunk { peer: PEER, token: Token(3), len: 10 });
     let mut bytes = [0; 20];
     assert_eq!(way(&mut ours).copy(4, &mut bytes), 6);
     assert_eq!(&bytes[..6], b"456789");
@@ -173,7 +176,7 @@ fn offers_and_pulls_go_through_staging() {
     // One that fails, and one whose partner was parted from: nobody hears of that.
     way(&mut ours).pull(PEER, 9, Token(4), None, 10).unwrap();
     backend.tell(&Event::Pulled { token: Token(4), status: Status::Aborted });
-    let failed = Arrival::Pulled { token: Token(4), status: Status::Aborted };
+    let failed = TransportEvent::Pulled { token: Token(4), status: Status::Aborted };
     assert_eq!(next(&mut ours), failed);
     way(&mut ours).pull(PEER, 9, Token(5), None, 10).unwrap();
     way(&mut ours).disconnect(PEER);
@@ -207,7 +210,7 @@ fn short_messages_are_given_at_a_glance_where_nothing_waits_before_them() {
         assert_eq!(way(&mut ours).short_done(), more);
     }
     assert_eq!(short(&mut ours), None, "it is long");
-    let third = Arrival::Message { peer: PEER, match_info: 3, len: 33 };
+    let third = TransportEvent::Message { peer: PEER, match_info: 3, len: 33 };
     assert_eq!(way(&mut ours).next(), Some(third));
     assert_eq!(short(&mut ours), None, "it is being looked at");
     // It is not taken now: what is behind it waits.
@@ -217,7 +220,7 @@ fn short_messages_are_given_at_a_glance_where_nothing_waits_before_them() {
     assert_eq!(way(&mut ours).next(), None, "the other went behind it");
     assert!(ours.stir() && ours.comes());
     assert_eq!(next(&mut ours), third);
-    assert_eq!(next(&mut ours), Arrival::Message { peer: PEER, match_info: 4, len: 4 });
+    assert_eq!(next(&mut ours), TransportEvent::Message { peer: PEER, match_info: 4, len: 4 });
     assert!(!ours.comes());
     backend.tell(&message(5, b"again"));
     assert_eq!(short(&mut ours), Some((PEER, 5, b"again".to_vec())));
@@ -228,7 +231,7 @@ fn short_messages_are_given_at_a_glance_where_nothing_waits_before_them() {
     assert_eq!(short(&mut ours), None);
     assert_eq!(
         next(&mut ours),
-        Arrival::PeerGone { peer: PEER, status: Status::EndpointUnreachable }
+        TransportEvent::PeerGone { peer: PEER, status: Status::EndpointUnreachable }
     );
 }
 
@@ -294,7 +297,7 @@ fn what_is_reached_where_it_lies_takes_no_place_and_is_taken_back_when_it_is_giv
     }
     assert_eq!(ours.staging.taken, 0);
     backend.tell(&Event::Sent { token: Token(0), status: Status::Success, taken: 100_000 });
-    assert!(matches!(next(&mut ours), Arrival::Sent { token: Token(0), .. }));
+    assert!(matches!(next(&mut ours), TransportEvent::Sent { token: Token(0), .. }));
     assert_eq!(ours.staging.lent[0], None, "its place is free");
     // One that is given up, and all of a partner that is parted from; of another's none.
     way(&mut ours).cancel(Token(1));
@@ -351,7 +354,7 @@ fn long_messages_of_a_partner_are_pulled_a_few_at_a_time() {
     over(&mut backend, 1, Status::Success);
     assert_eq!(
         way(&mut ours).next(),
-        Some(Arrival::Chunk { peer: PEER, token: Token(1), len: long })
+        Some(TransportEvent::Chunk { peer: PEER, token: Token(1), len: long })
     );
     assert!(backend.asked().is_none(), "its place is in use");
     way(&mut ours).done();
@@ -359,7 +362,7 @@ fn long_messages_of_a_partner_are_pulled_a_few_at_a_time() {
     // There is no place now, and then there is one.
     ours.staging.places = 1;
     over(&mut backend, 2, Status::Aborted);
-    assert!(matches!(next(&mut ours), Arrival::Pulled { token: Token(2), .. }));
+    assert!(matches!(next(&mut ours), TransportEvent::Pulled { token: Token(2), .. }));
     assert!(backend.asked().is_none());
     ours.staging.places = 3;
     assert_eq!(way(&mut ours).next(), None);
@@ -367,12 +370,12 @@ fn long_messages_of_a_partner_are_pulled_a_few_at_a_time() {
     // There will never be one: the receive ends so.
     ours.staging.ended = true;
     over(&mut backend, 3, Status::Aborted);
-    assert!(matches!(next(&mut ours), Arrival::Pulled { token: Token(3), .. }));
+    assert!(matches!(next(&mut ours), TransportEvent::Pulled { token: Token(3), .. }));
     assert!(!ours.arm(), "it is to be said");
     ours.disarm();
     let status = Status::NoResources;
-    assert_eq!(next(&mut ours), Arrival::Pulled { token: Token(5), status });
-    assert_eq!(next(&mut ours), Arrival::Pulled { token: Token(6), status });
+    assert_eq!(next(&mut ours), TransportEvent::Pulled { token: Token(5), status });
+    assert_eq!(next(&mut ours), TransportEvent::Pulled { token: Token(6), status });
     // Of a partner that is gone nothing waits.
     ours.staging.ended = false;
     way(&mut ours).pull(PEER, 8, Token(8), None, long).unwrap();
@@ -383,7 +386,7 @@ fn long_messages_of_a_partner_are_pulled_a_few_at_a_time() {
     over(&mut backend, 4, Status::Aborted);
     over(&mut backend, 8, Status::Success);
     over(&mut backend, 7, Status::Aborted);
-    assert!(matches!(next(&mut ours), Arrival::Pulled { token: Token(7), .. }));
+    assert!(matches!(next(&mut ours), TransportEvent::Pulled { token: Token(7), .. }));
     assert!(backend.asked().is_none());
     assert_eq!(ours.staging.taken, 0);
 }
@@ -393,7 +396,7 @@ fn what_cannot_be_taken_holds_nothing_else_up() {
     let (mut ours, mut backend) = pair();
     seen(&mut ours, &mut backend);
     let message = |match_info| Event::Message { peer: PeerId(5), match_info, data: b"bytes" };
-    let came = |match_info| Arrival::Message { peer: PEER, match_info, len: 5 };
+    let came = |match_info| TransportEvent::Message { peer: PEER, match_info, len: 5 };
     backend.tell(&message(1));
     assert_eq!(way(&mut ours).next(), Some(came(1)));
     way(&mut ours).defer();
@@ -402,8 +405,8 @@ fn what_cannot_be_taken_holds_nothing_else_up() {
     backend.tell(&Event::Sent { token: Token(8), status: Status::Success, taken: 3 });
     backend.tell(&Event::PeerGone { peer: PeerId(5), status: Status::EndpointClosed });
     backend.tell(&Event::Pulled { token: Token(9), status: Status::Success });
-    assert!(matches!(next(&mut ours), Arrival::Sent { token: Token(8), .. }));
-    assert!(matches!(next(&mut ours), Arrival::Pulled { token: Token(9), .. }));
+    assert!(matches!(next(&mut ours), TransportEvent::Sent { token: Token(8), .. }));
+    assert!(matches!(next(&mut ours), TransportEvent::Pulled { token: Token(9), .. }));
     // The first again, after nothing was; and again.
     for _ in 0..2 {
         let first = way(&mut ours).next().or_else(|| way(&mut ours).next());
@@ -419,7 +422,7 @@ fn what_cannot_be_taken_holds_nothing_else_up() {
     way(&mut ours).done();
     assert!(backend.holds.has(PeerId(5)) && !backend.holds.released(), "there are more");
     assert_eq!(next(&mut ours), came(2));
-    let gone = Arrival::PeerGone { peer: PEER, status: Status::EndpointClosed };
+    let gone = TransportEvent::PeerGone { peer: PEER, status: Status::EndpointClosed };
     assert_eq!(next(&mut ours), gone, "after what it sent");
     assert!(!backend.holds.has(PeerId(5)) && backend.holds.released());
     assert_eq!(*backend.rung.borrow(), 1, "it may sleep");
@@ -430,20 +433,20 @@ fn what_cannot_be_taken_holds_nothing_else_up() {
 fn other_seen(ours: &mut Ours, backend: &mut Backend) {
     let address = Address { nic: NicId(0x0200_0000_0009), endpoint: 2 };
     backend.tell(&Event::PeerSeen { peer: PeerId(6), address, session: 7 });
-    assert!(matches!(next(ours), Arrival::PeerSeen { peer: OTHER, .. }));
+    assert!(matches!(next(ours), TransportEvent::PeerSeen { peer: OTHER, .. }));
 }
 
 fn message(peer: u32, match_info: u64) -> Event<'static> {
     Event::Message { peer: PeerId(peer), match_info, data: b"bytes" }
 }
 
-fn came(peer: PeerId, match_info: u64) -> Arrival {
-    Arrival::Message { peer, match_info, len: 5 }
+fn came(peer: PeerId, match_info: u64) -> TransportEvent {
+    TransportEvent::Message { peer, match_info, len: 5 }
 }
 
 /// The next is given and cannot be taken.
 #[track_caller]
-fn deferred(ours: &mut Ours, arrival: Arrival) {
+fn deferred(ours: &mut Ours, arrival: TransportEvent) {
     assert_eq!(way(ours).next(), Some(arrival));
     way(ours).defer();
 }
@@ -523,12 +526,12 @@ fn what_came_before_the_daemon_went_is_taken_first() {
     ours.end();
     assert!(!ours.arm());
     assert_eq!(next(&mut ours), came(OTHER, 3));
-    assert!(matches!(next(&mut ours), Arrival::Sent { token: Token(8), .. }), "no offer");
+    assert!(matches!(next(&mut ours), TransportEvent::Sent { token: Token(8), .. }), "no offer");
     // Nothing reaches the one whose messages wait; of the other nothing does.
     let status = Status::EndpointUnreachable;
-    assert_eq!(next(&mut ours), Arrival::Unreached { peer: PEER, status }, "said once");
+    assert_eq!(next(&mut ours), TransportEvent::Unreached { peer: PEER, status }, "said once");
     deferred(&mut ours, came(PEER, 1));
-    let gone = |peer| Arrival::PeerGone { peer, status: Status::EndpointUnreachable };
+    let gone = |peer| TransportEvent::PeerGone { peer, status: Status::EndpointUnreachable };
     assert_eq!(way(&mut ours).next(), Some(gone(OTHER)));
     way(&mut ours).forget(OTHER);
     way(&mut ours).done();
@@ -557,12 +560,12 @@ fn connects_that_nobody_answers_any_more_fail() {
         way(&mut ours).connect(Token(token), to, 4, None).unwrap();
     }
     backend.tell(&Event::Connected { token: Token(1), status: Status::BadKey, peer: PeerId::NONE });
-    assert!(matches!(next(&mut ours), Arrival::Connected { token: Token(1), .. }));
+    assert!(matches!(next(&mut ours), TransportEvent::Connected { token: Token(1), .. }));
     way(&mut ours).cancel(Token(2));
     ours.end();
     assert!(!ours.arm());
     let (status, peer) = (Status::EndpointUnreachable, PeerId::NONE);
-    assert_eq!(next(&mut ours), Arrival::Connected { token: Token(3), status, peer });
+    assert_eq!(next(&mut ours), TransportEvent::Connected { token: Token(3), status, peer });
     assert_eq!(way(&mut ours).next(), None);
     assert!(ours.arm());
 }
@@ -586,7 +589,7 @@ fn what_is_set_aside_keeps_nothing_from_failing_when_the_daemon_went() {
     let mut told = Vec::new();
     for _ in 0..300 {
         match way(&mut ours).next() {
-            Some(Arrival::Message { .. }) => way(&mut ours).defer(),
+            Some(TransportEvent::Message { .. }) => way(&mut ours).defer(),
             Some(arrival) => {
                 told.push(arrival);
                 way(&mut ours).done();
@@ -595,8 +598,8 @@ fn what_is_set_aside_keeps_nothing_from_failing_when_the_daemon_went() {
         }
     }
     let (status, peer) = (Status::EndpointUnreachable, PeerId::NONE);
-    let connected = Arrival::Connected { token: Token(3), status, peer };
-    assert_eq!(told, [connected, Arrival::Unreached { peer: PEER, status }]);
+    let connected = TransportEvent::Connected { token: Token(3), status, peer };
+    assert_eq!(told, [connected, TransportEvent::Unreached { peer: PEER, status }]);
     assert!(ours.arm(), "the rest waits for the application");
     // A daemon that goes on writing is not read for ever.
     let mut written = 0;
@@ -628,7 +631,7 @@ fn hostile_backends_fill_no_memory() {
     }
     assert!(sent < 100, "{sent} messages were taken");
     let first = way(&mut ours).next().or_else(|| way(&mut ours).next());
-    assert!(matches!(first, Some(Arrival::Message { .. })), "they are still there");
+    assert!(matches!(first, Some(TransportEvent::Message { .. })), "they are still there");
 }
 
 #[test]
@@ -636,7 +639,7 @@ fn hostile_entries_end_the_rings_and_partners_are_gone() {
     let (mut ours, mut backend) = pair();
     seen(&mut ours, &mut backend);
     assert!(backend.sender.send(Head { kind: 77, words: [0; 3] }, &[]).unwrap());
-    let gone = Arrival::PeerGone { peer: PEER, status: Status::EndpointUnreachable };
+    let gone = TransportEvent::PeerGone { peer: PEER, status: Status::EndpointUnreachable };
     let told = way(&mut ours).next().or_else(|| way(&mut ours).next());
     assert_eq!(told, Some(gone));
     way(&mut ours).forget(PEER);

@@ -1,7 +1,7 @@
 //! Messages that go straight to their receive: what is told of them, and in which order, is the same
 //! as without.
 
-use causeway_message::library::{Completion, Missed, Options, Source, Step};
+use causeway_message::library::{Completion, LibraryOptions, Missed, Source, Step};
 use causeway_message::status::Status;
 use causeway_testing::messages::*;
 use proptest::prelude::*;
@@ -56,7 +56,7 @@ fn play(ops: &[Op], straight: bool) -> (Vec<Completion>, Vec<Option<Vec<u8>>>) {
             Op::Send { info, len } => drop(pair.a.send(B, info, &content(number, len))),
             Op::Receive { info, mask, len, directed, forget } => {
                 let from = directed.map(|endpoint| {
-                    let Options { address, session, .. } = options(endpoint);
+                    let LibraryOptions { address, session, .. } = options(endpoint);
                     Source { address, session }
                 });
                 let (pad, back) = room(len);

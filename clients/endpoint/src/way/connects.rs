@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use causeway_message::library::Arrival;
+use causeway_message::library::TransportEvent;
 use causeway_message::split::{Address, PeerId, Token};
 use causeway_message::status::Status;
 
@@ -23,7 +23,7 @@ pub(super) struct Connects {
     /// Those to other hosts for which the rings have no room yet, in order.
     remote: VecDeque<u64>,
     /// How connects ended, to be given to the library.
-    ended: VecDeque<Arrival>,
+    ended: VecDeque<TransportEvent>,
 }
 
 impl Connects {
@@ -88,7 +88,7 @@ impl Connects {
 
     /// Notes how a connect ended.
     pub fn note(&mut self, token: u64, status: Status, peer: PeerId) {
-        self.ended.push_back(Arrival::Connected { token: Token(token), status, peer });
+        self.ended.push_back(TransportEvent::Connected { token: Token(token), status, peer });
     }
 
     /// Fails all that are under way.
@@ -107,7 +107,7 @@ impl Connects {
 
     /// Returns how the first ended of which the library did not hear.
     #[inline]
-    pub fn first_note(&self) -> Option<Arrival> {
+    pub fn first_note(&self) -> Option<TransportEvent> {
         self.ended.front().copied()
     }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use causeway_attach::doorbell::Doorbell;
-use causeway_message::library::Bell;
+use causeway_message::library::PeerDoorbell;
 use causeway_message::limits::PEER_NUMBERS_MAX;
 use causeway_message::split::{Address, PeerId};
 use rustix::event::epoll;
@@ -14,7 +14,7 @@ use rustix::event::epoll;
 #[derive(Debug, Clone)]
 pub struct Between(Arc<Doorbell>);
 
-impl Bell for Between {
+impl PeerDoorbell for Between {
     fn ring(&self) {
         self.0.ring();
     }

@@ -2,7 +2,7 @@
 
 use causeway_channel::Short;
 use causeway_message::library::{
-    Arrival, Buffer, Channels, Handed, Refused, Rings, Transport, is_remote,
+    TransportEvent, Buffer, Channels, Handover, Refused, Rings, Transport, is_remote,
 };
 use causeway_message::split::{Address, PeerId, Token};
 use causeway_message::status::Status;
@@ -93,7 +93,7 @@ impl Way {
 
     /// What the rings have.
     #[inline]
-    fn next_of_rings(&mut self) -> Option<Arrival> {
+    fn next_of_rings(&mut self) -> Option<TransportEvent> {
         let mut next = (self.rings.as_mut()? as &mut Ways).next();
         let looked = std::mem::take(&mut self.turn.looked_past);
         if next.is_none() && !looked && self.go_past() {
@@ -110,11 +110,11 @@ impl Way {
 
     /// What channels and the daemon have.
     #[inline]
-    fn next_of_host(&mut self) -> Option<Arrival> {
+    fn next_of_host(&mut self) -> Option<TransportEvent> {
         let channels: &mut Ways = &mut self.channels;
         let next = channels.next();
         // A partner is seen before it is said that the connect to it ended.
-        let first = matches!(next, Some(Arrival::PeerSeen { .. } | Arrival::PeerGone { .. }));
+        let first = matches!(next, Some(TransportEvent::PeerSeen { .. } | TransportEvent::PeerGone { .. }));
         if self.connects.has_notes() && !first {
             self.turn.shown = Shown::Note;
             return self.connects.first_note();
@@ -125,7 +125,7 @@ impl Way {
         next
     }
 
-    fn next_of_both(&mut self) -> Option<Arrival> {
+    fn next_of_both(&mut self) -> Option<TransportEvent> {
         self.turn.shorts = 0;
         if self.connects.has_remote() {
             self.connect_remote();
@@ -153,11 +153,11 @@ impl<B: Buffer> Transport<B> for Way {
     }
 
     #[inline(always)]
-    fn at_once(&mut self, peer: PeerId, match_info: u64, data: &B) -> bool {
+    fn try_eager(&mut self, peer: PeerId, match_info: u64, data: &B) -> bool {
         if is_remote(peer) {
             return self.send_straight(peer, match_info, data);
         }
-        self.channels.at_once(peer, match_info, data)
+        self.channels.try_eager(peer, match_info, data)
     }
 
     #[inline]
@@ -167,9 +167,9 @@ impl<B: Buffer> Transport<B> for Way {
         token: Token,
         match_info: u64,
         data: &B,
-    ) -> Result<Handed, Refused> {
+    ) -> Result<Handover, Refused> {
         if is_remote(peer) && self.send_straight(peer, match_info, data) {
-            return Ok(Handed::Done);
+            return Ok(Handover::Done);
         }
         let Some(rings) = self.rings_to(peer) else {
             return self.channels.eager(peer, token, match_info, data);
@@ -203,7 +203,7 @@ impl<B: Buffer> Transport<B> for Way {
         token: Token,
         into: Option<&mut B>,
         len: u32,
-    ) -> Result<Handed, Refused> {
+    ) -> Result<Handover, Refused> {
         let Some(rings) = self.rings_to(peer) else {
             return self.channels.pull(peer, offer, token, into, len);
         };
@@ -305,12 +305,12 @@ impl<B: Buffer> Transport<B> for Way {
         }
     }
 
-    fn lose(&mut self, token: Token) {
+    fn withdraw_memory(&mut self, token: Token) {
         let channels: &mut Ways = &mut self.channels;
-        channels.lose(token);
+        channels.withdraw_memory(token);
         if let Some(rings) = &mut self.rings {
             let rings: &mut Ways = rings;
-            rings.lose(token);
+            rings.withdraw_memory(token);
         }
     }
 
@@ -332,18 +332,18 @@ impl<B: Buffer> Transport<B> for Way {
         }
     }
 
-    fn broken(&mut self, peer: PeerId) {
+    fn fail_peer(&mut self, peer: PeerId) {
         match self.rings_to(peer) {
-            Some(rings) => (rings as &mut Ways).broken(peer),
+            Some(rings) => (rings as &mut Ways).fail_peer(peer),
             None => {
                 let channels: &mut Ways = &mut self.channels;
-                channels.broken(peer);
+                channels.fail_peer(peer);
             }
         }
     }
 
     #[inline]
-    fn next(&mut self) -> Option<Arrival> {
+    fn next(&mut self) -> Option<TransportEvent> {
         match self.turn.shown {
             Shown::Rings => return self.next_of_rings(),
             Shown::Nothing if self.rings.is_some() => return self.next_of_both(),

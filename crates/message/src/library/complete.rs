@@ -1,13 +1,13 @@
 //! Collection of ended requests: test, peek, forget, cancel.
 
-use super::request::{Completion, State};
+use super::request::{Completion, RequestState};
 use super::{Buffer, Error, Library, RequestId, Transport, check_mask};
 
 impl<B: Buffer> Library<B> {
     /// Returns whether a request has ended, or does not exist.
     #[inline]
     pub fn has_ended(&self, id: RequestId) -> bool {
-        self.requests.named(id.0).is_none_or(|(_, request)| request.state == State::Done)
+        self.requests.named(id.0).is_none_or(|(_, request)| request.state == RequestState::Done)
     }
 
     /// Collects a request if it has ended; its name is invalid afterwards.
@@ -30,10 +30,10 @@ impl<B: Buffer> Library<B> {
         see: impl FnOnce(&Self, Completion) -> R,
     ) -> Result<Option<R>, Error> {
         let (at, request) = self.requests.named(id.0).ok_or(Error::BadRequest)?;
-        if request.forgotten || request.state == State::Detached {
+        if request.forgotten || request.state == RequestState::Detached {
             return Err(Error::BadRequest);
         }
-        if request.state != State::Done {
+        if request.state != RequestState::Done {
             return Ok(None);
         }
         let plain = !request.hidden && !request.unacked && request.buffer.is_none();
@@ -89,7 +89,7 @@ impl<B: Buffer> Library<B> {
         let request = self.requests.get_mut(at)?;
         let completion = request.completion();
         if request.unacked {
-            request.state = State::Detached;
+            request.state = RequestState::Detached;
         } else {
             self.requests.discard(at);
         }
@@ -103,7 +103,7 @@ impl<B: Buffer> Library<B> {
     pub fn forget(&mut self, id: RequestId) -> Result<(), Error> {
         let at = self.find(id)?;
         let Some(request) = self.requests.get_mut(at) else { return Err(Error::BadRequest) };
-        if request.state == State::Done {
+        if request.state == RequestState::Done {
             self.collect(at);
         } else {
             request.forgotten = true;
@@ -116,20 +116,24 @@ impl<B: Buffer> Library<B> {
     ///
     /// # Errors
     /// [`Error::BadRequest`] if there is no such request, or it is a send.
-    pub fn cancel<T: Transport<B>>(&mut self, way: &mut T, id: RequestId) -> Result<bool, Error> {
+    pub fn cancel<T: Transport<B>>(
+        &mut self,
+        transport: &mut T,
+        id: RequestId,
+    ) -> Result<bool, Error> {
         let at = self.find(id)?;
         let Some(request) = self.requests.get(at) else { return Err(Error::BadRequest) };
         if request.is_send() {
             return Err(Error::BadRequest);
         }
         match request.state {
-            State::Posted => {
+            RequestState::Posted => {
                 if let Some(queues) = self.contexts.of_mut(request.match_info) {
                     self.requests.unlink(&mut queues.posted, at);
                 }
             }
-            State::WantsConnect => self.requests.unlink(&mut self.retry, at),
-            State::Connecting => way.cancel(self.token(at)),
+            RequestState::WantsConnect => self.requests.unlink(&mut self.retry, at),
+            RequestState::Connecting => transport.cancel(self.token(at)),
             _ => return Ok(false),
         }
         self.requests.discard(at);

@@ -1,14 +1,14 @@
 //! Context ids: bits of the match information that select one of several independent queues.
 
 use super::Error;
-use super::slab::List;
+use super::slab::SlabList;
 use crate::limits::CONTEXT_BITS_MAX;
 
 /// Posted receives and unexpected messages of one context.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Queues {
-    pub posted: List,
-    pub unexpected: List,
+    pub posted: SlabList,
+    pub unexpected: SlabList,
 }
 
 /// All contexts of an endpoint.
@@ -61,7 +61,7 @@ impl Contexts {
     }
 
     /// Returns the queues that a probe with this mask searches.
-    pub(super) fn looked_at(&self, info: u64, mask: u64) -> impl Iterator<Item = &Queues> {
+    pub(super) fn searched(&self, info: u64, mask: u64) -> impl Iterator<Item = &Queues> {
         let one = self.covers(mask).then(|| self.index(info));
         self.all
             .iter()

@@ -2,7 +2,7 @@
 
 use causeway_wire::mx::Status;
 
-use super::request::Kind;
+use super::request::RequestKind;
 use crate::limits::{MEDIUM_BYTES_MAX, SMALL_BYTES_MAX, TINY_BYTES_MAX};
 
 /// Classes of message lengths: tiny, small, medium, large.
@@ -47,10 +47,10 @@ impl Counters {
 
     /// Counts a request that ended with a status other than success, after `bytes` bytes.
     #[cold]
-    pub(super) fn ended_ill(&mut self, kind: Kind, status: Status, bytes: u32) {
+    pub(super) fn count_failure(&mut self, kind: RequestKind, status: Status, bytes: u32) {
         if status == Status::Truncated {
             self.truncated = self.truncated.wrapping_add(1);
-            if kind == Kind::Receive {
+            if kind == RequestKind::Receive {
                 self.received.count(bytes);
             }
         } else {

@@ -2,7 +2,7 @@
 
 use causeway_wire::mx::Status;
 
-use super::request::State;
+use super::request::RequestState;
 use super::{Buffer, Error, Library, RequestId};
 
 impl<B: Buffer> Library<B> {
@@ -29,9 +29,9 @@ impl<B: Buffer> Library<B> {
     pub fn tell_failed(&mut self, id: RequestId, code: u32) {
         let Some(at) = self.requests.find(id.0) else { return };
         let Some(request) = self.requests.get_mut(at) else { return };
-        if request.state == State::Failed {
+        if request.state == RequestState::Failed {
             request.code = code;
-            self.over(at);
+            self.make_collectable(at);
         }
     }
 
@@ -54,11 +54,11 @@ impl<B: Buffer> Library<B> {
         }
         request.hidden = true;
         match request.state {
-            State::Failed => {
-                request.state = State::Done;
+            RequestState::Failed => {
+                request.state = RequestState::Done;
                 self.requests.unlink(&mut self.failed, at);
             }
-            State::Done => self.requests.unlink(&mut self.done, at),
+            RequestState::Done => self.requests.unlink(&mut self.done, at),
             _ => {}
         }
         Ok(())

@@ -28,12 +28,13 @@
 mod buffer;
 mod channels;
 mod complete;
+mod connect;
 mod contexts;
 mod counters;
+mod directed;
 mod error;
 mod failed;
-mod from;
-mod partner;
+mod fast_receive;
 mod partners;
 mod progress;
 mod receive;
@@ -41,24 +42,23 @@ mod request;
 mod rings;
 mod send;
 mod slab;
-mod straight;
 mod time;
 mod transport;
 mod unexpected;
 
 pub use buffer::{Buffer, fill, pieces};
-pub use channels::{Bell, Channel, Channels, Direct, Fetched, Never, Place};
+pub use channels::{Channel, Channels, Direct, Fetched, Never, PeerDoorbell, Place};
+pub use connect::{Departed, is_interrupted};
 pub use counters::Counters;
+pub use directed::{Source, Taken};
 pub use error::Error;
-pub use from::{Source, Taken};
-pub use partner::{Departed, is_interrupted};
+pub use fast_receive::Missed;
 pub use partners::Partner;
 pub use progress::{Action, Asked, Step};
 pub use receive::Probed;
 pub use request::{Completion, RequestId};
 pub use rings::{Purpose, Rings, Staging, is_remote};
-pub use straight::Missed;
-pub use transport::{Arrival, Handed, Refused, Transport};
+pub use transport::{Handover, Refused, Transport, TransportEvent};
 
 use std::collections::VecDeque;
 
@@ -66,14 +66,14 @@ use causeway_wire::mx::{Address, PeerId, Status, Token};
 
 use crate::limits::REQUESTS_MAX;
 use contexts::Contexts;
-use partners::Partners;
-use request::{Kind, Request, State};
-use slab::{List, Slab};
+use partners::PartnerTable;
+use request::{RequestEntry, RequestKind, RequestState};
+use slab::{Slab, SlabList};
 use unexpected::Unexpected;
 
 /// Parameters of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct LibraryOptions {
     /// Address of the endpoint.
     pub address: Address,
     /// Session number; differs each time the endpoint is opened.
@@ -89,27 +89,27 @@ pub struct Options {
 /// Matching engine of one endpoint. `B` is the application's memory.
 #[derive(Debug)]
 pub struct Library<B> {
-    options: Options,
+    options: LibraryOptions,
     contexts: Contexts,
-    requests: Slab<Request<B>>,
+    requests: Slab<RequestEntry<B>>,
     /// Ended requests, in the order of their end.
-    done: List,
+    done: SlabList,
     /// Failed requests that were not reported, in the order of their failure.
-    failed: List,
+    failed: SlabList,
     raises: bool,
     /// Pulls and connects that the transport had no room for.
-    retry: List,
+    retry: SlabList,
     /// Sends to the endpoint itself that were not offered to the handler.
-    own: List,
-    partners: Partners,
+    own: SlabList,
+    partners: PartnerTable,
     own_context: u64,
     /// Peers with sends to hand over or pulls to feed.
     busy: VecDeque<PeerId>,
     unexpected: Unexpected,
     /// A message was refused because the unexpected queue was full.
-    crowded: bool,
+    unexpected_was_full: bool,
     handler: bool,
-    asked: Option<progress::Question>,
+    asked: Option<progress::HandlerQuestion>,
     /// Sends that were completed early and are not confirmed.
     early: usize,
     /// Status of the last such send that failed, until it is reported.
@@ -131,21 +131,21 @@ impl<B: Buffer> Library<B> {
     ///
     /// # Errors
     /// [`Error::BadParameterValue`] if the context id does not fit into the match information.
-    pub fn new(options: Options) -> Result<Self, Error> {
+    pub fn new(options: LibraryOptions) -> Result<Self, Error> {
         Ok(Self {
             options,
             contexts: Contexts::new(options.context_bits, options.context_shift)?,
             requests: Slab::new(256, REQUESTS_MAX),
-            done: List::default(),
-            failed: List::default(),
+            done: SlabList::default(),
+            failed: SlabList::default(),
             raises: false,
-            retry: List::default(),
-            own: List::default(),
-            partners: Partners::default(),
+            retry: SlabList::default(),
+            own: SlabList::default(),
+            partners: PartnerTable::default(),
             own_context: 0,
             busy: VecDeque::with_capacity(16),
             unexpected: Unexpected::new(),
-            crowded: false,
+            unexpected_was_full: false,
             handler: false,
             asked: None,
             early: 0,
@@ -161,7 +161,7 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Bounds the unexpected messages: at most `messages`, itself at most
-    /// [`UNEXPECTED_ASKED_MAX`](crate::limits::UNEXPECTED_ASKED_MAX), and at most `bytes`. Beyond
+    /// [`UNEXPECTED_LIMIT_MAX`](crate::limits::UNEXPECTED_LIMIT_MAX), and at most `bytes`. Beyond
     /// it, a sender waits with this message and all that follow.
     pub fn set_unexpected_max(&mut self, messages: usize, bytes: usize) {
         self.unexpected.set_max(messages, bytes);
@@ -169,7 +169,7 @@ impl<B: Buffer> Library<B> {
 
     /// Returns whether a message found the unexpected queue full since the last call.
     pub fn take_crowded(&mut self) -> bool {
-        std::mem::take(&mut self.crowded)
+        std::mem::take(&mut self.unexpected_was_full)
     }
 
     /// Returns the endpoint's own address.
@@ -234,7 +234,7 @@ impl<B: Buffer> Library<B> {
 
     /// Adds a request.
     #[inline]
-    fn add(&mut self, request: Request<B>) -> Result<u32, Error> {
+    fn add(&mut self, request: RequestEntry<B>) -> Result<u32, Error> {
         self.requests.insert(request).ok_or(Error::NoResources)
     }
 
@@ -252,48 +252,48 @@ impl<B: Buffer> Library<B> {
     #[inline]
     fn find(&self, id: RequestId) -> Result<u32, Error> {
         let found = self.requests.find(id.0).filter(|&at| {
-            self.requests.get(at).is_some_and(|r| !r.forgotten && r.state != State::Detached)
+            self.requests.get(at).is_some_and(|r| !r.forgotten && r.state != RequestState::Detached)
         });
         found.ok_or(Error::BadRequest)
     }
 
     /// Ends a request that stands in no list.
     fn finish(&mut self, at: u32, status: Status) {
-        self.finish_here(at, status);
+        self.finish_inline(at, status);
     }
 
     /// Inlined body of [`Self::finish`] for the fast path.
     #[inline(always)]
-    fn finish_here(&mut self, at: u32, status: Status) {
+    fn finish_inline(&mut self, at: u32, status: Status) {
         let Some(request) = self.requests.get_mut(at) else { return };
         request.buffer = None;
         request.status = status;
         match (request.kind, status) {
-            (Kind::Receive, Status::Success) => self.counters.received.count(request.at),
+            (RequestKind::Receive, Status::Success) => self.counters.received.count(request.at),
             (_, Status::Success) => {}
-            (kind, status) => self.counters.ended_ill(kind, status, request.at),
+            (kind, status) => self.counters.count_failure(kind, status, request.at),
         }
         request.code = status as u32;
         request.deadline = u64::MAX;
         if status != Status::Success && self.raises && !request.hidden {
-            request.state = State::Failed;
+            request.state = RequestState::Failed;
             self.requests.push(&mut self.failed, at);
         } else {
-            self.over(at);
+            self.make_collectable(at);
         }
     }
 
     /// Makes an ended request collectable, after its failure was reported if it failed.
     #[inline]
-    fn over(&mut self, at: u32) {
+    fn make_collectable(&mut self, at: u32) {
         let Some(request) = self.requests.get_mut(at) else { return };
         if !request.forgotten {
-            request.state = State::Done;
+            request.state = RequestState::Done;
             if !request.hidden {
                 self.requests.push(&mut self.done, at);
             }
         } else if request.unacked {
-            request.state = State::Detached;
+            request.state = RequestState::Detached;
         } else {
             self.requests.discard(at);
         }

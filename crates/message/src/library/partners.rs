@@ -2,9 +2,9 @@
 
 use causeway_wire::mx::{Address, PeerId};
 
-use super::from::Source;
-use super::slab::List;
-use super::unexpected::Kept;
+use super::directed::Source;
+use super::slab::SlabList;
+use super::unexpected::UnexpectedUsage;
 use crate::limits::PEER_NUMBERS_MAX;
 
 /// A peer as the application names it: `mx_endpoint_addr_t`. Invalid once the peer is lost, also
@@ -24,36 +24,36 @@ impl Partner {
 
 /// State of a peer.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct PartnerState {
     pub address: Address,
     pub session: u32,
     pub epoch: u32,
-    pub alive: bool,
+    pub is_alive: bool,
     /// Value of the application.
     pub context: u64,
     /// Eager messages to it, through rings, that its host has acknowledged.
     pub acked: u64,
     /// Sends that the transport had no room for.
-    pub waiting: List,
+    pub waiting: SlabList,
     /// Sends that the peer pulls.
-    pub streams: List,
+    pub streams: SlabList,
     /// Sends that were handed over since the last turn of a pull.
     pub turns: u32,
     /// Unexpected messages of this peer, and the epoch since which they are counted: earlier peers
     /// with the same address share the quota.
-    pub kept: Kept,
+    pub kept: UnexpectedUsage,
     pub kept_since: u32,
     /// Whether the peer is in the list of busy peers.
-    pub listed: bool,
+    pub is_busy: bool,
 }
 
 /// All peers, by number.
 #[derive(Debug, Default)]
-pub(super) struct Partners {
-    all: Vec<Option<Known>>,
+pub(super) struct PartnerTable {
+    all: Vec<Option<PartnerState>>,
 }
 
-impl Partners {
+impl PartnerTable {
     /// Adds a peer, or returns `None` if its number is too high.
     pub(super) fn seen(&mut self, peer: PeerId, address: Address, session: u32) -> Option<Partner> {
         let at = peer.0 as usize;
@@ -65,16 +65,16 @@ impl Partners {
         }
         let place = self.all.get_mut(at)?;
         let epoch = place.as_ref().map_or(0, |known| known.epoch.wrapping_add(1));
-        let (waiting, streams) = (List::default(), List::default());
-        let listed = place.as_ref().is_some_and(|known| known.listed);
+        let (waiting, streams) = (SlabList::default(), SlabList::default());
+        let is_busy = place.as_ref().is_some_and(|known| known.is_busy);
         let same = place.as_ref().filter(|known| known.address == address);
-        let (kept, kept_since) =
-            same.map_or((Kept::default(), epoch), |known| (known.kept, known.kept_since));
-        *place = Some(Known {
+        let (kept, kept_since) = same
+            .map_or((UnexpectedUsage::default(), epoch), |known| (known.kept, known.kept_since));
+        *place = Some(PartnerState {
             address,
             session,
             epoch,
-            alive: true,
+            is_alive: true,
             context: 0,
             acked: 0,
             waiting,
@@ -82,7 +82,7 @@ impl Partners {
             turns: 0,
             kept,
             kept_since,
-            listed,
+            is_busy,
         });
         Some(Partner { peer, epoch })
     }
@@ -90,9 +90,9 @@ impl Partners {
     /// Returns the connected peer with this identity. Linear in the number of peers; only for
     /// connects.
     pub(super) fn reached(&self, source: Source) -> Option<Partner> {
-        let is_it = |known: &Option<Known>| {
+        let is_it = |known: &Option<PartnerState>| {
             known.as_ref().is_some_and(|known| {
-                known.alive && known.address == source.address && known.session == source.session
+                known.is_alive && known.address == source.address && known.session == source.session
             })
         };
         let at = self.all.iter().position(is_it)?;
@@ -107,12 +107,12 @@ impl Partners {
     }
 
     #[inline]
-    pub(super) fn get(&self, peer: PeerId) -> Option<&Known> {
+    pub(super) fn get(&self, peer: PeerId) -> Option<&PartnerState> {
         self.all.get(peer.0 as usize)?.as_ref()
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, peer: PeerId) -> Option<&mut Known> {
+    pub(super) fn get_mut(&mut self, peer: PeerId) -> Option<&mut PartnerState> {
         self.all.get_mut(peer.0 as usize)?.as_mut()
     }
 
@@ -130,13 +130,13 @@ impl Partners {
 
     /// Returns the state of a peer, unless its number was reused.
     #[inline]
-    pub(super) fn of(&self, partner: Partner) -> Option<&Known> {
+    pub(super) fn of(&self, partner: Partner) -> Option<&PartnerState> {
         self.get(partner.peer).filter(|known| known.epoch == partner.epoch)
     }
 
     /// Returns the state of a peer for changes, unless its number was reused.
     #[inline]
-    pub(super) fn of_mut(&mut self, partner: Partner) -> Option<&mut Known> {
+    pub(super) fn of_mut(&mut self, partner: Partner) -> Option<&mut PartnerState> {
         self.get_mut(partner.peer).filter(|known| known.epoch == partner.epoch)
     }
 }

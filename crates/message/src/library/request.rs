@@ -31,7 +31,7 @@ pub struct Completion {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RequestKind {
     Send,
     SyncSend,
     Receive,
@@ -40,7 +40,7 @@ pub(super) enum Kind {
 
 /// State of a request; each state implies the list that contains the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum RequestState {
     /// A send that the transport had no room for: in the peer's list `waiting`.
     Waiting,
     /// Offered to the peer; in no list.
@@ -74,20 +74,20 @@ pub(super) enum State {
 }
 
 /// A [`Partner`] in one word. Fields that are read soon after they were written are read with the
-/// same width, here and in the order of [`Request`]: a load that spans two pending stores cannot be
+/// same width, here and in the order of [`RequestEntry`]: a load that spans two pending stores cannot be
 /// forwarded from the store buffer and stalls.
 #[derive(Debug, Clone, Copy)]
-struct Who(u64);
+struct PackedPartner(u64);
 
-impl Who {
-    const NOBODY: Self = Self(u64::MAX);
+impl PackedPartner {
+    const NONE: Self = Self(u64::MAX);
 }
 
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Request<B> {
-    pub kind: Kind,
-    pub state: State,
+pub(super) struct RequestEntry<B> {
+    pub kind: RequestKind,
+    pub state: RequestState,
     /// The application wants no completion.
     pub forgotten: bool,
     /// Only a caller with the request's name sees it.
@@ -98,7 +98,7 @@ pub(super) struct Request<B> {
     pub unacked: bool,
     pub status: Status,
     pub code: u32,
-    partner: Who,
+    partner: PackedPartner,
     pub match_info: u64,
     pub mask: u64,
     pub context: u64,
@@ -117,9 +117,14 @@ pub(super) struct Request<B> {
     pub deadline: u64,
 }
 
-impl<B> Request<B> {
+impl<B> RequestEntry<B> {
     #[inline(always)]
-    pub(super) fn new(kind: Kind, state: State, match_info: u64, context: u64) -> Self {
+    pub(super) fn new(
+        kind: RequestKind,
+        state: RequestState,
+        match_info: u64,
+        context: u64,
+    ) -> Self {
         Self {
             kind,
             state,
@@ -129,7 +134,7 @@ impl<B> Request<B> {
             unacked: false,
             status: Status::Pending,
             code: 0,
-            partner: Who::NOBODY,
+            partner: PackedPartner::NONE,
             match_info,
             mask: u64::MAX,
             context,
@@ -146,7 +151,7 @@ impl<B> Request<B> {
     /// Returns the peer, if it is known.
     #[inline]
     pub(super) fn partner(&self) -> Option<Partner> {
-        let Who(word) = self.partner;
+        let PackedPartner(word) = self.partner;
         let partner = Partner { peer: PeerId(word as u32), epoch: (word >> 32) as u32 };
         (word != u64::MAX).then_some(partner)
     }
@@ -154,7 +159,7 @@ impl<B> Request<B> {
     #[inline]
     pub(super) fn set_partner(&mut self, partner: Option<Partner>) {
         let word = |partner: Partner| u64::from(partner.epoch) << 32 | u64::from(partner.peer.0);
-        self.partner = partner.map_or(Who::NOBODY, |partner| Who(word(partner)));
+        self.partner = partner.map_or(PackedPartner::NONE, |partner| PackedPartner(word(partner)));
     }
 
     #[inline]
@@ -171,6 +176,6 @@ impl<B> Request<B> {
     }
 
     pub(super) fn is_send(&self) -> bool {
-        matches!(self.kind, Kind::Send | Kind::SyncSend)
+        matches!(self.kind, RequestKind::Send | RequestKind::SyncSend)
     }
 }

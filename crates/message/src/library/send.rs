@@ -4,9 +4,9 @@
 use causeway_channel::{INLINE_BYTES, Short};
 use causeway_wire::mx::{PeerId, Status, Token};
 
-use super::request::{Kind, Request, State};
-use super::unexpected::{Content, Message};
-use super::{Buffer, Error, Handed, Library, Partner, Refused, RequestId, Transport, fill};
+use super::request::{RequestEntry, RequestKind, RequestState};
+use super::unexpected::{UnexpectedContent, UnexpectedMessage};
+use super::{Buffer, Error, Handover, Library, Partner, Refused, RequestId, Transport, fill};
 use crate::limits::{EARLY_SENDS_MAX, SENDS_PER_TURN, STREAM_BYTES_PER_TURN};
 
 impl<B: Buffer> Library<B> {
@@ -19,24 +19,24 @@ impl<B: Buffer> Library<B> {
     #[inline]
     pub fn isend<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         to: Partner,
         match_info: u64,
         context: u64,
         data: B,
     ) -> Result<RequestId, Error> {
-        if self.goes_whole(way, to, &data) {
-            return self.send_whole(way, to, match_info, context, data);
+        if self.goes_whole(transport, to, &data) {
+            return self.send_whole(transport, to, match_info, context, data);
         }
-        self.send(way, Kind::Send, to, match_info, context, data)
+        self.send(transport, RequestKind::Send, to, match_info, context, data)
     }
 
     /// Returns whether a message is eager and no send of the peer waits before it.
     #[inline]
-    fn goes_whole<T: Transport<B>>(&self, way: &T, to: Partner, data: &B) -> bool {
-        self.partners.of(to).is_some_and(|known| known.alive && known.waiting.is_empty())
+    fn goes_whole<T: Transport<B>>(&self, transport: &T, to: Partner, data: &B) -> bool {
+        self.partners.of(to).is_some_and(|known| known.is_alive && known.waiting.is_empty())
             && self.send_timeout.is_none()
-            && data.len() <= way.eager_max(to.peer)
+            && data.len() <= transport.eager_max(to.peer)
     }
 
     /// Sends a message without a request if the transport accepts it at once. Returns false without
@@ -44,12 +44,13 @@ impl<B: Buffer> Library<B> {
     #[inline(always)]
     pub fn send_at_once<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         to: Partner,
         match_info: u64,
         data: &B,
     ) -> bool {
-        let gone = self.goes_whole(way, to, data) && way.at_once(to.peer, match_info, data);
+        let gone =
+            self.goes_whole(transport, to, data) && transport.try_eager(to.peer, match_info, data);
         if gone {
             self.counters.sent.count(u32::try_from(data.len()).unwrap_or(u32::MAX));
         }
@@ -60,7 +61,7 @@ impl<B: Buffer> Library<B> {
     #[inline]
     fn send_whole<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         to: Partner,
         match_info: u64,
         context: u64,
@@ -70,32 +71,33 @@ impl<B: Buffer> Library<B> {
         let name = self.requests.next_name().ok_or(Error::NoResources)?;
         self.counters.sent.count(len);
         // Before the request is added: the peer waits for the message, no thread for the request.
-        let handed = way.eager(to.peer, Token(name), match_info, &data);
+        let handed = transport.eager(to.peer, Token(name), match_info, &data);
         let at = self.requests.insert_with(|| {
-            let mut request = Request::new(Kind::Send, State::Done, match_info, context);
+            let mut request =
+                RequestEntry::new(RequestKind::Send, RequestState::Done, match_info, context);
             request.status = Status::Success;
             request.set_partner(Some(to));
             (request.len, request.at) = (len, len);
             request
         });
         let at = at.ok_or(Error::NoResources)?;
-        if handed == Ok(Handed::Done) {
+        if handed == Ok(Handover::Done) {
             self.requests.push(&mut self.done, at);
         } else {
-            self.not_gone(at, to.peer, data, handed);
+            self.record_eager(at, to.peer, data, handed);
         }
         Ok(RequestId(name))
     }
 
     /// Records an eager message that the transport did not complete at once.
     #[cold]
-    fn not_gone(&mut self, at: u32, peer: PeerId, data: B, handed: Result<Handed, Refused>) {
+    fn record_eager(&mut self, at: u32, peer: PeerId, data: B, handed: Result<Handover, Refused>) {
         if let Some(request) = self.requests.get_mut(at) {
-            (request.state, request.status) = (State::Waiting, Status::Pending);
+            (request.state, request.status) = (RequestState::Waiting, Status::Pending);
             request.at = 0;
             request.buffer = Some(data);
         }
-        if !self.handed(at, true, handed) {
+        if !self.record_handover(at, true, handed) {
             self.wait(at, peer);
         }
     }
@@ -106,25 +108,25 @@ impl<B: Buffer> Library<B> {
     /// Those of [`Self::isend`].
     pub fn issend<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         to: Partner,
         match_info: u64,
         context: u64,
         data: B,
     ) -> Result<RequestId, Error> {
-        self.send(way, Kind::SyncSend, to, match_info, context, data)
+        self.send(transport, RequestKind::SyncSend, to, match_info, context, data)
     }
 
     fn send<T: Transport<B>>(
         &mut self,
-        way: &mut T,
-        kind: Kind,
+        transport: &mut T,
+        kind: RequestKind,
         to: Partner,
         match_info: u64,
         context: u64,
         data: B,
     ) -> Result<RequestId, Error> {
-        let mut request = Request::new(kind, State::Waiting, match_info, context);
+        let mut request = RequestEntry::new(kind, RequestState::Waiting, match_info, context);
         request.len = u32::try_from(data.len()).map_err(|_| Error::BadSegmentList)?;
         request.set_partner(Some(to));
         request.buffer = Some(data);
@@ -135,7 +137,7 @@ impl<B: Buffer> Library<B> {
             return Ok(self.id(at));
         }
         let (alive, first) = match self.partners.of(to) {
-            Some(known) => (known.alive, known.waiting.is_empty()),
+            Some(known) => (known.is_alive, known.waiting.is_empty()),
             None => (false, false),
         };
         if let Some(timeout) = self.send_timeout {
@@ -147,7 +149,7 @@ impl<B: Buffer> Library<B> {
         let id = self.id(at);
         if !alive {
             self.finish(at, Status::EndpointUnreachable);
-        } else if !first || !self.hand_over(way, at, to.peer) {
+        } else if !first || !self.hand_over(transport, at, to.peer) {
             self.wait(at, to.peer);
         }
         Ok(id)
@@ -157,7 +159,7 @@ impl<B: Buffer> Library<B> {
     /// now.
     pub(super) fn hand_over<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         at: u32,
         peer: PeerId,
     ) -> bool {
@@ -165,31 +167,31 @@ impl<B: Buffer> Library<B> {
         let Some(request) = self.requests.get_mut(at) else { return true };
         let Some(data) = &request.buffer else { return true };
         let info = request.match_info;
-        let whole = request.kind == Kind::Send && data.len() <= way.eager_max(peer);
+        let whole = request.kind == RequestKind::Send && data.len() <= transport.eager_max(peer);
         let handed = if whole {
-            way.eager(peer, token, info, data)
+            transport.eager(peer, token, info, data)
         } else {
-            way.offer(peer, token, info, data).map(|()| Handed::Kept)
+            transport.offer(peer, token, info, data).map(|()| Handover::Kept)
         };
-        self.handed(at, whole, handed)
+        self.record_handover(at, whole, handed)
     }
 
     /// Records the transport's answer to a send. Returns false if there was no room.
-    fn handed(&mut self, at: u32, whole: bool, handed: Result<Handed, Refused>) -> bool {
+    fn record_handover(&mut self, at: u32, whole: bool, handed: Result<Handover, Refused>) -> bool {
         let Some(request) = self.requests.get_mut(at) else { return true };
         match handed {
-            Ok(Handed::Done) => {
+            Ok(Handover::Done) => {
                 request.at = request.len;
                 self.finish(at, Status::Success);
             }
-            Ok(Handed::Copied) if self.early < EARLY_SENDS_MAX => {
+            Ok(Handover::Copied) if self.early < EARLY_SENDS_MAX => {
                 self.early = self.early.saturating_add(1);
                 request.at = request.len;
                 request.unacked = true;
                 self.finish(at, Status::Success);
             }
-            Ok(_) if whole => request.state = State::Unacked,
-            Ok(_) => request.state = State::Offered,
+            Ok(_) if whole => request.state = RequestState::Unacked,
+            Ok(_) => request.state = RequestState::Offered,
             Err(Refused::Full) => return false,
             Err(Refused::Never(status)) => self.finish(at, status),
         }
@@ -207,9 +209,9 @@ impl<B: Buffer> Library<B> {
     /// Lists a peer as busy.
     pub(super) fn list(&mut self, peer: PeerId) {
         if let Some(known) = self.partners.get_mut(peer)
-            && !known.listed
+            && !known.is_busy
         {
-            known.listed = true;
+            known.is_busy = true;
             self.busy.push_back(peer);
         }
     }
@@ -230,7 +232,7 @@ impl<B: Buffer> Library<B> {
             }
         }
         if let Some(request) = self.requests.get_mut(at) {
-            request.state = State::OwnFresh;
+            request.state = RequestState::OwnFresh;
             self.requests.push(&mut self.own, at);
         }
     }
@@ -282,11 +284,11 @@ impl<B: Buffer> Library<B> {
         } else {
             None
         };
-        request.state = State::OwnUnexpected;
+        request.state = RequestState::OwnUnexpected;
         let order = self.unexpected.next_order();
-        let content = Content::Own(at, copy);
+        let content = UnexpectedContent::Own(at, copy);
         let (partner, source) = (Partner::SELF, self.own_source());
-        let message = Message { partner, source, match_info: info, len, content, order };
+        let message = UnexpectedMessage { partner, source, match_info: info, len, content, order };
         if let Some(message) = self.unexpected.messages.insert(message)
             && let Some(queues) = self.contexts.of_mut(info)
         {
@@ -296,19 +298,19 @@ impl<B: Buffer> Library<B> {
 
     /// Hands over the waiting sends of a peer and feeds its pulls, alternately, so that neither
     /// delays the other. Returns false when both are empty.
-    pub(super) fn serve<T: Transport<B>>(&mut self, way: &mut T, peer: PeerId) -> bool {
+    pub(super) fn serve<T: Transport<B>>(&mut self, transport: &mut T, peer: PeerId) -> bool {
         while let Some(known) = self.partners.get_mut(peer) {
             let (send, stream) = (known.waiting.first(), known.streams.first());
             let served = match (send, stream) {
                 (None, None) => return false,
                 (Some(_), Some(stream)) if known.turns >= SENDS_PER_TURN => {
-                    self.feed(way, peer, stream, STREAM_BYTES_PER_TURN)
+                    self.feed(transport, peer, stream, STREAM_BYTES_PER_TURN)
                 }
-                (None, Some(stream)) => self.feed(way, peer, stream, u32::MAX),
+                (None, Some(stream)) => self.feed(transport, peer, stream, u32::MAX),
                 (Some(at), _) => {
                     known.turns = known.turns.saturating_add(1);
                     self.requests.unlink(&mut known.waiting, at);
-                    let handed = self.hand_over(way, at, peer);
+                    let handed = self.hand_over(transport, at, peer);
                     if !handed {
                         self.wait_first(at, peer);
                     }
@@ -323,12 +325,18 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Feeds at most `most` bytes to a pull. Returns false if there is no room for more.
-    fn feed<T: Transport<B>>(&mut self, way: &mut T, peer: PeerId, at: u32, most: u32) -> bool {
+    fn feed<T: Transport<B>>(
+        &mut self,
+        transport: &mut T,
+        peer: PeerId,
+        at: u32,
+        most: u32,
+    ) -> bool {
         let Some(request) = self.requests.get_mut(at) else { return false };
         let Some(data) = &request.buffer else { return false };
         let (from, end) = (request.at, request.end);
         let until = end.min(from.saturating_add(most));
-        match way.feed(peer, request.other, data, from as usize, until as usize) {
+        match transport.feed(peer, request.other, data, from as usize, until as usize) {
             Ok(fed) => {
                 if fed > 0
                     && let Some(known) = self.partners.get_mut(peer)
@@ -373,8 +381,8 @@ impl<B: Buffer> Library<B> {
             return Err(Error::BadRequest);
         }
         Ok(match request.state {
-            State::Done | State::Failed => true,
-            State::Unacked | State::OwnUnexpected => request.buffer.is_none(),
+            RequestState::Done | RequestState::Failed => true,
+            RequestState::Unacked | RequestState::OwnUnexpected => request.buffer.is_none(),
             _ => false,
         })
     }

@@ -3,17 +3,17 @@
 /// Index that ends a list.
 const NONE: u32 = u32::MAX;
 
-/// Entries by index. Each entry may stand in one [`List`] at a time.
+/// Entries by index. Each entry may stand in one [`SlabList`] at a time.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    entries: Vec<Entry<T>>,
+    entries: Vec<SlabEntry<T>>,
     free: u32,
     used: usize,
     max: usize,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct SlabEntry<T> {
     /// Increases with each reuse, so that a stale name does not match.
     generation: u32,
     prev: u32,
@@ -21,7 +21,7 @@ struct Entry<T> {
     value: Option<T>,
 }
 
-impl<T> Entry<T> {
+impl<T> SlabEntry<T> {
     /// Puts the entry at the head of the free list.
     #[inline(always)]
     fn free(&mut self, at: u32, free: &mut u32, used: &mut usize) {
@@ -34,18 +34,18 @@ impl<T> Entry<T> {
 
 /// An ordered list of entries of a slab.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct List {
+pub(super) struct SlabList {
     head: u32,
     tail: u32,
 }
 
-impl Default for List {
+impl Default for SlabList {
     fn default() -> Self {
         Self { head: NONE, tail: NONE }
     }
 }
 
-impl List {
+impl SlabList {
     pub(super) fn is_empty(&self) -> bool {
         self.head == NONE
     }
@@ -103,7 +103,7 @@ impl<T> Slab<T> {
             return None;
         }
         let at = u32::try_from(self.entries.len()).ok().filter(|&at| at < NONE)?;
-        self.entries.push(Entry { generation: 1, prev: NONE, next: NONE, value: None });
+        self.entries.push(SlabEntry { generation: 1, prev: NONE, next: NONE, value: None });
         self.free = at;
         Some(())
     }
@@ -192,14 +192,14 @@ impl<T> Slab<T> {
     }
 
     /// Returns the entries of a list, in order.
-    pub(super) fn iter(&self, list: &List) -> impl Iterator<Item = (u32, &T)> {
+    pub(super) fn iter(&self, list: &SlabList) -> impl Iterator<Item = (u32, &T)> {
         std::iter::successors(list.first(), |&at| self.after(at))
             .filter_map(|at| self.get(at).map(|value| (at, value)))
     }
 
     /// Appends an entry to a list.
     #[inline]
-    pub(super) fn push(&mut self, list: &mut List, at: u32) {
+    pub(super) fn push(&mut self, list: &mut SlabList, at: u32) {
         let tail = list.tail;
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
         entry.prev = tail;
@@ -212,7 +212,7 @@ impl<T> Slab<T> {
     }
 
     /// Prepends an entry to a list.
-    pub(super) fn push_first(&mut self, list: &mut List, at: u32) {
+    pub(super) fn push_first(&mut self, list: &mut SlabList, at: u32) {
         let head = list.head;
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
         entry.prev = NONE;
@@ -226,7 +226,7 @@ impl<T> Slab<T> {
 
     /// Removes the first entry of a list.
     #[inline]
-    pub(super) fn shift(&mut self, list: &mut List) {
+    pub(super) fn shift(&mut self, list: &mut SlabList) {
         let Some(entry) = self.entries.get_mut(list.head as usize) else { return };
         let next = std::mem::replace(&mut entry.next, NONE);
         list.head = next;
@@ -238,7 +238,7 @@ impl<T> Slab<T> {
 
     /// Removes an entry from its list.
     #[inline]
-    pub(super) fn unlink(&mut self, list: &mut List, at: u32) {
+    pub(super) fn unlink(&mut self, list: &mut SlabList, at: u32) {
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
         let (prev, next) = (entry.prev, entry.next);
         entry.prev = NONE;
@@ -261,11 +261,11 @@ mod tests {
     #[test]
     fn lists_keep_their_order_and_names_end_with_what_they_name() {
         let mut slab = Slab::new(0, 4);
-        let mut list = List::default();
+        let mut list = SlabList::default();
         let all: Vec<_> = "abcd".chars().map(|c| slab.insert(c).unwrap()).collect();
         assert_eq!(slab.insert('e'), None);
         all.iter().for_each(|&at| slab.push(&mut list, at));
-        let read = |slab: &Slab<char>, list: &List| -> String {
+        let read = |slab: &Slab<char>, list: &SlabList| -> String {
             slab.iter(list).map(|(_, &c)| c).collect()
         };
         assert_eq!(read(&slab, &list), "abcd");

@@ -10,7 +10,7 @@ use super::Buffer;
 
 /// Result of a call that the transport accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Handed {
+pub enum Handover {
     /// The operation has ended; no event with its token follows.
     Done,
     /// The bytes were copied; an event reports the end.
@@ -30,8 +30,8 @@ pub enum Refused {
 
 /// Event of a transport. [`Transport::copy`] returns the bytes that belong to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "fields are what their types say")]
-pub enum Arrival {
+#[expect(missing_docs, reason = "the variants describe their fields")]
+pub enum TransportEvent {
     /// A new peer, or one that restarted; precedes every other event of that peer.
     PeerSeen { peer: PeerId, address: Address, session: u32 },
     /// The peer is unreachable. The engine answers with [`Transport::forget`].
@@ -55,7 +55,7 @@ pub enum Arrival {
     /// the pull starts again from the first byte.
     Chunk { peer: PeerId, token: Token, len: u32 },
     /// The `len` bytes from `at` on of a pull belong to the event; parts come in any order. A short
-    /// copy has the effect of a short [`Arrival::Chunk`].
+    /// copy has the effect of a short [`TransportEvent::Chunk`].
     Part { peer: PeerId, token: Token, at: u32, len: u32 },
     /// The peer will not send the pulled bytes.
     Failed { peer: PeerId, token: Token },
@@ -76,7 +76,7 @@ pub trait Transport<B: Buffer> {
     /// Sends an eager message and returns true, or returns false without effect. A later failure is
     /// reported as [`Token::UNREPORTED`].
     #[inline]
-    fn at_once(&mut self, _peer: PeerId, _match_info: u64, _data: &B) -> bool {
+    fn try_eager(&mut self, _peer: PeerId, _match_info: u64, _data: &B) -> bool {
         false
     }
 
@@ -90,9 +90,9 @@ pub trait Transport<B: Buffer> {
         token: Token,
         match_info: u64,
         data: &B,
-    ) -> Result<Handed, Refused>;
+    ) -> Result<Handover, Refused>;
 
-    /// Offers a message of any length. Ends with [`Arrival::Wanted`] or [`Arrival::Sent`].
+    /// Offers a message of any length. Ends with [`TransportEvent::Wanted`] or [`TransportEvent::Sent`].
     ///
     /// # Errors
     /// [`Refused`]: no room now, or never.
@@ -105,7 +105,7 @@ pub trait Transport<B: Buffer> {
     ) -> Result<(), Refused>;
 
     /// Pulls the first `len` bytes of an offer. They come as chunks or parts, or are in place at
-    /// [`Arrival::Pulled`]. None come if `len` is 0 and the result is [`Handed::Done`].
+    /// [`TransportEvent::Pulled`]. None come if `len` is 0 and the result is [`Handover::Done`].
     ///
     /// # Errors
     /// [`Refused`]: no room now, or never.
@@ -116,7 +116,7 @@ pub trait Transport<B: Buffer> {
         token: Token,
         into: Option<&mut B>,
         len: u32,
-    ) -> Result<Handed, Refused>;
+    ) -> Result<Handover, Refused>;
 
     /// Feeds bytes from `at` on, at most to `end`, to a pull of the peer. Returns their number.
     ///
@@ -131,13 +131,13 @@ pub trait Transport<B: Buffer> {
         end: usize,
     ) -> Result<usize, Refused>;
 
-    /// Copies some bytes of the offer that [`Arrival::Push`] named into the peer's memory.
+    /// Copies some bytes of the offer that [`TransportEvent::Push`] named into the peer's memory.
     fn push(&mut self, _data: &B) {}
 
     /// Reports to the peer that its pull fails.
     fn fail(&mut self, peer: PeerId, to: u64);
 
-    /// Connects to an endpoint; ends with [`Arrival::Connected`].
+    /// Connects to an endpoint; ends with [`TransportEvent::Connected`].
     ///
     /// # Errors
     /// [`Refused`]: no room now, or never.
@@ -152,7 +152,7 @@ pub trait Transport<B: Buffer> {
     /// Disconnects from a peer. No event of that peer may follow.
     fn disconnect(&mut self, peer: PeerId);
 
-    /// Frees the number of a peer after [`Arrival::PeerGone`].
+    /// Frees the number of a peer after [`TransportEvent::PeerGone`].
     fn forget(&mut self, peer: PeerId);
 
     /// Withdraws a send, pull or connect; the engine ignores later events for its token.
@@ -160,23 +160,23 @@ pub trait Transport<B: Buffer> {
 
     /// Withdraws the memory of a send or a pull: nothing more of the send is read from it, and the
     /// bytes of a pull are dropped. No process writes to the memory after the call.
-    fn lose(&mut self, _token: Token) {}
+    fn withdraw_memory(&mut self, _token: Token) {}
 
     /// Sets whether a request waits for this peer without sending to it, so that a lost peer is
     /// detected by keepalives. No effect on a transport that detects a lost peer anyway.
     fn watch(&mut self, _peer: PeerId, _on: bool) {}
 
     /// Returns the number of eager messages that came from a remote peer since
-    /// [`Arrival::PeerSeen`]. They survive a daemon restart.
+    /// [`TransportEvent::PeerSeen`]. They survive a daemon restart.
     fn received(&self, _peer: PeerId) -> u64 {
         0
     }
 
     /// Disconnects a peer that broke the protocol.
-    fn broken(&mut self, peer: PeerId);
+    fn fail_peer(&mut self, peer: PeerId);
 
     /// Returns the next event; the same one again until [`Self::done`] or [`Self::defer`].
-    fn next(&mut self) -> Option<Arrival>;
+    fn next(&mut self) -> Option<TransportEvent>;
 
     /// Returns the next event if it is a short message, with its bytes. The caller takes it by
     /// [`Self::short_done`], or leaves it: then [`Self::next`] returns it, perhaps after events of

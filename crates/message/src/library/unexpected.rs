@@ -4,8 +4,8 @@
 use super::slab::Slab;
 use super::{Partner, Source};
 use crate::limits::{
-    PEER_NUMBERS_MAX, UNEXPECTED_ASKED_MAX, UNEXPECTED_BYTES_MAX, UNEXPECTED_BYTES_OF_ONE_MIN,
-    UNEXPECTED_MAX, UNEXPECTED_OF_ONE_MIN,
+    PEER_NUMBERS_MAX, UNEXPECTED_BYTES_MAX, UNEXPECTED_BYTES_PER_PEER_MIN, UNEXPECTED_LIMIT_MAX,
+    UNEXPECTED_MAX, UNEXPECTED_PER_PEER_MIN,
 };
 
 /// Buffer sizes are powers of two from 64 bytes.
@@ -15,11 +15,11 @@ const CLASSES: usize = 10;
 const KEPT_MAX: usize = 64;
 /// Entries for the largest limit that an endpoint may request, and for the guaranteed messages of
 /// each peer.
-const SLOTS: usize = UNEXPECTED_ASKED_MAX + PEER_NUMBERS_MAX * UNEXPECTED_OF_ONE_MIN;
+const SLOTS: usize = UNEXPECTED_LIMIT_MAX + PEER_NUMBERS_MAX * UNEXPECTED_PER_PEER_MIN;
 
 /// Content of an unexpected message.
 #[derive(Debug)]
-pub(super) enum Content {
+pub(super) enum UnexpectedContent {
     /// All bytes.
     Whole(Vec<u8>),
     /// An offer.
@@ -28,7 +28,7 @@ pub(super) enum Content {
     Own(u32, Option<Vec<u8>>),
 }
 
-impl Content {
+impl UnexpectedContent {
     /// Returns the kept bytes.
     pub(super) fn bytes(&self) -> usize {
         match self {
@@ -39,20 +39,20 @@ impl Content {
 }
 
 #[derive(Debug)]
-pub(super) struct Message {
+pub(super) struct UnexpectedMessage {
     pub partner: Partner,
     /// Identity of the sender at arrival.
     pub source: Source,
     pub match_info: u64,
     pub len: u32,
-    pub content: Content,
+    pub content: UnexpectedContent,
     /// Increases with each message.
     pub order: u64,
 }
 
 /// Unexpected messages of one peer, and their bytes.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Kept {
+pub(super) struct UnexpectedUsage {
     pub messages: usize,
     pub bytes: usize,
 }
@@ -60,7 +60,7 @@ pub(super) struct Kept {
 /// All unexpected messages of an endpoint, over all contexts.
 #[derive(Debug)]
 pub(super) struct Unexpected {
-    pub messages: Slab<Message>,
+    pub messages: Slab<UnexpectedMessage>,
     bytes: usize,
     /// Limits of both.
     messages_max: usize,
@@ -82,7 +82,7 @@ impl Unexpected {
     }
 
     pub(super) fn set_max(&mut self, messages: usize, bytes: usize) {
-        (self.messages_max, self.bytes_max) = (messages.min(UNEXPECTED_ASKED_MAX), bytes);
+        (self.messages_max, self.bytes_max) = (messages.min(UNEXPECTED_LIMIT_MAX), bytes);
     }
 
     /// Returns whether a message with `len` bytes to keep fits.
@@ -93,9 +93,9 @@ impl Unexpected {
 
     /// Returns whether a message of one peer fits, which has `kept` already. A peer may use at most
     /// the free rest, and a guaranteed minimum in any case.
-    pub(super) fn has_room_for(&self, kept: Kept, len: usize) -> bool {
+    pub(super) fn has_room_for(&self, kept: UnexpectedUsage, len: usize) -> bool {
         let its = kept.bytes.saturating_add(len);
-        if kept.messages < UNEXPECTED_OF_ONE_MIN && its <= UNEXPECTED_BYTES_OF_ONE_MIN {
+        if kept.messages < UNEXPECTED_PER_PEER_MIN && its <= UNEXPECTED_BYTES_PER_PEER_MIN {
             return !self.messages.is_full();
         }
         let messages = self.messages_max.saturating_sub(self.messages.len());

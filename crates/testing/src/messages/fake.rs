@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use causeway_message::library::{Arrival, Buffer, Handed, Refused, Transport};
+use causeway_message::library::{TransportEvent, Buffer, Handover, Refused, Transport};
 use causeway_wire::mx::{Address, PeerId, Token};
 
 use super::Pad;
@@ -28,11 +28,11 @@ pub struct Fake {
     /// The calls so far.
     pub told: Vec<Call>,
     /// Queued arrivals, with the bytes of messages.
-    pub arrivals: VecDeque<(Arrival, Vec<u8>)>,
+    pub arrivals: VecDeque<(TransportEvent, Vec<u8>)>,
     /// Number of calls that it accepts before it is full.
     pub room: usize,
     /// Result of an eager send.
-    pub eager: Handed,
+    pub eager: Handover,
     deferred: bool,
 }
 
@@ -42,7 +42,7 @@ impl Default for Fake {
             told: Vec::new(),
             arrivals: VecDeque::new(),
             room: usize::MAX,
-            eager: Handed::Copied,
+            eager: Handover::Copied,
             deferred: false,
         }
     }
@@ -50,13 +50,13 @@ impl Default for Fake {
 
 impl Fake {
     /// Queues an arrival.
-    pub fn say(&mut self, arrival: Arrival) {
+    pub fn say(&mut self, arrival: TransportEvent) {
         self.arrivals.push_back((arrival, Vec::new()));
     }
 
     /// Queues a message.
     pub fn say_message(&mut self, peer: PeerId, match_info: u64, bytes: &[u8]) {
-        let arrival = Arrival::Message { peer, match_info, len: bytes.len() as u32 };
+        let arrival = TransportEvent::Message { peer, match_info, len: bytes.len() as u32 };
         self.arrivals.push_back((arrival, bytes.to_vec()));
     }
 
@@ -88,7 +88,7 @@ impl Transport<Pad> for Fake {
         token: Token,
         info: u64,
         data: &Pad,
-    ) -> Result<Handed, Refused> {
+    ) -> Result<Handover, Refused> {
         let mut bytes = Vec::new();
         causeway_message::library::pieces(data, 0, data.len(), |piece| bytes.extend(piece));
         self.take(Call::Eager(peer, token, info, bytes))?;
@@ -106,7 +106,7 @@ impl Transport<Pad> for Fake {
         token: Token,
         into: Option<&mut Pad>,
         len: u32,
-    ) -> Result<Handed, Refused> {
+    ) -> Result<Handover, Refused> {
         self.take(Call::Pull(peer, offer, token, len))?;
         if let Some(into) = into {
             causeway_message::library::fill(into, 0, len as usize, |_, piece| {
@@ -114,7 +114,7 @@ impl Transport<Pad> for Fake {
                 piece.len()
             });
         }
-        Ok(Handed::Kept)
+        Ok(Handover::Kept)
     }
 
     fn feed(&mut self, _: PeerId, _: u64, _: &Pad, _: usize, _: usize) -> Result<usize, Refused> {
@@ -151,7 +151,7 @@ impl Transport<Pad> for Fake {
         self.told.push(Call::Broken(peer));
     }
 
-    fn next(&mut self) -> Option<Arrival> {
+    fn next(&mut self) -> Option<TransportEvent> {
         if std::mem::take(&mut self.deferred) {
             return None;
         }

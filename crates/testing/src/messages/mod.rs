@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use causeway_channel::{Layout, Side, format, open};
 use causeway_memory::{Mapping, View, create};
 use causeway_message::library::{
-    Buffer, Channel, Channels, Completion, Library, Options, Partner, RequestId, Step,
+    Buffer, Channel, Channels, Completion, Library, LibraryOptions, Partner, RequestId, Step,
 };
 use causeway_wire::mx::{Address, NicId, PeerId};
 
@@ -103,8 +103,8 @@ pub fn content(seed: u64, len: usize) -> Vec<u8> {
 }
 
 /// Returns the options of an endpoint.
-pub fn options(endpoint: u8) -> Options {
-    Options {
+pub fn options(endpoint: u8) -> LibraryOptions {
+    LibraryOptions {
         address: Address { nic: NicId(0x02_00_00_00_00_01), endpoint },
         session: 100 + u32::from(endpoint),
         key: 7,
@@ -137,7 +137,7 @@ pub fn memory(layout: Layout) -> View {
 /// The memory holds no channel.
 pub fn channel(memory: &View, side: Side, to: u8) -> Channel<fn()> {
     let (sender, receiver) = open(memory, side).unwrap();
-    let Options { address, session, .. } = options(to);
+    let LibraryOptions { address, session, .. } = options(to);
     let bell = no_bell as fn();
     Channel { peer: PeerId(to.into()), address, session, sender, receiver, bell, direct: None }
 }
@@ -156,7 +156,7 @@ impl End {
     ///
     /// # Panics
     /// The options are invalid.
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: LibraryOptions) -> Self {
         Self { library: Library::new(options).unwrap(), ways: Ways::default() }
     }
 
@@ -260,7 +260,7 @@ impl Pair {
     ///
     /// # Panics
     /// The layout or the options are invalid.
-    pub fn with(layout: Layout, a: Options, b: Options) -> Self {
+    pub fn with(layout: Layout, a: LibraryOptions, b: LibraryOptions) -> Self {
         let memory = memory(layout);
         let (mut a, mut b) = (End::new(a), End::new(b));
         assert!(a.ways.add(channel(&memory, Side::First, 2)));

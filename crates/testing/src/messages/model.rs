@@ -1,7 +1,7 @@
 //! A model of the operations of two endpoints: every message arrives when both make progress.
 
 use causeway_channel::Layout;
-use causeway_message::library::{Options, Partner, RequestId};
+use causeway_message::library::{LibraryOptions, Partner, RequestId};
 use causeway_message::limits::CHANNEL_EAGER_BYTES_MAX;
 use causeway_wire::mx::Status;
 
@@ -147,7 +147,7 @@ impl Model {
 /// # Panics
 /// A result differs.
 pub fn play(ops: Vec<Op>, layout: Layout, contexts: u8) {
-    let own = |endpoint| Options { context_bits: contexts, ..options(endpoint) };
+    let own = |endpoint| LibraryOptions { context_bits: contexts, ..options(endpoint) };
     let mut pair = Pair::with(layout, own(1), own(2));
     let mut model = Model::default();
     for op in ops {

@@ -14,7 +14,7 @@
 //! Chunks in order, or one fail, answer a pull. The sender of a large message is done when the last
 //! chunk is in the channel; no event confirms the chunks.
 //!
-//! The bytes of an offer ([`super::direct`]): the sender's count of withdrawals, then address and
+//! The bytes of an offer ([`super::direct_read`]): the sender's count of withdrawals, then address and
 //! length of each segment, 8 bytes each, little-endian. A receiver that reads the segments directly
 //! sends no pull; it sends *taken* at the end.
 //!
@@ -24,7 +24,7 @@
 use causeway_channel::{Event, Head};
 use causeway_wire::mx::{PeerId, Token};
 
-use crate::library::Arrival;
+use crate::library::TransportEvent;
 
 pub(super) const MESSAGE: u8 = 1;
 pub(super) const OFFER: u8 = 2;
@@ -78,16 +78,20 @@ pub(super) fn put(to: u64) -> Head {
 
 /// Returns the engine's view of an event, or `None` for an invalid event.
 #[inline(always)]
-pub(super) fn arrival(peer: PeerId, event: &Event) -> Option<Arrival> {
+pub(super) fn arrival(peer: PeerId, event: &Event) -> Option<TransportEvent> {
     let [a, b, c] = event.head.words;
     let len = u32::try_from(event.len).ok()?;
     Some(match event.head.kind {
-        MESSAGE => Arrival::Message { peer, match_info: a, len },
-        OFFER => Arrival::Offered { peer, match_info: a, offer: b, len: u32::try_from(c).ok()? },
-        PULL => Arrival::Wanted { peer, token: Token(a), to: b, len: u32::try_from(c).ok()? },
-        CHUNK => Arrival::Chunk { peer, token: Token(a), len },
-        FAIL => Arrival::Failed { peer, token: Token(a) },
-        TAKEN => Arrival::Fetched { peer, token: Token(a), len: u32::try_from(b).ok()? },
+        MESSAGE => TransportEvent::Message { peer, match_info: a, len },
+        OFFER => {
+            TransportEvent::Offered { peer, match_info: a, offer: b, len: u32::try_from(c).ok()? }
+        }
+        PULL => {
+            TransportEvent::Wanted { peer, token: Token(a), to: b, len: u32::try_from(c).ok()? }
+        }
+        CHUNK => TransportEvent::Chunk { peer, token: Token(a), len },
+        FAIL => TransportEvent::Failed { peer, token: Token(a) },
+        TAKEN => TransportEvent::Fetched { peer, token: Token(a), len: u32::try_from(b).ok()? },
         _ => return None,
     })
 }

@@ -17,9 +17,9 @@
 //!
 //! Peer numbers are odd here; those of channels are even.
 
-mod aside;
-mod turns;
-mod way;
+mod pending;
+mod pull_schedule;
+mod transport;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -27,11 +27,11 @@ use causeway_channel::mx_rings::{Holds, Wrong, read_event, write_request};
 use causeway_channel::{self as channel, Broken, Head, Receiver, Sender, Writing};
 use causeway_wire::mx::{Event, Handle, PeerId, Request, Status, Token, Window};
 
-use super::channels::Bell;
-use super::{Arrival, Refused};
+use super::channels::PeerDoorbell;
+use super::{Refused, TransportEvent};
 use crate::limits::{EVENTS_AFTER_END_MAX, PARTNERS_MAX};
-use aside::Aside;
-use turns::{Turns, Wanted};
+use pending::PendingMessages;
+use pull_schedule::{PullSchedule, QueuedPull};
 
 /// Use of a staging window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub trait Staging {
 
 /// An operation in flight, beyond the state in the matching engine.
 #[derive(Debug, Clone, Copy)]
-enum Underway {
+enum Outstanding {
     /// A message in this window is offered to the peer.
     Offer(PeerId, Window),
     /// A message is pulled from the peer into this window.
@@ -84,7 +84,7 @@ enum Underway {
 
 /// Requests that cannot be refused: they wait for room in the ring.
 #[derive(Debug, Clone, Copy)]
-enum Owed {
+enum QueuedRequest {
     Disconnect(PeerId),
     Forget(PeerId),
     Cancel(Token),
@@ -93,22 +93,22 @@ enum Owed {
 
 /// Source of the event that the engine handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Current {
+enum RingCursor {
     Nothing,
     /// A note of this module, not an event of the ring.
     Note,
     /// An event of the ring, which holds its bytes.
     Event(channel::Event),
     /// The first pending message.
-    Aside,
+    Pending,
     /// The end of a pull; its bytes are in staging.
     Pulled(channel::Event, PeerId, Window),
 }
 
 /// State of the rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    NotYet,
+enum RingState {
+    Open,
     /// The NIC side is gone; events in the ring are still handled.
     Gone,
     /// The ring is invalid.
@@ -124,36 +124,36 @@ pub struct Rings<D, S> {
     bell: D,
     /// Memory for large messages.
     pub staging: S,
-    underway: HashMap<Token, Underway>,
-    turns: Turns,
+    outstanding: HashMap<Token, Outstanding>,
+    pulls: PullSchedule,
     /// Peers with a next pull that found no room.
     stalled: Vec<PeerId>,
     /// Pulls that will never start, with the reason; not reported.
     refused: VecDeque<(Token, Status)>,
     /// Peers that must be reported as lost when the rings end.
     peers: Vec<PeerId>,
-    owed: VecDeque<Owed>,
-    current: Current,
-    arrival: Arrival,
+    queued: VecDeque<QueuedRequest>,
+    current: RingCursor,
+    arrival: TransportEvent,
     /// Bytes of the request that found no room last.
     full: Option<usize>,
     /// Peers that the NIC side is asked to hold back.
     holds: Holds,
     /// Deferred messages; per peer at most the content of the ring and the messages that come
     /// before the NIC side sees the request.
-    aside: Aside,
-    end: End,
+    pending: PendingMessages,
+    state: RingState,
     /// Events that are handled after the end, however long the pending queue is.
-    left: usize,
+    events_left: usize,
     /// Peers that were reported as unreachable.
     unreached: HashSet<PeerId>,
     /// Eager messages by the NIC side's peer number.
     received: Vec<u64>,
     /// Sender of the last short message.
-    short_of: PeerId,
+    short_sender: PeerId,
 }
 
-impl<D: Bell, S: Staging> Rings<D, S> {
+impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
     /// Returns the engine's end of `sender` and `receiver`, which are the first side of a channel.
     pub fn new(sender: Sender, receiver: Receiver, holds: Holds, bell: D, staging: S) -> Self {
         Self {
@@ -161,33 +161,33 @@ impl<D: Bell, S: Staging> Rings<D, S> {
             receiver,
             bell,
             staging,
-            underway: HashMap::new(),
-            turns: Turns::default(),
+            outstanding: HashMap::new(),
+            pulls: PullSchedule::default(),
             stalled: Vec::new(),
             refused: VecDeque::new(),
             peers: Vec::new(),
-            owed: VecDeque::new(),
-            current: Current::Nothing,
-            arrival: Arrival::Failed { peer: PeerId(0), token: Token(0) },
+            queued: VecDeque::new(),
+            current: RingCursor::Nothing,
+            arrival: TransportEvent::Failed { peer: PeerId(0), token: Token(0) },
             full: None,
             holds,
-            aside: Aside::default(),
-            end: End::NotYet,
-            left: EVENTS_AFTER_END_MAX,
+            pending: PendingMessages::default(),
+            state: RingState::Open,
+            events_left: EVENTS_AFTER_END_MAX,
             unreached: HashSet::new(),
             received: Vec::new(),
-            short_of: PeerId::NONE,
+            short_sender: PeerId::NONE,
         }
     }
 
     /// Ends the rings: the NIC side is gone, and all peers are lost.
     pub fn end(&mut self) {
-        if self.end == End::NotYet {
-            self.end = End::Gone;
+        if self.state == RingState::Open {
+            self.state = RingState::Gone;
         }
         // Sends fail even if a peer still pulls them.
-        for underway in self.underway.values() {
-            if let Underway::Offer(_, window) = underway {
+        for outstanding in self.outstanding.values() {
+            if let Outstanding::Offer(_, window) = outstanding {
                 self.staging.take_back(*window);
             }
         }
@@ -196,34 +196,34 @@ impl<D: Bell, S: Staging> Rings<D, S> {
     /// Returns whether the NIC side is gone and every request has ended.
     pub fn is_over(&self) -> bool {
         self.ended()
-            && self.current == Current::Nothing
-            && self.aside.is_empty()
+            && self.current == RingCursor::Nothing
+            && self.pending.is_empty()
             && self.refused.is_empty()
             && self.peers.is_empty()
-            && self.underway.is_empty()
+            && self.outstanding.is_empty()
     }
 
     /// Returns the NIC side's number of a peer for a send that bypasses the rings; `None` while a
     /// request waits for room, because the send must not overtake it.
     #[inline]
-    pub fn past(&self, peer: PeerId) -> Option<PeerId> {
-        (self.owed.is_empty() && !self.ended()).then(|| inner(peer))
+    pub fn bypass_peer(&self, peer: PeerId) -> Option<PeerId> {
+        (self.queued.is_empty() && !self.ended()).then(|| nic_peer(peer))
     }
 
     /// Returns whether [`Transport::next`](crate::library::Transport::next) may have work, by a
     /// cheap check.
     #[inline]
-    pub fn comes(&self) -> bool {
-        self.receiver.ready() || !self.is_clear() || self.current != Current::Nothing
+    pub fn may_have_event(&self) -> bool {
+        self.receiver.ready() || !self.is_direct() || self.current != RingCursor::Nothing
     }
 
     /// Returns whether an event of the ring goes to the engine without a detour.
     #[inline]
-    fn is_clear(&self) -> bool {
-        self.owed.is_empty()
+    fn is_direct(&self) -> bool {
+        self.queued.is_empty()
             && self.stalled.is_empty()
             && self.refused.is_empty()
-            && self.aside.is_empty()
+            && self.pending.is_empty()
             && !self.ended()
     }
 
@@ -255,35 +255,35 @@ impl<D: Bell, S: Staging> Rings<D, S> {
     }
 
     fn ended(&self) -> bool {
-        self.end != End::NotYet
+        self.state != RingState::Open
     }
 
     /// Retries pending messages, after the application posted a receive or collected a request.
     /// Returns whether there are any.
-    pub fn stir(&mut self) -> bool {
-        self.aside.stir()
+    pub fn nudge(&mut self) -> bool {
+        self.pending.nudge()
     }
 
     /// Prepares to sleep: asks for a wake-up, and polls once more. Returns false if there is work;
     /// then do not sleep. Call [`Self::disarm`] in both cases.
     pub fn arm(&mut self) -> bool {
         // Pending messages wait for the application only, once each was tried.
-        if !self.aside.is_vain() || !self.refused.is_empty() {
+        if !self.pending.is_exhausted() || !self.refused.is_empty() {
             return false;
         }
         if self.ended() {
             return !(self.has_last() || self.takes_more() && self.receiver.ready());
         }
-        let arrived = self.receiver.ask() && !self.aside.is_stuffed();
+        let arrived = self.receiver.ask() && !self.pending.is_full();
         let room = self.full.map_or(Ok(false), |len| self.sender.ask_room(len));
         match room {
             // Reported once: the request that needed the room may have ended.
             Ok(true) => self.full = None,
             Ok(false) => {}
-            Err(Broken) => self.end = End::Broken,
+            Err(Broken) => self.state = RingState::Broken,
         }
         if self.receiver.poisoned() {
-            self.end = End::Broken;
+            self.state = RingState::Broken;
         }
         !arrived && room == Ok(false) && !self.ended()
     }
@@ -313,7 +313,7 @@ impl<D: Bell, S: Staging> Rings<D, S> {
                 Err(Refused::Full)
             }
             Err(Broken) => {
-                self.end = End::Broken;
+                self.state = RingState::Broken;
                 Err(Self::gone())
             }
         }
@@ -328,26 +328,26 @@ impl<D: Bell, S: Staging> Rings<D, S> {
     }
 
     /// Sends a request now, or queues it.
-    fn owe(&mut self, owed: Owed) {
+    fn send_or_queue(&mut self, queued: QueuedRequest) {
         if !self.ended() {
-            self.owed.push_back(owed);
-            self.pay();
+            self.queued.push_back(queued);
+            self.flush_queued();
         }
     }
 
     /// Sends queued requests.
-    fn pay(&mut self) {
-        while let Some(owed) = self.owed.front() {
-            let request = match *owed {
-                Owed::Disconnect(peer) => Request::Disconnect { peer: inner(peer) },
-                Owed::Forget(peer) => Request::Forget { peer: inner(peer) },
-                Owed::Cancel(token) => Request::Cancel { token },
-                Owed::Watch(peer, on) => Request::Watch { peer: inner(peer), on },
+    fn flush_queued(&mut self) {
+        while let Some(queued) = self.queued.front() {
+            let request = match *queued {
+                QueuedRequest::Disconnect(peer) => Request::Disconnect { peer: nic_peer(peer) },
+                QueuedRequest::Forget(peer) => Request::Forget { peer: nic_peer(peer) },
+                QueuedRequest::Cancel(token) => Request::Cancel { token },
+                QueuedRequest::Watch(peer, on) => Request::Watch { peer: nic_peer(peer), on },
             };
             if self.request(&request) == Err(Refused::Full) {
                 return;
             }
-            self.owed.pop_front();
+            self.queued.pop_front();
         }
     }
 
@@ -376,33 +376,33 @@ impl<D: Bell, S: Staging> Rings<D, S> {
     /// any peer, or complete any request.
     #[inline]
     fn takes_more(&self) -> bool {
-        match self.end {
-            End::NotYet => !self.aside.is_stuffed(),
-            End::Gone => self.left > 0,
-            End::Broken => false,
+        match self.state {
+            RingState::Open => !self.pending.is_full(),
+            RingState::Gone => self.events_left > 0,
+            RingState::Broken => false,
         }
     }
 
     /// Polls the ring.
     #[inline]
-    fn look(&mut self) -> Option<Arrival> {
+    fn poll(&mut self) -> Option<TransportEvent> {
         while self.takes_more() {
             let event = match self.receiver.poll() {
                 Ok(Some(event)) => event,
                 Ok(None) => return None,
                 Err(Broken) => {
-                    self.end = End::Broken;
+                    self.state = RingState::Broken;
                     return None;
                 }
             };
             match read_event(&event.head, event.len) {
-                Ok(said) => {
-                    if let Some(arrival) = self.arrived(event, &said) {
-                        if self.goes_behind(&arrival) {
-                            self.set_aside(event, arrival);
+                Ok(event_value) => {
+                    if let Some(arrival) = self.arrival_of(event, &event_value) {
+                        if self.belongs_behind(&arrival) {
+                            self.push_pending(event, arrival);
                             continue;
                         }
-                        if self.is_void(&arrival) {
+                        if self.is_obsolete(&arrival) {
                             self.take(event);
                             continue;
                         }
@@ -413,7 +413,7 @@ impl<D: Bell, S: Staging> Rings<D, S> {
                     self.take(event);
                 }
                 Err(Wrong::Kind(_) | Wrong::Field(_) | Wrong::Length { .. }) => {
-                    self.end = End::Broken;
+                    self.state = RingState::Broken;
                     return None;
                 }
             }
@@ -424,32 +424,32 @@ impl<D: Bell, S: Staging> Rings<D, S> {
     /// Returns whether an event belongs behind the pending messages of its peer; the loss of the
     /// peer does, too.
     #[inline]
-    fn goes_behind(&self, arrival: &Arrival) -> bool {
+    fn belongs_behind(&self, arrival: &TransportEvent) -> bool {
         match *arrival {
-            Arrival::Message { peer, .. }
-            | Arrival::Offered { peer, .. }
-            | Arrival::PeerGone { peer, .. } => self.aside.has(peer),
+            TransportEvent::Message { peer, .. }
+            | TransportEvent::Offered { peer, .. }
+            | TransportEvent::PeerGone { peer, .. } => self.pending.has(peer),
             _ => false,
         }
     }
 
     /// Returns whether an event is obsolete: an offer after the end cannot be pulled.
     #[inline]
-    fn is_void(&self, arrival: &Arrival) -> bool {
-        self.ended() && matches!(arrival, Arrival::Offered { .. })
+    fn is_obsolete(&self, arrival: &TransportEvent) -> bool {
+        self.ended() && matches!(arrival, TransportEvent::Offered { .. })
     }
 
     /// Copies an event out of the ring into the pending queue.
     #[cold]
-    fn set_aside(&mut self, event: channel::Event, arrival: Arrival) {
-        if let Arrival::Message { peer, .. }
-        | Arrival::Offered { peer, .. }
-        | Arrival::PeerGone { peer, .. } = arrival
+    fn push_pending(&mut self, event: channel::Event, arrival: TransportEvent) {
+        if let TransportEvent::Message { peer, .. }
+        | TransportEvent::Offered { peer, .. }
+        | TransportEvent::PeerGone { peer, .. } = arrival
         {
             let mut bytes = vec![0; event.len];
             self.receiver.copy(&event, 0, &mut bytes);
-            if self.aside.push(peer, arrival, bytes) {
-                self.holds.set(inner(peer), true);
+            if self.pending.push(peer, arrival, bytes) {
+                self.holds.set(nic_peer(peer), true);
             }
         }
         self.take(event);
@@ -457,9 +457,9 @@ impl<D: Bell, S: Staging> Rings<D, S> {
 
     /// Removes the current pending message.
     #[cold]
-    fn taken_from_aside(&mut self) {
-        if let Some(peer) = self.aside.done()
-            && self.holds.set(inner(peer), false)
+    fn end_pending(&mut self) {
+        if let Some(peer) = self.pending.done()
+            && self.holds.set(nic_peer(peer), false)
             && !self.ended()
         {
             self.bell.ring();
@@ -467,76 +467,83 @@ impl<D: Bell, S: Staging> Rings<D, S> {
     }
 
     /// Makes the next pending message the current event.
-    fn next_aside(&mut self) -> Option<Arrival> {
+    fn next_pending(&mut self) -> Option<TransportEvent> {
         loop {
-            let arrival = self.aside.next()?;
-            if !self.is_void(&arrival) {
+            let arrival = self.pending.next()?;
+            if !self.is_obsolete(&arrival) {
                 self.arrival = arrival;
-                self.current = Current::Aside;
+                self.current = RingCursor::Pending;
                 return Some(arrival);
             }
-            self.taken_from_aside();
+            self.end_pending();
         }
     }
 
     /// Returns the engine's view of an event, if there is any.
     #[inline]
-    fn arrived(&mut self, event: channel::Event, said: &Event<'_>) -> Option<Arrival> {
-        self.current = Current::Event(event);
-        Some(match *said {
+    fn arrival_of(
+        &mut self,
+        event: channel::Event,
+        event_value: &Event<'_>,
+    ) -> Option<TransportEvent> {
+        self.current = RingCursor::Event(event);
+        Some(match *event_value {
             Event::Message { peer, match_info, .. } => {
                 self.count_received(peer);
                 let len = u32::try_from(event.len).ok()?;
-                Arrival::Message { peer: outer(peer), match_info, len }
+                TransportEvent::Message { peer: engine_peer(peer), match_info, len }
             }
             Event::Offered { peer, match_info, len, handle } => {
-                let peer = outer(peer);
-                Arrival::Offered { peer, match_info, len, offer: handle.0.into() }
+                let peer = engine_peer(peer);
+                TransportEvent::Offered { peer, match_info, len, offer: handle.0.into() }
             }
             Event::Sent { token, status, taken } => {
                 // Eager messages have no entry.
-                if !self.underway.is_empty()
-                    && let Some(Underway::Offer(_, window)) = self.underway.remove(&token)
+                if !self.outstanding.is_empty()
+                    && let Some(Outstanding::Offer(_, window)) = self.outstanding.remove(&token)
                 {
                     self.staging.give(window);
                 }
-                Arrival::Sent { token, status, taken }
+                TransportEvent::Sent { token, status, taken }
             }
             Event::Pulled { token, status } => {
-                let Some(Underway::Pull(peer, window)) = self.underway.remove(&token) else {
-                    return Some(Arrival::Pulled { token, status });
+                let Some(Outstanding::Pull(peer, window)) = self.outstanding.remove(&token) else {
+                    return Some(TransportEvent::Pulled { token, status });
                 };
-                self.turns.over(peer, window.len);
+                self.pulls.ended(peer, window.len);
                 if status != Status::Success || peer == PeerId::NONE {
                     self.staging.give(window);
                     self.pull_more(peer);
-                    return (peer != PeerId::NONE).then_some(Arrival::Pulled { token, status });
+                    return (peer != PeerId::NONE)
+                        .then_some(TransportEvent::Pulled { token, status });
                 }
-                self.current = Current::Pulled(event, peer, window);
-                Arrival::Chunk { peer, token, len: window.len }
+                self.current = RingCursor::Pulled(event, peer, window);
+                TransportEvent::Chunk { peer, token, len: window.len }
             }
             Event::Connected { token, status, peer } => {
-                self.underway.remove(&token);
-                Arrival::Connected { token, status, peer: outer(peer) }
+                self.outstanding.remove(&token);
+                TransportEvent::Connected { token, status, peer: engine_peer(peer) }
             }
             Event::PeerSeen { peer, address, session } => {
                 self.begin_count(peer);
-                let peer = outer(peer);
+                let peer = engine_peer(peer);
                 if !self.peers.contains(&peer) {
                     self.peers.push(peer);
                 }
-                Arrival::PeerSeen { peer, address, session }
+                TransportEvent::PeerSeen { peer, address, session }
             }
-            Event::PeerGone { peer, status } => Arrival::PeerGone { peer: outer(peer), status },
+            Event::PeerGone { peer, status } => {
+                TransportEvent::PeerGone { peer: engine_peer(peer), status }
+            }
         })
     }
 
     /// Takes an event out of the ring.
     #[inline]
     fn take(&mut self, event: channel::Event) {
-        self.current = Current::Nothing;
+        self.current = RingCursor::Nothing;
         if self.ended() {
-            self.left = self.left.saturating_sub(1);
+            self.events_left = self.events_left.saturating_sub(1);
         }
         if self.receiver.advance(&event) {
             self.bell.ring();
@@ -545,18 +552,19 @@ impl<D: Bell, S: Staging> Rings<D, S> {
 
     /// Returns a peer without pending messages.
     fn last_peer(&self) -> Option<PeerId> {
-        self.peers.iter().rev().find(|peer| !self.aside.has(**peer)).copied()
+        self.peers.iter().rev().find(|peer| !self.pending.has(**peer)).copied()
     }
 
     /// Returns a connect that will not be answered.
     fn last_connect(&self) -> Option<Token> {
-        let connects = self.underway.iter().filter(|(_, what)| matches!(what, Underway::Connect));
+        let connects =
+            self.outstanding.iter().filter(|(_, what)| matches!(what, Outstanding::Connect));
         connects.map(|(token, _)| *token).next()
     }
 
     /// Returns a peer with pending messages that was not reported as unreachable.
     fn last_unreached(&self) -> Option<PeerId> {
-        let new = |peer: &&PeerId| self.aside.has(**peer) && !self.unreached.contains(*peer);
+        let new = |peer: &&PeerId| self.pending.has(**peer) && !self.unreached.contains(*peer);
         self.peers.iter().find(new).copied()
     }
 
@@ -568,30 +576,30 @@ impl<D: Bell, S: Staging> Rings<D, S> {
 
     /// Fails requests and reports lost peers after the end, one per call.
     #[cold]
-    fn next_last(&mut self) -> Option<Arrival> {
+    fn next_last(&mut self) -> Option<TransportEvent> {
         let status = Status::EndpointUnreachable;
         self.arrival = if let Some(token) = self.last_connect() {
-            self.underway.remove(&token);
-            Arrival::Connected { token, status, peer: PeerId::NONE }
+            self.outstanding.remove(&token);
+            TransportEvent::Connected { token, status, peer: PeerId::NONE }
         } else if let Some(peer) = self.last_unreached() {
             self.unreached.insert(peer);
-            Arrival::Unreached { peer, status }
+            TransportEvent::Unreached { peer, status }
         } else {
-            Arrival::PeerGone { peer: self.last_peer()?, status }
+            TransportEvent::PeerGone { peer: self.last_peer()?, status }
         };
-        self.current = Current::Note;
+        self.current = RingCursor::Note;
         Some(self.arrival)
     }
 
     /// Allocates staging and sends the pull.
-    fn begin_pull(&mut self, peer: PeerId, wanted: Wanted) -> Result<(), Refused> {
-        let Wanted { offer, token, len } = wanted;
+    fn begin_pull(&mut self, peer: PeerId, wanted: QueuedPull) -> Result<(), Refused> {
+        let QueuedPull { offer, token, len } = wanted;
         let into = self.staging.take(len, Purpose::Pull)?;
         let asked = self.request(&Request::Pull { handle: handle(offer), token, into });
         match asked {
             Ok(()) => {
-                self.turns.began(peer, len);
-                self.underway.insert(token, Underway::Pull(peer, into));
+                self.pulls.started(peer, len);
+                self.outstanding.insert(token, Outstanding::Pull(peer, into));
             }
             Err(_) => self.staging.give(into),
         }
@@ -600,7 +608,7 @@ impl<D: Bell, S: Staging> Rings<D, S> {
 
     /// Starts waiting pulls of a peer while the schedule permits.
     fn pull_more(&mut self, peer: PeerId) {
-        while let Some(wanted) = self.turns.next(peer) {
+        while let Some(wanted) = self.pulls.next(peer) {
             match self.begin_pull(peer, wanted) {
                 Ok(()) => {}
                 Err(Refused::Full) => {
@@ -611,38 +619,38 @@ impl<D: Bell, S: Staging> Rings<D, S> {
                 }
                 Err(Refused::Never(status)) => self.refused.push_back((wanted.token, status)),
             }
-            self.turns.taken(peer);
+            self.pulls.dequeue(peer);
         }
     }
 
     /// Retries pulls that found no room, and reports pulls that will never start.
     #[cold]
-    fn next_refused(&mut self) -> Option<Arrival> {
+    fn next_refused(&mut self) -> Option<TransportEvent> {
         for peer in std::mem::take(&mut self.stalled) {
             self.pull_more(peer);
         }
         let (token, status) = self.refused.pop_front()?;
-        self.arrival = Arrival::Pulled { token, status };
-        self.current = Current::Note;
+        self.arrival = TransportEvent::Pulled { token, status };
+        self.current = RingCursor::Note;
         Some(self.arrival)
     }
 
     /// Drops offers to a peer and pulls from it, which the engine has ended.
     fn end_underway(&mut self, peer: PeerId) {
-        self.underway.retain(|_, underway| match underway {
-            Underway::Offer(to, _) => *to != peer,
-            Underway::Pull(from, _) => *from != peer && *from != PeerId::NONE,
-            Underway::Connect => true,
+        self.outstanding.retain(|_, outstanding| match outstanding {
+            Outstanding::Offer(to, _) => *to != peer,
+            Outstanding::Pull(from, _) => *from != peer && *from != PeerId::NONE,
+            Outstanding::Connect => true,
         });
     }
 
     /// Detaches pulls of a peer from their requests, and withdraws the memory of offers to it.
-    fn orphan(&mut self, peer: PeerId) {
-        self.turns.forget(peer);
-        for underway in self.underway.values_mut() {
-            match underway {
-                Underway::Pull(of, _) if *of == peer => *of = PeerId::NONE,
-                Underway::Offer(to, window) if *to == peer => self.staging.take_back(*window),
+    fn detach(&mut self, peer: PeerId) {
+        self.pulls.forget(peer);
+        for outstanding in self.outstanding.values_mut() {
+            match outstanding {
+                Outstanding::Pull(of, _) if *of == peer => *of = PeerId::NONE,
+                Outstanding::Offer(to, window) if *to == peer => self.staging.take_back(*window),
                 _ => {}
             }
         }
@@ -657,13 +665,13 @@ pub fn is_remote(peer: PeerId) -> bool {
 
 /// Returns the engine's number of a peer.
 #[inline]
-fn outer(peer: PeerId) -> PeerId {
+fn engine_peer(peer: PeerId) -> PeerId {
     if peer == PeerId::NONE { peer } else { PeerId(peer.0.saturating_mul(2).saturating_add(1)) }
 }
 
 /// Returns the NIC side's number of a peer.
 #[inline]
-fn inner(peer: PeerId) -> PeerId {
+fn nic_peer(peer: PeerId) -> PeerId {
     PeerId(peer.0 / 2)
 }
 

@@ -5,11 +5,11 @@
 
 use causeway_wire::mx::{PeerId, Token};
 
-use crate::limits::RACE_AGAIN;
+use crate::limits::PATH_RETRY_MESSAGES;
 
 /// Recent time per KiB of each path, in ns.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Race {
+pub(super) struct PathTimes {
     read: Option<u64>,
     pulled: Option<u64>,
     /// Messages since the slower path was measured.
@@ -18,7 +18,7 @@ pub(super) struct Race {
 
 /// A message that is measured.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Timed {
+pub(super) struct TimedMessage {
     pub(super) peer: PeerId,
     /// The receive that it serves.
     pub(super) token: Token,
@@ -31,7 +31,7 @@ pub(super) struct Timed {
     pub(super) since: u64,
 }
 
-impl Race {
+impl PathTimes {
     /// Returns whether the next message is read directly.
     pub(super) fn reads(&mut self) -> bool {
         let (Some(read), Some(pulled)) = (self.read, self.pulled) else {
@@ -39,7 +39,7 @@ impl Race {
         };
         self.count = self.count.saturating_add(1);
         let faster = read <= pulled;
-        if self.count >= RACE_AGAIN {
+        if self.count >= PATH_RETRY_MESSAGES {
             self.count = 0;
             return !faster;
         }
@@ -47,7 +47,7 @@ impl Race {
     }
 
     /// Records the duration of a message. An outlier counts at most a quarter above the mean.
-    pub(super) fn took(&mut self, timed: &Timed, now: u64) {
+    pub(super) fn took(&mut self, timed: &TimedMessage, now: u64) {
         let whole = now.saturating_sub(timed.since).saturating_mul(1024);
         let Some(new) = whole.checked_div(timed.len.into()) else { return };
         let known = if timed.read { &mut self.read } else { &mut self.pulled };
@@ -67,12 +67,12 @@ mod tests {
 
     /// Runs messages of 64 KiB, of which direct reads take `read` and others `pulled` microseconds.
     /// Returns the number of direct reads.
-    fn run(race: &mut Race, messages: u32, read: u64, pulled: u64) -> u32 {
+    fn run(path_times: &mut PathTimes, messages: u32, read: u64, pulled: u64) -> u32 {
         let reads = |_: &u32| {
-            let reads = race.reads();
+            let reads = path_times.reads();
             let (peer, token, len) = (PeerId(1), Token(1), 1 << 16);
-            let timed = Timed { peer, token, read: reads, len, left: 0, since: 5 };
-            race.took(&timed, 5 + 1000 * if reads { read } else { pulled });
+            let timed = TimedMessage { peer, token, read: reads, len, left: 0, since: 5 };
+            path_times.took(&timed, 5 + 1000 * if reads { read } else { pulled });
             reads
         };
         (0..messages).filter(reads).count() as u32
@@ -80,19 +80,22 @@ mod tests {
 
     #[test]
     fn the_faster_way_is_taken_and_the_other_tried_now_and_then() {
-        let mut race = Race::default();
-        assert_eq!(run(&mut race, 2, 10, 30), 1, "both are tried");
-        assert_eq!(run(&mut race, 10 * RACE_AGAIN, 10, 30), 10 * RACE_AGAIN - 10);
-        let slower = run(&mut race, 10 * RACE_AGAIN, 90, 30);
+        let mut path_times = PathTimes::default();
+        assert_eq!(run(&mut path_times, 2, 10, 30), 1, "both are tried");
+        assert_eq!(
+            run(&mut path_times, 10 * PATH_RETRY_MESSAGES, 10, 30),
+            10 * PATH_RETRY_MESSAGES - 10
+        );
+        let slower = run(&mut path_times, 10 * PATH_RETRY_MESSAGES, 90, 30);
         assert!(slower <= 25, "{slower} were read though it had become slow");
     }
 
     #[test]
     fn one_that_was_held_up_changes_little() {
-        let mut race = Race::default();
-        run(&mut race, 50, 10, 30);
-        race.took(
-            &Timed {
+        let mut path_times = PathTimes::default();
+        run(&mut path_times, 50, 10, 30);
+        path_times.took(
+            &TimedMessage {
                 peer: PeerId(1),
                 token: Token(1),
                 read: true,
@@ -102,6 +105,6 @@ mod tests {
             },
             50_000_000,
         );
-        assert_eq!(run(&mut race, 20, 10, 30), 20);
+        assert_eq!(run(&mut path_times, 20, 10, 30), 20);
     }
 }

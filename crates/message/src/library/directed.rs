@@ -3,8 +3,8 @@
 
 use causeway_wire::mx::{Address, NicId, PeerId, Status, Token};
 
-use super::request::{Request, State};
-use super::unexpected::Content;
+use super::request::{RequestEntry, RequestState};
+use super::unexpected::UnexpectedContent;
 use super::{Buffer, Error, Library, Partner, Probed, RequestId, Transport, check_mask, pieces};
 
 /// Identity of an endpoint: address and session.
@@ -33,13 +33,13 @@ impl<B: Buffer> Library<B> {
     /// Those of [`Self::irecv`].
     pub fn irecv_from<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         from: Option<Source>,
         (info, mask): (u64, u64),
         context: u64,
         into: B,
     ) -> Result<RequestId, Error> {
-        self.receive(way, from, (info, mask), context, into)
+        self.receive(transport, from, (info, mask), context, into)
     }
 
     /// Probes as [`Self::iprobe`] does, for messages of one endpoint if `from` names it. Copies the
@@ -59,12 +59,14 @@ impl<B: Buffer> Library<B> {
             return Ok(None);
         };
         let copied = match &message.content {
-            Content::Whole(bytes) | Content::Own(_, Some(bytes)) => first(bytes, into),
-            Content::Own(send, None) => {
+            UnexpectedContent::Whole(bytes) | UnexpectedContent::Own(_, Some(bytes)) => {
+                first(bytes, into)
+            }
+            UnexpectedContent::Own(send, None) => {
                 let data = self.requests.get(*send).and_then(|request| request.buffer.as_ref());
                 data.map_or(0, |data| first(data, into))
             }
-            Content::Offered(_) => 0,
+            UnexpectedContent::Offered(_) => 0,
         };
         let (partner, match_info) = (message.partner, message.match_info);
         Ok(Some((Probed { partner, match_info, len: message.len }, copied)))
@@ -77,7 +79,7 @@ impl<B: Buffer> Library<B> {
     /// [`Error::BadMatchMask`] if `info` has bits that `mask` does not cover.
     pub fn take_kept<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         from: Option<Source>,
         (info, mask): (u64, u64),
     ) -> Result<Option<Taken>, Error> {
@@ -87,16 +89,16 @@ impl<B: Buffer> Library<B> {
             let (partner, match_info, len) = (message.partner, message.match_info, message.len);
             let probed = Probed { partner, match_info, len };
             let (bytes, own) = match message.content {
-                Content::Whole(bytes) => (bytes, None),
-                Content::Own(send, Some(bytes)) => (bytes, Some(send)),
-                Content::Own(send, None) => {
+                UnexpectedContent::Whole(bytes) => (bytes, None),
+                UnexpectedContent::Own(send, Some(bytes)) => (bytes, Some(send)),
+                UnexpectedContent::Own(send, None) => {
                     let mut bytes = self.unexpected.buffer(len as usize);
                     let data = self.requests.get(send).and_then(|request| request.buffer.as_ref());
                     let _ = data.map(|data| first(data, &mut bytes));
                     (bytes, Some(send))
                 }
-                Content::Offered(offer) => {
-                    self.turn_down(way, partner.peer, match_info, len, offer);
+                UnexpectedContent::Offered(offer) => {
+                    self.turn_down(transport, partner.peer, match_info, len, offer);
                     continue;
                 }
             };
@@ -131,12 +133,12 @@ impl<B: Buffer> Library<B> {
     /// without bytes, as in [`Self::with_buffer`]. No process writes to the memory afterwards.
     pub fn lose_buffer<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         id: RequestId,
         change: impl FnOnce(&mut B),
     ) {
         let RequestId(name) = id;
-        way.lose(Token(name));
+        transport.withdraw_memory(Token(name));
         self.with_buffer(id, change);
     }
 
@@ -170,8 +172,8 @@ impl<B: Buffer> Library<B> {
 
     /// Returns whether a directed receive waits for that peer.
     #[cold]
-    pub(super) fn is_from(&self, request: &Request<B>, peer: PeerId) -> bool {
-        self.source(peer) == Some(wanted(request))
+    pub(super) fn is_from(&self, request: &RequestEntry<B>, peer: PeerId) -> bool {
+        self.source(peer) == Some(expected_source(request))
     }
 
     /// Ends posted receives from `from` whose match information under `mask` equals `info`. Returns
@@ -185,8 +187,8 @@ impl<B: Buffer> Library<B> {
         let mut ended = 0_usize;
         for at in 0..self.requests.places() {
             let Some(request) = self.requests.get(at) else { continue };
-            let its = request.directed && wanted(request) == from;
-            if request.state == State::Posted && its && request.match_info & mask == info {
+            let its = request.directed && expected_source(request) == from;
+            if request.state == RequestState::Posted && its && request.match_info & mask == info {
                 if let Some(queues) = self.contexts.of_mut(request.match_info) {
                     self.requests.unlink(&mut queues.posted, at);
                 }
@@ -202,7 +204,10 @@ impl<B: Buffer> Library<B> {
         let Some(gone) = self.source(peer) else { return };
         for at in 0..self.requests.places() {
             let Some(request) = self.requests.get(at) else { continue };
-            if request.state == State::Posted && request.directed && wanted(request) == gone {
+            if request.state == RequestState::Posted
+                && request.directed
+                && expected_source(request) == gone
+            {
                 if let Some(queues) = self.contexts.of_mut(request.match_info) {
                     self.requests.unlink(&mut queues.posted, at);
                 }
@@ -214,7 +219,7 @@ impl<B: Buffer> Library<B> {
 
 /// Returns the endpoint for which a directed receive waits.
 #[inline]
-pub(super) fn wanted<B>(request: &Request<B>) -> Source {
+pub(super) fn expected_source<B>(request: &RequestEntry<B>) -> Source {
     let (session, endpoint) = request.more;
     Source { address: Address { nic: NicId(request.other), endpoint }, session }
 }

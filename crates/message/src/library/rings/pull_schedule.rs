@@ -10,7 +10,7 @@ use crate::limits::{PULL_AHEAD_BYTES, PULLS_AHEAD_MIN};
 
 /// A message to pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct QueuedPull {
     pub(super) offer: u64,
     pub(super) token: Token,
     pub(super) len: u32,
@@ -18,14 +18,14 @@ pub(super) struct Wanted {
 
 /// Pulls of one peer.
 #[derive(Debug, Default)]
-struct Turn {
+struct PeerPulls {
     /// Running pulls, and their bytes.
     pulls: usize,
     bytes: u64,
-    waiting: VecDeque<Wanted>,
+    waiting: VecDeque<QueuedPull>,
 }
 
-impl Turn {
+impl PeerPulls {
     fn has_room(&self, len: u32) -> bool {
         let bytes = self.bytes.saturating_add(len.into());
         self.pulls < PULLS_AHEAD_MIN || bytes <= PULL_AHEAD_BYTES
@@ -34,11 +34,11 @@ impl Turn {
 
 /// Pulls of all peers.
 #[derive(Debug, Default)]
-pub(super) struct Turns(HashMap<PeerId, Turn>);
+pub(super) struct PullSchedule(HashMap<PeerId, PeerPulls>);
 
-impl Turns {
+impl PullSchedule {
     /// Returns whether a pull may start now; otherwise it is queued.
-    pub(super) fn may_begin(&mut self, peer: PeerId, wanted: Wanted) -> bool {
+    pub(super) fn try_start(&mut self, peer: PeerId, wanted: QueuedPull) -> bool {
         let turn = self.0.entry(peer).or_default();
         let now = turn.waiting.is_empty() && turn.has_room(wanted.len);
         if !now {
@@ -48,14 +48,14 @@ impl Turns {
     }
 
     /// Counts a started pull.
-    pub(super) fn began(&mut self, peer: PeerId, len: u32) {
+    pub(super) fn started(&mut self, peer: PeerId, len: u32) {
         let turn = self.0.entry(peer).or_default();
         turn.pulls = turn.pulls.saturating_add(1);
         turn.bytes = turn.bytes.saturating_add(len.into());
     }
 
     /// Counts an ended pull.
-    pub(super) fn over(&mut self, peer: PeerId, len: u32) {
+    pub(super) fn ended(&mut self, peer: PeerId, len: u32) {
         if let Some(turn) = self.0.get_mut(&peer) {
             turn.pulls = turn.pulls.saturating_sub(1);
             turn.bytes = turn.bytes.saturating_sub(len.into());
@@ -63,14 +63,14 @@ impl Turns {
     }
 
     /// Returns the next queued pull of a peer, if it may start.
-    pub(super) fn next(&mut self, peer: PeerId) -> Option<Wanted> {
+    pub(super) fn next(&mut self, peer: PeerId) -> Option<QueuedPull> {
         let turn = self.0.get_mut(&peer)?;
         let wanted = *turn.waiting.front()?;
         turn.has_room(wanted.len).then_some(wanted)
     }
 
     /// Removes that pull from the queue.
-    pub(super) fn taken(&mut self, peer: PeerId) {
+    pub(super) fn dequeue(&mut self, peer: PeerId) {
         if let Some(turn) = self.0.get_mut(&peer) {
             turn.waiting.pop_front();
         }
@@ -88,41 +88,41 @@ mod tests {
 
     const PEER: PeerId = PeerId(3);
 
-    fn wanted(token: u64, len: u32) -> Wanted {
-        Wanted { offer: token, token: Token(token), len }
+    fn wanted(token: u64, len: u32) -> QueuedPull {
+        QueuedPull { offer: token, token: Token(token), len }
     }
 
     #[test]
     fn a_few_are_pulled_at_a_time_in_order() {
-        let mut turns = Turns::default();
+        let mut turns = PullSchedule::default();
         let half = (PULL_AHEAD_BYTES / 2) as u32;
         for token in 0..2 {
-            assert!(turns.may_begin(PEER, wanted(token, half)));
-            turns.began(PEER, half);
+            assert!(turns.try_start(PEER, wanted(token, half)));
+            turns.started(PEER, half);
         }
-        assert!(!turns.may_begin(PEER, wanted(2, half)));
-        assert!(!turns.may_begin(PEER, wanted(3, 1)), "behind the other");
-        assert!(turns.may_begin(PeerId(5), wanted(4, half)), "another's turn");
+        assert!(!turns.try_start(PEER, wanted(2, half)));
+        assert!(!turns.try_start(PEER, wanted(3, 1)), "behind the other");
+        assert!(turns.try_start(PeerId(5), wanted(4, half)), "another's turn");
         assert_eq!(turns.next(PEER), None);
-        turns.over(PEER, half);
+        turns.ended(PEER, half);
         assert_eq!(turns.next(PEER), Some(wanted(2, half)));
-        turns.taken(PEER);
-        turns.began(PEER, half);
+        turns.dequeue(PEER);
+        turns.started(PEER, half);
         assert_eq!(turns.next(PEER), None);
         turns.forget(PEER);
-        assert!(turns.may_begin(PEER, wanted(5, half)));
+        assert!(turns.try_start(PEER, wanted(5, half)));
     }
 
     #[test]
     fn the_longest_go_two_at_a_time() {
-        let mut turns = Turns::default();
+        let mut turns = PullSchedule::default();
         for token in 0..PULLS_AHEAD_MIN as u64 {
-            assert!(turns.may_begin(PEER, wanted(token, u32::MAX)));
-            turns.began(PEER, u32::MAX);
+            assert!(turns.try_start(PEER, wanted(token, u32::MAX)));
+            turns.started(PEER, u32::MAX);
         }
-        assert!(!turns.may_begin(PEER, wanted(9, 1)));
+        assert!(!turns.try_start(PEER, wanted(9, 1)));
         for _ in 0..PULLS_AHEAD_MIN {
-            turns.over(PEER, u32::MAX);
+            turns.ended(PEER, u32::MAX);
         }
         assert_eq!(turns.next(PEER), Some(wanted(9, 1)));
     }

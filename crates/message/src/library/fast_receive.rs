@@ -31,13 +31,13 @@ impl<B: Buffer> Library<B> {
     #[inline(always)]
     pub fn receive_straight<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
     ) -> Result<(Completion, bool), Missed> {
         if !self.is_still() || !self.done.is_empty() || self.raises {
             return Err(Missed::Unsure);
         }
-        let (peer, short) = way.short().ok_or(Missed::Unsure)?;
-        let partner = self.alive(peer).ok_or(Missed::Unsure)?;
+        let (peer, short) = transport.short().ok_or(Missed::Unsure)?;
+        let partner = self.live_partner(peer).ok_or(Missed::Unsure)?;
         let at = self.take_posted(peer, short.word).ok_or(Missed::Unsure)?;
         let request = self.requests.get_mut(at).ok_or(Missed::Unsure)?;
         // A closure that is not inlined would pass the bytes through memory.
@@ -48,7 +48,7 @@ impl<B: Buffer> Library<B> {
         if taken < short.len() || request.forgotten || request.hidden {
             let len = u32::try_from(short.len()).unwrap_or(u32::MAX);
             self.end_whole(at, partner, short.word, len, taken);
-            way.short_done();
+            transport.short_done();
             return Err(Missed::Worked);
         }
         let (len, context) = (u32::try_from(taken).unwrap_or(u32::MAX), request.context);
@@ -63,15 +63,15 @@ impl<B: Buffer> Library<B> {
             xfer_length: len,
             context,
         };
-        Ok((ended, way.short_done()))
+        Ok((ended, transport.short_done()))
     }
 
     /// Takes the next event if it is a short message for a posted receive. Returns whether another
     /// event of the same peer is ready.
     #[inline(always)]
-    pub(super) fn take_short<T: Transport<B>>(&mut self, way: &mut T) -> Option<bool> {
-        let (peer, short) = way.short()?;
-        let partner = self.alive(peer)?;
+    pub(super) fn take_short<T: Transport<B>>(&mut self, transport: &mut T) -> Option<bool> {
+        let (peer, short) = transport.short()?;
+        let partner = self.live_partner(peer)?;
         let at = self.take_posted(peer, short.word)?;
         let request = self.requests.get_mut(at)?;
         let taken = match &mut request.buffer {
@@ -86,8 +86,8 @@ impl<B: Buffer> Library<B> {
         if cut {
             self.finish(at, Status::Truncated);
         } else {
-            self.finish_here(at, Status::Success);
+            self.finish_inline(at, Status::Success);
         }
-        Some(way.short_done())
+        Some(transport.short_done())
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! An offer carries the addresses of its segments in the sender's process. The receiver reads them
 //! by [`Direct`], in bounded steps between other events, and reports the end to the sender. The
-//! sender may copy a part ([`super::help`]). After any failure the message is pulled through the
+//! sender may copy a part ([`super::cooperative_copy`]). After any failure the message is pulled through the
 //! channel from its first byte.
 //!
 //! # Trust
@@ -25,7 +25,7 @@ use causeway_channel::{Event, Head, Receiver};
 use causeway_wire::mx::{PeerId, Token};
 
 use super::event;
-use crate::library::{Arrival, Buffer, pieces};
+use crate::library::{Buffer, TransportEvent, pieces};
 use crate::limits::{DIRECT_PLACES_MAX, DIRECT_STEP_BYTES, SHARED_PART_BYTES};
 
 /// Address range in another process.
@@ -81,25 +81,25 @@ pub struct Fetched {
 }
 
 /// Maximum bytes of an encoded list: a number, and two words per segment.
-const TOLD_BYTES_MAX: usize = 8 + 16 * DIRECT_PLACES_MAX;
+const ENCODED_BYTES_MAX: usize = 8 + 16 * DIRECT_PLACES_MAX;
 
 /// A number and a list of segments, encoded for an event.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Told {
-    bytes: [u8; TOLD_BYTES_MAX],
+pub(super) struct EncodedPlaces {
+    bytes: [u8; ENCODED_BYTES_MAX],
     len: usize,
 }
 
-impl Told {
+impl EncodedPlaces {
     /// Encodes the first `len` bytes of `data`, or returns `None` if they lie in too many segments.
     pub(super) fn of<B: Buffer>(data: &B, len: usize, word: u64) -> Option<Self> {
-        let mut told = Self { bytes: [0; TOLD_BYTES_MAX], len: 0 };
-        let mut fits = told.put(word).is_some();
+        let mut encoded = Self { bytes: [0; ENCODED_BYTES_MAX], len: 0 };
+        let mut fits = encoded.put(word).is_some();
         pieces(data, 0, len, |piece| {
             let place = [piece.as_ptr().addr() as u64, piece.len() as u64];
-            fits = fits && place.into_iter().all(|word| told.put(word).is_some());
+            fits = fits && place.into_iter().all(|word| encoded.put(word).is_some());
         });
-        fits.then_some(told)
+        fits.then_some(encoded)
     }
 
     /// Replaces the number.
@@ -124,16 +124,16 @@ impl Told {
 
 /// Segments of a message in the peer's memory.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Places([Place; DIRECT_PLACES_MAX]);
+pub(super) struct PeerPlaces([Place; DIRECT_PLACES_MAX]);
 
-impl Places {
+impl PeerPlaces {
     /// Decodes number and segments of an event; `None` if it is invalid or the lengths do not add
     /// up to `len`.
-    pub(super) fn told(event: &Event, receiver: &Receiver, len: u64) -> Option<(u64, Self)> {
-        if event.len > TOLD_BYTES_MAX {
+    pub(super) fn decode(event: &Event, receiver: &Receiver, len: u64) -> Option<(u64, Self)> {
+        if event.len > ENCODED_BYTES_MAX {
             return None;
         }
-        let mut bytes = [0; TOLD_BYTES_MAX];
+        let mut bytes = [0; ENCODED_BYTES_MAX];
         let copied = receiver.copy(event, 0, &mut bytes);
         let (words, rest) = bytes.get(..copied)?.as_chunks::<8>();
         let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
@@ -172,20 +172,20 @@ impl Places {
 
 /// An offer with addresses.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Offered {
+pub(super) struct DirectOffer {
     /// The sender's name for it.
     pub(super) name: u64,
     /// The sender's count of withdrawals at the time of the offer.
     withdrawn: u64,
-    places: Places,
+    places: PeerPlaces,
     len: u64,
 }
 
-impl Offered {
+impl DirectOffer {
     /// Decodes an offer; `None` without valid addresses.
     pub(super) fn of(event: &Event, receiver: &Receiver) -> Option<Self> {
         let [_, name, len] = event.head.words;
-        let (withdrawn, places) = Places::told(event, receiver, len)?;
+        let (withdrawn, places) = PeerPlaces::decode(event, receiver, len)?;
         Some(Self { name, withdrawn, places, len })
     }
 
@@ -200,13 +200,13 @@ impl Offered {
 /// In a cooperative copy, the copied bytes need not be a prefix. Steps without help follow only if
 /// no byte was copied, or the message will be pulled, or its memory was withdrawn.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct DirectRead {
     pub(super) peer: PeerId,
     /// The receive that it serves.
     pub(super) token: Token,
-    offered: Offered,
+    offered: DirectOffer,
     /// Segments of the receive, if the sender may help.
-    pub(super) into: Option<Told>,
+    pub(super) into: Option<EncodedPlaces>,
     /// Copied bytes.
     done: usize,
     /// First byte of the next step, and its length; 0 before the read began.
@@ -225,7 +225,7 @@ pub(super) struct Reading {
 
 /// Result of a step.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Stepped {
+pub(super) enum ReadStep {
     /// More bytes are left.
     On,
     /// All bytes are copied.
@@ -234,11 +234,11 @@ pub(super) enum Stepped {
     Failed,
 }
 
-impl Reading {
+impl DirectRead {
     pub(super) fn new(
         (peer, token): (PeerId, Token),
-        offered: Offered,
-        into: Option<Told>,
+        offered: DirectOffer,
+        into: Option<EncodedPlaces>,
         len: u32,
     ) -> Self {
         let (failed, never) = (Cell::new(false), Cell::new(false));
@@ -296,9 +296,9 @@ impl Reading {
     }
 
     /// Returns the next step as an event for the engine.
-    pub(super) fn arrival(&self) -> Arrival {
+    pub(super) fn arrival(&self) -> TransportEvent {
         let [at, len] = [self.at, self.step].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-        Arrival::Part { peer: self.peer, token: self.token, at, len }
+        TransportEvent::Part { peer: self.peer, token: self.token, at, len }
     }
 
     /// Reads bytes of this step from its byte `at` on, and returns their number; 0 without
@@ -333,12 +333,12 @@ impl Reading {
     }
 
     /// Records the end of the current step.
-    pub(super) fn stepped(&mut self) -> Stepped {
+    pub(super) fn stepped(&mut self) -> ReadStep {
         if self.failed.get() {
-            return Stepped::Failed;
+            return ReadStep::Failed;
         }
         self.done = self.done.saturating_add(self.step);
-        if self.done < self.end { Stepped::On } else { Stepped::Read }
+        if self.done < self.end { ReadStep::On } else { ReadStep::Read }
     }
 
     /// Returns the event that reports the end to the sender.
@@ -353,7 +353,7 @@ impl Reading {
     }
 
     /// Returns the event that invites the sender to help, with the receiver's segments.
-    pub(super) fn help(&self, number: u32) -> Option<(Head, Told)> {
+    pub(super) fn help(&self, number: u32) -> Option<(Head, EncodedPlaces)> {
         let into = self.into?.with(number.into());
         Some((event::help(self.offered.name, self.token, self.end), into))
     }

@@ -2,8 +2,8 @@
 
 use causeway_wire::mx::{Address, NicId, PeerId, Status, Token};
 
-use super::request::{Kind, Request, State};
-use super::unexpected::Content;
+use super::request::{RequestEntry, RequestKind, RequestState};
+use super::unexpected::UnexpectedContent;
 use super::{Buffer, Error, Library, Partner, Refused, RequestId, Source, Transport, is_remote};
 
 /// A remote endpoint that was lost.
@@ -33,14 +33,19 @@ impl<B: Buffer> Library<B> {
     /// [`Error::NoResources`] with too many requests.
     pub fn iconnect<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         to: Address,
         key: u32,
         match_info: u64,
         context: u64,
         timeout_ns: Option<u64>,
     ) -> Result<RequestId, Error> {
-        let mut request = Request::new(Kind::Connect, State::WantsConnect, match_info, context);
+        let mut request = RequestEntry::new(
+            RequestKind::Connect,
+            RequestState::WantsConnect,
+            match_info,
+            context,
+        );
         request.other = to.nic.0;
         request.more = (key, to.endpoint);
         if let Some(timeout) = timeout_ns.or(self.send_timeout) {
@@ -55,23 +60,23 @@ impl<B: Buffer> Library<B> {
             let right = key == self.options.key;
             self.finish(at, if right { Status::Success } else { Status::BadKey });
         } else {
-            self.connect(way, at);
+            self.connect(transport, at);
         }
         Ok(self.id(at))
     }
 
     /// Hands a connect to the transport; queues it for a retry if there is no room.
-    pub(super) fn connect<T: Transport<B>>(&mut self, way: &mut T, at: u32) {
+    pub(super) fn connect<T: Transport<B>>(&mut self, transport: &mut T, at: u32) {
         let token = self.token(at);
         let Some(request) = self.requests.get_mut(at) else { return };
         let (key, endpoint) = request.more;
         let to = Address { nic: NicId(request.other), endpoint };
         let timeout = request.deadline.checked_sub(self.now);
         let timeout = timeout.filter(|_| request.deadline != u64::MAX);
-        match way.connect(token, to, key, timeout) {
-            Ok(()) => request.state = State::Connecting,
+        match transport.connect(token, to, key, timeout) {
+            Ok(()) => request.state = RequestState::Connecting,
             Err(Refused::Full) => {
-                request.state = State::WantsConnect;
+                request.state = RequestState::WantsConnect;
                 self.requests.push(&mut self.retry, at);
             }
             Err(Refused::Never(status)) => self.finish(at, status),
@@ -83,7 +88,7 @@ impl<B: Buffer> Library<B> {
         let Some(at) = self.requests.find(token.0) else { return };
         let partner = self.partners.current(peer);
         let Some(request) = self.requests.get_mut(at) else { return };
-        if request.state != State::Connecting {
+        if request.state != RequestState::Connecting {
             return;
         }
         request.set_partner(partner.filter(|_| status == Status::Success));
@@ -97,28 +102,28 @@ impl<B: Buffer> Library<B> {
     /// [`Error::BadRequest`] if there is no such peer.
     pub fn disconnect<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         partner: Partner,
     ) -> Result<(), Error> {
         if partner == Partner::SELF {
             return Ok(());
         }
-        if self.partners.of(partner).is_none_or(|known| !known.alive) {
+        if self.partners.of(partner).is_none_or(|known| !known.is_alive) {
             return Err(Error::BadRequest);
         }
-        way.disconnect(partner.peer);
-        let received = way.received(partner.peer);
-        self.part(partner.peer, Status::EndpointUnreachable, received);
+        transport.disconnect(partner.peer);
+        let received = transport.received(partner.peer);
+        self.lose_peer(partner.peer, Status::EndpointUnreachable, received);
         Ok(())
     }
 
     /// Ends all requests of a lost peer. `received`: eager messages that came from it.
-    pub(super) fn part(&mut self, peer: PeerId, status: Status, received: u64) {
-        let was_alive = self.partners.get(peer).is_some_and(|known| known.alive);
+    pub(super) fn lose_peer(&mut self, peer: PeerId, status: Status, received: u64) {
+        let was_alive = self.partners.get(peer).is_some_and(|known| known.is_alive);
         if let Some(known) = self.partners.get_mut(peer) {
-            known.alive = false;
+            known.is_alive = false;
         }
-        self.end_all(peer, status);
+        self.end_requests_to(peer, status);
         let source = self.partners.source(peer);
         let partner = self.partners.current(peer);
         match (&mut self.departed, source.zip(partner)) {
@@ -133,7 +138,7 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Ends all requests to a peer; messages that it sent are still received if it is not lost.
-    pub(super) fn end_all(&mut self, peer: PeerId, status: Status) {
+    pub(super) fn end_requests_to(&mut self, peer: PeerId, status: Status) {
         let Some(epoch) = self.partners.get(peer).map(|known| known.epoch) else { return };
         let gone = Partner { peer, epoch };
         for at in 0..self.requests.places() {
@@ -142,19 +147,19 @@ impl<B: Buffer> Library<B> {
                 continue;
             }
             match request.state {
-                State::Waiting => {
+                RequestState::Waiting => {
                     if let Some(known) = self.partners.get_mut(peer) {
                         self.requests.unlink(&mut known.waiting, at);
                     }
                 }
-                State::Streaming => {
+                RequestState::Streaming => {
                     if let Some(known) = self.partners.get_mut(peer) {
                         self.requests.unlink(&mut known.streams, at);
                     }
                 }
-                State::WantsPull => self.requests.unlink(&mut self.retry, at),
-                State::Offered | State::Unacked | State::Pulling => {}
-                State::Done | State::Detached if request.unacked => {
+                RequestState::WantsPull => self.requests.unlink(&mut self.retry, at),
+                RequestState::Offered | RequestState::Unacked | RequestState::Pulling => {}
+                RequestState::Done | RequestState::Detached if request.unacked => {
                     self.confirmed(at, status);
                     continue;
                 }
@@ -162,14 +167,14 @@ impl<B: Buffer> Library<B> {
             }
             self.finish(at, status);
         }
-        self.void_offers(gone);
+        self.drop_offers(gone);
     }
 
     /// Drops the offers of a lost peer; its eager messages stay.
-    fn void_offers(&mut self, gone: Partner) {
+    fn drop_offers(&mut self, gone: Partner) {
         for at in 0..self.unexpected.messages.places() {
             let Some(message) = self.unexpected.messages.get(at) else { continue };
-            let offered = matches!(message.content, Content::Offered(_));
+            let offered = matches!(message.content, UnexpectedContent::Offered(_));
             if message.partner == gone && offered {
                 self.remove_unexpected(at);
             }
@@ -196,7 +201,7 @@ impl<B: Buffer> Library<B> {
             }
         }
         let Some(request) = self.requests.get_mut(at) else { return };
-        if request.state == State::Detached {
+        if request.state == RequestState::Detached {
             self.requests.discard(at);
         }
     }
@@ -230,14 +235,14 @@ impl<B: Buffer> Library<B> {
 
     /// Returns whether messages to a peer can arrive.
     pub fn is_reached(&self, partner: Partner) -> bool {
-        partner == Partner::SELF || self.partners.of(partner).is_some_and(|known| known.alive)
+        partner == Partner::SELF || self.partners.of(partner).is_some_and(|known| known.is_alive)
     }
 
     /// Sets whether a request waits for this peer without sending to it: the transport checks it
     /// from time to time, and [`Self::is_reached`] turns false when it is lost.
-    pub fn watch<T: Transport<B>>(&mut self, way: &mut T, partner: Partner, on: bool) {
+    pub fn watch<T: Transport<B>>(&mut self, transport: &mut T, partner: Partner, on: bool) {
         if partner != Partner::SELF && self.is_reached(partner) {
-            way.watch(partner.peer, on);
+            transport.watch(partner.peer, on);
         }
     }
 
