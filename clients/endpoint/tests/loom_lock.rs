@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use causeway_endpoint::lock::steps::{
-    FREE, Word, call, claim, end_claim, give, take, try_take, try_take_alone,
+    FREE, FutexWord, call, claim, end_claim, give, take, try_take, try_take_alone,
 };
 use loom::sync::atomic::{AtomicU32, fence};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -24,7 +24,7 @@ struct Futex {
     sleepers: Condvar,
 }
 
-impl Word for Futex {
+impl FutexWord for Futex {
     fn load(&self) -> u32 {
         self.word.load(Ordering::Relaxed)
     }

@@ -70,7 +70,7 @@ impl<B: Buffer, D: PeerDoorbell, S: Staging> Transport<B> for Rings<D, S> {
         let asked = self.request(&Request::Offer { peer: nic_peer(peer), token, match_info, from });
         match asked {
             Ok(()) if len > 0 => {
-                drop(self.outstanding.insert(token, Outstanding::Offer(peer, from)))
+                self.outstanding.insert(token, Outstanding::Offer(peer, from));
             }
             Err(_) if len > 0 => self.staging.give(from),
             _ => {}

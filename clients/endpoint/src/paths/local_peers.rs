@@ -1,4 +1,4 @@
-//! The partners of this host: their numbers, and the doorbells that they ring.
+//! Peers of this host: their numbers and doorbells.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -10,82 +10,82 @@ use causeway_message::limits::PEER_NUMBERS_MAX;
 use causeway_message::split::{Address, PeerId};
 use rustix::event::epoll;
 
-/// The doorbell between this endpoint and a partner.
+/// Doorbell between this endpoint and a peer.
 #[derive(Debug, Clone)]
-pub struct Between(Arc<Doorbell>);
+pub struct LocalDoorbell(Arc<Doorbell>);
 
-impl PeerDoorbell for Between {
+impl PeerDoorbell for LocalDoorbell {
     fn ring(&self) {
         self.0.ring();
     }
 }
 
-/// A partner's number in use.
+/// A peer of this host.
 #[derive(Debug)]
 struct Peer {
     address: Address,
-    /// The number that the daemon gave the path to it.
+    /// Number of the path to it in the daemon.
     way: u32,
     bell: Arc<Doorbell>,
-    /// The daemon does not know the path any more.
+    /// The daemon has closed the path.
     gone: bool,
 }
 
-/// All partners of this host, by number and by address.
+/// All peers of this host, by number and by address.
 #[derive(Debug)]
-pub(super) struct Partners {
-    /// Watches the doorbells of all partners, by their edges.
+pub(super) struct LocalPeers {
+    /// Epoll descriptor over the doorbells of all peers, edge-triggered.
     bells: OwnedFd,
-    /// Partners that rang since the endpoint slept last.
+    /// Peers that rang since the last sleep.
     rung: Vec<PeerId>,
     peers: Vec<Option<Peer>>,
     by_address: BTreeMap<Address, PeerId>,
 }
 
-/// Returns where a partner of this host stands in the list: their numbers are even.
+/// Returns the index of a peer; numbers of local peers are even.
 fn place(peer: PeerId) -> usize {
     (peer.0 / 2) as usize
 }
 
-impl Partners {
-    /// Returns an empty list.
+impl LocalPeers {
+    /// Returns an empty table.
     ///
     /// # Errors
-    /// The process has too many descriptors.
+    /// The kernel's error if the process has too many descriptors.
     pub fn new() -> std::io::Result<Self> {
         let bells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Self { bells, rung: Vec::new(), peers: Vec::new(), by_address: BTreeMap::new() })
     }
 
-    /// Returns the descriptor that is readable when a partner rings.
+    /// Returns the descriptor that is readable when a peer rings.
     pub fn bells(&self) -> BorrowedFd<'_> {
         self.bells.as_fd()
     }
 
-    /// Returns the number of the next partner, or `None` if all are in use.
+    /// Returns a free peer number, or `None` if all are in use.
     pub fn free(&self) -> Option<PeerId> {
         let free = self.peers.iter().position(Option::is_none).unwrap_or(self.peers.len());
         let peer = u32::try_from(free.checked_mul(2)?).ok()?;
         (peer < PEER_NUMBERS_MAX as u32).then_some(PeerId(peer))
     }
 
-    /// Adds a partner under a [free](Self::free) number, by the descriptor of its doorbell, if `begin`
-    /// takes that. Returns whether it was added.
+    /// Adds a peer under a [free](Self::free) number if `begin` accepts its doorbell. Returns
+    /// whether it was added.
     pub fn add(
         &mut self,
         peer: PeerId,
         (address, way): (Address, u32),
         bell: OwnedFd,
-        begin: impl FnOnce(Between) -> bool,
+        begin: impl FnOnce(LocalDoorbell) -> bool,
     ) -> bool {
         let bell = Arc::new(Doorbell::new(bell));
-        // By its edges: a partner that rings too much wakes this process too often, and no more.
+        // Edge-triggered: a peer that rings too often only causes wake-ups.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let of = epoll::EventData::new_u64(peer.0.into());
         if epoll::add(&self.bells, &*bell, of, flags).is_err() {
             return false;
         }
-        if !begin(Between(Arc::clone(&bell))) {
+        if !begin(LocalDoorbell(Arc::clone(&bell))) {
             let _ = epoll::delete(&self.bells, &*bell);
             bell.part();
             return false;
@@ -99,7 +99,7 @@ impl Partners {
         true
     }
 
-    /// Frees the number of a partner. Returns the path to it, if the daemon still knows that.
+    /// Frees the number of a peer. Returns the path to it if the daemon still knows it.
     pub fn remove(&mut self, peer: PeerId) -> Option<(Address, u32)> {
         let known = self.peers.get_mut(place(peer)).and_then(Option::take)?;
         let _ = epoll::delete(&self.bells, &*known.bell);
@@ -110,22 +110,22 @@ impl Partners {
         (!known.gone).then_some((known.address, known.way))
     }
 
-    /// Returns the partner at an address.
+    /// Returns the peer at an address.
     pub fn at(&self, address: Address) -> Option<PeerId> {
         self.by_address.get(&address).copied()
     }
 
-    /// Returns the partners that have an address.
+    /// Returns the peers that have an address.
     pub fn all(&self) -> Vec<PeerId> {
         self.by_address.values().copied().collect()
     }
 
-    /// Returns whether the daemon does not know the path to a partner any more.
+    /// Returns whether the daemon has closed the path to a peer.
     pub fn is_gone(&self, peer: PeerId) -> bool {
         self.peers.get(place(peer)).and_then(Option::as_ref).is_some_and(|peer| peer.gone)
     }
 
-    /// Notes that the daemon closed a path. Returns the partner to which it led, if it was the last.
+    /// Records that the daemon closed a path. Returns its peer if the path was current.
     pub fn closed(&mut self, address: Address, way: u32) -> Option<PeerId> {
         let id = self.at(address)?;
         let peer = self.peers.get_mut(place(id))?.as_mut().filter(|peer| peer.way == way)?;
@@ -134,21 +134,21 @@ impl Partners {
         Some(id)
     }
 
-    /// Notes that the daemon knows none of the paths any more.
+    /// Records that the daemon knows none of the paths.
     pub fn forget_paths(&mut self) {
         self.peers.iter_mut().flatten().for_each(|peer| peer.gone = true);
     }
 
-    /// Notes that a partner rang while the endpoint is awake: its doorbell is cleared before the
+    /// Records that a peer rang while the endpoint is awake: its doorbell is cleared before the
     /// endpoint sleeps.
-    pub fn heard(&mut self, bell: u64) {
+    pub fn record_ring(&mut self, bell: u64) {
         let peer = u32::try_from(bell).map_or(PeerId::NONE, PeerId);
         if !self.rung.contains(&peer) {
             self.rung.push(peer);
         }
     }
 
-    /// Clears the doorbells that rang. Calls `broken` with each partner whose doorbell cannot be.
+    /// Clears the doorbells that rang. Calls `broken` with each peer that has an unusable doorbell.
     pub fn clear(&mut self, mut broken: impl FnMut(PeerId)) {
         while let Some(peer) = self.rung.pop() {
             if let Some(Some(known)) = self.peers.get(place(peer))
@@ -159,7 +159,7 @@ impl Partners {
         }
     }
 
-    /// Tells all partners that this endpoint is gone.
+    /// Closes all doorbells, which reports the end of this endpoint to the peers.
     pub fn part(&self) {
         self.peers.iter().flatten().for_each(|peer| peer.bell.part());
     }
