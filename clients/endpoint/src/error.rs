@@ -6,7 +6,9 @@ use causeway_message::library;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// There is no NIC socket in the default directory or in `CAUSEWAY_MX`.
-    #[error("no NIC found on this host: add a port of kind mx, or set CAUSEWAY_MX to the path of its socket")]
+    #[error(
+        "no NIC found on this host: add a port of kind mx, or set CAUSEWAY_MX to the path of its socket"
+    )]
     NoBoard,
     /// There is no NIC with that number.
     #[error("no NIC has this number")]

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_out_of_sight_or_gone_have_no_number() {
+    fn process_memory_invisible_process_has_no_number() {
         assert_eq!(pid_in("pos:\t0\nPid:\t77\nNSpid:\t77\n"), Some(77));
         for info in ["Pid:\t0\n", "Pid:\t-1\n", "Pid:\t\n", "NSpid:\t77\n", "pos:\t0\n", ""] {
             assert_eq!(pid_in(info), None, "{info:?}");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_process_has_no_memory() {
+    fn process_memory_needs_a_living_process() {
         let file = rustix::fs::memfd_create("t", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         assert!(ProcessMemory::of(file).is_none());
         let mut child = std::process::Command::new("true").spawn().unwrap();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_written_to_all_places_in_order_and_nowhere_else() {
+    fn process_memory_writes_the_ranges_only() {
         let memory = own().unwrap();
         assert!(memory.lives());
         let mut into = [[b'.'; 8]; 2];
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_read_from_all_places_in_order_and_nothing_from_elsewhere() {
+    fn process_memory_reads_the_ranges_only() {
         let memory = own().unwrap();
         let (one, two) = (*b"first ", *b"second");
         let place =

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_apart_and_used_again() {
+    fn staging_windows_are_disjoint_and_reused() {
         let mut slabs = StagingSlabs::new(1);
         assert_eq!(slabs.take(100_000, Purpose::Offer), Err(Refused::Full));
         assert_eq!(slabs.take(100_000, Purpose::Offer), Err(Refused::Full));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_from_where_it_lies_takes_no_slab() {
+    fn staging_lent_memory_needs_no_slab() {
         let mut slabs = StagingSlabs::new(1);
         let bytes = vec![9; 100_000];
         assert_eq!(slabs.lend(&bytes), None, "the daemon does not reach it");
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_slabs_are_bounded_and_what_never_fits_is_said() {
+    fn staging_idle_slabs_are_bounded() {
         let mut slabs = StagingSlabs::new(1);
         let large = (STAGING_IDLE_MAX + SLAB_BYTES) as u32;
         assert_eq!(slabs.take(large, Purpose::Offer), Err(Refused::Full));
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn long_slabs_go_when_their_message_is_through() {
+    fn staging_long_slabs_are_returned_after_their_message() {
         let mut slabs = StagingSlabs::new(1);
         let place = |slabs: &mut StagingSlabs, len: u64, region| {
             let len = len as u32;
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn offers_leave_room_for_pulls_and_one_message_may_be_as_long_as_any() {
+    fn staging_offers_leave_room_for_pulls() {
         let mut slabs = StagingSlabs::new(1);
         let part = (STAGING_BYTES_MAX / 4) as u32;
         let mut offered = Vec::new();
@@ -409,7 +409,7 @@ mod tests {
         assert_eq!(record_answer(&mut slabs, 1), 1 << 32);
         let all = slabs.take(u32::MAX, Purpose::Pull).unwrap();
         assert_eq!(slabs.take(1, Purpose::Pull).map(|place| place.len), Err(Refused::Full));
-        assert!(!slabs.awaits_answer(), "what is in use is free one day");
+        assert!(!slabs.awaits_answer(), "windows in use will be freed");
         slabs.give(all);
         let (ask, _) = slabs.commands.pop_front().unwrap();
         assert_eq!(ask, Ask::Unregion { endpoint: 1, region: 1 });

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_asked_about_once_in_a_while() {
+    fn unknown_nics_are_queued_once_per_period() {
         let mut unknown_nics = UnknownNics::default();
         for at in [0, 1, UNKNOWN_NICS_NS - 1] {
             unknown_nics.record(at, NicId(7));
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_hosts_with_many_addresses_leave_few_to_be_asked_about() {
+    fn unknown_nics_hostile_flood_is_bounded() {
         let mut unknown_nics = UnknownNics::default();
         for turn in 0..1000 {
             for nic in 0..2 * UNKNOWN_NICS_MAX as u64 {
@@ -72,7 +72,7 @@ mod tests {
                 "{turn}: {}",
                 unknown_nics.waiting.len()
             );
-            unknown_nics.next().expect("somebody");
+            unknown_nics.next().expect("a queued NIC");
         }
         while unknown_nics.next().is_some() {}
         assert!(unknown_nics.is_empty());

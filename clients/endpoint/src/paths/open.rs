@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_could_shrink_is_no_channel() {
+    fn open_refuses_memory_that_can_shrink() {
         let layout = Layout::new(16, 16_384).unwrap();
         let file = rustix::fs::memfd_create("t", MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&file, layout.bytes() as u64).unwrap();

@@ -17,7 +17,9 @@ pub enum Error {
     #[error("too many requests in progress: complete some")]
     NoResources = 15,
     /// The context id does not fit.
-    #[error("the context id exceeds {CONTEXT_BITS_MAX} bits or the 64 bits of the match information")]
+    #[error(
+        "the context id exceeds {CONTEXT_BITS_MAX} bits or the 64 bits of the match information"
+    )]
     BadParameterValue = 26,
     /// The mask of a receive spans several contexts.
     #[error("the mask must cover the bits of the context id")]

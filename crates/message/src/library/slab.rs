@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_keep_their_order_and_names_end_with_what_they_name() {
+    fn slab_lists_keep_order_and_names_end_with_entries() {
         let mut slab = Slab::new(0, 4);
         let mut list = SlabList::default();
         let all: Vec<_> = "abcd".chars().map(|c| slab.insert(c).unwrap()).collect();

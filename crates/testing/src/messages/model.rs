@@ -5,7 +5,7 @@ use causeway_message::library::{LibraryOptions, Partner, RequestId};
 use causeway_message::limits::CHANNEL_EAGER_BYTES_MAX;
 use causeway_wire::mx::Status;
 
-use super::{A, B, Back, End, Pair, content, cut, cut_room, given, options};
+use super::{A, B, Back, End, EndpointPair, content, cut, cut_room, given, options};
 
 /// An operation of an application, at endpoint 0 or 1.
 #[derive(Debug, Clone)]
@@ -20,14 +20,14 @@ pub enum Op {
 }
 
 #[derive(Debug, Clone)]
-struct Sent {
+struct SentMessage {
     number: u64,
     from: usize,
     own: bool,
     info: u64,
     len: usize,
     sync: bool,
-    /// By which receive, with how much room.
+    /// Length of the receive that took it.
     taken: Option<usize>,
     arrived: bool,
     id: RequestId,
@@ -35,7 +35,7 @@ struct Sent {
 }
 
 #[derive(Debug)]
-struct Posted {
+struct PostedReceive {
     info: u64,
     mask: u64,
     room: usize,
@@ -47,14 +47,14 @@ struct Posted {
 }
 
 #[derive(Default)]
-struct Model {
-    sends: Vec<Sent>,
-    receives: [Vec<Posted>; 2],
-    /// By number, of messages that came and were not matched.
+struct MessageModel {
+    sends: Vec<SentMessage>,
+    receives: [Vec<PostedReceive>; 2],
+    /// Numbers of the messages that arrived and were not matched.
     unexpected: [Vec<usize>; 2],
 }
 
-impl Model {
+impl MessageModel {
     fn arrive(&mut self, send: usize) {
         let sent = &mut self.sends[send];
         sent.arrived = true;
@@ -71,7 +71,7 @@ impl Model {
         }
     }
 
-    fn post(&mut self, at: usize, mut posted: Posted) {
+    fn post(&mut self, at: usize, mut posted: PostedReceive) {
         let sends = &mut self.sends;
         let found = self.unexpected[at]
             .iter()
@@ -92,7 +92,7 @@ impl Model {
         }
     }
 
-    fn check_sends(&self, pair: &mut Pair) {
+    fn check_sends(&self, pair: &mut EndpointPair) {
         for sent in self.sends.iter().filter(|sent| !sent.forgotten) {
             let end = if sent.from == 0 { &mut pair.a } else { &mut pair.b };
             let eager = !sent.own && !sent.sync && sent.len <= CHANNEL_EAGER_BYTES_MAX;
@@ -110,7 +110,7 @@ impl Model {
         }
     }
 
-    fn check_receives(&self, pair: &mut Pair) {
+    fn check_receives(&self, pair: &mut EndpointPair) {
         for at in 0..2 {
             let end = if at == 0 { &mut pair.a } else { &mut pair.b };
             for posted in self.receives[at].iter().filter(|posted| !posted.gone) {
@@ -148,10 +148,10 @@ impl Model {
 /// A result differs.
 pub fn play(ops: Vec<Op>, layout: Layout, contexts: u8) {
     let own = |endpoint| LibraryOptions { context_bits: contexts, ..options(endpoint) };
-    let mut pair = Pair::with(layout, own(1), own(2));
-    let mut model = Model::default();
+    let mut pair = EndpointPair::with(layout, own(1), own(2));
+    let mut model = MessageModel::default();
     for op in ops {
-        let Pair { a, b, .. } = &mut pair;
+        let EndpointPair { a, b, .. } = &mut pair;
         let ends = [a, b];
         match op {
             Op::Send { from, own, info, len, sync } => {
@@ -165,8 +165,18 @@ pub fn play(ops: Vec<Op>, layout: Layout, contexts: u8) {
                     library.isend(ways, to, info, number, data).unwrap()
                 };
                 let (taken, arrived, forgotten) = (None, false, false);
-                let sent =
-                    Sent { number, from, own, info, len, sync, taken, arrived, id, forgotten };
+                let sent = SentMessage {
+                    number,
+                    from,
+                    own,
+                    info,
+                    len,
+                    sync,
+                    taken,
+                    arrived,
+                    id,
+                    forgotten,
+                };
                 model.sends.push(sent);
                 if own {
                     model.arrive(number as usize);
@@ -177,7 +187,8 @@ pub fn play(ops: Vec<Op>, layout: Layout, contexts: u8) {
                 let End { library, ways } = &mut *ends[at];
                 let id = library.irecv(ways, info, mask, 0, pad).unwrap();
                 let (taken, gone, forgotten) = (None, false, false);
-                model.post(at, Posted { info, mask, room, back, id, taken, gone, forgotten });
+                model
+                    .post(at, PostedReceive { info, mask, room, back, id, taken, gone, forgotten });
             }
             Op::Cancel { at, which } => {
                 let Some(posted) = model.receives[at].get_mut(which) else { continue };
@@ -224,11 +235,11 @@ pub fn play(ops: Vec<Op>, layout: Layout, contexts: u8) {
     model.run();
     model.check_sends(&mut pair);
     model.check_receives(&mut pair);
-    // Nothing is left but what the model has left.
+    // The library has no more messages and requests than the model.
     for (at, end) in [&mut pair.a, &mut pair.b].into_iter().enumerate() {
         assert_eq!(end.library.unexpected(), model.unexpected[at].len());
         let posted = model.receives[at].iter().filter(|r| !r.gone && r.taken.is_none()).count();
-        let open = |sent: &&Sent| {
+        let open = |sent: &&SentMessage| {
             let eager = !sent.own && !sent.sync && sent.len <= CHANNEL_EAGER_BYTES_MAX;
             sent.from == at && !eager && sent.taken.is_none()
         };

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_faster_way_is_taken_and_the_other_tried_now_and_then() {
+    fn path_times_faster_path_is_used_and_the_slower_retried() {
         let mut path_times = PathTimes::default();
         assert_eq!(run(&mut path_times, 2, 10, 30), 1, "both are tried");
         assert_eq!(
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_held_up_changes_little() {
+    fn path_times_outlier_changes_little() {
         let mut path_times = PathTimes::default();
         run(&mut path_times, 50, 10, 30);
         path_times.took(

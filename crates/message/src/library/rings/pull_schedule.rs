@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_are_pulled_at_a_time_in_order() {
+    fn pull_schedule_starts_a_few_pulls_in_order() {
         let mut turns = PullSchedule::default();
         let half = (PULL_AHEAD_BYTES / 2) as u32;
         for token in 0..2 {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_go_two_at_a_time() {
+    fn pull_schedule_starts_two_of_the_longest() {
         let mut turns = PullSchedule::default();
         for token in 0..PULLS_AHEAD_MIN as u64 {
             assert!(turns.try_start(PEER, wanted(token, u32::MAX)));
