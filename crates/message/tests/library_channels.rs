@@ -322,7 +322,7 @@ fn channels_reused_peer_number_has_no_old_events() {
     let mut pair = EndpointPair::new();
     let last = PeerId(1);
     // The end of the peer is queued when it is disconnected.
-    Transport::<Pad>::broken(&mut pair.b.ways, last);
+    Transport::<Pad>::fail_peer(&mut pair.b.ways, last);
     pair.b.library.disconnect(&mut pair.b.ways, A).unwrap();
     let mut next = pair.third(1);
     let (receive, back) = pair.b.receive(5, u64::MAX, 4);
