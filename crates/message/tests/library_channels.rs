@@ -196,7 +196,7 @@ fn channels_lost_peer_ends_only_its_own_requests() {
         let [dying, mut healthy] = peers;
         if died {
             drop(dying);
-            end.ways.report_lost(PeerId(2), Status::EndpointUnreachable);
+            end.ways.lost(PeerId(2), Status::EndpointUnreachable);
         } else {
             let mut dying = dying;
             dying.library.disconnect(&mut dying.ways, A).unwrap();
@@ -305,7 +305,7 @@ proptest! {
             let _ = end.ways.arm();
             end.ways.disarm();
         }
-        end.ways.report_lost(PeerId(2), Status::EndpointUnreachable);
+        end.ways.lost(PeerId(2), Status::EndpointUnreachable);
         end.run();
         // Messages to itself still arrive.
         let (receive, back) = end.receive(1 << 50, u64::MAX, 5);

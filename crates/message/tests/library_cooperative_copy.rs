@@ -314,7 +314,7 @@ fn cooperative_copy_stops_at_the_failure_of_the_receive() {
                 Status::EndpointClosed
             }
             2 => {
-                b.ways.report_lost(PeerId(1), Status::EndpointClosed);
+                b.ways.lost(PeerId(1), Status::EndpointClosed);
                 Status::EndpointClosed
             }
             _ => {
@@ -672,7 +672,7 @@ fn cooperative_copy_hostile_sender_loses_its_channel_in_bounded_time() {
         both.pair.memory.write(at, &lie.to_le_bytes()).unwrap();
         both.reads.log().dead = true;
         both.reads.log().tick = 1_000_000;
-        both.pair.b.ways.report_lost(PeerId(1), Status::EndpointClosed);
+        both.pair.b.ways.lost(PeerId(1), Status::EndpointClosed);
         both.pair.run();
         assert_eq!(both.pair.b.ended(end.receive).status, Status::EndpointClosed);
         assert!(both.reads.log().now < 100_000_000);

@@ -312,7 +312,7 @@ fn direct_read_fails_when_the_sender_cancels_or_ends() {
                 Status::EndpointClosed
             }
             2 => {
-                pair.b.ways.report_lost(PeerId(1), Status::EndpointClosed);
+                pair.b.ways.lost(PeerId(1), Status::EndpointClosed);
                 Status::EndpointClosed
             }
             _ => {

@@ -95,7 +95,7 @@ impl Paths {
             Tell::Gone { of, way, nic, .. } => {
                 let address = Address { nic: NicId(nic), endpoint: of };
                 if let Some(peer) = self.local_peers.closed(address, way) {
-                    self.channels.report_lost(peer, Status::EndpointClosed);
+                    self.channels.lost(peer, Status::EndpointClosed);
                 }
             }
             Tell::Remote { token, known, .. } => {

@@ -240,7 +240,7 @@ impl<D: PeerDoorbell> Channels<D> {
     }
 
     /// Reports that the process of a peer is gone. Events that it sent before are handled first.
-    pub fn report_lost(&mut self, peer: PeerId, status: Status) {
+    pub fn lost(&mut self, peer: PeerId, status: Status) {
         let Some(at) = self.of(peer) else { return };
         match self.channels.get_mut(at) {
             Some(Some(channel)) if channel.receiver.ready() => {
