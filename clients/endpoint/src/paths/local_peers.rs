@@ -22,10 +22,10 @@ impl PeerDoorbell for LocalDoorbell {
 
 /// A peer of this host.
 #[derive(Debug)]
-struct Peer {
+struct LocalPeer {
     address: Address,
     /// Number of the path to it in the daemon.
-    way: u32,
+    path: u32,
     bell: Arc<Doorbell>,
     /// The daemon has closed the path.
     gone: bool,
@@ -38,7 +38,7 @@ pub(super) struct LocalPeers {
     bells: OwnedFd,
     /// Peers that rang since the last sleep.
     rung: Vec<PeerId>,
-    peers: Vec<Option<Peer>>,
+    peers: Vec<Option<LocalPeer>>,
     by_address: BTreeMap<Address, PeerId>,
 }
 
@@ -74,7 +74,7 @@ impl LocalPeers {
     pub fn add(
         &mut self,
         peer: PeerId,
-        (address, way): (Address, u32),
+        (address, path): (Address, u32),
         bell: OwnedFd,
         begin: impl FnOnce(LocalDoorbell) -> bool,
     ) -> bool {
@@ -90,7 +90,7 @@ impl LocalPeers {
             bell.part();
             return false;
         }
-        let entry = Some(Peer { address, way, bell, gone: false });
+        let entry = Some(LocalPeer { address, path, bell, gone: false });
         match self.peers.get_mut(place(peer)) {
             Some(place) => *place = entry,
             None => self.peers.push(entry),
@@ -107,7 +107,7 @@ impl LocalPeers {
         if self.by_address.get(&known.address) == Some(&peer) {
             self.by_address.remove(&known.address);
         }
-        (!known.gone).then_some((known.address, known.way))
+        (!known.gone).then_some((known.address, known.path))
     }
 
     /// Returns the peer at an address.
@@ -126,9 +126,9 @@ impl LocalPeers {
     }
 
     /// Records that the daemon closed a path. Returns its peer if the path was current.
-    pub fn closed(&mut self, address: Address, way: u32) -> Option<PeerId> {
+    pub fn closed(&mut self, address: Address, path: u32) -> Option<PeerId> {
         let id = self.at(address)?;
-        let peer = self.peers.get_mut(place(id))?.as_mut().filter(|peer| peer.way == way)?;
+        let peer = self.peers.get_mut(place(id))?.as_mut().filter(|peer| peer.path == path)?;
         peer.gone = true;
         self.by_address.remove(&address);
         Some(id)
