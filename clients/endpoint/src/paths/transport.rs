@@ -16,7 +16,7 @@ use crate::staging::StagingSlabs;
 
 type Local = Channels<LocalDoorbell>;
 
-/// Source of the event that the engine handles.
+/// Origin of the event that the engine handles.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum EventSource {
     #[default]

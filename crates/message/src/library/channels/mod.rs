@@ -112,7 +112,7 @@ impl<D> PeerChannel<D> {
     }
 }
 
-/// Source of the event that the engine handles.
+/// Origin of the event that the engine handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChannelCursor {
     Nothing,

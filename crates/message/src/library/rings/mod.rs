@@ -91,7 +91,7 @@ enum QueuedRequest {
     Watch(PeerId, bool),
 }
 
-/// Source of the event that the engine handles.
+/// Origin of the event that the engine handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RingCursor {
     Nothing,
