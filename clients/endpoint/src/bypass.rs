@@ -74,12 +74,12 @@ pub struct Bypass {
     pub broken: bool,
 }
 
-/// Watches `of` in `bells` for one event. A permanent watch would cost time for each frame.
-fn watch_once(bells: BorrowedFd<'_>, of: BorrowedFd<'_>) -> io::Result<()> {
+/// Watches `of` in `doorbells` for one event. A permanent watch would cost time for each frame.
+fn watch_once(doorbells: BorrowedFd<'_>, of: BorrowedFd<'_>) -> io::Result<()> {
     let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
     let data = epoll::EventData::new_u64(DIRECT_EVENT);
-    match epoll::add(bells, of, data, flags) {
-        Err(Errno::EXIST) => Ok(epoll::modify(bells, of, data, flags)?),
+    match epoll::add(doorbells, of, data, flags) {
+        Err(Errno::EXIST) => Ok(epoll::modify(doorbells, of, data, flags)?),
         added => Ok(added?),
     }
 }
@@ -281,22 +281,22 @@ impl Bypass {
     }
 
     /// Prepares to sleep: asks for a wake-up by frames and timers. Returns false if there is work.
-    pub fn arm(&mut self, bells: BorrowedFd<'_>) -> bool {
+    pub fn arm(&mut self, doorbells: BorrowedFd<'_>) -> bool {
         if self.poll() || !self.unknown_nics.is_empty() {
             return false;
         }
         self.has_slept = true;
         let at = self.deadline();
         self.sleep_until = Some(at);
-        let armed = self.wake_at(at).and_then(|()| watch_once(bells, self.timer.as_fd()));
-        armed.and_then(|()| watch_once(bells, self.socket.as_fd())).is_ok()
+        let armed = self.wake_at(at).and_then(|()| watch_once(doorbells, self.timer.as_fd()));
+        armed.and_then(|()| watch_once(doorbells, self.socket.as_fd())).is_ok()
     }
 
     /// Ends the watches of [`Self::arm`].
-    pub fn disarm(&mut self, bells: BorrowedFd<'_>) {
+    pub fn disarm(&mut self, doorbells: BorrowedFd<'_>) {
         if self.sleep_until.take().is_some() {
             for fd in [self.socket.as_fd(), self.timer.as_fd()] {
-                let _ = epoll::delete(bells, fd);
+                let _ = epoll::delete(doorbells, fd);
             }
         }
     }

@@ -14,15 +14,15 @@ const RINGS: usize = 64;
 /// Descriptors that became readable during a sleep.
 #[derive(Debug, Clone, Copy)]
 pub struct Rung {
-    bell: bool,
-    bells: bool,
+    doorbell: bool,
+    doorbells: bool,
     /// The daemon's socket is readable, or has room.
     pub daemon: bool,
 }
 
 impl Rung {
     /// All descriptors may be readable.
-    pub const ANY: Self = Self { bell: true, bells: true, daemon: true };
+    pub const ANY: Self = Self { doorbell: true, doorbells: true, daemon: true };
 }
 
 /// Condition for which an endpoint waits on the daemon's socket.
@@ -79,9 +79,9 @@ impl Descriptor {
 /// meanwhile.
 #[derive(Debug)]
 pub struct Ears {
-    bell: OwnedFd,
+    doorbell: OwnedFd,
     /// Epoll descriptor over the doorbells of all peers, edge-triggered.
-    bells: Descriptor,
+    doorbells: Descriptor,
     /// Socket of the daemon; exchanged when the endpoint resumes with another daemon.
     daemon: Descriptor,
 }
@@ -91,10 +91,10 @@ impl Ears {
     ///
     /// # Errors
     /// The kernel's error if the process has too many descriptors.
-    pub fn new(bells: BorrowedFd<'_>, daemon: impl AsFd) -> std::io::Result<Self> {
+    pub fn new(doorbells: BorrowedFd<'_>, daemon: impl AsFd) -> std::io::Result<Self> {
         Ok(Self {
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            bells: Descriptor(bells.try_clone_to_owned()?),
+            doorbell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            doorbells: Descriptor(doorbells.try_clone_to_owned()?),
             daemon: Descriptor(daemon.as_fd().try_clone_to_owned()?),
         })
     }
@@ -112,7 +112,8 @@ impl Ears {
     pub fn listen(&self, awaited: Awaited, time: Duration) -> Rung {
         let (of_daemon, time) = awaited.poll(time);
         let (rung, daemon) = (PollFlags::IN, PollFd::new(&self.daemon.0, of_daemon));
-        let mut all = [PollFd::new(&self.bell, rung), PollFd::new(&self.bells.0, rung), daemon];
+        let mut all =
+            [PollFd::new(&self.doorbell, rung), PollFd::new(&self.doorbells.0, rung), daemon];
         let gone = awaited == Awaited::Nothing;
         let heard = if gone { all.split_last_mut().map(|(_, rest)| rest) } else { None };
         let time = Timespec::try_from(time).ok();
@@ -120,35 +121,35 @@ impl Ears {
             Some(heard) => poll(heard, time.as_ref()),
             None => poll(&mut all, time.as_ref()),
         };
-        let [bell, bells, daemon] = all.map(|fd| !fd.revents().is_empty());
-        Rung { bell, bells, daemon: daemon && !gone }
+        let [doorbell, doorbells, daemon] = all.map(|fd| !fd.revents().is_empty());
+        Rung { doorbell, doorbells, daemon: daemon && !gone }
     }
 
     /// Returns whether the own doorbell was rung.
     pub fn is_rung(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], Some(&now)) == Ok(1)
+        poll(&mut [PollFd::new(&self.doorbell, PollFlags::IN)], Some(&now)) == Ok(1)
     }
 
     /// Rings the own doorbell.
     #[cold]
     pub fn ring(&self) {
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
     }
 
     /// Clears the doorbells in `rung`, and calls `rung_by` with the number of each peer that rang.
     pub fn hush(&self, rung: Rung, mut rung_by: impl FnMut(u64)) {
         let mut count = [0_u8; 8];
-        if rung.bell {
-            let _ = rustix::io::read(&self.bell, &mut count);
+        if rung.doorbell {
+            let _ = rustix::io::read(&self.doorbell, &mut count);
         }
-        if !rung.bells {
+        if !rung.doorbells {
             return;
         }
         let mut rung: Vec<epoll::Event> = Vec::with_capacity(RINGS);
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let room = rustix::buffer::spare_capacity(&mut rung);
-        if epoll::wait(&self.bells.0, room, Some(&now)).is_ok() {
+        if epoll::wait(&self.doorbells.0, room, Some(&now)).is_ok() {
             rung.iter().for_each(|event| rung_by(event.data.u64()));
         }
     }
@@ -158,8 +159,8 @@ impl Ears {
     /// doorbell.
     pub fn abandon(&self) {
         // If the kernel refuses, peers detect the end of the parent only when the child has ended.
-        let _ = self.bells.exchange(self.bell.as_fd());
-        let _ = self.daemon.exchange(self.bell.as_fd());
+        let _ = self.doorbells.exchange(self.doorbell.as_fd());
+        let _ = self.daemon.exchange(self.doorbell.as_fd());
     }
 }
 
@@ -176,9 +177,9 @@ mod tests {
     use super::{Awaited, Ears};
 
     fn ears() -> (Arc<Ears>, UnixStream) {
-        let bells = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let doorbells = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        (Arc::new(Ears::new(bells.as_fd(), &ours).unwrap()), theirs)
+        (Arc::new(Ears::new(doorbells.as_fd(), &ours).unwrap()), theirs)
     }
 
     /// A sleeping thread holds a reference beyond `abandon`.

@@ -247,7 +247,7 @@ impl<B: Buffer> Endpoint<B> {
         self.library.deadline() != deadline
     }
 
-    /// Sets the engine's time; required before a request gets a time limit.
+    /// Sets the library's time; required before a request gets a time limit.
     #[cold]
     pub fn tell_time(&mut self) {
         self.library.tick(&mut self.way, now());
@@ -262,7 +262,7 @@ impl<B: Buffer> Endpoint<B> {
     /// Clears the doorbells that rang.
     pub fn hush(&mut self, rung: Rung) {
         let Self { ears, way, .. } = self;
-        ears.hush(rung, |bell| way.record_ring(bell));
+        ears.hush(rung, |doorbell| way.record_ring(doorbell));
     }
 
     /// Clears all doorbells and handles the daemon's messages, after another thread slept for this

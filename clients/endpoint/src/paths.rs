@@ -32,9 +32,9 @@ pub struct NicDoorbell(Option<OwnedFd>);
 
 impl PeerDoorbell for NicDoorbell {
     fn ring(&self) {
-        if let Some(bell) = &self.0 {
+        if let Some(doorbell) = &self.0 {
             // A write fails only if the counter is full, and then it is readable.
-            let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+            let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
         }
     }
 }
@@ -101,7 +101,7 @@ impl Paths {
 
     /// Returns the descriptor that is readable when a peer rings.
     pub fn bells(&self) -> BorrowedFd<'_> {
-        self.local_peers.bells()
+        self.local_peers.doorbells()
     }
 
     /// Returns whether an answer of the daemon is pending.
@@ -166,8 +166,8 @@ impl Paths {
     }
 
     /// Records that a peer rang while the endpoint is awake.
-    pub fn record_ring(&mut self, bell: u64) {
-        self.local_peers.record_ring(bell);
+    pub fn record_ring(&mut self, doorbell: u64) {
+        self.local_peers.record_ring(doorbell);
     }
 
     /// Clears the doorbells that rang.
@@ -258,7 +258,7 @@ impl Paths {
         self.clear();
         let mut idle = !self.connects.has_notes() & self.channels.arm();
         if let Some(bypass) = &mut self.bypass {
-            idle &= !self.granted & bypass.arm(self.local_peers.bells());
+            idle &= !self.granted & bypass.arm(self.local_peers.doorbells());
         }
         if let Some(rings) = &mut self.rings {
             idle &= rings.arm();
@@ -270,7 +270,7 @@ impl Paths {
     pub fn disarm(&mut self) {
         self.channels.disarm();
         if let Some(bypass) = &mut self.bypass {
-            bypass.disarm(self.local_peers.bells());
+            bypass.disarm(self.local_peers.doorbells());
         }
         if let Some(rings) = &mut self.rings {
             rings.disarm();

@@ -1,5 +1,5 @@
 //! Staging: memory for large messages to and from other hosts, lent to the NIC side and reused.
-//! This module allocates windows; the engine copies messages.
+//! This module allocates windows; the library copies messages.
 //!
 //! Staging consists of slabs, which the daemon knows as regions; a message has a window in a slab.
 //! A slab is requested when no window is free, and messages wait for the daemon's answer.

@@ -119,16 +119,16 @@ fn channels_random_traffic_between_threads_arrives_as_sent() {
 fn channels_doorbells_wake_for_messages_and_for_room() {
     use std::sync::{Arc, Condvar, Mutex};
     type PeerDoorbell = Arc<(Mutex<bool>, Condvar)>;
-    let ring = |bell: &PeerDoorbell| {
-        let bell = bell.clone();
+    let ring = |doorbell: &PeerDoorbell| {
+        let doorbell = doorbell.clone();
         move || {
-            *bell.0.lock().unwrap() = true;
-            bell.1.notify_one();
+            *doorbell.0.lock().unwrap() = true;
+            doorbell.1.notify_one();
         }
     };
     let layout = Layout::new(16, 16_384).unwrap();
     let memory = memory(layout);
-    let bells: [PeerDoorbell; 2] = Default::default();
+    let doorbells: [PeerDoorbell; 2] = Default::default();
     let side = |side: Side, me: u8, other: u8| {
         let (sender, receiver) = open(&memory, side).unwrap();
         let known = options(other);
@@ -139,7 +139,7 @@ fn channels_doorbells_wake_for_messages_and_for_room() {
             session: known.session,
             sender,
             receiver,
-            bell: ring(&bells[usize::from(other) - 1]),
+            doorbell: ring(&doorbells[usize::from(other) - 1]),
             direct: None,
         });
         assert!(added);
@@ -147,7 +147,7 @@ fn channels_doorbells_wake_for_messages_and_for_room() {
     };
     let ends = [(side(Side::First, 1, 2), B), (side(Side::Second, 2, 1), A)];
     std::thread::scope(|scope| {
-        for (((mut library, mut ways), other), bell) in ends.into_iter().zip(&bells) {
+        for (((mut library, mut ways), other), doorbell) in ends.into_iter().zip(&doorbells) {
             scope.spawn(move || {
                 while library.progress(&mut ways) == Step::Worked {}
                 for round in 0..300_u64 {
@@ -161,10 +161,10 @@ fn channels_doorbells_wake_for_messages_and_for_room() {
                             if library.progress(&mut ways) == Step::Worked {
                                 continue;
                             }
-                            let mut rung = bell.0.lock().unwrap();
+                            let mut rung = doorbell.0.lock().unwrap();
                             if ways.arm() {
                                 while !*rung {
-                                    rung = bell.1.wait(rung).unwrap();
+                                    rung = doorbell.1.wait(rung).unwrap();
                                 }
                             }
                             *rung = false;

@@ -111,10 +111,11 @@ fn pair() -> (Ours, Backend) {
     let view = memory(layout());
     let rung = Rc::new(RefCell::new(0));
     let count = rung.clone();
-    let bell: PeerDoorbell = Box::new(move || *count.borrow_mut() += 1);
+    let doorbell: PeerDoorbell = Box::new(move || *count.borrow_mut() += 1);
     let (sender, receiver) = open(&view, Side::First).unwrap();
     let holds = Holds::new(view.clone());
-    let ours = Rings::new(sender, receiver, holds, bell, Stage { places: 1, ..Stage::default() });
+    let ours =
+        Rings::new(sender, receiver, holds, doorbell, Stage { places: 1, ..Stage::default() });
     let (sender, receiver) = open(&view, Side::Second).unwrap();
     (ours, Backend { sender, receiver, holds: Holds::new(view), rung })
 }

@@ -1,4 +1,4 @@
-//! Connects of an endpoint: those in progress, and the results that the engine has not taken.
+//! Connects of an endpoint: those in progress, and the results that the library has not taken.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,7 +22,7 @@ pub(super) struct Connects {
     asked: BTreeMap<u64, ConnectParameters>,
     /// Connects to other hosts that wait for room in the rings, in order.
     remote: VecDeque<u64>,
-    /// Results for the engine.
+    /// Results for the library.
     ended: VecDeque<TransportEvent>,
 }
 
@@ -100,13 +100,13 @@ impl Connects {
         }
     }
 
-    /// Returns whether there is a result for the engine.
+    /// Returns whether there is a result for the library.
     #[inline]
     pub fn has_notes(&self) -> bool {
         !self.ended.is_empty()
     }
 
-    /// Returns the oldest result for the engine.
+    /// Returns the oldest result for the library.
     #[inline]
     pub fn first_note(&self) -> Option<TransportEvent> {
         self.ended.front().copied()

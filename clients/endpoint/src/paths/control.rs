@@ -175,7 +175,7 @@ impl Paths {
         fds: Vec<OwnedFd>,
     ) -> Option<PeerId> {
         let mut fds = fds.into_iter();
-        let (file, bell, process) = (fds.next()?, fds.next()?, fds.next());
+        let (file, doorbell, process) = (fds.next()?, fds.next()?, fds.next());
         let (mut sender, receiver, _) = map(&file, side)?;
         static ALLOWED: OnceLock<bool> = OnceLock::new();
         if *ALLOWED.get_or_init(allow_fences) {
@@ -185,8 +185,8 @@ impl Paths {
         let direct =
             process.and_then(ProcessMemory::of).map(|memory| Box::new(memory) as Box<dyn Direct>);
         let channels = &mut self.channels;
-        let added = self.local_peers.add(peer, (address, way), bell, |bell| {
-            channels.add(Channel { peer, address, session, sender, receiver, bell, direct })
+        let added = self.local_peers.add(peer, (address, way), doorbell, |doorbell| {
+            channels.add(Channel { peer, address, session, sender, receiver, doorbell, direct })
         });
         added.then_some(peer)
     }

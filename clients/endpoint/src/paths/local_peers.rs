@@ -26,7 +26,7 @@ struct LocalPeer {
     address: Address,
     /// Number of the path to it in the daemon.
     path: u32,
-    bell: Arc<Doorbell>,
+    doorbell: Arc<Doorbell>,
     /// The daemon has closed the path.
     gone: bool,
 }
@@ -35,7 +35,7 @@ struct LocalPeer {
 #[derive(Debug)]
 pub(super) struct LocalPeers {
     /// Epoll descriptor over the doorbells of all peers, edge-triggered.
-    bells: OwnedFd,
+    doorbells: OwnedFd,
     /// Peers that rang since the last sleep.
     rung: Vec<PeerId>,
     peers: Vec<Option<LocalPeer>>,
@@ -53,13 +53,13 @@ impl LocalPeers {
     /// # Errors
     /// The kernel's error if the process has too many descriptors.
     pub fn new() -> std::io::Result<Self> {
-        let bells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Self { bells, rung: Vec::new(), peers: Vec::new(), by_address: BTreeMap::new() })
+        let doorbells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Self { doorbells, rung: Vec::new(), peers: Vec::new(), by_address: BTreeMap::new() })
     }
 
     /// Returns the descriptor that is readable when a peer rings.
-    pub fn bells(&self) -> BorrowedFd<'_> {
-        self.bells.as_fd()
+    pub fn doorbells(&self) -> BorrowedFd<'_> {
+        self.doorbells.as_fd()
     }
 
     /// Returns a free peer number, or `None` if all are in use.
@@ -75,22 +75,22 @@ impl LocalPeers {
         &mut self,
         peer: PeerId,
         (address, path): (Address, u32),
-        bell: OwnedFd,
+        doorbell: OwnedFd,
         begin: impl FnOnce(LocalDoorbell) -> bool,
     ) -> bool {
-        let bell = Arc::new(Doorbell::new(bell));
+        let doorbell = Arc::new(Doorbell::new(doorbell));
         // Edge-triggered: a peer that rings too often only causes wake-ups.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let of = epoll::EventData::new_u64(peer.0.into());
-        if epoll::add(&self.bells, &*bell, of, flags).is_err() {
+        if epoll::add(&self.doorbells, &*doorbell, of, flags).is_err() {
             return false;
         }
-        if !begin(LocalDoorbell(Arc::clone(&bell))) {
-            let _ = epoll::delete(&self.bells, &*bell);
-            bell.part();
+        if !begin(LocalDoorbell(Arc::clone(&doorbell))) {
+            let _ = epoll::delete(&self.doorbells, &*doorbell);
+            doorbell.part();
             return false;
         }
-        let entry = Some(LocalPeer { address, path, bell, gone: false });
+        let entry = Some(LocalPeer { address, path, doorbell, gone: false });
         match self.peers.get_mut(place(peer)) {
             Some(place) => *place = entry,
             None => self.peers.push(entry),
@@ -102,8 +102,8 @@ impl LocalPeers {
     /// Frees the number of a peer. Returns the path to it if the daemon still knows it.
     pub fn remove(&mut self, peer: PeerId) -> Option<(Address, u32)> {
         let known = self.peers.get_mut(place(peer)).and_then(Option::take)?;
-        let _ = epoll::delete(&self.bells, &*known.bell);
-        known.bell.part();
+        let _ = epoll::delete(&self.doorbells, &*known.doorbell);
+        known.doorbell.part();
         if self.by_address.get(&known.address) == Some(&peer) {
             self.by_address.remove(&known.address);
         }
@@ -141,8 +141,8 @@ impl LocalPeers {
 
     /// Records that a peer rang while the endpoint is awake: its doorbell is cleared before the
     /// endpoint sleeps.
-    pub fn record_ring(&mut self, bell: u64) {
-        let peer = u32::try_from(bell).map_or(PeerId::NONE, PeerId);
+    pub fn record_ring(&mut self, doorbell: u64) {
+        let peer = u32::try_from(doorbell).map_or(PeerId::NONE, PeerId);
         if !self.rung.contains(&peer) {
             self.rung.push(peer);
         }
@@ -152,7 +152,7 @@ impl LocalPeers {
     pub fn clear(&mut self, mut broken: impl FnMut(PeerId)) {
         while let Some(peer) = self.rung.pop() {
             if let Some(Some(known)) = self.peers.get(place(peer))
-                && !known.bell.hush()
+                && !known.doorbell.hush()
             {
                 broken(peer);
             }
@@ -161,6 +161,6 @@ impl LocalPeers {
 
     /// Closes all doorbells, which reports the end of this endpoint to the peers.
     pub fn part(&self) {
-        self.peers.iter().flatten().for_each(|peer| peer.bell.part());
+        self.peers.iter().flatten().for_each(|peer| peer.doorbell.part());
     }
 }

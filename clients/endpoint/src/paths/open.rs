@@ -36,11 +36,11 @@ pub(super) fn map(file: &OwnedFd, side: u8) -> Option<(Sender, Receiver, View)> 
 pub(super) fn rings(
     own: u8,
     file: &OwnedFd,
-    bell: Option<OwnedFd>,
+    doorbell: Option<OwnedFd>,
 ) -> Option<Rings<NicDoorbell, StagingSlabs>> {
     let (sender, receiver, memory) = map(file, 0)?;
     let holds = Holds::new(memory);
-    Some(Rings::new(sender, receiver, holds, NicDoorbell(bell), StagingSlabs::new(own)))
+    Some(Rings::new(sender, receiver, holds, NicDoorbell(doorbell), StagingSlabs::new(own)))
 }
 
 /// Rings to other hosts, and the NIC side in this process in direct mode.
@@ -55,14 +55,14 @@ pub(super) fn remote_paths(
 ) -> std::io::Result<Far> {
     let mut fds = fds.into_iter();
     let (Some(first), second) = (fds.next(), fds.next()) else { return Ok((None, None)) };
-    let (mut bypass, file, bell) = match (direct_secrets, second) {
+    let (mut bypass, file, doorbell) = match (direct_secrets, second) {
         (Some(secrets), Some(lock)) => {
             let (bypass, file) = Bypass::new(of, secrets, (first, lock))?;
             (Some(Box::new(bypass)), file, None)
         }
-        (_, bell) => (None, first, bell),
+        (_, doorbell) => (None, first, doorbell),
     };
-    let mut rings = rings(of.1, &file, bell).ok_or(std::io::ErrorKind::OutOfMemory)?;
+    let mut rings = rings(of.1, &file, doorbell).ok_or(std::io::ErrorKind::OutOfMemory)?;
     if let Some(own) = bypass.as_mut().and_then(|bypass| bypass.add_own_memory()) {
         rings.staging.set_own(own);
     }

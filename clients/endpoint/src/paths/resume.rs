@@ -236,8 +236,8 @@ impl Paths {
         if self.rings.as_ref().is_some_and(|rings| !Rings::is_over(rings)) {
             return;
         }
-        if let Some((file, bell)) = self.resume.rings.take() {
-            self.rings = rings(self.own, &file, bell);
+        if let Some((file, doorbell)) = self.resume.rings.take() {
+            self.rings = rings(self.own, &file, doorbell);
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::staging::StagingSlabs;
 
 type Local = Channels<LocalDoorbell>;
 
-/// Origin of the event that the engine handles.
+/// Origin of the event that the library handles.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum EventSource {
     #[default]

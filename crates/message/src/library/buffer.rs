@@ -1,4 +1,4 @@
-//! Interface to the application's memory, and copies between segments. The engine reads and writes
+//! Interface to the application's memory, and copies between segments. The library reads and writes
 //! buffers only by this trait.
 
 /// Memory of a request: segments, seen as one sequence of bytes.

@@ -1,6 +1,6 @@
 //! Matching engine of an endpoint: requests and matching, with the semantics of MX.
 //!
-//! The engine runs in the application's process, and only within its calls: [`Library::progress`]
+//! The library runs in the application's process, and only within its calls: [`Library::progress`]
 //! handles events of the transport, other calls add, test and cancel requests. It never waits, has
 //! no clock ([`Library::tick`] sets the time) and takes no lock; a caller with several threads
 //! locks it. Each call that may send is given the [`Transport`]: [`Channels`] to endpoints of this
@@ -18,7 +18,7 @@
 //! With [`Library::set_handler`], a message without a posted receive is offered to the application
 //! first: [`Library::progress`] returns [`Step::Ask`], the caller releases its lock, runs the
 //! handler, and calls [`Library::answer`]. Other calls are allowed in between, also from the
-//! handler; the engine handles no further event until the answer.
+//! handler; the library handles no further event until the answer.
 //!
 //! # Error handler
 //! With [`Library::set_raises`], a failed request is not collectable at once: the caller takes it

@@ -1,4 +1,4 @@
-//! Timeouts of requests. The engine has no clock: the caller passes the time.
+//! Timeouts of requests. The library has no clock: the caller passes the time.
 
 use causeway_wire::mx::Status;
 

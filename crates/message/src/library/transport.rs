@@ -34,7 +34,7 @@ pub enum Refused {
 pub enum TransportEvent {
     /// A new peer, or one that restarted; precedes every other event of that peer.
     PeerSeen { peer: PeerId, address: Address, session: u32 },
-    /// The peer is unreachable. The engine answers with [`Transport::forget`].
+    /// The peer is unreachable. The library answers with [`Transport::forget`].
     PeerGone { peer: PeerId, status: Status },
     /// Messages to the peer fail from now on; earlier events of the peer still follow.
     Unreached { peer: PeerId, status: Status },
@@ -48,7 +48,7 @@ pub enum TransportEvent {
     Wanted { peer: PeerId, token: Token, to: u64, len: u32 },
     /// The peer read `len` bytes of the offer `token` directly from the sender's memory.
     Fetched { peer: PeerId, token: Token, len: u32 },
-    /// The peer copies the offer `token` itself and accepts help: the engine passes the offer's
+    /// The peer copies the offer `token` itself and accepts help: the library passes the offer's
     /// bytes to [`Transport::push`] if the offer is still open.
     Push { peer: PeerId, token: Token },
     /// The next `len` bytes of a pull belong to the event. If [`Transport::copy`] returns fewer,
@@ -67,7 +67,7 @@ pub enum TransportEvent {
 
 /// Path to the peers. Events of one peer come in order, and messages to one peer arrive in order.
 ///
-/// A transport checks only its own format. The engine checks every name that a peer sends.
+/// A transport checks only its own format. The library checks every name that a peer sends.
 pub trait Transport<B: Buffer> {
     /// Returns the length of the longest eager message to `peer`, in bytes; a longer message is
     /// offered.
@@ -155,7 +155,7 @@ pub trait Transport<B: Buffer> {
     /// Frees the number of a peer after [`TransportEvent::PeerGone`].
     fn forget(&mut self, peer: PeerId);
 
-    /// Withdraws a send, pull or connect; the engine ignores later events for its token.
+    /// Withdraws a send, pull or connect; the library ignores later events for its token.
     fn cancel(&mut self, token: Token);
 
     /// Withdraws the memory of a send or a pull: nothing more of the send is read from it, and the

@@ -140,8 +140,8 @@ pub fn memory(layout: Layout) -> View {
 pub fn channel(memory: &View, side: Side, to: u8) -> Channel<fn()> {
     let (sender, receiver) = open(memory, side).unwrap();
     let LibraryOptions { address, session, .. } = options(to);
-    let bell = ignore_doorbell as fn();
-    Channel { peer: PeerId(to.into()), address, session, sender, receiver, bell, direct: None }
+    let doorbell = ignore_doorbell as fn();
+    Channel { peer: PeerId(to.into()), address, session, sender, receiver, doorbell, direct: None }
 }
 
 /// An endpoint and its paths to others.

@@ -62,7 +62,7 @@ pub(super) struct OutgoingCopy {
     polls: u32,
     /// Time of the last check that the peer's process lives.
     lived_ns: Option<u64>,
-    /// The engine passed the bytes since the last step.
+    /// The library passed the bytes since the last step.
     fed: bool,
 }
 
@@ -93,7 +93,7 @@ impl OutgoingCopy {
 impl<D> PeerChannel<D> {
     /// Begins a cooperative copy of a direct read unless another is running. Returns its number.
     fn share(&mut self, read: &DirectRead) -> Option<u32> {
-        let share = &mut self.share;
+        let share = &mut self.incoming;
         if share.token.is_some() || read.parts() > PARTS_MAX {
             return None;
         }
@@ -109,7 +109,7 @@ impl<D> PeerChannel<D> {
     /// Assigns the next step of a direct read, or reports that the sender has to finish, or that
     /// all bytes are there.
     fn turn(&mut self, read: &mut DirectRead) -> Result<Turn, Broken> {
-        let share = &mut self.share;
+        let share = &mut self.incoming;
         let Some(taking) = share.taking.as_mut().filter(|_| share.token == Some(read.token)) else {
             read.next_step();
             return Ok(Turn::Copy(0..0));
@@ -128,7 +128,7 @@ impl<D> PeerChannel<D> {
 
     /// Stops the cooperative copy for a receive; the sender may still finish a part.
     pub(super) fn end_share(&mut self, token: Token) {
-        let share = &mut self.share;
+        let share = &mut self.incoming;
         if share.token == Some(token)
             && let Some(taking) = &mut share.taking
         {
@@ -140,16 +140,16 @@ impl<D> PeerChannel<D> {
     /// Waits until the peer does not write to this process. Call it before a disconnect; not where
     /// a channel is only dropped, since a child process shares the channels of its parent.
     pub(super) fn await_peer_writes(&mut self) {
-        self.push = None;
-        self.share.waiting.clear();
+        self.outgoing = None;
+        self.incoming.waiting.clear();
         self.await_shared_write();
     }
 
     /// Waits for the running cooperative copy only. Reads that wait for it cannot be continued, or
     /// have lost their memory.
     pub(super) fn await_shared_write(&mut self) {
-        self.share.token = None;
-        let (Some(mut taking), Some(direct)) = (self.share.taking.take(), &self.direct) else {
+        self.incoming.token = None;
+        let (Some(mut taking), Some(direct)) = (self.incoming.taking.take(), &self.direct) else {
             return;
         };
         let (cell, since) = (self.receiver.shared(), direct.now_ns());
@@ -162,13 +162,13 @@ impl<D> PeerChannel<D> {
 
     /// Returns whether no direct read waits for the sender's part.
     pub(super) fn waits_for_nothing(&self) -> bool {
-        self.share.waiting.is_empty()
+        self.incoming.waiting.is_empty()
     }
 
     /// Returns whether the sender copies a part at the moment.
     fn is_copied(&self) -> bool {
         let cell = self.receiver.shared();
-        self.share.taking.is_some_and(|taking| taking.is_copied(&cell) == Ok(true))
+        self.incoming.taking.is_some_and(|taking| taking.is_copied(&cell) == Ok(true))
     }
 
     /// Returns whether no direct read waits, or the sender's event will end the wait.
@@ -187,9 +187,9 @@ impl<D: PeerDoorbell> Channels<D> {
         let Ok((_, channel)) = self.channel(peer) else { return };
         // Without access to the peer, this side cannot wait for the end of its writes.
         let asks_help = asks_help && channel.direct.is_some();
-        if asks_help && !channel.share.waiting.is_empty() {
+        if asks_help && !channel.incoming.waiting.is_empty() {
             // The wait lasts one part; a read without help takes longer.
-            channel.share.waiting.push_back(read);
+            channel.incoming.waiting.push_back(read);
             return;
         }
         if asks_help
@@ -214,7 +214,7 @@ impl<D: PeerDoorbell> Channels<D> {
             Ok(Turn::Copy(_)) if read.has_turn() => self.reads.push_front(read),
             Ok(Turn::Copy(_)) => self.reads.push_back(read),
             Ok(Turn::Wait) => {
-                channel.share.waiting.push_front(read);
+                channel.incoming.waiting.push_front(read);
                 self.waits_for_sender = true;
             }
             Ok(Turn::Done) => {
@@ -233,8 +233,8 @@ impl<D: PeerDoorbell> Channels<D> {
             event::HELP if channel.direct.is_some() => {
                 let push =
                     OutgoingCopy::of(event, &channel.receiver, End::of(channel.sender.side()));
-                channel.push = push.map(Box::new);
-                if channel.push.is_some() && !self.pushes.contains(&peer) {
+                channel.outgoing = push.map(Box::new);
+                if channel.outgoing.is_some() && !self.pushes.contains(&peer) {
                     self.pushes.push_back(peer);
                 }
             }
@@ -242,9 +242,9 @@ impl<D: PeerDoorbell> Channels<D> {
             _ => return false,
         }
         if channel.receiver.advance(event) {
-            channel.bell.ring();
+            channel.doorbell.ring();
         }
-        if event.head.kind == event::PUT && channel.share.token == Some(Token(first)) {
+        if event.head.kind == event::PUT && channel.incoming.token == Some(Token(first)) {
             self.resume_waiting(at);
         }
         true
@@ -253,7 +253,7 @@ impl<D: PeerDoorbell> Channels<D> {
     /// Continues the direct reads of a channel that wait for the sender's part.
     fn resume_waiting(&mut self, at: usize) {
         let Some(Some(channel)) = self.channels.get_mut(at) else { return };
-        let mut waiting = std::mem::take(&mut channel.share.waiting);
+        let mut waiting = std::mem::take(&mut channel.incoming.waiting);
         let first = waiting.pop_front();
         self.reads.extend(waiting);
         if let Some(read) = first {
@@ -282,12 +282,12 @@ impl<D: PeerDoorbell> Channels<D> {
     /// without a destination.
     pub(super) fn withdraw_share(&mut self, token: Token) {
         let waiting =
-            self.channels.iter_mut().flatten().flat_map(|channel| &mut channel.share.waiting);
+            self.channels.iter_mut().flatten().flat_map(|channel| &mut channel.incoming.waiting);
         let of = self.reads.iter_mut().chain(waiting).filter(|read| read.token == token);
         of.for_each(|read| read.into = None);
         for at in 0..self.channels.len() {
             if let Some(Some(channel)) = self.channels.get_mut(at)
-                && channel.share.token == Some(token)
+                && channel.incoming.token == Some(token)
             {
                 channel.await_shared_write();
                 self.resume_waiting(at);
@@ -304,7 +304,7 @@ impl<D: PeerDoorbell> Channels<D> {
     pub(super) fn select_push(&mut self) -> bool {
         while let Some(&peer) = self.pushes.front() {
             if let Ok((_, channel)) = self.channel(peer)
-                && let Some(push) = &mut channel.push
+                && let Some(push) = &mut channel.outgoing
             {
                 push.fed = false;
                 self.arrival = TransportEvent::Push { peer, token: push.token };
@@ -320,7 +320,7 @@ impl<D: PeerDoorbell> Channels<D> {
     pub(super) fn push_step<B: Buffer>(&mut self, data: &B) {
         let Some(&peer) = self.pushes.front() else { return };
         let Ok((_, channel)) = self.channel(peer) else { return };
-        let (Some(push), Some(direct)) = (&mut channel.push, &channel.direct) else { return };
+        let (Some(push), Some(direct)) = (&mut channel.outgoing, &channel.direct) else { return };
         let cell = channel.sender.shared();
         let tell = match push.giving.next(&cell, SHARED_PARTS_AT_ONCE) {
             Next::Copy(parts) => {
@@ -359,10 +359,10 @@ impl<D: PeerDoorbell> Channels<D> {
         self.yields = true;
         let Some(peer) = self.pushes.pop_front() else { return };
         let Ok((_, channel)) = self.channel(peer) else { return };
-        if channel.push.as_ref().is_some_and(|push| push.fed) {
+        if channel.outgoing.as_ref().is_some_and(|push| push.fed) {
             self.pushes.push_back(peer);
         } else {
-            channel.push = None;
+            channel.outgoing = None;
         }
     }
 

@@ -295,7 +295,7 @@ impl DirectRead {
         self.there = true;
     }
 
-    /// Returns the next step as an event for the engine.
+    /// Returns the next step as an event for the library.
     pub(super) fn arrival(&self) -> TransportEvent {
         let [at, len] = [self.at, self.step].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
         TransportEvent::Part { peer: self.peer, token: self.token, at, len }

@@ -76,7 +76,7 @@ pub(super) fn put(to: u64) -> Head {
     Head { kind: PUT, words: [to, 0, 0] }
 }
 
-/// Returns the engine's view of an event, or `None` for an invalid event.
+/// Returns the library's view of an event, or `None` for an invalid event.
 #[inline(always)]
 pub(super) fn arrival(peer: PeerId, event: &Event) -> Option<TransportEvent> {
     let [a, b, c] = event.head.words;

@@ -61,7 +61,7 @@ pub struct Channel<D> {
     /// This side's end of the direction from the peer.
     pub receiver: Receiver,
     /// Doorbell of the peer.
-    pub bell: D,
+    pub doorbell: D,
     /// Access to the peer's memory, if permitted; the peer is then sent this side's addresses, too.
     pub direct: Option<Box<dyn Direct>>,
 }
@@ -71,7 +71,7 @@ struct PeerChannel<D> {
     peer: PeerId,
     sender: Sender,
     receiver: Receiver,
-    bell: D,
+    doorbell: D,
     direct: Option<Box<dyn Direct>>,
     /// Measured speed of both paths for large messages.
     path_times: PathTimes,
@@ -79,14 +79,14 @@ struct PeerChannel<D> {
     sends_addresses: bool,
     /// Offers with addresses from the peer that were not pulled.
     offers: BTreeMap<u64, DirectOffer>,
-    /// Cooperative copies from the peer, and to the peer (`push`).
-    share: IncomingCopies,
-    push: Option<Box<OutgoingCopy>>,
+    /// Cooperative copies from the peer, and to the peer (`outgoing`).
+    incoming: IncomingCopies,
+    outgoing: Option<Box<OutgoingCopy>>,
     /// Short messages from the peer since the last send to it, and sends to it since the last
     /// message from it.
     received_in_row: u32,
     sent_in_row: u32,
-    /// The engine deferred the next event of this channel.
+    /// The library deferred the next event of this channel.
     deferred: bool,
     /// Bytes of the event that found no room last.
     refused_bytes: Option<usize>,
@@ -94,11 +94,11 @@ struct PeerChannel<D> {
     /// anyway.
     paced_rounds: u32,
     /// A message reached the limit of bytes fed in a row, and has more.
-    left: bool,
+    has_more: bool,
     /// The peer's process is gone; events in the channel are still handled.
     lost: Option<Status>,
-    /// The channel is unusable, and the engine is informed.
-    dead: bool,
+    /// The channel is unusable, and the library is informed.
+    is_closed: bool,
     /// Replies about pulls that found no room.
     replies: VecDeque<Head>,
 }
@@ -108,11 +108,11 @@ impl<D> PeerChannel<D> {
     fn ended(&self) -> Option<Status> {
         // `closed` is read first: events before the close are visible once the close is.
         let closed = self.receiver.closed().then_some(Status::EndpointClosed);
-        self.lost.or(closed).filter(|_| !self.dead && !self.receiver.ready())
+        self.lost.or(closed).filter(|_| !self.is_closed && !self.receiver.ready())
     }
 }
 
-/// Origin of the event that the engine handles.
+/// Origin of the event that the library handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChannelCursor {
     Nothing,
@@ -195,7 +195,7 @@ impl<D: PeerDoorbell> Channels<D> {
     /// Adds a channel and reports its peer with the next event. Returns false if the number is in
     /// use or too high, or the table is full.
     pub fn add(&mut self, channel: Channel<D>) -> bool {
-        let Channel { peer, address, session, sender, receiver, bell, direct } = channel;
+        let Channel { peer, address, session, sender, receiver, doorbell, direct } = channel;
         let at = peer.0 as usize;
         let free = self.channels.iter().position(Option::is_none).unwrap_or(self.channels.len());
         if at >= crate::limits::PEER_NUMBERS_MAX || free >= CHANNELS_MAX || self.of(peer).is_some()
@@ -208,21 +208,21 @@ impl<D: PeerDoorbell> Channels<D> {
             peer,
             sender,
             receiver,
-            bell,
+            doorbell,
             sends_addresses: direct.is_some(),
             direct,
             path_times: PathTimes::default(),
             offers: BTreeMap::new(),
-            share: IncomingCopies::default(),
-            push: None,
+            incoming: IncomingCopies::default(),
+            outgoing: None,
             received_in_row: 0,
             sent_in_row: 0,
             deferred: false,
             refused_bytes: None,
             paced_rounds: 0,
-            left: false,
+            has_more: false,
             lost: None,
-            dead: false,
+            is_closed: false,
             replies: VecDeque::new(),
         };
         match self.channels.get_mut(free) {
@@ -308,21 +308,21 @@ impl<D: PeerDoorbell> Channels<D> {
     /// if there is work; then do not sleep. Call [`Self::disarm`] in both cases.
     pub fn arm(&mut self) -> bool {
         let mut far = false;
-        for channel in self.channels.iter_mut().flatten().filter(|channel| !channel.dead) {
+        for channel in self.channels.iter_mut().flatten().filter(|channel| !channel.is_closed) {
             far |= channel.receiver.wish();
         }
         // One fence covers all channels.
         let mut idle = self.notes.is_empty() && !self.is_reading() && (!far || far_fence());
         for at in 0..self.channels.len() {
             let Some(Some(channel)) = self.channels.get_mut(at) else { continue };
-            if channel.dead {
+            if channel.is_closed {
                 continue;
             }
             // Before sleep, chunks are fed without pacing until the channel is full.
             idle &= !matches!(channel.paced_rounds, 1..CHANNEL_PACED_ROUNDS);
             channel.paced_rounds = CHANNEL_PACED_ROUNDS;
             // Reported once: the caller polls again.
-            idle &= !std::mem::take(&mut channel.left);
+            idle &= !std::mem::take(&mut channel.has_more);
             // A sender reports the end of its part by an event, which a deferred event may block.
             idle &= channel.wait_ends_by_event();
             // A deferred event waits for the application only.
@@ -365,16 +365,16 @@ impl<D: PeerDoorbell> Channels<D> {
         let gone = Refused::Never(Status::EndpointUnreachable);
         let at = self.of(peer).ok_or(gone)?;
         let channel = self.channels.get_mut(at).and_then(Option::as_mut).ok_or(gone)?;
-        if channel.dead { Err(gone) } else { Ok((at, channel)) }
+        if channel.is_closed { Err(gone) } else { Ok((at, channel)) }
     }
 
     /// Closes a channel and reports the lost peer, once.
     fn close_channel(&mut self, at: usize, status: Status) {
         let Some(Some(channel)) = self.channels.get_mut(at) else { return };
-        if !channel.dead {
-            channel.dead = true;
+        if !channel.is_closed {
+            channel.is_closed = true;
             channel.sender.close();
-            channel.bell.ring();
+            channel.doorbell.ring();
             let peer = channel.peer;
             self.notes.push_back(TransportEvent::PeerGone { peer, status });
             self.stop_reading(peer);
@@ -416,7 +416,7 @@ impl<D: PeerDoorbell> Channels<D> {
             && let Some(mut channel) = place.take()
         {
             channel.sender.close();
-            channel.bell.ring();
+            channel.doorbell.ring();
         }
         if self.current == ChannelCursor::Event(at) {
             self.current = ChannelCursor::Nothing;
@@ -497,7 +497,7 @@ impl<D: PeerDoorbell> Channels<D> {
                     channel.sender.stream();
                 }
                 if channel.sender.take_wish() {
-                    channel.bell.ring();
+                    channel.doorbell.ring();
                 }
                 Ok(())
             }
@@ -513,7 +513,7 @@ impl<D: PeerDoorbell> Channels<D> {
     #[inline]
     fn poll_channel(&mut self, at: usize) -> bool {
         let Some(Some(channel)) = self.channels.get_mut(at) else { return false };
-        if channel.dead || channel.deferred {
+        if channel.is_closed || channel.deferred {
             return false;
         }
         match channel.receiver.poll() {

@@ -128,7 +128,7 @@ impl<B: Buffer, D: PeerDoorbell> Transport<B> for Channels<D> {
             }
         }
         let (_, channel) = self.channel(peer)?;
-        channel.left = from == end && end < whole;
+        channel.has_more = from == end && end < whole;
         let fed = from.saturating_sub(at);
         self.load.feed(fed);
         Ok(fed)
@@ -215,7 +215,7 @@ impl<B: Buffer, D: PeerDoorbell> Transport<B> for Channels<D> {
             return None;
         }
         let channel = self.channels.get(self.at)?.as_ref()?;
-        if channel.dead || channel.deferred || self.turn == 0 {
+        if channel.is_closed || channel.deferred || self.turn == 0 {
             return None;
         }
         Some((channel.peer, channel.receiver.poll_short(event::MESSAGE)?))
@@ -229,7 +229,7 @@ impl<B: Buffer, D: PeerDoorbell> Transport<B> for Channels<D> {
         (channel.sent_in_row, channel.received_in_row) =
             (0, channel.received_in_row.saturating_add(1));
         if channel.receiver.advance_short() {
-            channel.bell.ring();
+            channel.doorbell.ring();
         }
         channel.receiver.ready()
     }
@@ -262,7 +262,7 @@ impl<B: Buffer, D: PeerDoorbell> Transport<B> for Channels<D> {
                         channel.offers.insert(offered.name, offered);
                     }
                     if channel.receiver.advance(&self.event) {
-                        channel.bell.ring();
+                        channel.doorbell.ring();
                     }
                 }
                 if let (Some(_), TransportEvent::Chunk { peer, token, len }) =

@@ -91,7 +91,7 @@ enum QueuedRequest {
     Watch(PeerId, bool),
 }
 
-/// Origin of the event that the engine handles.
+/// Origin of the event that the library handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RingCursor {
     Nothing,
@@ -121,7 +121,7 @@ pub struct Rings<D, S> {
     sender: Sender,
     receiver: Receiver,
     /// Doorbell of the NIC side.
-    bell: D,
+    doorbell: D,
     /// Memory for large messages.
     pub staging: S,
     outstanding: HashMap<Token, Outstanding>,
@@ -154,12 +154,12 @@ pub struct Rings<D, S> {
 }
 
 impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
-    /// Returns the engine's end of `sender` and `receiver`, which are the first side of a channel.
-    pub fn new(sender: Sender, receiver: Receiver, holds: Holds, bell: D, staging: S) -> Self {
+    /// Returns the library's end of `sender` and `receiver`, which are the first side of a channel.
+    pub fn new(sender: Sender, receiver: Receiver, holds: Holds, doorbell: D, staging: S) -> Self {
         Self {
             sender,
             receiver,
-            bell,
+            doorbell,
             staging,
             outstanding: HashMap::new(),
             pulls: PullSchedule::default(),
@@ -217,7 +217,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
         self.receiver.ready() || !self.is_direct() || self.current != RingCursor::Nothing
     }
 
-    /// Returns whether an event of the ring goes to the engine without a detour.
+    /// Returns whether an event of the ring goes to the library without a detour.
     #[inline]
     fn is_direct(&self) -> bool {
         self.queued.is_empty()
@@ -304,7 +304,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
             Ok(true) => {
                 self.full = None;
                 if self.sender.must_wake() {
-                    self.bell.ring();
+                    self.doorbell.ring();
                 }
                 Ok(())
             }
@@ -409,7 +409,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
                         self.arrival = arrival;
                         return Some(arrival);
                     }
-                    // The engine has no use for it.
+                    // The library has no use for it.
                     self.take(event);
                 }
                 Err(Wrong::Kind(_) | Wrong::Field(_) | Wrong::Length { .. }) => {
@@ -462,7 +462,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
             && self.holds.set(nic_peer(peer), false)
             && !self.ended()
         {
-            self.bell.ring();
+            self.doorbell.ring();
         }
     }
 
@@ -479,7 +479,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
         }
     }
 
-    /// Returns the engine's view of an event, if there is any.
+    /// Returns the library's view of an event, if there is any.
     #[inline]
     fn arrival_of(
         &mut self,
@@ -491,10 +491,10 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
             Event::Message { peer, match_info, .. } => {
                 self.count_received(peer);
                 let len = u32::try_from(event.len).ok()?;
-                TransportEvent::Message { peer: engine_peer(peer), match_info, len }
+                TransportEvent::Message { peer: library_peer(peer), match_info, len }
             }
             Event::Offered { peer, match_info, len, handle } => {
-                let peer = engine_peer(peer);
+                let peer = library_peer(peer);
                 TransportEvent::Offered { peer, match_info, len, offer: handle.0.into() }
             }
             Event::Sent { token, status, taken } => {
@@ -522,18 +522,18 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
             }
             Event::Connected { token, status, peer } => {
                 self.outstanding.remove(&token);
-                TransportEvent::Connected { token, status, peer: engine_peer(peer) }
+                TransportEvent::Connected { token, status, peer: library_peer(peer) }
             }
             Event::PeerSeen { peer, address, session } => {
                 self.begin_count(peer);
-                let peer = engine_peer(peer);
+                let peer = library_peer(peer);
                 if !self.peers.contains(&peer) {
                     self.peers.push(peer);
                 }
                 TransportEvent::PeerSeen { peer, address, session }
             }
             Event::PeerGone { peer, status } => {
-                TransportEvent::PeerGone { peer: engine_peer(peer), status }
+                TransportEvent::PeerGone { peer: library_peer(peer), status }
             }
         })
     }
@@ -546,7 +546,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
             self.events_left = self.events_left.saturating_sub(1);
         }
         if self.receiver.advance(&event) {
-            self.bell.ring();
+            self.doorbell.ring();
         }
     }
 
@@ -635,7 +635,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
         Some(self.arrival)
     }
 
-    /// Drops offers to a peer and pulls from it, which the engine has ended.
+    /// Drops offers to a peer and pulls from it, which the library has ended.
     fn end_underway(&mut self, peer: PeerId) {
         self.outstanding.retain(|_, outstanding| match outstanding {
             Outstanding::Offer(to, _) => *to != peer,
@@ -663,9 +663,9 @@ pub fn is_remote(peer: PeerId) -> bool {
     peer.0 & 1 == 1 && peer != PeerId::NONE
 }
 
-/// Returns the engine's number of a peer.
+/// Returns the library's number of a peer.
 #[inline]
-fn engine_peer(peer: PeerId) -> PeerId {
+fn library_peer(peer: PeerId) -> PeerId {
     if peer == PeerId::NONE { peer } else { PeerId(peer.0.saturating_mul(2).saturating_add(1)) }
 }
 

@@ -5,8 +5,8 @@ use causeway_channel::mx_rings::{eager, short_event};
 use causeway_wire::mx::{Address, PeerId, RegionId, Request, Token, Window};
 
 use super::{
-    Outstanding, PeerDoorbell, Purpose, QueuedPull, RingCursor, Rings, Staging, engine_peer,
-    handle, nic_peer,
+    Outstanding, PeerDoorbell, Purpose, QueuedPull, RingCursor, Rings, Staging, handle,
+    library_peer, nic_peer,
 };
 use crate::library::{Buffer, Handover, Refused, Transport, TransportEvent, pieces};
 use crate::limits::MEDIUM_BYTES_MAX;
@@ -190,14 +190,14 @@ impl<B: Buffer, D: PeerDoorbell, S: Staging> Transport<B> for Rings<D, S> {
         }
         let (peer, short) = short_event(&self.receiver)?;
         self.short_sender = peer;
-        Some((engine_peer(peer), short))
+        Some((library_peer(peer), short))
     }
 
     #[inline]
     fn short_done(&mut self) -> bool {
         self.count_received(self.short_sender);
         if self.receiver.advance_short() {
-            self.bell.ring();
+            self.doorbell.ring();
         }
         self.receiver.ready()
     }
@@ -237,7 +237,7 @@ impl<B: Buffer, D: PeerDoorbell, S: Staging> Transport<B> for Rings<D, S> {
             }
             RingCursor::Note => {
                 self.current = RingCursor::Nothing;
-                // The engine answers with `forget`.
+                // The library answers with `forget`.
             }
             RingCursor::Nothing => {}
         }
