@@ -1,4 +1,5 @@
-//! Boards of this host: where their sockets are, and how the daemon is asked.
+//! NICs of this host: their sockets, and the conversation with the daemon. Only control messages
+//! pass here; no MX message does.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -11,66 +12,66 @@ use causeway_wire::local::{Ask, Name, Tell, VERSION};
 use rustix::event::{PollFd, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use crate::direct;
 use crate::ears::Awaited;
 use crate::error::Error;
-use crate::limits::{ANSWER_MAX, BOARDS_MAX};
+use crate::limits::{ANSWER_MAX, NICS_MAX};
 use crate::lock::Guarded;
+use crate::process_memory;
 
-/// Where sockets are looked for, unless `CAUSEWAY_MX` says so.
+/// Directory of the sockets, unless `CAUSEWAY_MX` lists them.
 const DIRECTORY: &str = "/run/causeway";
 
-/// A board.
+/// A NIC.
 #[derive(Debug, Clone)]
 pub struct Board {
-    /// Its address.
+    /// Address.
     pub nic: u64,
-    /// Its name.
+    /// Name.
     pub name: String,
 }
 
-/// What is known of this host's boards.
+/// Cache of this host's NICs.
 #[derive(Debug)]
-struct Known {
-    /// Their sockets, as they were when they were looked for.
+struct NicCache {
+    /// Paths of the sockets at the last search.
     sockets: Option<Vec<PathBuf>>,
-    /// Those that answered once, by number.
+    /// NICs that answered, by number.
     boards: Vec<Option<Board>>,
 }
 
-static KNOWN: Guarded<Known> = Guarded::new(Known { sockets: None, boards: Vec::new() });
+static CACHE: Guarded<NicCache> = Guarded::new(NicCache { sockets: None, boards: Vec::new() });
 
-/// Keeps other threads out of the list of boards while this process has a child.
+/// Locks the NIC cache before a fork.
 pub fn before_fork() {
-    KNOWN.lock_for_fork();
+    CACHE.lock_for_fork();
 }
 
-/// Ends [`before_fork`], in the parent or in the child.
+/// Unlocks the NIC cache after a fork, in the parent and in the child.
 ///
 /// # Safety
-/// [`before_fork`] was called by the thread that calls this, or by that which had this process.
+/// The calling thread, or its origin in the parent, called [`before_fork`].
 pub unsafe fn after_fork() {
-    // SAFETY: as the caller says.
-    unsafe { KNOWN.unlock_after_fork() };
+    // SAFETY: the caller's promise.
+    unsafe { CACHE.unlock_after_fork() };
 }
 
-/// The sockets of this host's boards, by board number: as they were when the library was
-/// initialised, so that numbers stay.
+/// Returns the sockets of this host's NICs, by NIC number: those of the last [`find_all`], so that
+/// numbers are stable, or else of a search now.
 pub fn sockets() -> Vec<PathBuf> {
-    KNOWN.with(|known| known.sockets.clone()).unwrap_or_else(look)
+    CACHE.with(|cache| cache.sockets.clone()).unwrap_or_else(search)
 }
 
-/// Looks which boards there are, until they are forgotten.
+/// Searches for NICs and keeps the result until [`forget`].
 pub fn find_all() {
-    let found = look();
-    KNOWN.with(|known| known.sockets = Some(found));
+    let found = search();
+    CACHE.with(|cache| cache.sockets = Some(found));
 }
 
-fn look() -> Vec<PathBuf> {
+fn search() -> Vec<PathBuf> {
     if let Some(paths) = std::env::var_os("CAUSEWAY_MX") {
         return std::env::split_paths(&paths)
             .filter(|path| !path.as_os_str().is_empty())
-            .take(BOARDS_MAX)
+            .take(NICS_MAX)
             .collect();
     }
     let is_board = |path: &PathBuf| {
@@ -80,22 +81,26 @@ fn look() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_board).collect();
     paths.sort();
-    paths.truncate(BOARDS_MAX);
+    paths.truncate(NICS_MAX);
     paths
 }
 
-/// A conversation with the daemon.
+/// A connection to the daemon at the socket of a NIC.
 #[derive(Debug)]
 pub struct Conversation {
     local: Local,
-    /// The socket of the board.
+    /// Path of the socket.
     path: Option<PathBuf>,
-    /// Whose it is.
+    /// The NIC of the socket.
     pub board: Board,
 }
 
 impl Conversation {
-    /// With the daemon of a board.
+    /// Connects to the daemon of a NIC.
+    ///
+    /// # Errors
+    /// [`Error::NoBoard`], [`Error::UnknownBoard`], [`Error::NoPermission`], or [`Error::NoDaemon`]
+    /// if the socket refuses; otherwise those of [`Self::over`].
     pub fn new(number: u32) -> Result<Self, Error> {
         let sockets = sockets();
         if sockets.is_empty() {
@@ -109,7 +114,11 @@ impl Conversation {
         Self::over(stream, number)
     }
 
-    /// By the socket of a board.
+    /// Uses a connected socket of a NIC.
+    ///
+    /// # Errors
+    /// [`Error::NoDaemon`] without an answer, [`Error::Version`] for another protocol version,
+    /// [`Error::DaemonGone`] after a close.
     pub fn over(stream: UnixStream, number: u32) -> Result<Self, Error> {
         let board = Board { nic: 0, name: String::new() };
         let path = sockets().get(number as usize).cloned();
@@ -122,12 +131,12 @@ impl Conversation {
             return Err(Error::Version);
         }
         conversation.board = Board { nic, name: name.as_str().to_owned() };
-        KNOWN.with(|known| {
+        CACHE.with(|cache| {
             let place = number as usize;
-            if known.boards.len() <= place {
-                known.boards.resize(place.saturating_add(1), None);
+            if cache.boards.len() <= place {
+                cache.boards.resize(place.saturating_add(1), None);
             }
-            if let Some(place) = known.boards.get_mut(place) {
+            if let Some(place) = cache.boards.get_mut(place) {
                 *place = Some(conversation.board.clone());
             }
         });
@@ -135,15 +144,15 @@ impl Conversation {
     }
 
     fn greet(&mut self) -> Result<(), Error> {
-        self.ask(Ask::Hello { version: VERSION, direct: u8::from(direct::is_wanted()) })
+        self.ask(Ask::Hello { version: VERSION, direct: u8::from(process_memory::is_wanted()) })
     }
 
-    /// Begins a conversation with the daemon that listens at the same socket now, without waiting
-    /// for it: its [`Tell::Welcome`] is heard first.
+    /// Connects to the daemon that listens at the same socket now, without waiting for its
+    /// [`Tell::Welcome`].
     ///
     /// # Errors
-    /// Nobody listens there.
-    pub fn again(&self) -> Result<Self, Error> {
+    /// [`Error::NoDaemon`] if no process listens there.
+    pub fn reconnect(&self) -> Result<Self, Error> {
         let path = self.path.clone().ok_or(Error::NoDaemon)?;
         let failed = |_: rustix::io::Errno| Error::NoDaemon;
         let address = SocketAddrUnix::new(&path).map_err(failed)?;
@@ -157,22 +166,31 @@ impl Conversation {
         Ok(again)
     }
 
-    /// Asks. The answer is heard.
+    /// Sends a command.
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`] if the connection is closed.
     pub fn ask(&mut self, ask: Ask) -> Result<(), Error> {
         self.ask_with(ask, Vec::new())
     }
 
-    /// Asks, with what belongs to the question.
+    /// Sends a command with descriptors.
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`] if the connection is closed.
     pub fn ask_with(&mut self, ask: Ask, fds: Vec<OwnedFd>) -> Result<(), Error> {
         self.local.send(ask.emit(), fds).map_err(|_| Error::DaemonGone)
     }
 
-    /// What the daemon told, if it did.
+    /// Returns the next message of the daemon, or `None` if there is none.
+    ///
+    /// # Errors
+    /// [`Error::DaemonGone`] if the connection is closed or a message is invalid.
     pub fn hear(&mut self) -> Result<Option<(Tell, Vec<OwnedFd>)>, Error> {
         let _ = self.local.flush();
         match self.local.receive() {
             Ok(Some(Received { bytes, fds })) => match Tell::parse(&bytes) {
-                // The daemon's, whom processes trust.
+                // Processes trust the daemon's descriptors.
                 Ok(tell) => Ok(Some((tell, fds.into_iter().map(ReceivedFd::into_fd).collect()))),
                 Err(_) => Err(Error::DaemonGone),
             },
@@ -182,7 +200,7 @@ impl Conversation {
         }
     }
 
-    /// What it waits for.
+    /// Returns the condition for which the connection waits.
     pub fn awaited(&self) -> Awaited {
         match self.local.backlog() {
             0 => Awaited::Words,
@@ -191,7 +209,10 @@ impl Conversation {
         }
     }
 
-    /// Waits until the daemon tells something.
+    /// Waits for the next message of the daemon, at most [`ANSWER_MAX`].
+    ///
+    /// # Errors
+    /// [`Error::NoDaemon`] after that time, [`Error::DaemonGone`] if the connection is closed.
     pub fn wait(&mut self) -> Result<(Tell, Vec<OwnedFd>), Error> {
         let since = Instant::now();
         loop {
@@ -212,28 +233,31 @@ impl AsFd for Conversation {
     }
 }
 
-/// A board of this host, by number.
+/// Returns a NIC of this host.
+///
+/// # Errors
+/// [`Error::UnknownBoard`], or those of [`Conversation::new`].
 pub fn of(number: u32) -> Result<Board, Error> {
     if sockets().len() <= number as usize {
         return Err(Error::UnknownBoard);
     }
-    match KNOWN.with(|known| known.boards.get(number as usize).cloned().flatten()) {
+    match CACHE.with(|cache| cache.boards.get(number as usize).cloned().flatten()) {
         Some(board) => Ok(board),
         None => Ok(Conversation::new(number)?.board),
     }
 }
 
-/// Forgets them: sockets may be elsewhere next time.
+/// Drops the cache; the next search may find other sockets.
 pub fn forget() {
-    KNOWN.with(|known| *known = Known { sockets: None, boards: Vec::new() });
+    CACHE.with(|cache| *cache = NicCache { sockets: None, boards: Vec::new() });
 }
 
-/// How many boards this host has.
+/// Returns the number of NICs of this host.
 pub fn count() -> u32 {
     u32::try_from(sockets().len()).unwrap_or(0)
 }
 
-/// Asks the boards one after the other until one knows.
+/// Asks the daemon of each NIC until a daemon knows the answer.
 fn ask_all(ask: &dyn Fn() -> Option<Ask>) -> Result<(u64, String), Error> {
     let mut last = Error::NoBoard;
     for number in 0..count() {
@@ -247,13 +271,20 @@ fn ask_all(ask: &dyn Fn() -> Option<Ask>) -> Result<(u64, String), Error> {
     Err(last)
 }
 
-/// The address of a board, by its name.
+/// Returns the address of a NIC by its name; `localhost` is the first NIC.
+///
+/// # Errors
+/// [`Error::HostName`] if the name is invalid, [`Error::HostUnknown`] if no daemon knows it, or
+/// those of the conversation.
 pub fn find(name: &str) -> Result<u64, Error> {
     let name = if name == "localhost" { of(0)?.name } else { name.to_owned() };
     ask_all(&|| Some(Ask::Find { tag: 0, name: Name::new(&name)? })).map(|(nic, _)| nic)
 }
 
-/// The name of a board, by its address.
+/// Returns the name of a NIC by its address.
+///
+/// # Errors
+/// [`Error::NicUnknown`] if no daemon knows it.
 pub fn name(nic: u64) -> Result<String, Error> {
     match ask_all(&|| Some(Ask::Name { tag: 0, nic })) {
         Ok((_, name)) if !name.is_empty() => Ok(name),

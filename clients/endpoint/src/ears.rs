@@ -1,5 +1,6 @@
-//! What an endpoint hears by while a thread sleeps: a doorbell that other threads of its process
-//! ring, those that its partners ring, and what the daemon says.
+//! Descriptors on which threads of a process sleep for an endpoint: the doorbell of the own
+//! process, the doorbells of peers, and the socket of the daemon. This module clears doorbells; it
+//! does not handle their causes.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -7,56 +8,56 @@ use std::time::Duration;
 use crate::limits::{RESUME_PAUSE, STUCK_MAX};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
-/// Doorbells of partners that are heard at a time.
+/// Doorbells of peers that one call clears.
 const RINGS: usize = 64;
 
-/// What rang while a thread slept.
+/// Descriptors that became readable during a sleep.
 #[derive(Debug, Clone, Copy)]
 pub struct Rung {
-    bell: bool,
-    bells: bool,
-    /// The daemon said something, or has room.
+    doorbell: bool,
+    doorbells: bool,
+    /// The daemon's socket is readable, or has room.
     pub daemon: bool,
 }
 
 impl Rung {
-    /// Anything may have.
-    pub const ANY: Self = Self { bell: true, bells: true, daemon: true };
+    /// All descriptors may be readable.
+    pub const ANY: Self = Self { doorbell: true, doorbells: true, daemon: true };
 }
 
-/// What is waited for of the daemon.
+/// Condition for which an endpoint waits on the daemon's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Awaited {
-    /// It is gone.
+    /// The daemon is gone.
     Nothing,
-    /// What it says.
+    /// A message of the daemon.
     Words,
-    /// Also room for what it is to be asked.
+    /// A message, or room for queued commands.
     Room,
-    /// Also that the host lets more descriptors pass, which nothing tells.
+    /// A message, or the host's limit of descriptors in flight, which no event announces.
     Descriptors,
 }
 
 impl Awaited {
-    /// What its socket is polled for, and for how long at most.
+    /// Returns the poll events for the socket, and `time` or a shorter timeout.
     pub fn poll(self, time: Duration) -> (PollFlags, Duration) {
         match self {
             Self::Room => (PollFlags::IN | PollFlags::OUT, time),
             Self::Descriptors => (PollFlags::IN, time.min(STUCK_MAX)),
-            // The next daemon is looked for.
+            // The endpoint polls for the next daemon.
             Self::Nothing => (PollFlags::IN, time.min(RESUME_PAUSE.1)),
             Self::Words => (PollFlags::IN, time),
         }
     }
 }
 
-/// A descriptor of this process whose open file can be exchanged while other threads use it.
+/// A descriptor with an open file that can be exchanged while other threads use it.
 #[derive(Debug)]
 struct Descriptor(OwnedFd);
 
 impl Descriptor {
-    /// Lets the descriptor name the open file of `by` from now on. A thread that polls the
-    /// descriptor meanwhile keeps polling the file before.
+    /// Makes the descriptor refer to the open file of `by`. A thread that polls the descriptor
+    /// meanwhile keeps polling the old file.
     fn exchange(&self, by: BorrowedFd<'_>) -> std::io::Result<()> {
         let (from, to) = (by.as_raw_fd(), self.0.as_raw_fd());
         loop {
@@ -74,42 +75,45 @@ impl Descriptor {
     }
 }
 
-/// See above. A thread that sleeps has a share of it: the endpoint may be closed meanwhile.
+/// Waiter of an endpoint. A sleeping thread holds a reference, since the endpoint may be closed
+/// meanwhile.
 #[derive(Debug)]
 pub struct Ears {
-    bell: OwnedFd,
-    /// The epoll descriptor that watches the doorbells of all partners, by their edges.
-    bells: Descriptor,
-    /// The daemon's socket: exchanged when the endpoint resumes with another daemon.
+    doorbell: OwnedFd,
+    /// Epoll descriptor over the doorbells of all peers, edge-triggered.
+    doorbells: Descriptor,
+    /// Socket of the daemon; exchanged when the endpoint resumes with another daemon.
     daemon: Descriptor,
 }
 
 impl Ears {
-    /// Returns a waiter for the doorbell of this process, those of partners, and the daemon.
+    /// Returns a waiter for the doorbell of this process, those of peers, and the daemon.
     ///
     /// # Errors
-    /// The process has too many descriptors.
-    pub fn new(bells: BorrowedFd<'_>, daemon: impl AsFd) -> std::io::Result<Self> {
+    /// The kernel's error if the process has too many descriptors.
+    pub fn new(doorbells: BorrowedFd<'_>, daemon: impl AsFd) -> std::io::Result<Self> {
         Ok(Self {
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            bells: Descriptor(bells.try_clone_to_owned()?),
+            doorbell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            doorbells: Descriptor(doorbells.try_clone_to_owned()?),
             daemon: Descriptor(daemon.as_fd().try_clone_to_owned()?),
         })
     }
 
-    /// Waits for another daemon from now on.
+    /// Replaces the daemon's socket.
     ///
     /// # Errors
-    /// Returns the kernel's error; the daemon before stays the one that is waited for.
+    /// The kernel's error; the old socket stays in use.
     pub fn set_daemon(&self, daemon: impl AsFd) -> std::io::Result<()> {
         self.daemon.exchange(daemon.as_fd())
     }
 
-    /// Sleeps until there is something, at most so long; says what rang, to be hushed.
+    /// Sleeps until a descriptor is readable, at most `time`. Returns the readable descriptors, to
+    /// be passed to [`Self::hush`].
     pub fn listen(&self, awaited: Awaited, time: Duration) -> Rung {
         let (of_daemon, time) = awaited.poll(time);
         let (rung, daemon) = (PollFlags::IN, PollFd::new(&self.daemon.0, of_daemon));
-        let mut all = [PollFd::new(&self.bell, rung), PollFd::new(&self.bells.0, rung), daemon];
+        let mut all =
+            [PollFd::new(&self.doorbell, rung), PollFd::new(&self.doorbells.0, rung), daemon];
         let gone = awaited == Awaited::Nothing;
         let heard = if gone { all.split_last_mut().map(|(_, rest)| rest) } else { None };
         let time = Timespec::try_from(time).ok();
@@ -117,45 +121,46 @@ impl Ears {
             Some(heard) => poll(heard, time.as_ref()),
             None => poll(&mut all, time.as_ref()),
         };
-        let [bell, bells, daemon] = all.map(|fd| !fd.revents().is_empty());
-        Rung { bell, bells, daemon: daemon && !gone }
+        let [doorbell, doorbells, daemon] = all.map(|fd| !fd.revents().is_empty());
+        Rung { doorbell, doorbells, daemon: daemon && !gone }
     }
 
-    /// Whether the doorbell was rung.
+    /// Returns whether the own doorbell was rung.
     pub fn is_rung(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], Some(&now)) == Ok(1)
+        poll(&mut [PollFd::new(&self.doorbell, PollFlags::IN)], Some(&now)) == Ok(1)
     }
 
-    /// Rings the doorbell.
+    /// Rings the own doorbell.
     #[cold]
     pub fn ring(&self) {
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
     }
 
-    /// What it was rung for is known. Says whose bells were: `rung_by` hears them.
+    /// Clears the doorbells in `rung`, and calls `rung_by` with the number of each peer that rang.
     pub fn hush(&self, rung: Rung, mut rung_by: impl FnMut(u64)) {
         let mut count = [0_u8; 8];
-        if rung.bell {
-            let _ = rustix::io::read(&self.bell, &mut count);
+        if rung.doorbell {
+            let _ = rustix::io::read(&self.doorbell, &mut count);
         }
-        if !rung.bells {
+        if !rung.doorbells {
             return;
         }
         let mut rung: Vec<epoll::Event> = Vec::with_capacity(RINGS);
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let room = rustix::buffer::spare_capacity(&mut rung);
-        if epoll::wait(&self.bells.0, room, Some(&now)).is_ok() {
+        if epoll::wait(&self.doorbells.0, room, Some(&now)).is_ok() {
             rung.iter().for_each(|event| rung_by(event.data.u64()));
         }
     }
 
-    /// Parts a child process from the daemon and the partners of its parent. Shares of threads that
-    /// the child does not have stay allocated, with descriptors that name the doorbell alone.
+    /// Disconnects a child process from the daemon and the peers of its parent. References of
+    /// threads that the child does not have stay allocated; their descriptors refer to the own
+    /// doorbell.
     pub fn abandon(&self) {
-        // Where the kernel refuses, a partner hears of the parent's death when the child ends too.
-        let _ = self.bells.exchange(self.bell.as_fd());
-        let _ = self.daemon.exchange(self.bell.as_fd());
+        // If the kernel refuses, peers detect the end of the parent only when the child has ended.
+        let _ = self.doorbells.exchange(self.doorbell.as_fd());
+        let _ = self.daemon.exchange(self.doorbell.as_fd());
     }
 }
 
@@ -172,19 +177,19 @@ mod tests {
     use super::{Awaited, Ears};
 
     fn ears() -> (Arc<Ears>, UnixStream) {
-        let bells = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let doorbells = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        (Arc::new(Ears::new(bells.as_fd(), &ours).unwrap()), theirs)
+        (Arc::new(Ears::new(doorbells.as_fd(), &ours).unwrap()), theirs)
     }
 
-    /// A thread that sleeps has a share, which it uses and gives back after the call.
+    /// A sleeping thread holds a reference beyond `abandon`.
     #[test]
     fn waiter_abandon_closes_the_socket_and_leaves_other_shares_usable() {
         let (ears, mut daemon) = ears();
         let share = Arc::clone(&ears);
         ears.abandon();
         drop(ears);
-        assert_eq!(daemon.read(&mut [0]).unwrap(), 0, "the daemon hears that nobody is there");
+        assert_eq!(daemon.read(&mut [0]).unwrap(), 0, "the daemon sees the close");
         share.ring();
         assert!(share.is_rung());
         assert_eq!(Arc::strong_count(&share), 1);

@@ -1,9 +1,12 @@
-//! One endpoint: the library half of the engine, the way to partners, and what it hears by.
+//! One endpoint: matching engine, paths to peers, and waiter. All work happens within calls; this
+//! module decides the polling order and how often rare checks run.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_message::library::{Buffer, Completion, Library, Missed, Options, RequestId, Step};
+use causeway_message::library::{
+    Buffer, Completion, Library, LibraryOptions, Missed, RequestId, Step,
+};
 use causeway_message::split::{Address, NicId};
 use causeway_wire::local::{Ask, Tell};
 
@@ -11,46 +14,47 @@ use crate::board::Conversation;
 use crate::ears::{Ears, Rung};
 use crate::error::Error;
 use crate::limits::{
-    CLOSE_MAX, GLANCES, IDLE_WEIGHT, RARELY_CALLS, RARELY_TICKS, STILL_CALLS, STREAM_TICKS,
+    CHEAP_CHECK_WEIGHT, CHEAP_CHECKS, CLOSE_MAX, EMPTY_POLL_WEIGHT, RARE_CHECK_TICKS,
+    RARE_CHECK_WEIGHT, STREAM_TICKS,
 };
-use crate::way::Way;
+use crate::paths::Paths;
 
-/// How an endpoint is opened.
+/// Parameters of an endpoint.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Opening {
-    /// What others must know to connect.
+    /// Key that a peer must present to connect.
     pub key: u32,
-    /// Bits of the match information that are the context id; 0 for none.
+    /// Bits of the match information that hold the context id; 0 for none.
     pub context_bits: u8,
-    /// Where these bits begin.
+    /// Position of the lowest of these bits.
     pub context_shift: u8,
-    /// Whether failures are told of before they are collected.
+    /// Whether failures are reported before they are collectable.
     pub raises: bool,
 }
 
-/// See above. `B` is the application's memory.
+/// An open endpoint. `B` is the application's memory.
 #[derive(Debug)]
 pub struct Endpoint<B> {
-    /// Requests and matching.
+    /// Matching engine.
     pub library: Library<B>,
-    /// To partners.
-    pub way: Way,
-    /// Whoever sleeps has a share of it.
+    /// Paths to peers.
+    pub way: Paths,
+    /// Waiter; each sleeping thread holds a reference.
     pub ears: Arc<Ears>,
-    calls: u32,
-    looked: u64,
-    /// How often it was seen to go on by another daemon.
+    poll_weight: u32,
+    checked_at: u64,
+    /// Resumptions with another daemon that the waiter has seen.
     resumed: u32,
 }
 
-/// Nanoseconds since whenever.
+/// Returns the monotonic time, in ns.
 pub fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let (seconds, rest) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
     seconds.saturating_mul(1_000_000_000).saturating_add(rest)
 }
 
-/// The processor's counter: cheap, and good enough for how often to look.
+/// Returns the processor's time stamp counter: cheap, and precise enough for polling intervals.
 #[inline]
 pub(crate) fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -65,19 +69,19 @@ pub(crate) fn ticks() -> u64 {
 }
 
 impl<B: Buffer> Endpoint<B> {
-    /// Opens the endpoint `wanted` of a board, or any
+    /// Opens the endpoint `wanted` of a NIC, or any free one
     /// ([`ENDPOINT_ANY`](crate::limits::ENDPOINT_ANY)).
     ///
     /// # Errors
-    /// There is no such board, its daemon does not answer or refuses.
+    /// [`Error`] if there is no such NIC, or its daemon does not answer or refuses.
     pub fn open(board: u32, wanted: u8, opening: Opening) -> Result<Self, Error> {
         Self::open_over(Conversation::new(board)?, wanted, opening)
     }
 
-    /// The same, by a conversation of its own.
+    /// Opens an endpoint over an existing conversation.
     ///
     /// # Errors
-    /// As of [`Self::open`].
+    /// Those of [`Self::open`].
     pub fn open_over(
         mut conversation: Conversation,
         wanted: u8,
@@ -96,11 +100,11 @@ impl<B: Buffer> Endpoint<B> {
         }
         let nic = NicId(conversation.board.nic);
         let secrets = (bypass == 1).then_some((opening.key, session));
-        let way = Way::new(endpoint, secrets, conversation, fds);
+        let way = Paths::new(endpoint, secrets, conversation, fds);
         let mut way = way.map_err(|_| Error::NoResources)?;
         way.set_secrets((opening.key, session));
         let ears = Ears::new(way.bells(), &way.conversation).map_err(|_| Error::NoResources)?;
-        let mut library = Library::new(Options {
+        let mut library = Library::new(LibraryOptions {
             address: Address { nic, endpoint },
             session,
             key: opening.key,
@@ -108,81 +112,85 @@ impl<B: Buffer> Endpoint<B> {
             context_shift: opening.context_shift,
         })?;
         library.set_raises(opening.raises);
-        Ok(Self { library, way, ears: Arc::new(ears), calls: 0, looked: 0, resumed: 0 })
+        Ok(Self { library, way, ears: Arc::new(ears), poll_weight: 0, checked_at: 0, resumed: 0 })
     }
 
-    /// Goes on with what came in. Also says whether others that wait for this endpoint are to look
-    /// again: something was done, or the daemon was heard that would have woken them.
+    /// Polls once. Also returns whether other waiters of this endpoint must check again: work was
+    /// done, or an answer of the daemon was read that would have woken them.
     #[inline]
     pub fn step(&mut self) -> (Step, bool) {
-        // Nothing came, as a glance shows: all is looked at now and then.
-        let still = self.calls < STILL_CALLS
+        // The cheap check found no event; a full poll follows from time to time.
+        let still = self.poll_weight < CHEAP_CHECK_WEIGHT
             && self.library.is_still()
             && !self.way.comes()
             && !self.way.channels.is_reading();
         let step = if still { Step::Idle } else { self.library.progress(&mut self.way) };
-        let weight = if step == Step::Idle { IDLE_WEIGHT } else { 1 };
-        self.calls = self.calls.wrapping_add(weight);
-        let mut stirs = step == Step::Worked;
-        if self.calls >= RARELY_CALLS {
-            self.calls = 0;
-            stirs |= self.rarely();
+        let weight = if step == Step::Idle { EMPTY_POLL_WEIGHT } else { 1 };
+        self.poll_weight = self.poll_weight.wrapping_add(weight);
+        let mut wakes_others = step == Step::Worked;
+        if self.poll_weight >= RARE_CHECK_WEIGHT {
+            self.poll_weight = 0;
+            wakes_others |= self.run_rare_checks();
         }
-        (step, stirs)
+        (step, wakes_others)
     }
 
-    /// As [`Self::step`], where a message of a few bytes comes for a receive that is posted, or
-    /// nothing, and there is nothing else to do ([`Library::receive_straight`]).
+    /// Delivers a short message to a posted receive, if that is the only work
+    /// ([`Library::receive_straight`]).
     ///
     /// # Errors
-    /// Nothing comes, or [`Self::step`] is to be called.
+    /// [`Missed`] without an event, or if [`Self::step`] must be called.
     #[inline(always)]
     pub fn receive_straight(&mut self) -> Result<(Completion, bool), Missed> {
-        let Self { library, way, calls, .. } = self;
-        // That nothing comes from other hosts is seen by a glance, and not by taking what comes.
+        let Self { library, way, poll_weight, .. } = self;
+        // For remote peers, the cheap check is required before the fast path.
         let comes = !way.is_networked() || way.comes();
-        if comes && calls.saturating_add(1) < RARELY_CALLS {
+        if comes && poll_weight.saturating_add(1) < RARE_CHECK_WEIGHT {
             let took = library.receive_straight(way);
             if took != Err(Missed::Unsure) {
-                *calls = calls.wrapping_add(1);
+                *poll_weight = poll_weight.wrapping_add(1);
                 return took;
             }
         }
         let comes = comes && way.comes();
-        if *calls >= STILL_CALLS || comes || !library.is_still() || way.channels.is_reading() {
+        if *poll_weight >= CHEAP_CHECK_WEIGHT
+            || comes
+            || !library.is_still()
+            || way.channels.is_reading()
+        {
             return Err(Missed::Unsure);
         }
-        *calls = calls.wrapping_add(IDLE_WEIGHT);
+        *poll_weight = poll_weight.wrapping_add(EMPTY_POLL_WEIGHT);
         Err(Missed::Nothing)
     }
 
-    /// Whether something is under way that may need looks and not only what rings: a message that is
-    /// fed, or copied from one memory into the other.
+    /// Returns whether work is in progress that needs polls and not only wake-ups: a message that
+    /// is fed, or copied between processes.
     pub fn goes_on(&self) -> bool {
         !self.library.is_still() || self.way.channels.is_reading()
     }
 
-    /// Looks at nothing but whether something comes, where that is seen so cheaply; for a moment.
-    /// False: something did, or it is not seen so.
+    /// Runs a few cheap checks for events. Returns false if there is one, or if cheap checks cannot
+    /// detect it.
     #[inline]
     pub fn stays_quiet(&mut self) -> bool {
         if self.way.is_networked() {
             return false;
         }
-        if self.way.channels.streams() {
-            self.let_write();
+        if self.way.channels.is_streaming() {
+            self.yield_to_sender();
         }
-        // The pause is first: it was looked just before.
-        (0..GLANCES).all(|_| {
+        // The pause comes first, since the caller has just polled.
+        (0..CHEAP_CHECKS).all(|_| {
             std::hint::spin_loop();
             !self.way.comes()
         })
     }
 
-    /// Who looks at a line takes it from who is about to write it. That is what a single message
-    /// costs; of many in a row, the sender is to get ahead by some.
+    /// Pauses in a stream of short messages. Polling pulls the cache line out of the sender's
+    /// cache; a single message pays for that, but in a stream the sender must run ahead.
     #[cold]
-    fn let_write(&mut self) {
+    fn yield_to_sender(&mut self) {
         let since = ticks();
         while ticks().wrapping_sub(since) < STREAM_TICKS {
             std::hint::spin_loop();
@@ -192,36 +200,37 @@ impl<B: Buffer> Endpoint<B> {
         }
     }
 
-    /// What is not looked at each time, if it is time.
+    /// Runs the rare checks if they are due.
     #[inline]
-    fn rarely(&mut self) -> bool {
+    fn run_rare_checks(&mut self) -> bool {
         let ticks = ticks();
-        let (soon, later) = RARELY_TICKS;
+        let (soon, later) = RARE_CHECK_TICKS;
         let due = if self.way.connecting() { soon } else { later };
-        if ticks.wrapping_sub(self.looked) < due {
+        if ticks.wrapping_sub(self.checked_at) < due {
             return false;
         }
-        self.looked = ticks;
+        self.checked_at = ticks;
         self.look()
     }
 
-    /// Changes whenever it was time to look at what is looked at rarely.
+    /// Returns a value that changes with each run of the rare checks.
     #[inline]
     pub fn looked(&self) -> u64 {
-        self.looked
+        self.checked_at
     }
 
-    /// Looks at the daemon's socket and the clock. Says whether there was something.
+    /// Handles the daemon's socket and timeouts. Returns whether there was any work.
     #[cold]
     pub fn look(&mut self) -> bool {
         self.hear() | self.look_at_clock()
     }
 
-    /// Hears the daemon, or looks for the next. Says whether there was something.
+    /// Handles messages of the daemon, or tries to reach the next one. Returns whether there was
+    /// any work.
     pub fn hear(&mut self) -> bool {
         let heard = self.way.hear();
         if self.resumed != self.way.resumed() {
-            // Without a descriptor now: when it is looked next.
+            // Without a free descriptor, the next call retries.
             if self.ears.set_daemon(&self.way.conversation).is_ok() {
                 self.resumed = self.way.resumed();
             }
@@ -229,7 +238,7 @@ impl<B: Buffer> Endpoint<B> {
         heard
     }
 
-    /// Looks at the clock. Says whether anything was due.
+    /// Handles timeouts. Returns whether any was due.
     pub fn look_at_clock(&mut self) -> bool {
         let deadline = self.library.deadline();
         if deadline.is_some() {
@@ -238,43 +247,44 @@ impl<B: Buffer> Endpoint<B> {
         self.library.deadline() != deadline
     }
 
-    /// Before a request gets a limit, and when one is over.
+    /// Sets the library's time; required before a request gets a time limit.
     #[cold]
     pub fn tell_time(&mut self) {
         self.library.tick(&mut self.way, now());
     }
 
-    /// How long until a request takes too long.
+    /// Returns the time until the next timeout.
     pub fn time_left(&self) -> Option<Duration> {
         let deadline = self.library.deadline()?;
         Some(Duration::from_nanos(deadline.saturating_sub(now())))
     }
 
-    /// What rang is known.
+    /// Clears the doorbells that rang.
     pub fn hush(&mut self, rung: Rung) {
         let Self { ears, way, .. } = self;
-        ears.hush(rung, |bell| way.heard(bell));
+        ears.hush(rung, |doorbell| way.record_ring(doorbell));
     }
 
-    /// After somebody else slept for this endpoint: hears whatever may have rung.
+    /// Clears all doorbells and handles the daemon's messages, after another thread slept for this
+    /// endpoint.
     pub fn hear_all(&mut self) {
         self.hush(Rung::ANY);
         self.hear();
     }
 
-    /// Waits until a request ends, at most so long, and returns whether it did; it is to be
-    /// collected. The caller holds the endpoint meanwhile, so this is for requests that end soon:
+    /// Waits until a request ends, at most `patience`, and returns whether it did; the caller
+    /// collects it. The caller holds the endpoint meanwhile, so it is for requests that end soon:
     /// connects.
     pub fn await_end(&mut self, request: RequestId, patience: Duration) -> bool {
         let since = Instant::now();
         while !self.library.has_ended(request) {
             let Some(left) = patience.checked_sub(since.elapsed()) else { return false };
-            self.go_on(left);
+            self.poll_or_sleep(left);
         }
         true
     }
 
-    /// As [`Self::await_end`]; collects the request, or cancels it.
+    /// Waits as [`Self::await_end`] does; collects the request, or cancels it after `patience`.
     pub fn wait_for(&mut self, request: RequestId, patience: Duration) -> Option<Completion> {
         if !self.await_end(request, patience) {
             let _ = self.library.cancel(&mut self.way, request);
@@ -282,8 +292,8 @@ impl<B: Buffer> Endpoint<B> {
         self.library.test(request).ok().flatten()
     }
 
-    /// Goes on with what came in; sleeps if there was nothing, until there is or so long.
-    fn go_on(&mut self, time: Duration) {
+    /// Polls once, and sleeps at most `time` if there was no work.
+    fn poll_or_sleep(&mut self, time: Duration) {
         if self.library.progress(&mut self.way) == Step::Worked {
             return;
         }
@@ -295,18 +305,19 @@ impl<B: Buffer> Endpoint<B> {
         self.look();
     }
 
-    /// It is closed: waits until what was said to be sent is known to be there, but not for ever.
+    /// Closes the endpoint: waits until the messages that were reported as sent are confirmed, at
+    /// most [`CLOSE_MAX`].
     pub fn finish(&mut self) {
         let since = Instant::now();
         self.library.set_handler(false);
         while self.library.unconfirmed() > 0 || self.way.is_sending() {
             let Some(left) = CLOSE_MAX.checked_sub(since.elapsed()) else { break };
-            self.go_on(left);
+            self.poll_or_sleep(left);
         }
         self.way.end();
     }
 
-    /// Drops the endpoint in a child process: it stays the parent's, and no partner hears of it.
+    /// Drops the endpoint in a child process; it stays the parent's, and peers see no change.
     pub fn abandon(self) {
         self.ears.abandon();
     }

@@ -1,47 +1,49 @@
-//! Why something of a board or an endpoint failed.
+//! Errors of NICs and endpoints.
 
 use causeway_message::library;
 
-/// See above.
+/// Reason for which an operation on a NIC or an endpoint failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Nothing that could be one is where they are looked for.
-    #[error("no board of this host is found; is a port of kind mx there, or CAUSEWAY_MX set?")]
+    /// There is no NIC socket in the default directory or in `CAUSEWAY_MX`.
+    #[error(
+        "no NIC found on this host: add a port of kind mx, or set CAUSEWAY_MX to the path of its socket"
+    )]
     NoBoard,
-    /// There is no board of that number.
-    #[error("no such board")]
+    /// There is no NIC with that number.
+    #[error("no NIC has this number")]
     UnknownBoard,
-    /// The socket lets nobody in, or says nothing.
-    #[error("the daemon of the board does not answer; is it running?")]
+    /// The socket refuses connections, or the daemon does not answer in time.
+    #[error("the NIC's daemon does not answer: check that causewayd runs")]
     NoDaemon,
-    /// The socket belongs to others.
-    #[error("the board's socket may not be used: permission denied")]
+    /// The process may not connect to the socket.
+    #[error("permission denied for the NIC's socket: check its owner, group and mode")]
     NoPermission,
-    /// The daemon is of another version.
-    #[error("the daemon speaks another version")]
+    /// The daemon has another protocol version.
+    #[error("the daemon has another protocol version: update causewayd and this library together")]
     Version,
-    /// It was there, and is not any more.
-    #[error("the daemon of the board is gone")]
+    /// The daemon closed the connection.
+    #[error("the NIC's daemon closed the connection")]
     DaemonGone,
-    /// Of the host, or of the daemon.
-    #[error("a limit is reached")]
+    /// A limit of the host or of the daemon is reached.
+    #[error("a limit of the host or of the daemon is reached")]
     NoResources,
-    /// There is no endpoint of that number.
+    /// The endpoint number is out of range.
     #[error("the endpoint's number is out of range")]
     EndpointNumber,
-    /// Somebody has this endpoint, or all.
-    #[error("the endpoint is taken")]
+    /// The endpoint is open already, or all endpoints are.
+    #[error("the endpoint is already open")]
     Taken,
-    /// No board has the name.
-    #[error("no board has this name")]
+    /// No NIC has that name.
+    #[error("no NIC has this name")]
     HostUnknown,
-    /// It cannot be one.
-    #[error("bad arguments with a host name")]
+    /// The name is invalid.
+    #[error("invalid host name")]
     HostName,
-    /// No board has the address.
-    #[error("no board has this address")]
+    /// No NIC has that address.
+    #[error("no NIC has this address")]
     NicUnknown,
-    /// The engine says no.
+    /// The matching engine refused the call.
     #[error(transparent)]
     Engine(#[from] library::Error),
 }

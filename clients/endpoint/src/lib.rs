@@ -1,11 +1,42 @@
-//! An endpoint in a process, without any API around it: what `libmyriexpress.so` and the libfabric
-//! provider share.
+//! An MX endpoint in a process, below any API: shared by `libmyriexpress.so` and the libfabric
+//! provider.
 //!
-//! An [`Endpoint`] is the library half of the engine ([`causeway_message::library`]) with its way
-//! to partners ([`way`]): channels to those of this host, rings to the backend half for the others,
-//! which is the daemon's or, where the board lets its processes at the network, here (`bypass`). The
-//! daemon is asked for all of them by the socket of a board ([`board`]). Nothing goes on but in calls of
-//! whoever has the endpoint; who has nothing to do sleeps on what it hears by ([`ears`]).
+//! The crate attaches an endpoint to a NIC's socket, builds its paths to peers, runs its matching
+//! engine within calls, and lets threads sleep until there is work. It has no API of MX or
+//! libfabric, starts no thread, and does not match messages itself ([`causeway_message::library`]
+//! does).
+//!
+//! # Place
+//! Above `message` (matching) and `mxoe` (packets), below the API libraries. A message of the
+//! application passes [`Endpoint`], then the matching engine, then [`paths`]: a channel to a peer of
+//! this host, or rings to the NIC side for other hosts. The NIC side runs in the daemon, or here
+//! (`bypass`) if the NIC gives its processes a packet socket (direct mode).
+//!
+//! # Main types
+//! | type | content |
+//! |---|---|
+//! | [`Endpoint`] | matching engine, paths and waiter of one endpoint |
+//! | [`board::Conversation`] | socket of a NIC: commands to the daemon and its answers |
+//! | [`ears::Ears`] | descriptors on which threads sleep |
+//! | [`lock::Guarded`] | lock without atomic operations in a process with one thread |
+//!
+//! # Example
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use causeway_endpoint::limits::ENDPOINT_ANY;
+//! use causeway_endpoint::{Endpoint, Opening};
+//! use causeway_message::library::Partner;
+//!
+//! let opening = Opening { key: 7, ..Opening::default() };
+//! let mut endpoint = Endpoint::<Vec<u8>>::open(0, ENDPOINT_ANY, opening)?;
+//! let Endpoint { library, way, .. } = &mut endpoint;
+//! let receive = library.irecv(way, 5, u64::MAX, 0, vec![0; 8])?;
+//! library.isend(way, Partner::SELF, 5, 0, b"hello".to_vec())?;
+//! assert!(endpoint.wait_for(receive, Duration::from_secs(1)).is_some());
+//! endpoint.finish();
+//! # Ok::<(), causeway_endpoint::Error>(())
+//! ```
 #![allow(unsafe_code, reason = "locks, descriptors in a child process, other processes' memory")]
 #![cfg_attr(
     not(test),
@@ -20,15 +51,15 @@
 
 pub mod board;
 mod bypass;
-mod direct;
 pub mod ears;
 mod endpoint;
 mod error;
 pub mod limits;
 pub mod lock;
+pub mod paths;
+mod process_memory;
 mod staging;
-mod strangers;
-pub mod way;
+mod unknown_nics;
 
 pub use endpoint::{Endpoint, Opening, now};
 pub use error::Error;

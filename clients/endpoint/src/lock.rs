@@ -1,8 +1,8 @@
-//! A lock of one word, and one to wait for what another thread does.
+//! A lock of one word, and a wait for another thread's event.
 //!
-//! In a process with one thread it is taken and let go by plain stores: the C library says so
-//! (`__libc_single_threaded`) and is asked again each time. Nothing of the application runs while
-//! a lock is held, so no thread can begin meanwhile.
+//! In a process with one thread, the lock uses plain stores: the C library reports this state
+//! (`__libc_single_threaded`), and each call reads it again. No code of the application runs under
+//! the lock, so no thread can start meanwhile.
 
 pub mod steps;
 
@@ -15,40 +15,41 @@ use causeway_channel::{allow_fences, far_fence};
 use rustix::thread::futex;
 use rustix::time::Timespec;
 
-use steps::{FREE, HELD, Word};
+use steps::{FREE, FutexWord, HELD};
 
-/// How often it is looked before a thread sleeps until a lock is free.
-const LOOKS: u32 = 100;
-/// How long whoever waits for a claim, or claims, sleeps between looks.
-const CLAIM_LOOK: Duration = Duration::from_micros(20);
+/// Polls before a thread sleeps for a lock.
+const POLLS_BEFORE_SLEEP: u32 = 100;
+/// Pause between polls of a claimant, and of a thread that waits for a claimant.
+const CLAIM_PAUSE: Duration = Duration::from_micros(20);
 
-/// Not known: as if there were others.
-static MANY: AtomicU8 = AtomicU8::new(0);
-static ALONE: AtomicPtr<AtomicU8> = AtomicPtr::new((&raw const MANY).cast_mut());
+/// Default without the C library's variable: several threads.
+static SEVERAL_THREADS: AtomicU8 = AtomicU8::new(0);
+static SINGLE_THREAD_FLAG: AtomicPtr<AtomicU8> =
+    AtomicPtr::new((&raw const SEVERAL_THREADS).cast_mut());
 
 unsafe extern "C" {
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-/// Asks the C library where it says whether there is one thread only. Those before 2.32 do not.
+/// Finds the C library's variable for a process with one thread. Versions before 2.32 have none.
 pub fn find_out() {
     const NAME: &CStr = c"__libc_single_threaded";
     // SAFETY: the name ends with a zero; null is the default handle.
     let found = unsafe { dlsym(std::ptr::null_mut(), NAME.as_ptr()) };
     if !found.is_null() {
-        ALONE.store(found.cast(), Ordering::Release);
+        SINGLE_THREAD_FLAG.store(found.cast(), Ordering::Release);
     }
 }
 
-/// Whether there is no other thread.
+/// Returns whether the process has one thread only.
 #[inline]
-fn alone() -> bool {
-    // SAFETY: it points to `MANY` or to the C library's byte; both are there as long as we are,
+fn is_single_threaded() -> bool {
+    // SAFETY: it points to `SEVERAL_THREADS` or to the C library's byte; both outlive this code
     // and are only read here.
-    unsafe { (*ALONE.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
+    unsafe { (*SINGLE_THREAD_FLAG.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
 }
 
-impl Word for AtomicU32 {
+impl FutexWord for AtomicU32 {
     #[inline]
     fn load(&self) -> u32 {
         self.load(Ordering::Relaxed)
@@ -86,53 +87,53 @@ impl Word for AtomicU32 {
         compiler_fence(Ordering::SeqCst);
     }
     fn far_fence() {
-        // It was seen that the kernel can, when the lock was made such.
+        // `set_serial` checked that the kernel supports it.
         let _ = far_fence();
     }
 }
 
-/// See above.
+/// The lock.
 #[derive(Debug, Default)]
 pub struct Lock {
     word: AtomicU32,
-    /// Calls of [`Self::take`] never overlap: only claimants take it beside them.
+    /// Calls of [`Self::take`] never overlap; only claimants compete with them.
     serial: AtomicBool,
-    /// A claimant has the lock, or waits for it.
+    /// A claimant holds the lock or waits for it.
     claim: AtomicU32,
-    /// The lock of claimants among themselves.
+    /// Lock among claimants.
     queue: AtomicU32,
 }
 
 impl Lock {
-    /// Returns a lock that is free.
+    /// Returns a free lock.
     pub const fn new() -> Self {
         let [word, claim, queue] = [const { AtomicU32::new(FREE) }; 3];
         Self { word, serial: AtomicBool::new(false), claim, queue }
     }
 
-    /// Makes [`Self::take`] and [`Self::give`] plain stores, where the kernel makes the fences of
-    /// those who [`Self::claim`] the lock.
+    /// Makes [`Self::take`] and [`Self::give`] plain stores if the kernel supports the fences of
+    /// [`Self::claim`].
     ///
     /// # Safety
-    /// No thread has the lock. From now on a call of [`Self::take`] or [`Self::try_take`] happens
-    /// after every [`Self::give`] before it; threads that overlap with others use [`Self::claim`].
+    /// No thread holds the lock. From now on each [`Self::take`] or [`Self::try_take`] happens
+    /// after every earlier [`Self::give`]; a thread that may overlap uses [`Self::claim`].
     pub unsafe fn set_serial(&self) {
         self.serial.store(allow_fences() && far_fence(), Ordering::Relaxed);
     }
 
-    /// Whether calls never overlap.
+    /// Returns whether calls never overlap.
     #[inline]
     fn is_serial(&self) -> bool {
         self.serial.load(Ordering::Relaxed)
     }
 
-    /// Takes it if it is free.
+    /// Takes the lock if it is free.
     #[inline]
     pub fn try_take(&self) -> bool {
         if self.is_serial() {
             return steps::try_take_alone(&self.word, &self.claim);
         }
-        if alone() {
+        if is_single_threaded() {
             let free = self.word.load(Ordering::Relaxed) == FREE;
             if free {
                 self.word.store(HELD, Ordering::Relaxed);
@@ -142,36 +143,36 @@ impl Lock {
         steps::try_take(&self.word)
     }
 
-    /// Takes it.
+    /// Takes the lock; sleeps until it is free.
     #[inline]
     pub fn take(&self) {
         if !self.try_take() {
-            self.await_it();
+            self.wait();
         }
     }
 
     #[cold]
-    fn await_it(&self) {
+    fn wait(&self) {
         if !self.is_serial() {
-            return steps::take(&self.word, LOOKS);
+            return steps::take(&self.word, POLLS_BEFORE_SLEEP);
         }
         while !self.try_take() {
-            std::thread::sleep(CLAIM_LOOK);
+            std::thread::sleep(CLAIM_PAUSE);
         }
     }
 
-    /// Takes the lock for a thread whose calls overlap with others': one that has a child, or one of
-    /// this library.
+    /// Takes the lock in a thread whose calls may overlap with others: before a fork, or in a
+    /// thread of this library.
     pub fn claim(&self) {
         if self.is_serial() {
-            let rest = || std::thread::sleep(CLAIM_LOOK);
+            let rest = || std::thread::sleep(CLAIM_PAUSE);
             steps::claim(&self.word, &self.claim, &self.queue, rest);
         } else {
             self.take();
         }
     }
 
-    /// Lets go what was claimed. Only for the claimant.
+    /// Releases a claimed lock. Only the claimant may call it.
     pub fn end_claim(&self) {
         if self.is_serial() {
             steps::end_claim(&self.claim, &self.queue);
@@ -180,10 +181,10 @@ impl Lock {
         }
     }
 
-    /// Lets it go. Only for who has it.
+    /// Releases the lock. Only its holder may call it.
     #[inline]
     pub fn give(&self) {
-        if self.is_serial() || alone() {
+        if self.is_serial() || is_single_threaded() {
             self.word.store(FREE, Ordering::Release);
         } else {
             steps::give(&self.word);
@@ -191,37 +192,37 @@ impl Lock {
     }
 }
 
-/// Where threads sleep until another calls them.
+/// Place where threads sleep until another thread wakes them.
 #[derive(Debug, Default)]
 pub struct Room {
     calls: AtomicU32,
 }
 
 impl Room {
-    /// Nobody sleeps in it.
+    /// Returns a room without sleepers.
     pub const fn new() -> Self {
         Self { calls: AtomicU32::new(0) }
     }
 
-    /// How often was called: looked at while what is waited for cannot happen.
+    /// Returns the number of calls so far; read it while the awaited event cannot happen.
     pub fn calls(&self) -> u32 {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until the next call after `calls`, at most so long.
+    /// Sleeps until the next call after `calls`, at most `time`.
     pub fn sleep(&self, calls: u32, time: Duration) {
-        Word::sleep(&self.calls, calls, Some(time));
+        FutexWord::sleep(&self.calls, calls, Some(time));
     }
 
-    /// Wakes `count` of those who sleep.
+    /// Wakes `count` sleepers.
     #[cold]
     pub fn call(&self, count: u32) {
         steps::call(&self.calls, count);
     }
 }
 
-/// A value behind a lock. No safe call gives out the lock, so that one thread at a time has the
-/// value whatever its users do:
+/// A value behind a lock. Safe calls never hand out the lock, so one thread at a time has the
+/// value:
 ///
 /// ```compile_fail,E0133
 /// let value = causeway_endpoint::lock::Guarded::new(0);
@@ -241,31 +242,30 @@ pub struct Guarded<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: a reference to the value is made only under the lock, which no safe call lets go early.
+// SAFETY: references to the value exist only under the lock, which no safe call releases early.
 unsafe impl<T: Send> Sync for Guarded<T> {}
 
 impl<T> Guarded<T> {
-    /// Returns a value whose lock is free.
+    /// Returns a value with a free lock.
     pub const fn new(value: T) -> Self {
         Self { lock: Lock::new(), value: UnsafeCell::new(value) }
     }
 
-    /// Runs `run` with the value, under the lock. `run` must not come back here: it would wait for
-    /// ever.
+    /// Runs `run` with the value under the lock. A nested call would wait forever.
     #[inline]
     pub fn with<R>(&self, run: impl FnOnce(&mut T) -> R) -> R {
         self.lock.take();
-        // SAFETY: the lock is ours until `give`.
+        // SAFETY: this thread holds the lock until `give`.
         let value = run(unsafe { &mut *self.value.get() });
         self.lock.give();
         value
     }
 
-    /// Runs `run` with the value, as [`Self::with`], in a thread whose calls overlap with those of
-    /// the application ([`Lock::claim`]).
+    /// Runs `run` with the value, as [`Self::with`] does, in a thread that may overlap with the
+    /// application's ([`Lock::claim`]).
     pub fn claimed<R>(&self, run: impl FnOnce(&mut T) -> R) -> R {
         self.lock.claim();
-        // SAFETY: the lock is ours until `end_claim`.
+        // SAFETY: this thread holds the lock until `end_claim`.
         let value = run(unsafe { &mut *self.value.get() });
         self.lock.end_claim();
         value
@@ -274,34 +274,34 @@ impl<T> Guarded<T> {
     /// Makes the lock serial ([`Lock::set_serial`]).
     ///
     /// # Safety
-    /// No thread has the lock. From now on calls of [`Self::with`] never overlap, and each sees what
-    /// those before it did; threads that overlap with others use [`Self::claimed`].
+    /// No thread holds the lock. From now on calls of [`Self::with`] never overlap, and each
+    /// happens after the earlier ones; a thread that may overlap uses [`Self::claimed`].
     pub unsafe fn set_serial(&self) {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller's promise.
         unsafe { self.lock.set_serial() };
     }
 
-    /// Keeps other threads out while this process has a child, so that the child gets a whole
-    /// value. [`Self::unlock_after_fork`] comes after it, in both processes.
+    /// Takes the lock before a fork, so that the child gets a consistent value.
+    /// [`Self::unlock_after_fork`] follows in both processes.
     pub fn lock_for_fork(&self) {
         self.lock.claim();
     }
 
-    /// Lets other threads in again.
+    /// Releases the lock after a fork.
     ///
     /// # Safety
-    /// The calling thread, or that which had this process, called [`Self::lock_for_fork`]; no
-    /// reference of [`Self::unlocked`] is used any more.
+    /// The calling thread, or its origin in the parent, called [`Self::lock_for_fork`]; no
+    /// reference of [`Self::unlocked`] is in use.
     pub unsafe fn unlock_after_fork(&self) {
         self.lock.end_claim();
     }
 
-    /// Returns the value, between [`Self::lock_for_fork`] and [`Self::unlock_after_fork`].
+    /// Returns the value between [`Self::lock_for_fork`] and [`Self::unlock_after_fork`].
     ///
     /// # Safety
-    /// The calling thread, or that which had this process, called [`Self::lock_for_fork`].
+    /// The calling thread, or its origin in the parent, called [`Self::lock_for_fork`].
     pub unsafe fn unlocked(&self) -> &T {
-        // SAFETY: as the caller says, the lock is held, so that no other reference is made.
+        // SAFETY: the caller holds the lock, so no other reference is made.
         unsafe { &*self.value.get() }
     }
 }

@@ -1,15 +1,15 @@
-//! Memory for large messages on their way to and from other hosts: lent to the daemon, kept and
-//! used again.
+//! Staging: memory for large messages to and from other hosts, lent to the NIC side and reused.
+//! This module allocates windows; the library copies messages.
 //!
-//! It lies in slabs, which the daemon knows as regions; a message has a place in one. A slab is
-//! asked for when no place is free, and what waits for a place waits for the daemon's answer.
+//! Staging consists of slabs, which the daemon knows as regions; a message has a window in a slab.
+//! A slab is requested when no window is free, and messages wait for the daemon's answer.
 //!
-//! Where the backend half is in the process itself ([`crate::bypass`]), what is offered in one
-//! piece takes no place: it is sent from where it lies.
+//! With a NIC side in the process ([`crate::bypass`]), a contiguous offer needs no window: it is
+//! sent from the application's memory.
 //!
-//! What is offered and what is pulled have slabs of their own. An offer keeps its place until the
-//! partner pulled it, for which the partner needs a place: were all places of both taken by offers,
-//! both would wait for ever. A pull ends without anybody else's place.
+//! Offers and pulls have separate slabs. An offer keeps its window until the peer has pulled it,
+//! for which the peer needs a window, too: if offers could occupy all windows on both sides, both
+//! would wait forever. A pull ends without further windows.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -24,43 +24,43 @@ use causeway_wire::local::Ask;
 
 use crate::limits::{SLAB_BYTES, STAGING_BYTES_MAX, STAGING_IDLE_MAX, STAGING_ROOM_BYTES};
 
-/// Places begin at multiples of this.
+/// Windows begin at multiples of this.
 const GRAIN: u64 = 4096;
 
-/// What the daemon is to be asked.
-pub type Order = (Ask, Vec<OwnedFd>);
+/// A command for the daemon, with its descriptors.
+pub type StagingCommand = (Ask, Vec<OwnedFd>);
 
 #[derive(Debug)]
-struct Slab {
+struct StagingSlab {
     tag: u32,
     purpose: Purpose,
-    /// The daemon's number for it, once it answered.
+    /// Region number of the daemon, once it has answered.
     region: Option<RegionId>,
     map: Map,
     len: u64,
-    /// What is free: where, and how many bytes.
+    /// Free ranges: offset to length.
     free: BTreeMap<u64, u64>,
-    /// Places in use.
+    /// Windows in use.
     used: usize,
-    /// None of it was used yet: somebody waits for it.
-    fresh: bool,
+    /// No window was used: a message waits for this slab.
+    is_unused: bool,
 }
 
-impl Slab {
+impl StagingSlab {
     fn new(tag: u32, purpose: Purpose, len: u64) -> Option<(Self, OwnedFd)> {
         let file = create("causeway-staging", len).ok()?;
         let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len).ok()?);
         let map = Map::new(vec![Region { guest: 0, user: 0, mapping }]).ok()?;
         let free = BTreeMap::from([(0, len)]);
-        Some((Self { tag, purpose, region: None, map, len, free, used: 0, fresh: true }, file))
+        Some((Self { tag, purpose, region: None, map, len, free, used: 0, is_unused: true }, file))
     }
 
-    /// Whether there is a place of so many bytes, and the daemon knows it.
+    /// Returns whether a window of `len` bytes is free and the daemon knows the slab.
     fn has_room(&self, len: u64) -> bool {
         self.region.is_some() && self.free.values().any(|free| *free >= len)
     }
 
-    /// Takes a place of so many bytes, a multiple of [`GRAIN`].
+    /// Allocates `len` bytes, a multiple of [`GRAIN`].
     fn take(&mut self, len: u64) -> Option<u64> {
         let (&at, &free) = self.free.iter().find(|(_, free)| **free >= len)?;
         self.free.remove(&at);
@@ -68,7 +68,7 @@ impl Slab {
             self.free.insert(at.saturating_add(len), free.saturating_sub(len));
         }
         self.used = self.used.saturating_add(1);
-        self.fresh = false;
+        self.is_unused = false;
         Some(at)
     }
 
@@ -88,57 +88,57 @@ impl Slab {
     }
 }
 
-/// See above.
+/// All slabs of an endpoint.
 #[derive(Debug)]
-pub struct Slabs {
+pub struct StagingSlabs {
     endpoint: u8,
-    slabs: Vec<Slab>,
-    /// Memory of the process itself, and its number, where it is sent from.
+    slabs: Vec<StagingSlab>,
+    /// Region number and table of the process's own memory, if the NIC side sends from it.
     own: Option<(RegionId, OwnMemory)>,
     last: u32,
-    pub orders: VecDeque<Order>,
-    /// How often memory was lent.
+    pub commands: VecDeque<StagingCommand>,
+    /// Number of slabs that were lent.
     pub lent: u64,
-    /// How often a place in it was taken.
+    /// Number of windows that were allocated.
     pub taken: u64,
-    /// The daemon takes no more.
-    full: bool,
+    /// The daemon refused a slab.
+    is_refused: bool,
 }
 
-/// How often memory was lent to the daemon, and how often a place in it was taken.
+/// Counters of staging: slabs that were lent, and windows that were allocated.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Staged {
+pub struct StagingCounters {
     pub lent: u64,
     pub taken: u64,
 }
 
-/// The bytes that a place takes.
+/// Returns the bytes that a window occupies.
 fn rounded(len: u32) -> u64 {
     u64::from(len).next_multiple_of(GRAIN)
 }
 
-impl Slabs {
-    /// For the rings of an endpoint.
+impl StagingSlabs {
+    /// Returns the staging of an endpoint.
     pub fn new(endpoint: u8) -> Self {
-        let (slabs, orders) = (Vec::new(), VecDeque::new());
-        Self { endpoint, slabs, own: None, last: 0, orders, lent: 0, taken: 0, full: false }
+        let (slabs, commands) = (Vec::new(), VecDeque::new());
+        Self { endpoint, slabs, own: None, last: 0, commands, lent: 0, taken: 0, is_refused: false }
     }
 
-    /// What lies in one piece is offered from there, by that number.
+    /// Sets the region from which contiguous offers are sent.
     pub fn set_own(&mut self, own: (RegionId, OwnMemory)) {
         self.own = Some(own);
     }
 
-    fn own(&self, window: Window) -> Option<&OwnMemory> {
+    fn own_memory(&self, window: Window) -> Option<&OwnMemory> {
         self.own.as_ref().filter(|(region, _)| *region == window.region).map(|(_, own)| own)
     }
 
-    /// Whether the daemon is yet to answer.
-    pub fn asks(&self) -> bool {
+    /// Returns whether an answer of the daemon is pending.
+    pub fn awaits_answer(&self) -> bool {
         self.slabs.iter().any(|slab| slab.region.is_none())
     }
 
-    fn for_purpose(&self, purpose: Purpose) -> impl Iterator<Item = &Slab> {
+    fn for_purpose(&self, purpose: Purpose) -> impl Iterator<Item = &StagingSlab> {
         self.slabs.iter().filter(move |slab| slab.purpose == purpose)
     }
 
@@ -146,8 +146,8 @@ impl Slabs {
         self.for_purpose(purpose).fold(0, |sum, slab| sum.saturating_add(slab.len))
     }
 
-    /// The daemon answered.
-    pub fn answered(&mut self, tag: u32, region: Option<RegionId>) {
+    /// Records the daemon's answer to a slab; `None` is a refusal.
+    pub fn record_answer(&mut self, tag: u32, region: Option<RegionId>) {
         let Some(at) = self.slabs.iter().position(|slab| slab.tag == tag) else { return };
         match region {
             Some(_) => {
@@ -157,75 +157,76 @@ impl Slabs {
             }
             None => {
                 self.slabs.remove(at);
-                self.full = true;
+                self.is_refused = true;
             }
         }
     }
 
-    /// Lets go of the longest slab that nobody uses, of those that are meant.
-    fn drop_idle(&mut self, meant: impl Fn(&Slab) -> bool) -> bool {
-        let idle = |slab: &Slab| slab.used == 0 && slab.region.is_some() && meant(slab);
+    /// Returns the longest idle slab among those that `meant` selects to the daemon. Returns
+    /// whether there was one.
+    fn return_idle(&mut self, meant: impl Fn(&StagingSlab) -> bool) -> bool {
+        let idle = |slab: &StagingSlab| slab.used == 0 && slab.region.is_some() && meant(slab);
         let all = self.slabs.iter().enumerate().filter(|(_, slab)| idle(slab));
         let Some((at, _)) = all.max_by_key(|(_, slab)| slab.len) else { return false };
         if let Some(region) = self.slabs.remove(at).region {
             let ask = Ask::Unregion { endpoint: self.endpoint, region: region.0 };
-            self.orders.push_back((ask, Vec::new()));
-            self.full = false;
+            self.commands.push_back((ask, Vec::new()));
+            self.is_refused = false;
         }
         true
     }
 
-    /// Whether so many bytes more are within bounds. One message may be longer than all that others
-    /// share.
+    /// Returns whether `size` more bytes are within the limits. A single message may exceed the
+    /// limit for several.
     fn fits(&self, purpose: Purpose, size: u64) -> bool {
         let bytes = self.bytes(purpose);
         bytes <= STAGING_ROOM_BYTES || bytes.saturating_add(size) <= STAGING_BYTES_MAX
     }
 
-    /// Asks for a slab with a place for so many bytes.
-    fn order(&mut self, purpose: Purpose, len: u64) -> Result<(), Refused> {
+    /// Requests a slab with a window of `len` bytes.
+    fn request_slab(&mut self, purpose: Purpose, len: u64) -> Result<(), Refused> {
         let never = Refused::Never(Status::NoResources);
         let size = len.next_multiple_of(SLAB_BYTES);
-        while self.full || !self.fits(purpose, size) {
-            // Where the daemon takes no more, what the other purpose has idle gives it room.
-            let full = self.full;
-            if !self.drop_idle(|slab| full || slab.purpose == purpose) {
-                // What is in use is free one day; where there is nothing, nothing comes, but others
-                // may have given theirs back when it is asked for next.
+        while self.is_refused || !self.fits(purpose, size) {
+            // If the daemon accepts no more, idle slabs of the other purpose make room.
+            let is_refused = self.is_refused;
+            if !self.return_idle(|slab| is_refused || slab.purpose == purpose) {
+                // Windows in use will be freed. Without any slab the request fails; the next
+                // request asks again, since other endpoints may have freed slabs.
                 let nothing = self.bytes(purpose) == 0;
-                self.full &= !nothing;
+                self.is_refused &= !nothing;
                 return if nothing { Err(never) } else { Ok(()) };
             }
         }
         self.last = self.last.wrapping_add(1);
         self.lent = self.lent.wrapping_add(1);
         let tag = self.last;
-        let (slab, file) = Slab::new(tag, purpose, size).ok_or(never)?;
+        let (slab, file) = StagingSlab::new(tag, purpose, size).ok_or(never)?;
         self.slabs.push(slab);
         let ask = Ask::Region { tag, endpoint: self.endpoint, len: size };
-        self.orders.push_back((ask, vec![file]));
+        self.commands.push_back((ask, vec![file]));
         Ok(())
     }
 
-    fn of(&self, region: RegionId) -> Option<&Slab> {
+    fn slab_of(&self, region: RegionId) -> Option<&StagingSlab> {
         self.slabs.iter().find(|slab| slab.region == Some(region))
     }
 }
 
-impl Staging for Slabs {
+impl Staging for StagingSlabs {
     fn take(&mut self, len: u32, purpose: Purpose) -> Result<Window, Refused> {
         let needed = rounded(len);
-        // The shortest that has room, so that long ones are idle when their message is through.
-        let room = |slab: &&mut Slab| slab.purpose == purpose && slab.has_room(needed);
+        // The shortest slab with room, so that long slabs become idle after their message.
+        let room = |slab: &&mut StagingSlab| slab.purpose == purpose && slab.has_room(needed);
         if let Some(slab) = self.slabs.iter_mut().filter(room).min_by_key(|slab| slab.len)
             && let (Some(region), Some(offset)) = (slab.region, slab.take(needed))
         {
             self.taken = self.taken.wrapping_add(1);
             return Ok(Window { region, offset, len });
         }
-        let comes = |slab: &Slab| slab.region.is_none() && slab.len >= needed;
+        let comes = |slab: &StagingSlab| slab.region.is_none() && slab.len >= needed;
         if !self.for_purpose(purpose).any(comes) {
-            self.order(purpose, needed)?;
+            self.request_slab(purpose, needed)?;
         }
         Err(Refused::Full)
     }
@@ -237,33 +238,33 @@ impl Staging for Slabs {
     }
 
     fn take_back(&mut self, window: Window) {
-        if let Some(own) = self.own(window) {
+        if let Some(own) = self.own_memory(window) {
             own.take_back(window.offset);
         }
     }
 
     fn give(&mut self, window: Window) {
-        if let Some(own) = self.own(window) {
+        if let Some(own) = self.own_memory(window) {
             return own.give(window.offset);
         }
         let found = self.slabs.iter_mut().find(|slab| slab.region == Some(window.region));
         let Some(slab) = found else { return };
         slab.give(window.offset, rounded(window.len));
-        let used_up = |slab: &&Slab| slab.used == 0 && !slab.fresh;
-        let idle = |slabs: &[Slab]| {
+        let used_up = |slab: &&StagingSlab| slab.used == 0 && !slab.is_unused;
+        let idle = |slabs: &[StagingSlab]| {
             slabs.iter().filter(used_up).fold(0_u64, |sum, slab| sum.saturating_add(slab.len))
         };
-        while idle(&self.slabs) > STAGING_IDLE_MAX && self.drop_idle(|slab| !slab.fresh) {}
+        while idle(&self.slabs) > STAGING_IDLE_MAX && self.return_idle(|slab| !slab.is_unused) {}
     }
 
     fn write(&self, window: Window, at: usize, bytes: &[u8]) {
-        if let Some(slab) = self.of(window.region) {
+        if let Some(slab) = self.slab_of(window.region) {
             let _ = slab.map.write(window.offset.saturating_add(at as u64), bytes);
         }
     }
 
     fn read(&self, window: Window, at: usize, into: &mut [u8]) {
-        if let Some(slab) = self.of(window.region) {
+        if let Some(slab) = self.slab_of(window.region) {
             let _ = slab.map.read(window.offset.saturating_add(at as u64), into);
         }
     }
@@ -273,22 +274,22 @@ impl Staging for Slabs {
 mod tests {
     use super::*;
 
-    fn answered(slabs: &mut Slabs, region: u8) -> u64 {
-        let (ask, files) = slabs.orders.pop_front().unwrap();
+    fn record_answer(slabs: &mut StagingSlabs, region: u8) -> u64 {
+        let (ask, files) = slabs.commands.pop_front().unwrap();
         let Ask::Region { tag, len, .. } = ask else { panic!("{ask:?}") };
         assert_eq!(files.len(), 1);
-        slabs.answered(tag, Some(RegionId(region)));
+        slabs.record_answer(tag, Some(RegionId(region)));
         len
     }
 
     #[test]
-    fn places_are_apart_and_used_again() {
-        let mut slabs = Slabs::new(1);
+    fn staging_windows_are_disjoint_and_reused() {
+        let mut slabs = StagingSlabs::new(1);
         assert_eq!(slabs.take(100_000, Purpose::Offer), Err(Refused::Full));
         assert_eq!(slabs.take(100_000, Purpose::Offer), Err(Refused::Full));
-        assert!(slabs.asks());
-        assert_eq!(answered(&mut slabs, 7), SLAB_BYTES);
-        assert!(slabs.orders.is_empty(), "asked once");
+        assert!(slabs.awaits_answer());
+        assert_eq!(record_answer(&mut slabs, 7), SLAB_BYTES);
+        assert!(slabs.commands.is_empty(), "asked once");
         let all: Vec<Window> =
             (0..5).map(|_| slabs.take(100_000, Purpose::Offer).unwrap()).collect();
         for (number, window) in (0_u8..).zip(&all) {
@@ -302,14 +303,14 @@ mod tests {
         for at in [1, 3, 2, 0, 4] {
             slabs.give(all[at]);
         }
-        // It is in one piece again.
+        // The free ranges were merged.
         assert_eq!(slabs.take(SLAB_BYTES as u32, Purpose::Offer).unwrap().offset, 0);
         assert_eq!(slabs.take(1, Purpose::Offer), Err(Refused::Full), "the next slab");
     }
 
     #[test]
-    fn what_is_sent_from_where_it_lies_takes_no_slab() {
-        let mut slabs = Slabs::new(1);
+    fn staging_lent_memory_needs_no_slab() {
+        let mut slabs = StagingSlabs::new(1);
         let bytes = vec![9; 100_000];
         assert_eq!(slabs.lend(&bytes), None, "the daemon does not reach it");
         let own = OwnMemory::new().unwrap();
@@ -321,9 +322,9 @@ mod tests {
         assert!(own.piece(window.offset, 1).is_none());
         slabs.give(window);
         assert_eq!(slabs.lend(&bytes), Some(window));
-        // Others are slabs' as before.
+        // Other windows come from slabs as before.
         assert_eq!(slabs.take(10, Purpose::Offer), Err(Refused::Full));
-        answered(&mut slabs, 7);
+        record_answer(&mut slabs, 7);
         let other = slabs.take(10, Purpose::Offer).unwrap();
         slabs.take_back(other);
         slabs.give(other);
@@ -331,86 +332,86 @@ mod tests {
     }
 
     #[test]
-    fn idle_slabs_are_bounded_and_what_never_fits_is_said() {
-        let mut slabs = Slabs::new(1);
+    fn staging_idle_slabs_are_bounded() {
+        let mut slabs = StagingSlabs::new(1);
         let large = (STAGING_IDLE_MAX + SLAB_BYTES) as u32;
         assert_eq!(slabs.take(large, Purpose::Offer), Err(Refused::Full));
-        answered(&mut slabs, 3);
+        record_answer(&mut slabs, 3);
         let window = slabs.take(large, Purpose::Offer).unwrap();
         slabs.give(window);
-        let (ask, _) = slabs.orders.pop_front().unwrap();
+        let (ask, _) = slabs.commands.pop_front().unwrap();
         assert_eq!(ask, Ask::Unregion { endpoint: 1, region: 3 });
         let never = Err(Refused::Never(Status::NoResources));
-        // The daemon has no room, and nothing is there.
+        // The daemon refuses, and there is no slab.
         assert_eq!(slabs.take(1, Purpose::Offer), Err(Refused::Full));
-        let (ask, _) = slabs.orders.pop_front().unwrap();
+        let (ask, _) = slabs.commands.pop_front().unwrap();
         let Ask::Region { tag, .. } = ask else { panic!("{ask:?}") };
-        slabs.answered(tag, None);
+        slabs.record_answer(tag, None);
         assert_eq!(slabs.take(1, Purpose::Offer), never);
     }
 
     #[test]
-    fn long_slabs_go_when_their_message_is_through() {
-        let mut slabs = Slabs::new(1);
-        let place = |slabs: &mut Slabs, len: u64, region| {
+    fn staging_long_slabs_are_returned_after_their_message() {
+        let mut slabs = StagingSlabs::new(1);
+        let place = |slabs: &mut StagingSlabs, len: u64, region| {
             let len = len as u32;
             assert_eq!(slabs.take(len, Purpose::Pull), Err(Refused::Full));
-            answered(slabs, region);
+            record_answer(slabs, region);
             slabs.take(len, Purpose::Pull).unwrap()
         };
-        // A long one comes first, and short ones find room in it as long as there is no other.
+        // The first slab is long; without another slab, short messages use it.
         let long = place(&mut slabs, STAGING_IDLE_MAX + SLAB_BYTES, 1);
         let short = place(&mut slabs, 100_000, 2);
         slabs.give(short);
         slabs.give(long);
-        assert_eq!(slabs.orders.pop_front().unwrap().0, Ask::Unregion { endpoint: 1, region: 1 });
-        assert!(slabs.orders.is_empty(), "the short one is kept");
-        // As many of them as may be idle, while one is used; it is not used for what others can
-        // hold.
+        assert_eq!(slabs.commands.pop_front().unwrap().0, Ask::Unregion { endpoint: 1, region: 1 });
+        assert!(slabs.commands.is_empty(), "the short one is kept");
+        // A long slab within the idle limit stays; a short message does not use it if a short
+        // slab has room.
         let long = place(&mut slabs, STAGING_IDLE_MAX - SLAB_BYTES, 3);
         slabs.give(long);
         let short = slabs.take(100_000, Purpose::Pull).unwrap();
         assert_eq!(short.region, RegionId(2));
         slabs.give(short);
-        // What somebody waits for is not taken from him.
+        // A slab for which a message waits is kept.
         assert_eq!(slabs.take(STAGING_IDLE_MAX as u32, Purpose::Pull), Err(Refused::Full));
-        answered(&mut slabs, 4);
+        record_answer(&mut slabs, 4);
         let short = slabs.take(100_000, Purpose::Pull).unwrap();
         slabs.give(short);
-        assert!(slabs.orders.is_empty());
+        assert!(slabs.commands.is_empty());
         assert_eq!(slabs.take(STAGING_IDLE_MAX as u32, Purpose::Pull).unwrap().region, RegionId(4));
     }
 
     #[test]
-    fn offers_leave_room_for_pulls_and_one_message_may_be_as_long_as_any() {
-        let mut slabs = Slabs::new(1);
+    fn staging_offers_leave_room_for_pulls() {
+        let mut slabs = StagingSlabs::new(1);
         let part = (STAGING_BYTES_MAX / 4) as u32;
         let mut offered = Vec::new();
         for region in 0..4 {
             assert_eq!(slabs.take(part, Purpose::Offer), Err(Refused::Full));
-            answered(&mut slabs, region);
+            record_answer(&mut slabs, region);
             offered.push(slabs.take(part, Purpose::Offer).unwrap());
         }
-        // No more of these, whoever asks how often, but of the others.
+        // No more slabs for offers, but slabs for pulls.
         for _ in 0..3 {
             assert_eq!(slabs.take(1, Purpose::Offer), Err(Refused::Full));
         }
-        assert!(slabs.orders.is_empty() && !slabs.asks());
+        assert!(slabs.commands.is_empty() && !slabs.awaits_answer());
         assert_eq!(slabs.take(1 << 20, Purpose::Pull), Err(Refused::Full));
-        answered(&mut slabs, 9);
+        record_answer(&mut slabs, 9);
         assert_eq!(slabs.take(1 << 20, Purpose::Pull).unwrap().region, RegionId(9));
-        // Places of the ones are not given to the others.
+        // Windows of offers are not used for pulls.
         slabs.give(offered.pop().unwrap());
         assert_eq!(slabs.take(part, Purpose::Pull), Err(Refused::Full));
-        // The longest there is finds a place when it is alone.
-        let mut slabs = Slabs::new(1);
+        // The longest message is accepted if it is alone.
+        let mut slabs = StagingSlabs::new(1);
         assert_eq!(slabs.take(u32::MAX, Purpose::Pull), Err(Refused::Full));
-        assert_eq!(answered(&mut slabs, 1), 1 << 32);
+        assert_eq!(record_answer(&mut slabs, 1), 1 << 32);
         let all = slabs.take(u32::MAX, Purpose::Pull).unwrap();
         assert_eq!(slabs.take(1, Purpose::Pull).map(|place| place.len), Err(Refused::Full));
-        assert!(!slabs.asks(), "what is in use is free one day");
+        assert!(!slabs.awaits_answer(), "windows in use will be freed");
         slabs.give(all);
-        let (ask, _) = slabs.orders.pop_front().unwrap();
+        let (ask, _) = slabs.commands.pop_front().unwrap();
         assert_eq!(ask, Ask::Unregion { endpoint: 1, region: 1 });
     }
 }

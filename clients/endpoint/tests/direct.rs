@@ -1,5 +1,5 @@
-//! Two processes on one board send each other large messages at the same time: by one copy, where
-//! both let that be.
+//! Two processes on one NIC send each other large messages: by direct reads and cooperative copies
+//! where both permit it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,15 +18,15 @@ use causeway_model::{MxSpec, PortKind, PortSpec};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const NIC: u64 = 0x0200_0000_0061;
-/// What that process does.
+/// Environment variable with the action of the other process.
 const PLAY: &str = "CAUSEWAY_TEST_PLAY";
-/// Where the socket of the board is, for the process that this test starts.
+/// Environment variable with the path of the NIC's socket, for the other process.
 const BOARD: &str = "CAUSEWAY_TEST_BOARD";
 
 const LENS: [usize; 5] = [40_000, 65_536, 300_001, 1 << 20, 5 << 20];
 const ROUNDS: usize = 4;
 
-/// Memory that is seen again when its request has ended.
+/// A buffer that stores its bytes at the end of its request.
 #[derive(Debug)]
 struct Pad(Vec<u8>, Arc<Mutex<Vec<u8>>>);
 
@@ -104,7 +104,7 @@ impl Drop for Host {
     }
 }
 
-/// A process; it does not outlive this.
+/// A process that ends with this value.
 struct Running(Child);
 
 impl Drop for Running {
@@ -142,15 +142,15 @@ fn connect(endpoint: &mut Endpoint<Pad>, to: u8) -> Partner {
         let Endpoint { library, way, .. } = endpoint;
         let asked = library.iconnect(way, to, 0, 0, 0, None).unwrap();
         let done = until(endpoint, |endpoint| endpoint.library.test(asked).unwrap());
-        // The other one may not be there yet.
+        // The other endpoint may not be open yet.
         done.partner.filter(|_| done.status == Status::Success)
     })
 }
 
-/// What is received into, and what is to be there.
+/// Destination of a receive, and the expected bytes.
 type Expected = (Arc<Mutex<Vec<u8>>>, Vec<u8>);
 
-/// Sends and receives at the same time; in the end waits for the other.
+/// Sends and receives at the same time; waits for the other process at the end.
 fn exchange(endpoint: &mut Endpoint<Pad>, own: u64, other: Partner) -> Fetched {
     for round in 0..ROUNDS {
         let mut all: Vec<(RequestId, Option<Expected>)> = Vec::new();
@@ -175,7 +175,7 @@ fn exchange(endpoint: &mut Endpoint<Pad>, own: u64, other: Partner) -> Fetched {
     endpoint.way.channels.fetched()
 }
 
-/// One side sends, and the other receives, one message after the other; then the other way round.
+/// First one side sends message after message, then the other.
 fn take_turns(endpoint: &mut Endpoint<Pad>, own: u64, other: Partner) -> Fetched {
     for message in 0..ROUNDS * LENS.len() * 2 {
         let (info, len) = (message as u64, LENS[message % LENS.len()]);
@@ -195,7 +195,7 @@ fn take_turns(endpoint: &mut Endpoint<Pad>, own: u64, other: Partner) -> Fetched
     endpoint.way.channels.fetched()
 }
 
-/// Receives, or sends, long messages until the other is no more.
+/// Receives, or sends, long messages until the other process has ended.
 fn until_gone(endpoint: &mut Endpoint<Pad>, sends: bool, other: Partner) -> Status {
     loop {
         let Endpoint { library, way, .. } = &mut *endpoint;
@@ -208,7 +208,7 @@ fn until_gone(endpoint: &mut Endpoint<Pad>, sends: bool, other: Partner) -> Stat
         let request = request.unwrap();
         let done = until(endpoint, |endpoint| {
             let ended = endpoint.library.test(request).unwrap().map(|done| done.status);
-            // A receive that nothing was matched with yet waits for anybody.
+            // An unmatched receive does not depend on a peer.
             ended
                 .or_else(|| (!endpoint.library.is_reached(other)).then_some(Status::EndpointClosed))
         });
@@ -218,7 +218,7 @@ fn until_gone(endpoint: &mut Endpoint<Pad>, sends: bool, other: Partner) -> Stat
     }
 }
 
-/// The other process; nothing without the test that starts it.
+/// The other process; no effect when the test runner calls it.
 #[test]
 fn other_process() {
     let Some(board) = std::env::var_os(BOARD) else { return };
@@ -259,14 +259,15 @@ fn with_other(test: &str, play: &str, direct: &str) -> Fetched {
     fetched
 }
 
-/// Whether the kernel lets a process read its child's memory, of which nobody asks here.
+/// Returns whether the kernel permits a process to read its child's memory. The test does not
+/// change that.
 fn is_allowed() -> bool {
     let text = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
     text.map_or(true, |scope| scope.trim() < "2")
 }
 
 #[test]
-fn large_messages_both_ways_are_read_out_of_the_other_process() {
+fn direct_read_works_both_ways_between_processes() {
     let fetched = with_other("direct", "exchange", "1");
     if is_allowed() {
         assert!(fetched.messages > 0 && fetched.refused == 0, "{fetched:?}");
@@ -277,23 +278,23 @@ fn large_messages_both_ways_are_read_out_of_the_other_process() {
 }
 
 #[test]
-fn a_process_that_is_not_to_be_read_is_not_and_all_arrives() {
+fn direct_read_disabled_process_uses_the_channel() {
     let Fetched { messages, helped, fell_back, refused, unknown } =
         with_other("channel", "exchange", "0");
     assert_eq!((messages, helped, fell_back, refused, unknown), (0, 0, 0, 0, 1));
 }
 
 #[test]
-fn a_process_that_only_sends_helps_to_copy() {
+fn cooperative_copy_is_made_by_a_sending_process() {
     let fetched = with_other("turns", "turns", "1");
     if is_allowed() {
         assert!(fetched.helped > 0 && fetched.refused == 0, "{fetched:?}");
     }
 }
 
-/// Killed wherever it is: in the middle of a copy, of its own or of ours.
+/// The process is killed at an arbitrary point: within its own copy or this side's.
 #[test]
-fn a_process_that_is_killed_while_both_copy_ends_what_is_under_way() {
+fn cooperative_copy_ends_when_a_process_is_killed() {
     for round in 0..10 {
         for (play, sends) in [("sends", false), ("receives", true)] {
             let host = Host::new(&format!("killed-{play}-{round}"));

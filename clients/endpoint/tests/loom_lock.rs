@@ -1,22 +1,22 @@
-//! Every order in which threads can meet at a lock and in a room, and every value that a weakly
-//! ordered machine could load. The steps are the lock's own (`causeway_endpoint::lock::steps`).
+//! Model check of the lock and the room: every interleaving of threads, and every value that a
+//! weakly ordered machine may load. The steps are those of production
+//! (`causeway_endpoint::lock::steps`).
 //!
-//! Tried by hand: with a relaxed swap in `give`, or a relaxed one in `take`, what one
-//! thread did is lost; where `take` swaps `HELD` in, one sleeps for ever; so does who sleeps in a room
-//! that is called without `increment`. Without `near_fence`, or without `far_fence`, two have what is
-//! claimed.
+//! Mutations that it detects: a relaxed swap in `give` or in `take` loses another thread's write; a
+//! swap of `HELD` in `take` leaves a thread asleep forever, and so does a room's call without
+//! `increment`; without `near_fence` or `far_fence`, two threads hold a claimed lock.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use causeway_endpoint::lock::steps::{
-    FREE, Word, call, claim, end_claim, give, take, try_take, try_take_alone,
+    FREE, FutexWord, call, claim, end_claim, give, take, try_take, try_take_alone,
 };
 use loom::sync::atomic::{AtomicU32, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-/// A word, and those who sleep on it: the kernel looks at the word, and wakes, under one lock.
+/// A word and its sleepers; as in the kernel, the check of the word and the wake-up hold one lock.
 #[derive(Default)]
 struct Futex {
     word: AtomicU32,
@@ -24,7 +24,7 @@ struct Futex {
     sleepers: Condvar,
 }
 
-impl Word for Futex {
+impl FutexWord for Futex {
     fn load(&self) -> u32 {
         self.word.load(Ordering::Relaxed)
     }
@@ -41,7 +41,7 @@ impl Word for Futex {
         self.word.swap(value, order)
     }
 
-    // A fence of another process or thread is one here: the kernel sees to it.
+    // Between processes and threads, the kernel issues the fence.
     fn near_fence() {
         fence(Ordering::SeqCst);
     }
@@ -74,8 +74,8 @@ impl Word for Futex {
     }
 }
 
-/// A value behind the lock: it is read and written in two steps and in no order of its own, so that
-/// what another did with it is only there for who has the lock after it.
+/// A value behind the lock, read and written in two relaxed steps: only the lock makes another
+/// thread's write visible.
 struct Shared {
     lock: Futex,
     value: AtomicU32,
@@ -102,9 +102,9 @@ fn more(value: &AtomicU32) {
     value.store(value.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// So many threads meet at a lock.
+/// Lets `threads` threads compete for a lock.
 fn meet(threads: u32) {
-    // All orders of three are too many: those where a thread is held up twice are tried.
+    // Three threads have too many interleavings: those with at most two preemptions are checked.
     let mut model = loom::model::Builder::new();
     model.preemption_bound = (threads > 2).then_some(2);
     model.check(move || {
@@ -122,12 +122,12 @@ fn meet(threads: u32) {
 }
 
 #[test]
-fn one_at_a_time_has_what_is_locked_and_nobody_waits_for_ever() {
+fn lock_has_one_holder_and_no_lost_wakeup() {
     meet(2);
     meet(3);
 }
 
-/// A thread takes the lock twice by plain stores; `claimants` claim it meanwhile.
+/// A thread takes the lock twice by plain stores, while `claimants` threads claim it.
 fn claim_beside_an_owner(claimants: u32) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = (claimants > 1).then_some(2);
@@ -167,14 +167,14 @@ fn lock_claim_keeps_out_a_thread_that_takes_it_by_plain_stores() {
     claim_beside_an_owner(1);
 }
 
-/// Without the queue both claimants have the value at once.
+/// Without the queue, both claimants would have the value at once.
 #[test]
 fn lock_claims_of_two_threads_come_one_after_the_other() {
     claim_beside_an_owner(2);
 }
 
 #[test]
-fn who_sleeps_in_a_room_is_called_or_saw_it_before() {
+fn room_sleeper_is_woken_or_sees_the_change() {
     loom::model(|| {
         let shared = Shared::new();
         let waits = shared.clone();

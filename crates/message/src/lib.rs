@@ -1,14 +1,40 @@
-//! MX message passing: the engine.
+//! Host side of MX endpoints: requests, matching and paths to peers (Xen2MX's library half).
 //!
-//! An endpoint has two halves, as in Xen2MX. The *library half* is in the
-//! application: requests, matching, unexpected messages. The *backend half* is in
-//! the daemon: connections, sequence numbers, acknowledgements, retransmission and the
-//! receiver-driven pull of large messages, in MXoE's packets. So what
-//! was sent arrives whether or not its application calls in. Between the halves go the values of
-//! [`split`], by rings in shared memory. Two endpoints of one host and group talk without the
-//! backend: the library half is given the same events by a channel of their own.
+//! The crate turns MX calls (send, receive, probe, connect, test) into events for a transport, and
+//! events of a transport into completions. It is sans-I/O: bytes and time come in by calls,
+//! requests to peers go out by a [`Transport`](library::Transport). It does not speak MXoE,
+//! retransmit, open descriptors, sleep or take locks. The NIC side (`causeway-mxoe`, in the daemon
+//! or in the process) does the first two; `causeway-endpoint` does the rest.
 //!
-//! Both halves are sans-I/O: bytes, time and randomness come in, actions go out.
+//! # Place
+//! Floor 4, beside `mxoe`; neither imports the other. A message passes: application, an API library
+//! (`libmyriexpress`, the libfabric provider), `causeway-endpoint`, [`Library`](library::Library),
+//! then either [`Channels`](library::Channels) (shared memory to an endpoint of this host) or
+//! [`Rings`](library::Rings) (shared memory to the NIC side, which sends packets to other hosts).
+//!
+//! # Main types
+//! | type | content |
+//! |---|---|
+//! | [`library::Library`] | matching engine: requests, posted receives, unexpected messages |
+//! | [`library::Transport`] | interface to peers: eager messages, offers, pulls, connects |
+//! | [`library::Channels`], [`library::Rings`] | the two transports |
+//! | [`limits`] | every bound of the crate |
+//!
+//! # Example
+//! ```
+//! use causeway_message::library::{Channels, Error, Library, LibraryOptions, Partner};
+//! use causeway_message::split::{Address, NicId};
+//!
+//! let address = Address { nic: NicId(0x02_00_00_00_00_01), endpoint: 1 };
+//! let options = LibraryOptions { address, session: 1, key: 7, context_bits: 0, context_shift: 0 };
+//! let mut library = Library::<Vec<u8>>::new(options)?;
+//! let mut transport = Channels::<fn()>::default();
+//! let receive = library.irecv(&mut transport, 5, u64::MAX, 0, vec![0; 8])?;
+//! library.isend(&mut transport, Partner::SELF, 5, 0, b"hello".to_vec())?;
+//! let completion = library.test(receive)?.expect("a message to the own endpoint arrives at once");
+//! assert_eq!(completion.msg_length, 5);
+//! # Ok::<(), Error>(())
+//! ```
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -26,7 +52,7 @@ pub mod library;
 pub mod limits;
 
 pub use causeway_wire::mx as split;
-/// See [`split::Status`].
+/// Completion codes of requests: [`split::Status`].
 pub mod status {
     pub use causeway_wire::mx::Status;
 }

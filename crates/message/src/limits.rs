@@ -1,91 +1,91 @@
-//! Every bound of the engine, in one place.
+//! Every bound of the crate.
 
 use causeway_channel::shared::Most;
 
 pub use causeway_wire::mx::limits::*;
 
-/// Large messages of one partner that a library half pulls at a time, in bytes, and how many
-/// however long they are. Four times what is asked for at a time (`BLOCKS_ASKED`), so that the
-/// library has time to take what came; and no more, so that it is taken out of a cache.
+/// Bytes of large messages that the host side pulls from one peer at a time. Four times the bytes
+/// that the NIC side requests at a time (`BLOCKS_ASKED`), so that the host side has time to copy;
+/// no more, so that the bytes are still in a cache when they are copied.
 pub const PULL_AHEAD_BYTES: u64 = 4 << 20;
-/// See [`PULL_AHEAD_BYTES`].
+/// Pulls from one peer that run at a time, at any length; they may exceed
+/// [`PULL_AHEAD_BYTES`].
 pub const PULLS_AHEAD_MIN: usize = 2;
-/// Bits of a context id (`MX_CONTEXT_ID_BITS_MAX`).
+/// Maximum bits of a context id (`MX_CONTEXT_ID_BITS_MAX`).
 pub const CONTEXT_BITS_MAX: u8 = 16;
-/// Requests of one endpoint at a time.
+/// Maximum requests of one endpoint.
 pub const REQUESTS_MAX: usize = 1 << 20;
-/// How high the number of a partner may be.
+/// Peer numbers are below this bound.
 pub const PEER_NUMBERS_MAX: usize = 1 << 16;
-/// Messages that no receive was posted for, of one endpoint, unless it asks for another bound; then
-/// their senders wait. Of one sender are never more than what is left for others.
+/// Default maximum of unexpected messages of one endpoint; beyond it, senders wait. One sender
+/// never occupies more than the free rest.
 pub const UNEXPECTED_MAX: usize = 1 << 16;
-/// What is kept of these messages, in bytes.
+/// Default maximum of the bytes of unexpected messages.
 pub const UNEXPECTED_BYTES_MAX: usize = 64 << 20;
-/// Messages that are kept of each sender, however many others have sent.
-pub const UNEXPECTED_OF_ONE_MIN: usize = 16;
-/// The same in bytes.
-pub const UNEXPECTED_BYTES_OF_ONE_MIN: usize = 64 << 10;
-/// As many as any endpoint may ask for; numbers of messages have 32 bits.
-pub const UNEXPECTED_ASKED_MAX: usize = 1 << 22;
-/// Sends to one partner that are handed over before what it pulls has its turn.
+/// Unexpected messages that each sender may have, however many others have sent.
+pub const UNEXPECTED_PER_PEER_MIN: usize = 16;
+/// Bytes of unexpected messages that each sender may have.
+pub const UNEXPECTED_BYTES_PER_PEER_MIN: usize = 64 << 10;
+/// Maximum of unexpected messages that an endpoint may request; message numbers have 32 bits.
+pub const UNEXPECTED_LIMIT_MAX: usize = 1 << 22;
+/// Sends that are handed to the transport for one peer before a pull of that peer has its turn.
 pub const SENDS_PER_TURN: u32 = 16;
-/// What is fed in such a turn, in bytes.
+/// Bytes that are fed to a pull in such a turn.
 pub const STREAM_BYTES_PER_TURN: u32 = 16_384;
-/// Arrivals that are taken by one call.
+/// Events that one call of `progress` handles.
 pub const ARRIVALS_PER_CALL: usize = 64;
-/// Most channels of an endpoint that are all glanced at; of more each is looked at in turn.
-pub const LINKS_GLANCED_AT_MAX: usize = 8;
-/// Longest message that goes through a channel whole; longer ones are pulled. In bytes.
+/// Up to so many channels, a poll checks all of them; beyond it, channels are polled in turn.
+pub const CHANNELS_POLLED_MAX: usize = 8;
+/// Longest message that goes through a channel as a whole, in bytes; a longer message is pulled.
 pub const CHANNEL_EAGER_BYTES_MAX: usize = 8192;
-/// From so many short messages of one partner on that nothing was sent to, they are a stream.
+/// Short messages from one peer without a reply from which on they count as a stream.
 pub const STREAM_MESSAGES_MIN: u32 = 16;
-/// What a pulled message is cut into on its way through a channel, in bytes: both sides copy at the
-/// same time, in what stays in a first cache.
+/// Bytes of one chunk of a pulled message in a channel. Sender and receiver copy at the same time,
+/// within the L1 cache.
 pub const CHANNEL_CHUNK_BYTES: usize = 4096;
-/// How much of one message is fed at a time, in bytes; some 20 us.
+/// Maximum bytes of one message that are fed in a row; takes about 20 us.
 pub const CHANNEL_FEED_BYTES_MAX: usize = 256 << 10;
-/// How often it is looked at a time whether the other side has put or taken the next of these: less
-/// than such a piece takes.
-pub const CHANNEL_LOOKS_AT_ONCE: u32 = 32;
-/// How often that, before more of the channel is filled: the other side may not be running.
-pub const CHANNEL_PACED_LOOKS: u32 = 32;
-/// Shortest message that is read out of its sender's memory, where that is possible, in bytes; and
-/// how many bytes of it at a time.
+/// Polls in a row for the peer's next or last chunk; they take less time than one chunk.
+pub const CHANNEL_POLLS_IN_ROW: u32 = 32;
+/// Failed rounds of such polls before the sender fills more of the channel: the receiver may not be
+/// running.
+pub const CHANNEL_PACED_ROUNDS: u32 = 32;
+/// Shortest message that is read directly from its sender's memory, in bytes.
 pub const DIRECT_BYTES_MIN: usize = 32 << 10;
-/// See [`DIRECT_BYTES_MIN`].
+/// Bytes of one step of a direct read.
 pub const DIRECT_STEP_BYTES: usize = 1 << 20;
-/// Shortest message that its sender helps to copy, in bytes.
+/// Shortest message for a cooperative copy, in bytes.
 pub const SHARED_BYTES_MIN: usize = 64 << 10;
-/// What of such a message is counted, in bytes; and how many of these a side takes at a time, least
-/// and most: a call of the kernel for each, and at the end one side waits for the other's last.
+/// Unit of a cooperative copy, in bytes.
 pub const SHARED_PART_BYTES: usize = 4096;
-/// See [`SHARED_PART_BYTES`].
+/// Fewest and most parts that one side claims at a time. Each claim costs a system call, and at the
+/// end one side waits for the other side's last claim.
 pub const SHARED_PARTS_AT_ONCE: Most = Most { least: 16, most: 256 };
-/// How often a sender that helps looks whether its receiver goes on, before it helps no more.
-pub const HELP_LOOKS_MAX: u32 = 512;
-/// How long a process that was seen to live is taken to, by who writes into it, in ns: what one
-/// part takes.
-pub const HELP_LIVES_NS: u64 = 50_000;
-/// How long a receiver that gives a message up waits for a sender that is copying into it, in ns:
-/// some ten thousand times what it takes. It may be stopped, or a liar. For each partner anew.
+/// Polls of a helping sender without progress of its receiver before the sender stops helping.
+pub const HELP_POLLS_MAX: u32 = 512;
+/// Age up to which a check that the peer's process lives stays valid, in ns: about the time to copy
+/// one part.
+pub const HELP_LIVENESS_NS: u64 = 50_000;
+/// Longest wait of a receiver that cancels a cooperative copy for the sender's running copy, in ns:
+/// about ten thousand times the expected time. The sender may be stopped or hostile. The limit
+/// holds for each peer separately.
 pub const HELP_ENDS_NS: u64 = 2_000_000_000;
-/// How many such messages that were alone go the faster way until the slower one is tried again.
-pub const RACE_AGAIN: u32 = 128;
-/// In how many places such a message lies at most.
+/// Messages on the faster path after which the slower path is measured again.
+pub const PATH_RETRY_MESSAGES: u32 = 128;
+/// Maximum segments of a message that is read or written directly.
 pub const DIRECT_PLACES_MAX: usize = 8;
-/// Channels of one endpoint.
+/// Maximum channels of one endpoint.
 pub const CHANNELS_MAX: usize = 4096;
-/// Pulls of one partner that are to be turned down and for which there is no room to say so.
-pub const FAILS_MAX: usize = 1024;
-/// Messages of a partner of another host that the library half cannot take and sets aside, and
-/// their bytes: more than the ring holds.
-pub const ASIDE_MAX: usize = 1024;
-/// See [`ASIDE_MAX`].
-pub const ASIDE_BYTES_MAX: usize = 1 << 20;
-/// Such messages of all partners, and their bytes.
-pub const ASIDE_ALL_MAX: usize = 1 << 16;
-/// See [`ASIDE_ALL_MAX`].
-pub const ASIDE_ALL_BYTES_MAX: usize = 64 << 20;
+/// Maximum queued refusals of pulls of one peer.
+pub const PULL_FAILURES_MAX: usize = 1024;
+/// Maximum pending messages of one remote peer; more than a ring holds.
+pub const PENDING_MAX: usize = 1024;
+/// Maximum bytes of pending messages of one remote peer.
+pub const PENDING_BYTES_MAX: usize = 1 << 20;
+/// Maximum pending messages of all remote peers.
+pub const PENDING_ALL_MAX: usize = 1 << 16;
+/// Maximum bytes of pending messages of all remote peers.
+pub const PENDING_ALL_BYTES_MAX: usize = 64 << 20;
 
-/// Events that are taken from the rings after the NIC side is gone: as many as a ring holds.
+/// Events that are handled after the NIC side is gone: as many as a ring holds.
 pub const EVENTS_AFTER_END_MAX: usize = causeway_channel::mx_rings::ENTRIES;

@@ -1,4 +1,4 @@
-//! Receives that are taken back while very many are posted: each for itself, whichever it is.
+//! Cancels of receives while very many are posted.
 
 use causeway_message::status::Status;
 use causeway_testing::messages::*;
@@ -6,11 +6,11 @@ use causeway_testing::messages::*;
 const POSTED: u64 = 100_000;
 
 #[test]
-fn of_a_hundred_thousand_receives_any_can_be_taken_back() {
-    let mut pair = Pair::new();
+fn cancel_finds_any_of_a_hundred_thousand_receives() {
+    let mut pair = EndpointPair::new();
     let b = &mut pair.b;
     let posted: Vec<_> = (0..POSTED).map(|info| b.receive(info, u64::MAX, 1)).collect();
-    // From the middle outwards, so that neither the first nor the last is at hand; but one.
+    // From the middle outwards, so that neither end of the list comes early; one receive remains.
     let kept = POSTED / 3;
     let half = POSTED / 2;
     for step in 0..half {
@@ -25,5 +25,8 @@ fn of_a_hundred_thousand_receives_any_can_be_taken_back() {
     let (receive, ref back) = posted[kept as usize];
     assert_eq!(pair.b.ended(receive).status, Status::Success);
     assert_eq!(given(back), b"+");
-    assert!(pair.b.library.iprobe(kept - 1, u64::MAX).unwrap().is_some(), "nobody waits for it");
+    assert!(
+        pair.b.library.iprobe(kept - 1, u64::MAX).unwrap().is_some(),
+        "no receive waits for it"
+    );
 }

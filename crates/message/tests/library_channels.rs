@@ -1,4 +1,4 @@
-//! Endpoints in threads of their own, joined by channels; and peers that die or scribble.
+//! Endpoints in threads, joined by channels; and peers that end or write arbitrary bytes.
 
 use causeway_channel::{Head, Layout, Side, open};
 use causeway_message::library::{Channels, Completion, Partner, RequestId, Step, Transport};
@@ -7,7 +7,7 @@ use causeway_message::status::Status;
 use causeway_testing::messages::*;
 use proptest::prelude::*;
 
-/// A small random generator; the same numbers for the same seed.
+/// A small random generator with a fixed sequence per seed.
 struct Random(u64);
 
 impl Random {
@@ -19,14 +19,14 @@ impl Random {
     }
 }
 
-/// Lengths over the whole range, mostly short: 0 to 4 MiB.
+/// Returns a length from 0 to 4 MiB, mostly short.
 fn length(random: &mut Random) -> usize {
     let log2 = random.below(24).min(random.below(24));
     let limit = 1_u64 << log2.min(22);
     if random.below(50) == 0 { 4 << 20 } else { random.below(limit + 1) as usize }
 }
 
-/// What both sides know of the message with that number, sent by `from`.
+/// Length and flags of a message, known to both sides by its number and sender.
 fn message(from: u64, number: u64) -> (usize, bool, bool) {
     let mut random = Random((from << 32 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     random.below(9);
@@ -36,7 +36,7 @@ fn message(from: u64, number: u64) -> (usize, bool, bool) {
 
 const MESSAGES: u64 = 400;
 
-/// Sends and receives all of one side's messages, a few at a time, some to itself.
+/// Sends and receives all messages of one side, a few at a time, some to itself.
 fn talk(end: &mut End, me: u64, other: Partner) {
     let mut sends: Vec<(RequestId, u64)> = Vec::new();
     let mut receives: Vec<(RequestId, Back, u64)> = Vec::new();
@@ -54,7 +54,7 @@ fn talk(end: &mut End, me: u64, other: Partner) {
             };
             sends.push((id, sent));
             sent += 1;
-            // One to itself, and one that is taken back.
+            // A send to itself, and a receive that is cancelled.
             let own = end.send(Partner::SELF, 1 << 40, b"own");
             let (receive, back) = end.receive(1 << 40, u64::MAX, 3);
             end.ended(own);
@@ -65,7 +65,7 @@ fn talk(end: &mut End, me: u64, other: Partner) {
         }
         if posted < MESSAGES && receives.len() < 6 && random.below(2) == 0 {
             let (len, _, cut) = message(3 - me, posted);
-            // In order where anything would do, or by name.
+            // In order where any completion matches, or by name.
             let mask = if random.below(2) == 0 { u64::MAX } else { u64::MAX >> 20 };
             let (id, back) = end.receive(posted, mask, if cut { len / 2 } else { len });
             receives.push((id, back, posted));
@@ -103,9 +103,9 @@ fn check(done: Completion, got: &[u8], from: u64, number: u64) {
 }
 
 #[test]
-fn random_traffic_between_two_threads_arrives_as_it_was_sent() {
+fn channels_random_traffic_between_threads_arrives_as_sent() {
     for layout in [Layout::DEFAULT, Layout::new(16, 16_384).unwrap()] {
-        let Pair { mut a, mut b, .. } = Pair::with(layout, options(1), options(2));
+        let EndpointPair { mut a, mut b, .. } = EndpointPair::with(layout, options(1), options(2));
         std::thread::scope(|scope| {
             scope.spawn(|| talk(&mut a, 1, B));
             scope.spawn(|| talk(&mut b, 2, A));
@@ -114,21 +114,21 @@ fn random_traffic_between_two_threads_arrives_as_it_was_sent() {
     }
 }
 
-/// Both sleep whenever they have nothing to do, and are woken by each other's doorbells alone.
+/// Both threads sleep whenever they are idle; only doorbells wake them.
 #[test]
-fn threads_that_sleep_are_woken_for_messages_and_for_room() {
+fn channels_doorbells_wake_for_messages_and_for_room() {
     use std::sync::{Arc, Condvar, Mutex};
-    type Bell = Arc<(Mutex<bool>, Condvar)>;
-    let ring = |bell: &Bell| {
-        let bell = bell.clone();
+    type PeerDoorbell = Arc<(Mutex<bool>, Condvar)>;
+    let ring = |doorbell: &PeerDoorbell| {
+        let doorbell = doorbell.clone();
         move || {
-            *bell.0.lock().unwrap() = true;
-            bell.1.notify_one();
+            *doorbell.0.lock().unwrap() = true;
+            doorbell.1.notify_one();
         }
     };
     let layout = Layout::new(16, 16_384).unwrap();
     let memory = memory(layout);
-    let bells: [Bell; 2] = Default::default();
+    let doorbells: [PeerDoorbell; 2] = Default::default();
     let side = |side: Side, me: u8, other: u8| {
         let (sender, receiver) = open(&memory, side).unwrap();
         let known = options(other);
@@ -139,7 +139,7 @@ fn threads_that_sleep_are_woken_for_messages_and_for_room() {
             session: known.session,
             sender,
             receiver,
-            bell: ring(&bells[usize::from(other) - 1]),
+            doorbell: ring(&doorbells[usize::from(other) - 1]),
             direct: None,
         });
         assert!(added);
@@ -147,7 +147,7 @@ fn threads_that_sleep_are_woken_for_messages_and_for_room() {
     };
     let ends = [(side(Side::First, 1, 2), B), (side(Side::Second, 2, 1), A)];
     std::thread::scope(|scope| {
-        for (((mut library, mut ways), other), bell) in ends.into_iter().zip(&bells) {
+        for (((mut library, mut ways), other), doorbell) in ends.into_iter().zip(&doorbells) {
             scope.spawn(move || {
                 while library.progress(&mut ways) == Step::Worked {}
                 for round in 0..300_u64 {
@@ -161,10 +161,10 @@ fn threads_that_sleep_are_woken_for_messages_and_for_room() {
                             if library.progress(&mut ways) == Step::Worked {
                                 continue;
                             }
-                            let mut rung = bell.0.lock().unwrap();
+                            let mut rung = doorbell.0.lock().unwrap();
                             if ways.arm() {
                                 while !*rung {
-                                    rung = bell.1.wait(rung).unwrap();
+                                    rung = doorbell.1.wait(rung).unwrap();
                                 }
                             }
                             *rung = false;
@@ -180,7 +180,7 @@ fn threads_that_sleep_are_woken_for_messages_and_for_room() {
 }
 
 #[test]
-fn a_peer_that_closes_or_dies_ends_what_waits_for_it_and_nothing_else() {
+fn channels_lost_peer_ends_only_its_own_requests() {
     for died in [false, true] {
         let mut end = End::new(options(1));
         let memories = [memory(Layout::DEFAULT), memory(Layout::DEFAULT)];
@@ -208,19 +208,19 @@ fn a_peer_that_closes_or_dies_ends_what_waits_for_it_and_nothing_else() {
         }
         let status = if died { Status::EndpointUnreachable } else { Status::EndpointClosed };
         assert_eq!(end.ended(offered).status, status);
-        // What it sent before arrived.
+        // Messages that the peer sent before its end arrive.
         let (receive, back) = end.receive(1, u64::MAX, 14);
         end.ended(receive);
         assert_eq!(given(&back), b"before the end");
         let late = end.send(B, 1, b"x");
         assert_eq!(end.ended(late).status, Status::EndpointUnreachable);
-        // The other one goes on.
+        // The other endpoint goes on.
         let (receive, back) = end.receive(5, u64::MAX, 100_000);
         healthy.send(A, 5, &content(5, 100_000));
         while end.run() | healthy.run() {}
         end.ended(receive);
         assert!(given(&back) == content(5, 100_000));
-        // The number can be used again.
+        // The number can be reused.
         let again = memory(Layout::DEFAULT);
         assert!(end.ways.add(channel(&again, Side::First, 2)));
         end.run();
@@ -228,11 +228,11 @@ fn a_peer_that_closes_or_dies_ends_what_waits_for_it_and_nothing_else() {
     }
 }
 
-/// Kinds, as in the table of `library::channels`.
+/// Kinds of events, as in the table of `library::channels`.
 const KINDS: std::ops::RangeInclusive<u8> = 0..=7;
 
 #[test]
-fn a_chunk_that_nobody_asked_for_costs_the_channel() {
+fn channels_hostile_chunk_without_a_pull_closes_the_channel() {
     for words in [[0, 0, 0], [1 << 32, 0, 0], [u64::MAX; 3]] {
         let memory = memory(Layout::DEFAULT);
         let mut end = End::new(options(1));
@@ -246,7 +246,7 @@ fn a_chunk_that_nobody_asked_for_costs_the_channel() {
 }
 
 #[test]
-fn more_bytes_than_were_pulled_cost_the_channel_and_touch_nothing_else() {
+fn channels_hostile_excess_bytes_close_the_channel_and_write_nothing() {
     let memory = memory(Layout::DEFAULT);
     let mut end = End::new(options(1));
     assert!(end.ways.add(channel(&memory, Side::First, 2)));
@@ -267,10 +267,10 @@ fn more_bytes_than_were_pulled_cost_the_channel_and_touch_nothing_else() {
 }
 
 proptest! {
-    /// A peer that sends any events, and writes anything anywhere in between: every call ends,
-    /// requests that do not depend on it go on, and it is at worst gone.
+    /// A hostile peer sends any events and writes anywhere in between: every call ends, independent
+    /// requests go on, and the peer is lost at worst.
     #[test]
-    fn a_peer_that_scribbles_harms_itself(
+    fn channels_hostile_peer_harms_only_itself(
         story in prop::collection::vec(
             (KINDS, any::<[u8; 3]>(), 0..300_usize, prop::option::of((0..40_000_usize, any::<u64>()))),
             1..60,
@@ -287,7 +287,7 @@ proptest! {
             if let Some((at, word)) = scribble {
                 memory.write((at % (layout.bytes() - 8)) & !7, &word.to_le_bytes()).unwrap();
             }
-            // Names that it heard are the most dangerous ones.
+            // Names that the peer received are the most dangerous input.
             while let Ok(Some(event)) = ear.poll() {
                 names.extend(event.head.words);
                 ear.advance(&event);
@@ -307,7 +307,7 @@ proptest! {
         }
         end.ways.lost(PeerId(2), Status::EndpointUnreachable);
         end.run();
-        // To itself it still talks.
+        // Messages to itself still arrive.
         let (receive, back) = end.receive(1 << 50, u64::MAX, 5);
         end.send(Partner::SELF, 1 << 50, b"alive");
         end.ended(receive);
@@ -316,14 +316,13 @@ proptest! {
     }
 }
 
-/// What is still to be said of a partner that was parted from is not taken for news of the next
-/// one with its number.
+/// A queued event of a disconnected peer does not apply to the next peer with its number.
 #[test]
-fn the_next_partner_with_a_number_does_not_inherit_the_end_of_the_last() {
-    let mut pair = Pair::new();
+fn channels_reused_peer_number_has_no_old_events() {
+    let mut pair = EndpointPair::new();
     let last = PeerId(1);
-    // Nobody has heard of its end when it is parted from.
-    Transport::<Pad>::broken(&mut pair.b.ways, last);
+    // The end of the peer is queued when it is disconnected.
+    Transport::<Pad>::fail_peer(&mut pair.b.ways, last);
     pair.b.library.disconnect(&mut pair.b.ways, A).unwrap();
     let mut next = pair.third(1);
     let (receive, back) = pair.b.receive(5, u64::MAX, 4);
@@ -334,16 +333,16 @@ fn the_next_partner_with_a_number_does_not_inherit_the_end_of_the_last() {
     assert_eq!(next.ended(sent).status, Status::Success);
 }
 
-/// A sender goes at its partner's pace only while that takes anything: before it sleeps, and after a
-/// while, all of the channel is full, so that the partner has enough to do when it comes back.
+/// A sender adapts to its receiver only while that makes progress: before a sleep, and after a
+/// while, it fills the channel, so that the receiver has enough work when it returns.
 #[test]
-fn who_pulls_and_does_something_else_finds_a_full_channel() {
+fn channels_busy_receiver_finds_a_full_channel() {
     for sleeps in [true, false] {
-        let mut pair = Pair::new();
+        let mut pair = EndpointPair::new();
         let bytes = content(5, 1 << 20);
         let (receive, back) = pair.b.receive(1, u64::MAX, bytes.len());
         let send = pair.a.send(B, 1, &bytes);
-        // The offer is there, and is pulled.
+        // The offer arrives and is pulled.
         pair.b.library.progress(&mut pair.b.ways);
         let mut runs = 0;
         while if sleeps { !pair.a.ways.arm() } else { runs < 200 } {
@@ -353,7 +352,7 @@ fn who_pulls_and_does_something_else_finds_a_full_channel() {
             assert!(runs <= 200, "it never sleeps");
         }
         pair.a.ways.disarm();
-        // Pieces of 4 KiB, by the slots of the first side: event 4 in the module's words.
+        // Chunks of 4 KiB: slots of the first side, event kind 4.
         let slots = (0..128).map(|at| pair.memory.read::<8>(4096 + at * 64 + 56).unwrap());
         let pieces = slots.filter(|last| last[2] == 4).count();
         assert!(pieces >= 28, "{pieces} pieces, sleeps: {sleeps}");

@@ -1,4 +1,4 @@
-//! Requests that fail are told of before they can be collected; hidden ones never are.
+//! Failed requests are reported before they can be collected; hidden requests are not.
 
 use causeway_message::library::Partner;
 use causeway_message::split::{Address, NicId};
@@ -6,15 +6,15 @@ use causeway_message::status::Status;
 use causeway_testing::messages::*;
 
 #[test]
-fn a_request_that_failed_is_told_of_once_before_it_is_seen_and_then_says_what_was_answered() {
-    let mut pair = Pair::new();
+fn failed_request_is_reported_once_before_it_is_collected() {
+    let mut pair = EndpointPair::new();
     pair.b.library.set_raises(true);
     let (cut, back) = pair.b.receive(1, u64::MAX, 3);
     let (whole, _) = pair.b.receive(2, u64::MAX, 8);
     pair.a.send(B, 1, b"too long");
     pair.a.send(B, 2, b"fits");
     pair.run();
-    // What ends well is not held up.
+    // Successful requests are not delayed.
     assert_eq!(pair.b.library.ipeek(), Some(whole));
     assert!(pair.b.is_pending(cut) && pair.b.library.has_failed());
     assert_eq!(pair.b.library.next_failed(), Some((cut, Status::Truncated)));
@@ -31,10 +31,11 @@ fn a_request_that_failed_is_told_of_once_before_it_is_seen_and_then_says_what_wa
 }
 
 #[test]
-fn what_is_forgotten_is_told_of_too_and_then_gone() {
-    let mut pair = Pair::new();
+fn failed_forgotten_request_is_reported_and_removed() {
+    let mut pair = EndpointPair::new();
     pair.a.library.set_raises(true);
-    // To itself: both sides see that it is cut. One is forgotten before, one after it failed.
+    // To itself: both sides are truncated. The first is forgotten before its failure, the second
+    // after it.
     let send = pair.a.send(Partner::SELF, 1, b"too long");
     pair.a.library.forget(send).unwrap();
     let (receive, _) = pair.a.receive(1, u64::MAX, 3);
@@ -48,8 +49,8 @@ fn what_is_forgotten_is_told_of_too_and_then_gone() {
 }
 
 #[test]
-fn what_is_hidden_is_seen_by_its_name_alone() {
-    let mut pair = Pair::new();
+fn failed_hidden_request_is_seen_by_its_name_only() {
+    let mut pair = EndpointPair::new();
     pair.a.library.set_raises(true);
     let own = options(1).address;
     let other = Address { nic: NicId(9), endpoint: 1 };

@@ -1,14 +1,14 @@
-//! Nobody is kept waiting for ever by somebody else.
+//! Fairness between messages and between peers.
 
 use causeway_channel::Layout;
-use causeway_message::limits::{UNEXPECTED_BYTES_MAX, UNEXPECTED_MAX, UNEXPECTED_OF_ONE_MIN};
+use causeway_message::limits::{UNEXPECTED_BYTES_MAX, UNEXPECTED_MAX, UNEXPECTED_PER_PEER_MIN};
 use causeway_testing::messages::*;
 
 const EXACT: u64 = u64::MAX;
 
 #[test]
-fn a_large_message_arrives_while_there_are_always_small_ones_that_wait() {
-    let mut pair = Pair::with(Layout::new(16, 16_384).unwrap(), options(1), options(2));
+fn fairness_large_message_arrives_between_small_ones() {
+    let mut pair = EndpointPair::with(Layout::new(16, 16_384).unwrap(), options(1), options(2));
     let bytes = content(1, 200_000);
     let (receive, back) = pair.b.receive(7, EXACT, bytes.len());
     let large = pair.a.send(B, 7, &bytes);
@@ -30,19 +30,19 @@ fn a_large_message_arrives_while_there_are_always_small_ones_that_wait() {
     }
     assert!(given(&back) == bytes);
     pair.a.ended(large);
-    // Nor do the small ones stand still.
+    // Small messages make progress, too.
     assert!(small > 100, "{small}");
 }
 
-/// An endpoint with two partners, 1 and 3.
-fn three() -> (Pair, End) {
-    let mut pair = Pair::new();
+/// Returns an endpoint with two peers, 1 and 3.
+fn three() -> (EndpointPair, End) {
+    let mut pair = EndpointPair::new();
     let third = pair.third(3);
     (pair, third)
 }
 
 #[test]
-fn a_partner_whose_messages_nobody_takes_leaves_room_for_those_of_others() {
+fn fairness_unexpected_messages_leave_room_for_other_peers() {
     for (len, count) in [(0, UNEXPECTED_MAX + 100), (8192, UNEXPECTED_BYTES_MAX / 8192 + 100)] {
         let (mut pair, mut third) = three();
         let bytes = content(0, len);
@@ -56,7 +56,7 @@ fn a_partner_whose_messages_nobody_takes_leaves_room_for_those_of_others() {
         third.run();
         pair.b.run();
         assert!(pair.b.library.iprobe(3, EXACT).unwrap().is_some(), "{len}");
-        // What waits comes when there is room again.
+        // Waiting messages arrive when there is room again.
         for _ in 0..count {
             let (receive, back) = pair.b.receive(1, EXACT, len);
             while pair.b.is_pending(receive) {
@@ -68,27 +68,27 @@ fn a_partner_whose_messages_nobody_takes_leaves_room_for_those_of_others() {
     }
 }
 
-/// Partners may be many, and take all there is in turn: each has a little even so.
+/// Many peers that take all room in turn: each keeps its guaranteed minimum.
 #[test]
-fn whatever_others_have_a_partner_is_heard() {
-    let mut pair = Pair::new();
+fn fairness_each_peer_has_a_guaranteed_minimum() {
+    let mut pair = EndpointPair::new();
     pair.b.library.set_unexpected_max(200, 1 << 20);
     let mut foes = Vec::new();
     for number in 3..20 {
         let mut foe = pair.third(number);
         for _ in 0..200 {
-            foe.send(B, 3, b"nobody wants it");
+            foe.send(B, 3, b"unexpected here");
         }
         while foe.run() | pair.b.run() {}
         foes.push(foe);
     }
     assert!(pair.b.library.unexpected() >= 200);
     assert!(pair.b.library.take_crowded() && !pair.b.library.take_crowded());
-    for _ in 0..UNEXPECTED_OF_ONE_MIN {
+    for _ in 0..UNEXPECTED_PER_PEER_MIN {
         pair.a.send(B, 1, b"heard");
     }
     pair.run();
-    for _ in 0..UNEXPECTED_OF_ONE_MIN {
+    for _ in 0..UNEXPECTED_PER_PEER_MIN {
         let (receive, back) = pair.b.receive(1, EXACT, 5);
         pair.b.ended(receive);
         assert_eq!(given(&back), b"heard");

@@ -1,4 +1,4 @@
-//! The unexpected handler: what it is asked about, and what becomes of its answers.
+//! The unexpected handler: its questions, and the effects of its answers.
 
 use causeway_message::library::{Action, Asked, Partner, Step};
 use causeway_message::status::Status;
@@ -14,8 +14,8 @@ fn asked(end: &mut End) -> Asked {
     }
 }
 
-fn pair() -> Pair {
-    let mut pair = Pair::new();
+fn pair() -> EndpointPair {
+    let mut pair = EndpointPair::new();
     pair.b.library.set_handler(true);
     pair
 }
@@ -27,7 +27,7 @@ fn bytes_of(end: &End, len: u32) -> Vec<u8> {
 }
 
 #[test]
-fn the_handler_is_asked_about_messages_that_no_receive_takes_and_sees_their_bytes() {
+fn handler_sees_unexpected_messages_and_their_bytes() {
     let mut pair = pair();
     let (receive, _) = pair.b.receive(1, u64::MAX, 8);
     pair.a.send(B, 1, b"expected");
@@ -37,7 +37,7 @@ fn the_handler_is_asked_about_messages_that_no_receive_takes_and_sees_their_byte
     pair.b.ended(receive);
     assert_eq!(first, Asked { partner: A, match_info: 2, len: 5, whole: true });
     assert_eq!(bytes_of(&pair.b, 5), b"whole");
-    // Nothing goes on before it has answered, and looking twice gives the same.
+    // No event is handled before the answer, and a second poll returns the same question.
     assert_eq!(pair.b.library.progress(&mut pair.b.ways), Step::Asking);
     assert_eq!(bytes_of(&pair.b, 5), b"whole");
     pair.b.library.answer(&mut pair.b.ways, Action::Finished);
@@ -49,11 +49,11 @@ fn the_handler_is_asked_about_messages_that_no_receive_takes_and_sees_their_byte
 }
 
 #[test]
-fn a_message_that_the_handler_lets_through_is_matched_as_without_it() {
+fn handler_continue_matches_as_without_a_handler() {
     let mut pair = pair();
     for len in [10, 100_000] {
         let bytes = content(2, len);
-        // A receive that the handler itself posts takes it.
+        // A receive that the handler posts takes the message.
         let send = pair.a.send(B, 1, &bytes);
         asked(&mut pair.b);
         let (receive, back) = pair.b.receive(1, u64::MAX, len);
@@ -62,7 +62,7 @@ fn a_message_that_the_handler_lets_through_is_matched_as_without_it() {
         assert_eq!(pair.b.ended(receive).status, Status::Success);
         assert!(given(&back) == bytes);
         assert_eq!(pair.a.ended(send).status, Status::Success);
-        // None does: it is kept, and nobody is asked again.
+        // Without a receive, the message is kept, and the handler is not called again.
         let send = pair.a.send(B, 1, &bytes);
         asked(&mut pair.b);
         pair.b.library.answer(&mut pair.b.ways, Action::Continue);
@@ -76,7 +76,7 @@ fn a_message_that_the_handler_lets_through_is_matched_as_without_it() {
 }
 
 #[test]
-fn a_message_that_the_handler_finished_is_gone_and_its_sender_done() {
+fn handler_finished_drops_the_message_and_completes_the_sender() {
     let mut pair = pair();
     let small = pair.a.send(B, 1, b"small");
     let large = pair.a.send(B, 2, &content(1, 50_000));
@@ -96,13 +96,13 @@ fn a_message_that_the_handler_finished_is_gone_and_its_sender_done() {
 }
 
 #[test]
-fn the_handler_is_asked_about_sends_to_itself_in_their_order() {
+fn handler_sees_sends_to_itself_in_order() {
     let mut end = End::new(options(1));
     end.library.set_handler(true);
     let own = Partner::SELF;
     let (receive, _) = end.receive(9, u64::MAX, 1);
     let sends: Vec<_> = (1..=3).map(|info| end.send(own, info, &[info as u8; 3])).collect();
-    // What a receive takes needs no asking; but it stands behind the others.
+    // A message that a receive takes needs no handler, but waits behind the others.
     let taken = end.send(own, 9, b"x");
     assert_eq!(end.library.unexpected(), 0);
     assert_eq!(asked(&mut end).match_info, 1);
@@ -129,7 +129,7 @@ fn the_handler_is_asked_about_sends_to_itself_in_their_order() {
 }
 
 #[test]
-fn a_peer_that_goes_while_the_handler_is_asked_does_no_harm() {
+fn handler_survives_a_peer_that_is_lost_meanwhile() {
     for (len, action) in
         [(5, Action::Continue), (50_000, Action::Continue), (50_000, Action::Finished)]
     {

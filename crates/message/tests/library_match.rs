@@ -1,12 +1,12 @@
-//! What is matched with what: MX's rules, over channels.
+//! Matching rules of MX, over channels.
 
-use causeway_message::library::{Error, Library, Options, Partner};
+use causeway_message::library::{Error, Library, LibraryOptions, Partner};
 use causeway_message::status::Status;
 use causeway_testing::messages::*;
 
 #[test]
-fn a_receive_takes_what_its_mask_and_information_say() {
-    let mut pair = Pair::new();
+fn match_follows_mask_and_information() {
+    let mut pair = EndpointPair::new();
     let cases = [
         (0x1234, u64::MAX, 0x1234, true),
         (0x1234, u64::MAX, 0x1235, false),
@@ -36,8 +36,8 @@ fn a_receive_takes_what_its_mask_and_information_say() {
 }
 
 #[test]
-fn information_that_the_mask_does_not_cover_is_refused_everywhere() {
-    let mut pair = Pair::new();
+fn match_refuses_information_outside_the_mask() {
+    let mut pair = EndpointPair::new();
     let (pad, back) = room(1);
     let b = &mut pair.b;
     assert_eq!(b.library.irecv(&mut b.ways, 2, 1, 0, pad), Err(Error::BadMatchMask));
@@ -48,8 +48,8 @@ fn information_that_the_mask_does_not_cover_is_refused_everywhere() {
 }
 
 #[test]
-fn posted_receives_are_matched_in_the_order_of_their_posting() {
-    let mut pair = Pair::new();
+fn match_takes_posted_receives_in_order() {
+    let mut pair = EndpointPair::new();
     let (any, any_back) = pair.b.receive(0, 0, 8);
     let (exact, exact_back) = pair.b.receive(5, u64::MAX, 8);
     let (any_too, _) = pair.b.receive(0, 0, 8);
@@ -65,8 +65,8 @@ fn posted_receives_are_matched_in_the_order_of_their_posting() {
 }
 
 #[test]
-fn unexpected_messages_are_matched_in_the_order_of_their_coming() {
-    let mut pair = Pair::new();
+fn match_takes_unexpected_messages_in_order() {
+    let mut pair = EndpointPair::new();
     for number in 0..10_u64 {
         pair.a.send(B, number % 2, &number.to_le_bytes());
     }
@@ -85,8 +85,8 @@ fn unexpected_messages_are_matched_in_the_order_of_their_coming() {
 }
 
 #[test]
-fn large_and_small_messages_of_one_sender_keep_their_order() {
-    let mut pair = Pair::new();
+fn match_keeps_the_order_of_large_and_small_messages() {
+    let mut pair = EndpointPair::new();
     let lens = [10, 100_000, 0, 33, 8192, 8193, 1_000_000, 1];
     let sends: Vec<_> =
         (0_u64..).zip(lens).map(|(n, len)| pair.a.send(B, 1, &content(n, len))).collect();
@@ -104,9 +104,9 @@ fn large_and_small_messages_of_one_sender_keep_their_order() {
 }
 
 #[test]
-fn a_message_longer_than_its_receive_is_cut() {
-    let mut pair = Pair::new();
-    // Whole and expected, whole and unexpected, offered and expected, offered and unexpected.
+fn match_truncates_a_message_longer_than_its_receive() {
+    let mut pair = EndpointPair::new();
+    // Eager and expected, eager and unexpected, offered and expected, offered and unexpected.
     for (len, room, early) in [
         (100, 60, true),
         (100, 60, false),
@@ -126,7 +126,7 @@ fn a_message_longer_than_its_receive_is_cut() {
         assert_eq!(done.status, Status::Truncated, "{len} into {room}");
         assert_eq!((done.msg_length as usize, done.xfer_length as usize), (len, room));
         assert_eq!(given(&back), bytes[..room]);
-        // Only the sender of a message that is pulled knows.
+        // Only the sender of a pulled message learns of the truncation.
         let sent = pair.a.ended(send);
         let pulled = len > 8192;
         assert_eq!(sent.status, if pulled { Status::Truncated } else { Status::Success });
@@ -136,8 +136,8 @@ fn a_message_longer_than_its_receive_is_cut() {
 }
 
 #[test]
-fn a_message_shorter_than_its_receive_leaves_the_rest_alone() {
-    let mut pair = Pair::new();
+fn match_leaves_the_rest_of_a_longer_receive() {
+    let mut pair = EndpointPair::new();
     for len in [0, 8, 32, 33, 5000, 20_000] {
         let (receive, back) = pair.b.receive(0, 0, len + 10);
         pair.a.send(B, 0, &content(1, len));
@@ -151,8 +151,8 @@ fn a_message_shorter_than_its_receive_leaves_the_rest_alone() {
 }
 
 #[test]
-fn segments_of_any_size_are_one_message() {
-    let mut pair = Pair::new();
+fn match_handles_segments_of_any_size() {
+    let mut pair = EndpointPair::new();
     for len in [31, 500, 70_000] {
         for (from, into) in [(1, 3), (7, 64), (1000, 13), (64, 1_000_000)] {
             let bytes = content(len as u64, len);
@@ -163,7 +163,7 @@ fn segments_of_any_size_are_one_message() {
             a.library.isend(&mut a.ways, B, 0, 0, cut(&bytes, from)).unwrap();
             pair.run();
             assert!(given(&back) == bytes, "{len} from {from} into {into}");
-            // And to itself, matched and unexpected.
+            // Also to itself, matched and unexpected.
             for late in [false, true] {
                 let (pad, back) = cut_room(len, into);
                 let a = &mut pair.a;
@@ -182,8 +182,8 @@ fn segments_of_any_size_are_one_message() {
 }
 
 #[test]
-fn a_probe_finds_the_first_message_that_matches_and_leaves_it() {
-    let mut pair = Pair::new();
+fn match_probe_finds_the_oldest_message_and_leaves_it() {
+    let mut pair = EndpointPair::new();
     assert_eq!(pair.b.library.iprobe(0, 0), Ok(None));
     pair.a.send(B, 0x11, b"abc");
     pair.a.send(B, 0x12, &[1; 50_000]);
@@ -201,14 +201,14 @@ fn a_probe_finds_the_first_message_that_matches_and_leaves_it() {
     assert_eq!(pair.b.library.iprobe(0x11, u64::MAX).unwrap().unwrap().len, 5);
 }
 
-fn with_contexts(bits: u8, shift: u8) -> Pair {
+fn with_contexts(bits: u8, shift: u8) -> EndpointPair {
     let contexts =
-        |endpoint| Options { context_bits: bits, context_shift: shift, ..options(endpoint) };
-    Pair::with(causeway_channel::Layout::DEFAULT, contexts(1), contexts(2))
+        |endpoint| LibraryOptions { context_bits: bits, context_shift: shift, ..options(endpoint) };
+    EndpointPair::with(causeway_channel::Layout::DEFAULT, contexts(1), contexts(2))
 }
 
 #[test]
-fn contexts_are_matched_apart_and_probed_together() {
+fn match_separates_contexts_and_probes_all() {
     let mut pair = with_contexts(8, 16);
     let b = &mut pair.b;
     let (pad, _) = room(1);
@@ -222,7 +222,7 @@ fn contexts_are_matched_apart_and_probed_together() {
     pair.run();
     pair.b.ended(three);
     assert_eq!(given(&back)[..8], 3_u64.to_le_bytes());
-    // Over all contexts in the order of coming: 4, 5, 2, 5.
+    // Over all contexts in the order of arrival: 4, 5, 2, 5.
     let found = pair.b.library.iprobe(1, 0xff).unwrap().unwrap();
     assert_eq!(found.match_info, 0x04_0001);
     let found = pair.b.library.iprobe(0x02_0000, mask).unwrap().unwrap();
@@ -242,7 +242,7 @@ fn contexts_are_matched_apart_and_probed_together() {
 }
 
 #[test]
-fn context_ids_that_do_not_fit_are_refused() {
+fn match_refuses_context_ids_that_do_not_fit() {
     for (bits, shift, fits) in [
         (16, 48, true),
         (16, 49, false),
@@ -251,8 +251,11 @@ fn context_ids_that_do_not_fit_are_refused() {
         (1, 63, true),
         (255, 255, false),
     ] {
-        let made =
-            Library::<Pad>::new(Options { context_bits: bits, context_shift: shift, ..options(1) });
+        let made = Library::<Pad>::new(LibraryOptions {
+            context_bits: bits,
+            context_shift: shift,
+            ..options(1)
+        });
         assert_eq!(made.is_ok(), fits, "{bits} at {shift}");
     }
 }

@@ -1,5 +1,5 @@
-//! Two endpoints against a model of lists: whatever is sent, received, taken back, forgotten and
-//! probed, in whatever order, ends as the model says.
+//! Two endpoints against a model of lists: any sequence of sends, receives, cancels, forgets and
+//! probes ends as in the model.
 
 use causeway_channel::Layout;
 use causeway_message::limits::CHANNEL_EAGER_BYTES_MAX;
@@ -15,7 +15,7 @@ fn lengths() -> impl Strategy<Value = usize> {
     ]
 }
 
-/// What is probed for may be in any context, what is received must be in one.
+/// Probes may span contexts; receives must select one.
 fn ops(contexts: u8) -> impl Strategy<Value = Op> {
     let covered = (1_u64 << contexts) - 1;
     let matching = move |covered: u64| {
@@ -38,21 +38,21 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn any_calls_end_as_the_model_says(ops in prop::collection::vec(ops(0), 1..80)) {
+    fn model_holds_for_any_calls(ops in prop::collection::vec(ops(0), 1..80)) {
         play(ops, Layout::DEFAULT, 0);
     }
 
-    /// In channels so small that everything waits for room.
+    /// In channels so small that every message waits for room.
     #[test]
-    fn any_calls_end_as_the_model_says_where_room_is_scarce(
+    fn model_holds_for_any_calls_in_small_channels(
         ops in prop::collection::vec(ops(0), 1..80),
     ) {
         play(ops, Layout::new(16, 16_384).unwrap(), 0);
     }
 
-    /// With context ids: 1 bit, so that masks leave others free, and 2, so that none are.
+    /// With context ids of 1 bit, which masks may leave out, and of 2 bits, which they cover.
     #[test]
-    fn any_calls_end_as_the_model_says_in_contexts(
+    fn model_holds_for_any_calls_with_contexts(
         (contexts, ops) in (1..3_u8)
             .prop_flat_map(|bits| (Just(bits), prop::collection::vec(ops(bits), 1..80))),
     ) {

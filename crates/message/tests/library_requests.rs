@@ -1,4 +1,4 @@
-//! How requests end, are collected, forgotten and taken back.
+//! Requests: end, collection, forget and cancel.
 
 use causeway_channel::Layout;
 use causeway_message::library::{Error, Partner, RequestId};
@@ -7,8 +7,8 @@ use causeway_message::status::Status;
 use causeway_testing::messages::*;
 
 #[test]
-fn a_small_send_ends_at_once_and_a_large_one_when_it_was_received() {
-    let mut pair = Pair::new();
+fn requests_small_send_ends_at_once_and_large_send_when_received() {
+    let mut pair = EndpointPair::new();
     for (len, at_once) in [(0, true), (8, true), (8192, true), (8193, false), (200_000, false)] {
         let send = pair.a.send(B, 1, &content(2, len));
         assert_eq!(pair.a.library.ibuffered(send), Ok(at_once));
@@ -29,12 +29,12 @@ fn a_small_send_ends_at_once_and_a_large_one_when_it_was_received() {
 }
 
 #[test]
-fn a_synchronous_send_ends_when_it_was_matched_even_without_bytes() {
-    let mut pair = Pair::new();
+fn requests_synchronous_send_ends_when_matched() {
+    let mut pair = EndpointPair::new();
     for len in [0, 1, 5000, 100_000] {
         let send = pair.a.ssend(B, 1, &content(3, len));
         pair.run();
-        assert!(pair.a.is_pending(send), "{len}: nobody received it");
+        assert!(pair.a.is_pending(send), "{len}: no receive took it");
         assert_eq!(pair.a.library.ibuffered(send), Ok(false));
         assert_eq!(pair.b.library.iprobe(1, 1).unwrap().unwrap().len as usize, len);
         let (receive, back) = pair.b.receive(1, u64::MAX, len);
@@ -43,7 +43,7 @@ fn a_synchronous_send_ends_when_it_was_matched_even_without_bytes() {
         assert_eq!(pair.b.ended(receive).status, Status::Success);
         assert!(given(&back) == content(3, len));
     }
-    // Cut to nothing.
+    // Truncated to 0 bytes.
     let send = pair.a.ssend(B, 1, b"some");
     let (receive, _) = pair.b.receive(1, u64::MAX, 0);
     pair.run();
@@ -53,8 +53,8 @@ fn a_synchronous_send_ends_when_it_was_matched_even_without_bytes() {
 }
 
 #[test]
-fn a_request_is_collected_once() {
-    let mut pair = Pair::new();
+fn requests_are_collected_once() {
+    let mut pair = EndpointPair::new();
     let send = pair.a.send(B, 1, b"x");
     assert_eq!(pair.a.library.context(send), Ok(1 ^ 0xc0));
     pair.a.ended(send);
@@ -71,8 +71,8 @@ fn a_request_is_collected_once() {
 }
 
 #[test]
-fn completions_come_in_the_order_of_their_ends_and_by_match_information() {
-    let mut pair = Pair::new();
+fn requests_complete_in_order_and_by_match_information() {
+    let mut pair = EndpointPair::new();
     let (late, _) = pair.a.receive(0x21, u64::MAX, 4);
     let first = pair.a.send(B, 0x11, b"a");
     let second = pair.a.send(B, 0x12, b"b");
@@ -91,10 +91,10 @@ fn completions_come_in_the_order_of_their_ends_and_by_match_information() {
     assert_eq!(pair.a.library.ipeek(), None);
 }
 
-/// A receive is found by the information of the message, not by its own.
+/// A receive is found by the information of its message, not by its own.
 #[test]
-fn a_receive_that_ended_is_found_by_the_messages_information() {
-    let mut pair = Pair::new();
+fn requests_ended_receive_is_found_by_the_information_of_its_message() {
+    let mut pair = EndpointPair::new();
     pair.b.receive(0, 0, 4);
     pair.a.send(B, 0xabcd, b"x");
     pair.run();
@@ -103,15 +103,15 @@ fn a_receive_that_ended_is_found_by_the_messages_information() {
 }
 
 #[test]
-fn a_receive_can_be_taken_back_until_it_is_matched() {
-    let mut pair = Pair::new();
+fn requests_receive_can_be_cancelled_until_matched() {
+    let mut pair = EndpointPair::new();
     let (receive, back) = pair.b.receive(1, u64::MAX, 100_000);
     let b = &mut pair.b;
     assert_eq!(b.library.cancel(&mut b.ways, receive), Ok(true));
     given(&back);
     assert_eq!(b.library.test(receive), Err(Error::BadRequest));
-    assert_eq!(b.library.ipeek(), None, "nothing is told of it");
-    // Matched, but not ended: the bytes are on their way.
+    assert_eq!(b.library.ipeek(), None, "no completion is reported");
+    // Matched, but not ended: the bytes are in flight.
     let (receive, back) = pair.b.receive(1, u64::MAX, 100_000);
     let send = pair.a.send(B, 1, &content(1, 100_000));
     pair.b.run();
@@ -127,8 +127,8 @@ fn a_receive_can_be_taken_back_until_it_is_matched() {
 }
 
 #[test]
-fn sends_cannot_be_taken_back() {
-    let mut pair = Pair::new();
+fn requests_sends_cannot_be_cancelled() {
+    let mut pair = EndpointPair::new();
     let send = pair.a.send(B, 1, &content(1, 100_000));
     let a = &mut pair.a;
     assert_eq!(a.library.cancel(&mut a.ways, send), Err(Error::BadRequest));
@@ -136,15 +136,15 @@ fn sends_cannot_be_taken_back() {
 }
 
 #[test]
-fn only_sends_are_buffered() {
-    let mut pair = Pair::new();
+fn requests_only_sends_are_buffered() {
+    let mut pair = EndpointPair::new();
     let (receive, _) = pair.b.receive(1, u64::MAX, 1);
     assert_eq!(pair.b.library.ibuffered(receive), Err(Error::BadRequest));
 }
 
 #[test]
-fn what_is_forgotten_goes_on_and_is_never_told() {
-    let mut pair = Pair::new();
+fn requests_forgotten_ones_go_on_without_completion() {
+    let mut pair = EndpointPair::new();
     // Before and after the end, of each kind.
     let (receive, back) = pair.b.receive(1, u64::MAX, 100_000);
     pair.b.library.forget(receive).unwrap();
@@ -169,7 +169,7 @@ fn what_is_forgotten_goes_on_and_is_never_told() {
 }
 
 #[test]
-fn a_send_to_itself_waits_until_it_is_matched_and_knows_when_it_was_cut() {
+fn requests_send_to_itself_ends_when_matched_or_truncated() {
     let mut end = End::new(options(1));
     let own = Partner::SELF;
     for len in [0, 5, 3000, 4 << 20] {
@@ -192,7 +192,7 @@ fn a_send_to_itself_waits_until_it_is_matched_and_knows_when_it_was_cut() {
         assert_eq!(end.ended(send).status, Status::Success);
         assert_eq!(end.ended(receive).status, Status::Success);
         assert!(given(&back) == bytes);
-        // Cut, either way.
+        // Truncated, in both orders.
         for early in [true, false] {
             if len > 0 {
                 let posted = early.then(|| end.receive(9, u64::MAX, len - 1));
@@ -210,7 +210,7 @@ fn a_send_to_itself_waits_until_it_is_matched_and_knows_when_it_was_cut() {
 }
 
 #[test]
-fn an_endpoint_connects_to_itself_and_to_nobody_else_by_channels() {
+fn requests_channels_connect_to_the_own_endpoint_only() {
     let mut end = End::new(options(1));
     let own = options(1).address;
     let mut connect = |to, key| {
@@ -227,9 +227,9 @@ fn an_endpoint_connects_to_itself_and_to_nobody_else_by_channels() {
 }
 
 #[test]
-fn sends_that_find_no_room_wait_in_their_order() {
+fn requests_sends_without_room_wait_in_order() {
     let layout = Layout::new(16, 16_384).unwrap();
-    let mut pair = Pair::with(layout, options(1), options(2));
+    let mut pair = EndpointPair::with(layout, options(1), options(2));
     let lens = [8000, 3000, 100_000, 1, 0, 8192, 40, 9000];
     let mut sends = Vec::new();
     for number in 0..200_u64 {
@@ -237,7 +237,7 @@ fn sends_that_find_no_room_wait_in_their_order() {
         sends.push((number, len, pair.a.send(B, number, &content(number, len))));
     }
     for (number, len, send) in sends {
-        // What is received first must be what was sent first.
+        // Messages are received in the order of sending.
         let (receive, back) = pair.b.receive(0, 0, 100_000);
         pair.run();
         assert_eq!(pair.b.ended(receive).match_info, number);
@@ -248,8 +248,8 @@ fn sends_that_find_no_room_wait_in_their_order() {
 }
 
 #[test]
-fn unexpected_messages_are_bounded_and_their_senders_wait() {
-    let mut pair = Pair::new();
+fn requests_unexpected_messages_are_bounded() {
+    let mut pair = EndpointPair::new();
     const LEN: usize = 8192;
     let sends = 2 * causeway_message::limits::UNEXPECTED_BYTES_MAX / LEN;
     let mut ids = Vec::new();
@@ -261,17 +261,17 @@ fn unexpected_messages_are_bounded_and_their_senders_wait() {
     }
     pair.run();
     let kept = pair.b.library.unexpected();
-    // One partner leaves as much for others.
+    // A single peer leaves as much room for others.
     assert_eq!(kept, causeway_message::limits::UNEXPECTED_BYTES_MAX / LEN / 2);
     assert!(ids.iter().rev().any(|&id| pair.a.library.ibuffered(id) == Ok(false)));
-    // What came can only be taken by the application: there is no use in staying awake for it.
+    // Only the application can take the messages: the endpoint may sleep.
     assert!(pair.b.ways.arm());
     pair.b.ways.disarm();
-    // What stands before all others is taken by a receive that is posted now.
+    // A receive that is posted now takes the oldest message.
     let waits = kept as u64;
     let (receive, back) = pair.b.receive(waits, u64::MAX, LEN);
-    pair.b.ways.stir();
-    assert!(!pair.b.ways.arm(), "nobody sleeps before it is known");
+    pair.b.ways.nudge();
+    assert!(!pair.b.ways.arm(), "no sleep before the retry");
     pair.b.ways.disarm();
     pair.run();
     pair.b.ended(receive);

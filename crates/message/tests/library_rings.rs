@@ -1,4 +1,4 @@
-//! The library half over rings, with a backend half that the test plays.
+//! The matching engine over rings, with a NIC side that the test controls.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 use causeway_channel::mx_rings::{Holds, layout, read_request, write_event};
 use causeway_channel::{Head, Receiver, Sender, Side, open};
 use causeway_message::library::{
-    Arrival, Buffer, Purpose, Refused, Rings, Staging, Transport, is_remote,
+    Buffer, Purpose, Refused, Rings, Staging, Transport, TransportEvent, is_remote,
 };
 use causeway_message::limits::PULL_AHEAD_BYTES;
 use causeway_message::split::{
@@ -15,23 +15,23 @@ use causeway_message::split::{
 use causeway_message::status::Status;
 use causeway_testing::messages::memory;
 
-/// One region of private memory, of which so many places are given at a time, all the same one; and
-/// another of what lies where it lies.
+/// Staging in the test: one region of private memory with a limited number of windows, which share
+/// their bytes; and another region for lent memory.
 #[derive(Debug, Default)]
 struct Stage {
     bytes: RefCell<Vec<u8>>,
     places: usize,
     taken: usize,
-    /// No more are given ever.
+    /// Further requests fail for good.
     ended: bool,
-    /// What lies in one piece is reached there.
+    /// Contiguous messages are lent.
     reaches: bool,
-    /// What is, by where and how long; none once it was given.
+    /// Lent ranges by address and length; `None` after their return.
     lent: Vec<Option<(usize, usize)>>,
     taken_back: Vec<u64>,
 }
 
-/// What is reached where it lies.
+/// Region of lent memory.
 const OWN: RegionId = RegionId(4);
 
 impl Staging for Stage {
@@ -76,10 +76,10 @@ impl Staging for Stage {
     }
 }
 
-type Bell = Box<dyn Fn()>;
-type Ours = Rings<Bell, Stage>;
+type PeerDoorbell = Box<dyn Fn()>;
+type Ours = Rings<PeerDoorbell, Stage>;
 
-/// The other half.
+/// The NIC side.
 struct Backend {
     sender: Sender,
     receiver: Receiver,
@@ -111,10 +111,11 @@ fn pair() -> (Ours, Backend) {
     let view = memory(layout());
     let rung = Rc::new(RefCell::new(0));
     let count = rung.clone();
-    let bell: Bell = Box::new(move || *count.borrow_mut() += 1);
+    let doorbell: PeerDoorbell = Box::new(move || *count.borrow_mut() += 1);
     let (sender, receiver) = open(&view, Side::First).unwrap();
     let holds = Holds::new(view.clone());
-    let ours = Rings::new(sender, receiver, holds, bell, Stage { places: 1, ..Stage::default() });
+    let ours =
+        Rings::new(sender, receiver, holds, doorbell, Stage { places: 1, ..Stage::default() });
     let (sender, receiver) = open(&view, Side::Second).unwrap();
     (ours, Backend { sender, receiver, holds: Holds::new(view), rung })
 }
@@ -124,27 +125,27 @@ fn way(ours: &mut Ours) -> &mut dyn Transport<Vec<u8>> {
 }
 
 #[track_caller]
-fn next(ours: &mut Ours) -> Arrival {
+fn next(ours: &mut Ours) -> TransportEvent {
     let arrival = way(ours).next().expect("something came");
     way(ours).done();
     arrival
 }
 
-/// As the library half knows partner 5 of the backend half.
+/// Engine's number of the NIC side's peer 5.
 const PEER: PeerId = PeerId(11);
 
-/// And partner 6.
+/// And of peer 6.
 const OTHER: PeerId = PeerId(13);
 
 fn seen(ours: &mut Ours, backend: &mut Backend) {
     let address = Address { nic: NicId(0x0200_0000_0009), endpoint: 1 };
     backend.tell(&Event::PeerSeen { peer: PeerId(5), address, session: 6 });
-    assert_eq!(next(ours), Arrival::PeerSeen { peer: PEER, address, session: 6 });
+    assert_eq!(next(ours), TransportEvent::PeerSeen { peer: PEER, address, session: 6 });
     assert!(is_remote(PEER) && !is_remote(PeerId(10)) && !is_remote(PeerId::NONE));
 }
 
 #[test]
-fn offers_and_pulls_go_through_staging() {
+fn rings_offers_and_pulls_use_staging() {
     let (mut ours, mut backend) = pair();
     seen(&mut ours, &mut backend);
     let data: Vec<u8> = (0..100_000_u32).map(|at| at as u8).collect();
@@ -152,28 +153,31 @@ fn offers_and_pulls_go_through_staging() {
     let from = Window { region: RegionId(3), offset: 64, len: 100_000 };
     backend.expect(&Request::Offer { peer: PeerId(5), token: Token(1), match_info: 7, from });
     assert_eq!(*ours.staging.bytes.borrow(), data);
-    // Without a place it waits.
+    // Without staging the message waits.
     assert_eq!(way(&mut ours).offer(PEER, Token(2), 7, &data), Err(Refused::Full));
     let pulled = way(&mut ours).pull(PEER, 9, Token(3), None, 10);
     assert_eq!(pulled, Err(Refused::Full));
     backend.tell(&Event::Sent { token: Token(1), status: Status::Success, taken: 100_000 });
-    assert!(matches!(next(&mut ours), Arrival::Sent { token: Token(1), taken: 100_000, .. }));
+    assert!(matches!(
+        next(&mut ours),
+        TransportEvent::Sent { token: Token(1), taken: 100_000, .. }
+    ));
     way(&mut ours).pull(PEER, 9, Token(3), None, 10).unwrap();
     let into = Window { region: RegionId(3), offset: 64, len: 10 };
     backend.expect(&Request::Pull { handle: Handle(9), token: Token(3), into });
     ours.staging.write(into, 0, b"0123456789");
     backend.tell(&Event::Pulled { token: Token(3), status: Status::Success });
     let arrival = way(&mut ours).next().unwrap();
-    assert_eq!(arrival, Arrival::Chunk { peer: PEER, token: Token(3), len: 10 });
+    assert_eq!(arrival, TransportEvent::Chunk { peer: PEER, token: Token(3), len: 10 });
     let mut bytes = [0; 20];
     assert_eq!(way(&mut ours).copy(4, &mut bytes), 6);
     assert_eq!(&bytes[..6], b"456789");
     way(&mut ours).done();
     assert_eq!(ours.staging.taken, 0);
-    // One that fails, and one whose partner was parted from: nobody hears of that.
+    // A failed pull, and a pull from a disconnected peer, which is not reported.
     way(&mut ours).pull(PEER, 9, Token(4), None, 10).unwrap();
     backend.tell(&Event::Pulled { token: Token(4), status: Status::Aborted });
-    let failed = Arrival::Pulled { token: Token(4), status: Status::Aborted };
+    let failed = TransportEvent::Pulled { token: Token(4), status: Status::Aborted };
     assert_eq!(next(&mut ours), failed);
     way(&mut ours).pull(PEER, 9, Token(5), None, 10).unwrap();
     way(&mut ours).disconnect(PEER);
@@ -182,7 +186,7 @@ fn offers_and_pulls_go_through_staging() {
     assert_eq!(ours.staging.taken, 0);
 }
 
-/// What is given at a glance: whose it is, its match information and its bytes.
+/// Returns the next short message: its peer, match information and bytes.
 fn short(ours: &mut Ours) -> Option<(PeerId, u64, Vec<u8>)> {
     let (peer, short) = way(ours).short()?;
     let mut bytes = vec![0; short.len()];
@@ -191,15 +195,15 @@ fn short(ours: &mut Ours) -> Option<(PeerId, u64, Vec<u8>)> {
 }
 
 #[test]
-fn short_messages_are_given_at_a_glance_where_nothing_waits_before_them() {
+fn rings_short_messages_use_the_fast_path() {
     let (mut ours, mut backend) = pair();
-    assert!(!ours.comes() && !way(&mut ours).more() && short(&mut ours).is_none());
+    assert!(!ours.may_have_event() && !way(&mut ours).more() && short(&mut ours).is_none());
     seen(&mut ours, &mut backend);
     let message = |match_info, data| Event::Message { peer: PeerId(5), match_info, data };
     let long = [7; 33];
     let told: [(u64, &[u8]); 4] = [(1, b""), (2, b"eight by"), (3, &long), (4, b"last")];
     told.iter().for_each(|(info, data)| backend.tell(&message(*info, data)));
-    assert!(ours.comes() && way(&mut ours).more());
+    assert!(ours.may_have_event() && way(&mut ours).more());
     for (info, more) in [(1, true), (2, true)] {
         let data = told[info - 1].1.to_vec();
         assert_eq!(short(&mut ours), Some((PEER, info as u64, data.clone())));
@@ -207,36 +211,36 @@ fn short_messages_are_given_at_a_glance_where_nothing_waits_before_them() {
         assert_eq!(way(&mut ours).short_done(), more);
     }
     assert_eq!(short(&mut ours), None, "it is long");
-    let third = Arrival::Message { peer: PEER, match_info: 3, len: 33 };
+    let third = TransportEvent::Message { peer: PEER, match_info: 3, len: 33 };
     assert_eq!(way(&mut ours).next(), Some(third));
     assert_eq!(short(&mut ours), None, "it is being looked at");
-    // It is not taken now: what is behind it waits.
+    // A deferred message delays the next.
     way(&mut ours).defer();
-    assert!(ours.comes());
+    assert!(ours.may_have_event());
     assert_eq!(short(&mut ours), None);
     assert_eq!(way(&mut ours).next(), None, "the other went behind it");
-    assert!(ours.stir() && ours.comes());
+    assert!(ours.nudge() && ours.may_have_event());
     assert_eq!(next(&mut ours), third);
-    assert_eq!(next(&mut ours), Arrival::Message { peer: PEER, match_info: 4, len: 4 });
-    assert!(!ours.comes());
+    assert_eq!(next(&mut ours), TransportEvent::Message { peer: PEER, match_info: 4, len: 4 });
+    assert!(!ours.may_have_event());
     backend.tell(&message(5, b"again"));
     assert_eq!(short(&mut ours), Some((PEER, 5, b"again".to_vec())));
-    assert!(!way(&mut ours).short_done() && !ours.comes());
-    // What is nonsense is for the other way, which says so.
+    assert!(!way(&mut ours).short_done() && !ours.may_have_event());
+    // The general path reports an invalid event.
     let nonsense = Head { kind: 3, words: [6, 1, 5] };
     assert!(backend.sender.send(nonsense, b"x").unwrap());
     assert_eq!(short(&mut ours), None);
     assert_eq!(
         next(&mut ours),
-        Arrival::PeerGone { peer: PEER, status: Status::EndpointUnreachable }
+        TransportEvent::PeerGone { peer: PEER, status: Status::EndpointUnreachable }
     );
 }
 
 #[test]
-fn nothing_is_sent_past_what_was_asked_before() {
+fn rings_bypass_does_not_overtake_requests() {
     let (mut ours, mut backend) = pair();
     seen(&mut ours, &mut backend);
-    assert_eq!(ours.past(PEER), Some(PeerId(5)));
+    assert_eq!(ours.bypass_peer(PEER), Some(PeerId(5)));
     let mut asked = 0;
     while way(&mut ours).connect(Token(asked), Address { nic: NicId(1), endpoint: 0 }, 0, None)
         == Ok(())
@@ -244,19 +248,19 @@ fn nothing_is_sent_past_what_was_asked_before() {
         asked += 1;
     }
     way(&mut ours).disconnect(PEER);
-    assert_eq!(ours.past(PEER), None, "there was no room for that");
-    assert!(ours.comes());
+    assert_eq!(ours.bypass_peer(PEER), None, "there was no room for that");
+    assert!(ours.may_have_event());
     for _ in 0..asked {
         backend.asked().unwrap();
     }
     assert_eq!(way(&mut ours).next(), None);
     backend.expect(&Request::Disconnect { peer: PeerId(5) });
-    assert_eq!(ours.past(PEER), Some(PeerId(5)));
+    assert_eq!(ours.bypass_peer(PEER), Some(PeerId(5)));
     ours.end();
-    assert_eq!(ours.past(PEER), None);
+    assert_eq!(ours.bypass_peer(PEER), None);
 }
 
-/// Two pieces.
+/// A buffer of two segments.
 #[derive(Debug)]
 struct Apart(Vec<u8>, Vec<u8>);
 
@@ -278,7 +282,7 @@ impl Buffer for Apart {
 }
 
 #[test]
-fn what_is_reached_where_it_lies_takes_no_place_and_is_taken_back_when_it_is_given_up() {
+fn rings_lent_memory_needs_no_staging_and_is_withdrawn() {
     let (mut ours, mut backend) = pair();
     seen(&mut ours, &mut backend);
     ours.staging.reaches = true;
@@ -294,9 +298,9 @@ fn what_is_reached_where_it_lies_takes_no_place_and_is_taken_back_when_it_is_giv
     }
     assert_eq!(ours.staging.taken, 0);
     backend.tell(&Event::Sent { token: Token(0), status: Status::Success, taken: 100_000 });
-    assert!(matches!(next(&mut ours), Arrival::Sent { token: Token(0), .. }));
+    assert!(matches!(next(&mut ours), TransportEvent::Sent { token: Token(0), .. }));
     assert_eq!(ours.staging.lent[0], None, "its place is free");
-    // One that is given up, and all of a partner that is parted from; of another's none.
+    // A cancelled offer, and all offers to a disconnected peer; none to another peer.
     way(&mut ours).cancel(Token(1));
     backend.expect(&Request::Cancel { token: Token(1) });
     assert_eq!(ours.staging.taken_back, [1]);
@@ -305,21 +309,21 @@ fn what_is_reached_where_it_lies_takes_no_place_and_is_taken_back_when_it_is_giv
     way(&mut ours).disconnect(PEER);
     ours.staging.taken_back.sort_unstable();
     assert_eq!(ours.staging.taken_back, [1, 1, 2]);
-    way(&mut ours).lose(Token(3));
+    way(&mut ours).withdraw_memory(Token(3));
     assert_eq!(ours.staging.taken_back.last(), Some(&other), "its memory is lost");
-    // It is given only when nobody asks for it any more.
+    // It is freed only when no request uses it.
     assert!(ours.staging.lent[1].is_some() && ours.staging.lent[2].is_some());
     for token in [1, 2] {
         backend.tell(&Event::Sent { token: Token(token), status: Status::Aborted, taken: 0 });
         next(&mut ours);
         assert_eq!(ours.staging.lent[token as usize], None);
     }
-    // What lies in two pieces is copied.
+    // A message in two segments is copied.
     let apart = Apart(vec![1; 10], vec![2; 10]);
     Transport::<Apart>::offer(&mut ours, PEER, Token(4), 7, &apart).unwrap();
     assert_eq!((ours.staging.taken, ours.staging.lent.len()), (1, 4));
     assert_eq!(*ours.staging.bytes.borrow(), [[1; 10], [2; 10]].concat());
-    // Where the rings have no room, none stays lent.
+    // When the rings have no room, no memory stays lent.
     let mut offered = 4;
     while way(&mut ours).offer(PEER, Token(5), 7, &data).is_ok() {
         offered += 1;
@@ -328,7 +332,7 @@ fn what_is_reached_where_it_lies_takes_no_place_and_is_taken_back_when_it_is_giv
 }
 
 #[test]
-fn long_messages_of_a_partner_are_pulled_a_few_at_a_time() {
+fn rings_pull_a_few_long_messages_at_a_time() {
     let (mut ours, mut backend) = pair();
     ours.staging.places = 3;
     seen(&mut ours, &mut backend);
@@ -351,29 +355,29 @@ fn long_messages_of_a_partner_are_pulled_a_few_at_a_time() {
     over(&mut backend, 1, Status::Success);
     assert_eq!(
         way(&mut ours).next(),
-        Some(Arrival::Chunk { peer: PEER, token: Token(1), len: long })
+        Some(TransportEvent::Chunk { peer: PEER, token: Token(1), len: long })
     );
     assert!(backend.asked().is_none(), "its place is in use");
     way(&mut ours).done();
     backend.expect(&asked(3, long));
-    // There is no place now, and then there is one.
+    // No window is free, and then there is one.
     ours.staging.places = 1;
     over(&mut backend, 2, Status::Aborted);
-    assert!(matches!(next(&mut ours), Arrival::Pulled { token: Token(2), .. }));
+    assert!(matches!(next(&mut ours), TransportEvent::Pulled { token: Token(2), .. }));
     assert!(backend.asked().is_none());
     ours.staging.places = 3;
     assert_eq!(way(&mut ours).next(), None);
     backend.expect(&asked(4, long));
-    // There will never be one: the receive ends so.
+    // No window will ever be free: the receive fails.
     ours.staging.ended = true;
     over(&mut backend, 3, Status::Aborted);
-    assert!(matches!(next(&mut ours), Arrival::Pulled { token: Token(3), .. }));
-    assert!(!ours.arm(), "it is to be said");
+    assert!(matches!(next(&mut ours), TransportEvent::Pulled { token: Token(3), .. }));
+    assert!(!ours.arm(), "a failure is to be reported");
     ours.disarm();
     let status = Status::NoResources;
-    assert_eq!(next(&mut ours), Arrival::Pulled { token: Token(5), status });
-    assert_eq!(next(&mut ours), Arrival::Pulled { token: Token(6), status });
-    // Of a partner that is gone nothing waits.
+    assert_eq!(next(&mut ours), TransportEvent::Pulled { token: Token(5), status });
+    assert_eq!(next(&mut ours), TransportEvent::Pulled { token: Token(6), status });
+    // No pulls of a lost peer wait.
     ours.staging.ended = false;
     way(&mut ours).pull(PEER, 8, Token(8), None, long).unwrap();
     backend.expect(&asked(8, long));
@@ -383,17 +387,17 @@ fn long_messages_of_a_partner_are_pulled_a_few_at_a_time() {
     over(&mut backend, 4, Status::Aborted);
     over(&mut backend, 8, Status::Success);
     over(&mut backend, 7, Status::Aborted);
-    assert!(matches!(next(&mut ours), Arrival::Pulled { token: Token(7), .. }));
+    assert!(matches!(next(&mut ours), TransportEvent::Pulled { token: Token(7), .. }));
     assert!(backend.asked().is_none());
     assert_eq!(ours.staging.taken, 0);
 }
 
 #[test]
-fn what_cannot_be_taken_holds_nothing_else_up() {
+fn rings_deferred_message_delays_no_other_event() {
     let (mut ours, mut backend) = pair();
     seen(&mut ours, &mut backend);
     let message = |match_info| Event::Message { peer: PeerId(5), match_info, data: b"bytes" };
-    let came = |match_info| Arrival::Message { peer: PEER, match_info, len: 5 };
+    let came = |match_info| TransportEvent::Message { peer: PEER, match_info, len: 5 };
     backend.tell(&message(1));
     assert_eq!(way(&mut ours).next(), Some(came(1)));
     way(&mut ours).defer();
@@ -402,9 +406,9 @@ fn what_cannot_be_taken_holds_nothing_else_up() {
     backend.tell(&Event::Sent { token: Token(8), status: Status::Success, taken: 3 });
     backend.tell(&Event::PeerGone { peer: PeerId(5), status: Status::EndpointClosed });
     backend.tell(&Event::Pulled { token: Token(9), status: Status::Success });
-    assert!(matches!(next(&mut ours), Arrival::Sent { token: Token(8), .. }));
-    assert!(matches!(next(&mut ours), Arrival::Pulled { token: Token(9), .. }));
-    // The first again, after nothing was; and again.
+    assert!(matches!(next(&mut ours), TransportEvent::Sent { token: Token(8), .. }));
+    assert!(matches!(next(&mut ours), TransportEvent::Pulled { token: Token(9), .. }));
+    // The first message again after an empty poll; and again.
     for _ in 0..2 {
         let first = way(&mut ours).next().or_else(|| way(&mut ours).next());
         assert_eq!(first, Some(came(1)));
@@ -419,8 +423,8 @@ fn what_cannot_be_taken_holds_nothing_else_up() {
     way(&mut ours).done();
     assert!(backend.holds.has(PeerId(5)) && !backend.holds.released(), "there are more");
     assert_eq!(next(&mut ours), came(2));
-    let gone = Arrival::PeerGone { peer: PEER, status: Status::EndpointClosed };
-    assert_eq!(next(&mut ours), gone, "after what it sent");
+    let gone = TransportEvent::PeerGone { peer: PEER, status: Status::EndpointClosed };
+    assert_eq!(next(&mut ours), gone, "after its messages");
     assert!(!backend.holds.has(PeerId(5)) && backend.holds.released());
     assert_eq!(*backend.rung.borrow(), 1, "it may sleep");
     backend.tell(&message(3));
@@ -430,26 +434,26 @@ fn what_cannot_be_taken_holds_nothing_else_up() {
 fn other_seen(ours: &mut Ours, backend: &mut Backend) {
     let address = Address { nic: NicId(0x0200_0000_0009), endpoint: 2 };
     backend.tell(&Event::PeerSeen { peer: PeerId(6), address, session: 7 });
-    assert!(matches!(next(ours), Arrival::PeerSeen { peer: OTHER, .. }));
+    assert!(matches!(next(ours), TransportEvent::PeerSeen { peer: OTHER, .. }));
 }
 
 fn message(peer: u32, match_info: u64) -> Event<'static> {
     Event::Message { peer: PeerId(peer), match_info, data: b"bytes" }
 }
 
-fn came(peer: PeerId, match_info: u64) -> Arrival {
-    Arrival::Message { peer, match_info, len: 5 }
+fn came(peer: PeerId, match_info: u64) -> TransportEvent {
+    TransportEvent::Message { peer, match_info, len: 5 }
 }
 
-/// The next is given and cannot be taken.
+/// Takes the next event, which must be `arrival`, and defers it.
 #[track_caller]
-fn deferred(ours: &mut Ours, arrival: Arrival) {
+fn deferred(ours: &mut Ours, arrival: TransportEvent) {
     assert_eq!(way(ours).next(), Some(arrival));
     way(ours).defer();
 }
 
 #[test]
-fn a_partner_whose_messages_wait_holds_no_other_up() {
+fn rings_pending_messages_delay_no_other_peer() {
     let (mut ours, mut backend) = pair();
     seen(&mut ours, &mut backend);
     other_seen(&mut ours, &mut backend);
@@ -462,7 +466,7 @@ fn a_partner_whose_messages_wait_holds_no_other_up() {
     assert_eq!(next(&mut ours), came(OTHER, 2));
     deferred(&mut ours, came(OTHER, 4));
     assert!(backend.holds.has(PeerId(6)));
-    // Both were tried: they rest, and then each is given again, in turn.
+    // Both were tried: they rest, and then each comes again, in turn.
     assert_eq!(way(&mut ours).next(), None);
     deferred(&mut ours, came(PEER, 1));
     assert_eq!(next(&mut ours), came(OTHER, 4));
@@ -477,11 +481,11 @@ fn a_partner_whose_messages_wait_holds_no_other_up() {
 }
 
 #[test]
-fn a_hold_passes_requests_that_are_not_taken() {
+fn rings_hold_passes_full_request_queue() {
     let (mut ours, mut backend) = pair();
     seen(&mut ours, &mut backend);
     backend.tell(&message(5, 1));
-    // The backend half takes no more requests.
+    // The NIC side takes no more requests.
     while way(&mut ours).eager(PEER, Token(1), 1, &vec![1]).is_ok() {}
     deferred(&mut ours, came(PEER, 1));
     assert!(backend.holds.has(PeerId(5)));
@@ -492,25 +496,25 @@ fn a_hold_passes_requests_that_are_not_taken() {
 }
 
 #[test]
-fn who_is_about_to_sleep_tries_what_was_set_aside_once_more() {
+fn rings_pending_messages_are_retried_before_sleep() {
     let (mut ours, mut backend) = pair();
     seen(&mut ours, &mut backend);
     backend.tell(&message(5, 1));
     deferred(&mut ours, came(PEER, 1));
     assert!(ours.arm(), "it waits for the application");
     ours.disarm();
-    // The application posts a receive: it may be the one.
-    assert!(ours.stir());
+    // The application posts a receive, which may match.
+    assert!(ours.nudge());
     assert!(!ours.arm(), "it is not known yet");
     ours.disarm();
     let first = way(&mut ours).next().or_else(|| way(&mut ours).next());
     assert_eq!(first, Some(came(PEER, 1)));
     way(&mut ours).done();
-    assert!(!ours.stir() && ours.arm());
+    assert!(!ours.nudge() && ours.arm());
 }
 
 #[test]
-fn what_came_before_the_daemon_went_is_taken_first() {
+fn rings_events_before_the_end_are_handled_first() {
     let (mut ours, mut backend) = pair();
     seen(&mut ours, &mut backend);
     other_seen(&mut ours, &mut backend);
@@ -523,19 +527,19 @@ fn what_came_before_the_daemon_went_is_taken_first() {
     ours.end();
     assert!(!ours.arm());
     assert_eq!(next(&mut ours), came(OTHER, 3));
-    assert!(matches!(next(&mut ours), Arrival::Sent { token: Token(8), .. }), "no offer");
-    // Nothing reaches the one whose messages wait; of the other nothing does.
+    assert!(matches!(next(&mut ours), TransportEvent::Sent { token: Token(8), .. }), "no offer");
+    // The peer with pending messages is unreachable; the other is lost.
     let status = Status::EndpointUnreachable;
-    assert_eq!(next(&mut ours), Arrival::Unreached { peer: PEER, status }, "said once");
+    assert_eq!(next(&mut ours), TransportEvent::Unreached { peer: PEER, status }, "reported once");
     deferred(&mut ours, came(PEER, 1));
-    let gone = |peer| Arrival::PeerGone { peer, status: Status::EndpointUnreachable };
+    let gone = |peer| TransportEvent::PeerGone { peer, status: Status::EndpointUnreachable };
     assert_eq!(way(&mut ours).next(), Some(gone(OTHER)));
     way(&mut ours).forget(OTHER);
     way(&mut ours).done();
     deferred(&mut ours, came(PEER, 1));
     assert_eq!(way(&mut ours).next(), None);
     assert!(ours.arm(), "the application does not take it");
-    assert!(ours.stir() && !ours.arm());
+    assert!(ours.nudge() && !ours.arm());
     let first = way(&mut ours).next().or_else(|| way(&mut ours).next());
     assert_eq!(first, Some(came(PEER, 1)));
     way(&mut ours).done();
@@ -550,29 +554,29 @@ fn what_came_before_the_daemon_went_is_taken_first() {
 }
 
 #[test]
-fn connects_that_nobody_answers_any_more_fail() {
+fn rings_unanswered_connects_fail() {
     let (mut ours, mut backend) = pair();
     let to = Address { nic: NicId(0x0200_0000_0009), endpoint: 1 };
     for token in 1..=3 {
         way(&mut ours).connect(Token(token), to, 4, None).unwrap();
     }
     backend.tell(&Event::Connected { token: Token(1), status: Status::BadKey, peer: PeerId::NONE });
-    assert!(matches!(next(&mut ours), Arrival::Connected { token: Token(1), .. }));
+    assert!(matches!(next(&mut ours), TransportEvent::Connected { token: Token(1), .. }));
     way(&mut ours).cancel(Token(2));
     ours.end();
     assert!(!ours.arm());
     let (status, peer) = (Status::EndpointUnreachable, PeerId::NONE);
-    assert_eq!(next(&mut ours), Arrival::Connected { token: Token(3), status, peer });
+    assert_eq!(next(&mut ours), TransportEvent::Connected { token: Token(3), status, peer });
     assert_eq!(way(&mut ours).next(), None);
     assert!(ours.arm());
 }
 
 #[test]
-fn what_is_set_aside_keeps_nothing_from_failing_when_the_daemon_went() {
+fn rings_pending_messages_do_not_delay_failures_after_the_end() {
     let (mut ours, mut backend) = pair();
     seen(&mut ours, &mut backend);
     let data = vec![1; 20_000];
-    // As much as may be set aside, and more in the ring.
+    // The pending queue is full, and the ring has more.
     for _ in 0..80 {
         let event = Event::Message { peer: PeerId(5), match_info: 0, data: &data };
         while write_event(&mut backend.sender, &event).unwrap() {}
@@ -586,7 +590,7 @@ fn what_is_set_aside_keeps_nothing_from_failing_when_the_daemon_went() {
     let mut told = Vec::new();
     for _ in 0..300 {
         match way(&mut ours).next() {
-            Some(Arrival::Message { .. }) => way(&mut ours).defer(),
+            Some(TransportEvent::Message { .. }) => way(&mut ours).defer(),
             Some(arrival) => {
                 told.push(arrival);
                 way(&mut ours).done();
@@ -595,10 +599,10 @@ fn what_is_set_aside_keeps_nothing_from_failing_when_the_daemon_went() {
         }
     }
     let (status, peer) = (Status::EndpointUnreachable, PeerId::NONE);
-    let connected = Arrival::Connected { token: Token(3), status, peer };
-    assert_eq!(told, [connected, Arrival::Unreached { peer: PEER, status }]);
+    let connected = TransportEvent::Connected { token: Token(3), status, peer };
+    assert_eq!(told, [connected, TransportEvent::Unreached { peer: PEER, status }]);
     assert!(ours.arm(), "the rest waits for the application");
-    // A daemon that goes on writing is not read for ever.
+    // A hostile NIC side that goes on writing is read for a bounded time.
     let mut written = 0;
     for _ in 0..1000 {
         let event = Event::Message { peer: PeerId(5), match_info: 0, data: &data };
@@ -611,12 +615,12 @@ fn what_is_set_aside_keeps_nothing_from_failing_when_the_daemon_went() {
 }
 
 #[test]
-fn hostile_backends_fill_no_memory() {
+fn rings_hostile_nic_side_is_bounded_in_memory() {
     let (mut ours, mut backend) = pair();
     seen(&mut ours, &mut backend);
     let data = vec![1; 20_000];
     let mut sent = 0;
-    // It does not hold, although it was asked to.
+    // It ignores the hold.
     for _ in 0..500 {
         let event = Event::Message { peer: PeerId(5), match_info: 0, data: &data };
         while write_event(&mut backend.sender, &event).unwrap() {
@@ -628,15 +632,15 @@ fn hostile_backends_fill_no_memory() {
     }
     assert!(sent < 100, "{sent} messages were taken");
     let first = way(&mut ours).next().or_else(|| way(&mut ours).next());
-    assert!(matches!(first, Some(Arrival::Message { .. })), "they are still there");
+    assert!(matches!(first, Some(TransportEvent::Message { .. })), "they are still there");
 }
 
 #[test]
-fn hostile_entries_end_the_rings_and_partners_are_gone() {
+fn rings_hostile_entries_end_the_rings() {
     let (mut ours, mut backend) = pair();
     seen(&mut ours, &mut backend);
     assert!(backend.sender.send(Head { kind: 77, words: [0; 3] }, &[]).unwrap());
-    let gone = Arrival::PeerGone { peer: PEER, status: Status::EndpointUnreachable };
+    let gone = TransportEvent::PeerGone { peer: PEER, status: Status::EndpointUnreachable };
     let told = way(&mut ours).next().or_else(|| way(&mut ours).next());
     assert_eq!(told, Some(gone));
     way(&mut ours).forget(PEER);
@@ -649,7 +653,7 @@ fn hostile_entries_end_the_rings_and_partners_are_gone() {
 }
 
 #[test]
-fn the_other_half_is_rung_when_it_sleeps() {
+fn rings_doorbell_wakes_the_nic_side() {
     let (mut ours, mut backend) = pair();
     seen(&mut ours, &mut backend);
     way(&mut ours).eager(PEER, Token(1), 1, &vec![1]).unwrap();

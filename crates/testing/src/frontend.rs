@@ -1,4 +1,4 @@
-//! A vhost-user front end that can break every rule: its file can shrink, and its rings are plain
+//! A vhost-user frontend that can break every rule: its file can shrink, and its rings are plain
 //! memory.
 //!
 //! | guest addresses | content |
@@ -6,7 +6,7 @@
 //! | 0 | [`RECEIVE`], the receive ring |
 //! | 0x1_0000 | [`TRANSMIT`], the transmit ring |
 //! | [`RINGS_END`] | receive buffers |
-//! | [`SEND_AT`] | what the guest sends |
+//! | [`SEND_AT`] | the frames that the guest sends |
 //! | end | canaries that are not granted, on the last granted page |
 
 use std::fs::File;
@@ -30,7 +30,7 @@ pub const RINGS_END: u64 = 0x2_0000;
 pub const RECEIVE: Layout = Layout { base: 0, size: 64, table_entries: 0 };
 /// The transmit ring.
 pub const TRANSMIT: Layout = Layout { base: 0x1_0000, size: 64, table_entries: 0 };
-/// Address of what the guest sends.
+/// Address of the frames that the guest sends.
 pub const SEND_AT: u64 = 0x8_0000;
 /// Receive buffers that the guest offers.
 pub const BUFFERS: u16 = 32;
@@ -89,7 +89,7 @@ impl Sizes {
     }
 }
 
-/// An attached front end with one receive and one transmit queue.
+/// An attached frontend with one receive and one transmit queue.
 #[derive(Debug)]
 pub struct Frontend {
     /// The connection to the backend.

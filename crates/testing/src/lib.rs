@@ -1,16 +1,28 @@
-//! Test rigs that several crates share. Only tests, fuzz targets and simulations import this crate.
+//! Test rigs that several crates share: temporary folders, waits, slow descriptors, message
+//! endpoints, a vhost-user frontend. Only tests, fuzz targets and simulations import this crate; it
+//! contains no production code and stands on no path of a frame.
 //!
 //! Unit tests must not use a rig that imports the crate under test: cargo builds that crate twice
 //! then, and the types of the two builds differ. Integration tests have no such limit.
 //!
 //! | module | content | feature |
 //! |---|---|---|
-//! | [`wait`] | waiting for a condition with a time limit | |
+//! | [`wait`] | waits for a condition with a time limit | |
 //! | [`folder`] | temporary folders | |
 //! | [`numbers`] | numbers that are the same in every run | |
-//! | [`slow`] | descriptors whose close or wake-up takes long | |
+//! | [`slow`] | descriptors with a slow close or wake-up | |
 //! | `messages` | endpoints of the message library in one process | `messages` |
-//! | `frontend` | a vhost-user front end that can break every rule | `frontend` |
+//! | `frontend` | a vhost-user frontend that can break every rule | `frontend` |
+//!
+//! # Example
+//! ```
+//! use causeway_testing::folder::Folder;
+//! use causeway_testing::wait::wait;
+//!
+//! let folder = Folder::new("example");
+//! std::fs::write(folder.join("ready"), b"1").unwrap();
+//! wait(|| folder.join("ready").exists(), || "the file is missing".to_owned());
+//! ```
 
 #![forbid(unsafe_code)]
 

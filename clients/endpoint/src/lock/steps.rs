@@ -1,75 +1,74 @@
-//! The steps of a lock of one word, and of a room, in an order that all who meet there rely on.
+//! The steps of the lock and of the room, in the memory order that their users rely on.
 //!
-//! They are written over [`Word`], so that the checker in `tests/loom_lock.rs` runs the code that
-//! runs in production.
+//! They are generic over [`FutexWord`], so that the model checker in `tests/loom_lock.rs` runs the
+//! production code.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A lock that nobody has.
+/// Value of a free lock.
 pub const FREE: u32 = 0;
-/// One that somebody has.
+/// Value of a held lock.
 pub const HELD: u32 = 1;
-/// Held, and others wait.
+/// Value of a held lock with waiters.
 const WANTED: u32 = 2;
 
-/// A word that threads share and sleep on, as futex(2) has it.
-pub trait Word {
-    /// Loads it, in no order with anything else.
+/// A word that threads share and sleep on, as with futex(2).
+pub trait FutexWord {
+    /// Loads the word, relaxed.
     fn load(&self) -> u32;
-    /// Loads it, and sees then all that was done before what is there was stored.
+    /// Loads the word with acquire order.
     fn acquire(&self) -> u32;
-    /// Stores `value`, which shows all that was done before.
+    /// Stores `value` with release order.
     fn release(&self, value: u32);
-    /// Stores `value`, and gives what was there.
+    /// Stores `value` and returns the old value.
     fn swap(&self, value: u32, order: Ordering) -> u32;
-    /// Stores `to` if `from` is there, and sees then all that was done before it was stored.
+    /// Replaces `from` by `to` with acquire order, and returns whether `from` was there.
     fn exchange(&self, from: u32, to: u32) -> bool;
-    /// Adds one.
+    /// Adds 1, relaxed.
     fn increment(&self);
-    /// Sleeps until it is woken, or the time is over, or for no reason; not at all if `value` is
-    /// not there any more.
+    /// Sleeps until a wake-up or the timeout, perhaps spuriously; returns at once if the word is
+    /// not `value`.
     fn sleep(&self, value: u32, time: Option<Duration>);
-    /// Wakes `count` of those who sleep.
+    /// Wakes `count` sleepers.
     fn wake(&self, count: u32);
-    /// Keeps what is before it before what is after it, for whoever has a [`Self::far_fence`].
+    /// Orders accesses around it against a [`Self::far_fence`] of another thread.
     fn near_fence();
-    /// Makes a fence of each [`Self::near_fence`] of this process.
+    /// Turns every [`Self::near_fence`] of this process into a full fence.
     fn far_fence();
 }
 
 /// Takes the lock if it is free.
 #[inline]
-pub fn try_take(word: &impl Word) -> bool {
+pub fn try_take(word: &impl FutexWord) -> bool {
     word.exchange(FREE, HELD)
 }
 
-/// Takes the lock; looks so often before it sleeps.
-pub fn take(word: &impl Word, looks: u32) {
+/// Takes the lock; polls `looks` times before it sleeps.
+pub fn take(word: &impl FutexWord, looks: u32) {
     for _ in 0..looks {
         if word.load() == FREE && try_take(word) {
             return;
         }
         std::hint::spin_loop();
     }
-    // From here on whoever gives it wakes somebody: there may be others beside us.
+    // From here on each release wakes a sleeper: there may be other waiters.
     while word.swap(WANTED, Ordering::Acquire) != FREE {
         word.sleep(WANTED, None);
     }
 }
 
-/// Lets the lock go. Only for who has it.
+/// Releases the lock. Only its holder may call it.
 #[inline]
-pub fn give(word: &impl Word) {
+pub fn give(word: &impl FutexWord) {
     if word.swap(FREE, Ordering::Release) == WANTED {
         word.wake(1);
     }
 }
 
-/// Takes a lock that one thread has at a time anyway, without a word to the other processors: only
-/// a claim is in its way.
+/// Takes a serial lock without an atomic operation; only a claim prevents it.
 #[inline]
-pub fn try_take_alone<W: Word>(word: &W, claim: &W) -> bool {
+pub fn try_take_alone<W: FutexWord>(word: &W, claim: &W) -> bool {
     if word.load() != FREE || claim.acquire() != FREE {
         return false;
     }
@@ -82,9 +81,9 @@ pub fn try_take_alone<W: Word>(word: &W, claim: &W) -> bool {
     false
 }
 
-/// Takes a lock from a thread that uses [`try_take_alone`]: once that thread is out, all that it did
-/// is seen. Claimants take turns by `queue`, a lock of [`take`]. [`end_claim`] comes after it.
-pub fn claim<W: Word>(word: &W, claim: &W, queue: &W, mut rest: impl FnMut()) {
+/// Takes a lock from the thread that uses [`try_take_alone`]. After its release, all writes of that
+/// thread are visible. Claimants take turns by the lock `queue`. [`end_claim`] follows.
+pub fn claim<W: FutexWord>(word: &W, claim: &W, queue: &W, mut rest: impl FnMut()) {
     take(queue, 0);
     claim.release(HELD);
     W::far_fence();
@@ -93,16 +92,16 @@ pub fn claim<W: Word>(word: &W, claim: &W, queue: &W, mut rest: impl FnMut()) {
     }
 }
 
-/// Lets go what was claimed, and the next claimant in. Only for the claimant.
-pub fn end_claim<W: Word>(claim: &W, queue: &W) {
+/// Releases a claimed lock and admits the next claimant. Only the claimant may call it.
+pub fn end_claim<W: FutexWord>(claim: &W, queue: &W) {
     claim.release(FREE);
     give(queue);
 }
 
-/// Calls `count` of those who sleep in a room. What they wait for was done before, under a lock
-/// that they take when they wake.
+/// Wakes `count` sleepers of a room. The caller has caused their event before, under a lock that
+/// they take after the wake-up.
 #[inline]
-pub fn call(calls: &impl Word, count: u32) {
+pub fn call(calls: &impl FutexWord, count: u32) {
     calls.increment();
     calls.wake(count);
 }

@@ -1,21 +1,22 @@
-//! The application's memory, as the engine sees it.
+//! Interface to the application's memory, and copies between segments. The library reads and writes
+//! buffers only by this trait.
 
-/// What a request sends from or receives into: some segments, seen as one row of bytes.
+/// Memory of a request: segments, seen as one sequence of bytes.
 ///
-/// It belongs to the request until that ends; then it is dropped.
+/// The request owns the buffer until the request ends, and drops it then.
 pub trait Buffer {
-    /// How many bytes, over all segments.
+    /// Returns the length of all segments, in bytes.
     fn len(&self) -> usize;
 
-    /// Whether there are none.
+    /// Returns whether the length is 0.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes from `at` to the end of the segment in which `at` lies; empty at the end.
+    /// Returns the bytes from `at` to the end of the segment that contains `at`; empty at the end.
     fn bytes(&self, at: usize) -> &[u8];
 
-    /// All bytes, if they lie in two segments at most.
+    /// Returns all bytes if they lie in at most two segments.
     #[inline]
     fn two(&self) -> Option<(&[u8], &[u8])> {
         let first = self.bytes(0);
@@ -23,10 +24,11 @@ pub trait Buffer {
         (first.len().saturating_add(second.len()) == self.len()).then_some((first, second))
     }
 
-    /// The same as [`Self::bytes`], to be written.
+    /// Returns the bytes of [`Self::bytes`] for writing.
     fn bytes_mut(&mut self, at: usize) -> &mut [u8];
 
-    /// The first segment, and the second where it is known without looking for it.
+    /// Returns the first segment for writing, and the second if the implementation knows it without
+    /// a search.
     #[inline]
     fn two_mut(&mut self) -> (&mut [u8], &mut [u8]) {
         (self.bytes_mut(0), &mut [])
@@ -47,7 +49,7 @@ impl Buffer for Vec<u8> {
     }
 }
 
-/// Calls `put` with each piece of the bytes from `at` to `end`, in order.
+/// Calls `put` with each piece of the bytes `at..end`, in order.
 #[inline]
 pub fn pieces<B: Buffer>(buffer: &B, at: usize, end: usize, mut put: impl FnMut(&[u8])) {
     let mut at = at;
@@ -62,8 +64,9 @@ pub fn pieces<B: Buffer>(buffer: &B, at: usize, end: usize, mut put: impl FnMut(
     }
 }
 
-/// Fills the bytes from `at` to `end` by `take`, which is told how many it gave before and says how
-/// many it gives now. Gives how many in all.
+/// Fills the bytes `at..end` by `take`, and returns the number of filled bytes. `take` is given the
+/// count so far and the piece to fill; it returns the bytes that it wrote, and a short count ends
+/// the loop.
 #[inline]
 pub fn fill<B: Buffer>(
     buffer: &mut B,
@@ -88,7 +91,7 @@ pub fn fill<B: Buffer>(
     }
 }
 
-/// Copies as many bytes as both have; gives how many.
+/// Copies as many bytes as both have, and returns their number.
 pub(super) fn copy<A: Buffer, B: Buffer>(from: &A, into: &mut B) -> usize {
     let end = from.len().min(into.len());
     fill(into, 0, end, |at, into| {

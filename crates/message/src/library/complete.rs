@@ -1,27 +1,28 @@
-//! How the application learns that requests ended, and how it takes them back.
+//! Collection of ended requests: test, peek, forget, cancel.
 
-use super::request::{Completion, State};
+use super::request::{Completion, RequestState};
 use super::{Buffer, Error, Library, RequestId, Transport, check_mask};
 
 impl<B: Buffer> Library<B> {
-    /// Whether there is something to collect of a request, or no such request.
+    /// Returns whether a request has ended, or does not exist.
     #[inline]
     pub fn has_ended(&self, id: RequestId) -> bool {
-        self.requests.named(id.0).is_none_or(|(_, request)| request.state == State::Done)
+        self.requests.named(id.0).is_none_or(|(_, request)| request.state == RequestState::Done)
     }
 
-    /// Collects a request if it has ended; its name is of no use then.
+    /// Collects a request if it has ended; its name is invalid afterwards.
     ///
     /// # Errors
-    /// There is no such request.
+    /// [`Error::BadRequest`] if there is no such request.
     pub fn test(&mut self, id: RequestId) -> Result<Option<Completion>, Error> {
         self.test_with(id, |_, completion| completion)
     }
 
-    /// The same, and gives how it ended to `see`: nothing of it is moved about.
+    /// Collects a request as [`Self::test`] does, and passes the completion to `see` without a copy
+    /// through memory.
     ///
     /// # Errors
-    /// As of [`Self::test`].
+    /// Those of [`Self::test`].
     #[inline(always)]
     pub fn test_with<R>(
         &mut self,
@@ -29,10 +30,10 @@ impl<B: Buffer> Library<B> {
         see: impl FnOnce(&Self, Completion) -> R,
     ) -> Result<Option<R>, Error> {
         let (at, request) = self.requests.named(id.0).ok_or(Error::BadRequest)?;
-        if request.forgotten || request.state == State::Detached {
+        if request.forgotten || request.state == RequestState::Detached {
             return Err(Error::BadRequest);
         }
-        if request.state != State::Done {
+        if request.state != RequestState::Done {
             return Ok(None);
         }
         let plain = !request.hidden && !request.unacked && request.buffer.is_none();
@@ -46,18 +47,17 @@ impl<B: Buffer> Library<B> {
         Ok(Some(seen))
     }
 
-    /// Collects the request that ended first of those whose match information under `mask` is
-    /// `info`.
+    /// Collects the oldest ended request that matches `info` under `mask`.
     ///
     /// # Errors
-    /// `info` has bits that `mask` does not cover.
+    /// [`Error::BadMatchMask`] if `info` has bits that `mask` does not cover.
     #[inline]
     pub fn test_any(&mut self, info: u64, mask: u64) -> Result<Option<Completion>, Error> {
         check_mask(info, mask)?;
         Ok(self.first_done(info, mask).and_then(|at| self.collect(at)))
     }
 
-    /// Whether [`Self::test_any`] would collect one.
+    /// Returns whether [`Self::test_any`] would collect a request.
     pub fn has_any(&self, info: u64, mask: u64) -> bool {
         self.first_done(info, mask).is_some()
     }
@@ -68,15 +68,15 @@ impl<B: Buffer> Library<B> {
         done.find(|(_, request)| request.match_info & mask == info).map(|(at, _)| at)
     }
 
-    /// The request that ended first, without collecting it.
+    /// Returns the oldest ended request without collecting it.
     pub fn ipeek(&self) -> Option<RequestId> {
         self.done.first().map(|at| self.id(at))
     }
 
-    /// What the application gave with a request.
+    /// Returns the context value of a request.
     ///
     /// # Errors
-    /// There is no such request.
+    /// [`Error::BadRequest`] if there is no such request.
     pub fn context(&self, id: RequestId) -> Result<u64, Error> {
         let at = self.find(id)?;
         self.requests.get(at).map(|request| request.context).ok_or(Error::BadRequest)
@@ -89,21 +89,21 @@ impl<B: Buffer> Library<B> {
         let request = self.requests.get_mut(at)?;
         let completion = request.completion();
         if request.unacked {
-            request.state = State::Detached;
+            request.state = RequestState::Detached;
         } else {
             self.requests.discard(at);
         }
         Some(completion)
     }
 
-    /// Wants no completion of a request: it goes on, and its name is of no use any more.
+    /// Drops the interest in a completion: the request goes on, and its name is invalid.
     ///
     /// # Errors
-    /// There is no such request.
+    /// [`Error::BadRequest`] if there is no such request.
     pub fn forget(&mut self, id: RequestId) -> Result<(), Error> {
         let at = self.find(id)?;
         let Some(request) = self.requests.get_mut(at) else { return Err(Error::BadRequest) };
-        if request.state == State::Done {
+        if request.state == RequestState::Done {
             self.collect(at);
         } else {
             request.forgotten = true;
@@ -111,25 +111,29 @@ impl<B: Buffer> Library<B> {
         Ok(())
     }
 
-    /// Takes a receive back that has no message yet, or a connect that has not ended. True: it was,
-    /// and its name is of no use any more. False: too late.
+    /// Cancels a receive without a message, or a connect that has not ended. Returns true if it was
+    /// cancelled, and its name is invalid then; false if it is too late.
     ///
     /// # Errors
-    /// There is no such request, or it is a send.
-    pub fn cancel<T: Transport<B>>(&mut self, way: &mut T, id: RequestId) -> Result<bool, Error> {
+    /// [`Error::BadRequest`] if there is no such request, or it is a send.
+    pub fn cancel<T: Transport<B>>(
+        &mut self,
+        transport: &mut T,
+        id: RequestId,
+    ) -> Result<bool, Error> {
         let at = self.find(id)?;
         let Some(request) = self.requests.get(at) else { return Err(Error::BadRequest) };
         if request.is_send() {
             return Err(Error::BadRequest);
         }
         match request.state {
-            State::Posted => {
+            RequestState::Posted => {
                 if let Some(queues) = self.contexts.of_mut(request.match_info) {
                     self.requests.unlink(&mut queues.posted, at);
                 }
             }
-            State::WantsConnect => self.requests.unlink(&mut self.retry, at),
-            State::Connecting => way.cancel(self.token(at)),
+            RequestState::WantsConnect => self.requests.unlink(&mut self.retry, at),
+            RequestState::Connecting => transport.cancel(self.token(at)),
             _ => return Ok(false),
         }
         self.requests.discard(at);

@@ -1,27 +1,31 @@
-//! Context ids: bits of the match information that choose one of several independent queues.
+//! Context ids: bits of the match information that select one of several independent queues.
 
 use super::Error;
-use super::slab::List;
+use super::slab::SlabList;
 use crate::limits::CONTEXT_BITS_MAX;
 
-/// Receives that wait and messages that came unexpected, of one context.
+/// Posted receives and unexpected messages of one context.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Queues {
-    pub posted: List,
-    pub unexpected: List,
+    pub posted: SlabList,
+    pub unexpected: SlabList,
 }
 
 /// All contexts of an endpoint.
 #[derive(Debug)]
 pub(super) struct Contexts {
     shift: u8,
-    /// The bits that a receive's mask must cover.
+    /// Bits that the mask of a receive must cover.
     mask: u64,
     all: Vec<Queues>,
 }
 
 impl Contexts {
-    /// `bits` of the match information from bit `shift` on.
+    /// Returns `2^bits` empty contexts, for the id in `bits` bits of the match information from
+    /// `shift` on.
+    ///
+    /// # Errors
+    /// [`Error::BadParameterValue`] if the bits exceed 64 or [`CONTEXT_BITS_MAX`].
     pub(super) fn new(bits: u8, shift: u8) -> Result<Self, Error> {
         if bits > CONTEXT_BITS_MAX || u16::from(bits).saturating_add(u16::from(shift)) > 64 {
             return Err(Error::BadParameterValue);
@@ -33,7 +37,7 @@ impl Contexts {
         Ok(Self { shift, mask, all: vec![Queues::default(); count] })
     }
 
-    /// Whether a mask looks at one context only.
+    /// Returns whether a mask selects one context only.
     #[inline]
     pub(super) fn covers(&self, mask: u64) -> bool {
         mask & self.mask == self.mask
@@ -41,7 +45,7 @@ impl Contexts {
 
     #[inline(always)]
     fn index(&self, match_info: u64) -> usize {
-        // A shift is less than 64 bits, or there are none.
+        // `shift` is below 64, or `mask` is 0.
         (match_info & self.mask).wrapping_shr(self.shift.into()) as usize
     }
 
@@ -56,8 +60,8 @@ impl Contexts {
         self.all.get_mut(index)
     }
 
-    /// The queues in which a probe with that mask looks.
-    pub(super) fn looked_at(&self, info: u64, mask: u64) -> impl Iterator<Item = &Queues> {
+    /// Returns the queues that a probe with this mask searches.
+    pub(super) fn searched(&self, info: u64, mask: u64) -> impl Iterator<Item = &Queues> {
         let one = self.covers(mask).then(|| self.index(info));
         self.all
             .iter()

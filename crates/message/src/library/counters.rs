@@ -1,14 +1,14 @@
-//! What an endpoint counts of its messages, whichever way they go.
+//! Message counters of an endpoint, over all transports.
 
 use causeway_wire::mx::Status;
 
-use super::request::Kind;
+use super::request::RequestKind;
 use crate::limits::{MEDIUM_BYTES_MAX, SMALL_BYTES_MAX, TINY_BYTES_MAX};
 
-/// Lengths of messages: tiny, small, medium, large.
+/// Classes of message lengths: tiny, small, medium, large.
 const CLASSES: usize = 4;
 
-/// Messages of one direction, by length, and their bytes.
+/// Messages of one direction by length class, and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Messages {
     by_class: [u64; CLASSES],
@@ -16,7 +16,7 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// One more.
+    /// Counts a message.
     #[inline]
     pub(super) fn count(&mut self, len: u32) {
         let size = len as usize;
@@ -30,7 +30,7 @@ impl Messages {
     }
 }
 
-/// See above.
+/// Counters of an endpoint. Values wrap at 2^64.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     pub(super) sent: Messages,
@@ -42,15 +42,15 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// How many there are.
+    /// Number of counters.
     pub const COUNT: usize = 14;
 
-    /// A request ended other than well; so many bytes were transferred.
+    /// Counts a request that ended with a status other than success, after `bytes` bytes.
     #[cold]
-    pub(super) fn ended_ill(&mut self, kind: Kind, status: Status, bytes: u32) {
+    pub(super) fn count_failure(&mut self, kind: RequestKind, status: Status, bytes: u32) {
         if status == Status::Truncated {
             self.truncated = self.truncated.wrapping_add(1);
-            if kind == Kind::Receive {
+            if kind == RequestKind::Receive {
                 self.received.count(bytes);
             }
         } else {
@@ -58,7 +58,7 @@ impl Counters {
         }
     }
 
-    /// Names and values, always in the same order.
+    /// Returns names and values, always in the same order.
     pub fn named(&self) -> [(&'static str, u64); Self::COUNT] {
         let ([tiny, small, medium, large], bytes) = (self.sent.by_class, self.sent.bytes);
         let [its_tiny, its_small, its_medium, its_large] = self.received.by_class;

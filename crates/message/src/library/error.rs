@@ -1,25 +1,27 @@
-//! What calls are refused with.
+//! Errors of calls that the matching engine refuses.
 
-/// Why a call was refused: `mx_return_t`, with MX's numbers.
+/// Reason for which a call is refused: `mx_return_t`, with the numbers of MX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[repr(u32)]
 pub enum Error {
-    /// Lengths that a message cannot have.
+    /// The message is too long.
     #[error("the segments are longer than 4 GiB - 1")]
     BadSegmentList = 10,
-    /// No such request, or one for which the call has no meaning.
-    #[error("no such request of this endpoint, or not one for this call")]
+    /// The request does not exist, or the call does not apply to it.
+    #[error("no such request of this endpoint, or the call does not apply to it")]
     BadRequest = 13,
-    /// Bits of the match information that the mask leaves free.
+    /// The match information has bits that the mask does not cover.
     #[error("the match information has bits that the mask does not cover; clear them")]
     BadMatchMask = 14,
     /// A limit is reached.
-    #[error("too many requests at a time; complete some")]
+    #[error("too many requests in progress: complete some")]
     NoResources = 15,
-    /// A context id that does not fit.
-    #[error("context ids of {CONTEXT_BITS_MAX} bits at most, within the 64 bits to match")]
+    /// The context id does not fit.
+    #[error(
+        "the context id exceeds {CONTEXT_BITS_MAX} bits or the 64 bits of the match information"
+    )]
     BadParameterValue = 26,
-    /// A receive that would match in several contexts.
+    /// The mask of a receive spans several contexts.
     #[error("the mask must cover the bits of the context id")]
     BadMatchingForContextIdMask = 42,
 }

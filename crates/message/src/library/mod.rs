@@ -1,39 +1,40 @@
-//! The library half of an endpoint: requests and matching, with MX's semantics.
+//! Matching engine of an endpoint: requests and matching, with the semantics of MX.
 //!
-//! It lives in the application and does nothing by itself: every call does what it is named for,
-//! and [`Library::progress`] takes what came in. It never waits, knows no clock ([`Library::tick`]
-//! tells the time) and takes no lock: whoever shares it between threads has one around it. What
-//! carries the messages is a [`Transport`], which every call that needs it is given: channels to
-//! endpoints of this host ([`Channels`]), or rings to the backend half.
+//! The library runs in the application's process, and only within its calls: [`Library::progress`]
+//! handles events of the transport, other calls add, test and cancel requests. It never waits, has
+//! no clock ([`Library::tick`] sets the time) and takes no lock; a caller with several threads
+//! locks it. Each call that may send is given the [`Transport`]: [`Channels`] to endpoints of this
+//! host, [`Rings`] to the NIC side for other hosts, or both behind one implementation.
 //!
-//! Requests, messages and partners lie in tables that are only ever as large as the most there
-//! were at a time; nothing is allocated for a message once they are.
+//! Requests, messages and peers lie in tables that grow to their highest use. A message costs no
+//! allocation after that.
 //!
-//! # What is matched with what
-//! A receive takes a message if the message's match information under the receive's mask is the
-//! receive's. Messages of one sender are matched in the order in which they were sent, a message
-//! with the receive that was posted first, and a receive with the message that came first.
+//! # Matching
+//! A receive matches a message if the message's match information under the receive's mask equals
+//! the receive's match information. Messages of one sender are matched in the order of sending. A
+//! message takes the oldest matching receive; a receive takes the oldest matching message.
 //!
-//! # The unexpected handler
-//! A message that no posted receive takes is put to the application first, if it wants that
-//! ([`Library::set_handler`]): [`Library::progress`] gives [`Step::Ask`], the caller runs the
-//! handler, with its lock released, and brings [`Library::answer`]. Other calls may come
-//! meanwhile, from the handler too, but nothing else that came in is looked at.
+//! # Unexpected handler
+//! With [`Library::set_handler`], a message without a posted receive is offered to the application
+//! first: [`Library::progress`] returns [`Step::Ask`], the caller releases its lock, runs the
+//! handler, and calls [`Library::answer`]. Other calls are allowed in between, also from the
+//! handler; the library handles no further event until the answer.
 //!
-//! # The error handler
-//! Who wants to hear of every request that fails before the application can collect it
-//! ([`Library::set_raises`]) asks for them ([`Library::next_failed`]) after each call, and says
-//! what the application is told ([`Library::tell_failed`]).
+//! # Error handler
+//! With [`Library::set_raises`], a failed request is not collectable at once: the caller takes it
+//! by [`Library::next_failed`], calls the error handler, and sets the completion code by
+//! [`Library::tell_failed`].
 
 mod buffer;
 mod channels;
 mod complete;
+mod connect;
 mod contexts;
 mod counters;
+mod directed;
 mod error;
 mod failed;
-mod from;
-mod partner;
+mod fast_receive;
 mod partners;
 mod progress;
 mod receive;
@@ -41,24 +42,23 @@ mod request;
 mod rings;
 mod send;
 mod slab;
-mod straight;
 mod time;
 mod transport;
 mod unexpected;
 
 pub use buffer::{Buffer, fill, pieces};
-pub use channels::{Bell, Channel, Channels, Direct, Fetched, Never, Place};
+pub use channels::{Channel, Channels, Direct, Fetched, Never, PeerDoorbell, Place};
+pub use connect::{Departed, is_interrupted};
 pub use counters::Counters;
+pub use directed::{Source, Taken};
 pub use error::Error;
-pub use from::{Source, Taken};
-pub use partner::{Departed, is_interrupted};
+pub use fast_receive::Missed;
 pub use partners::Partner;
 pub use progress::{Action, Asked, Step};
 pub use receive::Probed;
 pub use request::{Completion, RequestId};
 pub use rings::{Purpose, Rings, Staging, is_remote};
-pub use straight::Missed;
-pub use transport::{Arrival, Handed, Refused, Transport};
+pub use transport::{Handover, Refused, Transport, TransportEvent};
 
 use std::collections::VecDeque;
 
@@ -66,59 +66,59 @@ use causeway_wire::mx::{Address, PeerId, Status, Token};
 
 use crate::limits::REQUESTS_MAX;
 use contexts::Contexts;
-use partners::Partners;
-use request::{Kind, Request, State};
-use slab::{List, Slab};
+use partners::PartnerTable;
+use request::{RequestEntry, RequestKind, RequestState};
+use slab::{Slab, SlabList};
 use unexpected::Unexpected;
 
-/// How an endpoint is opened.
+/// Parameters of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
-    /// Its own address.
+pub struct LibraryOptions {
+    /// Address of the endpoint.
     pub address: Address,
-    /// Differs each time that the endpoint is opened.
+    /// Session number; differs each time the endpoint is opened.
     pub session: u32,
-    /// What others must know to connect.
+    /// Key that a peer must present to connect.
     pub key: u32,
-    /// Bits of the match information that are the context id; 0 for none.
+    /// Bits of the match information that hold the context id; 0 for none.
     pub context_bits: u8,
-    /// Where these bits begin.
+    /// Position of the lowest of these bits.
     pub context_shift: u8,
 }
 
-/// The library half of one endpoint. `B` is the application's memory.
+/// Matching engine of one endpoint. `B` is the application's memory.
 #[derive(Debug)]
 pub struct Library<B> {
-    options: Options,
+    options: LibraryOptions,
     contexts: Contexts,
-    requests: Slab<Request<B>>,
-    /// Ended requests, in the order in which they ended.
-    done: List,
-    /// Ended requests that failed and are not told of, in that order.
-    failed: List,
+    requests: Slab<RequestEntry<B>>,
+    /// Ended requests, in the order of their end.
+    done: SlabList,
+    /// Failed requests that were not reported, in the order of their failure.
+    failed: SlabList,
     raises: bool,
-    /// Pulls and connects that were not handed over.
-    retry: List,
-    /// Sends to this endpoint itself that the handler was not asked about.
-    own: List,
-    partners: Partners,
+    /// Pulls and connects that the transport had no room for.
+    retry: SlabList,
+    /// Sends to the endpoint itself that were not offered to the handler.
+    own: SlabList,
+    partners: PartnerTable,
     own_context: u64,
-    /// Partners with sends to hand over or to feed.
+    /// Peers with sends to hand over or pulls to feed.
     busy: VecDeque<PeerId>,
     unexpected: Unexpected,
-    /// A message found no room there.
-    crowded: bool,
+    /// A message was refused because the unexpected queue was full.
+    unexpected_was_full: bool,
     handler: bool,
-    asked: Option<progress::Question>,
-    /// Sends that ended early and are not confirmed.
+    asked: Option<progress::HandlerQuestion>,
+    /// Sends that were completed early and are not confirmed.
     early: usize,
-    /// How the last of them failed that nobody is told of.
+    /// Status of the last such send that failed, until it is reported.
     lost: Option<Status>,
-    /// Partners of other hosts that are not reached any more, where receives from them stay.
+    /// Lost remote peers, where directed receives stay posted for them.
     departed: Option<Vec<Departed>>,
-    /// Partners to which a message was lost that had ended early; noted where those are.
+    /// Peers to which an early completed message was lost; recorded where `departed` is.
     broken: Vec<Source>,
-    /// The caller has copies of messages, and sends them again if a daemon in between began anew.
+    /// The caller keeps copies of messages and resends them after a daemon restart.
     resends: bool,
     now: u64,
     deadline: u64,
@@ -127,25 +127,25 @@ pub struct Library<B> {
 }
 
 impl<B: Buffer> Library<B> {
-    /// Opens an endpoint.
+    /// Returns an endpoint without requests or peers.
     ///
     /// # Errors
-    /// The context id does not fit.
-    pub fn new(options: Options) -> Result<Self, Error> {
+    /// [`Error::BadParameterValue`] if the context id does not fit into the match information.
+    pub fn new(options: LibraryOptions) -> Result<Self, Error> {
         Ok(Self {
             options,
             contexts: Contexts::new(options.context_bits, options.context_shift)?,
             requests: Slab::new(256, REQUESTS_MAX),
-            done: List::default(),
-            failed: List::default(),
+            done: SlabList::default(),
+            failed: SlabList::default(),
             raises: false,
-            retry: List::default(),
-            own: List::default(),
-            partners: Partners::default(),
+            retry: SlabList::default(),
+            own: SlabList::default(),
+            partners: PartnerTable::default(),
             own_context: 0,
             busy: VecDeque::with_capacity(16),
             unexpected: Unexpected::new(),
-            crowded: false,
+            unexpected_was_full: false,
             handler: false,
             asked: None,
             early: 0,
@@ -160,81 +160,81 @@ impl<B: Buffer> Library<B> {
         })
     }
 
-    /// Bounds what is kept of messages that no receive was posted for: so many, at most
-    /// [`UNEXPECTED_ASKED_MAX`](crate::limits::UNEXPECTED_ASKED_MAX), and so many bytes. Their
-    /// senders wait then, with whatever they send behind it.
+    /// Bounds the unexpected messages: at most `messages`, itself at most
+    /// [`UNEXPECTED_LIMIT_MAX`](crate::limits::UNEXPECTED_LIMIT_MAX), and at most `bytes`. Beyond
+    /// it, a sender waits with this message and all that follow.
     pub fn set_unexpected_max(&mut self, messages: usize, bytes: usize) {
         self.unexpected.set_max(messages, bytes);
     }
 
-    /// Whether since the last call a message came that found no room there.
+    /// Returns whether a message found the unexpected queue full since the last call.
     pub fn take_crowded(&mut self) -> bool {
-        std::mem::take(&mut self.crowded)
+        std::mem::take(&mut self.unexpected_was_full)
     }
 
-    /// Its own address.
+    /// Returns the endpoint's own address.
     pub fn address(&self) -> Address {
         self.options.address
     }
 
-    /// What was counted. Sends count when they are made, receives when they end with a message.
+    /// Returns the counters. A send counts when it is made, a receive when it ends with a message.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// How many requests there are, in whatever state.
+    /// Returns the number of requests in any state.
     pub fn requests(&self) -> usize {
         self.requests.len()
     }
 
-    /// Whether there may be one more.
+    /// Returns whether another request fits.
     #[inline]
     pub fn takes_more(&self) -> bool {
         !self.requests.is_full()
     }
 
-    /// How many messages came that no receive was posted for and wait for one.
+    /// Returns the number of unexpected messages that wait for a receive.
     pub fn unexpected(&self) -> usize {
         self.unexpected.messages.len()
     }
 
-    /// How many sends ended although nobody said yet that the messages are there.
+    /// Returns the number of sends that were completed early and are not confirmed.
     pub fn unconfirmed(&self) -> usize {
         self.early
     }
 
-    /// Whether unexpected messages are put to the application.
+    /// Sets whether unexpected messages are offered to the application's handler.
     pub fn set_handler(&mut self, handler: bool) {
         self.handler = handler;
     }
 
-    /// Receives from one endpoint of another host stay posted when it is not reached any more: the
-    /// daemon in between may have begun anew. [`Self::take_departed`] names such endpoints, and
-    /// the caller connects to them, or cancels the receives.
+    /// Keeps receives from one remote endpoint posted when that endpoint is unreachable, since the
+    /// daemon in between may have restarted. [`Self::take_departed`] names such endpoints; the
+    /// caller reconnects or cancels the receives.
     pub fn keep_directed(&mut self) {
         self.departed.get_or_insert_default();
     }
 
-    /// Messages to endpoints that are not reached because a daemon in between began anew are not lost:
-    /// the caller has copies of all that were sent whole, and sends them again.
+    /// Declares that the caller keeps copies of all eager messages and resends them: messages to
+    /// endpoints that are unreachable because a daemon restarted do not count as lost.
     pub fn set_resends(&mut self) {
         self.resends = true;
     }
 
-    /// Returns the endpoints of other hosts that were lost since the last call.
+    /// Returns the remote endpoints that were lost since the last call.
     pub fn take_departed(&mut self) -> Vec<Departed> {
         self.departed.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Returns the endpoints to which messages were lost since the last call that had ended early: what
-    /// is sent to them from now on would arrive behind a gap. Empty without [`Self::keep_directed`].
+    /// Returns the endpoints to which early completed messages were lost since the last call: later
+    /// messages would arrive behind a gap. Empty without [`Self::keep_directed`].
     pub fn take_broken(&mut self) -> Vec<Source> {
         std::mem::take(&mut self.broken)
     }
 
     /// Adds a request.
     #[inline]
-    fn add(&mut self, request: Request<B>) -> Result<u32, Error> {
+    fn add(&mut self, request: RequestEntry<B>) -> Result<u32, Error> {
         self.requests.insert(request).ok_or(Error::NoResources)
     }
 
@@ -248,59 +248,59 @@ impl<B: Buffer> Library<B> {
         Token(self.requests.name(at))
     }
 
-    /// The request of that name, unless the application gave it away already.
+    /// Returns the index of a request that the application still owns.
     #[inline]
     fn find(&self, id: RequestId) -> Result<u32, Error> {
         let found = self.requests.find(id.0).filter(|&at| {
-            self.requests.get(at).is_some_and(|r| !r.forgotten && r.state != State::Detached)
+            self.requests.get(at).is_some_and(|r| !r.forgotten && r.state != RequestState::Detached)
         });
         found.ok_or(Error::BadRequest)
     }
 
-    /// Ends a request, which stands in no list.
+    /// Ends a request that stands in no list.
     fn finish(&mut self, at: u32, status: Status) {
-        self.finish_here(at, status);
+        self.finish_inline(at, status);
     }
 
-    /// The same, where it counts.
+    /// Inlined body of [`Self::finish`] for the fast path.
     #[inline(always)]
-    fn finish_here(&mut self, at: u32, status: Status) {
+    fn finish_inline(&mut self, at: u32, status: Status) {
         let Some(request) = self.requests.get_mut(at) else { return };
         request.buffer = None;
         request.status = status;
         match (request.kind, status) {
-            (Kind::Receive, Status::Success) => self.counters.received.count(request.at),
+            (RequestKind::Receive, Status::Success) => self.counters.received.count(request.at),
             (_, Status::Success) => {}
-            (kind, status) => self.counters.ended_ill(kind, status, request.at),
+            (kind, status) => self.counters.count_failure(kind, status, request.at),
         }
         request.code = status as u32;
         request.deadline = u64::MAX;
         if status != Status::Success && self.raises && !request.hidden {
-            request.state = State::Failed;
+            request.state = RequestState::Failed;
             self.requests.push(&mut self.failed, at);
         } else {
-            self.over(at);
+            self.make_collectable(at);
         }
     }
 
-    /// A request has ended, and who is told of failures knows.
+    /// Makes an ended request collectable, after its failure was reported if it failed.
     #[inline]
-    fn over(&mut self, at: u32) {
+    fn make_collectable(&mut self, at: u32) {
         let Some(request) = self.requests.get_mut(at) else { return };
         if !request.forgotten {
-            request.state = State::Done;
+            request.state = RequestState::Done;
             if !request.hidden {
                 self.requests.push(&mut self.done, at);
             }
         } else if request.unacked {
-            request.state = State::Detached;
+            request.state = RequestState::Detached;
         } else {
             self.requests.discard(at);
         }
     }
 }
 
-/// Bits of `info` that `mask` leaves free match nothing.
+/// Refuses match information with bits that `mask` does not cover: they would match nothing.
 #[inline]
 fn check_mask(info: u64, mask: u64) -> Result<(), Error> {
     if info & !mask == 0 { Ok(()) } else { Err(Error::BadMatchMask) }

@@ -1,19 +1,19 @@
-//! Partners: the endpoints that this one talks to.
+//! Table of the endpoints that this endpoint communicates with.
 
 use causeway_wire::mx::{Address, PeerId};
 
-use super::from::Source;
-use super::slab::List;
-use super::unexpected::Kept;
+use super::directed::Source;
+use super::slab::SlabList;
+use super::unexpected::UnexpectedUsage;
 use crate::limits::PEER_NUMBERS_MAX;
 
-/// An endpoint as the application names it: `mx_endpoint_addr_t`. Of no use once the partner is
-/// gone, also when its number is used again.
+/// A peer as the application names it: `mx_endpoint_addr_t`. Invalid once the peer is lost, also
+/// when its number is reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Partner {
-    /// Its number.
+    /// Number of the peer.
     pub peer: PeerId,
-    /// How often the number was used before.
+    /// Number of earlier uses of `peer`.
     pub epoch: u32,
 }
 
@@ -22,39 +22,39 @@ impl Partner {
     pub const SELF: Self = Self { peer: PeerId(u32::MAX), epoch: 0 };
 }
 
-/// What is known of a partner.
+/// State of a peer.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct PartnerState {
     pub address: Address,
     pub session: u32,
     pub epoch: u32,
-    pub alive: bool,
-    /// The application's own word.
+    pub is_alive: bool,
+    /// Value of the application.
     pub context: u64,
-    /// Messages that were sent whole to it, behind rings, and that its host has.
+    /// Eager messages to it, through rings, that its host has acknowledged.
     pub acked: u64,
-    /// Sends that were not handed over.
-    pub waiting: List,
-    /// Sends that the partner pulls.
-    pub streams: List,
-    /// Sends that were handed over since such a one had its turn.
+    /// Sends that the transport had no room for.
+    pub waiting: SlabList,
+    /// Sends that the peer pulls.
+    pub streams: SlabList,
+    /// Sends that were handed over since the last turn of a pull.
     pub turns: u32,
-    /// What is kept of its unexpected messages, and of whom this counts: of those before it with
-    /// the same address too.
-    pub kept: Kept,
+    /// Unexpected messages of this peer, and the epoch since which they are counted: earlier peers
+    /// with the same address share the quota.
+    pub kept: UnexpectedUsage,
     pub kept_since: u32,
-    /// Whether it stands in the list of those with something to do.
-    pub listed: bool,
+    /// Whether the peer is in the list of busy peers.
+    pub is_busy: bool,
 }
 
-/// All partners, by number.
+/// All peers, by number.
 #[derive(Debug, Default)]
-pub(super) struct Partners {
-    all: Vec<Option<Known>>,
+pub(super) struct PartnerTable {
+    all: Vec<Option<PartnerState>>,
 }
 
-impl Partners {
-    /// Takes note of a new one; none if its number is too high.
+impl PartnerTable {
+    /// Adds a peer, or returns `None` if its number is too high.
     pub(super) fn seen(&mut self, peer: PeerId, address: Address, session: u32) -> Option<Partner> {
         let at = peer.0 as usize;
         if at >= PEER_NUMBERS_MAX {
@@ -65,16 +65,16 @@ impl Partners {
         }
         let place = self.all.get_mut(at)?;
         let epoch = place.as_ref().map_or(0, |known| known.epoch.wrapping_add(1));
-        let (waiting, streams) = (List::default(), List::default());
-        let listed = place.as_ref().is_some_and(|known| known.listed);
+        let (waiting, streams) = (SlabList::default(), SlabList::default());
+        let is_busy = place.as_ref().is_some_and(|known| known.is_busy);
         let same = place.as_ref().filter(|known| known.address == address);
-        let (kept, kept_since) =
-            same.map_or((Kept::default(), epoch), |known| (known.kept, known.kept_since));
-        *place = Some(Known {
+        let (kept, kept_since) = same
+            .map_or((UnexpectedUsage::default(), epoch), |known| (known.kept, known.kept_since));
+        *place = Some(PartnerState {
             address,
             session,
             epoch,
-            alive: true,
+            is_alive: true,
             context: 0,
             acked: 0,
             waiting,
@@ -82,24 +82,24 @@ impl Partners {
             turns: 0,
             kept,
             kept_since,
-            listed,
+            is_busy,
         });
         Some(Partner { peer, epoch })
     }
 
-    /// Returns the partner that is reached at an address with a session. Linear in the partners:
-    /// for connects.
+    /// Returns the connected peer with this identity. Linear in the number of peers; only for
+    /// connects.
     pub(super) fn reached(&self, source: Source) -> Option<Partner> {
-        let is_it = |known: &Option<Known>| {
+        let is_it = |known: &Option<PartnerState>| {
             known.as_ref().is_some_and(|known| {
-                known.alive && known.address == source.address && known.session == source.session
+                known.is_alive && known.address == source.address && known.session == source.session
             })
         };
         let at = self.all.iter().position(is_it)?;
         self.current(PeerId(u32::try_from(at).ok()?))
     }
 
-    /// The partner's host has one more of the messages that were sent whole.
+    /// Counts an acknowledged eager message.
     pub(super) fn acked(&mut self, partner: Partner) {
         if let Some(known) = self.of_mut(partner) {
             known.acked = known.acked.wrapping_add(1);
@@ -107,36 +107,36 @@ impl Partners {
     }
 
     #[inline]
-    pub(super) fn get(&self, peer: PeerId) -> Option<&Known> {
+    pub(super) fn get(&self, peer: PeerId) -> Option<&PartnerState> {
         self.all.get(peer.0 as usize)?.as_ref()
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, peer: PeerId) -> Option<&mut Known> {
+    pub(super) fn get_mut(&mut self, peer: PeerId) -> Option<&mut PartnerState> {
         self.all.get_mut(peer.0 as usize)?.as_mut()
     }
 
-    /// Who has this number now.
+    /// Returns the identity of the peer that has this number now.
     #[inline]
     pub(super) fn source(&self, peer: PeerId) -> Option<Source> {
         self.get(peer).map(|known| Source { address: known.address, session: known.session })
     }
 
-    /// The partner that has this number now.
+    /// Returns the peer that has this number now.
     #[inline]
     pub(super) fn current(&self, peer: PeerId) -> Option<Partner> {
         self.get(peer).map(|known| Partner { peer, epoch: known.epoch })
     }
 
-    /// What is known of a partner that is still the one it was.
+    /// Returns the state of a peer, unless its number was reused.
     #[inline]
-    pub(super) fn of(&self, partner: Partner) -> Option<&Known> {
+    pub(super) fn of(&self, partner: Partner) -> Option<&PartnerState> {
         self.get(partner.peer).filter(|known| known.epoch == partner.epoch)
     }
 
-    /// The same, to be changed.
+    /// Returns the state of a peer for changes, unless its number was reused.
     #[inline]
-    pub(super) fn of_mut(&mut self, partner: Partner) -> Option<&mut Known> {
+    pub(super) fn of_mut(&mut self, partner: Partner) -> Option<&mut PartnerState> {
         self.get_mut(partner.peer).filter(|known| known.epoch == partner.epoch)
     }
 }

@@ -1,50 +1,51 @@
-//! Receives, and looking at what came unexpected.
+//! Receives and probes: matching with unexpected messages, and pulls of offered messages.
 
 use causeway_wire::mx::{PeerId, Status};
 
-use super::from::wanted;
-use super::request::{Kind, Request, State};
+use super::directed::expected_source;
+use super::request::{RequestEntry, RequestKind, RequestState};
 use super::send::fill_from;
-use super::unexpected::{Content, Message};
+use super::unexpected::{UnexpectedContent, UnexpectedMessage};
 use super::{
-    Buffer, Error, Handed, Library, Partner, Refused, RequestId, Source, Transport, check_mask,
+    Buffer, Error, Handover, Library, Partner, Refused, RequestId, Source, Transport, check_mask,
 };
 
-/// What a probe found: a message that no receive has taken yet.
+/// Result of a probe: a message that no receive has taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probed {
-    /// Who sent it.
+    /// Sender.
     pub partner: Partner,
-    /// Its match information.
+    /// Match information.
     pub match_info: u64,
-    /// Its length, in bytes.
+    /// Length, in bytes.
     pub len: u32,
 }
 
 impl<B: Buffer> Library<B> {
-    /// Receives the first message whose match information under `mask` is `info`: one that came
-    /// already, or the next to come.
+    /// Receives the oldest message, present or future, whose match information under `mask` equals
+    /// `info`.
     ///
     /// # Errors
-    /// `info` has bits that `mask` does not cover; the mask does not cover the context id; too
-    /// many requests.
+    /// [`Error::BadMatchMask`] if `info` has bits that `mask` does not cover;
+    /// [`Error::BadMatchingForContextIdMask`] if the mask does not cover the context id;
+    /// [`Error::NoResources`] with too many requests.
     #[inline]
     pub fn irecv<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         info: u64,
         mask: u64,
         context: u64,
         into: B,
     ) -> Result<RequestId, Error> {
-        self.receive(way, None, (info, mask), context, into)
+        self.receive(transport, None, (info, mask), context, into)
     }
 
-    /// As [`Self::irecv`], from one endpoint only, if it is named.
+    /// Receives as [`Self::irecv`] does, from one endpoint only if `from` names it.
     #[inline]
     pub(super) fn receive<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         from: Option<Source>,
         (info, mask): (u64, u64),
         context: u64,
@@ -55,7 +56,8 @@ impl<B: Buffer> Library<B> {
             return Err(Error::BadMatchingForContextIdMask);
         }
         let at = self.requests.insert_with(|| {
-            let mut request = Request::new(Kind::Receive, State::Posted, info, context);
+            let mut request =
+                RequestEntry::new(RequestKind::Receive, RequestState::Posted, info, context);
             request.mask = mask;
             request.buffer = Some(into);
             if let Some(Source { address, session }) = from {
@@ -70,17 +72,17 @@ impl<B: Buffer> Library<B> {
         if !queues.unexpected.is_empty()
             && let Some(message) = self.first_unexpected(info, mask, from)
         {
-            self.take_unexpected(way, at, message);
+            self.take_unexpected(transport, at, message);
         } else if let Some(queues) = self.contexts.of_mut(info) {
             self.requests.push(&mut queues.posted, at);
         }
         Ok(id)
     }
 
-    /// Looks for an unexpected message without taking it.
+    /// Returns the oldest matching unexpected message without taking it.
     ///
     /// # Errors
-    /// `info` has bits that `mask` does not cover.
+    /// [`Error::BadMatchMask`] if `info` has bits that `mask` does not cover.
     pub fn iprobe(&self, info: u64, mask: u64) -> Result<Option<Probed>, Error> {
         check_mask(info, mask)?;
         let found = self.first_unexpected(info, mask, None);
@@ -92,7 +94,7 @@ impl<B: Buffer> Library<B> {
         }))
     }
 
-    /// The unexpected message that came first of those that match.
+    /// Returns the oldest unexpected message that matches.
     pub(super) fn first_unexpected(
         &self,
         info: u64,
@@ -100,7 +102,7 @@ impl<B: Buffer> Library<B> {
         from: Option<Source>,
     ) -> Option<u32> {
         let messages = &self.unexpected.messages;
-        let firsts = self.contexts.looked_at(info, mask).filter_map(|queues| {
+        let firsts = self.contexts.searched(info, mask).filter_map(|queues| {
             messages.iter(&queues.unexpected).find(|(_, m)| {
                 m.match_info & mask == info && from.is_none_or(|from| from == m.source)
             })
@@ -108,23 +110,23 @@ impl<B: Buffer> Library<B> {
         firsts.min_by_key(|(_, message)| message.order).map(|(at, _)| at)
     }
 
-    /// Takes the receive that was posted first of those that take a message.
+    /// Removes and returns the oldest posted receive that matches a message.
     #[inline(always)]
     pub(super) fn take_posted(&mut self, peer: PeerId, match_info: u64) -> Option<u32> {
         let queues = self.contexts.of_mut(match_info)?;
         let first = queues.posted.first()?;
         let request = self.requests.get(first)?;
-        // Mostly it is the first.
+        // Mostly the first receive matches.
         if match_info & request.mask == request.match_info
-            && (!request.directed || self.partners.source(peer) == Some(wanted(request)))
+            && (!request.directed || self.partners.source(peer) == Some(expected_source(request)))
         {
             self.requests.shift(&mut queues.posted);
             return Some(first);
         }
-        self.take_posted_of(peer, match_info)
+        self.find_posted(peer, match_info)
     }
 
-    fn take_posted_of(&mut self, peer: PeerId, match_info: u64) -> Option<u32> {
+    fn find_posted(&mut self, peer: PeerId, match_info: u64) -> Option<u32> {
         let mut next = self.contexts.of(match_info).posted.first();
         while let Some(at) = next {
             let request = self.requests.get(at)?;
@@ -140,8 +142,8 @@ impl<B: Buffer> Library<B> {
         None
     }
 
-    /// Takes an unexpected message out of its queue.
-    pub(super) fn remove_unexpected(&mut self, at: u32) -> Option<Message> {
+    /// Removes an unexpected message from its queue.
+    pub(super) fn remove_unexpected(&mut self, at: u32) -> Option<UnexpectedMessage> {
         let info = self.unexpected.messages.get(at)?.match_info;
         if let Some(queues) = self.contexts.of_mut(info) {
             self.unexpected.messages.unlink(&mut queues.unexpected, at);
@@ -156,30 +158,30 @@ impl<B: Buffer> Library<B> {
         Some(message)
     }
 
-    /// Gives an unexpected message to a receive.
-    fn take_unexpected<T: Transport<B>>(&mut self, way: &mut T, at: u32, message: u32) {
+    /// Delivers an unexpected message to a receive.
+    fn take_unexpected<T: Transport<B>>(&mut self, transport: &mut T, at: u32, message: u32) {
         let Some(message) = self.remove_unexpected(message) else { return };
         let Some(request) = self.requests.get_mut(at) else { return };
         match message.content {
-            Content::Whole(bytes) => {
+            UnexpectedContent::Whole(bytes) => {
                 let taken = request.buffer.as_mut().map_or(0, |into| fill_from(into, &bytes));
                 self.unexpected.give_back(bytes);
                 self.end_whole(at, message.partner, message.match_info, message.len, taken);
             }
-            Content::Own(send, Some(bytes)) => {
+            UnexpectedContent::Own(send, Some(bytes)) => {
                 let taken = request.buffer.as_mut().map_or(0, |into| fill_from(into, &bytes));
                 self.unexpected.give_back(bytes);
                 self.end_own(send, at, message.match_info, message.len, taken);
             }
-            Content::Own(send, None) => self.deliver_own(send, at),
-            Content::Offered(offer) => {
+            UnexpectedContent::Own(send, None) => self.deliver_own(send, at),
+            UnexpectedContent::Offered(offer) => {
                 self.match_offer(at, message.partner, message.match_info, message.len, offer);
-                self.pull(way, at);
+                self.pull(transport, at);
             }
         }
     }
 
-    /// Ends a receive that took a message whole, or its first bytes.
+    /// Ends a receive with an eager message, or with its first bytes.
     #[inline]
     pub(super) fn end_whole(
         &mut self,
@@ -198,7 +200,7 @@ impl<B: Buffer> Library<B> {
         self.finish(at, status);
     }
 
-    /// Notes in a receive which offer it took.
+    /// Records in a receive the offer that it matched.
     pub(super) fn match_offer(
         &mut self,
         at: u32,
@@ -217,28 +219,28 @@ impl<B: Buffer> Library<B> {
         request.deadline = u64::MAX;
     }
 
-    /// Pulls what a receive took; again later if there is no room.
-    pub(super) fn pull<T: Transport<B>>(&mut self, way: &mut T, at: u32) {
+    /// Pulls the offer of a receive; queues the pull for a retry if there is no room.
+    pub(super) fn pull<T: Transport<B>>(&mut self, transport: &mut T, at: u32) {
         let token = self.token(at);
         let Some(request) = self.requests.get_mut(at) else { return };
         let Some(partner) = request.partner() else { return };
-        if self.partners.of(partner).is_none_or(|known| !known.alive) {
+        if self.partners.of(partner).is_none_or(|known| !known.is_alive) {
             self.finish(at, Status::EndpointUnreachable);
             return;
         }
         let (offer, len) = (request.other, request.end);
-        match way.pull(partner.peer, offer, token, request.buffer.as_mut(), len) {
-            Ok(Handed::Done) => self.end_pull(at, len),
-            Ok(_) => request.state = State::Pulling,
+        match transport.pull(partner.peer, offer, token, request.buffer.as_mut(), len) {
+            Ok(Handover::Done) => self.end_pull(at, len),
+            Ok(_) => request.state = RequestState::Pulling,
             Err(Refused::Full) => {
-                request.state = State::WantsPull;
+                request.state = RequestState::WantsPull;
                 self.requests.push(&mut self.retry, at);
             }
             Err(Refused::Never(status)) => self.finish(at, status),
         }
     }
 
-    /// Ends a receive whose bytes are all in place.
+    /// Ends a receive with all bytes in place.
     pub(super) fn end_pull(&mut self, at: u32, taken: u32) {
         let Some(request) = self.requests.get_mut(at) else { return };
         request.at = taken;

@@ -1,123 +1,130 @@
-//! Requests: what the application asked for and has not collected yet.
+//! Requests: sends, receives and connects of the application that are not collected. This module
+//! holds their state and moves nothing.
 
 use causeway_wire::mx::{PeerId, Status};
 
 use super::Partner;
 
-/// A request, until it is collected, cancelled or forgotten. Never 0, never used again.
+/// Name of a request until it is collected, cancelled or forgotten. Never 0, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId(pub u64);
 
-/// How a request ended: `mx_status_t`.
+/// Result of a request: `mx_status_t`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// How.
+    /// Status.
     pub status: Status,
-    /// The same as a number, unless [`Library::tell_failed`](super::Library::tell_failed) gave
-    /// another.
+    /// Status as a number, unless [`Library::tell_failed`](super::Library::tell_failed) replaced
+    /// it.
     pub code: u32,
-    /// With whom: who sent it, whom it was sent to, whom it connected to. None for a receive that
+    /// Sender of a receive, destination of a send, peer of a connect. `None` for a receive that
     /// ended without a message.
     pub partner: Option<Partner>,
-    /// Of the message; of the request, where it ended without one.
+    /// Match information of the message, or of the request if it ended without a message.
     pub match_info: u64,
-    /// The message, in bytes.
+    /// Length of the message, in bytes.
     pub msg_length: u32,
-    /// What was transferred of it, in bytes.
+    /// Transferred bytes.
     pub xfer_length: u32,
-    /// What the application gave with the request.
+    /// Value that the application passed with the request.
     pub context: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RequestKind {
     Send,
     SyncSend,
     Receive,
     Connect,
 }
 
-/// Where a request stands, and in which list.
+/// State of a request; each state implies the list that contains the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    /// A send that was not handed over: in its partner's list `waiting`.
+pub(super) enum RequestState {
+    /// A send that the transport had no room for: in the peer's list `waiting`.
     Waiting,
-    /// Offered; in no list.
+    /// Offered to the peer; in no list.
     Offered,
-    /// Fed to its partner: in the partner's list `streams`.
+    /// Fed to the peer: in the peer's list `streams`.
     Streaming,
-    /// Copied, but too many are on their way to end it early; in no list.
+    /// Copied, but [`EARLY_SENDS_MAX`](crate::limits::EARLY_SENDS_MAX) forbids early completion; in
+    /// no list.
     Unacked,
-    /// To this endpoint itself, and the handler was not asked yet: in `own`.
+    /// A send to this endpoint, before its handler was called: in `own`.
     OwnFresh,
-    /// To this endpoint itself: named by an unexpected message, or being asked about; in no list.
-    OwnUnexpected,
-    /// In its context's list `posted`.
-    Posted,
-    /// Matched, but the pull was not handed over: in `retry`.
-    WantsPull,
-    /// Pulls; in no list.
-    Pulling,
-    /// A connect that was not handed over: in `retry`.
-    WantsConnect,
-    /// Connects; in no list.
-    Connecting,
-    /// Failed, and who asked to hear of it first has not: in `failed`, or being told of; in no
+    /// A send to this endpoint, named by an unexpected message or offered to the handler; in no
     /// list.
+    OwnUnexpected,
+    /// In the list `posted` of its context.
+    Posted,
+    /// Matched, but the transport had no room for the pull: in `retry`.
+    WantsPull,
+    /// Pulling; in no list.
+    Pulling,
+    /// A connect that the transport had no room for: in `retry`.
+    WantsConnect,
+    /// Connecting; in no list.
+    Connecting,
+    /// Failed and not reported: in `failed`, or in no list while it is being reported.
     Failed,
     /// Ended: in `done`, unless it is hidden.
     Done,
-    /// Collected, but its partner has not confirmed yet; in no list.
+    /// Collected, but not confirmed by the peer; in no list.
     Detached,
 }
 
-/// What is written at one time and read at another soon after is of one width each time, here and
-/// in [`Request`]'s order: a processor that has to put a word together of two that are still on
-/// their way to its cache waits for them to arrive there.
+/// A [`Partner`] in one word. Fields that are read soon after they were written are read with the
+/// same width, here and in the order of [`RequestEntry`]: a load that spans two pending stores cannot be
+/// forwarded from the store buffer and stalls.
 #[derive(Debug, Clone, Copy)]
-struct Who(u64);
+struct PackedPartner(u64);
 
-impl Who {
-    const NOBODY: Self = Self(u64::MAX);
+impl PackedPartner {
+    const NONE: Self = Self(u64::MAX);
 }
 
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Request<B> {
-    pub kind: Kind,
-    pub state: State,
-    /// No completion is wanted.
+pub(super) struct RequestEntry<B> {
+    pub kind: RequestKind,
+    pub state: RequestState,
+    /// The application wants no completion.
     pub forgotten: bool,
-    /// Only who has its name sees it.
+    /// Only a caller with the request's name sees it.
     pub hidden: bool,
-    /// A receive from one endpoint only: `other` and `more` are its address and session.
+    /// Receive from one endpoint only; `other` and `more` hold its address and session.
     pub directed: bool,
-    /// Ended early: the transport still says how it really ended.
+    /// Completed early; the transport still reports the real end.
     pub unacked: bool,
     pub status: Status,
     pub code: u32,
-    partner: Who,
+    partner: PackedPartner,
     pub match_info: u64,
     pub mask: u64,
     pub context: u64,
     pub buffer: Option<B>,
-    /// The message, in bytes.
+    /// Length of the message, in bytes.
     pub len: u32,
-    /// How much is to be transferred, and how much was.
+    /// Bytes to transfer (`end`), and transferred bytes (`at`).
     pub end: u32,
     pub at: u32,
-    /// The partner's name for it: an offer to pull, or what is fed to. The address of a connect or
-    /// a directed receive.
+    /// The peer's name for the transfer: an offer to pull, or the pull to feed. The NIC of a
+    /// connect or a directed receive.
     pub other: u64,
-    /// A connect's key and endpoint, or a directed receive's session and endpoint.
+    /// Key and endpoint of a connect, or session and endpoint of a directed receive.
     pub more: (u32, u8),
-    /// When it ends unless it ended before, in nanoseconds; `u64::MAX` for never.
+    /// Time at which the request times out, in ns; `u64::MAX` for never.
     pub deadline: u64,
 }
 
-impl<B> Request<B> {
+impl<B> RequestEntry<B> {
     #[inline(always)]
-    pub(super) fn new(kind: Kind, state: State, match_info: u64, context: u64) -> Self {
+    pub(super) fn new(
+        kind: RequestKind,
+        state: RequestState,
+        match_info: u64,
+        context: u64,
+    ) -> Self {
         Self {
             kind,
             state,
@@ -127,7 +134,7 @@ impl<B> Request<B> {
             unacked: false,
             status: Status::Pending,
             code: 0,
-            partner: Who::NOBODY,
+            partner: PackedPartner::NONE,
             match_info,
             mask: u64::MAX,
             context,
@@ -141,10 +148,10 @@ impl<B> Request<B> {
         }
     }
 
-    /// With whom, if that is known.
+    /// Returns the peer, if it is known.
     #[inline]
     pub(super) fn partner(&self) -> Option<Partner> {
-        let Who(word) = self.partner;
+        let PackedPartner(word) = self.partner;
         let partner = Partner { peer: PeerId(word as u32), epoch: (word >> 32) as u32 };
         (word != u64::MAX).then_some(partner)
     }
@@ -152,7 +159,7 @@ impl<B> Request<B> {
     #[inline]
     pub(super) fn set_partner(&mut self, partner: Option<Partner>) {
         let word = |partner: Partner| u64::from(partner.epoch) << 32 | u64::from(partner.peer.0);
-        self.partner = partner.map_or(Who::NOBODY, |partner| Who(word(partner)));
+        self.partner = partner.map_or(PackedPartner::NONE, |partner| PackedPartner(word(partner)));
     }
 
     #[inline]
@@ -169,6 +176,6 @@ impl<B> Request<B> {
     }
 
     pub(super) fn is_send(&self) -> bool {
-        matches!(self.kind, Kind::Send | Kind::SyncSend)
+        matches!(self.kind, RequestKind::Send | RequestKind::SyncSend)
     }
 }

@@ -1,64 +1,67 @@
-//! Sends: handed over at once where there is room, else by [`Library::progress`], in order.
+//! Sends: handed to the transport at once where it has room, else by [`Library::progress`], in
+//! order. Sends to the own endpoint are matched here and reach no transport.
 
 use causeway_channel::{INLINE_BYTES, Short};
 use causeway_wire::mx::{PeerId, Status, Token};
 
-use super::request::{Kind, Request, State};
-use super::unexpected::{Content, Message};
-use super::{Buffer, Error, Handed, Library, Partner, Refused, RequestId, Transport, fill};
+use super::request::{RequestEntry, RequestKind, RequestState};
+use super::unexpected::{UnexpectedContent, UnexpectedMessage};
+use super::{Buffer, Error, Handover, Library, Partner, Refused, RequestId, Transport, fill};
 use crate::limits::{EARLY_SENDS_MAX, SENDS_PER_TURN, STREAM_BYTES_PER_TURN};
 
 impl<B: Buffer> Library<B> {
-    /// Sends a message. It ends when the application may use the bytes again; a large one when it
-    /// was received.
+    /// Sends a message. The request ends when the application may reuse the bytes; for a large
+    /// message, when the peer has received it.
     ///
     /// # Errors
-    /// Too many requests, or a message that is too long.
+    /// [`Error::NoResources`] with too many requests, [`Error::BadSegmentList`] if the message is
+    /// too long.
     #[inline]
     pub fn isend<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         to: Partner,
         match_info: u64,
         context: u64,
         data: B,
     ) -> Result<RequestId, Error> {
-        if self.goes_whole(way, to, &data) {
-            return self.send_whole(way, to, match_info, context, data);
+        if self.goes_whole(transport, to, &data) {
+            return self.send_whole(transport, to, match_info, context, data);
         }
-        self.send(way, Kind::Send, to, match_info, context, data)
+        self.send(transport, RequestKind::Send, to, match_info, context, data)
     }
 
-    /// Whether a message goes whole, and nothing waits before it.
+    /// Returns whether a message is eager and no send of the peer waits before it.
     #[inline]
-    fn goes_whole<T: Transport<B>>(&self, way: &T, to: Partner, data: &B) -> bool {
-        self.partners.of(to).is_some_and(|known| known.alive && known.waiting.is_empty())
+    fn goes_whole<T: Transport<B>>(&self, transport: &T, to: Partner, data: &B) -> bool {
+        self.partners.of(to).is_some_and(|known| known.is_alive && known.waiting.is_empty())
             && self.send_timeout.is_none()
-            && data.len() <= way.eager_max(to.peer)
+            && data.len() <= transport.eager_max(to.peer)
     }
 
-    /// Sends a message if it is gone at once: then there is no request, and nobody is told. False:
-    /// nothing was done.
+    /// Sends a message without a request if the transport accepts it at once. Returns false without
+    /// effect otherwise.
     #[inline(always)]
     pub fn send_at_once<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         to: Partner,
         match_info: u64,
         data: &B,
     ) -> bool {
-        let gone = self.goes_whole(way, to, data) && way.at_once(to.peer, match_info, data);
+        let gone =
+            self.goes_whole(transport, to, data) && transport.try_eager(to.peer, match_info, data);
         if gone {
             self.counters.sent.count(u32::try_from(data.len()).unwrap_or(u32::MAX));
         }
         gone
     }
 
-    /// A message that goes whole, and before which nothing waits: mostly it is gone at once.
+    /// Sends an eager message before which no send waits; mostly the transport accepts it at once.
     #[inline]
     fn send_whole<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         to: Partner,
         match_info: u64,
         context: u64,
@@ -67,62 +70,63 @@ impl<B: Buffer> Library<B> {
         let len = u32::try_from(data.len()).map_err(|_| Error::BadSegmentList)?;
         let name = self.requests.next_name().ok_or(Error::NoResources)?;
         self.counters.sent.count(len);
-        // The partner waits for the message, and nobody for the request.
-        let handed = way.eager(to.peer, Token(name), match_info, &data);
+        // Before the request is added: the peer waits for the message, no thread for the request.
+        let handed = transport.eager(to.peer, Token(name), match_info, &data);
         let at = self.requests.insert_with(|| {
-            let mut request = Request::new(Kind::Send, State::Done, match_info, context);
+            let mut request =
+                RequestEntry::new(RequestKind::Send, RequestState::Done, match_info, context);
             request.status = Status::Success;
             request.set_partner(Some(to));
             (request.len, request.at) = (len, len);
             request
         });
         let at = at.ok_or(Error::NoResources)?;
-        if handed == Ok(Handed::Done) {
+        if handed == Ok(Handover::Done) {
             self.requests.push(&mut self.done, at);
         } else {
-            self.not_gone(at, to.peer, data, handed);
+            self.record_eager(at, to.peer, data, handed);
         }
         Ok(RequestId(name))
     }
 
-    /// A message went to the transport, and that was not all.
+    /// Records an eager message that the transport did not complete at once.
     #[cold]
-    fn not_gone(&mut self, at: u32, peer: PeerId, data: B, handed: Result<Handed, Refused>) {
+    fn record_eager(&mut self, at: u32, peer: PeerId, data: B, handed: Result<Handover, Refused>) {
         if let Some(request) = self.requests.get_mut(at) {
-            (request.state, request.status) = (State::Waiting, Status::Pending);
+            (request.state, request.status) = (RequestState::Waiting, Status::Pending);
             request.at = 0;
             request.buffer = Some(data);
         }
-        if !self.handed(at, true, handed) {
+        if !self.record_handover(at, true, handed) {
             self.wait(at, peer);
         }
     }
 
-    /// Sends a message, and ends when it was matched by a receive.
+    /// Sends a message; the request ends when a receive has matched it.
     ///
     /// # Errors
-    /// As of [`Self::isend`].
+    /// Those of [`Self::isend`].
     pub fn issend<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         to: Partner,
         match_info: u64,
         context: u64,
         data: B,
     ) -> Result<RequestId, Error> {
-        self.send(way, Kind::SyncSend, to, match_info, context, data)
+        self.send(transport, RequestKind::SyncSend, to, match_info, context, data)
     }
 
     fn send<T: Transport<B>>(
         &mut self,
-        way: &mut T,
-        kind: Kind,
+        transport: &mut T,
+        kind: RequestKind,
         to: Partner,
         match_info: u64,
         context: u64,
         data: B,
     ) -> Result<RequestId, Error> {
-        let mut request = Request::new(kind, State::Waiting, match_info, context);
+        let mut request = RequestEntry::new(kind, RequestState::Waiting, match_info, context);
         request.len = u32::try_from(data.len()).map_err(|_| Error::BadSegmentList)?;
         request.set_partner(Some(to));
         request.buffer = Some(data);
@@ -133,7 +137,7 @@ impl<B: Buffer> Library<B> {
             return Ok(self.id(at));
         }
         let (alive, first) = match self.partners.of(to) {
-            Some(known) => (known.alive, known.waiting.is_empty()),
+            Some(known) => (known.is_alive, known.waiting.is_empty()),
             None => (false, false),
         };
         if let Some(timeout) = self.send_timeout {
@@ -145,16 +149,17 @@ impl<B: Buffer> Library<B> {
         let id = self.id(at);
         if !alive {
             self.finish(at, Status::EndpointUnreachable);
-        } else if !first || !self.hand_over(way, at, to.peer) {
+        } else if !first || !self.hand_over(transport, at, to.peer) {
             self.wait(at, to.peer);
         }
         Ok(id)
     }
 
-    /// Hands a send over; false if there is no room now. It stands in no list.
+    /// Hands a send, which stands in no list, to the transport. Returns false if there is no room
+    /// now.
     pub(super) fn hand_over<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         at: u32,
         peer: PeerId,
     ) -> bool {
@@ -162,38 +167,38 @@ impl<B: Buffer> Library<B> {
         let Some(request) = self.requests.get_mut(at) else { return true };
         let Some(data) = &request.buffer else { return true };
         let info = request.match_info;
-        let whole = request.kind == Kind::Send && data.len() <= way.eager_max(peer);
+        let whole = request.kind == RequestKind::Send && data.len() <= transport.eager_max(peer);
         let handed = if whole {
-            way.eager(peer, token, info, data)
+            transport.eager(peer, token, info, data)
         } else {
-            way.offer(peer, token, info, data).map(|()| Handed::Kept)
+            transport.offer(peer, token, info, data).map(|()| Handover::Kept)
         };
-        self.handed(at, whole, handed)
+        self.record_handover(at, whole, handed)
     }
 
-    /// What became of a send that was handed over; false if it was not, for want of room.
-    fn handed(&mut self, at: u32, whole: bool, handed: Result<Handed, Refused>) -> bool {
+    /// Records the transport's answer to a send. Returns false if there was no room.
+    fn record_handover(&mut self, at: u32, whole: bool, handed: Result<Handover, Refused>) -> bool {
         let Some(request) = self.requests.get_mut(at) else { return true };
         match handed {
-            Ok(Handed::Done) => {
+            Ok(Handover::Done) => {
                 request.at = request.len;
                 self.finish(at, Status::Success);
             }
-            Ok(Handed::Copied) if self.early < EARLY_SENDS_MAX => {
+            Ok(Handover::Copied) if self.early < EARLY_SENDS_MAX => {
                 self.early = self.early.saturating_add(1);
                 request.at = request.len;
                 request.unacked = true;
                 self.finish(at, Status::Success);
             }
-            Ok(_) if whole => request.state = State::Unacked,
-            Ok(_) => request.state = State::Offered,
+            Ok(_) if whole => request.state = RequestState::Unacked,
+            Ok(_) => request.state = RequestState::Offered,
             Err(Refused::Full) => return false,
             Err(Refused::Never(status)) => self.finish(at, status),
         }
         true
     }
 
-    /// Puts a send behind those of its partner that wait.
+    /// Appends a send to the waiting sends of its peer.
     fn wait(&mut self, at: u32, peer: PeerId) {
         if let Some(known) = self.partners.get_mut(peer) {
             self.requests.push(&mut known.waiting, at);
@@ -201,21 +206,21 @@ impl<B: Buffer> Library<B> {
         self.list(peer);
     }
 
-    /// Notes that a partner has something to do.
+    /// Lists a peer as busy.
     pub(super) fn list(&mut self, peer: PeerId) {
         if let Some(known) = self.partners.get_mut(peer)
-            && !known.listed
+            && !known.is_busy
         {
-            known.listed = true;
+            known.is_busy = true;
             self.busy.push_back(peer);
         }
     }
 
-    /// A send to this endpoint itself.
+    /// Matches a send to this endpoint.
     fn send_to_self(&mut self, at: u32) {
         let Some(request) = self.requests.get(at) else { return };
         let info = request.match_info;
-        // Behind those that the handler is to be asked about; and so is this, unless it is taken.
+        // Sends in `own` come first, and the handler sees this one unless a receive matches.
         if self.own.is_empty() && self.asked.is_none() {
             if let Some(receive) = self.take_posted(Partner::SELF.peer, info) {
                 self.deliver_own(at, receive);
@@ -227,12 +232,12 @@ impl<B: Buffer> Library<B> {
             }
         }
         if let Some(request) = self.requests.get_mut(at) {
-            request.state = State::OwnFresh;
+            request.state = RequestState::OwnFresh;
             self.requests.push(&mut self.own, at);
         }
     }
 
-    /// Copies a send to itself into the receive that takes it, and ends both.
+    /// Copies a send to this endpoint into its receive, and ends both.
     pub(super) fn deliver_own(&mut self, send: u32, receive: u32) {
         let Some(from) = self.requests.get_mut(send) else { return };
         let (data, len, info) = (from.buffer.take(), from.len, from.match_info);
@@ -243,7 +248,7 @@ impl<B: Buffer> Library<B> {
         self.end_own(send, receive, info, len, taken);
     }
 
-    /// Ends both sides of a send to itself.
+    /// Ends both sides of a send to this endpoint.
     pub(super) fn end_own(&mut self, send: u32, receive: u32, info: u64, len: u32, taken: usize) {
         let taken = u32::try_from(taken).unwrap_or(u32::MAX);
         let status = if taken < len { Status::Truncated } else { Status::Success };
@@ -260,7 +265,8 @@ impl<B: Buffer> Library<B> {
         self.finish(receive, status);
     }
 
-    /// Keeps a send to itself as an unexpected message, with a copy of its bytes if there is room.
+    /// Keeps a send to this endpoint as an unexpected message, with a copy of its bytes if there is
+    /// room.
     pub(super) fn keep_own(&mut self, at: u32) {
         if self.unexpected.messages.is_full() {
             self.finish(at, Status::NoResources);
@@ -278,11 +284,11 @@ impl<B: Buffer> Library<B> {
         } else {
             None
         };
-        request.state = State::OwnUnexpected;
+        request.state = RequestState::OwnUnexpected;
         let order = self.unexpected.next_order();
-        let content = Content::Own(at, copy);
+        let content = UnexpectedContent::Own(at, copy);
         let (partner, source) = (Partner::SELF, self.own_source());
-        let message = Message { partner, source, match_info: info, len, content, order };
+        let message = UnexpectedMessage { partner, source, match_info: info, len, content, order };
         if let Some(message) = self.unexpected.messages.insert(message)
             && let Some(queues) = self.contexts.of_mut(info)
         {
@@ -290,21 +296,21 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Hands over what waits for a partner, and feeds what it pulls: in turns, where there is both,
-    /// so that neither holds the other up. False: nothing is left.
-    pub(super) fn serve<T: Transport<B>>(&mut self, way: &mut T, peer: PeerId) -> bool {
+    /// Hands over the waiting sends of a peer and feeds its pulls, alternately, so that neither
+    /// delays the other. Returns false when both are empty.
+    pub(super) fn serve<T: Transport<B>>(&mut self, transport: &mut T, peer: PeerId) -> bool {
         while let Some(known) = self.partners.get_mut(peer) {
             let (send, stream) = (known.waiting.first(), known.streams.first());
             let served = match (send, stream) {
                 (None, None) => return false,
                 (Some(_), Some(stream)) if known.turns >= SENDS_PER_TURN => {
-                    self.feed(way, peer, stream, STREAM_BYTES_PER_TURN)
+                    self.feed(transport, peer, stream, STREAM_BYTES_PER_TURN)
                 }
-                (None, Some(stream)) => self.feed(way, peer, stream, u32::MAX),
+                (None, Some(stream)) => self.feed(transport, peer, stream, u32::MAX),
                 (Some(at), _) => {
                     known.turns = known.turns.saturating_add(1);
                     self.requests.unlink(&mut known.waiting, at);
-                    let handed = self.hand_over(way, at, peer);
+                    let handed = self.hand_over(transport, at, peer);
                     if !handed {
                         self.wait_first(at, peer);
                     }
@@ -318,13 +324,19 @@ impl<B: Buffer> Library<B> {
         false
     }
 
-    /// Feeds what a partner pulls, at most so many bytes. False: there is no room for more.
-    fn feed<T: Transport<B>>(&mut self, way: &mut T, peer: PeerId, at: u32, most: u32) -> bool {
+    /// Feeds at most `most` bytes to a pull. Returns false if there is no room for more.
+    fn feed<T: Transport<B>>(
+        &mut self,
+        transport: &mut T,
+        peer: PeerId,
+        at: u32,
+        most: u32,
+    ) -> bool {
         let Some(request) = self.requests.get_mut(at) else { return false };
         let Some(data) = &request.buffer else { return false };
         let (from, end) = (request.at, request.end);
         let until = end.min(from.saturating_add(most));
-        match way.feed(peer, request.other, data, from as usize, until as usize) {
+        match transport.feed(peer, request.other, data, from as usize, until as usize) {
             Ok(fed) => {
                 if fed > 0
                     && let Some(known) = self.partners.get_mut(peer)
@@ -352,30 +364,30 @@ impl<B: Buffer> Library<B> {
         self.finish(at, status);
     }
 
-    /// Puts a send back before all others of its partner.
+    /// Prepends a send to the waiting sends of its peer.
     fn wait_first(&mut self, at: u32, peer: PeerId) {
         if let Some(known) = self.partners.get_mut(peer) {
             self.requests.push_first(&mut known.waiting, at);
         }
     }
 
-    /// Whether the application may use the bytes of a send again, before it ends.
+    /// Returns whether the application may reuse the bytes of a send before it ends.
     ///
     /// # Errors
-    /// It is no send.
+    /// [`Error::BadRequest`] if the request is no send.
     pub fn ibuffered(&self, id: RequestId) -> Result<bool, Error> {
         let request = self.requests.get(self.find(id)?).ok_or(Error::BadRequest)?;
         if !request.is_send() {
             return Err(Error::BadRequest);
         }
         Ok(match request.state {
-            State::Done | State::Failed => true,
-            State::Unacked | State::OwnUnexpected => request.buffer.is_none(),
+            RequestState::Done | RequestState::Failed => true,
+            RequestState::Unacked | RequestState::OwnUnexpected => request.buffer.is_none(),
             _ => false,
         })
     }
 
-    /// The bytes of a send to itself that the handler is asked about.
+    /// Copies the bytes of a send to this endpoint that is offered to the handler.
     pub(super) fn own_bytes(&self, at: u32, into: &mut [u8]) -> usize {
         let Some(data) = self.requests.get(at).and_then(|r| r.buffer.as_ref()) else { return 0 };
         let mut into = Piece(into);
@@ -383,7 +395,7 @@ impl<B: Buffer> Library<B> {
     }
 }
 
-/// One piece of private memory.
+/// One segment of private memory.
 struct Piece<'a>(&'a mut [u8]);
 
 impl Buffer for Piece<'_> {
@@ -400,10 +412,10 @@ impl Buffer for Piece<'_> {
     }
 }
 
-/// Fills a buffer with the bytes of a short event; gives how many.
+/// Copies the bytes of a short message into a buffer, and returns their number.
 #[inline(always)]
 pub(super) fn fill_short<B: Buffer>(into: &mut B, short: &Short) -> usize {
-    // Mostly one segment, with room for all; or a head and one.
+    // Most buffers have one segment with room for all, or a header and one segment.
     let (first, second) = into.two_mut();
     if first.len().saturating_add(second.len()) >= short.len() {
         return short.copy_to(first, second);
@@ -413,10 +425,10 @@ pub(super) fn fill_short<B: Buffer>(into: &mut B, short: &Short) -> usize {
     fill_from(into, bytes.get(..len).unwrap_or_default())
 }
 
-/// Fills a buffer with the first bytes of private memory; gives how many.
+/// Copies private bytes into the start of a buffer, and returns their number.
 #[inline]
 pub(super) fn fill_from<B: Buffer>(into: &mut B, bytes: &[u8]) -> usize {
-    // Mostly one segment, with room for all; or a head and one.
+    // Most buffers have one segment with room for all, or a header and one segment.
     let (first, second) = into.two_mut();
     if let Some(piece) = first.get_mut(..bytes.len()) {
         piece.copy_from_slice(bytes);

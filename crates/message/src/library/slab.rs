@@ -1,51 +1,51 @@
-//! A table of things that are named by number and stand in lists, without allocating for each.
+//! Table of numbered entries with intrusive lists: no allocation per entry.
 
-/// Ends a list.
+/// Index that ends a list.
 const NONE: u32 = u32::MAX;
 
-/// Things by number. Each may stand in one [`List`] at a time.
+/// Entries by index. Each entry may stand in one [`SlabList`] at a time.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    entries: Vec<Entry<T>>,
+    entries: Vec<SlabEntry<T>>,
     free: u32,
     used: usize,
     max: usize,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
-    /// Of how many things this was the place; a name of an earlier one is none any more.
+struct SlabEntry<T> {
+    /// Increases with each reuse, so that a stale name does not match.
     generation: u32,
     prev: u32,
     next: u32,
     value: Option<T>,
 }
 
-impl<T> Entry<T> {
-    /// Its place is free again, before all others.
+impl<T> SlabEntry<T> {
+    /// Puts the entry at the head of the free list.
     #[inline(always)]
     fn free(&mut self, at: u32, free: &mut u32, used: &mut usize) {
-        // Never 0, so that no name is.
+        // Generations start at 1, so that no name is 0.
         self.generation = self.generation.wrapping_add(1).max(1);
         self.next = std::mem::replace(free, at);
         *used = used.saturating_sub(1);
     }
 }
 
-/// Some of a slab's things, in order.
+/// An ordered list of entries of a slab.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct List {
+pub(super) struct SlabList {
     head: u32,
     tail: u32,
 }
 
-impl Default for List {
+impl Default for SlabList {
     fn default() -> Self {
         Self { head: NONE, tail: NONE }
     }
 }
 
-impl List {
+impl SlabList {
     pub(super) fn is_empty(&self) -> bool {
         self.head == NONE
     }
@@ -57,12 +57,12 @@ impl List {
 }
 
 impl<T> Slab<T> {
-    /// With room for `max` things at most, and for `capacity` from the start.
+    /// Returns a table with `capacity` entries allocated and at most `max` entries.
     pub(super) fn new(capacity: usize, max: usize) -> Self {
         Self { entries: Vec::with_capacity(capacity), free: NONE, used: 0, max }
     }
 
-    /// How many there are.
+    /// Returns the number of used entries.
     pub(super) fn len(&self) -> usize {
         self.used
     }
@@ -71,12 +71,12 @@ impl<T> Slab<T> {
         self.used >= self.max
     }
 
-    /// Adds one, unless it is full.
+    /// Adds an entry, or returns `None` if the table is full.
     pub(super) fn insert(&mut self, value: T) -> Option<u32> {
         self.insert_with(|| value)
     }
 
-    /// The same; it is made in its place.
+    /// Adds an entry that `make` builds in place, or returns `None` if the table is full.
     #[inline(always)]
     pub(super) fn insert_with(&mut self, make: impl FnOnce() -> T) -> Option<u32> {
         if self.free == NONE {
@@ -85,7 +85,7 @@ impl<T> Slab<T> {
         let at = self.free;
         let entry = self.entries.get_mut(at as usize)?;
         if entry.value.is_some() {
-            // Never: it stood in the list of free places. Said so that nothing is dropped here.
+            // Unreachable for a free entry; the check spares the drop code of the old value.
             return None;
         }
         self.free = entry.next;
@@ -96,19 +96,19 @@ impl<T> Slab<T> {
         Some(at)
     }
 
-    /// Makes one more place, unless it is full.
+    /// Adds a free entry, or returns `None` if the table is full.
     #[cold]
     fn grow(&mut self) -> Option<()> {
         if self.is_full() {
             return None;
         }
         let at = u32::try_from(self.entries.len()).ok().filter(|&at| at < NONE)?;
-        self.entries.push(Entry { generation: 1, prev: NONE, next: NONE, value: None });
+        self.entries.push(SlabEntry { generation: 1, prev: NONE, next: NONE, value: None });
         self.free = at;
         Some(())
     }
 
-    /// Takes one out. It must stand in no list.
+    /// Removes an entry, which must stand in no list, and returns its value.
     #[inline]
     pub(super) fn remove(&mut self, at: u32) -> Option<T> {
         let entry = self.entries.get_mut(at as usize)?;
@@ -117,7 +117,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// The same, where what it was is of no interest.
+    /// Removes an entry and drops its value.
     #[inline(always)]
     pub(super) fn discard(&mut self, at: u32) {
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
@@ -127,7 +127,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The same of one that has nothing to be dropped, as its owner knows: it is forgotten.
+    /// Removes an entry with nothing to drop, and skips the drop code.
     #[inline]
     pub(super) fn discard_spent(&mut self, at: u32) {
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
@@ -147,14 +147,14 @@ impl<T> Slab<T> {
         self.entries.get_mut(at as usize)?.value.as_mut()
     }
 
-    /// A name that is only this one's.
+    /// Returns the unique name of an entry: generation and index.
     #[inline]
     pub(super) fn name(&self, at: u32) -> u64 {
         let generation = self.entries.get(at as usize).map_or(0, |entry| entry.generation);
         u64::from(generation) << 32 | u64::from(at)
     }
 
-    /// Whose name that is, if it still is one.
+    /// Returns the index of a name that is still valid.
     #[inline]
     pub(super) fn find(&self, name: u64) -> Option<u32> {
         let (generation, at) = ((name >> 32) as u32, name as u32);
@@ -162,7 +162,7 @@ impl<T> Slab<T> {
         (entry.generation == generation && entry.value.is_some()).then_some(at)
     }
 
-    /// The name of what is added next, if there is room for it.
+    /// Returns the name that the next insertion gets, or `None` if the table is full.
     #[inline]
     pub(super) fn next_name(&mut self) -> Option<u64> {
         if self.free == NONE {
@@ -171,7 +171,7 @@ impl<T> Slab<T> {
         Some(self.name(self.free))
     }
 
-    /// What has that name, and its number, if the name still is one.
+    /// Returns index and value of a name that is still valid.
     #[inline]
     pub(super) fn named(&self, name: u64) -> Option<(u32, &T)> {
         let (generation, at) = ((name >> 32) as u32, name as u32);
@@ -180,26 +180,26 @@ impl<T> Slab<T> {
         Some((at, value))
     }
 
-    /// The numbers of all places that were ever used.
+    /// Returns the number of entries ever allocated; all indices are below it.
     pub(super) fn places(&self) -> u32 {
         u32::try_from(self.entries.len()).unwrap_or(NONE)
     }
 
-    /// Who stands behind `at`.
+    /// Returns the entry behind `at` in its list.
     #[inline]
     pub(super) fn after(&self, at: u32) -> Option<u32> {
         self.entries.get(at as usize).map(|entry| entry.next).filter(|&next| next != NONE)
     }
 
-    /// All of a list, in order.
-    pub(super) fn iter(&self, list: &List) -> impl Iterator<Item = (u32, &T)> {
+    /// Returns the entries of a list, in order.
+    pub(super) fn iter(&self, list: &SlabList) -> impl Iterator<Item = (u32, &T)> {
         std::iter::successors(list.first(), |&at| self.after(at))
             .filter_map(|at| self.get(at).map(|value| (at, value)))
     }
 
-    /// Puts one at the end of a list.
+    /// Appends an entry to a list.
     #[inline]
-    pub(super) fn push(&mut self, list: &mut List, at: u32) {
+    pub(super) fn push(&mut self, list: &mut SlabList, at: u32) {
         let tail = list.tail;
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
         entry.prev = tail;
@@ -211,8 +211,8 @@ impl<T> Slab<T> {
         list.tail = at;
     }
 
-    /// Puts one at the beginning of a list.
-    pub(super) fn push_first(&mut self, list: &mut List, at: u32) {
+    /// Prepends an entry to a list.
+    pub(super) fn push_first(&mut self, list: &mut SlabList, at: u32) {
         let head = list.head;
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
         entry.prev = NONE;
@@ -224,9 +224,9 @@ impl<T> Slab<T> {
         list.head = at;
     }
 
-    /// Takes the first out of its list.
+    /// Removes the first entry of a list.
     #[inline]
-    pub(super) fn shift(&mut self, list: &mut List) {
+    pub(super) fn shift(&mut self, list: &mut SlabList) {
         let Some(entry) = self.entries.get_mut(list.head as usize) else { return };
         let next = std::mem::replace(&mut entry.next, NONE);
         list.head = next;
@@ -236,9 +236,9 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Takes one out of the list it stands in.
+    /// Removes an entry from its list.
     #[inline]
-    pub(super) fn unlink(&mut self, list: &mut List, at: u32) {
+    pub(super) fn unlink(&mut self, list: &mut SlabList, at: u32) {
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
         let (prev, next) = (entry.prev, entry.next);
         entry.prev = NONE;
@@ -259,13 +259,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_keep_their_order_and_names_end_with_what_they_name() {
+    fn slab_lists_keep_order_and_names_end_with_entries() {
         let mut slab = Slab::new(0, 4);
-        let mut list = List::default();
+        let mut list = SlabList::default();
         let all: Vec<_> = "abcd".chars().map(|c| slab.insert(c).unwrap()).collect();
         assert_eq!(slab.insert('e'), None);
         all.iter().for_each(|&at| slab.push(&mut list, at));
-        let read = |slab: &Slab<char>, list: &List| -> String {
+        let read = |slab: &Slab<char>, list: &SlabList| -> String {
             slab.iter(list).map(|(_, &c)| c).collect()
         };
         assert_eq!(read(&slab, &list), "abcd");

@@ -1,17 +1,17 @@
-//! Requests that take too long.
+//! Timeouts of requests. The library has no clock: the caller passes the time.
 
 use causeway_wire::mx::Status;
 
-use super::request::{Kind, State};
+use super::request::{RequestKind, RequestState};
 use super::{Buffer, Error, Library, RequestId, Transport};
 
 impl<B: Buffer> Library<B> {
-    /// How long a request may take from now on; `None` for ever. Without a request: sends and
-    /// connects that are made from now on. (Receives have no such default: they wait for
-    /// somebody else's decision.)
+    /// Sets the time limit of a request from now on; `None` removes it. Without a request: sets the
+    /// default of later sends and connects. (Receives have no default, since their end depends on a
+    /// peer's decision.)
     ///
     /// # Errors
-    /// There is no such request.
+    /// [`Error::BadRequest`] if there is no such request.
     pub fn set_timeout(
         &mut self,
         id: Option<RequestId>,
@@ -24,27 +24,28 @@ impl<B: Buffer> Library<B> {
         let at = self.find(id)?;
         let deadline = timeout_ns.map_or(u64::MAX, |timeout| self.now.saturating_add(timeout));
         let Some(request) = self.requests.get_mut(at) else { return Err(Error::BadRequest) };
-        if request.state != State::Done {
+        if request.state != RequestState::Done {
             request.deadline = deadline;
             self.deadline = self.deadline.min(deadline);
         }
         Ok(())
     }
 
-    /// Whether sends that are made now have limits, so that the time is to be told before.
+    /// Returns whether new sends have a time limit, so that the caller must call [`Self::tick`]
+    /// before.
     #[inline]
     pub fn limits_sends(&self) -> bool {
         self.send_timeout.is_some()
     }
 
-    /// When [`Self::tick`] has something to do, in its time; `None` if no request has a limit.
+    /// Returns the time at which [`Self::tick`] has work, or `None` if no request has a limit.
     pub fn deadline(&self) -> Option<u64> {
         (self.deadline != u64::MAX).then_some(self.deadline)
     }
 
-    /// Tells the time, in nanoseconds from wherever, and ends what took too long with
-    /// [`Status::Timeout`]: sends, connects, and receives that no message was found for.
-    pub fn tick<T: Transport<B>>(&mut self, way: &mut T, now: u64) {
+    /// Sets the time, in ns from any origin, and ends late requests with [`Status::Timeout`]:
+    /// sends, connects, and receives without a message.
+    pub fn tick<T: Transport<B>>(&mut self, transport: &mut T, now: u64) {
         self.now = self.now.max(now);
         if now < self.deadline {
             return;
@@ -55,34 +56,36 @@ impl<B: Buffer> Library<B> {
             if request.deadline > now {
                 next = next.min(request.deadline);
             } else {
-                self.time_out(way, at);
+                self.time_out(transport, at);
             }
         }
         self.deadline = next;
     }
 
-    fn time_out<T: Transport<B>>(&mut self, way: &mut T, at: u32) {
+    fn time_out<T: Transport<B>>(&mut self, transport: &mut T, at: u32) {
         let token = self.token(at);
         let Some(request) = self.requests.get(at) else { return };
         let peer = request.partner().map(|partner| partner.peer);
         let known = peer.and_then(|peer| self.partners.get_mut(peer));
         match (request.state, known) {
-            (State::Posted, _) => {
+            (RequestState::Posted, _) => {
                 if let Some(queues) = self.contexts.of_mut(request.match_info) {
                     self.requests.unlink(&mut queues.posted, at);
                 }
             }
-            (State::Waiting, Some(known)) => self.requests.unlink(&mut known.waiting, at),
-            (State::Streaming, Some(known)) => {
+            (RequestState::Waiting, Some(known)) => self.requests.unlink(&mut known.waiting, at),
+            (RequestState::Streaming, Some(known)) => {
                 let other = request.other;
                 self.requests.unlink(&mut known.streams, at);
                 if let Some(peer) = peer {
-                    way.fail(peer, other);
+                    transport.fail(peer, other);
                 }
             }
-            (State::WantsConnect, _) => self.requests.unlink(&mut self.retry, at),
-            (State::Offered | State::Unacked | State::Connecting, _) => way.cancel(token),
-            // Matched, or ended: the limit was for what comes before.
+            (RequestState::WantsConnect, _) => self.requests.unlink(&mut self.retry, at),
+            (RequestState::Offered | RequestState::Unacked | RequestState::Connecting, _) => {
+                transport.cancel(token)
+            }
+            // Matched or ended: the limit applied to the time before the match.
             _ => {
                 if let Some(request) = self.requests.get_mut(at) {
                     request.deadline = u64::MAX;
@@ -91,7 +94,7 @@ impl<B: Buffer> Library<B> {
             }
         }
         if let Some(request) = self.requests.get_mut(at)
-            && request.kind != Kind::Receive
+            && request.kind != RequestKind::Receive
         {
             request.at = 0;
         }

@@ -1,101 +1,101 @@
-//! What carries messages between the library half and its partners: channels to endpoints of this
-//! host, or the backend half.
+//! Interface between the matching engine and its peers. Implementations:
+//! [`Channels`](super::Channels) to endpoints of this host, [`Rings`](super::Rings) to the NIC
+//! side, and `causeway_endpoint`'s union of both. A transport moves bytes and reports events; it
+//! does not match messages.
 
 use causeway_channel::Short;
 use causeway_wire::mx::{Address, PeerId, Status, Token};
 
 use super::Buffer;
 
-/// What became of something that was handed over.
+/// Result of a call that the transport accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Handed {
-    /// It has ended; no arrival follows for its token.
+pub enum Handover {
+    /// The operation has ended; no event with its token follows.
     Done,
-    /// The bytes were copied; an arrival says how it ended.
+    /// The bytes were copied; an event reports the end.
     Copied,
-    /// The bytes are needed until an arrival says how it ended.
+    /// The transport needs the bytes until an event reports the end.
     Kept,
 }
 
-/// Why something was not handed over.
+/// Reason for which the transport refused a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// There is no room now: again later.
+    /// No room now; the caller retries later.
     Full,
-    /// It will never be: the request ends so.
+    /// Permanent; the request ends with this status.
     Never(Status),
 }
 
-/// What came in. Bytes that belong to it are taken by [`Transport::copy`].
+/// Event of a transport. [`Transport::copy`] returns the bytes that belong to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "fields are what their types say")]
-pub enum Arrival {
-    /// A partner that was not known, or began anew; before anything else of it.
+#[expect(missing_docs, reason = "the variants describe their fields")]
+pub enum TransportEvent {
+    /// A new peer, or one that restarted; precedes every other event of that peer.
     PeerSeen { peer: PeerId, address: Address, session: u32 },
-    /// The partner is not reached any more. Answered by [`Transport::forget`].
+    /// The peer is unreachable. The library answers with [`Transport::forget`].
     PeerGone { peer: PeerId, status: Status },
-    /// Nothing reaches the partner any more; what came of it before is still to be taken.
+    /// Messages to the peer fail from now on; earlier events of the peer still follow.
     Unreached { peer: PeerId, status: Status },
     /// A connect ended.
     Connected { token: Token, status: Status, peer: PeerId },
-    /// A message, whole: `len` bytes go with it.
+    /// An eager message; its `len` bytes belong to the event.
     Message { peer: PeerId, match_info: u64, len: u32 },
-    /// A message of `len` bytes that is to be pulled; `offer` names it to [`Transport::pull`].
+    /// An offered message of `len` bytes; `offer` names it to [`Transport::pull`].
     Offered { peer: PeerId, match_info: u64, len: u32, offer: u64 },
-    /// The partner takes `len` bytes of what was offered by `token`: they are to be fed, and `to`
-    /// names it to [`Transport::feed`].
+    /// The peer pulls `len` bytes of the offer `token`; `to` names the pull to [`Transport::feed`].
     Wanted { peer: PeerId, token: Token, to: u64, len: u32 },
-    /// The partner read `len` bytes of what was offered by `token` where they lay.
+    /// The peer read `len` bytes of the offer `token` directly from the sender's memory.
     Fetched { peer: PeerId, token: Token, len: u32 },
-    /// The partner takes what was offered by `token` itself, and may be helped: its bytes are to be
-    /// had by [`Transport::push`], if they are still offered.
+    /// The peer copies the offer `token` itself and accepts help: the library passes the offer's
+    /// bytes to [`Transport::push`] if the offer is still open.
     Push { peer: PeerId, token: Token },
-    /// The next `len` bytes of what is being pulled go with it. If it has fewer, all comes again,
-    /// from the beginning.
+    /// The next `len` bytes of a pull belong to the event. If [`Transport::copy`] returns fewer,
+    /// the pull starts again from the first byte.
     Chunk { peer: PeerId, token: Token, len: u32 },
-    /// The `len` bytes from `at` on of what is being pulled go with it, in any order; else as
-    /// [`Arrival::Chunk`].
+    /// The `len` bytes from `at` on of a pull belong to the event; parts come in any order. A short
+    /// copy has the effect of a short [`TransportEvent::Chunk`].
     Part { peer: PeerId, token: Token, at: u32, len: u32 },
-    /// The partner will not send what is being pulled.
+    /// The peer will not send the pulled bytes.
     Failed { peer: PeerId, token: Token },
-    /// A send ended; `taken` bytes were taken, where it was offered.
+    /// A send ended; `taken` bytes of an offer were pulled.
     Sent { token: Token, status: Status, taken: u32 },
     /// A pull ended, and all its bytes are in place.
     Pulled { token: Token, status: Status },
 }
 
-/// The way to the partners. Events of one partner come in order, and what is sent to one arrives
-/// in order.
+/// Path to the peers. Events of one peer come in order, and messages to one peer arrive in order.
 ///
-/// Nothing that a partner says is believed here but by the rules of the way itself; the library
-/// half checks what it names.
+/// A transport checks only its own format. The library checks every name that a peer sends.
 pub trait Transport<B: Buffer> {
-    /// Longest message to `peer` that goes whole, in bytes; longer ones are offered.
+    /// Returns the length of the longest eager message to `peer`, in bytes; a longer message is
+    /// offered.
     fn eager_max(&self, peer: PeerId) -> usize;
 
-    /// Sends a message whole if it is gone at once; of [`Token::UNREPORTED`] it is heard if it does not
-    /// get there after all. False: nothing was done.
+    /// Sends an eager message and returns true, or returns false without effect. A later failure is
+    /// reported as [`Token::UNREPORTED`].
     #[inline]
-    fn at_once(&mut self, _peer: PeerId, _match_info: u64, _data: &B) -> bool {
+    fn try_eager(&mut self, _peer: PeerId, _match_info: u64, _data: &B) -> bool {
         false
     }
 
-    /// Sends a message whole.
+    /// Sends an eager message.
     ///
     /// # Errors
-    /// Not now, or never.
+    /// [`Refused`]: no room now, or never.
     fn eager(
         &mut self,
         peer: PeerId,
         token: Token,
         match_info: u64,
         data: &B,
-    ) -> Result<Handed, Refused>;
+    ) -> Result<Handover, Refused>;
 
-    /// Offers a message of any length. Ends by [`Arrival::Wanted`] or [`Arrival::Sent`].
+    /// Offers a message of any length. Ends with [`TransportEvent::Wanted`] or [`TransportEvent::Sent`].
     ///
     /// # Errors
-    /// Not now, or never.
+    /// [`Refused`]: no room now, or never.
     fn offer(
         &mut self,
         peer: PeerId,
@@ -104,11 +104,11 @@ pub trait Transport<B: Buffer> {
         data: &B,
     ) -> Result<(), Refused>;
 
-    /// Pulls the first `len` bytes of an offered message. They come as chunks, or are in place
-    /// when [`Arrival::Pulled`] says so; none come if `len` is 0 and it is [`Handed::Done`].
+    /// Pulls the first `len` bytes of an offer. They come as chunks or parts, or are in place at
+    /// [`TransportEvent::Pulled`]. None come if `len` is 0 and the result is [`Handover::Done`].
     ///
     /// # Errors
-    /// Not now, or never.
+    /// [`Refused`]: no room now, or never.
     fn pull(
         &mut self,
         peer: PeerId,
@@ -116,12 +116,12 @@ pub trait Transport<B: Buffer> {
         token: Token,
         into: Option<&mut B>,
         len: u32,
-    ) -> Result<Handed, Refused>;
+    ) -> Result<Handover, Refused>;
 
-    /// Feeds bytes from `at` on, at most to `end`, to the partner that wanted them; gives how many.
+    /// Feeds bytes from `at` on, at most to `end`, to a pull of the peer. Returns their number.
     ///
     /// # Errors
-    /// Not now, or never.
+    /// [`Refused`]: no room now, or never.
     fn feed(
         &mut self,
         peer: PeerId,
@@ -131,16 +131,16 @@ pub trait Transport<B: Buffer> {
         end: usize,
     ) -> Result<usize, Refused>;
 
-    /// Puts some of what [`Arrival::Push`] named where the partner takes it.
+    /// Copies some bytes of the offer that [`TransportEvent::Push`] named into the peer's memory.
     fn push(&mut self, _data: &B) {}
 
-    /// Tells the partner that what it wanted does not come (any more).
+    /// Reports to the peer that its pull fails.
     fn fail(&mut self, peer: PeerId, to: u64);
 
-    /// Connects to an endpoint; ends by [`Arrival::Connected`].
+    /// Connects to an endpoint; ends with [`TransportEvent::Connected`].
     ///
     /// # Errors
-    /// Not now, or never.
+    /// [`Refused`]: no room now, or never.
     fn connect(
         &mut self,
         token: Token,
@@ -149,63 +149,65 @@ pub trait Transport<B: Buffer> {
         timeout_ns: Option<u64>,
     ) -> Result<(), Refused>;
 
-    /// Parts from a partner. Nothing of it may come any more.
+    /// Disconnects from a peer. No event of that peer may follow.
     fn disconnect(&mut self, peer: PeerId);
 
-    /// After [`Arrival::PeerGone`]: its number is not used here any more.
+    /// Frees the number of a peer after [`TransportEvent::PeerGone`].
     fn forget(&mut self, peer: PeerId);
 
-    /// A send, pull or connect was given up here; an arrival for it is of no interest.
+    /// Withdraws a send, pull or connect; the library ignores later events for its token.
     fn cancel(&mut self, token: Token);
 
-    /// The memory of a send or a pull is lost: of a send nothing more is sent that is read there,
-    /// and the bytes of a pull go nowhere. Nobody writes there any more when this returns.
-    fn lose(&mut self, _token: Token) {}
+    /// Withdraws the memory of a send or a pull: nothing more of the send is read from it, and the
+    /// bytes of a pull are dropped. No process writes to the memory after the call.
+    fn withdraw_memory(&mut self, _token: Token) {}
 
-    /// Whether something here waits for what only this partner can do: that it is gone is to be
-    /// heard, though nothing is sent to it. Where that is heard anyway, nothing is to be done.
+    /// Sets whether a request waits for this peer without sending to it, so that a lost peer is
+    /// detected by keepalives. No effect on a transport that detects a lost peer anyway.
     fn watch(&mut self, _peer: PeerId, _on: bool) {}
 
-    /// Returns how many whole messages came from a partner of another host since it was seen. They are
-    /// here: none is lost when the daemon goes.
+    /// Returns the number of eager messages that came from a remote peer since
+    /// [`TransportEvent::PeerSeen`]. They survive a daemon restart.
     fn received(&self, _peer: PeerId) -> u64 {
         0
     }
 
-    /// A partner broke the rules: it is to be gone.
-    fn broken(&mut self, peer: PeerId);
+    /// Disconnects a peer that broke the protocol.
+    fn fail_peer(&mut self, peer: PeerId);
 
-    /// What came in. The same again until [`Self::done`] or [`Self::defer`].
-    fn next(&mut self) -> Option<Arrival>;
+    /// Returns the next event; the same one again until [`Self::done`] or [`Self::defer`].
+    fn next(&mut self) -> Option<TransportEvent>;
 
-    /// What is next, if that is a message of a few bytes; with these. It is taken by
-    /// [`Self::short_done`]; or not, and then [`Self::next`] gives it, perhaps after what others sent.
+    /// Returns the next event if it is a short message, with its bytes. The caller takes it by
+    /// [`Self::short_done`], or leaves it: then [`Self::next`] returns it, perhaps after events of
+    /// other peers.
     #[inline]
     fn short(&mut self) -> Option<(PeerId, Short)> {
         None
     }
 
-    /// What [`Self::short`] gave was taken. Says whether something else of the same partner is
-    /// there.
+    /// Takes the message that [`Self::short`] returned. Returns whether another event of the same
+    /// peer is ready.
     #[inline]
     fn short_done(&mut self) -> bool {
         false
     }
 
-    /// After [`Self::done`]: whether there may be something next. Cheaper than [`Self::next`], for
-    /// who has enough to do with what came.
+    /// Returns, after [`Self::done`], whether another event may be ready. Cheaper than
+    /// [`Self::next`].
     #[inline]
     fn more(&self) -> bool {
         true
     }
 
-    /// Copies bytes of what [`Self::next`] gave last, from its byte `at` on; gives how many.
+    /// Copies bytes of the event that [`Self::next`] returned, from byte `at` on. Returns their
+    /// number.
     fn copy(&self, at: usize, into: &mut [u8]) -> usize;
 
-    /// What [`Self::next`] gave last was taken.
+    /// Takes the event that [`Self::next`] returned.
     fn done(&mut self);
 
-    /// What [`Self::next`] gave last cannot be taken now. It comes again; first what others sent,
-    /// where there is a choice.
+    /// Defers the event that [`Self::next`] returned. It comes again, after events of other peers
+    /// where there are any.
     fn defer(&mut self);
 }

@@ -1,33 +1,35 @@
-//! Messages that no receive was posted for, in the order in which they came.
+//! Unexpected messages: messages without a posted receive, in their order of arrival, and a pool of
+//! buffers for their bytes.
 
 use super::slab::Slab;
 use super::{Partner, Source};
 use crate::limits::{
-    PEER_NUMBERS_MAX, UNEXPECTED_ASKED_MAX, UNEXPECTED_BYTES_MAX, UNEXPECTED_BYTES_OF_ONE_MIN,
-    UNEXPECTED_MAX, UNEXPECTED_OF_ONE_MIN,
+    PEER_NUMBERS_MAX, UNEXPECTED_BYTES_MAX, UNEXPECTED_BYTES_PER_PEER_MIN, UNEXPECTED_LIMIT_MAX,
+    UNEXPECTED_MAX, UNEXPECTED_PER_PEER_MIN,
 };
 
-/// How buffers are sized: powers of two from 64 bytes.
+/// Buffer sizes are powers of two from 64 bytes.
 const CLASS_FIRST_LOG2: u32 = 6;
 const CLASSES: usize = 10;
-/// Buffers kept of each class.
+/// Pooled buffers of each size.
 const KEPT_MAX: usize = 64;
-/// All that endpoints ask for, and what each partner has in any case.
-const SLOTS: usize = UNEXPECTED_ASKED_MAX + PEER_NUMBERS_MAX * UNEXPECTED_OF_ONE_MIN;
+/// Entries for the largest limit that an endpoint may request, and for the guaranteed messages of
+/// each peer.
+const SLOTS: usize = UNEXPECTED_LIMIT_MAX + PEER_NUMBERS_MAX * UNEXPECTED_PER_PEER_MIN;
 
-/// What there is of a message.
+/// Content of an unexpected message.
 #[derive(Debug)]
-pub(super) enum Content {
-    /// All of it.
+pub(super) enum UnexpectedContent {
+    /// All bytes.
     Whole(Vec<u8>),
     /// An offer.
     Offered(u64),
-    /// A send of this endpoint to itself: the request, and a copy of its bytes if there was room.
+    /// A send of this endpoint to itself: its request, and a copy of its bytes if there was room.
     Own(u32, Option<Vec<u8>>),
 }
 
-impl Content {
-    /// What is kept, in bytes.
+impl UnexpectedContent {
+    /// Returns the kept bytes.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Whole(bytes) | Self::Own(_, Some(bytes)) => bytes.len(),
@@ -37,30 +39,30 @@ impl Content {
 }
 
 #[derive(Debug)]
-pub(super) struct Message {
+pub(super) struct UnexpectedMessage {
     pub partner: Partner,
-    /// Who that was when it came.
+    /// Identity of the sender at arrival.
     pub source: Source,
     pub match_info: u64,
     pub len: u32,
-    pub content: Content,
-    /// What came before has a lower one.
+    pub content: UnexpectedContent,
+    /// Increases with each message.
     pub order: u64,
 }
 
-/// How much is kept of one partner.
+/// Unexpected messages of one peer, and their bytes.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Kept {
+pub(super) struct UnexpectedUsage {
     pub messages: usize,
     pub bytes: usize,
 }
 
-/// All messages of an endpoint, of all contexts, and buffers for more.
+/// All unexpected messages of an endpoint, over all contexts.
 #[derive(Debug)]
 pub(super) struct Unexpected {
-    pub messages: Slab<Message>,
+    pub messages: Slab<UnexpectedMessage>,
     bytes: usize,
-    /// Bounds of both.
+    /// Limits of both.
     messages_max: usize,
     bytes_max: usize,
     order: u64,
@@ -80,20 +82,20 @@ impl Unexpected {
     }
 
     pub(super) fn set_max(&mut self, messages: usize, bytes: usize) {
-        (self.messages_max, self.bytes_max) = (messages.min(UNEXPECTED_ASKED_MAX), bytes);
+        (self.messages_max, self.bytes_max) = (messages.min(UNEXPECTED_LIMIT_MAX), bytes);
     }
 
-    /// Whether a message with `len` bytes to keep finds room.
+    /// Returns whether a message with `len` bytes to keep fits.
     pub(super) fn has_room(&self, len: usize) -> bool {
         let bytes = self.bytes.saturating_add(len);
         self.messages.len() < self.messages_max && bytes <= self.bytes_max
     }
 
-    /// The same of one partner, of which so much is kept already: no partner has more than what is
-    /// left for the others, and each has a little whatever the others have.
-    pub(super) fn has_room_for(&self, kept: Kept, len: usize) -> bool {
+    /// Returns whether a message of one peer fits, which has `kept` already. A peer may use at most
+    /// the free rest, and a guaranteed minimum in any case.
+    pub(super) fn has_room_for(&self, kept: UnexpectedUsage, len: usize) -> bool {
         let its = kept.bytes.saturating_add(len);
-        if kept.messages < UNEXPECTED_OF_ONE_MIN && its <= UNEXPECTED_BYTES_OF_ONE_MIN {
+        if kept.messages < UNEXPECTED_PER_PEER_MIN && its <= UNEXPECTED_BYTES_PER_PEER_MIN {
             return !self.messages.is_full();
         }
         let messages = self.messages_max.saturating_sub(self.messages.len());
@@ -106,7 +108,7 @@ impl Unexpected {
         self.order
     }
 
-    /// A buffer of `len` zeros, of those that were given back if there is one.
+    /// Returns a zeroed buffer of `len` bytes, from the pool if possible.
     pub(super) fn buffer(&mut self, len: usize) -> Vec<u8> {
         self.bytes = self.bytes.saturating_add(len);
         if len == 0 {
@@ -121,7 +123,7 @@ impl Unexpected {
         buffer
     }
 
-    /// Takes a buffer back.
+    /// Returns a buffer to the pool.
     pub(super) fn give_back(&mut self, mut buffer: Vec<u8>) {
         self.bytes = self.bytes.saturating_sub(buffer.len());
         let class = class(buffer.len());

@@ -1,8 +1,8 @@
-//! A path that records the calls of the library and gives the arrivals that a test queued.
+//! A transport that records the calls of the library and returns the events that a test queued.
 
 use std::collections::VecDeque;
 
-use causeway_message::library::{Arrival, Buffer, Handed, Refused, Transport};
+use causeway_message::library::{Buffer, Handover, Refused, Transport, TransportEvent};
 use causeway_wire::mx::{Address, PeerId, Token};
 
 use super::Pad;
@@ -10,7 +10,7 @@ use super::Pad;
 /// A call of the library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the variants are the calls of `Transport` with their arguments")]
-pub enum Call {
+pub enum TransportCall {
     Eager(PeerId, Token, u64, Vec<u8>),
     Offer(PeerId, Token, u64, usize),
     Pull(PeerId, u64, Token, u32),
@@ -19,65 +19,65 @@ pub enum Call {
     Forget(PeerId),
     Cancel(Token),
     Fail(PeerId, u64),
-    Broken(PeerId),
+    FailPeer(PeerId),
 }
 
-/// A path that records calls.
+/// A transport that records calls.
 #[derive(Debug)]
-pub struct Fake {
+pub struct FakeTransport {
     /// The calls so far.
-    pub told: Vec<Call>,
-    /// Queued arrivals, with the bytes of messages.
-    pub arrivals: VecDeque<(Arrival, Vec<u8>)>,
+    pub calls: Vec<TransportCall>,
+    /// Queued events, with the bytes of messages.
+    pub arrivals: VecDeque<(TransportEvent, Vec<u8>)>,
     /// Number of calls that it accepts before it is full.
     pub room: usize,
     /// Result of an eager send.
-    pub eager: Handed,
+    pub eager: Handover,
     deferred: bool,
 }
 
-impl Default for Fake {
+impl Default for FakeTransport {
     fn default() -> Self {
         Self {
-            told: Vec::new(),
+            calls: Vec::new(),
             arrivals: VecDeque::new(),
             room: usize::MAX,
-            eager: Handed::Copied,
+            eager: Handover::Copied,
             deferred: false,
         }
     }
 }
 
-impl Fake {
-    /// Queues an arrival.
-    pub fn say(&mut self, arrival: Arrival) {
+impl FakeTransport {
+    /// Queues an event.
+    pub fn queue_event(&mut self, arrival: TransportEvent) {
         self.arrivals.push_back((arrival, Vec::new()));
     }
 
     /// Queues a message.
-    pub fn say_message(&mut self, peer: PeerId, match_info: u64, bytes: &[u8]) {
-        let arrival = Arrival::Message { peer, match_info, len: bytes.len() as u32 };
+    pub fn queue_message(&mut self, peer: PeerId, match_info: u64, bytes: &[u8]) {
+        let arrival = TransportEvent::Message { peer, match_info, len: bytes.len() as u32 };
         self.arrivals.push_back((arrival, bytes.to_vec()));
     }
 
-    fn take(&mut self, told: Call) -> Result<(), Refused> {
+    fn take(&mut self, calls: TransportCall) -> Result<(), Refused> {
         self.room = self.room.checked_sub(1).ok_or(Refused::Full)?;
-        self.told.push(told);
+        self.calls.push(calls);
         Ok(())
     }
 
     /// Returns the tokens of the requests, in order.
     pub fn tokens(&self) -> Vec<Token> {
-        let token = |told: &Call| match told {
-            Call::Eager(_, token, ..) | Call::Offer(_, token, ..) => Some(*token),
-            Call::Pull(_, _, token, _) | Call::Connect(token, ..) => Some(*token),
+        let token = |calls: &TransportCall| match calls {
+            TransportCall::Eager(_, token, ..) | TransportCall::Offer(_, token, ..) => Some(*token),
+            TransportCall::Pull(_, _, token, _) | TransportCall::Connect(token, ..) => Some(*token),
             _ => None,
         };
-        self.told.iter().filter_map(token).collect()
+        self.calls.iter().filter_map(token).collect()
     }
 }
 
-impl Transport<Pad> for Fake {
+impl Transport<Pad> for FakeTransport {
     fn eager_max(&self, _peer: PeerId) -> usize {
         100
     }
@@ -88,15 +88,15 @@ impl Transport<Pad> for Fake {
         token: Token,
         info: u64,
         data: &Pad,
-    ) -> Result<Handed, Refused> {
+    ) -> Result<Handover, Refused> {
         let mut bytes = Vec::new();
         causeway_message::library::pieces(data, 0, data.len(), |piece| bytes.extend(piece));
-        self.take(Call::Eager(peer, token, info, bytes))?;
+        self.take(TransportCall::Eager(peer, token, info, bytes))?;
         Ok(self.eager)
     }
 
     fn offer(&mut self, peer: PeerId, token: Token, info: u64, data: &Pad) -> Result<(), Refused> {
-        self.take(Call::Offer(peer, token, info, data.len()))
+        self.take(TransportCall::Offer(peer, token, info, data.len()))
     }
 
     fn pull(
@@ -106,23 +106,23 @@ impl Transport<Pad> for Fake {
         token: Token,
         into: Option<&mut Pad>,
         len: u32,
-    ) -> Result<Handed, Refused> {
-        self.take(Call::Pull(peer, offer, token, len))?;
+    ) -> Result<Handover, Refused> {
+        self.take(TransportCall::Pull(peer, offer, token, len))?;
         if let Some(into) = into {
             causeway_message::library::fill(into, 0, len as usize, |_, piece| {
                 piece.fill(0x55);
                 piece.len()
             });
         }
-        Ok(Handed::Kept)
+        Ok(Handover::Kept)
     }
 
     fn feed(&mut self, _: PeerId, _: u64, _: &Pad, _: usize, _: usize) -> Result<usize, Refused> {
-        unreachable!("nobody wants what goes by a backend half")
+        unreachable!("a fake offers no message that a peer could pull in chunks")
     }
 
     fn fail(&mut self, peer: PeerId, to: u64) {
-        self.told.push(Call::Fail(peer, to));
+        self.calls.push(TransportCall::Fail(peer, to));
     }
 
     fn connect(
@@ -132,26 +132,26 @@ impl Transport<Pad> for Fake {
         key: u32,
         timeout_ns: Option<u64>,
     ) -> Result<(), Refused> {
-        self.take(Call::Connect(token, to, key, timeout_ns))
+        self.take(TransportCall::Connect(token, to, key, timeout_ns))
     }
 
     fn disconnect(&mut self, peer: PeerId) {
-        self.told.push(Call::Disconnect(peer));
+        self.calls.push(TransportCall::Disconnect(peer));
     }
 
     fn forget(&mut self, peer: PeerId) {
-        self.told.push(Call::Forget(peer));
+        self.calls.push(TransportCall::Forget(peer));
     }
 
     fn cancel(&mut self, token: Token) {
-        self.told.push(Call::Cancel(token));
+        self.calls.push(TransportCall::Cancel(token));
     }
 
-    fn broken(&mut self, peer: PeerId) {
-        self.told.push(Call::Broken(peer));
+    fn fail_peer(&mut self, peer: PeerId) {
+        self.calls.push(TransportCall::FailPeer(peer));
     }
 
-    fn next(&mut self) -> Option<Arrival> {
+    fn next(&mut self) -> Option<TransportEvent> {
         if std::mem::take(&mut self.deferred) {
             return None;
         }

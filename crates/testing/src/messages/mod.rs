@@ -1,4 +1,6 @@
-//! Endpoints of the message library in one process, joined by channels in memory.
+//! Endpoints of the message library in one process, joined by channels in memory: buffers that return
+//! their bytes, endpoints, pairs of endpoints, and a fake transport. No daemon and no descriptors of
+//! doorbells are involved.
 
 pub mod fake;
 pub mod model;
@@ -9,12 +11,12 @@ use std::sync::{Arc, Mutex};
 use causeway_channel::{Layout, Side, format, open};
 use causeway_memory::{Mapping, View, create};
 use causeway_message::library::{
-    Buffer, Channel, Channels, Completion, Library, Options, Partner, RequestId, Step,
+    Buffer, Channel, Channels, Completion, Library, LibraryOptions, Partner, RequestId, Step,
 };
 use causeway_wire::mx::{Address, NicId, PeerId};
 
-/// Memory of the application: segments of `cut` bytes. The bytes return to [`Back`] when the request
-/// drops the memory.
+/// Memory of the application, in segments of `cut` bytes. The bytes return to [`Back`] when the
+/// request drops the memory.
 #[derive(Debug)]
 pub struct Pad {
     bytes: Vec<u8>,
@@ -88,7 +90,7 @@ pub fn given(back: &Back) -> Vec<u8> {
     back.lock().unwrap().take().expect("the request still has its buffer")
 }
 
-/// Returns bytes that differ by message and by place.
+/// Returns pseudo-random bytes that depend on `seed`.
 pub fn content(seed: u64, len: usize) -> Vec<u8> {
     let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);
@@ -103,8 +105,8 @@ pub fn content(seed: u64, len: usize) -> Vec<u8> {
 }
 
 /// Returns the options of an endpoint.
-pub fn options(endpoint: u8) -> Options {
-    Options {
+pub fn options(endpoint: u8) -> LibraryOptions {
+    LibraryOptions {
         address: Address { nic: NicId(0x02_00_00_00_00_01), endpoint },
         session: 100 + u32::from(endpoint),
         key: 7,
@@ -114,9 +116,9 @@ pub fn options(endpoint: u8) -> Options {
 }
 
 /// Paths of an endpoint whose peers need no doorbell.
-pub type Ways = Channels<fn()>;
+pub type LocalChannels = Channels<fn()>;
 
-fn no_bell() {}
+fn ignore_doorbell() {}
 
 /// Returns shared memory with a channel in it.
 ///
@@ -137,9 +139,9 @@ pub fn memory(layout: Layout) -> View {
 /// The memory holds no channel.
 pub fn channel(memory: &View, side: Side, to: u8) -> Channel<fn()> {
     let (sender, receiver) = open(memory, side).unwrap();
-    let Options { address, session, .. } = options(to);
-    let bell = no_bell as fn();
-    Channel { peer: PeerId(to.into()), address, session, sender, receiver, bell, direct: None }
+    let LibraryOptions { address, session, .. } = options(to);
+    let doorbell = ignore_doorbell as fn();
+    Channel { peer: PeerId(to.into()), address, session, sender, receiver, doorbell, direct: None }
 }
 
 /// An endpoint and its paths to others.
@@ -148,7 +150,7 @@ pub struct End {
     /// The library of the endpoint.
     pub library: Library<Pad>,
     /// Its paths.
-    pub ways: Ways,
+    pub ways: LocalChannels,
 }
 
 impl End {
@@ -156,8 +158,8 @@ impl End {
     ///
     /// # Panics
     /// The options are invalid.
-    pub fn new(options: Options) -> Self {
-        Self { library: Library::new(options).unwrap(), ways: Ways::default() }
+    pub fn new(options: LibraryOptions) -> Self {
+        Self { library: Library::new(options).unwrap(), ways: LocalChannels::default() }
     }
 
     /// Makes progress until nothing is left to do. Returns whether there was anything.
@@ -223,9 +225,9 @@ impl End {
     }
 }
 
-/// Two endpoints with a channel between them.
+/// Two endpoints joined by a channel.
 #[derive(Debug)]
-pub struct Pair {
+pub struct EndpointPair {
     /// Endpoint 1.
     pub a: End,
     /// Endpoint 2.
@@ -234,7 +236,7 @@ pub struct Pair {
     pub memory: View,
 }
 
-/// Returns the partner with this endpoint number, as it is known at first.
+/// Returns the first partner with this endpoint number.
 pub fn partner(endpoint: u8) -> Partner {
     Partner { peer: PeerId(endpoint.into()), epoch: 0 }
 }
@@ -244,13 +246,13 @@ pub const A: Partner = Partner { peer: PeerId(1), epoch: 0 };
 /// Endpoint 2 as a partner.
 pub const B: Partner = Partner { peer: PeerId(2), epoch: 0 };
 
-impl Default for Pair {
+impl Default for EndpointPair {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Pair {
+impl EndpointPair {
     /// Creates a pair with a channel of the default layout.
     pub fn new() -> Self {
         Self::with(Layout::DEFAULT, options(1), options(2))
@@ -260,7 +262,7 @@ impl Pair {
     ///
     /// # Panics
     /// The layout or the options are invalid.
-    pub fn with(layout: Layout, a: Options, b: Options) -> Self {
+    pub fn with(layout: Layout, a: LibraryOptions, b: LibraryOptions) -> Self {
         let memory = memory(layout);
         let (mut a, mut b) = (End::new(a), End::new(b));
         assert!(a.ways.add(channel(&memory, Side::First, 2)));

@@ -1,11 +1,11 @@
 //! A model of the operations of two endpoints: every message arrives when both make progress.
 
 use causeway_channel::Layout;
-use causeway_message::library::{Options, Partner, RequestId};
+use causeway_message::library::{LibraryOptions, Partner, RequestId};
 use causeway_message::limits::CHANNEL_EAGER_BYTES_MAX;
 use causeway_wire::mx::Status;
 
-use super::{A, B, Back, End, Pair, content, cut, cut_room, given, options};
+use super::{A, B, Back, End, EndpointPair, content, cut, cut_room, given, options};
 
 /// An operation of an application, at endpoint 0 or 1.
 #[derive(Debug, Clone)]
@@ -20,14 +20,14 @@ pub enum Op {
 }
 
 #[derive(Debug, Clone)]
-struct Sent {
+struct SentMessage {
     number: u64,
     from: usize,
     own: bool,
     info: u64,
     len: usize,
     sync: bool,
-    /// By which receive, with how much room.
+    /// Length of the receive that took it.
     taken: Option<usize>,
     arrived: bool,
     id: RequestId,
@@ -35,7 +35,7 @@ struct Sent {
 }
 
 #[derive(Debug)]
-struct Posted {
+struct PostedReceive {
     info: u64,
     mask: u64,
     room: usize,
@@ -47,14 +47,14 @@ struct Posted {
 }
 
 #[derive(Default)]
-struct Model {
-    sends: Vec<Sent>,
-    receives: [Vec<Posted>; 2],
-    /// By number, of messages that came and were not matched.
+struct MessageModel {
+    sends: Vec<SentMessage>,
+    receives: [Vec<PostedReceive>; 2],
+    /// Numbers of the messages that arrived and were not matched.
     unexpected: [Vec<usize>; 2],
 }
 
-impl Model {
+impl MessageModel {
     fn arrive(&mut self, send: usize) {
         let sent = &mut self.sends[send];
         sent.arrived = true;
@@ -71,7 +71,7 @@ impl Model {
         }
     }
 
-    fn post(&mut self, at: usize, mut posted: Posted) {
+    fn post(&mut self, at: usize, mut posted: PostedReceive) {
         let sends = &mut self.sends;
         let found = self.unexpected[at]
             .iter()
@@ -92,7 +92,7 @@ impl Model {
         }
     }
 
-    fn check_sends(&self, pair: &mut Pair) {
+    fn check_sends(&self, pair: &mut EndpointPair) {
         for sent in self.sends.iter().filter(|sent| !sent.forgotten) {
             let end = if sent.from == 0 { &mut pair.a } else { &mut pair.b };
             let eager = !sent.own && !sent.sync && sent.len <= CHANNEL_EAGER_BYTES_MAX;
@@ -110,7 +110,7 @@ impl Model {
         }
     }
 
-    fn check_receives(&self, pair: &mut Pair) {
+    fn check_receives(&self, pair: &mut EndpointPair) {
         for at in 0..2 {
             let end = if at == 0 { &mut pair.a } else { &mut pair.b };
             for posted in self.receives[at].iter().filter(|posted| !posted.gone) {
@@ -147,93 +147,127 @@ impl Model {
 /// # Panics
 /// A result differs.
 pub fn play(ops: Vec<Op>, layout: Layout, contexts: u8) {
-    let own = |endpoint| Options { context_bits: contexts, ..options(endpoint) };
-    let mut pair = Pair::with(layout, own(1), own(2));
-    let mut model = Model::default();
+    let own = |endpoint| LibraryOptions { context_bits: contexts, ..options(endpoint) };
+    let pair = EndpointPair::with(layout, own(1), own(2));
+    let mut run = ModelRun { pair, model: MessageModel::default() };
     for op in ops {
-        let Pair { a, b, .. } = &mut pair;
-        let ends = [a, b];
+        run.apply(op);
+    }
+    run.finish();
+}
+
+/// The endpoints and their model.
+struct ModelRun {
+    pair: EndpointPair,
+    model: MessageModel,
+}
+
+impl ModelRun {
+    fn end(&mut self, at: usize) -> &mut End {
+        if at == 0 { &mut self.pair.a } else { &mut self.pair.b }
+    }
+
+    /// Applies an operation to an endpoint and to the model.
+    fn apply(&mut self, op: Op) {
         match op {
-            Op::Send { from, own, info, len, sync } => {
-                let number = model.sends.len() as u64;
-                let to = if own { Partner::SELF } else { [B, A][from] };
-                let data = cut(&content(number, len), 1 + len / 2);
-                let End { library, ways } = ends[from];
-                let id = if sync {
-                    library.issend(ways, to, info, number, data).unwrap()
-                } else {
-                    library.isend(ways, to, info, number, data).unwrap()
-                };
-                let (taken, arrived, forgotten) = (None, false, false);
-                let sent =
-                    Sent { number, from, own, info, len, sync, taken, arrived, id, forgotten };
-                model.sends.push(sent);
-                if own {
-                    model.arrive(number as usize);
-                }
-            }
-            Op::Receive { at, info, mask, room } => {
-                let (pad, back) = cut_room(room, 1 + room / 3);
-                let End { library, ways } = &mut *ends[at];
-                let id = library.irecv(ways, info, mask, 0, pad).unwrap();
-                let (taken, gone, forgotten) = (None, false, false);
-                model.post(at, Posted { info, mask, room, back, id, taken, gone, forgotten });
-            }
-            Op::Cancel { at, which } => {
-                let Some(posted) = model.receives[at].get_mut(which) else { continue };
-                if !posted.gone && !posted.forgotten {
-                    let End { library, ways } = &mut *ends[at];
-                    let expected = posted.taken.is_none();
-                    assert_eq!(library.cancel(ways, posted.id), Ok(expected));
-                    posted.gone = expected;
-                }
-            }
-            Op::Forget { at, which } => {
-                if let Some(posted) = model.receives[at].get_mut(which)
-                    && !posted.gone
-                    && !posted.forgotten
-                {
-                    ends[at].library.forget(posted.id).unwrap();
-                    posted.forgotten = true;
-                }
-                if let Some(sent) = model.sends.get_mut(which)
-                    && !sent.forgotten
-                {
-                    ends[sent.from].library.forget(sent.id).unwrap();
-                    sent.forgotten = true;
-                }
-            }
-            Op::Probe { at, info, mask } => {
-                let found = ends[at].library.iprobe(info, mask).unwrap();
-                let expected = model.unexpected[at]
-                    .iter()
-                    .map(|&send| &model.sends[send])
-                    .find(|sent| sent.info & mask == info);
-                assert_eq!(
-                    found.map(|found| (found.match_info, found.len as usize)),
-                    expected.map(|sent| (sent.info, sent.len))
-                );
-            }
-            Op::Run => {
-                pair.run();
-                model.run();
-            }
+            Op::Send { from, own, info, len, sync } => self.send(from, own, info, len, sync),
+            Op::Receive { at, info, mask, room } => self.receive(at, info, mask, room),
+            Op::Cancel { at, which } => self.cancel(at, which),
+            Op::Forget { at, which } => self.forget(at, which),
+            Op::Probe { at, info, mask } => self.probe(at, info, mask),
+            Op::Run => self.run(),
         }
     }
-    pair.run();
-    model.run();
-    model.check_sends(&mut pair);
-    model.check_receives(&mut pair);
-    // Nothing is left but what the model has left.
-    for (at, end) in [&mut pair.a, &mut pair.b].into_iter().enumerate() {
-        assert_eq!(end.library.unexpected(), model.unexpected[at].len());
-        let posted = model.receives[at].iter().filter(|r| !r.gone && r.taken.is_none()).count();
-        let open = |sent: &&Sent| {
-            let eager = !sent.own && !sent.sync && sent.len <= CHANNEL_EAGER_BYTES_MAX;
-            sent.from == at && !eager && sent.taken.is_none()
+
+    fn send(&mut self, from: usize, own: bool, info: u64, len: usize, sync: bool) {
+        let number = self.model.sends.len() as u64;
+        let to = if own { Partner::SELF } else { [B, A][from] };
+        let data = cut(&content(number, len), 1 + len / 2);
+        let End { library, ways } = self.end(from);
+        let id = if sync {
+            library.issend(ways, to, info, number, data).unwrap()
+        } else {
+            library.isend(ways, to, info, number, data).unwrap()
         };
-        let waiting = model.sends.iter().filter(open).count();
-        assert_eq!(end.library.requests(), posted + waiting, "endpoint {at}");
-        assert_eq!(end.library.ipeek(), None);
+        let (taken, arrived, forgotten) = (None, false, false);
+        let sent =
+            SentMessage { number, from, own, info, len, sync, taken, arrived, id, forgotten };
+        self.model.sends.push(sent);
+        if own {
+            self.model.arrive(number as usize);
+        }
+    }
+
+    fn receive(&mut self, at: usize, info: u64, mask: u64, room: usize) {
+        let (pad, back) = cut_room(room, 1 + room / 3);
+        let End { library, ways } = self.end(at);
+        let id = library.irecv(ways, info, mask, 0, pad).unwrap();
+        let (taken, gone, forgotten) = (None, false, false);
+        self.model.post(at, PostedReceive { info, mask, room, back, id, taken, gone, forgotten });
+    }
+
+    fn cancel(&mut self, at: usize, which: usize) {
+        let Some(posted) = self.model.receives[at].get_mut(which) else { return };
+        if !posted.gone && !posted.forgotten {
+            let End { library, ways } = if at == 0 { &mut self.pair.a } else { &mut self.pair.b };
+            let expected = posted.taken.is_none();
+            assert_eq!(library.cancel(ways, posted.id), Ok(expected));
+            posted.gone = expected;
+        }
+    }
+
+    fn forget(&mut self, at: usize, which: usize) {
+        let EndpointPair { a, b, .. } = &mut self.pair;
+        let ends = [a, b];
+        if let Some(posted) = self.model.receives[at].get_mut(which)
+            && !posted.gone
+            && !posted.forgotten
+        {
+            ends[at].library.forget(posted.id).unwrap();
+            posted.forgotten = true;
+        }
+        if let Some(sent) = self.model.sends.get_mut(which)
+            && !sent.forgotten
+        {
+            ends[sent.from].library.forget(sent.id).unwrap();
+            sent.forgotten = true;
+        }
+    }
+
+    fn probe(&mut self, at: usize, info: u64, mask: u64) {
+        let found = self.end(at).library.iprobe(info, mask).unwrap();
+        let expected = self.model.unexpected[at]
+            .iter()
+            .map(|&send| &self.model.sends[send])
+            .find(|sent| sent.info & mask == info);
+        assert_eq!(
+            found.map(|found| (found.match_info, found.len as usize)),
+            expected.map(|sent| (sent.info, sent.len))
+        );
+    }
+
+    fn run(&mut self) {
+        self.pair.run();
+        self.model.run();
+    }
+
+    /// Makes progress to the end and compares all requests and messages.
+    fn finish(mut self) {
+        self.run();
+        let Self { mut pair, model } = self;
+        model.check_sends(&mut pair);
+        model.check_receives(&mut pair);
+        // The library has no more messages and requests than the model.
+        for (at, end) in [&mut pair.a, &mut pair.b].into_iter().enumerate() {
+            assert_eq!(end.library.unexpected(), model.unexpected[at].len());
+            let posted = model.receives[at].iter().filter(|r| !r.gone && r.taken.is_none()).count();
+            let open = |sent: &&SentMessage| {
+                let eager = !sent.own && !sent.sync && sent.len <= CHANNEL_EAGER_BYTES_MAX;
+                sent.from == at && !eager && sent.taken.is_none()
+            };
+            let waiting = model.sends.iter().filter(open).count();
+            assert_eq!(end.library.requests(), posted + waiting, "endpoint {at}");
+            assert_eq!(end.library.ipeek(), None);
+        }
     }
 }

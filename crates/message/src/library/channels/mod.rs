@@ -1,11 +1,13 @@
-//! Channels as the way to partners of this host: who they lead to, and who is looked at next.
+//! Channels: the transport to peers of this host, by shared memory between two processes. This
+//! module holds the table of channels and the polling order. It does not set channels up; the
+//! daemon does.
 
-mod direct;
+mod cooperative_copy;
+mod direct_read;
 mod event;
-mod help;
-mod race;
-mod read;
-mod way;
+mod path_times;
+mod read_schedule;
+mod transport;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,217 +15,219 @@ use causeway_channel::{
     Broken, Event, Head, Receiver, Sender, Short, WARM_BYTES, Writing, far_fence,
 };
 
-pub use direct::{Direct, Fetched, Never, Place};
+pub use direct_read::{Direct, Fetched, Never, Place};
 
 use causeway_wire::mx::{Address, PeerId, Status, Token};
 
-use super::{Arrival, Refused};
+use super::{Refused, TransportEvent};
 use crate::limits::{
-    CHANNEL_LOOKS_AT_ONCE, CHANNEL_PACED_LOOKS, CHANNELS_MAX, LINKS_GLANCED_AT_MAX,
+    CHANNEL_PACED_ROUNDS, CHANNEL_POLLS_IN_ROW, CHANNELS_MAX, CHANNELS_POLLED_MAX,
     STREAM_MESSAGES_MIN,
 };
-use direct::{Offered, Reading};
-use help::{Push, Share};
-use race::{Race, Timed};
-use read::Load;
+use cooperative_copy::{IncomingCopies, OutgoingCopy};
+use direct_read::{DirectOffer, DirectRead};
+use path_times::{PathTimes, TimedMessage};
+use read_schedule::TransferLoad;
 
-/// How many events of one channel are taken before another is looked at; and of all, before a step
-/// of what is being read.
-const TURN: u32 = 16;
-/// How often nothing is found before it is looked whether the others closed.
-const IDLE_LOOKS: u32 = 256;
+/// Events of one channel before another channel is polled, and events of all channels before a step
+/// of a direct read.
+const EVENTS_PER_TURN: u32 = 16;
+/// Empty polls before the channels are checked for a close.
+const EMPTY_POLLS: u32 = 256;
 
-/// Wakes the process at the other end of a channel.
-pub trait Bell {
-    /// Rings; must not wait.
+/// Doorbell of the process at the other end of a channel.
+pub trait PeerDoorbell {
+    /// Rings; must not block.
     fn ring(&self);
 }
 
-impl<F: Fn()> Bell for F {
+impl<F: Fn()> PeerDoorbell for F {
     fn ring(&self) {
         self();
     }
 }
 
-/// A channel to a partner, as it was set up.
+/// Parameters of a new channel.
 #[derive(Debug)]
 pub struct Channel<D> {
-    /// The number that the partner is to have.
+    /// Number for the peer.
     pub peer: PeerId,
-    /// Its address.
+    /// Address of the peer.
     pub address: Address,
-    /// Its session.
+    /// Session of the peer.
     pub session: u32,
-    /// Our half of the direction to it.
+    /// This side's end of the direction to the peer.
     pub sender: Sender,
-    /// Our half of the direction from it.
+    /// This side's end of the direction from the peer.
     pub receiver: Receiver,
-    /// Its doorbell.
-    pub bell: D,
-    /// Its process's memory, where that may be tried: then it may be told of ours.
+    /// Doorbell of the peer.
+    pub doorbell: D,
+    /// Access to the peer's memory, if permitted; the peer is then sent this side's addresses, too.
     pub direct: Option<Box<dyn Direct>>,
 }
 
 #[derive(Debug)]
-struct Link<D> {
+struct PeerChannel<D> {
     peer: PeerId,
     sender: Sender,
     receiver: Receiver,
-    bell: D,
+    doorbell: D,
     direct: Option<Box<dyn Direct>>,
-    /// Whether reading it is faster.
-    race: Race,
-    /// It is told where offers lie.
-    tells: bool,
-    /// What it offered and nobody took yet.
-    offers: BTreeMap<u64, Offered>,
-    /// What both copy: of its messages, and of ours.
-    share: Share,
-    push: Option<Box<Push>>,
-    /// Short messages of it since anything was sent to it, and what was sent to it since.
-    heard: u32,
-    told: u32,
-    /// Its next event cannot be taken now.
+    /// Measured speed of both paths for large messages.
+    path_times: PathTimes,
+    /// Whether offers to the peer carry addresses.
+    sends_addresses: bool,
+    /// Offers with addresses from the peer that were not pulled.
+    offers: BTreeMap<u64, DirectOffer>,
+    /// Cooperative copies from the peer, and to the peer (`outgoing`).
+    incoming: IncomingCopies,
+    outgoing: Option<Box<OutgoingCopy>>,
+    /// Short messages from the peer since the last send to it, and sends to it since the last
+    /// message from it.
+    received_in_row: u32,
+    sent_in_row: u32,
+    /// The library deferred the next event of this channel.
     deferred: bool,
-    /// What found no room last, in bytes.
-    full: Option<usize>,
-    /// How often what it was fed was found not taken yet; and it is fed all the same then.
-    unhurried: u32,
-    /// A message was fed as much as is fed at a time, and there is more of it.
-    left: bool,
-    /// Nothing more is written into it.
+    /// Bytes of the event that found no room last.
+    refused_bytes: Option<usize>,
+    /// Rounds in which fed chunks stayed unread; from [`CHANNEL_PACED_ROUNDS`] on, chunks are fed
+    /// anyway.
+    paced_rounds: u32,
+    /// A message reached the limit of bytes fed in a row, and has more.
+    has_more: bool,
+    /// The peer's process is gone; events in the channel are still handled.
     lost: Option<Status>,
-    /// Of no use any more; the library half is told.
-    dead: bool,
-    /// What is to be said of pulls, where there was no room to say so.
-    owed: VecDeque<Head>,
+    /// The channel is unusable, and the library is informed.
+    is_closed: bool,
+    /// Replies about pulls that found no room.
+    replies: VecDeque<Head>,
 }
 
-impl<D> Link<D> {
-    /// How it ended, if nothing more comes.
+impl<D> PeerChannel<D> {
+    /// Returns the reason if no more events will come.
     fn ended(&self) -> Option<Status> {
-        // In this order: what was sent before the end is there when the end is seen.
+        // `closed` is read first: events before the close are visible once the close is.
         let closed = self.receiver.closed().then_some(Status::EndpointClosed);
-        self.lost.or(closed).filter(|_| !self.dead && !self.receiver.ready())
+        self.lost.or(closed).filter(|_| !self.is_closed && !self.receiver.ready())
     }
 }
 
-/// What is being looked at.
+/// Origin of the event that the library handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Current {
+enum ChannelCursor {
     Nothing,
     Note,
     Event(usize),
-    /// A step of the first that is being read.
+    /// A step of the first direct read.
     Read,
-    /// A part of the first that is helped with.
+    /// A step of the first cooperative copy to a peer.
     Push,
 }
 
-/// All channels of an endpoint. `D` rings the doorbell of a partner.
+/// All channels of an endpoint. `D` is the doorbell of a peer.
 #[derive(Debug)]
 pub struct Channels<D> {
-    links: Vec<Option<Link<D>>>,
-    /// The link of a partner, by its number.
+    channels: Vec<Option<PeerChannel<D>>>,
+    /// Index of the channel by peer number.
     by_peer: Vec<Option<u32>>,
-    /// Partners that came and went, not told yet.
-    notes: VecDeque<Arrival>,
-    current: Current,
-    /// The event that is looked at, and what it says.
+    /// New and lost peers that were not reported.
+    notes: VecDeque<TransportEvent>,
+    current: ChannelCursor,
+    /// The current event of a channel, and its meaning.
     event: Event,
-    arrival: Arrival,
-    /// It is an offer that says where its bytes lie.
-    offered: Option<Offered>,
-    /// What is being read, in turn.
-    reads: VecDeque<Reading>,
-    /// Who is helped, in turn.
+    arrival: TransportEvent,
+    /// The event is an offer with addresses.
+    offered: Option<DirectOffer>,
+    /// Direct reads, in turn.
+    reads: VecDeque<DirectRead>,
+    /// Peers with a cooperative copy, in turn.
     pushes: VecDeque<PeerId>,
-    /// Something waits for a sender's part.
-    awaits: bool,
-    /// How many events come before its next step.
+    /// A direct read waits for the sender's part.
+    waits_for_sender: bool,
+    /// Events that are handled before the next step of a direct read.
     before_read: u32,
-    /// A step was taken: the caller has time for other things.
-    breathes: bool,
-    load: Load,
-    /// A message that was alone when it was begun.
-    timed: Option<Timed>,
+    /// A step was taken: the caller may handle other work.
+    yields: bool,
+    load: TransferLoad,
+    /// A message that is measured, since nothing else was in flight when it began.
+    timed: Option<TimedMessage>,
     fetched: Fetched,
-    /// Whose turn it is, and how much of it is left.
+    /// Channel that is polled, and its remaining events in this turn.
     at: usize,
     turn: u32,
     idle: u32,
-    /// Some link has something that is not looked at each time.
-    attention: bool,
-    /// Some link's next event was deferred; and since then nothing else was found.
-    deferring: bool,
-    rested: bool,
+    /// A channel has work that is not checked on every poll.
+    needs_check: bool,
+    /// A channel has a deferred event; and no other event has come since.
+    has_deferred: bool,
+    retry_due: bool,
 }
 
 impl<D> Default for Channels<D> {
     fn default() -> Self {
         Self {
-            links: Vec::new(),
+            channels: Vec::new(),
             by_peer: Vec::new(),
             notes: VecDeque::new(),
-            current: Current::Nothing,
+            current: ChannelCursor::Nothing,
             event: Event::default(),
-            arrival: Arrival::Failed { peer: PeerId(0), token: Token(0) },
+            arrival: TransportEvent::Failed { peer: PeerId(0), token: Token(0) },
             offered: None,
             reads: VecDeque::new(),
             pushes: VecDeque::new(),
-            awaits: false,
+            waits_for_sender: false,
             before_read: 0,
-            breathes: false,
-            load: Load::default(),
+            yields: false,
+            load: TransferLoad::default(),
             timed: None,
             fetched: Fetched::default(),
             at: 0,
-            turn: TURN,
+            turn: EVENTS_PER_TURN,
             idle: 0,
-            attention: false,
-            deferring: false,
-            rested: false,
+            needs_check: false,
+            has_deferred: false,
+            retry_due: false,
         }
     }
 }
 
-impl<D: Bell> Channels<D> {
-    /// Adds a channel; its partner is seen by the next progress. False: the number is taken or too
-    /// high, or there are too many.
+impl<D: PeerDoorbell> Channels<D> {
+    /// Adds a channel and reports its peer with the next event. Returns false if the number is in
+    /// use or too high, or the table is full.
     pub fn add(&mut self, channel: Channel<D>) -> bool {
-        let Channel { peer, address, session, sender, receiver, bell, direct } = channel;
+        let Channel { peer, address, session, sender, receiver, doorbell, direct } = channel;
         let at = peer.0 as usize;
-        let free = self.links.iter().position(Option::is_none).unwrap_or(self.links.len());
+        let free = self.channels.iter().position(Option::is_none).unwrap_or(self.channels.len());
         if at >= crate::limits::PEER_NUMBERS_MAX || free >= CHANNELS_MAX || self.of(peer).is_some()
         {
             return false;
         }
         let unknown = u64::from(direct.is_none());
         self.fetched.unknown = self.fetched.unknown.wrapping_add(unknown);
-        let link = Link {
+        let channel = PeerChannel {
             peer,
             sender,
             receiver,
-            bell,
-            tells: direct.is_some(),
+            doorbell,
+            sends_addresses: direct.is_some(),
             direct,
-            race: Race::default(),
+            path_times: PathTimes::default(),
             offers: BTreeMap::new(),
-            share: Share::default(),
-            push: None,
-            heard: 0,
-            told: 0,
+            incoming: IncomingCopies::default(),
+            outgoing: None,
+            received_in_row: 0,
+            sent_in_row: 0,
             deferred: false,
-            full: None,
-            unhurried: 0,
-            left: false,
+            refused_bytes: None,
+            paced_rounds: 0,
+            has_more: false,
             lost: None,
-            dead: false,
-            owed: VecDeque::new(),
+            is_closed: false,
+            replies: VecDeque::new(),
         };
-        match self.links.get_mut(free) {
-            Some(place) => *place = Some(link),
-            None => self.links.push(Some(link)),
+        match self.channels.get_mut(free) {
+            Some(place) => *place = Some(channel),
+            None => self.channels.push(Some(channel)),
         }
         if self.by_peer.len() <= at {
             self.by_peer.resize(at.saturating_add(1), None);
@@ -231,123 +235,124 @@ impl<D: Bell> Channels<D> {
         if let Some(place) = self.by_peer.get_mut(at) {
             *place = u32::try_from(free).ok();
         }
-        self.notes.push_back(Arrival::PeerSeen { peer, address, session });
+        self.notes.push_back(TransportEvent::PeerSeen { peer, address, session });
         true
     }
 
-    /// The partner's process is gone, says who knows. What it sent before is taken first.
+    /// Reports that the process of a peer is gone. Events that it sent before are handled first.
     pub fn lost(&mut self, peer: PeerId, status: Status) {
         let Some(at) = self.of(peer) else { return };
-        match self.links.get_mut(at) {
-            Some(Some(link)) if link.receiver.ready() => {
-                link.lost = Some(status);
-                self.attention = true;
+        match self.channels.get_mut(at) {
+            Some(Some(channel)) if channel.receiver.ready() => {
+                channel.lost = Some(status);
+                self.needs_check = true;
             }
-            _ => self.bury(at, status),
+            _ => self.close_channel(at, status),
         }
     }
 
-    /// Whether a partner is reached by a channel.
+    /// Returns whether a channel leads to a peer.
     pub fn has(&self, peer: PeerId) -> bool {
         self.of(peer).is_some()
     }
 
-    /// What was read out of partners' memory.
+    /// Returns the counters of direct reads.
     pub fn fetched(&self) -> Fetched {
         self.fetched
     }
 
-    /// Whether whoever was heard last sends one short message after the other, and is not answered.
+    /// Returns whether the peer that was polled last sends a stream of short messages without a
+    /// reply.
     #[inline]
-    pub fn streams(&self) -> bool {
-        let link = self.links.get(self.at).and_then(Option::as_ref);
-        link.is_some_and(|link| link.heard >= STREAM_MESSAGES_MIN)
+    pub fn is_streaming(&self) -> bool {
+        let channel = self.channels.get(self.at).and_then(Option::as_ref);
+        channel.is_some_and(|channel| channel.received_in_row >= STREAM_MESSAGES_MIN)
     }
 
-    /// Nothing came of a stream in the time of some messages: it is none any more.
+    /// Ends a stream: no message came within the time of several messages.
     pub fn end_stream(&mut self) {
-        if let Some(Some(link)) = self.links.get_mut(self.at) {
-            link.heard = 0;
+        if let Some(Some(channel)) = self.channels.get_mut(self.at) {
+            channel.received_in_row = 0;
         }
     }
 
-    /// Whether something is being read out of a partner's memory, or written there.
+    /// Returns whether a direct read or a cooperative copy is in progress.
     #[inline]
     pub fn is_reading(&self) -> bool {
         !self.reads.is_empty() || !self.pushes.is_empty()
     }
 
-    /// Whether there may be something next.
+    /// Returns whether an event may be ready.
     #[inline]
-    pub fn comes(&self) -> bool {
+    pub fn may_have_event(&self) -> bool {
         if self.is_reading() {
-            return !self.breathes;
+            return !self.yields;
         }
-        self.links.len() > LINKS_GLANCED_AT_MAX
+        self.channels.len() > CHANNELS_POLLED_MAX
             || !self.notes.is_empty()
-            || self.links.iter().flatten().any(|link| link.receiver.ready())
+            || self.channels.iter().flatten().any(|channel| channel.receiver.ready())
     }
 
-    /// The application did something by which it may take what it could not take before. Says
-    /// whether there is anything of that.
+    /// Retries deferred events, after the application posted a receive or collected a request.
+    /// Returns whether there are any.
     #[inline]
-    pub fn stir(&mut self) -> bool {
-        let any = self.deferring;
+    pub fn nudge(&mut self) -> bool {
+        let any = self.has_deferred;
         if any {
-            self.offer_again();
+            self.retry_deferred();
         }
         any
     }
 
-    /// Before sleeping: asks all to ring our doorbell, and looks once more. False: there is
-    /// something to do, do not sleep. [`Self::disarm`] comes after either.
+    /// Prepares to sleep: asks all peers to ring the doorbell, and polls once more. Returns false
+    /// if there is work; then do not sleep. Call [`Self::disarm`] in both cases.
     pub fn arm(&mut self) -> bool {
         let mut far = false;
-        for link in self.links.iter_mut().flatten().filter(|link| !link.dead) {
-            far |= link.receiver.wish();
+        for channel in self.channels.iter_mut().flatten().filter(|channel| !channel.is_closed) {
+            far |= channel.receiver.wish();
         }
-        // One for all.
+        // One fence covers all channels.
         let mut idle = self.notes.is_empty() && !self.is_reading() && (!far || far_fence());
-        for at in 0..self.links.len() {
-            let Some(Some(link)) = self.links.get_mut(at) else { continue };
-            if link.dead {
+        for at in 0..self.channels.len() {
+            let Some(Some(channel)) = self.channels.get_mut(at) else { continue };
+            if channel.is_closed {
                 continue;
             }
-            // Who sleeps has filled the channel before.
-            idle &= !matches!(link.unhurried, 1..CHANNEL_PACED_LOOKS);
-            link.unhurried = CHANNEL_PACED_LOOKS;
-            // Said once: whoever asked looks again.
-            idle &= !std::mem::take(&mut link.left);
-            // Who copies tells when it does not, unless that stands behind what is deferred.
-            idle &= link.is_told();
-            // What is deferred waits for the application alone.
-            let arrived = link.receiver.ready() && !link.deferred;
-            let room = match (link.full, link.owed.is_empty()) {
+            // Before sleep, chunks are fed without pacing until the channel is full.
+            idle &= !matches!(channel.paced_rounds, 1..CHANNEL_PACED_ROUNDS);
+            channel.paced_rounds = CHANNEL_PACED_ROUNDS;
+            // Reported once: the caller polls again.
+            idle &= !std::mem::take(&mut channel.has_more);
+            // A sender reports the end of its part by an event, which a deferred event may block.
+            idle &= channel.wait_ends_by_event();
+            // A deferred event waits for the application only.
+            let arrived = channel.receiver.ready() && !channel.deferred;
+            let room = match (channel.refused_bytes, channel.replies.is_empty()) {
                 (None, true) => Ok(false),
-                (full, _) => link.sender.ask_room(full.unwrap_or(0)),
+                (full, _) => channel.sender.ask_room(full.unwrap_or(0)),
             };
             if matches!(room, Ok(true)) {
-                // Said once: who waited for it may be gone.
-                link.full = None;
+                // Reported once: the request that needed the room may have ended.
+                channel.refused_bytes = None;
             }
-            let ended = link.ended();
+            let ended = channel.ended();
             idle &= !arrived && !matches!(room, Ok(true));
-            if room.is_err() || link.receiver.poisoned() {
-                self.bury(at, Status::EndpointUnreachable);
+            if room.is_err() || channel.receiver.poisoned() {
+                self.close_channel(at, Status::EndpointUnreachable);
                 idle = false;
             } else if let Some(status) = ended {
-                self.bury(at, status);
+                self.close_channel(at, status);
                 idle = false;
             }
         }
         idle
     }
 
-    /// Takes back what [`Self::arm`] asked.
+    /// Withdraws the requests of [`Self::arm`].
     pub fn disarm(&mut self) {
-        for link in self.links.iter_mut().flatten() {
-            link.receiver.awake();
-            link.sender.awake();
+        for channel in self.channels.iter_mut().flatten() {
+            channel.receiver.awake();
+            channel.sender.awake();
         }
     }
 
@@ -356,97 +361,102 @@ impl<D: Bell> Channels<D> {
     }
 
     #[inline]
-    fn link(&mut self, peer: PeerId) -> Result<(usize, &mut Link<D>), Refused> {
+    fn channel(&mut self, peer: PeerId) -> Result<(usize, &mut PeerChannel<D>), Refused> {
         let gone = Refused::Never(Status::EndpointUnreachable);
         let at = self.of(peer).ok_or(gone)?;
-        let link = self.links.get_mut(at).and_then(Option::as_mut).ok_or(gone)?;
-        if link.dead { Err(gone) } else { Ok((at, link)) }
+        let channel = self.channels.get_mut(at).and_then(Option::as_mut).ok_or(gone)?;
+        if channel.is_closed { Err(gone) } else { Ok((at, channel)) }
     }
 
-    /// A link is of no use any more; the library half is told once.
-    fn bury(&mut self, at: usize, status: Status) {
-        let Some(Some(link)) = self.links.get_mut(at) else { return };
-        if !link.dead {
-            link.dead = true;
-            link.sender.close();
-            link.bell.ring();
-            let peer = link.peer;
-            self.notes.push_back(Arrival::PeerGone { peer, status });
+    /// Closes a channel and reports the lost peer, once.
+    fn close_channel(&mut self, at: usize, status: Status) {
+        let Some(Some(channel)) = self.channels.get_mut(at) else { return };
+        if !channel.is_closed {
+            channel.is_closed = true;
+            channel.sender.close();
+            channel.doorbell.ring();
+            let peer = channel.peer;
+            self.notes.push_back(TransportEvent::PeerGone { peer, status });
             self.stop_reading(peer);
         }
     }
 
-    /// What was offered where it lies may be something else from now on: nobody takes it for what
-    /// was offered, and whoever reads it there gets it again through the channel.
+    /// Invalidates the addresses in all open offers, because their memory may change. A peer that
+    /// reads there discards the bytes and pulls through the channel.
     pub fn withdraw(&mut self) {
-        let told = self.links.iter_mut().flatten().filter(|link| link.tells);
-        told.for_each(|link| link.sender.withdraw());
-        self.load = Load::default();
+        let channels = self.channels.iter_mut().flatten();
+        channels
+            .filter(|channel| channel.sends_addresses)
+            .for_each(|channel| channel.sender.withdraw());
+        self.load = TransferLoad::default();
     }
 
-    /// What waits to be said of a partner is no news of the next one with its number.
-    fn unsay(&mut self, peer: PeerId) {
-        let of = |note: &Arrival| match note {
-            Arrival::PeerSeen { peer, .. } | Arrival::PeerGone { peer, .. } => Some(*peer),
+    /// Drops the reports about a peer, which must not apply to the next peer with its number.
+    fn drop_notes(&mut self, peer: PeerId) {
+        let of = |note: &TransportEvent| match note {
+            TransportEvent::PeerSeen { peer, .. } | TransportEvent::PeerGone { peer, .. } => {
+                Some(*peer)
+            }
             _ => None,
         };
-        if self.current == Current::Note && self.notes.front().and_then(of) == Some(peer) {
-            self.current = Current::Nothing;
+        if self.current == ChannelCursor::Note && self.notes.front().and_then(of) == Some(peer) {
+            self.current = ChannelCursor::Nothing;
         }
         self.notes.retain(|note| of(note) != Some(peer));
     }
 
     fn remove(&mut self, peer: PeerId) {
         self.stop_reading(peer);
-        self.unsay(peer);
+        self.drop_notes(peer);
         let Some(at) = self.of(peer) else { return };
         if let Some(place) = self.by_peer.get_mut(peer.0 as usize) {
             *place = None;
         }
-        if let Some(place) = self.links.get_mut(at)
-            && let Some(mut link) = place.take()
+        if let Some(place) = self.channels.get_mut(at)
+            && let Some(mut channel) = place.take()
         {
-            link.sender.close();
-            link.bell.ring();
+            channel.sender.close();
+            channel.doorbell.ring();
         }
-        if self.current == Current::Event(at) {
-            self.current = Current::Nothing;
+        if self.current == ChannelCursor::Event(at) {
+            self.current = ChannelCursor::Nothing;
         }
     }
 
-    /// The partner of a link broke its rules: why it is not sent to any more.
+    /// Closes the channel of a peer that broke the protocol, and returns the refusal for further
+    /// sends.
     #[cold]
-    fn broke(&mut self, at: usize) -> Refused {
-        self.bury(at, Status::EndpointUnreachable);
+    fn fail_channel(&mut self, at: usize) -> Refused {
+        self.close_channel(at, Status::EndpointUnreachable);
         Refused::Never(Status::EndpointUnreachable)
     }
 
-    /// Whether a partner may be fed `len` more bytes: it takes what it is fed while that is still in
-    /// a first cache, unless it is busy with something else.
+    /// Returns whether `len` more bytes may be fed to a peer. The receiver should copy a chunk
+    /// while it is in the L1 cache, unless it is busy.
     #[inline]
     fn keeps_up(&mut self, peer: PeerId, len: usize) -> Result<bool, Refused> {
-        let (at, link) = self.link(peer)?;
+        let (at, channel) = self.channel(peer)?;
         let fits = |out: usize| out.saturating_add(len) <= WARM_BYTES;
-        if fits(link.sender.data_out()) {
+        if fits(channel.sender.data_out()) {
             return Ok(true);
         }
-        for look in 0..CHANNEL_LOOKS_AT_ONCE {
-            match link.sender.look_data_out() {
+        for poll in 0..CHANNEL_POLLS_IN_ROW {
+            match channel.sender.look_data_out() {
                 Ok(out) if fits(out) => {
-                    // Only who takes it while we look keeps up.
-                    link.unhurried = if look > 0 { 0 } else { link.unhurried };
+                    // A receiver keeps up only if it copies while this side polls.
+                    channel.paced_rounds = if poll > 0 { 0 } else { channel.paced_rounds };
                     return Ok(true);
                 }
-                Ok(_) if link.unhurried >= CHANNEL_PACED_LOOKS => return Ok(true),
+                Ok(_) if channel.paced_rounds >= CHANNEL_PACED_ROUNDS => return Ok(true),
                 Ok(_) => std::hint::spin_loop(),
-                Err(Broken) => return Err(self.broke(at)),
+                Err(Broken) => return Err(self.fail_channel(at)),
             }
         }
-        link.unhurried = link.unhurried.saturating_add(1);
+        channel.paced_rounds = channel.paced_rounds.saturating_add(1);
         Ok(false)
     }
 
-    /// Sends one event, in pieces that `put` gives.
+    /// Sends an event with the bytes that `put` writes.
     #[inline]
     fn send(
         &mut self,
@@ -463,13 +473,13 @@ impl<D: Bell> Channels<D> {
         })
     }
 
-    /// Sends a message of a few bytes.
+    /// Sends a short message.
     #[inline]
     fn send_short(&mut self, peer: PeerId, short: &Short) -> Result<(), Refused> {
         self.post(peer, short.len(), |sender| sender.send_short(event::MESSAGE, short))
     }
 
-    /// Sends one event of `len` bytes by `write`, which says whether there was room.
+    /// Sends an event of `len` bytes by `write`, which returns false if there is no room.
     #[inline]
     fn post(
         &mut self,
@@ -477,118 +487,123 @@ impl<D: Bell> Channels<D> {
         len: usize,
         write: impl FnOnce(&mut Sender) -> Result<bool, Broken>,
     ) -> Result<(), Refused> {
-        let (at, link) = self.link(peer)?;
-        match write(&mut link.sender) {
+        let (at, channel) = self.channel(peer)?;
+        match write(&mut channel.sender) {
             Ok(true) => {
-                link.full = None;
-                (link.heard, link.told) = (0, link.told.saturating_add(1));
-                if link.told >= STREAM_MESSAGES_MIN {
-                    link.sender.stream();
+                channel.refused_bytes = None;
+                (channel.received_in_row, channel.sent_in_row) =
+                    (0, channel.sent_in_row.saturating_add(1));
+                if channel.sent_in_row >= STREAM_MESSAGES_MIN {
+                    channel.sender.stream();
                 }
-                if link.sender.take_wish() {
-                    link.bell.ring();
+                if channel.sender.take_wish() {
+                    channel.doorbell.ring();
                 }
                 Ok(())
             }
             Ok(false) => {
-                link.full = Some(len);
+                channel.refused_bytes = Some(len);
                 Err(Refused::Full)
             }
-            Err(Broken) => Err(self.broke(at)),
+            Err(Broken) => Err(self.fail_channel(at)),
         }
     }
 
-    /// Looks whether the next event of a link is there.
+    /// Polls one channel.
     #[inline]
-    fn look(&mut self, at: usize) -> bool {
-        let Some(Some(link)) = self.links.get_mut(at) else { return false };
-        if link.dead || link.deferred {
+    fn poll_channel(&mut self, at: usize) -> bool {
+        let Some(Some(channel)) = self.channels.get_mut(at) else { return false };
+        if channel.is_closed || channel.deferred {
             return false;
         }
-        match link.receiver.poll() {
+        match channel.receiver.poll() {
             Ok(None) => return false,
             Ok(Some(event)) => {
-                if event.head.kind >= event::HELP && self.hear_of_help(at, &event) {
+                if event.head.kind >= event::HELP && self.handle_help(at, &event) {
                     return false;
                 }
-                let Some(Some(link)) = self.links.get_mut(at) else { return false };
-                if let Some(arrival) = event::arrival(link.peer, &event) {
+                let Some(Some(channel)) = self.channels.get_mut(at) else { return false };
+                if let Some(arrival) = event::arrival(channel.peer, &event) {
                     self.load.came(&arrival);
-                    // Who pulls is awake.
+                    // A peer that pulls is running.
                     let pulls = event.head.kind == event::PULL;
-                    link.unhurried = if pulls { 0 } else { link.unhurried };
-                    let told = event.len > 0 && event.head.kind == event::OFFER;
-                    let told = told && link.direct.is_some();
-                    self.offered = if told { Offered::of(&event, &link.receiver) } else { None };
+                    channel.paced_rounds = if pulls { 0 } else { channel.paced_rounds };
+                    let has_addresses = event.len > 0 && event.head.kind == event::OFFER;
+                    let has_addresses = has_addresses && channel.direct.is_some();
+                    self.offered = if has_addresses {
+                        DirectOffer::of(&event, &channel.receiver)
+                    } else {
+                        None
+                    };
                     self.event = event;
                     self.arrival = arrival;
-                    self.current = Current::Event(at);
+                    self.current = ChannelCursor::Event(at);
                     return true;
                 }
             }
             Err(Broken) => {}
         }
-        self.bury(at, Status::EndpointUnreachable);
+        self.close_channel(at, Status::EndpointUnreachable);
         false
     }
 
-    /// Looks at all links from the one whose turn it is.
+    /// Polls all channels, beginning with the current one.
     #[inline]
-    fn look_round(&mut self) -> bool {
-        if self.turn > 0 && self.look(self.at) {
+    fn poll_channels(&mut self) -> bool {
+        if self.turn > 0 && self.poll_channel(self.at) {
             self.turn = self.turn.saturating_sub(1);
             return true;
         }
-        // Whose turn is over comes last.
+        // A channel that used up its turn is polled last.
         let own_was_looked_at = self.turn > 0;
-        self.turn = TURN;
-        for _ in usize::from(own_was_looked_at)..self.links.len() {
+        self.turn = EVENTS_PER_TURN;
+        for _ in usize::from(own_was_looked_at)..self.channels.len() {
             self.at = self.at.saturating_add(1);
-            if self.at >= self.links.len() {
+            if self.at >= self.channels.len() {
                 self.at = 0;
             }
-            if self.look(self.at) {
+            if self.poll_channel(self.at) {
                 return true;
             }
         }
         false
     }
 
-    /// Nothing was found: it is time for what is rare.
+    /// Runs the rare checks after an empty poll.
     #[inline]
     fn idle(&mut self) {
         self.idle = self.idle.wrapping_add(1);
-        let rare = self.idle.is_multiple_of(IDLE_LOOKS);
-        self.rested = self.deferring;
-        if self.awaits {
-            self.look_at_waiting();
+        let rare = self.idle.is_multiple_of(EMPTY_POLLS);
+        self.retry_due = self.has_deferred;
+        if self.waits_for_sender {
+            self.poll_waiting();
         }
-        if rare || self.attention {
-            self.attend(rare);
+        if rare || self.needs_check {
+            self.run_rare_checks(rare);
         }
     }
 
-    /// What was deferred may come again.
+    /// Makes deferred events available again.
     #[cold]
-    fn offer_again(&mut self) {
-        self.links.iter_mut().flatten().for_each(|link| link.deferred = false);
-        (self.deferring, self.rested) = (false, false);
+    fn retry_deferred(&mut self) {
+        self.channels.iter_mut().flatten().for_each(|channel| channel.deferred = false);
+        (self.has_deferred, self.retry_due) = (false, false);
     }
 
-    fn attend(&mut self, rare: bool) {
-        self.attention = false;
-        for at in 0..self.links.len() {
-            let Some(Some(link)) = self.links.get_mut(at) else { continue };
-            if !link.owed.is_empty() {
-                let (peer, owed) = (link.peer, std::mem::take(&mut link.owed));
-                owed.into_iter().for_each(|head| self.say(peer, head));
+    fn run_rare_checks(&mut self, rare: bool) {
+        self.needs_check = false;
+        for at in 0..self.channels.len() {
+            let Some(Some(channel)) = self.channels.get_mut(at) else { continue };
+            if !channel.replies.is_empty() {
+                let (peer, replies) = (channel.peer, std::mem::take(&mut channel.replies));
+                replies.into_iter().for_each(|head| self.send_or_queue(peer, head));
             }
-            let Some(Some(link)) = self.links.get_mut(at) else { continue };
-            self.attention |= link.lost.is_some() || !link.owed.is_empty();
-            if (rare || link.lost.is_some())
-                && let Some(status) = link.ended()
+            let Some(Some(channel)) = self.channels.get_mut(at) else { continue };
+            self.needs_check |= channel.lost.is_some() || !channel.replies.is_empty();
+            if (rare || channel.lost.is_some())
+                && let Some(status) = channel.ended()
             {
-                self.bury(at, status);
+                self.close_channel(at, status);
             }
         }
     }

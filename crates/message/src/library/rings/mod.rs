@@ -1,25 +1,25 @@
-//! The rings to the backend half as the way to partners of other hosts.
+//! Rings: the transport to peers of other hosts, by shared memory between the matching engine and
+//! the NIC side (in the daemon, or in the same process). This module encodes requests and decodes
+//! events; it builds no packets.
 //!
-//! Large messages need memory that the backend half reaches: *staging*, which whoever owns the
-//! rings lends to it ([`Staging`]). A message that is offered is copied there first, one that is
-//! pulled is copied from there when it is whole. Where staging finds no place, the message waits.
-//! A backend half in the process itself sends what lies in one piece from where it lies
-//! ([`Staging::lend`]).
+//! Large messages use memory that the NIC side can access: *staging*, which the owner of the rings
+//! provides ([`Staging`]). An offered message is copied into it before the offer; a pulled message
+//! is copied out of it when it is complete. Without free staging, a message waits. A NIC side in
+//! the process itself sends a contiguous message from the application's memory ([`Staging::lend`]).
 //!
-//! A message that is deferred is set aside, and so is what its sender sent behind it; the backend
-//! half is asked to give no more of that sender until they are taken ([`Holds`]). What others sent,
-//! and what it says of our own requests, goes on.
+//! A deferred message goes to a pending queue, and later messages of its sender follow; the NIC
+//! side is asked to hold back that sender until the queue is empty ([`Holds`]). Messages of other
+//! senders and completions pass.
 //!
-//! When the backend half is gone, what it gave before is taken first: its sender may know it to be
-//! here. Then what was asked of it fails, and its partners are gone; those of which messages are
-//! set aside only when these are taken, but nothing that was sent to them waits for that.
+//! When the NIC side is gone, events in the ring are handled first, since their senders may know
+//! that they arrived. Then requests fail, and the peers are reported as lost. A peer with pending
+//! messages is lost only after these are taken, but sends to it fail at once.
 //!
-//! Partners behind rings have odd numbers here, so that those of channels, which are even, are
-//! apart from them.
+//! Peer numbers are odd here; those of channels are even.
 
-mod aside;
-mod turns;
-mod way;
+mod pending;
+mod pull_schedule;
+mod transport;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -27,208 +27,207 @@ use causeway_channel::mx_rings::{Holds, Wrong, read_event, write_request};
 use causeway_channel::{self as channel, Broken, Head, Receiver, Sender, Writing};
 use causeway_wire::mx::{Event, Handle, PeerId, Request, Status, Token, Window};
 
-use super::channels::Bell;
-use super::{Arrival, Refused};
+use super::channels::PeerDoorbell;
+use super::{Refused, TransportEvent};
 use crate::limits::{EVENTS_AFTER_END_MAX, PARTNERS_MAX};
-use aside::Aside;
-use turns::{Turns, Wanted};
+use pending::PendingMessages;
+use pull_schedule::{PullSchedule, QueuedPull};
 
-/// What a place in staging is for.
+/// Use of a staging window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// A message that waits until its receiver pulled it.
+    /// Holds an offered message until its peer pulled it.
     Offer,
-    /// A message that is pulled.
+    /// Receives a pulled message.
     Pull,
 }
 
-/// Memory that the backend half reaches.
+/// Memory that the NIC side can access.
 pub trait Staging {
-    /// A place for so many bytes; [`Refused::Full`] while there is none. Offers must not take what
-    /// pulls need: two that offer each other all they can would wait for ever.
+    /// Allocates `len` bytes. Offers must not occupy the memory that pulls need: two endpoints that
+    /// offer to each other would wait forever.
     ///
     /// # Errors
-    /// Not now, or never.
+    /// [`Refused::Full`] while there is none, [`Refused::Never`] if there will be none.
     fn take(&mut self, len: u32, purpose: Purpose) -> Result<Window, Refused>;
 
-    /// A place that is where these bytes lie, which nobody changes until it is
-    /// [given](Self::give), or [taken back](Self::take_back); none where the backend half does not
-    /// reach them.
+    /// Returns a window onto the application's bytes, which stay unchanged until [`Self::give`] or
+    /// [`Self::take_back`]; `None` where the NIC side cannot access them.
     fn lend(&mut self, _bytes: &[u8]) -> Option<Window> {
         None
     }
 
-    /// The bytes of a place may be something else from now on: if that is where they lie, nothing
-    /// of it is sent any more. It is not given yet.
+    /// Ends the use of a lent window, because its bytes may change: nothing more is sent from it.
+    /// It is not freed; [`Self::give`] follows.
     fn take_back(&mut self, _window: Window) {}
 
-    /// A place is not needed any more.
+    /// Frees a window.
     fn give(&mut self, window: Window);
 
-    /// Copies bytes in.
+    /// Copies bytes into a window.
     fn write(&self, window: Window, at: usize, bytes: &[u8]);
 
-    /// Copies bytes out.
+    /// Copies bytes out of a window.
     fn read(&self, window: Window, at: usize, into: &mut [u8]);
 }
 
-/// What a token of ours stands for, beyond what the library half knows.
+/// An operation in flight, beyond the state in the matching engine.
 #[derive(Debug, Clone, Copy)]
-enum Underway {
-    /// A message is offered to it from there.
+enum Outstanding {
+    /// A message in this window is offered to the peer.
     Offer(PeerId, Window),
-    /// A message is pulled to there.
+    /// A message is pulled from the peer into this window.
     Pull(PeerId, Window),
-    /// A partner is connected to.
+    /// A connect.
     Connect,
 }
 
-/// What the backend half is to be told, and cannot be refused: it waits for room.
+/// Requests that cannot be refused: they wait for room in the ring.
 #[derive(Debug, Clone, Copy)]
-enum Owed {
+enum QueuedRequest {
     Disconnect(PeerId),
     Forget(PeerId),
     Cancel(Token),
     Watch(PeerId, bool),
 }
 
-/// What is being looked at.
+/// Origin of the event that the library handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Current {
+enum RingCursor {
     Nothing,
-    /// What waits to be told, not an event.
+    /// A note of this module, not an event of the ring.
     Note,
-    /// An event of the ring, whose bytes are in it.
+    /// An event of the ring, which holds its bytes.
     Event(channel::Event),
-    /// The first of those that were set aside.
-    Aside,
-    /// The end of a pull: its bytes are in staging.
+    /// The first pending message.
+    Pending,
+    /// The end of a pull; its bytes are in staging.
     Pulled(channel::Event, PeerId, Window),
 }
 
-/// Whether the rings are of use.
+/// State of the rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    NotYet,
-    /// Nothing more comes: what is there is still to be taken.
+enum RingState {
+    Open,
+    /// The NIC side is gone; events in the ring are still handled.
     Gone,
-    /// What is there is nonsense.
+    /// The ring is invalid.
     Broken,
 }
 
-/// The library half's end of the rings.
+/// Matching engine's end of the rings. `D` is the doorbell of the NIC side.
 #[derive(Debug)]
 pub struct Rings<D, S> {
     sender: Sender,
     receiver: Receiver,
-    /// Rings the backend half's doorbell.
-    bell: D,
-    /// The memory for large messages.
+    /// Doorbell of the NIC side.
+    doorbell: D,
+    /// Memory for large messages.
     pub staging: S,
-    underway: HashMap<Token, Underway>,
-    turns: Turns,
-    /// Partners whose turn it is, for whose next message there was no room.
+    outstanding: HashMap<Token, Outstanding>,
+    pulls: PullSchedule,
+    /// Peers with a next pull that found no room.
     stalled: Vec<PeerId>,
-    /// Messages that will never be pulled, and why: the library half is yet to be told.
+    /// Pulls that will never start, with the reason; not reported.
     refused: VecDeque<(Token, Status)>,
-    /// Partners that are not forgotten, to be told of when the rings end.
+    /// Peers that must be reported as lost when the rings end.
     peers: Vec<PeerId>,
-    owed: VecDeque<Owed>,
-    current: Current,
-    arrival: Arrival,
-    /// What found no room last, in bytes.
+    queued: VecDeque<QueuedRequest>,
+    current: RingCursor,
+    arrival: TransportEvent,
+    /// Bytes of the request that found no room last.
     full: Option<usize>,
-    /// Whose messages the other half is asked to keep.
+    /// Peers that the NIC side is asked to hold back.
     holds: Holds,
-    /// What was deferred: of each partner at most what the ring holds, and what comes until the
-    /// other half heard of it.
-    aside: Aside,
-    end: End,
-    /// Events that are taken after that, however much is set aside.
-    left: usize,
-    /// Partners that were said not to be reached.
+    /// Deferred messages; per peer at most the content of the ring and the messages that come
+    /// before the NIC side sees the request.
+    pending: PendingMessages,
+    state: RingState,
+    /// Events that are handled after the end, however long the pending queue is.
+    events_left: usize,
+    /// Peers that were reported as unreachable.
     unreached: HashSet<PeerId>,
-    /// Whole messages of each partner, by its number at the other end.
+    /// Eager messages by the NIC side's peer number.
     received: Vec<u64>,
-    /// The partner of the short message that was given last.
-    short_of: PeerId,
+    /// Sender of the last short message.
+    short_sender: PeerId,
 }
 
-impl<D: Bell, S: Staging> Rings<D, S> {
-    /// At the first side of a channel.
-    pub fn new(sender: Sender, receiver: Receiver, holds: Holds, bell: D, staging: S) -> Self {
+impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
+    /// Returns the library's end of `sender` and `receiver`, which are the first side of a channel.
+    pub fn new(sender: Sender, receiver: Receiver, holds: Holds, doorbell: D, staging: S) -> Self {
         Self {
             sender,
             receiver,
-            bell,
+            doorbell,
             staging,
-            underway: HashMap::new(),
-            turns: Turns::default(),
+            outstanding: HashMap::new(),
+            pulls: PullSchedule::default(),
             stalled: Vec::new(),
             refused: VecDeque::new(),
             peers: Vec::new(),
-            owed: VecDeque::new(),
-            current: Current::Nothing,
-            arrival: Arrival::Failed { peer: PeerId(0), token: Token(0) },
+            queued: VecDeque::new(),
+            current: RingCursor::Nothing,
+            arrival: TransportEvent::Failed { peer: PeerId(0), token: Token(0) },
             full: None,
             holds,
-            aside: Aside::default(),
-            end: End::NotYet,
-            left: EVENTS_AFTER_END_MAX,
+            pending: PendingMessages::default(),
+            state: RingState::Open,
+            events_left: EVENTS_AFTER_END_MAX,
             unreached: HashSet::new(),
             received: Vec::new(),
-            short_of: PeerId::NONE,
+            short_sender: PeerId::NONE,
         }
     }
 
-    /// Nobody is at the other end any more: all partners are gone.
+    /// Ends the rings: the NIC side is gone, and all peers are lost.
     pub fn end(&mut self) {
-        if self.end == End::NotYet {
-            self.end = End::Gone;
+        if self.state == RingState::Open {
+            self.state = RingState::Gone;
         }
-        // What was sent fails, whoever still pulls it.
-        for underway in self.underway.values() {
-            if let Underway::Offer(_, window) = underway {
+        // Sends fail even if a peer still pulls them.
+        for outstanding in self.outstanding.values() {
+            if let Outstanding::Offer(_, window) = outstanding {
                 self.staging.take_back(*window);
             }
         }
     }
 
-    /// Whether nobody is at the other end, and all that was asked or sent there has ended.
+    /// Returns whether the NIC side is gone and every request has ended.
     pub fn is_over(&self) -> bool {
         self.ended()
-            && self.current == Current::Nothing
-            && self.aside.is_empty()
+            && self.current == RingCursor::Nothing
+            && self.pending.is_empty()
             && self.refused.is_empty()
             && self.peers.is_empty()
-            && self.underway.is_empty()
+            && self.outstanding.is_empty()
     }
 
-    /// How a partner is named at the other end, if nothing waits to be said there: what is sent
-    /// past the rings is not to be before what was asked earlier.
+    /// Returns the NIC side's number of a peer for a send that bypasses the rings; `None` while a
+    /// request waits for room, because the send must not overtake it.
     #[inline]
-    pub fn past(&self, peer: PeerId) -> Option<PeerId> {
-        (self.owed.is_empty() && !self.ended()).then(|| inner(peer))
+    pub fn bypass_peer(&self, peer: PeerId) -> Option<PeerId> {
+        (self.queued.is_empty() && !self.ended()).then(|| nic_peer(peer))
     }
 
-    /// Whether [`Transport::next`](crate::library::Transport::next) may give anything or has
-    /// anything to do, as a glance shows.
+    /// Returns whether [`Transport::next`](crate::library::Transport::next) may have work, by a
+    /// cheap check.
     #[inline]
-    pub fn comes(&self) -> bool {
-        self.receiver.ready() || !self.is_clear() || self.current != Current::Nothing
+    pub fn may_have_event(&self) -> bool {
+        self.receiver.ready() || !self.is_direct() || self.current != RingCursor::Nothing
     }
 
-    /// Whether nothing waits here: what comes goes straight to the library half.
+    /// Returns whether an event of the ring goes to the library without a detour.
     #[inline]
-    fn is_clear(&self) -> bool {
-        self.owed.is_empty()
+    fn is_direct(&self) -> bool {
+        self.queued.is_empty()
             && self.stalled.is_empty()
             && self.refused.is_empty()
-            && self.aside.is_empty()
+            && self.pending.is_empty()
             && !self.ended()
     }
 
-    /// Counts a whole message of a partner, by its number at the other end.
+    /// Counts an eager message, by the NIC side's peer number.
     #[inline]
     fn count_received(&mut self, peer: PeerId) {
         if let Some(count) = self.received.get_mut(peer.0 as usize) {
@@ -236,7 +235,7 @@ impl<D: Bell, S: Staging> Rings<D, S> {
         }
     }
 
-    /// A partner is new: none of its messages came yet.
+    /// Clears the message counter of a new peer.
     fn begin_count(&mut self, peer: PeerId) {
         let at = peer.0 as usize;
         if at >= PARTNERS_MAX {
@@ -250,46 +249,46 @@ impl<D: Bell, S: Staging> Rings<D, S> {
         }
     }
 
-    /// Whether nobody is at the other end.
+    /// Returns whether the NIC side is gone.
     pub fn has_ended(&self) -> bool {
         self.ended()
     }
 
     fn ended(&self) -> bool {
-        self.end != End::NotYet
+        self.state != RingState::Open
     }
 
-    /// The application did something by which it may take what it could not take before. Says
-    /// whether there is anything of that.
-    pub fn stir(&mut self) -> bool {
-        self.aside.stir()
+    /// Retries pending messages, after the application posted a receive or collected a request.
+    /// Returns whether there are any.
+    pub fn nudge(&mut self) -> bool {
+        self.pending.nudge()
     }
 
-    /// Before sleeping: asks to be woken, and looks once more. False: there is something to do, do
-    /// not sleep. [`Self::disarm`] comes after either.
+    /// Prepares to sleep: asks for a wake-up, and polls once more. Returns false if there is work;
+    /// then do not sleep. Call [`Self::disarm`] in both cases.
     pub fn arm(&mut self) -> bool {
-        // What is set aside waits for the application alone, once each was tried.
-        if !self.aside.is_vain() || !self.refused.is_empty() {
+        // Pending messages wait for the application only, once each was tried.
+        if !self.pending.is_exhausted() || !self.refused.is_empty() {
             return false;
         }
         if self.ended() {
             return !(self.has_last() || self.takes_more() && self.receiver.ready());
         }
-        let arrived = self.receiver.ask() && !self.aside.is_stuffed();
+        let arrived = self.receiver.ask() && !self.pending.is_full();
         let room = self.full.map_or(Ok(false), |len| self.sender.ask_room(len));
         match room {
-            // Said once: who waited for it may be gone.
+            // Reported once: the request that needed the room may have ended.
             Ok(true) => self.full = None,
             Ok(false) => {}
-            Err(Broken) => self.end = End::Broken,
+            Err(Broken) => self.state = RingState::Broken,
         }
         if self.receiver.poisoned() {
-            self.end = End::Broken;
+            self.state = RingState::Broken;
         }
         !arrived && room == Ok(false) && !self.ended()
     }
 
-    /// Takes back what [`Self::arm`] asked.
+    /// Withdraws the requests of [`Self::arm`].
     pub fn disarm(&mut self) {
         self.receiver.awake();
         self.sender.awake();
@@ -299,13 +298,13 @@ impl<D: Bell, S: Staging> Rings<D, S> {
         Refused::Never(Status::EndpointUnreachable)
     }
 
-    /// Says how writing went, and rings.
+    /// Turns the result of a write into that of a request, and rings the doorbell.
     fn written(&mut self, written: Result<bool, Broken>, len: usize) -> Result<(), Refused> {
         match written {
             Ok(true) => {
                 self.full = None;
                 if self.sender.must_wake() {
-                    self.bell.ring();
+                    self.doorbell.ring();
                 }
                 Ok(())
             }
@@ -314,7 +313,7 @@ impl<D: Bell, S: Staging> Rings<D, S> {
                 Err(Refused::Full)
             }
             Err(Broken) => {
-                self.end = End::Broken;
+                self.state = RingState::Broken;
                 Err(Self::gone())
             }
         }
@@ -328,31 +327,31 @@ impl<D: Bell, S: Staging> Rings<D, S> {
         self.written(written, 0)
     }
 
-    /// Tells the backend half, now or when there is room.
-    fn owe(&mut self, owed: Owed) {
+    /// Sends a request now, or queues it.
+    fn send_or_queue(&mut self, queued: QueuedRequest) {
         if !self.ended() {
-            self.owed.push_back(owed);
-            self.pay();
+            self.queued.push_back(queued);
+            self.flush_queued();
         }
     }
 
-    /// Tells what waits.
-    fn pay(&mut self) {
-        while let Some(owed) = self.owed.front() {
-            let request = match *owed {
-                Owed::Disconnect(peer) => Request::Disconnect { peer: inner(peer) },
-                Owed::Forget(peer) => Request::Forget { peer: inner(peer) },
-                Owed::Cancel(token) => Request::Cancel { token },
-                Owed::Watch(peer, on) => Request::Watch { peer: inner(peer), on },
+    /// Sends queued requests.
+    fn flush_queued(&mut self) {
+        while let Some(queued) = self.queued.front() {
+            let request = match *queued {
+                QueuedRequest::Disconnect(peer) => Request::Disconnect { peer: nic_peer(peer) },
+                QueuedRequest::Forget(peer) => Request::Forget { peer: nic_peer(peer) },
+                QueuedRequest::Cancel(token) => Request::Cancel { token },
+                QueuedRequest::Watch(peer, on) => Request::Watch { peer: nic_peer(peer), on },
             };
             if self.request(&request) == Err(Refused::Full) {
                 return;
             }
-            self.owed.pop_front();
+            self.queued.pop_front();
         }
     }
 
-    /// A request with bytes that come in pieces.
+    /// Sends a request with the bytes that `put` writes.
     #[inline]
     fn message(
         &mut self,
@@ -373,48 +372,48 @@ impl<D: Bell, S: Staging> Rings<D, S> {
         self.written(written, len)
     }
 
-    /// Whether events are taken from the ring. Of a backend half that is gone all are: they may be
-    /// of any partner, or say how anything ended.
+    /// Returns whether events are taken from the ring. After the end all are taken: they may be of
+    /// any peer, or complete any request.
     #[inline]
     fn takes_more(&self) -> bool {
-        match self.end {
-            End::NotYet => !self.aside.is_stuffed(),
-            End::Gone => self.left > 0,
-            End::Broken => false,
+        match self.state {
+            RingState::Open => !self.pending.is_full(),
+            RingState::Gone => self.events_left > 0,
+            RingState::Broken => false,
         }
     }
 
-    /// Looks at the next event.
+    /// Polls the ring.
     #[inline]
-    fn look(&mut self) -> Option<Arrival> {
+    fn poll(&mut self) -> Option<TransportEvent> {
         while self.takes_more() {
             let event = match self.receiver.poll() {
                 Ok(Some(event)) => event,
                 Ok(None) => return None,
                 Err(Broken) => {
-                    self.end = End::Broken;
+                    self.state = RingState::Broken;
                     return None;
                 }
             };
             match read_event(&event.head, event.len) {
-                Ok(said) => {
-                    if let Some(arrival) = self.arrived(event, &said) {
-                        if self.goes_behind(&arrival) {
-                            self.set_aside(event, arrival);
+                Ok(event_value) => {
+                    if let Some(arrival) = self.arrival_of(event, &event_value) {
+                        if self.belongs_behind(&arrival) {
+                            self.push_pending(event, arrival);
                             continue;
                         }
-                        if self.is_void(&arrival) {
+                        if self.is_obsolete(&arrival) {
                             self.take(event);
                             continue;
                         }
                         self.arrival = arrival;
                         return Some(arrival);
                     }
-                    // Nobody is to hear of it.
+                    // The library has no use for it.
                     self.take(event);
                 }
                 Err(Wrong::Kind(_) | Wrong::Field(_) | Wrong::Length { .. }) => {
-                    self.end = End::Broken;
+                    self.state = RingState::Broken;
                     return None;
                 }
             }
@@ -422,141 +421,150 @@ impl<D: Bell, S: Staging> Rings<D, S> {
         None
     }
 
-    /// Whether it is heard after what waits of the same partner: also that the partner is gone.
+    /// Returns whether an event belongs behind the pending messages of its peer; the loss of the
+    /// peer does, too.
     #[inline]
-    fn goes_behind(&self, arrival: &Arrival) -> bool {
+    fn belongs_behind(&self, arrival: &TransportEvent) -> bool {
         match *arrival {
-            Arrival::Message { peer, .. }
-            | Arrival::Offered { peer, .. }
-            | Arrival::PeerGone { peer, .. } => self.aside.has(peer),
+            TransportEvent::Message { peer, .. }
+            | TransportEvent::Offered { peer, .. }
+            | TransportEvent::PeerGone { peer, .. } => self.pending.has(peer),
             _ => false,
         }
     }
 
-    /// Whether nothing can come of it any more: of an offer nobody said that it is here.
+    /// Returns whether an event is obsolete: an offer after the end cannot be pulled.
     #[inline]
-    fn is_void(&self, arrival: &Arrival) -> bool {
-        self.ended() && matches!(arrival, Arrival::Offered { .. })
+    fn is_obsolete(&self, arrival: &TransportEvent) -> bool {
+        self.ended() && matches!(arrival, TransportEvent::Offered { .. })
     }
 
-    /// Copies an event out of the ring, behind what waits of the same partner.
+    /// Copies an event out of the ring into the pending queue.
     #[cold]
-    fn set_aside(&mut self, event: channel::Event, arrival: Arrival) {
-        if let Arrival::Message { peer, .. }
-        | Arrival::Offered { peer, .. }
-        | Arrival::PeerGone { peer, .. } = arrival
+    fn push_pending(&mut self, event: channel::Event, arrival: TransportEvent) {
+        if let TransportEvent::Message { peer, .. }
+        | TransportEvent::Offered { peer, .. }
+        | TransportEvent::PeerGone { peer, .. } = arrival
         {
             let mut bytes = vec![0; event.len];
             self.receiver.copy(&event, 0, &mut bytes);
-            if self.aside.push(peer, arrival, bytes) {
-                self.holds.set(inner(peer), true);
+            if self.pending.push(peer, arrival, bytes) {
+                self.holds.set(nic_peer(peer), true);
             }
         }
         self.take(event);
     }
 
-    /// The first of those that were set aside was taken.
+    /// Removes the current pending message.
     #[cold]
-    fn taken_from_aside(&mut self) {
-        if let Some(peer) = self.aside.done()
-            && self.holds.set(inner(peer), false)
+    fn end_pending(&mut self) {
+        if let Some(peer) = self.pending.done()
+            && self.holds.set(nic_peer(peer), false)
             && !self.ended()
         {
-            self.bell.ring();
+            self.doorbell.ring();
         }
     }
 
-    /// One of those that were set aside.
-    fn next_aside(&mut self) -> Option<Arrival> {
+    /// Makes the next pending message the current event.
+    fn next_pending(&mut self) -> Option<TransportEvent> {
         loop {
-            let arrival = self.aside.next()?;
-            if !self.is_void(&arrival) {
+            let arrival = self.pending.next()?;
+            if !self.is_obsolete(&arrival) {
                 self.arrival = arrival;
-                self.current = Current::Aside;
+                self.current = RingCursor::Pending;
                 return Some(arrival);
             }
-            self.taken_from_aside();
+            self.end_pending();
         }
     }
 
-    /// What an event says to the library half, if anything.
+    /// Returns the library's view of an event, if there is any.
     #[inline]
-    fn arrived(&mut self, event: channel::Event, said: &Event<'_>) -> Option<Arrival> {
-        self.current = Current::Event(event);
-        Some(match *said {
+    fn arrival_of(
+        &mut self,
+        event: channel::Event,
+        event_value: &Event<'_>,
+    ) -> Option<TransportEvent> {
+        self.current = RingCursor::Event(event);
+        Some(match *event_value {
             Event::Message { peer, match_info, .. } => {
                 self.count_received(peer);
                 let len = u32::try_from(event.len).ok()?;
-                Arrival::Message { peer: outer(peer), match_info, len }
+                TransportEvent::Message { peer: library_peer(peer), match_info, len }
             }
             Event::Offered { peer, match_info, len, handle } => {
-                let peer = outer(peer);
-                Arrival::Offered { peer, match_info, len, offer: handle.0.into() }
+                let peer = library_peer(peer);
+                TransportEvent::Offered { peer, match_info, len, offer: handle.0.into() }
             }
             Event::Sent { token, status, taken } => {
-                // Of short messages nothing is kept.
-                if !self.underway.is_empty()
-                    && let Some(Underway::Offer(_, window)) = self.underway.remove(&token)
+                // Eager messages have no entry.
+                if !self.outstanding.is_empty()
+                    && let Some(Outstanding::Offer(_, window)) = self.outstanding.remove(&token)
                 {
                     self.staging.give(window);
                 }
-                Arrival::Sent { token, status, taken }
+                TransportEvent::Sent { token, status, taken }
             }
             Event::Pulled { token, status } => {
-                let Some(Underway::Pull(peer, window)) = self.underway.remove(&token) else {
-                    return Some(Arrival::Pulled { token, status });
+                let Some(Outstanding::Pull(peer, window)) = self.outstanding.remove(&token) else {
+                    return Some(TransportEvent::Pulled { token, status });
                 };
-                self.turns.over(peer, window.len);
+                self.pulls.ended(peer, window.len);
                 if status != Status::Success || peer == PeerId::NONE {
                     self.staging.give(window);
                     self.pull_more(peer);
-                    return (peer != PeerId::NONE).then_some(Arrival::Pulled { token, status });
+                    return (peer != PeerId::NONE)
+                        .then_some(TransportEvent::Pulled { token, status });
                 }
-                self.current = Current::Pulled(event, peer, window);
-                Arrival::Chunk { peer, token, len: window.len }
+                self.current = RingCursor::Pulled(event, peer, window);
+                TransportEvent::Chunk { peer, token, len: window.len }
             }
             Event::Connected { token, status, peer } => {
-                self.underway.remove(&token);
-                Arrival::Connected { token, status, peer: outer(peer) }
+                self.outstanding.remove(&token);
+                TransportEvent::Connected { token, status, peer: library_peer(peer) }
             }
             Event::PeerSeen { peer, address, session } => {
                 self.begin_count(peer);
-                let peer = outer(peer);
+                let peer = library_peer(peer);
                 if !self.peers.contains(&peer) {
                     self.peers.push(peer);
                 }
-                Arrival::PeerSeen { peer, address, session }
+                TransportEvent::PeerSeen { peer, address, session }
             }
-            Event::PeerGone { peer, status } => Arrival::PeerGone { peer: outer(peer), status },
+            Event::PeerGone { peer, status } => {
+                TransportEvent::PeerGone { peer: library_peer(peer), status }
+            }
         })
     }
 
-    /// An event was taken.
+    /// Takes an event out of the ring.
     #[inline]
     fn take(&mut self, event: channel::Event) {
-        self.current = Current::Nothing;
+        self.current = RingCursor::Nothing;
         if self.ended() {
-            self.left = self.left.saturating_sub(1);
+            self.events_left = self.events_left.saturating_sub(1);
         }
         if self.receiver.advance(&event) {
-            self.bell.ring();
+            self.doorbell.ring();
         }
     }
 
-    /// A partner of which nothing more is to be taken.
+    /// Returns a peer without pending messages.
     fn last_peer(&self) -> Option<PeerId> {
-        self.peers.iter().rev().find(|peer| !self.aside.has(**peer)).copied()
+        self.peers.iter().rev().find(|peer| !self.pending.has(**peer)).copied()
     }
 
-    /// A connect that nobody answers any more.
+    /// Returns a connect that will not be answered.
     fn last_connect(&self) -> Option<Token> {
-        let connects = self.underway.iter().filter(|(_, what)| matches!(what, Underway::Connect));
+        let connects =
+            self.outstanding.iter().filter(|(_, what)| matches!(what, Outstanding::Connect));
         connects.map(|(token, _)| *token).next()
     }
 
-    /// A partner of which messages are still to be taken, and that was not said not to be reached.
+    /// Returns a peer with pending messages that was not reported as unreachable.
     fn last_unreached(&self) -> Option<PeerId> {
-        let new = |peer: &&PeerId| self.aside.has(**peer) && !self.unreached.contains(*peer);
+        let new = |peer: &&PeerId| self.pending.has(**peer) && !self.unreached.contains(*peer);
         self.peers.iter().find(new).copied()
     }
 
@@ -566,41 +574,41 @@ impl<D: Bell, S: Staging> Rings<D, S> {
             || self.last_unreached().is_some()
     }
 
-    /// The rings are of no use: what was asked fails and partners go, one after the other.
+    /// Fails requests and reports lost peers after the end, one per call.
     #[cold]
-    fn next_last(&mut self) -> Option<Arrival> {
+    fn next_last(&mut self) -> Option<TransportEvent> {
         let status = Status::EndpointUnreachable;
         self.arrival = if let Some(token) = self.last_connect() {
-            self.underway.remove(&token);
-            Arrival::Connected { token, status, peer: PeerId::NONE }
+            self.outstanding.remove(&token);
+            TransportEvent::Connected { token, status, peer: PeerId::NONE }
         } else if let Some(peer) = self.last_unreached() {
             self.unreached.insert(peer);
-            Arrival::Unreached { peer, status }
+            TransportEvent::Unreached { peer, status }
         } else {
-            Arrival::PeerGone { peer: self.last_peer()?, status }
+            TransportEvent::PeerGone { peer: self.last_peer()?, status }
         };
-        self.current = Current::Note;
+        self.current = RingCursor::Note;
         Some(self.arrival)
     }
 
-    /// Begins a pull.
-    fn begin_pull(&mut self, peer: PeerId, wanted: Wanted) -> Result<(), Refused> {
-        let Wanted { offer, token, len } = wanted;
+    /// Allocates staging and sends the pull.
+    fn begin_pull(&mut self, peer: PeerId, wanted: QueuedPull) -> Result<(), Refused> {
+        let QueuedPull { offer, token, len } = wanted;
         let into = self.staging.take(len, Purpose::Pull)?;
         let asked = self.request(&Request::Pull { handle: handle(offer), token, into });
         match asked {
             Ok(()) => {
-                self.turns.began(peer, len);
-                self.underway.insert(token, Underway::Pull(peer, into));
+                self.pulls.started(peer, len);
+                self.outstanding.insert(token, Outstanding::Pull(peer, into));
             }
             Err(_) => self.staging.give(into),
         }
         asked
     }
 
-    /// Pulls what waits for its turn of a partner.
+    /// Starts waiting pulls of a peer while the schedule permits.
     fn pull_more(&mut self, peer: PeerId) {
-        while let Some(wanted) = self.turns.next(peer) {
+        while let Some(wanted) = self.pulls.next(peer) {
             match self.begin_pull(peer, wanted) {
                 Ok(()) => {}
                 Err(Refused::Full) => {
@@ -611,64 +619,63 @@ impl<D: Bell, S: Staging> Rings<D, S> {
                 }
                 Err(Refused::Never(status)) => self.refused.push_back((wanted.token, status)),
             }
-            self.turns.taken(peer);
+            self.pulls.dequeue(peer);
         }
     }
 
-    /// Tries again what had no room, and says what will never have any.
+    /// Retries pulls that found no room, and reports pulls that will never start.
     #[cold]
-    fn next_refused(&mut self) -> Option<Arrival> {
+    fn next_refused(&mut self) -> Option<TransportEvent> {
         for peer in std::mem::take(&mut self.stalled) {
             self.pull_more(peer);
         }
         let (token, status) = self.refused.pop_front()?;
-        self.arrival = Arrival::Pulled { token, status };
-        self.current = Current::Note;
+        self.arrival = TransportEvent::Pulled { token, status };
+        self.current = RingCursor::Note;
         Some(self.arrival)
     }
 
-    /// Nobody says any more how offers to a partner and pulls from it end: the library half ended them.
+    /// Drops offers to a peer and pulls from it, which the library has ended.
     fn end_underway(&mut self, peer: PeerId) {
-        self.underway.retain(|_, underway| match underway {
-            Underway::Offer(to, _) => *to != peer,
-            Underway::Pull(from, _) => *from != peer && *from != PeerId::NONE,
-            Underway::Connect => true,
+        self.outstanding.retain(|_, outstanding| match outstanding {
+            Outstanding::Offer(to, _) => *to != peer,
+            Outstanding::Pull(from, _) => *from != peer && *from != PeerId::NONE,
+            Outstanding::Connect => true,
         });
     }
 
-    /// Pulls from a partner are of no interest any more, and what is offered to it may be something
-    /// else soon.
-    fn orphan(&mut self, peer: PeerId) {
-        self.turns.forget(peer);
-        for underway in self.underway.values_mut() {
-            match underway {
-                Underway::Pull(of, _) if *of == peer => *of = PeerId::NONE,
-                Underway::Offer(to, window) if *to == peer => self.staging.take_back(*window),
+    /// Detaches pulls of a peer from their requests, and withdraws the memory of offers to it.
+    fn detach(&mut self, peer: PeerId) {
+        self.pulls.forget(peer);
+        for outstanding in self.outstanding.values_mut() {
+            match outstanding {
+                Outstanding::Pull(of, _) if *of == peer => *of = PeerId::NONE,
+                Outstanding::Offer(to, window) if *to == peer => self.staging.take_back(*window),
                 _ => {}
             }
         }
     }
 }
 
-/// Whether a partner is reached by rings.
+/// Returns whether a peer is reached through rings.
 #[inline]
 pub fn is_remote(peer: PeerId) -> bool {
     peer.0 & 1 == 1 && peer != PeerId::NONE
 }
 
-/// A partner as the library half knows it.
+/// Returns the library's number of a peer.
 #[inline]
-fn outer(peer: PeerId) -> PeerId {
+fn library_peer(peer: PeerId) -> PeerId {
     if peer == PeerId::NONE { peer } else { PeerId(peer.0.saturating_mul(2).saturating_add(1)) }
 }
 
-/// A partner as the backend half knows it.
+/// Returns the NIC side's number of a peer.
 #[inline]
-fn inner(peer: PeerId) -> PeerId {
+fn nic_peer(peer: PeerId) -> PeerId {
     PeerId(peer.0 / 2)
 }
 
-/// The name of an offer, as the library half has it.
+/// Returns the NIC side's name of an offer.
 fn handle(offer: u64) -> Handle {
     Handle(u32::try_from(offer).unwrap_or(u32::MAX))
 }

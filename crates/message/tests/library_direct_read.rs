@@ -1,4 +1,4 @@
-//! Large messages that are read out of the sender's memory, and what comes of it when they cannot be.
+//! Direct reads of large messages, and their failures.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,18 +9,18 @@ use causeway_message::split::PeerId;
 use causeway_message::status::Status;
 use causeway_testing::messages::*;
 
-/// How a read ends.
+/// Result of a read.
 type Read = Result<usize, Never>;
 
-/// A process's memory, as far as it is read in a test, and what becomes of reads.
+/// Memory of a process as far as the test reads it, and planned results of reads.
 #[derive(Debug, Default)]
 struct Memory {
     at: u64,
     bytes: Vec<u8>,
-    /// How each read ends that is not to end well, in order.
+    /// Planned results of reads, in order.
     plan: Vec<Read>,
     reads: usize,
-    /// The time; what is read takes some.
+    /// The time; each read takes some.
     now: u64,
 }
 
@@ -28,7 +28,7 @@ struct Memory {
 struct Fake(Arc<Mutex<Memory>>);
 
 impl Fake {
-    /// From now on these bytes lie there.
+    /// Sets the bytes at an address.
     fn put(&self, at: u64, bytes: &[u8]) {
         let mut memory = self.0.lock().unwrap();
         (memory.at, memory.bytes) = (at, bytes.to_vec());
@@ -77,9 +77,9 @@ impl Direct for Fake {
     }
 }
 
-/// Two endpoints, of which the second reads the first's memory. It has offered something itself:
-/// what is alone goes by the channel.
-fn pair() -> (Pair, Fake) {
+/// Two endpoints; the second reads the first's memory. The second has an open offer, because a
+/// message without other traffic would use the channel.
+fn pair() -> (EndpointPair, Fake) {
     let (pair, fake) = pair_alone();
     let mut pair = pair;
     pair.b.send(A, 99, &content(99, DIRECT_BYTES_MIN));
@@ -87,7 +87,7 @@ fn pair() -> (Pair, Fake) {
     (pair, fake)
 }
 
-fn pair_alone() -> (Pair, Fake) {
+fn pair_alone() -> (EndpointPair, Fake) {
     let fake = Fake::default();
     let memory = memory(Layout::DEFAULT);
     let (mut a, mut b) = (End::new(options(1)), End::new(options(2)));
@@ -98,18 +98,18 @@ fn pair_alone() -> (Pair, Fake) {
     assert!(a.ways.add(to_b) && b.ways.add(to_a));
     a.run();
     b.run();
-    (Pair { a, b, memory }, fake)
+    (EndpointPair { a, b, memory }, fake)
 }
 
-/// Sends bytes that lie in pieces.
-fn send(pair: &mut Pair, fake: &Fake, info: u64, bytes: &[u8], size: usize) -> RequestId {
+/// Sends bytes in segments.
+fn send(pair: &mut EndpointPair, fake: &Fake, info: u64, bytes: &[u8], size: usize) -> RequestId {
     let data = cut(bytes, size);
     fake.put(data.bytes(0).as_ptr().addr() as u64, bytes);
     pair.a.library.isend(&mut pair.a.ways, B, info, 0, data).unwrap()
 }
 
 #[test]
-fn large_messages_are_read_where_they_lie_and_their_sender_hears_of_it() {
+fn direct_read_copies_once_and_informs_the_sender() {
     let (mut pair, fake) = pair();
     let lens = [DIRECT_BYTES_MIN, 300_001, DIRECT_STEP_BYTES + 1, 3 * DIRECT_STEP_BYTES];
     let (mut number, mut before) = (0, 0);
@@ -135,7 +135,7 @@ fn large_messages_are_read_where_they_lie_and_their_sender_hears_of_it() {
 }
 
 #[test]
-fn both_sides_in_pieces_and_a_receive_that_is_too_short() {
+fn direct_read_handles_segments_and_short_receives() {
     let (mut pair, fake) = pair();
     let bytes = content(1, 500_000);
     let (pad, back) = cut_room(400_000, 70_001);
@@ -151,9 +151,9 @@ fn both_sides_in_pieces_and_a_receive_that_is_too_short() {
 }
 
 #[test]
-fn what_is_alone_goes_the_faster_way_and_what_is_short_or_in_many_pieces_by_the_channel() {
+fn direct_read_is_used_where_it_is_faster() {
     let (mut alone, fake) = pair_alone();
-    let exchange = |pair: &mut Pair, len: usize, size: usize| {
+    let exchange = |pair: &mut EndpointPair, len: usize, size: usize| {
         let bytes = content(5, len);
         let (receive, back) = pair.b.receive(5, u64::MAX, len);
         let sent = send(pair, &fake, 5, &bytes, size);
@@ -164,7 +164,7 @@ fn what_is_alone_goes_the_faster_way_and_what_is_short_or_in_many_pieces_by_the_
     };
     exchange(&mut alone, 1 << 20, 1 << 20);
     assert_eq!(fake.reads(), 0);
-    // Reading is tried once, and takes longer here.
+    // A read is tried once, and takes longer here.
     exchange(&mut alone, 1 << 20, 1 << 20);
     assert_eq!(alone.b.ways.fetched().messages, 1);
     exchange(&mut alone, 1 << 20, 1 << 20);
@@ -173,7 +173,7 @@ fn what_is_alone_goes_the_faster_way_and_what_is_short_or_in_many_pieces_by_the_
     exchange(&mut pair, DIRECT_BYTES_MIN - 1, 1 << 20);
     exchange(&mut pair, 90_000, 10_000);
     assert_eq!(pair.b.ways.fetched().messages, 0);
-    // Of two that come together, one is not alone.
+    // Two messages at a time count as traffic for each other.
     let receives = [1, 2].map(|info| alone.b.receive(info, u64::MAX, 1 << 20));
     alone.a.send(B, 1, &content(1, 1 << 20));
     send(&mut alone, &fake, 2, &content(2, 1 << 20), 1 << 20);
@@ -186,7 +186,7 @@ fn what_is_alone_goes_the_faster_way_and_what_is_short_or_in_many_pieces_by_the_
 }
 
 #[test]
-fn what_cannot_be_read_is_pulled_from_its_beginning() {
+fn direct_read_failure_pulls_from_the_first_byte() {
     let len = 3 * DIRECT_STEP_BYTES;
     let step = Ok(DIRECT_STEP_BYTES);
     let plans: [(&[Read], usize, u64); 6] = [
@@ -210,7 +210,7 @@ fn what_cannot_be_read_is_pulled_from_its_beginning() {
         let fetched = pair.b.ways.fetched();
         assert_eq!((fetched.messages, fetched.fell_back, fetched.refused), (0, 1, refused));
         assert_eq!(fake.reads(), reads);
-        // The next is tried again, unless that was never to be.
+        // Later messages are read again, unless the memory is inaccessible for good.
         let (receive, back) = pair.b.receive(2, u64::MAX, len);
         send(&mut pair, &fake, 2, &bytes, len);
         pair.run();
@@ -221,7 +221,7 @@ fn what_cannot_be_read_is_pulled_from_its_beginning() {
 }
 
 #[test]
-fn what_was_to_be_read_when_the_first_was_refused_is_pulled_too() {
+fn direct_read_refusal_pulls_queued_messages_too() {
     let (mut pair, fake) = pair();
     let len = 2 * DIRECT_STEP_BYTES;
     let sends = [1, 2, 3].map(|info| pair.a.send(B, info, &vec![info as u8; len]));
@@ -240,7 +240,7 @@ fn what_was_to_be_read_when_the_first_was_refused_is_pulled_too() {
 }
 
 #[test]
-fn memory_that_is_to_be_received_into_and_is_gone_ends_its_receive_all_the_same() {
+fn direct_read_ends_a_receive_without_memory() {
     #[derive(Debug)]
     struct Gone;
     impl causeway_message::library::Buffer for Gone {
@@ -260,8 +260,10 @@ fn memory_that_is_to_be_received_into_and_is_gone_ends_its_receive_all_the_same(
         let mut a = End::new(options(1));
         let mut to_b = channel(&memory, Side::First, 2);
         to_b.direct = direct.then(|| Box::new(Fake::default()) as Box<dyn Direct>);
-        let (mut library, mut ways) =
-            (causeway_message::library::Library::<Gone>::new(options(2)).unwrap(), Ways::default());
+        let (mut library, mut ways) = (
+            causeway_message::library::Library::<Gone>::new(options(2)).unwrap(),
+            LocalChannels::default(),
+        );
         let mut to_a = channel(&memory, Side::Second, 1);
         to_a.direct = direct.then(|| Box::new(fake.clone()) as Box<dyn Direct>);
         assert!(a.ways.add(to_b) && ways.add(to_a));
@@ -284,7 +286,7 @@ fn memory_that_is_to_be_received_into_and_is_gone_ends_its_receive_all_the_same(
 }
 
 #[test]
-fn a_sender_that_gives_up_or_is_gone_in_the_middle_ends_the_receive_ill() {
+fn direct_read_fails_when_the_sender_cancels_or_ends() {
     for way in 0..4 {
         let (mut pair, fake) = pair();
         let len = 3 * DIRECT_STEP_BYTES;
@@ -298,7 +300,7 @@ fn a_sender_that_gives_up_or_is_gone_in_the_middle_ends_the_receive_ill() {
         assert!(!pair.b.ways.arm(), "it does not sleep over it");
         pair.b.ways.disarm();
         let ill = match way {
-            // It takes too long.
+            // The send times out.
             0 => {
                 pair.a.library.set_timeout(Some(sent), Some(5)).unwrap();
                 pair.a.library.tick(&mut pair.a.ways, 10);
@@ -323,13 +325,13 @@ fn a_sender_that_gives_up_or_is_gone_in_the_middle_ends_the_receive_ill() {
             pair.b.run();
         }
         assert_eq!(pair.b.ended(receive).status, ill);
-        assert!(fake.reads() <= 2, "what was given up is not read to its end");
+        assert!(fake.reads() <= 2, "a cancelled message is not read to its end");
         assert_eq!(pair.b.ways.fetched().messages, 0);
     }
 }
 
 #[test]
-fn events_come_between_the_steps_of_a_long_message() {
+fn direct_read_steps_alternate_with_events() {
     let (mut pair, fake) = pair();
     let len = 8 * DIRECT_STEP_BYTES;
     let (long, back) = pair.b.receive(1, u64::MAX, len);
@@ -351,7 +353,7 @@ fn events_come_between_the_steps_of_a_long_message() {
 }
 
 #[test]
-fn hostile_offers_that_say_nonsense_are_pulled_and_hostile_thanks_end_nothing_of_others() {
+fn direct_read_hostile_offers_and_ends_affect_no_other_request() {
     let (good, len) = (4096_u64, DIRECT_BYTES_MIN as u64);
     let said: [&[u64]; 7] = [
         &[0],
@@ -383,7 +385,7 @@ fn hostile_offers_that_say_nonsense_are_pulled_and_hostile_thanks_end_nothing_of
         let pull = ear.poll().unwrap().unwrap();
         assert_eq!((pull.head.kind, pull.head.words[0], pull.head.words[2]), (3, 8, len));
         assert_eq!(fake.reads(), 0, "{words:?}");
-        // Names of its own offer's neighbours: the send to the other, the receive.
+        // Names close to those of its own offer: the send to the other peer, the receive.
         let own = offer.head.words[1];
         for name in (0..8).flat_map(|by: u64| [own.wrapping_add(by), own.wrapping_sub(by)]) {
             if name != own {
@@ -392,7 +394,7 @@ fn hostile_offers_that_say_nonsense_are_pulled_and_hostile_thanks_end_nothing_of
         }
         end.run();
         assert!(end.is_pending(to_honest) && end.is_pending(to_liar) && end.is_pending(receive));
-        // More than there is, is all.
+        // A length beyond the message ends it as a whole.
         assert!(liar.send(Head { kind: 6, words: [own, 60_000, 0] }, &[]).unwrap());
         assert!(liar.send(Head { kind: 6, words: [own, 1, 0] }, &[]).unwrap());
         end.run();

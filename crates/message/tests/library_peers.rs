@@ -1,10 +1,10 @@
-//! Partners that come and go, confirmations, limits of time: over a way that a test speaks for.
+//! Peers that come and go, confirmations and timeouts, over a transport that the test controls.
 
-use causeway_message::library::{Arrival, Error, Handed, Library, Partner, Step};
+use causeway_message::library::{Error, Handover, Library, Partner, Step, TransportEvent};
 use causeway_message::limits::EARLY_SENDS_MAX;
 use causeway_message::split::{Address, NicId, PeerId, Token};
 use causeway_message::status::Status;
-use causeway_testing::messages::fake::{Call, Fake};
+use causeway_testing::messages::fake::{FakeTransport, TransportCall};
 use causeway_testing::messages::*;
 
 const PEER: PeerId = PeerId(3);
@@ -13,19 +13,20 @@ const ADDRESS: Address = Address { nic: NicId(0xabc), endpoint: 4 };
 
 struct Lone {
     library: Library<Pad>,
-    way: Fake,
+    way: FakeTransport,
 }
 
 impl Lone {
-    /// An endpoint with one partner.
+    /// Returns an endpoint with one peer.
     fn new() -> Self {
-        let mut lone = Self { library: Library::new(options(1)).unwrap(), way: Fake::default() };
-        lone.say(Arrival::PeerSeen { peer: PEER, address: ADDRESS, session: 55 });
+        let mut lone =
+            Self { library: Library::new(options(1)).unwrap(), way: FakeTransport::default() };
+        lone.queue_event(TransportEvent::PeerSeen { peer: PEER, address: ADDRESS, session: 55 });
         lone
     }
 
-    fn say(&mut self, arrival: Arrival) {
-        self.way.say(arrival);
+    fn queue_event(&mut self, arrival: TransportEvent) {
+        self.way.queue_event(arrival);
         self.run();
     }
 
@@ -53,15 +54,15 @@ impl Lone {
 }
 
 #[test]
-fn a_connect_ends_with_the_partner_or_with_why_there_is_none() {
+fn peers_connect_ends_with_the_peer_or_the_reason() {
     let mut lone = Lone::new();
     let connect = |lone: &mut Lone| {
         lone.library.iconnect(&mut lone.way, ADDRESS, 9, 0x77, 5, Some(1_000)).unwrap()
     };
     let id = connect(&mut lone);
     let token = lone.last_token();
-    assert_eq!(lone.way.told, [Call::Connect(token, ADDRESS, 9, Some(1_000))]);
-    lone.say(Arrival::Connected { token, status: Status::Success, peer: PEER });
+    assert_eq!(lone.way.calls, [TransportCall::Connect(token, ADDRESS, 9, Some(1_000))]);
+    lone.queue_event(TransportEvent::Connected { token, status: Status::Success, peer: PEER });
     let done = lone.library.test_any(0x77, u64::MAX).unwrap().unwrap();
     assert_eq!((done.status, done.partner, done.context), (Status::Success, Some(FIRST), 5));
     assert_eq!(lone.library.test(id), Err(Error::BadRequest));
@@ -69,47 +70,51 @@ fn a_connect_ends_with_the_partner_or_with_why_there_is_none() {
     for status in [Status::BadKey, Status::BadEndpoint, Status::Timeout, Status::EndpointClosed] {
         let id = connect(&mut lone);
         let token = lone.last_token();
-        lone.say(Arrival::Connected { token, status, peer: PeerId(0) });
+        lone.queue_event(TransportEvent::Connected { token, status, peer: PeerId(0) });
         let done = lone.library.test(id).unwrap().unwrap();
         assert_eq!((done.status, done.partner), (status, None));
     }
-    // To a partner that was never seen.
+    // To a peer that was never reported.
     let id = connect(&mut lone);
     let token = lone.last_token();
-    lone.say(Arrival::Connected { token, status: Status::Success, peer: PeerId(77) });
+    lone.queue_event(TransportEvent::Connected {
+        token,
+        status: Status::Success,
+        peer: PeerId(77),
+    });
     assert_eq!(lone.status(id), Status::EndpointUnreachable);
-    // Taken back: what comes later is nobody's.
+    // A cancelled connect: later events for it have no effect.
     let id = connect(&mut lone);
     let token = lone.last_token();
     assert_eq!(lone.library.cancel(&mut lone.way, id), Ok(true));
-    assert_eq!(lone.way.told.last(), Some(&Call::Cancel(token)));
-    lone.say(Arrival::Connected { token, status: Status::Success, peer: PEER });
+    assert_eq!(lone.way.calls.last(), Some(&TransportCall::Cancel(token)));
+    lone.queue_event(TransportEvent::Connected { token, status: Status::Success, peer: PEER });
     assert_eq!(lone.library.ipeek(), None);
-    // No room now: later.
+    // No room now: the connect is retried.
     lone.way.room = 0;
     let id = connect(&mut lone);
     lone.run();
     lone.way.room = 1;
     lone.run();
     let token = lone.last_token();
-    lone.say(Arrival::Connected { token, status: Status::Success, peer: PEER });
+    lone.queue_event(TransportEvent::Connected { token, status: Status::Success, peer: PEER });
     assert_eq!(lone.status(id), Status::Success);
-    // No room, and taken back before there is.
+    // Cancelled before there is room.
     lone.way.room = 0;
     let id = connect(&mut lone);
-    let told = lone.way.told.len();
+    let calls = lone.way.calls.len();
     assert_eq!(lone.library.cancel(&mut lone.way, id), Ok(true));
     lone.way.room = 9;
     lone.run();
-    assert_eq!(lone.way.told.len(), told);
+    assert_eq!(lone.way.calls.len(), calls);
 }
 
 #[test]
-fn of_what_nobody_is_told_of_it_is_heard_that_it_is_lost_and_nothing_else() {
+fn peers_unreported_sends_report_losses_only() {
     let mut lone = Lone::new();
     let id = lone.send(10);
     let say = |lone: &mut Lone, status| {
-        lone.say(Arrival::Sent { token: Token::UNREPORTED, status, taken: 0 });
+        lone.queue_event(TransportEvent::Sent { token: Token::UNREPORTED, status, taken: 0 });
         lone.library.has_failed()
     };
     assert!(!say(&mut lone, Status::Success));
@@ -121,7 +126,7 @@ fn of_what_nobody_is_told_of_it_is_heard_that_it_is_lost_and_nothing_else() {
 }
 
 #[test]
-fn sends_that_were_copied_end_early_up_to_a_limit_and_are_confirmed_later() {
+fn peers_copied_sends_end_early_up_to_a_limit() {
     let mut lone = Lone::new();
     let ids: Vec<_> = (0..EARLY_SENDS_MAX + 3).map(|_| lone.send(10)).collect();
     let tokens = lone.way.tokens();
@@ -130,9 +135,9 @@ fn sends_that_were_copied_end_early_up_to_a_limit_and_are_confirmed_later() {
         assert_eq!(lone.library.ibuffered(id), Ok(ended), "{number}");
         assert_eq!(lone.library.test(id).unwrap().is_some(), ended);
     }
-    // One is confirmed: there is room for one more; the others wait for their own.
+    // A confirmation makes room for another early end; the rest wait for their own.
     let confirm = |lone: &mut Lone, at: usize, status| {
-        lone.say(Arrival::Sent { token: tokens[at], status, taken: 0 });
+        lone.queue_event(TransportEvent::Sent { token: tokens[at], status, taken: 0 });
     };
     confirm(&mut lone, 0, Status::Success);
     let early = lone.send(10);
@@ -141,12 +146,12 @@ fn sends_that_were_copied_end_early_up_to_a_limit_and_are_confirmed_later() {
     assert_eq!(lone.status(ids[EARLY_SENDS_MAX]), Status::Success);
     confirm(&mut lone, EARLY_SENDS_MAX + 1, Status::EndpointClosed);
     assert_eq!(lone.status(ids[EARLY_SENDS_MAX + 1]), Status::EndpointClosed);
-    // What fails after it ended early is told beside.
+    // A failure after an early end is reported separately.
     assert_eq!(lone.library.take_lost(), None);
     confirm(&mut lone, 1, Status::EndpointUnreachable);
     assert_eq!(lone.library.take_lost(), Some(Status::EndpointUnreachable));
     assert_eq!(lone.library.take_lost(), None);
-    // Twice is once.
+    // A repeated confirmation has no effect.
     confirm(&mut lone, 1, Status::Success);
     (2..EARLY_SENDS_MAX).for_each(|at| confirm(&mut lone, at, Status::Success));
     confirm(&mut lone, EARLY_SENDS_MAX + 2, Status::Success);
@@ -155,75 +160,75 @@ fn sends_that_were_copied_end_early_up_to_a_limit_and_are_confirmed_later() {
 }
 
 #[test]
-fn a_send_that_ended_early_is_told_once_whether_confirmed_before_or_after() {
+fn peers_early_send_completes_once() {
     let mut lone = Lone::new();
     let id = lone.send(1);
     let token = lone.last_token();
-    lone.say(Arrival::Sent { token, status: Status::Success, taken: 0 });
+    lone.queue_event(TransportEvent::Sent { token, status: Status::Success, taken: 0 });
     assert_eq!(lone.status(id), Status::Success);
     assert_eq!(lone.library.requests(), 0);
     let id = lone.send(1);
     lone.library.forget(id).unwrap();
     assert_eq!(lone.library.requests(), 1);
     let token = lone.last_token();
-    lone.say(Arrival::Sent { token, status: Status::Success, taken: 0 });
+    lone.queue_event(TransportEvent::Sent { token, status: Status::Success, taken: 0 });
     assert_eq!(lone.library.requests(), 0);
 }
 
 #[test]
-fn large_messages_go_by_offers_and_pulls() {
+fn peers_large_messages_use_offers_and_pulls() {
     let mut lone = Lone::new();
-    // The way says that it keeps the bytes: they are not given back before.
+    // The transport keeps the bytes: they are not returned before the end.
     let send = lone.send(101);
-    assert_eq!(lone.way.told.last(), Some(&Call::Offer(PEER, lone.last_token(), 1, 101)));
+    assert_eq!(lone.way.calls.last(), Some(&TransportCall::Offer(PEER, lone.last_token(), 1, 101)));
     assert_eq!(lone.library.ibuffered(send), Ok(false));
     let token = lone.last_token();
-    lone.say(Arrival::Sent { token, status: Status::Success, taken: 60 });
+    lone.queue_event(TransportEvent::Sent { token, status: Status::Success, taken: 60 });
     let done = lone.library.test(send).unwrap().unwrap();
     assert_eq!((done.status, done.xfer_length, done.msg_length), (Status::Truncated, 60, 101));
     let (receive, back) = lone.receive(50);
-    lone.say(Arrival::Offered { peer: PEER, match_info: 8, len: 80, offer: 12 });
+    lone.queue_event(TransportEvent::Offered { peer: PEER, match_info: 8, len: 80, offer: 12 });
     let token = lone.last_token();
-    assert_eq!(lone.way.told.last(), Some(&Call::Pull(PEER, 12, token, 50)));
+    assert_eq!(lone.way.calls.last(), Some(&TransportCall::Pull(PEER, 12, token, 50)));
     assert!(lone.library.test(receive).unwrap().is_none());
-    lone.say(Arrival::Pulled { token, status: Status::Success });
+    lone.queue_event(TransportEvent::Pulled { token, status: Status::Success });
     let done = lone.library.test(receive).unwrap().unwrap();
     assert_eq!((done.status, done.xfer_length, done.msg_length), (Status::Truncated, 50, 80));
     assert_eq!(given(&back), [0x55; 50]);
     let (receive, _) = lone.receive(50);
-    lone.say(Arrival::Offered { peer: PEER, match_info: 8, len: 50, offer: 13 });
+    lone.queue_event(TransportEvent::Offered { peer: PEER, match_info: 8, len: 50, offer: 13 });
     let token = lone.last_token();
-    lone.say(Arrival::Pulled { token, status: Status::Aborted });
+    lone.queue_event(TransportEvent::Pulled { token, status: Status::Aborted });
     assert_eq!(lone.status(receive), Status::Aborted);
-    // An eager send whose bytes are kept is not over, and its buffer not free.
-    lone.way.eager = Handed::Kept;
+    // An eager send with kept bytes has not ended, and its buffer is in use.
+    lone.way.eager = Handover::Kept;
     let send = lone.send(5);
     assert_eq!(lone.library.ibuffered(send), Ok(false));
     let token = lone.last_token();
-    lone.say(Arrival::Sent { token, status: Status::Success, taken: 0 });
+    lone.queue_event(TransportEvent::Sent { token, status: Status::Success, taken: 0 });
     assert_eq!(lone.library.test(send).unwrap().unwrap().xfer_length, 5);
 }
 
 #[test]
-fn what_has_no_room_is_handed_over_later_in_order() {
+fn peers_refused_requests_are_retried_in_order() {
     let mut lone = Lone::new();
     lone.way.room = 2;
     let ids: Vec<_> = (0..6).map(|number| lone.send(99 + number)).collect();
     lone.run();
-    assert_eq!(lone.way.told.len(), 2);
+    assert_eq!(lone.way.calls.len(), 2);
     lone.way.room = 3;
     lone.run();
     lone.way.room = 3;
     let late = lone.send(1);
-    assert_eq!(lone.way.told.len(), 5, "it may not overtake");
+    assert_eq!(lone.way.calls.len(), 5, "it may not overtake");
     lone.run();
     let lens: Vec<_> = lone
         .way
-        .told
+        .calls
         .iter()
-        .map(|told| match told {
-            Call::Eager(.., bytes) => bytes.len(),
-            Call::Offer(.., len) => *len,
+        .map(|calls| match calls {
+            TransportCall::Eager(.., bytes) => bytes.len(),
+            TransportCall::Offer(.., len) => *len,
             other => panic!("{other:?}"),
         })
         .collect();
@@ -233,16 +238,31 @@ fn what_has_no_room_is_handed_over_later_in_order() {
 }
 
 #[test]
-fn all_that_waits_for_a_partner_ends_when_it_is_gone() {
+fn peers_loss_ends_all_requests_of_the_peer() {
     for disconnect in [false, true] {
         let mut lone = Lone::new();
-        lone.say(Arrival::Offered { peer: PEER, match_info: 70, len: 500, offer: 1 });
-        lone.way.say_message(PEER, 71, b"whole");
+        lone.queue_event(TransportEvent::Offered {
+            peer: PEER,
+            match_info: 70,
+            len: 500,
+            offer: 1,
+        });
+        lone.way.queue_message(PEER, 71, b"whole");
         lone.run();
         let (pulling, pulling_back) = lone.receive(1000);
         let offered = lone.send(1000);
-        lone.say(Arrival::Offered { peer: PEER, match_info: 72, len: 500, offer: 2 });
-        lone.say(Arrival::Offered { peer: PEER, match_info: 73, len: 500, offer: 3 });
+        lone.queue_event(TransportEvent::Offered {
+            peer: PEER,
+            match_info: 72,
+            len: 500,
+            offer: 2,
+        });
+        lone.queue_event(TransportEvent::Offered {
+            peer: PEER,
+            match_info: 73,
+            len: 500,
+            offer: 3,
+        });
         lone.way.room = 0;
         let waiting = lone.send(10);
         lone.run();
@@ -250,23 +270,26 @@ fn all_that_waits_for_a_partner_ends_when_it_is_gone() {
         assert_eq!(early_lost, None);
         let expected = if disconnect {
             lone.library.disconnect(&mut lone.way, FIRST).unwrap();
-            assert_eq!(lone.way.told.last(), Some(&Call::Disconnect(PEER)));
+            assert_eq!(lone.way.calls.last(), Some(&TransportCall::Disconnect(PEER)));
             Status::EndpointUnreachable
         } else {
-            lone.say(Arrival::PeerGone { peer: PEER, status: Status::EndpointClosed });
-            assert_eq!(lone.way.told.last(), Some(&Call::Forget(PEER)));
+            lone.queue_event(TransportEvent::PeerGone {
+                peer: PEER,
+                status: Status::EndpointClosed,
+            });
+            assert_eq!(lone.way.calls.last(), Some(&TransportCall::Forget(PEER)));
             Status::EndpointClosed
         };
         for id in [pulling, offered, waiting] {
             assert_eq!(lone.status(id), expected);
         }
         given(&pulling_back);
-        // Offers are void, what came whole is not.
+        // Offers are void; eager messages stay.
         let (receive, back) = lone.receive(10);
         assert_eq!(lone.library.test(receive).unwrap().unwrap().match_info, 71);
         assert_eq!(given(&back)[..5], *b"whole");
         assert_eq!(lone.library.unexpected(), 0);
-        // And what is sent now ends at once.
+        // New sends end at once.
         let send = lone.send(10);
         assert_eq!(lone.status(send), Status::EndpointUnreachable);
         assert!(!lone.library.is_reached(FIRST));
@@ -276,11 +299,11 @@ fn all_that_waits_for_a_partner_ends_when_it_is_gone() {
 }
 
 #[test]
-fn a_partner_that_began_anew_is_another_one() {
+fn peers_restarted_peer_is_a_new_one() {
     let mut lone = Lone::new();
     assert!(lone.library.set_partner_context(FIRST, 99));
     let offered = lone.send(1000);
-    lone.say(Arrival::PeerSeen { peer: PEER, address: ADDRESS, session: 56 });
+    lone.queue_event(TransportEvent::PeerSeen { peer: PEER, address: ADDRESS, session: 56 });
     assert_eq!(lone.status(offered), Status::EndpointUnreachable);
     let second = Partner { peer: PEER, epoch: 1 };
     assert_eq!(lone.library.decompose(FIRST), None);
@@ -294,7 +317,7 @@ fn a_partner_that_began_anew_is_another_one() {
 }
 
 #[test]
-fn each_partner_has_a_word_of_the_application() {
+fn peers_have_a_value_of_the_application() {
     let mut lone = Lone::new();
     for partner in [FIRST, Partner::SELF] {
         assert_eq!(lone.library.partner_context(partner), Some(0));
@@ -309,7 +332,7 @@ fn each_partner_has_a_word_of_the_application() {
 }
 
 #[test]
-fn requests_that_take_too_long_end() {
+fn peers_requests_time_out() {
     let mut lone = Lone::new();
     lone.library.tick(&mut lone.way, 1000);
     assert_eq!(lone.library.deadline(), None);
@@ -326,7 +349,7 @@ fn requests_that_take_too_long_end() {
     assert!(lone.library.test(offered).unwrap().is_none());
     lone.library.tick(&mut lone.way, 1500);
     assert_eq!(lone.status(offered), Status::Timeout);
-    assert_eq!(lone.way.told.last(), Some(&Call::Cancel(offered_token)));
+    assert_eq!(lone.way.calls.last(), Some(&TransportCall::Cancel(offered_token)));
     assert_eq!(lone.library.deadline(), Some(1600));
     lone.library.tick(&mut lone.way, 1600);
     let done = lone.library.test(timed).unwrap().unwrap();
@@ -335,25 +358,29 @@ fn requests_that_take_too_long_end() {
     lone.library.tick(&mut lone.way, 9999);
     assert_eq!(lone.status(connect), Status::Timeout);
     assert_eq!(lone.library.deadline(), None);
-    // The limit is for what comes before the match.
+    // The limit applies to the time before the match.
     assert!(lone.library.test(untimed).unwrap().is_none());
-    lone.say(Arrival::Offered { peer: PEER, match_info: 1, len: 10, offer: 1 });
-    lone.say(Arrival::Offered { peer: PEER, match_info: 1, len: 10, offer: 1 });
+    lone.queue_event(TransportEvent::Offered { peer: PEER, match_info: 1, len: 10, offer: 1 });
+    lone.queue_event(TransportEvent::Offered { peer: PEER, match_info: 1, len: 10, offer: 1 });
     lone.library.set_timeout(Some(matched), Some(1)).unwrap();
     lone.library.tick(&mut lone.way, 99_999);
     assert!(lone.library.test(matched).unwrap().is_none());
-    // What comes after the end is nobody's.
-    lone.say(Arrival::Sent { token: offered_token, status: Status::Success, taken: 1000 });
-    lone.say(Arrival::Wanted { peer: PEER, token: offered_token, to: 4, len: 10 });
-    assert_eq!(lone.way.told.last(), Some(&Call::Fail(PEER, 4)));
-    // Never, again.
+    // Events after the end have no effect.
+    lone.queue_event(TransportEvent::Sent {
+        token: offered_token,
+        status: Status::Success,
+        taken: 1000,
+    });
+    lone.queue_event(TransportEvent::Wanted { peer: PEER, token: offered_token, to: 4, len: 10 });
+    assert_eq!(lone.way.calls.last(), Some(&TransportCall::Fail(PEER, 4)));
+    // The limit is removed.
     lone.library.set_timeout(None, None).unwrap();
     lone.send(1000);
     assert_eq!(lone.library.deadline(), None);
 }
 
 #[test]
-fn names_that_nobody_gave_out_do_no_harm() {
+fn peers_hostile_names_have_no_effect() {
     let mut lone = Lone::new();
     let send = lone.send(1000);
     let token = lone.last_token();
@@ -362,41 +389,41 @@ fn names_that_nobody_gave_out_do_no_harm() {
     for name in [0, 1, u64::MAX, token.0 ^ 1, token.0 ^ 1 << 33, receive.0] {
         for peer in others {
             let (token, status) = (Token(name), Status::Success);
-            lone.say(Arrival::Sent { token, status, taken: 5 });
-            lone.say(Arrival::Pulled { token, status });
-            lone.say(Arrival::Connected { token, status, peer });
-            lone.say(Arrival::Wanted { peer, token, to: 1, len: 5 });
-            lone.say(Arrival::Chunk { peer, token, len: 5 });
-            lone.say(Arrival::Failed { peer, token });
+            lone.queue_event(TransportEvent::Sent { token, status, taken: 5 });
+            lone.queue_event(TransportEvent::Pulled { token, status });
+            lone.queue_event(TransportEvent::Connected { token, status, peer });
+            lone.queue_event(TransportEvent::Wanted { peer, token, to: 1, len: 5 });
+            lone.queue_event(TransportEvent::Chunk { peer, token, len: 5 });
+            lone.queue_event(TransportEvent::Failed { peer, token });
         }
     }
-    // The right name, but of another partner's.
-    lone.say(Arrival::Wanted { peer: PeerId(4), token, to: 1, len: 5 });
+    // The right name, but from another peer.
+    lone.queue_event(TransportEvent::Wanted { peer: PeerId(4), token, to: 1, len: 5 });
     assert!(lone.library.test(send).unwrap().is_none());
     assert!(lone.library.test(receive).unwrap().is_none());
-    // From partners that nobody has seen.
-    lone.way.say_message(PeerId(4), 1, b"x");
-    lone.say(Arrival::Offered { peer: PeerId(4), match_info: 1, len: 5, offer: 1 });
-    lone.say(Arrival::PeerGone { peer: PeerId(4), status: Status::Success });
+    // From peers that were never reported.
+    lone.way.queue_message(PeerId(4), 1, b"x");
+    lone.queue_event(TransportEvent::Offered { peer: PeerId(4), match_info: 1, len: 5, offer: 1 });
+    lone.queue_event(TransportEvent::PeerGone { peer: PeerId(4), status: Status::Success });
     assert!(lone.library.test(receive).unwrap().is_none());
     assert_eq!(lone.library.unexpected(), 0);
-    // And a partner number that is too high.
+    // A peer number that is too high.
     let peer = PeerId(u32::MAX);
-    lone.say(Arrival::PeerSeen { peer, address: ADDRESS, session: 1 });
-    assert_eq!(lone.way.told.last(), Some(&Call::Broken(peer)));
+    lone.queue_event(TransportEvent::PeerSeen { peer, address: ADDRESS, session: 1 });
+    assert_eq!(lone.way.calls.last(), Some(&TransportCall::FailPeer(peer)));
 }
 
 #[test]
-fn sends_to_who_is_not_reached_any_more_end_and_what_it_sent_is_taken() {
+fn peers_unreachable_peer_fails_sends_and_its_messages_arrive() {
     let mut lone = Lone::new();
     let (offered, (_, _back)) = (lone.send(1000), lone.receive(1000));
     lone.way.room = 0;
     let waiting = lone.send(10);
-    lone.say(Arrival::Unreached { peer: PEER, status: Status::EndpointUnreachable });
+    lone.queue_event(TransportEvent::Unreached { peer: PEER, status: Status::EndpointUnreachable });
     for id in [offered, waiting] {
         assert_eq!(lone.status(id), Status::EndpointUnreachable);
     }
-    lone.way.say_message(PEER, 71, b"whole");
+    lone.way.queue_message(PEER, 71, b"whole");
     lone.run();
     assert!(lone.library.is_reached(FIRST), "it is not gone");
     assert!(lone.way.arrivals.is_empty());

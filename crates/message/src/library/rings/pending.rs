@@ -1,74 +1,75 @@
-//! Messages and offers that the library half could not take, and what came behind them of the same
-//! partners. Other partners' go past.
+//! Pending queue: messages and offers that the matching engine deferred, and later messages of the
+//! same peers. Messages of other peers pass.
 
 use std::collections::{HashMap, VecDeque};
 
 use causeway_wire::mx::PeerId;
 
-use crate::library::Arrival;
-use crate::limits::{ASIDE_ALL_BYTES_MAX, ASIDE_ALL_MAX, ASIDE_BYTES_MAX, ASIDE_MAX};
+use crate::library::TransportEvent;
+use crate::limits::{PENDING_ALL_BYTES_MAX, PENDING_ALL_MAX, PENDING_BYTES_MAX, PENDING_MAX};
 
-/// What waits of one partner; never nothing.
+/// Pending messages of one peer; never empty.
 #[derive(Debug, Default)]
-struct Queue {
-    all: VecDeque<(Arrival, Vec<u8>)>,
+struct PeerQueue {
+    all: VecDeque<(TransportEvent, Vec<u8>)>,
     bytes: usize,
 }
 
-impl Queue {
+impl PeerQueue {
     fn is_long(&self) -> bool {
-        self.bytes >= ASIDE_BYTES_MAX || self.all.len() >= ASIDE_MAX
+        self.bytes >= PENDING_BYTES_MAX || self.all.len() >= PENDING_MAX
     }
 }
 
-/// See above.
+/// Pending messages of all peers, served round robin.
 #[derive(Debug, Default)]
-pub(super) struct Aside {
-    queues: HashMap<PeerId, Queue>,
-    /// Whose turn it is, in order.
+pub(super) struct PendingMessages {
+    queues: HashMap<PeerId, PeerQueue>,
+    /// Peers in the order of their turns.
     turns: VecDeque<PeerId>,
-    /// How many had it in this round.
+    /// Turns in this round.
     round: usize,
-    /// How many in a row had it in vain.
-    vain: usize,
+    /// Turns in a row without progress.
+    fruitless: usize,
     messages: usize,
     bytes: usize,
-    /// Queues that are as long as they may be.
+    /// Peers at the limit of their queue.
     long: usize,
 }
 
-impl Aside {
-    /// Whether anything of a partner waits.
+impl PendingMessages {
+    /// Returns whether a peer has pending messages.
     #[inline]
     pub(super) fn has(&self, peer: PeerId) -> bool {
         !self.queues.is_empty() && self.queues.contains_key(&peer)
     }
 
-    /// Whether nothing waits.
+    /// Returns whether there are no pending messages.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.turns.is_empty()
     }
 
-    /// Whether as much waits as may: then nothing more is to come.
+    /// Returns whether a limit is reached; then no more events may be taken from the ring.
     #[inline]
-    pub(super) fn is_stuffed(&self) -> bool {
-        self.long > 0 || self.bytes >= ASIDE_ALL_BYTES_MAX || self.messages >= ASIDE_ALL_MAX
+    pub(super) fn is_full(&self) -> bool {
+        self.long > 0 || self.bytes >= PENDING_ALL_BYTES_MAX || self.messages >= PENDING_ALL_MAX
     }
 
-    /// Whether all wait for the application alone.
-    pub(super) fn is_vain(&self) -> bool {
-        self.vain >= self.turns.len()
+    /// Returns whether every peer had a turn without progress.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.fruitless >= self.turns.len()
     }
 
-    /// The application did something: they may be taken now. Says whether there are any.
-    pub(super) fn stir(&mut self) -> bool {
-        (self.round, self.vain) = (0, 0);
+    /// Starts a new round, because the application posted a receive or collected a request. Returns
+    /// whether there are pending messages.
+    pub(super) fn nudge(&mut self) -> bool {
+        (self.round, self.fruitless) = (0, 0);
         !self.turns.is_empty()
     }
 
-    /// Adds what came of a partner; says whether it is the first. The first was deferred.
-    pub(super) fn push(&mut self, peer: PeerId, arrival: Arrival, bytes: Vec<u8>) -> bool {
+    /// Appends a message of a peer. Returns whether it is the first, which counts as deferred.
+    pub(super) fn push(&mut self, peer: PeerId, arrival: TransportEvent, bytes: Vec<u8>) -> bool {
         let queue = self.queues.entry(peer).or_default();
         let (first, long) = (queue.all.is_empty(), queue.is_long());
         self.messages = self.messages.saturating_add(1);
@@ -81,17 +82,17 @@ impl Aside {
         if first {
             self.turns.push_back(peer);
             self.round = self.round.saturating_add(1);
-            self.vain = self.vain.saturating_add(1);
+            self.fruitless = self.fruitless.saturating_add(1);
         }
         first
     }
 
-    fn front(&self) -> Option<&(Arrival, Vec<u8>)> {
+    fn front(&self) -> Option<&(TransportEvent, Vec<u8>)> {
         self.queues.get(self.turns.front()?)?.all.front()
     }
 
-    /// The first of the partner whose turn it is; nothing after each round.
-    pub(super) fn next(&mut self) -> Option<Arrival> {
+    /// Returns the first message of the peer that has its turn; `None` once per round.
+    pub(super) fn next(&mut self) -> Option<TransportEvent> {
         if self.round >= self.turns.len() {
             self.round = 0;
             return None;
@@ -99,7 +100,7 @@ impl Aside {
         self.front().map(|(arrival, _)| *arrival)
     }
 
-    /// Copies bytes of it, from `at` on; says how many.
+    /// Copies bytes of that message from `at` on, and returns their number.
     pub(super) fn copy(&self, at: usize, into: &mut [u8]) -> usize {
         let bytes = self.front().and_then(|(_, bytes)| bytes.get(at..)).unwrap_or_default();
         let len = bytes.len().min(into.len());
@@ -109,18 +110,18 @@ impl Aside {
         len
     }
 
-    /// It cannot be taken now: another's turn.
+    /// Defers that message; the next peer has its turn.
     pub(super) fn defer(&mut self) {
         if let Some(peer) = self.turns.pop_front() {
             self.turns.push_back(peer);
             self.round = self.round.saturating_add(1);
-            self.vain = self.vain.saturating_add(1);
+            self.fruitless = self.fruitless.saturating_add(1);
         }
     }
 
-    /// It was taken. Gives its sender if nothing more of it waits.
+    /// Removes that message. Returns its sender if it has no more.
     pub(super) fn done(&mut self) -> Option<PeerId> {
-        self.vain = 0;
+        self.fruitless = 0;
         let peer = *self.turns.front()?;
         let queue = self.queues.get_mut(&peer)?;
         let long = queue.is_long();

@@ -1,21 +1,22 @@
-//! Large messages read out of the sender's own memory, where the host allows that: one copy.
+//! Direct reads: a large message is copied once, out of the sender's memory, where the host permits
+//! it.
 //!
-//! An offer says where its bytes lie in the sender's address space. The receiver reads them there
-//! itself ([`Direct`]), a bounded step at a time and in turn with other events, and tells the
-//! sender that it took them. The sender may help it ([`super::help`]). Whatever fails on the way,
-//! the message is pulled through the channel as any other, from its beginning.
+//! An offer carries the addresses of its segments in the sender's process. The receiver reads them
+//! by [`Direct`], in bounded steps between other events, and reports the end to the sender. The
+//! sender may copy a part ([`super::cooperative_copy`]). After any failure the message is pulled through the
+//! channel from its first byte.
 //!
 //! # Trust
-//! Whose memory is read is not the partner's to say: who sets the channel up vouches for it. A
-//! sender may say any places; it is its own memory that is read there, and never more than it
-//! offered. What it changes meanwhile is what it sent. Only who is given a [`Direct`] tells its
-//! own addresses.
+//! The creator of the channel vouches for the process that is read; the peer cannot choose
+//! it. A sender may send any addresses: they refer to its own memory, and the length is bounded by
+//! the offer. Bytes that it changes meanwhile are bytes that it sent. An endpoint sends its own
+//! addresses only to a peer for which it has a [`Direct`].
 //!
 //! # When the sender's bytes may change
-//! Not before it is told that they were taken; it may give the message up before (it took too
-//! long, or the endpoint is closed), and counts that in the channel first
-//! ([`Sender::withdraw`](causeway_channel::Sender::withdraw)). The receiver looks at the
-//! count after it has read: it knows of nothing but bytes that were read before.
+//! After the receiver reported the end. A sender that cancels earlier (timeout, or the endpoint is
+//! closed) first increments a counter in the channel
+//! ([`Sender::withdraw`](causeway_channel::Sender::withdraw)). The receiver checks that counter
+//! after each read and discards bytes that were read after a withdrawal.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -24,85 +25,84 @@ use causeway_channel::{Event, Head, Receiver};
 use causeway_wire::mx::{PeerId, Token};
 
 use super::event;
-use crate::library::{Arrival, Buffer, pieces};
+use crate::library::{Buffer, TransportEvent, pieces};
 use crate::limits::{DIRECT_PLACES_MAX, DIRECT_STEP_BYTES, SHARED_PART_BYTES};
 
-/// Bytes of a process's memory, by their address there.
+/// Address range in another process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Of the first.
+    /// Address of the first byte.
     pub at: u64,
-    /// How many.
+    /// Length, in bytes.
     pub len: u64,
 }
 
-/// A process's memory cannot be read: not now, and not later.
+/// The process's memory is inaccessible for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Never;
 
-/// Reads and writes the memory of the process at the other end of a channel.
+/// Access to the memory of the process at the other end of a channel.
 pub trait Direct: std::fmt::Debug + Send {
-    /// Fills `into` with the bytes of these places, which are as many; gives how many it got. Fewer
-    /// than all: they cannot be had so. They are of that process only if it [`lives`](Self::lives)
-    /// afterwards.
+    /// Fills `into` from the ranges, which add up to its length, and returns the number of
+    /// bytes. A short count means that the rest is inaccessible. The bytes belong to that process
+    /// only if it [`lives`](Self::lives) afterwards.
     ///
     /// # Errors
-    /// Nothing of that process can.
+    /// [`Never`] if the process's memory cannot be read at all.
     fn read(&self, from: &[Place], into: &mut [u8]) -> Result<usize, Never>;
 
-    /// Writes `from` to these places, which take as many; gives how many it wrote. Only while that
-    /// process [`lives`](Self::lives).
+    /// Writes `from` to the ranges, which add up to its length, and returns the number of
+    /// bytes. Call it only while the process [`lives`](Self::lives).
     ///
     /// # Errors
-    /// Nothing can be written to that process.
+    /// [`Never`] if the process's memory cannot be written at all.
     fn write(&self, to: &[Place], from: &[u8]) -> Result<usize, Never>;
 
-    /// Whether that process has not ended.
+    /// Returns whether the process has not ended.
     fn lives(&self) -> bool;
 
-    /// The time, in nanoseconds since whenever: to compare how long this takes with how long the
-    /// channel does.
+    /// Returns the time in ns from any origin, to compare the duration of both paths.
     fn now_ns(&self) -> u64;
 }
 
-/// What was read so, of all partners.
+/// Counters of direct reads, over all peers. They wrap at 2^64.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fetched {
-    /// Messages that were read out of their senders' memory.
+    /// Messages that were read directly.
     pub messages: u64,
-    /// Those of which their senders wrote a part.
+    /// Those of which the sender copied a part.
     pub helped: u64,
-    /// Those that were begun so and came through the channel.
+    /// Messages with a failed direct read, which were pulled through the channel.
     pub fell_back: u64,
-    /// Partners whose memory could not be read at all.
+    /// Peers with inaccessible memory.
     pub refused: u64,
-    /// Partners that nobody vouched for.
+    /// Peers without access to their memory from the start.
     pub unknown: u64,
 }
 
-/// Bytes that tell places: a word, and two for each place.
-const TOLD_BYTES_MAX: usize = 8 + 16 * DIRECT_PLACES_MAX;
+/// Maximum bytes of an encoded list: a number, and two words per segment.
+const ENCODED_BYTES_MAX: usize = 8 + 16 * DIRECT_PLACES_MAX;
 
-/// A word, and where bytes lie, as an event tells it.
+/// A number and a list of segments, encoded for an event.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Told {
-    bytes: [u8; TOLD_BYTES_MAX],
+pub(super) struct EncodedPlaces {
+    bytes: [u8; ENCODED_BYTES_MAX],
     len: usize,
 }
 
-impl Told {
-    /// Where the first `len` bytes lie; none if in too many places.
+impl EncodedPlaces {
+    /// Encodes the first `len` bytes of `data`, or returns `None` if they lie in too many segments.
     pub(super) fn of<B: Buffer>(data: &B, len: usize, word: u64) -> Option<Self> {
-        let mut told = Self { bytes: [0; TOLD_BYTES_MAX], len: 0 };
-        let mut fits = told.put(word).is_some();
+        let mut encoded = Self { bytes: [0; ENCODED_BYTES_MAX], len: 0 };
+        let mut fits = encoded.put(word).is_some();
         pieces(data, 0, len, |piece| {
             let place = [piece.as_ptr().addr() as u64, piece.len() as u64];
-            fits = fits && place.into_iter().all(|word| told.put(word).is_some());
+            fits = fits && place.into_iter().all(|word| encoded.put(word).is_some());
         });
-        fits.then_some(told)
+        fits.then_some(encoded)
     }
 
-    /// With another word.
+    /// Replaces the number.
     pub(super) fn with(mut self, word: u64) -> Self {
         if let Some(first) = self.bytes.first_chunk_mut() {
             *first = word.to_le_bytes();
@@ -122,17 +122,18 @@ impl Told {
     }
 }
 
-/// Where a message lies, in the partner's memory.
+/// Segments of a message in the peer's memory.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Places([Place; DIRECT_PLACES_MAX]);
+pub(super) struct PeerPlaces([Place; DIRECT_PLACES_MAX]);
 
-impl Places {
-    /// The word and the places that an event tells, of `len` bytes; none if it says nonsense.
-    pub(super) fn told(event: &Event, receiver: &Receiver, len: u64) -> Option<(u64, Self)> {
-        if event.len > TOLD_BYTES_MAX {
+impl PeerPlaces {
+    /// Decodes number and segments of an event; `None` if it is invalid or the lengths do not add
+    /// up to `len`.
+    pub(super) fn decode(event: &Event, receiver: &Receiver, len: u64) -> Option<(u64, Self)> {
+        if event.len > ENCODED_BYTES_MAX {
             return None;
         }
-        let mut bytes = [0; TOLD_BYTES_MAX];
+        let mut bytes = [0; ENCODED_BYTES_MAX];
         let copied = receiver.copy(event, 0, &mut bytes);
         let (words, rest) = bytes.get(..copied)?.as_chunks::<8>();
         let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
@@ -148,7 +149,7 @@ impl Places {
         (sum == len).then_some((word, Self(places)))
     }
 
-    /// Gives `of` where the bytes from `at` on lie, so many.
+    /// Calls `of` with the ranges of `len` bytes from byte `at` on.
     pub(super) fn cut<T>(&self, at: usize, len: usize, of: impl FnOnce(&[Place]) -> T) -> T {
         let Self(places) = self;
         let mut into = [Place::default(); DIRECT_PLACES_MAX];
@@ -169,75 +170,75 @@ impl Places {
     }
 }
 
-/// An offer that said where its bytes lie.
+/// An offer with addresses.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Offered {
+pub(super) struct DirectOffer {
     /// The sender's name for it.
     pub(super) name: u64,
-    /// What the sender had withdrawn before.
+    /// The sender's count of withdrawals at the time of the offer.
     withdrawn: u64,
-    places: Places,
+    places: PeerPlaces,
     len: u64,
 }
 
-impl Offered {
-    /// From its event; none if it says nothing of the kind, or nonsense.
+impl DirectOffer {
+    /// Decodes an offer; `None` without valid addresses.
     pub(super) fn of(event: &Event, receiver: &Receiver) -> Option<Self> {
         let [_, name, len] = event.head.words;
-        let (withdrawn, places) = Places::told(event, receiver, len)?;
+        let (withdrawn, places) = PeerPlaces::decode(event, receiver, len)?;
         Some(Self { name, withdrawn, places, len })
     }
 
-    /// Whether that is so many bytes, at least: a liar gives two offers one name.
+    /// Returns whether the offer has `len` bytes. A hostile sender may give one name to two offers.
     pub(super) fn has(&self, len: u32) -> bool {
         self.len >= len.into()
     }
 }
 
-/// A message that is being read.
+/// A direct read in progress.
 ///
-/// Where it is shared, what is in place lies at one end of it, not always the first: only who has
-/// nothing in place, or cannot read, or has lost where it goes, takes steps of its own after that.
+/// In a cooperative copy, the copied bytes need not be a prefix. Steps without help follow only if
+/// no byte was copied, or the message will be pulled, or its memory was withdrawn.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct DirectRead {
     pub(super) peer: PeerId,
-    /// The receive that it is for.
+    /// The receive that it serves.
     pub(super) token: Token,
-    offered: Offered,
-    /// Where it is received, if its sender may help.
-    pub(super) into: Option<Told>,
-    /// Bytes that are in place.
+    offered: DirectOffer,
+    /// Segments of the receive, if the sender may help.
+    pub(super) into: Option<EncodedPlaces>,
+    /// Copied bytes.
     done: usize,
-    /// The next step: its first byte, and how many; none yet, before it is begun.
+    /// First byte of the next step, and its length; 0 before the read began.
     at: usize,
     step: usize,
     end: usize,
-    /// Bytes that it still has before others.
+    /// Bytes left in the current turn.
     turn: usize,
-    /// The next step is there: the sender wrote it.
+    /// The sender copied the next step already.
     there: bool,
-    /// Something of the step that is being taken could not be had.
+    /// A byte of the current step was inaccessible.
     failed: Cell<bool>,
-    /// The partner's memory is not to be read.
+    /// The peer's memory is inaccessible.
     pub(super) never: Cell<bool>,
 }
 
-/// How a step ended.
+/// Result of a step.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Stepped {
-    /// More is to be read.
+pub(super) enum ReadStep {
+    /// More bytes are left.
     On,
-    /// All is there.
+    /// All bytes are copied.
     Read,
-    /// It is to be pulled.
+    /// The message must be pulled.
     Failed,
 }
 
-impl Reading {
+impl DirectRead {
     pub(super) fn new(
         (peer, token): (PeerId, Token),
-        offered: Offered,
-        into: Option<Told>,
+        offered: DirectOffer,
+        into: Option<EncodedPlaces>,
         len: u32,
     ) -> Self {
         let (failed, never) = (Cell::new(false), Cell::new(false));
@@ -258,50 +259,50 @@ impl Reading {
         }
     }
 
-    /// Whether it has a step to take.
+    /// Returns whether a step was assigned.
     pub(super) fn is_begun(&self) -> bool {
         self.step > 0
     }
 
-    /// How many parts it has, where it is shared.
+    /// Returns the number of parts in a cooperative copy.
     pub(super) fn parts(&self) -> u32 {
         u32::try_from(self.end.div_ceil(SHARED_PART_BYTES)).unwrap_or(u32::MAX)
     }
 
-    /// Whether its next step comes before those of others.
+    /// Returns whether its next step precedes other reads.
     pub(super) fn has_turn(&mut self) -> bool {
         let left = self.turn.checked_sub(self.step);
         self.turn = left.unwrap_or(DIRECT_STEP_BYTES.saturating_sub(self.step));
         left.is_some()
     }
 
-    /// The next step is of bytes that nobody else copies.
+    /// Sets the next step of a read without help.
     pub(super) fn next_step(&mut self) {
         self.at = self.done;
         self.step = self.end.saturating_sub(self.at).min(DIRECT_STEP_BYTES);
     }
 
-    /// The next step is these parts.
+    /// Sets the next step to these parts.
     pub(super) fn next_parts(&mut self, parts: &Range<u32>) {
         let byte = |part: u32| (part as usize).saturating_mul(SHARED_PART_BYTES).min(self.end);
         self.at = byte(parts.start);
         self.step = byte(parts.end).saturating_sub(self.at);
     }
 
-    /// All that is left is there.
+    /// Records that the sender copied all remaining bytes.
     pub(super) fn is_there(&mut self) {
         (self.at, self.step) = (0, self.end.saturating_sub(self.done));
         self.there = true;
     }
 
-    /// The next step, as it is put to the library half.
-    pub(super) fn arrival(&self) -> Arrival {
+    /// Returns the next step as an event for the library.
+    pub(super) fn arrival(&self) -> TransportEvent {
         let [at, len] = [self.at, self.step].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-        Arrival::Part { peer: self.peer, token: self.token, at, len }
+        TransportEvent::Part { peer: self.peer, token: self.token, at, len }
     }
 
-    /// Reads bytes of this step, from its byte `at` on; gives how many. Without a `direct`: none any
-    /// more.
+    /// Reads bytes of this step from its byte `at` on, and returns their number; 0 without
+    /// `direct`.
     pub(super) fn read(
         &self,
         direct: Option<&dyn Direct>,
@@ -318,12 +319,12 @@ impl Reading {
                 .places
                 .cut(self.at.saturating_add(at), len, |places| direct.read(places, into)),
         };
-        // With the last bytes: all before was of the same process then.
+        // If the process lives at the end, all earlier bytes were its own, too.
         let last = self.done.saturating_add(self.step) >= self.end;
         let gone = last && direct.is_some_and(|direct| !direct.lives());
         self.never.set(self.never.get() || read.is_err() || gone);
         let whole = read == Ok(len) && !gone;
-        // In this order: what is changed after the count is not in what was read.
+        // The counter is read after the bytes: later changes are not among them.
         if !whole || receiver.withdrawn() != self.offered.withdrawn {
             self.failed.set(true);
             return 0;
@@ -331,28 +332,28 @@ impl Reading {
         len
     }
 
-    /// The step was taken, or what there was of it.
-    pub(super) fn stepped(&mut self) -> Stepped {
+    /// Records the end of the current step.
+    pub(super) fn stepped(&mut self) -> ReadStep {
         if self.failed.get() {
-            return Stepped::Failed;
+            return ReadStep::Failed;
         }
         self.done = self.done.saturating_add(self.step);
-        if self.done < self.end { Stepped::On } else { Stepped::Read }
+        if self.done < self.end { ReadStep::On } else { ReadStep::Read }
     }
 
-    /// What the sender is told when all was read.
+    /// Returns the event that reports the end to the sender.
     pub(super) fn taken(&self) -> Head {
         event::taken(self.offered.name, self.end)
     }
 
-    /// What it is asked for when not.
+    /// Returns the event that pulls the message instead.
     pub(super) fn pull(&self) -> Head {
         let len = u32::try_from(self.end).unwrap_or(u32::MAX);
         event::pull(self.offered.name, self.token, len)
     }
 
-    /// What it is asked for when it may help, and where to.
-    pub(super) fn help(&self, number: u32) -> Option<(Head, Told)> {
+    /// Returns the event that invites the sender to help, with the receiver's segments.
+    pub(super) fn help(&self, number: u32) -> Option<(Head, EncodedPlaces)> {
         let into = self.into?.with(number.into());
         Some((event::help(self.offered.name, self.token, self.end), into))
     }

@@ -1,4 +1,4 @@
-//! Large messages that both sides copy, and what comes of it when one of them does not go on.
+//! Cooperative copies of large messages, and sides that stop in the middle.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,33 +6,33 @@ use std::sync::{Arc, Mutex};
 use causeway_channel::{Head, Layout, Side, open};
 use causeway_message::library::{Buffer as _, Direct, Never, Place, RequestId, Step};
 use causeway_message::limits::{
-    DIRECT_BYTES_MIN, HELP_LOOKS_MAX, SHARED_BYTES_MIN, SHARED_PART_BYTES, SHARED_PARTS_AT_ONCE,
+    DIRECT_BYTES_MIN, HELP_POLLS_MAX, SHARED_BYTES_MIN, SHARED_PART_BYTES, SHARED_PARTS_AT_ONCE,
 };
 use causeway_message::split::PeerId;
 use causeway_message::status::Status;
 use causeway_testing::messages::*;
 use proptest::prelude::*;
 
-/// What a side does to the other's memory. Nothing is written in earnest: it is noted, and put
-/// over what the receive gave back.
+/// Accesses to the other side's memory. Writes are recorded here and applied to the receive's bytes
+/// at the end.
 #[derive(Debug, Default)]
 struct Log {
-    /// Bytes that lie at the other side, from an address on.
+    /// Bytes of the other side, by address.
     at: u64,
     bytes: Vec<u8>,
     reads: usize,
     written: Vec<(u64, Vec<u8>)>,
-    /// How each write ends that is not to end well, in order.
+    /// Planned results of writes, in order.
     plan: Vec<Result<usize, Never>>,
-    /// Nothing may be written any more.
+    /// Memory can no longer be written.
     closed: bool,
-    /// Nothing may be read.
+    /// Memory cannot be read.
     never: bool,
-    /// Writes take some time.
+    /// Writes take time.
     slow: bool,
     dead: bool,
     now: u64,
-    /// The time each look at the clock takes.
+    /// Time that each read of the clock takes.
     tick: u64,
 }
 
@@ -59,7 +59,7 @@ impl Direct for Fake {
         let mut done = 0;
         for place in from {
             let (from, len) = (place.at.wrapping_sub(log.at) as usize, place.len as usize);
-            // Of another message than the last: nobody looks at that.
+            // Of an earlier message: not checked.
             match log.bytes.get(from..from.saturating_add(len)) {
                 Some(bytes) => into[done..done + len].copy_from_slice(bytes),
                 None => into[done..done + len].fill(0),
@@ -77,7 +77,7 @@ impl Direct for Fake {
             self.1.store(false, Ordering::SeqCst);
         }
         let mut log = self.log();
-        assert!(!log.closed, "written to what was given up");
+        assert!(!log.closed, "written after the end of the receive");
         if !log.plan.is_empty() {
             return log.plan.remove(0);
         }
@@ -102,10 +102,10 @@ impl Direct for Fake {
     }
 }
 
-/// Two endpoints; the first sends, and the second receives.
+/// Two endpoints; the first sends, the second receives.
 struct Both {
-    pair: Pair,
-    /// How the sender reaches the receiver's memory, and the other way round.
+    pair: EndpointPair,
+    /// Access of the sender to the receiver's memory, and the reverse.
     writes: Fake,
     reads: Fake,
 }
@@ -124,8 +124,8 @@ impl Both {
         assert!(a.ways.add(to_b) && b.ways.add(to_a));
         a.run();
         b.run();
-        let mut both = Self { pair: Pair { a, b, memory }, writes, reads };
-        // One by the channel first: the next is read, and takes no time.
+        let mut both = Self { pair: EndpointPair { a, b, memory }, writes, reads };
+        // The first message uses the channel; the next is read and takes no time.
         let (_, end) =
             both.begin(99, &content(99, DIRECT_BYTES_MIN), (usize::MAX / 2, usize::MAX / 2));
         both.pair.run();
@@ -134,7 +134,7 @@ impl Both {
         both
     }
 
-    /// Sends and receives in pieces of so many bytes.
+    /// Starts a send and a receive with segments of these sizes.
     fn begin(
         &mut self,
         info: u64,
@@ -143,7 +143,7 @@ impl Both {
     ) -> (RequestId, Ending) {
         let (pad, back) = cut_room(bytes.len(), into);
         let base = pad.bytes(0).as_ptr().addr() as u64;
-        let Pair { a, b, .. } = &mut self.pair;
+        let EndpointPair { a, b, .. } = &mut self.pair;
         let receive = b.library.irecv(&mut b.ways, info, u64::MAX, 0, pad).unwrap();
         let data = cut(bytes, from);
         {
@@ -156,7 +156,7 @@ impl Both {
     }
 
     fn step(&mut self, of_sender: bool) -> bool {
-        let Pair { a, b, .. } = &mut self.pair;
+        let EndpointPair { a, b, .. } = &mut self.pair;
         let end = if of_sender { a } else { b };
         end.library.progress(&mut end.ways) != Step::Idle
     }
@@ -175,7 +175,8 @@ struct Ending {
 }
 
 impl Ending {
-    /// Both have ended well, and every byte was copied once. Gives how many the sender wrote.
+    /// Checks that both ended with success and every byte was copied once. Returns the bytes that
+    /// the sender wrote.
     #[track_caller]
     fn check(self, both: &mut Both) -> usize {
         assert_eq!(both.pair.b.ended(self.receive).status, Status::Success);
@@ -198,7 +199,7 @@ impl Ending {
 const WHOLE: (usize, usize) = (usize::MAX / 2, usize::MAX / 2);
 
 #[test]
-fn both_sides_copy_and_each_byte_is_copied_once() {
+fn cooperative_copy_copies_each_byte_once() {
     for side in [Side::First, Side::Second] {
         let mut both = Both::new(side);
         let lens = [500_001, 1 << 20, (5 << 20) + 1, SHARED_PART_BYTES * 100];
@@ -214,9 +215,9 @@ fn both_sides_copy_and_each_byte_is_copied_once() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
-    /// Whoever is called in, how often and in what order; in any pieces.
+    /// Any order of calls on both sides, with any segments.
     #[test]
-    fn any_turns_copy_each_byte_once(
+    fn cooperative_copy_in_any_order_copies_each_byte_once(
         len in SHARED_BYTES_MIN..2_000_000,
         turns in prop::collection::vec(any::<bool>(), 0..60),
         pieces in (1..=8_usize, 1..=8_usize),
@@ -238,7 +239,7 @@ proptest! {
         }
         both.pair.run();
         end.check(&mut both);
-        // And the next one.
+        // And the next message.
         both.writes.log().plan.clear();
         let (_, end) = both.begin(2, &bytes, WHOLE);
         both.pair.run();
@@ -247,7 +248,7 @@ proptest! {
 }
 
 #[test]
-fn a_sender_that_is_not_called_in_costs_nothing_and_helps_when_it_is_late() {
+fn cooperative_copy_idle_sender_costs_nothing_and_may_join_late() {
     let mut both = Both::new(Side::First);
     let bytes = content(1, 4 << 20);
     let (_, end) = both.begin(1, &bytes, WHOLE);
@@ -262,7 +263,7 @@ fn a_sender_that_is_not_called_in_costs_nothing_and_helps_when_it_is_late() {
 }
 
 #[test]
-fn what_cannot_be_written_is_read() {
+fn cooperative_copy_falls_back_to_a_read() {
     for how in [Ok(0), Ok(100), Err(Never)] {
         let mut both = Both::new(Side::Second);
         both.writes.log().plan = vec![how];
@@ -274,7 +275,7 @@ fn what_cannot_be_written_is_read() {
 }
 
 #[test]
-fn a_sender_whose_receiver_is_gone_writes_nothing() {
+fn cooperative_copy_writes_nothing_to_a_lost_receiver() {
     let mut both = Both::new(Side::First);
     both.writes.log().dead = true;
     let (_, end) = both.begin(1, &content(1, 1 << 20), WHOLE);
@@ -283,7 +284,7 @@ fn a_sender_whose_receiver_is_gone_writes_nothing() {
 }
 
 #[test]
-fn who_sends_itself_does_not_ask_for_help() {
+fn cooperative_copy_is_not_requested_by_a_sending_receiver() {
     let mut both = Both::new(Side::First);
     both.pair.b.send(A, 98, &content(98, DIRECT_BYTES_MIN));
     both.pair.run();
@@ -293,14 +294,14 @@ fn who_sends_itself_does_not_ask_for_help() {
 }
 
 #[test]
-fn a_receive_that_ends_ill_is_not_written_to_any_more() {
+fn cooperative_copy_stops_at_the_failure_of_the_receive() {
     for way in 0..4 {
         let mut both = Both::new(Side::First);
         let (sent, end) = both.begin(1, &content(1, 4 << 20), WHOLE);
         assert!(both.step(false));
         assert!(both.step(true));
         assert_eq!(both.writes.log().written.len(), 1, "it helps");
-        let Pair { a, b, .. } = &mut both.pair;
+        let EndpointPair { a, b, .. } = &mut both.pair;
         let ill = match way {
             0 => {
                 a.library.set_timeout(Some(sent), Some(5)).unwrap();
@@ -340,7 +341,7 @@ fn a_receive_that_ends_ill_is_not_written_to_any_more() {
 }
 
 #[test]
-fn who_has_something_to_copy_does_not_sleep_and_who_waits_for_it_may() {
+fn cooperative_copy_sender_stays_awake_and_waiting_receiver_may_sleep() {
     let mut both = Both::new(Side::First);
     // As if the sender copied the rest at this moment; and then it does.
     let least = SHARED_PARTS_AT_ONCE.least as usize * SHARED_PART_BYTES;
@@ -356,12 +357,12 @@ fn who_has_something_to_copy_does_not_sleep_and_who_waits_for_it_may() {
     both.pair.b.ways.disarm();
     both.pair.memory.write(1024 + 192, &word.to_le_bytes()).unwrap();
     while both.step(true) {}
-    assert!(!both.pair.b.ways.arm(), "it is told");
+    assert!(!both.pair.b.ways.arm(), "the event ends the wait");
     both.pair.b.ways.disarm();
     both.pair.run();
     assert!(end.check(&mut both) > 0);
 
-    // The same where what it is told cannot be seen: it looks itself.
+    // The same where the event is not readable: the receiver polls by itself.
     let (_, end) = both.begin(3, &content(3, 3 * least), WHOLE);
     assert!(both.step(false));
     let word = u64::from_le_bytes(both.pair.memory.read::<8>(1024 + 192).unwrap());
@@ -370,13 +371,13 @@ fn who_has_something_to_copy_does_not_sleep_and_who_waits_for_it_may() {
     while both.step(false) {}
     assert!(both.pair.b.is_pending(end.receive));
     both.pair.memory.write(1024 + 192, &word.to_le_bytes()).unwrap();
-    assert!(!both.pair.b.ways.arm(), "it would sleep on what is there");
+    assert!(!both.pair.b.ways.arm(), "a part is ready");
     both.pair.b.ways.disarm();
     while both.step(false) {}
     both.pair.run();
     assert_eq!(end.check(&mut both), 0);
 
-    // A receiver that takes nothing more is not waited for for ever.
+    // The wait for a stopped receiver is bounded.
     let (_, end) = both.begin(2, &content(2, 4 << 20), WHOLE);
     assert!(both.step(false));
     assert!(both.step(true));
@@ -385,7 +386,7 @@ fn who_has_something_to_copy_does_not_sleep_and_who_waits_for_it_may() {
     let mut looks = 0;
     while both.step(true) {
         looks += 1;
-        assert!(looks <= 2 * HELP_LOOKS_MAX);
+        assert!(looks <= 2 * HELP_POLLS_MAX);
     }
     assert!(both.pair.a.ways.arm(), "it helps no more");
     both.pair.a.ways.disarm();
@@ -393,9 +394,9 @@ fn who_has_something_to_copy_does_not_sleep_and_who_waits_for_it_may() {
     assert!(end.check(&mut both) > 0);
 }
 
-/// What its sender says stands behind a message that cannot be taken: it does not sleep on that.
+/// The sender's event stands behind a deferred message: the receiver must not sleep.
 #[test]
-fn who_waits_for_a_sender_behind_what_cannot_be_taken_does_not_sleep() {
+fn cooperative_copy_behind_a_deferred_message_keeps_the_receiver_awake() {
     let mut both = Both::new(Side::First);
     let least = SHARED_PARTS_AT_ONCE.least as usize * SHARED_PART_BYTES;
     both.pair.b.library.set_unexpected_max(1, 1);
@@ -410,9 +411,9 @@ fn who_waits_for_a_sender_behind_what_cannot_be_taken_does_not_sleep() {
     both.pair.memory.write(1024 + 192, &(shared | back | 1 << 42).to_le_bytes()).unwrap();
     while both.step(false) {}
     assert!(both.pair.b.is_pending(end.receive));
-    assert!(!both.pair.b.ways.arm(), "nobody may ring");
+    assert!(!both.pair.b.ways.arm(), "no doorbell may ring");
     both.pair.b.ways.disarm();
-    // Now it is copied, and nobody is told so.
+    // Now the part is copied, without an event.
     both.pair.memory.write(1024 + 192, &shared.to_le_bytes()).unwrap();
     while !both.pair.b.ways.arm() {
         both.pair.b.ways.disarm();
@@ -422,10 +423,10 @@ fn who_waits_for_a_sender_behind_what_cannot_be_taken_does_not_sleep() {
     assert_eq!(both.pair.b.ended(end.receive).status, Status::Success);
 }
 
-/// Memory that is taken away from a receive, in each of its states: nothing is written there, and it
-/// ends all the same.
+/// Memory that is withdrawn from a receive in each of its states: no process writes to it, and the
+/// receive ends.
 #[test]
-fn a_receive_that_loses_its_memory_is_not_written_to_any_more() {
+fn cooperative_copy_stops_when_the_memory_is_withdrawn() {
     for state in 0..4 {
         let mut both = Both::new(Side::First);
         let (_, end) = both.begin(1, &content(1, 4 << 20), WHOLE);
@@ -437,7 +438,7 @@ fn a_receive_that_loses_its_memory_is_not_written_to_any_more() {
             both.step(true);
         }
         if state > 2 {
-            // The sender copies the rest at this moment, and dies.
+            // The sender copies the rest at this moment, and ends.
             let word = u64::from_le_bytes(both.pair.memory.read::<8>(1024 + 192).unwrap());
             let front = word >> 21 & 0x1f_ffff;
             let lie = word & !0x1f_ffff | front | 1 << 42;
@@ -461,16 +462,16 @@ fn a_receive_that_loses_its_memory_is_not_written_to_any_more() {
     }
 }
 
-/// A receiver that may not read its partner, which may write: it is not asked to.
+/// A receiver without read access to its peer, which could write: it does not ask for help.
 #[test]
-fn who_may_not_read_its_partner_is_not_written_to_by_it() {
+fn cooperative_copy_needs_access_in_both_directions() {
     let mut both = Both::new(Side::First);
     let bytes = content(1, 1 << 20);
     for info in [1, 2] {
         both.pair.a.send(B, info, &bytes);
     }
     both.pair.run();
-    // Both are to be read, and the first finds that it cannot be.
+    // Two messages are to be read, and the first read fails for good.
     both.reads.log().never = true;
     let receives = [1, 2].map(|info| both.pair.b.receive(info, u64::MAX, bytes.len()));
     while both.step(false) {}
@@ -485,15 +486,15 @@ fn who_may_not_read_its_partner_is_not_written_to_by_it() {
     assert!(word >> 43 <= 1, "the second was shared, too");
 }
 
-/// Two threads: who parts from a sender that is copying waits until that is done.
+/// Two threads: a disconnect from a copying sender waits for the end of the copy.
 #[test]
-fn who_parts_from_a_sender_that_copies_waits_for_it() {
+fn cooperative_copy_disconnect_waits_for_the_sender() {
     for state in 0..2 {
         let mut both = Both::new(Side::First);
         let (_, end) = both.begin(1, &content(1, 4 << 20), WHOLE);
         assert!(both.step(false));
         both.writes.log().slow = true;
-        let Both { pair: Pair { mut a, mut b, .. }, writes, .. } = both;
+        let Both { pair: EndpointPair { mut a, mut b, .. }, writes, .. } = both;
         std::thread::scope(|scope| {
             let sender = scope.spawn(|| a.library.progress(&mut a.ways));
             while !writes.is_writing() {
@@ -510,14 +511,14 @@ fn who_parts_from_a_sender_that_copies_waits_for_it() {
     }
 }
 
-/// A receiver by hand, which an honest endpoint sends to.
+/// A receiver that the test controls, to which an endpoint sends.
 struct Liar {
     end: End,
     writes: Fake,
     mouth: causeway_channel::Sender,
     ear: causeway_channel::Receiver,
     memory: causeway_memory::View,
-    /// What the honest one offers it, and by what name.
+    /// The endpoint's offer: its bytes and its name.
     sent: RequestId,
     name: u64,
     data: Vec<u8>,
@@ -545,7 +546,7 @@ impl Liar {
         self.end.run();
     }
 
-    /// Writes the word by which what the honest one sends is shared: number, front and back.
+    /// Writes the shared word of the endpoint's message: number, front and back.
     fn share(&self, number: u64, front: u64, back: u64) {
         let word = number << 43 | back << 21 | front;
         self.memory.write(1024 + 192, &word.to_le_bytes()).unwrap();
@@ -553,12 +554,12 @@ impl Liar {
 }
 
 #[test]
-fn hostile_calls_for_help_write_nothing_but_what_was_offered_to_the_one_who_calls() {
+fn cooperative_copy_hostile_requests_write_only_the_offered_bytes() {
     let len = 1_u64 << 20;
     let all = len / SHARED_PART_BYTES as u64;
     let mut liar = Liar::new();
     let name = liar.name;
-    // No places, too few bytes, too many, places that wrap, another's name, no number.
+    // No addresses, too few bytes, too many, ranges that wrap, another peer's name, no number.
     for (words, told) in [
         ([name, 5, len], &[1][..]),
         ([name, 5, len], &[1, 4096, len - 1]),
@@ -574,7 +575,7 @@ fn hostile_calls_for_help_write_nothing_but_what_was_offered_to_the_one_who_call
         liar.say(7, words, told);
         assert!(liar.writes.log().written.is_empty(), "{words:?} {told:?}");
     }
-    // A longer message than was offered: nothing beyond it is written, and nothing of its own twice.
+    // A longer message than the offer: the rest is not written, and no byte is written twice.
     liar.share(1, 0, 2 * all);
     liar.say(7, [name, 5, 2 * len], &[1, 4096, 2 * len]);
     let data = liar.data.clone();
@@ -582,20 +583,20 @@ fn hostile_calls_for_help_write_nothing_but_what_was_offered_to_the_one_who_call
         let from = (at - 4096) as usize;
         data.get(from..from + bytes.len()).is_some_and(|of| of == bytes)
     }));
-    // The word of another message, or turned round, or beyond.
+    // The word of another message, or reversed, or out of range.
     liar.writes.log().written.clear();
     for (number, front, back) in [(2, 0, all), (1, all, 0), (1, 0, all + 1), (0, 0, all)] {
         liar.share(number, front, back);
         liar.say(7, [name, 5, len], &[1, 4096, len]);
     }
     assert!(liar.writes.log().written.is_empty());
-    // It takes nothing itself: two steps, and no more for that call.
+    // The receiver claims nothing: the endpoint takes two steps for this request.
     liar.share(1, 0, all);
     liar.say(7, [name, 5, len], &[1, 4096, len]);
     let most = 2 * SHARED_PARTS_AT_ONCE.most as usize * SHARED_PART_BYTES;
     let written: usize = liar.writes.log().written.iter().map(|(_, bytes)| bytes.len()).sum();
     assert!(written > 0 && written <= most, "{written}");
-    // Its word turned back again and again: one call is over when all was taken.
+    // A word that is reset again and again: a request ends when all parts were claimed.
     liar.writes.log().written.clear();
     let told: Vec<u8> = [3, 4096, len].iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
     assert!(liar.mouth.send(Head { kind: 7, words: [name, 5, len] }, &told).unwrap());
@@ -604,24 +605,24 @@ fn hostile_calls_for_help_write_nothing_but_what_was_offered_to_the_one_who_call
         liar.end.library.progress(&mut liar.end.ways);
     }
     assert_eq!(liar.writes.log().written.len(), 1);
-    // What it never received is no end of ours, and thanks for nothing neither.
+    // The end of a message that was never received completes no request of this side.
     for number in 0..300 {
         liar.say(8, [number, 0, 0], &[]);
     }
     assert!(liar.end.is_pending(liar.sent));
     liar.say(6, [name, len, 0], &[]);
     assert_eq!(liar.end.ended(liar.sent).status, Status::Success);
-    // And afterwards it is not offered any more.
+    // After that the offer is closed.
     liar.writes.log().closed = true;
     liar.share(2, 0, all);
     liar.say(7, [name, 5, len], &[2, 4096, len]);
     assert!(liar.ear.poll().is_ok());
 }
 
-/// The word is the sender's to spoil, too: a receiver that it lies to loses the channel, or waits
-/// for what never comes, as of any sender; and parts from it in bounded time.
+/// A hostile sender may write the word, too: its receiver loses the channel, or waits as for any
+/// silent sender; a disconnect takes bounded time.
 #[test]
-fn hostile_words_of_a_sender_cost_its_channel_and_not_the_receivers_time() {
+fn cooperative_copy_hostile_sender_loses_its_channel_in_bounded_time() {
     let all = (1_u64 << 20) / SHARED_PART_BYTES as u64;
     let busy = 1_u64 << 42;
     let number = 1_u64 << 43;
@@ -634,7 +635,7 @@ fn hostile_words_of_a_sender_cost_its_channel_and_not_the_receivers_time() {
         (word(0, 0) | busy, false),
         (word(0, 0), false),
     ] {
-        // The receiver takes from the front.
+        // The receiver claims from the front.
         let mut both = Both::new(Side::Second);
         let (_, end) = both.begin(1, &content(1, 1 << 20), WHOLE);
         assert!(both.step(false));
@@ -652,19 +653,19 @@ fn hostile_words_of_a_sender_cost_its_channel_and_not_the_receivers_time() {
             continue;
         }
         if lie & busy == 0 {
-            // It says that it copied all: what lies there is what it sent.
+            // The sender claims to have copied everything: its message is the bytes that lie there.
             assert_eq!(both.pair.b.ended(end.receive).status, Status::Success);
             continue;
         }
         assert!(both.pair.b.is_pending(end.receive), "it waits");
         both.reads.log().tick = 1_000_000;
         let before = both.reads.log().now;
-        let Pair { b, .. } = &mut both.pair;
+        let EndpointPair { b, .. } = &mut both.pair;
         b.library.disconnect(&mut b.ways, A).unwrap();
         assert_eq!(both.pair.b.ended(end.receive).status, Status::EndpointUnreachable);
         let waited = both.reads.log().now - before;
         assert!((2_000_000_000..2_100_000_000).contains(&waited), "{waited}");
-        // Not at all for one that is gone.
+        // No wait at all for an ended process.
         let mut both = Both::new(Side::Second);
         let (_, end) = both.begin(1, &content(1, 1 << 20), WHOLE);
         assert!(both.step(false));

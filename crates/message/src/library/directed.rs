@@ -1,52 +1,52 @@
-//! Receives from one endpoint only, and messages looked at or taken without a receive: what MX's
-//! API has no calls for and others need.
+//! Receives from one endpoint only, and unexpected messages that are probed or taken without a
+//! receive. MX has no such calls; the libfabric provider needs them.
 
 use causeway_wire::mx::{Address, NicId, PeerId, Status, Token};
 
-use super::request::{Request, State};
-use super::unexpected::Content;
+use super::request::{RequestEntry, RequestState};
+use super::unexpected::UnexpectedContent;
 use super::{Buffer, Error, Library, Partner, Probed, RequestId, Transport, check_mask, pieces};
 
-/// An endpoint as its sender knows it: where it is, and which of those that were there.
+/// Identity of an endpoint: address and session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Source {
-    /// Its address.
+    /// Address.
     pub address: Address,
-    /// Its session.
+    /// Session.
     pub session: u32,
 }
 
 /// A message that was taken without a receive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
-    /// Who sent it, and what of it is known.
+    /// Sender, match information and length.
     pub probed: Probed,
-    /// Its bytes. To be given back ([`Library::give_back`]).
+    /// Bytes of the message. Return them by [`Library::give_back`].
     pub bytes: Vec<u8>,
 }
 
 impl<B: Buffer> Library<B> {
-    /// As [`Self::irecv`], from that endpoint only, whether it is a partner yet or not. Ends also
-    /// when the partner is gone.
+    /// Receives a message as [`Self::irecv`] does, from `from` only, which need not be connected.
+    /// Also ends when that peer is lost.
     ///
     /// # Errors
-    /// As of [`Self::irecv`].
+    /// Those of [`Self::irecv`].
     pub fn irecv_from<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         from: Option<Source>,
         (info, mask): (u64, u64),
         context: u64,
         into: B,
     ) -> Result<RequestId, Error> {
-        self.receive(way, from, (info, mask), context, into)
+        self.receive(transport, from, (info, mask), context, into)
     }
 
-    /// As [`Self::iprobe`], of messages from one endpoint if it is named. Copies the first bytes,
-    /// as far as they are there; says how many.
+    /// Probes as [`Self::iprobe`] does, for messages of one endpoint if `from` names it. Copies the
+    /// first bytes as far as they have arrived, and returns their number.
     ///
     /// # Errors
-    /// `info` has bits that `mask` does not cover.
+    /// [`Error::BadMatchMask`] if `info` has bits that `mask` does not cover.
     pub fn probe(
         &self,
         from: Option<Source>,
@@ -59,25 +59,27 @@ impl<B: Buffer> Library<B> {
             return Ok(None);
         };
         let copied = match &message.content {
-            Content::Whole(bytes) | Content::Own(_, Some(bytes)) => first(bytes, into),
-            Content::Own(send, None) => {
+            UnexpectedContent::Whole(bytes) | UnexpectedContent::Own(_, Some(bytes)) => {
+                first(bytes, into)
+            }
+            UnexpectedContent::Own(send, None) => {
                 let data = self.requests.get(*send).and_then(|request| request.buffer.as_ref());
                 data.map_or(0, |data| first(data, into))
             }
-            Content::Offered(_) => 0,
+            UnexpectedContent::Offered(_) => 0,
         };
         let (partner, match_info) = (message.partner, message.match_info);
         Ok(Some((Probed { partner, match_info, len: message.len }, copied)))
     }
 
-    /// Takes the first message that came and that no receive was posted for, of those that match.
-    /// Messages that are only offered are turned down: their senders think that they were taken.
+    /// Takes the oldest matching unexpected message. Matching messages that are only offered are
+    /// refused; their senders complete as if they were received.
     ///
     /// # Errors
-    /// `info` has bits that `mask` does not cover.
+    /// [`Error::BadMatchMask`] if `info` has bits that `mask` does not cover.
     pub fn take_kept<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         from: Option<Source>,
         (info, mask): (u64, u64),
     ) -> Result<Option<Taken>, Error> {
@@ -87,16 +89,16 @@ impl<B: Buffer> Library<B> {
             let (partner, match_info, len) = (message.partner, message.match_info, message.len);
             let probed = Probed { partner, match_info, len };
             let (bytes, own) = match message.content {
-                Content::Whole(bytes) => (bytes, None),
-                Content::Own(send, Some(bytes)) => (bytes, Some(send)),
-                Content::Own(send, None) => {
+                UnexpectedContent::Whole(bytes) => (bytes, None),
+                UnexpectedContent::Own(send, Some(bytes)) => (bytes, Some(send)),
+                UnexpectedContent::Own(send, None) => {
                     let mut bytes = self.unexpected.buffer(len as usize);
                     let data = self.requests.get(send).and_then(|request| request.buffer.as_ref());
                     let _ = data.map(|data| first(data, &mut bytes));
                     (bytes, Some(send))
                 }
-                Content::Offered(offer) => {
-                    self.turn_down(way, partner.peer, match_info, len, offer);
+                UnexpectedContent::Offered(offer) => {
+                    self.turn_down(transport, partner.peer, match_info, len, offer);
                     continue;
                 }
             };
@@ -111,14 +113,14 @@ impl<B: Buffer> Library<B> {
         Ok(None)
     }
 
-    /// Gives back the bytes of a message that was taken: more will come.
+    /// Returns the bytes of a taken message to the pool.
     pub fn give_back(&mut self, bytes: Vec<u8>) {
         self.unexpected.give_back(bytes);
     }
 
-    /// Does something with the memory of a request that has not ended: its bytes must stay; and
-    /// where they are, if they are more than [`MEDIUM_BYTES_MAX`](crate::limits::MEDIUM_BYTES_MAX):
-    /// they may be sent from there.
+    /// Changes the memory of a request that has not ended. The content must stay; so must the
+    /// address if the length exceeds [`MEDIUM_BYTES_MAX`](crate::limits::MEDIUM_BYTES_MAX), since
+    /// the transport may send from there.
     pub fn with_buffer(&mut self, id: RequestId, change: impl FnOnce(&mut B)) {
         if let Ok(at) = self.find(id)
             && let Some(buffer) = self.requests.get_mut(at).and_then(|r| r.buffer.as_mut())
@@ -127,21 +129,20 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// The memory of a request is the application's again, although the request goes on without it:
-    /// as [`Self::with_buffer`], with a change by which it has no bytes any more. Nobody else
-    /// writes there from then on.
+    /// Returns the memory of a running request to the application. `change` must leave the buffer
+    /// without bytes, as in [`Self::with_buffer`]. No process writes to the memory afterwards.
     pub fn lose_buffer<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         id: RequestId,
         change: impl FnOnce(&mut B),
     ) {
         let RequestId(name) = id;
-        way.lose(Token(name));
+        transport.withdraw_memory(Token(name));
         self.with_buffer(id, change);
     }
 
-    /// What the application gives with a request from now on.
+    /// Replaces the context value of a request.
     pub fn set_context(&mut self, id: RequestId, context: u64) {
         if let Ok(at) = self.find(id)
             && let Some(request) = self.requests.get_mut(at)
@@ -150,18 +151,18 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// A partner as others know it, also of one that is gone, until its number is used again.
+    /// Returns the identity of a peer; also of a lost peer until its number is reused.
     #[inline]
     pub fn source_of(&self, partner: Partner) -> Option<Source> {
         self.decompose(partner).map(|(address, session)| Source { address, session })
     }
 
-    /// This endpoint itself.
+    /// Returns the identity of this endpoint.
     pub(super) fn own_source(&self) -> Source {
         Source { address: self.options.address, session: self.options.session }
     }
 
-    /// Who has that number now.
+    /// Returns the identity of the endpoint that has this number now.
     pub(super) fn source(&self, peer: PeerId) -> Option<Source> {
         if peer == Partner::SELF.peer {
             return Some(self.own_source());
@@ -169,14 +170,14 @@ impl<B: Buffer> Library<B> {
         self.partners.source(peer)
     }
 
-    /// Whether a directed receive waits for that partner.
+    /// Returns whether a directed receive waits for that peer.
     #[cold]
-    pub(super) fn is_from(&self, request: &Request<B>, peer: PeerId) -> bool {
-        self.source(peer) == Some(wanted(request))
+    pub(super) fn is_from(&self, request: &RequestEntry<B>, peer: PeerId) -> bool {
+        self.source(peer) == Some(expected_source(request))
     }
 
-    /// Ends receives that are posted for one endpoint only and take messages whose information is this
-    /// under a mask; returns how many.
+    /// Ends posted receives from `from` whose match information under `mask` equals `info`. Returns
+    /// their number.
     pub fn end_receives(
         &mut self,
         from: Source,
@@ -186,8 +187,8 @@ impl<B: Buffer> Library<B> {
         let mut ended = 0_usize;
         for at in 0..self.requests.places() {
             let Some(request) = self.requests.get(at) else { continue };
-            let its = request.directed && wanted(request) == from;
-            if request.state == State::Posted && its && request.match_info & mask == info {
+            let its = request.directed && expected_source(request) == from;
+            if request.state == RequestState::Posted && its && request.match_info & mask == info {
                 if let Some(queues) = self.contexts.of_mut(request.match_info) {
                     self.requests.unlink(&mut queues.posted, at);
                 }
@@ -198,12 +199,15 @@ impl<B: Buffer> Library<B> {
         ended
     }
 
-    /// Ends receives from a partner that is gone.
+    /// Ends directed receives from a lost peer.
     pub(super) fn end_directed(&mut self, peer: PeerId, status: Status) {
         let Some(gone) = self.source(peer) else { return };
         for at in 0..self.requests.places() {
             let Some(request) = self.requests.get(at) else { continue };
-            if request.state == State::Posted && request.directed && wanted(request) == gone {
+            if request.state == RequestState::Posted
+                && request.directed
+                && expected_source(request) == gone
+            {
                 if let Some(queues) = self.contexts.of_mut(request.match_info) {
                     self.requests.unlink(&mut queues.posted, at);
                 }
@@ -213,14 +217,14 @@ impl<B: Buffer> Library<B> {
     }
 }
 
-/// Whom a directed receive waits for.
+/// Returns the endpoint for which a directed receive waits.
 #[inline]
-pub(super) fn wanted<B>(request: &Request<B>) -> Source {
+pub(super) fn expected_source<B>(request: &RequestEntry<B>) -> Source {
     let (session, endpoint) = request.more;
     Source { address: Address { nic: NicId(request.other), endpoint }, session }
 }
 
-/// Copies the first bytes; says how many.
+/// Copies the first bytes, and returns their number.
 fn first<B: Buffer>(from: &B, into: &mut [u8]) -> usize {
     let end = from.len().min(into.len());
     let mut at = 0_usize;

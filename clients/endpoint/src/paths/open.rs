@@ -1,4 +1,4 @@
-//! Memory and descriptors that come with an endpoint, made into channels and rings.
+//! Opens channels and rings from the descriptors that the daemon sends.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use causeway_message::library::Rings;
 use causeway_message::split::NicId;
 use rustix::fs::SealFlags;
 
-use super::OfDaemon;
+use super::NicDoorbell;
 use crate::bypass::Bypass;
 use crate::limits::CHANNEL_BYTES_MAX;
-use crate::staging::Slabs;
+use crate::staging::StagingSlabs;
 
-/// The memory of a channel, as it came. It is sealed: nobody can shrink it under us.
+/// Maps a channel. The file must be sealed against shrinking.
 pub(super) fn map(file: &OwnedFd, side: u8) -> Option<(Sender, Receiver, View)> {
     let sealed = rustix::fs::fcntl_get_seals(file).ok()?;
     if !sealed.contains(SealFlags::SHRINK) {
@@ -32,38 +32,38 @@ pub(super) fn map(file: &OwnedFd, side: u8) -> Option<(Sender, Receiver, View)> 
     Some((sender, receiver, view))
 }
 
-/// The library half's end of the rings of an endpoint.
+/// Returns the matching engine's end of the rings.
 pub(super) fn rings(
     own: u8,
     file: &OwnedFd,
-    bell: Option<OwnedFd>,
-) -> Option<Rings<OfDaemon, Slabs>> {
+    doorbell: Option<OwnedFd>,
+) -> Option<Rings<NicDoorbell, StagingSlabs>> {
     let (sender, receiver, memory) = map(file, 0)?;
     let holds = Holds::new(memory);
-    Some(Rings::new(sender, receiver, holds, OfDaemon(bell), Slabs::new(own)))
+    Some(Rings::new(sender, receiver, holds, NicDoorbell(doorbell), StagingSlabs::new(own)))
 }
 
-/// A way of its own past the daemon to other hosts, or by the daemon.
-pub(super) type Far = (Option<Rings<OfDaemon, Slabs>>, Option<Box<Bypass>>);
+/// Rings to other hosts, and the NIC side in this process in direct mode.
+pub(super) type Far = (Option<Rings<NicDoorbell, StagingSlabs>>, Option<Box<Bypass>>);
 
-/// The way to other hosts, by what came with an endpoint: nothing, the daemon's rings and doorbell;
-/// or, for one that goes past the daemon with its key and session, a socket and a lock.
-pub(super) fn far(
+/// Opens the path to other hosts. The descriptors are: none; rings and doorbell of the daemon; or,
+/// in direct mode with key and session, a packet socket and a lock.
+pub(super) fn remote_paths(
     of: (NicId, u8),
-    past: Option<(u32, u32)>,
+    direct_secrets: Option<(u32, u32)>,
     fds: Vec<OwnedFd>,
 ) -> std::io::Result<Far> {
     let mut fds = fds.into_iter();
     let (Some(first), second) = (fds.next(), fds.next()) else { return Ok((None, None)) };
-    let (mut bypass, file, bell) = match (past, second) {
+    let (mut bypass, file, doorbell) = match (direct_secrets, second) {
         (Some(secrets), Some(lock)) => {
             let (bypass, file) = Bypass::new(of, secrets, (first, lock))?;
             (Some(Box::new(bypass)), file, None)
         }
-        (_, bell) => (None, first, bell),
+        (_, doorbell) => (None, first, doorbell),
     };
-    let mut rings = rings(of.1, &file, bell).ok_or(std::io::ErrorKind::OutOfMemory)?;
-    if let Some(own) = bypass.as_mut().and_then(|bypass| bypass.lend_own()) {
+    let mut rings = rings(of.1, &file, doorbell).ok_or(std::io::ErrorKind::OutOfMemory)?;
+    if let Some(own) = bypass.as_mut().and_then(|bypass| bypass.add_own_memory()) {
         rings.staging.set_own(own);
     }
     Ok((Some(rings), bypass))
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_could_shrink_is_no_channel() {
+    fn open_refuses_memory_that_can_shrink() {
         let layout = Layout::new(16, 16_384).unwrap();
         let file = rustix::fs::memfd_create("t", MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&file, layout.bytes() as u64).unwrap();

@@ -1,14 +1,14 @@
-//! Receives from one endpoint only, and messages looked at or taken without a receive.
+//! Directed receives, and unexpected messages that are probed or taken without a receive.
 
 use causeway_channel::{Layout, Side};
-use causeway_message::library::{Options, Partner, Source};
+use causeway_message::library::{LibraryOptions, Partner, Source};
 use causeway_message::status::Status;
 use causeway_testing::messages::*;
 
 const ALL: (u64, u64) = (0, 0);
 
 fn source(endpoint: u8) -> Source {
-    let Options { address, session, .. } = options(endpoint);
+    let LibraryOptions { address, session, .. } = options(endpoint);
     Source { address, session }
 }
 
@@ -47,7 +47,7 @@ impl Three {
 }
 
 #[test]
-fn a_directed_receive_leaves_what_others_sent() {
+fn directed_receive_ignores_other_senders() {
     let mut three = Three::new();
     for large in [4, 20_000] {
         let (directed, back) = three.receive(Some(source(3)), large);
@@ -65,7 +65,7 @@ fn a_directed_receive_leaves_what_others_sent() {
 }
 
 #[test]
-fn a_directed_receive_finds_what_came_before() {
+fn directed_receive_finds_unexpected_messages() {
     let mut three = Three::new();
     three.a.send(B, 7, b"from a");
     three.c.send(B, 7, b"from c");
@@ -79,7 +79,7 @@ fn a_directed_receive_finds_what_came_before() {
 }
 
 #[test]
-fn another_session_of_the_same_address_is_somebody_else() {
+fn directed_receive_ignores_other_sessions() {
     let mut three = Three::new();
     let stale = Source { session: source(3).session + 1, ..source(3) };
     let (directed, _) = three.receive(Some(stale), 6);
@@ -93,7 +93,7 @@ fn another_session_of_the_same_address_is_somebody_else() {
 }
 
 #[test]
-fn directed_receives_end_with_their_partner_and_no_others_do() {
+fn directed_receives_end_with_their_peer() {
     let mut three = Three::new();
     let (directed, _) = three.receive(Some(source(3)), 6);
     let (other, _) = three.receive(Some(source(1)), 6);
@@ -108,7 +108,7 @@ fn directed_receives_end_with_their_partner_and_no_others_do() {
 }
 
 #[test]
-fn what_a_partner_sent_before_it_left_is_received_from_it() {
+fn directed_receive_takes_messages_of_a_lost_peer() {
     let mut three = Three::new();
     let (directed, back) = three.receive(Some(source(3)), 6);
     three.c.send(B, 7, b"from c");
@@ -121,7 +121,7 @@ fn what_a_partner_sent_before_it_left_is_received_from_it() {
 }
 
 #[test]
-fn messages_are_taken_without_a_receive_in_their_order() {
+fn directed_take_returns_messages_in_order() {
     let mut three = Three::new();
     let b = &mut three.b;
     b.send(Partner::SELF, 9, b"mine");
@@ -139,7 +139,7 @@ fn messages_are_taken_without_a_receive_in_their_order() {
         })
     };
     assert_eq!(take(None, (7, u64::MAX)), Some((A, 7, b"first".to_vec())));
-    // What was only offered is turned down on the way.
+    // Offered messages are refused on the way.
     assert_eq!(take(Some(source(1)), ALL), Some((A, 7, b"second".to_vec())));
     assert_eq!(take(Some(source(3)), ALL), None);
     assert_eq!(take(Some(source(2)), ALL), Some((Partner::SELF, 9, b"mine".to_vec())));

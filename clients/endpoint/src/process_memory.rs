@@ -1,20 +1,21 @@
-//! The memory of other processes, read and written where the kernel lets us.
+//! Access to the memory of other processes, where the kernel permits it.
 //!
-//! Which process a partner is the daemon says, not the partner: it hands on a descriptor of it. Its
-//! number is asked of that descriptor. That it still lives is asked after what was read, so that the
-//! number was not another's meanwhile; and before anything is written, which says so of that moment
-//! alone: a number is used again when all others were, and not within what a copy takes. What is needed besides is the kernel's to decide: the same user, no
-//! more rights than ours, both to be dumped (`PR_SET_DUMPABLE`), and Yama. With `ptrace_scope` 1 only
-//! a process's ancestors may read it, unless it allows more (`PR_SET_PTRACER`), which is the
-//! application's to do and never done here; so ranks of a job go on as without this, by the channel.
+//! The daemon names the process of a peer, by a process descriptor; the peer cannot. The process
+//! number is read from the descriptor. After a read, the descriptor shows whether the process still
+//! lives, so that its number was not reused meanwhile. Before a write it shows the same for that
+//! moment; a number is reused only after all other numbers, which takes longer than a copy. The
+//! kernel decides the rest: same user, no more rights than this process, both dumpable
+//! (`PR_SET_DUMPABLE`), and Yama. With `ptrace_scope` 1, only a process's ancestors may read it,
+//! unless it permits more (`PR_SET_PTRACER`). The application may do so; this library never does,
+//! and the ranks of a job use the channel then.
 //!
-//! The process is who connected to the daemon; a child has none of its parent's endpoints. One that
-//! becomes another program ends its endpoints so, which its partners hear a moment later: what they
-//! read until then is whatever lies there, and they may see it in any case. What they write until
-//! then goes where the program before received, and is bounded
-//! ([`help`](causeway_message::library)): a program is not to become another while it receives.
+//! The process is the one that connected to the daemon; a child has none of its parent's endpoints.
+//! A process that executes another program ends its endpoints, and its peers notice a moment later.
+//! Until then they read memory of the new program, which they may read anyway; and they write to
+//! addresses of the old program, within a bound ([cooperative copy](causeway_message::library)). A
+//! program must not execute another one while it receives.
 //!
-//! `CAUSEWAY_DIRECT=0` in its environment keeps a process from reading and writing others, and them from it.
+//! `CAUSEWAY_DIRECT=0` in the environment disables both directions for a process.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::Instant;
@@ -23,21 +24,22 @@ use causeway_message::library::{Direct, Never, Place};
 use causeway_message::limits::DIRECT_PLACES_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Whether this process takes part.
+/// Returns whether direct access is enabled in this process.
 pub fn is_wanted() -> bool {
     std::env::var_os("CAUSEWAY_DIRECT").is_none_or(|value| value != "0")
 }
 
-/// A process's memory.
+/// The memory of another process.
 #[derive(Debug)]
-pub struct Memory {
+pub struct ProcessMemory {
     pid: libc::pid_t,
     process: OwnedFd,
     start: Instant,
 }
 
-impl Memory {
-    /// Of a process that is seen from here and lives.
+impl ProcessMemory {
+    /// Returns the memory of a process, or `None` if the process is invisible or has ended, or
+    /// direct access is disabled.
     pub fn of(process: OwnedFd) -> Option<Self> {
         let info = format!("/proc/self/fdinfo/{}", process.as_raw_fd());
         let pid = pid_in(&std::fs::read_to_string(info).ok()?)?;
@@ -45,14 +47,14 @@ impl Memory {
     }
 }
 
-/// The number of a process, by what is told of its descriptor.
+/// Parses the process number in the `fdinfo` of a process descriptor.
 fn pid_in(info: &str) -> Option<libc::pid_t> {
     let told = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
-    // 0: it is not seen from here. -1: it ended.
+    // 0: outside this process namespace. -1: ended.
     told.trim().parse().ok().filter(|pid| *pid > 0)
 }
 
-/// Places of another process, for the kernel; none if they cannot be.
+/// Converts ranges for the kernel; `None` for invalid ranges.
 fn vectors(places: &[Place]) -> Option<([libc::iovec; DIRECT_PLACES_MAX], usize)> {
     let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
     let mut remote = [nothing; DIRECT_PLACES_MAX];
@@ -63,7 +65,7 @@ fn vectors(places: &[Place]) -> Option<([libc::iovec; DIRECT_PLACES_MAX], usize)
     Some((remote, places.len().min(remote.len())))
 }
 
-/// What the kernel said of a copy.
+/// Converts the kernel's result of a copy.
 fn copied(bytes: libc::ssize_t) -> Result<usize, Never> {
     let error = std::io::Error::last_os_error().raw_os_error();
     match usize::try_from(bytes) {
@@ -73,13 +75,13 @@ fn copied(bytes: libc::ssize_t) -> Result<usize, Never> {
     }
 }
 
-impl Direct for Memory {
+impl Direct for ProcessMemory {
     fn read(&self, from: &[Place], into: &mut [u8]) -> Result<usize, Never> {
         let Some((remote, count)) = vectors(from) else { return Ok(0) };
         let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
         let (remote, count) = (remote.as_ptr(), count as libc::c_ulong);
-        // SAFETY: only `into` is written, which is ours alone for so long; what is read is the other
-        // process's, by whatever addresses: the kernel checks them. Both lists outlive the call.
+        // SAFETY: only `into` is written, which this function borrows exclusively. The read memory is the other
+        // process's; the kernel checks its addresses. Both lists outlive the call.
         copied(unsafe { libc::process_vm_readv(self.pid, &local, 1, remote, count, 0) })
     }
 
@@ -87,8 +89,8 @@ impl Direct for Memory {
         let Some((remote, count)) = vectors(to) else { return Ok(0) };
         let local = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
         let (remote, count) = (remote.as_ptr(), count as libc::c_ulong);
-        // SAFETY: `from` is only read. What is written is the other process's, where it said itself
-        // that it receives; the kernel checks the addresses. Both lists outlive the call.
+        // SAFETY: `from` is only read. The written memory is the other process's, at the addresses
+        // that it sent; the kernel checks them. Both lists outlive the call.
         copied(unsafe { libc::process_vm_writev(self.pid, &local, 1, remote, count, 0) })
     }
 
@@ -107,12 +109,12 @@ mod tests {
     use super::*;
     use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
-    fn own() -> Option<Memory> {
-        Memory::of(pidfd_open(getpid(), PidfdFlags::empty()).unwrap())
+    fn own() -> Option<ProcessMemory> {
+        ProcessMemory::of(pidfd_open(getpid(), PidfdFlags::empty()).unwrap())
     }
 
     #[test]
-    fn processes_out_of_sight_or_gone_have_no_number() {
+    fn process_memory_invisible_process_has_no_number() {
         assert_eq!(pid_in("pos:\t0\nPid:\t77\nNSpid:\t77\n"), Some(77));
         for info in ["Pid:\t0\n", "Pid:\t-1\n", "Pid:\t\n", "NSpid:\t77\n", "pos:\t0\n", ""] {
             assert_eq!(pid_in(info), None, "{info:?}");
@@ -120,15 +122,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_process_has_no_memory() {
+    fn process_memory_needs_a_living_process() {
         let file = rustix::fs::memfd_create("t", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        assert!(Memory::of(file).is_none());
+        assert!(ProcessMemory::of(file).is_none());
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = rustix::process::Pid::from_child(&child);
         let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();
-        let memory = Memory::of(process.try_clone().unwrap()).expect("it is not waited for");
+        let memory = ProcessMemory::of(process.try_clone().unwrap()).expect("it is not waited for");
         child.wait().unwrap();
-        assert!(Memory::of(process).is_none(), "it ended");
+        assert!(ProcessMemory::of(process).is_none(), "it ended");
         let place = [Place { at: 4096, len: 1 }];
         assert!(!memory.lives());
         assert_eq!(memory.read(&place, &mut [0]), Err(Never));
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_written_to_all_places_in_order_and_nowhere_else() {
+    fn process_memory_writes_the_ranges_only() {
         let memory = own().unwrap();
         assert!(memory.lives());
         let mut into = [[b'.'; 8]; 2];
@@ -148,13 +150,13 @@ mod tests {
         let nowhere = Place { at: 16, len: 6 };
         assert_eq!(memory.write(&[nowhere], b"nobody"), Ok(0));
         assert_eq!(memory.write(&[Place { at: u64::MAX, len: 1 }], b"x"), Ok(0));
-        // What may only be read.
+        // Read-only memory.
         let text = Place { at: (own as fn() -> _ as usize) as u64, len: 6 };
         assert_eq!(memory.write(&[text], b"nobody"), Ok(0));
     }
 
     #[test]
-    fn bytes_are_read_from_all_places_in_order_and_nothing_from_elsewhere() {
+    fn process_memory_reads_the_ranges_only() {
         let memory = own().unwrap();
         let (one, two) = (*b"first ", *b"second");
         let place =
@@ -162,7 +164,7 @@ mod tests {
         let mut into = [0; 12];
         assert_eq!(memory.read(&[place(&one), place(&two)], &mut into), Ok(12));
         assert_eq!(&into, b"first second");
-        // The first page is nobody's.
+        // The first page is never mapped.
         let nowhere = Place { at: 16, len: 6 };
         assert_eq!(memory.read(&[nowhere], &mut into[..6]), Ok(0));
         assert_eq!(memory.read(&[place(&one), nowhere], &mut into), Ok(6));

@@ -1,6 +1,5 @@
-//! What the daemon sets up for an endpoint: channels to partners of this host, and connects to those
-//! of other hosts. It is asked by the conversation, and its answers are heard here; no message goes
-//! this way.
+//! Control messages of an endpoint: the daemon sets up channels to peers of this host and admits
+//! connects to other hosts. No MX message passes here.
 
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
@@ -12,12 +11,12 @@ use causeway_message::status::Status;
 use causeway_wire::local::{Ask, Tell};
 
 use super::open::map;
-use super::{Way, Ways};
-use crate::direct::Memory;
+use super::{AnyTransport, Paths};
 use crate::ears::Awaited;
+use crate::process_memory::ProcessMemory;
 
-impl Way {
-    /// Takes what the daemon told. True: it told something.
+impl Paths {
+    /// Handles the daemon's messages. Returns whether there were any.
     #[cold]
     pub fn hear(&mut self) -> bool {
         if self.parted {
@@ -25,50 +24,51 @@ impl Way {
         }
         if self.resume.count > 0 {
             self.renew_rings();
-            self.ask_again();
+            self.retry_connects();
         }
-        let mut heard = false;
+        let mut record_ring = false;
         while !self.parted {
             match self.conversation.hear() {
-                Ok(Some((tell, fds))) => self.told(tell, fds),
-                Ok(None) => return heard,
+                Ok(Some((tell, fds))) => self.handle_message(tell, fds),
+                Ok(None) => return record_ring,
                 Err(_) => self.part(),
             }
-            heard = true;
+            record_ring = true;
         }
-        heard
+        record_ring
     }
 
-    /// As [`Self::hear`], one thing that is known to be there: who sleeps is woken by the next.
+    /// Handles one message of the daemon, which is known to be there; a sleeping thread is woken by
+    /// the next.
     pub fn hear_one(&mut self) {
         if self.parted {
             self.look_for_daemon();
             return;
         }
         match self.conversation.hear() {
-            Ok(Some((tell, fds))) => self.told(tell, fds),
+            Ok(Some((tell, fds))) => self.handle_message(tell, fds),
             Ok(None) => {}
             Err(_) => self.part(),
         }
     }
 
-    /// What is waited for of the daemon.
+    /// Returns the condition for which the endpoint waits on the daemon's socket.
     pub fn awaited(&self) -> Awaited {
         match self.parted {
             true => Awaited::Nothing,
-            // Nothing tells when it is time for them.
-            false if self.has_later() => Awaited::Descriptors,
+            // No event announces the next attempt.
+            false if self.has_retries() => Awaited::Descriptors,
             false => self.conversation.awaited(),
         }
     }
 
-    fn told(&mut self, tell: Tell, fds: Vec<OwnedFd>) {
+    fn handle_message(&mut self, tell: Tell, fds: Vec<OwnedFd>) {
         match tell {
             Tell::Channel { of, side, session, way, token, nic, .. } => {
                 let address = Address { nic: NicId(nic), endpoint: of };
                 let peer = self.add(address, session, (way, side), fds);
                 if peer.is_none() {
-                    // Nothing that the other side sends would be heard.
+                    // The peer must not send into a channel without a receiver.
                     self.disconnect_from(address, way);
                 }
                 if self.connects.end(token).is_some() {
@@ -78,10 +78,10 @@ impl Way {
                     }
                 }
             }
-            Tell::Refused { status, token, .. } if self.asks_later(token, status) => {}
+            Tell::Refused { status, token, .. } if self.retry_connect(token, status) => {}
             Tell::Refused { status, token, .. } => {
-                let Some(wish) = self.connects.end(token) else { return };
-                let known = self.partners.at(wish.to);
+                let Some(parameters) = self.connects.end(token) else { return };
+                let known = self.local_peers.at(parameters.to);
                 match (Status::of(status.into()), known) {
                     (Some(Status::Success), Some(peer)) => {
                         self.connects.note(token, Status::Success, peer);
@@ -94,14 +94,14 @@ impl Way {
             }
             Tell::Gone { of, way, nic, .. } => {
                 let address = Address { nic: NicId(nic), endpoint: of };
-                if let Some(peer) = self.partners.closed(address, way) {
+                if let Some(peer) = self.local_peers.closed(address, way) {
                     self.channels.lost(peer, Status::EndpointClosed);
                 }
             }
             Tell::Remote { token, known, .. } => {
-                if let Some(wish) = self.connects.wish(token) {
+                if let Some(parameters) = self.connects.parameters(token) {
                     if let Some(bypass) = self.bypass.as_mut().filter(|_| known == 1) {
-                        bypass.know(wish.to.nic);
+                        bypass.add_known_nic(parameters.to.nic);
                     }
                     self.connects.push_remote(token);
                     self.connect_remote();
@@ -110,21 +110,21 @@ impl Way {
             Tell::Region { tag, code, region, .. } => {
                 if let Some(rings) = &mut self.rings {
                     let region = (code == 0).then_some(RegionId(region));
-                    rings.staging.answered(tag, region);
+                    rings.staging.record_answer(tag, region);
                 }
             }
             Tell::Host { known: 1, nic, .. } => {
                 if let Some(bypass) = &mut self.bypass {
-                    bypass.know(NicId(nic));
+                    bypass.add_known_nic(NicId(nic));
                 }
             }
             Tell::Welcome { .. } | Tell::Opened { .. } | Tell::Host { .. } | Tell::Wake { .. } => {}
         }
     }
 
-    /// Hands connects to other hosts over.
+    /// Hands connects to other hosts to the rings.
     pub(super) fn connect_remote(&mut self) {
-        // The rings of the next daemon are not used yet.
+        // The rings of the next daemon are not in use yet.
         if self.rings.as_ref().is_some_and(Rings::has_ended) && self.bypass.is_none() {
             self.renew_rings();
             if self.rings.as_ref().is_some_and(Rings::has_ended) && self.awaits_rings() {
@@ -133,12 +133,17 @@ impl Way {
         }
         while let Some(token) = self.connects.next_remote() {
             let gone = Err(Refused::Never(Status::EndpointUnreachable));
-            let handed = match (self.connects.wish(token), &mut self.rings) {
-                // It was given up.
+            let handed = match (self.connects.parameters(token), &mut self.rings) {
+                // The request was cancelled.
                 (None, _) => Ok(()),
-                (Some(wish), Some(rings)) => {
-                    let rings: &mut Ways = rings;
-                    rings.connect(Token(token), wish.to, wish.key, wish.timeout_ns)
+                (Some(parameters), Some(rings)) => {
+                    let rings: &mut AnyTransport = rings;
+                    rings.connect(
+                        Token(token),
+                        parameters.to,
+                        parameters.key,
+                        parameters.timeout_ns,
+                    )
                 }
                 (Some(_), None) => gone,
             };
@@ -152,16 +157,16 @@ impl Way {
         }
     }
 
-    /// A board that we do not know sent something. Strangers are not to fill what the daemon is yet
-    /// to read: while it has not read all, they are left out, and try again.
+    /// Asks the daemon about an unknown NIC. Forged addresses must not fill the daemon's queue:
+    /// while it has unread commands, the question is dropped, and a later frame repeats it.
     #[cold]
-    pub(super) fn ask_of(&mut self, board: NicId) {
+    pub(super) fn ask_about(&mut self, board: NicId) {
         if !self.parted && self.conversation.awaited() == Awaited::Words {
             let _ = self.conversation.ask(Ask::Name { tag: 0, nic: board.0 });
         }
     }
 
-    /// A new partner.
+    /// Adds a peer of this host.
     fn add(
         &mut self,
         address: Address,
@@ -170,29 +175,30 @@ impl Way {
         fds: Vec<OwnedFd>,
     ) -> Option<PeerId> {
         let mut fds = fds.into_iter();
-        let (file, bell, process) = (fds.next()?, fds.next()?, fds.next());
+        let (file, doorbell, process) = (fds.next()?, fds.next()?, fds.next());
         let (mut sender, receiver, _) = map(&file, side)?;
         static ALLOWED: OnceLock<bool> = OnceLock::new();
         if *ALLOWED.get_or_init(allow_fences) {
             sender.spare();
         }
-        let peer = self.partners.free()?;
-        let direct = process.and_then(Memory::of).map(|memory| Box::new(memory) as Box<dyn Direct>);
+        let peer = self.local_peers.free()?;
+        let direct =
+            process.and_then(ProcessMemory::of).map(|memory| Box::new(memory) as Box<dyn Direct>);
         let channels = &mut self.channels;
-        let added = self.partners.add(peer, (address, way), bell, |bell| {
-            channels.add(Channel { peer, address, session, sender, receiver, bell, direct })
+        let added = self.local_peers.add(peer, (address, way), doorbell, |doorbell| {
+            channels.add(Channel { peer, address, session, sender, receiver, doorbell, direct })
         });
         added.then_some(peer)
     }
 
-    /// Frees the number of a partner.
+    /// Frees the number of a peer.
     pub(super) fn drop_peer(&mut self, peer: PeerId) {
-        if let Some((address, way)) = self.partners.remove(peer) {
+        if let Some((address, way)) = self.local_peers.remove(peer) {
             self.disconnect_from(address, way);
         }
     }
 
-    /// Tells the daemon that a way is closed.
+    /// Reports to the daemon that a path is closed.
     fn disconnect_from(&mut self, address: Address, way: u32) {
         let Address { nic, endpoint: to } = address;
         let ask = Ask::Disconnect { endpoint: self.own, to, way, nic: nic.0 };

@@ -1,20 +1,23 @@
-//! Rings as a [`Transport`].
+//! [`Transport`] of rings.
 
 use causeway_channel::Short;
 use causeway_channel::mx_rings::{eager, short_event};
 use causeway_wire::mx::{Address, PeerId, RegionId, Request, Token, Window};
 
-use super::{Bell, Current, Purpose, Rings, Staging, Underway, Wanted, handle, inner, outer};
-use crate::library::{Arrival, Buffer, Handed, Refused, Transport, pieces};
+use super::{
+    Outstanding, PeerDoorbell, Purpose, QueuedPull, RingCursor, Rings, Staging, handle,
+    library_peer, nic_peer,
+};
+use crate::library::{Buffer, Handover, Refused, Transport, TransportEvent, pieces};
 use crate::limits::MEDIUM_BYTES_MAX;
 
-/// Nothing, which is everywhere.
+/// Empty window.
 const NOTHING: Window = Window { region: RegionId(0), offset: 0, len: 0 };
 
-impl<D: Bell, S: Staging> Rings<D, S> {
-    /// A place with a message of so many bytes, which is copied there unless it can be sent from
-    /// where it lies. Short ones are copied: that costs less, and who says that they may be used
-    /// again at once (`fi_inject`) is right.
+impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
+    /// Returns a window with the message: lent if it is long and contiguous, else a copy. A short
+    /// message is copied because a copy costs less, and because `fi_inject` promises that its bytes
+    /// may be reused at once.
     fn place_of<B: Buffer>(&mut self, data: &B, len: u32) -> Result<Window, Refused> {
         let first = data.bytes(0);
         if data.len() > MEDIUM_BYTES_MAX
@@ -33,7 +36,7 @@ impl<D: Bell, S: Staging> Rings<D, S> {
     }
 }
 
-impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
+impl<B: Buffer, D: PeerDoorbell, S: Staging> Transport<B> for Rings<D, S> {
     fn eager_max(&self, _peer: PeerId) -> usize {
         MEDIUM_BYTES_MAX
     }
@@ -45,11 +48,11 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
         token: Token,
         match_info: u64,
         data: &B,
-    ) -> Result<Handed, Refused> {
+    ) -> Result<Handover, Refused> {
         let len = data.len();
-        let head = eager(inner(peer), token, match_info);
+        let head = eager(nic_peer(peer), token, match_info);
         self.message(head, len, |writing| pieces(data, 0, len, |piece| writing.put(piece)))?;
-        Ok(Handed::Copied)
+        Ok(Handover::Copied)
     }
 
     fn offer(
@@ -64,9 +67,11 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
         }
         let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let from = if len > 0 { self.place_of(data, len)? } else { NOTHING };
-        let asked = self.request(&Request::Offer { peer: inner(peer), token, match_info, from });
+        let asked = self.request(&Request::Offer { peer: nic_peer(peer), token, match_info, from });
         match asked {
-            Ok(()) if len > 0 => drop(self.underway.insert(token, Underway::Offer(peer, from))),
+            Ok(()) if len > 0 => {
+                self.outstanding.insert(token, Outstanding::Offer(peer, from));
+            }
             Err(_) if len > 0 => self.staging.give(from),
             _ => {}
         }
@@ -80,19 +85,19 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
         token: Token,
         _into: Option<&mut B>,
         len: u32,
-    ) -> Result<Handed, Refused> {
-        let wanted = Wanted { offer, token, len };
+    ) -> Result<Handover, Refused> {
+        let wanted = QueuedPull { offer, token, len };
         let asked = if len == 0 {
             self.request(&Request::Pull { handle: handle(offer), token, into: NOTHING })
-        } else if self.turns.may_begin(peer, wanted) {
+        } else if self.pulls.try_start(peer, wanted) {
             self.begin_pull(peer, wanted)
         } else {
             Ok(())
         };
-        asked.map(|()| Handed::Kept)
+        asked.map(|()| Handover::Kept)
     }
 
-    /// The backend half feeds: nobody asks for this.
+    /// Unreachable: the NIC side reads offers from staging.
     fn feed(
         &mut self,
         _peer: PeerId,
@@ -114,139 +119,139 @@ impl<B: Buffer, D: Bell, S: Staging> Transport<B> for Rings<D, S> {
         timeout_ns: Option<u64>,
     ) -> Result<(), Refused> {
         self.request(&Request::Connect { token, to, key, timeout_ns })?;
-        self.underway.insert(token, Underway::Connect);
+        self.outstanding.insert(token, Outstanding::Connect);
         Ok(())
     }
 
     fn disconnect(&mut self, peer: PeerId) {
-        self.orphan(peer);
-        self.owe(super::Owed::Disconnect(peer));
+        self.detach(peer);
+        self.send_or_queue(super::QueuedRequest::Disconnect(peer));
     }
 
     fn forget(&mut self, peer: PeerId) {
-        self.orphan(peer);
+        self.detach(peer);
         self.peers.retain(|other| *other != peer);
         self.unreached.remove(&peer);
         if self.ended() {
             self.end_underway(peer);
         }
-        self.holds.set(inner(peer), false);
-        self.owe(super::Owed::Forget(peer));
+        self.holds.set(nic_peer(peer), false);
+        self.send_or_queue(super::QueuedRequest::Forget(peer));
     }
 
     fn cancel(&mut self, token: Token) {
-        <Self as Transport<B>>::lose(self, token);
-        if let Some(Underway::Connect) = self.underway.get(&token) {
-            self.underway.remove(&token);
+        <Self as Transport<B>>::withdraw_memory(self, token);
+        if let Some(Outstanding::Connect) = self.outstanding.get(&token) {
+            self.outstanding.remove(&token);
         }
-        self.owe(super::Owed::Cancel(token));
+        self.send_or_queue(super::QueuedRequest::Cancel(token));
     }
 
-    fn lose(&mut self, token: Token) {
-        if let Some(Underway::Offer(_, window)) = self.underway.get(&token) {
+    fn withdraw_memory(&mut self, token: Token) {
+        if let Some(Outstanding::Offer(_, window)) = self.outstanding.get(&token) {
             self.staging.take_back(*window);
         }
     }
 
     fn watch(&mut self, peer: PeerId, on: bool) {
-        self.owe(super::Owed::Watch(peer, on));
+        self.send_or_queue(super::QueuedRequest::Watch(peer, on));
     }
 
     fn received(&self, peer: PeerId) -> u64 {
-        self.received.get(inner(peer).0 as usize).copied().unwrap_or(0)
+        self.received.get(nic_peer(peer).0 as usize).copied().unwrap_or(0)
     }
 
-    fn broken(&mut self, peer: PeerId) {
+    fn fail_peer(&mut self, peer: PeerId) {
         <Self as Transport<B>>::disconnect(self, peer);
     }
 
     #[inline]
-    fn next(&mut self) -> Option<Arrival> {
-        if self.current != Current::Nothing {
+    fn next(&mut self) -> Option<TransportEvent> {
+        if self.current != RingCursor::Nothing {
             return Some(self.arrival);
         }
-        if !self.owed.is_empty() {
-            self.pay();
+        if !self.queued.is_empty() {
+            self.flush_queued();
         }
         if !(self.stalled.is_empty() && self.refused.is_empty())
             && let Some(refused) = self.next_refused()
         {
             return Some(refused);
         }
-        // What was deferred is given again after all else was.
-        let next = self.look().or_else(|| self.next_aside());
+        // Deferred messages come after all new events.
+        let next = self.poll().or_else(|| self.next_pending());
         if next.is_none() && self.ended() { self.next_last() } else { next }
     }
 
     #[inline]
     fn short(&mut self) -> Option<(PeerId, Short)> {
-        if self.current != Current::Nothing || !self.is_clear() {
+        if self.current != RingCursor::Nothing || !self.is_direct() {
             return None;
         }
         let (peer, short) = short_event(&self.receiver)?;
-        self.short_of = peer;
-        Some((outer(peer), short))
+        self.short_sender = peer;
+        Some((library_peer(peer), short))
     }
 
     #[inline]
     fn short_done(&mut self) -> bool {
-        self.count_received(self.short_of);
+        self.count_received(self.short_sender);
         if self.receiver.advance_short() {
-            self.bell.ring();
+            self.doorbell.ring();
         }
         self.receiver.ready()
     }
 
     #[inline]
     fn more(&self) -> bool {
-        self.comes()
+        self.may_have_event()
     }
 
     #[inline]
     fn copy(&self, at: usize, into: &mut [u8]) -> usize {
         match self.current {
-            Current::Event(event) => self.receiver.copy(&event, at, into),
-            Current::Pulled(_, _, window) => {
+            RingCursor::Event(event) => self.receiver.copy(&event, at, into),
+            RingCursor::Pulled(_, _, window) => {
                 let len = (window.len as usize).saturating_sub(at).min(into.len());
                 let Some(into) = into.get_mut(..len) else { return 0 };
                 self.staging.read(window, at, into);
                 len
             }
-            Current::Aside => self.aside.copy(at, into),
-            Current::Nothing | Current::Note => 0,
+            RingCursor::Pending => self.pending.copy(at, into),
+            RingCursor::Nothing | RingCursor::Note => 0,
         }
     }
 
     #[inline]
     fn done(&mut self) {
         match self.current {
-            Current::Event(event) => self.take(event),
-            Current::Pulled(event, peer, window) => {
+            RingCursor::Event(event) => self.take(event),
+            RingCursor::Pulled(event, peer, window) => {
                 self.staging.give(window);
                 self.take(event);
                 self.pull_more(peer);
             }
-            Current::Aside => {
-                self.current = Current::Nothing;
-                self.taken_from_aside();
+            RingCursor::Pending => {
+                self.current = RingCursor::Nothing;
+                self.end_pending();
             }
-            Current::Note => {
-                self.current = Current::Nothing;
-                // Answered by `forget`, as all that are gone.
+            RingCursor::Note => {
+                self.current = RingCursor::Nothing;
+                // The library answers with `forget`.
             }
-            Current::Nothing => {}
+            RingCursor::Nothing => {}
         }
     }
 
     fn defer(&mut self) {
-        // Only messages and offers are.
-        match std::mem::replace(&mut self.current, Current::Nothing) {
-            Current::Event(event) => {
+        // Only messages and offers are deferred.
+        match std::mem::replace(&mut self.current, RingCursor::Nothing) {
+            RingCursor::Event(event) => {
                 let arrival = self.arrival;
-                self.set_aside(event, arrival);
+                self.push_pending(event, arrival);
             }
-            Current::Aside => self.aside.defer(),
-            Current::Nothing | Current::Note | Current::Pulled(..) => {}
+            RingCursor::Pending => self.pending.defer(),
+            RingCursor::Nothing | RingCursor::Note | RingCursor::Pulled(..) => {}
         }
     }
 }

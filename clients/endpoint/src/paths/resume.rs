@@ -1,5 +1,5 @@
-//! What becomes of a way when the daemon goes: its channels go on, and the daemon that comes after
-//! it at the same socket is told of the endpoint again.
+//! Resumption after the end of the daemon: channels go on, and the endpoint registers with the next
+//! daemon at the same socket.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -10,37 +10,37 @@ use causeway_message::split::{Address, PeerId};
 use causeway_message::status::Status;
 use causeway_wire::local::{Ask, Tell, VERSION};
 
-use super::Way;
-use super::connects::Wish;
+use super::Paths;
+use super::connects::ConnectParameters;
 use super::open::rings;
 use crate::board::Conversation;
 use crate::limits::{ANSWER_MAX, RESUME_PAUSE, RESUME_PEERS, RESUME_WAIT};
 
-/// How an endpoint goes on without its daemon.
+/// State of the resumption.
 #[derive(Debug)]
 pub(super) struct Resume {
-    /// Its key and session. None: it does not go on.
+    /// Key and session; `None` disables resumption.
     secrets: Option<(u32, u32)>,
-    /// Since when there is no daemon, or the next one.
+    /// Time at which the daemon went, or the next daemon answered.
     since: Instant,
-    /// When the next one is looked for, and the pause after that.
+    /// Time of the next attempt, and the pause after it.
     next: Instant,
     pause: Duration,
-    /// A conversation that did not come to the end of its begin.
-    begun: Option<Conversation>,
-    /// Connects were failed since the daemon went: it is not expected back.
+    /// A conversation that has not completed its registration.
+    conversation: Option<Conversation>,
+    /// Connects were failed since the daemon went: the next daemon is late.
     failed: bool,
-    /// What came with the endpoint: the memory of its rings and the daemon's doorbell. The rings
-    /// are used when all that was asked by the old ones has ended.
+    /// Memory of the new rings, and the daemon's doorbell. They replace the old rings after all
+    /// requests of these have ended.
     rings: Option<(OwnedFd, Option<OwnedFd>)>,
-    /// How often it went on.
+    /// Number of resumptions.
     pub count: u32,
-    /// Connects to endpoints that the daemon does not know yet, and when they are asked for again.
+    /// Connects to endpoints that the daemon does not know yet, with the time of the next attempt.
     again: VecDeque<(Instant, u64)>,
 }
 
 impl Resume {
-    /// While the daemon is there. `secrets`: as of `Way::resumes`.
+    /// Returns the state while the daemon is there.
     pub fn new() -> Self {
         let now = Instant::now();
         Self {
@@ -48,7 +48,7 @@ impl Resume {
             since: now,
             next: now,
             pause: RESUME_PAUSE.0,
-            begun: None,
+            conversation: None,
             failed: false,
             rings: None,
             count: 0,
@@ -56,48 +56,48 @@ impl Resume {
         }
     }
 
-    /// Nothing came of it: it is tried again later.
+    /// Schedules another attempt.
     fn later(&mut self) {
-        self.begun = None;
+        self.conversation = None;
         self.next = Instant::now().checked_add(self.pause).unwrap_or(self.next);
         self.pause = self.pause.saturating_mul(2).min(RESUME_PAUSE.1);
     }
 }
 
-impl Way {
-    /// With its key and session an endpoint goes on by the next daemon.
+impl Paths {
+    /// Enables resumption, with the endpoint's key and session.
     pub fn set_secrets(&mut self, secrets: (u32, u32)) {
         self.resume.secrets = Some(secrets);
     }
 
-    /// Whether there is no daemon, and the next is waited for.
+    /// Returns whether the next daemon is awaited.
     pub fn awaits_daemon(&self) -> bool {
         self.parted && self.resume.secrets.is_some() && !self.resume.failed
     }
 
-    /// How often it went on by another daemon.
+    /// Returns the number of resumptions.
     #[inline]
     pub fn resumed(&self) -> u32 {
         self.resume.count
     }
 
-    /// The daemon is gone. What is asked of the next one waits for it for a while.
+    /// Handles the end of the daemon. Requests to the next daemon wait for it for [`RESUME_WAIT`].
     pub(super) fn part(&mut self) {
         let now = Instant::now();
         if !self.parted {
             let resume = &mut self.resume;
             (resume.since, resume.next, resume.pause) = (now, now, RESUME_PAUSE.0);
-            (resume.begun, resume.failed, resume.rings) = (None, false, None);
+            (resume.conversation, resume.failed, resume.rings) = (None, false, None);
         }
         self.parted = true;
-        // What goes past the daemon goes on.
+        // Direct mode goes on without the daemon.
         if self.bypass.is_none()
             && let Some(rings) = &mut self.rings
         {
             rings.end();
         }
-        // Their ways are not known to another daemon.
-        self.partners.forget_paths();
+        // The next daemon does not know the numbers of these paths.
+        self.local_peers.forget_paths();
         if self.resume.secrets.is_none() {
             self.fail_connects();
         }
@@ -108,7 +108,7 @@ impl Way {
         self.connects.fail_all();
     }
 
-    /// Looks for the next daemon, if it is time. Says whether anything came of it.
+    /// Tries to reach the next daemon, if an attempt is due. Returns whether there was any work.
     #[cold]
     pub(super) fn look_for_daemon(&mut self) -> bool {
         let Some((key, session)) = self.resume.secrets else { return false };
@@ -118,32 +118,32 @@ impl Way {
             return any;
         }
         let resume = &mut self.resume;
-        let Some(begun) = &mut resume.begun else {
+        let Some(conversation) = &mut resume.conversation else {
             if Instant::now() < resume.next {
                 return false;
             }
             let resumes = Ask::Resume { tag: 0, endpoint: self.own, key, session };
-            let begun = self.conversation.again().and_then(|mut begun| {
-                begun.ask(resumes)?;
-                Ok(begun)
+            let conversation = self.conversation.reconnect().and_then(|mut conversation| {
+                conversation.ask(resumes)?;
+                Ok(conversation)
             });
-            match begun {
-                Ok(begun) => {
-                    resume.begun = Some(begun);
+            match conversation {
+                Ok(conversation) => {
+                    resume.conversation = Some(conversation);
                     resume.next = Instant::now().checked_add(ANSWER_MAX).unwrap_or(resume.next);
                 }
                 Err(_) => resume.later(),
             }
             return false;
         };
-        match begun.hear() {
+        match conversation.hear() {
             Ok(Some((Tell::Welcome { version, nic, .. }, _)))
                 if version == VERSION && nic == self.conversation.board.nic =>
             {
                 self.look_for_daemon()
             }
             Ok(Some((Tell::Opened { code: 0, .. }, fds))) => {
-                self.go_on(fds);
+                self.take_over(fds);
                 true
             }
             Ok(None) if Instant::now() < resume.next => false,
@@ -154,35 +154,35 @@ impl Way {
         }
     }
 
-    /// The next daemon has the endpoint.
-    fn go_on(&mut self, fds: Vec<OwnedFd>) {
-        let Some(begun) = self.resume.begun.take() else { return };
-        self.conversation = begun;
+    /// Takes over the conversation with the next daemon.
+    fn take_over(&mut self, fds: Vec<OwnedFd>) {
+        let Some(conversation) = self.resume.conversation.take() else { return };
+        self.conversation = conversation;
         self.parted = false;
         self.resume.count = self.resume.count.saturating_add(1);
         (self.resume.since, self.resume.again) = (Instant::now(), VecDeque::new());
         let mut fds = fds.into_iter();
         if self.bypass.is_none() {
             self.resume.rings = fds.next().map(|file| (file, fds.next()));
-            // None comes with an endpoint that has one.
+            // An endpoint that holds its lock gets no other.
             self.lock = fds.next().or_else(|| self.lock.take());
         }
         self.renew_rings();
         self.connects.clear_remote();
-        for (token, Wish { to, key, .. }) in self.connects.all() {
+        for (token, ConnectParameters { to, key, .. }) in self.connects.all() {
             if !self.ask_connect(token, to, key) {
                 return self.part();
             }
         }
     }
 
-    /// A connect was refused because the daemon knows no such endpoint: its process may not have gone
-    /// on by this daemon yet. Returns whether the connect is asked for again.
-    pub(super) fn asks_later(&mut self, token: u64, status: u8) -> bool {
+    /// Schedules another attempt of a connect that the daemon refused because it does not know the
+    /// endpoint: that endpoint's process may not have resumed yet. Returns whether it did.
+    pub(super) fn retry_connect(&mut self, token: u64, status: u8) -> bool {
         let resume = &mut self.resume;
         let closed = Status::of(status.into()) == Some(Status::EndpointClosed);
         let late = resume.count == 0 || resume.since.elapsed() >= RESUME_PEERS;
-        if !closed || late || self.connects.wish(token).is_none() {
+        if !closed || late || self.connects.parameters(token).is_none() {
             return false;
         }
         let when = Instant::now().checked_add(RESUME_PAUSE.0).unwrap_or(resume.since);
@@ -190,21 +190,23 @@ impl Way {
         true
     }
 
-    /// Whether connects are to be asked for again.
-    pub(super) fn has_later(&self) -> bool {
+    /// Returns whether refused connects will be repeated.
+    pub(super) fn has_retries(&self) -> bool {
         !self.resume.again.is_empty()
     }
 
-    /// Asks for connects again whose time it is.
+    /// Repeats refused connects that are due.
     #[cold]
-    pub(super) fn ask_again(&mut self) {
+    pub(super) fn retry_connects(&mut self) {
         let now = Instant::now();
         while let Some((when, token)) = self.resume.again.front().copied() {
             if when > now {
                 return;
             }
             self.resume.again.pop_front();
-            let Some(Wish { to, key, .. }) = self.connects.wish(token) else { continue };
+            let Some(ConnectParameters { to, key, .. }) = self.connects.parameters(token) else {
+                continue;
+            };
             if !self.ask_connect(token, to, key) {
                 return self.part();
             }
@@ -217,24 +219,25 @@ impl Way {
         self.conversation.ask(ask).is_ok()
     }
 
-    /// Whether the rings of the next daemon are there, or are to come.
+    /// Returns whether rings of the next daemon are there or will come.
     pub(super) fn awaits_rings(&self) -> bool {
         self.resume.rings.is_some() || self.awaits_daemon()
     }
 
-    /// The partner of this host at an address, if its channel is older than the daemon.
+    /// Returns the peer of this host at an address if its channel survived the daemon that created
+    /// it.
     pub(super) fn survivor(&self, to: Address) -> Option<PeerId> {
-        let peer = self.partners.at(to).filter(|_| self.resume.count > 0)?;
-        (self.partners.is_gone(peer) && self.channels.has(peer)).then_some(peer)
+        let peer = self.local_peers.at(to).filter(|_| self.resume.count > 0)?;
+        (self.local_peers.is_gone(peer) && self.channels.has(peer)).then_some(peer)
     }
 
-    /// The rings of the next daemon are used once the old ones are done with.
+    /// Replaces the rings if all requests of the old ones have ended.
     pub(super) fn renew_rings(&mut self) {
         if self.rings.as_ref().is_some_and(|rings| !Rings::is_over(rings)) {
             return;
         }
-        if let Some((file, bell)) = self.resume.rings.take() {
-            self.rings = rings(self.own, &file, bell);
+        if let Some((file, doorbell)) = self.resume.rings.take() {
+            self.rings = rings(self.own, &file, doorbell);
         }
     }
 }

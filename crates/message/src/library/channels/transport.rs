@@ -1,18 +1,18 @@
-//! Channels as a [`Transport`].
+//! [`Transport`] of channels.
 
 use causeway_channel::{Head, Short};
 use causeway_wire::mx::{Address, PeerId, Status, Token};
 
-use super::direct::Told;
-use super::read::Load;
-use super::{Bell, Channels, Current, event};
-use crate::library::{Arrival, Buffer, Handed, Refused, Transport, pieces};
+use super::direct_read::EncodedPlaces;
+use super::read_schedule::TransferLoad;
+use super::{ChannelCursor, Channels, PeerDoorbell, event};
+use crate::library::{Buffer, Handover, Refused, Transport, TransportEvent, pieces};
 use crate::limits::{
     CHANNEL_CHUNK_BYTES, CHANNEL_EAGER_BYTES_MAX, CHANNEL_FEED_BYTES_MAX, DIRECT_BYTES_MIN,
 };
 
-impl<D: Bell> Channels<D> {
-    /// A message that lies in pieces.
+impl<D: PeerDoorbell> Channels<D> {
+    /// Sends a message of more than two segments.
     #[cold]
     fn send_pieces<B: Buffer>(
         &mut self,
@@ -25,14 +25,14 @@ impl<D: Bell> Channels<D> {
     }
 }
 
-impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
+impl<B: Buffer, D: PeerDoorbell> Transport<B> for Channels<D> {
     fn eager_max(&self, _peer: PeerId) -> usize {
         CHANNEL_EAGER_BYTES_MAX
     }
 
     #[inline(always)]
-    fn at_once(&mut self, peer: PeerId, match_info: u64, data: &B) -> bool {
-        self.eager(peer, Token::UNREPORTED, match_info, data) == Ok(Handed::Done)
+    fn try_eager(&mut self, peer: PeerId, match_info: u64, data: &B) -> bool {
+        self.eager(peer, Token::UNREPORTED, match_info, data) == Ok(Handover::Done)
     }
 
     #[inline(always)]
@@ -42,12 +42,12 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         _token: Token,
         match_info: u64,
         data: &B,
-    ) -> Result<Handed, Refused> {
+    ) -> Result<Handover, Refused> {
         let head = event::message(match_info);
         if let Some((first, second)) = data.two() {
             if let Some(short) = Short::of(match_info, first, second) {
                 self.send_short(peer, &short)?;
-                return Ok(Handed::Done);
+                return Ok(Handover::Done);
             }
             let len = first.len().saturating_add(second.len());
             self.send(peer, head, len, |writing| {
@@ -59,7 +59,7 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         } else {
             self.send_pieces(peer, head, data)?;
         }
-        Ok(Handed::Done)
+        Ok(Handover::Done)
     }
 
     fn offer(
@@ -69,14 +69,15 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         match_info: u64,
         data: &B,
     ) -> Result<(), Refused> {
-        let (_, link) = self.link(peer)?;
-        let tells = link.tells && data.len() >= DIRECT_BYTES_MIN;
-        let word = link.sender.withdrawn();
-        let told = if tells { Told::of(data, data.len(), word) } else { None };
-        let bytes = told.as_ref().map_or(&[][..], Told::bytes);
+        let (_, channel) = self.channel(peer)?;
+        let sends_addresses = channel.sends_addresses && data.len() >= DIRECT_BYTES_MIN;
+        let word = channel.sender.withdrawn();
+        let addresses =
+            if sends_addresses { EncodedPlaces::of(data, data.len(), word) } else { None };
+        let bytes = addresses.as_ref().map_or(&[][..], EncodedPlaces::bytes);
         let head = event::offer(match_info, token, data.len());
         self.send(peer, head, bytes.len(), |writing| writing.put(bytes))?;
-        if told.is_some() {
+        if addresses.is_some() {
             self.load.offer();
         }
         Ok(())
@@ -89,15 +90,16 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         token: Token,
         into: Option<&mut B>,
         len: u32,
-    ) -> Result<Handed, Refused> {
-        let asks = self.asks_help(peer, len);
-        let into = into.filter(|_| asks).and_then(|into| Told::of(into, len as usize, 0));
+    ) -> Result<Handover, Refused> {
+        let can_help = self.asks_help(peer, len);
+        let into =
+            into.filter(|_| can_help).and_then(|into| EncodedPlaces::of(into, len as usize, 0));
         if self.begin_read((peer, token), offer, into, len) {
-            return Ok(Handed::Kept);
+            return Ok(Handover::Kept);
         }
         self.send(peer, event::pull(offer, token, len), 0, |_| ())?;
         self.load.pull(len);
-        Ok(if len == 0 { Handed::Done } else { Handed::Kept })
+        Ok(if len == 0 { Handover::Done } else { Handover::Kept })
     }
 
     fn feed(
@@ -108,9 +110,9 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
         at: usize,
         end: usize,
     ) -> Result<usize, Refused> {
-        let (_, link) = self.link(peer)?;
-        let chunk = CHANNEL_CHUNK_BYTES.min(link.sender.event_bytes_max());
-        // A long one is left for others in between.
+        let (_, channel) = self.channel(peer)?;
+        let chunk = CHANNEL_CHUNK_BYTES.min(channel.sender.event_bytes_max());
+        // A long message pauses here, so that other work has a turn.
         let (whole, end) = (end, end.min(at.saturating_add(CHANNEL_FEED_BYTES_MAX)));
         let mut from = at;
         while from < end && self.keeps_up(peer, chunk)? {
@@ -125,23 +127,23 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
                 Err(never) => return Err(never),
             }
         }
-        let (_, link) = self.link(peer)?;
-        link.left = from == end && end < whole;
+        let (_, channel) = self.channel(peer)?;
+        channel.has_more = from == end && end < whole;
         let fed = from.saturating_sub(at);
         self.load.feed(fed);
         Ok(fed)
     }
 
     fn push(&mut self, data: &B) {
-        self.push_some(data);
+        self.push_step(data);
     }
 
     fn fail(&mut self, peer: PeerId, to: u64) {
-        self.load = Load::default();
-        self.tell_failed(peer, to);
+        self.load = TransferLoad::default();
+        self.report_failed(peer, to);
     }
 
-    /// Channels are set up by others: there is nobody here to ask.
+    /// Channels cannot connect; the owner of the endpoint asks the daemon.
     fn connect(
         &mut self,
         _token: Token,
@@ -161,42 +163,42 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
     }
 
     fn cancel(&mut self, _token: Token) {
-        // It may have been offered, and where it lies may be something else soon.
+        // The request may be an offer, and its memory changes from now on.
         self.withdraw();
     }
 
-    fn lose(&mut self, token: Token) {
-        self.lose_share(token);
+    fn withdraw_memory(&mut self, token: Token) {
+        self.withdraw_share(token);
     }
 
-    fn broken(&mut self, peer: PeerId) {
+    fn fail_peer(&mut self, peer: PeerId) {
         if let Some(at) = self.of(peer) {
-            self.bury(at, Status::EndpointUnreachable);
+            self.close_channel(at, Status::EndpointUnreachable);
         }
     }
 
     #[inline]
-    fn next(&mut self) -> Option<Arrival> {
-        if self.current != Current::Nothing {
+    fn next(&mut self) -> Option<TransportEvent> {
+        if self.current != ChannelCursor::Nothing {
             return Some(self.arrival);
         }
         if let Some(&note) = self.notes.front() {
             self.arrival = note;
-            self.current = Current::Note;
+            self.current = ChannelCursor::Note;
             return Some(note);
         }
-        if self.rested {
-            self.offer_again();
+        if self.retry_due {
+            self.retry_deferred();
         }
-        self.breathes = false;
-        if self.read_is_due() && self.look_at_read() {
+        self.yields = false;
+        if self.read_is_due() && self.select_read() {
             return Some(self.arrival);
         }
-        if self.look_round() {
+        if self.poll_channels() {
             self.before_read = self.before_read.saturating_sub(1);
             return Some(self.arrival);
         }
-        if self.look_at_read() || self.look_at_push() {
+        if self.select_read() || self.select_push() {
             return Some(self.arrival);
         }
         self.idle();
@@ -205,79 +207,83 @@ impl<B: Buffer, D: Bell> Transport<B> for Channels<D> {
 
     #[inline(always)]
     fn short(&mut self) -> Option<(PeerId, Short)> {
-        if self.current != Current::Nothing
+        if self.current != ChannelCursor::Nothing
             || !self.notes.is_empty()
-            || self.rested
+            || self.retry_due
             || self.read_is_due()
         {
             return None;
         }
-        let link = self.links.get(self.at)?.as_ref()?;
-        if link.dead || link.deferred || self.turn == 0 {
+        let channel = self.channels.get(self.at)?.as_ref()?;
+        if channel.is_closed || channel.deferred || self.turn == 0 {
             return None;
         }
-        Some((link.peer, link.receiver.poll_short(event::MESSAGE)?))
+        Some((channel.peer, channel.receiver.poll_short(event::MESSAGE)?))
     }
 
     #[inline]
     fn short_done(&mut self) -> bool {
         self.turn = self.turn.saturating_sub(1);
         self.before_read = self.before_read.saturating_sub(1);
-        let Some(Some(link)) = self.links.get_mut(self.at) else { return false };
-        (link.told, link.heard) = (0, link.heard.saturating_add(1));
-        if link.receiver.advance_short() {
-            link.bell.ring();
+        let Some(Some(channel)) = self.channels.get_mut(self.at) else { return false };
+        (channel.sent_in_row, channel.received_in_row) =
+            (0, channel.received_in_row.saturating_add(1));
+        if channel.receiver.advance_short() {
+            channel.doorbell.ring();
         }
-        link.receiver.ready()
+        channel.receiver.ready()
     }
 
     #[inline]
     fn more(&self) -> bool {
-        self.comes() || self.pieces_come()
+        self.may_have_event() || self.chunk_comes()
     }
 
     #[inline]
     fn copy(&self, at: usize, into: &mut [u8]) -> usize {
         match self.current {
-            Current::Event(link) => {
-                let Some(Some(link)) = self.links.get(link) else { return 0 };
-                link.receiver.copy(&self.event, at, into)
+            ChannelCursor::Event(channel) => {
+                let Some(Some(channel)) = self.channels.get(channel) else { return 0 };
+                channel.receiver.copy(&self.event, at, into)
             }
-            Current::Read => self.read(at, into),
-            Current::Nothing | Current::Note | Current::Push => 0,
+            ChannelCursor::Read => self.read(at, into),
+            ChannelCursor::Nothing | ChannelCursor::Note | ChannelCursor::Push => 0,
         }
     }
 
     #[inline]
     fn done(&mut self) {
-        match std::mem::replace(&mut self.current, Current::Nothing) {
-            Current::Note => drop(self.notes.pop_front()),
-            Current::Event(at) => {
+        match std::mem::replace(&mut self.current, ChannelCursor::Nothing) {
+            ChannelCursor::Note => drop(self.notes.pop_front()),
+            ChannelCursor::Event(at) => {
                 let offered = self.offered.take();
-                if let Some(Some(link)) = self.links.get_mut(at) {
+                if let Some(Some(channel)) = self.channels.get_mut(at) {
                     if let Some(offered) = offered {
-                        link.offers.insert(offered.name, offered);
+                        channel.offers.insert(offered.name, offered);
                     }
-                    if link.receiver.advance(&self.event) {
-                        link.bell.ring();
+                    if channel.receiver.advance(&self.event) {
+                        channel.doorbell.ring();
                     }
                 }
-                if let (Some(_), Arrival::Chunk { peer, token, len }) = (self.timed, self.arrival) {
-                    self.time(peer, token, len);
+                if let (Some(_), TransportEvent::Chunk { peer, token, len }) =
+                    (self.timed, self.arrival)
+                {
+                    self.count_timed(peer, token, len);
                 }
             }
-            Current::Read => self.read_on(),
-            Current::Push => self.push_on(),
-            Current::Nothing => {}
+            ChannelCursor::Read => self.end_read_step(),
+            ChannelCursor::Push => self.end_push_step(),
+            ChannelCursor::Nothing => {}
         }
     }
 
     fn defer(&mut self) {
-        if let Current::Event(at) = std::mem::replace(&mut self.current, Current::Nothing)
-            && let Some(Some(link)) = self.links.get_mut(at)
+        if let ChannelCursor::Event(at) =
+            std::mem::replace(&mut self.current, ChannelCursor::Nothing)
+            && let Some(Some(channel)) = self.channels.get_mut(at)
         {
-            link.deferred = true;
-            self.deferring = true;
+            channel.deferred = true;
+            self.has_deferred = true;
         }
     }
 }

@@ -1,7 +1,6 @@
-//! Messages that go straight to their receive: what is told of them, and in which order, is the same
-//! as without.
+//! The fast path: completions and their order are the same as on the general path.
 
-use causeway_message::library::{Completion, Missed, Options, Source, Step};
+use causeway_message::library::{Completion, LibraryOptions, Missed, Source, Step};
 use causeway_message::status::Status;
 use causeway_testing::messages::*;
 use proptest::prelude::*;
@@ -28,7 +27,7 @@ fn ops() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// All that can be taken and collected, one by one.
+/// Takes and collects everything, one at a time.
 fn take(end: &mut End, straight: bool) -> Vec<Completion> {
     let mut told = Vec::new();
     loop {
@@ -47,16 +46,16 @@ fn take(end: &mut End, straight: bool) -> Vec<Completion> {
     }
 }
 
-/// What is told at the end that receives, and what each receive has at last.
+/// Returns the completions at the receiver, and the bytes of each receive.
 fn play(ops: &[Op], straight: bool) -> (Vec<Completion>, Vec<Option<Vec<u8>>>) {
-    let mut pair = Pair::new();
+    let mut pair = EndpointPair::new();
     let (mut told, mut backs) = (Vec::new(), Vec::new());
     for (number, op) in (0..).zip(ops) {
         match *op {
             Op::Send { info, len } => drop(pair.a.send(B, info, &content(number, len))),
             Op::Receive { info, mask, len, directed, forget } => {
                 let from = directed.map(|endpoint| {
-                    let Options { address, session, .. } = options(endpoint);
+                    let LibraryOptions { address, session, .. } = options(endpoint);
                     Source { address, session }
                 });
                 let (pad, back) = room(len);
@@ -70,7 +69,7 @@ fn play(ops: &[Op], straight: bool) -> (Vec<Completion>, Vec<Option<Vec<u8>>>) {
             Op::Take => told.extend(take(&mut pair.b, straight)),
         }
     }
-    // What is long is fed by its sender.
+    // The sender feeds a long message.
     for _ in 0..64 {
         told.extend(take(&mut pair.b, straight));
         pair.a.run();
@@ -82,15 +81,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn what_goes_straight_is_told_as_it_would_be(ops in prop::collection::vec(ops(), 1..60)) {
+    fn fast_path_completes_as_the_general_path(ops in prop::collection::vec(ops(), 1..60)) {
         prop_assert_eq!(play(&ops, true), play(&ops, false));
     }
 }
 
 #[test]
-fn only_a_short_message_for_a_posted_receive_goes_straight() {
-    let mut pair = Pair::new();
-    let straight = |pair: &mut Pair| pair.b.library.receive_straight(&mut pair.b.ways);
+fn fast_path_needs_a_short_message_and_a_posted_receive() {
+    let mut pair = EndpointPair::new();
+    let straight = |pair: &mut EndpointPair| pair.b.library.receive_straight(&mut pair.b.ways);
     assert_eq!(straight(&mut pair), Err(Missed::Unsure), "nothing came");
     let (id, back) = pair.b.receive(1, u64::MAX, 8);
     pair.a.send(B, 1, b"straight");
@@ -100,12 +99,12 @@ fn only_a_short_message_for_a_posted_receive_goes_straight() {
     assert_eq!((ended.msg_length, ended.xfer_length), (8, 8));
     assert_eq!(ended.partner, Some(partner(1)));
     assert_eq!(given(&back), b"straight");
-    // It is collected, and counted.
+    // It is collected and counted.
     assert!(pair.b.library.test(id).is_err());
     assert_eq!((pair.b.library.requests(), pair.b.library.ipeek()), (0, None));
 
     pair.a.send(B, 2, b"early");
-    assert_eq!(straight(&mut pair), Err(Missed::Unsure), "nobody waits for it");
+    assert_eq!(straight(&mut pair), Err(Missed::Unsure), "no receive waits for it");
     pair.b.run();
     let (early, _) = pair.b.receive(2, u64::MAX, 8);
     let (behind, _) = pair.b.receive(3, u64::MAX, 8);
@@ -117,18 +116,18 @@ fn only_a_short_message_for_a_posted_receive_goes_straight() {
 
     let (cut, _) = pair.b.receive(4, u64::MAX, 3);
     pair.a.send(B, 4, b"too long");
-    assert_eq!(straight(&mut pair), Err(Missed::Worked), "it is told as what is cut is");
+    assert_eq!(straight(&mut pair), Err(Missed::Worked), "it completes as a truncated message");
     assert_eq!(pair.b.ended(cut).status, Status::Truncated);
     pair.b.library.set_raises(true);
     pair.b.receive(5, u64::MAX, 8);
     pair.a.send(B, 5, b"raises");
-    assert_eq!(straight(&mut pair), Err(Missed::Unsure), "who is told of failures first");
+    assert_eq!(straight(&mut pair), Err(Missed::Unsure), "failures are reported first");
 }
 
-/// Whoever looks finds what is there, at every look, however many came of one partner.
+/// Every poll finds a ready message, however many came from one peer.
 #[test]
-fn no_look_is_in_vain_while_there_are_messages() {
-    let mut pair = Pair::new();
+fn fast_path_finds_every_ready_message() {
+    let mut pair = EndpointPair::new();
     for number in 0..100_u64 {
         pair.b.receive(number, u64::MAX, 8);
         pair.a.send(B, number, b"message");

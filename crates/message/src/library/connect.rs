@@ -1,46 +1,51 @@
-//! Connecting, parting, and what is known of partners.
+//! Connects and disconnects, and the ends of requests to a lost peer.
 
 use causeway_wire::mx::{Address, NicId, PeerId, Status, Token};
 
-use super::request::{Kind, Request, State};
-use super::unexpected::Content;
+use super::request::{RequestEntry, RequestKind, RequestState};
+use super::unexpected::UnexpectedContent;
 use super::{Buffer, Error, Library, Partner, Refused, RequestId, Source, Transport, is_remote};
 
-/// An endpoint of another host that is not reached any more.
+/// A remote endpoint that was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Departed {
-    /// The endpoint.
+    /// Identity of the endpoint.
     pub source: Source,
-    /// As it was known here.
+    /// Its name in this endpoint.
     pub partner: Partner,
-    /// Why it is not reached.
+    /// Reason.
     pub status: Status,
-    /// Whole messages that came from it since it was seen.
+    /// Eager messages from it since it connected.
     pub received: u64,
-    /// Messages that were sent whole to it since then, and that its host has.
+    /// Eager messages to it since then that its host has acknowledged.
     pub acked: u64,
 }
 
-/// Whether an endpoint that is not reached may be there: a daemon in between began anew.
+/// Returns whether a lost endpoint may still run, because a daemon in between restarted.
 pub fn is_interrupted(status: Status) -> bool {
     matches!(status, Status::EndpointUnreachable | Status::BadSession)
 }
 
 impl<B: Buffer> Library<B> {
-    /// Connects to an endpoint; the completion names the partner.
+    /// Connects to an endpoint; the completion names the peer.
     ///
     /// # Errors
-    /// Too many requests.
+    /// [`Error::NoResources`] with too many requests.
     pub fn iconnect<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         to: Address,
         key: u32,
         match_info: u64,
         context: u64,
         timeout_ns: Option<u64>,
     ) -> Result<RequestId, Error> {
-        let mut request = Request::new(Kind::Connect, State::WantsConnect, match_info, context);
+        let mut request = RequestEntry::new(
+            RequestKind::Connect,
+            RequestState::WantsConnect,
+            match_info,
+            context,
+        );
         request.other = to.nic.0;
         request.more = (key, to.endpoint);
         if let Some(timeout) = timeout_ns.or(self.send_timeout) {
@@ -55,35 +60,35 @@ impl<B: Buffer> Library<B> {
             let right = key == self.options.key;
             self.finish(at, if right { Status::Success } else { Status::BadKey });
         } else {
-            self.connect(way, at);
+            self.connect(transport, at);
         }
         Ok(self.id(at))
     }
 
-    /// Hands a connect over; again later if there is no room.
-    pub(super) fn connect<T: Transport<B>>(&mut self, way: &mut T, at: u32) {
+    /// Hands a connect to the transport; queues it for a retry if there is no room.
+    pub(super) fn connect<T: Transport<B>>(&mut self, transport: &mut T, at: u32) {
         let token = self.token(at);
         let Some(request) = self.requests.get_mut(at) else { return };
         let (key, endpoint) = request.more;
         let to = Address { nic: NicId(request.other), endpoint };
         let timeout = request.deadline.checked_sub(self.now);
         let timeout = timeout.filter(|_| request.deadline != u64::MAX);
-        match way.connect(token, to, key, timeout) {
-            Ok(()) => request.state = State::Connecting,
+        match transport.connect(token, to, key, timeout) {
+            Ok(()) => request.state = RequestState::Connecting,
             Err(Refused::Full) => {
-                request.state = State::WantsConnect;
+                request.state = RequestState::WantsConnect;
                 self.requests.push(&mut self.retry, at);
             }
             Err(Refused::Never(status)) => self.finish(at, status),
         }
     }
 
-    /// A connect ended.
+    /// Ends a connect.
     pub(super) fn connected(&mut self, token: Token, status: Status, peer: PeerId) {
         let Some(at) = self.requests.find(token.0) else { return };
         let partner = self.partners.current(peer);
         let Some(request) = self.requests.get_mut(at) else { return };
-        if request.state != State::Connecting {
+        if request.state != RequestState::Connecting {
             return;
         }
         request.set_partner(partner.filter(|_| status == Status::Success));
@@ -91,35 +96,34 @@ impl<B: Buffer> Library<B> {
         self.finish(at, if reached { status } else { Status::EndpointUnreachable });
     }
 
-    /// Parts from a partner: what waits for it ends with [`Status::EndpointUnreachable`].
+    /// Disconnects a peer: its requests end with [`Status::EndpointUnreachable`].
     ///
     /// # Errors
-    /// There is no such partner.
+    /// [`Error::BadRequest`] if there is no such peer.
     pub fn disconnect<T: Transport<B>>(
         &mut self,
-        way: &mut T,
+        transport: &mut T,
         partner: Partner,
     ) -> Result<(), Error> {
         if partner == Partner::SELF {
             return Ok(());
         }
-        if self.partners.of(partner).is_none_or(|known| !known.alive) {
+        if self.partners.of(partner).is_none_or(|known| !known.is_alive) {
             return Err(Error::BadRequest);
         }
-        way.disconnect(partner.peer);
-        let received = way.received(partner.peer);
-        self.part(partner.peer, Status::EndpointUnreachable, received);
+        transport.disconnect(partner.peer);
+        let received = transport.received(partner.peer);
+        self.lose_peer(partner.peer, Status::EndpointUnreachable, received);
         Ok(())
     }
 
-    /// Ends all that waits for a partner, which is not reached any more. `received`: whole messages
-    /// that came from it.
-    pub(super) fn part(&mut self, peer: PeerId, status: Status, received: u64) {
-        let was_alive = self.partners.get(peer).is_some_and(|known| known.alive);
+    /// Ends all requests of a lost peer. `received`: eager messages that came from it.
+    pub(super) fn lose_peer(&mut self, peer: PeerId, status: Status, received: u64) {
+        let was_alive = self.partners.get(peer).is_some_and(|known| known.is_alive);
         if let Some(known) = self.partners.get_mut(peer) {
-            known.alive = false;
+            known.is_alive = false;
         }
-        self.end_all(peer, status);
+        self.end_requests_to(peer, status);
         let source = self.partners.source(peer);
         let partner = self.partners.current(peer);
         match (&mut self.departed, source.zip(partner)) {
@@ -133,8 +137,8 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Ends all that waits for a partner; what it sent is still taken, if it is not gone.
-    pub(super) fn end_all(&mut self, peer: PeerId, status: Status) {
+    /// Ends all requests to a peer; messages that it sent are still received if it is not lost.
+    pub(super) fn end_requests_to(&mut self, peer: PeerId, status: Status) {
         let Some(epoch) = self.partners.get(peer).map(|known| known.epoch) else { return };
         let gone = Partner { peer, epoch };
         for at in 0..self.requests.places() {
@@ -143,19 +147,19 @@ impl<B: Buffer> Library<B> {
                 continue;
             }
             match request.state {
-                State::Waiting => {
+                RequestState::Waiting => {
                     if let Some(known) = self.partners.get_mut(peer) {
                         self.requests.unlink(&mut known.waiting, at);
                     }
                 }
-                State::Streaming => {
+                RequestState::Streaming => {
                     if let Some(known) = self.partners.get_mut(peer) {
                         self.requests.unlink(&mut known.streams, at);
                     }
                 }
-                State::WantsPull => self.requests.unlink(&mut self.retry, at),
-                State::Offered | State::Unacked | State::Pulling => {}
-                State::Done | State::Detached if request.unacked => {
+                RequestState::WantsPull => self.requests.unlink(&mut self.retry, at),
+                RequestState::Offered | RequestState::Unacked | RequestState::Pulling => {}
+                RequestState::Done | RequestState::Detached if request.unacked => {
                     self.confirmed(at, status);
                     continue;
                 }
@@ -163,21 +167,21 @@ impl<B: Buffer> Library<B> {
             }
             self.finish(at, status);
         }
-        self.void_offers(gone);
+        self.drop_offers(gone);
     }
 
-    /// Offers of a partner that is gone are void; messages that came whole stay.
-    fn void_offers(&mut self, gone: Partner) {
+    /// Drops the offers of a lost peer; its eager messages stay.
+    fn drop_offers(&mut self, gone: Partner) {
         for at in 0..self.unexpected.messages.places() {
             let Some(message) = self.unexpected.messages.get(at) else { continue };
-            let offered = matches!(message.content, Content::Offered(_));
+            let offered = matches!(message.content, UnexpectedContent::Offered(_));
             if message.partner == gone && offered {
                 self.remove_unexpected(at);
             }
         }
     }
 
-    /// A send that ended early was confirmed.
+    /// Records the real end of an early completed send.
     pub(super) fn confirmed(&mut self, at: u32, status: Status) {
         let Some(request) = self.requests.get_mut(at) else { return };
         request.unacked = false;
@@ -197,12 +201,12 @@ impl<B: Buffer> Library<B> {
             }
         }
         let Some(request) = self.requests.get_mut(at) else { return };
-        if request.state == State::Detached {
+        if request.state == RequestState::Detached {
             self.requests.discard(at);
         }
     }
 
-    /// A partner's address and session; also of one that is gone, until its number is used again.
+    /// Returns address and session of a peer; also of a lost peer until its number is reused.
     pub fn decompose(&self, partner: Partner) -> Option<(Address, u32)> {
         if partner == Partner::SELF {
             return Some((self.options.address, self.options.session));
@@ -210,7 +214,7 @@ impl<B: Buffer> Library<B> {
         self.partners.of(partner).map(|known| (known.address, known.session))
     }
 
-    /// A partner's session, as of [`Self::decompose`].
+    /// Returns the session of a peer, as [`Self::decompose`] does.
     #[inline]
     pub fn session(&self, partner: Partner) -> Option<u32> {
         if partner == Partner::SELF {
@@ -219,30 +223,30 @@ impl<B: Buffer> Library<B> {
         self.partners.of(partner).map(|known| known.session)
     }
 
-    /// Returns how many of the messages that were sent whole to a partner its host has.
+    /// Returns the number of eager messages to a peer that its host has acknowledged.
     pub fn acked(&self, partner: Partner) -> u64 {
         self.partners.of(partner).map_or(0, |known| known.acked)
     }
 
-    /// Returns the partner that is reached at an address with a session, whichever side connected.
+    /// Returns the connected peer with this identity, whichever side connected.
     pub fn reached(&self, source: Source) -> Option<Partner> {
         self.partners.reached(source)
     }
 
-    /// Whether messages to a partner can arrive.
+    /// Returns whether messages to a peer can arrive.
     pub fn is_reached(&self, partner: Partner) -> bool {
-        partner == Partner::SELF || self.partners.of(partner).is_some_and(|known| known.alive)
+        partner == Partner::SELF || self.partners.of(partner).is_some_and(|known| known.is_alive)
     }
 
-    /// Says that something waits for what only this partner can do, or does not any more: it is asked
-    /// now and then whether it is there, and [`Self::is_reached`] says so.
-    pub fn watch<T: Transport<B>>(&mut self, way: &mut T, partner: Partner, on: bool) {
+    /// Sets whether a request waits for this peer without sending to it: the transport checks it
+    /// from time to time, and [`Self::is_reached`] turns false when it is lost.
+    pub fn watch<T: Transport<B>>(&mut self, transport: &mut T, partner: Partner, on: bool) {
         if partner != Partner::SELF && self.is_reached(partner) {
-            way.watch(partner.peer, on);
+            transport.watch(partner.peer, on);
         }
     }
 
-    /// The application's own word for a partner; 0 until it is set.
+    /// Returns the application's value for a peer; 0 until it is set.
     #[inline]
     pub fn partner_context(&self, partner: Partner) -> Option<u64> {
         if partner == Partner::SELF {
@@ -251,7 +255,7 @@ impl<B: Buffer> Library<B> {
         self.partners.of(partner).map(|known| known.context)
     }
 
-    /// Sets it. False: there is no such partner.
+    /// Sets the application's value for a peer. Returns false if there is no such peer.
     pub fn set_partner_context(&mut self, partner: Partner, context: u64) -> bool {
         if partner == Partner::SELF {
             self.own_context = context;

@@ -1,0 +1,282 @@
+//! Paths to peers: channels to endpoints of this host, which the daemon sets up on request
+//! (`control`), and rings to the NIC side for other hosts, if the NIC has a network. The matching
+//! engine uses both as one transport (`transport`). The paths outlive the daemon (`resume`).
+
+mod connects;
+mod control;
+mod local_peers;
+mod open;
+mod resume;
+mod transport;
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use causeway_message::library::{Channels, PeerDoorbell, Rings, Transport};
+use causeway_message::split::{NicId, RegionId};
+use causeway_wire::local::Ask;
+
+use crate::board::Conversation;
+use crate::bypass::Bypass;
+use crate::staging::{StagingCounters, StagingSlabs};
+use connects::Connects;
+use local_peers::LocalPeers;
+use open::remote_paths;
+use resume::Resume;
+use transport::PollTurn;
+
+pub use local_peers::LocalDoorbell;
+
+/// Doorbell of the NIC side; `None` if the NIC side is in this process.
+#[derive(Debug)]
+pub struct NicDoorbell(Option<OwnedFd>);
+
+impl PeerDoorbell for NicDoorbell {
+    fn ring(&self) {
+        if let Some(doorbell) = &self.0 {
+            // A write fails only if the counter is full, and then it is readable.
+            let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+/// Channels and rings of an endpoint, and its conversation with the daemon.
+#[derive(Debug)]
+pub struct Paths {
+    own: u8,
+    /// Channels to peers of this host.
+    pub channels: Channels<LocalDoorbell>,
+    rings: Option<Rings<NicDoorbell, StagingSlabs>>,
+    /// NIC side at the other end of the rings, in direct mode.
+    bypass: Option<Box<Bypass>>,
+    /// It accepted staging since the last poll: waiting messages continue.
+    granted: bool,
+    /// Conversation with the daemon.
+    pub conversation: Conversation,
+    /// Peers of this host.
+    local_peers: LocalPeers,
+    /// The daemon is gone: channels go on, but there are no new ones.
+    pub parted: bool,
+    resume: Resume,
+    /// Held while the endpoint is open: the next daemon detects it by this lock.
+    lock: Option<OwnedFd>,
+    connects: Connects,
+    turn: PollTurn,
+    /// The last event came through the daemon, which needs a processor, too.
+    pub far: bool,
+}
+
+impl Paths {
+    /// Returns the paths of an endpoint. `direct_secrets`: its key and session in direct mode. `fds`:
+    /// descriptors of the daemon's answer.
+    ///
+    /// # Errors
+    /// The kernel's error if memory or descriptors are missing.
+    pub fn new(
+        own: u8,
+        direct_secrets: Option<(u32, u32)>,
+        conversation: Conversation,
+        fds: Vec<OwnedFd>,
+    ) -> std::io::Result<Self> {
+        let board = NicId(conversation.board.nic);
+        let mut fds = fds;
+        let lock =
+            if direct_secrets.is_none() { fds.drain(2.min(fds.len())..).next() } else { None };
+        let (rings, bypass) = remote_paths((board, own), direct_secrets, fds)?;
+        Ok(Self {
+            own,
+            channels: Channels::default(),
+            rings,
+            bypass,
+            granted: false,
+            conversation,
+            local_peers: LocalPeers::new()?,
+            parted: false,
+            resume: Resume::new(),
+            lock,
+            connects: Connects::default(),
+            turn: PollTurn::default(),
+            far: false,
+        })
+    }
+
+    /// Returns the descriptor that is readable when a peer rings.
+    pub fn bells(&self) -> BorrowedFd<'_> {
+        self.local_peers.doorbells()
+    }
+
+    /// Returns whether an answer of the daemon is pending.
+    #[inline]
+    pub fn connecting(&self) -> bool {
+        !self.connects.is_empty()
+            || self.rings.as_ref().is_some_and(|rings| rings.staging.awaits_answer())
+    }
+
+    /// Sends the commands of staging.
+    #[inline]
+    fn send_commands(&mut self) {
+        if self.rings.as_ref().is_some_and(|rings| !rings.staging.commands.is_empty()) {
+            self.send_all_commands();
+        }
+    }
+
+    #[cold]
+    fn send_all_commands(&mut self) {
+        let Some(rings) = &mut self.rings else { return };
+        for (ask, files) in std::mem::take(&mut rings.staging.commands) {
+            if let Some(bypass) = &mut self.bypass {
+                match (ask, files.first()) {
+                    (Ask::Region { tag, len, .. }, Some(file)) => {
+                        rings.staging.record_answer(tag, bypass.add_staging(file, len));
+                        self.granted = true;
+                    }
+                    (Ask::Unregion { region, .. }, _) => bypass.remove_staging(RegionId(region)),
+                    _ => {}
+                }
+                continue;
+            }
+            if !self.parted && self.conversation.ask_with(ask, files).is_err() {
+                return self.part();
+            }
+        }
+    }
+
+    /// Polls the NIC side in this process. Returns whether there was any work.
+    #[inline]
+    fn poll_direct(&mut self) -> bool {
+        let Some(bypass) = &mut self.bypass else { return false };
+        let worked = bypass.poll_if_ready();
+        if bypass.broken
+            && let Some(rings) = &mut self.rings
+        {
+            rings.end();
+        }
+        if let Some(board) = bypass.next_unknown_nic() {
+            self.ask_about(board);
+        }
+        self.granted = false;
+        worked
+    }
+
+    /// Runs new requests in the NIC side in this process.
+    #[inline]
+    fn serve_direct(&mut self) {
+        if let Some(bypass) = &mut self.bypass {
+            bypass.send();
+        }
+    }
+
+    /// Records that a peer rang while the endpoint is awake.
+    pub fn record_ring(&mut self, doorbell: u64) {
+        self.local_peers.record_ring(doorbell);
+    }
+
+    /// Clears the doorbells that rang.
+    fn clear(&mut self) {
+        let channels: &mut AnyTransport = &mut self.channels;
+        self.local_peers.clear(|peer| channels.fail_peer(peer));
+    }
+
+    /// Invalidates the memory of offers to peers of this host.
+    pub fn withdraw(&mut self) {
+        self.channels.withdraw();
+    }
+
+    /// Closes the endpoint: its channels report it to the peers.
+    pub fn end(&mut self) {
+        for peer in self.local_peers.all() {
+            let channels: &mut AnyTransport = &mut self.channels;
+            channels.disconnect(peer);
+        }
+        self.lock = None;
+        // Includes peers whose path the daemon has closed.
+        self.channels.await_peer_writes();
+        self.local_peers.part();
+        // Before the close command: the daemon must find the lock released.
+        if let Some(mut bypass) = self.bypass.take() {
+            bypass.close();
+        }
+        if !self.parted {
+            let _ = self.conversation.ask(Ask::Close { endpoint: self.own });
+        }
+    }
+
+    /// Retries deferred messages after a receive was posted, which must happen before a sleep.
+    /// Returns whether there are any.
+    #[inline]
+    pub fn stir(&mut self) -> bool {
+        let near = self.channels.nudge();
+        self.rings.as_mut().is_some_and(|rings| rings.nudge()) || near
+    }
+
+    /// Returns whether the endpoint reaches other hosts.
+    #[inline]
+    pub fn is_networked(&self) -> bool {
+        self.rings.is_some()
+    }
+
+    /// Returns whether the endpoint is in direct mode.
+    pub fn goes_past(&self) -> bool {
+        self.bypass.is_some()
+    }
+
+    /// Returns whether an event may be ready.
+    #[inline]
+    pub fn comes(&self) -> bool {
+        self.rings_have_event() || self.connects.has_notes() || self.channels.may_have_event()
+    }
+
+    /// Returns whether an event of other hosts may be ready.
+    #[inline]
+    fn rings_have_event(&self) -> bool {
+        let Some(rings) = &self.rings else { return false };
+        rings.may_have_event()
+            || self.bypass.as_ref().is_some_and(|bypass| bypass.may_have_work())
+            || self.granted
+            || self.connects.has_remote()
+            || !rings.staging.commands.is_empty()
+    }
+
+    /// Returns whether messages are unacknowledged that the matching engine does not count.
+    pub fn is_sending(&self) -> bool {
+        self.bypass.as_ref().is_some_and(|bypass| !bypass.broken && bypass.is_sending())
+    }
+
+    /// Returns the number of slabs that were lent to the NIC side.
+    pub fn lent(&self) -> u64 {
+        self.rings.as_ref().map_or(0, |rings| rings.staging.lent)
+    }
+
+    /// Returns the counters of staging.
+    pub fn staged(&self) -> StagingCounters {
+        let Some(rings) = &self.rings else { return StagingCounters::default() };
+        StagingCounters { lent: rings.staging.lent, taken: rings.staging.taken }
+    }
+
+    /// Prepares to sleep, as [`Channels::arm`] does.
+    pub fn arm(&mut self) -> bool {
+        // Before the polls below: a later doorbell is seen by them, or rings again.
+        self.clear();
+        let mut idle = !self.connects.has_notes() & self.channels.arm();
+        if let Some(bypass) = &mut self.bypass {
+            idle &= !self.granted & bypass.arm(self.local_peers.doorbells());
+        }
+        if let Some(rings) = &mut self.rings {
+            idle &= rings.arm();
+        }
+        idle
+    }
+
+    /// Ends a sleep, as [`Channels::disarm`] does.
+    pub fn disarm(&mut self) {
+        self.channels.disarm();
+        if let Some(bypass) = &mut self.bypass {
+            bypass.disarm(self.local_peers.doorbells());
+        }
+        if let Some(rings) = &mut self.rings {
+            rings.disarm();
+        }
+    }
+}
+
+/// Transport for calls without a buffer.
+type AnyTransport = dyn Transport<Vec<u8>>;

@@ -1,0 +1,119 @@
+//! Connects of an endpoint: those in progress, and the results that the library has not taken.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use causeway_message::library::TransportEvent;
+use causeway_message::split::{Address, PeerId, Token};
+use causeway_message::status::Status;
+
+use crate::limits::CONNECTS_PENDING_MAX;
+
+/// Parameters of a connect.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ConnectParameters {
+    pub to: Address,
+    pub key: u32,
+    pub timeout_ns: Option<u64>,
+}
+
+/// All connects of an endpoint, by token.
+#[derive(Debug, Default)]
+pub(super) struct Connects {
+    asked: BTreeMap<u64, ConnectParameters>,
+    /// Connects to other hosts that wait for room in the rings, in order.
+    remote: VecDeque<u64>,
+    /// Results for the library.
+    ended: VecDeque<TransportEvent>,
+}
+
+impl Connects {
+    /// Returns whether no connect is in progress.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.asked.is_empty()
+    }
+
+    /// Returns whether the limit is reached.
+    pub fn is_full(&self) -> bool {
+        self.asked.len() >= CONNECTS_PENDING_MAX
+    }
+
+    /// Adds a connect.
+    pub fn begin(&mut self, token: u64, parameters: ConnectParameters) {
+        self.asked.insert(token, parameters);
+    }
+
+    /// Returns the parameters of a connect in progress.
+    pub fn parameters(&self, token: u64) -> Option<ConnectParameters> {
+        self.asked.get(&token).copied()
+    }
+
+    /// Removes a connect without a result. Returns its parameters if it was in progress.
+    pub fn end(&mut self, token: u64) -> Option<ConnectParameters> {
+        self.asked.remove(&token)
+    }
+
+    /// Returns all connects in progress.
+    pub fn all(&self) -> Vec<(u64, ConnectParameters)> {
+        self.asked.iter().map(|(token, parameters)| (*token, *parameters)).collect()
+    }
+
+    /// Queues a connect for the rings.
+    pub fn push_remote(&mut self, token: u64) {
+        self.remote.push_back(token);
+    }
+
+    /// Returns the next connect for the rings.
+    pub fn next_remote(&self) -> Option<u64> {
+        self.remote.front().copied()
+    }
+
+    /// Returns whether a connect waits for the rings.
+    #[inline]
+    pub fn has_remote(&self) -> bool {
+        !self.remote.is_empty()
+    }
+
+    /// Removes the connect that [`Self::next_remote`] returned, after the rings accepted or refused
+    /// it.
+    pub fn end_remote(&mut self) {
+        if let Some(token) = self.remote.pop_front() {
+            self.asked.remove(&token);
+        }
+    }
+
+    /// Drops the queue for the rings.
+    pub fn clear_remote(&mut self) {
+        self.remote.clear();
+    }
+
+    /// Queues the result of a connect.
+    pub fn note(&mut self, token: u64, status: Status, peer: PeerId) {
+        self.ended.push_back(TransportEvent::Connected { token: Token(token), status, peer });
+    }
+
+    /// Fails all connects in progress.
+    pub fn fail_all(&mut self) {
+        self.remote.clear();
+        for (token, _) in std::mem::take(&mut self.asked) {
+            self.note(token, Status::EndpointUnreachable, PeerId::NONE);
+        }
+    }
+
+    /// Returns whether there is a result for the library.
+    #[inline]
+    pub fn has_notes(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// Returns the oldest result for the library.
+    #[inline]
+    pub fn first_note(&self) -> Option<TransportEvent> {
+        self.ended.front().copied()
+    }
+
+    /// Drops the oldest result.
+    pub fn drop_note(&mut self) {
+        self.ended.pop_front();
+    }
+}
