@@ -1,8 +1,10 @@
-//! Frames put together again from their fragments, in bounded memory and time.
+//! Reassembly of fragmented frames, in bounded memory and time.
 //!
-//! Fragments may come in any order. What contradicts what is there already drops the frame: a
-//! frame is never made of pieces that do not belong together. When there are too many incomplete
-//! frames the oldest gives way.
+//! [`crate::tunnel::Tunnel`] passes every fragment record of an accepted datagram here. Fragments
+//! may arrive in any order. A fragment that contradicts earlier fragments of its frame drops the
+//! frame, so a frame never consists of bytes that do not belong together. When the limits on frames
+//! or bytes are reached, the oldest incomplete frame is dropped. Lost fragments are not requested
+//! again.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,20 +18,20 @@ use crate::limits::{
 };
 use crate::refusal::{Refusal, Refusals};
 
-/// A piece of a frame.
+/// A received fragment of a frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Piece<'a> {
     /// The virtual network.
     pub vni: u32,
-    /// The sender's number for the frame.
+    /// The sender's number of the frame.
     pub id: u32,
-    /// Where the bytes stand, in bytes.
+    /// Offset of `bytes` in metadata and frame, in bytes.
     pub offset: usize,
     /// Length of metadata and frame, in bytes.
     pub total: usize,
-    /// Whether the frame goes without metadata.
+    /// Whether the frame has no metadata.
     pub bare: bool,
-    /// Daemons that passed it on so far.
+    /// Daemons that forwarded the frame so far.
     pub hops: u8,
     /// The ECN field of the outer header.
     pub ecn: Ecn,
@@ -45,30 +47,31 @@ struct Pending {
     bare: bool,
     hops: u8,
     since: u64,
-    /// Of the outer headers of all pieces.
+    /// Combined from the outer headers of all fragments.
     ecn: Ecn,
     bytes: Vec<u8>,
-    /// What has come: sorted, apart from each other.
+    /// Received ranges: sorted, not touching each other.
     have: Vec<Range<usize>>,
 }
 
-/// The incomplete frames of one tunnel, the oldest first.
+/// Incomplete frames of one tunnel, oldest first.
 #[derive(Debug, Default)]
 pub struct Fragments {
     pending: VecDeque<Pending>,
-    /// Bytes of all pending frames, by their totals.
+    /// Total length of all incomplete frames, in bytes.
     held: usize,
-    /// Buffers for the next frames; the first is what [`Fragments::take`] gave last.
+    /// Buffers for the next frames. The last is the frame that [`Reassembler::add`] returned last.
     spare: Vec<Vec<u8>>,
 }
 
 impl Fragments {
-    /// Takes a piece. With the last piece of a frame, its bytes (metadata, if any, and frame) and the
-    /// ECN field of all its outer headers.
-    /// Frames that give way or are dropped are counted in `refusals`.
+    /// Adds a fragment received at `now`. With the last fragment of a frame, returns the frame's
+    /// bytes (metadata, if any, and frame) and the ECN field combined from its outer headers.
+    /// Counts frames that are dropped to make room in `refusals`.
     ///
     /// # Errors
-    /// Why the piece was not taken, not yet counted; a frame that it contradicts is dropped.
+    /// The reason why the fragment was dropped, not yet counted. If the fragment contradicts its
+    /// frame, the frame is dropped too.
     pub fn take(
         &mut self,
         now: u64,
@@ -77,7 +80,7 @@ impl Fragments {
     ) -> Result<Option<(&[u8], Ecn)>, Refusal> {
         let range = range_of(piece)?;
         let same = |p: &Pending| p.id == piece.id && p.vni == piece.vni;
-        // Newest first: a frame's pieces mostly follow each other.
+        // Newest first: the fragments of a frame mostly arrive in a row.
         let at = match self.pending.iter().rposition(same) {
             Some(at) => at,
             None => self.open(now, piece, refusals),
@@ -97,7 +100,7 @@ impl Fragments {
         }
     }
 
-    /// Drops what is too old, and counts it.
+    /// Drops frames that are incomplete for [`FRAGMENTED_NS_MAX`], and counts them.
     pub fn expire(&mut self, now: u64, refusals: &mut Refusals) {
         while self.deadline().is_some_and(|deadline| deadline <= now) {
             self.close(0);
@@ -105,17 +108,17 @@ impl Fragments {
         }
     }
 
-    /// When [`Fragments::expire`] has something to do.
+    /// Returns the time at which [`Reassembler::expire`] has a frame to drop.
     pub fn deadline(&self) -> Option<u64> {
         self.pending.front().map(|oldest| oldest.since.saturating_add(FRAGMENTED_NS_MAX))
     }
 
-    /// Incomplete frames, and the bytes that they take up.
+    /// Returns the number of incomplete frames and their total length in bytes.
     pub fn held(&self) -> (usize, usize) {
         (self.pending.len(), self.held)
     }
 
-    /// Room for a new frame; says where.
+    /// Makes room for a new frame and returns its index.
     fn open(&mut self, now: u64, piece: &Piece<'_>, refusals: &mut Refusals) -> usize {
         while self.pending.len() >= FRAGMENTED_FRAMES_MAX
             || self.held.saturating_add(piece.total) > FRAGMENTED_BYTES_MAX
@@ -127,7 +130,7 @@ impl Fragments {
             refusals.count(Refusal::Crowded);
         }
         let mut bytes = self.spare.pop().unwrap_or_default();
-        // Every byte will be written before it is read; what a buffer held before stays until then.
+        // Every byte is written before it is read; until then the bytes of an earlier frame stay.
         bytes.resize(piece.total, 0);
         self.held = self.held.saturating_add(piece.total);
         let Piece { vni, id, bare, hops, ecn, .. } = *piece;
@@ -144,7 +147,7 @@ impl Fragments {
         self.pending.len().saturating_sub(1)
     }
 
-    /// Takes a frame out, whatever became of it; its bytes are then the last spare buffer.
+    /// Removes a complete or dropped frame; its bytes become the last spare buffer.
     fn close(&mut self, at: usize) {
         let Some(pending) = self.pending.remove(at) else { return };
         self.held = self.held.saturating_sub(pending.bytes.len());
@@ -155,7 +158,7 @@ impl Fragments {
     }
 }
 
-/// Where a piece stands, if that can be.
+/// Returns the range that a fragment covers, if it lies within a frame of legal length.
 fn range_of(piece: &Piece<'_>) -> Result<Range<usize>, Refusal> {
     let first = if piece.bare { 0 } else { METADATA_LEN };
     if piece.total > FRAME_BYTES_MAX.saturating_add(first) {
@@ -170,7 +173,7 @@ fn range_of(piece: &Piece<'_>) -> Result<Range<usize>, Refusal> {
 }
 
 impl Pending {
-    /// Writes a piece to its place. Says whether the frame is complete.
+    /// Copies a fragment to its offset. Returns whether the frame is complete.
     fn add(&mut self, piece: &Piece<'_>, range: Range<usize>) -> Result<bool, Refusal> {
         let same =
             piece.total == self.bytes.len() && (piece.bare, piece.hops) == (self.bare, self.hops);
@@ -178,10 +181,10 @@ impl Pending {
             return Err(Refusal::Overlap);
         }
         let place = self.bytes.get_mut(range.clone()).ok_or(Refusal::Oversized)?;
-        // The first that ends behind this one's start.
+        // The first range that ends behind the start of this fragment.
         let at = self.have.partition_point(|have| have.end <= range.start);
         if let Some(next) = self.have.get(at).filter(|next| next.start < range.end) {
-            // The network may say a thing twice, in the same words.
+            // The network may duplicate a datagram: identical bytes are no contradiction.
             let again =
                 next.start <= range.start && range.end <= next.end && *place == *piece.bytes;
             return if again { Ok(false) } else { Err(Refusal::Overlap) };
@@ -192,8 +195,8 @@ impl Pending {
         Ok(matches!(self.have.as_slice(), [all] if *all == (0..self.bytes.len())))
     }
 
-    /// Notes that `range` has come; it goes before the one at `at`, and together with its
-    /// neighbours where they touch.
+    /// Records that `range` was received. Inserts it at index `at`, or merges it with the
+    /// neighbours that it touches.
     fn join(&mut self, at: usize, range: Range<usize>) -> Result<(), Refusal> {
         let crowded = self.have.len() >= FRAGMENTED_RANGES_MAX;
         let follows = self.have.get(at).filter(|next| next.start == range.end).map(|next| next.end);

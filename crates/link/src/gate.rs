@@ -1,8 +1,12 @@
-//! What strangers may cost: initiations are bounded by rate, and asked for a cookie when many come.
+//! The handshake guard: bounds the processor time that initiations of unknown senders cost.
 //!
-//! A cookie proves that whoever sends from an address also receives there. It is a keyed sum over
-//! the address, so nothing is kept for those who were asked. Who comes with a right one is counted
-//! apart from those who come without: nobody can use up another's share by forging its address.
+//! Initiations are rate-limited, and under load their senders are asked for a cookie. A cookie
+//! proves that the sender receives at its source address. It is a keyed hash of the address, so the
+//! guard keeps no state for senders that were asked. Initiations with a valid cookie have budgets
+//! of their own, so a sender cannot exhaust the budget of another by forging its address.
+//!
+//! [`crate::hub::Hub`] asks the guard before it decrypts an initiation. The guard does not check
+//! keys, and limits no other datagrams.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,35 +21,35 @@ use crate::limits::{
 use crate::moment::Moment;
 use crate::refusal::Refusal;
 
-/// What is to be done with an initiation.
+/// Decision about an initiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Look at it.
+    /// Decrypt the initiation.
     Pass,
-    /// Answer with this cookie, and forget it.
+    /// Reply with this cookie and drop the initiation.
     Ask([u8; COOKIE_LEN]),
-    /// Forget it.
+    /// Drop the initiation.
     Refuse(Refusal),
 }
 
-/// The door of one underlay socket.
+/// The handshake guard of one underlay socket.
 #[derive(Debug)]
 pub struct Gate {
-    /// The secret, and the one before it.
+    /// The current secret and its predecessor.
     secrets: [Zeroizing<[u8; 32]>; 2],
     rotated: u64,
     all: Bucket,
     proven: Bucket,
-    /// Of addresses where peers are known to be.
+    /// Budget of addresses where a peer is known to be.
     known: Bucket,
-    /// By source: without and with a cookie.
+    /// Budgets by source address: without and with a cookie.
     sources: Box<[(Bucket, Bucket)]>,
-    /// By source and port, with a cookie: peers behind one address translator have a port each.
+    /// Budgets by source address and port, with a cookie: peers behind one NAT have a port each.
     ports: Box<[Bucket]>,
 }
 
 impl Gate {
-    /// A door with fresh secrets.
+    /// Returns a guard with fresh secrets.
     pub fn new(moment: &mut Moment<'_>) -> Self {
         Self {
             secrets: [Zeroizing::new(moment.random()), Zeroizing::new(moment.random())],
@@ -58,8 +62,9 @@ impl Gate {
         }
     }
 
-    /// What to do with an initiation from `from` that has this cookie; all zero for none. `known` says
-    /// whether a peer is known to be there; it is asked of proven addresses only.
+    /// Decides about an initiation from `from` with this cookie; all zeroes for none. `known`
+    /// returns whether a peer is known to be at the address; it is called for proven addresses
+    /// only.
     pub fn admit(
         &mut self,
         moment: &mut Moment<'_>,
@@ -102,7 +107,7 @@ impl Gate {
     }
 }
 
-/// Compares all bytes, whatever the first ones say.
+/// Compares in constant time.
 fn same(a: &[u8; COOKIE_LEN], b: &[u8; COOKIE_LEN]) -> bool {
     a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
@@ -122,13 +127,13 @@ fn cookie_of(secret: &[u8; 32], from: SocketAddr) -> [u8; COOKIE_LEN] {
     cookie
 }
 
-/// Where a source is counted by its address and port.
+/// Returns the budget index of an address and port.
 fn port_place_of(secret: &[u8; 32], from: SocketAddr) -> usize {
     let [a, b, ..] = cookie_of(secret, from);
     usize::from(u16::from_be_bytes([a, b])) % SOURCES
 }
 
-/// Where a source is counted: by its IPv4 address, or the first half of its IPv6 address.
+/// Returns the budget index of an IPv4 address, or of the first half of an IPv6 address.
 fn place_of(secret: &[u8; 32], from: SocketAddr) -> usize {
     let sum = match from.ip().to_canonical() {
         IpAddr::V4(ip) => mac(secret, &ip.octets()),
@@ -239,7 +244,7 @@ mod tests {
             let cookie = cookie_of(&gate.secrets[0], from);
             for (passed, expected) in [(1, true), (COOKIE_NS, true), (COOKIE_NS, false)] {
                 m.now += passed;
-                // Drains what others used up, so that only the cookie decides.
+                // The budget without a cookie is empty, so that only the cookie decides.
                 gate.all = Bucket::emptied(m.now);
                 assert_eq!(gate.admit(m, from, &cookie, || false) == Verdict::Pass, expected);
             }

@@ -1,10 +1,16 @@
-//! Whether a peer answers, how fast, how much is lost, and how long a datagram may be.
+//! Health of a tunnel: reachability, round trip, loss, and the longest datagram that reaches the
+//! peer.
 //!
-//! Heartbeats leave in steady time; the peer answers each at once. Some are padded to the length
-//! of the longest datagram in use, or to one that might be: the longest that is answered is used.
-//! When long ones are no longer answered while short ones are, datagrams become short at once and
-//! the search begins anew. Where not even those of 1280 bytes get there, which every path of IPv6 has to
-//! carry, the longest that does is used, down to what IPv4 asks of every host.
+//! Heartbeats leave every [`HEARTBEAT_NS`]; the peer answers each at once. Some are padded to the
+//! datagram length in use, or to candidates for it: the longest answered length is used
+//! (packetization layer path MTU discovery, as RFC 8899 describes it). When padded heartbeats are
+//! no longer answered while short ones are, the length falls to 1280 bytes of IPv6 packet at once
+//! and the search begins anew. Where not even those arrive, the longest answered length is used,
+//! down to the minimum that IPv4 requires of every host.
+//!
+//! The module sends nothing: [`Health::tick`] calls back with the lengths to send, and
+//! [`Health::answered`] takes the answers. It does not choose between paths; `ethernet` does, by
+//! [`Health::is_poor`] and the metric.
 
 use std::collections::VecDeque;
 
@@ -15,9 +21,9 @@ use crate::limits::{
     LOSS_SAMPLE, LOSSY_OF_10000, SEARCH_NS, SHORTER_NS, VOLLEY_NS, VOLLEYS,
 };
 
-/// Lengths that are common on the way, in bytes of UDP payload: every hundred bytes up to 1200, MTUs of 1280, 1400, 1420, 1440,
-/// 1450, 1460, 1480, 1492, 1500, 4000, 8000, 9000, 16 Ki, 32 Ki and 64 Ki less IPv6's headers, and
-/// of 1500 and 9000 less IPv4's.
+/// Candidate lengths, in bytes of UDP payload: every hundred bytes up to 1200; MTUs of 1280, 1400,
+/// 1420, 1440, 1450, 1460, 1480, 1492, 1500, 4000, 8000, 9000, 16 Ki, 32 Ki and 64 Ki less IPv6's
+/// headers; and of 1500 and 9000 less IPv4's.
 const LENGTHS: [usize; 24] = [
     548, 652, 752, 852, 952, 1_052, 1_152, 1_232, 1_352, 1_372, 1_392, 1_402, 1_412, 1_432, 1_444,
     1_452, 1_472, 3_952, 7_952, 8_952, 8_972, 16_336, 32_720, 65_488,
@@ -29,14 +35,14 @@ struct Beat {
     answered: bool,
 }
 
-/// What an answer changed.
+/// Changes caused by a tick or an answer; `None` in a field means no change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Changes {
-    /// The peer answers again, or no longer does.
+    /// The peer answers again (true), or no longer does (false).
     pub up: Option<bool>,
-    /// The longest datagram is another.
+    /// The new length of the longest datagram, in bytes of UDP payload.
     pub datagram: Option<usize>,
-    /// The path became poor, or good again.
+    /// The path became poor (true), or good again (false).
     pub poor: Option<bool>,
 }
 
@@ -44,36 +50,37 @@ pub struct Changes {
 #[derive(Debug)]
 pub struct Health {
     up: bool,
-    /// Short heartbeats, the oldest first.
+    /// Short heartbeats, oldest first.
     beats: VecDeque<Beat>,
     next_beat: u64,
     rtt: Option<u64>,
-    /// How much round trips differ from the smoothed one, smoothed.
+    /// Smoothed deviation of the round trip, in ns.
     variation: u64,
-    /// When the peer last proved that it receives from us: by an answer, or by a frame, which it
-    /// sends only while we are up to it.
+    /// When the peer last proved that it receives our datagrams: by an answer, or by a frame, which
+    /// a peer sends only while it considers us up.
     proven: u64,
-    /// Whether another path to the peer is to be preferred.
+    /// Whether another path to the peer should be preferred.
     poor: bool,
-    /// How often the path became poor, and since when it has been good.
+    /// How often the path became poor within [`FLAP_NS`], and since when it has been good.
     flaps: u32,
     good_since: u64,
-    /// The longest datagram that gets there.
+    /// The longest datagram in use, in bytes of UDP payload.
     datagram: usize,
-    /// Whether one of that length was answered.
+    /// Whether a datagram of that length was answered.
     verified: bool,
-    /// The longest that was answered since the search began, and when a shorter one is used than
-    /// that in use.
+    /// The longest answered length since the search began, and when it replaces a longer length in
+    /// use.
     answered: usize,
     decide: u64,
-    /// The longest that leaves this host.
+    /// The longest datagram that leaves this host.
     longest: usize,
-    /// Datagrams that the peer reported on since loss was last looked at: sent, and lost.
+    /// Datagrams that the peer reported since loss was last computed: sent, and lost.
     reported: (u64, u64),
-    /// Whether so much is lost that segments are cut, and until when at least.
+    /// Until when segments are cut at least; `None` while they are not cut.
     lossy: Option<u64>,
     next_check: u64,
-    /// The last look whether long datagrams get there, and how many before it were missed.
+    /// When the last padded heartbeat of the length in use was sent, and how many before it were
+    /// not answered.
     check: Option<u64>,
     missed: u32,
     next_volley: u64,
@@ -81,7 +88,8 @@ pub struct Health {
 }
 
 impl Health {
-    /// Of a tunnel whose datagrams may be `longest` bytes when they leave this host.
+    /// Returns the health of a tunnel whose datagrams may have `longest` bytes of UDP payload when
+    /// they leave this host.
     pub fn new(longest: usize) -> Self {
         let longest = longest.clamp(DATAGRAM_BYTES_MIN, DATAGRAM_BYTES_MAX);
         Self {
@@ -109,40 +117,40 @@ impl Health {
         }
     }
 
-    /// Whether the peer answers.
+    /// Returns whether the peer answers.
     pub const fn is_up(&self) -> bool {
         self.up
     }
 
-    /// The smoothed round trip, in ns.
+    /// Returns the smoothed round trip, in ns; `None` before the first answer.
     pub const fn rtt(&self) -> Option<u64> {
         self.rtt
     }
 
-    /// Whether much is lost on the path, or was a short while ago.
+    /// Returns whether loss on the path is high, or was recently.
     pub const fn is_poor(&self) -> bool {
         self.poor
     }
 
-    /// How long an answer takes at most: four deviations above the smoothed round trip, as TCP waits
-    /// (RFC 6298), in ns.
+    /// Returns how long an answer may take, in ns: four deviations above the smoothed round trip,
+    /// as TCP's retransmission timer (RFC 6298).
     fn patience(&self) -> u64 {
         let rtt = self.rtt.unwrap_or(0);
         rtt.saturating_add(self.variation.saturating_mul(4)).min(ANSWER_NS_MAX)
     }
 
-    /// The peer sent a frame: it deems us up.
+    /// Records a frame of the peer: a peer sends frames only while it considers us up.
     pub const fn prove(&mut self, now: u64) {
         self.proven = now;
     }
 
-    /// Of the last heartbeats that should have been answered by `now`: how many, and how many
-    /// were not.
+    /// Returns how many of the recorded heartbeats should have been answered by `now`, and how many
+    /// of these were not.
     pub fn loss(&self, now: u64) -> (usize, usize) {
         self.loss_since(0, now)
     }
 
-    /// The same of those from a time on.
+    /// As [`Health::loss`], for heartbeats sent since a time.
     fn loss_since(&self, since: u64, now: u64) -> (usize, usize) {
         let wait = self.patience().max(HEARTBEAT_NS);
         let all = self.beats.iter().filter(|beat| beat.time >= since);
@@ -152,30 +160,30 @@ impl Health {
         })
     }
 
-    /// The longest datagram to be sent, in bytes of UDP payload.
+    /// Returns the longest datagram to send, in bytes of UDP payload.
     pub const fn datagram(&self) -> usize {
         self.datagram
     }
 
-    /// A session was agreed on: the next heartbeat leaves at once.
+    /// Sends the next heartbeat at once, after a handshake.
     pub fn wake(&mut self) {
         self.next_beat = 0;
     }
 
-    /// The peer cannot answer any more: there is no session.
+    /// Sets the peer down: without a session it cannot answer.
     pub const fn give_up(&mut self) {
         self.up = false;
     }
 
-    /// When [`Health::tick`] has something to do.
+    /// Returns the time at which [`Health::tick`] has work, in ns of the caller's clock.
     pub fn deadline(&self) -> u64 {
         let long = self.next_volley.min(self.next_check).min(self.decide);
         let long = if self.up { long } else { u64::MAX };
         self.next_beat.min(long)
     }
 
-    /// Sends what is due: `send` gets the length of each heartbeat's datagram in bytes, 0 for as
-    /// short as it may be. All carry the time `now`.
+    /// Sends the heartbeats that are due: calls `send` with the length of each datagram in bytes, 0
+    /// for the shortest possible. All carry the time `now`.
     pub fn tick(&mut self, now: u64, mut send: impl FnMut(usize)) -> Changes {
         let mut changes = Changes::default();
         if now >= self.next_beat {
@@ -199,14 +207,14 @@ impl Health {
         changes
     }
 
-    /// Whether the path is poor; says so where that is new.
+    /// Updates whether the path is poor. Returns the new state if it changed.
     fn judge(&mut self, now: u64) -> Option<bool> {
         let wait = self.patience().max(HEARTBEAT_NS);
         if !self.poor {
             if now.saturating_sub(self.good_since) >= FLAP_NS {
                 self.flaps = 0;
             }
-            // Those lost before it was good do not count again.
+            // Losses from before the path became good are not counted twice.
             let (_, lost) = self.loss_since(self.good_since, now);
             let lossy = lost >= HEARTBEATS_POOR;
             let fell = !self.up && self.rtt.is_some();
@@ -260,7 +268,7 @@ impl Health {
                 let wait = SHORTER_NS.saturating_add(self.patience());
                 self.decide = now.saturating_add(wait);
             }
-            // Down to the shortest, where nothing is known of the one in use.
+            // All shorter lengths too, as long as the length in use is not verified.
             let least = if self.verified { self.datagram.saturating_add(1) } else { 0 };
             let may = |length: &usize| (least..self.longest).contains(length);
             LENGTHS.iter().copied().filter(may).for_each(&mut *send);
@@ -271,7 +279,8 @@ impl Health {
         None
     }
 
-    /// The peer answered a heartbeat of that time and length.
+    /// Records the answer to a heartbeat sent at `time` with `length` bytes, 0 for the shortest
+    /// possible.
     pub fn answered(&mut self, now: u64, time: u64, length: usize) -> Changes {
         let mut changes = Changes::default();
         if length == 0 {
@@ -315,12 +324,12 @@ impl Health {
         let differs = rtt.abs_diff(trip);
         let variation = self.variation;
         self.variation = variation.saturating_sub(variation / 4).saturating_add(differs / 4);
-        // Seven parts of what was, one of what is.
+        // Weight 7/8 for the history, 1/8 for the sample (RFC 6298).
         self.rtt = Some(rtt.saturating_sub(rtt / 8).saturating_add(trip / 8));
     }
 
-    /// The peer reports how many datagrams came of those that were sent. Says whether segments are to
-    /// be cut, where that is new.
+    /// Adds a report of the peer: of `sent` datagrams `came` arrived. Returns whether to cut
+    /// segments, if that changed.
     pub fn delivered(&mut self, now: u64, sent: u64, came: u64) -> Option<bool> {
         let (all, lost) = self.reported;
         let (all, lost) =
@@ -340,24 +349,24 @@ impl Health {
         (self.lossy.is_some() != was).then_some(!was)
     }
 
-    /// Whether segments are to be cut.
+    /// Returns whether senders should cut segments.
     pub const fn is_lossy(&self) -> bool {
         self.lossy.is_some()
     }
 
-    /// Long datagrams do not get there, as was found here or said by the underlay. Says the new
-    /// length, where it is new.
+    /// Shortens datagrams after long ones were lost or rejected by the underlay, and restarts the
+    /// search. Returns the new length, if it changed.
     pub fn shrink(&mut self, now: u64) -> Option<usize> {
         self.search(now.saturating_add(VOLLEY_NS));
         let before = self.datagram;
-        // Once those of 1280 bytes do not get there, only the shortest are sure to.
+        // If even 1280 bytes of IPv6 do not arrive, only the shortest datagrams are sure to.
         let short =
             if before > DATAGRAM_BYTES_SAFE { DATAGRAM_BYTES_SAFE } else { DATAGRAM_BYTES_MIN };
         self.datagram = short.min(self.longest);
         (before != self.datagram).then_some(self.datagram)
     }
 
-    /// The length in use is answered by none, so the longest counts that was answered.
+    /// Falls back to the longest answered length, because the length in use is not answered.
     fn shorten(&mut self) -> Option<usize> {
         let before = self.datagram;
         self.datagram = self.answered.clamp(DATAGRAM_BYTES_MIN, self.longest);
@@ -380,7 +389,7 @@ impl Health {
 mod tests {
     use super::*;
 
-    /// Plays `ms` milliseconds; `path` says the longest datagram that comes back, 0 for none.
+    /// Runs `ms` milliseconds. `path` returns the longest datagram that is answered, 0 for none.
     fn play(health: &mut Health, from: u64, ms: u64, path: impl Fn(u64) -> usize) -> Vec<Changes> {
         let mut all = Vec::new();
         for now in (from..from + ms).map(|ms| ms * 1_000_000) {
@@ -407,7 +416,7 @@ mod tests {
         assert_eq!(health.loss(4_000_000_000), (8, 4));
     }
 
-    /// Plays a path whose answers come `rtt` ms later, or never where `lost` says so. Gives the changes.
+    /// Runs a path whose answers arrive `rtt` ms later, except where `lost`. Returns the changes.
     fn delayed(health: &mut Health, ms: u64, rtt: u64, lost: impl Fn(u64) -> bool) -> Vec<Changes> {
         let (mut all, mut answers) = (Vec::new(), VecDeque::new());
         for now in 0..ms {
@@ -457,7 +466,7 @@ mod tests {
         assert_eq!(health.delivered(second(1), 100_000, 99_990), None, "clean");
         assert_eq!(health.delivered(second(2), 1_000, 900), None, "too few");
         assert_eq!(health.delivered(second(3), 5_000, 5_000), Some(true));
-        // Less, but not clean.
+        // Lower, but not clean.
         assert_eq!(health.delivered(second(20), 10_000, 9_990), None);
         assert_eq!(health.delivered(second(25), 10_000, 10_000), None, "not for long enough");
         assert_eq!(health.delivered(second(31), 10_000, 10_000), Some(false));
@@ -471,7 +480,7 @@ mod tests {
         let changes = delayed(&mut health, 120_000, 10, |ms| ms > 5_000 && ms / 500 % 5 != 0);
         let poor: Vec<_> = changes.iter().filter_map(|changes| changes.poor).collect();
         assert_eq!(poor, [true]);
-        // One that fails once is good again after two seconds, one that keeps failing later.
+        // A path that fails once is good again after two seconds; a path that keeps failing, later.
         let mut health = Health::new(1_472);
         let changes = delayed(&mut health, 60_000, 10, |ms| ms / 1_000 % 10 > 6);
         let flips = changes.iter().filter(|changes| changes.poor.is_some()).count();
@@ -506,7 +515,7 @@ mod tests {
             play(&mut health, 4_000, 180_000, |_| 1_472);
             assert_eq!(health.datagram(), 1_472, "{path}");
         }
-        // One that becomes so narrow later.
+        // A path that becomes narrow later.
         let mut health = Health::new(1_472);
         play(&mut health, 0, 30_000, |ms| if ms < 5_000 { 1_472 } else { 700 });
         assert_eq!((health.datagram(), health.is_up()), (652, true));
@@ -520,7 +529,7 @@ mod tests {
         assert_eq!(lengths.last(), Some(&1_392), "{lengths:?}");
         assert!(lengths.contains(&1_232) && lengths.contains(&8_972));
         assert!(health.is_up());
-        // And wide again, at the next search.
+        // A wider path is found by the next search.
         play(&mut health, 30_000, 61_000, |_| 8_972);
         assert_eq!(health.datagram(), 8_972);
     }

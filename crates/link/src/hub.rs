@@ -1,8 +1,12 @@
-//! The tunnels of one underlay socket: whose is a datagram that came in?
+//! The tunnels of one underlay socket: finds the tunnel of each received datagram.
 //!
-//! Datagrams of a session carry the tunnel's number, plain ones are known by where they come
-//! from, and initiations by the key that they prove to have, after the [`Gate`] let them pass.
-//! Addresses are compared as they are: give IPv4 ones as IPv4, whatever the socket calls them.
+//! A datagram of a session carries the tunnel's number, a plain datagram is known by its source
+//! address, and an initiation by the key that it proves to own, after the [`HandshakeGuard`]
+//! admitted it. [`crate::io`] passes all datagrams of a socket here and sends the datagrams of the
+//! [`Sink`].
+//!
+//! The set owns no socket and compares addresses literally: pass IPv4 addresses as IPv4, also those
+//! that a dual-stack socket reports as mapped.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,15 +26,15 @@ use causeway_model::keys::{PrivateKey, PublicKey};
 /// Why a tunnel was not added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AddError {
-    /// No room.
+    /// The socket has [`TUNNELS_MAX`] tunnels.
     #[error(
         "an underlay socket has at most {TUNNELS_MAX} tunnels: remove links, or use another port"
     )]
     Full,
-    /// That peer has a tunnel with that address already.
+    /// A tunnel with that peer and address exists.
     #[error("there is a tunnel with that peer and address already: links share it")]
     Twice,
-    /// Without secrets the address is all that tells a peer.
+    /// A link without encryption recognises its peer by the address only.
     #[error("a link without encryption needs the peer's address")]
     NoAddress,
 }
@@ -43,13 +47,14 @@ pub struct Hub {
     tunnels: Vec<Option<Box<Tunnel>>>,
     by_key: BTreeMap<PublicKey, Vec<u16>>,
     by_address: BTreeMap<SocketAddr, u16>,
-    /// No tunnel has anything to do before.
+    /// No tunnel has work before this time.
     due: u64,
     refusals: Refusals,
 }
 
 impl Hub {
-    /// Without tunnels. `own` is our key; without one there are only tunnels without secrets.
+    /// Returns an empty set. `own` is our key; without it only tunnels without encryption can be
+    /// added.
     pub fn new(own: Option<Arc<PrivateKey>>, moment: &mut Moment<'_>) -> Self {
         Self {
             own,
@@ -62,7 +67,7 @@ impl Hub {
         }
     }
 
-    /// Adds a tunnel and gives its number. It begins with the next [`Hub::tick`].
+    /// Adds a tunnel and returns its number. The tunnel begins with the next [`Hub::tick`].
     ///
     /// # Errors
     /// [`AddError`].
@@ -98,7 +103,7 @@ impl Hub {
         Ok(number)
     }
 
-    /// Removes a tunnel; its outlet is closed.
+    /// Removes a tunnel and closes its TX path.
     pub fn remove(&mut self, number: u16) {
         let place = self.tunnels.get_mut(usize::from(number));
         let Some(tunnel) = place.and_then(Option::take) else { return };
@@ -110,32 +115,33 @@ impl Hub {
         });
     }
 
-    /// A tunnel.
+    /// Returns a tunnel.
     pub fn tunnel(&self, number: u16) -> Option<&Tunnel> {
         self.tunnels.get(usize::from(number))?.as_deref()
     }
 
-    /// A tunnel, to be changed: to carry networks, to announce addresses. Have [`Hub::tick`]
-    /// called afterwards, where that is to take effect at once.
+    /// Returns a tunnel for changes: carried networks, announced addresses. They take effect with
+    /// the next [`Hub::tick`].
     pub fn tunnel_mut(&mut self, number: u16) -> Option<&mut Tunnel> {
         self.due = 0;
         self.tunnels.get_mut(usize::from(number))?.as_deref_mut()
     }
 
-    /// All tunnels.
+    /// Returns all tunnels.
     pub fn tunnels(&self) -> impl Iterator<Item = &Tunnel> {
         self.tunnels.iter().flatten().map(Box::as_ref)
     }
 
-    /// What was refused and belongs to no tunnel.
+    /// Returns the counts of refused datagrams that belong to no tunnel.
     pub const fn refusals(&self) -> &Refusals {
         &self.refusals
     }
 
-    /// Takes a datagram that came from `from`.
+    /// Processes a datagram from `from`.
     ///
     /// # Errors
-    /// Why it, or a part of it, was not taken, already counted: by its tunnel where it has one.
+    /// Why the datagram, or a part of it, was dropped, already counted: by its tunnel if it has
+    /// one.
     pub fn receive(
         &mut self,
         moment: &mut Moment<'_>,
@@ -164,7 +170,7 @@ impl Hub {
         taken
     }
 
-    /// An initiation.
+    /// Processes an initiation.
     fn call(
         &mut self,
         moment: &mut Moment<'_>,
@@ -182,7 +188,7 @@ impl Hub {
         taken
     }
 
-    /// Whose an initiation is, if it is anybody's.
+    /// Finds the tunnel of an initiation.
     fn try_call(
         &mut self,
         moment: &mut Moment<'_>,
@@ -209,7 +215,7 @@ impl Hub {
         let call = Call::read(&own, outer, message, moment.random())?;
         let all = self.by_key.get(call.peer()).map_or(&[][..], Vec::as_slice);
         let remote = |number: &u16| self.tunnel(*number).and_then(Tunnel::remote);
-        // Where a peer has several addresses, the one that it calls from decides.
+        // Where several tunnels lead to one peer, the source address decides.
         let configured =
             |number: &u16| self.tunnel(*number).is_some_and(|tunnel| tunnel.is_configured(from));
         let number = all.iter().find(|number| remote(number) == Some(from));
@@ -219,7 +225,7 @@ impl Hub {
         Ok((number, call))
     }
 
-    /// Does what is due at this moment.
+    /// Runs the timers that are due.
     pub fn tick(&mut self, moment: &mut Moment<'_>, sink: &mut Sink) {
         if moment.now < self.due {
             return;
@@ -233,7 +239,7 @@ impl Hub {
         }
     }
 
-    /// When [`Hub::tick`] has something to do, at the latest.
+    /// Returns the time by which [`Hub::tick`] must be called, in ns of the caller's clock.
     pub const fn deadline(&self) -> u64 {
         self.due
     }

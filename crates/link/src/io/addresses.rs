@@ -1,4 +1,8 @@
-//! Which addresses are where: what groups and peers tell each other.
+//! Address claims, exchanged between groups and peers.
+//!
+//! Groups notify the service of their ports' addresses; it claims them in the group's directory and
+//! announces them through the tunnels. Peers' claims come as reports; the directory decides who
+//! owns an address, and the group learns of changes of the owner.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +16,9 @@ use super::limits::{LOOK_AGAIN_NS, NOTICES_PER_TURN_MAX};
 use super::service::{Links, Receives, Source, at_moment, wall_ns};
 use super::tunnels::TunnelSocket;
 
-/// What groups are to hear of addresses: the last word on each, by link. However often a peer
-/// changes its mind, there are two messages of it at a time; those that a group has no room for wait.
+/// Pending address changes for groups: the latest state of each address, by link. A peer that
+/// changes an address repeatedly causes at most two messages at a time; changes that a group's
+/// mailbox has no room for wait here.
 #[derive(Debug, Default)]
 pub(super) struct News(BTreeMap<LinkId, BTreeMap<[u8; 6], bool>>);
 
@@ -22,7 +27,7 @@ impl News {
         self.0.entry(link).or_default().insert(mac, here);
     }
 
-    /// Whether something is still to be told.
+    /// Returns whether changes wait for a group.
     pub(super) fn waits(&self) -> bool {
         !self.0.is_empty()
     }
@@ -35,13 +40,13 @@ fn tunnels(sources: &mut BTreeMap<u32, Source>, source: u32) -> Option<&mut Tunn
     }
 }
 
-/// The place of what is behind a link, in a directory.
+/// Returns the directory's name for the far end of a link.
 pub(super) const fn place(id: LinkId) -> Place {
     Place::Link(id.0)
 }
 
 impl Links {
-    /// Takes what peers told of addresses, and tells groups what is news.
+    /// Applies reports of peers to the directories, and passes changes on to groups.
     pub(super) fn hear(&mut self) {
         let mut reports = Vec::new();
         for source in self.sources.values_mut() {
@@ -62,7 +67,7 @@ impl Links {
         self.tell();
     }
 
-    /// Notes for a group where addresses are by the next best claim.
+    /// Records changes of owners for a group.
     fn follow(
         &self,
         group: &Name,
@@ -93,10 +98,10 @@ impl Links {
         self.tell();
     }
 
-    /// Tells groups what they have room for.
+    /// Sends pending changes to groups, as far as their mailboxes have room.
     fn tell(&mut self) {
         let Self { news, links, .. } = self;
-        // What is gone first: an address that moved from one link to another is at the latter then.
+        // Removals first: an address that moved from one link to another then ends at the latter.
         for here in [false, true] {
             for (id, macs) in &mut news.0 {
                 let Some(link) = links.get(id) else {
@@ -118,7 +123,7 @@ impl Links {
         news.0.retain(|_, macs| !macs.is_empty());
     }
 
-    /// Takes what groups tell of their addresses, and tells peers.
+    /// Processes groups' notices about their addresses, and announces them to peers.
     pub(super) fn take_notices(&mut self, cx: &Context<'_>) -> Served {
         let Some(notices) = &self.notices else {
             return Served { progress: Progress::Parked, count: 0 };
@@ -162,7 +167,7 @@ impl Links {
         }
     }
 
-    /// Tells peers of addresses that were too many for them before, where there is room now.
+    /// Announces addresses that exceeded a peer's quota before and now have room.
     fn announce_untold(&mut self, now_ns: u64, source: u32) {
         let Some(socket) = tunnels(&mut self.sources, source) else { return };
         for id in socket.untold() {
@@ -176,7 +181,7 @@ impl Links {
         }
     }
 
-    /// Hears again what peers told, in groups whose directory was full and is not any more.
+    /// Requests peers' claims again, in groups whose directory was full and has room now.
     pub(super) fn hear_missed(&mut self, now_ns: u64) {
         if now_ns < self.look_ns {
             return;

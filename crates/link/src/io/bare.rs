@@ -1,15 +1,17 @@
-//! Links whose datagrams are frames: `vnet` (the frame alone, as VNET/P sends it) and `vxlan`
-//! (RFC 7348).
+//! Links with one frame per datagram: `vnet` (the bare frame, as VNET/P sends it) and `vxlan` (RFC
+//! 7348).
 //!
-//! The peer is known by its address, and nothing says that it is there: such a link is *open*
-//! from the start. Frames are cut before they come here and finished here; those of one length leave in
-//! one system call. The source port of VXLAN is by the flow of what is inside (RFC 7348, 5), so that
-//! hosts and networks on the way spread flows; there are few of them ([`VXLAN_SENDERS`]), because a
-//! port takes a socket. What is longer than the path carries is cut by IP, as by the kernel's own VXLAN.
+//! A peer is identified by its address, and the protocol does not show whether it is alive: such a
+//! link is *open* from the start. TCP is segmented before [`BareCarrier`] and checksums are
+//! completed there; frames of equal length leave in one system call. VXLAN's source port depends on
+//! the inner flow (RFC 7348, section 5), so that hosts and networks can balance flows; a port needs
+//! a socket, so there are only [`VXLAN_SENDERS`] ports. Datagrams longer than the path's MTU are
+//! fragmented by IP, as those of the kernel's VXLAN device. There is no authentication and no
+//! encryption.
 //!
 //! # Budget
-//! One copy of a frame, from its sender's memory into the buffer that the kernel is given; what
-//! comes is not copied at all before it is written to its receiver.
+//! One copy per frame sent, from the sender's memory into the buffer of the send call. Received
+//! frames are not copied before they are written to their receiver.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -36,34 +38,34 @@ use super::together::Together;
 use crate::mss::SegmentSizes;
 use crate::unfinished::left_to_do_within;
 
-/// What stands before each frame.
+/// Header before each frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encapsulation {
-    /// Nothing.
+    /// None.
     Vnet,
     /// A VXLAN header.
     Vxlan,
 }
 
-/// A socket that links share, and who they are.
+/// A UDP socket that links share, and their peers.
 #[derive(Debug)]
 pub struct BareSocket {
     /// The socket.
     pub udp: Arc<Udp>,
-    /// From where its links send.
+    /// The sockets from which its links send.
     senders: Arc<Senders>,
     encapsulation: Encapsulation,
     receiver: Receiver,
     bursts: Vec<Burst>,
-    /// By the peer's address, and the network.
+    /// By the peer's address, and the virtual network.
     peers: HashMap<(IpAddr, u32), Peer>,
-    /// What TCP endpoints here take; of VXLAN only.
+    /// Segment sizes of local TCP endpoints; for VXLAN only.
     sizes: Option<Arc<SegmentSizes>>,
-    /// Datagrams that were of no link, by why.
+    /// Datagrams that belong to no link, by reason.
     pub strays: Strays,
 }
 
-/// A peer of one link.
+/// The peer of one link.
 #[derive(Debug)]
 struct Peer {
     inbox: Inbox,
@@ -72,11 +74,11 @@ struct Peer {
     called: Listener,
 }
 
-/// Sockets to send from, one of which each flow has.
+/// Sockets to send from; a flow always uses the same one.
 #[derive(Debug)]
 struct Senders {
     sockets: Vec<Arc<Udp>>,
-    /// Keyed anew in every process: guests choose the flows.
+    /// Random per process, because guests choose the flows.
     flows: RandomState,
 }
 
@@ -84,7 +86,7 @@ impl Senders {
     fn new(udp: &Arc<Udp>, encapsulation: Encapsulation) -> Self {
         let mut sockets = Vec::new();
         if let (Encapsulation::Vxlan, Ok(local)) = (encapsulation, udp.local()) {
-            // Fewer where the host gives no more.
+            // Fewer if the host refuses more.
             let more = || Udp::bind_to_send(local.ip(), Cut::Allowed).map(Arc::new);
             sockets.extend(std::iter::repeat_with(more).take(VXLAN_SENDERS).map_while(Result::ok));
         }
@@ -94,7 +96,7 @@ impl Senders {
         Self { sockets, flows: RandomState::new() }
     }
 
-    /// Which of them frames of a flow leave from.
+    /// Returns the index of the socket for a flow.
     fn of(&self, flow: &FlowKey) -> usize {
         let flow = self.flows.hash_one(flow);
         let at = flow.checked_rem(self.sockets.len() as u64).unwrap_or(0);
@@ -102,23 +104,24 @@ impl Senders {
     }
 }
 
-/// Datagrams that no link is for.
+/// Datagrams that belong to no link.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Strays {
-    /// From an address that no link has.
+    /// Source address without a link.
     pub unknown_peer: u64,
-    /// From a peer, but of a network that no link to it has.
+    /// Virtual network without a link to that peer.
     pub wrong_vni: u64,
-    /// Without a whole header.
+    /// Truncated header.
     pub truncated: u64,
-    /// From where the last one came that no link is for.
+    /// Source address of the last such datagram.
     pub last: Option<IpAddr>,
 }
 
 impl BareSocket {
-    /// On a socket that is bound.
+    /// Returns a `BareSocket` on a bound UDP socket.
     pub fn new(udp: Udp, encapsulation: Encapsulation, pool: Pool) -> Self {
-        // RFC 7348, section 5, where hosts would drop them: not all do as RFC 6935 has it.
+        // Required by RFC 7348, section 5; by default hosts drop such datagrams, and not all
+        // implement RFC 6935.
         if let (Encapsulation::Vxlan, Err(error)) = (encapsulation, udp.accept_unchecked()) {
             log::warn!(error:% = error; "datagrams over IPv6 without a checksum are dropped");
         }
@@ -144,7 +147,10 @@ impl BareSocket {
         }
     }
 
-    /// Adds a link to a peer, which carries packets of `packet` bytes; says who has it if another has.
+    /// Adds a link to a peer, which carries packets of `packet` bytes.
+    ///
+    /// # Errors
+    /// The link that has this peer and network already.
     pub fn add(
         &mut self,
         remote: SocketAddr,
@@ -165,7 +171,7 @@ impl BareSocket {
         self.peers.retain(|_, peer| peer.inbox.id != id);
     }
 
-    /// The way out for a link, whose datagrams have that traffic class.
+    /// Returns the carrier of a link, whose datagrams have that traffic class.
     pub fn carrier(
         &self,
         remote: SocketAddr,
@@ -199,8 +205,8 @@ impl BareSocket {
         }
     }
 
-    /// Takes what came, about `budget` frames, until the turn's time is over; of a socket that is
-    /// `polled`, or rung.
+    /// Receives about `budget` frames, until the turn's time is over. `polled` tells whether the
+    /// call is a poll, or follows a readiness event.
     pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> Served {
         let mut count = 0_u32;
         while (count as usize) < budget && !(count > 0 && cx.is_over()) {
@@ -209,21 +215,21 @@ impl BareSocket {
                 self.receiver.receive(&self.udp, &mut bursts, polled, cx.steps(cost::BURST_NS));
             for burst in bursts.drain(..) {
                 cx.charge(cost::CALL_NS.saturating_add(cost::bytes(burst.len)));
-                // An empty one was a look as well.
+                // An empty datagram costs a call as well.
                 count = count.saturating_add(self.take(burst).max(1));
             }
             self.bursts = bursts;
             match received {
                 Ok(true) => {}
                 Ok(false) => return Served { progress: Progress::Idle, count },
-                // What an earlier datagram met: told once, and of no more use here.
+                // The error of an earlier send, reported once; the carrier has counted that loss.
                 Err(_) => count = count.saturating_add(1),
             }
         }
         Served { progress: Progress::Worked, count }
     }
 
-    /// Brings the frames of a burst to their groups. Says how many there were.
+    /// Passes the frames of a burst to their groups. Returns the number of datagrams.
     fn take(&mut self, mut burst: Burst) -> u32 {
         let mut frames: Vec<Arrival> = Vec::new();
         let (mut total, mut of) = (0_u32, None);
@@ -264,7 +270,7 @@ impl BareSocket {
             match of {
                 None => of = Some((ip, vni)),
                 Some(first) if first == (ip, vni) => {}
-                // Of another group than those before it in the same burst: rare, so copied.
+                // Another link's frame in the same burst is rare, so it is copied.
                 Some(_) => {
                     let frame = burst.buffer.get(arrival.at.clone()).unwrap_or(&[]);
                     inbox.copy(frame, arrival);
@@ -279,7 +285,7 @@ impl BareSocket {
         total
     }
 
-    /// The network of a datagram, and where its frame begins.
+    /// Returns a datagram's network, and the offset of its frame.
     fn header(&self, bytes: &[u8]) -> Option<(u32, usize)> {
         match self.encapsulation {
             Encapsulation::Vnet => Some((0, 0)),
@@ -290,16 +296,16 @@ impl BareSocket {
     }
 }
 
-/// The way out of one link, for one shard.
+/// Carrier of one link, for one shard.
 #[derive(Debug)]
 pub struct BareCarrier {
     senders: Arc<Senders>,
     sizes: Option<Arc<SegmentSizes>>,
-    /// Which of them the datagrams leave from.
+    /// Index of the socket from which the batch leaves.
     at: usize,
-    /// The flow of the last frame, and which of them it has.
+    /// The flow of the last frame, and the index of its socket.
     flow: (FlowKey, usize),
-    /// The traffic class that is asked for, and that of the datagrams in the batch.
+    /// The configured traffic class, and the class of the batch's datagrams.
     class: (TrafficClass, u8),
     remote: SocketAddr,
     called: Caller,
@@ -309,16 +315,16 @@ pub struct BareCarrier {
     used: usize,
     segment: usize,
     count: usize,
-    /// Bytes of the frames in them.
+    /// Bytes of the frames in the batch.
     frame_bytes: usize,
-    /// The last is shorter: none may follow it.
+    /// Whether the last datagram is shorter, so that none may follow it.
     closed: bool,
     together: Together,
     tally: Arc<Tally>,
 }
 
 impl BareCarrier {
-    /// From which socket a frame leaves.
+    /// Returns the index of the socket for a frame.
     fn sender(&mut self, frame: &Outgoing<'_>) -> usize {
         if self.senders.sockets.len() < 2 && self.sizes.is_none() {
             return 0;
@@ -328,14 +334,14 @@ impl BareCarrier {
             sizes.note(frame.head, network);
         }
         let flow = known.flow_key(frame.head);
-        // Most frames are of the flow of those before.
+        // Most frames have the flow of the frame before.
         if flow != self.flow.0 {
             self.flow = (flow, self.senders.of(&flow));
         }
         self.flow.1
     }
 
-    /// Writes a frame behind the others.
+    /// Appends a frame to the batch.
     fn append(&mut self, frame: &Outgoing<'_>, size: usize) -> Result<(), Refusal> {
         let end = self.used.saturating_add(size);
         let room = self.bytes.get_mut(self.used..end).ok_or(Refusal::TooBig)?;
@@ -349,7 +355,7 @@ impl BareCarrier {
         Ok(())
     }
 
-    /// Sends all. Says how many the host refused.
+    /// Sends the batch. Returns how many datagrams the host refused.
     fn send(&mut self) -> u64 {
         let Some(udp) = self.senders.sockets.get(self.at).cloned() else { return 0 };
         let bytes = self.bytes.get(..self.used).unwrap_or(&[]);
@@ -365,7 +371,7 @@ impl BareCarrier {
     }
 }
 
-/// Why a datagram did not leave.
+/// Returns the counter for a send error.
 fn loss(error: &io::Error) -> Loss {
     match Errno::from_io_error(error) {
         Some(Errno::AGAIN | Errno::NOBUFS) => Loss::NoRoom,
@@ -439,7 +445,7 @@ mod tests {
         socket.carrier(to.parse().unwrap(), 0, TrafficClass::default(), Arc::default())
     }
 
-    /// Sends `count` frames of `len` bytes in one batch. Says how many were lost.
+    /// Sends `count` frames of `len` bytes in one batch. Returns how many were lost.
     fn batch(carrier: &mut BareCarrier, count: usize, len: usize) -> u64 {
         let (offload, bytes) = (Offload::None, vec![2; len]);
         for _ in 0..count {
@@ -452,7 +458,7 @@ mod tests {
 
     #[test]
     fn a_way_that_is_closed_for_a_while_costs_nothing_afterwards() {
-        // This socket may not say it to everybody.
+        // Without SO_BROADCAST, sending to this address fails.
         let mut carrier = carrier("255.255.255.255:9");
         assert_eq!(batch(&mut carrier, 5, 100), 5);
         assert_eq!(carrier.tally.by_name()["drop_unreachable_total"], 5);
@@ -468,7 +474,7 @@ mod tests {
             assert_eq!((batch(&mut carrier, 2, 100), carrier.together.uncut), (0, 50));
         }
         assert_eq!((batch(&mut carrier, 2, 100), carrier.together.uncut), (0, usize::MAX));
-        // Short ones were together all the time.
+        // Shorter datagrams were sent in batches all the time.
         (carrier.together.uncut, carrier.together.alone) = (50, ALONE_BATCHES);
         batch(&mut carrier, 2, 40);
         assert_eq!(carrier.together.alone, ALONE_BATCHES);

@@ -1,20 +1,21 @@
-//! Which of this host's addresses a peer calls, so that what it gets comes from there.
+//! The local address to which a peer sends, so that replies leave from it.
 //!
-//! A peer of a kind that knows us by our address takes nothing from another one. On a host with several
-//! addresses the route decides from which one a datagram leaves, and that is the first of them.
+//! Peers of the kinds `vnet`, `vxlan` and `causeway-plain` identify us by our address and drop
+//! datagrams from another. On a host with several addresses the route would choose the source
+//! address.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Shared by who receives for a link and who sends.
+/// Shared by the receiving and the sending side of a link.
 #[derive(Debug, Default)]
 pub struct Called {
     version: AtomicU32,
     at: Mutex<Option<IpAddr>>,
 }
 
-/// The receiving side, which knows what it noted last.
+/// The receiving side.
 #[derive(Debug, Default)]
 pub struct Listener {
     shared: Arc<Called>,
@@ -30,7 +31,7 @@ pub struct Caller {
 }
 
 impl Listener {
-    /// The peer called this address, where the host tells.
+    /// Records the destination address of a received datagram, if the host reports it.
     #[inline]
     pub fn note(&mut self, at: Option<IpAddr>) {
         if at.is_some() && at != self.last {
@@ -40,19 +41,19 @@ impl Listener {
         }
     }
 
-    /// The address that was called last.
+    /// Returns the last recorded address.
     pub const fn last(&self) -> Option<IpAddr> {
         self.last
     }
 
-    /// A sending side.
+    /// Returns a sending side.
     pub fn caller(&self) -> Caller {
         Caller { shared: self.shared.clone(), version: 0, from: None }
     }
 }
 
 impl Caller {
-    /// From where to send; `None` leaves it to the host.
+    /// Returns the address to send from; `None` lets the host choose.
     #[inline]
     pub fn from(&mut self) -> Option<IpAddr> {
         let version = self.shared.version.load(Ordering::Acquire);
@@ -63,7 +64,7 @@ impl Caller {
         self.from
     }
 
-    /// The host refused to send from there: until the peer calls another address it decides itself.
+    /// Forgets the address after the host refused to send from it, until another is recorded.
     pub const fn forget(&mut self) {
         self.from = None;
     }

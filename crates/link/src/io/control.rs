@@ -1,4 +1,8 @@
-//! The control-plane part of the service: the links that are configured, and their groups.
+//! Control plane of links: configured links, their groups, and their commands.
+//!
+//! The controller runs in the control thread. It keeps the shards of a link alive, and passes
+//! requests to the shard of links and to the shard that forwards the group's frames. It touches no
+//! socket.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +17,7 @@ use causeway_model::{CommandError, Dispatch, GroupView, LinkSpec, LinkView, Name
 use super::request::{Close, OnFailure, Open, Reload, Start, Views};
 use super::service::NAME;
 
-/// See the module.
+/// Controller of the `link` commands.
 #[derive(Debug, Default)]
 pub(crate) struct LinkController {
     links: BTreeMap<Name, (LinkSpec, LinkId)>,
@@ -24,7 +28,7 @@ pub(crate) struct LinkController {
 struct Shards {
     /// Forwards frames of the link's group.
     frames: ShardKey,
-    /// Has all links, of every group.
+    /// Owns all links, of every group.
     links: ShardKey,
 }
 
@@ -44,7 +48,7 @@ impl Shards {
         control.release(&self.links);
     }
 
-    /// Opens a link and has its group use it.
+    /// Opens a link and joins it to its group.
     fn open(
         &self,
         control: &Control<'_>,
@@ -143,7 +147,7 @@ impl LinkController {
         Ok(views)
     }
 
-    /// Adds the drops that groups counted of one link, or of each, to views.
+    /// Adds the drops that groups counted for one link, or for all, to views.
     fn add_drops(
         &self,
         control: &Control<'_>,
@@ -151,8 +155,8 @@ impl LinkController {
         id: Option<LinkId>,
         mut groups: Vec<&Name>,
     ) -> Result<(), CommandError> {
-        // Each link that is added is shown: to walk through all of them, and to read the counters of
-        // all, would make the time to add many quadratic.
+        // Adding a link shows its view. Reading the counters of all links each time would make
+        // adding many links quadratic.
         let id_of = |view: &LinkView| self.links.get(&view.spec.name).map(|(_, id)| *id);
         let shown = views.iter().enumerate();
         let places: HashMap<LinkId, usize> =

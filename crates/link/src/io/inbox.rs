@@ -1,4 +1,6 @@
-//! Where a link puts what came: the mailbox of its group.
+//! A link's access to its group: frames and state go to the mailbox of the group's shard.
+//!
+//! The mailbox is bounded; frames that find it full are dropped and counted. No call blocks.
 
 use std::sync::Arc;
 
@@ -8,23 +10,23 @@ use causeway_model::Name;
 
 use super::tally::{Loss, Tally};
 
-/// One link as those who receive for it know it.
+/// The receiving side's view of one link.
 #[derive(Debug, Clone)]
 pub struct Inbox {
-    /// Which link.
+    /// The link's identifier.
     pub id: LinkId,
-    /// What it is called.
+    /// The link's name, for log lines.
     pub name: Name,
     /// The mailbox of its group.
     pub to: Sender<Message>,
-    /// What is counted.
+    /// The link's counters.
     pub tally: Arc<Tally>,
-    /// Where buffers come from.
+    /// Pool of receive buffers.
     pub pool: Pool,
 }
 
 impl Inbox {
-    /// Brings frames to the group. Those that it is too busy for are counted.
+    /// Sends received frames to the group. Counts frames that find its mailbox full.
     pub fn put(&self, arrivals: Arrivals) {
         let frames = arrivals.frames.len() as u64;
         if frames == 0 {
@@ -37,7 +39,7 @@ impl Inbox {
         }
     }
 
-    /// Brings a copy of a frame to the group.
+    /// Sends a copy of a frame to the group.
     pub fn copy(&self, frame: &[u8], arrival: Arrival) {
         let mut bytes = self.pool.take(frame.len());
         if let Some(room) = bytes.get_mut(..frame.len()) {
@@ -47,14 +49,15 @@ impl Inbox {
         self.put(Arrivals { link: self.id, bytes, frames });
     }
 
-    /// Tells the group whether the link carries frames.
+    /// Reports to the group whether the link carries frames.
     pub fn stands(&self, standing: Standing) {
         if self.to.demand(Message::Standing(self.id, standing)).is_err() {
             log::error!(link = self.name.as_str(); "its group takes no messages");
         }
     }
 
-    /// Tells the group something that must not be lost among frames. No: later, perhaps.
+    /// Sends the group a message for which a full mailbox keeps room in reserve. Returns false if
+    /// even that is used up; retry later.
     #[must_use]
     pub fn tell(&self, message: Message) -> bool {
         self.to.insist(message).is_ok()

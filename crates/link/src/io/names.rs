@@ -1,7 +1,8 @@
-//! Host names of peers, resolved outside the dispatcher: a resolver may block for seconds.
+//! Resolution of peers' host names, outside the dispatcher: a resolver may block for seconds.
 //!
-//! A few threads serve the whole process. They are started before the first dispatcher where the
-//! daemon calls [`start`], because threads inherit the restrictions of the thread that creates them.
+//! A few threads serve the whole process. The daemon calls [`start`] before it creates dispatchers,
+//! because threads inherit the sandbox of the thread that creates them. The module does not cache
+//! or retry; `pending` does.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -10,13 +11,13 @@ use std::thread;
 
 use super::limits::{LOOKUPS_WAITING_MAX, RESOLVED_MAX, RESOLVER_THREADS};
 
-/// The addresses of a host, the preferred one first, or why there are none.
+/// The addresses of a host, the preferred address first, or the reason why there are none.
 pub type Answer = Result<Vec<SocketAddr>, String>;
 
-/// Turns a host and a port into addresses; may block.
+/// A function that resolves a host and port to addresses; may block.
 pub type Resolver = fn(&str, u16) -> Answer;
 
-/// One lookup.
+/// A queued lookup.
 struct Job {
     host: String,
     port: u16,
@@ -26,7 +27,7 @@ struct Job {
 
 static JOBS: OnceLock<SyncSender<Job>> = OnceLock::new();
 
-/// Starts the threads, if they do not run yet.
+/// Starts the threads, unless they run already.
 pub fn start() {
     JOBS.get_or_init(|| {
         let (sender, receiver) = sync_channel(LOOKUPS_WAITING_MAX);
@@ -44,15 +45,14 @@ pub fn start() {
 
 fn work(jobs: &Mutex<Receiver<Job>>) {
     loop {
-        // The lock is held while waiting: one thread waits, the others wait for the lock.
+        // The lock is held while waiting: one thread waits for a lookup, the others for the lock.
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(Job { host, port, resolver, answer }) = job else { return };
         answer(resolver(&host, port));
     }
 }
 
-/// Has `HOST:PORT` looked up. `answer` is called in another thread, or at once where too many
-/// lookups wait.
+/// Resolves `HOST:PORT`. `answer` is called in another thread, or at once if too many lookups wait.
 pub fn look_up(place: &str, resolver: Resolver, answer: impl FnOnce(Answer) + Send + 'static) {
     start();
     let split = place.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
@@ -71,10 +71,10 @@ pub fn look_up(place: &str, resolver: Resolver, answer: impl FnOnce(Answer) + Se
     }
 }
 
-/// Asks the host's own resolver.
+/// Asks the host's resolver.
 ///
 /// # Errors
-/// Which name could not be resolved, and why.
+/// The name, and the resolver's error.
 pub fn system(host: &str, port: u16) -> Answer {
     let found = (host, port).to_socket_addrs();
     let found = found.map_err(|error| format!("host {host:?} cannot be resolved: {error}"))?;

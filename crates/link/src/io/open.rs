@@ -1,4 +1,7 @@
-//! Links of each kind, opened: on the socket that they share with others like them, or a new one.
+//! Opening of links, by kind: on a source that similar links share, or on a new one.
+//!
+//! It runs in the dispatcher and does not wait for peers. A link whose resources are missing
+//! returns an error; [`super::pending`] retries.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -24,18 +27,18 @@ use super::tunnels::{Taken, TunnelSocket};
 use crate::limits::PACKET_BYTES_VXLAN;
 use causeway_model::keys::{PrivateKey, PublicKey};
 
-/// What links that share a socket have in common.
+/// Key by which links share a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Local {
     Bare(SocketAddr, Encapsulation),
-    /// With our public key, if there are secrets.
+    /// With our public key, if the tunnels are encrypted.
     Tunnels(SocketAddr, Option<PublicKey>),
     Listener(SocketAddr),
-    /// Nothing: it is one link's own.
+    /// Not shared.
     Own(LinkId),
 }
 
-/// A link that was opened: its source, its tunnel, its way out.
+/// An opened link: its source, its tunnel and network, and its carrier.
 type Opened = (u32, Option<(u16, u32)>, Box<dyn Carrier>);
 
 fn host(spec: &LinkSpec, text: impl std::fmt::Display) -> CommandError {
@@ -88,13 +91,13 @@ impl Links {
         }
     }
 
-    /// The source that has what links share, if it is there.
+    /// Returns the source with that key.
     fn shared(&self, local: Local) -> Option<u32> {
         let found = self.sources.iter().find(|(_, source)| source.local == local);
         found.map(|(value, _)| *value)
     }
 
-    /// A number for a source that none has.
+    /// Returns an unused source value.
     fn vacancy(&self) -> u32 {
         let next = self.sources.last_key_value().map_or(0, |(last, _)| last.saturating_add(1));
         if next < NO_SOURCE {
@@ -103,7 +106,7 @@ impl Links {
         (0..NO_SOURCE).find(|value| !self.sources.contains_key(value)).unwrap_or(NO_SOURCE)
     }
 
-    /// Binds a socket, and makes a source of what `make` makes of it.
+    /// Binds a UDP socket, and adds the source that `make` returns for it.
     fn bind(
         &mut self,
         cx: &Context<'_>,
@@ -112,7 +115,7 @@ impl Links {
         local: Local,
         make: impl FnOnce(&Self, Udp) -> Receives,
     ) -> Result<u32, CommandError> {
-        // A peer that finds us may come by either family, and one port takes one socket.
+        // A peer may call by either address family, and a port belongs to one socket.
         let bound = match local {
             Local::Tunnels(_, Some(_)) if at.ip().is_unspecified() => {
                 Udp::bind_both(at.port(), cut)
@@ -132,7 +135,7 @@ impl Links {
         Ok(value)
     }
 
-    /// Another open link that has a UDP port.
+    /// Returns the name of another open link with this UDP port.
     fn has_port(&self, spec: &LinkSpec, port: u16) -> Option<&str> {
         let datagrams = |kind: &LinkKind| {
             !matches!(kind, LinkKind::Tcp(_) | LinkKind::Tls(_) | LinkKind::Raw(_))
@@ -149,7 +152,7 @@ impl Links {
         self.links.get(&id).map_or("?", |link| link.spec.name.as_str())
     }
 
-    /// A link whose datagrams are frames.
+    /// Opens a `vnet` or `vxlan` link.
     fn open_bare(
         &mut self,
         cx: &Context<'_>,
@@ -172,7 +175,8 @@ impl Links {
         };
         let route = path::packet_to(udp.local.ip(), udp.remote.ip());
         let packet = spec.kind.mtu(route.unwrap_or(UNDERLAY_MTU));
-        // However long packets are below: guests have an ordinary MTU unless they say otherwise.
+        // Independent of the underlay's MTU: guests have an ordinary MTU unless configured
+        // otherwise.
         let packet = usize::from(packet).min(PACKET_BYTES_VXLAN);
         let added = socket.add(udp.remote, udp.vni, inbox.clone(), packet);
         let carrier = socket.carrier(udp.remote, udp.vni, udp.class, inbox.tally.clone());
@@ -192,7 +196,7 @@ impl Links {
         Ok((value, None, Box::new(carrier)))
     }
 
-    /// A link over a stream.
+    /// Opens a `tcp` or `tls` link.
     fn open_stream(
         &mut self,
         cx: &Context<'_>,
@@ -226,7 +230,7 @@ impl Links {
         Ok((value, None, Box::new(carrier)))
     }
 
-    /// The source that takes connections at an address.
+    /// Returns the source that listens at an address, and creates it if necessary.
     fn listener(
         &mut self,
         cx: &Context<'_>,
@@ -246,7 +250,7 @@ impl Links {
         Ok(value)
     }
 
-    /// A link on a tunnel; with keys, ours and the peer's, an encrypted one.
+    /// Opens a link on a tunnel; with keys (ours and the peer's) an encrypted one.
     fn open_tunnel(
         &mut self,
         cx: &Context<'_>,
@@ -298,7 +302,7 @@ impl Links {
     }
 }
 
-/// Reads our private key. Says what is wrong in words, never what is in the file.
+/// Reads our private key. Error texts never quote the file's contents.
 pub(super) fn read_key(path: &Path) -> Result<PrivateKey, String> {
     let shown = path.display();
     let wrong = |text: String| format!("private key {shown}: {text}");
@@ -314,7 +318,7 @@ pub(super) fn read_key(path: &Path) -> Result<PrivateKey, String> {
     })
 }
 
-/// Says so if others may read a private key.
+/// Logs a warning if other users may read a private key.
 pub(crate) fn warn_if_readable(path: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
     let mode = std::fs::metadata(path).map_or(0, |file| file.permissions().mode());

@@ -1,8 +1,9 @@
-//! Links that could not be opened, and names of peers that have to be resolved anew.
+//! Retries: links that could not be opened, and host names of peers.
 //!
 //! A link that cannot be opened stays down with the reason and is opened again at growing
-//! intervals. The name of a peer is resolved again at growing intervals for as long as its link
-//! does not prove that the peer answers at the address known.
+//! intervals. A peer's name is resolved again at growing intervals until the link proves that the
+//! peer answers at the known address. The tick opens at most [`OPENS_PER_TICK_MAX`] links, so that
+//! it does not delay the dispatcher.
 
 use std::net::SocketAddr;
 
@@ -23,9 +24,9 @@ use crate::limits::FRAME_BYTES_MAX;
 /// A link that is not open.
 #[derive(Debug)]
 pub(crate) struct Unopened {
-    /// Why it is not.
+    /// Why the link is not open, for `link show`.
     pub reason: String,
-    /// When it is opened again.
+    /// When the link is opened again.
     again_ns: u64,
     pause_ns: u64,
 }
@@ -36,7 +37,7 @@ impl Unopened {
         Self { reason, again_ns, pause_ns: OPEN_AGAIN_NS_MIN }
     }
 
-    /// Of a link that was open until now.
+    /// The state of a link that was open and is reopened.
     fn anew(now_ns: u64) -> Self {
         let again_ns = now_ns.saturating_add(REOPEN_NS);
         Self { reason: "it is opened anew".into(), again_ns, pause_ns: REOPEN_NS }
@@ -49,18 +50,18 @@ impl Unopened {
     }
 }
 
-/// The lookups of one peer's name.
+/// Lookup state of one peer's name.
 #[derive(Debug)]
 pub(crate) struct Lookup {
     /// When the name is resolved again.
     again_ns: u64,
     pause_ns: u64,
-    /// A lookup is under way.
+    /// Whether a lookup is in progress.
     asked: bool,
 }
 
 impl Lookup {
-    /// Of a name that is resolved at once, or after the shortest pause.
+    /// Returns the state of a name to resolve at once, or after the shortest pause.
     pub fn new(at_once: bool, now_ns: u64) -> Self {
         let again_ns = if at_once { now_ns } else { now_ns.saturating_add(LOOKUP_NS_MIN) };
         Self { again_ns, pause_ns: LOOKUP_NS_MIN, asked: false }
@@ -73,7 +74,7 @@ impl Lookup {
     }
 }
 
-/// The way out of a link that is not open.
+/// Carrier of a link that is not open: refuses all frames.
 #[derive(Debug)]
 pub(crate) struct Closed;
 
@@ -95,14 +96,14 @@ impl Carrier for Closed {
     }
 }
 
-/// The found addresses in the order in which a link tries them: those of our end's family first,
-/// where our end is a certain address or IPv4 only.
+/// Orders found addresses for connection attempts: addresses of our end's family first, if our end
+/// is a specific address or IPv4.
 pub(crate) fn in_order(spec: &LinkSpec, found: &[SocketAddr]) -> Vec<SocketAddr> {
     let (fit, others): (Vec<SocketAddr>, Vec<SocketAddr>) = match spec.local() {
         Some(local) if local.is_ipv4() || !local.ip().is_unspecified() => {
             let (fit, others): (Vec<_>, Vec<_>) =
                 found.iter().partition(|at| at.is_ipv4() == local.is_ipv4());
-            // An end of ours that is one address reaches its own family only.
+            // A specific local address reaches its own family only.
             if local.ip().is_unspecified() { (fit, others) } else { (fit, Vec::new()) }
         }
         _ => (found.to_vec(), Vec::new()),
@@ -111,7 +112,7 @@ pub(crate) fn in_order(spec: &LinkSpec, found: &[SocketAddr]) -> Vec<SocketAddr>
 }
 
 impl Links {
-    /// When something is due for links that are not open, or for names.
+    /// Returns when a link is to be opened, or a name to be resolved.
     pub(super) fn pending_deadline(&self) -> u64 {
         let links = self.links.values();
         let due = links.flat_map(|link| {
@@ -184,7 +185,7 @@ impl Links {
             let Some(link) = self.links.get_mut(&id) else { continue };
             let Some(lookup) = &mut link.lookup else { continue };
             if answers {
-                // As soon as it is down the name is resolved at the fastest rate again.
+                // Once the link is down, its name is resolved at the fastest rate again.
                 *lookup = Lookup::new(false, now_ns);
                 continue;
             }
@@ -194,7 +195,7 @@ impl Links {
         }
     }
 
-    /// Whether the peer of a link answers at the address that is known.
+    /// Returns whether the link's peer answers at the known address.
     fn is_answered(&self, id: LinkId, now_ns: u64) -> bool {
         let Some(link) = self.links.get(&id) else { return false };
         match self.sources.get(&link.source).map(|source| &source.receives) {
@@ -207,7 +208,7 @@ impl Links {
         }
     }
 
-    /// Where answers of the resolver come.
+    /// Returns the mailbox for answers of the resolver.
     fn names(
         &mut self,
         cx: &mut Context<'_>,
@@ -223,7 +224,7 @@ impl Links {
         self.names.as_ref().map(|names| names.sender.clone())
     }
 
-    /// Takes the answers of the resolver.
+    /// Processes the answers of the resolver.
     pub(super) fn take_names(&mut self, cx: &mut Context<'_>) -> Served {
         let mut all = Vec::new();
         let more = self.names.as_ref().is_some_and(|names| {
@@ -279,7 +280,7 @@ impl Links {
         }
     }
 
-    /// Reads keys and certificates again, and opens at once links that could not be opened.
+    /// Reads keys and certificates again, and retries unopened links at once.
     pub(super) fn reload(&mut self, cx: &mut Context<'_>) {
         let all: Vec<LinkId> = self.links.keys().copied().collect();
         for id in all {
@@ -312,7 +313,7 @@ impl Links {
         self.pending_ns = self.pending_deadline();
     }
 
-    /// Closes a link and has it opened anew soon, to a peer at another address if one is given.
+    /// Closes a link and schedules its opening, with another peer address if one is given.
     fn reopen(&mut self, cx: &mut Context<'_>, id: LinkId, to: Option<SocketAddr>) {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.inbox.stands(Standing { up: false, poor: false, rtt_ns: None });
@@ -323,7 +324,8 @@ impl Links {
         }
         (link.source, link.tunnel) = (NO_SOURCE, None);
         link.unopened = Some(Unopened::anew(cx.now_ns));
-        // The carrier shares the socket, whose address is free when the group has let go of it.
+        // The old carrier holds the socket; its address is free once the group has dropped the
+        // carrier.
         if link.inbox.to.demand(Message::Carrier(id, Box::new(Closed))).is_err() {
             log::error!(link = link.spec.name.as_str(); "its group takes no messages");
         }

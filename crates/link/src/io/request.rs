@@ -1,15 +1,15 @@
-//! Requests of the controller to the shard.
+//! Requests of the controller to the shard of links.
 
 use causeway_fabric::carrier::{LinkId, Membership, Message};
 use causeway_fabric::mailbox::Sender;
 use causeway_model::{Ask, LinkSpec, LinkView};
 
-/// What becomes of a link that cannot be opened now.
+/// Handling of a link that cannot be opened now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnFailure {
-    /// The command is refused.
+    /// Refuse the command.
     Refuse,
-    /// The link stays down, with the reason, and is opened as soon as that works.
+    /// Keep the link down, with the reason, and retry.
     Retry,
 }
 
@@ -17,7 +17,7 @@ pub(crate) enum OnFailure {
 #[derive(Debug)]
 pub(crate) struct Open {
     pub spec: Box<LinkSpec>,
-    /// The mailbox of the group's shard, for frames that the link receives.
+    /// The mailbox of the group's shard, for received frames.
     pub to: Sender<Message>,
     pub on_failure: OnFailure,
 }
@@ -26,7 +26,7 @@ impl Ask for Open {
     type Answer = Membership;
 }
 
-/// Lets a link come up: its group uses it now.
+/// Starts a link: its group has joined it.
 #[derive(Debug)]
 pub(crate) struct Start(pub LinkId);
 
@@ -50,7 +50,7 @@ impl Ask for Reload {
     type Answer = ();
 }
 
-/// Shows one link, or all.
+/// Returns views of one link, or of all.
 #[derive(Debug)]
 pub(crate) struct Views(pub Option<LinkId>);
 

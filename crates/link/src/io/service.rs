@@ -1,4 +1,8 @@
-//! The service of links: opened, closed, shown, served.
+//! The service of links: opens, closes, shows and serves them.
+//!
+//! [`Links`] runs on one dispatcher. Requests arrive from `control`, readiness and timers from the
+//! dispatcher, addresses and resolver answers through mailboxes. It never blocks: names are
+//! resolved elsewhere, and sockets are non-blocking.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -27,37 +31,37 @@ use super::tally::Tally;
 use super::tunnels::TunnelSocket;
 use crate::moment::Moment;
 
-/// The name by which operators know the service.
+/// Name of the service in configuration and counters.
 pub(crate) const NAME: &str = "link";
-/// The source value of the mailbox that groups write to.
+/// Source value of the mailbox for notices of groups.
 const NOTICES: u32 = u32::MAX;
-/// The source value of the mailbox of the resolver's answers.
+/// Source value of the mailbox for answers of the resolver.
 pub(super) const NAMES: u32 = u32::MAX - 1;
-/// The source of a link that is not open.
+/// Source value of a link that is not open.
 pub(super) const NO_SOURCE: u32 = u32::MAX - 2;
 
-/// One link.
+/// A configured link.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub spec: LinkSpec,
     pub inbox: Inbox,
-    /// The source that receives for it.
+    /// The source that receives for the link.
     pub source: u32,
-    /// Its tunnel there, where it has one, and its network.
+    /// The link's tunnel at its source, and its virtual network there.
     pub tunnel: Option<(u16, u32)>,
-    /// It could not be opened yet.
+    /// Set while the link is not open.
     pub unopened: Option<Unopened>,
-    /// Its peer was given by name.
+    /// Set if the peer was given by name.
     pub lookup: Option<Lookup>,
 }
 
-/// Something that receives, for one link or many.
+/// A socket or connection that receives, for one or more links.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub local: Local,
     pub receives: Receives,
     #[expect(dead_code, reason = "held for its drop")]
-    /// Its descriptor's, if it has one for all its life.
+    /// Registration of its descriptor, if it has one descriptor for its whole life.
     pub watch: Option<ServiceWatch>,
 }
 
@@ -70,21 +74,21 @@ pub(crate) enum Receives {
     Raw(Box<RawLink>),
 }
 
-/// Where groups tell their addresses.
+/// Mailbox for notices of groups about their addresses.
 #[derive(Debug)]
 pub(super) struct Notices {
     sender: Sender<Notice>,
     pub mailbox: Mailbox<Notice>,
 }
 
-/// Where the resolver puts its answers.
+/// Mailbox for answers of the resolver.
 #[derive(Debug)]
 pub(super) struct Names {
     pub sender: Sender<(LinkId, Answer)>,
     pub mailbox: Mailbox<(LinkId, Answer)>,
 }
 
-/// See the module.
+/// The service that owns all links of the daemon.
 #[derive(Debug)]
 pub struct Links {
     pub(crate) pool: Pool,
@@ -92,16 +96,16 @@ pub struct Links {
     last: u32,
     pub(crate) sources: BTreeMap<u32, Source>,
     pub(super) notices: Option<Notices>,
-    /// Which addresses are where, by group.
+    /// Owners of addresses, by group.
     pub(super) directories: BTreeMap<Name, Directory<MacKey>>,
-    /// When peers' addresses may be looked through again for those that found no room.
+    /// When claims that found a directory full may be requested again.
     pub(super) look_ns: u64,
-    /// What groups had no room for, and when they were told last.
+    /// Changes of addresses that groups have not accepted yet.
     pub(super) news: News,
     heard_ns: u64,
     pub(super) names: Option<Names>,
     pub(super) resolver: Resolver,
-    /// No link is to be opened, and no name to be resolved, before.
+    /// No link is opened, and no name resolved, before this time.
     pub(super) pending_ns: u64,
 }
 
@@ -111,18 +115,18 @@ impl Default for Links {
     }
 }
 
-/// The time of day, in nanoseconds since 1970.
+/// Returns the time of day, in ns since 1970.
 pub(super) fn wall_ns() -> u64 {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Calls `act` with the time and random bytes.
+/// Calls `act` with clock readings and the kernel's random generator.
 pub(crate) fn at_moment<R>(now_ns: u64, act: impl FnOnce(&mut Moment<'_>) -> R) -> R {
     let mut random = |bytes: &mut [u8]| {
         let mut left = bytes;
         while !left.is_empty() {
-            // The kernel gives what is asked for, once it has any at all.
+            // After boot, getrandom(2) fails only if interrupted.
             let flags = rustix::rand::GetRandomFlags::empty();
             let done = rustix::rand::getrandom(&mut *left, flags).unwrap_or(0);
             left = left.get_mut(done..).unwrap_or(&mut []);
@@ -132,12 +136,12 @@ pub(crate) fn at_moment<R>(now_ns: u64, act: impl FnOnce(&mut Moment<'_>) -> R) 
 }
 
 impl Links {
-    /// A service without links.
+    /// Returns a service without links.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A service without links, which resolves names of peers with `resolver`.
+    /// Returns a service without links, with its own resolver for peers' names.
     pub fn with_resolver(resolver: Resolver) -> Self {
         Self {
             pool: Pool::default(),
@@ -209,7 +213,7 @@ impl Links {
         Ok(membership)
     }
 
-    /// Where groups tell their addresses.
+    /// Returns the mailbox for notices of groups, and creates it with the first link.
     fn notices(&mut self, cx: &mut Context<'_>) -> Result<Sender<Notice>, CommandError> {
         if let Some(notices) = &self.notices {
             return Ok(notices.sender.clone());
@@ -220,7 +224,7 @@ impl Links {
         Ok(sender)
     }
 
-    /// Closes sockets that no link uses.
+    /// Drops sources that no link uses.
     pub(super) fn forget_unused(&mut self) {
         let sources: HashSet<u32> = self.links.values().map(|link| link.source).collect();
         let used = |value: u32| sources.contains(&value);
@@ -230,7 +234,7 @@ impl Links {
         });
     }
 
-    /// The group hears of the link from now on.
+    /// Starts a link after its group has joined it, and reports its state to the group.
     pub(super) fn start(&mut self, cx: &mut Context<'_>, id: LinkId) {
         let now_ns = cx.now_ns;
         let Some(link) = self.links.get(&id).filter(|link| link.unopened.is_none()) else { return };
@@ -246,7 +250,7 @@ impl Links {
         self.hear();
     }
 
-    /// Takes a link off the socket that it shares.
+    /// Detaches a link from the source that it shares.
     pub(super) fn shut(&mut self, now_ns: u64, id: LinkId) {
         let Some(link) = self.links.get(&id) else { return };
         match self.sources.get_mut(&link.source).map(|source| &mut source.receives) {
@@ -254,7 +258,7 @@ impl Links {
             Some(Receives::Tunnels(socket)) => {
                 at_moment(now_ns, |moment| socket.remove(id, moment));
             }
-            // They go with their links.
+            // Dropped together with their links.
             Some(Receives::Listener(_) | Receives::Stream(_) | Receives::Raw(_)) | None => {}
         }
     }
@@ -305,7 +309,7 @@ impl Service for Links {
         };
         self.heard_ns = cx.now_ns;
         self.hear();
-        // A source that has given all is rung when more comes.
+        // A source that is drained is watched; the descriptor's readiness wakes it.
         match served.progress {
             Progress::Idle if !polled => Served { progress: Progress::Parked, ..served },
             _ => served,

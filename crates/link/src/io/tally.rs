@@ -1,30 +1,32 @@
-//! What happened on one link, counted by the shard that sends and the one that receives.
+//! Counters of one link, shared by the shard that sends and the shard that receives.
+//!
+//! Counters are relaxed atomics: a view may be a few frames old, and never blocks a sender.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a frame, or a datagram, went no further.
+/// Why a frame, or a datagram, was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// The kernel had no room for what was to be sent.
+    /// The kernel's send buffer was full.
     NoRoom,
     /// The host refused to send: no route, or a closed port at the peer.
     Unreachable,
-    /// Longer than the link carries.
+    /// The frame is longer than the link carries.
     TooBig,
     /// The link was down.
     Down,
-    /// The sender's memory was taken away.
+    /// The sender's memory was unmapped while the frame was read.
     SenderFault,
-    /// The group was too busy to take what came.
+    /// The group's mailbox was full.
     Busy,
-    /// Too short to be a frame.
+    /// The frame is shorter than an Ethernet header.
     Runt,
-    /// A stream was out of step: its connection was closed.
+    /// A stream lost its framing: its connection was closed.
     OutOfStep,
-    /// MAC control (PAUSE), which no guest sends to the physical network.
+    /// A MAC control frame (PAUSE), which no guest may send to the physical network.
     MacControl,
-    /// Congestion was experienced by a frame whose transport does not take part in ECN (RFC 6040).
+    /// The outer header reports congestion for a frame whose transport is Not-ECT (RFC 6040).
     Congestion,
 }
 
@@ -58,8 +60,8 @@ impl Loss {
     }
 }
 
-/// The counters of one link. They only grow, and wrap at 2^64. Directions are this host's:
-/// "transmit" is what left for the peer.
+/// The counters of one link. They wrap at 2^64. Directions are this host's: "transmit" counts
+/// frames to the peer.
 #[derive(Debug, Default)]
 pub struct Tally {
     transmit: Sum,
@@ -82,25 +84,25 @@ impl Sum {
 }
 
 impl Tally {
-    /// Counts frames that left, their bytes, and the datagrams or records that they went in.
+    /// Counts frames sent, their bytes, and the datagrams or records that carried them.
     pub fn transmitted(&self, frames: u64, bytes: u64, datagrams: u64) {
         self.transmit.add(frames, bytes);
         self.transmit_datagrams.fetch_add(datagrams, Ordering::Relaxed);
     }
 
-    /// Counts frames that came, and their bytes.
+    /// Counts frames received, and their bytes.
     pub fn received(&self, frames: u64, bytes: u64) {
         self.receive.add(frames, bytes);
     }
 
-    /// Counts what was lost.
+    /// Counts dropped frames.
     pub fn lost(&self, why: Loss, count: u64) {
         if let Some(cell) = self.losses.get(why as usize) {
             cell.fetch_add(count, Ordering::Relaxed);
         }
     }
 
-    /// By name, as `causeway link show` prints them.
+    /// Returns all counters by name, as `causeway link show` prints them.
     pub fn by_name(&self) -> BTreeMap<String, u64> {
         let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         let plain = [

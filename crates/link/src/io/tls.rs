@@ -1,7 +1,8 @@
-//! TLS for links: TLS 1.3, and certificates on both sides.
+//! TLS for links: TLS 1.3 with certificates on both sides.
 //!
-//! Each side shows a certificate by an authority that the other one names, with a name that the
-//! other one expects. Nothing of a private key is ever kept, shown or logged outside of TLS itself.
+//! Each side presents a certificate from an authority that the other configured, with a name that
+//! the other expects. Private keys are kept by TLS only, and never logged. The module reads files
+//! and configures TLS; [`super::stream`] moves the bytes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,12 +24,12 @@ use zeroize::Zeroizing;
 use super::limits::{CERTIFICATE_BYTES_MAX, EXPIRY_DAYS, EXPIRY_LOG_NS, SEALED_BYTES_MAX};
 use super::service::wall_ns;
 
-/// What one side of a link needs to secure its connections.
+/// TLS configuration of one side of a link.
 #[derive(Clone)]
 pub enum Security {
-    /// It connects, and expects this name.
+    /// The side that connects, with the expected name of the peer.
     Connects(Arc<ClientConfig>, ServerName<'static>),
-    /// It listens.
+    /// The side that listens.
     Listens(Arc<ServerConfig>),
 }
 
@@ -41,10 +42,10 @@ impl std::fmt::Debug for Security {
     }
 }
 
-/// What says whether a file was replaced: where it is, its length, and when it was written.
+/// Fingerprint of a file, to detect replacement: inode, length, and time of modification.
 type Print = Option<(u64, u64, i64, i64)>;
 
-/// The security of a link, read again when one of its files changes.
+/// TLS configuration of a link, read again when one of its files changes.
 #[derive(Debug)]
 pub struct Renewable {
     spec: TlsSpec,
@@ -66,20 +67,20 @@ impl Renewable {
         Ok(Self { spec: spec.clone(), prints, security, expires })
     }
 
-    /// The file of our certificate.
+    /// Returns the path of our certificate.
     pub fn certificate(&self) -> &Path {
         &self.spec.certificate
     }
 
-    /// What connections are begun with.
+    /// Returns the configuration for new connections.
     pub const fn security(&self) -> &Security {
         &self.security
     }
 
-    /// Reads the files again if one of them changed. Says whether anything was read.
+    /// Reads the files again if one of them changed. Returns whether they were read.
     ///
     /// # Errors
-    /// They cannot be used: what was read before is used until they can.
+    /// The files cannot be used; the old configuration stays in use.
     pub fn renew(&mut self) -> Result<bool, String> {
         if prints(&self.spec) == self.prints {
             return Ok(false);
@@ -89,8 +90,8 @@ impl Renewable {
     }
 }
 
-/// Admits a log line that a certificate expires soon: once, again after [`EXPIRY_LOG_NS`], and at once for
-/// another certificate.
+/// Limits log lines about an expiring certificate: once, again after [`EXPIRY_LOG_NS`], and at once
+/// for another certificate.
 #[derive(Debug, Default)]
 pub struct ExpiryLog {
     /// The expiry that was logged last, in seconds since 1970, and when.
@@ -98,7 +99,7 @@ pub struct ExpiryLog {
 }
 
 impl ExpiryLog {
-    /// Returns whether an expiry that is `days` away is to be logged now.
+    /// Returns whether to log now an expiry that is `days` away.
     pub fn admits(&mut self, now_ns: u64, expires: i64, days: i64) -> bool {
         let logged = self
             .last
@@ -111,7 +112,7 @@ impl ExpiryLog {
     }
 }
 
-/// How many days are left until a time in seconds since 1970; fewer than none if it has passed.
+/// Returns the days until a time in seconds since 1970; negative if it has passed.
 pub fn days_until(seconds: i64) -> i64 {
     let now = i64::try_from(wall_ns() / 1_000_000_000).unwrap_or(i64::MAX);
     seconds.saturating_sub(now).div_euclid(86_400)
@@ -125,7 +126,7 @@ fn prints(spec: &TlsSpec) -> [Print; 3] {
     })
 }
 
-/// When the first certificate of a file expires, in seconds since 1970.
+/// Returns when the first certificate of a file expires, in seconds since 1970.
 fn expiry(path: &Path) -> Option<i64> {
     let all = certificates(path, "certificate").ok()?;
     let (_, known) = x509_parser::parse_x509_certificate(all.first()?).ok()?;
@@ -136,7 +137,7 @@ impl Security {
     /// Reads the files of a link.
     ///
     /// # Errors
-    /// Says which is wrong and why, never what is in it.
+    /// The file and its fault; never its contents.
     pub fn read(spec: &TlsSpec) -> Result<Self, String> {
         let peer = ServerName::try_from(spec.peer_name.clone()).map_err(|_| {
             format!("peer name {:?}: expected a DNS name or an IP address", spec.peer_name)
@@ -153,7 +154,7 @@ impl Security {
                 .with_root_certificates(roots)
                 .with_client_auth_cert(own, key);
             let mut config = config.map_err(wrong)?;
-            // Each connection has its certificates looked at.
+            // No resumption: every connection verifies certificates.
             config.resumption = Resumption::disabled();
             return Ok(Self::Connects(Arc::new(config), peer));
         }
@@ -166,15 +167,15 @@ impl Security {
             .with_single_cert(own, key);
         let mut config = config.map_err(wrong)?;
         config.session_storage = Arc::new(NoSessions);
-        // One is enough of a first word.
+        // One ticket suffices to show the client that it was accepted.
         config.send_tls13_tickets = 1;
         Ok(Self::Listens(Arc::new(config)))
     }
 
-    /// A new connection.
+    /// Returns a new connection.
     ///
     /// # Errors
-    /// TLS cannot begin.
+    /// TLS rejects the configuration.
     pub fn begin(&self) -> Result<rustls::Connection, Error> {
         let mut connection: rustls::Connection = match self {
             Self::Connects(config, peer) => {
@@ -187,9 +188,9 @@ impl Security {
     }
 }
 
-/// Whether the peer let us in. One that listens finds out in the handshake; one that connects may
-/// be refused later, so it waits for a first word. `late`: no refusal came for so long that none is
-/// expected.
+/// Returns whether the peer accepted us. The listening side learns this in the handshake; the
+/// connecting side may be refused later, so it waits for a first message. `late`: the time for a
+/// refusal has passed.
 pub fn is_settled(connection: &rustls::Connection, late: bool) -> bool {
     match connection {
         _ if connection.is_handshaking() => false,
@@ -232,7 +233,8 @@ fn authorities(path: &Path) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// Takes clients whose certificate is by an authority of ours and has one certain name.
+/// Verifies that a client's certificate comes from a configured authority and has the expected
+/// name.
 #[derive(Debug)]
 struct NamedPeer {
     by: Arc<dyn ClientCertVerifier>,
@@ -289,8 +291,9 @@ impl ClientCertVerifier for NamedPeer {
     }
 }
 
-/// Keeps no sessions: each connection has its certificates looked at. But says that it does, so that
-/// a client is sent a ticket, by which it knows that it was let in.
+/// A session store that keeps nothing, so that every connection verifies certificates. It claims to
+/// store sessions, so that rustls sends a ticket, by which a client recognises that it was
+/// accepted.
 #[derive(Debug)]
 struct NoSessions;
 
@@ -312,7 +315,7 @@ impl StoresServerSessions for NoSessions {
     }
 }
 
-/// What went wrong, and what to do about it.
+/// Returns the cause of a TLS error, in terms of the configuration.
 pub fn explain(error: &Error) -> String {
     match error {
         Error::AlertReceived(alert) => {
@@ -330,7 +333,7 @@ pub fn explain(error: &Error) -> String {
             };
             format!("the peer refuses us ({alert:?}): {why}")
         }
-        // The latter: by one of the same name.
+        // A bad signature means an authority of the same name.
         Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
         ) => "the peer's certificate is by no authority of ours".to_owned(),

@@ -1,7 +1,9 @@
-//! Datagrams of one length, sent together where the host cuts them apart, else one by one.
+//! UDP batches: datagrams of equal length sent in one call (UDP GSO), or one by one where GSO
+//! fails.
 //!
-//! Not every way can: a device that computes no checksums, IPsec, datagrams that IP has to cut. What
-//! was met is remembered for a while, because ways and hosts change.
+//! GSO fails on devices without checksum offload, with IPsec, and for datagrams that IP has to
+//! fragment. A failure is remembered for [`ALONE_BATCHES`] batches, because routes and hosts
+//! change.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,12 +13,12 @@ use rustix::io::Errno;
 
 use super::limits::ALONE_BATCHES;
 
-/// See the module.
+/// State of GSO for one destination.
 #[derive(Debug)]
 pub struct Together {
-    /// Datagrams from this length on leave alone...
+    /// Shortest datagram length that is sent one by one.
     pub(super) uncut: usize,
-    /// ... as long as so many batches have not left so.
+    /// Batches left until GSO is tried again.
     pub(super) alone: u32,
 }
 
@@ -27,8 +29,8 @@ impl Default for Together {
 }
 
 impl Together {
-    /// Sends datagrams as [`Udp::send_as`] takes them. `refused` is told why the host did not take some,
-    /// and of how many; says how many these are in all.
+    /// Sends datagrams as [`Udp::send_as`] takes them. Calls `refused` with each error of the host
+    /// and the number of datagrams lost. Returns the total number lost.
     pub fn send(
         &mut self,
         udp: &Udp,
@@ -50,7 +52,7 @@ impl Together {
         for (nth, datagram) in (0..count).zip(bytes.chunks(segment)) {
             let Err(error) = udp.send_as(to, origin, datagram, datagram.len()) else { continue };
             if nth == 0 && Errno::from_io_error(&error) == Some(Errno::MSGSIZE) {
-                // It is their length, not their number: the others are no shorter.
+                // Their length is refused, not their number: all but the last are as long.
                 refused(&error, count);
                 return count;
             }

@@ -1,13 +1,15 @@
-//! Links of the kinds `causeway` and `causeway-plain`: the tunnels of one socket.
+//! Links of the kinds `causeway` and `causeway-plain`: the tunnels of one UDP socket.
 //!
-//! The core ([`crate::hub`]) is given what came and the time; here it gets its socket. Links of
-//! several groups to one peer share a tunnel and are told apart by their networks.
+//! Connects the core ([`crate::hub`]) to its socket: passes received datagrams and the time in, and
+//! executes the results. Links of several groups to one peer share a tunnel and are distinguished
+//! by their virtual networks. Frames to send do not pass through [`TunnelSocket`]: each shard has a
+//! [`TunnelCarrier`].
 //!
 //! # Budget
-//! Out: one copy from the sender's memory into the text of a datagram, one pass that seals it into
-//! the batch, one system call for up to 64 datagrams. In: one pass that opens a datagram into the
-//! buffer that its frames are handed on in; those that came in pieces are copied once more, in
-//! cache.
+//! Send: one copy from the sender's memory into the plaintext of a datagram, one pass that seals it
+//! into the batch, one system call for up to 64 datagrams. Receive: one pass that opens a datagram
+//! into the buffer in which its frames are passed on; reassembled frames are copied once more,
+//! within the cache.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -40,38 +42,38 @@ use crate::tunnel::{Config, State, Tunnel};
 use crate::unpack::{Arrived, Sink};
 use causeway_model::keys::{PrivateKey, PublicKey};
 
-/// One tunnel, and the links that share it.
+/// A tunnel, and the links that share it.
 #[derive(Debug)]
 struct Seat {
-    /// By their networks.
+    /// By virtual network.
     links: BTreeMap<u32, Inbox>,
     peer: Option<PublicKey>,
     remote: Option<SocketAddr>,
-    /// The name of the peer's host, where it was given by name.
+    /// Host name of the peer, if it was given by name.
     host: Option<String>,
-    /// Set by those who send when the host finds a datagram too long.
+    /// Set by senders when the host rejects a datagram as too long.
     too_long: Arc<AtomicBool>,
-    /// Of peers that know us by our address.
+    /// For peers that identify us by our address.
     called: Listener,
     up: bool,
     poor: bool,
     ups: u64,
-    /// The peer was not told of an address, because there were too many.
+    /// Whether an address could not be announced because of the peer's quota.
     untold: bool,
-    /// Of what is said of it: guests may change their addresses as often as they like.
+    /// Limits log lines about this quota: guests may change their addresses at any rate.
     log: LogLimit,
 }
 
 /// Why a link was not added to a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// Another link has the network on that tunnel.
+    /// Another link has this network on the tunnel.
     By(LinkId),
-    /// The core refuses.
+    /// The core refuses the tunnel.
     Refused(AddError),
 }
 
-/// The tunnels of one socket.
+/// The tunnels of one UDP socket.
 #[derive(Debug)]
 pub struct TunnelSocket {
     /// The socket.
@@ -83,7 +85,7 @@ pub struct TunnelSocket {
     sink: Sink,
     pool: Pool,
     seats: BTreeMap<u16, Seat>,
-    /// Reports of the peers about addresses, and of links that came up or went down.
+    /// Reports about addresses of peers, and about links that came up or went down.
     reports: Vec<Report<MacKey>>,
 }
 
@@ -103,7 +105,8 @@ impl Source<MacKey> for TunnelSocket {
 }
 
 impl TunnelSocket {
-    /// On a socket that is bound. Without a key there are only tunnels without secrets.
+    /// Returns a `TunnelSocket` on a bound UDP socket. Without a key it has tunnels without
+    /// encryption only.
     pub fn new(udp: Udp, own: Option<PrivateKey>, pool: Pool, moment: &mut Moment<'_>) -> Self {
         let own = own.map(Arc::new);
         if own.is_none() {
@@ -123,15 +126,16 @@ impl TunnelSocket {
         }
     }
 
-    /// Our public key.
+    /// Returns our public key.
     pub fn key(&self) -> Option<PublicKey> {
         self.own.as_ref().map(|own| own.public())
     }
 
-    /// Adds a link to a peer, on the tunnel to it that is there, or on a new one. Says which.
+    /// Adds a link to a peer, on an existing tunnel to it or on a new one. Returns the tunnel's
+    /// number.
     ///
     /// # Errors
-    /// [`Taken`] says why not.
+    /// [`LinkAddError`]: another link has the network, or the core refuses the tunnel.
     pub fn add(
         &mut self,
         peer: Option<PublicKey>,
@@ -177,7 +181,7 @@ impl TunnelSocket {
         Ok(number)
     }
 
-    /// The group of a link hears of it from now on.
+    /// Starts a link after its group has joined it.
     pub fn start(&mut self, number: u16, vni: u32, moment: &mut Moment<'_>) {
         if let Some(tunnel) = self.hub.tunnel_mut(number)
             && !tunnel.carry(vni, &mut self.sink)
@@ -193,7 +197,7 @@ impl TunnelSocket {
         self.tick(moment);
     }
 
-    /// The peer of a tunnel may be at these addresses, the preferred one first.
+    /// Sets the possible addresses of a tunnel's peer, the preferred address first.
     pub fn candidates(&mut self, number: u16, found: &[SocketAddr]) {
         let found = found.iter().copied().map(canonical).collect();
         if let Some(tunnel) = self.hub.tunnel_mut(number) {
@@ -201,7 +205,7 @@ impl TunnelSocket {
         }
     }
 
-    /// The tunnel of a link, and its network there.
+    /// Returns the tunnel of a link, and its virtual network there.
     fn whose(&self, id: LinkId) -> Option<(u16, u32)> {
         self.seats.iter().find_map(|(number, seat)| {
             let mut links = seat.links.iter();
@@ -209,7 +213,7 @@ impl TunnelSocket {
         })
     }
 
-    /// Removes a link, and its tunnel if it was the last on it.
+    /// Removes a link, and its tunnel with the last link.
     pub fn remove(&mut self, id: LinkId, moment: &mut Moment<'_>) {
         let Some((number, vni)) = self.whose(id) else { return };
         if let Some(tunnel) = self.hub.tunnel_mut(number) {
@@ -224,7 +228,7 @@ impl TunnelSocket {
         }
     }
 
-    /// The way out for a link, whose datagrams have that traffic class.
+    /// Returns the carrier of a link, whose datagrams have that traffic class.
     pub fn carrier(
         &self,
         number: u16,
@@ -240,18 +244,18 @@ impl TunnelSocket {
         Some(TunnelCarrier { packer, out, vni, class })
     }
 
-    /// What there is to show of a tunnel; how often it came up.
+    /// Returns the state of a tunnel, and how often it came up.
     pub fn state(&self, number: u16, now: u64) -> Option<(State, u64)> {
         let ups = self.seats.get(&number)?.ups;
         Some((self.hub.tunnel(number)?.state(now), ups))
     }
 
-    /// What was refused and belongs to no tunnel.
+    /// Returns the counts of refused datagrams that belong to no tunnel.
     pub fn refusals(&self) -> &crate::Refusals {
         self.hub.refusals()
     }
 
-    /// Tells the peer of an address, or that it is no longer here (no epoch).
+    /// Announces an address to the peer, or withdraws it (no epoch).
     pub fn announce(&mut self, id: LinkId, mac: [u8; 6], epoch: Option<u64>, now: u64) {
         let Some((number, vni)) = self.whose(id) else { return };
         let Some(tunnel) = self.hub.tunnel_mut(number) else { return };
@@ -270,8 +274,8 @@ impl TunnelSocket {
         }
     }
 
-    /// The links whose peers are to be told of all addresses again: some were too many, and there
-    /// is room now.
+    /// Returns the links whose addresses have to be announced again: some exceeded the peer's
+    /// quota, and now there is room.
     pub fn untold(&mut self) -> Vec<LinkId> {
         let mut all = Vec::new();
         for (number, seat) in self.seats.iter_mut().filter(|(_, seat)| seat.untold) {
@@ -283,12 +287,12 @@ impl TunnelSocket {
         all
     }
 
-    /// When [`Self::tick`] is to be called, at the latest.
+    /// Returns when [`Self::tick`] must be called.
     pub fn deadline(&self) -> u64 {
         self.hub.deadline()
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub fn tick(&mut self, moment: &mut Moment<'_>) {
         for (number, seat) in &self.seats {
             if seat.too_long.swap(false, Ordering::Relaxed)
@@ -301,8 +305,8 @@ impl TunnelSocket {
         self.empty();
     }
 
-    /// Takes what came, about `budget` frames, until the turn's time is over; of a socket that is
-    /// `polled`, or rung.
+    /// Receives about `budget` datagrams, until the turn's time is over. `polled` tells whether the
+    /// call is a poll, or follows a readiness event.
     pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> Served {
         let mut count = 0_u32;
         while (count as usize) < budget && !(count > 0 && cx.is_over()) {
@@ -311,9 +315,9 @@ impl TunnelSocket {
                 self.receiver.receive(&self.udp, &mut bursts, polled, cx.steps(cost::BURST_NS));
             for burst in bursts.drain(..) {
                 cx.charge(cost::CALL_NS.saturating_add(cost::bytes(burst.len).saturating_mul(2)));
-                // Only now: a socket that is polled in vain costs no look at the clock.
+                // Reads the clock only after a successful receive, so that an idle poll does not.
                 let taken = at_moment(cx.now_ns, |moment| self.take(&burst, moment));
-                // An empty one was a look as well.
+                // An empty datagram costs a call as well.
                 count = count.saturating_add(taken.max(1));
                 self.empty();
             }
@@ -321,14 +325,14 @@ impl TunnelSocket {
             match received {
                 Ok(true) => {}
                 Ok(false) => return Served { progress: Progress::Idle, count },
-                // What an earlier datagram met: told once, and of no more use here.
+                // The error of an earlier send, reported once; the carrier has counted that loss.
                 Err(_) => count = count.saturating_add(1),
             }
         }
         Served { progress: Progress::Worked, count }
     }
 
-    /// Gives datagrams to the core. Says how many there were.
+    /// Passes the datagrams of a burst to the core. Returns their number.
     fn take(&mut self, burst: &Burst, moment: &mut Moment<'_>) -> u32 {
         let mut count = 0_u32;
         if burst.to.is_some() {
@@ -340,20 +344,20 @@ impl TunnelSocket {
         self.sink.ecn = Ecn::of(burst.class);
         for at in burst.datagrams() {
             let datagram = burst.buffer.get(at).unwrap_or(&[]);
-            // A refusal was counted.
+            // Refusals are counted by the core.
             let _ = self.hub.receive(moment, burst.from, datagram, &mut self.sink);
             count = count.saturating_add(1);
         }
         count
     }
 
-    /// Carries out what the core gave.
+    /// Executes the core's results.
     fn empty(&mut self) {
         for (to, datagram) in self.sink.datagrams.drain(..) {
             let mut seats = self.seats.values().filter(|_| self.own.is_none());
             let from =
                 seats.find(|seat| seat.remote == Some(to)).and_then(|seat| seat.called.last());
-            // Lost ones are said again; too long ones were a try.
+            // Losses are repaired by timers; EMSGSIZE answers a probe.
             let origin = Origin { from, class: 0 };
             let _ = self.udp.send_as(to, origin, &datagram, datagram.len());
         }
@@ -384,7 +388,8 @@ impl TunnelSocket {
             }
             What::Here { vni, mac, epoch } | What::Gone { vni, mac, epoch } => {
                 if let Some(inbox) = seat.links.get(&vni) {
-                    // A link has one virtual network, so the directory of its group needs no number.
+                    // A link has one virtual network, so the directory of its group needs no
+                    // number.
                     let (place, key) = (place(inbox.id), (0, mac));
                     self.reports.push(match event.what {
                         What::Here { .. } => Report::Claimed { place, key, epoch },
@@ -415,7 +420,7 @@ impl TunnelSocket {
         }
     }
 
-    /// Brings frames to their groups: those of one link with the buffer that they lie in.
+    /// Passes frames to their groups. Frames of the first frame's link keep their buffer.
     fn hand_on(&mut self) {
         let inbox = |frame: &Arrived| self.seats.get(&frame.tunnel)?.links.get(&frame.vni);
         let Some(first) = self.sink.frames.first() else { return };
@@ -427,7 +432,7 @@ impl TunnelSocket {
             if (frame.tunnel, frame.vni) == whose {
                 frames.push(arrival);
             } else if let Some(other) = inbox(frame) {
-                // Of another group in the same burst: rare, so copied.
+                // Another link's frame in the same burst is rare, so it is copied.
                 let bytes = self.sink.bytes().get(arrival.at.clone()).unwrap_or(&[]);
                 other.copy(bytes, arrival);
             }
@@ -438,7 +443,7 @@ impl TunnelSocket {
     }
 }
 
-/// What sends batches.
+/// Sends batches of one carrier.
 #[derive(Debug)]
 struct Out {
     udp: Arc<Udp>,
@@ -446,7 +451,7 @@ struct Out {
     too_long: Arc<AtomicBool>,
     called: Caller,
     together: Together,
-    /// Datagrams that the kernel did not take.
+    /// Datagrams that the kernel refused.
     lost: u64,
 }
 
@@ -477,7 +482,7 @@ impl Out {
     }
 }
 
-/// The way out of one link, for one shard.
+/// Carrier of one link, for one shard.
 #[derive(Debug)]
 pub struct TunnelCarrier {
     packer: Packer,
@@ -490,7 +495,7 @@ impl Carrier for TunnelCarrier {
     fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal> {
         let class = self.class.outer(traffic_class(frame.head));
         let out = &mut self.out;
-        // What is at hand is counted as it is in `flush`.
+        // Losses of pending frames are counted as in `flush`.
         if self.packer.classify(class, |batch| out.send(batch)).is_err() {
             out.tally.lost(Loss::Down, 1);
         }

@@ -1,4 +1,4 @@
-//! What operators see of links.
+//! Views of links, as `causeway link show` prints them. Reads state only.
 
 use causeway_model::limits::UNDERLAY_MTU;
 use causeway_model::{LinkKind, udp_headers};
@@ -17,14 +17,14 @@ fn short(bytes: usize) -> u16 {
     u16::try_from(bytes).unwrap_or(u16::MAX)
 }
 
-/// None of nothing.
+/// Returns a percentage; `None` if `of` is 0.
 fn percent(lost: usize, of: usize) -> Option<u8> {
     let percent = lost.min(of).saturating_mul(100).checked_div(of)?;
     u8::try_from(percent).ok()
 }
 
 impl Links {
-    /// One link, as shown.
+    /// Returns the view of one link.
     pub(crate) fn view(&self, link: &Link, now_ns: u64) -> LinkView {
         let path_mtu = match &link.spec.kind {
             _ if link.spec.is_unresolved() => None,

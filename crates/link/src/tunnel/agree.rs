@@ -1,4 +1,8 @@
-//! How a tunnel comes by its sessions, and when it wants new ones.
+//! Rekeying: handshakes of a tunnel, their timers, and the succession of sessions.
+//!
+//! A session lasts [`REKEY_NS`]; then its initiator begins a new handshake. Up to three sessions
+//! accept datagrams at a time: the current session, its predecessor, and an answered session that
+//! the peer has not used yet.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,10 +24,10 @@ use crate::session::Session;
 use crate::unpack::Sink;
 
 impl Tunnel {
-    /// Somebody with the peer's key calls: answers, if the call is new.
+    /// Processes an initiation that proves to own the peer's key. Answers it if it is new.
     ///
     /// # Errors
-    /// Why not, already counted.
+    /// Why the initiation was refused, already counted.
     pub fn accept(
         &mut self,
         moment: &mut Moment<'_>,
@@ -50,8 +54,8 @@ impl Tunnel {
         }
         let aged = call.time() < self.peer_time;
         if call.time() <= self.peer_time {
-            // A peer whose clock was set back is answered once there is no session to lose. Only the
-            // peer can use the answer, so that an initiation played again changes nothing.
+            // A peer whose clock went back is answered once no session can be lost. Only the peer
+            // can use the answer, so a replayed initiation has no effect.
             if !aged || self.current.is_some() {
                 let behind = self.peer_time.saturating_sub(call.time());
                 self.troubled(moment.now, Trouble::Behind(behind), sink);
@@ -84,7 +88,8 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Notes what is wrong with initiations that have the peer's key; tells it once in a while.
+    /// Records a fault of initiations with the peer's key. Reports it at most once per
+    /// [`TROUBLE_NS`].
     fn troubled(&mut self, now: u64, what: Trouble, sink: &mut Sink) {
         let same = |(known, at): &(Trouble, u64)| {
             std::mem::discriminant(known) == std::mem::discriminant(&what)
@@ -92,7 +97,7 @@ impl Tunnel {
         };
         let since = self.trouble.filter(same).map(|(_, at)| at);
         self.trouble = Some((what, since.unwrap_or(now)));
-        // Played again, or doubled by the network.
+        // Small differences come from replays or from duplication in the network.
         if since.is_some() || matches!(what, Trouble::Behind(ns) if ns < TROUBLE_NS) {
             return;
         }
@@ -103,7 +108,7 @@ impl Tunnel {
         self.event(what, sink);
     }
 
-    /// The answer to our initiation.
+    /// Processes the response to our initiation.
     pub(super) fn response(
         &mut self,
         moment: &mut Moment<'_>,
@@ -124,7 +129,7 @@ impl Tunnel {
         Ok(())
     }
 
-    /// The peer asks for our initiation again, with a cookie.
+    /// Processes a cookie reply: repeats our initiation with the cookie.
     pub(super) fn cookie(
         &mut self,
         from: SocketAddr,
@@ -143,14 +148,14 @@ impl Tunnel {
         Ok(())
     }
 
-    /// The peer used the session that we answered with: it is the current one from now on.
+    /// Makes the answered session current, because the peer has used it.
     pub(super) fn confirm(&mut self, moment: &mut Moment<'_>, from: SocketAddr, sink: &mut Sink) {
         if let Some(slot) = self.next.take() {
             self.settle(moment, from, slot, sink);
         }
     }
 
-    /// Makes a session the current one.
+    /// Makes a session current and publishes it.
     fn settle(&mut self, moment: &mut Moment<'_>, from: SocketAddr, slot: Slot, sink: &mut Sink) {
         let wait = if slot.ours { REKEY_NS } else { REKEY_NS.saturating_add(REKEY_LATE_NS) };
         if !slot.ours {
@@ -172,7 +177,7 @@ impl Tunnel {
         self.publish();
         self.event(What::Session, sink);
         self.health.wake();
-        // At once, because the other end sends nothing before it has heard from us.
+        // Without delay: the responder sends nothing before our first datagram.
         self.beat(moment, sink);
     }
 
@@ -189,7 +194,8 @@ impl Tunnel {
         }
     }
 
-    /// A number for a session: the tunnel's own above, below it one that no session has.
+    /// Returns an unused session index: the tunnel's number in the upper half, a random number in
+    /// the lower.
     fn new_index(&self, moment: &mut Moment<'_>) -> u32 {
         let [high, low] = self.number.to_be_bytes();
         let taken = |index: u32| {
@@ -202,7 +208,7 @@ impl Tunnel {
         loop {
             let [a, b] = at.to_be_bytes();
             let index = u32::from_be_bytes([high, low, a, b]);
-            // At most four are taken.
+            // At most four are in use.
             if !taken(index) {
                 return index;
             }
@@ -227,8 +233,8 @@ impl Tunnel {
         self.put_off(moment);
     }
 
-    /// Where the next initiation goes: to where the peer was seen last, then to its configured
-    /// addresses, in turn.
+    /// Returns the destination of the next initiation: the address where the peer was seen last,
+    /// then its configured addresses, in turn.
     fn candidate(&self) -> Option<SocketAddr> {
         let others = self.configured.iter().copied().filter(|at| Some(*at) != self.remote);
         let all: Vec<SocketAddr> = self.remote.into_iter().chain(others).collect();
@@ -236,7 +242,7 @@ impl Tunnel {
         all.get(turn).copied()
     }
 
-    /// The next initiation is due after a while that grows with each.
+    /// Delays the next initiation by the back-off time.
     fn put_off(&mut self, moment: &mut Moment<'_>) {
         let doubled = INITIATION_NS_MIN.saturating_mul(1 << self.tries.saturating_sub(1).min(8));
         let [a, b] = moment.random();
@@ -246,7 +252,7 @@ impl Tunnel {
         self.initiate_at = moment.now.saturating_add(wait);
     }
 
-    /// A new session is wanted at once: the peer no longer answers on this one.
+    /// Begins a handshake at once: the peer no longer answers on the current session.
     pub(super) fn want_session(&mut self, now: u64) {
         if self.keys.is_some() && self.remote.is_some() {
             self.initiate_at = self.initiate_at.min(now);
@@ -282,7 +288,7 @@ impl Tunnel {
         }
     }
 
-    /// When [`Tunnel::tick_sessions`] has something to do.
+    /// Returns when [`Tunnel::tick_sessions`] has work.
     pub(super) fn sessions_deadline(&self) -> u64 {
         let end = |slot: &Option<Slot>, most: u64| {
             slot.as_ref().map_or(u64::MAX, |slot| slot.since.saturating_add(most))

@@ -1,8 +1,9 @@
-//! One peer on one underlay socket: session, health, fragments and directory together.
+//! One peer on one underlay socket: session, health, reassembly and address announcements.
 //!
-//! The tunnel is driven by what comes in ([`Tunnel::receive`]) and by time ([`Tunnel::tick`],
-//! at the latest at [`Tunnel::deadline`]). Threads that send frames do so by themselves, through
-//! the [`Outlet`].
+//! The owner calls [`Tunnel::receive`] for datagrams and [`Tunnel::tick`] for timers, at the latest
+//! at [`Tunnel::deadline`]; results go into a [`Sink`]. Sending threads do not call the tunnel:
+//! they read its TX path ([`Outlet`]) and seal frames themselves. The tunnel does not decide who
+//! owns an address; it relays claims of the peer as events.
 
 mod agree;
 mod records;
@@ -28,68 +29,68 @@ use crate::session::Session;
 use crate::unpack::Sink;
 use causeway_model::keys::{PrivateKey, PublicKey};
 
-/// How a tunnel is to be.
+/// Configuration of a tunnel.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Our own key and the peer's; None for a tunnel without secrets, which is asked for by name.
+    /// Our key and the peer's; `None` for a tunnel without encryption.
     pub keys: Option<(Arc<PrivateKey>, PublicKey)>,
-    /// The peer's address; None to wait for the peer's first word, which needs keys.
+    /// The peer's address; `None` to wait for the peer's first initiation, which needs keys.
     pub remote: Option<SocketAddr>,
     /// The longest datagram that leaves this host, in bytes of UDP payload: the underlay
     /// interface's MTU less IP and UDP headers.
     pub longest: usize,
 }
 
-/// A session that is received on.
+/// A session on which datagrams are accepted.
 #[derive(Debug)]
 struct Slot {
     session: Arc<Session>,
     replay: Replay,
     since: u64,
-    /// Datagrams that came, and up to which counter and how many were reported.
+    /// Datagrams received, and the counter and number of the last report to the peer.
     came: u64,
     reported: (u64, u64),
-    /// The time in the peer's initiation; 0 of ours.
+    /// The time in the peer's initiation; 0 for our own.
     peer_time: u64,
-    /// Whether we began its handshake.
+    /// Whether we initiated the handshake.
     ours: bool,
 }
 
 impl Slot {
-    /// Whether datagrams that say `receiver` belong to it.
+    /// Returns whether datagrams with this receiver index belong to the session.
     fn is(&self, receiver: u32) -> bool {
         self.session.local() == receiver && !self.session.is_plain()
     }
 }
 
-/// Something said again later.
+/// An announcement that is repeated.
 #[derive(Debug, Clone, Copy)]
 struct Again {
     epoch: u64,
     gone: bool,
-    /// How often it was said.
+    /// How often it was sent.
     said: usize,
 }
 
-/// A tunnel.
+/// A tunnel to one peer.
 #[derive(Debug)]
 pub struct Tunnel {
     number: u16,
     keys: Option<(Arc<PrivateKey>, PublicKey)>,
-    /// Whether our initiation goes first where both ends begin one.
+    /// Whether our initiation has precedence if both ends begin a handshake.
     first: bool,
     remote: Option<SocketAddr>,
-    /// Where the peer is by the configuration, the preferred address first. Initiations go there as
-    /// well as to where it was seen last, in turn.
+    /// The peer's configured addresses, the preferred address first. Initiations go there and to
+    /// the address where the peer was seen last, in turn.
     configured: Vec<SocketAddr>,
-    /// Where the pending initiation was sent.
+    /// Destination of the pending initiation.
     called: Option<SocketAddr>,
     outlet: Arc<Outlet>,
     vnis: BTreeSet<u32>,
 
     current: Option<Slot>,
     previous: Option<Slot>,
-    /// We answered; the peer has not used it yet.
+    /// The session that we answered with; the peer has not used it yet.
     next: Option<Slot>,
     pending: Option<Initiation>,
     initiate_at: u64,
@@ -97,16 +98,16 @@ pub struct Tunnel {
     handshakes: u64,
     own_time: u64,
     peer_time: u64,
-    /// When the peer was last heard on the current session.
+    /// When the last datagram of the current session arrived.
     heard_at: u64,
-    /// What is wrong with the peer's handshakes, and when that was noticed.
+    /// The fault of the peer's handshakes, and when it was first noticed.
     trouble: Option<(Trouble, u64)>,
 
     health: Health,
     fragments: Fragments,
     own: Advertisement<MacKey>,
     heard: Advertisement<MacKey>,
-    /// By when it is due.
+    /// Announcements to repeat, by due time.
     again: BTreeMap<(u64, MacKey), Again>,
     asked_at: Option<u64>,
     told_at: Option<u64>,
@@ -115,53 +116,53 @@ pub struct Tunnel {
     frames: u64,
 }
 
-/// What is wrong with initiations that have the peer's key.
+/// A fault of initiations that carry the peer's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
     /// Another host at this address uses the same key.
     Clone(SocketAddr),
-    /// They are older than the last one by so many ns.
+    /// Their time is this many ns older than that of the last.
     Behind(u64),
 }
 
-/// What there is to show.
+/// State of a tunnel for `link show`.
 #[derive(Debug, Clone)]
 pub struct State {
     /// Whether the peer answers.
     pub up: bool,
-    /// The peer's key; None without secrets.
+    /// The peer's key; `None` without encryption.
     pub peer: Option<PublicKey>,
-    /// What is wrong with the peer's handshakes, or was within the last minute.
+    /// The fault of the peer's handshakes within the last minute.
     pub trouble: Option<Trouble>,
     /// The peer's address, as last proven.
     pub remote: Option<SocketAddr>,
-    /// How old the session is, in ns; None where there is none.
+    /// Age of the session, in ns; `None` without a session.
     pub session_age: Option<u64>,
     /// Handshakes completed.
     pub handshakes: u64,
-    /// Whether much is lost on the path.
+    /// Whether loss on the path is high.
     pub poor: bool,
     /// The smoothed round trip, in ns.
     pub rtt: Option<u64>,
-    /// Of the last heartbeats: how many, and how many were not answered.
+    /// Recent heartbeats: all, and those without an answer.
     pub loss: (usize, usize),
     /// The longest datagram to the peer, in bytes of UDP payload.
     pub datagram: usize,
-    /// Addresses that we told the peer, and that it told us.
+    /// Number of addresses announced to the peer, and by the peer.
     pub addresses: (usize, usize),
-    /// Whether segments are cut, because much is lost.
+    /// Whether segments are cut because of loss.
     pub lossy: bool,
-    /// Incomplete frames, and the bytes that they take up.
+    /// Number of incomplete frames, and their bytes.
     pub fragments: (usize, usize),
-    /// Datagrams and frames taken.
+    /// Datagrams and frames accepted.
     pub received: (u64, u64),
-    /// What was refused, by reason.
+    /// Refused datagrams, by reason.
     pub refusals: Refusals,
 }
 
 impl Tunnel {
-    /// A tunnel of that number, which is the upper half of its sessions' numbers and stands in
-    /// all it tells.
+    /// Returns a tunnel. `number` is the upper half of its session indices and identifies it in all
+    /// results.
     pub fn new(number: u16, config: &Config, moment: &Moment<'_>) -> Self {
         let first = config.keys.as_ref().is_some_and(|(own, peer)| own.public() < *peer);
         let initiates = config.keys.is_some() && config.remote.is_some();
@@ -212,45 +213,45 @@ impl Tunnel {
         tunnel
     }
 
-    /// Its number.
+    /// Returns the tunnel's number.
     pub const fn number(&self) -> u16 {
         self.number
     }
 
-    /// Where threads that send find what they need.
+    /// Returns the TX path, for sending threads.
     pub const fn outlet(&self) -> &Arc<Outlet> {
         &self.outlet
     }
 
-    /// The peer's key; None without secrets.
+    /// Returns the peer's key; `None` without encryption.
     pub fn peer(&self) -> Option<&PublicKey> {
         self.keys.as_ref().map(|(_, peer)| peer)
     }
 
-    /// The peer's address.
+    /// Returns the peer's current address.
     pub const fn remote(&self) -> Option<SocketAddr> {
         self.remote
     }
 
-    /// Whether the peer may be at that address, by the configuration.
+    /// Returns whether `at` is a configured address of the peer.
     pub fn is_configured(&self, at: SocketAddr) -> bool {
         self.configured.contains(&at)
     }
 
-    /// The peer may be at these addresses from now on, the preferred one first.
+    /// Replaces the peer's configured addresses; the preferred address comes first.
     pub fn configure(&mut self, addresses: Vec<SocketAddr>) {
         if self.keys.is_some() && !addresses.is_empty() {
             self.configured = addresses;
         }
     }
 
-    /// Whether the peer answers.
+    /// Returns whether the peer answers.
     pub const fn is_up(&self) -> bool {
         self.health.is_up()
     }
 
-    /// Takes frames of a virtual network from now on; what the peer told of it is told again, as
-    /// events. False where there are too many networks.
+    /// Accepts frames of a virtual network from now on, and repeats the peer's claims there as
+    /// events. Returns false if the tunnel carries [`VNIS_MAX`] networks.
     pub fn carry(&mut self, vni: u32, sink: &mut Sink) -> bool {
         if self.vnis.len() >= VNIS_MAX && !self.vnis.contains(&vni) {
             return false;
@@ -261,19 +262,19 @@ impl Tunnel {
         true
     }
 
-    /// Gives what the peer told of a virtual network once more, as events.
+    /// Repeats the peer's claims in a virtual network as events.
     pub fn tell_again(&self, vni: u32, sink: &mut Sink) {
         for ((of, mac), epoch) in self.heard.iter().filter(|((of, _), _)| *of == vni) {
             self.event(What::Here { vni: of, mac, epoch }, sink);
         }
     }
 
-    /// Whether the peer may be told of one more address.
+    /// Returns whether another address can be announced to the peer.
     pub fn has_room(&self) -> bool {
         self.own.len() < ADDRESSES_MAX
     }
 
-    /// Takes frames of a virtual network no longer; our addresses there are withdrawn.
+    /// Refuses frames of a virtual network from now on, and withdraws our addresses there.
     pub fn release(&mut self, now: u64, vni: u32) {
         self.vnis.remove(&vni);
         let all: Vec<_> = self.own.iter().filter(|((of, _), _)| *of == vni).collect();
@@ -282,7 +283,7 @@ impl Tunnel {
         }
     }
 
-    /// What there is to show at `now`.
+    /// Returns the state of the tunnel at `now`.
     pub fn state(&self, now: u64) -> State {
         State {
             up: self.health.is_up(),
@@ -306,16 +307,17 @@ impl Tunnel {
         }
     }
 
-    /// What was refused, by reason.
+    /// Returns the counts of refused datagrams.
     pub const fn refusals(&self) -> &Refusals {
         &self.refusals
     }
 
-    /// Takes a datagram that came from `from`. Initiations do not come here but to
-    /// [`crate::hub::Hub`], because only their content says whose they are.
+    /// Processes a datagram from `from`, except an initiation: only its content identifies the
+    /// tunnel, so [`crate::hub::Hub`] decrypts it.
     ///
     /// # Errors
-    /// Why it was not taken, already counted; of a datagram with many records, why the rest.
+    /// Why the datagram was dropped, already counted. Records before the refused record have been
+    /// processed.
     pub fn receive(
         &mut self,
         moment: &mut Moment<'_>,
@@ -340,18 +342,18 @@ impl Tunnel {
         taken
     }
 
-    /// Does what is due at this moment.
+    /// Runs the timers that are due.
     pub fn tick(&mut self, moment: &mut Moment<'_>, sink: &mut Sink) {
         self.fragments.expire(moment.now, &mut self.refusals);
         if self.current.is_some() && self.remote.is_some() {
             self.beat(moment, sink);
             self.say_again(moment, sink);
         }
-        // Last, because silence makes a new session wanted.
+        // After the heartbeats, because a peer that is found down needs a new session.
         self.tick_sessions(moment, sink);
     }
 
-    /// When [`Tunnel::tick`] has something to do, at the latest.
+    /// Returns the time by which [`Tunnel::tick`] must be called.
     pub fn deadline(&self) -> u64 {
         let mut first = self.fragments.deadline().unwrap_or(u64::MAX).min(self.sessions_deadline());
         if self.current.is_some() && self.remote.is_some() {
@@ -361,14 +363,13 @@ impl Tunnel {
         first
     }
 
-    /// A datagram was longer than the underlay takes (EMSGSIZE): short ones from now on, until
-    /// longer ones are found to get there.
+    /// Shortens datagrams after the underlay rejected a datagram as too long (EMSGSIZE).
     pub fn too_long(&mut self, now: u64, sink: &mut Sink) {
         let datagram = self.health.shrink(now);
         self.changed(Changes { datagram, ..Changes::default() }, sink);
     }
 
-    /// Changes what senders find.
+    /// Publishes the current session, address and datagram length on the TX path.
     fn publish(&self) {
         let path = match (&self.current, self.remote) {
             (Some(slot), Some(to)) => {
@@ -384,7 +385,7 @@ impl Tunnel {
         sink.events.push(Event { tunnel: self.number, what });
     }
 
-    /// Tells what has changed in health.
+    /// Reports changes of health as events.
     fn changed(&mut self, changes: Changes, sink: &mut Sink) {
         if let Some(datagram) = changes.datagram {
             self.publish();

@@ -1,4 +1,7 @@
-//! What stands in a datagram: opened, checked and handed on, record by record.
+//! Records of received datagrams: opened, checked, and dispatched by kind.
+//!
+//! Frames stay in the buffer into which their datagram was opened. Records of unknown kinds are
+//! skipped, so that newer peers can add kinds.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -15,7 +18,7 @@ use crate::moment::Moment;
 use crate::refusal::Refusal;
 use crate::unpack::{Arrived, Sink};
 
-/// Which session a datagram belongs to.
+/// Names a session slot of a tunnel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     Current,
@@ -23,14 +26,14 @@ enum Which {
     Next,
 }
 
-/// A record that is not looked into yet: its header, and where its body is.
+/// Header of a record, and the range of its body in the sink's buffer.
 struct Record {
     header: record::Header,
     body: Range<usize>,
 }
 
 impl Tunnel {
-    /// A sealed datagram.
+    /// Processes a sealed datagram.
     pub(super) fn data(
         &mut self,
         moment: &mut Moment<'_>,
@@ -56,7 +59,7 @@ impl Tunnel {
         }
         match which {
             Which::Next => self.confirm(moment, from, sink),
-            // An old datagram says nothing about where the peer is now.
+            // A reordered old datagram does not prove the peer's current address.
             Which::Current if newest && self.remote != Some(from) => {
                 self.remote = Some(from);
                 self.publish();
@@ -75,7 +78,7 @@ impl Tunnel {
         }
     }
 
-    /// A datagram without a seal: all that speaks for it is where it came from.
+    /// Processes a datagram without encryption. Its source address is its only authentication.
     pub(super) fn plain(
         &mut self,
         moment: &mut Moment<'_>,
@@ -101,7 +104,7 @@ impl Tunnel {
         self.text(moment, text, sink)
     }
 
-    /// The records of a text that stands in the sink's tail.
+    /// Processes the records of a plaintext in the sink's tail.
     fn text(
         &mut self,
         moment: &mut Moment<'_>,
@@ -123,7 +126,7 @@ impl Tunnel {
                     carries = true;
                     self.fragment(moment.now, inner.vni, &record, text.end, sink)?;
                 }
-                // One answer to a datagram, so that nobody can have more sent than was spent.
+                // At most one answer per datagram, so that a peer cannot use us as an amplifier.
                 record::ECHO if !echoed => {
                     echoed = true;
                     self.echo(moment.now, &record, sink)?;
@@ -152,7 +155,7 @@ impl Tunnel {
                         self.tell_all(sink);
                     }
                 }
-                // Of a newer version: what we know we take.
+                // A kind of a newer version.
                 _ => {}
             }
         }
@@ -166,7 +169,7 @@ impl Tunnel {
         if self.vnis.contains(&vni) { Ok(()) } else { Err(Refusal::Vni) }
     }
 
-    /// A whole frame stays where it was opened.
+    /// Appends a whole frame to the sink; its bytes stay where they were opened.
     fn frame(
         &mut self,
         vni: u32,
@@ -214,7 +217,7 @@ impl Tunnel {
         if frame.len() > FRAME_BYTES_MAX {
             return Err(Refusal::Oversized);
         }
-        // Behind the text, which is not read to its end yet.
+        // Behind the plaintext, whose remaining records are still to be read.
         sink.keep(end);
         let at = sink.append(frame);
         if decapsulate(sink.part_mut(at.clone()), ecn).is_err() {
@@ -226,7 +229,7 @@ impl Tunnel {
         Ok(())
     }
 
-    /// A heartbeat: it is answered, and its digest looked at.
+    /// Processes a heartbeat: answers it and compares its digest.
     fn echo(&mut self, now: u64, record: &Record, sink: &mut Sink) -> Result<(), Refusal> {
         let body = sink.part(record.body.clone());
         let echo = record::Echo::parse(body).map_err(|_| Refusal::Truncated)?;
@@ -256,7 +259,7 @@ impl Tunnel {
     }
 }
 
-/// The record at `at`, which then is where the next begins.
+/// Returns the record at `at` and advances `at` to the next.
 fn next(at: &mut usize, end: usize, sink: &Sink) -> Result<Option<Record>, Refusal> {
     let mut rest = sink.part(*at..end);
     let taken = record::Header::next(&mut rest).map_err(|_| Refusal::Truncated)?;

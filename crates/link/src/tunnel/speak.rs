@@ -1,4 +1,8 @@
-//! What a tunnel says by itself: heartbeats, their answers, and the directory.
+//! Datagrams that a tunnel sends by itself: heartbeats, their answers, and address announcements.
+//!
+//! Announcements are sent three times, because datagrams may be lost; a digest in each heartbeat
+//! finds the remaining differences, and the receiver then requests all addresses. The module does
+//! not send frames.
 
 use causeway_directory::{Full, MacKey, Unconfirmed};
 use causeway_wire::tunnel::record::{self, Delivered, Echo, EchoReply, Entry};
@@ -10,7 +14,7 @@ use crate::limits::{ADDRESSES_MAX, DATAGRAM_BYTES_SAFE, DELIVERED_MIN, SAID_AGAI
 use crate::moment::Moment;
 use crate::unpack::Sink;
 
-/// The bytes of one record.
+/// Returns the bytes of one record.
 fn record_of(kind: u8, body: &[u8]) -> Vec<u8> {
     let len = u16::try_from(body.len()).unwrap_or(u16::MAX);
     let mut bytes = record::Header { kind, bare: false, hops: 0, len }.emit().to_vec();
@@ -19,10 +23,10 @@ fn record_of(kind: u8, body: &[u8]) -> Vec<u8> {
 }
 
 impl Tunnel {
-    /// An address of that network is at one of our ports: the peer is told, as long as it is.
+    /// Announces that an address of a network is at one of our ports, until [`Tunnel::withdraw`].
     ///
     /// # Errors
-    /// [`Full`].
+    /// [`Full`]: the quota of announced addresses is used up.
     pub fn announce(&mut self, now: u64, vni: u32, mac: [u8; 6], epoch: u64) -> Result<(), Full> {
         if self.own.insert((vni, mac), epoch)? {
             self.say(now, (vni, mac), Again { epoch, gone: false, said: 0 });
@@ -30,7 +34,7 @@ impl Tunnel {
         Ok(())
     }
 
-    /// An address is no longer at one of our ports.
+    /// Withdraws the announcement of an address.
     pub fn withdraw(&mut self, now: u64, vni: u32, mac: [u8; 6]) {
         if let Some(epoch) = self.own.remove((vni, mac), u64::MAX) {
             self.say(now, (vni, mac), Again { epoch, gone: true, said: 0 });
@@ -38,7 +42,7 @@ impl Tunnel {
     }
 
     fn say(&mut self, due: u64, key: MacKey, again: Again) {
-        // What does not get said, the digest will bring up.
+        // The digest repairs the loss of a repetition.
         if self.again.len() >= ADDRESSES_MAX.saturating_mul(2) {
             self.again.pop_first();
         }
@@ -55,7 +59,7 @@ impl Tunnel {
         text.extend(records);
         text.resize(len, record::PAD);
         let mut datagram = Vec::with_capacity(len.saturating_add(overhead));
-        // A session that is used up says nothing; the next one is on its way.
+        // A session that is used up cannot seal; its successor is being negotiated.
         if slot.session.seal(&text, &mut datagram).is_ok() {
             sink.datagrams.push((to, datagram));
         }
@@ -86,7 +90,8 @@ impl Tunnel {
         self.speak(0, &records, 0, sink);
     }
 
-    /// How many datagrams came on the current session since the report before, if that is enough.
+    /// Returns a delivery report: how many datagrams arrived on the current session since the last
+    /// report. `None` below [`DELIVERED_MIN`] datagrams.
     fn report(&mut self) -> Option<Delivered> {
         let slot = self.current.as_mut().filter(|slot| !slot.session.is_plain())?;
         let (next, came) = (slot.replay.next(), slot.came);
@@ -100,7 +105,8 @@ impl Tunnel {
         Some(Delivered { sent: short(sent), came: short(arrived) })
     }
 
-    /// The peer's digest is this: asks for everything where ours of what it told is another.
+    /// Compares the peer's digest with that of its claims here. Requests all its addresses if they
+    /// differ.
     pub(super) fn compare(&mut self, now: u64, digest: u64, sink: &mut Sink) {
         if digest == self.heard.digest() {
             self.asked_at = None;
@@ -110,7 +116,7 @@ impl Tunnel {
             if at.saturating_add(SYNC_NS) > now {
                 return;
             }
-            // It had the time to say all again.
+            // The peer had time to repeat all its claims: remove those that it did not confirm.
             for Unconfirmed { key: (vni, mac), epoch, confirmed } in self.heard.end_confirmation() {
                 if self.vnis.contains(&vni) {
                     self.event(What::Gone { vni, mac, epoch }, sink);
@@ -129,13 +135,13 @@ impl Tunnel {
         self.speak(0, &record_of(record::SYNC, &[]), 0, sink);
     }
 
-    /// Says what is due to be said or said again.
+    /// Sends announcements and repetitions that are due.
     pub(super) fn say_again(&mut self, moment: &Moment<'_>, sink: &mut Sink) {
         let mut due = Vec::new();
         while let Some(first) = self.again.first_entry().filter(|first| first.key().0 <= moment.now)
         {
             let ((_, key), again) = first.remove_entry();
-            // Not what is no longer so.
+            // Skips announcements that are no longer true.
             if again.gone == self.own.get(key).is_none() {
                 due.push((key, again));
             }
@@ -156,15 +162,15 @@ impl Tunnel {
         self.tell(record::GONE, entries(true), sink);
     }
 
-    /// Says every address that is at our ports.
+    /// Announces every address at our ports.
     pub(super) fn tell_all(&self, sink: &mut Sink) {
         self.tell(record::HERE, self.own.iter(), sink);
     }
 
-    /// Says entries that are ordered by virtual network, in as many datagrams as they need.
+    /// Sends entries, which are ordered by virtual network, in as many datagrams as necessary.
     fn tell(&self, kind: u8, entries: impl Iterator<Item = (MacKey, u64)>, sink: &mut Sink) {
         let (mut of, mut body) = (0, Vec::new());
-        // Such a datagram gets there on any path, and on this one.
+        // A length that reaches the peer on any path, and on the current path.
         let text = self.health.datagram().min(DATAGRAM_BYTES_SAFE).saturating_sub(64);
         let most = text.saturating_sub(text % record::ENTRY_LEN);
         for ((vni, mac), epoch) in entries {

@@ -1,4 +1,4 @@
-//! Frames that came from an interface, where they lie.
+//! Frames received from an interface, in one buffer.
 
 use causeway_fabric::carrier::{Arrival, Arrivals, Buffer, OFFLOAD_BYTES};
 use causeway_host::net::socket::{FINISH_BYTES, Packet};
@@ -7,7 +7,7 @@ use causeway_wire::virtio_net::{HDR_F_NEEDS_CSUM, Header};
 use super::super::inbox::Inbox;
 use super::super::limits::{FRAME_MIN, RAW_BYTES, RAW_FRAME_ROOM, TAG_BYTES, TAGGED_HEADER};
 
-/// Frames that came one after the other, where they lie.
+/// Frames received in a row, in one buffer.
 pub(super) struct Batch {
     pub bytes: Buffer,
     used: usize,
@@ -19,13 +19,13 @@ impl Batch {
         Self { bytes: inbox.pool.take(RAW_BYTES), used: 0, frames: Vec::new() }
     }
 
-    /// Where the next one may lie, with what stands before it.
+    /// Returns the room for the next frame and its header.
     pub fn room(&mut self) -> &mut [u8] {
         let end = self.used.saturating_add(RAW_FRAME_ROOM);
         self.bytes.get_mut(self.used..end).unwrap_or(&mut [])
     }
 
-    /// A frame that was received: where it lies, and how it is to be finished.
+    /// Returns the range and the offloads of a received frame, after restoring its VLAN tag.
     pub fn frame(
         &mut self,
         packet: Packet,
@@ -38,7 +38,7 @@ impl Batch {
         let before: [u8; FINISH_BYTES] = *self.bytes.get(self.used..)?.first_chunk()?;
         let mut header = native(&before);
         let Some((kind, value)) = packet.tag else { return Some((frame, emit(&header))) };
-        // Put the tag back, between the addresses and the rest, which stays where it is.
+        // The kernel strips the VLAN tag: insert it behind the addresses; the rest stays in place.
         let tagged = start.saturating_sub(TAG_BYTES)..frame.end;
         let bytes = self.bytes.get_mut(tagged.clone())?;
         bytes.copy_within(TAG_BYTES..TAGGED_HEADER, 0);
@@ -76,7 +76,8 @@ impl Batch {
     }
 }
 
-/// What stands before a frame, in the host's byte order. Of its flags only one asks for something.
+/// Decodes the kernel's virtio-net header, in host byte order. Of its flags only NEEDS_CSUM
+/// requests work.
 fn native(bytes: &[u8; FINISH_BYTES]) -> Header {
     let [flags, gso_type, a, b, c, d, e, f, g, h] = *bytes;
     Header {

@@ -1,4 +1,4 @@
-//! The way out by an interface.
+//! Carrier of a `raw` link: frames out by an interface.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use super::super::tally::{Loss, Tally};
 use super::{Outlet, shared};
 use crate::limits::FRAME_BYTES_MAX;
 
-/// The way out of one link, for one shard.
+/// Carrier of one link, for one shard.
 #[derive(Debug)]
 pub struct RawCarrier {
     outlet: Outlet,
     tally: Arc<Tally>,
-    /// Frames one behind the other, each behind what says how it is to be finished.
+    /// Frames back to back, each behind its virtio-net header.
     bytes: Vec<u8>,
-    /// Where each ends.
+    /// End of each frame in `bytes`.
     ends: Vec<usize>,
-    /// The socket, as it was at the batch's first frame.
+    /// The socket at the time of the batch's first frame.
     socket: Option<Arc<PacketSocket>>,
-    /// Addresses that are known to have left in this time.
+    /// Source addresses already recorded in this ageing period.
     told: HashSet<u64>,
     time: u64,
 }
@@ -48,7 +48,7 @@ impl RawCarrier {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Notes that an address is on our side.
+    /// Records that an address is on our side.
     fn note(&mut self, from: u64) {
         if self.told.contains(&from) || self.told.len() >= RAW_ADDRESSES_MAX {
             return;
@@ -86,7 +86,7 @@ impl Carrier for RawCarrier {
         if frame.len > FRAME_BYTES_MAX || piece > mtu.saturating_add(TAGGED_HEADER + 2) {
             return self.refuse(Loss::TooBig, Refusal::TooBig);
         }
-        // A switch would stop sending to this host, or slow down: all its tenants.
+        // PAUSE frames would make a switch throttle this host, and so all its tenants.
         if frame.head.get(12..14) == Some(&ethernet::TYPE_MAC_CONTROL.to_be_bytes()) {
             return self.refuse(Loss::MacControl, Refusal::MacControl);
         }
@@ -145,7 +145,7 @@ impl Carrier for RawCarrier {
     }
 }
 
-/// What stands before a frame, in the host's byte order.
+/// Encodes the kernel's virtio-net header, in host byte order.
 pub(super) fn to_native(header: &Header) -> [u8; FINISH_BYTES] {
     let [a, b] = header.hdr_len.to_ne_bytes();
     let [c, d] = header.gso_size.to_ne_bytes();

@@ -1,4 +1,4 @@
-//! A link on an interface, which may go and come back.
+//! A link on an interface, which may disappear and return.
 
 use std::collections::HashSet;
 use std::io;
@@ -21,7 +21,7 @@ use super::batch::Batch;
 use super::carrier::RawCarrier;
 use super::{Outlet, shared};
 
-/// A link.
+/// A `raw` link.
 #[derive(Debug)]
 pub struct RawLink {
     inbox: Inbox,
@@ -34,27 +34,27 @@ pub struct RawLink {
     ours: HashSet<u64>,
     started: bool,
     again_ns: Option<u64>,
-    /// When addresses whose frames left are of the time before.
+    /// When the next ageing period begins.
     turn_ns: u64,
     reason: String,
     log: LogLimit,
-    /// How often it came up.
+    /// How often the link came up.
     pub ups: u64,
-    /// Frames that were for others.
+    /// Frames to addresses that are not ours.
     pub not_ours: u64,
-    /// Frames that came from an address of ours.
+    /// Frames from an address of a running port.
     pub circled: u64,
-    /// Frames that the host could not finish.
+    /// Frames with offloads that virtio cannot express.
     unreadable: u64,
     /// Frames longer than a slot of the ring that the host had no room to queue.
     pub unqueued: u64,
 }
 
 impl RawLink {
-    /// A link on an interface, which may be down.
+    /// Opens a link on an interface, which may be down.
     ///
     /// # Errors
-    /// There is no such interface, or we may not use it.
+    /// The interface does not exist, or the daemon may not use it.
     pub fn open(
         cx: &Context<'_>,
         inbox: Inbox,
@@ -86,27 +86,27 @@ impl RawLink {
         }
     }
 
-    /// The way out.
+    /// Returns the link's carrier.
     pub fn carrier(&self) -> RawCarrier {
         RawCarrier::new(self.outlet.clone(), self.inbox.tally.clone())
     }
 
-    /// Why it carries nothing; nothing if it does.
+    /// Returns why the link is down; `None` if it is up.
     pub fn trouble(&self) -> Option<&str> {
         self.socket.is_none().then_some(&*self.reason)
     }
 
-    /// The longest packet, in bytes.
+    /// Returns the interface's MTU, in bytes.
     pub fn mtu(&self) -> Option<usize> {
         self.socket.as_ref().map(|(socket, _)| socket.mtu())
     }
 
-    /// Frames that the host could not hand over.
+    /// Returns the number of frames that the host could not pass on.
     pub fn unreadable(&self) -> u64 {
         self.unreadable.saturating_add(self.inlet.lost)
     }
 
-    /// An address is at one of our ports now, or no longer.
+    /// Adds the address of a running port, or removes it.
     pub fn announce(&mut self, mac: [u8; 6], here: bool) {
         let number = ethernet::number(mac);
         if here {
@@ -151,18 +151,18 @@ impl RawLink {
         }
     }
 
-    /// The group hears of it from now on.
+    /// Reports the link's state to its group from now on.
     pub fn start(&mut self) {
         self.started = true;
         self.stands();
     }
 
-    /// When [`Self::tick`] is to be called.
+    /// Returns when [`Self::tick`] must be called.
     pub fn deadline(&self) -> u64 {
         self.again_ns.unwrap_or(u64::MAX).min(self.inlet.deadline())
     }
 
-    /// Tries the interface again, or looks whether the host still finds its way in the ring.
+    /// Tries a missing interface again, and resynchronises the ring if necessary.
     pub fn tick(&mut self, cx: &mut Context<'_>) {
         if self.inlet.deadline() <= cx.now_ns {
             cx.wake_source(self.source);
@@ -188,8 +188,8 @@ impl RawLink {
         }
     }
 
-    /// Takes what came, about `budget` frames, until the turn's time is over. `polled`: whether it is
-    /// called without a cause.
+    /// Receives about `budget` frames, until the turn's time is over. `polled` tells whether the
+    /// call is a poll, or follows a readiness event.
     pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> Served {
         let now_ns = cx.now_ns;
         let Some(socket) = self.socket.as_ref().map(|(socket, _)| socket.clone()) else {
@@ -233,7 +233,7 @@ impl RawLink {
                         count = count.saturating_add(1);
                         self.unqueued = self.unqueued.saturating_add(1);
                     }
-                    // One frame whose finishing has no name in virtio.
+                    // A frame with an offload that virtio cannot express.
                     _ => {
                         count = count.saturating_add(1);
                         self.unreadable = self.unreadable.saturating_add(1);

@@ -1,4 +1,4 @@
-//! A connection on its way to carry frames: connected by the host, then secured by TLS.
+//! A connection before it carries frames: TCP connect, then the TLS handshake.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -17,20 +17,20 @@ use super::super::limits::{
 use super::super::tls::{Security, is_settled};
 use super::pipe::{Connection, Ended, Layer};
 
-/// One that does not yet.
+/// A connection in preparation.
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub connection: Connection,
     pub from: SocketAddr,
-    /// Whether the host has connected it.
+    /// Whether TCP has connected it.
     pub connected: bool,
-    /// When TLS was through with its handshake.
+    /// When the TLS handshake ended.
     shaken_ns: Option<u64>,
     deadline_ns: u64,
     pub watch: ServiceWatch,
 }
 
-/// Begins to connect.
+/// Begins a non-blocking connect.
 pub(super) fn begin(remote: SocketAddr) -> io::Result<TcpStream> {
     let domain = socket2::Domain::for_address(remote);
     let socket = socket2::Socket::new(domain, socket2::Type::STREAM.nonblocking(), None)?;
@@ -40,7 +40,8 @@ pub(super) fn begin(remote: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// Sets what every connection of ours has. Failures cost comfort, not correctness.
+/// Sets socket options. Failures are tolerable: they cost latency or delay the detection of dead
+/// peers.
 fn prepare(socket: &TcpStream) {
     let _ = socket.set_nodelay(true);
     let _ = sockopt::set_socket_keepalive(socket, true);
@@ -51,7 +52,7 @@ fn prepare(socket: &TcpStream) {
     let _ = tcp_info::bound_unsent(socket.as_fd(), UNSENT_BYTES_MAX);
 }
 
-/// What a failure to connect means.
+/// Returns the likely cause of a failed connect.
 pub(super) fn explain(error: &io::Error, remote: SocketAddr) -> String {
     let hint = match error.kind() {
         io::ErrorKind::ConnectionRefused => "nobody listens there: is the peer's link there?",
@@ -63,7 +64,7 @@ pub(super) fn explain(error: &io::Error, remote: SocketAddr) -> String {
 }
 
 impl Attempt {
-    /// Of a socket, which is connected to or from somewhere, or will be.
+    /// Returns an attempt on a socket that is accepted, connected or connecting.
     pub fn new(
         cx: &Context<'_>,
         source: u32,
@@ -79,12 +80,12 @@ impl Attempt {
         Ok(Self { connection, from, connected, shaken_ns: None, deadline_ns, watch })
     }
 
-    /// When it has to be further than it is.
+    /// Returns the time of the current step's timeout.
     pub fn deadline(&self) -> u64 {
         self.shaken_ns.map_or(self.deadline_ns, |at| at.saturating_add(FIRST_WORD_NS_MAX))
     }
 
-    /// Goes on. Says whether it may carry frames.
+    /// Continues the attempt. Returns whether the connection may carry frames.
     pub fn advance(&mut self, now_ns: u64, inbox: &Inbox) -> Result<bool, Ended> {
         let socket = self.connection.socket.clone();
         if !self.connected {

@@ -1,4 +1,4 @@
-//! A link over a stream: connections that come and go.
+//! A link over a stream: its connection, connection attempts, and retries.
 
 use std::collections::VecDeque;
 use std::io;
@@ -32,39 +32,39 @@ struct Live {
     watch: ServiceWatch,
 }
 
-/// A link.
+/// A `tcp` or `tls` link.
 #[derive(Debug)]
 pub struct StreamLink {
     inbox: Inbox,
-    /// What its descriptors are watched as.
+    /// Source value of its descriptors.
     source: u32,
-    /// Where the peer may be, the address that is tried now first.
+    /// Possible addresses of the peer; the first is tried next.
     remotes: VecDeque<SocketAddr>,
-    /// It connects; else it is connected to.
+    /// Whether it connects; otherwise the peer does.
     connects: bool,
     security: Option<Renewable>,
-    /// When files of certificates are looked at again.
+    /// When certificate files are checked next.
     renew_ns: Option<u64>,
     pipe: Arc<Pipe>,
     live: Option<Live>,
-    /// Connections that are under way, the oldest first.
+    /// Connection attempts, oldest first.
     attempts: VecDeque<Attempt>,
     started: bool,
     again_ns: Option<u64>,
     pause_ns: u64,
-    /// Why it is down.
+    /// Why the link is down.
     reason: String,
     log: LogLimit,
-    /// Of our certificate's expiry.
+    /// Limits log lines about our certificate's expiry.
     expiry: ExpiryLog,
-    /// How often it came up.
+    /// How often the link came up.
     pub ups: u64,
-    /// Connections that were refused, or that the peer refused.
+    /// Connections refused by us or by the peer.
     pub refused: u64,
 }
 
 impl StreamLink {
-    /// A link that does nothing until it is started.
+    /// Returns a link that is idle until it is started.
     pub fn new(
         inbox: Inbox,
         source: u32,
@@ -94,24 +94,25 @@ impl StreamLink {
         }
     }
 
-    /// Whether it connects, rather than being connected to.
+    /// Returns whether it connects; otherwise the peer does.
     pub const fn connects(&self) -> bool {
         self.connects
     }
 
-    /// Tries these addresses in turn from now on.
+    /// Sets the addresses that are tried in turn.
     pub fn candidates(&mut self, found: Vec<SocketAddr>) {
         if !found.is_empty() {
             self.remotes = found.into();
         }
     }
 
-    /// When our certificate expires, in seconds since 1970.
+    /// Returns when our certificate expires, in seconds since 1970.
     pub fn expires(&self) -> Option<i64> {
         self.security.as_ref()?.expires
     }
 
-    /// Reads certificates and keys again if their files changed; says so if ours expires soon.
+    /// Reads certificates and keys again if their files changed; logs a warning if ours expires
+    /// soon.
     pub fn renew(&mut self, now_ns: u64) {
         let Some(security) = &mut self.security else { return };
         let link = self.inbox.name.as_str();
@@ -137,33 +138,33 @@ impl StreamLink {
         }
     }
 
-    /// The address that is tried now.
+    /// Returns the address that is tried next.
     fn remote(&self) -> SocketAddr {
         let none = SocketAddr::from(([0, 0, 0, 0], 0));
         self.remotes.front().copied().unwrap_or(none)
     }
 
-    /// The way out.
+    /// Returns the link's carrier.
     pub fn carrier(&self) -> StreamCarrier {
         StreamCarrier { pipe: self.pipe.clone(), tally: self.inbox.tally.clone() }
     }
 
-    /// Why it is down; nothing if it is up.
+    /// Returns why the link is down; `None` if it is up.
     pub fn trouble(&self) -> Option<&str> {
         self.live.is_none().then_some(&*self.reason)
     }
 
-    /// Where the peer is connected from or to.
+    /// Returns the peer's address and port.
     pub fn endpoint(&self) -> Option<SocketAddr> {
         self.live.as_ref().map(|live| live.from)
     }
 
-    /// What this host knows of the connection, if there is one.
+    /// Returns the kernel's statistics of the connection.
     pub fn connection(&self) -> Option<tcp_info::Connection> {
         tcp_info::connection(self.live.as_ref()?.socket.as_fd())
     }
 
-    /// The group hears of it from now on.
+    /// Starts the link and reports its state to its group.
     pub fn start(&mut self, cx: &mut Context<'_>) {
         self.started = true;
         if self.live.is_some() {
@@ -185,15 +186,15 @@ impl StreamLink {
         }
     }
 
-    /// Takes a connection from the peer's address.
+    /// Takes over a connection accepted from the peer's address.
     pub fn accepted(&mut self, cx: &mut Context<'_>, socket: TcpStream, from: SocketAddr) {
         self.attempt(cx, socket, from, true);
         self.advance(cx);
     }
 
-    /// Begins with a connection, beside those that are under way: whichever comes about counts, so
-    /// that whoever connects in the peer's stead takes nothing from it. Of too many the oldest is
-    /// closed.
+    /// Begins a connection attempt beside those in progress: the first to complete wins, so that
+    /// another program on the peer's host cannot block the peer. If there are too many, the oldest
+    /// is closed.
     fn attempt(
         &mut self,
         cx: &mut Context<'_>,
@@ -217,7 +218,7 @@ impl StreamLink {
         }
     }
 
-    /// A descriptor is ready, or may be.
+    /// Processes readiness of a descriptor.
     pub fn ready(&mut self, cx: &mut Context<'_>, readable: bool, writable: bool) {
         self.advance(cx);
         if self.live.is_none() {
@@ -231,7 +232,7 @@ impl StreamLink {
         }
     }
 
-    /// Goes on with the connections that do not carry frames yet.
+    /// Continues the connection attempts.
     fn advance(&mut self, cx: &mut Context<'_>) {
         for _ in 0..self.attempts.len() {
             let Some(mut attempt) = self.attempts.pop_front() else { return };
@@ -242,7 +243,7 @@ impl StreamLink {
                     self.missed(cx.now_ns, format!("{}: {text}", attempt.from));
                 }
                 Ok(true) => self.up(cx, attempt),
-                // Behind the others, which come before it again.
+                // Behind the others, which are continued first in the next call.
                 Ok(false) => self.attempts.push_back(attempt),
                 Err(ended) => {
                     attempt.connection.close();
@@ -256,11 +257,12 @@ impl StreamLink {
         }
     }
 
-    /// Whether the connection that carries frames stays although another was accepted.
+    /// Returns whether the live connection stays although another was accepted.
     ///
-    /// Without TLS a connection is known by the peer's address alone, so any user of the peer host
-    /// can open one. It takes nothing from a connection that answers. One whose peer restarted
-    /// fails its next keepalive probe, and the peer connects again after that.
+    /// Without TLS a peer is identified by its address alone, so any user of the peer's host can
+    /// open a connection. Such a connection does not replace one that answers. If the peer
+    /// restarted, the old connection fails its next keepalive probe, and the peer's next attempt
+    /// succeeds.
     fn keeps_live(&self, attempt: &Attempt) -> bool {
         let answers =
             |live: &Live| tcp_info::connection(live.socket.as_fd()).is_some_and(|c| c.answers);
@@ -270,7 +272,7 @@ impl StreamLink {
             && self.live.as_ref().is_some_and(answers)
     }
 
-    /// Frames go by this connection from now on.
+    /// Makes a connection live.
     fn up(&mut self, cx: &mut Context<'_>, attempt: Attempt) {
         let was_up = self.live.is_some();
         self.drop_live();
@@ -290,11 +292,11 @@ impl StreamLink {
             let (link, from) = (self.inbox.name.as_str(), attempt.from);
             log::info!(link, peer:% = from, suppressed = more; "link is up");
         }
-        // Its first frames may be there already, and will not be told of again.
+        // Frames may have arrived already, without another readiness event.
         cx.wake_source(self.source);
     }
 
-    /// Closes the connection that carries frames. What it did not send is lost.
+    /// Closes the live connection. Its queued frames are lost.
     fn drop_live(&mut self) {
         self.live = None;
         if let Some(mut connection) = self.pipe.now().take() {
@@ -303,19 +305,19 @@ impl StreamLink {
         }
     }
 
-    /// A connection did not come about.
+    /// Handles a failed connection attempt.
     fn missed(&mut self, now_ns: u64, reason: String) {
         self.refused = self.refused.saturating_add(1);
         self.say(now_ns, &reason);
         if self.live.is_none() {
             self.reason = reason;
-            // The next try goes to the next address.
+            // The next attempt goes to the next address.
             self.remotes.rotate_left(usize::from(self.remotes.len() > 1));
             self.later(now_ns);
         }
     }
 
-    /// The connection that carried frames ended.
+    /// Handles the end of the live connection.
     fn down(&mut self, now_ns: u64, reason: String) {
         let lasted = self.live.as_ref().map_or(0, |live| now_ns.saturating_sub(live.since_ns));
         if lasted >= CONNECT_AGAIN_NS_MAX {
@@ -337,7 +339,7 @@ impl StreamLink {
         }
     }
 
-    /// Connects again after a pause.
+    /// Schedules the next connection attempt.
     fn later(&mut self, now_ns: u64) {
         if self.connects {
             self.again_ns = Some(now_ns.saturating_add(self.pause_ns));
@@ -345,13 +347,13 @@ impl StreamLink {
         }
     }
 
-    /// When [`Self::tick`] is to be called.
+    /// Returns when [`Self::tick`] must be called.
     pub fn deadline(&self) -> u64 {
         let attempts = self.attempts.iter().map(Attempt::deadline);
         attempts.chain(self.again_ns).chain(self.renew_ns).min().unwrap_or(u64::MAX)
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub fn tick(&mut self, cx: &mut Context<'_>) {
         if self.attempts.iter().any(|attempt| attempt.deadline() <= cx.now_ns) {
             self.advance(cx);
@@ -364,7 +366,7 @@ impl StreamLink {
         }
     }
 
-    /// Takes what came, about `budget` frames, until the turn's time is over.
+    /// Receives about `budget` frames, until the turn's time is over.
     pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize) -> Served {
         let (now_ns, mut count) = (cx.now_ns, 0_u32);
         while (count as usize) < budget && !(count > 0 && cx.is_over()) {
@@ -392,7 +394,7 @@ impl StreamLink {
                     return Served { progress: Progress::Idle, count };
                 }
                 Err(ended) => {
-                    // What ended it may have been met in writing.
+                    // The cause may be an earlier write error.
                     let met = self.pipe.now().as_mut().and_then(Connection::failure);
                     let reason = format!("{}: {}", live.from, met.unwrap_or(ended));
                     self.down(now_ns, reason);
@@ -411,7 +413,7 @@ impl Drop for StreamLink {
 }
 
 impl Live {
-    /// Brings the whole frames that came to the group. Says how many there were.
+    /// Passes complete frames to the group. Returns their number.
     fn hand_on(&mut self, inbox: &Inbox) -> Result<u32, causeway_wire::vnet_stream::Error> {
         let mut frames = Vec::new();
         let mut bytes = 0_usize;

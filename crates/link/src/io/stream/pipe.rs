@@ -1,11 +1,11 @@
-//! One connection: frames on their way to a socket, bare or sealed by TLS.
+//! One TCP connection: queued frames on their way to a socket, plain or sealed by TLS.
 //!
-//! The group's shard and the links' shard share it. The one puts frames in and writes them itself;
-//! the other writes on when a socket that was full has room again.
+//! The group's shard and the links' shard share it under a lock. The group's shard queues frames
+//! and writes them itself; the links' shard resumes writing when a full socket has room again.
 //!
 //! # Budget
-//! One copy of a frame, from its sender's memory into what the socket is given (TLS seals it in
-//! one more pass), and an uncontended lock for each; one system call for a batch.
+//! One copy per frame, from the sender's memory into the socket's queue (TLS seals it in one more
+//! pass), and one uncontended lock per frame; one system call per batch.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -20,10 +20,10 @@ use super::super::tally::{Loss, Tally};
 use crate::framing::{FrameError, Framer};
 use crate::limits::FRAME_BYTES_MAX;
 
-/// What is between frames and a socket.
+/// Layer between frames and a socket.
 #[derive(Debug)]
 pub enum Layer {
-    /// Nothing.
+    /// No encryption.
     Bare,
     /// TLS.
     Tls(Box<rustls::Connection>),
@@ -35,10 +35,10 @@ pub enum Ended {
     /// The peer closed it.
     #[error("the peer closed the connection")]
     Closed,
-    /// The host says why.
+    /// A system call failed.
     #[error("{0}")]
     Host(#[from] io::Error),
-    /// TLS says why.
+    /// TLS failed.
     #[error("{}", super::super::tls::explain(.0))]
     Tls(#[from] rustls::Error),
 }
@@ -46,30 +46,30 @@ pub enum Ended {
 /// A connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// Its socket, which never blocks.
+    /// Its non-blocking socket.
     pub socket: Arc<TcpStream>,
-    /// What is between.
+    /// The layer above the socket.
     pub layer: Layer,
     framer: Framer,
-    /// The socket takes no more: whoever hears that it does again writes on.
+    /// The socket is full; the links' shard resumes writing when it has room.
     blocked: bool,
-    /// Why no more can be written.
+    /// The write error that ended the connection.
     failed: Option<io::Error>,
 }
 
 impl Connection {
-    /// On a socket that never blocks.
+    /// Returns a connection on a non-blocking socket.
     pub fn new(socket: TcpStream, layer: Layer) -> Self {
         let (framer, blocked, failed) = (Framer::default(), false, None);
         Self { socket: Arc::new(socket), layer, framer, blocked, failed }
     }
 
-    /// Frames that were not written to their end.
+    /// Returns the number of frames that were not written completely.
     pub fn unsent(&self) -> u64 {
         self.framer.frames()
     }
 
-    /// Writes what waits, until the socket takes no more. Says how often it wrote.
+    /// Writes queued bytes until the socket is full. Returns the number of write calls.
     fn write(&mut self) -> io::Result<u64> {
         for calls in 0.. {
             let written = match &mut self.layer {
@@ -98,7 +98,7 @@ impl Connection {
         Ok(0)
     }
 
-    /// Writes what waits, unless the socket is full. What fails is kept for who reads.
+    /// Writes queued bytes, unless the socket is full. An error is kept for the reader.
     pub fn flush(&mut self, tally: &Tally) {
         if self.blocked || self.failed.is_some() {
             return;
@@ -107,21 +107,21 @@ impl Connection {
             Ok(calls) => tally.transmitted(0, 0, calls),
             Err(error) => {
                 self.failed = Some(error);
-                // Wakes who reads, who ends it.
+                // Wakes the reader, which closes the connection.
                 let _ = self.socket.shutdown(std::net::Shutdown::Both);
             }
         }
     }
 
-    /// Why no more could be written, if that is so.
+    /// Returns the write error, if there was one.
     pub fn failure(&mut self) -> Option<Ended> {
         self.failed.take().map(Ended::Host)
     }
 
-    /// The socket may have room again.
+    /// Resumes writing: the socket may have room again.
     pub fn writable(&mut self, tally: &Tally) {
         self.blocked = false;
-        // It was full: the rate is the path's, not the guests'.
+        // The socket was full, so the delivery rate is the path's, not the guests'.
         if let Some(known) = tcp_info::connection(self.socket.as_fd()) {
             let bytes = known.delivery_rate.saturating_mul(BACKLOG_MS_MAX) / 1_000;
             self.framer.bound(usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -129,10 +129,11 @@ impl Connection {
         self.flush(tally);
     }
 
-    /// Takes from the socket what is there for TLS. Says whether bytes of frames came.
+    /// Reads handshake bytes for TLS. Returns whether bytes of frames arrived, or whether the
+    /// connection has no TLS.
     ///
     /// # Errors
-    /// [`Ended`].
+    /// [`ConnectionEnd`].
     pub fn advance(&mut self, tally: &Tally) -> Result<bool, Ended> {
         loop {
             let Layer::Tls(tls) = &mut self.layer else { return Ok(true) };
@@ -146,10 +147,10 @@ impl Connection {
         }
     }
 
-    /// Reads the bytes of frames. Never gives none.
+    /// Reads bytes of frames into `room`; never returns 0.
     ///
     /// # Errors
-    /// [`Ended`]; [`io::ErrorKind::WouldBlock`] means that nothing is there.
+    /// [`ConnectionEnd`]; [`io::ErrorKind::WouldBlock`] means that no bytes are available.
     pub fn read(&mut self, room: &mut [u8], tally: &Tally) -> Result<usize, Ended> {
         loop {
             let Layer::Tls(tls) = &mut self.layer else {
@@ -167,12 +168,12 @@ impl Connection {
             if take(tls, &self.socket)?.is_none() {
                 return Err(io::Error::from(io::ErrorKind::WouldBlock).into());
             }
-            // Answers of TLS itself.
+            // Replies of TLS itself.
             self.flush(tally);
         }
     }
 
-    /// Says to the peer that this is the end, if it may be said.
+    /// Notifies the peer of the end (close_notify, FIN), as far as the socket has room.
     pub fn close(&mut self) {
         if let Layer::Tls(tls) = &mut self.layer {
             tls.send_close_notify();
@@ -196,7 +197,7 @@ pub fn read_bare(mut socket: &TcpStream, room: &mut [u8]) -> Result<usize, Ended
     }
 }
 
-/// Moves frames into TLS, as many as it holds.
+/// Moves queued frames into TLS, as much as its buffer holds.
 fn seal(tls: &mut rustls::Connection, framer: &mut Framer) -> io::Result<()> {
     while !framer.waiting().is_empty() {
         let sealed = tls.writer().write(framer.waiting())?;
@@ -208,8 +209,8 @@ fn seal(tls: &mut rustls::Connection, framer: &mut Framer) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads once for TLS. Says how many bytes of frames are there then; `None`: nothing came. What TLS
-/// refuses it tells the peer.
+/// Reads once for TLS. Returns the number of plaintext bytes now available; `None` if the socket
+/// had no data. TLS alerts are sent to the peer.
 fn take(tls: &mut rustls::Connection, mut socket: &TcpStream) -> Result<Option<usize>, Ended> {
     match tls.read_tls(&mut socket) {
         Ok(0) => return Err(Ended::Closed),
@@ -227,23 +228,23 @@ fn take(tls: &mut rustls::Connection, mut socket: &TcpStream) -> Result<Option<u
     }
 }
 
-/// Where senders find the connection of the day.
+/// The current connection of a link, for senders.
 #[derive(Debug, Default)]
 pub struct Pipe(Mutex<Option<Connection>>);
 
 impl Pipe {
-    /// What is there now, for as long as it is looked at.
+    /// Locks and returns the current connection.
     pub fn now(&self) -> MutexGuard<'_, Option<Connection>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The way out of one link.
+/// Carrier of one link.
 #[derive(Debug)]
 pub struct StreamCarrier {
     /// The connection, shared with the links' shard.
     pub pipe: Arc<Pipe>,
-    /// What is counted.
+    /// The link's counters.
     pub tally: Arc<Tally>,
 }
 
