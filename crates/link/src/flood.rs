@@ -13,7 +13,7 @@ use causeway_wire::tunnel::record::{FLOODED, NUMBER_LEN, emit_metadata};
 
 use crate::limits::FRAME_BYTES_MAX;
 use crate::pack::{Batch, Packer, PushError};
-use crate::unpack::{Arrived, Sink};
+use crate::unpack::{ReceivedFrame, Sink};
 
 /// Packs a frame of network `vni` with its flood sequence number, if it has one. Without the number
 /// where it would make the frame too long.
@@ -49,7 +49,7 @@ pub fn pack(
 
 /// Returns a frame received by a tunnel in the form that its group expects. `None` for a flooded
 /// frame that is too short for its number.
-pub fn arrival(sink: &Sink, frame: &Arrived) -> Option<Arrival> {
+pub fn arrival(sink: &Sink, frame: &ReceivedFrame) -> Option<Arrival> {
     let offload = emit_metadata(&frame.metadata);
     let hops = (frame.hops & !FLOODED).saturating_add(1);
     let mut at = frame.at.clone();

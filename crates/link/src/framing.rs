@@ -111,10 +111,10 @@ impl Deframer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError<E> {
     /// The peer reads more slowly than frames are sent: the frame is dropped.
-    #[error("the stream does not take what is sent: {0} bytes wait")]
+    #[error("the peer reads too slowly: {0} bytes are queued, so the frame is dropped")]
     Backlog(usize),
     /// The frame is shorter or longer than allowed.
-    #[error("a frame of {0} bytes")]
+    #[error("a frame of {0} bytes is shorter or longer than a stream carries")]
     Len(usize),
     /// The frame's bytes could not be read.
     #[error(transparent)]

@@ -18,7 +18,7 @@ use snow::{Builder, HandshakeState};
 use zeroize::Zeroizing;
 
 use crate::refusal::Refusal;
-use crate::session::Session;
+use crate::session::TunnelSession;
 use causeway_model::keys::{KEY_LEN, PrivateKey, PublicKey};
 
 /// The protocol by its Noise name.
@@ -29,29 +29,29 @@ const PROLOGUE: &[u8] = b"causeway tunnel 1";
 /// Length of a cookie, in bytes.
 pub const COOKIE_LEN: usize = 16;
 /// Bytes of an initiation that a cookie reply repeats.
-pub const ECHO_LEN: usize = 16;
+pub const COOKIE_ECHO_LEN: usize = 16;
 /// Payload of an initiation: a time and a session index.
-const INIT_SAYS_LEN: usize = 12;
+const INIT_PAYLOAD_LEN: usize = 12;
 /// Payload of a response: a session index.
-const RESPONSE_SAYS_LEN: usize = 4;
+const RESPONSE_PAYLOAD_LEN: usize = 4;
 /// Length of a Noise tag, in bytes.
 const TAG: usize = 16;
 /// Length of the first Noise message: an ephemeral key, the sealed static key and the sealed
 /// payload.
-const INIT_MESSAGE_LEN: usize = KEY_LEN + KEY_LEN + TAG + INIT_SAYS_LEN + TAG;
+const INIT_MESSAGE_LEN: usize = KEY_LEN + KEY_LEN + TAG + INIT_PAYLOAD_LEN + TAG;
 /// Length of the second Noise message: an ephemeral key and the sealed payload.
-const RESPONSE_MESSAGE_LEN: usize = KEY_LEN + RESPONSE_SAYS_LEN + TAG;
+const RESPONSE_MESSAGE_LEN: usize = KEY_LEN + RESPONSE_PAYLOAD_LEN + TAG;
 /// Length of an initiation, in bytes.
 pub const INIT_LEN: usize = OUTER_LEN + COOKIE_LEN + INIT_MESSAGE_LEN;
 /// Length of a response, in bytes.
 pub const RESPONSE_LEN: usize = OUTER_LEN + RESPONSE_MESSAGE_LEN;
 /// Length of a cookie reply, in bytes.
-pub const COOKIE_REPLY_LEN: usize = OUTER_LEN + COOKIE_LEN + ECHO_LEN;
+pub const COOKIE_REPLY_LEN: usize = OUTER_LEN + COOKIE_LEN + COOKIE_ECHO_LEN;
 
 /// Random bytes for one ephemeral key, and no more.
-struct Once(Option<Zeroizing<[u8; KEY_LEN]>>);
+struct SingleUseRng(Option<Zeroizing<[u8; KEY_LEN]>>);
 
-impl Random for Once {
+impl Random for SingleUseRng {
     fn try_fill_bytes(&mut self, out: &mut [u8]) -> Result<(), snow::Error> {
         let bytes = self.0.take().ok_or(snow::Error::Rng)?;
         if out.len() != bytes.len() {
@@ -63,11 +63,11 @@ impl Random for Once {
 }
 
 /// Resolver for ring's ciphers and hashes, with the caller's random bytes.
-struct Resolver([u8; KEY_LEN]);
+struct SeededResolver([u8; KEY_LEN]);
 
-impl CryptoResolver for Resolver {
+impl CryptoResolver for SeededResolver {
     fn resolve_rng(&self) -> Option<Box<dyn Random>> {
-        Some(Box::new(Once(Some(Zeroizing::new(self.0)))))
+        Some(Box::new(SingleUseRng(Some(Zeroizing::new(self.0)))))
     }
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
@@ -95,7 +95,7 @@ pub(crate) fn mac(key: &[u8], data: &[u8]) -> [u8; 32] {
 
 fn builder<'a>(own: &'a PrivateKey, random: [u8; KEY_LEN]) -> Result<Builder<'a>, snow::Error> {
     let params: NoiseParams = PROTOCOL.parse()?;
-    Builder::with_resolver(params, Box::new(Resolver(random)))
+    Builder::with_resolver(params, Box::new(SeededResolver(random)))
         .prologue(PROLOGUE)?
         .local_private_key(own.bytes())
 }
@@ -130,11 +130,11 @@ impl Initiation {
         let mut datagram = [0; INIT_LEN];
         let (header, rest) = datagram.split_first_chunk_mut::<OUTER_LEN>()?;
         *header = Outer { kind: Kind::Init, receiver: 0, counter: u64::from(index) }.emit();
-        let mut says = [0; INIT_SAYS_LEN];
-        let (first, last) = says.split_first_chunk_mut::<8>()?;
+        let mut payload = [0; INIT_PAYLOAD_LEN];
+        let (first, last) = payload.split_first_chunk_mut::<8>()?;
         *first = time.to_be_bytes();
         last.copy_from_slice(&index.to_be_bytes());
-        state.write_message(&says, rest.get_mut(COOKIE_LEN..)?).ok()?;
+        state.write_message(&payload, rest.get_mut(COOKIE_LEN..)?).ok()?;
         Some(Self { state, datagram, index, has_cookie: false })
     }
 
@@ -158,7 +158,7 @@ impl Initiation {
         let message = self.datagram.get_mut(OUTER_LEN..).ok_or(Refusal::Truncated)?;
         let (place, message) =
             message.split_at_mut_checked(COOKIE_LEN).ok_or(Refusal::Truncated)?;
-        if self.has_cookie || message.get(..ECHO_LEN) != Some(echo) {
+        if self.has_cookie || message.get(..COOKIE_ECHO_LEN) != Some(echo) {
             return Err(Refusal::Unasked);
         }
         place.copy_from_slice(cookie);
@@ -172,33 +172,33 @@ impl Initiation {
     /// # Errors
     /// [`Refusal::Forged`] or [`Refusal::Truncated`]: the state is unchanged, so continue to wait.
     pub fn read(&mut self, body: &[u8]) -> Result<u32, Refusal> {
-        let mut says = [0; RESPONSE_MESSAGE_LEN];
+        let mut payload = [0; RESPONSE_MESSAGE_LEN];
         if body.len() != RESPONSE_MESSAGE_LEN {
             return Err(Refusal::Truncated);
         }
-        self.state.read_message(body, &mut says).map_err(|_| Refusal::Forged)?;
-        says.first_chunk().map(|index| u32::from_be_bytes(*index)).ok_or(Refusal::Truncated)
+        self.state.read_message(body, &mut payload).map_err(|_| Refusal::Forged)?;
+        payload.first_chunk().map(|index| u32::from_be_bytes(*index)).ok_or(Refusal::Truncated)
     }
 
     /// Returns the session; `remote` is the peer's index from [`Initiation::read`].
     ///
     /// # Errors
     /// [`Refusal::Unasked`] before a successful [`Initiation::read`].
-    pub fn finish(self, remote: u32) -> Result<Session, Refusal> {
+    pub fn finish(self, remote: u32) -> Result<TunnelSession, Refusal> {
         let keys = self.state.into_stateless_transport_mode().map_err(|_| Refusal::Unasked)?;
-        Ok(Session::noise(keys, self.index, remote))
+        Ok(TunnelSession::noise(keys, self.index, remote))
     }
 }
 
 /// An initiation of a sender that knows our key and has proven to own its key.
-pub struct Call {
+pub struct ReceivedInitiation {
     state: Box<HandshakeState>,
     peer: PublicKey,
     time: u64,
     remote: u32,
 }
 
-impl fmt::Debug for Call {
+impl fmt::Debug for ReceivedInitiation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { peer, time, remote, .. } = self;
         let mut shown = f.debug_struct("Call");
@@ -225,11 +225,11 @@ pub fn cookie_reply(init: &Outer, message: &[u8], cookie: &[u8; COOKIE_LEN]) -> 
     let mut reply = Vec::with_capacity(COOKIE_REPLY_LEN);
     reply.extend(Outer { kind: Kind::Cookie, receiver, counter: 0 }.emit());
     reply.extend(cookie);
-    reply.extend(message.get(..ECHO_LEN).unwrap_or(&[]));
+    reply.extend(message.get(..COOKIE_ECHO_LEN).unwrap_or(&[]));
     reply
 }
 
-impl Call {
+impl ReceivedInitiation {
     /// Decrypts an initiation. Costs two multiplications on the curve, so call
     /// [`crate::handshake_guard::HandshakeGuard::admit`] first. `random` is for the response.
     ///
@@ -244,9 +244,9 @@ impl Call {
         let forged = |_| Refusal::Forged;
         let builder = builder(own, random).map_err(forged)?;
         let mut state = Box::new(builder.build_responder().map_err(forged)?);
-        let mut says = [0; INIT_MESSAGE_LEN];
-        state.read_message(message, &mut says).map_err(forged)?;
-        let (time, rest) = says.split_first_chunk().ok_or(Refusal::Truncated)?;
+        let mut payload = [0; INIT_MESSAGE_LEN];
+        state.read_message(message, &mut payload).map_err(forged)?;
+        let (time, rest) = payload.split_first_chunk().ok_or(Refusal::Truncated)?;
         let remote = rest.first_chunk().ok_or(Refusal::Truncated)?;
         let (time, remote) = (u64::from_be_bytes(*time), u32::from_be_bytes(*remote));
         if init.counter != u64::from(remote) || init.receiver != 0 {
@@ -272,7 +272,7 @@ impl Call {
     ///
     /// # Errors
     /// [`Refusal::Forged`] for keys that no honest peer has, [`Refusal::Truncated`].
-    pub fn answer(mut self, index: u32) -> Result<(Session, Vec<u8>), Refusal> {
+    pub fn answer(mut self, index: u32) -> Result<(TunnelSession, Vec<u8>), Refusal> {
         let header = Outer { kind: Kind::Response, receiver: self.remote, counter: 0 };
         let mut datagram = header.emit().to_vec();
         datagram.resize(RESPONSE_LEN, 0);
@@ -280,6 +280,6 @@ impl Call {
         let written = self.state.write_message(&index.to_be_bytes(), body);
         written.map_err(|_| Refusal::Forged)?;
         let keys = self.state.into_stateless_transport_mode().map_err(|_| Refusal::Forged)?;
-        Ok((Session::noise(keys, index, self.remote), datagram))
+        Ok((TunnelSession::noise(keys, index, self.remote), datagram))
     }
 }

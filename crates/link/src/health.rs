@@ -18,7 +18,7 @@ use crate::limits::{
     ANSWER_NS_MAX, CLEAN_NS, CLEAN_OF_10000, DATAGRAM_BYTES_MAX, DATAGRAM_BYTES_MIN,
     DATAGRAM_BYTES_SAFE, FLAP_NS, HEARTBEAT_NS, HEARTBEATS_GOOD, HEARTBEATS_GOOD_MAX,
     HEARTBEATS_KEPT, HEARTBEATS_MISSED, HEARTBEATS_POOR, LENGTH_CHECK_NS, LENGTH_CHECKS_MISSED,
-    LOSS_SAMPLE, LOSSY_OF_10000, SEARCH_NS, SHORTER_NS, VOLLEY_NS, VOLLEYS,
+    LOSS_SAMPLE, LOSSY_OF_10000, PROBE_BURST_NS, PROBE_BURSTS, SEARCH_NS, SHORTER_NS,
 };
 
 /// Candidate lengths, in bytes of UDP payload: every hundred bytes up to 1200; MTUs of 1280, 1400,
@@ -30,7 +30,7 @@ const LENGTHS: [usize; 24] = [
 ];
 
 #[derive(Debug, Clone, Copy)]
-struct Beat {
+struct Heartbeat {
     time: u64,
     answered: bool,
 }
@@ -51,8 +51,8 @@ pub struct Changes {
 pub struct Health {
     up: bool,
     /// Short heartbeats, oldest first.
-    beats: VecDeque<Beat>,
-    next_beat: u64,
+    heartbeats: VecDeque<Heartbeat>,
+    next_heartbeat: u64,
     rtt: Option<u64>,
     /// Smoothed deviation of the round trip, in ns.
     variation: u64,
@@ -83,8 +83,8 @@ pub struct Health {
     /// not answered.
     check: Option<u64>,
     missed: u32,
-    next_volley: u64,
-    volleys_left: u32,
+    next_probes: u64,
+    probe_bursts_left: u32,
 }
 
 impl Health {
@@ -94,8 +94,8 @@ impl Health {
         let longest = longest.clamp(DATAGRAM_BYTES_MIN, DATAGRAM_BYTES_MAX);
         Self {
             up: false,
-            beats: VecDeque::with_capacity(HEARTBEATS_KEPT),
-            next_beat: 0,
+            heartbeats: VecDeque::with_capacity(HEARTBEATS_KEPT),
+            next_heartbeat: 0,
             rtt: None,
             variation: 0,
             proven: 0,
@@ -112,8 +112,8 @@ impl Health {
             next_check: 0,
             check: None,
             missed: 0,
-            next_volley: u64::MAX,
-            volleys_left: 0,
+            next_probes: u64::MAX,
+            probe_bursts_left: 0,
         }
     }
 
@@ -134,13 +134,13 @@ impl Health {
 
     /// Returns how long an answer may take, in ns: four deviations above the smoothed round trip,
     /// as TCP's retransmission timer (RFC 6298).
-    fn patience(&self) -> u64 {
+    fn answer_timeout(&self) -> u64 {
         let rtt = self.rtt.unwrap_or(0);
         rtt.saturating_add(self.variation.saturating_mul(4)).min(ANSWER_NS_MAX)
     }
 
     /// Records a frame of the peer: a peer sends frames only while it considers us up.
-    pub const fn prove(&mut self, now: u64) {
+    pub const fn record_frame(&mut self, now: u64) {
         self.proven = now;
     }
 
@@ -152,11 +152,12 @@ impl Health {
 
     /// As [`Health::loss`], for heartbeats sent since a time.
     fn loss_since(&self, since: u64, now: u64) -> (usize, usize) {
-        let wait = self.patience().max(HEARTBEAT_NS);
-        let all = self.beats.iter().filter(|beat| beat.time >= since);
-        let due = all.filter(|beat| beat.answered || beat.time.saturating_add(wait) <= now);
-        due.fold((0, 0), |(all, lost): (usize, usize), beat| {
-            (all.saturating_add(1), lost.saturating_add(usize::from(!beat.answered)))
+        let wait = self.answer_timeout().max(HEARTBEAT_NS);
+        let all = self.heartbeats.iter().filter(|heartbeat| heartbeat.time >= since);
+        let due = all
+            .filter(|heartbeat| heartbeat.answered || heartbeat.time.saturating_add(wait) <= now);
+        due.fold((0, 0), |(all, lost): (usize, usize), heartbeat| {
+            (all.saturating_add(1), lost.saturating_add(usize::from(!heartbeat.answered)))
         })
     }
 
@@ -167,38 +168,38 @@ impl Health {
 
     /// Sends the next heartbeat at once, after a handshake.
     pub fn wake(&mut self) {
-        self.next_beat = 0;
+        self.next_heartbeat = 0;
     }
 
     /// Sets the peer down: without a session it cannot answer.
-    pub const fn give_up(&mut self) {
+    pub const fn set_down(&mut self) {
         self.up = false;
     }
 
     /// Returns the time at which [`Health::tick`] has work, in ns of the caller's clock.
     pub fn deadline(&self) -> u64 {
-        let long = self.next_volley.min(self.next_check).min(self.decide);
+        let long = self.next_probes.min(self.next_check).min(self.decide);
         let long = if self.up { long } else { u64::MAX };
-        self.next_beat.min(long)
+        self.next_heartbeat.min(long)
     }
 
     /// Sends the heartbeats that are due: calls `send` with the length of each datagram in bytes, 0
     /// for the shortest possible. All carry the time `now`.
     pub fn tick(&mut self, now: u64, mut send: impl FnMut(usize)) -> Changes {
         let mut changes = Changes::default();
-        if now >= self.next_beat {
+        if now >= self.next_heartbeat {
             let silence = HEARTBEAT_NS.saturating_mul(HEARTBEATS_MISSED);
-            let silence = silence.saturating_add(self.patience());
+            let silence = silence.saturating_add(self.answer_timeout());
             if self.up && self.proven.saturating_add(silence) <= now {
                 self.up = false;
                 changes.up = Some(false);
             }
-            changes.poor = self.judge(now);
-            if self.beats.len() >= HEARTBEATS_KEPT {
-                self.beats.pop_front();
+            changes.poor = self.update_poor(now);
+            if self.heartbeats.len() >= HEARTBEATS_KEPT {
+                self.heartbeats.pop_front();
             }
-            self.beats.push_back(Beat { time: now, answered: false });
-            self.next_beat = now.saturating_add(HEARTBEAT_NS);
+            self.heartbeats.push_back(Heartbeat { time: now, answered: false });
+            self.next_heartbeat = now.saturating_add(HEARTBEAT_NS);
             send(0);
         }
         if self.up {
@@ -208,8 +209,8 @@ impl Health {
     }
 
     /// Updates whether the path is poor. Returns the new state if it changed.
-    fn judge(&mut self, now: u64) -> Option<bool> {
-        let wait = self.patience().max(HEARTBEAT_NS);
+    fn update_poor(&mut self, now: u64) -> Option<bool> {
+        let wait = self.answer_timeout().max(HEARTBEAT_NS);
         if !self.poor {
             if now.saturating_sub(self.good_since) >= FLAP_NS {
                 self.flaps = 0;
@@ -225,9 +226,12 @@ impl Health {
             self.flaps = self.flaps.saturating_add(1);
             return Some(true);
         }
-        let due =
-            self.beats.iter().rev().filter(|b| b.answered || b.time.saturating_add(wait) <= now);
-        let steady = due.take_while(|beat| beat.answered).count();
+        let due = self
+            .heartbeats
+            .iter()
+            .rev()
+            .filter(|b| b.answered || b.time.saturating_add(wait) <= now);
+        let steady = due.take_while(|heartbeat| heartbeat.answered).count();
         let doublings = self.flaps.saturating_sub(1).min(8);
         let needed = (HEARTBEATS_GOOD << doublings).min(HEARTBEATS_GOOD_MAX);
         if !self.up || steady < needed {
@@ -257,15 +261,15 @@ impl Health {
                 return self.shorten();
             }
         }
-        if now >= self.next_volley {
-            if self.volleys_left == 0 {
-                self.volleys_left = VOLLEYS;
+        if now >= self.next_probes {
+            if self.probe_bursts_left == 0 {
+                self.probe_bursts_left = PROBE_BURSTS;
             }
-            self.volleys_left = self.volleys_left.saturating_sub(1);
-            let pause = if self.volleys_left == 0 { SEARCH_NS } else { VOLLEY_NS };
-            self.next_volley = now.saturating_add(pause);
+            self.probe_bursts_left = self.probe_bursts_left.saturating_sub(1);
+            let pause = if self.probe_bursts_left == 0 { SEARCH_NS } else { PROBE_BURST_NS };
+            self.next_probes = now.saturating_add(pause);
             if self.decide == u64::MAX && !self.verified {
-                let wait = SHORTER_NS.saturating_add(self.patience());
+                let wait = SHORTER_NS.saturating_add(self.answer_timeout());
                 self.decide = now.saturating_add(wait);
             }
             // All shorter lengths too, as long as the length in use is not verified.
@@ -281,13 +285,15 @@ impl Health {
 
     /// Records the answer to a heartbeat sent at `time` with `length` bytes, 0 for the shortest
     /// possible.
-    pub fn answered(&mut self, now: u64, time: u64, length: usize) -> Changes {
+    pub fn record_answer(&mut self, now: u64, time: u64, length: usize) -> Changes {
         let mut changes = Changes::default();
         if length == 0 {
-            let Some(beat) = self.beats.iter_mut().rev().find(|beat| beat.time == time) else {
+            let Some(heartbeat) =
+                self.heartbeats.iter_mut().rev().find(|heartbeat| heartbeat.time == time)
+            else {
                 return changes;
             };
-            if std::mem::replace(&mut beat.answered, true) {
+            if std::mem::replace(&mut heartbeat.answered, true) {
                 return changes;
             }
             self.measure(now.saturating_sub(time));
@@ -330,7 +336,7 @@ impl Health {
 
     /// Adds a report of the peer: of `sent` datagrams `came` arrived. Returns whether to cut
     /// segments, if that changed.
-    pub fn delivered(&mut self, now: u64, sent: u64, came: u64) -> Option<bool> {
+    pub fn record_delivery(&mut self, now: u64, sent: u64, came: u64) -> Option<bool> {
         let (all, lost) = self.reported;
         let (all, lost) =
             (all.saturating_add(sent), lost.saturating_add(sent.saturating_sub(came)));
@@ -357,7 +363,7 @@ impl Health {
     /// Shortens datagrams after long ones were lost or rejected by the underlay, and restarts the
     /// search. Returns the new length, if it changed.
     pub fn shrink(&mut self, now: u64) -> Option<usize> {
-        self.search(now.saturating_add(VOLLEY_NS));
+        self.search(now.saturating_add(PROBE_BURST_NS));
         let before = self.datagram;
         // If even 1280 bytes of IPv6 do not arrive, only the shortest datagrams are sure to.
         let short =
@@ -372,7 +378,7 @@ impl Health {
         self.datagram = self.answered.clamp(DATAGRAM_BYTES_MIN, self.longest);
         self.verified = self.answered >= self.datagram;
         if !self.verified {
-            self.search(self.next_check.min(self.next_beat));
+            self.search(self.next_check.min(self.next_heartbeat));
         }
         (before != self.datagram).then_some(self.datagram)
     }
@@ -380,8 +386,8 @@ impl Health {
     fn search(&mut self, at: u64) {
         (self.check, self.missed) = (None, 0);
         (self.verified, self.answered, self.decide) = (false, 0, u64::MAX);
-        self.next_volley = at;
-        self.volleys_left = 0;
+        self.next_probes = at;
+        self.probe_bursts_left = 0;
     }
 }
 
@@ -397,7 +403,7 @@ mod tests {
             all.push(health.tick(now, |length| sent.push(length)));
             for length in sent {
                 if length.max(100) <= path(now / 1_000_000) {
-                    all.push(health.answered(now, now, length));
+                    all.push(health.record_answer(now, now, length));
                 }
             }
         }
@@ -427,7 +433,7 @@ mod tests {
             }
             while answers.front().is_some_and(|(at, ..)| *at <= now) {
                 let (at, time, length) = answers.pop_front().unwrap();
-                all.push(health.answered(at * 1_000_000, time * 1_000_000, length));
+                all.push(health.record_answer(at * 1_000_000, time * 1_000_000, length));
             }
         }
         all.retain(|changes| *changes != Changes::default());
@@ -450,7 +456,7 @@ mod tests {
         let mut health = Health::new(1_472);
         play(&mut health, 0, 1_000, |_| 1_472);
         for second in 1..20 {
-            health.prove(second * 1_000_000_000);
+            health.record_frame(second * 1_000_000_000);
             let changes = play(&mut health, second * 1_000, 1_000, |_| 0);
             assert!(changes.iter().all(|changes| changes.up.is_none()), "second {second}");
         }
@@ -463,14 +469,14 @@ mod tests {
     fn segments_are_cut_while_the_path_loses_more_than_they_bear() {
         let mut health = Health::new(1_472);
         let second = |n: u64| n * 1_000_000_000;
-        assert_eq!(health.delivered(second(1), 100_000, 99_990), None, "clean");
-        assert_eq!(health.delivered(second(2), 1_000, 900), None, "too few");
-        assert_eq!(health.delivered(second(3), 5_000, 5_000), Some(true));
+        assert_eq!(health.record_delivery(second(1), 100_000, 99_990), None, "clean");
+        assert_eq!(health.record_delivery(second(2), 1_000, 900), None, "too few");
+        assert_eq!(health.record_delivery(second(3), 5_000, 5_000), Some(true));
         // Lower, but not clean.
-        assert_eq!(health.delivered(second(20), 10_000, 9_990), None);
-        assert_eq!(health.delivered(second(25), 10_000, 10_000), None, "not for long enough");
-        assert_eq!(health.delivered(second(31), 10_000, 10_000), Some(false));
-        assert_eq!(health.delivered(second(32), 10_000, u64::MAX), None, "nonsense");
+        assert_eq!(health.record_delivery(second(20), 10_000, 9_990), None);
+        assert_eq!(health.record_delivery(second(25), 10_000, 10_000), None, "not for long enough");
+        assert_eq!(health.record_delivery(second(31), 10_000, 10_000), Some(false));
+        assert_eq!(health.record_delivery(second(32), 10_000, u64::MAX), None, "nonsense");
     }
 
     #[test]
@@ -537,11 +543,11 @@ mod tests {
     #[test]
     fn hostile_answers_change_nothing() {
         let mut health = Health::new(1_472);
-        assert_eq!(health.answered(5, 3, 0), Changes::default());
-        assert_eq!(health.answered(5, 3, 1_472), Changes::default());
+        assert_eq!(health.record_answer(5, 3, 0), Changes::default());
+        assert_eq!(health.record_answer(5, 3, 1_472), Changes::default());
         play(&mut health, 0, 10, |_| 100);
         assert!(health.is_up());
-        assert_eq!(health.answered(20_000_000, 0, 60_000), Changes::default());
-        assert_eq!(health.answered(20_000_000, 0, 0), Changes::default(), "answered before");
+        assert_eq!(health.record_answer(20_000_000, 0, 60_000), Changes::default());
+        assert_eq!(health.record_answer(20_000_000, 0, 0), Changes::default(), "answered before");
     }
 }

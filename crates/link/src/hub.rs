@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use causeway_wire::tunnel::{Error, Kind, Outer};
 
-use crate::gate::{Gate, Verdict};
-use crate::handshake::{Call, cookie_reply, split_init};
+use crate::handshake::{ReceivedInitiation, cookie_reply, split_init};
+use crate::handshake_guard::{Admission, HandshakeGuard};
 use crate::limits::TUNNELS_MAX;
 use crate::moment::Moment;
-use crate::refusal::{Refusal, Refusals};
+use crate::refusal::{Refusal, RefusalCounters};
 use crate::tunnel::{Config, Tunnel};
 use crate::unpack::Sink;
 use causeway_model::keys::{PrivateKey, PublicKey};
@@ -32,7 +32,7 @@ pub enum AddError {
     )]
     Full,
     /// A tunnel with that peer and address exists.
-    #[error("there is a tunnel with that peer and address already: links share it")]
+    #[error("a tunnel to this peer and address exists already")]
     Twice,
     /// A link without encryption recognises its peer by the address only.
     #[error("a link without encryption needs the peer's address")]
@@ -43,13 +43,13 @@ pub enum AddError {
 #[derive(Debug)]
 pub struct Hub {
     own: Option<Arc<PrivateKey>>,
-    gate: Gate,
+    guard: HandshakeGuard,
     tunnels: Vec<Option<Box<Tunnel>>>,
     by_key: BTreeMap<PublicKey, Vec<u16>>,
     by_address: BTreeMap<SocketAddr, u16>,
     /// No tunnel has work before this time.
     due: u64,
-    refusals: Refusals,
+    refusals: RefusalCounters,
 }
 
 impl Hub {
@@ -58,12 +58,12 @@ impl Hub {
     pub fn new(own: Option<Arc<PrivateKey>>, moment: &mut Moment<'_>) -> Self {
         Self {
             own,
-            gate: Gate::new(moment),
+            guard: HandshakeGuard::new(moment),
             tunnels: Vec::new(),
             by_key: BTreeMap::new(),
             by_address: BTreeMap::new(),
             due: u64::MAX,
-            refusals: Refusals::default(),
+            refusals: RefusalCounters::default(),
         }
     }
 
@@ -133,7 +133,7 @@ impl Hub {
     }
 
     /// Returns the counts of refused datagrams that belong to no tunnel.
-    pub const fn refusals(&self) -> &Refusals {
+    pub const fn refusals(&self) -> &RefusalCounters {
         &self.refusals
     }
 
@@ -155,7 +155,7 @@ impl Hub {
             Err(_) => return Err(self.refuse(Refusal::Foreign)),
         };
         let number = match outer.kind {
-            Kind::Init => return self.call(moment, from, &outer, body, sink),
+            Kind::Init => return self.accept_initiation(moment, from, &outer, body, sink),
             Kind::Plain => self.by_address.get(&from).copied().ok_or(Refusal::Peer),
             Kind::Data | Kind::Response | Kind::Cookie => {
                 let [high, low, ..] = outer.receiver.to_be_bytes();
@@ -165,13 +165,13 @@ impl Hub {
         let number = number.map_err(|refusal| self.refuse(refusal))?;
         let tunnel = self.tunnels.get_mut(usize::from(number)).and_then(Option::as_mut);
         let Some(tunnel) = tunnel else { return Err(self.refuse(Refusal::Session)) };
-        let taken = tunnel.receive(moment, from, datagram, sink);
+        let result = tunnel.receive(moment, from, datagram, sink);
         self.due = self.due.min(tunnel.deadline());
-        taken
+        result
     }
 
     /// Processes an initiation.
-    fn call(
+    fn accept_initiation(
         &mut self,
         moment: &mut Moment<'_>,
         from: SocketAddr,
@@ -179,24 +179,24 @@ impl Hub {
         body: &[u8],
         sink: &mut Sink,
     ) -> Result<(), Refusal> {
-        let called = self.try_call(moment, from, outer, body, sink);
-        let (number, call) = called.map_err(|refusal| self.refuse(refusal))?;
+        let found = self.find_tunnel(moment, from, outer, body, sink);
+        let (number, initiation) = found.map_err(|refusal| self.refuse(refusal))?;
         let tunnel = self.tunnels.get_mut(usize::from(number)).and_then(Option::as_mut);
         let Some(tunnel) = tunnel else { return Err(self.refuse(Refusal::Peer)) };
-        let taken = tunnel.accept(moment, from, call, sink);
+        let result = tunnel.accept(moment, from, initiation, sink);
         self.due = self.due.min(tunnel.deadline());
-        taken
+        result
     }
 
     /// Finds the tunnel of an initiation.
-    fn try_call(
+    fn find_tunnel(
         &mut self,
         moment: &mut Moment<'_>,
         from: SocketAddr,
         outer: &Outer,
         body: &[u8],
         sink: &mut Sink,
-    ) -> Result<(u16, Call), Refusal> {
+    ) -> Result<(u16, ReceivedInitiation), Refusal> {
         let own = self.own.clone().ok_or(Refusal::Peer)?;
         let (cookie, message) = split_init(body)?;
         let tunnels = &self.tunnels;
@@ -204,16 +204,16 @@ impl Hub {
             let at = |tunnel: &Tunnel| tunnel.remote() == Some(from) || tunnel.is_configured(from);
             tunnels.iter().flatten().any(|tunnel| at(tunnel))
         };
-        match self.gate.admit(moment, from, &cookie, known) {
-            Verdict::Pass => {}
-            Verdict::Ask(cookie) => {
+        match self.guard.admit(moment, from, &cookie, known) {
+            Admission::Pass => {}
+            Admission::Ask(cookie) => {
                 sink.datagrams.push((from, cookie_reply(outer, message, &cookie)));
                 return Err(Refusal::Cookie);
             }
-            Verdict::Refuse(refusal) => return Err(refusal),
+            Admission::Refuse(refusal) => return Err(refusal),
         }
-        let call = Call::read(&own, outer, message, moment.random())?;
-        let all = self.by_key.get(call.peer()).map_or(&[][..], Vec::as_slice);
+        let initiation = ReceivedInitiation::read(&own, outer, message, moment.random())?;
+        let all = self.by_key.get(initiation.peer()).map_or(&[][..], Vec::as_slice);
         let remote = |number: &u16| self.tunnel(*number).and_then(Tunnel::remote);
         // Where several tunnels lead to one peer, the source address decides.
         let configured =
@@ -222,7 +222,7 @@ impl Hub {
         let number = number.or_else(|| all.iter().find(|number| configured(number)));
         let number = number.or_else(|| all.iter().find(|number| remote(number).is_none()));
         let number = *number.or_else(|| all.first()).ok_or(Refusal::Peer)?;
-        Ok((number, call))
+        Ok((number, initiation))
     }
 
     /// Runs the timers that are due.

@@ -99,12 +99,12 @@ pub const LENGTH_CHECK_NS: u64 = 2_000_000_000;
 /// Consecutive unanswered padded heartbeats after which datagrams are shortened.
 pub const LENGTH_CHECKS_MISSED: u32 = 3;
 /// Time between the probe bursts of one search for the longest datagram; 1 s.
-pub const VOLLEY_NS: u64 = 1_000_000_000;
+pub const PROBE_BURST_NS: u64 = 1_000_000_000;
 /// Time from the first burst until an answered length replaces a longer unanswered length in use; 2
 /// s.
 pub const SHORTER_NS: u64 = 2_000_000_000;
 /// Probe bursts of one search.
-pub const VOLLEYS: u32 = 3;
+pub const PROBE_BURSTS: u32 = 3;
 /// Time until the next search, if longer datagrams might reach the peer; 1 min.
 pub const SEARCH_NS: u64 = 60_000_000_000;
 
@@ -112,7 +112,7 @@ pub use causeway_directory::limits::ADDRESSES_MAX;
 /// Most virtual networks of one tunnel.
 pub const VNIS_MAX: usize = 4_096;
 /// Intervals at which an announcement is repeated: 100 ms, then 300 ms later.
-pub const SAID_AGAIN_NS: [u64; 2] = [100_000_000, 300_000_000];
+pub const REPEAT_ANNOUNCEMENT_NS: [u64; 2] = [100_000_000, 300_000_000];
 /// Shortest time between two requests for all addresses, or between two replies; 1 s.
 pub const SYNC_NS: u64 = 1_000_000_000;
 

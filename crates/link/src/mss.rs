@@ -38,7 +38,7 @@ impl Default for SegmentSizes {
 }
 
 impl SegmentSizes {
-    fn print(
+    fn flow_hash(
         &self,
         bytes: &[u8],
         network: &Network,
@@ -61,13 +61,13 @@ impl SegmentSizes {
         })
     }
 
-    fn cell(&self, print: u64) -> Option<&AtomicU64> {
-        let at = usize::try_from(print).unwrap_or(0) & (MSS_FLOWS - 1);
+    fn cell(&self, hash: u64) -> Option<&AtomicU64> {
+        let at = usize::try_from(hash).unwrap_or(0) & (MSS_FLOWS - 1);
         self.flows.get(at)
     }
 
     /// Records the segment size if a leaving frame is a SYN.
-    pub fn note(&self, head: &[u8], network: &Network) {
+    pub fn record(&self, head: &[u8], network: &Network) {
         let Some(transport) = network.transport.filter(|t| t.protocol == Protocol::Tcp) else {
             return;
         };
@@ -78,21 +78,21 @@ impl SegmentSizes {
         let options =
             head.get(transport.offset..).and_then(|header| tcp::Header::parse(header).ok());
         let size = options.and_then(|header| size(header.options));
-        let print = self.print(head, network, &transport, true);
-        if let (Some(size), Some(print)) = (size, print)
-            && let Some(cell) = self.cell(print)
+        let hash = self.flow_hash(head, network, &transport, true);
+        if let (Some(size), Some(hash)) = (size, hash)
+            && let Some(cell) = self.cell(hash)
         {
-            cell.store(print & !0xffff | u64::from(size), Ordering::Relaxed);
+            cell.store(hash & !0xffff | u64::from(size), Ordering::Relaxed);
         }
     }
 
     /// Returns the payload bytes that a segment to the receiver of a frame may have; `None` if the
     /// receiver's SYN was not seen.
     pub fn payload(&self, frame: &[u8], network: &Network, transport: &Transport) -> Option<usize> {
-        let print = self.print(frame, network, transport, false)?;
-        let value = self.cell(print)?.load(Ordering::Relaxed);
+        let hash = self.flow_hash(frame, network, transport, false)?;
+        let value = self.cell(hash)?.load(Ordering::Relaxed);
         let size = usize::try_from(value & 0xffff).ok().filter(|size| *size > 0)?;
-        if value & !0xffff != print & !0xffff {
+        if value & !0xffff != hash & !0xffff {
             return None;
         }
         // TCP options reduce the payload (RFC 6691).
@@ -155,7 +155,7 @@ mod tests {
     fn segment_sizes_are_those_of_the_receiver() {
         let sizes = SegmentSizes::default();
         let note = |bytes: &[u8]| {
-            sizes.note(bytes, &Frame::parse(bytes).unwrap().network.unwrap());
+            sizes.record(bytes, &Frame::parse(bytes).unwrap().network.unwrap());
         };
         assert_eq!(look(&sizes, &frame(TWO, ONE, None)), None);
         note(&frame(ONE, TWO, None));

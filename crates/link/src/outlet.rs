@@ -9,13 +9,13 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::session::Session;
+use crate::session::TunnelSession;
 
 /// Parameters for sending to a peer, valid until the version changes.
 #[derive(Debug, Clone)]
 pub struct Path {
     /// The session that seals.
-    pub session: Arc<Session>,
+    pub session: Arc<TunnelSession>,
     /// The peer's address.
     pub to: SocketAddr,
     /// Longest datagram that reaches the peer, in bytes of UDP payload.

@@ -171,7 +171,7 @@ impl Packer {
         let first = record::emit_metadata(metadata);
         let bare = first == [0; record::METADATA_LEN];
         let first: &[u8] = if bare { &[] } else { &first };
-        let frame = Frame { first, len, hops, bare };
+        let frame = FrameToPack { first, len, hops, bare };
         let whole = frame.total().saturating_add(record::HEADER_LEN);
         if whole > cap.saturating_sub(self.start())
             && whole <= cap.saturating_sub(INNER_LEN)
@@ -237,7 +237,7 @@ impl Packer {
     /// Writes a frame as one record. `used` grows only once all bytes were read.
     fn whole<E>(
         &mut self,
-        frame: &Frame<'_>,
+        frame: &FrameToPack<'_>,
         read: &mut impl FnMut(usize, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let at = self.start();
@@ -253,7 +253,7 @@ impl Packer {
     fn pieces<E>(
         &mut self,
         cap: usize,
-        frame: &Frame<'_>,
+        frame: &FrameToPack<'_>,
         read: &mut impl FnMut(usize, &mut [u8]) -> Result<(), E>,
         send: &mut impl FnMut(&Batch),
     ) -> Result<(), PushError<E>> {
@@ -280,7 +280,7 @@ impl Packer {
     /// Writes a fragment of `len` bytes.
     fn piece<E>(
         &mut self,
-        frame: &Frame<'_>,
+        frame: &FrameToPack<'_>,
         id: u32,
         offset: usize,
         len: usize,
@@ -339,7 +339,7 @@ impl Packer {
 }
 
 /// A frame to pack.
-struct Frame<'a> {
+struct FrameToPack<'a> {
     /// Its metadata; empty if it has none.
     first: &'a [u8],
     /// Its length in bytes, without metadata.
@@ -348,7 +348,7 @@ struct Frame<'a> {
     bare: bool,
 }
 
-impl Frame<'_> {
+impl FrameToPack<'_> {
     /// Returns the length of metadata and frame, in bytes.
     const fn total(&self) -> usize {
         self.first.len().saturating_add(self.len)

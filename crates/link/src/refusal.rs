@@ -33,48 +33,48 @@ refusals! {
     /// A header, a record or a frame is cut off.
     Truncated, "refused_truncated_total", "the datagram is cut off";
     /// Not a datagram of a tunnel, or of another version.
-    Foreign, "refused_foreign_total", "the datagram is not of a tunnel: is the peer a causewayd?";
+    Foreign, "refused_foreign_total", "not a tunnel datagram: is the peer a causewayd?";
     /// A frame, a fragment's total or a datagram is too long.
     Oversized, "refused_oversized_total", "longer than a frame may be";
     /// Authentication failed.
-    Forged, "refused_forged_total", "not sealed by the peer: the datagram is forged or damaged";
+    Forged, "refused_forged_total", "authentication failed: the datagram is forged or damaged";
     /// The datagram was received before, or is older than the replay window.
-    Replayed, "refused_replayed_total", "the datagram came before";
+    Replayed, "refused_replayed_total", "the datagram is a replay";
     /// The session is unknown or has expired.
     Session, "refused_session_total", "no such session: the peer or this daemon was restarted";
     /// No link with that key or address is configured.
     Peer, "refused_peer_total", "unknown peer: add a link with its key and address";
     /// The tunnel does not carry this virtual network.
-    Vni, "refused_vni_total", "the virtual network is not one of this link's";
+    Vni, "refused_vni_total", "no link of this tunnel has the virtual network";
     /// The time in the initiation is not newer than that of the last.
     Timestamp, "refused_timestamp_total", "the initiation is not newer than the last one";
     /// An initiation from another address while the peer is heard at its own.
     Clone, "refused_clone_total", "another host uses the peer's private key";
     /// The rate limit for initiations is reached.
-    Rate, "refused_rate_total", "initiations come too fast";
+    Rate, "refused_rate_total", "the rate limit for initiations is reached";
     /// An initiation without a valid cookie under load.
-    Cookie, "refused_cookie_total", "a cookie was asked for";
+    Cookie, "refused_cookie_total", "under load, the initiation needs a cookie";
     /// A response or cookie reply without a matching initiation.
-    Unasked, "refused_unasked_total", "an answer to nothing that was asked";
+    Unasked, "refused_unasked_total", "a response without a matching request";
     /// Both ends began a handshake, and ours goes first.
-    Crossed, "refused_crossed_total", "both ends began a handshake: the other one goes on";
+    Crossed, "refused_crossed_total", "both ends began a handshake, and ours has precedence";
     /// Fragments of a frame overlap or contradict each other.
     Overlap, "refused_fragment_overlap_total", "fragments of a frame overlap or contradict";
     /// The rest of a frame did not arrive in time.
-    Incomplete, "refused_fragment_timeout_total", "the rest of a frame did not come in time";
+    Incomplete, "refused_fragment_timeout_total", "the rest of a frame did not arrive in time";
     /// An incomplete frame was dropped to make room for newer frames.
     Crowded, "refused_fragment_crowded_total", "too many frames were incomplete";
     /// The outer header reports congestion for a frame whose transport is Not-ECT (RFC 6040).
-    Unmarkable, "drop_congestion_total", "congestion was experienced by a frame that is Not-ECT";
+    Unmarkable, "drop_congestion_total", "the network marked congestion on a frame that is Not-ECT";
     /// The peer announced more addresses than its quota.
-    Directory, "refused_directory_total", "the peer has more addresses than it may";
+    Directory, "refused_directory_total", "the peer announced more addresses than its quota";
 }
 
 /// Counts of refusals, by reason.
 #[derive(Debug, Clone, Default)]
-pub struct Refusals([u64; Refusal::ALL.len()]);
+pub struct RefusalCounters([u64; Refusal::ALL.len()]);
 
-impl Refusals {
+impl RefusalCounters {
     /// Counts one refusal.
     pub fn count(&mut self, reason: Refusal) {
         self.add(reason, 1);

@@ -17,10 +17,10 @@ use crate::refusal::Refusal;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     /// The key has sealed too many datagrams.
-    #[error("the session is used up; a new one is agreed on while the peer answers")]
+    #[error("the session is used up: a new handshake is in progress")]
     UsedUp,
     /// The plaintext is longer than a datagram or than its buffer.
-    #[error("the text of {0} bytes has no room in a datagram")]
+    #[error("{0} bytes of plaintext do not fit a datagram")]
     Room(usize),
 }
 
@@ -31,7 +31,7 @@ enum Cipher {
 }
 
 /// A session.
-pub struct Session {
+pub struct TunnelSession {
     cipher: Cipher,
     /// Our index of the session: the receiver field of datagrams to us.
     local: u32,
@@ -41,7 +41,7 @@ pub struct Session {
     counter: AtomicU64,
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for TunnelSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
             .field("plain", &self.is_plain())
@@ -52,7 +52,7 @@ impl fmt::Debug for Session {
     }
 }
 
-impl Session {
+impl TunnelSession {
     /// Returns the session of a completed handshake; `local` and `remote` are the ends' indices.
     pub fn noise(keys: StatelessTransportState, local: u32, remote: u32) -> Self {
         let cipher = Cipher::Noise(Box::new(keys));
@@ -81,7 +81,7 @@ impl Session {
 
     /// Returns whether the session should be replaced: [`SESSION_DATAGRAMS_REKEY`] datagrams were
     /// sealed.
-    pub fn is_worn(&self) -> bool {
+    pub fn needs_rekey(&self) -> bool {
         self.sealed() >= SESSION_DATAGRAMS_REKEY
     }
 

@@ -192,7 +192,7 @@ mod tests {
         let option = etherparse::TcpOptionElement::MaximumSegmentSize(1_220);
         let mut syn = Vec::new();
         builder.options(&[option]).unwrap().write(&mut syn, &[]).unwrap();
-        sizes.note(&syn, &Frame::parse(&syn).unwrap().network.unwrap());
+        sizes.record(&syn, &Frame::parse(&syn).unwrap().network.unwrap());
         assert_eq!(payload(&superframe, &sizes), 1_220);
         assert_eq!(
             payload(&unfinish(tcp(1_300, false)), &sizes),

@@ -15,7 +15,7 @@ use crate::limits::SINK_BYTES_MIN;
 
 /// A received frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Arrived {
+pub struct ReceivedFrame {
     /// The tunnel that received it, by its number in the [`crate::hub::Hub`].
     pub tunnel: u16,
     /// The virtual network.
@@ -32,7 +32,7 @@ pub struct Arrived {
 #[derive(Debug, Default)]
 pub struct Sink {
     /// Received frames, in order of arrival.
-    pub frames: Vec<Arrived>,
+    pub frames: Vec<ReceivedFrame>,
     /// Datagrams to send: destination and bytes.
     pub datagrams: Vec<(SocketAddr, Vec<u8>)>,
     /// Changes of tunnel state, in order.
@@ -50,7 +50,7 @@ impl Sink {
     }
 
     /// Returns the bytes of a frame of [`Sink::frames`].
-    pub fn frame(&self, frame: &Arrived) -> &[u8] {
+    pub fn frame(&self, frame: &ReceivedFrame) -> &[u8] {
         self.bytes.get(frame.at.clone()).unwrap_or(&[])
     }
 

@@ -43,8 +43,8 @@ fn what_a_peer_told_is_told_again_when_asked_for() {
     announce(&mut world, 0, 2, 78);
     world.run(MS);
     let host = &mut world.hosts[1];
-    host.hub.tunnel(0).unwrap().tell_again(VNI, &mut host.sink);
-    host.hub.tunnel(0).unwrap().tell_again(VNI + 1, &mut host.sink);
+    host.hub.tunnel(0).unwrap().repeat_claims(VNI, &mut host.sink);
+    host.hub.tunnel(0).unwrap().repeat_claims(VNI + 1, &mut host.sink);
     world.run(MS);
     for (number, epoch) in [(1, 77), (2, 78)] {
         let here = What::Here { vni: VNI, mac: mac(number), epoch };

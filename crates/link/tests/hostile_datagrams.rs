@@ -4,7 +4,7 @@
 mod common;
 
 use causeway_link::limits::DATAGRAM_BYTES_MAX;
-use causeway_link::{Refusal, Session};
+use causeway_link::{Refusal, TunnelSession};
 use causeway_wire::tunnel::record::{self, Fragment};
 use causeway_wire::tunnel::{Inner, Kind, Outer};
 use common::*;
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 fn seal(world: &World, host: usize, text: &[u8]) -> Vec<u8> {
     let path = world.tunnel(host).outlet().path().unwrap();
     let mut bytes = Vec::new();
-    Session::seal(&path.session, text, &mut bytes).unwrap();
+    TunnelSession::seal(&path.session, text, &mut bytes).unwrap();
     bytes
 }
 

@@ -6,7 +6,7 @@ use causeway_fabric::carrier::{LinkId, Pool};
 use causeway_fabric::mailbox::mailbox;
 use causeway_fabric::udp::{Cut, Udp};
 use causeway_link::Moment;
-use causeway_link::io::inbox::Inbox;
+use causeway_link::io::inbox::LinkInbox;
 use causeway_link::io::tunnels::TunnelSocket;
 use causeway_link::limits::ADDRESSES_MAX;
 
@@ -20,8 +20,8 @@ fn addresses_that_were_too_many_are_told_when_others_go() {
     let udp = Udp::bind("127.0.0.1:0".parse().unwrap(), Cut::Refused).unwrap();
     let mut socket = at(0, |moment| TunnelSocket::new(udp, None, Pool::default(), moment));
     let (to, _mailbox) = mailbox(1).unwrap();
-    let (id, name, tally) = (LinkId(1), "l".parse().unwrap(), Arc::default());
-    let inbox = Inbox { id, name, to, tally, pool: Pool::default() };
+    let (id, name, stats) = (LinkId(1), "l".parse().unwrap(), Arc::default());
+    let inbox = LinkInbox { id, name, to, stats, pool: Pool::default() };
     let remote = Some("127.0.0.1:9".parse().unwrap());
     let tunnel = at(0, |moment| socket.add(None, (remote, None), 7, inbox, moment)).unwrap();
     let mac = |number: usize| {
@@ -32,13 +32,13 @@ fn addresses_that_were_too_many_are_told_when_others_go() {
         socket.announce(id, mac(number), Some(5), 1);
     }
     let told = |socket: &TunnelSocket| socket.state(tunnel, 1).unwrap().0.addresses.0;
-    assert_eq!((told(&socket), socket.untold()), (ADDRESSES_MAX, vec![]));
+    assert_eq!((told(&socket), socket.over_quota()), (ADDRESSES_MAX, vec![]));
     socket.announce(id, mac(3), None, 2);
-    assert_eq!((told(&socket), socket.untold()), (ADDRESSES_MAX - 1, vec![id]));
-    assert_eq!(socket.untold(), [], "once");
+    assert_eq!((told(&socket), socket.over_quota()), (ADDRESSES_MAX - 1, vec![id]));
+    assert_eq!(socket.over_quota(), [], "once");
     // As its owner does, who knows them all.
     for number in (0..=ADDRESSES_MAX).filter(|number| *number != 3) {
         socket.announce(id, mac(number), Some(5), 3);
     }
-    assert_eq!((told(&socket), socket.untold()), (ADDRESSES_MAX, vec![]));
+    assert_eq!((told(&socket), socket.over_quota()), (ADDRESSES_MAX, vec![]));
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use causeway_link::{Config, Refusal, Trouble, What};
+use causeway_link::{Config, HandshakeFault, Refusal, What};
 use causeway_model::keys::PrivateKey;
 use causeway_wire::tunnel::{Kind, Outer};
 use common::*;
@@ -302,7 +302,7 @@ fn a_clone_of_a_peer_is_refused_and_named() {
     assert_eq!(world.tunnel(0).remote(), Some(address(1)));
     assert!(world.refusals(0, Refusal::Clone) > 3);
     assert_eq!(world.seen(0, |what| *what == What::Clone(address(2))), 1, "told once a minute");
-    assert_eq!(world.tunnel(0).state(world.now).trouble, Some(Trouble::Clone(address(2))));
+    assert_eq!(world.tunnel(0).state(world.now).trouble, Some(HandshakeFault::Clone(address(2))));
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn a_peer_whose_clock_was_set_back_a_day_is_named_and_taken_up_again() {
     world.wall -= day;
     world.run(60 * SECOND);
     let trouble = world.tunnel(0).state(world.now).trouble;
-    assert!(matches!(trouble, Some(Trouble::Behind(ns)) if ns > day / 2), "{trouble:?}");
+    assert!(matches!(trouble, Some(HandshakeFault::Behind(ns)) if ns > day / 2), "{trouble:?}");
     world.run(300 * SECOND);
     assert!(world.tunnel(1).is_up() && world.tunnel(0).is_up());
 }

@@ -139,7 +139,7 @@ fn an_underlay_that_refuses_long_datagrams_is_believed_at_once() {
     world.weather.mtu = 1_472;
     let now = world.now;
     let host = &mut world.hosts[0];
-    host.hub.tunnel_mut(0).unwrap().too_long(now, &mut host.sink);
+    host.hub.tunnel_mut(0).unwrap().shorten_datagrams(now, &mut host.sink);
     assert_eq!(world.tunnel(0).outlet().path().unwrap().datagram, 1_232);
     world.run(2 * SECOND);
     assert_eq!(world.tunnel(0).outlet().path().unwrap().datagram, 1_472);

@@ -160,7 +160,7 @@ fn hostile_clients_by_another_authority_are_refused() {
         let other = authority();
         (files(a, RIGHT.0, &other, ca, false), files(b, RIGHT.1, ca, ca, false))
     };
-    refused(42, of, RIGHT, ("the peer refuses us", "by no authority of ours"));
+    refused(42, of, RIGHT, ("the peer refuses us", "not from an authority that we trust"));
 }
 
 #[test]
@@ -169,7 +169,12 @@ fn hostile_servers_by_another_authority_are_refused() {
         let other = authority_called("somebody else");
         (files(a, RIGHT.0, ca, ca, false), files(b, RIGHT.1, &other, ca, false))
     };
-    refused(43, of, RIGHT, ("by no authority of ours", "by no authority of its"));
+    refused(
+        43,
+        of,
+        RIGHT,
+        ("not from an authority that we trust", "not from an authority that it trusts"),
+    );
 }
 
 #[test]
@@ -177,7 +182,7 @@ fn hostile_clients_of_another_name_are_refused() {
     let of = |a: &Host, b: &Host, ca: &Authority| {
         (files(a, "c.example", ca, ca, false), files(b, RIGHT.1, ca, ca, false))
     };
-    refused(44, of, RIGHT, ("not what it expects", "a.example"));
+    refused(44, of, RIGHT, ("does not match its configuration", "a.example"));
 }
 
 #[test]
@@ -185,7 +190,7 @@ fn hostile_servers_of_another_name_are_refused() {
     let of = |a: &Host, b: &Host, ca: &Authority| {
         (files(a, RIGHT.0, ca, ca, false), files(b, "c.example", ca, ca, false))
     };
-    refused(45, of, RIGHT, ("b.example", "not what it expects"));
+    refused(45, of, RIGHT, ("b.example", "does not match its configuration"));
 }
 
 #[test]
@@ -224,7 +229,7 @@ fn hostile_clients_without_a_certificate_or_without_tls_are_refused() {
     let _ = nameless.write_all(b"et\x0e\0\0\0fourteen bytes");
     let answer = nameless.read(&mut [0]).unwrap_err();
     assert!(answer.to_string().contains("CertificateRequired"), "{answer}");
-    wait_reason(&b, "to-a", "the peer shows no certificate");
+    wait_reason(&b, "to-a", "the peer sent no certificate");
     // Bare frames.
     let mut bare = TcpStream::connect(at(48)).unwrap();
     bare.write_all(&[b"et\x3c\0\0\0", &unicast(1, 2, 60)[..]].concat()).unwrap();
@@ -335,10 +340,10 @@ fn files_that_are_not_there_or_not_what_they_should_be_are_named() {
         ..files(&a, "a.example", &ca, &ca, false)
     };
     let error = a.link(link("bad", 49, false, "b.example", &swapped)).unwrap_err().to_string();
-    assert!(error.contains("no certificate in PEM is there"), "{error}");
+    assert!(error.contains("the file has no PEM certificate"), "{error}");
     let swapped = Files { certificate: good.certificate.clone(), ..swapped };
     let error = a.link(link("bad", 49, false, "b.example", &swapped)).unwrap_err().to_string();
-    assert!(error.contains("no private key in PEM is there"), "{error}");
+    assert!(error.contains("the file has no PEM private key"), "{error}");
     let good = files(&a, "a.example", &ca, &ca, false);
     let error = a.link(link("bad", 49, false, "not a name", &good)).unwrap_err().to_string();
     assert!(error.contains("peer name"), "{error}");

@@ -12,30 +12,30 @@ use causeway_fabric::{Context, Progress, Served};
 use causeway_model::Mac;
 use causeway_model::Name;
 
-use super::limits::{LOOK_AGAIN_NS, NOTICES_PER_TURN_MAX};
-use super::service::{Links, Receives, Source, at_moment, wall_ns};
+use super::limits::{NOTICES_PER_TURN_MAX, REPEAT_CLAIMS_NS};
+use super::service::{LinkSource, Links, SourceKind, wall_ns, with_clock};
 use super::tunnels::TunnelSocket;
 
 /// Pending address changes for groups: the latest state of each address, by link. A peer that
 /// changes an address repeatedly causes at most two messages at a time; changes that a group's
 /// mailbox has no room for wait here.
 #[derive(Debug, Default)]
-pub(super) struct News(BTreeMap<LinkId, BTreeMap<[u8; 6], bool>>);
+pub(super) struct PendingChanges(BTreeMap<LinkId, BTreeMap<[u8; 6], bool>>);
 
-impl News {
+impl PendingChanges {
     fn add(&mut self, link: LinkId, here: bool, mac: [u8; 6]) {
         self.0.entry(link).or_default().insert(mac, here);
     }
 
     /// Returns whether changes wait for a group.
-    pub(super) fn waits(&self) -> bool {
+    pub(super) fn is_pending(&self) -> bool {
         !self.0.is_empty()
     }
 }
 
-fn tunnels(sources: &mut BTreeMap<u32, Source>, source: u32) -> Option<&mut TunnelSocket> {
-    match &mut sources.get_mut(&source)?.receives {
-        Receives::Tunnels(socket) => Some(socket),
+fn tunnels(sources: &mut BTreeMap<u32, LinkSource>, source: u32) -> Option<&mut TunnelSocket> {
+    match &mut sources.get_mut(&source)?.kind {
+        SourceKind::Tunnels(socket) => Some(socket),
         _ => None,
     }
 }
@@ -47,32 +47,32 @@ pub(super) const fn place(id: LinkId) -> Place {
 
 impl Links {
     /// Applies reports of peers to the directories, and passes changes on to groups.
-    pub(super) fn hear(&mut self) {
+    pub(super) fn apply_reports(&mut self) {
         let mut reports = Vec::new();
         for source in self.sources.values_mut() {
-            if let Receives::Tunnels(socket) = &mut source.receives {
+            if let SourceKind::Tunnels(socket) = &mut source.kind {
                 socket.take_reports(&mut reports);
             }
         }
-        let mut news = std::mem::take(&mut self.news);
+        let mut pending_changes = std::mem::take(&mut self.pending_changes);
         for report in reports {
             let Place::Link(id) = report.place() else { continue };
             let Some(link) = self.links.get(&LinkId(id)) else { continue };
             let group = link.spec.group.clone();
             let directory = self.directories.entry(group.clone()).or_default();
             let changes = directory.apply(report, wall_ns());
-            self.follow(&group, changes, &mut news);
+            self.record_changes(&group, changes, &mut pending_changes);
         }
-        self.news = news;
-        self.tell();
+        self.pending_changes = pending_changes;
+        self.send_changes();
     }
 
     /// Records changes of owners for a group.
-    fn follow(
+    fn record_changes(
         &self,
         group: &Name,
         changes: impl IntoIterator<Item = Change<MacKey>>,
-        news: &mut News,
+        pending_changes: &mut PendingChanges,
     ) {
         let whose = |at| {
             let mut links = self.links.iter();
@@ -80,47 +80,50 @@ impl Links {
         };
         for Change { key: (_, mac), from, to } in changes {
             if let Some((id, _)) = to.and_then(whose) {
-                news.add(*id, true, mac);
+                pending_changes.add(*id, true, mac);
             } else if let Some((id, _)) = from.and_then(whose) {
-                news.add(*id, false, mac);
+                pending_changes.add(*id, false, mac);
             }
         }
     }
 
-    pub(super) fn follow_now(
+    pub(super) fn pass_on_changes(
         &mut self,
         group: &Name,
         changes: impl IntoIterator<Item = Change<MacKey>>,
     ) {
-        let mut news = std::mem::take(&mut self.news);
-        self.follow(group, changes, &mut news);
-        self.news = news;
-        self.tell();
+        let mut pending_changes = std::mem::take(&mut self.pending_changes);
+        self.record_changes(group, changes, &mut pending_changes);
+        self.pending_changes = pending_changes;
+        self.send_changes();
     }
 
     /// Sends pending changes to groups, as far as their mailboxes have room.
-    fn tell(&mut self) {
-        let Self { news, links, .. } = self;
+    fn send_changes(&mut self) {
+        let Self { pending_changes, links, .. } = self;
         // Removals first: an address that moved from one link to another then ends at the latter.
         for here in [false, true] {
-            for (id, macs) in &mut news.0 {
+            for (id, macs) in &mut pending_changes.0 {
                 let Some(link) = links.get(id) else {
                     macs.clear();
                     continue;
                 };
                 let of = macs.iter().filter(|(_, is)| **is == here);
-                let told: Vec<Mac> = of.map(|(mac, _)| Mac(*mac)).collect();
-                if told.is_empty() {
+                let macs_sent: Vec<Mac> = of.map(|(mac, _)| Mac(*mac)).collect();
+                if macs_sent.is_empty() {
                     continue;
                 }
-                let message =
-                    if here { Message::Here(*id, told) } else { Message::Gone(*id, told) };
-                if link.inbox.tell(message) {
+                let message = if here {
+                    Message::Here(*id, macs_sent)
+                } else {
+                    Message::Gone(*id, macs_sent)
+                };
+                if link.inbox.send_reserved(message) {
                     macs.retain(|_, is| *is != here);
                 }
             }
         }
-        news.0.retain(|_, macs| !macs.is_empty());
+        pending_changes.0.retain(|_, macs| !macs.is_empty());
     }
 
     /// Processes groups' notices about their addresses, and announces them to peers.
@@ -141,7 +144,7 @@ impl Links {
     fn announce(&mut self, now_ns: u64, notice: Notice) {
         let (Notice::Here(id, mac) | Notice::Gone(id, mac)) = notice;
         let Some(link) = self.links.get(&id) else { return };
-        if let Some(Source { receives: Receives::Raw(raw), .. }) =
+        if let Some(LinkSource { kind: SourceKind::Raw(raw), .. }) =
             self.sources.get_mut(&link.source)
         {
             raw.announce(mac.0, matches!(notice, Notice::Here(..)));
@@ -153,24 +156,24 @@ impl Links {
             Notice::Here(..) => Some(directory.claim_local((0, mac.0), wall_ns())),
             Notice::Gone(..) => {
                 let change = directory.withdraw(Place::Here, (0, mac.0));
-                self.follow_now(&group, change);
+                self.pass_on_changes(&group, change);
                 None
             }
         };
         let Some(socket) = tunnels(&mut self.sources, source) else { return };
         socket.announce(id, mac.0, epoch, now_ns);
         if epoch.is_none() {
-            self.announce_untold(now_ns, source);
+            self.announce_over_quota(now_ns, source);
         }
         if let Some(socket) = tunnels(&mut self.sources, source) {
-            at_moment(now_ns, |moment| socket.tick(moment));
+            with_clock(now_ns, |moment| socket.tick(moment));
         }
     }
 
     /// Announces addresses that exceeded a peer's quota before and now have room.
-    fn announce_untold(&mut self, now_ns: u64, source: u32) {
+    fn announce_over_quota(&mut self, now_ns: u64, source: u32) {
         let Some(socket) = tunnels(&mut self.sources, source) else { return };
-        for id in socket.untold() {
+        for id in socket.over_quota() {
             let group = self.links.get(&id).map(|link| &link.spec.group);
             let Some(directory) = group.and_then(|group| self.directories.get(group)) else {
                 continue;
@@ -182,11 +185,11 @@ impl Links {
     }
 
     /// Requests peers' claims again, in groups whose directory was full and has room now.
-    pub(super) fn hear_missed(&mut self, now_ns: u64) {
-        if now_ns < self.look_ns {
+    pub(super) fn repeat_missed_claims(&mut self, now_ns: u64) {
+        if now_ns < self.repeat_ns {
             return;
         }
-        self.look_ns = now_ns.saturating_add(LOOK_AGAIN_NS);
+        self.repeat_ns = now_ns.saturating_add(REPEAT_CLAIMS_NS);
         for (group, directory) in &mut self.directories {
             if !directory.needs_repeat() {
                 continue;
@@ -206,11 +209,11 @@ mod tests {
 
     #[test]
     fn however_often_a_peer_changes_its_mind_there_is_one_word_of_each_address() {
-        let mut news = News::default();
+        let mut pending_changes = PendingChanges::default();
         for turn in 0..100_000_u32 {
-            news.add(LinkId(1), turn % 2 == 0, [2, 0, 0, 0, 0, (turn % 5) as u8]);
+            pending_changes.add(LinkId(1), turn % 2 == 0, [2, 0, 0, 0, 0, (turn % 5) as u8]);
         }
-        assert!(news.waits());
-        assert_eq!(news.0[&LinkId(1)].len(), 5);
+        assert!(pending_changes.is_pending());
+        assert_eq!(pending_changes.0[&LinkId(1)].len(), 5);
     }
 }

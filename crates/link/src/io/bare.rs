@@ -30,11 +30,11 @@ use causeway_wire::frame::{FlowKey, Frame};
 use causeway_wire::vxlan;
 use rustix::io::Errno;
 
-use super::called::{Caller, Listener};
-use super::inbox::Inbox;
+use super::inbox::LinkInbox;
 use super::limits::{BARE_FRAME_MAX, FRAME_MIN, SEND_BYTES, VXLAN_SENDERS};
-use super::tally::{Loss, Tally};
-use super::together::Together;
+use super::local_address::{LocalAddressReader, LocalAddressRecorder};
+use super::stats::{LinkStats, Loss};
+use super::udp_batch::BatchSender;
 use crate::mss::SegmentSizes;
 use crate::unfinished::left_to_do_within;
 
@@ -58,7 +58,7 @@ pub struct BareSocket {
     receiver: Receiver,
     bursts: Vec<Burst>,
     /// By the peer's address, and the virtual network.
-    peers: HashMap<(IpAddr, u32), Peer>,
+    peers: HashMap<(IpAddr, u32), BarePeer>,
     /// Segment sizes of local TCP endpoints; for VXLAN only.
     sizes: Option<Arc<SegmentSizes>>,
     /// Datagrams that belong to no link, by reason.
@@ -67,11 +67,11 @@ pub struct BareSocket {
 
 /// The peer of one link.
 #[derive(Debug)]
-struct Peer {
-    inbox: Inbox,
+struct BarePeer {
+    inbox: LinkInbox,
     /// The longest packet that the link carries, in bytes.
     packet: usize,
-    called: Listener,
+    local_address: LocalAddressRecorder,
 }
 
 /// Sockets to send from; a flow always uses the same one.
@@ -123,7 +123,7 @@ impl BareSocket {
         // Required by RFC 7348, section 5; by default hosts drop such datagrams, and not all
         // implement RFC 6935.
         if let (Encapsulation::Vxlan, Err(error)) = (encapsulation, udp.accept_unchecked()) {
-            log::warn!(error:% = error; "datagrams over IPv6 without a checksum are dropped");
+            log::warn!(error:% = error; "cannot accept datagrams without a UDP checksum: the host drops those over IPv6");
         }
         udp.tell_destinations();
         udp.report_classes();
@@ -155,14 +155,17 @@ impl BareSocket {
         &mut self,
         remote: SocketAddr,
         vni: u32,
-        inbox: Inbox,
+        inbox: LinkInbox,
         packet: usize,
     ) -> Result<(), LinkId> {
         let key = (remote.ip().to_canonical(), self.network(vni));
         if let Some(other) = self.peers.get(&key) {
             return Err(other.inbox.id);
         }
-        self.peers.insert(key, Peer { inbox, packet, called: Listener::default() });
+        self.peers.insert(
+            key,
+            BarePeer { inbox, packet, local_address: LocalAddressRecorder::default() },
+        );
         Ok(())
     }
 
@@ -177,10 +180,10 @@ impl BareSocket {
         remote: SocketAddr,
         vni: u32,
         class: TrafficClass,
-        tally: Arc<Tally>,
+        stats: Arc<LinkStats>,
     ) -> BareCarrier {
         let key = (remote.ip().to_canonical(), self.network(vni));
-        let called = self.peers.get(&key).map(|peer| peer.called.caller());
+        let local_address = self.peers.get(&key).map(|peer| peer.local_address.reader());
         let header = match self.encapsulation {
             Encapsulation::Vnet => None,
             Encapsulation::Vxlan => Some(vxlan::emit(vni)),
@@ -192,7 +195,8 @@ impl BareSocket {
             flow: (FlowKey::default(), 0),
             class: (class, 0),
             remote,
-            called: called.unwrap_or_else(|| Listener::default().caller()),
+            local_address: local_address
+                .unwrap_or_else(|| LocalAddressRecorder::default().reader()),
             header,
             bytes: vec![0; SEND_BYTES.saturating_add(BARE_FRAME_MAX)],
             used: 0,
@@ -200,8 +204,8 @@ impl BareSocket {
             count: 0,
             frame_bytes: 0,
             closed: false,
-            together: Together::default(),
-            tally,
+            batches: BatchSender::default(),
+            stats,
         }
     }
 
@@ -250,16 +254,16 @@ impl BareSocket {
                 strays.last = Some(ip);
                 continue;
             };
-            peer.called.note(burst.to);
-            let Peer { inbox, packet, .. } = &*peer;
+            peer.local_address.record(burst.to);
+            let BarePeer { inbox, packet, .. } = &*peer;
             let at = datagram.start.saturating_add(start)..datagram.end;
             if at.len() < FRAME_MIN {
-                inbox.tally.lost(Loss::Runt, 1);
+                inbox.stats.add_drops(Loss::Runt, 1);
                 continue;
             }
             let frame = burst.buffer.get_mut(at.clone()).unwrap_or_default();
             if decapsulate(frame, ecn).is_err() {
-                inbox.tally.lost(Loss::Congestion, 1);
+                inbox.stats.add_drops(Loss::Congestion, 1);
                 continue;
             }
             let offload = match self.encapsulation {
@@ -273,14 +277,14 @@ impl BareSocket {
                 // Another link's frame in the same burst is rare, so it is copied.
                 Some(_) => {
                     let frame = burst.buffer.get(arrival.at.clone()).unwrap_or(&[]);
-                    inbox.copy(frame, arrival);
+                    inbox.deliver_copy(frame, arrival);
                     continue;
                 }
             }
             frames.push(arrival);
         }
-        if let Some(Peer { inbox, .. }) = of.and_then(|key| self.peers.get(&key)) {
-            inbox.put(Arrivals { link: inbox.id, bytes: burst.buffer, frames });
+        if let Some(BarePeer { inbox, .. }) = of.and_then(|key| self.peers.get(&key)) {
+            inbox.deliver(Arrivals { link: inbox.id, bytes: burst.buffer, frames });
         }
         total
     }
@@ -308,7 +312,7 @@ pub struct BareCarrier {
     /// The configured traffic class, and the class of the batch's datagrams.
     class: (TrafficClass, u8),
     remote: SocketAddr,
-    called: Caller,
+    local_address: LocalAddressReader,
     header: Option<[u8; vxlan::HEADER_LEN]>,
     /// Datagrams of [`Self::segment`] bytes, `used` bytes in all.
     bytes: Vec<u8>,
@@ -319,8 +323,8 @@ pub struct BareCarrier {
     frame_bytes: usize,
     /// Whether the last datagram is shorter, so that none may follow it.
     closed: bool,
-    together: Together,
-    tally: Arc<Tally>,
+    batches: BatchSender,
+    stats: Arc<LinkStats>,
 }
 
 impl BareCarrier {
@@ -331,7 +335,7 @@ impl BareCarrier {
         }
         let Ok(known) = Frame::parse(frame.head) else { return 0 };
         if let (Some(sizes), Some(network)) = (&self.sizes, &known.network) {
-            sizes.note(frame.head, network);
+            sizes.record(frame.head, network);
         }
         let flow = known.flow_key(frame.head);
         // Most frames have the flow of the frame before.
@@ -359,13 +363,13 @@ impl BareCarrier {
     fn send(&mut self) -> u64 {
         let Some(udp) = self.senders.sockets.get(self.at).cloned() else { return 0 };
         let bytes = self.bytes.get(..self.used).unwrap_or(&[]);
-        let tally = &self.tally;
-        let refused = |error: &io::Error, count| tally.lost(loss(error), count);
-        let from = self.called.from();
+        let stats = &self.stats;
+        let refused = |error: &io::Error, count| stats.add_drops(loss(error), count);
+        let from = self.local_address.address();
         let origin = Origin { from, class: self.class.1 };
-        let lost = self.together.send(&udp, self.remote, origin, (bytes, self.segment), refused);
+        let lost = self.batches.send(&udp, self.remote, origin, (bytes, self.segment), refused);
         if lost > 0 && from.is_some() {
-            self.called.forget();
+            self.local_address.forget();
         }
         lost
     }
@@ -383,7 +387,7 @@ fn loss(error: &io::Error) -> Loss {
 impl Carrier for BareCarrier {
     fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal> {
         if frame.len > BARE_FRAME_MAX {
-            self.tally.lost(Loss::TooBig, 1);
+            self.stats.add_drops(Loss::TooBig, 1);
             return Err(Refusal::TooBig);
         }
         let header = self.header.map_or(0, |header| header.len());
@@ -405,7 +409,7 @@ impl Carrier for BareCarrier {
         let appended = self.append(frame, size);
         match appended {
             Ok(()) => self.closed = size < self.segment,
-            Err(_) => self.tally.lost(Loss::SenderFault, 1),
+            Err(_) => self.stats.add_drops(Loss::SenderFault, 1),
         }
         appended
     }
@@ -417,7 +421,7 @@ impl Carrier for BareCarrier {
         let lost = self.send();
         let sent = (self.count as u64).saturating_sub(lost);
         let bytes = if lost == 0 { self.frame_bytes as u64 } else { 0 };
-        self.tally.transmitted(sent, bytes, sent);
+        self.stats.add_transmitted(sent, bytes, sent);
         (self.used, self.count, self.frame_bytes, self.closed) = (0, 0, 0, false);
         lost
     }
@@ -436,7 +440,7 @@ mod tests {
     use causeway_fabric::carrier::Body;
     use causeway_wire::virtio_net::Offload;
 
-    use super::super::limits::ALONE_BATCHES;
+    use super::super::limits::GSO_RETRY_BATCHES;
     use super::*;
 
     fn carrier(to: &str) -> BareCarrier {
@@ -461,22 +465,26 @@ mod tests {
         // Without SO_BROADCAST, sending to this address fails.
         let mut carrier = carrier("255.255.255.255:9");
         assert_eq!(batch(&mut carrier, 5, 100), 5);
-        assert_eq!(carrier.tally.by_name()["drop_unreachable_total"], 5);
-        assert_eq!(carrier.together.uncut, usize::MAX, "many at a time, when it is open again");
+        assert_eq!(carrier.stats.by_name()["drop_unreachable_total"], 5);
+        assert_eq!(
+            carrier.batches.single_from,
+            usize::MAX,
+            "many at a time, when it is open again"
+        );
     }
 
     #[test]
     fn what_leaves_alone_is_tried_together_again() {
         let far = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut carrier = carrier(&far.local_addr().unwrap().to_string());
-        (carrier.together.uncut, carrier.together.alone) = (50, ALONE_BATCHES);
-        for _ in 1..ALONE_BATCHES {
-            assert_eq!((batch(&mut carrier, 2, 100), carrier.together.uncut), (0, 50));
+        (carrier.batches.single_from, carrier.batches.batches_left) = (50, GSO_RETRY_BATCHES);
+        for _ in 1..GSO_RETRY_BATCHES {
+            assert_eq!((batch(&mut carrier, 2, 100), carrier.batches.single_from), (0, 50));
         }
-        assert_eq!((batch(&mut carrier, 2, 100), carrier.together.uncut), (0, usize::MAX));
+        assert_eq!((batch(&mut carrier, 2, 100), carrier.batches.single_from), (0, usize::MAX));
         // Shorter datagrams were sent in batches all the time.
-        (carrier.together.uncut, carrier.together.alone) = (50, ALONE_BATCHES);
+        (carrier.batches.single_from, carrier.batches.batches_left) = (50, GSO_RETRY_BATCHES);
         batch(&mut carrier, 2, 40);
-        assert_eq!(carrier.together.alone, ALONE_BATCHES);
+        assert_eq!(carrier.batches.batches_left, GSO_RETRY_BATCHES);
     }
 }

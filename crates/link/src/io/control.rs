@@ -14,7 +14,7 @@ use causeway_model::commands::links;
 use causeway_model::limits::LINKS_MAX;
 use causeway_model::{CommandError, Dispatch, GroupView, LinkSpec, LinkView, Name, Request};
 
-use super::request::{Close, OnFailure, Open, Reload, Start, Views};
+use super::request::{CloseLink, OnFailure, OpenLink, ReadViews, ReloadKeys, StartLink};
 use super::service::NAME;
 
 /// Controller of the `link` commands.
@@ -56,14 +56,14 @@ impl Shards {
         on_failure: OnFailure,
     ) -> Result<LinkId, CommandError> {
         let to = control.ask(&self.frames, OpenInbox)?;
-        let open = Open { spec: Box::new(spec.clone()), to, on_failure };
+        let open = OpenLink { spec: Box::new(spec.clone()), to, on_failure };
         let membership = control.ask(&self.links, open)?;
         let id = membership.id;
         let joined = control.ask(&self.frames, Join(membership));
-        let started = joined.and_then(|()| control.ask(&self.links, Start(id)));
+        let started = joined.and_then(|()| control.ask(&self.links, StartLink(id)));
         if let Err(error) = started {
             let _ = control.ask(&self.frames, Leave(id));
-            let _ = control.ask(&self.links, Close(id));
+            let _ = control.ask(&self.links, CloseLink(id));
             return Err(error);
         }
         Ok(id)
@@ -104,7 +104,7 @@ impl LinkController {
         let (group, id) = (spec.group.clone(), *id);
         let shards = Shards::of(control, &group)?;
         control.ask(&shards.frames, Leave(id))?;
-        control.ask(&shards.links, Close(id))?;
+        control.ask(&shards.links, CloseLink(id))?;
         self.links.remove(name);
         let forgotten = control.consult(&LinkDeleted { name: name.clone(), group });
         shards.release(control);
@@ -117,7 +117,7 @@ impl LinkController {
         if self.links.is_empty() {
             return Ok(());
         }
-        control.ask(&control.host_shard(NAME)?, Reload)
+        control.ask(&control.host_shard(NAME)?, ReloadKeys)
     }
 
     fn list(&self, control: &Control<'_>) -> Result<Vec<LinkView>, CommandError> {
@@ -141,7 +141,7 @@ impl LinkController {
         id: Option<LinkId>,
         groups: Vec<&Name>,
     ) -> Result<Vec<LinkView>, CommandError> {
-        let mut views = control.ask(&control.host_shard(NAME)?, Views(id))?;
+        let mut views = control.ask(&control.host_shard(NAME)?, ReadViews(id))?;
         views.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
         self.add_drops(control, &mut views, id, groups)?;
         Ok(views)

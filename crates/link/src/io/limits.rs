@@ -10,7 +10,7 @@ pub const SEND_BYTES: usize = 65_000;
 /// batch leaves from one socket: more sockets would mean more system calls.
 pub const VXLAN_SENDERS: usize = 4;
 /// Batches that are sent datagram by datagram after GSO failed, before it is tried again.
-pub const ALONE_BATCHES: u32 = 1_024;
+pub const GSO_RETRY_BATCHES: u32 = 1_024;
 /// Longest frame in a UDP datagram of its own, with 8 bytes before it.
 pub const BARE_FRAME_MAX: usize = 65_499;
 /// Shortest frame: an Ethernet header.
@@ -20,9 +20,9 @@ pub const KEY_FILE_BYTES_MAX: u64 = 4096;
 /// Notices of groups processed in one turn.
 pub const NOTICES_PER_TURN_MAX: usize = 64;
 /// Shortest time between two requests for claims that found a directory full; 1 s.
-pub const LOOK_AGAIN_NS: u64 = 1_000_000_000;
+pub const REPEAT_CLAIMS_NS: u64 = 1_000_000_000;
 /// Retry interval for address changes that a group's mailbox had no room for; 10 ms.
-pub const TELL_AGAIN_NS: u64 = 10_000_000;
+pub const RESEND_CHANGES_NS: u64 = 10_000_000;
 
 /// First pause before a stream reconnects, in ns; 500 ms. Doubled each time.
 pub const CONNECT_AGAIN_NS_MIN: u64 = 500_000_000;

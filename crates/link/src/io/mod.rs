@@ -27,10 +27,10 @@
 
 mod addresses;
 pub mod bare;
-mod called;
 mod control;
 pub mod inbox;
 pub mod limits;
+mod local_address;
 pub mod names;
 mod open;
 pub mod path;
@@ -38,11 +38,11 @@ mod pending;
 pub mod raw;
 mod request;
 pub mod service;
+pub mod stats;
 pub mod stream;
-pub mod tally;
 pub mod tls;
-mod together;
 pub mod tunnels;
+mod udp_batch;
 mod view;
 
 use causeway_fabric::Registration;

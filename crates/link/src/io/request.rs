@@ -15,45 +15,45 @@ pub(crate) enum OnFailure {
 
 /// Opens a link.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenLink {
     pub spec: Box<LinkSpec>,
     /// The mailbox of the group's shard, for received frames.
     pub to: Sender<Message>,
     pub on_failure: OnFailure,
 }
 
-impl Ask for Open {
+impl Ask for OpenLink {
     type Answer = Membership;
 }
 
 /// Starts a link: its group has joined it.
 #[derive(Debug)]
-pub(crate) struct Start(pub LinkId);
+pub(crate) struct StartLink(pub LinkId);
 
-impl Ask for Start {
+impl Ask for StartLink {
     type Answer = ();
 }
 
 /// Closes a link.
 #[derive(Debug)]
-pub(crate) struct Close(pub LinkId);
+pub(crate) struct CloseLink(pub LinkId);
 
-impl Ask for Close {
+impl Ask for CloseLink {
     type Answer = ();
 }
 
 /// Reads keys and certificates again.
 #[derive(Debug)]
-pub(crate) struct Reload;
+pub(crate) struct ReloadKeys;
 
-impl Ask for Reload {
+impl Ask for ReloadKeys {
     type Answer = ();
 }
 
 /// Returns views of one link, or of all.
 #[derive(Debug)]
-pub(crate) struct Views(pub Option<LinkId>);
+pub(crate) struct ReadViews(pub Option<LinkId>);
 
-impl Ask for Views {
+impl Ask for ReadViews {
     type Answer = Vec<LinkView>;
 }

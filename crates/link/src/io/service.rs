@@ -17,17 +17,17 @@ use causeway_fabric::{Context, PortId, Progress, Served, Service, ServiceWatch};
 use causeway_model::{CommandError, Dispatch, Request};
 use causeway_model::{LinkKind, LinkSpec, Name, PortSpec};
 
-use super::addresses::{News, place};
+use super::addresses::{PendingChanges, place};
 use super::bare::BareSocket;
-use super::inbox::Inbox;
-use super::limits::TELL_AGAIN_NS;
-use super::names::{self, Answer, Resolver};
-use super::open::Local;
-use super::pending::{Closed, Lookup, Unopened, log_unopened};
+use super::inbox::LinkInbox;
+use super::limits::RESEND_CHANGES_NS;
+use super::names::{self, NameResolver, ResolverAnswer};
+use super::open::SourceKey;
+use super::pending::{ClosedCarrier, Lookup, OpenRetry, log_unopened};
 use super::raw::RawLink;
-use super::request::{Close, OnFailure, Open, Reload, Start, Views};
-use super::stream::{Listener, StreamLink};
-use super::tally::Tally;
+use super::request::{CloseLink, OnFailure, OpenLink, ReadViews, ReloadKeys, StartLink};
+use super::stats::LinkStats;
+use super::stream::{StreamLink, StreamListener};
 use super::tunnels::TunnelSocket;
 use crate::moment::Moment;
 
@@ -42,34 +42,34 @@ pub(super) const NO_SOURCE: u32 = u32::MAX - 2;
 
 /// A configured link.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct LinkEntry {
     pub spec: LinkSpec,
-    pub inbox: Inbox,
+    pub inbox: LinkInbox,
     /// The source that receives for the link.
     pub source: u32,
     /// The link's tunnel at its source, and its virtual network there.
     pub tunnel: Option<(u16, u32)>,
     /// Set while the link is not open.
-    pub unopened: Option<Unopened>,
+    pub retry: Option<OpenRetry>,
     /// Set if the peer was given by name.
     pub lookup: Option<Lookup>,
 }
 
 /// A socket or connection that receives, for one or more links.
 #[derive(Debug)]
-pub(crate) struct Source {
-    pub local: Local,
-    pub receives: Receives,
+pub(crate) struct LinkSource {
+    pub local: SourceKey,
+    pub kind: SourceKind,
     #[expect(dead_code, reason = "held for its drop")]
     /// Registration of its descriptor, if it has one descriptor for its whole life.
     pub watch: Option<ServiceWatch>,
 }
 
 #[derive(Debug)]
-pub(crate) enum Receives {
+pub(crate) enum SourceKind {
     Bare(Box<BareSocket>),
     Tunnels(Box<TunnelSocket>),
-    Listener(Box<Listener>),
+    Listener(Box<StreamListener>),
     Stream(Box<StreamLink>),
     Raw(Box<RawLink>),
 }
@@ -84,27 +84,27 @@ pub(super) struct Notices {
 /// Mailbox for answers of the resolver.
 #[derive(Debug)]
 pub(super) struct Names {
-    pub sender: Sender<(LinkId, Answer)>,
-    pub mailbox: Mailbox<(LinkId, Answer)>,
+    pub sender: Sender<(LinkId, ResolverAnswer)>,
+    pub mailbox: Mailbox<(LinkId, ResolverAnswer)>,
 }
 
 /// The service that owns all links of the daemon.
 #[derive(Debug)]
 pub struct Links {
     pub(crate) pool: Pool,
-    pub(crate) links: BTreeMap<LinkId, Link>,
+    pub(crate) links: BTreeMap<LinkId, LinkEntry>,
     last: u32,
-    pub(crate) sources: BTreeMap<u32, Source>,
+    pub(crate) sources: BTreeMap<u32, LinkSource>,
     pub(super) notices: Option<Notices>,
     /// Owners of addresses, by group.
     pub(super) directories: BTreeMap<Name, Directory<MacKey>>,
     /// When claims that found a directory full may be requested again.
-    pub(super) look_ns: u64,
+    pub(super) repeat_ns: u64,
     /// Changes of addresses that groups have not accepted yet.
-    pub(super) news: News,
-    heard_ns: u64,
+    pub(super) pending_changes: PendingChanges,
+    reports_ns: u64,
     pub(super) names: Option<Names>,
-    pub(super) resolver: Resolver,
+    pub(super) resolver: NameResolver,
     /// No link is opened, and no name resolved, before this time.
     pub(super) pending_ns: u64,
 }
@@ -122,7 +122,7 @@ pub(super) fn wall_ns() -> u64 {
 }
 
 /// Calls `act` with clock readings and the kernel's random generator.
-pub(crate) fn at_moment<R>(now_ns: u64, act: impl FnOnce(&mut Moment<'_>) -> R) -> R {
+pub(crate) fn with_clock<R>(now_ns: u64, act: impl FnOnce(&mut Moment<'_>) -> R) -> R {
     let mut random = |bytes: &mut [u8]| {
         let mut left = bytes;
         while !left.is_empty() {
@@ -142,7 +142,7 @@ impl Links {
     }
 
     /// Returns a service without links, with its own resolver for peers' names.
-    pub fn with_resolver(resolver: Resolver) -> Self {
+    pub fn with_resolver(resolver: NameResolver) -> Self {
         Self {
             pool: Pool::default(),
             links: BTreeMap::new(),
@@ -150,9 +150,9 @@ impl Links {
             sources: BTreeMap::new(),
             notices: None,
             directories: BTreeMap::new(),
-            look_ns: 0,
-            news: News::default(),
-            heard_ns: 0,
+            repeat_ns: 0,
+            pending_changes: PendingChanges::default(),
+            reports_ns: 0,
             names: None,
             resolver,
             pending_ns: u64::MAX,
@@ -169,9 +169,10 @@ impl Links {
         let notices = self.notices(cx)?;
         self.last = self.last.saturating_add(1);
         let id = LinkId(self.last);
-        let (name, tally, pool) = (spec.name.clone(), Arc::<Tally>::default(), self.pool.clone());
-        let inbox = Inbox { id, name, to, tally, pool };
-        let mut unopened = None;
+        let (name, stats, pool) =
+            (spec.name.clone(), Arc::<LinkStats>::default(), self.pool.clone());
+        let inbox = LinkInbox { id, name, to, stats, pool };
+        let mut retry = None;
         let opened = if spec.is_unresolved() {
             let host = spec.remote_host.as_deref().unwrap_or_default();
             Err(CommandError::Host(format!("link {}: {host} is being resolved", spec.name)))
@@ -181,20 +182,20 @@ impl Links {
         let (source, tunnel, carrier) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                self.forget_unused();
+                self.drop_unused_sources();
                 if on_failure == OnFailure::Refuse {
                     return Err(error);
                 }
                 if !spec.is_unresolved() {
                     log_unopened(&spec, &error);
                 }
-                unopened = Some(Unopened::new(error.to_string(), cx.now_ns));
-                (NO_SOURCE, None, Box::new(Closed) as Box<dyn Carrier>)
+                retry = Some(OpenRetry::new(error.to_string(), cx.now_ns));
+                (NO_SOURCE, None, Box::new(ClosedCarrier) as Box<dyn Carrier>)
             }
         };
         let named = spec.remote_host.is_some();
         let lookup = named.then(|| Lookup::new(spec.is_unresolved(), cx.now_ns));
-        let tells = matches!(
+        let exchanges_claims = matches!(
             spec.kind,
             LinkKind::Causeway(_) | LinkKind::CausewayPlain(_) | LinkKind::Raw(_)
         );
@@ -205,10 +206,10 @@ impl Links {
             metric: spec.metric,
             transit: spec.transit,
             segment: matches!(spec.kind, LinkKind::Raw(_)),
-            notices: tells.then_some(notices),
+            notices: exchanges_claims.then_some(notices),
             carrier,
         };
-        self.links.insert(id, Link { spec, inbox, source, tunnel, unopened, lookup });
+        self.links.insert(id, LinkEntry { spec, inbox, source, tunnel, retry, lookup });
         self.pending_ns = self.pending_ns.min(self.pending_deadline());
         Ok(membership)
     }
@@ -225,11 +226,11 @@ impl Links {
     }
 
     /// Drops sources that no link uses.
-    pub(super) fn forget_unused(&mut self) {
+    pub(super) fn drop_unused_sources(&mut self) {
         let sources: HashSet<u32> = self.links.values().map(|link| link.source).collect();
         let used = |value: u32| sources.contains(&value);
-        self.sources.retain(|value, source| match &mut source.receives {
-            Receives::Listener(listener) => listener.keep(used),
+        self.sources.retain(|value, source| match &mut source.kind {
+            SourceKind::Listener(listener) => listener.keep(used),
             _ => used(*value),
         });
     }
@@ -237,44 +238,44 @@ impl Links {
     /// Starts a link after its group has joined it, and reports its state to the group.
     pub(super) fn start(&mut self, cx: &mut Context<'_>, id: LinkId) {
         let now_ns = cx.now_ns;
-        let Some(link) = self.links.get(&id).filter(|link| link.unopened.is_none()) else { return };
-        let receives = self.sources.get_mut(&link.source).map(|source| &mut source.receives);
-        match (receives, link.tunnel) {
-            (Some(Receives::Tunnels(socket)), Some((number, vni))) => {
-                at_moment(now_ns, |moment| socket.start(number, vni, moment));
+        let Some(link) = self.links.get(&id).filter(|link| link.retry.is_none()) else { return };
+        let kind = self.sources.get_mut(&link.source).map(|source| &mut source.kind);
+        match (kind, link.tunnel) {
+            (Some(SourceKind::Tunnels(socket)), Some((number, vni))) => {
+                with_clock(now_ns, |moment| socket.start(number, vni, moment));
             }
-            (Some(Receives::Stream(stream)), _) => stream.start(cx),
-            (Some(Receives::Raw(raw)), _) => raw.start(),
-            _ => link.inbox.stands(Standing { up: true, poor: false, rtt_ns: None }),
+            (Some(SourceKind::Stream(stream)), _) => stream.start(cx),
+            (Some(SourceKind::Raw(raw)), _) => raw.start(),
+            _ => link.inbox.report_standing(Standing { up: true, poor: false, rtt_ns: None }),
         }
-        self.hear();
+        self.apply_reports();
     }
 
     /// Detaches a link from the source that it shares.
-    pub(super) fn shut(&mut self, now_ns: u64, id: LinkId) {
+    pub(super) fn detach(&mut self, now_ns: u64, id: LinkId) {
         let Some(link) = self.links.get(&id) else { return };
-        match self.sources.get_mut(&link.source).map(|source| &mut source.receives) {
-            Some(Receives::Bare(socket)) => socket.remove(id),
-            Some(Receives::Tunnels(socket)) => {
-                at_moment(now_ns, |moment| socket.remove(id, moment));
+        match self.sources.get_mut(&link.source).map(|source| &mut source.kind) {
+            Some(SourceKind::Bare(socket)) => socket.remove(id),
+            Some(SourceKind::Tunnels(socket)) => {
+                with_clock(now_ns, |moment| socket.remove(id, moment));
             }
             // Dropped together with their links.
-            Some(Receives::Listener(_) | Receives::Stream(_) | Receives::Raw(_)) | None => {}
+            Some(SourceKind::Listener(_) | SourceKind::Stream(_) | SourceKind::Raw(_)) | None => {}
         }
     }
 
     fn close(&mut self, now_ns: u64, id: LinkId) {
-        self.shut(now_ns, id);
+        self.detach(now_ns, id);
         let Some(link) = self.links.remove(&id) else { return };
         let group = link.spec.group;
         if let Some(directory) = self.directories.get_mut(&group) {
             let changes = directory.remove_place(place(id));
-            self.follow_now(&group, changes);
+            self.pass_on_changes(&group, changes);
         }
         if !self.links.values().any(|link| link.spec.group == group) {
             self.directories.remove(&group);
         }
-        self.forget_unused();
+        self.drop_unused_sources();
     }
 }
 
@@ -300,15 +301,15 @@ impl Service for Links {
             return Served { progress: Progress::Parked, count: 0 };
         };
         let polled = cx.polls_source(value);
-        let served = match &mut source.receives {
-            Receives::Bare(socket) => socket.serve(cx, budget, polled),
-            Receives::Tunnels(socket) => socket.serve(cx, budget, polled),
-            Receives::Stream(stream) => stream.serve(cx, budget),
-            Receives::Raw(raw) => raw.serve(cx, budget, polled),
-            Receives::Listener(_) => Served { progress: Progress::Parked, count: 0 },
+        let served = match &mut source.kind {
+            SourceKind::Bare(socket) => socket.serve(cx, budget, polled),
+            SourceKind::Tunnels(socket) => socket.serve(cx, budget, polled),
+            SourceKind::Stream(stream) => stream.serve(cx, budget),
+            SourceKind::Raw(raw) => raw.serve(cx, budget, polled),
+            SourceKind::Listener(_) => Served { progress: Progress::Parked, count: 0 },
         };
-        self.heard_ns = cx.now_ns;
-        self.hear();
+        self.reports_ns = cx.now_ns;
+        self.apply_reports();
         // A source that is drained is watched; the descriptor's readiness wakes it.
         match served.progress {
             Progress::Idle if !polled => Served { progress: Progress::Parked, ..served },
@@ -317,13 +318,13 @@ impl Service for Links {
     }
 
     fn ready(&mut self, cx: &mut Context<'_>, value: u32, readable: bool, writable: bool) {
-        let accepted = match self.sources.get_mut(&value).map(|source| &mut source.receives) {
-            Some(Receives::Stream(stream)) => return stream.ready(cx, readable, writable),
-            Some(Receives::Listener(listener)) => listener.accept(cx.now_ns),
+        let accepted = match self.sources.get_mut(&value).map(|source| &mut source.kind) {
+            Some(SourceKind::Stream(stream)) => return stream.ready(cx, readable, writable),
+            Some(SourceKind::Listener(listener)) => listener.accept(cx.now_ns),
             _ => return,
         };
         for (value, socket, from) in accepted {
-            if let Some(Source { receives: Receives::Stream(stream), .. }) =
+            if let Some(LinkSource { kind: SourceKind::Stream(stream), .. }) =
                 self.sources.get_mut(&value)
             {
                 stream.accepted(cx, socket, from);
@@ -333,49 +334,52 @@ impl Service for Links {
 
     fn ask(&mut self, cx: &mut Context<'_>, request: Request) -> Dispatch {
         Dispatch::new(request)
-            .on(|Open { spec, to, on_failure }| self.open(cx, *spec, to, on_failure))
-            .on(|Start(id)| {
+            .on(|OpenLink { spec, to, on_failure }| self.open(cx, *spec, to, on_failure))
+            .on(|StartLink(id)| {
                 self.start(cx, id);
                 Ok(())
             })
-            .on(|Close(id)| {
+            .on(|CloseLink(id)| {
                 self.close(cx.now_ns, id);
                 Ok(())
             })
-            .on(|Reload| {
+            .on(|ReloadKeys| {
                 self.reload(cx);
                 Ok(())
             })
-            .on(|Views(id)| {
+            .on(|ReadViews(id)| {
                 let shown = self.links.iter().filter(|(of, _)| id.is_none_or(|id| id == **of));
                 Ok(shown.map(|(_, link)| self.view(link, cx.now_ns)).collect())
             })
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        let untold = self.news.waits().then(|| self.heard_ns.saturating_add(TELL_AGAIN_NS));
-        let all = self.sources.values().filter_map(|source| match &source.receives {
-            Receives::Tunnels(socket) => Some(socket.deadline()),
-            Receives::Stream(stream) => Some(stream.deadline()),
-            Receives::Raw(raw) => Some(raw.deadline()),
-            Receives::Bare(_) | Receives::Listener(_) => None,
+        let resend = self
+            .pending_changes
+            .is_pending()
+            .then(|| self.reports_ns.saturating_add(RESEND_CHANGES_NS));
+        let all = self.sources.values().filter_map(|source| match &source.kind {
+            SourceKind::Tunnels(socket) => Some(socket.deadline()),
+            SourceKind::Stream(stream) => Some(stream.deadline()),
+            SourceKind::Raw(raw) => Some(raw.deadline()),
+            SourceKind::Bare(_) | SourceKind::Listener(_) => None,
         });
-        all.chain(untold).chain([self.pending_ns]).min().filter(|at| *at != u64::MAX)
+        all.chain(resend).chain([self.pending_ns]).min().filter(|at| *at != u64::MAX)
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         for source in self.sources.values_mut() {
-            match &mut source.receives {
-                Receives::Tunnels(socket) => at_moment(cx.now_ns, |moment| socket.tick(moment)),
-                Receives::Stream(stream) if stream.deadline() <= cx.now_ns => stream.tick(cx),
-                Receives::Raw(raw) => raw.tick(cx),
+            match &mut source.kind {
+                SourceKind::Tunnels(socket) => with_clock(cx.now_ns, |moment| socket.tick(moment)),
+                SourceKind::Stream(stream) if stream.deadline() <= cx.now_ns => stream.tick(cx),
+                SourceKind::Raw(raw) => raw.tick(cx),
                 _ => {}
             }
         }
         self.tick_pending(cx);
-        self.hear_missed(cx.now_ns);
-        self.heard_ns = cx.now_ns;
-        self.hear();
+        self.repeat_missed_claims(cx.now_ns);
+        self.reports_ns = cx.now_ns;
+        self.apply_reports();
     }
 
     fn counters(&self, _port: PortId) -> BTreeMap<String, u64> {

@@ -43,28 +43,28 @@ impl std::fmt::Debug for Security {
 }
 
 /// Fingerprint of a file, to detect replacement: inode, length, and time of modification.
-type Print = Option<(u64, u64, i64, i64)>;
+type FileFingerprint = Option<(u64, u64, i64, i64)>;
 
 /// TLS configuration of a link, read again when one of its files changes.
 #[derive(Debug)]
-pub struct Renewable {
+pub struct ReloadableTls {
     spec: TlsSpec,
-    prints: [Print; 3],
+    fingerprints: [FileFingerprint; 3],
     security: Security,
     /// When our certificate expires, in seconds since 1970.
     pub expires: Option<i64>,
 }
 
-impl Renewable {
+impl ReloadableTls {
     /// Reads the files of a link.
     ///
     /// # Errors
     /// As for [`Security::read`].
     pub fn read(spec: &TlsSpec) -> Result<Self, String> {
-        let prints = prints(spec);
+        let fingerprints = fingerprints(spec);
         let security = Security::read(spec)?;
         let expires = expiry(&spec.certificate);
-        Ok(Self { spec: spec.clone(), prints, security, expires })
+        Ok(Self { spec: spec.clone(), fingerprints, security, expires })
     }
 
     /// Returns the path of our certificate.
@@ -82,7 +82,7 @@ impl Renewable {
     /// # Errors
     /// The files cannot be used; the old configuration stays in use.
     pub fn renew(&mut self) -> Result<bool, String> {
-        if prints(&self.spec) == self.prints {
+        if fingerprints(&self.spec) == self.fingerprints {
             return Ok(false);
         }
         *self = Self::read(&self.spec)?;
@@ -118,7 +118,7 @@ pub fn days_until(seconds: i64) -> i64 {
     seconds.saturating_sub(now).div_euclid(86_400)
 }
 
-fn prints(spec: &TlsSpec) -> [Print; 3] {
+fn fingerprints(spec: &TlsSpec) -> [FileFingerprint; 3] {
     use std::os::unix::fs::MetadataExt as _;
     [&spec.certificate, &spec.private_key, &spec.authorities].map(|path| {
         let file = std::fs::metadata(path).ok()?;
@@ -158,7 +158,7 @@ impl Security {
             config.resumption = Resumption::disabled();
             return Ok(Self::Connects(Arc::new(config), peer));
         }
-        let verifier = NamedPeer::new(roots, provider.clone(), peer)
+        let verifier = PeerNameVerifier::new(roots, provider.clone(), peer)
             .map_err(|e| format!("authorities {}: {e}", spec.authorities.display()))?;
         let config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -166,7 +166,7 @@ impl Security {
             .with_client_cert_verifier(Arc::new(verifier))
             .with_single_cert(own, key);
         let mut config = config.map_err(wrong)?;
-        config.session_storage = Arc::new(NoSessions);
+        config.session_storage = Arc::new(NoSessionStore);
         // One ticket suffices to show the client that it was accepted.
         config.send_tls13_tickets = 1;
         Ok(Self::Listens(Arc::new(config)))
@@ -191,7 +191,7 @@ impl Security {
 /// Returns whether the peer accepted us. The listening side learns this in the handshake; the
 /// connecting side may be refused later, so it waits for a first message. `late`: the time for a
 /// refusal has passed.
-pub fn is_settled(connection: &rustls::Connection, late: bool) -> bool {
+pub fn is_accepted(connection: &rustls::Connection, late: bool) -> bool {
     match connection {
         _ if connection.is_handshaking() => false,
         rustls::Connection::Server(_) => true,
@@ -213,7 +213,7 @@ fn certificates(path: &Path, what: &str) -> Result<Vec<CertificateDer<'static>>,
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     let all = all.map_err(|e| format!("{what} {}: {e}", path.display()))?;
     if all.is_empty() {
-        return Err(format!("{what} {}: no certificate in PEM is there", path.display()));
+        return Err(format!("{what} {}: the file has no PEM certificate", path.display()));
     }
     Ok(all)
 }
@@ -222,7 +222,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     let bytes = read(path, "private key")?;
     super::open::warn_if_readable(path);
     PrivateKeyDer::from_pem_slice(&bytes)
-        .map_err(|_| format!("private key {}: no private key in PEM is there", path.display()))
+        .map_err(|_| format!("private key {}: the file has no PEM private key", path.display()))
 }
 
 fn authorities(path: &Path) -> Result<RootCertStore, String> {
@@ -236,12 +236,12 @@ fn authorities(path: &Path) -> Result<RootCertStore, String> {
 /// Verifies that a client's certificate comes from a configured authority and has the expected
 /// name.
 #[derive(Debug)]
-struct NamedPeer {
+struct PeerNameVerifier {
     by: Arc<dyn ClientCertVerifier>,
     name: ServerName<'static>,
 }
 
-impl NamedPeer {
+impl PeerNameVerifier {
     fn new(
         roots: Arc<RootCertStore>,
         provider: Arc<CryptoProvider>,
@@ -252,7 +252,7 @@ impl NamedPeer {
     }
 }
 
-impl ClientCertVerifier for NamedPeer {
+impl ClientCertVerifier for PeerNameVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.by.root_hint_subjects()
     }
@@ -295,9 +295,9 @@ impl ClientCertVerifier for NamedPeer {
 /// store sessions, so that rustls sends a ticket, by which a client recognises that it was
 /// accepted.
 #[derive(Debug)]
-struct NoSessions;
+struct NoSessionStore;
 
-impl StoresServerSessions for NoSessions {
+impl StoresServerSessions for NoSessionStore {
     fn put(&self, _key: Vec<u8>, _value: Vec<u8>) -> bool {
         true
     }
@@ -322,13 +322,15 @@ pub fn explain(error: &Error) -> String {
             let why = match alert {
                 AlertDescription::CertificateExpired => "our certificate has expired",
                 AlertDescription::UnknownCA | AlertDescription::DecryptError => {
-                    "our certificate is by no authority of its"
+                    "our certificate is not from an authority that it trusts"
                 }
-                AlertDescription::CertificateRequired => "it wants a certificate",
+                AlertDescription::CertificateRequired => "it requires a certificate",
                 AlertDescription::BadCertificate
                 | AlertDescription::CertificateUnknown
                 | AlertDescription::UnsupportedCertificate
-                | AlertDescription::AccessDenied => "our certificate is not what it expects",
+                | AlertDescription::AccessDenied => {
+                    "our certificate does not match its configuration"
+                }
                 _ => "see its log",
             };
             format!("the peer refuses us ({alert:?}): {why}")
@@ -336,10 +338,10 @@ pub fn explain(error: &Error) -> String {
         // A bad signature means an authority of the same name.
         Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
-        ) => "the peer's certificate is by no authority of ours".to_owned(),
+        ) => "the peer's certificate is not from an authority that we trust".to_owned(),
         Error::InvalidCertificate(why) => format!("the peer's certificate is refused: {why}"),
-        Error::NoCertificatesPresented => "the peer shows no certificate".to_owned(),
-        Error::InvalidMessage(why) => format!("the peer does not speak TLS as we do: {why:?}"),
+        Error::NoCertificatesPresented => "the peer sent no certificate".to_owned(),
+        Error::InvalidMessage(why) => format!("the peer's TLS messages are invalid: {why:?}"),
         other => other.to_string(),
     }
 }

@@ -5,9 +5,9 @@
 //! they read its TX path ([`Outlet`]) and seal frames themselves. The tunnel does not decide who
 //! owns an address; it relays claims of the peer as events.
 
-mod agree;
+mod keepalive;
 mod records;
-mod speak;
+mod rekey;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -17,15 +17,15 @@ use causeway_directory::{Advertisement, MacKey};
 use causeway_wire::tunnel::{Kind, Outer};
 
 use crate::event::{Event, What};
-use crate::fragment::Fragments;
 use crate::handshake::Initiation;
 use crate::health::{Changes, Health};
 use crate::limits::{ADDRESSES_MAX, TROUBLE_NS, VNIS_MAX};
 use crate::moment::Moment;
 use crate::outlet::{Outlet, Path};
-use crate::refusal::{Refusal, Refusals};
+use crate::reassembly::Reassembler;
+use crate::refusal::{Refusal, RefusalCounters};
 use crate::replay::Replay;
-use crate::session::Session;
+use crate::session::TunnelSession;
 use crate::unpack::Sink;
 use causeway_model::keys::{PrivateKey, PublicKey};
 
@@ -43,8 +43,8 @@ pub struct Config {
 
 /// A session on which datagrams are accepted.
 #[derive(Debug)]
-struct Slot {
-    session: Arc<Session>,
+struct SessionSlot {
+    session: Arc<TunnelSession>,
     replay: Replay,
     since: u64,
     /// Datagrams received, and the counter and number of the last report to the peer.
@@ -56,7 +56,7 @@ struct Slot {
     ours: bool,
 }
 
-impl Slot {
+impl SessionSlot {
     /// Returns whether datagrams with this receiver index belong to the session.
     fn is(&self, receiver: u32) -> bool {
         self.session.local() == receiver && !self.session.is_plain()
@@ -65,11 +65,11 @@ impl Slot {
 
 /// An announcement that is repeated.
 #[derive(Debug, Clone, Copy)]
-struct Again {
+struct Announcement {
     epoch: u64,
-    gone: bool,
+    withdrawn: bool,
     /// How often it was sent.
-    said: usize,
+    sent: usize,
 }
 
 /// A tunnel to one peer.
@@ -78,20 +78,20 @@ pub struct Tunnel {
     number: u16,
     keys: Option<(Arc<PrivateKey>, PublicKey)>,
     /// Whether our initiation has precedence if both ends begin a handshake.
-    first: bool,
+    has_precedence: bool,
     remote: Option<SocketAddr>,
     /// The peer's configured addresses, the preferred address first. Initiations go there and to
     /// the address where the peer was seen last, in turn.
     configured: Vec<SocketAddr>,
     /// Destination of the pending initiation.
-    called: Option<SocketAddr>,
+    initiated_to: Option<SocketAddr>,
     outlet: Arc<Outlet>,
     vnis: BTreeSet<u32>,
 
-    current: Option<Slot>,
-    previous: Option<Slot>,
+    current: Option<SessionSlot>,
+    previous: Option<SessionSlot>,
     /// The session that we answered with; the peer has not used it yet.
-    next: Option<Slot>,
+    next: Option<SessionSlot>,
     pending: Option<Initiation>,
     initiate_at: u64,
     tries: u32,
@@ -99,26 +99,26 @@ pub struct Tunnel {
     own_time: u64,
     peer_time: u64,
     /// When the last datagram of the current session arrived.
-    heard_at: u64,
+    received_at: u64,
     /// The fault of the peer's handshakes, and when it was first noticed.
-    trouble: Option<(Trouble, u64)>,
+    trouble: Option<(HandshakeFault, u64)>,
 
     health: Health,
-    fragments: Fragments,
-    own: Advertisement<MacKey>,
-    heard: Advertisement<MacKey>,
+    fragments: Reassembler,
+    own_claims: Advertisement<MacKey>,
+    peer_claims: Advertisement<MacKey>,
     /// Announcements to repeat, by due time.
-    again: BTreeMap<(u64, MacKey), Again>,
-    asked_at: Option<u64>,
-    told_at: Option<u64>,
-    refusals: Refusals,
+    announcements: BTreeMap<(u64, MacKey), Announcement>,
+    requested_at: Option<u64>,
+    replied_at: Option<u64>,
+    refusals: RefusalCounters,
     datagrams: u64,
     frames: u64,
 }
 
 /// A fault of initiations that carry the peer's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub enum HandshakeFault {
     /// Another host at this address uses the same key.
     Clone(SocketAddr),
     /// Their time is this many ns older than that of the last.
@@ -127,13 +127,13 @@ pub enum Trouble {
 
 /// State of a tunnel for `link show`.
 #[derive(Debug, Clone)]
-pub struct State {
+pub struct TunnelState {
     /// Whether the peer answers.
     pub up: bool,
     /// The peer's key; `None` without encryption.
     pub peer: Option<PublicKey>,
     /// The fault of the peer's handshakes within the last minute.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<HandshakeFault>,
     /// The peer's address, as last proven.
     pub remote: Option<SocketAddr>,
     /// Age of the session, in ns; `None` without a session.
@@ -157,22 +157,22 @@ pub struct State {
     /// Datagrams and frames accepted.
     pub received: (u64, u64),
     /// Refused datagrams, by reason.
-    pub refusals: Refusals,
+    pub refusals: RefusalCounters,
 }
 
 impl Tunnel {
     /// Returns a tunnel. `number` is the upper half of its session indices and identifies it in all
     /// results.
     pub fn new(number: u16, config: &Config, moment: &Moment<'_>) -> Self {
-        let first = config.keys.as_ref().is_some_and(|(own, peer)| own.public() < *peer);
+        let has_precedence = config.keys.as_ref().is_some_and(|(own, peer)| own.public() < *peer);
         let initiates = config.keys.is_some() && config.remote.is_some();
         let mut tunnel = Self {
             number,
             keys: config.keys.clone(),
-            first,
+            has_precedence,
             remote: config.remote,
             configured: config.remote.into_iter().collect(),
-            called: None,
+            initiated_to: None,
             outlet: Arc::default(),
             vnis: BTreeSet::new(),
             current: None,
@@ -184,22 +184,22 @@ impl Tunnel {
             handshakes: 0,
             own_time: 0,
             peer_time: 0,
-            heard_at: 0,
+            received_at: 0,
             trouble: None,
             health: Health::new(config.longest),
-            fragments: Fragments::default(),
-            own: Advertisement::default(),
-            heard: Advertisement::default(),
-            again: BTreeMap::new(),
-            asked_at: None,
-            told_at: None,
-            refusals: Refusals::default(),
+            fragments: Reassembler::default(),
+            own_claims: Advertisement::default(),
+            peer_claims: Advertisement::default(),
+            announcements: BTreeMap::new(),
+            requested_at: None,
+            replied_at: None,
+            refusals: RefusalCounters::default(),
             datagrams: 0,
             frames: 0,
         };
         if tunnel.keys.is_none() {
-            let session = Arc::new(Session::plain());
-            tunnel.current = Some(Slot {
+            let session = Arc::new(TunnelSession::plain());
+            tunnel.current = Some(SessionSlot {
                 session,
                 replay: Replay::default(),
                 since: moment.now,
@@ -257,35 +257,35 @@ impl Tunnel {
             return false;
         }
         if self.vnis.insert(vni) {
-            self.tell_again(vni, sink);
+            self.repeat_claims(vni, sink);
         }
         true
     }
 
     /// Repeats the peer's claims in a virtual network as events.
-    pub fn tell_again(&self, vni: u32, sink: &mut Sink) {
-        for ((of, mac), epoch) in self.heard.iter().filter(|((of, _), _)| *of == vni) {
+    pub fn repeat_claims(&self, vni: u32, sink: &mut Sink) {
+        for ((of, mac), epoch) in self.peer_claims.iter().filter(|((of, _), _)| *of == vni) {
             self.event(What::Here { vni: of, mac, epoch }, sink);
         }
     }
 
     /// Returns whether another address can be announced to the peer.
     pub fn has_room(&self) -> bool {
-        self.own.len() < ADDRESSES_MAX
+        self.own_claims.len() < ADDRESSES_MAX
     }
 
     /// Refuses frames of a virtual network from now on, and withdraws our addresses there.
     pub fn release(&mut self, now: u64, vni: u32) {
         self.vnis.remove(&vni);
-        let all: Vec<_> = self.own.iter().filter(|((of, _), _)| *of == vni).collect();
+        let all: Vec<_> = self.own_claims.iter().filter(|((of, _), _)| *of == vni).collect();
         for ((_, mac), _) in all {
             self.withdraw(now, vni, mac);
         }
     }
 
     /// Returns the state of the tunnel at `now`.
-    pub fn state(&self, now: u64) -> State {
-        State {
+    pub fn state(&self, now: u64) -> TunnelState {
+        TunnelState {
             up: self.health.is_up(),
             peer: self.peer().copied(),
             trouble: self
@@ -299,7 +299,7 @@ impl Tunnel {
             rtt: self.health.rtt(),
             loss: self.health.loss(now),
             datagram: self.health.datagram(),
-            addresses: (self.own.len(), self.heard.len()),
+            addresses: (self.own_claims.len(), self.peer_claims.len()),
             lossy: self.health.is_lossy(),
             fragments: self.fragments.held(),
             received: (self.datagrams, self.frames),
@@ -308,7 +308,7 @@ impl Tunnel {
     }
 
     /// Returns the counts of refused datagrams.
-    pub const fn refusals(&self) -> &Refusals {
+    pub const fn refusals(&self) -> &RefusalCounters {
         &self.refusals
     }
 
@@ -325,7 +325,7 @@ impl Tunnel {
         datagram: &[u8],
         sink: &mut Sink,
     ) -> Result<(), Refusal> {
-        let taken = match Outer::parse(datagram) {
+        let result = match Outer::parse(datagram) {
             Ok((outer, body)) => match outer.kind {
                 Kind::Data => self.data(moment, from, &outer, body, sink),
                 Kind::Plain => self.plain(moment, from, &outer, body, sink),
@@ -336,18 +336,18 @@ impl Tunnel {
             Err(causeway_wire::tunnel::Error::Truncated(_)) => Err(Refusal::Truncated),
             Err(_) => Err(Refusal::Foreign),
         };
-        if let Err(refusal) = taken {
+        if let Err(refusal) = result {
             self.refusals.count(refusal);
         }
-        taken
+        result
     }
 
     /// Runs the timers that are due.
     pub fn tick(&mut self, moment: &mut Moment<'_>, sink: &mut Sink) {
         self.fragments.expire(moment.now, &mut self.refusals);
         if self.current.is_some() && self.remote.is_some() {
-            self.beat(moment, sink);
-            self.say_again(moment, sink);
+            self.send_heartbeats(moment, sink);
+            self.send_due_announcements(moment, sink);
         }
         // After the heartbeats, because a peer that is found down needs a new session.
         self.tick_sessions(moment, sink);
@@ -357,16 +357,16 @@ impl Tunnel {
     pub fn deadline(&self) -> u64 {
         let mut first = self.fragments.deadline().unwrap_or(u64::MAX).min(self.sessions_deadline());
         if self.current.is_some() && self.remote.is_some() {
-            let again = self.again.keys().next().map_or(u64::MAX, |(due, _)| *due);
+            let again = self.announcements.keys().next().map_or(u64::MAX, |(due, _)| *due);
             first = first.min(self.health.deadline()).min(again);
         }
         first
     }
 
     /// Shortens datagrams after the underlay rejected a datagram as too long (EMSGSIZE).
-    pub fn too_long(&mut self, now: u64, sink: &mut Sink) {
+    pub fn shorten_datagrams(&mut self, now: u64, sink: &mut Sink) {
         let datagram = self.health.shrink(now);
-        self.changed(Changes { datagram, ..Changes::default() }, sink);
+        self.report_changes(Changes { datagram, ..Changes::default() }, sink);
     }
 
     /// Publishes the current session, address and datagram length on the TX path.
@@ -386,7 +386,7 @@ impl Tunnel {
     }
 
     /// Reports changes of health as events.
-    fn changed(&mut self, changes: Changes, sink: &mut Sink) {
+    fn report_changes(&mut self, changes: Changes, sink: &mut Sink) {
         if let Some(datagram) = changes.datagram {
             self.publish();
             self.event(What::Datagram(datagram), sink);

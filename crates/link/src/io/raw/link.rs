@@ -14,28 +14,28 @@ use causeway_host::net::socket::{PacketError, PacketSocket};
 use causeway_wire::ethernet::{self, is_group};
 use rustix::net::sockopt;
 
-use super::super::inbox::Inbox;
+use super::super::inbox::LinkInbox;
 use super::super::limits::{RAW_ADDRESS_NS, RAW_AGAIN_NS, RAW_FRAME_ROOM, SOCKET_BYTES};
-use super::super::tally::Loss;
-use super::batch::Batch;
+use super::super::stats::Loss;
+use super::batch::FrameBatch;
 use super::carrier::RawCarrier;
-use super::{Outlet, shared};
+use super::{SharedInterface, lock};
 
 /// A `raw` link.
 #[derive(Debug)]
 pub struct RawLink {
-    inbox: Inbox,
+    inbox: LinkInbox,
     interface: String,
     source: u32,
     socket: Option<(Arc<PacketSocket>, ServiceWatch)>,
     inlet: PacketInlet,
-    outlet: Outlet,
+    shared: SharedInterface,
     /// Addresses of running ports.
     ours: HashSet<u64>,
     started: bool,
     again_ns: Option<u64>,
     /// When the next ageing period begins.
-    turn_ns: u64,
+    age_ns: u64,
     reason: String,
     log: LogLimit,
     /// How often the link came up.
@@ -43,7 +43,7 @@ pub struct RawLink {
     /// Frames to addresses that are not ours.
     pub not_ours: u64,
     /// Frames from an address of a running port.
-    pub circled: u64,
+    pub looped: u64,
     /// Frames with offloads that virtio cannot express.
     unreadable: u64,
     /// Frames longer than a slot of the ring that the host had no room to queue.
@@ -57,7 +57,7 @@ impl RawLink {
     /// The interface does not exist, or the daemon may not use it.
     pub fn open(
         cx: &Context<'_>,
-        inbox: Inbox,
+        inbox: LinkInbox,
         interface: &str,
         source: u32,
     ) -> Result<Self, PacketError> {
@@ -67,16 +67,16 @@ impl RawLink {
             source,
             socket: None,
             inlet: PacketInlet::default(),
-            outlet: Outlet::default(),
+            shared: SharedInterface::default(),
             ours: HashSet::new(),
             started: false,
             again_ns: None,
-            turn_ns: 0,
+            age_ns: 0,
             reason: String::new(),
             log: LogLimit::default(),
             ups: 0,
             not_ours: 0,
-            circled: 0,
+            looped: 0,
             unreadable: 0,
             unqueued: 0,
         };
@@ -88,7 +88,7 @@ impl RawLink {
 
     /// Returns the link's carrier.
     pub fn carrier(&self) -> RawCarrier {
-        RawCarrier::new(self.outlet.clone(), self.inbox.tally.clone())
+        RawCarrier::new(self.shared.clone(), self.inbox.stats.clone())
     }
 
     /// Returns why the link is down; `None` if it is up.
@@ -129,11 +129,11 @@ impl RawLink {
                 let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
                 if let Err(error) = &ring {
                     let (link, interface) = (self.inbox.name.as_str(), self.interface.as_str());
-                    log::warn!(link, interface, error:%; "no ring: a system call for each frame");
+                    log::warn!(link, interface, error:%; "cannot create a receive ring: each frame takes a system call");
                 }
                 self.again_ns = None;
                 self.ups = self.ups.saturating_add(1);
-                shared(&self.outlet).socket = Some(socket.clone());
+                lock(&self.shared).socket = Some(socket.clone());
                 self.socket = Some((socket, watch));
                 Ok(())
             }
@@ -145,16 +145,20 @@ impl RawLink {
         }
     }
 
-    fn stands(&self) {
+    fn report_standing(&self) {
         if self.started {
-            self.inbox.stands(Standing { up: self.socket.is_some(), poor: false, rtt_ns: None });
+            self.inbox.report_standing(Standing {
+                up: self.socket.is_some(),
+                poor: false,
+                rtt_ns: None,
+            });
         }
     }
 
     /// Reports the link's state to its group from now on.
     pub fn start(&mut self) {
         self.started = true;
-        self.stands();
+        self.report_standing();
     }
 
     /// Returns when [`Self::tick`] must be called.
@@ -168,7 +172,7 @@ impl RawLink {
             cx.wake_source(self.source);
         }
         if self.again_ns.is_some_and(|at| at <= cx.now_ns) && self.bind(cx).is_ok() {
-            self.stands();
+            self.report_standing();
             let (link, interface) = (self.inbox.name.as_str(), self.interface.as_str());
             log::info!(link, interface; "link is up");
             cx.wake_source(self.source);
@@ -179,9 +183,9 @@ impl RawLink {
         self.reason = format!("interface {}: {error}", self.interface);
         self.socket = None;
         self.inlet.close();
-        shared(&self.outlet).close();
+        lock(&self.shared).close();
         self.again_ns = Some(now_ns.saturating_add(RAW_AGAIN_NS));
-        self.stands();
+        self.report_standing();
         if let Some(more) = self.log.admit(now_ns) {
             let (link, reason) = (self.inbox.name.as_str(), self.reason.as_str());
             log::warn!(link, reason, suppressed = more; "link is down");
@@ -195,11 +199,11 @@ impl RawLink {
         let Some(socket) = self.socket.as_ref().map(|(socket, _)| socket.clone()) else {
             return Served { progress: Progress::Parked, count: 0 };
         };
-        if now_ns >= self.turn_ns {
-            self.turn_ns = now_ns.saturating_add(RAW_ADDRESS_NS);
-            shared(&self.outlet).turn();
+        if now_ns >= self.age_ns {
+            self.age_ns = now_ns.saturating_add(RAW_ADDRESS_NS);
+            lock(&self.shared).age();
         }
-        let mut batch = Batch::new(&self.inbox);
+        let mut batch = FrameBatch::new(&self.inbox);
         let (mut count, mut progress) = (0_u32, Progress::Worked);
         while (count as usize) < budget && !(count > 0 && cx.is_over()) {
             match self.inlet.receive(&socket, batch.room(), now_ns, !polled) {
@@ -207,12 +211,12 @@ impl RawLink {
                     count = count.saturating_add(1);
                     cx.charge(cost::CALL_NS.saturating_add(cost::bytes(packet.len)));
                     if let Some((frame, offload)) = batch.frame(packet) {
-                        if self.is_taken(batch.bytes.get(frame.clone()).unwrap_or(&[])) {
+                        if self.is_for_us(batch.bytes.get(frame.clone()).unwrap_or(&[])) {
                             batch.keep(frame, offload, &self.inbox);
                         }
                     } else {
                         let cut = packet.len > RAW_FRAME_ROOM;
-                        self.inbox.tally.lost(if cut { Loss::TooBig } else { Loss::Runt }, 1);
+                        self.inbox.stats.add_drops(if cut { Loss::TooBig } else { Loss::Runt }, 1);
                     }
                 }
                 Err(error) => match rustix::io::Errno::from_io_error(&error) {
@@ -245,15 +249,15 @@ impl RawLink {
         Served { progress, count }
     }
 
-    fn is_taken(&mut self, frame: &[u8]) -> bool {
+    fn is_for_us(&mut self, frame: &[u8]) -> bool {
         let Some((destination, from, _)) = ethernet::numbers(frame) else { return false };
         if self.ours.contains(&from) {
-            self.circled = self.circled.saturating_add(1);
+            self.looped = self.looped.saturating_add(1);
             return false;
         }
         let ours = is_group(ethernet::address(destination))
             || self.ours.contains(&destination)
-            || shared(&self.outlet).has(destination);
+            || lock(&self.shared).has(destination);
         self.not_ours = self.not_ours.saturating_add(u64::from(!ours));
         ours
     }
@@ -261,6 +265,6 @@ impl RawLink {
 
 impl Drop for RawLink {
     fn drop(&mut self) {
-        shared(&self.outlet).socket = None;
+        lock(&self.shared).socket = None;
     }
 }

@@ -32,51 +32,51 @@ pub use link::RawLink;
 
 /// State shared by the shards that send and the shard of links.
 #[derive(Debug, Default)]
-struct Shared {
+struct InterfaceState {
     /// `None` while the interface is down or gone.
     socket: Option<Arc<PacketSocket>>,
     /// Source addresses of frames that left in this ageing period.
-    left: HashSet<u64>,
+    recent: HashSet<u64>,
     /// Those of the period before.
-    before: HashSet<u64>,
+    previous: HashSet<u64>,
     /// Number of ageing periods so far.
-    times: u64,
+    period: u64,
 }
 
-impl Shared {
+impl InterfaceState {
     /// Begins an ageing period: addresses that sent nothing in a whole period are removed.
-    fn turn(&mut self) {
-        self.before = std::mem::take(&mut self.left);
-        self.times = self.times.wrapping_add(1);
+    fn age(&mut self) {
+        self.previous = std::mem::take(&mut self.recent);
+        self.period = self.period.wrapping_add(1);
     }
 
     /// Removes the socket and all addresses.
     fn close(&mut self) {
-        *self = Self { times: self.times.wrapping_add(1), ..Self::default() };
+        *self = Self { period: self.period.wrapping_add(1), ..Self::default() };
     }
 
     fn has(&self, address: u64) -> bool {
-        self.left.contains(&address) || self.before.contains(&address)
+        self.recent.contains(&address) || self.previous.contains(&address)
     }
 }
 
-type Outlet = Arc<Mutex<Shared>>;
+type SharedInterface = Arc<Mutex<InterfaceState>>;
 
-fn shared(outlet: &Outlet) -> MutexGuard<'_, Shared> {
-    outlet.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(interface: &SharedInterface) -> MutexGuard<'_, InterfaceState> {
+    interface.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Shared;
+    use super::InterfaceState;
 
     #[test]
     fn an_address_is_forgotten_when_it_was_silent_for_a_whole_time() {
-        let mut shared = Shared::default();
-        shared.left.insert(7);
-        shared.turn();
-        assert!(shared.has(7) && shared.left.is_empty(), "and there is room again");
-        shared.turn();
+        let mut shared = InterfaceState::default();
+        shared.recent.insert(7);
+        shared.age();
+        assert!(shared.has(7) && shared.recent.is_empty(), "and there is room again");
+        shared.age();
         assert!(!shared.has(7));
     }
 }

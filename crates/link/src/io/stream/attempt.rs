@@ -9,18 +9,18 @@ use causeway_host::net::tcp_info;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use super::super::inbox::Inbox;
+use super::super::inbox::LinkInbox;
 use super::super::limits::{
     CONNECT_NS_MAX, FIRST_WORD_NS_MAX, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_TRIES,
     UNSENT_BYTES_MAX, UNTAKEN_MS_MAX,
 };
-use super::super::tls::{Security, is_settled};
-use super::pipe::{Connection, Ended, Layer};
+use super::super::tls::{Security, is_accepted};
+use super::connection::{ConnectionEnd, Layer, StreamConnection};
 
 /// A connection in preparation.
 #[derive(Debug)]
-pub(super) struct Attempt {
-    pub connection: Connection,
+pub(super) struct ConnectionAttempt {
+    pub connection: StreamConnection,
     pub from: SocketAddr,
     /// Whether TCP has connected it.
     pub connected: bool,
@@ -55,28 +55,30 @@ fn prepare(socket: &TcpStream) {
 /// Returns the likely cause of a failed connect.
 pub(super) fn explain(error: &io::Error, remote: SocketAddr) -> String {
     let hint = match error.kind() {
-        io::ErrorKind::ConnectionRefused => "nobody listens there: is the peer's link there?",
-        io::ErrorKind::TimedOut => "nobody answers: address, firewall?",
-        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => "no way leads there",
+        io::ErrorKind::ConnectionRefused => "connection refused: does the peer have this link?",
+        io::ErrorKind::TimedOut => "no answer: check address and firewall",
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            "no route to the host"
+        }
         _ => return format!("{remote}: {error}"),
     };
     format!("{remote}: {hint}")
 }
 
-impl Attempt {
+impl ConnectionAttempt {
     /// Returns an attempt on a socket that is accepted, connected or connecting.
     pub fn new(
         cx: &Context<'_>,
         source: u32,
         security: Option<&Security>,
         (socket, from, connected): (TcpStream, SocketAddr, bool),
-    ) -> Result<Self, Ended> {
+    ) -> Result<Self, ConnectionEnd> {
         prepare(&socket);
         let tls = security.map(Security::begin).transpose()?;
-        let layer = tls.map_or(Layer::Bare, |tls| Layer::Tls(Box::new(tls)));
+        let layer = tls.map_or(Layer::Plain, |tls| Layer::Tls(Box::new(tls)));
         let watch = cx.watch(socket.as_fd(), source)?;
         let deadline_ns = cx.now_ns.saturating_add(CONNECT_NS_MAX);
-        let connection = Connection::new(socket, layer);
+        let connection = StreamConnection::new(socket, layer);
         Ok(Self { connection, from, connected, shaken_ns: None, deadline_ns, watch })
     }
 
@@ -86,7 +88,7 @@ impl Attempt {
     }
 
     /// Continues the attempt. Returns whether the connection may carry frames.
-    pub fn advance(&mut self, now_ns: u64, inbox: &Inbox) -> Result<bool, Ended> {
+    pub fn advance(&mut self, now_ns: u64, inbox: &LinkInbox) -> Result<bool, ConnectionEnd> {
         let socket = self.connection.socket.clone();
         if !self.connected {
             if let Some(error) = socket.take_error()? {
@@ -95,14 +97,14 @@ impl Attempt {
             self.connected = socket.peer_addr().is_ok();
         }
         if self.connected {
-            self.connection.writable(&inbox.tally);
-            let spoken = self.connection.advance(&inbox.tally)?;
+            self.connection.writable(&inbox.stats);
+            let spoken = self.connection.advance(&inbox.stats)?;
             let Layer::Tls(tls) = &self.connection.layer else { return Ok(true) };
             if self.shaken_ns.is_none() && !tls.is_handshaking() {
                 self.shaken_ns = Some(now_ns);
             }
             let late = self.shaken_ns.is_some() && self.deadline() <= now_ns;
-            if is_settled(tls, spoken || late) {
+            if is_accepted(tls, spoken || late) {
                 return Ok(true);
             }
         }

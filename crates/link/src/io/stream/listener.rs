@@ -15,10 +15,10 @@ use super::super::limits::{ACCEPTS_PER_SECOND_MAX, ACCEPTS_PER_TURN_MAX};
 
 /// A listening socket, shared by the links whose peers connect there.
 #[derive(Debug)]
-pub struct Listener {
+pub struct StreamListener {
     socket: TcpListener,
     /// Peers whose connections are accepted.
-    peers: BTreeMap<IpAddr, Peer>,
+    peers: BTreeMap<IpAddr, ListenerPeer>,
     /// Connections from unknown addresses; closed.
     pub unknown_peer: u64,
     /// Connections above a peer's rate limit; closed.
@@ -31,7 +31,7 @@ pub struct Listener {
 
 /// A peer that connects.
 #[derive(Debug, Clone, Copy)]
-struct Peer {
+struct ListenerPeer {
     /// The source of its link.
     source: u32,
     /// Its rate limit.
@@ -42,7 +42,7 @@ fn spare(socket: &TcpListener) -> Option<OwnedFd> {
     rustix::io::fcntl_dupfd_cloexec(socket, 0).ok()
 }
 
-impl Listener {
+impl StreamListener {
     /// Returns a socket that listens at `local`.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl Listener {
         if let Some(other) = self.peers.get(&peer) {
             return Err(other.source);
         }
-        self.peers.insert(peer, Peer { source, came: Bucket::default() });
+        self.peers.insert(peer, ListenerPeer { source, came: Bucket::default() });
         Ok(())
     }
 
@@ -130,7 +130,7 @@ impl Listener {
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for StreamListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

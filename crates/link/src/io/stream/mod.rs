@@ -6,15 +6,15 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`pipe`] | one connection, and the carrier that writes to it |
+//! | [`connection`] | one connection, and the carrier that writes to it |
 //! | [`link`] | the connections of a link |
 //! | `attempt` | connecting, and the TLS handshake |
 //! | [`listener`] | accepting |
 
 mod attempt;
+pub mod connection;
 pub mod link;
 pub mod listener;
-pub mod pipe;
 
 pub use link::StreamLink;
-pub use listener::Listener;
+pub use listener::StreamListener;

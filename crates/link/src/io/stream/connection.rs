@@ -16,7 +16,7 @@ use causeway_fabric::carrier::{Carrier, Outgoing, Refusal};
 use causeway_host::net::tcp_info;
 
 use super::super::limits::{BACKLOG_MS_MAX, SEND_BYTES};
-use super::super::tally::{Loss, Tally};
+use super::super::stats::{LinkStats, Loss};
 use crate::framing::{FrameError, Framer};
 use crate::limits::FRAME_BYTES_MAX;
 
@@ -24,14 +24,14 @@ use crate::limits::FRAME_BYTES_MAX;
 #[derive(Debug)]
 pub enum Layer {
     /// No encryption.
-    Bare,
+    Plain,
     /// TLS.
     Tls(Box<rustls::Connection>),
 }
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-pub enum Ended {
+pub enum ConnectionEnd {
     /// The peer closed it.
     #[error("the peer closed the connection")]
     Closed,
@@ -45,7 +45,7 @@ pub enum Ended {
 
 /// A connection.
 #[derive(Debug)]
-pub struct Connection {
+pub struct StreamConnection {
     /// Its non-blocking socket.
     pub socket: Arc<TcpStream>,
     /// The layer above the socket.
@@ -57,7 +57,7 @@ pub struct Connection {
     failed: Option<io::Error>,
 }
 
-impl Connection {
+impl StreamConnection {
     /// Returns a connection on a non-blocking socket.
     pub fn new(socket: TcpStream, layer: Layer) -> Self {
         let (framer, blocked, failed) = (Framer::default(), false, None);
@@ -73,8 +73,8 @@ impl Connection {
     fn write(&mut self) -> io::Result<u64> {
         for calls in 0.. {
             let written = match &mut self.layer {
-                Layer::Bare if self.framer.waiting().is_empty() => return Ok(calls),
-                Layer::Bare => {
+                Layer::Plain if self.framer.waiting().is_empty() => return Ok(calls),
+                Layer::Plain => {
                     let written = (&*self.socket).write(self.framer.waiting());
                     written.map(|len| self.framer.sent(len))
                 }
@@ -99,12 +99,12 @@ impl Connection {
     }
 
     /// Writes queued bytes, unless the socket is full. An error is kept for the reader.
-    pub fn flush(&mut self, tally: &Tally) {
+    pub fn flush(&mut self, stats: &LinkStats) {
         if self.blocked || self.failed.is_some() {
             return;
         }
         match self.write() {
-            Ok(calls) => tally.transmitted(0, 0, calls),
+            Ok(calls) => stats.add_transmitted(0, 0, calls),
             Err(error) => {
                 self.failed = Some(error);
                 // Wakes the reader, which closes the connection.
@@ -114,19 +114,19 @@ impl Connection {
     }
 
     /// Returns the write error, if there was one.
-    pub fn failure(&mut self) -> Option<Ended> {
-        self.failed.take().map(Ended::Host)
+    pub fn failure(&mut self) -> Option<ConnectionEnd> {
+        self.failed.take().map(ConnectionEnd::Host)
     }
 
     /// Resumes writing: the socket may have room again.
-    pub fn writable(&mut self, tally: &Tally) {
+    pub fn writable(&mut self, stats: &LinkStats) {
         self.blocked = false;
         // The socket was full, so the delivery rate is the path's, not the guests'.
         if let Some(known) = tcp_info::connection(self.socket.as_fd()) {
             let bytes = known.delivery_rate.saturating_mul(BACKLOG_MS_MAX) / 1_000;
             self.framer.bound(usize::try_from(bytes).unwrap_or(usize::MAX));
         }
-        self.flush(tally);
+        self.flush(stats);
     }
 
     /// Reads handshake bytes for TLS. Returns whether bytes of frames arrived, or whether the
@@ -134,11 +134,11 @@ impl Connection {
     ///
     /// # Errors
     /// [`ConnectionEnd`].
-    pub fn advance(&mut self, tally: &Tally) -> Result<bool, Ended> {
+    pub fn advance(&mut self, stats: &LinkStats) -> Result<bool, ConnectionEnd> {
         loop {
             let Layer::Tls(tls) = &mut self.layer else { return Ok(true) };
             let taken = take(tls, &self.socket)?;
-            self.flush(tally);
+            self.flush(stats);
             match taken {
                 None => return Ok(false),
                 Some(0) => {}
@@ -151,17 +151,17 @@ impl Connection {
     ///
     /// # Errors
     /// [`ConnectionEnd`]; [`io::ErrorKind::WouldBlock`] means that no bytes are available.
-    pub fn read(&mut self, room: &mut [u8], tally: &Tally) -> Result<usize, Ended> {
+    pub fn read(&mut self, room: &mut [u8], stats: &LinkStats) -> Result<usize, ConnectionEnd> {
         loop {
             let Layer::Tls(tls) = &mut self.layer else {
                 return read_bare(&self.socket, room);
             };
             match tls.reader().read(room) {
-                Ok(0) => return Err(Ended::Closed),
+                Ok(0) => return Err(ConnectionEnd::Closed),
                 Ok(len) => return Ok(len),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    return Err(Ended::Closed);
+                    return Err(ConnectionEnd::Closed);
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -169,7 +169,7 @@ impl Connection {
                 return Err(io::Error::from(io::ErrorKind::WouldBlock).into());
             }
             // Replies of TLS itself.
-            self.flush(tally);
+            self.flush(stats);
         }
     }
 
@@ -186,11 +186,11 @@ impl Connection {
 /// Reads from a socket without TLS.
 ///
 /// # Errors
-/// As for [`Connection::read`].
-pub fn read_bare(mut socket: &TcpStream, room: &mut [u8]) -> Result<usize, Ended> {
+/// As for [`StreamConnection::read`].
+pub fn read_bare(mut socket: &TcpStream, room: &mut [u8]) -> Result<usize, ConnectionEnd> {
     loop {
         match socket.read(room) {
-            Ok(0) => return Err(Ended::Closed),
+            Ok(0) => return Err(ConnectionEnd::Closed),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             read => return Ok(read?),
         }
@@ -211,9 +211,12 @@ fn seal(tls: &mut rustls::Connection, framer: &mut Framer) -> io::Result<()> {
 
 /// Reads once for TLS. Returns the number of plaintext bytes now available; `None` if the socket
 /// had no data. TLS alerts are sent to the peer.
-fn take(tls: &mut rustls::Connection, mut socket: &TcpStream) -> Result<Option<usize>, Ended> {
+fn take(
+    tls: &mut rustls::Connection,
+    mut socket: &TcpStream,
+) -> Result<Option<usize>, ConnectionEnd> {
     match tls.read_tls(&mut socket) {
-        Ok(0) => return Err(Ended::Closed),
+        Ok(0) => return Err(ConnectionEnd::Closed),
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Some(0)),
@@ -230,11 +233,11 @@ fn take(tls: &mut rustls::Connection, mut socket: &TcpStream) -> Result<Option<u
 
 /// The current connection of a link, for senders.
 #[derive(Debug, Default)]
-pub struct Pipe(Mutex<Option<Connection>>);
+pub struct SharedConnection(Mutex<Option<StreamConnection>>);
 
-impl Pipe {
+impl SharedConnection {
     /// Locks and returns the current connection.
-    pub fn now(&self) -> MutexGuard<'_, Option<Connection>> {
+    pub fn lock(&self) -> MutexGuard<'_, Option<StreamConnection>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -243,38 +246,38 @@ impl Pipe {
 #[derive(Debug)]
 pub struct StreamCarrier {
     /// The connection, shared with the links' shard.
-    pub pipe: Arc<Pipe>,
+    pub connection: Arc<SharedConnection>,
     /// The link's counters.
-    pub tally: Arc<Tally>,
+    pub stats: Arc<LinkStats>,
 }
 
 impl Carrier for StreamCarrier {
     fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal> {
-        let mut now = self.pipe.now();
+        let mut now = self.connection.lock();
         let Some(connection) = now.as_mut().filter(|c| c.failed.is_none()) else {
-            self.tally.lost(Loss::Down, 1);
+            self.stats.add_drops(Loss::Down, 1);
             return Err(Refusal::Down);
         };
         if connection.framer.waiting().len() >= SEND_BYTES {
-            connection.flush(&self.tally);
+            connection.flush(&self.stats);
         }
         let pushed = connection.framer.push(frame.len, |into| frame.write(into));
         let (loss, refusal) = match pushed {
             Ok(()) => {
-                self.tally.transmitted(1, frame.len as u64, 0);
+                self.stats.add_transmitted(1, frame.len as u64, 0);
                 return Ok(());
             }
             Err(FrameError::Backlog(_)) => (Loss::NoRoom, Refusal::NoRoom),
             Err(FrameError::Len(_)) => (Loss::TooBig, Refusal::TooBig),
             Err(FrameError::Source(_)) => (Loss::SenderFault, Refusal::Lost),
         };
-        self.tally.lost(loss, 1);
+        self.stats.add_drops(loss, 1);
         Err(refusal)
     }
 
     fn flush(&mut self) -> u64 {
-        if let Some(connection) = self.pipe.now().as_mut() {
-            connection.flush(&self.tally);
+        if let Some(connection) = self.connection.lock().as_mut() {
+            connection.flush(&self.stats);
         }
         0
     }

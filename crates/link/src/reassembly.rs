@@ -16,11 +16,11 @@ use crate::limits::{
     FRAGMENTED_BYTES_MAX, FRAGMENTED_FRAMES_MAX, FRAGMENTED_NS_MAX, FRAGMENTED_RANGES_MAX,
     FRAGMENTED_SPARE_MAX, FRAME_BYTES_MAX,
 };
-use crate::refusal::{Refusal, Refusals};
+use crate::refusal::{Refusal, RefusalCounters};
 
 /// A received fragment of a frame.
 #[derive(Debug, Clone, Copy)]
-pub struct Piece<'a> {
+pub struct ReceivedFragment<'a> {
     /// The virtual network.
     pub vni: u32,
     /// The sender's number of the frame.
@@ -41,7 +41,7 @@ pub struct Piece<'a> {
 
 /// An incomplete frame.
 #[derive(Debug)]
-struct Pending {
+struct IncompleteFrame {
     vni: u32,
     id: u32,
     bare: bool,
@@ -56,15 +56,15 @@ struct Pending {
 
 /// Incomplete frames of one tunnel, oldest first.
 #[derive(Debug, Default)]
-pub struct Fragments {
-    pending: VecDeque<Pending>,
+pub struct Reassembler {
+    pending: VecDeque<IncompleteFrame>,
     /// Total length of all incomplete frames, in bytes.
     held: usize,
     /// Buffers for the next frames. The last is the frame that [`Reassembler::add`] returned last.
     spare: Vec<Vec<u8>>,
 }
 
-impl Fragments {
+impl Reassembler {
     /// Adds a fragment received at `now`. With the last fragment of a frame, returns the frame's
     /// bytes (metadata, if any, and frame) and the ECN field combined from its outer headers.
     /// Counts frames that are dropped to make room in `refusals`.
@@ -75,18 +75,18 @@ impl Fragments {
     pub fn take(
         &mut self,
         now: u64,
-        piece: &Piece<'_>,
-        refusals: &mut Refusals,
+        fragment: &ReceivedFragment<'_>,
+        refusals: &mut RefusalCounters,
     ) -> Result<Option<(&[u8], Ecn)>, Refusal> {
-        let range = range_of(piece)?;
-        let same = |p: &Pending| p.id == piece.id && p.vni == piece.vni;
+        let range = range_of(fragment)?;
+        let same = |p: &IncompleteFrame| p.id == fragment.id && p.vni == fragment.vni;
         // Newest first: the fragments of a frame mostly arrive in a row.
         let at = match self.pending.iter().rposition(same) {
             Some(at) => at,
-            None => self.open(now, piece, refusals),
+            None => self.open(now, fragment, refusals),
         };
         let Some(pending) = self.pending.get_mut(at) else { return Ok(None) };
-        match pending.add(piece, range) {
+        match pending.add(fragment, range) {
             Ok(false) => Ok(None),
             Ok(true) => {
                 let ecn = pending.ecn;
@@ -101,7 +101,7 @@ impl Fragments {
     }
 
     /// Drops frames that are incomplete for [`FRAGMENTED_NS_MAX`], and counts them.
-    pub fn expire(&mut self, now: u64, refusals: &mut Refusals) {
+    pub fn expire(&mut self, now: u64, refusals: &mut RefusalCounters) {
         while self.deadline().is_some_and(|deadline| deadline <= now) {
             self.close(0);
             refusals.count(Refusal::Incomplete);
@@ -119,9 +119,14 @@ impl Fragments {
     }
 
     /// Makes room for a new frame and returns its index.
-    fn open(&mut self, now: u64, piece: &Piece<'_>, refusals: &mut Refusals) -> usize {
+    fn open(
+        &mut self,
+        now: u64,
+        fragment: &ReceivedFragment<'_>,
+        refusals: &mut RefusalCounters,
+    ) -> usize {
         while self.pending.len() >= FRAGMENTED_FRAMES_MAX
-            || self.held.saturating_add(piece.total) > FRAGMENTED_BYTES_MAX
+            || self.held.saturating_add(fragment.total) > FRAGMENTED_BYTES_MAX
         {
             if self.pending.is_empty() {
                 break;
@@ -131,10 +136,10 @@ impl Fragments {
         }
         let mut bytes = self.spare.pop().unwrap_or_default();
         // Every byte is written before it is read; until then the bytes of an earlier frame stay.
-        bytes.resize(piece.total, 0);
-        self.held = self.held.saturating_add(piece.total);
-        let Piece { vni, id, bare, hops, ecn, .. } = *piece;
-        self.pending.push_back(Pending {
+        bytes.resize(fragment.total, 0);
+        self.held = self.held.saturating_add(fragment.total);
+        let ReceivedFragment { vni, id, bare, hops, ecn, .. } = *fragment;
+        self.pending.push_back(IncompleteFrame {
             vni,
             id,
             bare,
@@ -159,24 +164,29 @@ impl Fragments {
 }
 
 /// Returns the range that a fragment covers, if it lies within a frame of legal length.
-fn range_of(piece: &Piece<'_>) -> Result<Range<usize>, Refusal> {
-    let first = if piece.bare { 0 } else { METADATA_LEN };
-    if piece.total > FRAME_BYTES_MAX.saturating_add(first) {
+fn range_of(fragment: &ReceivedFragment<'_>) -> Result<Range<usize>, Refusal> {
+    let first = if fragment.bare { 0 } else { METADATA_LEN };
+    if fragment.total > FRAME_BYTES_MAX.saturating_add(first) {
         return Err(Refusal::Oversized);
     }
-    let end = piece.offset.checked_add(piece.bytes.len()).filter(|end| *end <= piece.total);
+    let end =
+        fragment.offset.checked_add(fragment.bytes.len()).filter(|end| *end <= fragment.total);
     let end = end.ok_or(Refusal::Oversized)?;
-    if piece.bytes.is_empty() || piece.total < first {
+    if fragment.bytes.is_empty() || fragment.total < first {
         return Err(Refusal::Truncated);
     }
-    Ok(piece.offset..end)
+    Ok(fragment.offset..end)
 }
 
-impl Pending {
+impl IncompleteFrame {
     /// Copies a fragment to its offset. Returns whether the frame is complete.
-    fn add(&mut self, piece: &Piece<'_>, range: Range<usize>) -> Result<bool, Refusal> {
-        let same =
-            piece.total == self.bytes.len() && (piece.bare, piece.hops) == (self.bare, self.hops);
+    fn add(
+        &mut self,
+        fragment: &ReceivedFragment<'_>,
+        range: Range<usize>,
+    ) -> Result<bool, Refusal> {
+        let same = fragment.total == self.bytes.len()
+            && (fragment.bare, fragment.hops) == (self.bare, self.hops);
         if !same {
             return Err(Refusal::Overlap);
         }
@@ -186,11 +196,11 @@ impl Pending {
         if let Some(next) = self.have.get(at).filter(|next| next.start < range.end) {
             // The network may duplicate a datagram: identical bytes are no contradiction.
             let again =
-                next.start <= range.start && range.end <= next.end && *place == *piece.bytes;
+                next.start <= range.start && range.end <= next.end && *place == *fragment.bytes;
             return if again { Ok(false) } else { Err(Refusal::Overlap) };
         }
-        place.copy_from_slice(piece.bytes);
-        self.ecn = self.ecn.join(piece.ecn);
+        place.copy_from_slice(fragment.bytes);
+        self.ecn = self.ecn.join(fragment.ecn);
         self.join(at, range)?;
         Ok(matches!(self.have.as_slice(), [all] if *all == (0..self.bytes.len())))
     }

@@ -2,7 +2,7 @@
 //! fails.
 //!
 //! GSO fails on devices without checksum offload, with IPsec, and for datagrams that IP has to
-//! fragment. A failure is remembered for [`ALONE_BATCHES`] batches, because routes and hosts
+//! fragment. A failure is remembered for [`GSO_RETRY_BATCHES`] batches, because routes and hosts
 //! change.
 
 use std::io;
@@ -11,24 +11,24 @@ use std::net::SocketAddr;
 use causeway_fabric::udp::{Origin, Udp, is_too_much};
 use rustix::io::Errno;
 
-use super::limits::ALONE_BATCHES;
+use super::limits::GSO_RETRY_BATCHES;
 
 /// State of GSO for one destination.
 #[derive(Debug)]
-pub struct Together {
+pub struct BatchSender {
     /// Shortest datagram length that is sent one by one.
-    pub(super) uncut: usize,
+    pub(super) single_from: usize,
     /// Batches left until GSO is tried again.
-    pub(super) alone: u32,
+    pub(super) batches_left: u32,
 }
 
-impl Default for Together {
+impl Default for BatchSender {
     fn default() -> Self {
-        Self { uncut: usize::MAX, alone: 0 }
+        Self { single_from: usize::MAX, batches_left: 0 }
     }
 }
 
-impl Together {
+impl BatchSender {
     /// Sends datagrams as [`Udp::send_as`] takes them. Calls `refused` with each error of the host
     /// and the number of datagrams lost. Returns the total number lost.
     pub fn send(
@@ -41,7 +41,7 @@ impl Together {
     ) -> u64 {
         let segment = segment.max(1);
         let count = bytes.len().div_ceil(segment) as u64;
-        if count <= 1 || segment < self.uncut {
+        if count <= 1 || segment < self.single_from {
             let Err(error) = udp.send_as(to, origin, bytes, segment) else { return 0 };
             if count <= 1 || !is_too_much(&error) {
                 refused(&error, count);
@@ -59,12 +59,12 @@ impl Together {
             refused(&error, 1);
             lost = lost.saturating_add(1);
         }
-        if segment < self.uncut {
-            (self.uncut, self.alone) = (segment, ALONE_BATCHES);
+        if segment < self.single_from {
+            (self.single_from, self.batches_left) = (segment, GSO_RETRY_BATCHES);
         }
-        self.alone = self.alone.saturating_sub(1);
-        if self.alone == 0 {
-            self.uncut = usize::MAX;
+        self.batches_left = self.batches_left.saturating_sub(1);
+        if self.batches_left == 0 {
+            self.single_from = usize::MAX;
         }
         lost
     }

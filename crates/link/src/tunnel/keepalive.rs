@@ -8,9 +8,11 @@ use causeway_directory::{Full, MacKey, Unconfirmed};
 use causeway_wire::tunnel::record::{self, Delivered, Echo, EchoReply, Entry};
 use causeway_wire::tunnel::{INNER_LEN, Inner};
 
-use super::{Again, Tunnel};
+use super::{Announcement, Tunnel};
 use crate::event::What;
-use crate::limits::{ADDRESSES_MAX, DATAGRAM_BYTES_SAFE, DELIVERED_MIN, SAID_AGAIN_NS, SYNC_NS};
+use crate::limits::{
+    ADDRESSES_MAX, DATAGRAM_BYTES_SAFE, DELIVERED_MIN, REPEAT_ANNOUNCEMENT_NS, SYNC_NS,
+};
 use crate::moment::Moment;
 use crate::unpack::Sink;
 
@@ -28,29 +30,29 @@ impl Tunnel {
     /// # Errors
     /// [`Full`]: the quota of announced addresses is used up.
     pub fn announce(&mut self, now: u64, vni: u32, mac: [u8; 6], epoch: u64) -> Result<(), Full> {
-        if self.own.insert((vni, mac), epoch)? {
-            self.say(now, (vni, mac), Again { epoch, gone: false, said: 0 });
+        if self.own_claims.insert((vni, mac), epoch)? {
+            self.schedule(now, (vni, mac), Announcement { epoch, withdrawn: false, sent: 0 });
         }
         Ok(())
     }
 
     /// Withdraws the announcement of an address.
     pub fn withdraw(&mut self, now: u64, vni: u32, mac: [u8; 6]) {
-        if let Some(epoch) = self.own.remove((vni, mac), u64::MAX) {
-            self.say(now, (vni, mac), Again { epoch, gone: true, said: 0 });
+        if let Some(epoch) = self.own_claims.remove((vni, mac), u64::MAX) {
+            self.schedule(now, (vni, mac), Announcement { epoch, withdrawn: true, sent: 0 });
         }
     }
 
-    fn say(&mut self, due: u64, key: MacKey, again: Again) {
+    fn schedule(&mut self, due: u64, key: MacKey, announcement: Announcement) {
         // The digest repairs the loss of a repetition.
-        if self.again.len() >= ADDRESSES_MAX.saturating_mul(2) {
-            self.again.pop_first();
+        if self.announcements.len() >= ADDRESSES_MAX.saturating_mul(2) {
+            self.announcements.pop_first();
         }
-        self.again.insert((due, key), again);
+        self.announcements.insert((due, key), announcement);
     }
 
     /// Seals records into a datagram of at least `length` bytes, to be sent.
-    fn speak(&self, vni: u32, records: &[u8], length: usize, sink: &mut Sink) {
+    fn send_records(&self, vni: u32, records: &[u8], length: usize, sink: &mut Sink) {
         let (Some(slot), Some(to)) = (&self.current, self.remote) else { return };
         let overhead = slot.session.overhead();
         let len = INNER_LEN.saturating_add(records.len()).max(length.saturating_sub(overhead));
@@ -66,18 +68,18 @@ impl Tunnel {
     }
 
     /// Sends the heartbeats that are due.
-    pub(super) fn beat(&mut self, moment: &Moment<'_>, sink: &mut Sink) {
+    pub(super) fn send_heartbeats(&mut self, moment: &Moment<'_>, sink: &mut Sink) {
         let mut lengths = Vec::new();
         let changes = self.health.tick(moment.now, |length| lengths.push(length));
         for length in lengths {
             let size = u32::try_from(length).unwrap_or(u32::MAX);
-            let echo = Echo { time: moment.now, size, digest: self.own.digest() };
-            self.speak(0, &record_of(record::ECHO, &echo.emit()), length, sink);
+            let echo = Echo { time: moment.now, size, digest: self.own_claims.digest() };
+            self.send_records(0, &record_of(record::ECHO, &echo.emit()), length, sink);
         }
         if changes.up == Some(false) {
-            self.want_session(moment.now);
+            self.request_session(moment.now);
         }
-        self.changed(changes, sink);
+        self.report_changes(changes, sink);
     }
 
     /// Answers a heartbeat.
@@ -87,7 +89,7 @@ impl Tunnel {
         if let Some(report) = self.report() {
             records.extend(record_of(record::DELIVERED, &report.emit()));
         }
-        self.speak(0, &records, 0, sink);
+        self.send_records(0, &records, 0, sink);
     }
 
     /// Returns a delivery report: how many datagrams arrived on the current session since the last
@@ -108,16 +110,18 @@ impl Tunnel {
     /// Compares the peer's digest with that of its claims here. Requests all its addresses if they
     /// differ.
     pub(super) fn compare(&mut self, now: u64, digest: u64, sink: &mut Sink) {
-        if digest == self.heard.digest() {
-            self.asked_at = None;
+        if digest == self.peer_claims.digest() {
+            self.requested_at = None;
             return;
         }
-        if let Some(at) = self.asked_at {
+        if let Some(at) = self.requested_at {
             if at.saturating_add(SYNC_NS) > now {
                 return;
             }
             // The peer had time to repeat all its claims: remove those that it did not confirm.
-            for Unconfirmed { key: (vni, mac), epoch, confirmed } in self.heard.end_confirmation() {
+            for Unconfirmed { key: (vni, mac), epoch, confirmed } in
+                self.peer_claims.end_confirmation()
+            {
                 if self.vnis.contains(&vni) {
                     self.event(What::Gone { vni, mac, epoch }, sink);
                     if let Some(epoch) = confirmed {
@@ -125,50 +129,60 @@ impl Tunnel {
                     }
                 }
             }
-            if digest == self.heard.digest() {
-                self.asked_at = None;
+            if digest == self.peer_claims.digest() {
+                self.requested_at = None;
                 return;
             }
         }
-        self.heard.begin_confirmation();
-        self.asked_at = Some(now);
-        self.speak(0, &record_of(record::SYNC, &[]), 0, sink);
+        self.peer_claims.begin_confirmation();
+        self.requested_at = Some(now);
+        self.send_records(0, &record_of(record::SYNC, &[]), 0, sink);
     }
 
     /// Sends announcements and repetitions that are due.
-    pub(super) fn say_again(&mut self, moment: &Moment<'_>, sink: &mut Sink) {
+    pub(super) fn send_due_announcements(&mut self, moment: &Moment<'_>, sink: &mut Sink) {
         let mut due = Vec::new();
-        while let Some(first) = self.again.first_entry().filter(|first| first.key().0 <= moment.now)
+        while let Some(first) =
+            self.announcements.first_entry().filter(|first| first.key().0 <= moment.now)
         {
-            let ((_, key), again) = first.remove_entry();
+            let ((_, key), announcement) = first.remove_entry();
             // Skips announcements that are no longer true.
-            if again.gone == self.own.get(key).is_none() {
-                due.push((key, again));
+            if announcement.withdrawn == self.own_claims.get(key).is_none() {
+                due.push((key, announcement));
             }
         }
-        for (key, again) in &due {
-            if let Some(wait) = SAID_AGAIN_NS.get(again.said) {
-                let said = again.said.saturating_add(1);
-                self.say(moment.now.saturating_add(*wait), *key, Again { said, ..*again });
+        for (key, announcement) in &due {
+            if let Some(wait) = REPEAT_ANNOUNCEMENT_NS.get(announcement.sent) {
+                let sent = announcement.sent.saturating_add(1);
+                self.schedule(
+                    moment.now.saturating_add(*wait),
+                    *key,
+                    Announcement { sent, ..*announcement },
+                );
             }
         }
-        due.sort_by_key(|((vni, _), again)| (again.gone, *vni));
-        let entries = |gone: bool| {
+        due.sort_by_key(|((vni, _), announcement)| (announcement.withdrawn, *vni));
+        let entries = |withdrawn: bool| {
             due.iter()
-                .filter(move |(_, again)| again.gone == gone)
-                .map(|(key, again)| (*key, again.epoch))
+                .filter(move |(_, announcement)| announcement.withdrawn == withdrawn)
+                .map(|(key, announcement)| (*key, announcement.epoch))
         };
-        self.tell(record::HERE, entries(false), sink);
-        self.tell(record::GONE, entries(true), sink);
+        self.send_entries(record::HERE, entries(false), sink);
+        self.send_entries(record::GONE, entries(true), sink);
     }
 
     /// Announces every address at our ports.
-    pub(super) fn tell_all(&self, sink: &mut Sink) {
-        self.tell(record::HERE, self.own.iter(), sink);
+    pub(super) fn announce_all(&self, sink: &mut Sink) {
+        self.send_entries(record::HERE, self.own_claims.iter(), sink);
     }
 
     /// Sends entries, which are ordered by virtual network, in as many datagrams as necessary.
-    fn tell(&self, kind: u8, entries: impl Iterator<Item = (MacKey, u64)>, sink: &mut Sink) {
+    fn send_entries(
+        &self,
+        kind: u8,
+        entries: impl Iterator<Item = (MacKey, u64)>,
+        sink: &mut Sink,
+    ) {
         let (mut of, mut body) = (0, Vec::new());
         // A length that reaches the peer on any path, and on the current path.
         let text = self.health.datagram().min(DATAGRAM_BYTES_SAFE).saturating_sub(64);
@@ -176,14 +190,14 @@ impl Tunnel {
         for ((vni, mac), epoch) in entries {
             let full = body.len() >= most;
             if !body.is_empty() && (vni != of || full) {
-                self.speak(of, &record_of(kind, &body), 0, sink);
+                self.send_records(of, &record_of(kind, &body), 0, sink);
                 body.clear();
             }
             of = vni;
             body.extend(Entry { mac, epoch }.emit());
         }
         if !body.is_empty() {
-            self.speak(of, &record_of(kind, &body), 0, sink);
+            self.send_records(of, &record_of(kind, &body), 0, sink);
         }
     }
 }

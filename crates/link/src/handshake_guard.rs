@@ -23,7 +23,7 @@ use crate::refusal::Refusal;
 
 /// Decision about an initiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Admission {
     /// Decrypt the initiation.
     Pass,
     /// Reply with this cookie and drop the initiation.
@@ -34,7 +34,7 @@ pub enum Verdict {
 
 /// The handshake guard of one underlay socket.
 #[derive(Debug)]
-pub struct Gate {
+pub struct HandshakeGuard {
     /// The current secret and its predecessor.
     secrets: [Zeroizing<[u8; 32]>; 2],
     rotated: u64,
@@ -48,7 +48,7 @@ pub struct Gate {
     ports: Box<[Bucket]>,
 }
 
-impl Gate {
+impl HandshakeGuard {
     /// Returns a guard with fresh secrets.
     pub fn new(moment: &mut Moment<'_>) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Gate {
         from: SocketAddr,
         cookie: &[u8; COOKIE_LEN],
         known: impl FnOnce() -> bool,
-    ) -> Verdict {
+    ) -> Admission {
         let now = moment.now;
         self.rotate(moment);
         let proven = *cookie != [0; COOKIE_LEN]
@@ -79,7 +79,7 @@ impl Gate {
         let [secret, _] = &self.secrets;
         let place = place_of(secret, from);
         let Some((without, with)) = self.sources.get_mut(place) else {
-            return Verdict::Refuse(Refusal::Rate);
+            return Admission::Refuse(Refusal::Rate);
         };
         if proven {
             let port = self.ports.get_mut(port_place_of(secret, from));
@@ -89,12 +89,12 @@ impl Gate {
                 } else {
                     with.take(now, INITIATIONS_ADDRESS) && self.proven.take(now, INITIATIONS_PROVEN)
                 };
-            return if pass { Verdict::Pass } else { Verdict::Refuse(Refusal::Rate) };
+            return if pass { Admission::Pass } else { Admission::Refuse(Refusal::Rate) };
         }
         if without.take(now, INITIATIONS_SOURCE) && self.all.take(now, INITIATIONS_ALL) {
-            return Verdict::Pass;
+            return Admission::Pass;
         }
-        Verdict::Ask(cookie_of(secret, from))
+        Admission::Ask(cookie_of(secret, from))
     }
 
     fn rotate(&mut self, moment: &mut Moment<'_>) {
@@ -159,12 +159,12 @@ mod tests {
     #[test]
     fn hostile_floods_cost_a_bounded_number_of_looks() {
         moment(0, |m| {
-            let mut gate = Gate::new(m);
+            let mut guard = HandshakeGuard::new(m);
             let mut passed = 0;
             for i in 0..100_000_u32 {
                 m.now += 10_000;
                 let from = SocketAddr::from((i.to_be_bytes(), 9));
-                passed += u64::from(gate.admit(m, from, &[0; 16], || false) == Verdict::Pass);
+                passed += u64::from(guard.admit(m, from, &[0; 16], || false) == Admission::Pass);
             }
             // One second, and the first burst.
             assert!(passed <= 2 * INITIATIONS_ALL + 1, "{passed}");
@@ -174,41 +174,43 @@ mod tests {
     #[test]
     fn who_shows_a_cookie_passes_a_flood_in_its_own_name() {
         moment(0, |m| {
-            let mut gate = Gate::new(m);
+            let mut guard = HandshakeGuard::new(m);
             let from = SocketAddr::from(([192, 0, 2, 1], 9));
             let cookie = loop {
-                if let Verdict::Ask(cookie) = gate.admit(m, from, &[0; 16], || false) {
+                if let Admission::Ask(cookie) = guard.admit(m, from, &[0; 16], || false) {
                     break cookie;
                 }
             };
-            assert_eq!(gate.admit(m, from, &cookie, || false), Verdict::Pass);
+            assert_eq!(guard.admit(m, from, &cookie, || false), Admission::Pass);
             let other = SocketAddr::from(([192, 0, 2, 1], 10));
-            assert!(matches!(gate.admit(m, other, &cookie, || false), Verdict::Ask(_)));
+            assert!(matches!(guard.admit(m, other, &cookie, || false), Admission::Ask(_)));
             let mut wrong = cookie;
             wrong[15] ^= 1;
-            assert!(matches!(gate.admit(m, from, &wrong, || false), Verdict::Ask(_)));
+            assert!(matches!(guard.admit(m, from, &wrong, || false), Admission::Ask(_)));
             let passed = (0..100)
-                .filter(|_| gate.admit(m, from, &cookie, || false) == Verdict::Pass)
+                .filter(|_| guard.admit(m, from, &cookie, || false) == Admission::Pass)
                 .count();
             assert_eq!(passed as u64, INITIATIONS_SOURCE - 1);
-            assert_eq!(gate.admit(m, from, &cookie, || false), Verdict::Refuse(Refusal::Rate));
+            assert_eq!(guard.admit(m, from, &cookie, || false), Admission::Refuse(Refusal::Rate));
         });
     }
 
     #[test]
     fn peers_behind_one_address_are_admitted_within_two_seconds() {
         moment(0, |m| {
-            let mut gate = Gate::new(m);
+            let mut guard = HandshakeGuard::new(m);
             let peers = (0..60).map(|n| SocketAddr::from(([192, 0, 2, 1], 1_000 + n)));
             let mut waiting: Vec<_> = peers.map(|from| (from, [0; 16])).collect();
             for _ in 0..20 {
-                waiting.retain_mut(|(from, cookie)| match gate.admit(m, *from, cookie, || false) {
-                    Verdict::Pass => false,
-                    Verdict::Ask(new) => {
-                        *cookie = new;
-                        true
+                waiting.retain_mut(|(from, cookie)| {
+                    match guard.admit(m, *from, cookie, || false) {
+                        Admission::Pass => false,
+                        Admission::Ask(new) => {
+                            *cookie = new;
+                            true
+                        }
+                        Admission::Refuse(_) => true,
                     }
-                    Verdict::Refuse(_) => true,
                 });
                 m.now += 100_000_000;
             }
@@ -219,34 +221,34 @@ mod tests {
     #[test]
     fn known_peers_pass_while_others_use_up_what_is_for_strangers() {
         moment(0, |m| {
-            let mut gate = Gate::new(m);
-            let prove = |gate: &mut Gate, m: &mut Moment<'_>, from| loop {
-                if let Verdict::Ask(cookie) = gate.admit(m, from, &[0; 16], || false) {
+            let mut guard = HandshakeGuard::new(m);
+            let prove = |guard: &mut HandshakeGuard, m: &mut Moment<'_>, from| loop {
+                if let Admission::Ask(cookie) = guard.admit(m, from, &[0; 16], || false) {
                     break cookie;
                 }
             };
             let peer = SocketAddr::from(([192, 0, 2, 1], 9));
-            let cookie = prove(&mut gate, m, peer);
+            let cookie = prove(&mut guard, m, peer);
             for n in 0..2_000_u32 {
                 let from = SocketAddr::from((n.to_be_bytes(), 9));
-                let cookie = cookie_of(&gate.secrets[0], from);
-                gate.admit(m, from, &cookie, || false);
+                let cookie = cookie_of(&guard.secrets[0], from);
+                guard.admit(m, from, &cookie, || false);
             }
-            assert_eq!(gate.admit(m, peer, &cookie, || true), Verdict::Pass);
+            assert_eq!(guard.admit(m, peer, &cookie, || true), Admission::Pass);
         });
     }
 
     #[test]
     fn cookies_grow_old() {
         moment(0, |m| {
-            let mut gate = Gate::new(m);
+            let mut guard = HandshakeGuard::new(m);
             let from = SocketAddr::from(([192, 0, 2, 1], 9));
-            let cookie = cookie_of(&gate.secrets[0], from);
+            let cookie = cookie_of(&guard.secrets[0], from);
             for (passed, expected) in [(1, true), (COOKIE_NS, true), (COOKIE_NS, false)] {
                 m.now += passed;
                 // The budget without a cookie is empty, so that only the cookie decides.
-                gate.all = Bucket::emptied(m.now);
-                assert_eq!(gate.admit(m, from, &cookie, || false) == Verdict::Pass, expected);
+                guard.all = Bucket::emptied(m.now);
+                assert_eq!(guard.admit(m, from, &cookie, || false) == Admission::Pass, expected);
             }
         });
     }

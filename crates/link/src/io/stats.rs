@@ -63,40 +63,40 @@ impl Loss {
 /// The counters of one link. They wrap at 2^64. Directions are this host's: "transmit" counts
 /// frames to the peer.
 #[derive(Debug, Default)]
-pub struct Tally {
-    transmit: Sum,
-    receive: Sum,
+pub struct LinkStats {
+    transmit: DirectionStats,
+    receive: DirectionStats,
     transmit_datagrams: AtomicU64,
     losses: [AtomicU64; Loss::ALL.len()],
 }
 
 #[derive(Debug, Default)]
-struct Sum {
+struct DirectionStats {
     packets: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Sum {
+impl DirectionStats {
     fn add(&self, packets: u64, bytes: u64) {
         self.packets.fetch_add(packets, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
-impl Tally {
+impl LinkStats {
     /// Counts frames sent, their bytes, and the datagrams or records that carried them.
-    pub fn transmitted(&self, frames: u64, bytes: u64, datagrams: u64) {
+    pub fn add_transmitted(&self, frames: u64, bytes: u64, datagrams: u64) {
         self.transmit.add(frames, bytes);
         self.transmit_datagrams.fetch_add(datagrams, Ordering::Relaxed);
     }
 
     /// Counts frames received, and their bytes.
-    pub fn received(&self, frames: u64, bytes: u64) {
+    pub fn add_received(&self, frames: u64, bytes: u64) {
         self.receive.add(frames, bytes);
     }
 
     /// Counts dropped frames.
-    pub fn lost(&self, why: Loss, count: u64) {
+    pub fn add_drops(&self, why: Loss, count: u64) {
         if let Some(cell) = self.losses.get(why as usize) {
             cell.fetch_add(count, Ordering::Relaxed);
         }
@@ -124,13 +124,13 @@ mod tests {
 
     #[test]
     fn every_loss_has_its_own_counter() {
-        let tally = Tally::default();
+        let stats = LinkStats::default();
         for (index, why) in Loss::ALL.into_iter().enumerate() {
             assert_eq!(why as usize, index);
-            tally.lost(why, index as u64 + 1);
+            stats.add_drops(why, index as u64 + 1);
         }
-        tally.transmitted(2, 100, 1);
-        let names = tally.by_name();
+        stats.add_transmitted(2, 100, 1);
+        let names = stats.by_name();
         assert_eq!(names.len(), 5 + Loss::ALL.len());
         assert_eq!((names["drop_no_room_total"], names["drop_runt_total"]), (1, 7));
         assert_eq!((names["transmit_packets_total"], names["transmit_datagrams_total"]), (2, 1));

@@ -10,30 +10,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Shared by the receiving and the sending side of a link.
 #[derive(Debug, Default)]
-pub struct Called {
+pub struct SharedLocalAddress {
     version: AtomicU32,
     at: Mutex<Option<IpAddr>>,
 }
 
 /// The receiving side.
 #[derive(Debug, Default)]
-pub struct Listener {
-    shared: Arc<Called>,
+pub struct LocalAddressRecorder {
+    shared: Arc<SharedLocalAddress>,
     last: Option<IpAddr>,
 }
 
 /// The sending side.
 #[derive(Debug)]
-pub struct Caller {
-    shared: Arc<Called>,
+pub struct LocalAddressReader {
+    shared: Arc<SharedLocalAddress>,
     version: u32,
     from: Option<IpAddr>,
 }
 
-impl Listener {
+impl LocalAddressRecorder {
     /// Records the destination address of a received datagram, if the host reports it.
     #[inline]
-    pub fn note(&mut self, at: Option<IpAddr>) {
+    pub fn record(&mut self, at: Option<IpAddr>) {
         if at.is_some() && at != self.last {
             self.last = at;
             *self.shared.at.lock().unwrap_or_else(PoisonError::into_inner) = at;
@@ -47,15 +47,15 @@ impl Listener {
     }
 
     /// Returns a sending side.
-    pub fn caller(&self) -> Caller {
-        Caller { shared: self.shared.clone(), version: 0, from: None }
+    pub fn reader(&self) -> LocalAddressReader {
+        LocalAddressReader { shared: self.shared.clone(), version: 0, from: None }
     }
 }
 
-impl Caller {
+impl LocalAddressReader {
     /// Returns the address to send from; `None` lets the host choose.
     #[inline]
-    pub fn from(&mut self) -> Option<IpAddr> {
+    pub fn address(&mut self) -> Option<IpAddr> {
         let version = self.shared.version.load(Ordering::Acquire);
         if version != self.version {
             self.version = version;
