@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_floods_cost_a_bounded_number_of_looks() {
+    fn hostile_initiation_floods_cost_bounded_decryptions() {
         moment(0, |m| {
             let mut guard = HandshakeGuard::new(m);
             let mut passed = 0;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shows_a_cookie_passes_a_flood_in_its_own_name() {
+    fn handshake_guard_admits_a_valid_cookie_during_a_flood() {
         moment(0, |m| {
             let mut guard = HandshakeGuard::new(m);
             let from = SocketAddr::from(([192, 0, 2, 1], 9));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_grow_old() {
+    fn handshake_guard_cookies_expire() {
         moment(0, |m| {
             let mut guard = HandshakeGuard::new(m);
             let from = SocketAddr::from(([192, 0, 2, 1], 9));

@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_up_at_the_first_answer_and_down_after_three_missed() {
+    fn health_peer_is_up_at_the_first_answer_and_down_after_three_missed() {
         let mut health = Health::new(1_472);
         let changes = play(&mut health, 0, 4_000, |ms| if ms < 1_900 { 1_472 } else { 0 });
         let ups: Vec<_> = changes.iter().filter_map(|changes| changes.up).collect();
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_cut_while_the_path_loses_more_than_they_bear() {
+    fn health_cuts_segments_above_the_loss_limit() {
         let mut health = Health::new(1_472);
         let second = |n: u64| n * 1_000_000_000;
         assert_eq!(health.record_delivery(second(1), 100_000, 99_990), None, "clean");
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_datagram_is_found_at_once() {
+    fn health_finds_the_longest_datagram_at_once() {
         for (longest, path, found) in [
             (1_472, 1_472, 1_472),
             (1_472, 1_412, 1_412),
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_becomes_narrow_is_noticed_while_short_heartbeats_pass() {
+    fn health_detects_a_smaller_mtu_while_short_heartbeats_pass() {
         let mut health = Health::new(8_972);
         let changes = play(&mut health, 0, 30_000, |ms| if ms < 10_500 { 8_972 } else { 1_400 });
         let lengths: Vec<_> = changes.iter().filter_map(|changes| changes.datagram).collect();

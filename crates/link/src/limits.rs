@@ -81,7 +81,7 @@ pub const HEARTBEAT_NS: u64 = 500_000_000;
 /// Consecutive unanswered heartbeats after which a peer is down, if it sends no frames either. Each
 /// waits for its answer as long as the measured round trip requires.
 pub const HEARTBEATS_MISSED: u64 = 3;
-/// Longest wait for an answer, whatever the round trip; 15 s.
+/// Longest wait for an answer, for any round trip; 15 s.
 pub const ANSWER_NS_MAX: u64 = 15_000_000_000;
 /// Lost heartbeats of the last [`HEARTBEATS_KEPT`] that make a path poor; a quarter.
 pub const HEARTBEATS_POOR: usize = HEARTBEATS_KEPT / 4;

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_counts_once() {
+    fn replay_window_accepts_each_counter_once() {
         let mut replay = Replay::default();
         for counter in [0, 1, 5, 3, 2047, 2048, 4, 100_000, 100_000 - 2047] {
             assert!(replay.take(counter), "{counter}");

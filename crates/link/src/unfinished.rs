@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_frame_is_left_alone() {
+    fn offload_is_empty_for_a_finished_frame() {
         for frame in [tcp(0, false), tcp(1400, true), tcp(9000, false), udp(b"x")] {
             assert_eq!(left_to_do(&frame), [0; OFFLOAD_BYTES]);
         }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_that_was_left_to_hardware_is_asked_for_again() {
+    fn offload_completes_a_partial_checksum() {
         for (frame, start, offset) in
             [(tcp(100, false), 34, 16), (tcp(100, true), 54, 16), (udp(b"datagram"), 34, 6)]
         {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn tcp_that_was_not_cut_is_to_be_cut() {
+    fn offload_cuts_uncut_tcp() {
         for (frame, kind, headers) in
             [(tcp(20_000, false), GSO_TCPV4, 40), (tcp(20_000, true), GSO_TCPV6, 60)]
         {

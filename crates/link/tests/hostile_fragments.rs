@@ -1,4 +1,4 @@
-//! Fragments that lie, overlap, or never end.
+//! Fragments that contradict each other, overlap, or never complete a frame.
 
 use causeway_link::limits::{
     FRAGMENTED_BYTES_MAX, FRAGMENTED_FRAMES_MAX, FRAGMENTED_NS_MAX, FRAGMENTED_RANGES_MAX,
@@ -12,7 +12,7 @@ fn piece(id: u32, offset: usize, total: usize, bytes: &[u8]) -> ReceivedFragment
     ReceivedFragment { vni: 1, id, offset, total, bare: true, hops: 0, ecn: Ecn::NotEct, bytes }
 }
 
-/// Takes a piece, and what came of it.
+/// Adds a fragment and returns a copy of the result.
 fn take(all: &mut Reassembler, piece: &ReceivedFragment<'_>) -> Result<Option<Vec<u8>>, Refusal> {
     all.take(0, piece, &mut RefusalCounters::default())
         .map(|whole| whole.map(|(bytes, _)| bytes.to_vec()))
@@ -33,7 +33,7 @@ fn hostile_overlaps_and_contradictions_drop_the_frame() {
         assert_eq!(take(&mut all, &piece(1, 0, 300, &bytes)), Ok(None));
         assert_eq!(take(&mut all, &other), Err(Refusal::Overlap), "{other:?}");
         assert_eq!(all.held(), (0, 0));
-        // The rest finds nothing to complete.
+        // The remaining fragment completes no frame.
         assert_eq!(take(&mut all, &piece(1, 100, 300, &bytes)), Ok(None));
         assert_eq!(take(&mut all, &piece(1, 200, 300, &bytes)), Ok(None));
     }
@@ -50,7 +50,7 @@ impl<'a> With<'a> for ReceivedFragment<'a> {
 }
 
 #[test]
-fn the_same_piece_twice_is_no_contradiction() {
+fn duplicate_fragments_are_no_contradiction() {
     let mut all = Reassembler::default();
     let (first, last) = ([1; 100], [2; 50]);
     assert_eq!(take(&mut all, &piece(1, 0, 150, &first)), Ok(None));
@@ -61,7 +61,7 @@ fn the_same_piece_twice_is_no_contradiction() {
 }
 
 #[test]
-fn hostile_places_are_refused() {
+fn hostile_fragment_offsets_are_refused() {
     let mut all = Reassembler::default();
     for (offset, total, bytes, refusal) in [
         (0, 65_558, &[0; 9][..], Refusal::Oversized),
@@ -99,7 +99,7 @@ fn hostile_frames_that_never_end_take_bounded_memory_and_time() {
 }
 
 #[test]
-fn hostile_crumbs_are_bounded() {
+fn hostile_tiny_fragments_are_bounded() {
     let mut all = Reassembler::default();
     let mut refused = false;
     for at in (0..60_000).step_by(2) {
@@ -113,7 +113,7 @@ fn hostile_crumbs_are_bounded() {
 }
 
 #[test]
-fn the_oldest_gives_way_and_the_newest_completes() {
+fn reassembly_drops_the_oldest_frame_for_room() {
     let mut all = Reassembler::default();
     for id in 0..2 * FRAGMENTED_FRAMES_MAX as u32 {
         take(&mut all, &piece(id, 0, 128, &[1; 64])).unwrap();
@@ -126,7 +126,7 @@ fn the_oldest_gives_way_and_the_newest_completes() {
 proptest! {
     /// In any order, cut anywhere, several frames at a time.
     #[test]
-    fn any_order_gives_the_frame(
+    fn reassembly_accepts_any_order(
         cuts in prop::collection::vec(1_usize..3_000, 0..20),
         order in any::<prop::sample::Index>().prop_map(|i| i.index(usize::MAX) as u64),
         total in 1_usize..3_000,

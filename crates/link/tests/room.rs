@@ -1,4 +1,4 @@
-//! Addresses that are too many for a peer are told once there is room.
+//! Addresses beyond a peer's quota are announced once there is room.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn at<R>(now: u64, act: impl FnOnce(&mut Moment<'_>) -> R) -> R {
 }
 
 #[test]
-fn addresses_that_were_too_many_are_told_when_others_go() {
+fn addresses_beyond_the_quota_are_announced_once_there_is_room() {
     let udp = Udp::bind("127.0.0.1:0".parse().unwrap(), Cut::Refused).unwrap();
     let mut socket = at(0, |moment| TunnelSocket::new(udp, None, Pool::default(), moment));
     let (to, _mailbox) = mailbox(1).unwrap();
@@ -36,7 +36,7 @@ fn addresses_that_were_too_many_are_told_when_others_go() {
     socket.announce(id, mac(3), None, 2);
     assert_eq!((told(&socket), socket.over_quota()), (ADDRESSES_MAX - 1, vec![id]));
     assert_eq!(socket.over_quota(), [], "once");
-    // As its owner does, who knows them all.
+    // As the service does, which knows all addresses.
     for number in (0..=ADDRESSES_MAX).filter(|number| *number != 3) {
         socket.announce(id, mac(number), Some(5), 3);
     }

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn however_often_a_peer_changes_its_mind_there_is_one_word_of_each_address() {
+    fn address_changes_are_coalesced_per_address() {
         let mut pending_changes = PendingChanges::default();
         for turn in 0..100_000_u32 {
             pending_changes.add(LinkId(1), turn % 2 == 0, [2, 0, 0, 0, 0, (turn % 5) as u8]);

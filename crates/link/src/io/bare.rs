@@ -209,7 +209,7 @@ impl BareSocket {
         }
     }
 
-    /// Receives about `budget` frames, until the turn's time is over. `polled` tells whether the
+    /// Receives about `budget` frames, until the turn's time is over. `polled`: whether the
     /// call is a poll, or follows a readiness event.
     pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> Served {
         let mut count = 0_u32;

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_route_and_the_interface_say_how_long_packets_may_be() {
+    fn mtu_of_route_and_interface_is_found() {
         // The loopback interface carries 65536 bytes, more than an IP packet can have.
         let to = |from: &str, to: &str| packet_to(from.parse().unwrap(), to.parse().unwrap());
         assert_eq!(to("0.0.0.0", "127.0.0.1"), Some(u16::MAX));

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_loss_has_its_own_counter() {
+    fn stats_have_a_counter_per_loss() {
         let stats = LinkStats::default();
         for (index, why) in Loss::ALL.into_iter().enumerate() {
             assert_eq!(why as usize, index);

@@ -312,7 +312,7 @@ impl TunnelSocket {
         self.execute();
     }
 
-    /// Receives about `budget` datagrams, until the turn's time is over. `polled` tells whether the
+    /// Receives about `budget` datagrams, until the turn's time is over. `polled`: whether the
     /// call is a poll, or follows a readiness event.
     pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> Served {
         let mut count = 0_u32;

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_put_back_where_it_was() {
+    fn raw_vlan_tag_is_restored() {
         let mut batch = FrameBatch::new(&inbox());
         let offload = Header {
             flags: HDR_F_NEEDS_CSUM,

@@ -192,7 +192,7 @@ impl RawLink {
         }
     }
 
-    /// Receives about `budget` frames, until the turn's time is over. `polled` tells whether the
+    /// Receives about `budget` frames, until the turn's time is over. `polled`: whether the
     /// call is a poll, or follows a readiness event.
     pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> Served {
         let now_ns = cx.now_ns;

@@ -71,7 +71,7 @@ mod tests {
     use super::InterfaceState;
 
     #[test]
-    fn an_address_is_forgotten_when_it_was_silent_for_a_whole_time() {
+    fn raw_address_expires_after_a_silent_period() {
         let mut shared = InterfaceState::default();
         shared.recent.insert(7);
         shared.age();
