@@ -1,4 +1,6 @@
-//! The addresses that one side advertised to the other.
+//! The addresses that one daemon advertised to another, with a digest for synchronisation.
+//!
+//! Each tunnel has one list per direction. The module encodes no messages and sends none.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
@@ -200,7 +202,7 @@ mod tests {
     }
 
     proptest! {
-        /// Equal lists have equal digests, whatever their history.
+        /// Equal lists have equal digests, for any history.
         #[test]
         fn advertisement_digests_differ_between_lists(
             steps in prop::collection::vec((0_u32..2, 0_u8..4, 0_u64..6, any::<bool>()), 0..60)

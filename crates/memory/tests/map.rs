@@ -41,7 +41,7 @@ fn accesses_cross_adjacent_regions_and_stop_at_holes() {
 #[test]
 fn words_are_loaded_whole_wherever_they_lie() {
     let map = three_regions();
-    // The last one crosses from one region to the next.
+    // The last word crosses from one region to the next.
     for at in [PAGE, PAGE + 5, 3 * PAGE - 16, 3 * PAGE - 7] {
         map.write(at, &(1..=16).collect::<Vec<u8>>()).unwrap();
         let pair = [0x0807_0605_0403_0201, 0x100f_0e0d_0c0b_0a09];
