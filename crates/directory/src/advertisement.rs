@@ -165,14 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn advertisement_digest_is_the_one_that_peers_compute() {
+    fn advertisement_digest_is_stable_between_versions() {
         let mut list = Advertisement::default();
         list.insert((7, MAC), 1_000).unwrap();
         assert_eq!(list.digest(), DIGEST, "peers of other versions compare it");
     }
 
     #[test]
-    fn advertisement_drops_what_is_not_confirmed() {
+    fn advertisement_drops_unconfirmed_addresses() {
         let mut list = Advertisement::default();
         list.insert((1, MAC), 5).unwrap();
         list.insert((2, MAC), 5).unwrap();

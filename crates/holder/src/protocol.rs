@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_received() {
+    fn protocol_values_survive_a_round_trip() {
         let (a, b) = pair();
         let port = HeldPort {
             name: "v".into(),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_packets_are_told_apart() {
+    fn hostile_packets_are_distinguished() {
         let (a, b) = pair();
         let next = || receive::<Request>(&b, RecvFlags::DONTWAIT);
         assert!(matches!(next(), Err(PacketError::Nothing)));

@@ -117,7 +117,7 @@ fn hostile_descriptors_are_closed() {
 }
 
 #[test]
-fn hostile_crowds_are_turned_away_and_the_seated_one_stays() {
+fn hostile_surplus_frontends_are_refused() {
     let held = Held::new();
     let (mut port, life) = attach(&held.path("p"), Life::new(&held, "p"));
     let halt = background(life);
@@ -176,7 +176,7 @@ fn hostile_answers_of_causewayd_cost_one_connection() {
 }
 
 #[test]
-fn hostile_messages_that_end_causewayd_are_not_repeated_for_ever() {
+fn hostile_messages_that_end_causewayd_are_repeated_a_few_times() {
     let held = Held::new();
     let mut port = None;
     for life in 0..10 {
@@ -242,7 +242,7 @@ fn stranger(held: &Held) -> OwnedFd {
 }
 
 #[test]
-fn hostile_control_packets_hurt_nobody() {
+fn hostile_control_packets_end_their_own_connection() {
     let held = Held::new();
     for packet in ["{", "[]", "\"synced\"", "\"let_go\"", "{\"delete\":{\"name\":\"p\"}}", "\0"] {
         let socket = stranger(&held);

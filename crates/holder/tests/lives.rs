@@ -112,7 +112,7 @@ fn a_driver_that_begins_anew_with_a_smaller_ring_gets_a_new_record() {
 }
 
 #[test]
-fn causewayd_may_hang_up_on_a_frontend_while_it_lives() {
+fn holder_disconnects_a_frontend_that_causewayd_closes() {
     let held = Held::new();
     let life = Life::new(&held, "p");
     let (mut port, life) = attach(&held.path("p"), life);
@@ -158,7 +158,7 @@ fn a_device_that_changed_is_not_taken_up_again() {
 }
 
 #[test]
-fn frontends_may_come_before_causewayd() {
+fn holder_accepts_frontends_before_causewayd() {
     let held = Held::new();
     drop(Life::new(&held, "p"));
     let path = held.path("p");

@@ -9,7 +9,7 @@
 //! down to the minimum that IPv4 requires of every host.
 //!
 //! The module sends nothing: [`Health::tick`] calls back with the lengths to send, and
-//! [`Health::answered`] takes the answers. It does not choose between paths; `ethernet` does, by
+//! [`Health::record_answer`] takes the answers. It does not choose between paths; `ethernet` does, by
 //! [`Health::is_poor`] and the metric.
 
 use std::collections::VecDeque;

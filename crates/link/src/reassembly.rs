@@ -72,7 +72,7 @@ impl Reassembler {
     /// # Errors
     /// The reason why the fragment was dropped, not yet counted. If the fragment contradicts its
     /// frame, the frame is dropped too.
-    pub fn take(
+    pub fn add(
         &mut self,
         now: u64,
         fragment: &ReceivedFragment<'_>,

@@ -14,7 +14,7 @@ fn piece(id: u32, offset: usize, total: usize, bytes: &[u8]) -> ReceivedFragment
 
 /// Adds a fragment and returns a copy of the result.
 fn take(all: &mut Reassembler, piece: &ReceivedFragment<'_>) -> Result<Option<Vec<u8>>, Refusal> {
-    all.take(0, piece, &mut RefusalCounters::default())
+    all.add(0, piece, &mut RefusalCounters::default())
         .map(|whole| whole.map(|(bytes, _)| bytes.to_vec()))
 }
 
@@ -85,7 +85,7 @@ fn hostile_frames_that_never_end_take_bounded_memory_and_time() {
     let mut refusals = RefusalCounters::default();
     for id in 0..100_000 {
         let total = if id % 2 == 0 { 65_000 } else { 100 };
-        all.take(u64::from(id), &piece(id, 0, total, &[7; 64]), &mut refusals).unwrap();
+        all.add(u64::from(id), &piece(id, 0, total, &[7; 64]), &mut refusals).unwrap();
         let (frames, bytes) = all.held();
         assert!(frames <= FRAGMENTED_FRAMES_MAX && bytes <= FRAGMENTED_BYTES_MAX);
     }

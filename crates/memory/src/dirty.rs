@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_write_is_noted_by_its_pages() {
+    fn dirty_log_marks_pages_of_every_write() {
         let (map, marked) = logged();
         let at = |page: u64, offset: u64| (256 + page) * 4096 + offset;
         map.write(at(0, 5), &[1]).unwrap();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_logs_are_too_short_or_shrink() {
+    fn dirty_log_survives_hostile_files() {
         let file = crate::create("log", 64).unwrap();
         assert!(DirtyLog::new(file.as_fd(), 1, 64).is_err());
         let log = DirtyLog::new(file.as_fd(), 0, 64).unwrap();

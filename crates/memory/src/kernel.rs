@@ -435,7 +435,7 @@ pub unsafe fn copy_shared<const STRING: usize>(dst: *mut u8, src: *const u8, len
 #[cfg(test)]
 mod tests {
     #[test]
-    fn every_short_length_and_some_long_ones() {
+    fn copy_moves_every_length() {
         let from: Vec<u8> =
             (0..5000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         for len in (0..600).chain([1023, 1024, 1025, 4095, 4096, 4999]) {

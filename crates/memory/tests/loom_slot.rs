@@ -40,7 +40,7 @@ const ONE: (usize, usize) = (0x1000, 0x10);
 const TWO: (usize, usize) = (0x2000, 0x9000);
 
 #[test]
-fn a_base_is_never_seen_with_the_length_of_another_mapping() {
+fn slot_never_pairs_a_base_with_another_length() {
     loom::model(|| {
         let slot = slot();
         assert!(slot.claim());
@@ -60,7 +60,7 @@ fn a_base_is_never_seen_with_the_length_of_another_mapping() {
 
 /// A thread accesses a mapping only after its entry was filled.
 #[test]
-fn a_mapping_that_one_was_told_of_is_found_while_others_come_to_nothing() {
+fn slot_of_a_live_mapping_is_found_during_other_changes() {
     loom::model(|| {
         let (slot, told) = (slot(), Arc::new(AtomicUsize::new(0)));
         let (filling, tells) = (slot.clone(), told.clone());

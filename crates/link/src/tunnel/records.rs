@@ -210,7 +210,7 @@ impl Tunnel {
         let ecn = sink.ecn;
         let piece =
             ReceivedFragment { vni, id: fragment.id, offset, total, bare, hops, ecn, bytes };
-        let Some((whole, ecn)) = self.fragments.take(now, &piece, &mut self.refusals)? else {
+        let Some((whole, ecn)) = self.fragments.add(now, &piece, &mut self.refusals)? else {
             return Ok(());
         };
         let split = record::split_metadata(bare, whole);
