@@ -9,18 +9,16 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
-use causeway_directory::{Directory, MacKey};
 use causeway_fabric::carrier::{Carrier, LinkId, Membership, Message, Notice, Pool, Standing};
 use causeway_fabric::limits::NOTICES_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender};
 use causeway_fabric::{Context, PortId, Progress, Served, Service, ServiceWatch};
-use causeway_model::{CommandError, Dispatch, Request};
-use causeway_model::{LinkKind, LinkSpec, Name, PortSpec};
+use causeway_model::{CommandError, Dispatch, LinkKind, LinkSpec, PortSpec, Request};
 
-use super::addresses::{PendingChanges, place};
+use super::addresses::AddressClaims;
 use super::bare::BareSocket;
 use super::inbox::LinkInbox;
-use super::limits::RESEND_CHANGES_NS;
+use super::limits::NOTICES_PER_TURN_MAX;
 use super::names::{self, NameResolver, ResolverAnswer};
 use super::open::SourceKey;
 use super::pending::{ClosedCarrier, Lookup, OpenRetry, log_unopened};
@@ -76,9 +74,9 @@ pub(crate) enum SourceKind {
 
 /// Mailbox for notices of groups about their addresses.
 #[derive(Debug)]
-pub(super) struct Notices {
+struct Notices {
     sender: Sender<Notice>,
-    pub mailbox: Mailbox<Notice>,
+    mailbox: Mailbox<Notice>,
 }
 
 /// Mailbox for answers of the resolver.
@@ -91,18 +89,12 @@ pub(super) struct Names {
 /// The service that owns all links of the daemon.
 #[derive(Debug)]
 pub struct Links {
-    pub(crate) pool: Pool,
-    pub(crate) links: BTreeMap<LinkId, LinkEntry>,
+    pub(super) pool: Pool,
+    pub(super) links: BTreeMap<LinkId, LinkEntry>,
     last: u32,
-    pub(crate) sources: BTreeMap<u32, LinkSource>,
-    pub(super) notices: Option<Notices>,
-    /// Owners of addresses, by group.
-    pub(super) directories: BTreeMap<Name, Directory<MacKey>>,
-    /// When claims that found a directory full may be requested again.
-    pub(super) repeat_ns: u64,
-    /// Changes of addresses that groups have not accepted yet.
-    pub(super) pending_changes: PendingChanges,
-    reports_ns: u64,
+    pub(super) sources: BTreeMap<u32, LinkSource>,
+    notices: Option<Notices>,
+    claims: AddressClaims,
     pub(super) names: Option<Names>,
     pub(super) resolver: NameResolver,
     /// No link is opened, and no name resolved, before this time.
@@ -149,10 +141,7 @@ impl Links {
             last: 0,
             sources: BTreeMap::new(),
             notices: None,
-            directories: BTreeMap::new(),
-            repeat_ns: 0,
-            pending_changes: PendingChanges::default(),
-            reports_ns: 0,
+            claims: AddressClaims::default(),
             names: None,
             resolver,
             pending_ns: u64::MAX,
@@ -248,7 +237,22 @@ impl Links {
             (Some(SourceKind::Raw(raw)), _) => raw.start(),
             _ => link.inbox.report_standing(Standing { up: true, poor: false, rtt_ns: None }),
         }
-        self.apply_reports();
+        self.claims.apply_reports(&self.links, &mut self.sources, now_ns);
+    }
+
+    /// Processes groups' notices about addresses of their ports.
+    fn take_notices(&mut self, cx: &Context<'_>) -> Served {
+        let Some(notices) = &self.notices else {
+            return Served { progress: Progress::Parked, count: 0 };
+        };
+        let mut all = Vec::new();
+        let count = notices.mailbox.take(NOTICES_PER_TURN_MAX, &mut all);
+        let more = count > 0 || !notices.mailbox.arm();
+        for notice in all {
+            self.claims.announce(&self.links, &mut self.sources, cx.now_ns, notice);
+        }
+        let progress = if more { Progress::Worked } else { Progress::Parked };
+        Served { progress, count: 0 }
     }
 
     /// Detaches a link from the source that it shares.
@@ -267,14 +271,7 @@ impl Links {
     fn close(&mut self, now_ns: u64, id: LinkId) {
         self.detach(now_ns, id);
         let Some(link) = self.links.remove(&id) else { return };
-        let group = link.spec.group;
-        if let Some(directory) = self.directories.get_mut(&group) {
-            let changes = directory.remove_place(place(id));
-            self.pass_on_changes(&group, changes);
-        }
-        if !self.links.values().any(|link| link.spec.group == group) {
-            self.directories.remove(&group);
-        }
+        self.claims.remove_link(&self.links, id, &link.spec.group);
         self.drop_unused_sources();
     }
 }
@@ -308,8 +305,7 @@ impl Service for Links {
             SourceKind::Raw(raw) => raw.serve(cx, budget, polled),
             SourceKind::Listener(_) => Served { progress: Progress::Parked, count: 0 },
         };
-        self.reports_ns = cx.now_ns;
-        self.apply_reports();
+        self.claims.apply_reports(&self.links, &mut self.sources, cx.now_ns);
         // A source that is drained is watched; the descriptor's readiness wakes it.
         match served.progress {
             Progress::Idle if !polled => Served { progress: Progress::Parked, ..served },
@@ -354,17 +350,16 @@ impl Service for Links {
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        let resend = self
-            .pending_changes
-            .is_pending()
-            .then(|| self.reports_ns.saturating_add(RESEND_CHANGES_NS));
         let all = self.sources.values().filter_map(|source| match &source.kind {
             SourceKind::Tunnels(socket) => Some(socket.deadline()),
             SourceKind::Stream(stream) => Some(stream.deadline()),
             SourceKind::Raw(raw) => Some(raw.deadline()),
             SourceKind::Bare(_) | SourceKind::Listener(_) => None,
         });
-        all.chain(resend).chain([self.pending_ns]).min().filter(|at| *at != u64::MAX)
+        all.chain(self.claims.deadline_ns())
+            .chain([self.pending_ns])
+            .min()
+            .filter(|at| *at != u64::MAX)
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
@@ -377,9 +372,8 @@ impl Service for Links {
             }
         }
         self.tick_pending(cx);
-        self.repeat_missed_claims(cx.now_ns);
-        self.reports_ns = cx.now_ns;
-        self.apply_reports();
+        self.claims.repeat_missed(&self.links, &mut self.sources, cx.now_ns);
+        self.claims.apply_reports(&self.links, &mut self.sources, cx.now_ns);
     }
 
     fn counters(&self, _port: PortId) -> BTreeMap<String, u64> {
