@@ -242,7 +242,7 @@ fn sandbox_reads_renewed_certificates_and_keys() {
         renew(round, year, &ca);
         daemon.signal(rustix::process::Signal::HUP);
         all_up(&mut daemon, year);
-        let opened = "its private key is another: the link is opened anew";
+        let opened = "its private key changed: the link is reopened";
         daemon.wait("the key", |daemon| {
             let is_opened = |line: &&str| line.contains("link opened") && line.contains("tunnel");
             let log = daemon.log();

@@ -1,4 +1,6 @@
-//! The addresses that one side advertised to the other.
+//! The addresses that one daemon advertised to another, with a digest for synchronisation.
+//!
+//! Each tunnel has one list per direction. The module encodes no messages and sends none.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
@@ -163,14 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn advertisement_digest_is_the_one_that_peers_compute() {
+    fn advertisement_digest_is_stable_between_versions() {
         let mut list = Advertisement::default();
         list.insert((7, MAC), 1_000).unwrap();
         assert_eq!(list.digest(), DIGEST, "peers of other versions compare it");
     }
 
     #[test]
-    fn advertisement_drops_what_is_not_confirmed() {
+    fn advertisement_drops_unconfirmed_addresses() {
         let mut list = Advertisement::default();
         list.insert((1, MAC), 5).unwrap();
         list.insert((2, MAC), 5).unwrap();
@@ -200,7 +202,7 @@ mod tests {
     }
 
     proptest! {
-        /// Equal lists have equal digests, whatever their history.
+        /// Equal lists have equal digests, for any history.
         #[test]
         fn advertisement_digests_differ_between_lists(
             steps in prop::collection::vec((0_u32..2, 0_u8..4, 0_u64..6, any::<bool>()), 0..60)

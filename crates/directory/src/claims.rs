@@ -11,8 +11,8 @@ use std::cmp::Reverse;
 use crate::Place;
 use crate::limits::CLAIMS_MAX;
 
-/// Epoch and place of the claim that is followed.
-pub(crate) type Owner = (u64, Place);
+/// Epoch and place of the followed claim.
+pub(crate) type ClaimOwner = (u64, Place);
 
 /// One claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(crate) struct Claims(Vec<Claim>);
 
 impl Claims {
     /// Returns the claim to follow.
-    pub fn best(&self, unreachable: impl Fn(Place) -> bool) -> Option<Owner> {
+    pub fn best(&self, unreachable: impl Fn(Place) -> bool) -> Option<ClaimOwner> {
         let reachable = self.0.iter().find(|claim| !unreachable(claim.place));
         reachable.or(self.0.first()).map(|claim| (claim.epoch, claim.place))
     }

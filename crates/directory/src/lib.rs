@@ -2,7 +2,9 @@
 //!
 //! A [`Directory`] keeps the claims on every address and follows the best one. Reports come from
 //! [sources](Source): the tunnels to peers today, a static table or a distributed store later. The
-//! directory performs no I/O and reads no clock; the caller passes the time of day.
+//! directory performs no I/O and reads no clock; the caller passes the time of day. It does not
+//! forward frames and authenticates no peer: `link` applies the reports of authenticated tunnels,
+//! and passes changes on to `ethernet`, which sends frames to the new place.
 //!
 //! ```text
 //!   own ports ── claim_local ──▶ ┌───────────┐
@@ -11,6 +13,19 @@
 //! ```
 //!
 //! Each kind of address implements [`Key`]. Ethernet addresses ([`MacKey`]) are the first kind.
+//!
+//! ```
+//! use causeway_directory::{Directory, MacKey, Place, Report};
+//!
+//! let mac: MacKey = (7, [2, 0, 0, 0, 0, 1]);
+//! let mut directory = Directory::default();
+//! directory.claim_local(mac, 1_000);
+//! // The guest moves to the peer behind link 3, which claims the address with a newer epoch.
+//! let place = Place::Link(3);
+//! let changes = directory.apply(Report::Claimed { place, key: mac, epoch: 2_000 }, 2_000);
+//! assert_eq!(changes[0].from, Some(Place::Here));
+//! assert_eq!(directory.find(mac), Some(place));
+//! ```
 //!
 //! | module | content |
 //! |---|---|
@@ -62,7 +77,7 @@ impl Key for MacKey {
     }
 }
 
-/// Where an address is.
+/// The location of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// A port of this daemon.

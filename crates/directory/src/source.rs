@@ -1,8 +1,10 @@
 //! Reports about addresses, and the trait of their sources.
+//!
+//! Reports are the only input of the directory from other hosts.
 
 use crate::{Key, Place};
 
-/// What a source reports.
+/// A report of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Report<K> {
     /// A place became reachable or unreachable. The claims of an unreachable place are kept and

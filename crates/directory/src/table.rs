@@ -1,9 +1,11 @@
 //! The directory: claims by address, unreachable places, epochs.
+//!
+//! It decides the owner of each address. The rules of a single address are in [`crate::claims`].
 
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::claims::{Claims, Owner};
+use crate::claims::{ClaimOwner, Claims};
 use crate::limits::{DIRECTORY_MAX, EPOCH_AHEAD_NS, EPOCH_FOLLOWED_NS};
 use crate::{Key, Place, Report};
 
@@ -12,9 +14,9 @@ use crate::{Key, Place, Report};
 pub struct Change<K> {
     /// The address.
     pub key: K,
-    /// Where it was.
+    /// The owner before.
     pub from: Option<Place>,
-    /// Where it is now.
+    /// The owner now.
     pub to: Option<Place>,
 }
 
@@ -57,7 +59,7 @@ impl<K> Default for Directory<K> {
 impl<K: Key> Directory<K> {
     /// Claims an address for an own port at the time of day `wall`, in ns. Returns the epoch to
     /// advertise: the existing epoch if an own port has the address already, else one that is newer
-    /// than the epoch of any other place. Own ports find room whatever peers claim.
+    /// than the epoch of any other place. Own ports find room regardless of peers' claims.
     pub fn claim_local(&mut self, key: K, wall: u64) -> u64 {
         let known = self.claims.get(&key);
         if let Some(epoch) = known.and_then(|claims| claims.epoch_of(Place::Here)) {
@@ -112,8 +114,8 @@ impl<K: Key> Directory<K> {
         self.has_missed |= claims.put(epoch, place, ahead, unreachable);
     }
 
-    /// Returns true once after a claim found no room and room appeared: sources are to repeat their
-    /// claims.
+    /// Returns true once after a claim found no room and room appeared: sources must repeat their
+    /// claims ([`Source::repeat`](crate::Source::repeat)).
     pub fn needs_repeat(&mut self) -> bool {
         let needs = self.has_missed && self.has_freed;
         if needs {
@@ -157,7 +159,7 @@ impl<K: Key> Directory<K> {
         changes.filter_map(|(key, before)| self.change(key, before)).collect()
     }
 
-    /// Returns where an address is.
+    /// Returns the place of an address.
     pub fn find(&self, key: K) -> Option<Place> {
         self.owner(key).map(|(_, place)| place)
     }
@@ -170,7 +172,7 @@ impl<K: Key> Directory<K> {
         })
     }
 
-    fn owner(&self, key: K) -> Option<Owner> {
+    fn owner(&self, key: K) -> Option<ClaimOwner> {
         self.claims.get(&key)?.best(|place| self.unreachable.contains(&place))
     }
 

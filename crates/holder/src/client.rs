@@ -1,4 +1,6 @@
-//! causewayd's side: finding or starting the holder, and telling it what to hold.
+//! causewayd's side of the control connection: starts the holder and registers ports.
+//!
+//! Calls block for at most [`CONTROL_TIMEOUT`], so they do not belong on a dispatcher.
 
 use std::fs::File;
 use std::io;
@@ -21,13 +23,13 @@ use crate::holder::CONTROL;
 use crate::limits::{CONTROL_TIMEOUT, START_PAUSE, START_TIMEOUT};
 use crate::protocol::{Answer, HeldPort, PacketError, Request, VERSION, receive, send};
 
-/// The log of a holder that causewayd started, in the holder's directory.
+/// Name of the log file of a holder started by causewayd, in the holder's directory.
 pub const LOG: &str = "holder.log";
 
-/// Why the holder cannot be had, or did not do as told.
+/// Why the holder cannot be reached, or refused a request.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
-    /// Its directory cannot be made.
+    /// The directory cannot be created.
     #[error("cannot make directory {path}: {error}")]
     Dir {
         /// The directory.
@@ -35,13 +37,13 @@ pub enum HoldError {
         /// Why.
         error: io::Error,
     },
-    /// Its directory is not this user's alone.
+    /// Other users can write to the directory.
     #[error(
         "directory {0} must belong to the holder's user and be writable for no other; remove it, \
          or give another run_dir"
     )]
     Unsafe(PathBuf),
-    /// It cannot be started.
+    /// The program cannot be started.
     #[error(
         "cannot start {program}: {error}; install it beside causewayd, or set hold = \"none\" in \
          [daemon]"
@@ -52,24 +54,24 @@ pub enum HoldError {
         /// Why.
         error: io::Error,
     },
-    /// It was started and does not listen.
-    #[error("the holder does not listen on {0}; its log is beside that")]
+    /// The holder was started and does not listen.
+    #[error("the holder does not listen on {0}: see holder.log in that directory")]
     Silent(PathBuf),
-    /// The conversation failed.
+    /// The control connection failed.
     #[error("the holder: {0}")]
     Conversation(#[from] PacketError),
-    /// It said no.
+    /// The holder refused the request.
     #[error("the holder: {0}")]
     Refused(String),
-    /// It answered what was not asked.
-    #[error("the holder answers rubbish")]
+    /// The answer does not match the request.
+    #[error("the holder's answer does not match the request")]
     Garbled,
     /// A system call failed.
     #[error("{0}")]
     System(#[from] Errno),
 }
 
-/// The control connection to a holder; while it is open, the holder knows that we are there.
+/// The control connection to a holder. While it is open, the holder routes frontends to us.
 #[derive(Debug)]
 pub struct Client {
     socket: OwnedFd,
@@ -77,7 +79,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Reaches the holder of `dir`; if there is none, has it started by `begin` (see [`start`]).
+    /// Connects to the holder of `dir`; if none runs, calls `begin` to start it (see [`start`]).
+    ///
+    /// # Errors
+    /// The directory is unusable, or the holder cannot be started, does not listen, or refuses us.
     pub fn reach(
         dir: &Path,
         begin: impl FnOnce(&Path) -> Result<(), HoldError>,
@@ -100,7 +105,10 @@ impl Client {
         Err(HoldError::Silent(dir.join(CONTROL)))
     }
 
-    /// Reaches the holder of `dir`.
+    /// Connects to the holder of `dir`.
+    ///
+    /// # Errors
+    /// No holder listens, or it refuses us.
     pub fn connect(dir: &Path) -> Result<Self, HoldError> {
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -117,12 +125,12 @@ impl Client {
         Ok(client)
     }
 
-    /// The holder's process.
+    /// Returns the holder's process identifier.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Whether it has not hung up. It never speaks first.
+    /// Returns whether the connection is open. The holder sends no unsolicited messages.
     pub fn is_there(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -134,7 +142,7 @@ impl Client {
         Ok(receive(&self.socket, RecvFlags::empty())?)
     }
 
-    fn tell(&mut self, request: &Request) -> Result<(), HoldError> {
+    fn request(&mut self, request: &Request) -> Result<(), HoldError> {
         match self.ask(request)? {
             Answer::Done => Ok(()),
             Answer::Refused(why) => Err(HoldError::Refused(why)),
@@ -142,28 +150,43 @@ impl Client {
         }
     }
 
-    /// Has it hold a port whose inner socket is served from now on.
+    /// Holds a port whose inner socket is served from now on.
+    ///
+    /// # Errors
+    /// The connection failed, or the holder refused.
     pub fn add(&mut self, port: HeldPort) -> Result<(), HoldError> {
-        self.tell(&Request::Add(port))
+        self.request(&Request::Add(port))
     }
 
-    /// Has it let go of a port.
+    /// Releases a port: its frontend is disconnected.
+    ///
+    /// # Errors
+    /// The connection failed, or the holder refused.
     pub fn delete(&mut self, name: &str) -> Result<(), HoldError> {
-        self.tell(&Request::Delete { name: name.into() })
+        self.request(&Request::Delete { name: name.into() })
     }
 
-    /// Has it let go of ports that were not added.
+    /// Releases all ports that were not added on this connection.
+    ///
+    /// # Errors
+    /// The connection failed, or the holder refused.
     pub fn synced(&mut self) -> Result<(), HoldError> {
-        self.tell(&Request::Synced)
+        self.request(&Request::Synced)
     }
 
-    /// Has it let go of everything and leave.
+    /// Releases all ports and makes the holder exit.
+    ///
+    /// # Errors
+    /// The connection failed, or the holder refused.
     pub fn let_go(mut self) -> Result<(), HoldError> {
-        self.tell(&Request::LetGo)
+        self.request(&Request::LetGo)
     }
 }
 
-/// Makes a holder's directory, for this user alone.
+/// Creates a holder's directory, accessible to this user only.
+///
+/// # Errors
+/// It cannot be created, or other users can write to it.
 pub fn make_dir(dir: &Path) -> Result<(), HoldError> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     let wrong = |error| HoldError::Dir { path: dir.to_owned(), error };
@@ -176,11 +199,11 @@ pub fn make_dir(dir: &Path) -> Result<(), HoldError> {
     Ok(())
 }
 
-/// Starts a holder that outlives us. It makes a session of its own; its log is a file, because
-/// ours may be a pipe that ends with us.
+/// Starts a holder that outlives this process, in a session of its own. It logs to a file, because
+/// our standard error may be a pipe that ends with us.
 ///
 /// # Errors
-/// The program or its log cannot be started or opened.
+/// The program cannot be started, or its log file cannot be opened.
 pub fn start(dir: &Path, program: &Path) -> Result<(), HoldError> {
     let wrong = |error| HoldError::Start { program: program.to_owned(), error };
     let log = File::options()
@@ -203,13 +226,16 @@ pub fn start(dir: &Path, program: &Path) -> Result<(), HoldError> {
         .stderr(log)
         .spawn()
         .map_err(wrong)?;
-    // Collects it when it ends before us.
+    // Reaps the holder if it ends before us.
     let wait = move || drop(child.wait());
     thread::Builder::new().name("holder".into()).spawn(wait).map_err(wrong)?;
     Ok(())
 }
 
-/// Takes the lock at `path`, or says that another has it.
+/// Locks the file at `path`.
+///
+/// # Errors
+/// `AddrInUse` if another process has the lock; a system call's error.
 pub(crate) fn lock(path: &Path) -> io::Result<OwnedFd> {
     let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(path)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -1,8 +1,8 @@
-//! The process: which ports are held, who connects to them, and whether causewayd is there.
+//! The holder's main thread: held ports, connecting frontends, and causewayd's control connection.
 //!
-//! One thread listens; each frontend has a thread of its own ([`crate::relay`]).
-//! causewayd's control connection is its sign of life: while it is open, ports
-//! lead to it; when it ends without a word they are kept for the next one.
+//! The main thread accepts; each frontend has a thread of its own ([`crate::relay`]). causewayd's
+//! control connection shows that it is alive: while the connection is open, frontends are routed to
+//! it; when it closes without a request to release the ports, they wait for the next causewayd.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,71 +16,71 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketType};
 
-use crate::limits::{IDLE_LEAVE, LOOK, PORTS_MAX, REFUSAL_WAIT};
-use crate::listen::Listener;
-use crate::port::{HeldBy, Port};
+use crate::limits::{CHECK_INTERVAL, IDLE_LEAVE, PORTS_MAX, REFUSAL_WAIT};
+use crate::listen::UnixSocketListener;
+use crate::port::{HeldPortState, ServedPort};
 use crate::protocol::{Answer, HeldPort, PacketError, Request, VERSION, receive, send};
 
-/// The control socket's name in the holder's directory.
+/// Name of the control socket in the holder's directory.
 pub const CONTROL: &str = "control";
-/// The lock's name in the holder's directory.
+/// Name of the lock file in the holder's directory.
 pub const LOCK: &str = "lock";
 
-/// How to hold.
+/// Configuration of a holder.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The directory for the control socket and the ports' inner sockets; for this user alone.
+    /// Directory of the control socket and the ports' inner sockets, accessible to this user only.
     pub dir: PathBuf,
-    /// Stay when nothing is held any more: whoever started this process ends it.
+    /// Do not exit when idle: the parent process ends this process.
     pub stay: bool,
 }
 
-/// Ends a holder from another thread.
+/// Stops a holder from another thread.
 #[derive(Debug, Clone)]
-pub struct Stop {
+pub struct StopHandle {
     flag: Arc<AtomicBool>,
-    bell: Arc<OwnedFd>,
+    wakeup: Arc<OwnedFd>,
 }
 
-impl Stop {
-    /// Has the holder let go of everything and return.
+impl StopHandle {
+    /// Makes the holder disconnect all frontends and return.
     pub fn stop(&self) {
         self.flag.store(true, Ordering::Release);
-        ring(&self.bell);
+        signal(&self.wakeup);
     }
 }
 
-/// Writes to an eventfd; it can only fail when it has been rung already.
-pub(crate) fn ring(bell: &OwnedFd) {
-    let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+/// Signals an eventfd. The write fails only if the counter is full, which is a signal as well.
+pub(crate) fn signal(wakeup: &OwnedFd) {
+    let _ = rustix::io::write(wakeup, &1_u64.to_ne_bytes());
 }
 
 /// causewayd's control connection.
 #[derive(Debug)]
-struct Daemon {
+struct DaemonConnection {
     socket: OwnedFd,
-    /// It has said hello: ports lead to it.
-    life: Option<u64>,
+    /// causewayd's generation, once it has sent hello: frontends are routed to it.
+    generation: Option<u64>,
 }
 
 /// The holder.
 #[derive(Debug)]
 pub struct Holder {
     options: Options,
-    control: Listener,
+    control: UnixSocketListener,
     _lock: OwnedFd,
-    daemon: Option<Daemon>,
-    ports: BTreeMap<String, Port>,
-    /// Counts the causewayds that said hello.
-    lives: u64,
-    bell: Arc<OwnedFd>,
+    daemon: Option<DaemonConnection>,
+    ports: BTreeMap<String, HeldPortState>,
+    /// Number of causewayds that sent hello so far.
+    generations: u64,
+    wakeup: Arc<OwnedFd>,
     flag: Arc<AtomicBool>,
-    /// Nobody has needed this process since.
-    idle: Instant,
+    /// Since when neither causewayd nor a frontend is connected.
+    idle_since: Instant,
     leaving: bool,
 }
 
-/// What became readable.
+/// A readable descriptor.
 enum Ready {
     Control,
     Daemon,
@@ -88,71 +88,74 @@ enum Ready {
 }
 
 impl Holder {
-    /// Claims the directory and listens for causewayd there.
+    /// Locks the directory and listens for causewayd there.
     ///
     /// # Errors
-    /// Another holder has the directory, or the host refused.
+    /// Another holder has the directory, or a system call failed.
     pub fn new(options: Options) -> io::Result<Self> {
         let lock = crate::client::lock(&options.dir.join(LOCK))?;
-        let control = Listener::bind(&options.dir.join(CONTROL), SocketType::SEQPACKET)?;
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let control = UnixSocketListener::bind(&options.dir.join(CONTROL), SocketType::SEQPACKET)?;
+        let wakeup = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         Ok(Self {
             options,
             control,
             _lock: lock,
             daemon: None,
             ports: BTreeMap::new(),
-            lives: 0,
-            bell,
+            generations: 0,
+            wakeup,
             flag: Arc::default(),
-            idle: Instant::now(),
+            idle_since: Instant::now(),
             leaving: false,
         })
     }
 
-    /// For another thread to end this one.
-    pub fn stopper(&self) -> Stop {
-        Stop { flag: self.flag.clone(), bell: self.bell.clone() }
+    /// Returns a handle that stops the holder from another thread.
+    pub fn stopper(&self) -> StopHandle {
+        StopHandle { flag: self.flag.clone(), wakeup: self.wakeup.clone() }
     }
 
-    /// Holds until there is nothing left to hold.
+    /// Runs until stopped, released by causewayd, or idle for [`IDLE_LEAVE`].
+    ///
+    /// # Errors
+    /// Waiting for descriptors failed.
     pub fn run(mut self) -> io::Result<()> {
         while !self.flag.load(Ordering::Acquire) && !self.leaving {
-            // causewayd's end comes first: its successor may be knocking already.
+            // causewayd's end first: its successor may be connecting already.
             let ready = self.wait()?;
             for what in ready {
                 match what {
-                    Ready::Daemon => self.hear(),
-                    Ready::Control => self.admit(),
+                    Ready::Daemon => self.serve_daemon(),
+                    Ready::Control => self.accept_daemon(),
                     Ready::Port(name) => {
                         if let Some(port) = self.ports.get_mut(&name) {
-                            port.accept(&self.bell);
+                            port.accept(&self.wakeup);
                         }
                     }
                 }
             }
             for port in self.ports.values_mut() {
-                port.look_after(&self.bell);
+                port.poll_frontends(&self.wakeup);
             }
-            self.consider_leaving();
+            self.check_idle();
         }
-        log::info!(ports = self.ports.len(); "letting go");
+        log::info!(ports = self.ports.len(); "holder stops: all frontends are disconnected");
         Ok(())
     }
 
-    /// Waits until something is there to do.
+    /// Waits for readable descriptors, until the next timer at the latest.
     fn wait(&self) -> io::Result<Vec<Ready>> {
         let mut what = Vec::new();
-        let mut fds = vec![PollFd::new(&*self.bell, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&*self.wakeup, PollFlags::IN)];
         if let Some(daemon) = &self.daemon {
             what.push(Ready::Daemon);
             fds.push(PollFd::new(&daemon.socket, PollFlags::IN));
         }
         what.push(Ready::Control);
         fds.push(PollFd::new(&self.control, PollFlags::IN));
-        let mut timeout = LOOK;
+        let mut timeout = CHECK_INTERVAL;
         for (name, port) in &self.ports {
-            timeout = timeout.min(port.due().unwrap_or(LOOK));
+            timeout = timeout.min(port.due().unwrap_or(CHECK_INTERVAL));
             if let Some(listener) = port.listening() {
                 what.push(Ready::Port(name.clone()));
                 fds.push(PollFd::from_borrowed_fd(listener, PollFlags::IN));
@@ -163,21 +166,21 @@ impl Holder {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        let rung = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        if fds.first().is_some_and(rung) {
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        if fds.first().is_some_and(is_ready) {
             let mut count = [0; 8];
-            let _ = rustix::io::read(&*self.bell, &mut count[..]);
+            let _ = rustix::io::read(&*self.wakeup, &mut count[..]);
         }
-        let ready = what.into_iter().zip(fds.iter().skip(1)).filter(|(_, fd)| rung(fd));
+        let ready = what.into_iter().zip(fds.iter().skip(1)).filter(|(_, fd)| is_ready(fd));
         Ok(ready.map(|(what, _)| what).collect())
     }
 
-    /// Someone connects to the control socket: one causewayd at a time, of our own user.
-    fn admit(&mut self) {
+    /// Accepts a control connection: one causewayd at a time, of the same user or root.
+    fn accept_daemon(&mut self) {
         let Ok(Some(socket)) = self.control.accept() else { return };
         let refuse = |text: &str| {
             log::warn!("{text}");
-            // A socket that is closed before it was read tells its peer nothing else.
+            // Reads the hello first: closing a socket with unread data would discard the answer.
             let mut hello = [PollFd::new(&socket, PollFlags::IN)];
             let pause = Timespec::try_from(REFUSAL_WAIT).ok();
             let _ = poll(&mut hello, pause.as_ref());
@@ -187,69 +190,74 @@ impl Holder {
         let ours = rustix::process::geteuid();
         match rustix::net::sockopt::socket_peercred(&socket) {
             Ok(peer) if peer.uid == ours || peer.uid.is_root() => {}
-            _ => return refuse("the control socket is for the user that the holder runs as"),
+            _ => {
+                return refuse(
+                    "control connection refused: it comes from another user than the holder's",
+                );
+            }
         }
         if self.daemon.is_some() {
-            return refuse("another causewayd uses this holder; stop it first");
+            return refuse(
+                "control connection refused: another causewayd uses this holder; stop it first",
+            );
         }
-        self.daemon = Some(Daemon { socket, life: None });
+        self.daemon = Some(DaemonConnection { socket, generation: None });
     }
 
-    /// causewayd asks for something, or is gone.
-    fn hear(&mut self) {
+    /// Processes causewayd's next request, or its end.
+    fn serve_daemon(&mut self) {
         let Some(daemon) = &self.daemon else { return };
         let request = match receive::<Request>(&daemon.socket, RecvFlags::DONTWAIT) {
             Ok(request) => request,
             Err(PacketError::Nothing) => return,
-            Err(PacketError::Closed) => return self.bereaved("causewayd is gone"),
-            Err(error) => return self.bereaved(&error.to_string()),
+            Err(PacketError::Closed) => return self.lose_daemon("causewayd is gone"),
+            Err(error) => return self.lose_daemon(&error.to_string()),
         };
         let answer = self.answer(request);
         let sent = self.daemon.as_ref().map(|daemon| send(&daemon.socket, &answer));
         match sent {
-            Some(Err(error)) => self.bereaved(&error.to_string()),
+            Some(Err(error)) => self.lose_daemon(&error.to_string()),
             _ if matches!(answer, Answer::Refused(_)) => {
-                log::warn!(answer:? = answer; "refused");
+                log::warn!(answer:? = answer; "request of causewayd refused");
             }
             _ => {}
         }
     }
 
-    /// causewayd is gone: its ports wait for another.
-    fn bereaved(&mut self, why: &str) {
+    /// Handles causewayd's end: its ports wait for the next causewayd.
+    fn lose_daemon(&mut self, why: &str) {
         self.daemon = None;
         for port in self.ports.values_mut() {
-            port.lead_to(None);
+            port.set_route(None);
         }
-        log::info!(ports = self.ports.len(), why; "waiting for causewayd");
+        log::info!(ports = self.ports.len(), why; "causewayd disconnected: frontends wait for the next one");
     }
 
     fn answer(&mut self, request: Request) -> Answer {
-        let life = self.daemon.as_ref().and_then(|daemon| daemon.life);
-        match (request, life) {
+        let generation = self.daemon.as_ref().and_then(|daemon| daemon.generation);
+        match (request, generation) {
             (Request::Hello { version, .. }, _) if version != VERSION => Answer::Refused(format!(
-                "causewayd speaks version {version}, this holder version {VERSION}; stop the \
-                 holder, or start the causewayd that belongs to it"
+                "causewayd uses protocol version {version}, this holder version {VERSION}: stop the holder, or start the causewayd of the same release"
             )),
             (Request::Hello { pid, .. }, _) => {
-                self.lives = self.lives.saturating_add(1);
+                self.generations = self.generations.saturating_add(1);
                 if let Some(daemon) = &mut self.daemon {
-                    daemon.life = Some(self.lives);
+                    daemon.generation = Some(self.generations);
                 }
-                log::info!(pid; "causewayd is there");
+                log::info!(pid; "causewayd connected");
                 Answer::Hello { version: VERSION, pid: std::process::id() }
             }
-            (_, None) => Answer::Refused("expected hello first".into()),
-            (Request::Add(port), Some(life)) => self.add(port, life),
+            (_, None) => Answer::Refused("expected hello as the first request".into()),
+            (Request::Add(port), Some(generation)) => self.add(port, generation),
             (Request::Delete { name }, _) => {
                 self.ports.remove(&name);
                 Answer::Done
             }
-            (Request::Synced, Some(life)) => {
+            (Request::Synced, Some(generation)) => {
                 self.ports.retain(|name, port| {
-                    let stays = port.life() == Some(life);
+                    let stays = port.generation() == Some(generation);
                     if !stays {
-                        log::info!(port = name.as_str(); "no longer configured: let go");
+                        log::info!(port = name.as_str(); "port is no longer configured: its frontend is disconnected");
                     }
                     stays
                 });
@@ -263,21 +271,21 @@ impl Holder {
         }
     }
 
-    fn add(&mut self, held: HeldPort, life: u64) -> Answer {
-        let by = HeldBy { life, port: held };
+    fn add(&mut self, held: HeldPort, generation: u64) -> Answer {
+        let by = ServedPort { generation, port: held };
         let name = by.port.name.clone();
         if let Some(port) = self.ports.get_mut(&name)
-            && port.takes(&by.port)
+            && port.is_compatible(&by.port)
         {
-            port.lead_to(Some(by));
+            port.set_route(Some(by));
             return Answer::Done;
         }
-        // Gone before its successor: it may listen at the same path.
+        // Drop the old port first: the new port may listen at the same path.
         self.ports.remove(&name);
         if self.ports.len() >= PORTS_MAX {
             return Answer::Refused(format!("more than {PORTS_MAX} ports are held"));
         }
-        match Port::new(by) {
+        match HeldPortState::new(by) {
             Ok(port) => {
                 self.ports.insert(name, port);
                 Answer::Done
@@ -286,33 +294,36 @@ impl Holder {
         }
     }
 
-    /// Leaves when nobody needs it, or when nobody could find it any more.
-    fn consider_leaving(&mut self) {
-        let busy = self.daemon.is_some() || self.ports.values().any(Port::is_busy);
+    /// Exits after [`IDLE_LEAVE`] without peers, or when the control socket was removed.
+    fn check_idle(&mut self) {
+        let busy = self.daemon.is_some() || self.ports.values().any(HeldPortState::is_busy);
         if busy {
-            self.idle = Instant::now();
-        } else if !self.options.stay && self.idle.elapsed() >= IDLE_LEAVE {
-            log::info!("neither causewayd nor frontends for {} s", IDLE_LEAVE.as_secs());
+            self.idle_since = Instant::now();
+        } else if !self.options.stay && self.idle_since.elapsed() >= IDLE_LEAVE {
+            log::info!(
+                "idle without causewayd and frontends for {} s: the holder exits",
+                IDLE_LEAVE.as_secs()
+            );
             self.leaving = true;
         }
         if !busy && !self.control.is_reachable() {
-            log::info!(path:% = self.control.path().display(); "the control socket is gone");
+            log::info!(path:% = self.control.path().display(); "the control socket was removed: the holder exits");
             self.leaving = true;
         }
     }
 }
 
-/// How long until `at`; nothing once it is past.
+/// Returns the time until `at`; zero once it is past.
 pub(crate) fn until(at: Instant) -> Duration {
     at.saturating_duration_since(Instant::now())
 }
 
-/// The value behind a lock, whatever became of others who held it.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+/// Locks a mutex, also after a panic of another holder of the lock.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where the holder of the run directory `run_dir` lives.
+/// Returns the holder's directory within the run directory `run_dir`.
 pub fn dir_of(run_dir: &Path) -> PathBuf {
     run_dir.join("held")
 }

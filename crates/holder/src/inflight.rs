@@ -1,9 +1,8 @@
-//! The record of chains in flight, kept here for frontends that keep none.
+//! Inflight regions (VHOST_USER_GET_INFLIGHT_FD), kept for frontends that keep none.
 //!
-//! causewayd makes the memory file and writes in it which chains it has taken;
-//! the holder only keeps the file, and hands it to the next causewayd. The part
-//! of a queue is cleared when its driver begins anew, as a frontend does by
-//! asking for a new file.
+//! causewayd creates the memory file and records in it which chains it has popped; the holder keeps
+//! the file and passes it to the next causewayd. It clears a queue's part when the driver restarts
+//! the queue, as a frontend does by requesting a new region. It does not interpret the entries.
 
 use std::io;
 
@@ -11,36 +10,39 @@ use causeway_attach::vhost_user::message::InflightSpec;
 use causeway_host::ReceivedFd;
 use rustix::fs::FallocateFlags;
 
-/// The file and what is in it.
+/// An inflight region.
 #[derive(Debug)]
 pub struct Inflight {
-    /// Its description.
+    /// Length, offset, queues and ring size, as in the message.
     pub spec: InflightSpec,
     /// The memory file.
     pub file: ReceivedFd,
-    /// The holder asked for it, not the frontend.
+    /// Whether the holder requested it, rather than the frontend.
     ours: bool,
-    /// For packed rings; the parts differ in length.
+    /// Whether it is for packed rings, whose parts have another length.
     packed: bool,
 }
 
 impl Inflight {
-    /// One that the frontend keeps.
+    /// Returns a region that the frontend keeps.
     pub fn theirs(spec: InflightSpec, file: ReceivedFd) -> Self {
         Self { spec, file, ours: false, packed: false }
     }
 
-    /// One that the holder asked for.
+    /// Returns a region that the holder requested.
     pub fn ours(spec: InflightSpec, file: ReceivedFd, packed: bool) -> Self {
         Self { spec, file, ours: true, packed }
     }
 
-    /// Whether it does for rings that are, or are not, packed.
+    /// Returns whether the region fits packed rings (`packed`) or split rings.
     pub fn suits(&self, packed: bool) -> bool {
         !self.ours || self.packed == packed
     }
 
-    /// Clears the part of queue `index`. What a frontend keeps is the frontend's affair.
+    /// Clears the part of queue `index`, unless the frontend keeps the region.
+    ///
+    /// # Errors
+    /// fallocate(2) failed.
     pub fn clear(&self, index: u32) -> io::Result<()> {
         let Some(part) = self.spec.len.checked_div(u64::from(self.spec.queues)) else {
             return Ok(());

@@ -1,4 +1,7 @@
-//! The conversation with causewayd, as a frontend that asks for every acknowledgement.
+//! The connection to causewayd's inner socket: a vhost-user frontend that requests every
+//! acknowledgement.
+//!
+//! Each exchange waits for the reply, and ends early if causewayd or the frontend disconnects.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -11,27 +14,27 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Why an exchange with causewayd came to nothing.
+/// Why an exchange with causewayd failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
-    /// It hung up, or does not listen.
-    #[error("causewayd is not there")]
+pub enum ExchangeError {
+    /// causewayd closed the connection, or does not listen.
+    #[error("causewayd does not listen")]
     Gone,
-    /// It answered what was not asked.
-    #[error("causewayd answers rubbish: {0}")]
+    /// The reply does not match the request.
+    #[error("invalid reply of causewayd: {0}")]
     Garbled(Reason),
-    /// It does not take what an earlier one took.
-    #[error("causewayd does not take {0:?} again")]
+    /// causewayd refuses a message that an earlier causewayd accepted.
+    #[error("causewayd refuses {0:?}, which an earlier causewayd accepted")]
     Refused(R),
-    /// It lacks what this connection was set up with.
+    /// causewayd lacks a feature that the connection uses.
     #[error("causewayd no longer offers {0}")]
     Lacking(&'static str),
-    /// Meanwhile the frontend hung up.
+    /// The frontend disconnected during the exchange.
     #[error("the frontend left")]
-    Left,
+    FrontendLeft,
 }
 
-impl From<Reason> for Trouble {
+impl From<Reason> for ExchangeError {
     fn from(reason: Reason) -> Self {
         match reason {
             Reason::Socket(_) | Reason::Truncated => Self::Gone,
@@ -42,14 +45,14 @@ impl From<Reason> for Trouble {
 
 /// A connection to a port's inner socket.
 #[derive(Debug)]
-pub struct Inner {
+pub struct DaemonStream {
     stream: Stream,
 }
 
 /// Protocol features that the holder needs for itself.
 pub const NEEDED: Protocol = Protocol::REPLY_ACK.union(Protocol::INFLIGHT_SHMFD);
 
-/// Whether a request is answered by more than an acknowledgement.
+/// Returns whether the reply to a request is more than an acknowledgement.
 pub fn is_question(request: R) -> bool {
     matches!(
         request,
@@ -64,9 +67,12 @@ pub fn is_question(request: R) -> bool {
     )
 }
 
-impl Inner {
-    /// Connects to the socket at `path`. Never blocks.
-    pub fn connect(path: &Path) -> Result<Self, Trouble> {
+impl DaemonStream {
+    /// Connects to the socket at `path`, without blocking.
+    ///
+    /// # Errors
+    /// causewayd does not listen there.
+    pub fn connect(path: &Path) -> Result<Self, ExchangeError> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let connected = || -> Result<OwnedFd, Errno> {
             let socket =
@@ -74,51 +80,61 @@ impl Inner {
             rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
             Ok(socket)
         };
-        connected().map(|socket| Self { stream: Stream::new(socket) }).map_err(|_| Trouble::Gone)
+        connected()
+            .map(|socket| Self { stream: Stream::new(socket) })
+            .map_err(|_| ExchangeError::Gone)
     }
 
-    /// Agrees with causewayd on `protocol` and what the holder needs; gives the virtio features
-    /// that it offers. `frontend` is watched meanwhile.
-    pub fn begin(&mut self, protocol: u64, frontend: BorrowedFd<'_>) -> Result<u64, Trouble> {
+    /// Negotiates `protocol` and the features that the holder needs; returns the virtio features
+    /// that causewayd offers. `frontend` is watched meanwhile.
+    ///
+    /// # Errors
+    /// The exchange failed, or causewayd lacks a feature.
+    pub fn begin(&mut self, protocol: u64, frontend: BorrowedFd<'_>) -> Result<u64, ExchangeError> {
         let offered = self.ask_number(R::GET_FEATURES, frontend)?;
         let known = self.ask_number(R::GET_PROTOCOL_FEATURES, frontend)?;
         let wanted = protocol | NEEDED.bits();
         if wanted & !known != 0 {
-            return Err(Trouble::Lacking("the protocol features of this connection"));
+            return Err(ExchangeError::Lacking("the protocol features of this connection"));
         }
-        self.tell(R::SET_PROTOCOL_FEATURES, &wanted.to_ne_bytes(), &[], frontend)?;
+        self.send_checked(R::SET_PROTOCOL_FEATURES, &wanted.to_ne_bytes(), &[], frontend)?;
         Ok(offered)
     }
 
-    fn ask_number(&mut self, request: R, frontend: BorrowedFd<'_>) -> Result<u64, Trouble> {
+    fn ask_number(&mut self, request: R, frontend: BorrowedFd<'_>) -> Result<u64, ExchangeError> {
         let reply = self.exchange(request, &[], &[], frontend)?;
         Ok(Message::decode_number(request, &reply.payload)?)
     }
 
-    /// Sends a request that must be taken.
-    pub fn tell(
+    /// Sends a request that causewayd must accept.
+    ///
+    /// # Errors
+    /// The exchange failed, or causewayd refused.
+    pub fn send_checked(
         &mut self,
         request: R,
         payload: &[u8],
         fds: &[BorrowedFd<'_>],
         frontend: BorrowedFd<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ExchangeError> {
         let reply = self.exchange(request, payload, fds, frontend)?;
         match Message::decode_number(request, &reply.payload)? {
             0 => Ok(()),
-            _ => Err(Trouble::Refused(request)),
+            _ => Err(ExchangeError::Refused(request)),
         }
     }
 
-    /// Sends a request and waits for the answer or acknowledgement, for as long as both sides
-    /// are there.
+    /// Sends a request and waits for the reply or acknowledgement, while both sides are connected.
+    ///
+    /// # Errors
+    /// Either side disconnected, or the reply does not match.
     pub fn exchange(
         &mut self,
         request: R,
         payload: &[u8],
         fds: &[BorrowedFd<'_>],
         frontend: BorrowedFd<'_>,
-    ) -> Result<Raw, Trouble> {
+    ) -> Result<Raw, ExchangeError> {
         let size = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         self.stream.send(Header::request(request, size).need_reply(), payload, fds)?;
         loop {
@@ -127,7 +143,7 @@ impl Inner {
                     return Ok(raw);
                 }
                 Received::Message(_) => return Err(Reason::Reply(request).into()),
-                Received::Closed => return Err(Trouble::Gone),
+                Received::Closed => return Err(ExchangeError::Gone),
                 Received::Nothing => {}
             }
             let mut both = [
@@ -136,17 +152,17 @@ impl Inner {
             ];
             match poll(&mut both, None) {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => return Err(Trouble::Gone),
+                Err(_) => return Err(ExchangeError::Gone),
             }
             let [_, frontend] = both;
             if !frontend.revents().is_empty() {
-                return Err(Trouble::Left);
+                return Err(ExchangeError::FrontendLeft);
             }
         }
     }
 }
 
-impl AsFd for Inner {
+impl AsFd for DaemonStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }

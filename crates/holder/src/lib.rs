@@ -1,19 +1,47 @@
-//! The holder: keeps frontends connected while causewayd is away.
+//! The holder keeps vhost-user frontends connected while causewayd is away.
 //!
-//! Some frontends never connect twice (QEMU's vhost-user-vsock). For a *held*
-//! port this small process listens in causewayd's stead ([`holder`]), and passes
-//! each frontend's messages on to the port's inner socket ([`relay`]), one at a
-//! time, noting what they set up ([`record`]). Memory, rings and doorbells go
-//! straight to causewayd: no byte of the data path passes here.
+//! Some frontends never reconnect (QEMU's vhost-user-vsock). For a *held* port this small process
+//! listens in place of causewayd ([`holder`]) and forwards each frontend's vhost-user messages to
+//! the port's inner socket ([`relay`]), one at a time, and records the state that they set up
+//! ([`record`]). Memory, rings and doorbells are passed to causewayd: no byte of the data path
+//! crosses this process.
 //!
-//! When causewayd dies, its frontends see nothing. Its successor tells which
-//! ports it serves ([`protocol`]), and gets the set-up of each again, with rings
-//! continuing where guest memory says that they stand ([`replay`]). A record of
-//! chains in flight is kept for frontends that keep none, so that what causewayd
-//! had taken and not finished is done once ([`inflight`]).
+//! When causewayd ends, frontends notice nothing but a slow backend. The next causewayd reports the
+//! ports that it serves ([`protocol`]) and gets each frontend's state replayed; rings continue at
+//! the indices in guest memory ([`replay`]). For frontends without an inflight region the holder
+//! keeps one, so that chains that causewayd had popped and not completed are processed exactly once
+//! ([`inflight`]).
 //!
-//! A frontend that breaks a rule, and a causewayd that answers rubbish, cost the
-//! one connection they did it on.
+//! A frontend that violates the protocol, and a causewayd that sends invalid replies, lose the
+//! connection in question and no other. The holder does not interpret rings, does not move traffic,
+//! and does not restart causewayd.
+//!
+//! # Example
+//!
+//! causewayd's side: connect to the holder of a run directory and register a port.
+//!
+//! ```no_run
+//! use std::path::Path;
+//! use causeway_holder::client::{Client, start};
+//! use causeway_holder::holder::dir_of;
+//! use causeway_holder::protocol::HeldPort;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let dir = dir_of(Path::new("/run/causeway"));
+//! let program = Path::new("/usr/bin/causeway-holder");
+//! let mut holder = Client::reach(&dir, |dir| start(dir, program))?;
+//! holder.add(HeldPort {
+//!     name: "vsock3".into(),
+//!     public: "/run/causeway/vsock3".into(),
+//!     inner: dir.join("vsock3"),
+//!     queues: 3,
+//!     ring_size: 1024,
+//!     device: "vsock 3".into(),
+//! })?;
+//! holder.synced()?;
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -1,45 +1,45 @@
-//! Every bound of this crate, in one place.
+//! Limits and timing constants of the holder.
 
 use std::time::Duration;
 
 pub use causeway_attach::limits::RING_SIZE_MAX;
 
-/// Bytes of one control message, either way.
+/// Longest control message in either direction, in bytes.
 pub const CONTROL_BYTES_MAX: usize = 8192;
-/// Ports held at a time; as many as the fabric serves.
+/// Most ports held; as many as the fabric serves.
 pub const PORTS_MAX: usize = 1024;
-/// Connections that may wait to be accepted, on each socket.
+/// Backlog of each listening socket.
 pub const BACKLOG: i32 = 16;
-/// How long one that is to be refused may take to say hello.
+/// How long the holder waits for the hello of a client that it refuses.
 pub const REFUSAL_WAIT: Duration = Duration::from_millis(100);
-/// How long the daemon's side waits for an answer of the holder.
+/// Timeout of causewayd for an answer of the holder.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a holder that was started may take until it listens.
+/// How long a started holder may take until it listens.
 pub const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause between two looks whether it does.
+/// Interval at which causewayd tries to connect to a started holder.
 pub const START_PAUSE: Duration = Duration::from_millis(5);
-/// When causewayd closes a connection and is still there after this, it meant to.
+/// If causewayd closes a connection and still runs after this time, it closed it on purpose.
 pub const PARTING_GRACE: Duration = Duration::from_millis(250);
-/// Shortest and longest pause between two looks for a causewayd that is away.
+/// Shortest interval between attempts to reach an absent causewayd.
 pub const RETRY_PAUSE_MIN: Duration = Duration::from_millis(1);
-/// See [`RETRY_PAUSE_MIN`].
+/// Longest interval between such attempts.
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_millis(50);
-/// How often a connection that causewayd closes before its first answer is tried again: it may
-/// not have noticed yet that the frontend before has left.
+/// Retries of a connection that causewayd closes before its first answer: causewayd may not have
+/// noticed yet that the previous frontend left.
 pub const TRIES_MAX: u32 = 10;
-/// How many causewayds may die of one message; then its frontend is let go.
+/// Ends of causewayd during one message after which its frontend is disconnected.
 pub const DEATHS_MAX: u32 = 3;
-/// How long a frontend waits for the one before it to be gone; then it is turned away.
+/// How long a new frontend waits for the previous frontend to leave before it is refused.
 pub const SUCCESSOR_WAIT: Duration = Duration::from_millis(500);
-/// Pause after a connection could not be accepted (no descriptor is free, say).
+/// Pause after a failed accept, for example without a free descriptor.
 pub const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// Without causewayd and without frontends for so long, the holder leaves.
+/// Without causewayd and frontends for this time, the holder exits.
 pub const IDLE_LEAVE: Duration = Duration::from_secs(60);
-/// How often the holder looks whether it is still wanted.
-pub const LOOK: Duration = Duration::from_secs(1);
-/// Stack of a frontend's thread, in bytes.
+/// Longest sleep of the holder's main thread between its periodic checks.
+pub const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Stack size of a frontend's thread, in bytes.
 pub const STACK_BYTES: usize = 256 * 1024;
-/// Log lines about one port in [`LOG_WINDOW`]; what is over is left out.
+/// Most log lines about one port per [`LOG_WINDOW`]; further lines are suppressed.
 pub const LOG_LINES_MAX: u32 = 10;
-/// See [`LOG_LINES_MAX`].
+/// Period of [`LOG_LINES_MAX`].
 pub const LOG_WINDOW: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Listening Unix sockets: they replace what a dead process left, and leave nothing behind.
+//! Listening Unix sockets whose files are replaced after a crash and removed on drop.
 
 use std::fs;
 use std::io;
@@ -14,9 +14,9 @@ use rustix::net::{
 
 use crate::limits::BACKLOG;
 
-/// A non-blocking listener. Its file goes with it, unless another has taken the file's place.
+/// A non-blocking listening socket. Removes its file on drop, unless the file was replaced.
 #[derive(Debug)]
-pub struct Listener {
+pub struct UnixSocketListener {
     socket: OwnedFd,
     path: PathBuf,
     /// Device and inode of the file.
@@ -27,12 +27,15 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// A socket of this type that does not block.
+/// Returns a non-blocking Unix socket of this type.
+///
+/// # Errors
+/// The system call's error.
 pub fn socket(kind: SocketType) -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
 }
 
-/// Removes a socket that nobody serves; anything else there is an error.
+/// Removes a socket file without a listener; any other file is an error.
 fn clear(path: &Path, kind: SocketType) -> io::Result<()> {
     let meta = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -42,7 +45,7 @@ fn clear(path: &Path, kind: SocketType) -> io::Result<()> {
         Err(io::Error::new(io::ErrorKind::AddrInUse, format!("{}: {text}", path.display())))
     };
     if !meta.file_type().is_socket() {
-        return refuse("is there and is not a socket; move it away");
+        return refuse("exists and is not a socket: move it away");
     }
     match connect(socket(kind)?, &SocketAddrUnix::new(path)?) {
         Err(Errno::CONNREFUSED) => fs::remove_file(path),
@@ -50,8 +53,12 @@ fn clear(path: &Path, kind: SocketType) -> io::Result<()> {
     }
 }
 
-impl Listener {
-    /// Listens at `path`; the umask says who may connect.
+impl UnixSocketListener {
+    /// Listens at `path`; the umask decides which users may connect.
+    ///
+    /// # Errors
+    /// `AddrInUse` if another process listens there or the file is no socket; a system call's
+    /// error.
     pub fn bind(path: &Path, kind: SocketType) -> io::Result<Self> {
         clear(path, kind)?;
         let socket = socket(kind)?;
@@ -62,7 +69,10 @@ impl Listener {
         Ok(listener)
     }
 
-    /// The next one that connected, not blocking; none if there is none.
+    /// Accepts the next connection, without blocking. `None` if no connection waits.
+    ///
+    /// # Errors
+    /// accept(2) failed, for example without a free descriptor.
     pub fn accept(&self) -> io::Result<Option<OwnedFd>> {
         match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(stream) => Ok(Some(stream)),
@@ -71,24 +81,24 @@ impl Listener {
         }
     }
 
-    /// Whether its file is still there.
+    /// Returns whether the socket's file still exists.
     pub fn is_reachable(&self) -> bool {
         identity(&self.path).is_ok_and(|file| file == self.file)
     }
 
-    /// Where it listens.
+    /// Returns the path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for UnixSocketListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Drop for Listener {
+impl Drop for UnixSocketListener {
     fn drop(&mut self) {
         if self.is_reachable() {
             let _ = fs::remove_file(&self.path);

@@ -1,4 +1,7 @@
-//! One held port: its public socket and the frontend that is there.
+//! A held port: its public socket, and the frontend that is connected.
+//!
+//! One frontend at a time is relayed; a second may wait for [`SUCCESSOR_WAIT`] until the first has
+//! left. All methods run in the main thread and do not block.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,38 +14,38 @@ use causeway_host::Account;
 use causeway_host::fd::receive::Incoming;
 use rustix::net::{Shutdown, SocketType, shutdown};
 
-use crate::holder::{locked, ring, until};
+use crate::holder::{lock, signal, until};
 use crate::limits::{ACCEPT_RETRY, LOG_LINES_MAX, LOG_WINDOW, STACK_BYTES, SUCCESSOR_WAIT};
-use crate::listen::Listener;
+use crate::listen::UnixSocketListener;
 use crate::protocol::HeldPort;
-use crate::relay::{End, Relay, Route, SharedRoute};
+use crate::relay::{DaemonRoute, Relay, RelayEnd, SharedRoute};
 
-/// A port as one causewayd serves it.
+/// A port, and the generation of causewayd that serves it.
 #[derive(Debug)]
-pub struct HeldBy {
-    /// Which causewayd, counted from 1.
-    pub life: u64,
+pub struct ServedPort {
+    /// The generation of causewayd, from 1.
+    pub generation: u64,
     /// The port.
     pub port: HeldPort,
 }
 
-/// A frontend that is there.
+/// The connected frontend.
 #[derive(Debug)]
-struct Seat {
-    /// A second descriptor of its connection, to cut it.
+struct FrontendConnection {
+    /// A duplicate descriptor of the connection, to shut it down.
     connection: Incoming,
     thread: JoinHandle<()>,
-    over: Arc<AtomicBool>,
+    ended: Arc<AtomicBool>,
 }
 
-/// Lets a bounded number of lines through.
+/// Limits log lines to [`LOG_LINES_MAX`] per [`LOG_WINDOW`].
 #[derive(Debug)]
-struct Lines {
+struct LogBudget {
     since: Instant,
     count: u32,
 }
 
-impl Lines {
+impl LogBudget {
     fn admit(&mut self) -> bool {
         if self.since.elapsed() >= LOG_WINDOW {
             *self = Self { since: Instant::now(), count: 0 };
@@ -52,28 +55,31 @@ impl Lines {
     }
 }
 
-/// One held port. Dropped, it lets go of its frontend.
+/// A held port. Disconnects its frontend on drop.
 #[derive(Debug)]
-pub struct Port {
+pub struct HeldPortState {
     held: HeldPort,
-    listener: Listener,
+    listener: UnixSocketListener,
     route: SharedRoute,
-    seat: Option<Seat>,
-    /// Connected while the one before had not left, and until when it may wait.
+    frontend: Option<FrontendConnection>,
+    /// A frontend that connected before its predecessor left, and the end of its wait.
     next: Option<(Incoming, Instant)>,
-    /// Nobody is accepted before.
-    barred: Option<Instant>,
-    /// Whose the descriptors are that its frontends hand over.
-    giver: Account,
-    lines: Arc<Mutex<Lines>>,
+    /// Before this time no connection is accepted.
+    accept_after: Option<Instant>,
+    /// Account of descriptors that its frontends send.
+    account: Account,
+    log_budget: Arc<Mutex<LogBudget>>,
 }
 
-impl Port {
+impl HeldPortState {
     /// Listens for frontends.
-    pub fn new(by: HeldBy) -> io::Result<Self> {
-        let listener = Listener::bind(&by.port.public, SocketType::STREAM)?;
-        let route = Route {
-            life: Some(by.life),
+    ///
+    /// # Errors
+    /// The public socket cannot be bound.
+    pub fn new(by: ServedPort) -> io::Result<Self> {
+        let listener = UnixSocketListener::bind(&by.port.public, SocketType::STREAM)?;
+        let route = DaemonRoute {
+            generation: Some(by.generation),
             inner: by.port.inner.clone(),
             queues: by.port.queues,
             ring_size: by.port.ring_size,
@@ -82,129 +88,133 @@ impl Port {
             listener,
             route: Arc::new(Mutex::new(route)),
             held: by.port,
-            seat: None,
+            frontend: None,
             next: None,
-            barred: None,
-            giver: Account::unique(),
-            lines: Arc::new(Mutex::new(Lines { since: Instant::now(), count: 0 })),
+            accept_after: None,
+            account: Account::unique(),
+            log_budget: Arc::new(Mutex::new(LogBudget { since: Instant::now(), count: 0 })),
         })
     }
 
-    /// Whether a frontend of this port may go on as one of `new`.
-    pub fn takes(&self, new: &HeldPort) -> bool {
+    /// Returns whether a frontend of this port can continue as a frontend of `new`.
+    pub fn is_compatible(&self, new: &HeldPort) -> bool {
         let same = |a: &HeldPort| (a.public.clone(), a.device.clone(), a.queues, a.ring_size);
         same(&self.held) == same(new) && self.listener.is_reachable()
     }
 
-    /// Leads frontends to a causewayd, or to none.
-    pub fn lead_to(&mut self, by: Option<HeldBy>) {
-        let mut route = locked(&self.route);
-        route.life = by.as_ref().map(|by| by.life);
-        if let Some(HeldBy { port, .. }) = by {
+    /// Routes frontends to a causewayd, or to none.
+    pub fn set_route(&mut self, by: Option<ServedPort>) {
+        let mut route = lock(&self.route);
+        route.generation = by.as_ref().map(|by| by.generation);
+        if let Some(ServedPort { port, .. }) = by {
             route.inner.clone_from(&port.inner);
             self.held = port;
         }
     }
 
-    /// The causewayd that serves it.
-    pub fn life(&self) -> Option<u64> {
-        locked(&self.route).life
+    /// Returns the generation of causewayd that serves the port.
+    pub fn generation(&self) -> Option<u64> {
+        lock(&self.route).generation
     }
 
-    /// Whether a frontend is there.
+    /// Returns whether a frontend is connected.
     pub fn is_busy(&self) -> bool {
-        self.seat.is_some()
+        self.frontend.is_some()
     }
 
-    /// The listening socket, while it is to be watched.
+    /// Returns the listening socket, while connections may be accepted.
     pub fn listening(&self) -> Option<BorrowedFd<'_>> {
-        (self.next.is_none() && self.barred.is_none()).then(|| self.listener.as_fd())
+        (self.next.is_none() && self.accept_after.is_none()).then(|| self.listener.as_fd())
     }
 
-    /// How long until it must be looked after.
+    /// Returns the time until the next timer.
     pub fn due(&self) -> Option<Duration> {
         let next = self.next.as_ref().map(|(_, at)| *at);
-        next.into_iter().chain(self.barred).map(until).min()
+        next.into_iter().chain(self.accept_after).map(until).min()
     }
 
     fn name(&self) -> &str {
         &self.held.name
     }
 
-    /// A frontend connects. One at a time; another waits a moment for the first to be gone.
-    pub fn accept(&mut self, bell: &Arc<OwnedFd>) {
+    /// Accepts a frontend, or lets it wait for its predecessor to leave.
+    pub fn accept(&mut self, wakeup: &Arc<OwnedFd>) {
         let now = Instant::now();
         let accepted = self.listener.accept();
-        let given = |stream: OwnedFd| Incoming::from(stream).given_by(self.giver);
+        let given = |stream: OwnedFd| Incoming::from(stream).given_by(self.account);
         match accepted.map(|stream| stream.map(given)) {
             Ok(None) => {}
-            Ok(Some(_)) if self.giver.is_behind() => {
-                self.barred = now.checked_add(ACCEPT_RETRY);
-                if locked(&self.lines).admit() {
-                    let why = "descriptors of earlier ones take long to close";
-                    log::warn!(port = self.name(), reason = why; "a frontend was turned away");
+            Ok(Some(_)) if self.account.is_behind() => {
+                self.accept_after = now.checked_add(ACCEPT_RETRY);
+                if lock(&self.log_budget).admit() {
+                    let why = "descriptors of earlier frontends are still being closed";
+                    log::warn!(port = self.name(), reason = why; "a frontend was refused");
                 }
             }
-            Ok(Some(stream)) if self.seat.is_some() => {
+            Ok(Some(stream)) if self.frontend.is_some() => {
                 let next = now.checked_add(SUCCESSOR_WAIT).map(|at| (stream, at));
                 if std::mem::replace(&mut self.next, next).is_some() {
                     self.log_turned_away();
                 }
             }
-            Ok(Some(stream)) => self.seat(stream, bell),
+            Ok(Some(stream)) => self.start_relay(stream, wakeup),
             Err(error) => {
-                self.barred = now.checked_add(ACCEPT_RETRY);
-                if locked(&self.lines).admit() {
+                self.accept_after = now.checked_add(ACCEPT_RETRY);
+                if lock(&self.log_budget).admit() {
                     log::warn!(port = self.name(), error:% = error; "cannot accept a frontend");
                 }
             }
         }
     }
 
-    fn seat(&mut self, stream: Incoming, bell: &Arc<OwnedFd>) {
-        match self.start(stream, bell.clone()) {
-            Ok(seat) => self.seat = Some(seat),
+    fn start_relay(&mut self, stream: Incoming, wakeup: &Arc<OwnedFd>) {
+        match self.start(stream, wakeup.clone()) {
+            Ok(frontend) => self.frontend = Some(frontend),
             Err(error) => {
-                if locked(&self.lines).admit() {
+                if lock(&self.log_budget).admit() {
                     log::warn!(port = self.name(), error:% = error; "cannot serve a frontend");
                 }
             }
         }
     }
 
-    fn start(&self, stream: Incoming, bell: Arc<OwnedFd>) -> io::Result<Seat> {
-        let connection = Incoming::from(stream.as_fd().try_clone_to_owned()?).given_by(self.giver);
-        let over = Arc::new(AtomicBool::new(false));
+    fn start(&self, stream: Incoming, wakeup: Arc<OwnedFd>) -> io::Result<FrontendConnection> {
+        let connection =
+            Incoming::from(stream.as_fd().try_clone_to_owned()?).given_by(self.account);
+        let ended = Arc::new(AtomicBool::new(false));
         let relay = Relay::new(stream, self.route.clone());
-        let (name, lines, done) = (self.held.name.clone(), self.lines.clone(), over.clone());
+        let (name, log_budget, done) =
+            (self.held.name.clone(), self.log_budget.clone(), ended.clone());
         let thread = thread::Builder::new().name("relay".into()).stack_size(STACK_BYTES);
         let thread = thread.spawn(move || {
             let end = relay.run();
-            if locked(&lines).admit() {
+            if lock(&log_budget).admit() {
                 match end {
-                    End::Left => log::info!(port = name.as_str(); "frontend left"),
-                    end => log::warn!(port = name.as_str(), reason:% = end; "frontend let go"),
+                    RelayEnd::FrontendLeft => log::info!(port = name.as_str(); "frontend left"),
+                    end => log::warn!(port = name.as_str(), reason:% = end; "frontend was disconnected"),
                 }
             }
             done.store(true, Ordering::Release);
-            ring(&bell);
+            signal(&wakeup);
         })?;
-        if locked(&self.lines).admit() {
+        if lock(&self.log_budget).admit() {
             log::info!(port = self.name(); "frontend connected");
         }
-        Ok(Seat { connection, thread, over })
+        Ok(FrontendConnection { connection, thread, ended })
     }
 
-    /// Notices who left and whose time is up.
-    pub fn look_after(&mut self, bell: &Arc<OwnedFd>) {
+    /// Reaps a relay that ended, and runs the timers.
+    pub fn poll_frontends(&mut self, wakeup: &Arc<OwnedFd>) {
         let now = Instant::now();
-        self.barred = self.barred.filter(|at| *at > now);
-        let over = |seat: &mut Seat| seat.over.load(Ordering::Acquire) || seat.thread.is_finished();
-        if let Some(seat) = self.seat.take_if(over) {
-            let _ = seat.thread.join();
+        self.accept_after = self.accept_after.filter(|at| *at > now);
+        let ended = |frontend: &mut FrontendConnection| {
+            frontend.ended.load(Ordering::Acquire) || frontend.thread.is_finished()
+        };
+        if let Some(frontend) = self.frontend.take_if(ended) {
+            let _ = frontend.thread.join();
         }
         match self.next.take() {
-            Some((stream, _)) if self.seat.is_none() => self.seat(stream, bell),
+            Some((stream, _)) if self.frontend.is_none() => self.start_relay(stream, wakeup),
             Some((stream, at)) if at > now => self.next = Some((stream, at)),
             Some(_) => self.log_turned_away(),
             None => {}
@@ -212,17 +222,17 @@ impl Port {
     }
 
     fn log_turned_away(&self) {
-        if locked(&self.lines).admit() {
-            log::warn!(port = self.name(); "a second frontend was turned away: the port has one");
+        if lock(&self.log_budget).admit() {
+            log::warn!(port = self.name(); "a second frontend was refused: the port has a frontend");
         }
     }
 }
 
-impl Drop for Port {
+impl Drop for HeldPortState {
     fn drop(&mut self) {
-        if let Some(seat) = self.seat.take() {
-            let _ = shutdown(&seat.connection, Shutdown::Both);
-            let _ = seat.thread.join();
+        if let Some(frontend) = self.frontend.take() {
+            let _ = shutdown(&frontend.connection, Shutdown::Both);
+            let _ = frontend.thread.join();
         }
     }
 }

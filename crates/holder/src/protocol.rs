@@ -1,9 +1,9 @@
-//! What causewayd and the holder say to each other: version 1.
+//! The control protocol between causewayd and the holder, version 1.
 //!
-//! A Unix socket of sequenced packets; each packet is one JSON value of at most
-//! [`CONTROL_BYTES_MAX`] bytes. causewayd says `hello` first, each request gets
-//! one [`Answer`], and the connection stays open for as long as causewayd lives:
-//! its end tells the holder that causewayd is gone.
+//! A SOCK_SEQPACKET Unix socket; each packet is a JSON value of at most [`CONTROL_BYTES_MAX`]
+//! bytes. causewayd sends `hello` first, each request gets one [`Answer`], and the connection stays
+//! open for as long as causewayd lives: its end tells the holder that causewayd is gone. The names
+//! of variants and fields are part of the protocol.
 
 use std::io::IoSlice;
 use std::os::fd::AsFd;
@@ -16,30 +16,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::CONTROL_BYTES_MAX;
 
-/// The version spoken here.
+/// The protocol version of this crate.
 pub const VERSION: u32 = 1;
 
-/// What causewayd asks for.
+/// A request of causewayd.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// The first one.
+    /// The first request.
     Hello {
-        /// The version that causewayd speaks.
+        /// causewayd's protocol version.
         version: u32,
-        /// Its process.
+        /// causewayd's process identifier.
         pid: u32,
     },
-    /// Hold a port, or go on holding it: from now on causewayd serves its inner socket.
+    /// Hold a port, or continue to hold it: causewayd serves its inner socket from now on.
     Add(HeldPort),
-    /// Let go of a port: its frontend sees the connection close.
+    /// Release a port: its frontend is disconnected.
     Delete {
-        /// The port.
+        /// The port's name.
         name: String,
     },
-    /// All configured ports have been added: let go of those that were not.
+    /// All configured ports have been added: release all others.
     Synced,
-    /// Let go of everything and leave.
+    /// Release all ports and exit.
     LetGo,
 }
 
@@ -47,17 +47,18 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeldPort {
-    /// Its name.
+    /// The port's name.
     pub name: String,
-    /// Where frontends connect.
+    /// The socket at which frontends connect.
     pub public: PathBuf,
-    /// Where causewayd listens.
+    /// The socket at which causewayd listens.
     pub inner: PathBuf,
-    /// Queues of the device.
+    /// Number of the device's queues.
     pub queues: u16,
-    /// Largest ring that it takes, in descriptors.
+    /// Largest ring of the device, in descriptors.
     pub ring_size: u16,
-    /// What the device is. A frontend that was set up for another is let go.
+    /// Kind and identity of the device. A frontend that was set up for another device is
+    /// disconnected.
     pub device: String,
 }
 
@@ -65,40 +66,43 @@ pub struct HeldPort {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Answer {
-    /// To `hello`.
+    /// Answer to `hello`.
     Hello {
-        /// The version that the holder speaks.
+        /// The holder's protocol version.
         version: u32,
-        /// Its process.
+        /// The holder's process identifier.
         pid: u32,
     },
-    /// Done.
+    /// The request was executed.
     Done,
-    /// Not done, for the operator to read.
+    /// The request was refused, with a reason for the operator.
     Refused(String),
 }
 
-/// Why a packet could not be sent or read.
+/// Why a packet could not be sent or received.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketError {
-    /// The other side closed.
-    #[error("the other side closed the connection")]
+    /// The peer closed the connection.
+    #[error("the peer closed the connection")]
     Closed,
-    /// Nothing there yet.
+    /// No packet arrived in time.
     #[error("no answer in time")]
     Nothing,
-    /// The packet is longer than any may be.
+    /// The packet is longer than [`CONTROL_BYTES_MAX`].
     #[error("a packet of more than {CONTROL_BYTES_MAX} bytes")]
     Long,
-    /// The packet is not one of this protocol.
-    #[error("a packet that is none of version {VERSION}: {0}")]
+    /// The packet is no value of this protocol.
+    #[error("not a packet of protocol version {VERSION}: {0}")]
     Garbled(#[from] serde_json::Error),
-    /// The socket failed.
+    /// A system call failed.
     #[error("{0}")]
     Socket(#[from] Errno),
 }
 
-/// Sends one value.
+/// Sends a value.
+///
+/// # Errors
+/// The value is too long, the peer closed the connection, or the socket failed.
 pub fn send<T: Serialize>(socket: impl AsFd, value: &T) -> Result<(), PacketError> {
     let bytes = serde_json::to_vec(value)?;
     if bytes.len() > CONTROL_BYTES_MAX {
@@ -112,7 +116,10 @@ pub fn send<T: Serialize>(socket: impl AsFd, value: &T) -> Result<(), PacketErro
     }
 }
 
-/// Receives one value.
+/// Receives a value.
+///
+/// # Errors
+/// No packet is there, it is invalid, the peer closed the connection, or the socket failed.
 pub fn receive<T: DeserializeOwned>(socket: impl AsFd, flags: RecvFlags) -> Result<T, PacketError> {
     let mut bytes = vec![0; CONTROL_BYTES_MAX];
     let got = match rustix::net::recv(socket, &mut bytes[..], flags | RecvFlags::TRUNC) {
@@ -138,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_received() {
+    fn protocol_values_survive_a_round_trip() {
         let (a, b) = pair();
         let port = HeldPort {
             name: "v".into(),
@@ -167,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_packets_are_told_apart() {
+    fn hostile_packets_are_distinguished() {
         let (a, b) = pair();
         let next = || receive::<Request>(&b, RecvFlags::DONTWAIT);
         assert!(matches!(next(), Err(PacketError::Nothing)));

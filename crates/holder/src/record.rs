@@ -1,4 +1,7 @@
-//! What a frontend has set up: everything that a new causewayd has to be told again.
+//! The vhost-user state that a frontend has set up, for replay to the next causewayd.
+//!
+//! Messages are recorded once causewayd has acknowledged them, with the effects that causewayd
+//! gives them. The record does not validate; causewayd does.
 
 use causeway_attach::limits::{MEMORY_SLOTS_MAX, QUEUES_MAX};
 use causeway_attach::vhost_user::message::{Message, RegionSpec, RingAddresses, RingValue};
@@ -6,40 +9,40 @@ use causeway_host::ReceivedFd;
 
 use crate::inflight::Inflight;
 
-/// One region and its file.
-pub type Region = (RegionSpec, ReceivedFd);
+/// A memory region and its file.
+pub type RegionFile = (RegionSpec, ReceivedFd);
 
-/// A doorbell or notification: never told of, or told with a descriptor or without one.
-pub type Event = Option<Option<ReceivedFd>>;
+/// A doorbell or notification: never set, or set with or without a descriptor.
+pub type EventFd = Option<Option<ReceivedFd>>;
 
-/// One queue.
+/// State of one queue.
 #[derive(Debug, Default)]
 pub struct Ring {
-    /// Descriptors of the ring.
+    /// Ring size, in descriptors.
     pub size: Option<u32>,
-    /// Where it lies.
+    /// Addresses of the ring's parts.
     pub addresses: Option<RingAddresses>,
-    /// Where it begins, as the frontend last said, or causewayd when it stopped.
+    /// Start index, as the frontend set it or causewayd reported it on stop.
     pub base: Option<u32>,
-    /// How it stood when it stopped: a start from elsewhere is a driver's new beginning.
-    pub stood: Option<Stand>,
-    /// Its doorbell; started while there is one.
-    pub kick: Event,
-    /// Its notification.
-    pub call: Event,
-    /// Where errors are told.
-    pub error: Event,
-    /// As SET_VRING_ENABLE said.
+    /// Position at the last stop: a start from another position is a restart by the driver.
+    pub stopped_at: Option<RingPosition>,
+    /// The doorbell; the queue runs while it is set.
+    pub kick: EventFd,
+    /// The notification.
+    pub call: EventFd,
+    /// The eventfd for errors.
+    pub error: EventFd,
+    /// The value of SET_VRING_ENABLE.
     pub enabled: Option<u32>,
 }
 
-/// What a queue that goes on has in common with the one that was stopped: where it lies, how
-/// large it is, and where it begins.
-pub type Stand = (Option<RingAddresses>, Option<u32>, Option<u32>);
+/// Addresses, size and start index: equal before and after a stop if the driver continues the
+/// queue.
+pub type RingPosition = (Option<RingAddresses>, Option<u32>, Option<u32>);
 
 impl Ring {
-    /// As it is set up now.
-    pub fn stands(&self) -> Stand {
+    /// Returns the current position.
+    pub fn position(&self) -> RingPosition {
         (self.addresses, self.size, self.base)
     }
 
@@ -48,41 +51,41 @@ impl Ring {
     }
 }
 
-/// Everything that one frontend has set up.
+/// The state that one frontend has set up.
 #[derive(Debug, Default)]
 pub struct Record {
     /// Acknowledged virtio features.
     pub features: Option<u64>,
-    /// Acknowledged protocol features, as the frontend said them.
+    /// Acknowledged protocol features, as the frontend sent them.
     pub protocol: Option<u64>,
-    /// SET_OWNER was said.
+    /// Whether SET_OWNER was sent.
     pub owner: bool,
-    /// The last whole memory table...
-    pub table: Vec<Region>,
-    /// ... and what was added since.
-    pub added: Vec<Region>,
-    /// Queues, by their index.
+    /// The regions of the last SET_MEM_TABLE.
+    pub table: Vec<RegionFile>,
+    /// Regions added since.
+    pub added: Vec<RegionFile>,
+    /// Queues, by index.
     pub rings: Vec<Ring>,
-    /// The record of chains in flight.
+    /// The inflight region.
     pub inflight: Option<Inflight>,
-    /// Where the backend may make requests.
+    /// Socket for requests of the backend.
     pub requests: Option<ReceivedFd>,
     /// The virtio status byte.
     pub status: Option<u64>,
 }
 
 impl Record {
-    /// Whether any queue is started.
-    pub fn runs(&self) -> bool {
+    /// Returns whether any queue runs.
+    pub fn is_running(&self) -> bool {
         self.rings.iter().any(|ring| ring.kick.is_some())
     }
 
-    /// All granted regions.
-    pub fn regions(&self) -> impl Iterator<Item = &Region> {
+    /// Returns all granted regions.
+    pub fn regions(&self) -> impl Iterator<Item = &RegionFile> {
         self.table.iter().chain(&self.added)
     }
 
-    /// Queue `index`; none beyond those that any device has.
+    /// Returns queue `index`; `None` for an index that no device has.
     pub fn ring(&mut self, index: u32) -> Option<&mut Ring> {
         let index = usize::try_from(index).ok().filter(|index| *index < QUEUES_MAX)?;
         if self.rings.len() <= index {
@@ -101,7 +104,7 @@ impl Record {
         self.rings.iter_mut().for_each(Ring::stop);
     }
 
-    /// Notes a message that causewayd has taken.
+    /// Records a message that causewayd has acknowledged.
     pub fn note(&mut self, message: Message) {
         use Message as M;
         match message {
@@ -121,7 +124,7 @@ impl Record {
                 self.added.clear();
             }
             M::AddMemReg(spec, file) => {
-                // QEMU before 8.1 adds each region once for every queue pair.
+                // QEMU before 8.1 adds each region once per queue pair.
                 let again = self.regions().any(|(one, _)| is_same(one, &spec));
                 if !again && self.regions().count() < MEMORY_SLOTS_MAX {
                     self.added.push((spec, file));
@@ -142,7 +145,7 @@ impl Record {
                 ring.stop();
             }),
             M::SetVringAddr(addresses) => self.with_ring(addresses.index, |ring| {
-                // A started queue stays so if only what is noted of it changes, as in causewayd.
+                // A running queue continues if only the log address changes, as in causewayd.
                 if !ring.addresses.as_ref().is_some_and(|old| addresses.lies_as(old)) {
                     ring.stop();
                 }
@@ -154,7 +157,7 @@ impl Record {
             }),
             M::SetVringKick(event) => self.with_ring(event.index, |ring| {
                 ring.kick = Some(event.fd);
-                ring.stood = None;
+                ring.stopped_at = None;
             }),
             M::SetVringCall(event) => self.with_ring(event.index, |r| r.call = Some(event.fd)),
             M::SetVringErr(event) => self.with_ring(event.index, |r| r.error = Some(event.fd)),
@@ -165,16 +168,16 @@ impl Record {
         }
     }
 
-    /// Notes that a queue was stopped and stands at `base`.
+    /// Records that a queue was stopped at `base`.
     pub fn stopped(&mut self, RingValue { index, value }: RingValue) {
         self.with_ring(index, |ring| {
             ring.stop();
             ring.base = Some(value);
-            ring.stood = Some(ring.stands());
+            ring.stopped_at = Some(ring.position());
         });
     }
 
-    /// As causewayd does it: memory stays, because QEMU says only what changes of it.
+    /// Resets as causewayd does: memory stays, because QEMU sends only its changes.
     fn reset(&mut self) {
         self.stop_all();
         self.rings.iter_mut().for_each(|ring| ring.enabled = None);
@@ -188,7 +191,7 @@ impl Record {
     }
 }
 
-/// Whether two messages name the same region: an offset does not count.
+/// Returns whether two messages name the same region; the file offset is not compared.
 fn is_same(one: &RegionSpec, other: &RegionSpec) -> bool {
     (one.guest, one.user, one.len) == (other.guest, other.user, other.len)
 }

@@ -1,5 +1,5 @@
-//! Frontends that say anything at all, a causewayd that answers rubbish, and strangers at the
-//! control socket: each costs its own connection and no other.
+//! Frontends with arbitrary bytes, a causewayd with invalid replies, and foreign clients at the
+//! control socket: each loses its own connection and no other.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn dial(held: &Held, name: &str) -> UnixStream {
     stream
 }
 
-/// Waits until the other side hangs up; what it said meanwhile does not matter.
+/// Waits until the peer closes the connection, and ignores its data.
 #[track_caller]
 fn hung_up(mut stream: UnixStream) {
     let mut all = Vec::new();
@@ -44,8 +44,8 @@ fn hostile_bytes_end_their_connection_alone() {
     let held = Held::new();
     let (mut good, life) = attach(&held.path("good"), Life::new(&held, "good"));
     let halt_good = background(life);
-    // A second port on the same control connection is not needed: `good` has its own life, and
-    // the bad ones connect to a port whose causewayd is the same.
+    // A second port on the same control connection is not needed: `good` has its own causewayd, and
+    // the bad frontends connect to a port of the same causewayd.
     for bytes in [
         vec![0xff; 12],
         vec![0; 12],
@@ -59,7 +59,7 @@ fn hostile_bytes_end_their_connection_alone() {
         header(1, 1, 0)[..7].to_vec(),
     ] {
         let mut bad = dial(&held, "good");
-        // Turned away while the good one is there: what it says is not even read.
+        // Refused while the good frontend is connected, before any byte is read.
         let _ = bad.write_all(&bytes);
         hung_up(bad);
     }
@@ -99,7 +99,7 @@ fn hostile_descriptors_are_closed() {
         let stream = OwnedFd::from(dial(&held, "p"));
         let bad = Stream::new(stream.try_clone().unwrap());
         let fds: Vec<BorrowedFd<'_>> = (0..round % 9).map(|_| file.as_fd()).collect();
-        // No descriptor belongs to this message.
+        // This message takes no descriptor.
         let sent = bad.send(Header::request(R::SET_OWNER, 0), &[], &fds);
         sent.unwrap();
         drop(bad);
@@ -117,7 +117,7 @@ fn hostile_descriptors_are_closed() {
 }
 
 #[test]
-fn hostile_crowds_are_turned_away_and_the_seated_one_stays() {
+fn hostile_surplus_frontends_are_refused() {
     let held = Held::new();
     let (mut port, life) = attach(&held.path("p"), Life::new(&held, "p"));
     let halt = background(life);
@@ -145,14 +145,14 @@ fn hostile_answers_of_causewayd_cost_one_connection() {
         header(1, 1 | 4, u32::MAX),
         header(1, 1 | 4, 0),
         vec![1; 5],
-        // Offers none of what is needed.
+        // Offers none of the required features.
         [reply(1), vec![0; 8], reply(15), vec![0; 8]].concat(),
     ] {
         let frontend = dial(&held, "bad");
         let (mut inner, _) = listener.accept().unwrap();
         inner.write_all(&answer).unwrap();
         inner.shutdown(std::net::Shutdown::Write).unwrap();
-        // Those that it merely hangs up on are tried again; it hangs up each time.
+        // Connections that are merely closed are retried; causewayd closes each.
         listener.set_nonblocking(true).unwrap();
         frontend.set_nonblocking(true).unwrap();
         let since = std::time::Instant::now();
@@ -176,7 +176,7 @@ fn hostile_answers_of_causewayd_cost_one_connection() {
 }
 
 #[test]
-fn hostile_messages_that_end_causewayd_are_not_repeated_for_ever() {
+fn hostile_messages_that_end_causewayd_are_repeated_a_few_times() {
     let held = Held::new();
     let mut port = None;
     for life in 0..10 {
@@ -207,7 +207,7 @@ fn hostile_messages_that_end_causewayd_are_not_repeated_for_ever() {
             std::thread::sleep(Duration::from_millis(1));
         };
         inner.set_nonblocking(false).unwrap();
-        // The beginning goes well; then the message is read, and causewayd dies of it.
+        // The handshake succeeds; then causewayd ends as soon as it has read the message.
         answer(&mut inner, 1, u64::MAX);
         answer(&mut inner, 15, u64::MAX);
         answer(&mut inner, 16, 0);
@@ -224,7 +224,7 @@ fn gone(frontend: &UnixStream) -> bool {
     rustix::event::poll(&mut fds, Some(&none)).unwrap() > 0
 }
 
-/// Reads one request, whatever its payload, and answers a number.
+/// Reads a request with any payload, and replies with a number.
 fn answer(inner: &mut UnixStream, code: u32, value: u64) {
     let mut head = [0; 12];
     inner.read_exact(&mut head).unwrap();
@@ -242,7 +242,7 @@ fn stranger(held: &Held) -> OwnedFd {
 }
 
 #[test]
-fn hostile_control_packets_hurt_nobody() {
+fn hostile_control_packets_end_their_own_connection() {
     let held = Held::new();
     for packet in ["{", "[]", "\"synced\"", "\"let_go\"", "{\"delete\":{\"name\":\"p\"}}", "\0"] {
         let socket = stranger(&held);

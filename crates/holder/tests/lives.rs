@@ -1,4 +1,4 @@
-//! A frontend outlives several causewayds and notices nothing; what was in flight is done once.
+//! A frontend outlives several causewayds without notice; chains in flight are processed once.
 
 mod common;
 
@@ -58,7 +58,7 @@ fn a_message_that_was_under_way_is_answered_by_the_next_one() {
     let life = Life::new(&held, "p");
     let (mut port, life) = attach(&held.path("p"), life);
     send(&mut port, 0..3);
-    // Nobody reads it: it is under way when causewayd dies.
+    // No reader: the message is in progress when causewayd ends.
     let path = held.path("p");
     let asking = std::thread::spawn(move || {
         let base = port.frontend().client().stop_queue(1);
@@ -85,7 +85,7 @@ fn a_driver_that_begins_anew_gets_a_new_record() {
     life.push(&heads);
     drop(port);
     life.until("the frontend's end", |life| life.is_free());
-    // The same port, a fresh ring: nothing of the old record may count.
+    // The same port, a fresh ring: the old inflight region must not count.
     let (mut port, mut life) = attach(&held.path("p"), life);
     send(&mut port, 9..10);
     assert_eq!(life.pop().map(|(_, frame)| frame), Some(9));
@@ -102,7 +102,7 @@ fn a_driver_that_begins_anew_with_a_smaller_ring_gets_a_new_record() {
         let words = [index.to_ne_bytes(), value.to_ne_bytes()].concat();
         port.frontend().client().tell(request, &words, fds).unwrap();
     };
-    // It begins where it stopped, at the beginning, and yet it is another ring.
+    // It starts at the index where it stopped, zero, and yet it is another ring.
     tell(R::SET_VRING_NUM, 1, 8, &[]);
     tell(R::SET_VRING_BASE, 1, 0, &[]);
     let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
@@ -112,11 +112,11 @@ fn a_driver_that_begins_anew_with_a_smaller_ring_gets_a_new_record() {
 }
 
 #[test]
-fn causewayd_may_hang_up_on_a_frontend_while_it_lives() {
+fn holder_disconnects_a_frontend_that_causewayd_closes() {
     let held = Held::new();
     let life = Life::new(&held, "p");
     let (mut port, life) = attach(&held.path("p"), life);
-    // A broken rule: the ring's size changes while it runs.
+    // A protocol violation: the ring's size changes while it runs.
     let bad = [0_u32.to_ne_bytes(), 3_u32.to_ne_bytes()].concat();
     let halt = background(life);
     assert!(port.frontend().client().tell(R::SET_VRING_NUM, &bad, &[]).is_err());
@@ -125,7 +125,7 @@ fn causewayd_may_hang_up_on_a_frontend_while_it_lives() {
         assert!(since.elapsed() < LIMIT, "still held");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // The port is free for another.
+    // Another frontend can use the port.
     let (_port, _life) = attach(&held.path("p"), halt());
 }
 
@@ -158,7 +158,7 @@ fn a_device_that_changed_is_not_taken_up_again() {
 }
 
 #[test]
-fn frontends_may_come_before_causewayd() {
+fn holder_accepts_frontends_before_causewayd() {
     let held = Held::new();
     drop(Life::new(&held, "p"));
     let path = held.path("p");

@@ -1,51 +1,55 @@
-//! What a tunnel tells the one who drives it.
+//! Events that a tunnel reports to its driver ([`crate::io`], the simulator).
+//!
+//! Events are values in [`crate::Sink::events`]. They report changes of state once;
+//! [`crate::tunnel::Tunnel::state`] returns the state itself.
 
 use std::net::SocketAddr;
 
-/// What became known of a tunnel.
+/// A change of a tunnel's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// Its number in the [`crate::hub::Hub`].
+    /// The tunnel's number in the [`crate::hub::Hub`].
     pub tunnel: u16,
-    /// What.
+    /// The kind of change.
     pub what: What,
 }
 
-/// What became known.
+/// The kind of change, with its values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// The peer answers: frames get there.
+    /// The peer answers heartbeats: frames reach it.
     Up,
     /// The peer no longer answers.
     Down,
-    /// The path to the peer became poor, or good again: of several the good ones are preferred.
+    /// The path to the peer became poor (true) or good again (false). Of several paths the good
+    /// ones are preferred.
     Poor(bool),
     /// Another host at this address uses the peer's private key.
     Clone(SocketAddr),
-    /// The peer's time of day is so many ns behind what it was.
+    /// The peer's time of day went back by this many ns.
     Behind(u64),
-    /// A session was agreed on.
+    /// A handshake completed.
     Session,
-    /// The longest datagram that gets to the peer has changed, in bytes of UDP payload.
+    /// The longest datagram that reaches the peer changed, in bytes of UDP payload.
     Datagram(usize),
-    /// The peer has another address.
+    /// The peer sends from another address.
     Roamed(SocketAddr),
-    /// An Ethernet address of a virtual network is behind the peer.
+    /// The peer announced an Ethernet address.
     Here {
         /// The virtual network.
         vni: u32,
         /// The Ethernet address.
         mac: [u8; 6],
-        /// Larger than of any earlier place of this address.
+        /// Epoch of the claim: larger than that of any earlier owner of this address.
         epoch: u64,
     },
-    /// An Ethernet address is no longer behind the peer.
+    /// The peer withdrew an Ethernet address.
     Gone {
         /// The virtual network.
         vni: u32,
         /// The Ethernet address.
         mac: [u8; 6],
-        /// That of [`What::Here`], or larger.
+        /// Epoch of the withdrawn claim, or larger.
         epoch: u64,
     },
 }

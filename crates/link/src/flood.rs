@@ -1,21 +1,22 @@
-//! Frames for many, and the number by which their copies are known.
+//! Flood sequence numbers: copies of a flooded frame are recognised by a number.
 //!
-//! Where links of several daemons are for transit and make a circle, a frame for many would come
-//! again and again. So the first daemon that sends it into links gives it a number that nobody can
-//! guess, which stands behind the frame; who has seen a number looks at no other copy of it. That
-//! needs no agreement between daemons as a spanning tree would, holds while links come and go, and
-//! every copy takes the shortest way: the first that comes counts. Only tunnels carry the number;
-//! other links carry neither numbers nor hops.
+//! Where transit links of several daemons form a loop, a flooded frame would circulate. So the
+//! first daemon that sends it into links appends an unpredictable number, and each daemon accepts
+//! the first copy of a number and drops all others (`ethernet::flood`). This needs no spanning tree
+//! and no agreement, holds while links come and go, and the first copy to arrive has taken the
+//! shortest path. Only tunnels carry the number; other links carry neither numbers nor hop counts.
+//!
+//! This module encodes and decodes the number; it does not detect duplicates.
 
 use causeway_fabric::carrier::{Arrival, Lost, Outgoing};
 use causeway_wire::tunnel::record::{FLOODED, NUMBER_LEN, emit_metadata};
 
 use crate::limits::FRAME_BYTES_MAX;
 use crate::pack::{Batch, Packer, PushError};
-use crate::unpack::{Arrived, Sink};
+use crate::unpack::{ReceivedFrame, Sink};
 
-/// Packs a frame of network `vni`, with its number if it has one. Of frames that are too long with
-/// it the number is left out.
+/// Packs a frame of network `vni` with its flood sequence number, if it has one. Without the number
+/// where it would make the frame too long.
 ///
 /// # Errors
 /// See [`Packer::push`].
@@ -26,7 +27,7 @@ pub fn pack(
     send: impl FnMut(&Batch),
 ) -> Result<(), PushError<Lost>> {
     let metadata = frame.offload.to_header(0);
-    // Bytes are asked for one after the other.
+    // Offsets grow, so one reader passes over the frame once.
     let mut reader = frame.reader();
     let long = frame.len.saturating_add(NUMBER_LEN);
     let Some(number) = frame.flood.filter(|_| long <= FRAME_BYTES_MAX) else {
@@ -46,9 +47,9 @@ pub fn pack(
     packer.push(vni, frame.hops | FLOODED, &metadata, long, read, send)
 }
 
-/// A frame that came by a tunnel, as it is brought to its group. None of a flooded one that has no
-/// room for its number.
-pub fn arrival(sink: &Sink, frame: &Arrived) -> Option<Arrival> {
+/// Returns a frame received by a tunnel in the form that its group expects. `None` for a flooded
+/// frame that is too short for its number.
+pub fn arrival(sink: &Sink, frame: &ReceivedFrame) -> Option<Arrival> {
     let offload = emit_metadata(&frame.metadata);
     let hops = (frame.hops & !FLOODED).saturating_add(1);
     let mut at = frame.at.clone();

@@ -1,8 +1,9 @@
 //! Frames on a byte stream (TCP, TLS): VNET/U's framing, in bounded memory.
 //!
-//! A stream that is out of step is useless from there on: the error stays, and the one who drives
-//! it closes it. A stream that does not take what is sent has frames dropped whole, as a full
-//! queue of a switch does.
+//! [`Deframer`] splits received bytes into frames, [`Framer`] queues frames to send. Both are
+//! sans-I/O; [`crate::io`] moves the bytes. A stream that lost its framing is unusable: the error
+//! stays, and the driver closes the connection. When the peer reads too slowly, whole frames are
+//! dropped, as at a full queue of a switch.
 
 use std::ops::Range;
 
@@ -10,11 +11,11 @@ use causeway_wire::vnet_stream::{Error, HEADER_LEN, emit, parse};
 
 use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, FRAME_BYTES_MAX, STREAM_BYTES};
 
-/// Takes frames off a stream.
+/// Splits a byte stream into frames.
 #[derive(Debug)]
 pub struct Deframer {
     bytes: Vec<u8>,
-    /// What came and is not taken yet.
+    /// Range of bytes that were received and not returned yet.
     held: Range<usize>,
     broken: Option<Error>,
 }
@@ -26,14 +27,14 @@ impl Default for Deframer {
 }
 
 impl Deframer {
-    /// Room for what comes next; never none, once [`Deframer::take`] has given all it has. Say
-    /// with [`Deframer::filled`] how much of it was written.
+    /// Returns the buffer for the next bytes. It is never empty once [`Deframer::take`] returned
+    /// `None`. Report the number of bytes written with [`Deframer::filled`].
     pub fn room(&mut self) -> &mut [u8] {
         let longest = HEADER_LEN.saturating_add(FRAME_BYTES_MAX);
         if self.held.is_empty() {
             self.held = 0..0;
         } else if self.bytes.len().saturating_sub(self.held.start) < longest {
-            // The rest of a frame might not fit behind its beginning.
+            // Otherwise the rest of a frame might not fit behind its beginning.
             let len = self.held.len();
             self.bytes.copy_within(self.held.clone(), 0);
             self.held = 0..len;
@@ -41,24 +42,25 @@ impl Deframer {
         self.bytes.get_mut(self.held.end..).unwrap_or(&mut [])
     }
 
-    /// So many bytes were written to [`Deframer::room`].
+    /// Reports that `len` bytes were written to [`Deframer::room`].
     pub fn filled(&mut self, len: usize) {
         self.held.end = self.held.end.saturating_add(len).min(self.bytes.len());
     }
 
-    /// The next frame, if it is all there.
+    /// Returns the next frame if it is complete.
     ///
     /// # Errors
-    /// The stream is out of step, now and from now on.
+    /// The stream lost its framing; all later calls fail as well.
     pub fn take(&mut self) -> Result<Option<&[u8]>, Error> {
         Ok(self.take_at()?.and_then(|at| self.bytes.get(at)))
     }
 
-    /// As [`Deframer::take`]: where the frame lies in what the next [`Deframer::exchange`] gives.
-    /// So ask for no [`Deframer::room`] before.
+    /// As [`Deframer::take`], but returns the range of the frame in the buffer that
+    /// [`Deframer::exchange`] returns next. Do not call [`Deframer::room`] before, which moves the
+    /// bytes.
     ///
     /// # Errors
-    /// As for [`Deframer::take`].
+    /// As [`Deframer::take`].
     pub fn take_at(&mut self) -> Result<Option<Range<usize>>, Error> {
         if let Some(error) = self.broken {
             return Err(error);
@@ -81,12 +83,12 @@ impl Deframer {
         Ok(Some(start..end))
     }
 
-    /// The bytes that frames were taken from.
+    /// Returns the buffer with the frames returned so far.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Gives away the bytes that frames were taken from, and goes on with `fresh`.
+    /// Returns the buffer with the frames returned so far and continues with `fresh`.
     pub fn exchange(&mut self, mut fresh: Vec<u8>) -> Vec<u8> {
         if fresh.len() < STREAM_BYTES {
             fresh.resize(STREAM_BYTES, 0);
@@ -99,34 +101,34 @@ impl Deframer {
         std::mem::replace(&mut self.bytes, fresh)
     }
 
-    /// Bytes that came and were not taken.
+    /// Returns the number of bytes received and not returned as frames.
     pub fn held(&self) -> usize {
         self.held.len()
     }
 }
 
-/// Why a frame was not put on a stream.
+/// Why a frame was not queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError<E> {
-    /// The stream takes less than is sent: the frame is dropped.
-    #[error("the stream does not take what is sent: {0} bytes wait")]
+    /// The peer reads more slowly than frames are sent: the frame is dropped.
+    #[error("the peer reads too slowly: {0} bytes are queued, so the frame is dropped")]
     Backlog(usize),
-    /// Shorter or longer than a frame may be.
-    #[error("a frame of {0} bytes")]
+    /// The frame is shorter or longer than allowed.
+    #[error("a frame of {0} bytes is shorter or longer than a stream carries")]
     Len(usize),
     /// The frame's bytes could not be read.
     #[error(transparent)]
     Source(E),
 }
 
-/// Puts frames on a stream.
+/// Queues frames for a byte stream.
 #[derive(Debug)]
 pub struct Framer {
     bytes: Vec<u8>,
     sent: usize,
-    /// Where the first frame begins in `bytes`; what is before is the end of another one.
+    /// Offset of the first whole frame in `bytes`; before it is the end of an earlier frame.
     first: usize,
-    /// How much may wait.
+    /// Limit for queued bytes.
     most: usize,
 }
 
@@ -137,15 +139,15 @@ impl Default for Framer {
 }
 
 impl Framer {
-    /// Lets so many bytes wait from now on, within [`BACKLOG_BYTES_MIN`] and [`BACKLOG_BYTES_MAX`].
+    /// Limits queued bytes to `bytes`, within [`BACKLOG_BYTES_MIN`] and [`BACKLOG_BYTES_MAX`].
     pub fn bound(&mut self, bytes: usize) {
         self.most = bytes.clamp(BACKLOG_BYTES_MIN, BACKLOG_BYTES_MAX);
     }
 
-    /// Adds a frame of `len` bytes, which `read` writes: all of it or nothing.
+    /// Queues a frame of `len` bytes, which `read` writes: all of it or nothing.
     ///
     /// # Errors
-    /// [`FrameError`]; what was added before is as it was.
+    /// [`FrameError`]; queued frames are not affected.
     pub fn push<E>(
         &mut self,
         len: usize,
@@ -171,12 +173,12 @@ impl Framer {
         written.map_err(FrameError::Source)
     }
 
-    /// What the stream is to take.
+    /// Returns the bytes to send.
     pub fn waiting(&self) -> &[u8] {
         self.bytes.get(self.sent..).unwrap_or(&[])
     }
 
-    /// The stream took so many bytes.
+    /// Removes `len` sent bytes from the queue.
     pub fn sent(&mut self, len: usize) {
         self.sent = self.sent.saturating_add(len).min(self.bytes.len());
         if self.sent == self.bytes.len() {
@@ -185,7 +187,7 @@ impl Framer {
         }
     }
 
-    /// How many frames were added and not sent to their end.
+    /// Returns the number of queued frames, including a partly sent frame.
     pub fn frames(&self) -> u64 {
         let mut at = self.first;
         let mut count = u64::from(self.sent < self.first);
@@ -196,7 +198,7 @@ impl Framer {
         count
     }
 
-    /// Where the frame ends that begins at `at`.
+    /// Returns the end of the frame that begins at `at`.
     fn end_of(&self, at: usize) -> Option<usize> {
         let len = parse(self.bytes.get(at..)?, FRAME_BYTES_MAX).ok()??;
         Some(at.saturating_add(HEADER_LEN).saturating_add(len))
@@ -270,7 +272,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// However the stream cuts and however slowly it takes.
+        /// For any cuts of the stream and any reading speed.
         #[test]
         fn frames_come_out_as_they_went_in(
             lengths in prop::collection::vec(prop_oneof![14_usize..100, 14_usize..65_557], 1..30),

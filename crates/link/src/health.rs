@@ -1,10 +1,16 @@
-//! Whether a peer answers, how fast, how much is lost, and how long a datagram may be.
+//! Health of a tunnel: reachability, round trip, loss, and the longest datagram that reaches the
+//! peer.
 //!
-//! Heartbeats leave in steady time; the peer answers each at once. Some are padded to the length
-//! of the longest datagram in use, or to one that might be: the longest that is answered is used.
-//! When long ones are no longer answered while short ones are, datagrams become short at once and
-//! the search begins anew. Where not even those of 1280 bytes get there, which every path of IPv6 has to
-//! carry, the longest that does is used, down to what IPv4 asks of every host.
+//! Heartbeats leave every [`HEARTBEAT_NS`]; the peer answers each at once. Some are padded to the
+//! datagram length in use, or to candidates for it: the longest answered length is used
+//! (packetization layer path MTU discovery, as RFC 8899 describes it). When padded heartbeats are
+//! no longer answered while short ones are, the length falls to 1280 bytes of IPv6 packet at once
+//! and the search begins anew. Where not even those arrive, the longest answered length is used,
+//! down to the minimum that IPv4 requires of every host.
+//!
+//! The module sends nothing: [`Health::tick`] calls back with the lengths to send, and
+//! [`Health::record_answer`] takes the answers. It does not choose between paths; `ethernet` does, by
+//! [`Health::is_poor`] and the metric.
 
 use std::collections::VecDeque;
 
@@ -12,31 +18,31 @@ use crate::limits::{
     ANSWER_NS_MAX, CLEAN_NS, CLEAN_OF_10000, DATAGRAM_BYTES_MAX, DATAGRAM_BYTES_MIN,
     DATAGRAM_BYTES_SAFE, FLAP_NS, HEARTBEAT_NS, HEARTBEATS_GOOD, HEARTBEATS_GOOD_MAX,
     HEARTBEATS_KEPT, HEARTBEATS_MISSED, HEARTBEATS_POOR, LENGTH_CHECK_NS, LENGTH_CHECKS_MISSED,
-    LOSS_SAMPLE, LOSSY_OF_10000, SEARCH_NS, SHORTER_NS, VOLLEY_NS, VOLLEYS,
+    LOSS_SAMPLE, LOSSY_OF_10000, PROBE_BURST_NS, PROBE_BURSTS, SEARCH_NS, SHORTER_NS,
 };
 
-/// Lengths that are common on the way, in bytes of UDP payload: every hundred bytes up to 1200, MTUs of 1280, 1400, 1420, 1440,
-/// 1450, 1460, 1480, 1492, 1500, 4000, 8000, 9000, 16 Ki, 32 Ki and 64 Ki less IPv6's headers, and
-/// of 1500 and 9000 less IPv4's.
+/// Candidate lengths, in bytes of UDP payload: every hundred bytes up to 1200; MTUs of 1280, 1400,
+/// 1420, 1440, 1450, 1460, 1480, 1492, 1500, 4000, 8000, 9000, 16 Ki, 32 Ki and 64 Ki less IPv6's
+/// headers; and of 1500 and 9000 less IPv4's.
 const LENGTHS: [usize; 24] = [
     548, 652, 752, 852, 952, 1_052, 1_152, 1_232, 1_352, 1_372, 1_392, 1_402, 1_412, 1_432, 1_444,
     1_452, 1_472, 3_952, 7_952, 8_952, 8_972, 16_336, 32_720, 65_488,
 ];
 
 #[derive(Debug, Clone, Copy)]
-struct Beat {
+struct Heartbeat {
     time: u64,
     answered: bool,
 }
 
-/// What an answer changed.
+/// Changes caused by a tick or an answer; `None` in a field means no change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Changes {
-    /// The peer answers again, or no longer does.
+    /// The peer answers again (true), or no longer does (false).
     pub up: Option<bool>,
-    /// The longest datagram is another.
+    /// The new length of the longest datagram, in bytes of UDP payload.
     pub datagram: Option<usize>,
-    /// The path became poor, or good again.
+    /// The path became poor (true), or good again (false).
     pub poor: Option<bool>,
 }
 
@@ -44,50 +50,52 @@ pub struct Changes {
 #[derive(Debug)]
 pub struct Health {
     up: bool,
-    /// Short heartbeats, the oldest first.
-    beats: VecDeque<Beat>,
-    next_beat: u64,
+    /// Short heartbeats, oldest first.
+    heartbeats: VecDeque<Heartbeat>,
+    next_heartbeat: u64,
     rtt: Option<u64>,
-    /// How much round trips differ from the smoothed one, smoothed.
+    /// Smoothed deviation of the round trip, in ns.
     variation: u64,
-    /// When the peer last proved that it receives from us: by an answer, or by a frame, which it
-    /// sends only while we are up to it.
+    /// When the peer last proved that it receives our datagrams: by an answer, or by a frame, which
+    /// a peer sends only while it considers us up.
     proven: u64,
-    /// Whether another path to the peer is to be preferred.
+    /// Whether another path to the peer should be preferred.
     poor: bool,
-    /// How often the path became poor, and since when it has been good.
+    /// How often the path became poor within [`FLAP_NS`], and since when it has been good.
     flaps: u32,
     good_since: u64,
-    /// The longest datagram that gets there.
+    /// The longest datagram in use, in bytes of UDP payload.
     datagram: usize,
-    /// Whether one of that length was answered.
+    /// Whether a datagram of that length was answered.
     verified: bool,
-    /// The longest that was answered since the search began, and when a shorter one is used than
-    /// that in use.
+    /// The longest answered length since the search began, and when it replaces a longer length in
+    /// use.
     answered: usize,
     decide: u64,
-    /// The longest that leaves this host.
+    /// The longest datagram that leaves this host.
     longest: usize,
-    /// Datagrams that the peer reported on since loss was last looked at: sent, and lost.
+    /// Datagrams that the peer reported since loss was last computed: sent, and lost.
     reported: (u64, u64),
-    /// Whether so much is lost that segments are cut, and until when at least.
+    /// Until when segments are cut at least; `None` while they are not cut.
     lossy: Option<u64>,
     next_check: u64,
-    /// The last look whether long datagrams get there, and how many before it were missed.
+    /// When the last padded heartbeat of the length in use was sent, and how many before it were
+    /// not answered.
     check: Option<u64>,
     missed: u32,
-    next_volley: u64,
-    volleys_left: u32,
+    next_probes: u64,
+    probe_bursts_left: u32,
 }
 
 impl Health {
-    /// Of a tunnel whose datagrams may be `longest` bytes when they leave this host.
+    /// Returns the health of a tunnel whose datagrams may have `longest` bytes of UDP payload when
+    /// they leave this host.
     pub fn new(longest: usize) -> Self {
         let longest = longest.clamp(DATAGRAM_BYTES_MIN, DATAGRAM_BYTES_MAX);
         Self {
             up: false,
-            beats: VecDeque::with_capacity(HEARTBEATS_KEPT),
-            next_beat: 0,
+            heartbeats: VecDeque::with_capacity(HEARTBEATS_KEPT),
+            next_heartbeat: 0,
             rtt: None,
             variation: 0,
             proven: 0,
@@ -104,93 +112,94 @@ impl Health {
             next_check: 0,
             check: None,
             missed: 0,
-            next_volley: u64::MAX,
-            volleys_left: 0,
+            next_probes: u64::MAX,
+            probe_bursts_left: 0,
         }
     }
 
-    /// Whether the peer answers.
+    /// Returns whether the peer answers.
     pub const fn is_up(&self) -> bool {
         self.up
     }
 
-    /// The smoothed round trip, in ns.
+    /// Returns the smoothed round trip, in ns; `None` before the first answer.
     pub const fn rtt(&self) -> Option<u64> {
         self.rtt
     }
 
-    /// Whether much is lost on the path, or was a short while ago.
+    /// Returns whether loss on the path is high, or was recently.
     pub const fn is_poor(&self) -> bool {
         self.poor
     }
 
-    /// How long an answer takes at most: four deviations above the smoothed round trip, as TCP waits
-    /// (RFC 6298), in ns.
-    fn patience(&self) -> u64 {
+    /// Returns how long an answer may take, in ns: four deviations above the smoothed round trip,
+    /// as TCP's retransmission timer (RFC 6298).
+    fn answer_timeout(&self) -> u64 {
         let rtt = self.rtt.unwrap_or(0);
         rtt.saturating_add(self.variation.saturating_mul(4)).min(ANSWER_NS_MAX)
     }
 
-    /// The peer sent a frame: it deems us up.
-    pub const fn prove(&mut self, now: u64) {
+    /// Records a frame of the peer: a peer sends frames only while it considers us up.
+    pub const fn record_frame(&mut self, now: u64) {
         self.proven = now;
     }
 
-    /// Of the last heartbeats that should have been answered by `now`: how many, and how many
-    /// were not.
+    /// Returns how many of the recorded heartbeats should have been answered by `now`, and how many
+    /// of these were not.
     pub fn loss(&self, now: u64) -> (usize, usize) {
         self.loss_since(0, now)
     }
 
-    /// The same of those from a time on.
+    /// As [`Health::loss`], for heartbeats sent since a time.
     fn loss_since(&self, since: u64, now: u64) -> (usize, usize) {
-        let wait = self.patience().max(HEARTBEAT_NS);
-        let all = self.beats.iter().filter(|beat| beat.time >= since);
-        let due = all.filter(|beat| beat.answered || beat.time.saturating_add(wait) <= now);
-        due.fold((0, 0), |(all, lost): (usize, usize), beat| {
-            (all.saturating_add(1), lost.saturating_add(usize::from(!beat.answered)))
+        let wait = self.answer_timeout().max(HEARTBEAT_NS);
+        let all = self.heartbeats.iter().filter(|heartbeat| heartbeat.time >= since);
+        let due = all
+            .filter(|heartbeat| heartbeat.answered || heartbeat.time.saturating_add(wait) <= now);
+        due.fold((0, 0), |(all, lost): (usize, usize), heartbeat| {
+            (all.saturating_add(1), lost.saturating_add(usize::from(!heartbeat.answered)))
         })
     }
 
-    /// The longest datagram to be sent, in bytes of UDP payload.
+    /// Returns the longest datagram to send, in bytes of UDP payload.
     pub const fn datagram(&self) -> usize {
         self.datagram
     }
 
-    /// A session was agreed on: the next heartbeat leaves at once.
+    /// Sends the next heartbeat at once, after a handshake.
     pub fn wake(&mut self) {
-        self.next_beat = 0;
+        self.next_heartbeat = 0;
     }
 
-    /// The peer cannot answer any more: there is no session.
-    pub const fn give_up(&mut self) {
+    /// Sets the peer down: without a session it cannot answer.
+    pub const fn set_down(&mut self) {
         self.up = false;
     }
 
-    /// When [`Health::tick`] has something to do.
+    /// Returns the time at which [`Health::tick`] has work, in ns of the caller's clock.
     pub fn deadline(&self) -> u64 {
-        let long = self.next_volley.min(self.next_check).min(self.decide);
+        let long = self.next_probes.min(self.next_check).min(self.decide);
         let long = if self.up { long } else { u64::MAX };
-        self.next_beat.min(long)
+        self.next_heartbeat.min(long)
     }
 
-    /// Sends what is due: `send` gets the length of each heartbeat's datagram in bytes, 0 for as
-    /// short as it may be. All carry the time `now`.
+    /// Sends the heartbeats that are due: calls `send` with the length of each datagram in bytes, 0
+    /// for the shortest possible. All carry the time `now`.
     pub fn tick(&mut self, now: u64, mut send: impl FnMut(usize)) -> Changes {
         let mut changes = Changes::default();
-        if now >= self.next_beat {
+        if now >= self.next_heartbeat {
             let silence = HEARTBEAT_NS.saturating_mul(HEARTBEATS_MISSED);
-            let silence = silence.saturating_add(self.patience());
+            let silence = silence.saturating_add(self.answer_timeout());
             if self.up && self.proven.saturating_add(silence) <= now {
                 self.up = false;
                 changes.up = Some(false);
             }
-            changes.poor = self.judge(now);
-            if self.beats.len() >= HEARTBEATS_KEPT {
-                self.beats.pop_front();
+            changes.poor = self.update_poor(now);
+            if self.heartbeats.len() >= HEARTBEATS_KEPT {
+                self.heartbeats.pop_front();
             }
-            self.beats.push_back(Beat { time: now, answered: false });
-            self.next_beat = now.saturating_add(HEARTBEAT_NS);
+            self.heartbeats.push_back(Heartbeat { time: now, answered: false });
+            self.next_heartbeat = now.saturating_add(HEARTBEAT_NS);
             send(0);
         }
         if self.up {
@@ -199,14 +208,14 @@ impl Health {
         changes
     }
 
-    /// Whether the path is poor; says so where that is new.
-    fn judge(&mut self, now: u64) -> Option<bool> {
-        let wait = self.patience().max(HEARTBEAT_NS);
+    /// Updates whether the path is poor. Returns the new state if it changed.
+    fn update_poor(&mut self, now: u64) -> Option<bool> {
+        let wait = self.answer_timeout().max(HEARTBEAT_NS);
         if !self.poor {
             if now.saturating_sub(self.good_since) >= FLAP_NS {
                 self.flaps = 0;
             }
-            // Those lost before it was good do not count again.
+            // Losses from before the path became good are not counted twice.
             let (_, lost) = self.loss_since(self.good_since, now);
             let lossy = lost >= HEARTBEATS_POOR;
             let fell = !self.up && self.rtt.is_some();
@@ -217,9 +226,12 @@ impl Health {
             self.flaps = self.flaps.saturating_add(1);
             return Some(true);
         }
-        let due =
-            self.beats.iter().rev().filter(|b| b.answered || b.time.saturating_add(wait) <= now);
-        let steady = due.take_while(|beat| beat.answered).count();
+        let due = self
+            .heartbeats
+            .iter()
+            .rev()
+            .filter(|b| b.answered || b.time.saturating_add(wait) <= now);
+        let steady = due.take_while(|heartbeat| heartbeat.answered).count();
         let doublings = self.flaps.saturating_sub(1).min(8);
         let needed = (HEARTBEATS_GOOD << doublings).min(HEARTBEATS_GOOD_MAX);
         if !self.up || steady < needed {
@@ -249,18 +261,18 @@ impl Health {
                 return self.shorten();
             }
         }
-        if now >= self.next_volley {
-            if self.volleys_left == 0 {
-                self.volleys_left = VOLLEYS;
+        if now >= self.next_probes {
+            if self.probe_bursts_left == 0 {
+                self.probe_bursts_left = PROBE_BURSTS;
             }
-            self.volleys_left = self.volleys_left.saturating_sub(1);
-            let pause = if self.volleys_left == 0 { SEARCH_NS } else { VOLLEY_NS };
-            self.next_volley = now.saturating_add(pause);
+            self.probe_bursts_left = self.probe_bursts_left.saturating_sub(1);
+            let pause = if self.probe_bursts_left == 0 { SEARCH_NS } else { PROBE_BURST_NS };
+            self.next_probes = now.saturating_add(pause);
             if self.decide == u64::MAX && !self.verified {
-                let wait = SHORTER_NS.saturating_add(self.patience());
+                let wait = SHORTER_NS.saturating_add(self.answer_timeout());
                 self.decide = now.saturating_add(wait);
             }
-            // Down to the shortest, where nothing is known of the one in use.
+            // All shorter lengths too, as long as the length in use is not verified.
             let least = if self.verified { self.datagram.saturating_add(1) } else { 0 };
             let may = |length: &usize| (least..self.longest).contains(length);
             LENGTHS.iter().copied().filter(may).for_each(&mut *send);
@@ -271,14 +283,17 @@ impl Health {
         None
     }
 
-    /// The peer answered a heartbeat of that time and length.
-    pub fn answered(&mut self, now: u64, time: u64, length: usize) -> Changes {
+    /// Records the answer to a heartbeat sent at `time` with `length` bytes, 0 for the shortest
+    /// possible.
+    pub fn record_answer(&mut self, now: u64, time: u64, length: usize) -> Changes {
         let mut changes = Changes::default();
         if length == 0 {
-            let Some(beat) = self.beats.iter_mut().rev().find(|beat| beat.time == time) else {
+            let Some(heartbeat) =
+                self.heartbeats.iter_mut().rev().find(|heartbeat| heartbeat.time == time)
+            else {
                 return changes;
             };
-            if std::mem::replace(&mut beat.answered, true) {
+            if std::mem::replace(&mut heartbeat.answered, true) {
                 return changes;
             }
             self.measure(now.saturating_sub(time));
@@ -315,13 +330,13 @@ impl Health {
         let differs = rtt.abs_diff(trip);
         let variation = self.variation;
         self.variation = variation.saturating_sub(variation / 4).saturating_add(differs / 4);
-        // Seven parts of what was, one of what is.
+        // Weight 7/8 for the history, 1/8 for the sample (RFC 6298).
         self.rtt = Some(rtt.saturating_sub(rtt / 8).saturating_add(trip / 8));
     }
 
-    /// The peer reports how many datagrams came of those that were sent. Says whether segments are to
-    /// be cut, where that is new.
-    pub fn delivered(&mut self, now: u64, sent: u64, came: u64) -> Option<bool> {
+    /// Adds a report of the peer: of `sent` datagrams `came` arrived. Returns whether to cut
+    /// segments, if that changed.
+    pub fn record_delivery(&mut self, now: u64, sent: u64, came: u64) -> Option<bool> {
         let (all, lost) = self.reported;
         let (all, lost) =
             (all.saturating_add(sent), lost.saturating_add(sent.saturating_sub(came)));
@@ -340,30 +355,30 @@ impl Health {
         (self.lossy.is_some() != was).then_some(!was)
     }
 
-    /// Whether segments are to be cut.
+    /// Returns whether senders should cut segments.
     pub const fn is_lossy(&self) -> bool {
         self.lossy.is_some()
     }
 
-    /// Long datagrams do not get there, as was found here or said by the underlay. Says the new
-    /// length, where it is new.
+    /// Shortens datagrams after long ones were lost or rejected by the underlay, and restarts the
+    /// search. Returns the new length, if it changed.
     pub fn shrink(&mut self, now: u64) -> Option<usize> {
-        self.search(now.saturating_add(VOLLEY_NS));
+        self.search(now.saturating_add(PROBE_BURST_NS));
         let before = self.datagram;
-        // Once those of 1280 bytes do not get there, only the shortest are sure to.
+        // If even 1280 bytes of IPv6 do not arrive, only the shortest datagrams are sure to.
         let short =
             if before > DATAGRAM_BYTES_SAFE { DATAGRAM_BYTES_SAFE } else { DATAGRAM_BYTES_MIN };
         self.datagram = short.min(self.longest);
         (before != self.datagram).then_some(self.datagram)
     }
 
-    /// The length in use is answered by none, so the longest counts that was answered.
+    /// Falls back to the longest answered length, because the length in use is not answered.
     fn shorten(&mut self) -> Option<usize> {
         let before = self.datagram;
         self.datagram = self.answered.clamp(DATAGRAM_BYTES_MIN, self.longest);
         self.verified = self.answered >= self.datagram;
         if !self.verified {
-            self.search(self.next_check.min(self.next_beat));
+            self.search(self.next_check.min(self.next_heartbeat));
         }
         (before != self.datagram).then_some(self.datagram)
     }
@@ -371,8 +386,8 @@ impl Health {
     fn search(&mut self, at: u64) {
         (self.check, self.missed) = (None, 0);
         (self.verified, self.answered, self.decide) = (false, 0, u64::MAX);
-        self.next_volley = at;
-        self.volleys_left = 0;
+        self.next_probes = at;
+        self.probe_bursts_left = 0;
     }
 }
 
@@ -380,7 +395,7 @@ impl Health {
 mod tests {
     use super::*;
 
-    /// Plays `ms` milliseconds; `path` says the longest datagram that comes back, 0 for none.
+    /// Runs `ms` milliseconds. `path` returns the longest datagram that is answered, 0 for none.
     fn play(health: &mut Health, from: u64, ms: u64, path: impl Fn(u64) -> usize) -> Vec<Changes> {
         let mut all = Vec::new();
         for now in (from..from + ms).map(|ms| ms * 1_000_000) {
@@ -388,7 +403,7 @@ mod tests {
             all.push(health.tick(now, |length| sent.push(length)));
             for length in sent {
                 if length.max(100) <= path(now / 1_000_000) {
-                    all.push(health.answered(now, now, length));
+                    all.push(health.record_answer(now, now, length));
                 }
             }
         }
@@ -397,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_up_at_the_first_answer_and_down_after_three_missed() {
+    fn health_peer_is_up_at_the_first_answer_and_down_after_three_missed() {
         let mut health = Health::new(1_472);
         let changes = play(&mut health, 0, 4_000, |ms| if ms < 1_900 { 1_472 } else { 0 });
         let ups: Vec<_> = changes.iter().filter_map(|changes| changes.up).collect();
@@ -407,7 +422,7 @@ mod tests {
         assert_eq!(health.loss(4_000_000_000), (8, 4));
     }
 
-    /// Plays a path whose answers come `rtt` ms later, or never where `lost` says so. Gives the changes.
+    /// Runs a path whose answers arrive `rtt` ms later, except where `lost`. Returns the changes.
     fn delayed(health: &mut Health, ms: u64, rtt: u64, lost: impl Fn(u64) -> bool) -> Vec<Changes> {
         let (mut all, mut answers) = (Vec::new(), VecDeque::new());
         for now in 0..ms {
@@ -418,7 +433,7 @@ mod tests {
             }
             while answers.front().is_some_and(|(at, ..)| *at <= now) {
                 let (at, time, length) = answers.pop_front().unwrap();
-                all.push(health.answered(at * 1_000_000, time * 1_000_000, length));
+                all.push(health.record_answer(at * 1_000_000, time * 1_000_000, length));
             }
         }
         all.retain(|changes| *changes != Changes::default());
@@ -441,7 +456,7 @@ mod tests {
         let mut health = Health::new(1_472);
         play(&mut health, 0, 1_000, |_| 1_472);
         for second in 1..20 {
-            health.prove(second * 1_000_000_000);
+            health.record_frame(second * 1_000_000_000);
             let changes = play(&mut health, second * 1_000, 1_000, |_| 0);
             assert!(changes.iter().all(|changes| changes.up.is_none()), "second {second}");
         }
@@ -451,17 +466,17 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_cut_while_the_path_loses_more_than_they_bear() {
+    fn health_cuts_segments_above_the_loss_limit() {
         let mut health = Health::new(1_472);
         let second = |n: u64| n * 1_000_000_000;
-        assert_eq!(health.delivered(second(1), 100_000, 99_990), None, "clean");
-        assert_eq!(health.delivered(second(2), 1_000, 900), None, "too few");
-        assert_eq!(health.delivered(second(3), 5_000, 5_000), Some(true));
-        // Less, but not clean.
-        assert_eq!(health.delivered(second(20), 10_000, 9_990), None);
-        assert_eq!(health.delivered(second(25), 10_000, 10_000), None, "not for long enough");
-        assert_eq!(health.delivered(second(31), 10_000, 10_000), Some(false));
-        assert_eq!(health.delivered(second(32), 10_000, u64::MAX), None, "nonsense");
+        assert_eq!(health.record_delivery(second(1), 100_000, 99_990), None, "clean");
+        assert_eq!(health.record_delivery(second(2), 1_000, 900), None, "too few");
+        assert_eq!(health.record_delivery(second(3), 5_000, 5_000), Some(true));
+        // Lower, but not clean.
+        assert_eq!(health.record_delivery(second(20), 10_000, 9_990), None);
+        assert_eq!(health.record_delivery(second(25), 10_000, 10_000), None, "not for long enough");
+        assert_eq!(health.record_delivery(second(31), 10_000, 10_000), Some(false));
+        assert_eq!(health.record_delivery(second(32), 10_000, u64::MAX), None, "nonsense");
     }
 
     #[test]
@@ -471,7 +486,7 @@ mod tests {
         let changes = delayed(&mut health, 120_000, 10, |ms| ms > 5_000 && ms / 500 % 5 != 0);
         let poor: Vec<_> = changes.iter().filter_map(|changes| changes.poor).collect();
         assert_eq!(poor, [true]);
-        // One that fails once is good again after two seconds, one that keeps failing later.
+        // A path that fails once is good again after two seconds; a path that keeps failing, later.
         let mut health = Health::new(1_472);
         let changes = delayed(&mut health, 60_000, 10, |ms| ms / 1_000 % 10 > 6);
         let flips = changes.iter().filter(|changes| changes.poor.is_some()).count();
@@ -483,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_datagram_is_found_at_once() {
+    fn health_finds_the_longest_datagram_at_once() {
         for (longest, path, found) in [
             (1_472, 1_472, 1_472),
             (1_472, 1_412, 1_412),
@@ -506,21 +521,21 @@ mod tests {
             play(&mut health, 4_000, 180_000, |_| 1_472);
             assert_eq!(health.datagram(), 1_472, "{path}");
         }
-        // One that becomes so narrow later.
+        // A path that becomes narrow later.
         let mut health = Health::new(1_472);
         play(&mut health, 0, 30_000, |ms| if ms < 5_000 { 1_472 } else { 700 });
         assert_eq!((health.datagram(), health.is_up()), (652, true));
     }
 
     #[test]
-    fn a_path_that_becomes_narrow_is_noticed_while_short_heartbeats_pass() {
+    fn health_detects_a_smaller_mtu_while_short_heartbeats_pass() {
         let mut health = Health::new(8_972);
         let changes = play(&mut health, 0, 30_000, |ms| if ms < 10_500 { 8_972 } else { 1_400 });
         let lengths: Vec<_> = changes.iter().filter_map(|changes| changes.datagram).collect();
         assert_eq!(lengths.last(), Some(&1_392), "{lengths:?}");
         assert!(lengths.contains(&1_232) && lengths.contains(&8_972));
         assert!(health.is_up());
-        // And wide again, at the next search.
+        // A wider path is found by the next search.
         play(&mut health, 30_000, 61_000, |_| 8_972);
         assert_eq!(health.datagram(), 8_972);
     }
@@ -528,11 +543,11 @@ mod tests {
     #[test]
     fn hostile_answers_change_nothing() {
         let mut health = Health::new(1_472);
-        assert_eq!(health.answered(5, 3, 0), Changes::default());
-        assert_eq!(health.answered(5, 3, 1_472), Changes::default());
+        assert_eq!(health.record_answer(5, 3, 0), Changes::default());
+        assert_eq!(health.record_answer(5, 3, 1_472), Changes::default());
         play(&mut health, 0, 10, |_| 100);
         assert!(health.is_up());
-        assert_eq!(health.answered(20_000_000, 0, 60_000), Changes::default());
-        assert_eq!(health.answered(20_000_000, 0, 0), Changes::default(), "answered before");
+        assert_eq!(health.record_answer(20_000_000, 0, 60_000), Changes::default());
+        assert_eq!(health.record_answer(20_000_000, 0, 0), Changes::default(), "answered before");
     }
 }

@@ -1,8 +1,12 @@
-//! The tunnels of one underlay socket: whose is a datagram that came in?
+//! The tunnels of one underlay socket: finds the tunnel of each received datagram.
 //!
-//! Datagrams of a session carry the tunnel's number, plain ones are known by where they come
-//! from, and initiations by the key that they prove to have, after the [`Gate`] let them pass.
-//! Addresses are compared as they are: give IPv4 ones as IPv4, whatever the socket calls them.
+//! A datagram of a session carries the tunnel's number, a plain datagram is known by its source
+//! address, and an initiation by the key that it proves to own, after the [`HandshakeGuard`]
+//! admitted it. [`crate::io`] passes all datagrams of a socket here and sends the datagrams of the
+//! [`Sink`].
+//!
+//! The set owns no socket and compares addresses literally: pass IPv4 addresses as IPv4, also those
+//! that a dual-stack socket reports as mapped.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,11 +14,11 @@ use std::sync::Arc;
 
 use causeway_wire::tunnel::{Error, Kind, Outer};
 
-use crate::gate::{Gate, Verdict};
-use crate::handshake::{Call, cookie_reply, split_init};
+use crate::handshake::{ReceivedInitiation, cookie_reply, split_init};
+use crate::handshake_guard::{Admission, HandshakeGuard};
 use crate::limits::TUNNELS_MAX;
 use crate::moment::Moment;
-use crate::refusal::{Refusal, Refusals};
+use crate::refusal::{Refusal, RefusalCounters};
 use crate::tunnel::{Config, Tunnel};
 use crate::unpack::Sink;
 use causeway_model::keys::{PrivateKey, PublicKey};
@@ -22,15 +26,15 @@ use causeway_model::keys::{PrivateKey, PublicKey};
 /// Why a tunnel was not added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AddError {
-    /// No room.
+    /// The socket has [`TUNNELS_MAX`] tunnels.
     #[error(
         "an underlay socket has at most {TUNNELS_MAX} tunnels: remove links, or use another port"
     )]
     Full,
-    /// That peer has a tunnel with that address already.
-    #[error("there is a tunnel with that peer and address already: links share it")]
+    /// A tunnel with that peer and address exists.
+    #[error("a tunnel to this peer and address exists already")]
     Twice,
-    /// Without secrets the address is all that tells a peer.
+    /// A link without encryption recognises its peer by the address only.
     #[error("a link without encryption needs the peer's address")]
     NoAddress,
 }
@@ -39,30 +43,31 @@ pub enum AddError {
 #[derive(Debug)]
 pub struct Hub {
     own: Option<Arc<PrivateKey>>,
-    gate: Gate,
+    guard: HandshakeGuard,
     tunnels: Vec<Option<Box<Tunnel>>>,
     by_key: BTreeMap<PublicKey, Vec<u16>>,
     by_address: BTreeMap<SocketAddr, u16>,
-    /// No tunnel has anything to do before.
+    /// No tunnel has work before this time.
     due: u64,
-    refusals: Refusals,
+    refusals: RefusalCounters,
 }
 
 impl Hub {
-    /// Without tunnels. `own` is our key; without one there are only tunnels without secrets.
+    /// Returns an empty set. `own` is our key; without it only tunnels without encryption can be
+    /// added.
     pub fn new(own: Option<Arc<PrivateKey>>, moment: &mut Moment<'_>) -> Self {
         Self {
             own,
-            gate: Gate::new(moment),
+            guard: HandshakeGuard::new(moment),
             tunnels: Vec::new(),
             by_key: BTreeMap::new(),
             by_address: BTreeMap::new(),
             due: u64::MAX,
-            refusals: Refusals::default(),
+            refusals: RefusalCounters::default(),
         }
     }
 
-    /// Adds a tunnel and gives its number. It begins with the next [`Hub::tick`].
+    /// Adds a tunnel and returns its number. The tunnel begins with the next [`Hub::tick`].
     ///
     /// # Errors
     /// [`AddError`].
@@ -98,7 +103,7 @@ impl Hub {
         Ok(number)
     }
 
-    /// Removes a tunnel; its outlet is closed.
+    /// Removes a tunnel and closes its TX path.
     pub fn remove(&mut self, number: u16) {
         let place = self.tunnels.get_mut(usize::from(number));
         let Some(tunnel) = place.and_then(Option::take) else { return };
@@ -110,32 +115,33 @@ impl Hub {
         });
     }
 
-    /// A tunnel.
+    /// Returns a tunnel.
     pub fn tunnel(&self, number: u16) -> Option<&Tunnel> {
         self.tunnels.get(usize::from(number))?.as_deref()
     }
 
-    /// A tunnel, to be changed: to carry networks, to announce addresses. Have [`Hub::tick`]
-    /// called afterwards, where that is to take effect at once.
+    /// Returns a tunnel for changes: carried networks, announced addresses. They take effect with
+    /// the next [`Hub::tick`].
     pub fn tunnel_mut(&mut self, number: u16) -> Option<&mut Tunnel> {
         self.due = 0;
         self.tunnels.get_mut(usize::from(number))?.as_deref_mut()
     }
 
-    /// All tunnels.
+    /// Returns all tunnels.
     pub fn tunnels(&self) -> impl Iterator<Item = &Tunnel> {
         self.tunnels.iter().flatten().map(Box::as_ref)
     }
 
-    /// What was refused and belongs to no tunnel.
-    pub const fn refusals(&self) -> &Refusals {
+    /// Returns the counts of refused datagrams that belong to no tunnel.
+    pub const fn refusals(&self) -> &RefusalCounters {
         &self.refusals
     }
 
-    /// Takes a datagram that came from `from`.
+    /// Processes a datagram from `from`.
     ///
     /// # Errors
-    /// Why it, or a part of it, was not taken, already counted: by its tunnel where it has one.
+    /// Why the datagram, or a part of it, was dropped, already counted: by its tunnel if it has
+    /// one.
     pub fn receive(
         &mut self,
         moment: &mut Moment<'_>,
@@ -149,7 +155,7 @@ impl Hub {
             Err(_) => return Err(self.refuse(Refusal::Foreign)),
         };
         let number = match outer.kind {
-            Kind::Init => return self.call(moment, from, &outer, body, sink),
+            Kind::Init => return self.accept_initiation(moment, from, &outer, body, sink),
             Kind::Plain => self.by_address.get(&from).copied().ok_or(Refusal::Peer),
             Kind::Data | Kind::Response | Kind::Cookie => {
                 let [high, low, ..] = outer.receiver.to_be_bytes();
@@ -159,13 +165,13 @@ impl Hub {
         let number = number.map_err(|refusal| self.refuse(refusal))?;
         let tunnel = self.tunnels.get_mut(usize::from(number)).and_then(Option::as_mut);
         let Some(tunnel) = tunnel else { return Err(self.refuse(Refusal::Session)) };
-        let taken = tunnel.receive(moment, from, datagram, sink);
+        let result = tunnel.receive(moment, from, datagram, sink);
         self.due = self.due.min(tunnel.deadline());
-        taken
+        result
     }
 
-    /// An initiation.
-    fn call(
+    /// Processes an initiation.
+    fn accept_initiation(
         &mut self,
         moment: &mut Moment<'_>,
         from: SocketAddr,
@@ -173,24 +179,24 @@ impl Hub {
         body: &[u8],
         sink: &mut Sink,
     ) -> Result<(), Refusal> {
-        let called = self.try_call(moment, from, outer, body, sink);
-        let (number, call) = called.map_err(|refusal| self.refuse(refusal))?;
+        let found = self.find_tunnel(moment, from, outer, body, sink);
+        let (number, initiation) = found.map_err(|refusal| self.refuse(refusal))?;
         let tunnel = self.tunnels.get_mut(usize::from(number)).and_then(Option::as_mut);
         let Some(tunnel) = tunnel else { return Err(self.refuse(Refusal::Peer)) };
-        let taken = tunnel.accept(moment, from, call, sink);
+        let result = tunnel.accept(moment, from, initiation, sink);
         self.due = self.due.min(tunnel.deadline());
-        taken
+        result
     }
 
-    /// Whose an initiation is, if it is anybody's.
-    fn try_call(
+    /// Finds the tunnel of an initiation.
+    fn find_tunnel(
         &mut self,
         moment: &mut Moment<'_>,
         from: SocketAddr,
         outer: &Outer,
         body: &[u8],
         sink: &mut Sink,
-    ) -> Result<(u16, Call), Refusal> {
+    ) -> Result<(u16, ReceivedInitiation), Refusal> {
         let own = self.own.clone().ok_or(Refusal::Peer)?;
         let (cookie, message) = split_init(body)?;
         let tunnels = &self.tunnels;
@@ -198,28 +204,28 @@ impl Hub {
             let at = |tunnel: &Tunnel| tunnel.remote() == Some(from) || tunnel.is_configured(from);
             tunnels.iter().flatten().any(|tunnel| at(tunnel))
         };
-        match self.gate.admit(moment, from, &cookie, known) {
-            Verdict::Pass => {}
-            Verdict::Ask(cookie) => {
+        match self.guard.admit(moment, from, &cookie, known) {
+            Admission::Pass => {}
+            Admission::Ask(cookie) => {
                 sink.datagrams.push((from, cookie_reply(outer, message, &cookie)));
                 return Err(Refusal::Cookie);
             }
-            Verdict::Refuse(refusal) => return Err(refusal),
+            Admission::Refuse(refusal) => return Err(refusal),
         }
-        let call = Call::read(&own, outer, message, moment.random())?;
-        let all = self.by_key.get(call.peer()).map_or(&[][..], Vec::as_slice);
+        let initiation = ReceivedInitiation::read(&own, outer, message, moment.random())?;
+        let all = self.by_key.get(initiation.peer()).map_or(&[][..], Vec::as_slice);
         let remote = |number: &u16| self.tunnel(*number).and_then(Tunnel::remote);
-        // Where a peer has several addresses, the one that it calls from decides.
+        // Where several tunnels lead to one peer, the source address decides.
         let configured =
             |number: &u16| self.tunnel(*number).is_some_and(|tunnel| tunnel.is_configured(from));
         let number = all.iter().find(|number| remote(number) == Some(from));
         let number = number.or_else(|| all.iter().find(|number| configured(number)));
         let number = number.or_else(|| all.iter().find(|number| remote(number).is_none()));
         let number = *number.or_else(|| all.first()).ok_or(Refusal::Peer)?;
-        Ok((number, call))
+        Ok((number, initiation))
     }
 
-    /// Does what is due at this moment.
+    /// Runs the timers that are due.
     pub fn tick(&mut self, moment: &mut Moment<'_>, sink: &mut Sink) {
         if moment.now < self.due {
             return;
@@ -233,7 +239,7 @@ impl Hub {
         }
     }
 
-    /// When [`Hub::tick`] has something to do, at the latest.
+    /// Returns the time by which [`Hub::tick`] must be called, in ns of the caller's clock.
     pub const fn deadline(&self) -> u64 {
         self.due
     }

@@ -1,26 +1,59 @@
-//! Links: paths between daemons, on which frames of a group travel to other hosts.
+//! Links carry the Ethernet frames of a group to daemons on other hosts.
 //!
-//! The core is free of I/O: bytes, time and randomness are arguments ([`Moment`]), what is to be
-//! sent and what was learnt are values ([`Sink`]). So the same core runs in the daemon, in the
-//! simulator and under the fuzzer.
+//! The crate has two parts. The core (all modules but [`io`]) implements encrypted tunnels and is
+//! sans-I/O: bytes, time and randomness are arguments ([`Moment`]), datagrams to send and events
+//! are values ([`Sink`]). So the daemon, the simulator and the fuzzer run the same code. [`io`] is
+//! the service on top: it owns sockets, threads for name resolution, and the other kinds of links
+//! (VNET/P, VXLAN, TCP, TLS, raw interfaces).
 //!
-//! | module | idea |
+//! On the way of a frame, `ethernet` decides that a frame leaves by a link and calls the link's
+//! `Carrier` in its own thread; [`flood::pack`] and [`Packer`] put it into datagrams. At the peer,
+//! [`Hub`] accepts the datagrams, [`unpack`] returns the frames, and [`io`] passes them to the
+//! group's shard through a mailbox.
+//!
+//! This crate does not: decide where a frame goes (`ethernet`), own addresses (`directory`),
+//! retransmit lost frames, or restore their order.
+//!
+//! | module | purpose |
 //! |---|---|
-//! | [`handshake`] | two daemons agree on a session: Noise IK |
-//! | [`gate`] | what strangers may cost: rates and cookies |
-//! | [`session`] | sealing and opening datagrams |
-//! | [`replay`] | no datagram counts twice |
-//! | [`outlet`] | where senders find the session of the day |
-//! | [`pack`] | frames into datagrams, many in one or one in many |
-//! | [`flood`] | frames for many cross a circle of links once |
+//! | [`handshake`] | agreement on a session: Noise IK |
+//! | [`handshake_guard`] | rate limits and cookies for initiations of unknown senders |
+//! | [`session`] | sealing and opening of datagrams |
+//! | [`replay`] | the replay window of a session |
+//! | [`outlet`] | the TX path: session, address and datagram length for sending threads |
+//! | [`pack`] | frames into datagrams: small frames share a datagram, long frames are fragmented |
+//! | [`flood`] | flood sequence numbers: a flooded frame crosses a loop of links once |
 //! | [`unpack`] | datagrams into frames |
-//! | [`fragment`] | frames put together again |
-//! | [`health`] | heartbeats, round trips, loss, and how long a datagram may be |
-//! | [`tunnel`] | all of that for one peer |
+//! | [`reassembly`] | reassembly of fragmented frames |
+//! | [`health`] | heartbeats, round trips, loss, path MTU |
+//! | [`tunnel`] | all of these for one peer |
 //! | [`hub`] | the tunnels of one underlay socket |
 //! | [`framing`] | frames on a byte stream |
-//! | [`mss`] | the largest segments that TCP endpoints here take |
-//! | [`unfinished`] | what the far end's kernel left to hardware |
+//! | [`mss`] | maximum segment sizes of local TCP endpoints |
+//! | [`unfinished`] | frames with partial checksums and uncut TCP from VXLAN peers |
+//! | [`refusal`] | reasons for dropped datagrams, counted |
+//!
+//! # Example
+//!
+//! A tunnel without encryption sends its first heartbeat with the first tick:
+//!
+//! ```
+//! use causeway_link::{Config, Hub, Moment, Sink};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut random = |bytes: &mut [u8]| bytes.fill(7); // The daemon asks the kernel.
+//! let mut moment = Moment { now: 0, wall: 0, entropy: &mut random };
+//! let mut hub = Hub::new(None, &mut moment);
+//! let peer = "192.0.2.1:9000".parse()?;
+//! let config = Config { keys: None, remote: Some(peer), longest: 1_472 };
+//! let tunnel = hub.add(&config, &moment)?;
+//! let mut sink = Sink::default();
+//! hub.tunnel_mut(tunnel).expect("just added").carry(5_000, &mut sink);
+//! hub.tick(&mut moment, &mut sink);
+//! assert_eq!(sink.datagrams[0].0, peer);
+//! # Ok(())
+//! # }
+//! ```
 //! | `rate` | how often something may happen |
 //! | [`refusal`] | why something was not taken, counted |
 #![forbid(unsafe_code)]
@@ -37,10 +70,9 @@
 
 pub mod event;
 pub mod flood;
-pub mod fragment;
 pub mod framing;
-pub mod gate;
 pub mod handshake;
+pub mod handshake_guard;
 pub mod health;
 pub mod hub;
 pub mod io;
@@ -49,6 +81,7 @@ pub mod moment;
 pub mod mss;
 pub mod outlet;
 pub mod pack;
+pub mod reassembly;
 pub mod refusal;
 pub mod replay;
 pub mod session;
@@ -62,7 +95,7 @@ pub use io::SERVICE;
 pub use moment::{Entropy, Moment};
 pub use outlet::{Outlet, Path};
 pub use pack::{Batch, Packer, PushError};
-pub use refusal::{Refusal, Refusals};
-pub use session::Session;
-pub use tunnel::{Config, State, Trouble, Tunnel};
-pub use unpack::{Arrived, Sink};
+pub use refusal::{Refusal, RefusalCounters};
+pub use session::TunnelSession;
+pub use tunnel::{Config, HandshakeFault, Tunnel, TunnelState};
+pub use unpack::{ReceivedFrame, Sink};

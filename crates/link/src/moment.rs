@@ -1,10 +1,13 @@
-//! What the core asks of the world: the time, and random bytes.
+//! Clock readings and randomness as arguments.
+//!
+//! The core calls no clock and no random generator of its own, so that the simulator repeats a run
+//! from its seed.
 
 use std::fmt;
 
-/// A source of random bytes that nobody can guess.
+/// A source of unpredictable random bytes.
 pub trait Entropy {
-    /// Fills all of `bytes`.
+    /// Fills all of `bytes` with random bytes.
     fn fill(&mut self, bytes: &mut [u8]);
 }
 
@@ -14,13 +17,13 @@ impl<F: FnMut(&mut [u8])> Entropy for F {
     }
 }
 
-/// Now.
+/// Clock readings and the random source of one call into the core.
 pub struct Moment<'a> {
-    /// A clock that never goes back, in ns from any start.
+    /// Monotonic time, in ns from any start.
     pub now: u64,
-    /// The time of day, in ns since 1970.
+    /// Time of day, in ns since 1970. It may go back.
     pub wall: u64,
-    /// Where random bytes come from.
+    /// The source of random bytes.
     pub entropy: &'a mut dyn Entropy,
 }
 
@@ -31,7 +34,7 @@ impl fmt::Debug for Moment<'_> {
 }
 
 impl Moment<'_> {
-    /// Random bytes.
+    /// Returns `N` random bytes.
     pub fn random<const N: usize>(&mut self) -> [u8; N] {
         let mut bytes = [0; N];
         self.entropy.fill(&mut bytes);

@@ -1,8 +1,9 @@
-//! The largest segments that TCP endpoints here take, as they say it in their SYNs (RFC 9293, 3.7.1):
-//! to these a superframe from a far kernel is cut.
+//! Maximum segment sizes of local TCP endpoints, learnt from their SYNs (RFC 9293, section 3.7.1).
 //!
-//! The sender's shard notes them, the links' shard looks them up. A fixed table, without locks: a flow
-//! that another pushed out is cut as the link's MTU says.
+//! Large TCP segments from a VXLAN peer's kernel are cut to the receiver's size
+//! ([`crate::unfinished`]). The sending shard records sizes, the links' shard looks them up. The
+//! table has a fixed size and no locks; a flow that another flow displaced is cut by the link's
+//! MTU. The module never changes a SYN (no MSS clamping).
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,19 +13,20 @@ use causeway_wire::tcp;
 
 use crate::limits::{MSS_FLOWS, MSS_MIN};
 
-/// Where the flags of TCP stand in its header.
+/// Offset of the flags in TCP's header.
 const FLAGS_AT: usize = 13;
-/// The option that ends the list, the one that does nothing, and that of the segment size.
+/// TCP options: end of list, no-operation, and maximum segment size.
 const END: u8 = 0;
 const NOTHING: u8 = 1;
 const MAXIMUM: u8 = 2;
 
-/// See the module.
+/// A lock-free table of segment sizes by flow.
 #[derive(Debug)]
 pub struct SegmentSizes {
-    /// Keyed anew in every process: guests choose the flows.
+    /// Random per process, because guests choose the flows.
     key: RandomState,
-    /// By a part of the flow's print: the rest of it above, the size in the lower 16 bits.
+    /// Indexed by the low bits of the flow's hash: the rest of the hash above, the size in the
+    /// lower 16 bits.
     flows: Box<[AtomicU64]>,
 }
 
@@ -36,7 +38,7 @@ impl Default for SegmentSizes {
 }
 
 impl SegmentSizes {
-    fn print(
+    fn flow_hash(
         &self,
         bytes: &[u8],
         network: &Network,
@@ -59,13 +61,13 @@ impl SegmentSizes {
         })
     }
 
-    fn cell(&self, print: u64) -> Option<&AtomicU64> {
-        let at = usize::try_from(print).unwrap_or(0) & (MSS_FLOWS - 1);
+    fn cell(&self, hash: u64) -> Option<&AtomicU64> {
+        let at = usize::try_from(hash).unwrap_or(0) & (MSS_FLOWS - 1);
         self.flows.get(at)
     }
 
-    /// A frame leaves: what it says of segments, if it is a SYN, is noted.
-    pub fn note(&self, head: &[u8], network: &Network) {
+    /// Records the segment size if a leaving frame is a SYN.
+    pub fn record(&self, head: &[u8], network: &Network) {
         let Some(transport) = network.transport.filter(|t| t.protocol == Protocol::Tcp) else {
             return;
         };
@@ -76,30 +78,30 @@ impl SegmentSizes {
         let options =
             head.get(transport.offset..).and_then(|header| tcp::Header::parse(header).ok());
         let size = options.and_then(|header| size(header.options));
-        let print = self.print(head, network, &transport, true);
-        if let (Some(size), Some(print)) = (size, print)
-            && let Some(cell) = self.cell(print)
+        let hash = self.flow_hash(head, network, &transport, true);
+        if let (Some(size), Some(hash)) = (size, hash)
+            && let Some(cell) = self.cell(hash)
         {
-            cell.store(print & !0xffff | u64::from(size), Ordering::Relaxed);
+            cell.store(hash & !0xffff | u64::from(size), Ordering::Relaxed);
         }
     }
 
-    /// The bytes of payload that a segment may have, for the receiver of a frame; `None` if its SYN was
-    /// not seen.
+    /// Returns the payload bytes that a segment to the receiver of a frame may have; `None` if the
+    /// receiver's SYN was not seen.
     pub fn payload(&self, frame: &[u8], network: &Network, transport: &Transport) -> Option<usize> {
-        let print = self.print(frame, network, transport, false)?;
-        let value = self.cell(print)?.load(Ordering::Relaxed);
+        let hash = self.flow_hash(frame, network, transport, false)?;
+        let value = self.cell(hash)?.load(Ordering::Relaxed);
         let size = usize::try_from(value & 0xffff).ok().filter(|size| *size > 0)?;
-        if value & !0xffff != print & !0xffff {
+        if value & !0xffff != hash & !0xffff {
             return None;
         }
-        // Options of TCP go off it (RFC 6691).
+        // TCP options reduce the payload (RFC 6691).
         let header = transport.payload.checked_sub(transport.offset)?;
         size.checked_sub(header.saturating_sub(tcp::HEADER_LEN)).filter(|payload| *payload > 0)
     }
 }
 
-/// The segment size among a SYN's options.
+/// Returns the segment size among a SYN's options.
 fn size(mut options: &[u8]) -> Option<u16> {
     loop {
         match options {
@@ -153,7 +155,7 @@ mod tests {
     fn segment_sizes_are_those_of_the_receiver() {
         let sizes = SegmentSizes::default();
         let note = |bytes: &[u8]| {
-            sizes.note(bytes, &Frame::parse(bytes).unwrap().network.unwrap());
+            sizes.record(bytes, &Frame::parse(bytes).unwrap().network.unwrap());
         };
         assert_eq!(look(&sizes, &frame(TWO, ONE, None)), None);
         note(&frame(ONE, TWO, None));

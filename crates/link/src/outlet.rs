@@ -1,65 +1,66 @@
-//! Where the threads that send find a tunnel's session of the day.
+//! The TX path of a tunnel: session, peer address and datagram length for the threads that send.
 //!
-//! The tunnel puts a new [`Path`] here when the session, the peer's address or the length of
-//! datagrams changes. A sender looks at one number before each batch, and takes the lock only
-//! when it has changed.
+//! The tunnel publishes a new [`Path`] when the session, the peer's address or the datagram length
+//! changes. A sender compares one version number before each batch and takes the lock only when it
+//! has changed. No frame passes through this module: [`crate::pack::Packer`] reads the path and
+//! seals by itself.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::session::Session;
+use crate::session::TunnelSession;
 
-/// How to send to a peer, for now.
+/// Parameters for sending to a peer, valid until the version changes.
 #[derive(Debug, Clone)]
 pub struct Path {
-    /// What seals.
-    pub session: Arc<Session>,
+    /// The session that seals.
+    pub session: Arc<TunnelSession>,
     /// The peer's address.
     pub to: SocketAddr,
-    /// Length of the longest datagram that gets there, in bytes of UDP payload.
+    /// Longest datagram that reaches the peer, in bytes of UDP payload.
     pub datagram: usize,
 }
 
-/// The way out of one tunnel, shared by all who send on it.
+/// TX path of one tunnel, shared by all threads that send on it.
 #[derive(Debug, Default)]
 pub struct Outlet {
     version: AtomicU64,
     frames: AtomicU32,
-    /// So much is lost that segments are cut before they leave.
+    /// Whether loss is so high that senders cut TCP segments.
     lossy: AtomicBool,
     path: Mutex<Option<Arc<Path>>>,
 }
 
 impl Outlet {
-    /// Changes whenever the path does.
+    /// Returns the version, which changes with every change of the path.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// The path; None while the tunnel has no session or no address.
+    /// Returns the path; `None` while the tunnel has no session or no peer address.
     pub fn path(&self) -> Option<Arc<Path>> {
         self.path.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether segments of TCP are to be cut before they leave: of one that goes in many datagrams all
-    /// is lost with one of them.
+    /// Returns whether senders have to cut TCP segments: the loss of any datagram of a fragmented
+    /// segment loses the whole segment.
     #[inline]
     pub fn is_lossy(&self) -> bool {
         self.lossy.load(Ordering::Relaxed)
     }
 
-    /// Says whether segments are to be cut.
+    /// Sets whether senders have to cut TCP segments.
     pub fn set_lossy(&self, lossy: bool) {
         self.lossy.store(lossy, Ordering::Relaxed);
     }
 
-    /// A number for a frame that goes in pieces.
+    /// Returns a number for a frame that is sent in fragments.
     pub fn next_frame(&self) -> u32 {
         self.frames.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Changes the path.
+    /// Publishes a path, or its absence.
     pub fn set(&self, path: Option<Path>) {
         let mut held = self.path.lock().unwrap_or_else(PoisonError::into_inner);
         *held = path.map(Arc::new);

@@ -1,9 +1,10 @@
-//! Frames into datagrams: many small ones share one, a big one fills several to the brim.
+//! Frames into sealed datagrams: small frames share a datagram, long frames fill several.
 //!
-//! The datagrams of a [`Batch`] are equally long but for the last, so that the kernel takes them
-//! in one send (UDP GSO). Bytes of a frame are read from where they are straight into the text of
-//! a datagram, which is then sealed straight into the batch. Nothing is allocated and nothing
-//! waits: what is pushed leaves with [`Packer::finish`] at the latest.
+//! All datagrams of a [`Batch`] but the last have the same length, so that the kernel takes them in
+//! one send (UDP GSO). Frame bytes are read from guest memory straight into the plaintext of a
+//! datagram, which is sealed straight into the batch. A packer belongs to one sending thread. It
+//! allocates nothing per frame and delays nothing: pushed frames leave with [`Packer::finish`] at
+//! the latest. It sends nothing itself; full batches go to the caller's `send`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,28 +20,28 @@ use crate::limits::{
 use crate::outlet::{Outlet, Path};
 use crate::session::SealError;
 
-/// Header bytes of a record that is a fragment.
+/// Header bytes of a fragment record.
 const FRAGMENT_HEADERS: usize = record::HEADER_LEN + record::FRAGMENT_LEN;
 
-/// Why a frame was not packed. What was packed before is as it was, but pieces of this frame may
-/// have been sent: the peer forgets them after a while.
+/// Why a frame was not packed. Earlier frames are not affected. Fragments of this frame may have
+/// been sent already; the peer drops them after a timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PushError<E> {
     /// The tunnel has no session yet.
     #[error("the tunnel has no session yet: the peer has not answered")]
     NoPath,
-    /// Longer than a frame may be.
+    /// The frame is longer than [`FRAME_BYTES_MAX`].
     #[error("the frame of {0} bytes is longer than a tunnel carries ({FRAME_BYTES_MAX})")]
     Oversized(usize),
     /// The frame's bytes could not be read.
     #[error(transparent)]
     Source(E),
-    /// The session cannot go on.
+    /// The session cannot seal.
     #[error("{0}")]
     Seal(SealError),
 }
 
-/// Sealed datagrams for one peer, one behind the other.
+/// Sealed datagrams for one peer, back to back.
 #[derive(Debug)]
 pub struct Batch {
     bytes: Box<[u8]>,
@@ -52,27 +53,27 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The datagrams' bytes.
+    /// Returns the datagrams' bytes.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.used).unwrap_or(&[])
     }
 
-    /// Length of every datagram but the last, in bytes; that of the last is at most as long.
+    /// Returns the length of every datagram but the last, in bytes. The last may be shorter.
     pub const fn segment(&self) -> usize {
         self.segment
     }
 
-    /// How many datagrams there are: 1 to [`BATCH_DATAGRAMS_MAX`] when it is sent.
+    /// Returns the number of datagrams: 1 to [`BATCH_DATAGRAMS_MAX`] when the batch is sent.
     pub const fn datagrams(&self) -> usize {
         self.datagrams
     }
 
-    /// Where it goes; None only while it is empty.
+    /// Returns the destination; `None` only while the batch is empty.
     pub const fn to(&self) -> Option<SocketAddr> {
         self.to
     }
 
-    /// The traffic class of their outer headers.
+    /// Returns the traffic class of the outer headers.
     pub const fn class(&self) -> u8 {
         self.class
     }
@@ -88,7 +89,7 @@ pub struct Packer {
     outlet: Arc<Outlet>,
     version: u64,
     path: Option<Arc<Path>>,
-    /// The text of the datagram at hand.
+    /// Plaintext of the datagram being filled.
     text: Box<[u8]>,
     used: usize,
     vni: u32,
@@ -96,13 +97,13 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// Whether segments are to be cut before they come here ([`Outlet::is_lossy`]).
+    /// Returns whether segments have to be cut before [`Packer::push`] ([`Outlet::is_lossy`]).
     #[inline]
     pub fn is_lossy(&self) -> bool {
         self.outlet.is_lossy()
     }
 
-    /// A packer of its own for the caller's thread.
+    /// Returns a packer for the calling thread.
     pub fn new(outlet: Arc<Outlet>) -> Self {
         let batch = Batch {
             bytes: vec![0; DATAGRAM_BYTES_MAX].into(),
@@ -117,23 +118,23 @@ impl Packer {
         Self { outlet, version, path, text, used: 0, vni: 0, batch }
     }
 
-    /// Whether nothing waits for [`Packer::finish`].
+    /// Returns whether no frame waits for [`Packer::finish`].
     pub const fn is_empty(&self) -> bool {
         self.used == 0 && self.batch.datagrams == 0
     }
 
-    /// Whether frames can be pushed: the tunnel has a session.
+    /// Returns whether frames can be pushed: the tunnel has a session.
     pub fn is_open(&mut self) -> bool {
         self.refresh();
         self.path.is_some()
     }
 
-    /// Sets the traffic class of the outer headers for the frames that follow. The datagrams of a batch
-    /// leave by one call and have one class, and so do the frames of a datagram, or a frame would have
-    /// the ECN field of another: what is at hand with another class is sent first.
+    /// Sets the traffic class of the outer headers for the following frames. The kernel takes one
+    /// class for all datagrams of a send, and frames that share a datagram share its ECN field; so
+    /// pending frames of another class are sent first.
     ///
     /// # Errors
-    /// [`SealError`]: the frames at hand are lost.
+    /// [`SealError`]: the pending frames are lost.
     #[inline]
     pub fn classify(&mut self, class: u8, send: impl FnMut(&Batch)) -> Result<(), SealError> {
         if class == self.batch.class {
@@ -144,11 +145,11 @@ impl Packer {
         finished
     }
 
-    /// Packs a frame of `len` bytes. `read(offset, into)` writes the frame's bytes from `offset`
-    /// on into all of `into`. `send` takes each batch that becomes full.
+    /// Packs a frame of `len` bytes. `read(offset, into)` writes the frame's bytes from `offset` on
+    /// into all of `into`; offsets grow. `send` receives each full batch.
     ///
     /// # Errors
-    /// [`PushError`]; errors of `read` come back as they are.
+    /// [`PushError`]; errors of `read` are returned as [`PushError::Source`].
     pub fn push<E>(
         &mut self,
         vni: u32,
@@ -170,7 +171,7 @@ impl Packer {
         let first = record::emit_metadata(metadata);
         let bare = first == [0; record::METADATA_LEN];
         let first: &[u8] = if bare { &[] } else { &first };
-        let frame = Frame { first, len, hops, bare };
+        let frame = FrameToPack { first, len, hops, bare };
         let whole = frame.total().saturating_add(record::HEADER_LEN);
         if whole > cap.saturating_sub(self.start())
             && whole <= cap.saturating_sub(INNER_LEN)
@@ -186,10 +187,10 @@ impl Packer {
         Ok(())
     }
 
-    /// Closes what is at hand and hands it to `send`.
+    /// Seals pending frames and passes the last batch to `send`.
     ///
     /// # Errors
-    /// [`SealError`]: the frames at hand are lost.
+    /// [`SealError`]: the pending frames are lost.
     pub fn finish(&mut self, mut send: impl FnMut(&Batch)) -> Result<(), SealError> {
         let closed = match self.cap() {
             Some(cap) if self.used > 0 => self.close(cap, false, &mut send),
@@ -203,7 +204,7 @@ impl Packer {
         closed
     }
 
-    /// Takes up a changed path, where nothing is at hand that belongs to the old one.
+    /// Adopts a changed path, once no pending datagram belongs to the old path.
     fn refresh(&mut self) {
         let version = self.outlet.version();
         if version != self.version && self.is_empty() {
@@ -212,19 +213,19 @@ impl Packer {
         }
     }
 
-    /// Bytes of text in a full datagram.
+    /// Returns the plaintext bytes of a full datagram.
     fn cap(&self) -> Option<usize> {
         let path = self.path.as_ref()?;
         let datagram = path.datagram.min(DATAGRAM_BYTES_MAX);
         Some(datagram.saturating_sub(path.session.overhead()))
     }
 
-    /// Where the next record begins.
+    /// Returns where the next record begins.
     fn start(&self) -> usize {
         self.used.max(INNER_LEN)
     }
 
-    /// Writes `bytes` into the text and says where they end.
+    /// Copies `bytes` into the plaintext and returns their end.
     fn put(&mut self, at: usize, bytes: &[u8]) -> usize {
         let end = at.saturating_add(bytes.len());
         if let Some(place) = self.text.get_mut(at..end) {
@@ -233,10 +234,10 @@ impl Packer {
         end
     }
 
-    /// A frame in one record. Nothing counts as written until all of it is.
+    /// Writes a frame as one record. `used` grows only once all bytes were read.
     fn whole<E>(
         &mut self,
-        frame: &Frame<'_>,
+        frame: &FrameToPack<'_>,
         read: &mut impl FnMut(usize, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let at = self.start();
@@ -248,11 +249,11 @@ impl Packer {
         Ok(())
     }
 
-    /// A frame in fragments that fill datagrams to the brim.
+    /// Writes a frame as fragments that fill datagrams completely.
     fn pieces<E>(
         &mut self,
         cap: usize,
-        frame: &Frame<'_>,
+        frame: &FrameToPack<'_>,
         read: &mut impl FnMut(usize, &mut [u8]) -> Result<(), E>,
         send: &mut impl FnMut(&Batch),
     ) -> Result<(), PushError<E>> {
@@ -263,7 +264,7 @@ impl Packer {
             let room = cap.saturating_sub(self.start()).saturating_sub(FRAGMENT_HEADERS);
             if room < left.min(FRAGMENT_BYTES_MIN) {
                 if self.used == 0 {
-                    // Not even an empty datagram has room: the path is too narrow for anything.
+                    // Not even an empty datagram has room for a fragment.
                     return Err(PushError::Seal(SealError::Room(left)));
                 }
                 self.close(cap, true, send).map_err(PushError::Seal)?;
@@ -276,10 +277,10 @@ impl Packer {
         Ok(())
     }
 
-    /// One fragment of `len` bytes.
+    /// Writes a fragment of `len` bytes.
     fn piece<E>(
         &mut self,
-        frame: &Frame<'_>,
+        frame: &FrameToPack<'_>,
         id: u32,
         offset: usize,
         len: usize,
@@ -301,8 +302,8 @@ impl Packer {
         Ok(())
     }
 
-    /// Seals the text at hand into the batch, at full length where more may follow, and sends
-    /// the batch when no other datagram has room.
+    /// Seals the plaintext into the batch, padded to full length if more may follow, and sends the
+    /// batch once it is full.
     fn close(
         &mut self,
         cap: usize,
@@ -337,18 +338,18 @@ impl Packer {
     }
 }
 
-/// A frame to be packed.
-struct Frame<'a> {
-    /// Its metadata, if it has any.
+/// A frame to pack.
+struct FrameToPack<'a> {
+    /// Its metadata; empty if it has none.
     first: &'a [u8],
-    /// Its bytes.
+    /// Its length in bytes, without metadata.
     len: usize,
     hops: u8,
     bare: bool,
 }
 
-impl Frame<'_> {
-    /// Bytes of metadata and frame.
+impl FrameToPack<'_> {
+    /// Returns the length of metadata and frame, in bytes.
     const fn total(&self) -> usize {
         self.first.len().saturating_add(self.len)
     }

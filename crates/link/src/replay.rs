@@ -1,16 +1,19 @@
-//! No datagram counts twice: a window that slides over the counters that came in.
+//! The replay window of a session: no datagram is accepted twice.
+//!
+//! A sliding bit map over the newest [`REPLAY_WINDOW`] counters (as RFC 6479 describes it). It
+//! authenticates nothing.
 
 use crate::limits::REPLAY_WINDOW;
 
 const WORDS: usize = (REPLAY_WINDOW / 64) as usize;
 
-/// Which of the newest [`REPLAY_WINDOW`] counters have come. Ask and tell it only after the
-/// datagram has proven genuine, or anybody could move it.
+/// The received counters among the newest [`REPLAY_WINDOW`]. Call it only with counters of
+/// authenticated datagrams: a forged counter would move the window.
 #[derive(Debug, Clone)]
 pub struct Replay {
     /// One more than the largest counter so far; 0 before the first.
     next: u64,
-    /// A bit for each counter of the window, at its place modulo the window.
+    /// A bit for each counter of the window, at the counter modulo the window.
     seen: [u64; WORDS],
 }
 
@@ -21,15 +24,15 @@ impl Default for Replay {
 }
 
 impl Replay {
-    /// One more than the largest counter so far.
+    /// Returns one more than the largest counter so far.
     pub const fn next(&self) -> u64 {
         self.next
     }
 
-    /// Whether `counter` is new; it is not from now on.
+    /// Marks `counter` as received. Returns whether it is new and within the window.
     pub fn take(&mut self, counter: u64) -> bool {
         if counter == u64::MAX {
-            // Noise keeps that one for itself.
+            // Noise reserves this counter.
             return false;
         }
         if counter >= self.next {
@@ -44,12 +47,12 @@ impl Replay {
         fresh
     }
 
-    /// Whether a datagram with `counter` would be the newest so far.
+    /// Returns whether `counter` is larger than all before.
     pub const fn is_newest(&self, counter: u64) -> bool {
         counter >= self.next
     }
 
-    /// Makes `counter` the newest: the places of all in between are cleared.
+    /// Makes `counter` the newest and clears the bits in between.
     fn slide(&mut self, counter: u64) {
         let ahead = counter.saturating_sub(self.next).saturating_add(1);
         if ahead >= REPLAY_WINDOW {
@@ -66,7 +69,7 @@ impl Replay {
     }
 }
 
-/// Word and bit of a counter.
+/// Returns the word index and bit mask of a counter.
 const fn place(counter: u64) -> (usize, u64) {
     let at = counter % REPLAY_WINDOW;
     ((at / 64) as usize, 1 << (at % 64))
@@ -81,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_counts_once() {
+    fn replay_window_accepts_each_counter_once() {
         let mut replay = Replay::default();
         for counter in [0, 1, 5, 3, 2047, 2048, 4, 100_000, 100_000 - 2047] {
             assert!(replay.take(counter), "{counter}");
@@ -95,7 +98,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a set of all that ever came.
+        /// Compares with a set of all accepted counters.
         #[test]
         fn the_window_is_a_set(steps in prop::collection::vec((any::<bool>(), 0_u64..5000), 1..400)) {
             let mut replay = Replay::default();

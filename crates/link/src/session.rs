@@ -1,7 +1,8 @@
-//! A session: keys that both ends of a tunnel share for a while, or the agreement to do without.
+//! A session: keys that both ends of a tunnel share for minutes, or the agreement to use none.
 //!
-//! Sealing is shared by all threads that send: the counter is atomic and nothing else changes.
-//! Opening belongs to one thread, which also keeps the [`crate::replay::Replay`] of the session.
+//! All threads that send share a session: sealing changes only an atomic counter. Opening belongs
+//! to the thread of the tunnel, which also keeps the [`crate::replay::Replay`] of the session. A
+//! session does not check for replays and does not renew itself.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,35 +13,35 @@ use snow::StatelessTransportState;
 use crate::limits::{DATAGRAM_BYTES_MAX, SESSION_DATAGRAMS_MAX, SESSION_DATAGRAMS_REKEY};
 use crate::refusal::Refusal;
 
-/// Why a text could not be sealed.
+/// Why a plaintext could not be sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
-    /// Too many datagrams for one key.
-    #[error("the session is used up; a new one is agreed on while the peer answers")]
+    /// The key has sealed too many datagrams.
+    #[error("the session is used up: a new handshake is in progress")]
     UsedUp,
-    /// The text is longer than a datagram, or than the room for it.
-    #[error("the text of {0} bytes has no room in a datagram")]
+    /// The plaintext is longer than a datagram or than its buffer.
+    #[error("{0} bytes of plaintext do not fit a datagram")]
     Room(usize),
 }
 
 enum Cipher {
     Noise(Box<StatelessTransportState>),
-    /// By name only: anybody on the way can read and write.
+    /// No encryption: any host on the path can read and forge datagrams.
     Plain,
 }
 
 /// A session.
-pub struct Session {
+pub struct TunnelSession {
     cipher: Cipher,
-    /// Our number for it: what datagrams to us say.
+    /// Our index of the session: the receiver field of datagrams to us.
     local: u32,
-    /// The peer's number for it: what datagrams to the peer say.
+    /// The peer's index: the receiver field of datagrams to the peer.
     remote: u32,
-    /// The next datagram's counter.
+    /// Counter of the next datagram.
     counter: AtomicU64,
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for TunnelSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
             .field("plain", &self.is_plain())
@@ -51,39 +52,40 @@ impl fmt::Debug for Session {
     }
 }
 
-impl Session {
-    /// A session of a finished handshake; `local` and `remote` are the ends' numbers for it.
+impl TunnelSession {
+    /// Returns the session of a completed handshake; `local` and `remote` are the ends' indices.
     pub fn noise(keys: StatelessTransportState, local: u32, remote: u32) -> Self {
         let cipher = Cipher::Noise(Box::new(keys));
         Self { cipher, local, remote, counter: AtomicU64::new(0) }
     }
 
-    /// A session without secrets.
+    /// Returns a session without encryption.
     pub const fn plain() -> Self {
         Self { cipher: Cipher::Plain, local: 0, remote: 0, counter: AtomicU64::new(0) }
     }
 
-    /// Whether there are no secrets.
+    /// Returns whether the session has no encryption.
     pub const fn is_plain(&self) -> bool {
         matches!(self.cipher, Cipher::Plain)
     }
 
-    /// Our number for it.
+    /// Returns our index of the session.
     pub const fn local(&self) -> u32 {
         self.local
     }
 
-    /// Datagrams sealed so far.
+    /// Returns the number of datagrams sealed so far.
     pub fn sealed(&self) -> u64 {
         self.counter.load(Ordering::Relaxed)
     }
 
-    /// Whether it has sealed enough and should have a successor.
-    pub fn is_worn(&self) -> bool {
+    /// Returns whether the session should be replaced: [`SESSION_DATAGRAMS_REKEY`] datagrams were
+    /// sealed.
+    pub fn needs_rekey(&self) -> bool {
         self.sealed() >= SESSION_DATAGRAMS_REKEY
     }
 
-    /// What a datagram is longer than its text by, in bytes.
+    /// Returns the difference in length between a datagram and its plaintext, in bytes.
     pub const fn overhead(&self) -> usize {
         match self.cipher {
             Cipher::Noise(_) => OUTER_LEN + TAG_LEN,
@@ -91,11 +93,11 @@ impl Session {
         }
     }
 
-    /// Writes a datagram with `text` at the front of `out`, and says its length in bytes: that of
-    /// the text and [`Self::overhead`]. `out` may be longer. Nothing is allocated.
+    /// Seals `text` into the front of `out` and returns the datagram's length in bytes: that of the
+    /// text and [`Self::overhead`]. `out` may be longer. Allocates nothing.
     ///
     /// # Errors
-    /// [`SealError`]: `out` is then not to be sent.
+    /// [`SealError`]: the contents of `out` must not be sent.
     pub fn seal_into(&self, text: &[u8], out: &mut [u8]) -> Result<usize, SealError> {
         let room = SealError::Room(text.len());
         let len = text.len().checked_add(self.overhead()).filter(|len| *len <= DATAGRAM_BYTES_MAX);
@@ -119,10 +121,10 @@ impl Session {
         Ok(text.len().saturating_add(self.overhead()))
     }
 
-    /// Puts a datagram with `text` behind what is in `out`.
+    /// Seals `text` and appends the datagram to `out`.
     ///
     /// # Errors
-    /// [`SealError`]: `out` is then as it was.
+    /// [`SealError`]: `out` is unchanged.
     pub fn seal(&self, text: &[u8], out: &mut Vec<u8>) -> Result<(), SealError> {
         let start = out.len();
         out.resize(start.saturating_add(text.len()).saturating_add(self.overhead()), 0);
@@ -133,11 +135,12 @@ impl Session {
         sealed.map(|_| ())
     }
 
-    /// Opens what stood behind the header of a datagram with `counter`, into the front of `out`,
-    /// which must be as long as `sealed`. Says the length of the text.
+    /// Opens `sealed`, the body of a datagram with `counter`, into the front of `out`, which must
+    /// be at least as long. Returns the length of the plaintext in bytes.
     ///
     /// # Errors
-    /// [`Refusal::Forged`], [`Refusal::Truncated`]; what is in `out` then means nothing.
+    /// [`Refusal::Forged`], [`Refusal::Truncated`], [`Refusal::Oversized`]: the contents of `out`
+    /// are then meaningless.
     pub fn open(&self, counter: u64, sealed: &[u8], out: &mut [u8]) -> Result<usize, Refusal> {
         let out = out.get_mut(..sealed.len()).ok_or(Refusal::Oversized)?;
         match &self.cipher {

@@ -1,12 +1,14 @@
-//! Frames that the kernel at the far end left to hardware to finish.
+//! Frames with a partial checksum or uncut TCP, as VXLAN peers send them.
 //!
-//! The kernel's VXLAN device leaves the inner checksum, and the cutting of TCP, to the interface
-//! below it. A virtual one (veth between containers, a tap) does neither and says so by metadata
-//! that ends where datagrams reach a program. What arrives is a frame whose checksum field holds
-//! the sum of the pseudo-header alone, of up to 64 KiB.
+//! The kernel's VXLAN device leaves the inner checksum and TCP segmentation to the interface below
+//! it. A virtual interface (veth between containers, tap) does neither and notes this in metadata
+//! that is lost where datagrams reach a program. The received frame then has up to 64 KiB, and its
+//! checksum field holds the sum of the pseudo-header alone.
 //!
-//! That sum gives it away. Of finished frames one in 65,536 has it by chance; to complete its
-//! checksum again changes nothing, so that nothing has to be told apart.
+//! [`left_to_do`] recognises such frames by that sum and returns the missing work as a virtio-net
+//! header, which `ethernet` executes or passes on. One of 65,536 finished frames has the sum by
+//! chance; completing its checksum again yields the same checksum, so false positives are harmless.
+//! The module changes no frame.
 
 use causeway_fabric::carrier::OFFLOAD_BYTES;
 use causeway_wire::checksum::Sum;
@@ -16,17 +18,17 @@ use causeway_wire::virtio_net::{GSO_ECN, GSO_TCPV4, GSO_TCPV6, HDR_F_NEEDS_CSUM,
 use crate::limits::{PACKET_BYTES_ETHERNET, PACKET_BYTES_VXLAN};
 use crate::mss::SegmentSizes;
 
-/// TCP's flag CWR, and where it stands in the header.
+/// TCP's flag CWR: its offset in the header, and its mask.
 const CWR: (usize, u8) = (13, 0x80);
 
-/// What is left to do for a frame, as an offload; all zeroes for a finished one. TCP is cut to what
-/// VXLAN over IPv4 leaves of an ordinary Ethernet.
+/// Returns the work left to do for a frame as an offload header; all zeroes for a finished frame.
+/// TCP is cut to packets that fit VXLAN over IPv4 on an ordinary Ethernet.
 pub fn left_to_do(frame: &[u8]) -> [u8; OFFLOAD_BYTES] {
     left_to_do_within(frame, PACKET_BYTES_VXLAN, None)
 }
 
-/// As [`left_to_do`]; TCP is cut to the segments that its receiver takes, or to packets of `packet`
-/// bytes where these are not known.
+/// As [`left_to_do`], but TCP is cut to the segment size of its receiver, or to packets of `packet`
+/// bytes where that size is not known.
 pub fn left_to_do_within(
     frame: &[u8],
     packet: usize,
@@ -73,7 +75,8 @@ fn find(frame: &[u8], most: usize, sizes: Option<&SegmentSizes>) -> Option<Heade
     Some(header)
 }
 
-/// The sum of the pseudo-header: what stands for a checksum that is still to be made.
+/// Returns the sum of the pseudo-header, which stands in place of a checksum that is not computed
+/// yet.
 fn pseudo(frame: &[u8], network: &Network, transport: &Transport) -> Option<u16> {
     let (from, len) = match network.version {
         Version::V4 => (12, 8),
@@ -112,7 +115,7 @@ mod tests {
         frame
     }
 
-    /// Puts the pseudo-header's sum where the checksum stands, as kernels do.
+    /// Writes the pseudo-header's sum into the checksum field, as kernels do.
     fn unfinish(mut frame: Vec<u8>) -> Vec<u8> {
         let network = Frame::parse(&frame).unwrap().network.unwrap();
         let transport = network.transport.unwrap();
@@ -129,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_frame_is_left_alone() {
+    fn offload_is_empty_for_a_finished_frame() {
         for frame in [tcp(0, false), tcp(1400, true), tcp(9000, false), udp(b"x")] {
             assert_eq!(left_to_do(&frame), [0; OFFLOAD_BYTES]);
         }
@@ -140,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_that_was_left_to_hardware_is_asked_for_again() {
+    fn offload_completes_a_partial_checksum() {
         for (frame, start, offset) in
             [(tcp(100, false), 34, 16), (tcp(100, true), 54, 16), (udp(b"datagram"), 34, 6)]
         {
             let found = header(&unfinish(frame.clone()));
             assert_eq!((found.flags, found.gso_type), (HDR_F_NEEDS_CSUM, 0));
             assert_eq!((found.csum_start, found.csum_offset), (start, offset));
-            // To complete it gives what it would have been.
+            // Completing the sum yields the original checksum.
             let mut done = unfinish(frame.clone());
             let sum = causeway_wire::checksum::of(&done[usize::from(start)..]);
             let at = usize::from(start + offset);
@@ -157,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn tcp_that_was_not_cut_is_to_be_cut() {
+    fn offload_cuts_uncut_tcp() {
         for (frame, kind, headers) in
             [(tcp(20_000, false), GSO_TCPV4, 40), (tcp(20_000, true), GSO_TCPV6, 60)]
         {
@@ -182,14 +185,14 @@ mod tests {
         let sizes = SegmentSizes::default();
         let superframe = unfinish(tcp(20_000, false));
         assert_eq!(payload(&superframe, &sizes), 1_430 - 40);
-        // The receiver's SYN leaves.
+        // The receiver's SYN, as it leaves.
         let builder =
             PacketBuilder::ethernet2([4; 6], [2; 6]).ipv4([10, 0, 0, 2], [10, 0, 0, 1], 64);
         let builder = builder.tcp(2000, 1000, 7, 512).syn();
         let option = etherparse::TcpOptionElement::MaximumSegmentSize(1_220);
         let mut syn = Vec::new();
         builder.options(&[option]).unwrap().write(&mut syn, &[]).unwrap();
-        sizes.note(&syn, &Frame::parse(&syn).unwrap().network.unwrap());
+        sizes.record(&syn, &Frame::parse(&syn).unwrap().network.unwrap());
         assert_eq!(payload(&superframe, &sizes), 1_220);
         assert_eq!(
             payload(&unfinish(tcp(1_300, false)), &sizes),
@@ -205,7 +208,7 @@ mod tests {
         for len in 0..whole.len() {
             assert_eq!(left_to_do(&whole[..len]), [0; OFFLOAD_BYTES], "{len} bytes");
         }
-        // Longer than the packet: what lies behind would count as well.
+        // The bytes behind the packet would be part of the sum.
         let padded = [&whole[..], &[1; 4]].concat();
         assert_eq!(left_to_do(&padded), [0; OFFLOAD_BYTES]);
     }

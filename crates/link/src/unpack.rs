@@ -1,4 +1,8 @@
-//! Datagrams into frames: what came in, and where its bytes are.
+//! Received frames, events and datagrams to send: the output of the core.
+//!
+//! [`crate::hub::Hub`] and [`crate::tunnel::Tunnel`] append to a [`Sink`]; the driver empties it
+//! after each call. Frames stay in the buffer into which they were opened, so a whole frame is not
+//! copied.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -9,55 +13,55 @@ use causeway_wire::virtio_net::Header as Metadata;
 use crate::event::Event;
 use crate::limits::SINK_BYTES_MIN;
 
-/// A frame that came in.
+/// A received frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Arrived {
-    /// The tunnel on which it came, by its number in the [`crate::hub::Hub`].
+pub struct ReceivedFrame {
+    /// The tunnel that received it, by its number in the [`crate::hub::Hub`].
     pub tunnel: u16,
     /// The virtual network.
     pub vni: u32,
-    /// Daemons that passed it on so far.
+    /// Daemons that forwarded it so far.
     pub hops: u8,
-    /// What is left to do for it, as the sender's guest said: to be checked against the frame.
+    /// Offloads that the sender's guest requested. Untrusted: check against the frame.
     pub metadata: Metadata,
-    /// Where its bytes are in [`Sink::bytes`].
+    /// Range of its bytes in [`Sink::bytes`].
     pub at: Range<usize>,
 }
 
-/// What receiving and the passing of time gave. The caller takes what is in it and clears it.
+/// Results of receiving and of the passing of time. The caller processes and clears them.
 #[derive(Debug, Default)]
 pub struct Sink {
-    /// Frames, in the order of their arrival.
-    pub frames: Vec<Arrived>,
-    /// Datagrams that are to be sent: to whom, and the bytes.
+    /// Received frames, in order of arrival.
+    pub frames: Vec<ReceivedFrame>,
+    /// Datagrams to send: destination and bytes.
     pub datagrams: Vec<(SocketAddr, Vec<u8>)>,
-    /// What became known.
+    /// Changes of tunnel state, in order.
     pub events: Vec<Event>,
-    /// The ECN field of the outer header of the next datagram that is received.
+    /// ECN field of the outer header of the next datagram to receive. The caller sets it.
     pub ecn: Ecn,
     pub(crate) bytes: Vec<u8>,
     used: usize,
 }
 
 impl Sink {
-    /// The bytes of frames, with gaps between them.
+    /// Returns the buffer of all frames, with gaps between them.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The bytes of a frame of [`Sink::frames`].
-    pub fn frame(&self, frame: &Arrived) -> &[u8] {
+    /// Returns the bytes of a frame of [`Sink::frames`].
+    pub fn frame(&self, frame: &ReceivedFrame) -> &[u8] {
         self.bytes.get(frame.at.clone()).unwrap_or(&[])
     }
 
-    /// Takes the bytes away, to hand them on with their frames; `other` is written to from now
-    /// on, whatever is in it.
+    /// Returns the buffer, so that frames can be passed on without a copy; `other` becomes the
+    /// buffer, its contents are ignored.
     pub fn take_bytes(&mut self, other: Vec<u8>) -> Vec<u8> {
         self.used = 0;
         std::mem::replace(&mut self.bytes, other)
     }
 
-    /// Forgets everything, and keeps the room.
+    /// Removes all frames, datagrams and events; keeps the allocations.
     pub fn clear(&mut self) {
         self.frames.clear();
         self.datagrams.clear();
@@ -67,23 +71,23 @@ impl Sink {
 }
 
 impl Sink {
-    /// Room for `len` bytes behind what is used; says where it begins. What is written there is
-    /// kept by [`Sink::keep`] only.
+    /// Returns the offset of the buffer's free tail, and `len` bytes of it. Only bytes confirmed by
+    /// [`Sink::keep`] survive the next call.
     pub(crate) fn tail(&mut self, len: usize) -> (usize, &mut [u8]) {
         let end = self.used.saturating_add(len);
         if self.bytes.len() < end {
-            // Once made, room is kept and never cleared again.
+            // The buffer stays initialised once it has grown, so that no call clears it again.
             self.bytes.resize(end.max(SINK_BYTES_MIN), 0);
         }
         (self.used, self.bytes.get_mut(self.used..end).unwrap_or(&mut []))
     }
 
-    /// Keeps all up to `end`.
+    /// Keeps all bytes before `end`.
     pub(crate) fn keep(&mut self, end: usize) {
         self.used = self.used.max(end);
     }
 
-    /// Puts bytes behind what is used, and keeps them.
+    /// Appends bytes to the buffer and keeps them.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Range<usize> {
         let (start, room) = self.tail(bytes.len());
         room.copy_from_slice(bytes);
@@ -92,12 +96,12 @@ impl Sink {
         start..end
     }
 
-    /// A part of the bytes, to be changed.
+    /// Returns a range of the buffer for writing.
     pub(crate) fn part_mut(&mut self, range: Range<usize>) -> &mut [u8] {
         self.bytes.get_mut(range).unwrap_or(&mut [])
     }
 
-    /// A part of the bytes.
+    /// Returns a range of the buffer.
     pub(crate) fn part(&self, range: Range<usize>) -> &[u8] {
         self.bytes.get(range).unwrap_or(&[])
     }

@@ -1,4 +1,4 @@
-//! Which address is behind whom, told between daemons.
+//! Address claims between daemons: announcements, withdrawals, and their synchronisation.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn announce(world: &mut World, host: usize, number: u16, epoch: u64) {
 }
 
 #[test]
-fn an_address_is_told_at_once() {
+fn address_is_announced_at_once() {
     let mut world = World::pair(1, false, 1_472);
     announce(&mut world, 0, 1, 77);
     world.run(MS);
@@ -37,14 +37,14 @@ fn an_address_is_told_at_once() {
 }
 
 #[test]
-fn what_a_peer_told_is_told_again_when_asked_for() {
+fn address_claims_are_repeated_on_request() {
     let mut world = World::pair(6, false, 1_472);
     announce(&mut world, 0, 1, 77);
     announce(&mut world, 0, 2, 78);
     world.run(MS);
     let host = &mut world.hosts[1];
-    host.hub.tunnel(0).unwrap().tell_again(VNI, &mut host.sink);
-    host.hub.tunnel(0).unwrap().tell_again(VNI + 1, &mut host.sink);
+    host.hub.tunnel(0).unwrap().repeat_claims(VNI, &mut host.sink);
+    host.hub.tunnel(0).unwrap().repeat_claims(VNI + 1, &mut host.sink);
     world.run(MS);
     for (number, epoch) in [(1, 77), (2, 78)] {
         let here = What::Here { vni: VNI, mac: mac(number), epoch };
@@ -53,7 +53,7 @@ fn what_a_peer_told_is_told_again_when_asked_for() {
 }
 
 #[test]
-fn what_was_told_before_the_session_or_the_network_is_known_all_the_same() {
+fn address_announced_before_the_session_is_synchronised() {
     let mut world = World::new(2, 2);
     world.join(0, 1, false, 1_472);
     announce(&mut world, 0, 1, 77);
@@ -70,7 +70,7 @@ fn what_was_told_before_the_session_or_the_network_is_known_all_the_same() {
 }
 
 #[test]
-fn thousands_of_addresses_are_told_and_no_more_than_that_are_taken() {
+fn address_quota_bounds_announcements() {
     let mut world = World::pair(3, false, 1_472);
     for number in 0..ADDRESSES_MAX as u16 {
         announce(&mut world, 0, number, 5);
@@ -96,13 +96,13 @@ fn hostile_announcements_are_bounded_and_counted() {
     }
     assert_eq!(world.tunnel(1).state(world.now).addresses, (0, ADDRESSES_MAX));
     assert!(world.refusals(1, Refusal::Directory) > 0);
-    // The peer itself says nothing of the kind: it is asked, and the lies are forgotten.
+    // The peer does not confirm the forged claims, so the synchronisation removes them.
     world.run(3 * SECOND);
     assert_eq!(world.tunnel(1).state(world.now).addresses, (0, 0));
 }
 
 #[test]
-fn hostile_questions_are_answered_once_a_second() {
+fn hostile_sync_requests_are_answered_once_a_second() {
     let mut world = World::pair(5, true, 1_472);
     for number in 0..1_000 {
         announce(&mut world, 0, number, 5);
@@ -124,9 +124,9 @@ fn hostile_questions_are_answered_once_a_second() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever is lost on the way, in the end both ends know the same.
+    /// Both ends agree in the end, for any loss.
     #[test]
-    fn lists_agree_in_the_end(seed: u64, lost in 0_u64..900, steps in 1_usize..60) {
+    fn address_claims_converge(seed: u64, lost in 0_u64..900, steps in 1_usize..60) {
         let mut world = World::pair(seed, seed % 2 == 0, 1_472);
         world.weather = Weather { lost, late: 300, doubled: 50, ..Weather::default() };
         let mut choice = Seed(seed | 1);
@@ -148,7 +148,7 @@ proptest! {
         }
         world.weather = Weather::default();
         world.run(12 * SECOND);
-        // What the events say is what the other end has.
+        // The events add up to the claims of the other end.
         for host in [0, 1] {
             let mut known = std::collections::BTreeSet::new();
             for event in &world.hosts[host].events {

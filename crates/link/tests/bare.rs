@@ -1,4 +1,4 @@
-//! Two hosts, joined by links whose datagrams are frames.
+//! Two hosts, joined by `vnet` and `vxlan` links.
 
 mod hosts;
 
@@ -20,9 +20,9 @@ fn crosses(kind: fn(causeway_model::UdpSpec) -> LinkKind, port: u16) {
     join(&a, &b, kind, port);
     let view = a.link_view("to-b");
     assert_eq!(view.state, LinkState::Open);
-    // By the loopback interface, which carries the longest packets.
+    // The loopback interface carries the longest packets.
     assert_eq!((view.path_mtu, view.mtu), (Some(u16::MAX), view.spec.kind.mtu(u16::MAX)));
-    // To an unknown address, then to a known one.
+    // To an unknown address, then to a known address.
     let first = unicast(1, 2, 60);
     send(&mut one, &first);
     assert_eq!(receive(&mut two).1, first);
@@ -36,7 +36,7 @@ fn crosses(kind: fn(causeway_model::UdpSpec) -> LinkKind, port: u16) {
         (&b, "to-a", "receive_packets_total", 6),
         (&b, "to-a", "transmit_packets_total", 4),
     ] {
-        // Counted once the kernel has it: the frame may be faster.
+        // Counted after the send call: the frame may be faster.
         let counted = || host.link_counter(link, counter) == count;
         wait(counted, || format!("{:?}", host.link_view(link)));
     }
@@ -73,13 +73,13 @@ fn flows_of_vxlan_have_source_ports_of_their_own() {
             let mut room = [0; 2000];
             let (len, from) = far.recv_from(&mut room).unwrap();
             assert_eq!(room[8..len], packet, "round {round} of flow {flow}");
-            // The same all the time.
+            // Always the same.
             assert_eq!(*ports.entry(flow).or_insert(from.port()), from.port());
         }
     }
     let used: std::collections::BTreeSet<u16> = ports.into_values().collect();
     assert!((2..=4).contains(&used.len()), "{used:?}");
-    // Counted once the kernel has it: the frame may be faster.
+    // Counted after the send call: the frame may be faster.
     let counted = || a.link_counter("to-b", "transmit_packets_total") == 96;
     wait(counted, || format!("{:?}", a.link_view("to-b")));
 }

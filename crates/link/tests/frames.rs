@@ -6,7 +6,7 @@ use causeway_link::limits::FRAME_BYTES_MAX;
 use causeway_link::{Refusal, What};
 use common::*;
 
-/// Frames of these lengths, one batch.
+/// Returns frames of these lengths.
 fn frames(seed: &mut Seed, lengths: impl IntoIterator<Item = usize>) -> Vec<Got> {
     let mut each = |len: usize| (VNI, seed.below(9) as u8, metadata(seed), frame(seed, len));
     lengths.into_iter().map(&mut each).collect()
@@ -24,7 +24,7 @@ fn frames_of_every_length_cross_with_their_metadata() {
             world.run(10 * MS);
             for host in [0, 1] {
                 let mut got = std::mem::take(&mut world.hosts[host].got);
-                // Whole ones may overtake those in pieces.
+                // Whole frames may overtake fragmented frames.
                 let order = |f: &Got| lengths.iter().position(|len| *len == f.3.len());
                 got.sort_by_key(order);
                 assert!(got == sent, "plain {plain}, longest {longest}, host {host}");
@@ -59,7 +59,7 @@ fn small_frames_share_datagrams() {
         .collect();
     world.tape = Some(Vec::new());
     world.send(0, &sent);
-    // 64 bytes each in 1436 bytes of text.
+    // Frames of 64 bytes in 1436 bytes of plaintext.
     assert_eq!(world.tape.take().unwrap().len(), 1000_usize.div_ceil(22));
     world.run(10 * MS);
     assert!(world.hosts[1].got == sent);
@@ -77,7 +77,7 @@ fn frames_of_another_network_are_refused() {
 }
 
 #[test]
-fn both_ends_are_told_that_the_other_answers() {
+fn tunnel_reports_up_at_both_ends() {
     let world = World::pair(7, false, 1_472);
     for host in [0, 1] {
         assert_eq!(world.seen(host, |what| *what == What::Up), 1);

@@ -1,20 +1,20 @@
-//! Datagrams that no daemon would send: truncated, oversized, forged, replayed, and nonsense from
-//! a peer that has the right key.
+//! Datagrams that no daemon would send: truncated, oversized, forged, replayed, and nonsense from a
+//! peer with the right key.
 
 mod common;
 
 use causeway_link::limits::DATAGRAM_BYTES_MAX;
-use causeway_link::{Refusal, Session};
+use causeway_link::{Refusal, TunnelSession};
 use causeway_wire::tunnel::record::{self, Fragment};
 use causeway_wire::tunnel::{Inner, Kind, Outer};
 use common::*;
 use proptest::prelude::*;
 
-/// Seals any text as the peer itself would.
+/// Seals any plaintext as the peer itself would.
 fn seal(world: &World, host: usize, text: &[u8]) -> Vec<u8> {
     let path = world.tunnel(host).outlet().path().unwrap();
     let mut bytes = Vec::new();
-    Session::seal(&path.session, text, &mut bytes).unwrap();
+    TunnelSession::seal(&path.session, text, &mut bytes).unwrap();
     bytes
 }
 
@@ -44,7 +44,7 @@ fn truncated_datagrams_are_refused_at_every_length() {
 }
 
 #[test]
-fn texts_that_lie_are_refused_and_what_stood_before_is_kept() {
+fn malformed_records_are_refused_and_earlier_records_kept() {
     let mut world = World::pair(2, false, 1_472);
     let good = record(record::FRAME, true, &[5; 60]);
     let mut longer = record(record::FRAME, true, &[5; 60]);
@@ -76,7 +76,7 @@ fn texts_that_lie_are_refused_and_what_stood_before_is_kept() {
 }
 
 #[test]
-fn records_of_a_newer_version_are_looked_past() {
+fn records_of_unknown_kinds_are_skipped() {
     let mut world = World::pair(3, false, 1_472);
     let good = record(record::FRAME, true, &[5; 60]);
     let bytes = seal(&world, 0, &text(&[record(99, true, &[1; 9]), good]));
@@ -123,9 +123,9 @@ fn the_longest_datagram_is_taken() {
 }
 
 proptest! {
-    /// Any bytes, and any text under a right seal: refused or taken, never more.
+    /// Any bytes, and any plaintext under a valid seal, are refused or accepted, without a panic.
     #[test]
-    fn nonsense_does_no_harm(
+    fn hostile_bytes_do_no_harm(
         letters in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..200), 0_u8..9, any::<bool>()), 1..30)
     ) {
         let mut world = World::pair(7, false, 1_472);

@@ -1,20 +1,21 @@
-//! Fragments that lie, overlap, or never end.
+//! Fragments that contradict each other, overlap, or never complete a frame.
 
-use causeway_link::fragment::{Fragments, Piece};
 use causeway_link::limits::{
     FRAGMENTED_BYTES_MAX, FRAGMENTED_FRAMES_MAX, FRAGMENTED_NS_MAX, FRAGMENTED_RANGES_MAX,
 };
-use causeway_link::{Refusal, Refusals};
+use causeway_link::reassembly::{Reassembler, ReceivedFragment};
+use causeway_link::{Refusal, RefusalCounters};
 use causeway_wire::ecn::Ecn;
 use proptest::prelude::*;
 
-fn piece(id: u32, offset: usize, total: usize, bytes: &[u8]) -> Piece<'_> {
-    Piece { vni: 1, id, offset, total, bare: true, hops: 0, ecn: Ecn::NotEct, bytes }
+fn piece(id: u32, offset: usize, total: usize, bytes: &[u8]) -> ReceivedFragment<'_> {
+    ReceivedFragment { vni: 1, id, offset, total, bare: true, hops: 0, ecn: Ecn::NotEct, bytes }
 }
 
-/// Takes a piece, and what came of it.
-fn take(all: &mut Fragments, piece: &Piece<'_>) -> Result<Option<Vec<u8>>, Refusal> {
-    all.take(0, piece, &mut Refusals::default()).map(|whole| whole.map(|(bytes, _)| bytes.to_vec()))
+/// Adds a fragment and returns a copy of the result.
+fn take(all: &mut Reassembler, piece: &ReceivedFragment<'_>) -> Result<Option<Vec<u8>>, Refusal> {
+    all.add(0, piece, &mut RefusalCounters::default())
+        .map(|whole| whole.map(|(bytes, _)| bytes.to_vec()))
 }
 
 #[test]
@@ -25,14 +26,14 @@ fn hostile_overlaps_and_contradictions_drop_the_frame() {
         piece(1, 0, 300, &[8; 100]),
         piece(1, 99, 300, &[7; 1]).clone_with(&[8; 1]),
         piece(1, 100, 301, &bytes),
-        Piece { hops: 1, ..piece(1, 100, 300, &bytes) },
-        Piece { bare: false, ..piece(1, 100, 300, &bytes) },
+        ReceivedFragment { hops: 1, ..piece(1, 100, 300, &bytes) },
+        ReceivedFragment { bare: false, ..piece(1, 100, 300, &bytes) },
     ] {
-        let mut all = Fragments::default();
+        let mut all = Reassembler::default();
         assert_eq!(take(&mut all, &piece(1, 0, 300, &bytes)), Ok(None));
         assert_eq!(take(&mut all, &other), Err(Refusal::Overlap), "{other:?}");
         assert_eq!(all.held(), (0, 0));
-        // The rest finds nothing to complete.
+        // The remaining fragment completes no frame.
         assert_eq!(take(&mut all, &piece(1, 100, 300, &bytes)), Ok(None));
         assert_eq!(take(&mut all, &piece(1, 200, 300, &bytes)), Ok(None));
     }
@@ -42,15 +43,15 @@ trait With<'a> {
     fn clone_with(self, bytes: &'a [u8]) -> Self;
 }
 
-impl<'a> With<'a> for Piece<'a> {
+impl<'a> With<'a> for ReceivedFragment<'a> {
     fn clone_with(self, bytes: &'a [u8]) -> Self {
         Self { bytes, ..self }
     }
 }
 
 #[test]
-fn the_same_piece_twice_is_no_contradiction() {
-    let mut all = Fragments::default();
+fn duplicate_fragments_are_no_contradiction() {
+    let mut all = Reassembler::default();
     let (first, last) = ([1; 100], [2; 50]);
     assert_eq!(take(&mut all, &piece(1, 0, 150, &first)), Ok(None));
     assert_eq!(take(&mut all, &piece(1, 0, 150, &first)), Ok(None));
@@ -60,8 +61,8 @@ fn the_same_piece_twice_is_no_contradiction() {
 }
 
 #[test]
-fn hostile_places_are_refused() {
-    let mut all = Fragments::default();
+fn hostile_fragment_offsets_are_refused() {
+    let mut all = Reassembler::default();
     for (offset, total, bytes, refusal) in [
         (0, 65_558, &[0; 9][..], Refusal::Oversized),
         (0, usize::MAX, &[0; 9], Refusal::Oversized),
@@ -73,18 +74,18 @@ fn hostile_places_are_refused() {
     ] {
         assert_eq!(take(&mut all, &piece(1, offset, total, bytes)), Err(refusal));
     }
-    let short = Piece { bare: false, ..piece(1, 0, 9, &[0; 9]) };
+    let short = ReceivedFragment { bare: false, ..piece(1, 0, 9, &[0; 9]) };
     assert_eq!(take(&mut all, &short), Err(Refusal::Truncated), "no room for metadata");
     assert_eq!(all.held(), (0, 0));
 }
 
 #[test]
 fn hostile_frames_that_never_end_take_bounded_memory_and_time() {
-    let mut all = Fragments::default();
-    let mut refusals = Refusals::default();
+    let mut all = Reassembler::default();
+    let mut refusals = RefusalCounters::default();
     for id in 0..100_000 {
         let total = if id % 2 == 0 { 65_000 } else { 100 };
-        all.take(u64::from(id), &piece(id, 0, total, &[7; 64]), &mut refusals).unwrap();
+        all.add(u64::from(id), &piece(id, 0, total, &[7; 64]), &mut refusals).unwrap();
         let (frames, bytes) = all.held();
         assert!(frames <= FRAGMENTED_FRAMES_MAX && bytes <= FRAGMENTED_BYTES_MAX);
     }
@@ -98,8 +99,8 @@ fn hostile_frames_that_never_end_take_bounded_memory_and_time() {
 }
 
 #[test]
-fn hostile_crumbs_are_bounded() {
-    let mut all = Fragments::default();
+fn hostile_tiny_fragments_are_bounded() {
+    let mut all = Reassembler::default();
     let mut refused = false;
     for at in (0..60_000).step_by(2) {
         match take(&mut all, &piece(1, at, 60_000, &[7])) {
@@ -112,8 +113,8 @@ fn hostile_crumbs_are_bounded() {
 }
 
 #[test]
-fn the_oldest_gives_way_and_the_newest_completes() {
-    let mut all = Fragments::default();
+fn reassembly_drops_the_oldest_frame_for_room() {
+    let mut all = Reassembler::default();
     for id in 0..2 * FRAGMENTED_FRAMES_MAX as u32 {
         take(&mut all, &piece(id, 0, 128, &[1; 64])).unwrap();
     }
@@ -125,7 +126,7 @@ fn the_oldest_gives_way_and_the_newest_completes() {
 proptest! {
     /// In any order, cut anywhere, several frames at a time.
     #[test]
-    fn any_order_gives_the_frame(
+    fn reassembly_accepts_any_order(
         cuts in prop::collection::vec(1_usize..3_000, 0..20),
         order in any::<prop::sample::Index>().prop_map(|i| i.index(usize::MAX) as u64),
         total in 1_usize..3_000,
@@ -143,7 +144,7 @@ proptest! {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             pieces.swap(at, (state >> 33) as usize % (at + 1));
         }
-        let mut all = Fragments::default();
+        let mut all = Reassembler::default();
         let whole: Vec<_> = pieces.iter().filter_map(|p| take(&mut all, p).unwrap()).collect();
         prop_assert_eq!(whole, [bytes.clone(), bytes]);
         prop_assert_eq!(all.held(), (0, 0));

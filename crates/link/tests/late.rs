@@ -1,4 +1,4 @@
-//! Links that cannot be opened at once, and peers that are known by name.
+//! Links that cannot be opened at once, and peers with host names.
 
 mod hosts;
 
@@ -80,7 +80,7 @@ fn a_link_whose_key_is_missing_comes_up_when_it_is_there() {
     std::fs::write(a.path("key"), key(51).to_text().as_str()).unwrap();
     wait_state(&a, "tunnel", LinkState::Up);
     wait_state(&b, "tunnel", LinkState::Up);
-    // Also addresses that were there before the link was open.
+    // Also addresses from before the link was open.
     let heard = || b.link_counter("tunnel", "addresses_heard") == 1;
     wait(heard, || format!("{:?}", b.link_view("tunnel")));
     let back = unicast(2, 1, 100);
@@ -88,7 +88,7 @@ fn a_link_whose_key_is_missing_comes_up_when_it_is_there() {
     assert_eq!(receive(&mut one).1, back);
 }
 
-/// The addresses of the only host that [`resolve`] knows.
+/// The addresses of the only host name that [`resolve`] knows.
 static KNOWN: Mutex<Vec<SocketAddr>> = Mutex::new(Vec::new());
 
 fn resolve(host: &str, _port: u16) -> Result<Vec<SocketAddr>, String> {
@@ -119,7 +119,7 @@ fn names_are_resolved_when_they_can_be_and_followed_to_other_addresses() {
     wait_state(&a, "tunnel", LinkState::Up);
     wait_state(&a, "bare", LinkState::Open);
     assert_eq!(a.link_view("bare").spec.remote(), Some(y.parse().unwrap()));
-    // The peer moves, and the name with it.
+    // The peer moves to another address, and its name follows.
     b.ask(links::Delete("tunnel".parse().unwrap()));
     wait_state(&a, "tunnel", LinkState::Down);
     let mut moved = tunnel(&b, z, "127.0.0.58:9", 54, 53);
@@ -142,7 +142,7 @@ fn a_peer_without_address_is_found_by_ipv4_and_ipv6() {
         let LinkKind::Causeway(ends) = &mut waits.kind else { panic!() };
         ends.remote = None;
         a.link(waits).unwrap();
-        // Beside a link to a peer of IPv4 on the same port, which shares the socket.
+        // Next to a link to an IPv4 peer on the same port, which shares the socket.
         let mut beside = tunnel(&a, &format!("0.0.0.0:{port}"), "127.0.0.1:9", 55, 57);
         beside.name = "beside".parse().unwrap();
         a.link(beside).unwrap();

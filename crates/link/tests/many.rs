@@ -1,4 +1,4 @@
-//! As many links as there may be. Alone in its process, whose processor time is measured.
+//! The maximum number of links. Alone in its process, because it measures processor time.
 
 mod hosts;
 
@@ -8,7 +8,7 @@ use causeway_model::LinkKind;
 use hosts::{Host, bare};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The processor time of this process, whatever else the machine does.
+/// Returns the processor time of this process, independent of the machine's load.
 fn busy() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -19,7 +19,7 @@ fn links_are_added_in_linear_time() {
     let host = Host::new();
     let add = |n: usize| {
         let remote = format!("127.1.{}.{}:21990", n / 250, n % 250 + 1);
-        // Of a kind without timers: those of tunnels take time beside the additions.
+        // A kind without timers: those of tunnels take time beside the additions.
         let ends = ("127.0.0.99:21990", remote.as_str(), 7);
         host.link(bare(&format!("l{n}"), "red", LinkKind::Vnet, ends)).unwrap();
     };
@@ -29,6 +29,6 @@ fn links_are_added_in_linear_time() {
         busy() - start
     };
     let (first, last) = (quarter(0), [250, 500, 750].map(quarter)[2]);
-    // Seven times as much where each addition takes time for all that are there.
+    // About seven times as much if each addition took time for all existing links.
     assert!(last < 4 * first, "250 links took {first:?}, the last 250 of 1,000 {last:?}");
 }

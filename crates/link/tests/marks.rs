@@ -24,9 +24,9 @@ const PASS: u16 = u16::MAX;
 /// Forwards datagrams between two addresses, from an address of its own.
 struct Relay {
     at: SocketAddr,
-    /// The ECN field that it writes, or [`PASS`].
+    /// The ECN field to write, or [`PASS`].
     writes: Arc<AtomicU16>,
-    /// The traffic classes of datagrams that came from the first end, without the tunnel's own.
+    /// Traffic classes of datagrams from the first end, without the tunnel's own.
     saw: Arc<Mutex<Vec<u8>>>,
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -48,7 +48,7 @@ impl Relay {
                     let alike = ends[0].ip() == ends[1].ip();
                     let first = match alike {
                         true => burst.from == ends[0],
-                        // Flows of VXLAN have source ports of their own.
+                        // VXLAN flows have different source ports.
                         false => burst.from.ip() == ends[0].ip(),
                     };
                     let to = ends[usize::from(first)];
@@ -56,7 +56,7 @@ impl Relay {
                         see.lock().unwrap().push(burst.class);
                     }
                     let ecn = write.load(Ordering::Relaxed);
-                    // Heartbeats are Not-ECT: a router drops them rather than marks them.
+                    // Heartbeats are Not-ECT: a router drops them rather than marking them.
                     let class = match u8::try_from(ecn) {
                         Ok(ecn) if burst.len > LONG => burst.class & !ECN_MASK | ecn,
                         _ => burst.class,
@@ -79,7 +79,7 @@ impl Relay {
         self.writes.store(ecn.map_or(PASS, |ecn| ecn as u16), Ordering::Relaxed);
     }
 
-    /// What came since the last call.
+    /// Returns the traffic classes since the last call.
     fn saw(&self) -> Vec<u8> {
         std::mem::take(&mut *self.saw.lock().unwrap())
     }
@@ -94,14 +94,14 @@ impl Drop for Relay {
 
 /// Longer than heartbeats.
 const LONG: usize = 300;
-/// As long as looks at whether the longest datagrams still get there.
+/// As long as probes for the longest datagram.
 const LONGEST: usize = 65_507;
 
 fn key(n: u8) -> PrivateKey {
     PrivateKey::new([n; 32])
 }
 
-/// Two hosts with a port each, and a link by a relay.
+/// Two hosts with a port each, and a link through a relay.
 struct Pair {
     a: Host,
     b: Host,
@@ -125,7 +125,7 @@ impl Pair {
         Self::at(kind, class, |n| SocketAddr::from(([127, 0, 3, n], port)))
     }
 
-    /// With ends at addresses 1 and 2 and the relay at 3.
+    /// The ends have addresses 1 and 2, the relay 3.
     fn at(kind: Kind, class: TrafficClass, at: impl Fn(u8) -> SocketAddr) -> Self {
         let relay = Relay::new(at(3), [at(1), at(2)]);
         let (a, b) = (Host::new(), Host::new());
@@ -156,7 +156,7 @@ impl Pair {
         let state = if matches!(kind, Kind::Vnet | Kind::Vxlan) { Open } else { Up };
         wait_state(&a, "far", state);
         wait_state(&b, "far", state);
-        // A search for the longest datagram has ended.
+        // The search for the longest datagram has ended.
         for host in [&a, &b] {
             let settled = || host.link_view("far").path_mtu == Some(u16::MAX);
             wait(settled, || format!("{:?}", host.link_view("far")));
@@ -171,7 +171,7 @@ impl Pair {
         receive(&mut self.two).1
     }
 
-    /// The traffic classes of the outer headers of what was sent.
+    /// Returns the traffic classes of the outer headers sent.
     fn outer(&self) -> Vec<u8> {
         let mut all = self.relay.saw();
         all.dedup();
@@ -183,7 +183,7 @@ impl Pair {
     }
 }
 
-/// A packet of that traffic class, with an IEEE 802.1Q tag if `tagged`.
+/// Returns a packet of that traffic class, with an IEEE 802.1Q tag if `tagged`.
 fn packet(v4: bool, tagged: bool, class: u8, payload: usize) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2(mac(1), mac(2));
     let mut plain = Vec::new();
@@ -206,11 +206,11 @@ fn packet(v4: bool, tagged: bool, class: u8, payload: usize) -> Vec<u8> {
     plain
 }
 
-/// EF, which no test asks a link for.
+/// EF, which no test configures for a link.
 const EF: u8 = 46 << 2;
 
 fn marks_survive(kind: Kind, mut pair: Pair) {
-    // The first frame finds the way.
+    // The first frame teaches the address.
     pair.crosses(&packet(true, false, 0, 1000));
     pair.relay.saw();
     for (v4, tagged) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -270,7 +270,7 @@ fn marks_on_the_way_reach_the_guest_by_an_encrypted_tunnel() {
 #[test]
 fn marks_on_the_way_reach_the_guest_over_ipv6() {
     for (kind, port) in [(Kind::Vnet, 22011), (Kind::Plain, 22015), (Kind::Causeway, 22019)] {
-        // One address, so the relay tells the ends by their ports.
+        // All ends have the same address, so the relay distinguishes them by port.
         let at = |n: u8| SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], port + u16::from(n)));
         marks_survive(kind, Pair::at(kind, TrafficClass::default(), at));
     }
@@ -278,7 +278,7 @@ fn marks_on_the_way_reach_the_guest_over_ipv6() {
 
 #[test]
 fn marks_of_one_datagram_of_many_mark_the_frame() {
-    // The longest frame goes in two datagrams at least, over any path.
+    // The longest frame takes at least two datagrams, over any path.
     for (kind, port) in [(Kind::Plain, 22021), (Kind::Causeway, 22022)] {
         let mut pair = Pair::new(kind, port, TrafficClass::default());
         let sent = packet(true, false, Ecn::Ect0 as u8, 65_507);
@@ -296,7 +296,7 @@ fn marks_of_frames_that_leave_together_are_each_their_own() {
         let mut pair = Pair::new(kind, port, TrafficClass { dscp: Dscp::Inherit, ecn: true });
         pair.crosses(&packet(true, false, 0, 1000));
         pair.relay.saw();
-        // Queued together and sent by one notification.
+        // Queued together and sent after a single notification.
         let classes: Vec<u8> = (0..64).map(|n| [0, 2, 2, EF, EF | 1, 0, 0x22][n % 7]).collect();
         let header = [0; causeway_attach::native::NET_HEADER_BYTES];
         for class in &classes {

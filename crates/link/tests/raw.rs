@@ -1,5 +1,5 @@
-//! Hosts joined by the local network: two interfaces, each the other's far end, in a network
-//! namespace of their own. Without the right to make one there is nothing to be seen here.
+//! Hosts joined by the local network: two interfaces of a veth pair, in a network namespace of
+//! their own. Without the right to create a namespace the tests pass without a check.
 
 mod hosts;
 
@@ -56,13 +56,13 @@ fn crosses() {
     let all = frame([0xff; 6], mac(1), 60);
     send(&mut one, &all);
     assert_eq!(receive(&mut two).1, all);
-    // A tag stays where it is, although hosts keep tags elsewhere.
+    // A tag stays in place, although hosts keep tags outside the frame.
     let mut tagged = unicast(1, 2, 100);
     tagged.splice(12..12, [0x81, 0x00, 0x20, 0x05]);
     send(&mut one, &tagged);
     assert_eq!(receive(&mut two).1, tagged);
     assert!(is_silent(&mut one), "nothing comes back");
-    // Counted once the host has it: the frame may be faster.
+    // Counted after the host has the frame: the frame may be faster.
     wait_counter(&a, "lan", "transmit_packets_total", 6);
     let view = a.link_view("lan");
     assert_eq!(view.counters["transmit_packets_total"], 6, "{view:?}");
@@ -80,17 +80,17 @@ fn only_ours() {
     let (mut one, mut two) = (a.port(1, "red"), b.port(2, "red"));
     a.link(raw("lan", "red", "near")).unwrap();
     b.link(raw("lan", "red", "far")).unwrap();
-    // Somebody else's.
+    // To another station.
     send(&mut two, &unicast(2, 9, 60));
     wait_counter(&a, "lan", "socket_drop_not_ours_total", 1);
-    // From our own address: it went in a circle, or somebody pretends to be us.
+    // From our own address: a frame in a loop, or a forged frame.
     let mut double = b.port(1, "blue");
     b.link(raw("other", "blue", "far")).unwrap();
     send(&mut double, &frame([0xff; 6], mac(1), 60));
     wait_counter(&a, "lan", "socket_drop_own_source_total", 1);
     assert!(is_silent(&mut one));
     assert_eq!(a.link_counter("lan", "receive_packets_total"), 0);
-    // A guest that stopped is no longer ours, and one that starts is.
+    // The address of a stopped guest is no longer ours; that of a started guest is.
     let to_three = unicast(2, 3, 70);
     send(&mut two, &to_three);
     wait_counter(&a, "lan", "socket_drop_not_ours_total", 2);
@@ -102,7 +102,7 @@ fn only_ours() {
         tries += 1;
         assert!(tries < 1000, "{:?}", a.link_view("lan"));
     }
-    // The port's MTU is more than the interface's.
+    // The port's MTU exceeds the interface's.
     let mut big = a.port_with(4, "red", 0, 9000);
     send(&mut big, &unicast(4, 2, 9014));
     wait_counter(&a, "lan", "drop_too_big_total", 1);
@@ -167,7 +167,7 @@ fn by_route() {
     a.link(raw("lan", "strict", "near")).unwrap();
     b.link(raw("lan", "red", "far")).unwrap();
     let (there, back) = (unicast(1, 2, 100), unicast(2, 1, 200));
-    // Without a route nothing leaves, and nothing that came goes on.
+    // Without a route no frame leaves, and no received frame is forwarded.
     send(&mut one, &there);
     wait(
         || a.view("p1").counters["drop_no_route_total"] == 1,
@@ -187,7 +187,7 @@ fn by_route() {
     assert_eq!(receive(&mut two).1, there);
     send(&mut two, &back);
     assert_eq!(receive(&mut one).1, back);
-    // Of what is on the local network only what is for a port of ours is taken.
+    // From the local network, only frames for a port of ours are accepted.
     send(&mut two, &unicast(2, 9, 60));
     wait_counter(&a, "lan", "socket_drop_not_ours_total", 1);
     a.ask(routes::Delete(out));
@@ -217,8 +217,8 @@ fn segments() {
     let (got, bytes) = receive(&mut two);
     assert_eq!(bytes, packet, "uncut");
     assert_eq!((got.gso_type, got.gso_size), (GSO_TCPV4, 1460));
-    // The host hands long frames over by another way than short ones: they keep their order, also
-    // round the whole ring.
+    // The host passes long frames and short frames on different paths: they keep their order, also
+    // around the end of the ring.
     for round in 0..1500_usize {
         let short = [60, 1000, 1514].map(|len| unicast(1, 2, len - round % 7));
         let long = round % 50 == 0;
@@ -286,7 +286,7 @@ fn no_room() {
     ip("link set far mtu 9000");
     let (near, far) = (PacketSocket::open("near").unwrap(), PacketSocket::open("far").unwrap());
     let mut ring = PacketRing::new(&near, Slots::SHORT).unwrap();
-    // As little as the host gives: one long frame.
+    // The smallest buffer that the host allows: one long frame.
     rustix::net::sockopt::set_socket_recv_buffer_size(&near, 0).unwrap();
     let mut room = vec![0; 66 << 10];
     for len in [9014, 9014, 9014, 60] {
@@ -336,7 +336,7 @@ fn goes_and_comes() {
     };
     back(&a);
     cross(&mut one, &mut two);
-    // Both ends go, and come again.
+    // Both ends disappear and return.
     ip("link del near");
     for (host, interface) in [(&a, "near"), (&b, "far")] {
         let words = format!("there is no interface {interface}");

@@ -1,14 +1,14 @@
-//! Hosts whose links make a circle, all for transit: what is for many comes once.
+//! Hosts in a loop of transit links: flooded frames arrive once.
 
 mod hosts;
 
 use causeway_model::{LinkKind, LinkSpec, UdpSpec};
 use hosts::{Host, bare, frame, is_silent, mac, receive, send, unicast, wait, wait_up};
 
-/// Makes a link of a kind.
+/// Creates a link of a kind.
 type Kind = fn(UdpSpec) -> LinkKind;
 
-/// A circle of `count` hosts, each with links to its neighbours.
+/// A loop of `count` hosts, each with links to its neighbours.
 fn ring(count: u8, kind: Kind, port: u16) -> Vec<Host> {
     let hosts: Vec<Host> = (0..count).map(|_| Host::new()).collect();
     let at = |n: u8| format!("127.0.0.{}:{port}", 100 + n);
@@ -46,7 +46,7 @@ fn each_broadcast_is_seen_once_in_a_ring_of_daemons() {
                 assert_eq!(receive(port).1, all, "round {round}, port {n} of {count}");
             }
         }
-        // Copies met: as many as there are links beyond those of a tree, in both directions.
+        // Dropped copies: as many as there are links beyond those of a tree, in both directions.
         let met = |why: &str| -> u64 {
             (0..count).zip(&hosts).map(|(n, host)| drops(host, count, n, why)).sum()
         };
@@ -55,7 +55,7 @@ fn each_broadcast_is_seen_once_in_a_ring_of_daemons() {
         for (n, port) in (0..count).zip(&mut ports) {
             assert!(is_silent(port), "port {n} of {count} got more");
         }
-        // What is for one goes to one.
+        // A unicast frame takes a single path.
         let there = unicast(0, count / 2, 100);
         send(&mut ports[0], &there);
         assert_eq!(receive(&mut ports[usize::from(count / 2)]).1, there);
@@ -67,7 +67,7 @@ fn without_numbers_a_broadcast_that_comes_from_either_side_is_taken_once() {
     let hosts = ring(4, LinkKind::Vnet, 21304);
     let mut ports: Vec<_> = (0..).zip(&hosts).map(|(n, host)| host.port(n, "red")).collect();
     let met = || (0..4).zip(&hosts).map(|(n, host)| drops(host, 4, n, "duplicate")).sum::<u64>();
-    // Until every group knows of its links: two copies are met then.
+    // Until every group knows its links: two copies meet then.
     let mut tries = 0;
     wait(
         || {
@@ -84,20 +84,21 @@ fn without_numbers_a_broadcast_that_comes_from_either_side_is_taken_once() {
     }
     let before = met();
     for round in 0..30 {
-        // The same again and again, and others.
+        // Repetitions of the same frame, and other frames.
         let all = frame([0xff; 6], mac(0), 60 + round % 3);
         send(&mut ports[0], &all);
         for port in &mut ports[1..] {
             assert_eq!(receive(port).1, all, "round {round}");
         }
     }
-    // Two copies met in each round.
+    // Two copies meet in each round.
     wait(|| met() - before >= 60, || format!("{}", met() - before));
     assert!(ports.iter_mut().all(is_silent), "somebody got more");
 }
 
-/// A circle of three, one edge of which carries numbers, and a fourth host beside it. Who sends is
-/// no port that anybody knows: at one of the three, and at the fourth.
+/// A loop of three hosts, one edge of which carries flood sequence numbers, and a fourth host
+/// beside it. The sender's address belongs to no known port: at one of the three, and at the
+/// fourth.
 #[test]
 fn a_circle_of_unlike_links_ends_whatever_a_stranger_sends() {
     let hosts: Vec<Host> = (0..4).map(|_| Host::new()).collect();

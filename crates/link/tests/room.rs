@@ -1,4 +1,4 @@
-//! Addresses that are too many for a peer are told once there is room.
+//! Addresses beyond a peer's quota are announced once there is room.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use causeway_fabric::carrier::{LinkId, Pool};
 use causeway_fabric::mailbox::mailbox;
 use causeway_fabric::udp::{Cut, Udp};
 use causeway_link::Moment;
-use causeway_link::io::inbox::Inbox;
+use causeway_link::io::inbox::LinkInbox;
 use causeway_link::io::tunnels::TunnelSocket;
 use causeway_link::limits::ADDRESSES_MAX;
 
@@ -16,12 +16,12 @@ fn at<R>(now: u64, act: impl FnOnce(&mut Moment<'_>) -> R) -> R {
 }
 
 #[test]
-fn addresses_that_were_too_many_are_told_when_others_go() {
+fn addresses_beyond_the_quota_are_announced_once_there_is_room() {
     let udp = Udp::bind("127.0.0.1:0".parse().unwrap(), Cut::Refused).unwrap();
     let mut socket = at(0, |moment| TunnelSocket::new(udp, None, Pool::default(), moment));
     let (to, _mailbox) = mailbox(1).unwrap();
-    let (id, name, tally) = (LinkId(1), "l".parse().unwrap(), Arc::default());
-    let inbox = Inbox { id, name, to, tally, pool: Pool::default() };
+    let (id, name, stats) = (LinkId(1), "l".parse().unwrap(), Arc::default());
+    let inbox = LinkInbox { id, name, to, stats, pool: Pool::default() };
     let remote = Some("127.0.0.1:9".parse().unwrap());
     let tunnel = at(0, |moment| socket.add(None, (remote, None), 7, inbox, moment)).unwrap();
     let mac = |number: usize| {
@@ -32,13 +32,13 @@ fn addresses_that_were_too_many_are_told_when_others_go() {
         socket.announce(id, mac(number), Some(5), 1);
     }
     let told = |socket: &TunnelSocket| socket.state(tunnel, 1).unwrap().0.addresses.0;
-    assert_eq!((told(&socket), socket.untold()), (ADDRESSES_MAX, vec![]));
+    assert_eq!((told(&socket), socket.over_quota()), (ADDRESSES_MAX, vec![]));
     socket.announce(id, mac(3), None, 2);
-    assert_eq!((told(&socket), socket.untold()), (ADDRESSES_MAX - 1, vec![id]));
-    assert_eq!(socket.untold(), [], "once");
-    // As its owner does, who knows them all.
+    assert_eq!((told(&socket), socket.over_quota()), (ADDRESSES_MAX - 1, vec![id]));
+    assert_eq!(socket.over_quota(), [], "once");
+    // As the service does, which knows all addresses.
     for number in (0..=ADDRESSES_MAX).filter(|number| *number != 3) {
         socket.announce(id, mac(number), Some(5), 3);
     }
-    assert_eq!((told(&socket), socket.untold()), (ADDRESSES_MAX, vec![]));
+    assert_eq!((told(&socket), socket.over_quota()), (ADDRESSES_MAX, vec![]));
 }

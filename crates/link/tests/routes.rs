@@ -1,4 +1,4 @@
-//! VNET's routes across hosts, who talks to whom, and what a capture sees.
+//! VNET's routes across hosts, traffic statistics, and captures.
 
 mod hosts;
 
@@ -49,10 +49,10 @@ fn routes_go_before_the_switch_and_copy_where_several_are_best() {
     let [a, b, c] = star(22001);
     let mut one = a.port(1, "red");
     let (mut two, mut three) = (b.port(2, "red"), c.port(3, "red"));
-    // What goes to B's address goes to C as well.
+    // Frames to B's address go to C as well.
     let first = route(&a, "any", &Mac(mac(2)).to_string(), edge("to-b"), None);
     let second = route(&a, "any", &Mac(mac(2)).to_string(), edge("to-c"), None);
-    // C gives what it has no port for to its only one.
+    // C sends frames for unknown addresses to its only port.
     route(&c, "any", "any", RouteEnd::Interface(name("p3")), Some(edge("to-a")));
     let sent = unicast(1, 2, 100);
     send(&mut one, &sent);
@@ -119,7 +119,7 @@ fn traffic_is_seen_and_frames_are_captured() {
     };
     let at_port = capture(RouteEnd::Interface(name("p1")));
     let at_link = capture(edge("to-b"));
-    // A thread gives itself its name, a little after it began.
+    // A thread sets its name shortly after it starts.
     wait(|| watchers() > 0, || "nobody ends captures".into());
     for n in 0..5 {
         let there = unicast(1, 2, 100 + n);
@@ -141,7 +141,7 @@ fn traffic_is_seen_and_frames_are_captured() {
     a.ask(links::Delete(name("to-b")));
     let fetched = a.ask(captures::Fetch(at_link));
     assert!(fetched.closed, "its link is gone");
-    // What nobody said: its source is another's.
+    // A frame with a forged source.
     send(&mut one, &unicast(9, 2, 100));
     let refused = || a.view("p1").counters["drop_spoofed_source_total"] == 1;
     wait(refused, || format!("{:?}", a.view("p1")));

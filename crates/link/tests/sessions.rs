@@ -1,8 +1,8 @@
-//! Sessions come and go; frames do not notice.
+//! Sessions are created, replaced and lost; frames are not affected.
 
 mod common;
 
-use causeway_link::{Config, Refusal, Trouble, What};
+use causeway_link::{Config, HandshakeFault, Refusal, What};
 use causeway_model::keys::PrivateKey;
 use causeway_wire::tunnel::{Kind, Outer};
 use common::*;
@@ -51,7 +51,7 @@ fn frames_on_their_way_while_the_session_changes_arrive() {
 }
 
 #[test]
-fn both_may_begin_at_once() {
+fn session_handshakes_may_cross() {
     for seed in 0..20 {
         let mut world = World::new(seed, 2);
         world.join(0, 1, false, 1_472);
@@ -101,7 +101,7 @@ fn one_end_need_not_know_the_others_address_and_follows_it() {
     world.add(1, &Config { keys: b, remote: Some(address(0)), longest: 1_472 });
     world.run(SECOND);
     assert_eq!(world.tunnel(0).remote(), Some(address(1)));
-    // The other moves to another address; its next word tells.
+    // The other end moves to another address; its next datagram reports it.
     world.hosts[1].address = address(5);
     world.send(1, &[small(1)]);
     world.run(10 * MS);
@@ -119,7 +119,7 @@ fn a_forged_source_moves_nobody() {
     world.send(0, &[small(1)]);
     let data = world.tape.take().unwrap().remove(0);
     world.run(MS);
-    // The same, and one damaged, from elsewhere.
+    // A copy of a datagram, and a damaged copy, from another address.
     let stranger = address(66);
     assert_eq!(world.deliver(1, stranger, &data.bytes), Err(Refusal::Replayed));
     let mut forged = data.bytes.clone();
@@ -139,7 +139,7 @@ fn who_is_not_known_gets_no_answer() {
             longest: 1_472,
         },
     );
-    // Host 1 knows somebody else only.
+    // Host 1 is configured for another peer only.
     let other = PrivateKey::new([9; 32]).public();
     world.add(
         1,
@@ -149,7 +149,7 @@ fn who_is_not_known_gets_no_answer() {
     world.run(10 * SECOND);
     let tape = world.tape.take().unwrap();
     assert!(tape.iter().all(|letter| kind(&letter.bytes) == Some(Kind::Init)), "nothing else");
-    // Tried again ever more slowly: after 0, 0.5, 1.5, 3.5 and 7.5 s, and a little more.
+    // Retried at growing intervals: after 0, 0.5, 1.5, 3.5 and 7.5 s, plus jitter.
     assert!((4..=6).contains(&tape.len()), "{}", tape.len());
     assert_eq!(world.refusals(1, Refusal::Peer), tape.len() as u64);
 }
@@ -183,7 +183,8 @@ fn hostile_floods_of_initiations_cost_little_and_do_not_lock_out_the_peer() {
     let remote = Some(address(1));
     let keys = Some((world.hosts[0].key.clone(), world.hosts[1].key.public()));
     world.add(0, &Config { keys, remote, longest: 1_472 });
-    // Ten seconds of forged ones from everywhere, the peer's own address too, a thousand a second.
+    // Ten seconds of forged initiations from all addresses, including the peer's own, at a thousand
+    // per second.
     let mut asked = 0;
     for i in 0..10_000_u32 {
         let mut forged = init.clone();
@@ -220,7 +221,7 @@ fn hostile_answers_do_not_end_a_handshake() {
         bytes.extend(vec![7; len]);
         assert_eq!(world.deliver(0, address(1), &bytes), Err(Refusal::Unasked));
     }
-    // Even a request for a cookie that saw ours has it sent once only.
+    // Even a cookie reply that repeats our initiation causes a single retransmission.
     let mut bytes = Outer { kind: Kind::Cookie, receiver, counter: 0 }.emit().to_vec();
     bytes.extend([7; 16]);
     bytes.extend(&message[16..32]);
@@ -247,7 +248,7 @@ fn a_peer_that_falls_silent_is_down_within_two_seconds_and_up_when_it_speaks() {
 }
 
 #[test]
-fn a_session_nobody_renews_ends() {
+fn session_expires_without_rekey() {
     let mut world = World::pair(11, false, 1_472);
     world.weather.lost = 1000;
     world.run(301 * SECOND);
@@ -302,7 +303,7 @@ fn a_clone_of_a_peer_is_refused_and_named() {
     assert_eq!(world.tunnel(0).remote(), Some(address(1)));
     assert!(world.refusals(0, Refusal::Clone) > 3);
     assert_eq!(world.seen(0, |what| *what == What::Clone(address(2))), 1, "told once a minute");
-    assert_eq!(world.tunnel(0).state(world.now).trouble, Some(Trouble::Clone(address(2))));
+    assert_eq!(world.tunnel(0).state(world.now).trouble, Some(HandshakeFault::Clone(address(2))));
 }
 
 #[test]
@@ -312,12 +313,12 @@ fn a_peer_whose_clock_was_set_back_a_day_is_named_and_taken_up_again() {
     world.restart(1);
     world.add(1, &Config { keys, remote: Some(address(0)), longest: 1_472 });
     let day = 86_400 * SECOND;
-    // Only its own clock: the other end begins nothing itself any more, as behind a translator.
+    // Only the peer's clock: the other end initiates nothing any more, as behind a NAT.
     world.hosts[1].address = address(9);
     world.wall -= day;
     world.run(60 * SECOND);
     let trouble = world.tunnel(0).state(world.now).trouble;
-    assert!(matches!(trouble, Some(Trouble::Behind(ns)) if ns > day / 2), "{trouble:?}");
+    assert!(matches!(trouble, Some(HandshakeFault::Behind(ns)) if ns > day / 2), "{trouble:?}");
     world.run(300 * SECOND);
     assert!(world.tunnel(1).is_up() && world.tunnel(0).is_up());
 }

@@ -16,10 +16,10 @@ fn frames_find_their_group_wherever_its_shard_and_the_links_are_moved() {
     let up = || [a.link_view("to-b"), b.link_view("to-a")].map(|view| view.state);
     wait(|| up() == [LinkState::Up; 2], || format!("{:?}", up()));
     for round in 0..40_usize {
-        // Both on one, each on one, and every way from here to there.
+        // Both on one dispatcher, each on its own, and every transition between these.
         let (links, frames) = (round >> 1 & 1, round & 1);
         for (service, dispatcher) in [("link", links), ("net", frames)] {
-            // Each host goes through them in an order of its own.
+            // Each host goes through them in its own order.
             for (host, dispatcher) in [(&a, dispatcher), (&b, 1 - dispatcher)] {
                 let group = name(if service == "net" { "red" } else { "host" });
                 host.call(Command::ShardMove { group, service: Some(service.into()), dispatcher });

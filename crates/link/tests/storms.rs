@@ -1,4 +1,4 @@
-//! Networks that lose, double, delay, cut and damage, from one seed each.
+//! Networks that lose, duplicate, delay, truncate and damage datagrams, from one seed each.
 
 mod common;
 
@@ -20,7 +20,8 @@ fn any_frame(seed: &mut Seed, mark: u64) -> Got {
     (VNI, seed.below(8) as u8, metadata(seed), bytes)
 }
 
-/// Two hosts send each other frames through the weather; what arrives was sent, and once.
+/// Two hosts exchange frames through an unreliable network; every received frame was sent, and is
+/// received once.
 fn storm(seed: u64, plain: bool, weather: Weather) -> (usize, usize, World) {
     let mut world = World::pair(seed, plain, [1_472, 8_972][seed as usize % 2]);
     world.weather = weather;
@@ -52,7 +53,7 @@ fn storm(seed: u64, plain: bool, weather: Weather) -> (usize, usize, World) {
     (sent[0].len() + sent[1].len(), arrived, world)
 }
 
-/// Nothing grows without bound, and all heals when the sky clears.
+/// Checks that state is bounded, and that traffic recovers once the network is reliable again.
 fn calm_again(mut world: World) {
     world.weather = Weather::default();
     world.run(12 * SECOND);
@@ -89,7 +90,7 @@ proptest! {
         let (sent, arrived, world) = storm(seed, false, weather);
         prop_assert_eq!(sent, arrived);
         prop_assert!(world.refused.iter().all(|r| *r == Refusal::Replayed), "{:?}", world.refused);
-        // Each double, and nothing else.
+        // Each datagram is duplicated; there is no other fault.
         if doubled > 500 { prop_assert!(!world.refused.is_empty()); }
     }
 
@@ -139,7 +140,7 @@ fn an_underlay_that_refuses_long_datagrams_is_believed_at_once() {
     world.weather.mtu = 1_472;
     let now = world.now;
     let host = &mut world.hosts[0];
-    host.hub.tunnel_mut(0).unwrap().too_long(now, &mut host.sink);
+    host.hub.tunnel_mut(0).unwrap().shorten_datagrams(now, &mut host.sink);
     assert_eq!(world.tunnel(0).outlet().path().unwrap().datagram, 1_232);
     world.run(2 * SECOND);
     assert_eq!(world.tunnel(0).outlet().path().unwrap().datagram, 1_472);

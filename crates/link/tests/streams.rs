@@ -13,12 +13,12 @@ use hosts::{
     wait_counter, wait_state,
 };
 
-/// A link that connects, as all do from 127.0.0.1.
+/// Returns a link that connects; all connect from 127.0.0.1.
 fn connects(link: &str, remote: SocketAddr) -> LinkSpec {
     spec(link, "red", LinkKind::Tcp(StreamSpec { remote, listen: None }))
 }
 
-/// A link that takes connections from `remote`.
+/// Returns a link that accepts connections from `remote`.
 fn listens(link: &str, listen: SocketAddr, remote: &str) -> LinkSpec {
     let remote = format!("{remote}:1").parse().unwrap();
     spec(link, "red", LinkKind::Tcp(StreamSpec { remote, listen: Some(listen) }))
@@ -48,7 +48,7 @@ fn frames_of_every_length_cross_by_tcp() {
     assert_eq!(view.endpoint, Some(at(31)));
     assert_eq!((view.mtu, view.ups_total), (65535, 1));
     assert!(view.rtt_us.is_some_and(|rtt| rtt > 0.0), "{view:?}");
-    // By the loopback interface, whose packets are the longest that there are.
+    // The loopback interface carries the longest packets.
     assert_eq!((view.path_mtu, view.loss_percent), (Some(65535), Some(0)), "{view:?}");
     assert_eq!(view.counters["transmit_packets_total"], 406, "{view:?}");
     assert_eq!(view.counters["receive_packets_total"], 6, "{view:?}");
@@ -108,7 +108,7 @@ fn hostile_reconnects_are_bounded_and_harm_only_their_own_link() {
         let socket = socket.unwrap();
         socket.bind(&"127.0.0.38:0".parse::<SocketAddr>().unwrap().into()).unwrap();
         socket.connect(&at(39).into()).unwrap();
-        // Closed at once where it was too often.
+        // Above the rate limit, the connection is closed at once.
         drop(socket);
     }
     wait_counter(&b, "to-c", "socket_drop_too_often_total", 50);
@@ -125,7 +125,7 @@ fn a_link_comes_back_when_its_peer_does() {
     let (a, b) = (Host::new(), Host::new());
     let (mut one, mut two) = (a.port(1, "red"), b.port(2, "red"));
     a.link(connects("to-b", at(33))).unwrap();
-    let refused = || a.link_view("to-b").reason.contains("nobody listens there");
+    let refused = || a.link_view("to-b").reason.contains("connection refused");
     wait(refused, || format!("{:?}", a.link_view("to-b")));
     for round in 1..=2 {
         b.link(listens("to-a", at(33), "127.0.0.1")).unwrap();
@@ -158,7 +158,7 @@ fn links_share_a_listener_and_a_connection_that_answers_is_not_replaced() {
     old.write_all(&framed(&unicast(7, 2, 60))).unwrap();
     assert_eq!(receive(&mut two).1, unicast(7, 2, 60));
     assert_eq!(b.link_view("to-c").state, LinkState::Down);
-    // Any user of the peer's host could open this one.
+    // Any user of the peer's host could open this connection.
     let mut other = TcpStream::connect(at(34)).unwrap();
     assert_eq!(other.read(&mut [0]).unwrap(), 0, "closed");
     old.write_all(&framed(&unicast(7, 2, 65))).unwrap();
@@ -205,7 +205,7 @@ fn hostile_bytes_on_a_stream_cost_the_connection_and_nothing_else() {
     let short = [&b"et"[..], &13_u32.to_le_bytes()].concat();
     for (number, bad) in [&b"GET / HTTP/1.1\r\n\r\n"[..], &long, &more, &short].iter().enumerate() {
         let mut peer = TcpStream::connect(at(36)).unwrap();
-        // What came before it counts, in however small pieces it comes.
+        // Frames before the fault count, in pieces of any size.
         for byte in framed(&good) {
             peer.write_all(&[byte]).unwrap();
         }
@@ -216,7 +216,7 @@ fn hostile_bytes_on_a_stream_cost_the_connection_and_nothing_else() {
         assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
         assert_eq!(b.link_view("to-a").state, LinkState::Down);
     }
-    // Half a frame, and then nothing.
+    // Half a frame, and then no more bytes.
     let mut peer = TcpStream::connect(at(36)).unwrap();
     peer.write_all(&framed(&good)[..30]).unwrap();
     drop(peer);
@@ -241,14 +241,14 @@ fn hostile_readers_that_do_not_read_cost_frames_and_no_memory() {
     let full = || a.link_counter("to-b", "drop_no_room_total") > 100;
     for sent in 0.. {
         send(&mut one, &all);
-        // Others are served as before.
+        // Other links are served as before.
         assert_eq!(receive(&mut four).1, all);
         if sent % 100 == 0 && full() {
             break;
         }
         assert!(sent < 100_000, "what waits has no bound: {:?}", a.link_view("to-b"));
     }
-    // It reads again: what is there is whole frames, and the link goes on.
+    // The peer reads again: it receives whole frames, and the link continues.
     peer.set_nonblocking(false).unwrap();
     let sent = a.link_counter("to-b", "transmit_packets_total");
     let mut bytes = vec![0; 6 + 1514];

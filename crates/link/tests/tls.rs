@@ -1,4 +1,4 @@
-//! Hosts joined by links over TLS, and who is not let in.
+//! Hosts joined by links over TLS, and peers that are refused.
 
 mod hosts;
 
@@ -61,17 +61,17 @@ fn at(n: u8) -> SocketAddr {
     format!("127.0.0.{n}:23000").parse().unwrap()
 }
 
-/// Where this host calls `at` from, when it is itself at `at`.
+/// Returns the address from which this host connects to `at`.
 fn from(at: SocketAddr) -> IpAddr {
     if at.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() }
 }
 
-/// A link whose peer is called `peer`: one that listens at `n`, or else connects there.
+/// Returns a link whose peer is called `peer`: it listens at `n`, or connects there.
 fn link(name: &str, n: u8, listens: bool, peer: &str, files: &Files) -> LinkSpec {
     link_at(name, at(n), listens, peer, files)
 }
 
-/// The same at any address of this host.
+/// As [`link`], at any address of this host.
 fn link_at(name: &str, at: SocketAddr, listens: bool, peer: &str, files: &Files) -> LinkSpec {
     let stream = match listens {
         true => StreamSpec { remote: SocketAddr::new(from(at), 1), listen: Some(at) },
@@ -114,7 +114,6 @@ fn frames_of_every_length_cross_by_tls() {
     assert!(!shown.contains(secret), "a private key is shown");
 }
 
-/// What either side says when the certificates are what `of` makes of them.
 #[test]
 fn frames_cross_by_tls_over_ipv6() {
     let (a, b, ca) = (Host::new(), Host::new(), authority());
@@ -129,6 +128,7 @@ fn frames_cross_by_tls_over_ipv6() {
     exchange(&mut one, &mut two, &[60, 1514]);
 }
 
+/// Checks the reasons on both sides when the certificates are those that `of` returns.
 fn refused(
     n: u8,
     of: impl FnOnce(&Host, &Host, &Authority) -> (Files, Files),
@@ -156,11 +156,11 @@ const RIGHT: (&str, &str) = ("a.example", "b.example");
 #[test]
 fn hostile_clients_by_another_authority_are_refused() {
     let of = |a: &Host, b: &Host, ca: &Authority| {
-        // Of the same name.
+        // An authority of the same name.
         let other = authority();
         (files(a, RIGHT.0, &other, ca, false), files(b, RIGHT.1, ca, ca, false))
     };
-    refused(42, of, RIGHT, ("the peer refuses us", "by no authority of ours"));
+    refused(42, of, RIGHT, ("the peer refuses us", "not from an authority that we trust"));
 }
 
 #[test]
@@ -169,7 +169,12 @@ fn hostile_servers_by_another_authority_are_refused() {
         let other = authority_called("somebody else");
         (files(a, RIGHT.0, ca, ca, false), files(b, RIGHT.1, &other, ca, false))
     };
-    refused(43, of, RIGHT, ("by no authority of ours", "by no authority of its"));
+    refused(
+        43,
+        of,
+        RIGHT,
+        ("not from an authority that we trust", "not from an authority that it trusts"),
+    );
 }
 
 #[test]
@@ -177,7 +182,7 @@ fn hostile_clients_of_another_name_are_refused() {
     let of = |a: &Host, b: &Host, ca: &Authority| {
         (files(a, "c.example", ca, ca, false), files(b, RIGHT.1, ca, ca, false))
     };
-    refused(44, of, RIGHT, ("not what it expects", "a.example"));
+    refused(44, of, RIGHT, ("does not match its configuration", "a.example"));
 }
 
 #[test]
@@ -185,7 +190,7 @@ fn hostile_servers_of_another_name_are_refused() {
     let of = |a: &Host, b: &Host, ca: &Authority| {
         (files(a, RIGHT.0, ca, ca, false), files(b, "c.example", ca, ca, false))
     };
-    refused(45, of, RIGHT, ("b.example", "not what it expects"));
+    refused(45, of, RIGHT, ("b.example", "does not match its configuration"));
 }
 
 #[test]
@@ -224,14 +229,14 @@ fn hostile_clients_without_a_certificate_or_without_tls_are_refused() {
     let _ = nameless.write_all(b"et\x0e\0\0\0fourteen bytes");
     let answer = nameless.read(&mut [0]).unwrap_err();
     assert!(answer.to_string().contains("CertificateRequired"), "{answer}");
-    wait_reason(&b, "to-a", "the peer shows no certificate");
-    // Bare frames.
+    wait_reason(&b, "to-a", "the peer sent no certificate");
+    // Frames without TLS.
     let mut bare = TcpStream::connect(at(48)).unwrap();
     bare.write_all(&[b"et\x3c\0\0\0", &unicast(1, 2, 60)[..]].concat()).unwrap();
-    // An alert, or a reset if that was faster.
+    // An alert, or a reset if the reset was faster.
     let _ = bare.read_to_end(&mut Vec::new());
-    wait_reason(&b, "to-a", "does not speak TLS");
-    // One that says nothing keeps nobody else out.
+    wait_reason(&b, "to-a", "TLS messages are invalid");
+    // A silent connection does not block other connections.
     let _silent = TcpStream::connect(at(48)).unwrap();
     let a = Host::new();
     let of_a = files(&a, "a.example", &ca, &ca, false);
@@ -242,7 +247,7 @@ fn hostile_clients_without_a_certificate_or_without_tls_are_refused() {
     let there = unicast(1, 2, 60);
     send(&mut one, &there);
     assert_eq!(receive(&mut two).1, there);
-    // Nor does one that knocks while a peer is connected cut it off.
+    // A new connection does not end the peer's connection.
     let mut knocks = TcpStream::connect(at(48)).unwrap();
     knocks.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let _ = knocks.read_to_end(&mut Vec::new());
@@ -251,7 +256,7 @@ fn hostile_clients_without_a_certificate_or_without_tls_are_refused() {
     assert_eq!(b.link_view("to-a").ups_total, 1);
 }
 
-/// The client side of TLS, as host a.example has it, for host b.example.
+/// Returns the client side of TLS, as host a.example has it, for host b.example.
 fn client(ca: &Authority) -> rustls::ClientConnection {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
@@ -278,12 +283,12 @@ fn hostile_connections_take_nothing_from_one_that_is_under_way() {
     b.link(link("to-a", 51, true, "a.example", &of_b)).unwrap();
     let mut tls = client(&ca);
     let mut socket = TcpStream::connect(at(51)).unwrap();
-    // Its first words: the handshake has begun.
+    // Its first message: the handshake has begun.
     tls.write_tls(&mut socket).unwrap();
     let mut knocks = TcpStream::connect(at(51)).unwrap();
     knocks.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let _ = knocks.read_to_end(&mut Vec::new());
-    wait_reason(&b, "to-a", "does not speak TLS");
+    wait_reason(&b, "to-a", "TLS messages are invalid");
     let mut peer = rustls::StreamOwned::new(tls, socket);
     peer.write_all(&[b"et\x3c\0\0\0", &unicast(7, 2, 60)[..]].concat()).unwrap();
     assert_eq!(receive(&mut two).1, unicast(7, 2, 60));
@@ -308,7 +313,7 @@ fn hostile_tls_readers_that_do_not_read_cost_frames_and_no_memory() {
     }
     let view = b.link_view("to-a");
     assert!(view.counters["drop_no_room_total"] > 100, "what waits has no bound: {view:?}");
-    // It reads again: what is there is whole frames.
+    // The peer reads again: it receives whole frames.
     let mut bytes = vec![0; 6 + 1514];
     for _ in 0..view.counters["transmit_packets_total"] {
         peer.read_exact(&mut bytes).unwrap();
@@ -317,7 +322,7 @@ fn hostile_tls_readers_that_do_not_read_cost_frames_and_no_memory() {
 }
 
 #[test]
-fn files_that_are_not_there_or_not_what_they_should_be_are_named() {
+fn tls_names_missing_and_unusable_files() {
     let (a, ca) = (Host::new(), authority());
     let good = files(&a, "a.example", &ca, &ca, false);
     let missing = a.path("missing.pem");
@@ -335,10 +340,10 @@ fn files_that_are_not_there_or_not_what_they_should_be_are_named() {
         ..files(&a, "a.example", &ca, &ca, false)
     };
     let error = a.link(link("bad", 49, false, "b.example", &swapped)).unwrap_err().to_string();
-    assert!(error.contains("no certificate in PEM is there"), "{error}");
+    assert!(error.contains("the file has no PEM certificate"), "{error}");
     let swapped = Files { certificate: good.certificate.clone(), ..swapped };
     let error = a.link(link("bad", 49, false, "b.example", &swapped)).unwrap_err().to_string();
-    assert!(error.contains("no private key in PEM is there"), "{error}");
+    assert!(error.contains("the file has no PEM private key"), "{error}");
     let good = files(&a, "a.example", &ca, &ca, false);
     let error = a.link(link("bad", 49, false, "not a name", &good)).unwrap_err().to_string();
     assert!(error.contains("peer name"), "{error}");
@@ -353,7 +358,7 @@ fn a_renewed_certificate_is_used_and_its_expiry_shown() {
     a.link(link("to-b", 67, false, "b.example", &old)).unwrap();
     wait_reason(&a, "to-b", "expired");
     let expired = a.link_view("to-b").certificate_expires.unwrap();
-    // Written over in place, as tools that renew certificates do.
+    // Overwritten in place, as some tools for renewal do.
     files(&a, "a.example", &ca, &ca, false);
     wait_up(&a, "to-b");
     wait_up(&b, "to-a");

@@ -1,4 +1,4 @@
-//! Hosts joined by our own tunnels.
+//! Hosts joined by encrypted and plain tunnels.
 
 mod hosts;
 
@@ -18,7 +18,7 @@ fn key(n: u8) -> PrivateKey {
     PrivateKey::new([n; 32])
 }
 
-/// A link from host `from` to host `to`; both are told apart by their loopback addresses and keys.
+/// Returns a link from host `from` to host `to`; hosts have their own loopback addresses and keys.
 fn link(host: &Host, from: u8, to: u8, port: u16, group: &str, vni: u32) -> String {
     let file = host.path("key");
     std::fs::write(&file, key(from).to_text().as_str()).unwrap();
@@ -65,7 +65,8 @@ fn frames_of_every_length_cross_encrypted() {
     assert!(!shown.contains(key(11).to_text().as_str()), "a private key is shown");
 }
 
-/// Each guest has one frame under way at a time, so that a datagram with two has them of two guests.
+/// Each guest has one frame in flight at a time, so that a datagram with two frames has frames of
+/// two guests.
 #[test]
 fn frames_of_several_guests_share_a_datagram() {
     let (a, b) = (Host::new(), Host::new());
@@ -87,7 +88,7 @@ fn frames_of_several_guests_share_a_datagram() {
         wait_counter(&a, "to-b", "transmit_packets_total", sent);
         a.link_counter("to-b", "transmit_datagrams_total") < sent
     };
-    // They have to be there when the dispatcher looks, which is not in anybody's hand.
+    // Both frames have to be queued when the dispatcher polls, which the test cannot force.
     wait(&mut together, || "no frames of two guests ever left in one datagram".to_owned());
 }
 
@@ -164,14 +165,14 @@ fn a_guest_that_moves_is_found_at_once() {
     let first = unicast(1, 9, 60);
     send(&mut one, &first);
     assert_eq!(receive(&mut roamer).1, first);
-    // It leaves here and starts there, and has not sent a frame yet.
+    // The guest stops here and starts there, without sending a frame.
     drop(roamer);
     let mut roamer = b.port(9, "red");
     wait_heard(&a, &to_b, 1);
     let second = unicast(1, 9, 70);
     send(&mut one, &second);
     assert_eq!(receive(&mut roamer).1, second);
-    // And back, while the other one still runs: the newest place counts.
+    // And back, while the other guest still runs: the newest claim counts.
     let mut back = a.attach(9, 0);
     let third = unicast(1, 9, 80);
     send(&mut one, &third);
@@ -194,7 +195,7 @@ fn hostile_peer_takes_no_address_of_a_guest_that_runs_here() {
     let first = unicast(1, 9, 60);
     send(&mut one, &first);
     assert_eq!(receive(&mut here).1, first);
-    // Nor does it send in the guest's name.
+    // Frames with the guest's source address are dropped, too.
     send(&mut thief, &frame([0xff; 6], mac(9), 61));
     wait_counter(&a, &to_b, "drop_spoofed_source_total", 1);
     assert!(is_silent(&mut one) && is_silent(&mut thief));
@@ -202,13 +203,13 @@ fn hostile_peer_takes_no_address_of_a_guest_that_runs_here() {
     let names = |text: &str| warnings[0].contains(text);
     assert!(names(&to_b) && names("52:54:00:00:00:09"), "{warnings:?}");
     assert!(a.link_counter(&to_b, "contested_addresses_total") > 0);
-    // The claim counts once the guest has stopped.
+    // The claim takes effect once the guest has stopped.
     drop(here);
     reaches(&mut one, &mut thief, 62);
     assert!(a.view("p9").warnings.is_empty());
 }
 
-/// Waits until frames to address 9 come there; the first ones may be on the old way.
+/// Waits until frames to address 9 arrive there; the first frames may take the old path.
 fn reaches(from: &mut NetPort, to: &mut NetPort, len: usize) {
     let there = unicast(1, 9, len);
     let mut got = Vec::new();
@@ -229,7 +230,7 @@ fn a_claim_that_lost_counts_when_its_winner_goes_or_is_silent() {
     link(&c, 26, 24, 21007, "red", 7);
     wait_up(&a, &to_b);
     wait_up(&a, &to_c);
-    // The same address at both: the later one counts.
+    // The same address at both hosts: the later claim counts.
     let mut at_b = b.port(9, "red");
     wait_heard(&a, &to_b, 1);
     let mut at_c = c.port(9, "red");
@@ -251,7 +252,7 @@ fn a_wrong_key_gets_nothing_through() {
     let (a, b) = (Host::new(), Host::new());
     let (mut one, _two) = (a.port(1, "red"), b.port(2, "red"));
     let to_b = link(&a, 21, 22, 21006, "red", 7);
-    // B expects somebody else.
+    // B is configured for another peer.
     link(&b, 22, 23, 21006, "red", 7);
     let refused = || b.link_view("to-23-red").counters["socket_refused_peer_total"] > 0;
     wait(refused, || format!("{:?}", b.link_view("to-23-red")));

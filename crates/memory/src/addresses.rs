@@ -27,7 +27,7 @@ fn unmapping() -> MutexGuard<'static, BTreeMap<Owner, u64>> {
 /// Checks that a peer that has mapped `held` bytes may map `more`.
 ///
 /// # Errors
-/// [`MappingError::Share`] if that exceeds what one peer may ever have, [`MappingError::Scarce`]
+/// [`MappingError::Share`] if that exceeds the largest share of a peer, [`MappingError::Scarce`]
 /// if only the addresses that others hold prevent it.
 pub fn fits(held: u64, more: u64) -> Result<(), MappingError> {
     fits_beside(MAPPED.load(Ordering::Relaxed).saturating_sub(held), held, more)
@@ -47,13 +47,13 @@ fn fits_beside(others: u64, held: u64, more: u64) -> Result<(), MappingError> {
 }
 
 /// Returns whether so many bytes of `peer` wait for `munmap` that no more may be mapped for it.
-/// Never of the default peer, which is this process.
+/// Always false for the default peer, which is this process.
 pub fn is_behind(peer: Owner) -> bool {
     peer != Owner::default()
         && unmapping().get(&peer).is_some_and(|bytes| *bytes > UNMAPPING_BYTES_MAX)
 }
 
-/// Bytes of all mappings.
+/// Returns the bytes of all mappings.
 #[cfg(test)]
 pub(crate) fn mapped() -> u64 {
     MAPPED.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! Work that takes long, in threads that end when no work waits.
+//! Queued work that takes long, in threads that end when the queue is empty.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,17 +6,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 #[derive(Debug)]
-struct State<T> {
+struct BackgroundState<T> {
     waiting: VecDeque<T>,
     threads: usize,
 }
 
-/// One kind of work, and the threads that do it.
+/// A queue of work of one kind, and its threads.
 pub struct Background<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<BackgroundState<T>>,
     name: &'static str,
     threads_max: usize,
-    each: fn(T),
+    process: fn(T),
 }
 
 impl<T> fmt::Debug for Background<T> {
@@ -26,21 +26,21 @@ impl<T> fmt::Debug for Background<T> {
 }
 
 impl<T: Send + 'static> Background<T> {
-    /// Returns a queue whose items at most `threads_max` threads of that name pass to `each`.
-    pub const fn new(name: &'static str, threads_max: usize, each: fn(T)) -> Self {
-        let state = State { waiting: VecDeque::new(), threads: 0 };
-        Self { state: Mutex::new(state), name, threads_max, each }
+    /// Returns a queue whose items at most `threads_max` threads of that name pass to `process`.
+    pub const fn new(name: &'static str, threads_max: usize, process: fn(T)) -> Self {
+        let state = BackgroundState { waiting: VecDeque::new(), threads: 0 };
+        Self { state: Mutex::new(state), name, threads_max, process }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
+    fn state(&self) -> MutexGuard<'_, BackgroundState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queues an item and returns whether a thread will process it. Without a thread the item waits
     /// for the next call, or for [`Self::take_back`].
-    pub fn hand_over(&'static self, thing: T) -> bool {
+    pub fn hand_over(&'static self, item: T) -> bool {
         let mut state = self.state();
-        state.waiting.push_back(thing);
+        state.waiting.push_back(item);
         if state.threads < self.threads_max {
             let thread = thread::Builder::new().name(self.name.into());
             if thread.spawn(|| self.work()).is_ok() {
@@ -63,12 +63,12 @@ impl<T: Send + 'static> Background<T> {
     fn work(&self) {
         loop {
             let mut state = self.state();
-            let Some(thing) = state.waiting.pop_front() else {
+            let Some(item) = state.waiting.pop_front() else {
                 state.threads = state.threads.saturating_sub(1);
                 return;
             };
             drop(state);
-            (self.each)(thing);
+            (self.process)(item);
         }
     }
 }

@@ -1,10 +1,13 @@
-//! Scatter-gather: walking a chain's spans, and the one copy from guest to guest.
+//! Scatter-gather copies: cursors over the spans of a descriptor chain, and the single copy from
+//! guest to guest.
+//!
+//! Copies never allocate. Each span is translated and checked when it is copied.
 
 use crate::kernel;
 use crate::map::{Map, OutOfGrant};
 use crate::rights::Rights;
 
-/// A run of guest memory: what a descriptor names.
+/// A range of guest memory, as a descriptor names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
     /// Guest-physical address.
@@ -21,7 +24,7 @@ pub struct Cursor<'a> {
     done: u32,
 }
 
-/// Whose memory a copy could not reach.
+/// The side of a copy whose memory is not granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CopyError {
     /// The source's spans are not all granted, or end early.
@@ -33,25 +36,25 @@ pub enum CopyError {
 }
 
 impl<'a> Cursor<'a> {
-    /// Before the first byte of `spans`.
+    /// Returns a position before the first byte of `spans`.
     pub fn new(spans: &'a [Span]) -> Self {
         Self { spans, done: 0 }
     }
 
-    /// After the first `bytes` of `spans`, or at the end if there are fewer.
+    /// Returns a position after the first `bytes` of `spans`, or at the end if there are fewer.
     pub fn at(spans: &'a [Span], bytes: u64) -> Self {
         let mut cursor = Self::new(spans);
         cursor.skip(bytes);
         cursor
     }
 
-    /// Bytes that are left.
+    /// Returns the number of remaining bytes.
     pub fn remaining(&self) -> u64 {
         let all = self.spans.iter().fold(0_u64, |sum, s| sum.saturating_add(u64::from(s.len)));
         all.saturating_sub(u64::from(self.done))
     }
 
-    /// The next contiguous run, without moving.
+    /// Returns the next contiguous range without moving the position.
     #[inline]
     pub fn peek(&self) -> Option<Span> {
         let mut done = self.done;
@@ -63,7 +66,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Moves on by `bytes`, or to the end.
+    /// Advances by `bytes`, or to the end.
     #[inline]
     pub fn skip(&mut self, bytes: u64) {
         let mut bytes = bytes;
@@ -80,14 +83,14 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The guest address of the next `len` bytes if they lie in the span at hand; moves on by
-    /// them.
+    /// Returns the guest address of the next `len` bytes if they lie in the current span, and
+    /// advances by them.
     #[inline]
-    fn within(&mut self, len: usize) -> Option<u64> {
+    fn take_within(&mut self, len: usize) -> Option<u64> {
         let (first, rest) = self.spans.split_first()?;
         let left = first.len.saturating_sub(self.done);
         let addr = first.addr.wrapping_add(u64::from(self.done));
-        // More than fits u32 is more than is left.
+        // A length above `u32::MAX` exceeds every span.
         let len = u32::try_from(len).ok().filter(|&len| len <= left)?;
         if len < left {
             self.done = self.done.wrapping_add(len);
@@ -97,10 +100,13 @@ impl<'a> Cursor<'a> {
         Some(addr)
     }
 
-    /// Copies the next bytes out of `map`; all of `into` or an error.
+    /// Copies the next bytes out of `map`: all of `into`.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`]; some bytes may have been copied.
     #[inline]
     pub fn read(&mut self, map: &Map, into: &mut [u8]) -> Result<(), OutOfGrant> {
-        match self.within(into.len()) {
+        match self.take_within(into.len()) {
             Some(addr) => map.read(addr, into),
             None => self.read_spans(map, into),
         }
@@ -120,20 +126,25 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Copies `from` to the next bytes of `map`; all of it or an error.
+    /// Copies `from` to the next bytes of `map`: all of it.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`]; some bytes may have been copied.
     #[inline]
     pub fn write(&mut self, map: &Map, from: &[u8]) -> Result<(), OutOfGrant> {
-        match self.within(from.len()) {
+        match self.take_within(from.len()) {
             Some(addr) => map.write(addr, from),
             None => self.write_spans(map, from),
         }
     }
 
-    /// As [`Self::write`], of a header that may well be there already: see
-    /// [`Map::write_changed`].
+    /// As [`Self::write`], for a header that is probably unchanged: see [`Map::write_changed`].
+    ///
+    /// # Errors
+    /// As for [`Self::write`].
     #[inline]
     pub fn write_changed(&mut self, map: &Map, from: &[u8]) -> Result<(), OutOfGrant> {
-        match self.within(from.len()) {
+        match self.take_within(from.len()) {
             Some(addr) => map.write_changed(addr, from),
             None => self.write_spans(map, from),
         }
@@ -154,9 +165,10 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Copies `len` bytes from one guest's spans straight into another's: the one copy.
+/// Copies `len` bytes from one guest's spans straight into another's: the only copy of a payload.
 ///
-/// Both cursors move on by what was copied, also when it ends in an error.
+/// # Errors
+/// [`CopyError`]. Both cursors have then advanced by the bytes copied so far.
 pub fn copy(
     from: (&Map, &mut Cursor<'_>),
     to: (&Map, &mut Cursor<'_>),

@@ -1,46 +1,48 @@
-//! Which pages of a guest we wrote to, told to whoever moves the guest to another host while it
-//! runs (vhost-user's dirty log): a bit for each 4 KiB of guest addresses, in memory that both
-//! share. The other side takes bits away as it copies pages.
+//! The dirty log of vhost-user: the pages of a guest that this process wrote to, for live
+//! migration.
+//!
+//! A bit per 4 KiB of guest addresses, in memory shared with the frontend, which clears bits as it
+//! copies pages.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::mapping::{Mapping, MappingError};
 
-/// Pages are of 2^12 bytes, whatever the host's are.
+/// Pages have 2^12 bytes, independent of the host's page size.
 const PAGE_SHIFT: u32 = 12;
 
-/// See the module.
+/// A dirty log.
 #[derive(Debug)]
 pub struct DirtyLog {
     bits: Mapping,
 }
 
 impl DirtyLog {
-    /// The log of `len` bytes at `offset` of a memory file.
+    /// Maps the log of `len` bytes at `offset` of a memory file.
     ///
     /// # Errors
-    /// As of any mapping.
+    /// As for [`Mapping::new`].
     pub fn new(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Self, MappingError> {
         Mapping::new(file, offset, len).map(|bits| Self { bits })
     }
 
-    /// Notes that `len` bytes at guest address `addr` were written: afterwards, or the other side
-    /// might copy the page before. Pages behind the log are nobody's.
+    /// Marks the pages of `len` bytes at guest address `addr` as written. Call it after the write:
+    /// the frontend might otherwise copy a page before it. Addresses behind the log are ignored.
     pub fn mark(&self, addr: u64, len: u64) {
         let Some(more) = len.checked_sub(1) else { return };
         for page in addr >> PAGE_SHIFT..=addr.saturating_add(more) >> PAGE_SHIFT {
             let byte = usize::try_from(page >> 3).ok().and_then(|byte| self.bits.at(byte));
             let Some((byte, _)) = byte else { return };
-            // SAFETY: a mapped byte that lives as long as `self`; the other side reaches it by
-            // atomics as well.
+            // SAFETY: a mapped byte that lives as long as `self`; the frontend uses atomics as
+            // well.
             let byte = unsafe { AtomicU8::from_ptr(byte) };
-            // Whatever is there: only a write orders it behind those of the page.
+            // Even if the bit is set: only a write orders it behind the writes to the page.
             byte.fetch_or(1 << (page & 7), Ordering::SeqCst);
         }
     }
 
-    /// Whether its file shrank.
+    /// Returns whether the log's file shrank.
     pub fn poisoned(&self) -> bool {
         self.bits.poisoned()
     }
@@ -56,7 +58,7 @@ mod tests {
 
     const BYTES: u64 = 64 << 12;
 
-    /// Guest memory at 1 MiB with a log, which covers 2 MiB; and what reads the log.
+    /// Returns guest memory at 1 MiB with a log that covers 2 MiB, and a reader of the log.
     fn logged() -> (Map, impl Fn() -> Vec<u64>) {
         let memory = crate::create("guest", BYTES).unwrap();
         let mapping = Arc::new(Mapping::new(memory.as_fd(), 0, BYTES).unwrap());
@@ -75,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_write_is_noted_by_its_pages() {
+    fn dirty_log_marks_pages_of_every_write() {
         let (map, marked) = logged();
         let at = |page: u64, offset: u64| (256 + page) * 4096 + offset;
         map.write(at(0, 5), &[1]).unwrap();
@@ -100,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_logs_are_too_short_or_shrink() {
+    fn dirty_log_survives_hostile_files() {
         let file = crate::create("log", 64).unwrap();
         assert!(DirtyLog::new(file.as_fd(), 1, 64).is_err());
         let log = DirtyLog::new(file.as_fd(), 0, 64).unwrap();

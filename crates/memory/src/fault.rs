@@ -1,46 +1,49 @@
-//! Fault recovery: a granted file that shrinks under us must not kill us.
+//! Fault recovery: a granted file that shrinks must not end this process.
 //!
-//! Touching a page whose file no longer reaches it raises SIGBUS. The handler
-//! finds the mapping the address belongs to in a fixed, lock-free table, marks
-//! it poisoned, and puts zeroed memory in place of all of it
-//! (`crate::substitute`), so the touch completes (reads give zeros). Whoever drives that guest looks at the
-//! mark ([`crate::Map::poisoned`]) once a batch and closes its port. A SIGBUS
-//! elsewhere goes on to whoever handled it before us.
+//! An access to a page beyond the end of its file raises SIGBUS. The handler finds the mapping of
+//! the address in a fixed, lock-free table, marks it poisoned, and replaces all of it by zeroed
+//! memory (`crate::substitute`), so that the access completes (reads return zeros). The guest's
+//! port checks the mark ([`crate::Map::poisoned`]) once per batch and closes. A SIGBUS at any other
+//! address is passed to the previous handler.
 //!
-//! The technique is that of Wayland compositors for client buffers (`wl_shm`).
+//! Wayland compositors use the same technique for client buffers (`wl_shm`).
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use crate::limits::MAPPINGS_MAX;
-use crate::slot::Slot;
+use crate::slot::MappingSlot;
 use crate::substitute;
 
-/// One mapping as the handler sees it.
-struct Entry {
-    slot: Slot<AtomicUsize>,
+/// A mapping, as the handler sees it.
+struct HandlerEntry {
+    slot: MappingSlot<AtomicUsize>,
     poisoned: AtomicBool,
-    /// Where the range that replaced it begins in the substitute; 0: none did.
+    /// Start of its replacement in the substitute; 0 if it was not replaced.
     replaced: AtomicU64,
 }
 
-static SLOTS: [Entry; MAPPINGS_MAX] = [const {
-    Entry { slot: Slot::new(), poisoned: AtomicBool::new(false), replaced: AtomicU64::new(0) }
+static SLOTS: [HandlerEntry; MAPPINGS_MAX] = [const {
+    HandlerEntry {
+        slot: MappingSlot::new(),
+        poisoned: AtomicBool::new(false),
+        replaced: AtomicU64::new(0),
+    }
 }; MAPPINGS_MAX];
 /// One past the highest slot ever used: bounds the handler's search.
 static SLOTS_USED: AtomicUsize = AtomicUsize::new(0);
-/// Where to begin looking for a free slot.
+/// Index at which the search for a free slot begins.
 static HINT: AtomicUsize = AtomicUsize::new(0);
 static FAULTS: AtomicU64 = AtomicU64::new(0);
 static INSTALL: Once = Once::new();
 static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
 
-/// How many mappings have been poisoned since the process started.
+/// Returns how many mappings have been poisoned since the process started.
 pub fn faults_total() -> u64 {
     FAULTS.load(Ordering::Relaxed)
 }
 
-/// Whether a mapping has this address.
+/// Returns whether a mapping has this address.
 #[cfg(feature = "trace")]
 pub(crate) fn is_mapped(address: usize) -> bool {
     let used = SLOTS_USED.load(Ordering::Acquire);
@@ -55,10 +58,10 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Puts `[base, base + len)` under the handler's care; `None` when the table is full.
+    /// Registers `[base, base + len)` with the handler; `None` when the table is full.
     pub(crate) fn new(base: usize, len: usize) -> Option<Self> {
         INSTALL.call_once(install);
-        // Free slots are mostly where the last one was found.
+        // Free slots are mostly where the last was found.
         let start = HINT.load(Ordering::Relaxed);
         let after = SLOTS.iter().enumerate().skip(start);
         let before = SLOTS.iter().enumerate().take(start);
@@ -71,19 +74,19 @@ impl Guard {
         Some(Self { slot })
     }
 
-    /// Whether a page of the mapping was lost.
+    /// Returns whether a page of the mapping was lost.
     #[inline]
     pub(crate) fn poisoned(&self) -> bool {
         SLOTS.get(self.slot).is_none_or(|s| s.poisoned.load(Ordering::Relaxed))
     }
 
-    /// Where the range that replaced the mapping begins in the substitute, if one did.
+    /// Returns the start of the mapping's replacement in the substitute, if it was replaced.
     pub(crate) fn replaced(&self) -> Option<u64> {
         let at = SLOTS.get(self.slot)?.replaced.load(Ordering::Relaxed);
         Some(at).filter(|at| *at > 0)
     }
 
-    /// Has the next fault find its mapping replaced already.
+    /// Makes the next fault find its mapping already replaced.
     #[cfg(test)]
     fn pretend_replaced(&self) {
         SLOTS[self.slot].replaced.store(u64::MAX, Ordering::Relaxed);
@@ -111,15 +114,15 @@ impl Drop for Guard {
     }
 }
 
-/// Installs the handler. The one before is stored first: a fault of the application's own may come
-/// as soon as ours is in place, and ends the process where no handler before it is known.
+/// Installs the handler. Stores the previous handler first: a fault of the application may occur as
+/// soon as ours is in place, and ends the process if no previous handler is known.
 fn install() {
     let known = action(None).inspect(remember);
     // SAFETY: an all-zero sigaction is a valid value (default handler, empty mask).
     let mut new: libc::sigaction = unsafe { std::mem::zeroed() };
     new.sa_sigaction = handle as *const () as usize;
     new.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK;
-    // Another thread may have installed one meanwhile.
+    // Another thread may have installed a handler meanwhile.
     let replaced = action(Some(&new));
     let is_known = |old: &libc::sigaction| {
         known.is_some_and(|known| {
@@ -131,13 +134,13 @@ fn install() {
     }
 }
 
-/// Stores the handler that faults of others go to. Both that are stored in the life of a process
-/// stay allocated: the handler may read either.
+/// Stores the handler for foreign faults. Both handlers that a process stores stay allocated: the
+/// signal handler may read either.
 fn remember(old: &libc::sigaction) {
     PREVIOUS.store(Box::into_raw(Box::new(*old)), Ordering::Release);
 }
 
-/// Returns the action of SIGBUS, and puts `new` in its place if that is given.
+/// Returns the action of SIGBUS, and replaces it by `new` if given.
 fn action(new: Option<&libc::sigaction>) -> Option<libc::sigaction> {
     let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: an all-zero sigaction is a valid value (default handler, empty mask).
@@ -148,7 +151,8 @@ fn action(new: Option<&libc::sigaction>) -> Option<libc::sigaction> {
     (done == 0).then_some(old)
 }
 
-/// The SIGBUS handler: async-signal-safe (atomics, and the system calls `mmap`, `mremap`, `fstat` and `sigaction`).
+/// The SIGBUS handler: async-signal-safe (atomics, and the system calls `mmap`, `mremap`, `fstat`
+/// and `sigaction`).
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo_t to an SA_SIGINFO handler, and SIGBUS carries an address.
     let address = unsafe { (*info).si_addr() } as usize;
@@ -158,7 +162,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
         if address < base || address.wrapping_sub(base) >= len {
             continue;
         }
-        // The second fault of one mapping: its substitute gets no memory either.
+        // A second fault of one mapping: its substitute gets no memory either.
         let again = entry.replaced.load(Ordering::Relaxed) > 0;
         // SAFETY: [base, base + len) was a mapping of ours at one time since the fault, and so
         // was the one that is touched, which outlives the access; mappings do not overlap, so it
@@ -178,7 +182,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     forward(signal, info, context);
 }
 
-/// Not ours: hand it to the previous handler, or let the default end the process.
+/// Passes a foreign fault to the previous handler, or lets the default action end the process.
 fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let previous = PREVIOUS.load(Ordering::Acquire);
     // SAFETY: PREVIOUS is null or a leaked, never changed sigaction.

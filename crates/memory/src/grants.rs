@@ -1,4 +1,4 @@
-//! Grants as a device's front end adds and removes them one by one, such as the DMA mappings of
+//! Grants that a device's front end adds and removes one by one, such as the DMA mappings of
 //! vfio-user.
 //!
 //! A file is mapped once. A grant is an interval of guest addresses that points into a mapped file,
@@ -28,7 +28,7 @@ use crate::limits::{GRANT_FILES_MAX, GRANTS_MAX};
 use crate::map::Map;
 use crate::mapping::{KeptFile, Mapping, MappingError};
 use crate::rights::Rights;
-use crate::table::{Entry, Kept, Table, Window};
+use crate::table::{GrantEntry, GrantTable, GrantWindow, RemoveError};
 
 /// An interval of guest addresses and the bytes of a file behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,8 +106,8 @@ struct File {
 /// The table of grants under change.
 #[derive(Debug, Default)]
 pub struct Grants {
-    table: Table,
-    /// By the index in the table's entries. Slots are used again.
+    table: GrantTable,
+    /// By the index in the table's entries. Free entries are reused.
     files: Vec<Option<File>>,
     /// Bytes of all grants.
     bytes: u64,
@@ -186,8 +186,8 @@ impl Grants {
         self.release();
         match removed {
             Ok(()) => Ok(before.saturating_sub(self.table.len())),
-            Err(Kept::Missing) => Err(GrantError::Missing { guest, len }),
-            Err(Kept::Partial(present)) => Err(GrantError::Partial { guest, len, present }),
+            Err(RemoveError::Missing) => Err(GrantError::Missing { guest, len }),
+            Err(RemoveError::Partial(present)) => Err(GrantError::Partial { guest, len, present }),
         }
     }
 
@@ -270,17 +270,17 @@ impl Grants {
         let start = start.filter(|(_, left)| len <= *left as u64);
         let start = start.and_then(|(start, _)| NonNull::new(start));
         let start = start.ok_or(MappingError::Short { size, needed })?;
-        let window = Window { guest, len, start };
+        let window = GrantWindow { guest, len, start };
         let file_index = u16::try_from(index).map_err(|_| GrantError::Files)?;
         self.table
-            .insert(Entry { window, file: file_index, rights })
+            .insert(GrantEntry { window, file: file_index, rights })
             .map_err(|present| GrantError::Overlap { guest, present })?;
         file.grants = file.grants.saturating_add(1);
         self.bytes = self.bytes.saturating_add(len);
         Ok(())
     }
 
-    /// Lets go of files without grants. Epochs that still use them keep them mapped.
+    /// Drops files without grants. Epochs that still use them keep them mapped.
     fn release(&mut self) {
         for slot in &mut self.files {
             slot.take_if(|file| file.grants == 0);

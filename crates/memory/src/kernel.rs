@@ -2,7 +2,7 @@
 //!
 //! Another process may write to these bytes while we read them. To Rust that
 //! would be a data race, so the bytes are moved by inline assembly, which the
-//! compiler treats as opaque: it cannot read twice what we read once, nor keep
+//! compiler treats as opaque: it cannot repeat a single read, nor keep
 //! a shared byte in place of the private copy that was checked.
 //!
 //! Budget: below 16 bytes two overlapping moves; below 2 KiB (where both sides are near, a few more)
@@ -13,7 +13,7 @@
 
 use crate::trace;
 
-/// Asks for the cache line at `at`. Any address may be given: a prefetch never faults.
+/// Prefetches the cache line at `at`. Any address is allowed: a prefetch never faults.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn prefetch(at: *const u8) {
@@ -21,9 +21,9 @@ pub(crate) fn prefetch(at: *const u8) {
     unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast()) }
 }
 
-/// As [`prefetch`], for a line that will be written: others give theirs up now, not then. By name,
-/// because compilers for the oldest processors turn the hint into one for reading; every 64-bit
-/// processor takes the instruction.
+/// As [`prefetch`], for a line that will be written: other processors give up their copies now
+/// rather than at the write. By name, because compilers for the oldest processors turn the hint
+/// into a prefetch for reading; every 64-bit processor accepts the instruction.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn prefetch_write(at: *const u8) {
@@ -51,7 +51,7 @@ pub(crate) fn prefetch(_at: *const u8) {}
 /// 16 bytes must be mapped there; they need no alignment.
 #[inline]
 pub(crate) unsafe fn load_pair(src: *const u8) -> [u64; 2] {
-    // SAFETY: the caller vouches for the 16 bytes.
+    // SAFETY: the caller guarantees the 16 bytes.
     unsafe { [load_word(src), load_word(src.add(8))] }
 }
 
@@ -64,7 +64,7 @@ pub(crate) unsafe fn load_pair(src: *const u8) -> [u64; 2] {
 pub(crate) unsafe fn load_word(src: *const u8) -> u64 {
     trace::read(src, 8);
     let word: u64;
-    // SAFETY: the caller vouches for the 8 bytes.
+    // SAFETY: the caller guarantees the 8 bytes.
     unsafe {
         std::arch::asm!(
             "mov {word}, qword ptr [{src}]",
@@ -85,7 +85,7 @@ pub(crate) unsafe fn load_word(src: *const u8) -> u64 {
 pub(crate) unsafe fn load_half(src: *const u8) -> u32 {
     trace::read(src, 4);
     let half: u32;
-    // SAFETY: the caller vouches for the 4 bytes.
+    // SAFETY: the caller guarantees the 4 bytes.
     unsafe {
         std::arch::asm!(
             "mov {half:e}, dword ptr [{src}]",
@@ -105,7 +105,7 @@ pub(crate) unsafe fn load_half(src: *const u8) -> u32 {
 #[inline]
 pub(crate) unsafe fn store_word(dst: *mut u8, word: u64) {
     trace::written(dst, 8);
-    // SAFETY: the caller vouches for the 8 bytes.
+    // SAFETY: the caller guarantees the 8 bytes.
     unsafe {
         std::arch::asm!(
             "mov qword ptr [{dst}], {word}",
@@ -123,7 +123,7 @@ pub(crate) unsafe fn store_word(dst: *mut u8, word: u64) {
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) unsafe fn load_word(src: *const u8) -> u64 {
     let mut bytes = [0_u8; 8];
-    // SAFETY: the caller vouches for the 8 bytes; `bytes` is private and has as many.
+    // SAFETY: the caller guarantees the 8 bytes; `bytes` is private and has as many.
     unsafe { copy(bytes.as_mut_ptr(), src, 8) };
     u64::from_ne_bytes(bytes)
 }
@@ -135,7 +135,7 @@ pub(crate) unsafe fn load_word(src: *const u8) -> u64 {
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) unsafe fn load_half(src: *const u8) -> u32 {
     let mut bytes = [0_u8; 4];
-    // SAFETY: the caller vouches for the 4 bytes; `bytes` is private and has as many.
+    // SAFETY: the caller guarantees the 4 bytes; `bytes` is private and has as many.
     unsafe { copy(bytes.as_mut_ptr(), src, 4) };
     u32::from_ne_bytes(bytes)
 }
@@ -146,7 +146,7 @@ pub(crate) unsafe fn load_half(src: *const u8) -> u32 {
 /// As on x86-64.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) unsafe fn store_word(dst: *mut u8, word: u64) {
-    // SAFETY: the caller vouches for the 8 bytes; the array is private and has as many.
+    // SAFETY: the caller guarantees the 8 bytes; the array is private and has as many.
     unsafe { copy(dst, word.to_ne_bytes().as_ptr(), 8) };
 }
 
@@ -162,13 +162,13 @@ const STRING_FROM: usize = 2048;
 pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     trace::read(src, len);
     trace::written(dst, len);
-    // SAFETY: the caller vouches for both ranges.
+    // SAFETY: the caller guarantees both ranges.
     unsafe { copy_shared::<STRING_FROM>(dst, src, len) }
 }
 
-/// Copies `len` bytes from `src` to `dst`, either or both of which others may write to meanwhile;
-/// from `STRING` bytes on by `rep movsb`. Its start costs some ten nanoseconds, so that moves by
-/// vectors are faster up to a few KiB where both are in a near cache.
+/// Copies `len` bytes from `src` to `dst`; other processes may write to either meanwhile. Uses `rep
+/// movsb` from `STRING` bytes on: its start-up costs some ten nanoseconds, so that vector moves are
+/// faster up to a few KiB while both ranges are in a near cache.
 ///
 /// # Safety
 /// Both ranges must be mapped for the whole call (a lost page behind them is
@@ -177,7 +177,7 @@ pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
 #[inline]
 pub unsafe fn copy_shared<const STRING: usize>(dst: *mut u8, src: *const u8, len: usize) {
     if len >= STRING {
-        // SAFETY: the caller vouches for both ranges.
+        // SAFETY: the caller guarantees both ranges.
         unsafe {
             std::arch::asm!(
                 "rep movsb",
@@ -188,10 +188,10 @@ pub unsafe fn copy_shared<const STRING: usize>(dst: *mut u8, src: *const u8, len
             );
         }
     } else if len >= 16 {
-        // SAFETY: the caller vouches for both ranges; len is at least 16.
+        // SAFETY: the caller guarantees both ranges; len is at least 16.
         unsafe { copy_vector(dst, src, len) }
     } else {
-        // SAFETY: the caller vouches for both ranges; len is below 16.
+        // SAFETY: the caller guarantees both ranges; len is below 16.
         unsafe { copy_word(dst, src, len) }
     }
 }
@@ -201,7 +201,7 @@ pub unsafe fn copy_shared<const STRING: usize>(dst: *mut u8, src: *const u8, len
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn copy_vector(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: the caller vouches for both ranges; each case has the length that its moves need.
+    // SAFETY: the caller guarantees both ranges; each case has the length that its moves need.
     unsafe {
         match len {
             16..=32 => copy_two(dst, src, len),
@@ -226,7 +226,7 @@ unsafe fn copy_vector(dst: *mut u8, src: *const u8, len: usize) {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn copy_one(dst: *mut u8, src: *const u8) {
-    // SAFETY: the caller vouches for 16 bytes of both ranges.
+    // SAFETY: the caller guarantees 16 bytes of both ranges.
     unsafe {
         std::arch::asm!(
             "movups {a}, xmmword ptr [{src}]",
@@ -338,8 +338,8 @@ unsafe fn copy_many(dst: *mut u8, src: *const u8, len: usize) {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn copy_wide(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: every move lies within [0, len), as in `copy_many`; the caller saw that the processor
-    // has these moves. Nobody else has anything in the upper halves of the registers.
+    // SAFETY: every move lies within [0, len), as in `copy_many`; the caller checked that the
+    // processor has these moves. No other code uses the upper halves of the registers.
     unsafe {
         std::arch::asm!(
             "lea {last}, [{len} - 64]",
@@ -426,7 +426,7 @@ unsafe fn copy_word(dst: *mut u8, src: *const u8, len: usize) {
 pub unsafe fn copy_shared<const STRING: usize>(dst: *mut u8, src: *const u8, len: usize) {
     let mut at = 0_usize;
     while at < len {
-        // SAFETY: at < len, and the caller vouches for both ranges.
+        // SAFETY: at < len, and the caller guarantees both ranges.
         unsafe { dst.add(at).write_volatile(src.add(at).read_volatile()) };
         at = at.wrapping_add(1);
     }
@@ -435,14 +435,14 @@ pub unsafe fn copy_shared<const STRING: usize>(dst: *mut u8, src: *const u8, len
 #[cfg(test)]
 mod tests {
     #[test]
-    fn every_short_length_and_some_long_ones() {
+    fn copy_moves_every_length() {
         let from: Vec<u8> =
             (0..5000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         for len in (0..600).chain([1023, 1024, 1025, 4095, 4096, 4999]) {
             for shift in [0, 1, 3, 8] {
                 let len = len.min(from.len() - shift);
                 let mut to = vec![0xa5_u8; len + 32];
-                // By `rep movsb` early, and late.
+                // With an early and with a late `rep movsb`.
                 for copy in [super::copy, super::copy_shared::<4096>] {
                     to.fill(0xa5);
                     // SAFETY: `to` has 16 bytes before and after; `from` has shift + len bytes.

@@ -1,19 +1,40 @@
-//! What a guest granted: its memory, reached only by checked copies.
+//! Guest memory: granted regions, reached only by checked copies.
 //!
-//! A guest is hostile from its first instruction, and its memory changes under
-//! us at any time. So no reference to a shared byte ever exists here: bytes are
-//! copied, by instructions that the compiler cannot repeat or reorder
-//! (`kernel`), between private memory and a [`Map`] of granted regions, or
-//! straight from one guest's map into another's ([`copy`]). The file behind a
-//! grant may shrink; the touch that finds out poisons that [`Mapping`] and
-//! nothing else ([`fault`]).
+//! A guest is hostile from its first instruction, and its memory changes at any time. So no
+//! reference to a shared byte ever exists here: bytes are copied, by instructions that the compiler
+//! cannot repeat or reorder (`kernel`), between private memory and a [`Map`] of granted regions, or
+//! straight from one guest's map into another's ([`copy`]). The file behind a grant may shrink; the
+//! access that detects it poisons that [`Mapping`] and nothing else ([`fault`]).
 //!
-//! A [`Map`] never changes. A guest whose memory table changes gets a new one
-//! (a new epoch); a holder of the old one keeps valid, mapped memory until it
-//! drops its `Arc`. Work that waits keeps guest addresses ([`Span`]) and not
-//! pointers, so it is checked again in the epoch it runs in. A map has few
-//! regions with a mapping each ([`Region`]), or up to 262,144 grants in mapped
+//! A [`Map`] never changes. A guest whose memory table changes gets a new map (a new epoch); a
+//! holder of the old map keeps valid, mapped memory until it drops its `Arc`. Deferred work keeps
+//! guest addresses ([`Span`]) and not pointers, so it is checked again in the epoch in which it
+//! runs. A map has few regions with a mapping each ([`Region`]), or up to 262,144 grants in mapped
 //! files ([`Grants`]).
+//!
+//! The crate knows neither rings nor protocols: `attach` builds maps from vhost-user messages,
+//! `ring` reads descriptors through a [`View`], and services copy payloads. It waits for no file
+//! system: only memory files are mapped ([`is_memory`]).
+//!
+//! # Example
+//!
+//! ```
+//! use std::os::fd::AsFd;
+//! use std::sync::Arc;
+//! use causeway_memory::{Map, Mapping, Region, create};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let file = create("guest", 1 << 20)?;
+//! let mapping = Arc::new(Mapping::new(file.as_fd(), 0, 1 << 20)?);
+//! let map = Map::new(vec![Region { guest: 0x4000_0000, user: 0, mapping }])?;
+//! map.write(0x4000_0010, b"frame")?;
+//! let mut private = [0; 5];
+//! map.read(0x4000_0010, &mut private)?;
+//! assert_eq!(&private, b"frame");
+//! assert!(map.read(0x3fff_ffff, &mut private).is_err());
+//! # Ok(())
+//! # }
+//! ```
 #![allow(unsafe_code, reason = "mmap, the fault handler, and copies of shared bytes live here")]
 #![cfg_attr(
     not(test),

@@ -11,10 +11,10 @@ use crate::limits::{
 };
 use crate::mapping::Mapping;
 use crate::rights::Rights;
-use crate::table::{Entry, Table, Window};
+use crate::table::{GrantEntry, GrantTable, GrantWindow};
 use crate::view::View;
 
-/// The guest named bytes that are not granted, or not for this access.
+/// A guest address range that is not granted, or not for this access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{len} bytes at {addr:#x} lie outside the granted memory")]
 pub struct OutOfGrant {
@@ -61,9 +61,9 @@ impl Region {
     }
 
     /// Returns where the region lies. A mapping has at least one byte.
-    fn window(&self) -> Option<Window> {
+    fn window(&self) -> Option<GrantWindow> {
         let (start, _) = self.mapping.at(0)?;
-        NonNull::new(start).map(|start| Window { guest: self.guest, len: self.len(), start })
+        NonNull::new(start).map(|start| GrantWindow { guest: self.guest, len: self.len(), start })
     }
 }
 
@@ -74,12 +74,12 @@ impl Region {
 #[derive(Debug, Default)]
 pub struct Map {
     /// The largest window, where most accesses lie. A map without windows has an empty one.
-    first: Window,
+    first: GrantWindow,
     /// The next largest windows: [`WINDOWS_MAX`] with the first. All of them permit reading and
     /// writing, so that an access that lies there needs no check of rights.
-    others: Vec<Window>,
+    others: Vec<GrantWindow>,
     /// All regions or grants, unless the windows are all of them.
-    table: Table,
+    table: GrantTable,
     /// Regions in the order of their lengths, largest first. A map of grants has none.
     regions: Vec<Region>,
     /// Files of the grants, by the index in the table's entries.
@@ -123,11 +123,11 @@ impl Map {
             }
         }
         regions.sort_by_key(|r| std::cmp::Reverse(r.len()));
-        let mut table = Table::default();
+        let mut table = GrantTable::default();
         if regions.len() > WINDOWS_MAX {
             for (file, region) in (0..).zip(&regions) {
                 let Some(window) = region.window() else { continue };
-                let entry = Entry { window, file, rights: Rights::READ_WRITE };
+                let entry = GrantEntry { window, file, rights: Rights::READ_WRITE };
                 table.insert(entry).map_err(|other| MapError::Overlap(other, region.guest))?;
             }
         }
@@ -139,7 +139,11 @@ impl Map {
     }
 
     /// Returns the map of a table of grants, whose entries lie in `files`.
-    pub(crate) fn of_grants(table: Table, files: Vec<Option<Arc<Mapping>>>, bytes: u64) -> Self {
+    pub(crate) fn of_grants(
+        table: GrantTable,
+        files: Vec<Option<Arc<Mapping>>>,
+        bytes: u64,
+    ) -> Self {
         let mut windows = Vec::new();
         if table.len() <= GRANTS_PER_CHUNK {
             let full = table.iter().filter(|entry| entry.rights == Rights::READ_WRITE);

@@ -1,4 +1,7 @@
-//! One mapped range of a granted file.
+//! One mapped range of a granted memory file.
+//!
+//! A mapping registers with the fault handler, counts against the budget of address space, and is
+//! unmapped with its last user.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -17,7 +20,7 @@ use crate::unmap::{Range, unmap};
 /// Why a file range could not be mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum MappingError {
-    /// The file is of a file system that could keep us waiting, or it is no file.
+    /// The file's file system could block accesses, or the descriptor is no file.
     #[error("not a memory file: a memfd, or a file on tmpfs or hugetlbfs, is needed")]
     NotMemory,
     /// The range is empty, too large, or wraps.
@@ -36,10 +39,10 @@ pub enum MappingError {
         /// Where the region ends in it.
         needed: u64,
     },
-    /// The process has as many mappings as it may.
+    /// The process has [`MAPPINGS_MAX`] mappings.
     #[error("more than {MAPPINGS_MAX} mappings at a time")]
     Many,
-    /// More than one peer may map, however much is free.
+    /// The grant exceeds the share of any peer, regardless of free addresses.
     #[error("{wanted} bytes of memory are more than one peer may grant ({share}): grant less")]
     Share {
         /// Bytes that the peer would have mapped.
@@ -47,7 +50,7 @@ pub enum MappingError {
         /// Bytes that it may.
         share: u64,
     },
-    /// Others hold so many addresses that a grant of permitted size does not fit.
+    /// Other peers hold so many addresses that a grant of permitted size does not fit.
     #[error(
         "this host's address space is scarce: {wanted} bytes are needed, {left} are left for one \
          peer; try again later"
@@ -64,7 +67,7 @@ pub enum MappingError {
 }
 
 impl MappingError {
-    /// Returns whether this host lacks what the mapping needs; else the file or the range is wrong.
+    /// Returns whether this host lacks a resource; otherwise the file or the range is wrong.
     pub fn is_shortage(&self) -> bool {
         match self {
             Self::NotMemory | Self::Range { .. } | Self::Short { .. } | Self::Share { .. } => false,
@@ -77,26 +80,25 @@ impl MappingError {
     }
 }
 
-/// A memory file that a mapping keeps open. Its drop closes it, and is called by the thread that
-/// unmaps.
+/// A memory file that a mapping keeps open. The thread that unmaps also closes it.
 pub trait KeptFile: AsFd + std::fmt::Debug + Send + Sync + 'static {}
 
 impl<F: AsFd + std::fmt::Debug + Send + Sync + 'static> KeptFile for F {}
 
-/// A shared mapping of a granted file; unmapped when the last user lets go.
+/// A shared mapping of a granted file, unmapped with its last user.
 #[derive(Debug)]
 pub struct Mapping {
-    /// What was mapped, page-aligned.
+    /// Start of the mapped pages, page-aligned.
     base: NonNull<u8>,
     mapped: usize,
-    /// Where the asked-for range begins in it, and its length.
+    /// Offset and length of the requested range in the mapped pages.
     skip: usize,
     len: usize,
-    /// Whether its file is small, and stays so.
-    small: bool,
+    /// Whether the file is small and sealed against growth.
+    is_small: bool,
     /// The peer that granted the file.
     owner: Owner,
-    /// The file, where its size is to be watched.
+    /// The file, if its allocated size is to be read.
     file: Option<Box<dyn KeptFile>>,
     /// Dropped by `Drop` before the unmap.
     guard: Option<Guard>,
@@ -111,8 +113,11 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps `len` bytes of `file` at `offset`, readable and writable, shared.
     ///
-    /// The file must be one of memory (see [`is_memory`]) and already have the bytes. It may
-    /// shrink later; see [`crate::fault`].
+    /// The file must be a memory file (see [`is_memory`]) that already has the bytes. It may shrink
+    /// later; see [`crate::fault`].
+    ///
+    /// # Errors
+    /// [`MappingError`].
     pub fn new(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Self, MappingError> {
         let range = || MappingError::Range { offset, len };
         let end = offset.checked_add(len).filter(|_| len > 0).ok_or_else(range)?;
@@ -151,9 +156,9 @@ impl Mapping {
         let skip = usize::try_from(skip).map_err(|_| range())?;
         let len = usize::try_from(len).map_err(|_| range())?;
         // Built even when the table is full, so that Drop unmaps.
-        let small = size <= UNMAPPED_AT_ONCE_MAX as u64 && seals.contains(SealFlags::GROW);
+        let is_small = size <= UNMAPPED_AT_ONCE_MAX as u64 && seals.contains(SealFlags::GROW);
         let mapping =
-            Self { base, mapped, skip, len, small, owner: Owner::now(), file: None, guard };
+            Self { base, mapped, skip, len, is_small, owner: Owner::now(), file: None, guard };
         addresses::take(mapped);
         if full { Err(MappingError::Many) } else { Ok(mapping) }
     }
@@ -175,17 +180,17 @@ impl Mapping {
         Some((stat.st_ino, blocks.saturating_mul(BLOCK_BYTES)))
     }
 
-    /// Length, in bytes.
+    /// Returns the length, in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Never: a mapping has at least one byte.
+    /// Returns `false`: a mapping has at least one byte.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether a page of it was lost because the file shrank.
+    /// Returns whether a page was lost because the file shrank.
     #[inline]
     pub fn poisoned(&self) -> bool {
         self.guard.as_ref().is_none_or(Guard::poisoned)
@@ -202,7 +207,7 @@ impl Mapping {
         }
     }
 
-    /// The address of byte `at` and how many bytes follow it; `None` past the end.
+    /// Returns the address of byte `at` and the number of bytes from there on; `None` past the end.
     #[inline]
     pub(crate) fn at(&self, at: usize) -> Option<(*mut u8, usize)> {
         let left = self.len.checked_sub(at).filter(|&n| n > 0)?;
@@ -222,27 +227,27 @@ impl Drop for Mapping {
             replaced,
             file: self.file.take(),
         };
-        // SAFETY: base and mapped are what mmap returned, nothing holds a pointer any more
+        // SAFETY: mmap returned base for mapped bytes, no pointer into them is left
         // (views and maps hold this by Arc), and the handler no longer knows the range.
-        unsafe { unmap(range, self.small) };
+        unsafe { unmap(range, self.is_small) };
     }
 }
 
-/// Whether `file` is a memfd, or a file on tmpfs or hugetlbfs.
+/// Returns whether `file` is a memfd, or a file on tmpfs or hugetlbfs.
 ///
-/// Any other file system may take as long as it likes for a page fault, an `fstat` or a close,
-/// one in user space (FUSE) for ever. So the file system is not asked: only files of these kinds
-/// have seals, and the kernel knows that by itself.
+/// Other file systems may block a page fault, an `fstat` or a close for any time, a file system in
+/// user space (FUSE) for ever. So the file system is not asked: only files of these kinds have
+/// seals, which the kernel reports by itself.
 pub fn is_memory(file: BorrowedFd<'_>) -> bool {
     memory_seals(file).is_ok()
 }
 
-/// The seals of such a file; an error of any other.
+/// Returns the seals of a memory file; an error for any other file.
 fn memory_seals(file: BorrowedFd<'_>) -> Result<SealFlags, Errno> {
     rustix::fs::fcntl_get_seals(file)
 }
 
-/// The page size that mappings of `file` need: huge on hugetlbfs.
+/// Returns the page size that mappings of `file` need: that of huge pages on hugetlbfs.
 fn page_bytes(file: BorrowedFd<'_>) -> Result<u64, Errno> {
     const HUGETLBFS_MAGIC: u64 = 0x958_458f6;
     let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
@@ -252,7 +257,10 @@ fn page_bytes(file: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(if huge { u64::try_from(fs.f_bsize).unwrap_or(page).max(page) } else { page })
 }
 
-/// A new anonymous memory file of `len` bytes that can neither shrink nor grow.
+/// Returns a new anonymous memory file of `len` bytes, sealed against shrinking and growing.
+///
+/// # Errors
+/// A system call failed.
 pub fn create(name: &str, len: u64) -> Result<OwnedFd, Errno> {
     let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     rustix::fs::ftruncate(&file, len)?;

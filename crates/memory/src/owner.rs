@@ -1,4 +1,4 @@
-//! Identifies the peer that granted memory, so that each is charged for its own.
+//! Identity of the peer that granted memory, so that each peer is charged for its own mappings.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};

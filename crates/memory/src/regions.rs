@@ -125,9 +125,9 @@ impl<M> Registration<M> {
     }
 }
 
-/// A place in the table.
+/// An entry of the table.
 #[derive(Debug)]
-struct Slot<M> {
+struct RegionSlot<M> {
     variable: u8,
     region: Option<Arc<Registration<M>>>,
 }
@@ -136,7 +136,7 @@ struct Slot<M> {
 #[derive(Debug)]
 pub struct Regions<M> {
     /// By index; grows up to `max`.
-    slots: Vec<Slot<M>>,
+    slots: Vec<RegionSlot<M>>,
     /// Indices of the slots without a region. May hold indices that [`Self::register_as`] took.
     free: Vec<u32>,
     count: usize,
@@ -207,13 +207,13 @@ impl<M> Regions<M> {
             // Slots below the index stay free.
             let below = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
             self.free.extend((below < key.index()).then_some(below));
-            self.slots.push(Slot { variable: 0, region: None });
+            self.slots.push(RegionSlot { variable: 0, region: None });
         }
         let slot = self.slots.get_mut(index).ok_or(RegionError::Full)?;
         if slot.region.is_some() {
             return Err(RegionError::Taken);
         }
-        *slot = Slot { variable: key.variable(), region: Some(Arc::new(region)) };
+        *slot = RegionSlot { variable: key.variable(), region: Some(Arc::new(region)) };
         self.count = self.count.saturating_add(1);
         self.epoch = self.epoch.wrapping_add(1);
         Ok(key)

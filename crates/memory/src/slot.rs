@@ -1,26 +1,26 @@
-//! An entry of a table that a signal handler reads while other threads fill and empty it.
+//! An entry of the table of mappings that the SIGBUS handler reads while other threads change it.
 //!
-//! The handler must not wait, and must not see one mapping's base with another's length: it would
-//! put memory over what is somebody else's. So an entry counts its changes, and who finds it
-//! changing, or changed meanwhile, looks past it: the mapping that it looks for does not change, for
-//! it is being touched. Written over [`Word`], so that the checker in `tests/loom_slot.rs` runs the
-//! code that runs in production.
+//! The handler must not wait, and must not combine the base of one mapping with the length of
+//! another: it would replace memory outside the mapping. So an entry is a sequence lock: it counts
+//! its changes, and a reader that finds it changing, or changed meanwhile, skips it. The mapping
+//! that the handler searches does not change, because it is being accessed. The code is generic
+//! over [`SharedWord`], so that the model checker in `tests/loom_slot.rs` runs the production code.
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// A word that threads share.
-pub trait Word {
-    /// Loads it.
+/// A machine word that threads share.
+pub trait SharedWord {
+    /// Loads the word.
     fn load(&self, order: Ordering) -> usize;
-    /// Stores it.
+    /// Stores the word.
     fn store(&self, value: usize, order: Ordering);
-    /// Stores `to` if `from` is there, acquiring and releasing.
+    /// Replaces `from` by `to` with acquire and release order. Returns whether `from` was there.
     fn exchange(&self, from: usize, to: usize) -> bool;
-    /// A fence between this word and others.
+    /// Fences accesses of this word and others.
     fn fence(order: Ordering);
 }
 
-impl Word for AtomicUsize {
+impl SharedWord for AtomicUsize {
     #[inline]
     fn load(&self, order: Ordering) -> usize {
         self.load(order)
@@ -40,48 +40,49 @@ impl Word for AtomicUsize {
 }
 
 const FREE: usize = 0;
-/// Somebody's, and no mapping's.
+/// Claimed by a thread, without a mapping yet.
 const CLAIMED: usize = 1;
 
-/// See above. `base` says too whose it is.
+/// An entry: base and length of a mapping. `base` is also the claim.
 #[derive(Debug)]
-pub struct Slot<W> {
+pub struct MappingSlot<W> {
     base: W,
     len: W,
-    /// Odd while it changes.
+    /// Number of changes; odd during a change.
     changes: W,
 }
 
-impl Slot<AtomicUsize> {
-    /// Of nobody.
+impl MappingSlot<AtomicUsize> {
+    /// Returns a free entry.
     pub const fn new() -> Self {
         Self::of(AtomicUsize::new(FREE), AtomicUsize::new(0), AtomicUsize::new(0))
     }
 }
 
-impl Default for Slot<AtomicUsize> {
+impl Default for MappingSlot<AtomicUsize> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<W: Word> Slot<W> {
-    /// Of these words, all of them zero.
+impl<W: SharedWord> MappingSlot<W> {
+    /// Returns a free entry of these words, all of them zero.
     pub const fn of(base: W, len: W, changes: W) -> Self {
         Self { base, len, changes }
     }
 
-    /// Claims it, if it is nobody's. Whoever did says what it is for by [`Self::fill`].
+    /// Claims a free entry and returns true. The claimant must call [`Self::fill`] next.
     pub fn claim(&self) -> bool {
         self.base.exchange(FREE, CLAIMED)
     }
 
-    /// It is for `[base, base + len)` from now on. For who claimed it; `base` is a page's.
+    /// Sets the mapping `[base, base + len)`. Only the claimant may call it; `base` is
+    /// page-aligned.
     pub fn fill(&self, base: usize, len: usize) {
         self.change(base, len);
     }
 
-    /// It is nobody's any more. For who filled it.
+    /// Frees the entry. Only the thread that called [`Self::fill`], or its successor, may call it.
     pub fn empty(&self) {
         self.change(CLAIMED, 0);
         self.base.store(FREE, Ordering::Release);
@@ -96,7 +97,8 @@ impl<W: Word> Slot<W> {
         self.changes.store(changes.wrapping_add(2), Ordering::Release);
     }
 
-    /// What it is for: base and length. None: nothing that stayed the same while it was read.
+    /// Returns base and length of the mapping. `None` if there is none, or if the entry changed
+    /// while it was read.
     pub fn get(&self) -> Option<(usize, usize)> {
         let changes = self.changes.load(Ordering::Acquire);
         let (base, len) = (self.base.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));

@@ -29,7 +29,7 @@ struct Substitute {
     /// file under that number by now.
     identity: (u64, u64),
     size: u64,
-    /// Where the next replaced mapping's range begins.
+    /// Start of the range for the next replaced mapping.
     next: AtomicU64,
     /// Address of the sink.
     sink: usize,
@@ -43,10 +43,10 @@ fn substitute() -> Option<&'static Substitute> {
     unsafe { SUBSTITUTE.load(Ordering::Acquire).as_ref() }
 }
 
-/// Makes what the handler will need, unless it is there.
+/// Creates the resources of the handler, unless they exist.
 ///
 /// # Errors
-/// This host lacks a descriptor or memory: nothing may be mapped then.
+/// This host lacks a descriptor or memory: then no file may be mapped.
 pub(crate) fn prepare() -> Result<(), Errno> {
     static MAKING: Mutex<()> = Mutex::new(());
     if substitute().is_some() {
@@ -138,7 +138,7 @@ pub(crate) unsafe fn replace_page(address: usize) -> bool {
 pub(crate) fn release(at: u64, len: usize) {
     if let Some(substitute) = substitute().filter(|substitute| substitute.is_there()) {
         let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-        // The range is not used again: what the kernel keeps of it is lost memory, no more.
+        // The range is not used again: if the kernel keeps its pages, only memory is lost.
         let _ = rustix::fs::fallocate(&substitute.file, flags, at, len as u64);
     }
 }

@@ -17,7 +17,7 @@ use crate::rights::Rights;
 
 /// An interval of guest addresses and the mapped bytes behind it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Window {
+pub(crate) struct GrantWindow {
     /// Guest address of the first byte.
     pub guest: u64,
     /// Length, in bytes.
@@ -26,13 +26,13 @@ pub(crate) struct Window {
     pub start: NonNull<u8>,
 }
 
-impl Default for Window {
+impl Default for GrantWindow {
     fn default() -> Self {
         Self { guest: 0, len: 0, start: NonNull::dangling() }
     }
 }
 
-impl Window {
+impl GrantWindow {
     /// Returns the host pointer at guest address `addr` and the number of bytes that follow it in
     /// this window.
     #[inline]
@@ -55,8 +55,8 @@ impl Window {
 
 /// A window with the rights of its grant.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Entry {
-    pub window: Window,
+pub(crate) struct GrantEntry {
+    pub window: GrantWindow,
     /// Index of the file that holds the bytes, in the list of the table's owner.
     pub file: u16,
     pub rights: Rights,
@@ -64,14 +64,14 @@ pub(crate) struct Entry {
 
 /// Consecutive entries. Never empty.
 #[derive(Debug, Clone)]
-struct Chunk {
+struct GrantChunk {
     /// Guest address of the first entry.
     first: u64,
-    entries: Arc<[Entry]>,
+    entries: Arc<[GrantEntry]>,
 }
 
-impl Chunk {
-    fn new(entries: &[Entry]) -> Option<Self> {
+impl GrantChunk {
+    fn new(entries: &[GrantEntry]) -> Option<Self> {
         let first = entries.first()?.window.guest;
         Some(Self { first, entries: entries.into() })
     }
@@ -79,7 +79,7 @@ impl Chunk {
 
 /// Why a range of guest addresses cannot be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum RemoveError {
     /// No grant lies in the range.
     Missing,
     /// The range covers only a part of the grant at this guest address.
@@ -88,25 +88,25 @@ pub(crate) enum Kept {
 
 /// Entries in the order of their guest addresses; none overlaps another.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Table {
-    chunks: Vec<Chunk>,
+pub(crate) struct GrantTable {
+    chunks: Vec<GrantChunk>,
     count: usize,
 }
 
-impl Table {
+impl GrantTable {
     /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.count
     }
 
     /// Returns all entries in the order of their guest addresses.
-    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
+    pub fn iter(&self) -> impl Iterator<Item = &GrantEntry> {
         self.chunks.iter().flat_map(|chunk| chunk.entries.iter())
     }
 
     /// Returns the entry that holds guest address `addr`.
     #[inline]
-    pub fn find(&self, addr: u64) -> Option<&Entry> {
+    pub fn find(&self, addr: u64) -> Option<&GrantEntry> {
         let behind = self.chunks.partition_point(|chunk| chunk.first <= addr);
         let entries = &self.chunks.get(behind.checked_sub(1)?)?.entries;
         let behind = entries.partition_point(|entry| entry.window.guest <= addr);
@@ -119,7 +119,7 @@ impl Table {
     ///
     /// # Errors
     /// The guest address of an entry that overlaps.
-    pub fn insert(&mut self, entry: Entry) -> Result<(), u64> {
+    pub fn insert(&mut self, entry: GrantEntry) -> Result<(), u64> {
         let guest = entry.window.guest;
         let index = self.chunks.partition_point(|c| c.first <= guest).saturating_sub(1);
         let old = self.chunks.get(index).map_or(&[][..], |chunk| &chunk.entries);
@@ -144,7 +144,7 @@ impl Table {
         };
         let (low, high) = merged.split_at(cut);
         let end = self.chunks.len().min(index.saturating_add(1));
-        let new = [Chunk::new(low), Chunk::new(high)];
+        let new = [GrantChunk::new(low), GrantChunk::new(high)];
         self.chunks.splice(index..end, new.into_iter().flatten());
         self.count = self.count.saturating_add(1);
         Ok(())
@@ -153,14 +153,18 @@ impl Table {
     /// Removes every entry in `range` and passes it to `each`, or removes nothing.
     ///
     /// # Errors
-    /// [`Kept`].
-    pub fn remove(&mut self, range: Range<u64>, mut each: impl FnMut(&Entry)) -> Result<(), Kept> {
+    /// [`RemoveError`].
+    pub fn remove(
+        &mut self,
+        range: Range<u64>,
+        mut each: impl FnMut(&GrantEntry),
+    ) -> Result<(), RemoveError> {
         if let Some(cut) = self.cut_by(&range) {
-            return Err(Kept::Partial(cut));
+            return Err(RemoveError::Partial(cut));
         }
         let low = self.chunks.partition_point(|c| c.first <= range.start).saturating_sub(1);
         let high = self.chunks.partition_point(|c| c.first < range.end).max(low);
-        let mut kept: [Vec<Entry>; 2] = Default::default();
+        let mut kept: [Vec<GrantEntry>; 2] = Default::default();
         let mut removed = 0_usize;
         for entry in self.chunks.get(low..high).unwrap_or_default().iter().flat_map(|c| &*c.entries)
         {
@@ -175,7 +179,7 @@ impl Table {
             }
         }
         if removed == 0 {
-            return Err(Kept::Missing);
+            return Err(RemoveError::Missing);
         }
         self.count = self.count.saturating_sub(removed);
         self.replace(low..high, kept);
@@ -193,14 +197,14 @@ impl Table {
     }
 
     /// Puts the entries of `kept` in the place of `chunks`, and restores the bound on chunks.
-    fn replace(&mut self, chunks: Range<usize>, kept: [Vec<Entry>; 2]) {
+    fn replace(&mut self, chunks: Range<usize>, kept: [Vec<GrantEntry>; 2]) {
         let low = chunks.start;
         let [mut before, after] = kept;
         let new = if before.len().saturating_add(after.len()) <= GRANTS_PER_CHUNK {
             before.extend(after);
-            [Chunk::new(&before), None]
+            [GrantChunk::new(&before), None]
         } else {
-            [Chunk::new(&before), Chunk::new(&after)]
+            [GrantChunk::new(&before), GrantChunk::new(&after)]
         };
         let count = new.iter().flatten().count();
         self.chunks.splice(chunks, new.into_iter().flatten());
@@ -221,7 +225,7 @@ impl Table {
         if a.entries.len().saturating_add(b.entries.len()) > GRANTS_PER_CHUNK / 2 {
             return;
         }
-        let joined = Chunk::new(&[&*a.entries, &*b.entries].concat());
+        let joined = GrantChunk::new(&[&*a.entries, &*b.entries].concat());
         self.chunks.splice(index..end, joined);
     }
 }
@@ -234,12 +238,12 @@ mod tests {
 
     use super::*;
 
-    fn entry(guest: u64, len: u64) -> Entry {
-        let window = Window { guest, len, start: NonNull::dangling() };
-        Entry { window, file: 0, rights: Rights::READ }
+    fn entry(guest: u64, len: u64) -> GrantEntry {
+        let window = GrantWindow { guest, len, start: NonNull::dangling() };
+        GrantEntry { window, file: 0, rights: Rights::READ }
     }
 
-    fn is_compact(table: &Table) -> bool {
+    fn is_compact(table: &GrantTable) -> bool {
         let sizes: Vec<usize> = table.chunks.iter().map(|chunk| chunk.entries.len()).collect();
         sizes.iter().all(|&size| size > 0 && size <= GRANTS_PER_CHUNK)
             && sizes.windows(2).all(|pair| pair[0] + pair[1] > GRANTS_PER_CHUNK / 2)
@@ -277,7 +281,7 @@ mod tests {
             free
         }
 
-        fn remove(&mut self, range: &Range<u64>) -> Result<(), Kept> {
+        fn remove(&mut self, range: &Range<u64>) -> Result<(), RemoveError> {
             let overlaps = |at: u64, n: u64| at < range.end && range.start < at + n;
             let touched: Vec<_> = self
                 .0
@@ -287,8 +291,8 @@ mod tests {
                 .collect();
             let cut = touched.iter().find(|(at, n)| *at < range.start || at + n > range.end);
             match cut {
-                Some(&(at, _)) => Err(Kept::Partial(at)),
-                None if touched.is_empty() => Err(Kept::Missing),
+                Some(&(at, _)) => Err(RemoveError::Partial(at)),
+                None if touched.is_empty() => Err(RemoveError::Missing),
                 None => {
                     self.0.retain(|&at, _| !touched.iter().any(|&(one, _)| one == at));
                     Ok(())
@@ -300,7 +304,7 @@ mod tests {
     proptest! {
         #[test]
         fn grants_table_equals_an_ordered_map(steps in steps()) {
-            let (mut table, mut model) = (Table::default(), Model::default());
+            let (mut table, mut model) = (GrantTable::default(), Model::default());
             for step in steps {
                 match step {
                     Step::Fill(at, n) => {

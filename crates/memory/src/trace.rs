@@ -1,11 +1,11 @@
-//! What is touched of guests' memory, for tests of what it costs: with the feature `trace` every
-//! access goes by here, without it nothing is left of it. Prefetches are not told: they fetch what
-//! is touched later.
+//! Recording of accesses to guest memory, for tests of their cost. With the feature `trace` every
+//! access passes here; without it the calls compile to nothing. Prefetches are not recorded: they
+//! fetch lines that are accessed later.
 
 #[cfg(feature = "trace")]
 pub use recorder::{Line, record};
 
-/// Bytes are read.
+/// Records a read of `len` bytes.
 #[inline(always)]
 pub(crate) fn read(at: *const u8, len: usize) {
     #[cfg(feature = "trace")]
@@ -14,7 +14,7 @@ pub(crate) fn read(at: *const u8, len: usize) {
     let _ = (at, len);
 }
 
-/// Bytes are written.
+/// Records a write of `len` bytes.
 #[inline(always)]
 pub(crate) fn written(at: *const u8, len: usize) {
     #[cfg(feature = "trace")]
@@ -34,27 +34,27 @@ mod recorder {
     /// Bytes of a cache line.
     const LINE: usize = 64;
 
-    /// What was done to one line, in bytes.
+    /// Accesses to one cache line.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct Line {
-        /// How many of its bytes were read, each as often as it was.
+        /// Bytes read, counted as often as they were read.
         pub read: usize,
-        /// As many that were written.
+        /// Bytes written, counted as often as they were written.
         pub written: usize,
     }
 
-    /// Whose accesses are recorded, by the beginning of their threads' names; and which, by the
-    /// address of each line.
-    static WHO: Mutex<(&str, BTreeMap<usize, Line>)> = Mutex::new(("", BTreeMap::new()));
+    /// The prefix of the names of recorded threads, and the accesses by line number.
+    static RECORDED: Mutex<(&str, BTreeMap<usize, Line>)> = Mutex::new(("", BTreeMap::new()));
     static ON: AtomicBool = AtomicBool::new(false);
 
     fn recorded() -> MutexGuard<'static, (&'static str, BTreeMap<usize, Line>)> {
-        WHO.lock().unwrap_or_else(PoisonError::into_inner)
+        RECORDED.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What threads whose names begin so touch of guests' memory while `act` runs. One at a time.
-    pub fn record(who: &'static str, act: impl FnOnce()) -> Vec<Line> {
-        *recorded() = (who, BTreeMap::new());
+    /// Records accesses to guest memory by threads with this name prefix while `act` runs. Returns
+    /// one entry per line. Calls must not overlap.
+    pub fn record(thread_prefix: &'static str, act: impl FnOnce()) -> Vec<Line> {
+        *recorded() = (thread_prefix, BTreeMap::new());
         ON.store(true, Ordering::SeqCst);
         act();
         ON.store(false, Ordering::SeqCst);

@@ -1,7 +1,7 @@
-//! Gives mappings back, large ones in a thread of its own where that is asked for.
+//! Unmapping, of large mappings in a background thread if enabled.
 //!
-//! Whoever lets go of a memory file last frees its pages, a tenth of a second and more for each
-//! GiB. When a guest or a process is killed that is us, and a dispatcher must not do it.
+//! The last user of a memory file frees its pages, which takes a tenth of a second per GiB. When a
+//! guest or process is killed the last user is this process, and a dispatcher must not wait for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +12,7 @@ use crate::mapping::KeptFile;
 use crate::owner::Owner;
 use crate::substitute;
 
-/// A mapping that is to be removed.
+/// A mapping to remove.
 #[derive(Debug)]
 pub(crate) struct Range {
     /// Address of its first byte, as [`mmap`](rustix::mm::mmap) returned it.
@@ -21,58 +21,58 @@ pub(crate) struct Range {
     pub len: usize,
     /// The peer that granted it.
     pub owner: Owner,
-    /// Where the range of the substitute begins that replaced it, if one did.
+    /// Start of its range in the substitute, if it was replaced.
     pub replaced: Option<u64>,
-    /// The file, closed afterwards: its pages are freed by whoever lets go of it last.
+    /// The file, closed after the unmap: closing the last reference frees its pages.
     pub file: Option<Box<dyn KeptFile>>,
 }
 
 static UNMAP: Background<Range> = Background::new("causeway-unmap", UNMAPPERS_MAX, |range| {
-    // SAFETY: who handed it over promised that nobody holds a pointer into it.
-    unsafe { later(range) }
+    // SAFETY: the caller of `unmap` guarantees that no pointer into it exists.
+    unsafe { unmap_counted(range) }
 });
-static ELSEWHERE: AtomicBool = AtomicBool::new(false);
+static IN_BACKGROUND: AtomicBool = AtomicBool::new(false);
 
-/// From now on this process gives large mappings back in a thread that does nothing else. Not for
-/// those that fork: a child has no such thread.
+/// Unmaps large mappings in a background thread from now on. Not for processes that fork: a child
+/// has no such thread.
 pub fn unmap_elsewhere() {
-    ELSEWHERE.store(true, Ordering::Relaxed);
+    IN_BACKGROUND.store(true, Ordering::Relaxed);
 }
 
-/// Removes a mapping; `small`: its file is small and stays so.
+/// Removes a mapping. `small`: its file is small and stays so.
 ///
 /// # Safety
-/// Nobody may hold a pointer into it.
+/// No pointer into the mapping may exist.
 pub(crate) unsafe fn unmap(range: Range, small: bool) {
-    if small || !ELSEWHERE.load(Ordering::Relaxed) {
-        // SAFETY: as the caller promises.
-        return unsafe { now(range) };
+    if small || !IN_BACKGROUND.load(Ordering::Relaxed) {
+        // SAFETY: as the caller guarantees.
+        return unsafe { unmap_now(range) };
     }
     addresses::begin(range.owner, range.len);
     if !UNMAP.hand_over(range)
         && let Some(range) = UNMAP.take_back()
     {
-        // SAFETY: as the caller promises, or the one whose range it is.
-        unsafe { later(range) };
+        // SAFETY: as the caller guarantees, or the caller that queued the range.
+        unsafe { unmap_counted(range) };
     }
 }
 
-/// Removes a mapping that was counted as waiting.
+/// Removes a mapping that was counted as waiting for `munmap`.
 ///
 /// # Safety
 /// As for [`unmap`].
-unsafe fn later(range: Range) {
+unsafe fn unmap_counted(range: Range) {
     let (owner, len) = (range.owner, range.len);
-    // SAFETY: as the caller promises.
-    unsafe { now(range) };
+    // SAFETY: as the caller guarantees.
+    unsafe { unmap_now(range) };
     addresses::end(owner, len);
 }
 
 /// # Safety
 /// As for [`unmap`].
-unsafe fn now(Range { base, len, replaced, file, .. }: Range) {
+unsafe fn unmap_now(Range { base, len, replaced, file, .. }: Range) {
     let base = std::ptr::with_exposed_provenance_mut(base);
-    // SAFETY: as the caller promises.
+    // SAFETY: as the caller guarantees.
     let unmapped = unsafe { rustix::mm::munmap(base, len) };
     // A range that the kernel keeps stays counted: its addresses are not free.
     if unmapped.is_ok() {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn large_mappings_are_given_back_in_the_end() {
+    fn mappings_are_unmapped_in_the_background() {
         unmap_elsewhere();
         for len in [4096, 64 << 20] {
             let name = format!("unmapped-{len}");
@@ -134,7 +134,7 @@ mod tests {
         drop(mapping);
         let since = Instant::now();
         loop {
-            // In this order: what is not counted any more was unmapped before.
+            // In this order: a range is unmapped before it is no longer counted.
             let is_counted = addresses::mapped() >= HUGE;
             let is_mapped = mapped(name);
             assert!(is_counted || !is_mapped, "addresses were given back before they were free");

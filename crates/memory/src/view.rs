@@ -1,4 +1,6 @@
-//! A window onto one mapping: how rings reach their indices and descriptors.
+//! A window of one mapping, by which rings reach their indices and descriptors.
+//!
+//! Offsets are checked against the window, not against the map: a view costs one check per access.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -9,11 +11,11 @@ use crate::map::OutOfGrant;
 use crate::mapping::Mapping;
 use crate::trace;
 
-/// A checked window of a mapping. It keeps the mapping alive, so it stays valid
-/// over a change of the memory table; a new epoch's window is taken from the new map.
+/// A checked window of a mapping. It keeps the mapping alive, so it stays valid over a change of
+/// the memory table; the next epoch's window is taken from the next map.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// Its first byte, in `mapping`; looked up once, because rings are reached for every chain.
+    /// The window's first byte; stored, because rings are accessed for every chain.
     start: NonNull<u8>,
     len: usize,
     mapping: Arc<Mapping>,
@@ -26,7 +28,10 @@ unsafe impl Send for View {}
 unsafe impl Sync for View {}
 
 impl View {
-    /// The window of `len` bytes at `base` of `mapping`.
+    /// Returns the window of `len` bytes at `base` of `mapping`.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`] if the mapping ends before.
     pub fn new(mapping: Arc<Mapping>, base: usize, len: usize) -> Result<Self, OutOfGrant> {
         let start = mapping.at(base).filter(|&(_, left)| len <= left);
         match start.and_then(|(start, _)| NonNull::new(start)) {
@@ -35,24 +40,25 @@ impl View {
         }
     }
 
-    /// Length, in bytes.
+    /// Returns the length, in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the window has no bytes.
+    /// Returns whether the window has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its first byte: for rings that check their offsets once, when they are made. The bytes are
-    /// mapped for as long as this view or a clone of it lives; others write to them at any time.
+    /// Returns a pointer to the first byte, for rings that check their offsets at set-up. The bytes
+    /// are mapped while this view or a clone of it lives; other processes write to them at any
+    /// time.
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// Whether a page of the mapping behind it was lost.
+    /// Returns whether a page of the mapping was lost because its file shrank.
     #[inline]
     pub fn poisoned(&self) -> bool {
         self.mapping.poisoned()
@@ -67,7 +73,10 @@ impl View {
         Ok(unsafe { self.start.as_ptr().add(at) })
     }
 
-    /// The two little-endian words at `at`, each loaded once; they need no alignment.
+    /// Returns the two little-endian words at `at`, each loaded once; no alignment needed.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`].
     #[inline]
     pub fn load_pair(&self, at: usize) -> Result<[u64; 2], OutOfGrant> {
         let from = self.pointer(at, 16)?;
@@ -75,10 +84,14 @@ impl View {
         Ok(unsafe { kernel::load_pair(from) }.map(u64::from_le))
     }
 
-    /// The two little-endian words at `at`, where memory is aligned to 8 bytes, each loaded once and
-    /// as a whole: the second first, so that what was written before it is visible afterwards, the
-    /// first word too. For entries whose last bytes say whether they are there: what stands before
-    /// these in the second word was written before them, and a load of all eight sees it with them.
+    /// Returns the two little-endian words at `at`, aligned to 8 bytes. Loads each once and as a
+    /// whole, the second first with acquire order, so that writes before it are visible afterwards,
+    /// including the first word. For entries whose last bytes mark them as valid: the preceding
+    /// bytes of the second word were written before the mark, and a load of all eight bytes sees
+    /// both.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`], also if `at` is unaligned.
     #[inline]
     pub fn load_entry(&self, at: usize) -> Result<[u64; 2], OutOfGrant> {
         let from = self.pointer(at, 16)?.cast::<u64>();
@@ -93,7 +106,10 @@ impl View {
         Ok([first, second].map(u64::from_le))
     }
 
-    /// The little-endian word at `at`, loaded once; it needs no alignment.
+    /// Returns the little-endian word at `at`, loaded once; no alignment needed.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`].
     #[inline]
     pub fn load_word(&self, at: usize) -> Result<u64, OutOfGrant> {
         let from = self.pointer(at, 8)?;
@@ -101,7 +117,10 @@ impl View {
         Ok(u64::from_le(unsafe { kernel::load_word(from) }))
     }
 
-    /// Stores two little-endian words at `at`; they need no alignment.
+    /// Stores two little-endian words at `at`; no alignment needed.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`].
     #[inline]
     pub fn store_pair(&self, at: usize, [first, second]: [u64; 2]) -> Result<(), OutOfGrant> {
         let to = self.pointer(at, 16)?;
@@ -113,7 +132,10 @@ impl View {
         Ok(())
     }
 
-    /// Stores a little-endian word at `at`; it needs no alignment.
+    /// Stores a little-endian word at `at`; no alignment needed.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`].
     #[inline]
     pub fn store_word(&self, at: usize, word: u64) -> Result<(), OutOfGrant> {
         let to = self.pointer(at, 8)?;
@@ -122,7 +144,10 @@ impl View {
         Ok(())
     }
 
-    /// Copies `N` bytes at `at` out, once.
+    /// Returns a copy of the `N` bytes at `at`, read once.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`].
     #[inline]
     pub fn read<const N: usize>(&self, at: usize) -> Result<[u8; N], OutOfGrant> {
         let from = self.pointer(at, N)?;
@@ -133,6 +158,9 @@ impl View {
     }
 
     /// Copies the bytes at `at` out, once.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`].
     #[inline]
     pub fn read_into(&self, at: usize, into: &mut [u8]) -> Result<(), OutOfGrant> {
         let from = self.pointer(at, into.len())?;
@@ -141,7 +169,7 @@ impl View {
         Ok(())
     }
 
-    /// Has the cache line at `at` on its way to this processor; a hint, and never an error.
+    /// Prefetches the cache line at `at`; a hint that never fails.
     #[inline]
     pub fn prefetch(&self, at: usize) {
         if let Ok(pointer) = self.pointer(at, 1) {
@@ -157,7 +185,10 @@ impl View {
         }
     }
 
-    /// Copies `bytes` in at `at`.
+    /// Copies `bytes` to `at`.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`].
     #[inline]
     pub fn write(&self, at: usize, bytes: &[u8]) -> Result<(), OutOfGrant> {
         let to = self.pointer(at, bytes.len())?;
@@ -178,6 +209,9 @@ impl View {
     }
 
     /// Loads the little-endian index at `at`, which must be even.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`], also if `at` is odd.
     #[inline]
     pub fn load(&self, at: usize, order: Ordering) -> Result<u16, OutOfGrant> {
         let index = self.atomic(at)?;
@@ -185,8 +219,11 @@ impl View {
         Ok(u16::from_le(index.load(order)))
     }
 
-    /// Loads the little-endian words that follow each other from `at` on, which must be even, each
-    /// once: heads that became visible with an index.
+    /// Loads consecutive little-endian words from `at` on, which must be even, each once: heads
+    /// that became visible with an index.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`], also if `at` is odd.
     #[inline]
     pub fn load_all(&self, at: usize, into: &mut [u16]) -> Result<(), OutOfGrant> {
         let len = into.len().saturating_mul(2);
@@ -205,6 +242,9 @@ impl View {
     }
 
     /// Stores the little-endian index at `at`, which must be even.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`], also if `at` is odd.
     #[inline]
     pub fn store(&self, at: usize, value: u16, order: Ordering) -> Result<(), OutOfGrant> {
         let index = self.atomic(at)?;

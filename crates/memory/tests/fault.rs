@@ -138,7 +138,7 @@ fn a_sealed_file_cannot_shrink() {
 }
 
 #[test]
-fn mappings_are_given_back() {
+fn mappings_are_unmapped_on_drop() {
     let before = std::fs::read_to_string("/proc/self/maps").unwrap().matches("memfd:give").count();
     for _ in 0..100 {
         let file = create("give", MIB).unwrap();

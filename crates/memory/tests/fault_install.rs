@@ -34,7 +34,7 @@ unsafe extern "C" fn sigaction(
     assert!(!next.is_null());
     // SAFETY: the C library's function of that name has this type.
     let next = unsafe { std::mem::transmute::<*mut libc::c_void, Sigaction>(next) };
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let done = unsafe { next(signal, new, old) };
     if signal == libc::SIGBUS && !new.is_null() && RAISES.swap(false, Ordering::Relaxed) {
         // SAFETY: the signal has a handler.
@@ -49,7 +49,7 @@ extern "C" fn count(_: libc::c_int) {
 
 #[test]
 fn fault_of_the_application_reaches_its_handler_while_ours_is_installed() {
-    // SAFETY: the handler has the signature that an action without SA_SIGINFO asks for.
+    // SAFETY: the handler has the signature of an action without SA_SIGINFO.
     unsafe { libc::signal(libc::SIGBUS, count as *const () as libc::sighandler_t) };
     RAISES.store(true, Ordering::Relaxed);
     let file = unsealed(4096);

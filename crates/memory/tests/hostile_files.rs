@@ -1,4 +1,5 @@
-//! Descriptors that are no memory files are told from those that are, without asking them.
+//! Memory files are distinguished from other descriptors without system calls that other file
+//! systems can delay.
 
 mod common;
 
@@ -19,7 +20,7 @@ fn refused(file: &impl AsFd) {
 
 #[test]
 fn hostile_files_of_other_file_systems() {
-    // Regular files, which say that they have bytes or not.
+    // Regular files, with and without bytes.
     refused(&File::open("/proc/self/status").unwrap());
     refused(&File::open("/sys/kernel/mm/transparent_hugepage/enabled").unwrap());
     refused(&File::open("/proc/self/exe").unwrap());
@@ -36,7 +37,7 @@ fn hostile_descriptors_that_are_no_files() {
     refused(&eventfd(0, EventfdFlags::CLOEXEC).unwrap());
     let (pipe, _end) = std::io::pipe().unwrap();
     refused(&pipe);
-    // Only a path to memory, that cannot be mapped or asked.
+    // Only a path to memory, which can be neither mapped nor queried.
     let memory = common::unsealed(4096);
     let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memory));
     refused(&open(name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap());

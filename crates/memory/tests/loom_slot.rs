@@ -1,19 +1,19 @@
-//! Every order in which a signal handler and those who map and unmap can meet at an entry of the
+//! Every interleaving of the signal handler and of threads that map and unmap, at an entry of the
 //! handler's table. The steps are the table's own (`causeway_memory::slot`).
 //!
-//! Tried by hand: without either fence, or without the comparison in `get`, a base is seen with
-//! another mapping's length.
+//! Checked by hand: without either fence, or without the comparison in `get`, a base is seen with
+//! the length of another mapping.
 
 use std::sync::atomic::Ordering;
 
-use causeway_memory::slot::{Slot, Word};
+use causeway_memory::slot::{MappingSlot, SharedWord};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, fence};
 use loom::thread;
 
 struct Cell(AtomicUsize);
 
-impl Word for Cell {
+impl SharedWord for Cell {
     fn load(&self, order: Ordering) -> usize {
         self.0.load(order)
     }
@@ -31,16 +31,16 @@ impl Word for Cell {
     }
 }
 
-fn slot() -> Arc<Slot<Cell>> {
+fn slot() -> Arc<MappingSlot<Cell>> {
     let cell = || Cell(AtomicUsize::new(0));
-    Arc::new(Slot::of(cell(), cell(), cell()))
+    Arc::new(MappingSlot::of(cell(), cell(), cell()))
 }
 
 const ONE: (usize, usize) = (0x1000, 0x10);
 const TWO: (usize, usize) = (0x2000, 0x9000);
 
 #[test]
-fn a_base_is_never_seen_with_the_length_of_another_mapping() {
+fn slot_never_pairs_a_base_with_another_length() {
     loom::model(|| {
         let slot = slot();
         assert!(slot.claim());
@@ -58,9 +58,9 @@ fn a_base_is_never_seen_with_the_length_of_another_mapping() {
     });
 }
 
-/// Whoever reaches a mapping was told of it after its entry was filled.
+/// A thread accesses a mapping only after its entry was filled.
 #[test]
-fn a_mapping_that_one_was_told_of_is_found_while_others_come_to_nothing() {
+fn slot_of_a_live_mapping_is_found_during_other_changes() {
     loom::model(|| {
         let (slot, told) = (slot(), Arc::new(AtomicUsize::new(0)));
         let (filling, tells) = (slot.clone(), told.clone());

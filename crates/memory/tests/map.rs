@@ -39,9 +39,9 @@ fn accesses_cross_adjacent_regions_and_stop_at_holes() {
 }
 
 #[test]
-fn words_are_loaded_whole_wherever_they_lie() {
+fn map_loads_whole_words_across_regions() {
     let map = three_regions();
-    // The last one crosses from one region to the next.
+    // The last word crosses from one region to the next.
     for at in [PAGE, PAGE + 5, 3 * PAGE - 16, 3 * PAGE - 7] {
         map.write(at, &(1..=16).collect::<Vec<u8>>()).unwrap();
         let pair = [0x0807_0605_0403_0201, 0x100f_0e0d_0c0b_0a09];
@@ -60,7 +60,7 @@ fn words_are_loaded_whole_wherever_they_lie() {
 }
 
 #[test]
-fn what_is_written_only_where_it_changes_is_there_afterwards() {
+fn map_write_changed_writes_differences() {
     let map = three_regions();
     for at in [PAGE, 3 * PAGE - 5] {
         for len in [0, 3, 7, 8, 10, 12, 13, 16] {
@@ -106,7 +106,7 @@ fn spans_of(cuts: &[u16], start: u64) -> Vec<Span> {
 
 proptest! {
     #[test]
-    fn a_copy_equals_gather_then_scatter(
+    fn copy_equals_gather_then_scatter(
         out in prop::collection::vec(0_u16..900, 1..12),
         into in prop::collection::vec(0_u16..900, 1..12),
         skip in 0_u64..500,

@@ -1,4 +1,4 @@
-//! A holder in this process, and a causewayd that does just what a test needs and dies when told.
+//! A holder in this process, and a causewayd that tests drive step by step and end at will.
 #![allow(dead_code, reason = "every test file uses another part")]
 
 use std::os::fd::OwnedFd;
@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 use causeway_attach::native::{self, NetOptions, NetPort};
 use causeway_attach::{Model, Server};
 use causeway_holder::client::Client;
-use causeway_holder::holder::{Holder, Options, Stop};
+use causeway_holder::holder::{Holder, Options, StopHandle};
 use causeway_holder::protocol::HeldPort;
 use causeway_ring::Chain;
 
 pub const LIMIT: Duration = Duration::from_secs(20);
 pub const QUEUES: u16 = 2;
 pub const RING: u16 = 256;
-/// The native port's queue that frames are sent by.
+/// The native port's transmit queue.
 pub const SEND: usize = 1;
 
 /// A holder with a directory of its own.
 pub struct Held {
     pub dir: PathBuf,
-    stop: Stop,
+    stop: StopHandle,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -59,7 +59,7 @@ impl Held {
         Client::connect(&self.dir).unwrap()
     }
 
-    /// Connects and asks a question that only causewayd can answer.
+    /// Connects and sends a request that only causewayd can answer.
     pub fn asks(&self, name: &str) {
         let client = native::Client::connect_within(&self.path(name), LIMIT).unwrap();
         assert_eq!(client.offered(), model().offered());
@@ -79,7 +79,7 @@ pub fn model() -> Model {
     Model { ring_size_max: RING, ..Model::new(usize::from(QUEUES), 1 << 15, vec![7; 12]) }
 }
 
-/// One life of causewayd. Dropped, it is as if it had been killed.
+/// A generation of causewayd. Dropping it has the effect of a kill.
 pub struct Life {
     pub control: Client,
     listener: UnixListener,
@@ -97,7 +97,7 @@ impl Life {
         Self { control, listener, server: None }
     }
 
-    /// Handles what has come from the frontend.
+    /// Processes the frontend's messages.
     pub fn turn(&mut self) {
         if self.server.is_none()
             && let Ok((stream, _)) = self.listener.accept()
@@ -130,7 +130,7 @@ impl Life {
         self.server.is_none()
     }
 
-    /// The next frame sent: its head and its first byte behind the header.
+    /// Returns the next frame sent: its head index and its first byte behind the header.
     pub fn pop(&mut self) -> Option<(u16, u8)> {
         let device = self.server.as_mut()?.device_mut();
         let (map, queue) = device.queue_mut(SEND)?;
@@ -143,7 +143,7 @@ impl Life {
         Some((chain.head(), bytes[12]))
     }
 
-    /// Gives frames back, and says so.
+    /// Completes frames and notifies the frontend.
     pub fn push(&mut self, heads: &[u16]) {
         let device = self.server.as_mut().unwrap().device_mut();
         let ring = device.queues[SEND].ring.as_mut().unwrap();
@@ -152,7 +152,7 @@ impl Life {
     }
 }
 
-/// Serves `life` in a thread until told to die.
+/// Serves `life` in a thread until the returned closure is called.
 pub fn background(mut life: Life) -> impl FnOnce() -> Life {
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let flag = stop.clone();
@@ -169,7 +169,7 @@ pub fn background(mut life: Life) -> impl FnOnce() -> Life {
     }
 }
 
-/// A native front end at a held port, attached while `life` serves it.
+/// Attaches a native front end to a held port while `life` serves it.
 pub fn attach(path: &Path, life: Life) -> (NetPort, Life) {
     let halt = background(life);
     let options = NetOptions { ring_size: 64, ..NetOptions::default() };

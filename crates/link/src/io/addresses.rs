@@ -1,172 +1,188 @@
-//! Which addresses are where: what groups and peers tell each other.
+//! Address claims, exchanged between groups and peers.
+//!
+//! Groups notify the service of their ports' addresses; it claims them in the group's directory and
+//! announces them through the tunnels. Peers' claims arrive as reports; the directory decides the
+//! ownership of each address, and the group receives its changes. No frame passes here.
 
 use std::collections::BTreeMap;
 
-use causeway_directory::{Change, MacKey, Place, Source as _};
+use causeway_directory::{Change, Directory, MacKey, Place, Source as _};
 use causeway_fabric::carrier::{LinkId, Message, Notice};
-use causeway_fabric::{Context, Progress, Served};
-use causeway_model::Mac;
-use causeway_model::Name;
+use causeway_model::{Mac, Name};
 
-use super::limits::{LOOK_AGAIN_NS, NOTICES_PER_TURN_MAX};
-use super::service::{Links, Receives, Source, at_moment, wall_ns};
+use super::limits::{REPEAT_CLAIMS_NS, RESEND_CHANGES_NS};
+use super::service::{LinkEntry, LinkSource, SourceKind, wall_ns, with_clock};
 use super::tunnels::TunnelSocket;
 
-/// What groups are to hear of addresses: the last word on each, by link. However often a peer
-/// changes its mind, there are two messages of it at a time; those that a group has no room for wait.
+/// Pending address changes for groups: the latest state of each address, by link. A peer that
+/// changes an address repeatedly causes at most two messages at a time; changes that a group's
+/// mailbox has no room for wait here.
 #[derive(Debug, Default)]
-pub(super) struct News(BTreeMap<LinkId, BTreeMap<[u8; 6], bool>>);
+struct PendingChanges(BTreeMap<LinkId, BTreeMap<[u8; 6], bool>>);
 
-impl News {
+impl PendingChanges {
     fn add(&mut self, link: LinkId, here: bool, mac: [u8; 6]) {
         self.0.entry(link).or_default().insert(mac, here);
     }
 
-    /// Whether something is still to be told.
-    pub(super) fn waits(&self) -> bool {
-        !self.0.is_empty()
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
-fn tunnels(sources: &mut BTreeMap<u32, Source>, source: u32) -> Option<&mut TunnelSocket> {
-    match &mut sources.get_mut(&source)?.receives {
-        Receives::Tunnels(socket) => Some(socket),
+fn tunnels(sources: &mut BTreeMap<u32, LinkSource>, source: u32) -> Option<&mut TunnelSocket> {
+    match &mut sources.get_mut(&source)?.kind {
+        SourceKind::Tunnels(socket) => Some(socket),
         _ => None,
     }
 }
 
-/// The place of what is behind a link, in a directory.
+/// Returns the directory's name for the far end of a link.
 pub(super) const fn place(id: LinkId) -> Place {
     Place::Link(id.0)
 }
 
-impl Links {
-    /// Takes what peers told of addresses, and tells groups what is news.
-    pub(super) fn hear(&mut self) {
+type LinkEntries = BTreeMap<LinkId, LinkEntry>;
+type LinkSources = BTreeMap<u32, LinkSource>;
+
+/// The owners of addresses by group, and changes of owners that groups have not accepted yet.
+#[derive(Debug, Default)]
+pub(super) struct AddressClaims {
+    directories: BTreeMap<Name, Directory<MacKey>>,
+    changes: PendingChanges,
+    /// When claims that found a directory full may be requested again.
+    repeat_ns: u64,
+    /// When reports were last applied, and pending changes sent again.
+    applied_ns: u64,
+}
+
+impl AddressClaims {
+    /// Applies reports of peers to the directories, and sends changes to groups.
+    pub(super) fn apply_reports(
+        &mut self,
+        links: &LinkEntries,
+        sources: &mut LinkSources,
+        now_ns: u64,
+    ) {
+        self.applied_ns = now_ns;
         let mut reports = Vec::new();
-        for source in self.sources.values_mut() {
-            if let Receives::Tunnels(socket) = &mut source.receives {
+        for source in sources.values_mut() {
+            if let SourceKind::Tunnels(socket) = &mut source.kind {
                 socket.take_reports(&mut reports);
             }
         }
-        let mut news = std::mem::take(&mut self.news);
         for report in reports {
             let Place::Link(id) = report.place() else { continue };
-            let Some(link) = self.links.get(&LinkId(id)) else { continue };
-            let group = link.spec.group.clone();
-            let directory = self.directories.entry(group.clone()).or_default();
-            let changes = directory.apply(report, wall_ns());
-            self.follow(&group, changes, &mut news);
+            let Some(link) = links.get(&LinkId(id)) else { continue };
+            let group = &link.spec.group;
+            let changes = self.directory(group).apply(report, wall_ns());
+            self.record_changes(links, group, changes);
         }
-        self.news = news;
-        self.tell();
+        self.send_changes(links);
     }
 
-    /// Notes for a group where addresses are by the next best claim.
-    fn follow(
-        &self,
+    /// Removes the claims of a closed link, which `links` no longer has.
+    pub(super) fn remove_link(&mut self, links: &LinkEntries, id: LinkId, group: &Name) {
+        if let Some(directory) = self.directories.get_mut(group) {
+            let changes = directory.remove_place(place(id));
+            self.record_changes(links, group, changes);
+            self.send_changes(links);
+        }
+        if !links.values().any(|link| link.spec.group == *group) {
+            self.directories.remove(group);
+        }
+    }
+
+    /// Returns when pending changes are sent again.
+    pub(super) fn deadline_ns(&self) -> Option<u64> {
+        let has_changes = !self.changes.is_empty();
+        has_changes.then(|| self.applied_ns.saturating_add(RESEND_CHANGES_NS))
+    }
+
+    fn directory(&mut self, group: &Name) -> &mut Directory<MacKey> {
+        self.directories.entry(group.clone()).or_default()
+    }
+
+    /// Records changes of owners for a group.
+    fn record_changes(
+        &mut self,
+        links: &LinkEntries,
         group: &Name,
         changes: impl IntoIterator<Item = Change<MacKey>>,
-        news: &mut News,
     ) {
-        let whose = |at| {
-            let mut links = self.links.iter();
+        let link_at = |at| {
+            let mut links = links.iter();
             links.find(|(id, link)| place(**id) == at && link.spec.group == *group)
         };
         for Change { key: (_, mac), from, to } in changes {
-            if let Some((id, _)) = to.and_then(whose) {
-                news.add(*id, true, mac);
-            } else if let Some((id, _)) = from.and_then(whose) {
-                news.add(*id, false, mac);
+            if let Some((id, _)) = to.and_then(link_at) {
+                self.changes.add(*id, true, mac);
+            } else if let Some((id, _)) = from.and_then(link_at) {
+                self.changes.add(*id, false, mac);
             }
         }
     }
 
-    pub(super) fn follow_now(
-        &mut self,
-        group: &Name,
-        changes: impl IntoIterator<Item = Change<MacKey>>,
-    ) {
-        let mut news = std::mem::take(&mut self.news);
-        self.follow(group, changes, &mut news);
-        self.news = news;
-        self.tell();
-    }
-
-    /// Tells groups what they have room for.
-    fn tell(&mut self) {
-        let Self { news, links, .. } = self;
-        // What is gone first: an address that moved from one link to another is at the latter then.
+    /// Sends pending changes to groups, as far as their mailboxes have room.
+    fn send_changes(&mut self, links: &LinkEntries) {
+        // Removals first: an address that moved from one link to another then ends at the latter.
         for here in [false, true] {
-            for (id, macs) in &mut news.0 {
+            for (id, macs) in &mut self.changes.0 {
                 let Some(link) = links.get(id) else {
                     macs.clear();
                     continue;
                 };
-                let of = macs.iter().filter(|(_, is)| **is == here);
-                let told: Vec<Mac> = of.map(|(mac, _)| Mac(*mac)).collect();
-                if told.is_empty() {
+                let changed = macs.iter().filter(|(_, is)| **is == here);
+                let changed: Vec<Mac> = changed.map(|(mac, _)| Mac(*mac)).collect();
+                if changed.is_empty() {
                     continue;
                 }
                 let message =
-                    if here { Message::Here(*id, told) } else { Message::Gone(*id, told) };
-                if link.inbox.tell(message) {
+                    if here { Message::Here(*id, changed) } else { Message::Gone(*id, changed) };
+                if link.inbox.send_reserved(message) {
                     macs.retain(|_, is| *is != here);
                 }
             }
         }
-        news.0.retain(|_, macs| !macs.is_empty());
+        self.changes.0.retain(|_, macs| !macs.is_empty());
     }
 
-    /// Takes what groups tell of their addresses, and tells peers.
-    pub(super) fn take_notices(&mut self, cx: &Context<'_>) -> Served {
-        let Some(notices) = &self.notices else {
-            return Served { progress: Progress::Parked, count: 0 };
-        };
-        let mut all = Vec::new();
-        let count = notices.mailbox.take(NOTICES_PER_TURN_MAX, &mut all);
-        let more = count > 0 || !notices.mailbox.arm();
-        for notice in all {
-            self.announce(cx.now_ns, notice);
-        }
-        let progress = if more { Progress::Worked } else { Progress::Parked };
-        Served { progress, count: 0 }
-    }
-
-    fn announce(&mut self, now_ns: u64, notice: Notice) {
+    /// Processes a group's notice about an address of its ports, and announces it to peers.
+    pub(super) fn announce(
+        &mut self,
+        links: &LinkEntries,
+        sources: &mut LinkSources,
+        now_ns: u64,
+        notice: Notice,
+    ) {
         let (Notice::Here(id, mac) | Notice::Gone(id, mac)) = notice;
-        let Some(link) = self.links.get(&id) else { return };
-        if let Some(Source { receives: Receives::Raw(raw), .. }) =
-            self.sources.get_mut(&link.source)
-        {
+        let Some(link) = links.get(&id) else { return };
+        if let Some(LinkSource { kind: SourceKind::Raw(raw), .. }) = sources.get_mut(&link.source) {
             raw.announce(mac.0, matches!(notice, Notice::Here(..)));
             return;
         }
-        let (group, source) = (link.spec.group.clone(), link.source);
-        let directory = self.directories.entry(group.clone()).or_default();
+        let group = &link.spec.group;
         let epoch = match notice {
-            Notice::Here(..) => Some(directory.claim_local((0, mac.0), wall_ns())),
+            Notice::Here(..) => Some(self.directory(group).claim_local((0, mac.0), wall_ns())),
             Notice::Gone(..) => {
-                let change = directory.withdraw(Place::Here, (0, mac.0));
-                self.follow_now(&group, change);
+                let change = self.directory(group).withdraw(Place::Here, (0, mac.0));
+                self.record_changes(links, group, change);
+                self.send_changes(links);
                 None
             }
         };
-        let Some(socket) = tunnels(&mut self.sources, source) else { return };
+        let Some(socket) = tunnels(sources, link.source) else { return };
         socket.announce(id, mac.0, epoch, now_ns);
         if epoch.is_none() {
-            self.announce_untold(now_ns, source);
+            self.announce_over_quota(links, socket, now_ns);
         }
-        if let Some(socket) = tunnels(&mut self.sources, source) {
-            at_moment(now_ns, |moment| socket.tick(moment));
-        }
+        with_clock(now_ns, |moment| socket.tick(moment));
     }
 
-    /// Tells peers of addresses that were too many for them before, where there is room now.
-    fn announce_untold(&mut self, now_ns: u64, source: u32) {
-        let Some(socket) = tunnels(&mut self.sources, source) else { return };
-        for id in socket.untold() {
-            let group = self.links.get(&id).map(|link| &link.spec.group);
+    /// Announces addresses that exceeded a peer's quota before and now have room.
+    fn announce_over_quota(&self, links: &LinkEntries, socket: &mut TunnelSocket, now_ns: u64) {
+        for id in socket.over_quota() {
+            let group = links.get(&id).map(|link| &link.spec.group);
             let Some(directory) = group.and_then(|group| self.directories.get(group)) else {
                 continue;
             };
@@ -176,18 +192,23 @@ impl Links {
         }
     }
 
-    /// Hears again what peers told, in groups whose directory was full and is not any more.
-    pub(super) fn hear_missed(&mut self, now_ns: u64) {
-        if now_ns < self.look_ns {
+    /// Requests peers' claims again, in groups whose directory was full and has room now.
+    pub(super) fn repeat_missed(
+        &mut self,
+        links: &LinkEntries,
+        sources: &mut LinkSources,
+        now_ns: u64,
+    ) {
+        if now_ns < self.repeat_ns {
             return;
         }
-        self.look_ns = now_ns.saturating_add(LOOK_AGAIN_NS);
+        self.repeat_ns = now_ns.saturating_add(REPEAT_CLAIMS_NS);
         for (group, directory) in &mut self.directories {
             if !directory.needs_repeat() {
                 continue;
             }
-            for (id, link) in self.links.iter().filter(|(_, link)| link.spec.group == *group) {
-                if let Some(socket) = tunnels(&mut self.sources, link.source) {
+            for (id, link) in links.iter().filter(|(_, link)| link.spec.group == *group) {
+                if let Some(socket) = tunnels(sources, link.source) {
                     socket.repeat(place(*id));
                 }
             }
@@ -200,12 +221,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn however_often_a_peer_changes_its_mind_there_is_one_word_of_each_address() {
-        let mut news = News::default();
+    fn address_changes_are_coalesced_per_address() {
+        let mut changes = PendingChanges::default();
         for turn in 0..100_000_u32 {
-            news.add(LinkId(1), turn % 2 == 0, [2, 0, 0, 0, 0, (turn % 5) as u8]);
+            changes.add(LinkId(1), turn % 2 == 0, [2, 0, 0, 0, 0, (turn % 5) as u8]);
         }
-        assert!(news.waits());
-        assert_eq!(news.0[&LinkId(1)].len(), 5);
+        assert!(!changes.is_empty());
+        assert_eq!(changes.0[&LinkId(1)].len(), 5);
     }
 }

@@ -1,15 +1,17 @@
-//! Links whose datagrams are frames: `vnet` (the frame alone, as VNET/P sends it) and `vxlan`
-//! (RFC 7348).
+//! Links with one frame per datagram: `vnet` (the bare frame, as VNET/P sends it) and `vxlan` (RFC
+//! 7348).
 //!
-//! The peer is known by its address, and nothing says that it is there: such a link is *open*
-//! from the start. Frames are cut before they come here and finished here; those of one length leave in
-//! one system call. The source port of VXLAN is by the flow of what is inside (RFC 7348, 5), so that
-//! hosts and networks on the way spread flows; there are few of them ([`VXLAN_SENDERS`]), because a
-//! port takes a socket. What is longer than the path carries is cut by IP, as by the kernel's own VXLAN.
+//! A peer is identified by its address, and the protocol does not show whether it is alive: such a
+//! link is *open* from the start. TCP is segmented before [`BareCarrier`] and checksums are
+//! completed there; frames of equal length leave in one system call. VXLAN's source port depends on
+//! the inner flow (RFC 7348, section 5), so that hosts and networks can balance flows; a port needs
+//! a socket, so there are only [`VXLAN_SENDERS`] ports. Datagrams longer than the path's MTU are
+//! fragmented by IP, as those of the kernel's VXLAN device. There is no authentication and no
+//! encryption.
 //!
 //! # Budget
-//! One copy of a frame, from its sender's memory into the buffer that the kernel is given; what
-//! comes is not copied at all before it is written to its receiver.
+//! One copy per frame sent, from the sender's memory into the buffer of the send call. Received
+//! frames are not copied before they are written to their receiver.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -28,55 +30,55 @@ use causeway_wire::frame::{FlowKey, Frame};
 use causeway_wire::vxlan;
 use rustix::io::Errno;
 
-use super::called::{Caller, Listener};
-use super::inbox::Inbox;
+use super::inbox::LinkInbox;
 use super::limits::{BARE_FRAME_MAX, FRAME_MIN, SEND_BYTES, VXLAN_SENDERS};
-use super::tally::{Loss, Tally};
-use super::together::Together;
+use super::local_address::{LocalAddressReader, LocalAddressRecorder};
+use super::stats::{LinkStats, Loss};
+use super::udp_batch::BatchSender;
 use crate::mss::SegmentSizes;
 use crate::unfinished::left_to_do_within;
 
-/// What stands before each frame.
+/// Header before each frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encapsulation {
-    /// Nothing.
+    /// None.
     Vnet,
     /// A VXLAN header.
     Vxlan,
 }
 
-/// A socket that links share, and who they are.
+/// A UDP socket that links share, and their peers.
 #[derive(Debug)]
 pub struct BareSocket {
     /// The socket.
     pub udp: Arc<Udp>,
-    /// From where its links send.
+    /// The sockets from which its links send.
     senders: Arc<Senders>,
     encapsulation: Encapsulation,
     receiver: Receiver,
     bursts: Vec<Burst>,
-    /// By the peer's address, and the network.
-    peers: HashMap<(IpAddr, u32), Peer>,
-    /// What TCP endpoints here take; of VXLAN only.
+    /// By the peer's address, and the virtual network.
+    peers: HashMap<(IpAddr, u32), BarePeer>,
+    /// Segment sizes of local TCP endpoints; for VXLAN only.
     sizes: Option<Arc<SegmentSizes>>,
-    /// Datagrams that were of no link, by why.
+    /// Datagrams that belong to no link, by reason.
     pub strays: Strays,
 }
 
-/// A peer of one link.
+/// The peer of one link.
 #[derive(Debug)]
-struct Peer {
-    inbox: Inbox,
+struct BarePeer {
+    inbox: LinkInbox,
     /// The longest packet that the link carries, in bytes.
     packet: usize,
-    called: Listener,
+    local_address: LocalAddressRecorder,
 }
 
-/// Sockets to send from, one of which each flow has.
+/// Sockets to send from; a flow always uses the same one.
 #[derive(Debug)]
 struct Senders {
     sockets: Vec<Arc<Udp>>,
-    /// Keyed anew in every process: guests choose the flows.
+    /// Random per process, because guests choose the flows.
     flows: RandomState,
 }
 
@@ -84,7 +86,7 @@ impl Senders {
     fn new(udp: &Arc<Udp>, encapsulation: Encapsulation) -> Self {
         let mut sockets = Vec::new();
         if let (Encapsulation::Vxlan, Ok(local)) = (encapsulation, udp.local()) {
-            // Fewer where the host gives no more.
+            // Fewer if the host refuses more.
             let more = || Udp::bind_to_send(local.ip(), Cut::Allowed).map(Arc::new);
             sockets.extend(std::iter::repeat_with(more).take(VXLAN_SENDERS).map_while(Result::ok));
         }
@@ -94,7 +96,7 @@ impl Senders {
         Self { sockets, flows: RandomState::new() }
     }
 
-    /// Which of them frames of a flow leave from.
+    /// Returns the index of the socket for a flow.
     fn of(&self, flow: &FlowKey) -> usize {
         let flow = self.flows.hash_one(flow);
         let at = flow.checked_rem(self.sockets.len() as u64).unwrap_or(0);
@@ -102,25 +104,26 @@ impl Senders {
     }
 }
 
-/// Datagrams that no link is for.
+/// Datagrams that belong to no link.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Strays {
-    /// From an address that no link has.
+    /// Source address without a link.
     pub unknown_peer: u64,
-    /// From a peer, but of a network that no link to it has.
+    /// Virtual network without a link to that peer.
     pub wrong_vni: u64,
-    /// Without a whole header.
+    /// Truncated header.
     pub truncated: u64,
-    /// From where the last one came that no link is for.
+    /// Source address of the last such datagram.
     pub last: Option<IpAddr>,
 }
 
 impl BareSocket {
-    /// On a socket that is bound.
+    /// Returns a `BareSocket` on a bound UDP socket.
     pub fn new(udp: Udp, encapsulation: Encapsulation, pool: Pool) -> Self {
-        // RFC 7348, section 5, where hosts would drop them: not all do as RFC 6935 has it.
+        // Required by RFC 7348, section 5; by default hosts drop such datagrams, and not all
+        // implement RFC 6935.
         if let (Encapsulation::Vxlan, Err(error)) = (encapsulation, udp.accept_unchecked()) {
-            log::warn!(error:% = error; "datagrams over IPv6 without a checksum are dropped");
+            log::warn!(error:% = error; "cannot accept datagrams without a UDP checksum: the host drops those over IPv6");
         }
         udp.tell_destinations();
         udp.report_classes();
@@ -144,19 +147,25 @@ impl BareSocket {
         }
     }
 
-    /// Adds a link to a peer, which carries packets of `packet` bytes; says who has it if another has.
+    /// Adds a link to a peer, which carries packets of `packet` bytes.
+    ///
+    /// # Errors
+    /// The link that has this peer and network already.
     pub fn add(
         &mut self,
         remote: SocketAddr,
         vni: u32,
-        inbox: Inbox,
+        inbox: LinkInbox,
         packet: usize,
     ) -> Result<(), LinkId> {
         let key = (remote.ip().to_canonical(), self.network(vni));
         if let Some(other) = self.peers.get(&key) {
             return Err(other.inbox.id);
         }
-        self.peers.insert(key, Peer { inbox, packet, called: Listener::default() });
+        self.peers.insert(
+            key,
+            BarePeer { inbox, packet, local_address: LocalAddressRecorder::default() },
+        );
         Ok(())
     }
 
@@ -165,16 +174,16 @@ impl BareSocket {
         self.peers.retain(|_, peer| peer.inbox.id != id);
     }
 
-    /// The way out for a link, whose datagrams have that traffic class.
+    /// Returns the carrier of a link, whose datagrams have that traffic class.
     pub fn carrier(
         &self,
         remote: SocketAddr,
         vni: u32,
         class: TrafficClass,
-        tally: Arc<Tally>,
+        stats: Arc<LinkStats>,
     ) -> BareCarrier {
         let key = (remote.ip().to_canonical(), self.network(vni));
-        let called = self.peers.get(&key).map(|peer| peer.called.caller());
+        let local_address = self.peers.get(&key).map(|peer| peer.local_address.reader());
         let header = match self.encapsulation {
             Encapsulation::Vnet => None,
             Encapsulation::Vxlan => Some(vxlan::emit(vni)),
@@ -186,7 +195,8 @@ impl BareSocket {
             flow: (FlowKey::default(), 0),
             class: (class, 0),
             remote,
-            called: called.unwrap_or_else(|| Listener::default().caller()),
+            local_address: local_address
+                .unwrap_or_else(|| LocalAddressRecorder::default().reader()),
             header,
             bytes: vec![0; SEND_BYTES.saturating_add(BARE_FRAME_MAX)],
             used: 0,
@@ -194,13 +204,13 @@ impl BareSocket {
             count: 0,
             frame_bytes: 0,
             closed: false,
-            together: Together::default(),
-            tally,
+            batches: BatchSender::default(),
+            stats,
         }
     }
 
-    /// Takes what came, about `budget` frames, until the turn's time is over; of a socket that is
-    /// `polled`, or rung.
+    /// Receives about `budget` frames, until the turn's time is over. `polled`: whether the
+    /// call is a poll, or follows a readiness event.
     pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> Served {
         let mut count = 0_u32;
         while (count as usize) < budget && !(count > 0 && cx.is_over()) {
@@ -209,21 +219,21 @@ impl BareSocket {
                 self.receiver.receive(&self.udp, &mut bursts, polled, cx.steps(cost::BURST_NS));
             for burst in bursts.drain(..) {
                 cx.charge(cost::CALL_NS.saturating_add(cost::bytes(burst.len)));
-                // An empty one was a look as well.
+                // An empty datagram costs a call as well.
                 count = count.saturating_add(self.take(burst).max(1));
             }
             self.bursts = bursts;
             match received {
                 Ok(true) => {}
                 Ok(false) => return Served { progress: Progress::Idle, count },
-                // What an earlier datagram met: told once, and of no more use here.
+                // The error of an earlier send, reported once; the carrier has counted that loss.
                 Err(_) => count = count.saturating_add(1),
             }
         }
         Served { progress: Progress::Worked, count }
     }
 
-    /// Brings the frames of a burst to their groups. Says how many there were.
+    /// Passes the frames of a burst to their groups. Returns the number of datagrams.
     fn take(&mut self, mut burst: Burst) -> u32 {
         let mut frames: Vec<Arrival> = Vec::new();
         let (mut total, mut of) = (0_u32, None);
@@ -244,16 +254,16 @@ impl BareSocket {
                 strays.last = Some(ip);
                 continue;
             };
-            peer.called.note(burst.to);
-            let Peer { inbox, packet, .. } = &*peer;
+            peer.local_address.record(burst.to);
+            let BarePeer { inbox, packet, .. } = &*peer;
             let at = datagram.start.saturating_add(start)..datagram.end;
             if at.len() < FRAME_MIN {
-                inbox.tally.lost(Loss::Runt, 1);
+                inbox.stats.add_drops(Loss::Runt, 1);
                 continue;
             }
             let frame = burst.buffer.get_mut(at.clone()).unwrap_or_default();
             if decapsulate(frame, ecn).is_err() {
-                inbox.tally.lost(Loss::Congestion, 1);
+                inbox.stats.add_drops(Loss::Congestion, 1);
                 continue;
             }
             let offload = match self.encapsulation {
@@ -264,22 +274,22 @@ impl BareSocket {
             match of {
                 None => of = Some((ip, vni)),
                 Some(first) if first == (ip, vni) => {}
-                // Of another group than those before it in the same burst: rare, so copied.
+                // Another link's frame in the same burst is rare, so it is copied.
                 Some(_) => {
                     let frame = burst.buffer.get(arrival.at.clone()).unwrap_or(&[]);
-                    inbox.copy(frame, arrival);
+                    inbox.deliver_copy(frame, arrival);
                     continue;
                 }
             }
             frames.push(arrival);
         }
-        if let Some(Peer { inbox, .. }) = of.and_then(|key| self.peers.get(&key)) {
-            inbox.put(Arrivals { link: inbox.id, bytes: burst.buffer, frames });
+        if let Some(BarePeer { inbox, .. }) = of.and_then(|key| self.peers.get(&key)) {
+            inbox.deliver(Arrivals { link: inbox.id, bytes: burst.buffer, frames });
         }
         total
     }
 
-    /// The network of a datagram, and where its frame begins.
+    /// Returns a datagram's network, and the offset of its frame.
     fn header(&self, bytes: &[u8]) -> Option<(u32, usize)> {
         match self.encapsulation {
             Encapsulation::Vnet => Some((0, 0)),
@@ -290,52 +300,52 @@ impl BareSocket {
     }
 }
 
-/// The way out of one link, for one shard.
+/// Carrier of one link, for one shard.
 #[derive(Debug)]
 pub struct BareCarrier {
     senders: Arc<Senders>,
     sizes: Option<Arc<SegmentSizes>>,
-    /// Which of them the datagrams leave from.
+    /// Index of the socket from which the batch leaves.
     at: usize,
-    /// The flow of the last frame, and which of them it has.
+    /// The flow of the last frame, and the index of its socket.
     flow: (FlowKey, usize),
-    /// The traffic class that is asked for, and that of the datagrams in the batch.
+    /// The configured traffic class, and the class of the batch's datagrams.
     class: (TrafficClass, u8),
     remote: SocketAddr,
-    called: Caller,
+    local_address: LocalAddressReader,
     header: Option<[u8; vxlan::HEADER_LEN]>,
     /// Datagrams of [`Self::segment`] bytes, `used` bytes in all.
     bytes: Vec<u8>,
     used: usize,
     segment: usize,
     count: usize,
-    /// Bytes of the frames in them.
+    /// Bytes of the frames in the batch.
     frame_bytes: usize,
-    /// The last is shorter: none may follow it.
+    /// Whether the last datagram is shorter, so that none may follow it.
     closed: bool,
-    together: Together,
-    tally: Arc<Tally>,
+    batches: BatchSender,
+    stats: Arc<LinkStats>,
 }
 
 impl BareCarrier {
-    /// From which socket a frame leaves.
+    /// Returns the index of the socket for a frame.
     fn sender(&mut self, frame: &Outgoing<'_>) -> usize {
         if self.senders.sockets.len() < 2 && self.sizes.is_none() {
             return 0;
         }
         let Ok(known) = Frame::parse(frame.head) else { return 0 };
         if let (Some(sizes), Some(network)) = (&self.sizes, &known.network) {
-            sizes.note(frame.head, network);
+            sizes.record(frame.head, network);
         }
         let flow = known.flow_key(frame.head);
-        // Most frames are of the flow of those before.
+        // Most frames have the flow of the frame before.
         if flow != self.flow.0 {
             self.flow = (flow, self.senders.of(&flow));
         }
         self.flow.1
     }
 
-    /// Writes a frame behind the others.
+    /// Appends a frame to the batch.
     fn append(&mut self, frame: &Outgoing<'_>, size: usize) -> Result<(), Refusal> {
         let end = self.used.saturating_add(size);
         let room = self.bytes.get_mut(self.used..end).ok_or(Refusal::TooBig)?;
@@ -349,23 +359,23 @@ impl BareCarrier {
         Ok(())
     }
 
-    /// Sends all. Says how many the host refused.
+    /// Sends the batch. Returns how many datagrams the host refused.
     fn send(&mut self) -> u64 {
         let Some(udp) = self.senders.sockets.get(self.at).cloned() else { return 0 };
         let bytes = self.bytes.get(..self.used).unwrap_or(&[]);
-        let tally = &self.tally;
-        let refused = |error: &io::Error, count| tally.lost(loss(error), count);
-        let from = self.called.from();
+        let stats = &self.stats;
+        let refused = |error: &io::Error, count| stats.add_drops(loss(error), count);
+        let from = self.local_address.address();
         let origin = Origin { from, class: self.class.1 };
-        let lost = self.together.send(&udp, self.remote, origin, (bytes, self.segment), refused);
+        let lost = self.batches.send(&udp, self.remote, origin, (bytes, self.segment), refused);
         if lost > 0 && from.is_some() {
-            self.called.forget();
+            self.local_address.forget();
         }
         lost
     }
 }
 
-/// Why a datagram did not leave.
+/// Returns the counter for a send error.
 fn loss(error: &io::Error) -> Loss {
     match Errno::from_io_error(error) {
         Some(Errno::AGAIN | Errno::NOBUFS) => Loss::NoRoom,
@@ -377,7 +387,7 @@ fn loss(error: &io::Error) -> Loss {
 impl Carrier for BareCarrier {
     fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal> {
         if frame.len > BARE_FRAME_MAX {
-            self.tally.lost(Loss::TooBig, 1);
+            self.stats.add_drops(Loss::TooBig, 1);
             return Err(Refusal::TooBig);
         }
         let header = self.header.map_or(0, |header| header.len());
@@ -399,7 +409,7 @@ impl Carrier for BareCarrier {
         let appended = self.append(frame, size);
         match appended {
             Ok(()) => self.closed = size < self.segment,
-            Err(_) => self.tally.lost(Loss::SenderFault, 1),
+            Err(_) => self.stats.add_drops(Loss::SenderFault, 1),
         }
         appended
     }
@@ -411,7 +421,7 @@ impl Carrier for BareCarrier {
         let lost = self.send();
         let sent = (self.count as u64).saturating_sub(lost);
         let bytes = if lost == 0 { self.frame_bytes as u64 } else { 0 };
-        self.tally.transmitted(sent, bytes, sent);
+        self.stats.add_transmitted(sent, bytes, sent);
         (self.used, self.count, self.frame_bytes, self.closed) = (0, 0, 0, false);
         lost
     }
@@ -430,7 +440,7 @@ mod tests {
     use causeway_fabric::carrier::Body;
     use causeway_wire::virtio_net::Offload;
 
-    use super::super::limits::ALONE_BATCHES;
+    use super::super::limits::GSO_RETRY_BATCHES;
     use super::*;
 
     fn carrier(to: &str) -> BareCarrier {
@@ -439,7 +449,7 @@ mod tests {
         socket.carrier(to.parse().unwrap(), 0, TrafficClass::default(), Arc::default())
     }
 
-    /// Sends `count` frames of `len` bytes in one batch. Says how many were lost.
+    /// Sends `count` frames of `len` bytes in one batch. Returns how many were lost.
     fn batch(carrier: &mut BareCarrier, count: usize, len: usize) -> u64 {
         let (offload, bytes) = (Offload::None, vec![2; len]);
         for _ in 0..count {
@@ -452,25 +462,29 @@ mod tests {
 
     #[test]
     fn a_way_that_is_closed_for_a_while_costs_nothing_afterwards() {
-        // This socket may not say it to everybody.
+        // Without SO_BROADCAST, sending to this address fails.
         let mut carrier = carrier("255.255.255.255:9");
         assert_eq!(batch(&mut carrier, 5, 100), 5);
-        assert_eq!(carrier.tally.by_name()["drop_unreachable_total"], 5);
-        assert_eq!(carrier.together.uncut, usize::MAX, "many at a time, when it is open again");
+        assert_eq!(carrier.stats.by_name()["drop_unreachable_total"], 5);
+        assert_eq!(
+            carrier.batches.single_from,
+            usize::MAX,
+            "many at a time, when it is open again"
+        );
     }
 
     #[test]
     fn what_leaves_alone_is_tried_together_again() {
         let far = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut carrier = carrier(&far.local_addr().unwrap().to_string());
-        (carrier.together.uncut, carrier.together.alone) = (50, ALONE_BATCHES);
-        for _ in 1..ALONE_BATCHES {
-            assert_eq!((batch(&mut carrier, 2, 100), carrier.together.uncut), (0, 50));
+        (carrier.batches.single_from, carrier.batches.batches_left) = (50, GSO_RETRY_BATCHES);
+        for _ in 1..GSO_RETRY_BATCHES {
+            assert_eq!((batch(&mut carrier, 2, 100), carrier.batches.single_from), (0, 50));
         }
-        assert_eq!((batch(&mut carrier, 2, 100), carrier.together.uncut), (0, usize::MAX));
-        // Short ones were together all the time.
-        (carrier.together.uncut, carrier.together.alone) = (50, ALONE_BATCHES);
+        assert_eq!((batch(&mut carrier, 2, 100), carrier.batches.single_from), (0, usize::MAX));
+        // Shorter datagrams were sent in batches all the time.
+        (carrier.batches.single_from, carrier.batches.batches_left) = (50, GSO_RETRY_BATCHES);
         batch(&mut carrier, 2, 40);
-        assert_eq!(carrier.together.alone, ALONE_BATCHES);
+        assert_eq!(carrier.batches.batches_left, GSO_RETRY_BATCHES);
     }
 }

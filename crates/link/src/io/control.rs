@@ -1,4 +1,8 @@
-//! The control-plane part of the service: the links that are configured, and their groups.
+//! Control plane of links: configured links, their groups, and their commands.
+//!
+//! The controller runs in the control thread. It keeps the shards of a link alive, and passes
+//! requests to the shard of links and to the shard that forwards the group's frames. It touches no
+//! socket.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,10 +14,10 @@ use causeway_model::commands::links;
 use causeway_model::limits::LINKS_MAX;
 use causeway_model::{CommandError, Dispatch, GroupView, LinkSpec, LinkView, Name, Request};
 
-use super::request::{Close, OnFailure, Open, Reload, Start, Views};
+use super::request::{CloseLink, OnFailure, OpenLink, ReadViews, ReloadKeys, StartLink};
 use super::service::NAME;
 
-/// See the module.
+/// Controller of the `link` commands.
 #[derive(Debug, Default)]
 pub(crate) struct LinkController {
     links: BTreeMap<Name, (LinkSpec, LinkId)>,
@@ -24,7 +28,7 @@ pub(crate) struct LinkController {
 struct Shards {
     /// Forwards frames of the link's group.
     frames: ShardKey,
-    /// Has all links, of every group.
+    /// Owns all links, of every group.
     links: ShardKey,
 }
 
@@ -44,7 +48,7 @@ impl Shards {
         control.release(&self.links);
     }
 
-    /// Opens a link and has its group use it.
+    /// Opens a link and joins it to its group.
     fn open(
         &self,
         control: &Control<'_>,
@@ -52,14 +56,14 @@ impl Shards {
         on_failure: OnFailure,
     ) -> Result<LinkId, CommandError> {
         let to = control.ask(&self.frames, OpenInbox)?;
-        let open = Open { spec: Box::new(spec.clone()), to, on_failure };
+        let open = OpenLink { spec: Box::new(spec.clone()), to, on_failure };
         let membership = control.ask(&self.links, open)?;
         let id = membership.id;
         let joined = control.ask(&self.frames, Join(membership));
-        let started = joined.and_then(|()| control.ask(&self.links, Start(id)));
+        let started = joined.and_then(|()| control.ask(&self.links, StartLink(id)));
         if let Err(error) = started {
             let _ = control.ask(&self.frames, Leave(id));
-            let _ = control.ask(&self.links, Close(id));
+            let _ = control.ask(&self.links, CloseLink(id));
             return Err(error);
         }
         Ok(id)
@@ -100,7 +104,7 @@ impl LinkController {
         let (group, id) = (spec.group.clone(), *id);
         let shards = Shards::of(control, &group)?;
         control.ask(&shards.frames, Leave(id))?;
-        control.ask(&shards.links, Close(id))?;
+        control.ask(&shards.links, CloseLink(id))?;
         self.links.remove(name);
         let forgotten = control.consult(&LinkDeleted { name: name.clone(), group });
         shards.release(control);
@@ -113,7 +117,7 @@ impl LinkController {
         if self.links.is_empty() {
             return Ok(());
         }
-        control.ask(&control.host_shard(NAME)?, Reload)
+        control.ask(&control.host_shard(NAME)?, ReloadKeys)
     }
 
     fn list(&self, control: &Control<'_>) -> Result<Vec<LinkView>, CommandError> {
@@ -137,13 +141,13 @@ impl LinkController {
         id: Option<LinkId>,
         groups: Vec<&Name>,
     ) -> Result<Vec<LinkView>, CommandError> {
-        let mut views = control.ask(&control.host_shard(NAME)?, Views(id))?;
+        let mut views = control.ask(&control.host_shard(NAME)?, ReadViews(id))?;
         views.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
         self.add_drops(control, &mut views, id, groups)?;
         Ok(views)
     }
 
-    /// Adds the drops that groups counted of one link, or of each, to views.
+    /// Adds the drops that groups counted for one link, or for all, to views.
     fn add_drops(
         &self,
         control: &Control<'_>,
@@ -151,8 +155,8 @@ impl LinkController {
         id: Option<LinkId>,
         mut groups: Vec<&Name>,
     ) -> Result<(), CommandError> {
-        // Each link that is added is shown: to walk through all of them, and to read the counters of
-        // all, would make the time to add many quadratic.
+        // Adding a link shows its view. Reading the counters of all links each time would make
+        // adding many links quadratic.
         let id_of = |view: &LinkView| self.links.get(&view.spec.name).map(|(_, id)| *id);
         let shown = views.iter().enumerate();
         let places: HashMap<LinkId, usize> =

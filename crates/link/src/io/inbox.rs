@@ -1,4 +1,6 @@
-//! Where a link puts what came: the mailbox of its group.
+//! A link's access to its group: frames and state go to the mailbox of the group's shard.
+//!
+//! The mailbox is bounded; frames that find it full are dropped and counted. No call blocks.
 
 use std::sync::Arc;
 
@@ -6,57 +8,58 @@ use causeway_fabric::carrier::{Arrival, Arrivals, LinkId, Message, Pool, Standin
 use causeway_fabric::mailbox::Sender;
 use causeway_model::Name;
 
-use super::tally::{Loss, Tally};
+use super::stats::{LinkStats, Loss};
 
-/// One link as those who receive for it know it.
+/// The receiving side's view of one link.
 #[derive(Debug, Clone)]
-pub struct Inbox {
-    /// Which link.
+pub struct LinkInbox {
+    /// The link's identifier.
     pub id: LinkId,
-    /// What it is called.
+    /// The link's name, for log lines.
     pub name: Name,
     /// The mailbox of its group.
     pub to: Sender<Message>,
-    /// What is counted.
-    pub tally: Arc<Tally>,
-    /// Where buffers come from.
+    /// The link's counters.
+    pub stats: Arc<LinkStats>,
+    /// Pool of receive buffers.
     pub pool: Pool,
 }
 
-impl Inbox {
-    /// Brings frames to the group. Those that it is too busy for are counted.
-    pub fn put(&self, arrivals: Arrivals) {
+impl LinkInbox {
+    /// Sends received frames to the group. Counts frames that find its mailbox full.
+    pub fn deliver(&self, arrivals: Arrivals) {
         let frames = arrivals.frames.len() as u64;
         if frames == 0 {
             return;
         }
         let bytes = arrivals.frames.iter().map(|frame| frame.at.len() as u64);
-        self.tally.received(frames, bytes.fold(0, u64::saturating_add));
+        self.stats.add_received(frames, bytes.fold(0, u64::saturating_add));
         if self.to.push(Message::Arrivals(arrivals)).is_err() {
-            self.tally.lost(Loss::Busy, frames);
+            self.stats.add_drops(Loss::Busy, frames);
         }
     }
 
-    /// Brings a copy of a frame to the group.
-    pub fn copy(&self, frame: &[u8], arrival: Arrival) {
+    /// Sends a copy of a frame to the group.
+    pub fn deliver_copy(&self, frame: &[u8], arrival: Arrival) {
         let mut bytes = self.pool.take(frame.len());
         if let Some(room) = bytes.get_mut(..frame.len()) {
             room.copy_from_slice(frame);
         }
         let frames = vec![Arrival { at: 0..frame.len(), ..arrival }];
-        self.put(Arrivals { link: self.id, bytes, frames });
+        self.deliver(Arrivals { link: self.id, bytes, frames });
     }
 
-    /// Tells the group whether the link carries frames.
-    pub fn stands(&self, standing: Standing) {
+    /// Reports to the group whether the link carries frames.
+    pub fn report_standing(&self, standing: Standing) {
         if self.to.demand(Message::Standing(self.id, standing)).is_err() {
-            log::error!(link = self.name.as_str(); "its group takes no messages");
+            log::error!(link = self.name.as_str(); "cannot send to the link's group: the group misses a change of the link's state");
         }
     }
 
-    /// Tells the group something that must not be lost among frames. No: later, perhaps.
+    /// Sends the group a message for which a full mailbox keeps room in reserve. Returns false if
+    /// even that is used up; retry later.
     #[must_use]
-    pub fn tell(&self, message: Message) -> bool {
+    pub fn send_reserved(&self, message: Message) -> bool {
         self.to.insist(message).is_ok()
     }
 }

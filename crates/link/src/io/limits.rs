@@ -1,105 +1,102 @@
-//! Every bound of the links' I/O, in one place.
+//! Limits and timing constants of the links' I/O.
 
 use std::time::Duration;
 
-/// What a socket holds in each direction, in bytes; 4 MiB.
+/// Size of each socket's send and receive buffer, in bytes; 4 MiB.
 pub const SOCKET_BYTES: usize = 4 << 20;
-/// Most bytes that are sent in one system call.
+/// Most bytes of one send call.
 pub const SEND_BYTES: usize = 65_000;
 /// Sockets from which a VXLAN socket's links send, so that flows have different source ports. A
-/// batch is of one of them: more would leave in more system calls.
+/// batch leaves from one socket: more sockets would mean more system calls.
 pub const VXLAN_SENDERS: usize = 4;
-/// Batches whose datagrams leave one by one, where the kernel did not send them together, before it
-/// is asked to again.
-pub const ALONE_BATCHES: u32 = 1_024;
-/// The longest frame that fits one UDP datagram of its own, with 8 bytes before it.
+/// Batches that are sent datagram by datagram after GSO failed, before it is tried again.
+pub const GSO_RETRY_BATCHES: u32 = 1_024;
+/// Longest frame in a UDP datagram of its own, with 8 bytes before it.
 pub const BARE_FRAME_MAX: usize = 65_499;
-/// The shortest frame: an Ethernet header.
+/// Shortest frame: an Ethernet header.
 pub const FRAME_MIN: usize = 14;
-/// Longest file that is read for a key, in bytes.
+/// Longest key file, in bytes.
 pub const KEY_FILE_BYTES_MAX: u64 = 4096;
-/// Notices from groups that are taken in one go.
+/// Notices of groups processed in one turn.
 pub const NOTICES_PER_TURN_MAX: usize = 64;
-/// Least time between two looks through all that peers told, for what found no room; 1 s.
-pub const LOOK_AGAIN_NS: u64 = 1_000_000_000;
-/// When groups that had no room for it are told again where addresses are; 10 ms.
-pub const TELL_AGAIN_NS: u64 = 10_000_000;
+/// Shortest time between two requests for claims that found a directory full; 1 s.
+pub const REPEAT_CLAIMS_NS: u64 = 1_000_000_000;
+/// Retry interval for address changes that a group's mailbox had no room for; 10 ms.
+pub const RESEND_CHANGES_NS: u64 = 10_000_000;
 
-/// Time until a stream's first try to connect again, in nanoseconds; 500 ms. Twice that each time...
+/// First pause before a stream reconnects, in ns; 500 ms. Doubled each time.
 pub const CONNECT_AGAIN_NS_MIN: u64 = 500_000_000;
-/// ... and at most this; 5 s. A connection that lasts so long begins anew with the least.
+/// Longest such pause; 5 s. A connection that lasts as long resets the pause.
 pub const CONNECT_AGAIN_NS_MAX: u64 = 5_000_000_000;
-/// How long a connection may take to come about, or its TLS handshake; 5 s.
+/// Timeout of a connection attempt, and of its TLS handshake; 5 s.
 pub const CONNECT_NS_MAX: u64 = 5_000_000_000;
-/// Connections of one link that may be under way at a time, so that one which does not come about
-/// does not keep another from it; with [`ACCEPTS_PER_SECOND_MAX`] each has 400 ms at least.
+/// Concurrent connection attempts of one link, so that a stalled attempt does not block others;
+/// with [`ACCEPTS_PER_SECOND_MAX`] each has at least 400 ms.
 pub const ATTEMPTS_MAX: usize = 8;
-/// How long a TLS client waits for the peer's first word after the handshake; 1 s.
+/// How long a TLS client waits after the handshake for data or a refusal of the peer; 1 s.
 pub const FIRST_WORD_NS_MAX: u64 = 1_000_000_000;
-/// A connection without traffic is tried after so long; 5 s.
+/// Idle time before TCP keepalive probes; 5 s.
 pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
-/// And again after so long, [`KEEPALIVE_TRIES`] times; 1 s.
+/// Interval of keepalive probes; 1 s.
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a connection is tried before it is given up.
+/// Unanswered keepalive probes after which a connection fails.
 pub const KEEPALIVE_TRIES: u32 = 3;
-/// How long sent bytes wait for the peer to take them before it is given up, in milliseconds; 8 s.
+/// TCP user timeout: how long sent bytes may stay unacknowledged, in ms; 8 s.
 pub const UNTAKEN_MS_MAX: u32 = 8_000;
-/// What the kernel holds of a connection and has not sent, in bytes: frames behind it wait that long.
+/// Unsent bytes that the kernel buffers per connection: new frames wait behind them.
 pub const UNSENT_BYTES_MAX: u32 = 128 << 10;
-/// How long frames may wait for a connection, by how fast the peer takes them; 100 ms, as a ring's.
+/// Queueing delay for a connection, by its delivery rate; 100 ms, as for a ring.
 pub const BACKLOG_MS_MAX: u64 = 100;
-/// Connections that are taken from a listener in one go.
+/// Connections accepted from a listener in one turn.
 pub const ACCEPTS_PER_TURN_MAX: usize = 16;
-/// Connections a second that are taken from one peer, and as many at once: more than a peer makes
-/// that tries again as [`CONNECT_AGAIN_NS_MIN`] says.
+/// Connections per second accepted from one peer, and the burst: more than a peer that reconnects
+/// after [`CONNECT_AGAIN_NS_MIN`] makes.
 pub const ACCEPTS_PER_SECOND_MAX: u64 = 20;
-/// What TLS holds for a socket to take, in bytes.
+/// Sealed bytes that TLS buffers for a socket.
 pub const SEALED_BYTES_MAX: usize = 128 << 10;
-/// Frames that came together and are copied rather than handed on where they lie, in bytes.
+/// Received frames up to this total length are copied rather than passed on in their buffer, in
+/// bytes.
 pub const COPIED_BYTES_MAX: usize = 16 << 10;
-/// Time between two looks whether files of certificates have changed, beside those at each connection;
-/// 1 h.
+/// Interval at which certificate files are checked for changes, in addition to each connection; 1
+/// h.
 pub const RENEW_NS: u64 = 3_600_000_000_000;
-/// From so many days on before it does is logged and shown that a certificate expires.
+/// Days before its expiry from which a certificate is logged and shown.
 pub const EXPIRY_DAYS: i64 = 14;
-/// Time between two log lines that a certificate expires; 1 day.
+/// Time between two log lines about an expiring certificate; 1 day.
 pub const EXPIRY_LOG_NS: u64 = 86_400_000_000_000;
-/// Longest file of certificates, in bytes; 1 MiB.
+/// Longest certificate file, in bytes; 1 MiB.
 pub const CERTIFICATE_BYTES_MAX: u64 = 1 << 20;
 
-/// Room for one frame from an interface, with what stands before it, in bytes: the longest segment.
+/// Room for one frame from an interface, with its header, in bytes: the longest segment.
 pub const RAW_FRAME_ROOM: usize = 66 << 10;
-/// Room for what is received from an interface in one go, in bytes.
+/// Buffer for one receive turn of an interface, in bytes.
 pub const RAW_BYTES: usize = 132 << 10;
-/// Addresses that are noted because their frames left by an interface.
+/// Most addresses learnt from frames that left by an interface.
 pub const RAW_ADDRESSES_MAX: usize = 4_096;
-/// One whose frames have not left for so long, or twice as long, is forgotten; 300 s, as bridges do.
+/// Ageing time of a learnt address (between once and twice this time); 300 s, as in bridges.
 pub const RAW_ADDRESS_NS: u64 = 300_000_000_000;
-/// Time between two looks whether an interface is there again; 1 s.
+/// Interval at which a missing interface is tried again; 1 s.
 pub const RAW_AGAIN_NS: u64 = 1_000_000_000;
 /// Length of a VLAN tag, in bytes.
 pub const TAG_BYTES: usize = 4;
 /// Length of the addresses and a tag, in bytes.
 pub const TAGGED_HEADER: usize = 16;
 
-/// Time between the close of a link that is opened anew and its opening, in nanoseconds; 10 ms: its
-/// group lets go of the socket meanwhile.
+/// Delay between closing and reopening a link, in ns; 10 ms: its group drops the socket meanwhile.
 pub const REOPEN_NS: u64 = 10_000_000;
-/// Time until a link that could not be opened is opened again, in nanoseconds; 1 s. Twice that each
-/// time...
+/// First pause before an unopened link is tried again, in ns; 1 s. Doubled each time.
 pub const OPEN_AGAIN_NS_MIN: u64 = 1_000_000_000;
-/// ... and at most this; 30 s.
+/// Longest such pause; 30 s.
 pub const OPEN_AGAIN_NS_MAX: u64 = 30_000_000_000;
-/// Links that are opened again in one go: each takes system calls, on the dispatcher.
+/// Links opened again in one tick: each takes system calls, on the dispatcher.
 pub const OPENS_PER_TICK_MAX: usize = 8;
-/// Time until the name of a peer that does not answer is resolved again, in nanoseconds; 5 s. Twice
-/// that each time...
+/// First pause before the name of a silent peer is resolved again, in ns; 5 s. Doubled each time.
 pub const LOOKUP_NS_MIN: u64 = 5_000_000_000;
-/// ... and at most this; 5 min. Kinds that do not show whether the peer is there keep to it.
+/// Longest such pause; 5 min. Kinds without liveness detection keep to it.
 pub const LOOKUP_NS_MAX: u64 = 300_000_000_000;
-/// Lookups that may wait at a time, of the whole process: one for each link.
+/// Most queued lookups of the process: one per link.
 pub const LOOKUPS_WAITING_MAX: usize = causeway_model::limits::LINKS_MAX;
-/// Threads that resolve names: as many names may be slow at a time without delaying others.
+/// Threads that resolve names: as many slow names do not delay others.
 pub const RESOLVER_THREADS: usize = 4;
 /// Addresses of one name that are tried.
 pub const RESOLVED_MAX: usize = 8;

@@ -1,33 +1,36 @@
-//! Links at work: sockets, and the service that drives them.
+//! The service of links: sockets, timers and threads around the core.
 //!
-//! One shard has all links. It receives for them, keeps their peers in touch and brings what came
-//! to the groups' shards, by mailbox. What groups send they send themselves, in their own threads,
-//! by the [`causeway_fabric::carrier::Carrier`]s that they are given.
+//! A single shard of the daemon owns all links. It receives for them, runs their handshakes and
+//! timers, and passes received frames to the groups' shards through mailboxes. Groups send frames
+//! themselves, in their own threads, through the [`causeway_fabric::carrier::Carrier`] of each
+//! link, so the shard of links is not on the TX path. It forwards no frames between links;
+//! `ethernet` does.
 //!
-//! | module | idea |
+//! | module | purpose |
 //! |---|---|
-//! | [`service`] | links opened, closed, shown, served |
-//! | `control` | the links that are configured, and their commands |
+//! | [`service`] | opens, closes, shows and serves links |
+//! | `control` | configured links, and their commands |
 //! | `request` | requests of `control` to [`service`] |
-//! | `addresses` | which addresses are where, told between groups and peers |
-//! | [`bare`] | `vnet` and `vxlan`: a datagram is a frame |
-//! | [`tunnels`] | `causeway` and `causeway-plain`: tunnels of a socket |
+//! | `addresses` | exchanges address claims between groups and peers |
+//! | [`bare`] | `vnet` and `vxlan`: one frame per datagram |
+//! | [`tunnels`] | `causeway` and `causeway-plain`: the tunnels of a socket |
 //! | [`stream`] | `tcp` and `tls`: frames on a byte stream |
-//! | [`raw`] | the local network behind an interface |
-//! | [`tls`] | certificates on both sides |
-//! | [`names`] | host names of peers, resolved in threads of their own |
-//! | `pending` | links that could not be opened, and names to be resolved anew |
-//! | `called` | which of our addresses a peer calls |
-//! | [`path`] | how long packets may be below us |
-//! | [`inbox`] | to a group's mailbox |
-//! | [`tally`] | what is counted |
+//! | [`raw`] | `raw`: the local network behind an interface |
+//! | [`tls`] | mutual certificate authentication |
+//! | [`names`] | resolution of peers' host names, in threads of their own |
+//! | `pending` | retries for links that could not be opened, and for host names |
+//! | `local_address` | which of our addresses a peer sends to |
+//! | `udp_batch` | batches of datagrams, and the fall-back to single sends |
+//! | [`path`] | MTUs of routes and interfaces |
+//! | [`inbox`] | a link's access to its group's mailbox |
+//! | [`stats`] | counters of links |
 
 mod addresses;
 pub mod bare;
-mod called;
 mod control;
 pub mod inbox;
 pub mod limits;
+mod local_address;
 pub mod names;
 mod open;
 pub mod path;
@@ -35,16 +38,16 @@ mod pending;
 pub mod raw;
 mod request;
 pub mod service;
+pub mod stats;
 pub mod stream;
-pub mod tally;
 pub mod tls;
-mod together;
 pub mod tunnels;
+mod udp_batch;
 mod view;
 
 use causeway_fabric::Registration;
 
-/// Adds the service to a fabric.
+/// Registration of the service with a fabric.
 pub const SERVICE: Registration =
     Registration::new(service::NAME, || Box::new(service::Links::new()))
         .with_controller(|| Box::<control::LinkController>::default());

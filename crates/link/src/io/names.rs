@@ -1,7 +1,8 @@
-//! Host names of peers, resolved outside the dispatcher: a resolver may block for seconds.
+//! Resolution of peers' host names, outside the dispatcher: a resolver may block for seconds.
 //!
-//! A few threads serve the whole process. They are started before the first dispatcher where the
-//! daemon calls [`start`], because threads inherit the restrictions of the thread that creates them.
+//! A few threads serve the whole process. The daemon calls [`start`] before it creates dispatchers,
+//! because threads inherit the sandbox of the thread that creates them. The module does not cache
+//! or retry; `pending` does.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -10,31 +11,31 @@ use std::thread;
 
 use super::limits::{LOOKUPS_WAITING_MAX, RESOLVED_MAX, RESOLVER_THREADS};
 
-/// The addresses of a host, the preferred one first, or why there are none.
-pub type Answer = Result<Vec<SocketAddr>, String>;
+/// The addresses of a host, the preferred address first, or the reason why there are none.
+pub type ResolverAnswer = Result<Vec<SocketAddr>, String>;
 
-/// Turns a host and a port into addresses; may block.
-pub type Resolver = fn(&str, u16) -> Answer;
+/// A function that resolves a host and port to addresses; may block.
+pub type NameResolver = fn(&str, u16) -> ResolverAnswer;
 
-/// One lookup.
-struct Job {
+/// A queued lookup.
+struct QueuedLookup {
     host: String,
     port: u16,
-    resolver: Resolver,
-    answer: Box<dyn FnOnce(Answer) + Send>,
+    resolver: NameResolver,
+    answer: Box<dyn FnOnce(ResolverAnswer) + Send>,
 }
 
-static JOBS: OnceLock<SyncSender<Job>> = OnceLock::new();
+static LOOKUPS: OnceLock<SyncSender<QueuedLookup>> = OnceLock::new();
 
-/// Starts the threads, if they do not run yet.
+/// Starts the threads, unless they run already.
 pub fn start() {
-    JOBS.get_or_init(|| {
+    LOOKUPS.get_or_init(|| {
         let (sender, receiver) = sync_channel(LOOKUPS_WAITING_MAX);
         let receiver = Arc::new(Mutex::new(receiver));
         for _ in 0..RESOLVER_THREADS {
             let receiver = receiver.clone();
             let thread = thread::Builder::new().name("resolver".into());
-            if let Err(error) = thread.spawn(move || work(&receiver)) {
+            if let Err(error) = thread.spawn(move || run(&receiver)) {
                 log::error!(error:% = error; "cannot start a resolver thread: names of peers are not resolved");
             }
         }
@@ -42,40 +43,43 @@ pub fn start() {
     });
 }
 
-fn work(jobs: &Mutex<Receiver<Job>>) {
+fn run(lookups: &Mutex<Receiver<QueuedLookup>>) {
     loop {
-        // The lock is held while waiting: one thread waits, the others wait for the lock.
-        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Job { host, port, resolver, answer }) = job else { return };
+        // The lock is held while waiting: one thread waits for a lookup, the others for the lock.
+        let lookup = lookups.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(QueuedLookup { host, port, resolver, answer }) = lookup else { return };
         answer(resolver(&host, port));
     }
 }
 
-/// Has `HOST:PORT` looked up. `answer` is called in another thread, or at once where too many
-/// lookups wait.
-pub fn look_up(place: &str, resolver: Resolver, answer: impl FnOnce(Answer) + Send + 'static) {
+/// Resolves `HOST:PORT`. `answer` is called in another thread, or at once if too many lookups wait.
+pub fn look_up(
+    place: &str,
+    resolver: NameResolver,
+    answer: impl FnOnce(ResolverAnswer) + Send + 'static,
+) {
     start();
     let split = place.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
     let Some((host, port)) = split else {
         return answer(Err(format!("{place:?}: expected HOST:PORT")));
     };
-    let job = Job { host: host.to_owned(), port, resolver, answer: Box::new(answer) };
-    let refused = match JOBS.get() {
-        Some(jobs) => jobs.try_send(job).err(),
+    let lookup = QueuedLookup { host: host.to_owned(), port, resolver, answer: Box::new(answer) };
+    let refused = match LOOKUPS.get() {
+        Some(lookups) => lookups.try_send(lookup).err(),
         None => return,
     };
     if let Some(error) = refused {
-        let (std::sync::mpsc::TrySendError::Full(job)
-        | std::sync::mpsc::TrySendError::Disconnected(job)) = error;
-        (job.answer)(Err("too many names are being resolved".to_owned()));
+        let (std::sync::mpsc::TrySendError::Full(lookup)
+        | std::sync::mpsc::TrySendError::Disconnected(lookup)) = error;
+        (lookup.answer)(Err("too many names are being resolved".to_owned()));
     }
 }
 
-/// Asks the host's own resolver.
+/// Asks the host's resolver.
 ///
 /// # Errors
-/// Which name could not be resolved, and why.
-pub fn system(host: &str, port: u16) -> Answer {
+/// The name, and the resolver's error.
+pub fn system(host: &str, port: u16) -> ResolverAnswer {
     let found = (host, port).to_socket_addrs();
     let found = found.map_err(|error| format!("host {host:?} cannot be resolved: {error}"))?;
     let found: Vec<SocketAddr> = found.take(RESOLVED_MAX).collect();

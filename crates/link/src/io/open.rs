@@ -1,4 +1,7 @@
-//! Links of each kind, opened: on the socket that they share with others like them, or a new one.
+//! Opening of links, by kind: on a source that similar links share, or on a new one.
+//!
+//! It runs in the dispatcher and does not wait for peers. A link whose resources are missing
+//! returns an error; [`super::pending`] retries.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -13,30 +16,30 @@ use causeway_model::{LinkKind, LinkSpec, StreamSpec, TrafficClass, TunnelSpec, U
 use zeroize::Zeroizing;
 
 use super::bare::{BareSocket, Encapsulation};
-use super::inbox::Inbox;
+use super::inbox::LinkInbox;
 use super::limits::KEY_FILE_BYTES_MAX;
 use super::path;
 use super::raw::RawLink;
-use super::service::{Links, NO_SOURCE, Receives, Source, at_moment};
-use super::stream::{Listener, StreamLink};
-use super::tls::Renewable;
-use super::tunnels::{Taken, TunnelSocket};
+use super::service::{LinkSource, Links, NO_SOURCE, SourceKind, with_clock};
+use super::stream::{StreamLink, StreamListener};
+use super::tls::ReloadableTls;
+use super::tunnels::{LinkAddError, TunnelSocket};
 use crate::limits::PACKET_BYTES_VXLAN;
 use causeway_model::keys::{PrivateKey, PublicKey};
 
-/// What links that share a socket have in common.
+/// Key by which links share a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Local {
+pub(crate) enum SourceKey {
     Bare(SocketAddr, Encapsulation),
-    /// With our public key, if there are secrets.
+    /// With our public key, if the tunnels are encrypted.
     Tunnels(SocketAddr, Option<PublicKey>),
     Listener(SocketAddr),
-    /// Nothing: it is one link's own.
+    /// Not shared.
     Own(LinkId),
 }
 
-/// A link that was opened: its source, its tunnel, its way out.
-type Opened = (u32, Option<(u16, u32)>, Box<dyn Carrier>);
+/// An opened link: its source, its tunnel and network, and its carrier.
+type OpenedLink = (u32, Option<(u16, u32)>, Box<dyn Carrier>);
 
 fn host(spec: &LinkSpec, text: impl std::fmt::Display) -> CommandError {
     CommandError::Host(format!("link {}: {text}", spec.name))
@@ -48,8 +51,8 @@ impl Links {
         &mut self,
         cx: &Context<'_>,
         spec: &LinkSpec,
-        inbox: &Inbox,
-    ) -> Result<Opened, CommandError> {
+        inbox: &LinkInbox,
+    ) -> Result<OpenedLink, CommandError> {
         match &spec.kind {
             LinkKind::Vnet(udp) => self.open_bare(cx, spec, udp, Encapsulation::Vnet, inbox),
             LinkKind::Vxlan(udp) => self.open_bare(cx, spec, udp, Encapsulation::Vxlan, inbox),
@@ -61,7 +64,10 @@ impl Links {
                     .parse()
                     .map_err(|e| CommandError::Invalid(format!("link {}: key: {e}", spec.name)))?;
                 if peer == own.public() {
-                    let text = format!("link {}: key: that is our own", spec.name);
+                    let text = format!(
+                        "link {}: key: it is this daemon's own public key; give the peer's",
+                        spec.name
+                    );
                     return Err(CommandError::Invalid(text));
                 }
                 let ends = (*local, *remote);
@@ -73,7 +79,7 @@ impl Links {
             }
             LinkKind::Tcp(stream) => self.open_stream(cx, spec, stream, None, inbox),
             LinkKind::Tls(tls) => {
-                let security = Renewable::read(tls).map_err(|text| host(spec, text))?;
+                let security = ReloadableTls::read(tls).map_err(|text| host(spec, text))?;
                 self.open_stream(cx, spec, &tls.stream, Some(security), inbox)
             }
             LinkKind::Raw(raw) => {
@@ -81,20 +87,20 @@ impl Links {
                 let link = RawLink::open(cx, inbox.clone(), &raw.interface, value)
                     .map_err(|e| host(spec, e))?;
                 let carrier = link.carrier();
-                let (local, receives) = (Local::Own(inbox.id), Receives::Raw(Box::new(link)));
-                self.sources.insert(value, Source { local, receives, watch: None });
+                let (local, kind) = (SourceKey::Own(inbox.id), SourceKind::Raw(Box::new(link)));
+                self.sources.insert(value, LinkSource { local, kind, watch: None });
                 Ok((value, None, Box::new(carrier)))
             }
         }
     }
 
-    /// The source that has what links share, if it is there.
-    fn shared(&self, local: Local) -> Option<u32> {
+    /// Returns the source with that key.
+    fn shared(&self, local: SourceKey) -> Option<u32> {
         let found = self.sources.iter().find(|(_, source)| source.local == local);
         found.map(|(value, _)| *value)
     }
 
-    /// A number for a source that none has.
+    /// Returns an unused source value.
     fn vacancy(&self) -> u32 {
         let next = self.sources.last_key_value().map_or(0, |(last, _)| last.saturating_add(1));
         if next < NO_SOURCE {
@@ -103,36 +109,36 @@ impl Links {
         (0..NO_SOURCE).find(|value| !self.sources.contains_key(value)).unwrap_or(NO_SOURCE)
     }
 
-    /// Binds a socket, and makes a source of what `make` makes of it.
+    /// Binds a UDP socket, and adds the source that `make` returns for it.
     fn bind(
         &mut self,
         cx: &Context<'_>,
         spec: &LinkSpec,
         (at, cut): (SocketAddr, Cut),
-        local: Local,
-        make: impl FnOnce(&Self, Udp) -> Receives,
+        local: SourceKey,
+        make: impl FnOnce(&Self, Udp) -> SourceKind,
     ) -> Result<u32, CommandError> {
-        // A peer that finds us may come by either family, and one port takes one socket.
+        // A peer may call by either address family, and a port belongs to one socket.
         let bound = match local {
-            Local::Tunnels(_, Some(_)) if at.ip().is_unspecified() => {
+            SourceKey::Tunnels(_, Some(_)) if at.ip().is_unspecified() => {
                 Udp::bind_both(at.port(), cut)
             }
             _ => Udp::bind(at, cut),
         };
         let udp = bound.map_err(|error| {
-            let other = self
-                .has_port(spec, at.port())
-                .map(|other| format!(": link {other} has UDP port {} in another way", at.port()));
+            let other = self.has_port(spec, at.port()).map(|other| {
+                format!(": link {other} uses UDP port {} with other settings", at.port())
+            });
             host(spec, format_args!("local {at}: {error}{}", other.unwrap_or_default()))
         })?;
         let value = self.vacancy();
         let watch = cx.watch_source(udp.as_fd(), value).map_err(|e| host(spec, e))?;
-        let receives = make(self, udp);
-        self.sources.insert(value, Source { local, receives, watch: Some(watch) });
+        let kind = make(self, udp);
+        self.sources.insert(value, LinkSource { local, kind, watch: Some(watch) });
         Ok(value)
     }
 
-    /// Another open link that has a UDP port.
+    /// Returns the name of another open link with this UDP port.
     fn has_port(&self, spec: &LinkSpec, port: u16) -> Option<&str> {
         let datagrams = |kind: &LinkKind| {
             !matches!(kind, LinkKind::Tcp(_) | LinkKind::Tls(_) | LinkKind::Raw(_))
@@ -149,33 +155,34 @@ impl Links {
         self.links.get(&id).map_or("?", |link| link.spec.name.as_str())
     }
 
-    /// A link whose datagrams are frames.
+    /// Opens a `vnet` or `vxlan` link.
     fn open_bare(
         &mut self,
         cx: &Context<'_>,
         spec: &LinkSpec,
         udp: &UdpSpec,
         encapsulation: Encapsulation,
-        inbox: &Inbox,
-    ) -> Result<Opened, CommandError> {
-        let local = Local::Bare(udp.local, encapsulation);
+        inbox: &LinkInbox,
+    ) -> Result<OpenedLink, CommandError> {
+        let local = SourceKey::Bare(udp.local, encapsulation);
         let value = match self.shared(local) {
             Some(value) => value,
             None => self.bind(cx, spec, (udp.local, Cut::Allowed), local, |links, socket| {
                 let pool = links.pool.clone();
-                Receives::Bare(Box::new(BareSocket::new(socket, encapsulation, pool)))
+                SourceKind::Bare(Box::new(BareSocket::new(socket, encapsulation, pool)))
             })?,
         };
-        let Some(Source { receives: Receives::Bare(socket), .. }) = self.sources.get_mut(&value)
+        let Some(LinkSource { kind: SourceKind::Bare(socket), .. }) = self.sources.get_mut(&value)
         else {
-            return Err(host(spec, "its socket is gone"));
+            return Err(host(spec, "its socket was closed"));
         };
         let route = path::packet_to(udp.local.ip(), udp.remote.ip());
         let packet = spec.kind.mtu(route.unwrap_or(UNDERLAY_MTU));
-        // However long packets are below: guests have an ordinary MTU unless they say otherwise.
+        // Independent of the underlay's MTU: guests have an ordinary MTU unless configured
+        // otherwise.
         let packet = usize::from(packet).min(PACKET_BYTES_VXLAN);
         let added = socket.add(udp.remote, udp.vni, inbox.clone(), packet);
-        let carrier = socket.carrier(udp.remote, udp.vni, udp.class, inbox.tally.clone());
+        let carrier = socket.carrier(udp.remote, udp.vni, udp.class, inbox.stats.clone());
         if let Err(other) = added {
             let (name, other) = (&spec.name, self.name_of(other));
             let (peer, local) = (udp.remote.ip(), udp.local);
@@ -184,30 +191,29 @@ impl Links {
                 Encapsulation::Vxlan => format!(" of vni {}", udp.vni),
             };
             let text = format!(
-                "link {name}: link {other} takes the datagrams{network} that come from {peer} to \
-                 {local} already"
+                "link {name}: link {other} already receives datagrams{network} from {peer} to {local}"
             );
             return Err(CommandError::Conflict(text));
         }
         Ok((value, None, Box::new(carrier)))
     }
 
-    /// A link over a stream.
+    /// Opens a `tcp` or `tls` link.
     fn open_stream(
         &mut self,
         cx: &Context<'_>,
         spec: &LinkSpec,
         stream: &StreamSpec,
-        security: Option<Renewable>,
-        inbox: &Inbox,
-    ) -> Result<Opened, CommandError> {
+        security: Option<ReloadableTls>,
+        inbox: &LinkInbox,
+    ) -> Result<OpenedLink, CommandError> {
         let listener = stream.listen.map(|at| self.listener(cx, spec, at)).transpose()?;
         let value = self.vacancy();
         let connects = listener.is_none();
         let link = StreamLink::new(inbox.clone(), value, stream.remote, connects, security);
         let carrier = link.carrier();
         let taken = match listener.and_then(|at| self.sources.get_mut(&at)) {
-            Some(Source { receives: Receives::Listener(listener), .. }) => {
+            Some(LinkSource { kind: SourceKind::Listener(listener), .. }) => {
                 listener.add(stream.remote.ip(), value)
             }
             _ => Ok(()),
@@ -217,36 +223,37 @@ impl Links {
             let other = other.map_or("?", |link| link.spec.name.as_str());
             let (name, peer) = (&spec.name, stream.remote.ip());
             let text = format!(
-                "link {name}: link {other} takes connections from {peer} there: listen at another port"
+                "link {name}: link {other} already accepts connections from {peer} there: listen at another port"
             );
             return Err(CommandError::Conflict(text));
         }
-        let receives = Receives::Stream(Box::new(link));
-        self.sources.insert(value, Source { local: Local::Own(inbox.id), receives, watch: None });
+        let kind = SourceKind::Stream(Box::new(link));
+        self.sources
+            .insert(value, LinkSource { local: SourceKey::Own(inbox.id), kind, watch: None });
         Ok((value, None, Box::new(carrier)))
     }
 
-    /// The source that takes connections at an address.
+    /// Returns the source that listens at an address, and creates it if necessary.
     fn listener(
         &mut self,
         cx: &Context<'_>,
         spec: &LinkSpec,
         at: SocketAddr,
     ) -> Result<u32, CommandError> {
-        let local = Local::Listener(at);
+        let local = SourceKey::Listener(at);
         if let Some(value) = self.shared(local) {
             return Ok(value);
         }
         let listener =
-            Listener::bind(at).map_err(|e| host(spec, format_args!("listen {at}: {e}")))?;
+            StreamListener::bind(at).map_err(|e| host(spec, format_args!("listen {at}: {e}")))?;
         let value = self.vacancy();
         let watch = cx.watch_listener(listener.as_fd(), value).map_err(|e| host(spec, e))?;
-        let receives = Receives::Listener(Box::new(listener));
-        self.sources.insert(value, Source { local, receives, watch: Some(watch) });
+        let kind = SourceKind::Listener(Box::new(listener));
+        self.sources.insert(value, LinkSource { local, kind, watch: Some(watch) });
         Ok(value)
     }
 
-    /// A link on a tunnel; with keys, ours and the peer's, an encrypted one.
+    /// Opens a link on a tunnel; with keys (ours and the peer's) an encrypted one.
     fn open_tunnel(
         &mut self,
         cx: &Context<'_>,
@@ -254,40 +261,41 @@ impl Links {
         (at, remote): (SocketAddr, Option<SocketAddr>),
         keys: Option<(PrivateKey, PublicKey)>,
         (vni, class): (u32, TrafficClass),
-        inbox: &Inbox,
-    ) -> Result<Opened, CommandError> {
+        inbox: &LinkInbox,
+    ) -> Result<OpenedLink, CommandError> {
         let (own, peer) = keys.unzip();
         let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, at.port()));
         let shared = if own.is_some() && at.ip().is_unspecified() { any } else { at };
-        let local = Local::Tunnels(shared, own.as_ref().map(PrivateKey::public));
+        let local = SourceKey::Tunnels(shared, own.as_ref().map(PrivateKey::public));
         let value = match self.shared(local) {
             Some(value) => value,
             None => self.bind(cx, spec, (at, Cut::Refused), local, |links, socket| {
                 let pool = links.pool.clone();
                 let tunnels =
-                    at_moment(cx.now_ns, |moment| TunnelSocket::new(socket, own, pool, moment));
-                Receives::Tunnels(Box::new(tunnels))
+                    with_clock(cx.now_ns, |moment| TunnelSocket::new(socket, own, pool, moment));
+                SourceKind::Tunnels(Box::new(tunnels))
             })?,
         };
-        let Some(Source { receives: Receives::Tunnels(socket), .. }) = self.sources.get_mut(&value)
+        let Some(LinkSource { kind: SourceKind::Tunnels(socket), .. }) =
+            self.sources.get_mut(&value)
         else {
-            return Err(host(spec, "its socket is gone"));
+            return Err(host(spec, "its socket was closed"));
         };
-        let added = at_moment(cx.now_ns, |moment| {
+        let added = with_clock(cx.now_ns, |moment| {
             let host = spec.remote_host.clone();
             socket.add(peer, (remote, host), vni, inbox.clone(), moment)
         });
         let carrier = added.map(|number| {
-            let carrier = socket.carrier(number, vni, class, inbox.tally.clone());
+            let carrier = socket.carrier(number, vni, class, inbox.stats.clone());
             (number, carrier)
         });
         match carrier {
             Ok((number, Some(carrier))) => Ok((value, Some((number, vni)), Box::new(carrier))),
-            Ok((_, None)) => Err(host(spec, "its tunnel is gone")),
-            Err(Taken::Refused(error)) => {
+            Ok((_, None)) => Err(host(spec, "its tunnel was removed")),
+            Err(LinkAddError::Refused(error)) => {
                 Err(CommandError::Conflict(format!("link {}: {error}", spec.name)))
             }
-            Err(Taken::By(other)) => {
+            Err(LinkAddError::By(other)) => {
                 let (name, other) = (&spec.name, self.name_of(other));
                 let text = format!(
                     "link {name}: link {other} has vni {vni} to the same peer: choose another vni"
@@ -298,7 +306,7 @@ impl Links {
     }
 }
 
-/// Reads our private key. Says what is wrong in words, never what is in the file.
+/// Reads our private key. Error texts never quote the file's contents.
 pub(super) fn read_key(path: &Path) -> Result<PrivateKey, String> {
     let shown = path.display();
     let wrong = |text: String| format!("private key {shown}: {text}");
@@ -314,11 +322,11 @@ pub(super) fn read_key(path: &Path) -> Result<PrivateKey, String> {
     })
 }
 
-/// Says so if others may read a private key.
+/// Logs a warning if other users may read a private key.
 pub(crate) fn warn_if_readable(path: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
     let mode = std::fs::metadata(path).map_or(0, |file| file.permissions().mode());
     if mode & 0o077 != 0 {
-        log::warn!(path:% = path.display(); "others may read this private key: chmod 600");
+        log::warn!(path:% = path.display(); "other users may read this private key: restrict it with chmod 600");
     }
 }

@@ -1,15 +1,15 @@
-//! How long packets may be below our links, by what the host knows.
+//! MTUs of routes and interfaces, as the host knows them. Sends no probes.
 
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 
 use rustix::net::sockopt;
 
-/// The longest IP packet that goes from `local` (any, if unspecified) to `remote` uncut, in bytes,
-/// at most 65535: that of the route. None where the host knows no way.
+/// Returns the longest IP packet from `local` (any address, if unspecified) to `remote` that needs
+/// no fragmentation, in bytes, at most 65535. `None` if the host has no route.
 pub fn packet_to(local: IpAddr, remote: IpAddr) -> Option<u16> {
     let socket = UdpSocket::bind((local, 0)).ok()?;
-    // Nothing is sent by that; the port (discard) does not matter.
+    // Connecting a UDP socket sends nothing; the port (discard) is arbitrary.
     socket.connect((remote, 9)).ok()?;
     let bytes = match remote {
         IpAddr::V4(_) => sockopt::ip_mtu(&socket),
@@ -18,8 +18,8 @@ pub fn packet_to(local: IpAddr, remote: IpAddr) -> Option<u16> {
     Some(u16::try_from(bytes.ok()?).unwrap_or(u16::MAX))
 }
 
-/// The longest packet that an interface of this host carries, in bytes, at most 65535. None where
-/// there is no such interface.
+/// Returns the MTU of an interface, in bytes, at most 65535. `None` if the interface does not
+/// exist.
 pub fn packet_at(interface: &str) -> Option<u16> {
     if interface.contains('/') || interface.starts_with('.') {
         return None;
@@ -34,15 +34,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_route_and_the_interface_say_how_long_packets_may_be() {
-        // The loopback interface carries 65536 bytes, more than an IP packet has.
+    fn mtu_of_route_and_interface_is_found() {
+        // The loopback interface carries 65536 bytes, more than an IP packet can have.
         let to = |from: &str, to: &str| packet_to(from.parse().unwrap(), to.parse().unwrap());
         assert_eq!(to("0.0.0.0", "127.0.0.1"), Some(u16::MAX));
         assert_eq!(to("::", "::1"), Some(u16::MAX));
         assert_eq!(packet_at("lo"), Some(u16::MAX));
         assert_eq!(packet_at("none-such"), None);
         assert_eq!((packet_at("../lo"), packet_at("lo/../lo")), (None, None));
-        // No way from an address that is not ours.
+        // No route from an address that is not ours.
         assert_eq!(to("192.0.2.1", "192.0.2.2"), None);
     }
 }

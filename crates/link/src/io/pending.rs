@@ -1,8 +1,9 @@
-//! Links that could not be opened, and names of peers that have to be resolved anew.
+//! Retries: links that could not be opened, and host names of peers.
 //!
 //! A link that cannot be opened stays down with the reason and is opened again at growing
-//! intervals. The name of a peer is resolved again at growing intervals for as long as its link
-//! does not prove that the peer answers at the address known.
+//! intervals. A peer's name is resolved again at growing intervals until the link proves that the
+//! peer answers at the known address. The tick opens at most [`OPENS_PER_TICK_MAX`] links, so that
+//! it does not delay the dispatcher.
 
 use std::net::SocketAddr;
 
@@ -15,69 +16,69 @@ use super::limits::{
     LOOKUP_NS_MAX, LOOKUP_NS_MIN, LOOKUPS_WAITING_MAX, OPEN_AGAIN_NS_MAX, OPEN_AGAIN_NS_MIN,
     OPENS_PER_TICK_MAX, REOPEN_NS,
 };
-use super::names::{self, Answer};
+use super::names::{self, ResolverAnswer};
 use super::open::read_key;
-use super::service::{Links, NAMES, NO_SOURCE, Names, Receives};
+use super::service::{Links, NAMES, NO_SOURCE, Names, SourceKind};
 use crate::limits::FRAME_BYTES_MAX;
 
 /// A link that is not open.
 #[derive(Debug)]
-pub(crate) struct Unopened {
-    /// Why it is not.
+pub(crate) struct OpenRetry {
+    /// Why the link is not open, for `link show`.
     pub reason: String,
-    /// When it is opened again.
+    /// When the link is opened again.
     again_ns: u64,
     pause_ns: u64,
 }
 
-impl Unopened {
+impl OpenRetry {
     pub fn new(reason: String, now_ns: u64) -> Self {
         let again_ns = now_ns.saturating_add(OPEN_AGAIN_NS_MIN);
         Self { reason, again_ns, pause_ns: OPEN_AGAIN_NS_MIN }
     }
 
-    /// Of a link that was open until now.
+    /// The state of a link that was open and is reopened.
     fn anew(now_ns: u64) -> Self {
         let again_ns = now_ns.saturating_add(REOPEN_NS);
-        Self { reason: "it is opened anew".into(), again_ns, pause_ns: REOPEN_NS }
+        Self { reason: "the link is being reopened".into(), again_ns, pause_ns: REOPEN_NS }
     }
 
-    fn failed(&mut self, reason: String, now_ns: u64) {
+    fn back_off(&mut self, reason: String, now_ns: u64) {
         self.reason = reason;
         self.pause_ns = self.pause_ns.saturating_mul(2).min(OPEN_AGAIN_NS_MAX);
         self.again_ns = now_ns.saturating_add(self.pause_ns);
     }
 }
 
-/// The lookups of one peer's name.
+/// Lookup state of one peer's name.
 #[derive(Debug)]
 pub(crate) struct Lookup {
     /// When the name is resolved again.
     again_ns: u64,
     pause_ns: u64,
-    /// A lookup is under way.
-    asked: bool,
+    /// Whether a lookup is in progress.
+    in_progress: bool,
 }
 
 impl Lookup {
-    /// Of a name that is resolved at once, or after the shortest pause.
+    /// Returns the state of a name to resolve at once, or after the shortest pause.
     pub fn new(at_once: bool, now_ns: u64) -> Self {
         let again_ns = if at_once { now_ns } else { now_ns.saturating_add(LOOKUP_NS_MIN) };
-        Self { again_ns, pause_ns: LOOKUP_NS_MIN, asked: false }
+        Self { again_ns, pause_ns: LOOKUP_NS_MIN, in_progress: false }
     }
 
     fn answered(&mut self, now_ns: u64) {
-        self.asked = false;
+        self.in_progress = false;
         self.again_ns = now_ns.saturating_add(self.pause_ns);
         self.pause_ns = self.pause_ns.saturating_mul(2).min(LOOKUP_NS_MAX);
     }
 }
 
-/// The way out of a link that is not open.
+/// Carrier of a link that is not open: refuses all frames.
 #[derive(Debug)]
-pub(crate) struct Closed;
+pub(crate) struct ClosedCarrier;
 
-impl Carrier for Closed {
+impl Carrier for ClosedCarrier {
     fn push(&mut self, _: &Outgoing<'_>) -> Result<(), Refusal> {
         Err(Refusal::Down)
     }
@@ -95,14 +96,14 @@ impl Carrier for Closed {
     }
 }
 
-/// The found addresses in the order in which a link tries them: those of our end's family first,
-/// where our end is a certain address or IPv4 only.
+/// Orders found addresses for connection attempts: addresses of our end's family first, if our end
+/// is a specific address or IPv4.
 pub(crate) fn in_order(spec: &LinkSpec, found: &[SocketAddr]) -> Vec<SocketAddr> {
     let (fit, others): (Vec<SocketAddr>, Vec<SocketAddr>) = match spec.local() {
         Some(local) if local.is_ipv4() || !local.ip().is_unspecified() => {
             let (fit, others): (Vec<_>, Vec<_>) =
                 found.iter().partition(|at| at.is_ipv4() == local.is_ipv4());
-            // An end of ours that is one address reaches its own family only.
+            // A specific local address reaches its own family only.
             if local.ip().is_unspecified() { (fit, others) } else { (fit, Vec::new()) }
         }
         _ => (found.to_vec(), Vec::new()),
@@ -111,13 +112,13 @@ pub(crate) fn in_order(spec: &LinkSpec, found: &[SocketAddr]) -> Vec<SocketAddr>
 }
 
 impl Links {
-    /// When something is due for links that are not open, or for names.
+    /// Returns when a link is to be opened, or a name to be resolved.
     pub(super) fn pending_deadline(&self) -> u64 {
         let links = self.links.values();
         let due = links.flat_map(|link| {
-            let opens = link.unopened.as_ref().filter(|_| !link.spec.is_unresolved());
-            let asks = link.lookup.as_ref().filter(|lookup| !lookup.asked);
-            [opens.map(|unopened| unopened.again_ns), asks.map(|lookup| lookup.again_ns)]
+            let opens = link.retry.as_ref().filter(|_| !link.spec.is_unresolved());
+            let asks = link.lookup.as_ref().filter(|lookup| !lookup.in_progress);
+            [opens.map(|retry| retry.again_ns), asks.map(|lookup| lookup.again_ns)]
         });
         due.flatten().min().unwrap_or(u64::MAX)
     }
@@ -128,9 +129,9 @@ impl Links {
             return;
         }
         let now_ns = cx.now_ns;
-        let due = |link: &super::service::Link| {
-            let unopened = link.unopened.as_ref().filter(|_| !link.spec.is_unresolved());
-            unopened.is_some_and(|unopened| unopened.again_ns <= now_ns)
+        let due = |link: &super::service::LinkEntry| {
+            let retry = link.retry.as_ref().filter(|_| !link.spec.is_unresolved());
+            retry.is_some_and(|retry| retry.again_ns <= now_ns)
         };
         let all = self.links.iter().filter(|(_, link)| due(link)).map(|(id, _)| *id);
         for id in all.take(OPENS_PER_TICK_MAX).collect::<Vec<_>>() {
@@ -146,25 +147,25 @@ impl Links {
         let (spec, inbox) = (link.spec.clone(), link.inbox.clone());
         let opened = self.open_kind(cx, &spec, &inbox);
         if opened.is_err() {
-            self.forget_unused();
+            self.drop_unused_sources();
         }
         let Some(link) = self.links.get_mut(&id) else { return };
         match opened {
             Ok((source, tunnel, carrier)) => {
-                (link.source, link.tunnel, link.unopened) = (source, tunnel, None);
+                (link.source, link.tunnel, link.retry) = (source, tunnel, None);
                 if link.inbox.to.demand(Message::Carrier(id, carrier)).is_err() {
-                    log::error!(link = spec.name.as_str(); "its group takes no messages");
+                    log::error!(link = spec.name.as_str(); "cannot send to the link's group: the group misses a change of the link's state");
                 }
                 log::info!(link = spec.name.as_str(); "link opened");
                 self.start(cx, id);
             }
             Err(error) => {
                 let reason = error.to_string();
-                if let Some(unopened) = &mut link.unopened {
-                    if unopened.reason != reason {
+                if let Some(retry) = &mut link.retry {
+                    if retry.reason != reason {
                         log_unopened(&spec, &error);
                     }
-                    unopened.failed(reason, cx.now_ns);
+                    retry.back_off(reason, cx.now_ns);
                 }
             }
         }
@@ -172,8 +173,10 @@ impl Links {
 
     fn look_up_due(&mut self, cx: &mut Context<'_>) {
         let now_ns = cx.now_ns;
-        let due = |link: &super::service::Link| {
-            link.lookup.as_ref().is_some_and(|lookup| !lookup.asked && lookup.again_ns <= now_ns)
+        let due = |link: &super::service::LinkEntry| {
+            link.lookup
+                .as_ref()
+                .is_some_and(|lookup| !lookup.in_progress && lookup.again_ns <= now_ns)
         };
         let all: Vec<LinkId> =
             self.links.iter().filter(|(_, link)| due(link)).map(|(id, _)| *id).collect();
@@ -184,59 +187,59 @@ impl Links {
             let Some(link) = self.links.get_mut(&id) else { continue };
             let Some(lookup) = &mut link.lookup else { continue };
             if answers {
-                // As soon as it is down the name is resolved at the fastest rate again.
+                // Once the link is down, its name is resolved at the fastest rate again.
                 *lookup = Lookup::new(false, now_ns);
                 continue;
             }
-            lookup.asked = true;
+            lookup.in_progress = true;
             let place = link.spec.remote_host.clone().unwrap_or_default();
             names::look_up(&place, resolver, move |answer| drop(sender.push((id, answer))));
         }
     }
 
-    /// Whether the peer of a link answers at the address that is known.
+    /// Returns whether the link's peer answers at the known address.
     fn is_answered(&self, id: LinkId, now_ns: u64) -> bool {
         let Some(link) = self.links.get(&id) else { return false };
-        match self.sources.get(&link.source).map(|source| &source.receives) {
-            Some(Receives::Tunnels(socket)) => link
+        match self.sources.get(&link.source).map(|source| &source.kind) {
+            Some(SourceKind::Tunnels(socket)) => link
                 .tunnel
                 .and_then(|(number, _)| socket.state(number, now_ns))
                 .is_some_and(|(state, _)| state.up),
-            Some(Receives::Stream(stream)) => stream.trouble().is_none(),
+            Some(SourceKind::Stream(stream)) => stream.trouble().is_none(),
             _ => false,
         }
     }
 
-    /// Where answers of the resolver come.
+    /// Returns the mailbox for answers of the resolver.
     fn names(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Option<causeway_fabric::mailbox::Sender<(LinkId, Answer)>> {
+    ) -> Option<causeway_fabric::mailbox::Sender<(LinkId, ResolverAnswer)>> {
         if self.names.is_none() {
             match cx.mailbox(LOOKUPS_WAITING_MAX, NAMES) {
                 Ok((sender, mailbox)) => self.names = Some(Names { sender, mailbox }),
                 Err(error) => {
-                    log::error!(error:% = error; "no descriptor for a mailbox: names of peers are not resolved");
+                    log::error!(error:% = error; "cannot create a mailbox: names of peers are not resolved");
                 }
             }
         }
         self.names.as_ref().map(|names| names.sender.clone())
     }
 
-    /// Takes the answers of the resolver.
+    /// Processes the answers of the resolver.
     pub(super) fn take_names(&mut self, cx: &mut Context<'_>) -> Served {
         let mut all = Vec::new();
         let more = self.names.as_ref().is_some_and(|names| {
             names.mailbox.take(LOOKUPS_WAITING_MAX, &mut all) > 0 || !names.mailbox.arm()
         });
         for (id, answer) in all {
-            self.resolved(cx, id, answer);
+            self.apply_answer(cx, id, answer);
         }
         self.pending_ns = self.pending_deadline();
         Served { progress: if more { Progress::Worked } else { Progress::Parked }, count: 0 }
     }
 
-    fn resolved(&mut self, cx: &mut Context<'_>, id: LinkId, answer: Answer) {
+    fn apply_answer(&mut self, cx: &mut Context<'_>, id: LinkId, answer: ResolverAnswer) {
         let now_ns = cx.now_ns;
         let Some(link) = self.links.get_mut(&id) else { return };
         if let Some(lookup) = &mut link.lookup {
@@ -246,63 +249,65 @@ impl Links {
             Ok(found) => in_order(&link.spec, &found),
             Err(reason) => {
                 let unresolved = link.spec.is_unresolved();
-                if let Some(unopened) = link.unopened.as_mut().filter(|_| unresolved)
-                    && unopened.reason != reason
+                if let Some(retry) = link.retry.as_mut().filter(|_| unresolved)
+                    && retry.reason != reason
                 {
                     let (link, error) = (link.spec.name.as_str(), reason.as_str());
-                    log::warn!(link, error; "a link cannot be opened: it is down until that works");
-                    unopened.reason = reason;
+                    log::warn!(link, error; "cannot open a link: it stays down and is retried");
+                    retry.reason = reason;
                 }
                 return;
             }
         };
         let Some(first) = found.first().copied() else { return };
-        if link.unopened.is_some() {
+        if link.retry.is_some() {
             link.spec = link.spec.with_remote(first);
             return self.open_late(cx, id);
         }
         let known = link.spec.remote().is_some_and(|remote| found.contains(&remote));
         let (source, tunnel) = (link.source, link.tunnel);
-        match self.sources.get_mut(&source).map(|source| &mut source.receives) {
-            Some(Receives::Tunnels(socket)) if matches!(link.spec.kind, LinkKind::Causeway(_)) => {
+        match self.sources.get_mut(&source).map(|source| &mut source.kind) {
+            Some(SourceKind::Tunnels(socket))
+                if matches!(link.spec.kind, LinkKind::Causeway(_)) =>
+            {
                 if let Some((number, _)) = tunnel {
                     socket.candidates(number, &found);
                 }
             }
-            Some(Receives::Stream(stream)) if stream.connects() => stream.candidates(found),
+            Some(SourceKind::Stream(stream)) if stream.connects() => stream.candidates(found),
             _ if !known => {
                 let link = link.spec.name.as_str();
-                log::info!(link, remote:% = first; "the name of the peer has another address: the link is opened anew");
+                log::info!(link, remote:% = first; "the peer's name resolves to another address: the link is reopened");
                 self.reopen(cx, id, Some(first));
             }
             _ => {}
         }
     }
 
-    /// Reads keys and certificates again, and opens at once links that could not be opened.
+    /// Reads keys and certificates again, and retries unopened links at once.
     pub(super) fn reload(&mut self, cx: &mut Context<'_>) {
         let all: Vec<LinkId> = self.links.keys().copied().collect();
         for id in all {
             let Some(link) = self.links.get(&id) else { continue };
-            if link.unopened.is_some() {
+            if link.retry.is_some() {
                 if !link.spec.is_unresolved() {
                     self.open_late(cx, id);
                 }
                 continue;
             }
             let (name, kind) = (link.spec.name.clone(), link.spec.kind.clone());
-            let source = self.sources.get_mut(&link.source).map(|source| &mut source.receives);
+            let source = self.sources.get_mut(&link.source).map(|source| &mut source.kind);
             match (source, kind) {
-                (Some(Receives::Stream(stream)), _) => stream.renew(cx.now_ns),
-                (Some(Receives::Tunnels(socket)), LinkKind::Causeway(tunnel)) => {
+                (Some(SourceKind::Stream(stream)), _) => stream.renew(cx.now_ns),
+                (Some(SourceKind::Tunnels(socket)), LinkKind::Causeway(tunnel)) => {
                     match read_key(&tunnel.private_key) {
                         Ok(own) if Some(own.public()) == socket.key() => {}
                         Ok(_) => {
-                            log::info!(link = name.as_str(); "its private key is another: the link is opened anew");
+                            log::info!(link = name.as_str(); "its private key changed: the link is reopened");
                             self.reopen(cx, id, None);
                         }
                         Err(error) => {
-                            log::warn!(link = name.as_str(), error; "its private key cannot be read again: that before is used");
+                            log::warn!(link = name.as_str(), error; "cannot read its private key again: the link keeps the old key");
                         }
                     }
                 }
@@ -312,22 +317,23 @@ impl Links {
         self.pending_ns = self.pending_deadline();
     }
 
-    /// Closes a link and has it opened anew soon, to a peer at another address if one is given.
+    /// Closes a link and schedules its opening, with another peer address if one is given.
     fn reopen(&mut self, cx: &mut Context<'_>, id: LinkId, to: Option<SocketAddr>) {
         let Some(link) = self.links.get_mut(&id) else { return };
-        link.inbox.stands(Standing { up: false, poor: false, rtt_ns: None });
-        self.shut(cx.now_ns, id);
+        link.inbox.report_standing(Standing { up: false, poor: false, rtt_ns: None });
+        self.detach(cx.now_ns, id);
         let Some(link) = self.links.get_mut(&id) else { return };
         if let Some(to) = to {
             link.spec = link.spec.with_remote(to);
         }
         (link.source, link.tunnel) = (NO_SOURCE, None);
-        link.unopened = Some(Unopened::anew(cx.now_ns));
-        // The carrier shares the socket, whose address is free when the group has let go of it.
-        if link.inbox.to.demand(Message::Carrier(id, Box::new(Closed))).is_err() {
-            log::error!(link = link.spec.name.as_str(); "its group takes no messages");
+        link.retry = Some(OpenRetry::anew(cx.now_ns));
+        // The old carrier holds the socket; its address is free once the group has dropped the
+        // carrier.
+        if link.inbox.to.demand(Message::Carrier(id, Box::new(ClosedCarrier))).is_err() {
+            log::error!(link = link.spec.name.as_str(); "cannot send to the link's group: the group misses a change of the link's state");
         }
-        self.forget_unused();
+        self.drop_unused_sources();
         self.pending_ns = self.pending_deadline();
     }
 }
@@ -335,5 +341,5 @@ impl Links {
 /// Logs that a link cannot be opened.
 pub(super) fn log_unopened(spec: &LinkSpec, error: &CommandError) {
     let link = spec.name.as_str();
-    log::warn!(link, error:% = error; "a link cannot be opened: it is down until that works");
+    log::warn!(link, error:% = error; "cannot open a link: it stays down and is retried");
 }

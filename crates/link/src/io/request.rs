@@ -1,59 +1,59 @@
-//! Requests of the controller to the shard.
+//! Requests of the controller to the shard of links.
 
 use causeway_fabric::carrier::{LinkId, Membership, Message};
 use causeway_fabric::mailbox::Sender;
 use causeway_model::{Ask, LinkSpec, LinkView};
 
-/// What becomes of a link that cannot be opened now.
+/// Handling of a link that cannot be opened now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnFailure {
-    /// The command is refused.
+    /// Refuse the command.
     Refuse,
-    /// The link stays down, with the reason, and is opened as soon as that works.
+    /// Keep the link down, with the reason, and retry.
     Retry,
 }
 
 /// Opens a link.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenLink {
     pub spec: Box<LinkSpec>,
-    /// The mailbox of the group's shard, for frames that the link receives.
+    /// The mailbox of the group's shard, for received frames.
     pub to: Sender<Message>,
     pub on_failure: OnFailure,
 }
 
-impl Ask for Open {
+impl Ask for OpenLink {
     type Answer = Membership;
 }
 
-/// Lets a link come up: its group uses it now.
+/// Starts a link: its group has joined it.
 #[derive(Debug)]
-pub(crate) struct Start(pub LinkId);
+pub(crate) struct StartLink(pub LinkId);
 
-impl Ask for Start {
+impl Ask for StartLink {
     type Answer = ();
 }
 
 /// Closes a link.
 #[derive(Debug)]
-pub(crate) struct Close(pub LinkId);
+pub(crate) struct CloseLink(pub LinkId);
 
-impl Ask for Close {
+impl Ask for CloseLink {
     type Answer = ();
 }
 
 /// Reads keys and certificates again.
 #[derive(Debug)]
-pub(crate) struct Reload;
+pub(crate) struct ReloadKeys;
 
-impl Ask for Reload {
+impl Ask for ReloadKeys {
     type Answer = ();
 }
 
-/// Shows one link, or all.
+/// Returns views of one link, or of all.
 #[derive(Debug)]
-pub(crate) struct Views(pub Option<LinkId>);
+pub(crate) struct ReadViews(pub Option<LinkId>);
 
-impl Ask for Views {
+impl Ask for ReadViews {
     type Answer = Vec<LinkView>;
 }

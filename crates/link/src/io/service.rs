@@ -1,107 +1,103 @@
-//! The service of links: opened, closed, shown, served.
+//! The service of links: opens, closes, shows and serves them.
+//!
+//! [`Links`] runs on one dispatcher. Requests arrive from `control`, readiness and timers from the
+//! dispatcher, addresses and resolver answers through mailboxes. It never blocks: names are
+//! resolved elsewhere, and sockets are non-blocking.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
-use causeway_directory::{Directory, MacKey};
 use causeway_fabric::carrier::{Carrier, LinkId, Membership, Message, Notice, Pool, Standing};
 use causeway_fabric::limits::NOTICES_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender};
 use causeway_fabric::{Context, PortId, Progress, Served, Service, ServiceWatch};
-use causeway_model::{CommandError, Dispatch, Request};
-use causeway_model::{LinkKind, LinkSpec, Name, PortSpec};
+use causeway_model::{CommandError, Dispatch, LinkKind, LinkSpec, PortSpec, Request};
 
-use super::addresses::{News, place};
+use super::addresses::AddressClaims;
 use super::bare::BareSocket;
-use super::inbox::Inbox;
-use super::limits::TELL_AGAIN_NS;
-use super::names::{self, Answer, Resolver};
-use super::open::Local;
-use super::pending::{Closed, Lookup, Unopened, log_unopened};
+use super::inbox::LinkInbox;
+use super::limits::NOTICES_PER_TURN_MAX;
+use super::names::{self, NameResolver, ResolverAnswer};
+use super::open::SourceKey;
+use super::pending::{ClosedCarrier, Lookup, OpenRetry, log_unopened};
 use super::raw::RawLink;
-use super::request::{Close, OnFailure, Open, Reload, Start, Views};
-use super::stream::{Listener, StreamLink};
-use super::tally::Tally;
+use super::request::{CloseLink, OnFailure, OpenLink, ReadViews, ReloadKeys, StartLink};
+use super::stats::LinkStats;
+use super::stream::{StreamLink, StreamListener};
 use super::tunnels::TunnelSocket;
 use crate::moment::Moment;
 
-/// The name by which operators know the service.
+/// Name of the service in configuration and counters.
 pub(crate) const NAME: &str = "link";
-/// The source value of the mailbox that groups write to.
+/// Source value of the mailbox for notices of groups.
 const NOTICES: u32 = u32::MAX;
-/// The source value of the mailbox of the resolver's answers.
+/// Source value of the mailbox for answers of the resolver.
 pub(super) const NAMES: u32 = u32::MAX - 1;
-/// The source of a link that is not open.
+/// Source value of a link that is not open.
 pub(super) const NO_SOURCE: u32 = u32::MAX - 2;
 
-/// One link.
+/// A configured link.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct LinkEntry {
     pub spec: LinkSpec,
-    pub inbox: Inbox,
-    /// The source that receives for it.
+    pub inbox: LinkInbox,
+    /// The source that receives for the link.
     pub source: u32,
-    /// Its tunnel there, where it has one, and its network.
+    /// The link's tunnel at its source, and its virtual network there.
     pub tunnel: Option<(u16, u32)>,
-    /// It could not be opened yet.
-    pub unopened: Option<Unopened>,
-    /// Its peer was given by name.
+    /// Set while the link is not open.
+    pub retry: Option<OpenRetry>,
+    /// Set if the peer was given by name.
     pub lookup: Option<Lookup>,
 }
 
-/// Something that receives, for one link or many.
+/// A socket or connection that receives, for one or more links.
 #[derive(Debug)]
-pub(crate) struct Source {
-    pub local: Local,
-    pub receives: Receives,
+pub(crate) struct LinkSource {
+    pub local: SourceKey,
+    pub kind: SourceKind,
     #[expect(dead_code, reason = "held for its drop")]
-    /// Its descriptor's, if it has one for all its life.
+    /// Registration of its descriptor, if it has one descriptor for its whole life.
     pub watch: Option<ServiceWatch>,
 }
 
 #[derive(Debug)]
-pub(crate) enum Receives {
+pub(crate) enum SourceKind {
     Bare(Box<BareSocket>),
     Tunnels(Box<TunnelSocket>),
-    Listener(Box<Listener>),
+    Listener(Box<StreamListener>),
     Stream(Box<StreamLink>),
     Raw(Box<RawLink>),
 }
 
-/// Where groups tell their addresses.
+/// Mailbox for notices of groups about their addresses.
 #[derive(Debug)]
-pub(super) struct Notices {
+struct Notices {
     sender: Sender<Notice>,
-    pub mailbox: Mailbox<Notice>,
+    mailbox: Mailbox<Notice>,
 }
 
-/// Where the resolver puts its answers.
+/// Mailbox for answers of the resolver.
 #[derive(Debug)]
 pub(super) struct Names {
-    pub sender: Sender<(LinkId, Answer)>,
-    pub mailbox: Mailbox<(LinkId, Answer)>,
+    pub sender: Sender<(LinkId, ResolverAnswer)>,
+    pub mailbox: Mailbox<(LinkId, ResolverAnswer)>,
 }
 
-/// See the module.
+/// The service that owns all links of the daemon.
 #[derive(Debug)]
 pub struct Links {
-    pub(crate) pool: Pool,
-    pub(crate) links: BTreeMap<LinkId, Link>,
+    pub(super) pool: Pool,
+    pub(super) links: BTreeMap<LinkId, LinkEntry>,
     last: u32,
-    pub(crate) sources: BTreeMap<u32, Source>,
-    pub(super) notices: Option<Notices>,
-    /// Which addresses are where, by group.
-    pub(super) directories: BTreeMap<Name, Directory<MacKey>>,
-    /// When peers' addresses may be looked through again for those that found no room.
-    pub(super) look_ns: u64,
-    /// What groups had no room for, and when they were told last.
-    pub(super) news: News,
-    heard_ns: u64,
+    pub(super) sources: BTreeMap<u32, LinkSource>,
+    notices: Option<Notices>,
+    claims: AddressClaims,
     pub(super) names: Option<Names>,
-    pub(super) resolver: Resolver,
-    /// No link is to be opened, and no name to be resolved, before.
+    pub(super) resolver: NameResolver,
+    /// No link is opened, and no name resolved, before this time.
     pub(super) pending_ns: u64,
 }
 
@@ -111,18 +107,18 @@ impl Default for Links {
     }
 }
 
-/// The time of day, in nanoseconds since 1970.
+/// Returns the time of day, in ns since 1970.
 pub(super) fn wall_ns() -> u64 {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Calls `act` with the time and random bytes.
-pub(crate) fn at_moment<R>(now_ns: u64, act: impl FnOnce(&mut Moment<'_>) -> R) -> R {
+/// Calls `act` with clock readings and the kernel's random generator.
+pub(crate) fn with_clock<R>(now_ns: u64, act: impl FnOnce(&mut Moment<'_>) -> R) -> R {
     let mut random = |bytes: &mut [u8]| {
         let mut left = bytes;
         while !left.is_empty() {
-            // The kernel gives what is asked for, once it has any at all.
+            // After boot, getrandom(2) fails only if interrupted.
             let flags = rustix::rand::GetRandomFlags::empty();
             let done = rustix::rand::getrandom(&mut *left, flags).unwrap_or(0);
             left = left.get_mut(done..).unwrap_or(&mut []);
@@ -132,23 +128,20 @@ pub(crate) fn at_moment<R>(now_ns: u64, act: impl FnOnce(&mut Moment<'_>) -> R) 
 }
 
 impl Links {
-    /// A service without links.
+    /// Returns a service without links.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A service without links, which resolves names of peers with `resolver`.
-    pub fn with_resolver(resolver: Resolver) -> Self {
+    /// Returns a service without links, with its own resolver for peers' names.
+    pub fn with_resolver(resolver: NameResolver) -> Self {
         Self {
             pool: Pool::default(),
             links: BTreeMap::new(),
             last: 0,
             sources: BTreeMap::new(),
             notices: None,
-            directories: BTreeMap::new(),
-            look_ns: 0,
-            news: News::default(),
-            heard_ns: 0,
+            claims: AddressClaims::default(),
             names: None,
             resolver,
             pending_ns: u64::MAX,
@@ -165,9 +158,10 @@ impl Links {
         let notices = self.notices(cx)?;
         self.last = self.last.saturating_add(1);
         let id = LinkId(self.last);
-        let (name, tally, pool) = (spec.name.clone(), Arc::<Tally>::default(), self.pool.clone());
-        let inbox = Inbox { id, name, to, tally, pool };
-        let mut unopened = None;
+        let (name, stats, pool) =
+            (spec.name.clone(), Arc::<LinkStats>::default(), self.pool.clone());
+        let inbox = LinkInbox { id, name, to, stats, pool };
+        let mut retry = None;
         let opened = if spec.is_unresolved() {
             let host = spec.remote_host.as_deref().unwrap_or_default();
             Err(CommandError::Host(format!("link {}: {host} is being resolved", spec.name)))
@@ -177,20 +171,20 @@ impl Links {
         let (source, tunnel, carrier) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                self.forget_unused();
+                self.drop_unused_sources();
                 if on_failure == OnFailure::Refuse {
                     return Err(error);
                 }
                 if !spec.is_unresolved() {
                     log_unopened(&spec, &error);
                 }
-                unopened = Some(Unopened::new(error.to_string(), cx.now_ns));
-                (NO_SOURCE, None, Box::new(Closed) as Box<dyn Carrier>)
+                retry = Some(OpenRetry::new(error.to_string(), cx.now_ns));
+                (NO_SOURCE, None, Box::new(ClosedCarrier) as Box<dyn Carrier>)
             }
         };
         let named = spec.remote_host.is_some();
         let lookup = named.then(|| Lookup::new(spec.is_unresolved(), cx.now_ns));
-        let tells = matches!(
+        let exchanges_claims = matches!(
             spec.kind,
             LinkKind::Causeway(_) | LinkKind::CausewayPlain(_) | LinkKind::Raw(_)
         );
@@ -201,15 +195,15 @@ impl Links {
             metric: spec.metric,
             transit: spec.transit,
             segment: matches!(spec.kind, LinkKind::Raw(_)),
-            notices: tells.then_some(notices),
+            notices: exchanges_claims.then_some(notices),
             carrier,
         };
-        self.links.insert(id, Link { spec, inbox, source, tunnel, unopened, lookup });
+        self.links.insert(id, LinkEntry { spec, inbox, source, tunnel, retry, lookup });
         self.pending_ns = self.pending_ns.min(self.pending_deadline());
         Ok(membership)
     }
 
-    /// Where groups tell their addresses.
+    /// Returns the mailbox for notices of groups, and creates it with the first link.
     fn notices(&mut self, cx: &mut Context<'_>) -> Result<Sender<Notice>, CommandError> {
         if let Some(notices) = &self.notices {
             return Ok(notices.sender.clone());
@@ -220,57 +214,65 @@ impl Links {
         Ok(sender)
     }
 
-    /// Closes sockets that no link uses.
-    pub(super) fn forget_unused(&mut self) {
+    /// Drops sources that no link uses.
+    pub(super) fn drop_unused_sources(&mut self) {
         let sources: HashSet<u32> = self.links.values().map(|link| link.source).collect();
         let used = |value: u32| sources.contains(&value);
-        self.sources.retain(|value, source| match &mut source.receives {
-            Receives::Listener(listener) => listener.keep(used),
+        self.sources.retain(|value, source| match &mut source.kind {
+            SourceKind::Listener(listener) => listener.keep(used),
             _ => used(*value),
         });
     }
 
-    /// The group hears of the link from now on.
+    /// Starts a link after its group has joined it, and reports its state to the group.
     pub(super) fn start(&mut self, cx: &mut Context<'_>, id: LinkId) {
         let now_ns = cx.now_ns;
-        let Some(link) = self.links.get(&id).filter(|link| link.unopened.is_none()) else { return };
-        let receives = self.sources.get_mut(&link.source).map(|source| &mut source.receives);
-        match (receives, link.tunnel) {
-            (Some(Receives::Tunnels(socket)), Some((number, vni))) => {
-                at_moment(now_ns, |moment| socket.start(number, vni, moment));
+        let Some(link) = self.links.get(&id).filter(|link| link.retry.is_none()) else { return };
+        let kind = self.sources.get_mut(&link.source).map(|source| &mut source.kind);
+        match (kind, link.tunnel) {
+            (Some(SourceKind::Tunnels(socket)), Some((number, vni))) => {
+                with_clock(now_ns, |moment| socket.start(number, vni, moment));
             }
-            (Some(Receives::Stream(stream)), _) => stream.start(cx),
-            (Some(Receives::Raw(raw)), _) => raw.start(),
-            _ => link.inbox.stands(Standing { up: true, poor: false, rtt_ns: None }),
+            (Some(SourceKind::Stream(stream)), _) => stream.start(cx),
+            (Some(SourceKind::Raw(raw)), _) => raw.start(),
+            _ => link.inbox.report_standing(Standing { up: true, poor: false, rtt_ns: None }),
         }
-        self.hear();
+        self.claims.apply_reports(&self.links, &mut self.sources, now_ns);
     }
 
-    /// Takes a link off the socket that it shares.
-    pub(super) fn shut(&mut self, now_ns: u64, id: LinkId) {
+    /// Processes groups' notices about addresses of their ports.
+    fn take_notices(&mut self, cx: &Context<'_>) -> Served {
+        let Some(notices) = &self.notices else {
+            return Served { progress: Progress::Parked, count: 0 };
+        };
+        let mut all = Vec::new();
+        let count = notices.mailbox.take(NOTICES_PER_TURN_MAX, &mut all);
+        let more = count > 0 || !notices.mailbox.arm();
+        for notice in all {
+            self.claims.announce(&self.links, &mut self.sources, cx.now_ns, notice);
+        }
+        let progress = if more { Progress::Worked } else { Progress::Parked };
+        Served { progress, count: 0 }
+    }
+
+    /// Detaches a link from the source that it shares.
+    pub(super) fn detach(&mut self, now_ns: u64, id: LinkId) {
         let Some(link) = self.links.get(&id) else { return };
-        match self.sources.get_mut(&link.source).map(|source| &mut source.receives) {
-            Some(Receives::Bare(socket)) => socket.remove(id),
-            Some(Receives::Tunnels(socket)) => {
-                at_moment(now_ns, |moment| socket.remove(id, moment));
+        match self.sources.get_mut(&link.source).map(|source| &mut source.kind) {
+            Some(SourceKind::Bare(socket)) => socket.remove(id),
+            Some(SourceKind::Tunnels(socket)) => {
+                with_clock(now_ns, |moment| socket.remove(id, moment));
             }
-            // They go with their links.
-            Some(Receives::Listener(_) | Receives::Stream(_) | Receives::Raw(_)) | None => {}
+            // Dropped together with their links.
+            Some(SourceKind::Listener(_) | SourceKind::Stream(_) | SourceKind::Raw(_)) | None => {}
         }
     }
 
     fn close(&mut self, now_ns: u64, id: LinkId) {
-        self.shut(now_ns, id);
+        self.detach(now_ns, id);
         let Some(link) = self.links.remove(&id) else { return };
-        let group = link.spec.group;
-        if let Some(directory) = self.directories.get_mut(&group) {
-            let changes = directory.remove_place(place(id));
-            self.follow_now(&group, changes);
-        }
-        if !self.links.values().any(|link| link.spec.group == group) {
-            self.directories.remove(&group);
-        }
-        self.forget_unused();
+        self.claims.remove_link(&self.links, id, &link.spec.group);
+        self.drop_unused_sources();
     }
 }
 
@@ -296,16 +298,15 @@ impl Service for Links {
             return Served { progress: Progress::Parked, count: 0 };
         };
         let polled = cx.polls_source(value);
-        let served = match &mut source.receives {
-            Receives::Bare(socket) => socket.serve(cx, budget, polled),
-            Receives::Tunnels(socket) => socket.serve(cx, budget, polled),
-            Receives::Stream(stream) => stream.serve(cx, budget),
-            Receives::Raw(raw) => raw.serve(cx, budget, polled),
-            Receives::Listener(_) => Served { progress: Progress::Parked, count: 0 },
+        let served = match &mut source.kind {
+            SourceKind::Bare(socket) => socket.serve(cx, budget, polled),
+            SourceKind::Tunnels(socket) => socket.serve(cx, budget, polled),
+            SourceKind::Stream(stream) => stream.serve(cx, budget),
+            SourceKind::Raw(raw) => raw.serve(cx, budget, polled),
+            SourceKind::Listener(_) => Served { progress: Progress::Parked, count: 0 },
         };
-        self.heard_ns = cx.now_ns;
-        self.hear();
-        // A source that has given all is rung when more comes.
+        self.claims.apply_reports(&self.links, &mut self.sources, cx.now_ns);
+        // A source that is drained is watched; the descriptor's readiness wakes it.
         match served.progress {
             Progress::Idle if !polled => Served { progress: Progress::Parked, ..served },
             _ => served,
@@ -313,13 +314,13 @@ impl Service for Links {
     }
 
     fn ready(&mut self, cx: &mut Context<'_>, value: u32, readable: bool, writable: bool) {
-        let accepted = match self.sources.get_mut(&value).map(|source| &mut source.receives) {
-            Some(Receives::Stream(stream)) => return stream.ready(cx, readable, writable),
-            Some(Receives::Listener(listener)) => listener.accept(cx.now_ns),
+        let accepted = match self.sources.get_mut(&value).map(|source| &mut source.kind) {
+            Some(SourceKind::Stream(stream)) => return stream.ready(cx, readable, writable),
+            Some(SourceKind::Listener(listener)) => listener.accept(cx.now_ns),
             _ => return,
         };
         for (value, socket, from) in accepted {
-            if let Some(Source { receives: Receives::Stream(stream), .. }) =
+            if let Some(LinkSource { kind: SourceKind::Stream(stream), .. }) =
                 self.sources.get_mut(&value)
             {
                 stream.accepted(cx, socket, from);
@@ -329,49 +330,50 @@ impl Service for Links {
 
     fn ask(&mut self, cx: &mut Context<'_>, request: Request) -> Dispatch {
         Dispatch::new(request)
-            .on(|Open { spec, to, on_failure }| self.open(cx, *spec, to, on_failure))
-            .on(|Start(id)| {
+            .on(|OpenLink { spec, to, on_failure }| self.open(cx, *spec, to, on_failure))
+            .on(|StartLink(id)| {
                 self.start(cx, id);
                 Ok(())
             })
-            .on(|Close(id)| {
+            .on(|CloseLink(id)| {
                 self.close(cx.now_ns, id);
                 Ok(())
             })
-            .on(|Reload| {
+            .on(|ReloadKeys| {
                 self.reload(cx);
                 Ok(())
             })
-            .on(|Views(id)| {
+            .on(|ReadViews(id)| {
                 let shown = self.links.iter().filter(|(of, _)| id.is_none_or(|id| id == **of));
                 Ok(shown.map(|(_, link)| self.view(link, cx.now_ns)).collect())
             })
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        let untold = self.news.waits().then(|| self.heard_ns.saturating_add(TELL_AGAIN_NS));
-        let all = self.sources.values().filter_map(|source| match &source.receives {
-            Receives::Tunnels(socket) => Some(socket.deadline()),
-            Receives::Stream(stream) => Some(stream.deadline()),
-            Receives::Raw(raw) => Some(raw.deadline()),
-            Receives::Bare(_) | Receives::Listener(_) => None,
+        let all = self.sources.values().filter_map(|source| match &source.kind {
+            SourceKind::Tunnels(socket) => Some(socket.deadline()),
+            SourceKind::Stream(stream) => Some(stream.deadline()),
+            SourceKind::Raw(raw) => Some(raw.deadline()),
+            SourceKind::Bare(_) | SourceKind::Listener(_) => None,
         });
-        all.chain(untold).chain([self.pending_ns]).min().filter(|at| *at != u64::MAX)
+        all.chain(self.claims.deadline_ns())
+            .chain([self.pending_ns])
+            .min()
+            .filter(|at| *at != u64::MAX)
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         for source in self.sources.values_mut() {
-            match &mut source.receives {
-                Receives::Tunnels(socket) => at_moment(cx.now_ns, |moment| socket.tick(moment)),
-                Receives::Stream(stream) if stream.deadline() <= cx.now_ns => stream.tick(cx),
-                Receives::Raw(raw) => raw.tick(cx),
+            match &mut source.kind {
+                SourceKind::Tunnels(socket) => with_clock(cx.now_ns, |moment| socket.tick(moment)),
+                SourceKind::Stream(stream) if stream.deadline() <= cx.now_ns => stream.tick(cx),
+                SourceKind::Raw(raw) => raw.tick(cx),
                 _ => {}
             }
         }
         self.tick_pending(cx);
-        self.hear_missed(cx.now_ns);
-        self.heard_ns = cx.now_ns;
-        self.hear();
+        self.claims.repeat_missed(&self.links, &mut self.sources, cx.now_ns);
+        self.claims.apply_reports(&self.links, &mut self.sources, cx.now_ns);
     }
 
     fn counters(&self, _port: PortId) -> BTreeMap<String, u64> {

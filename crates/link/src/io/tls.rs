@@ -1,7 +1,8 @@
-//! TLS for links: TLS 1.3, and certificates on both sides.
+//! TLS for links: TLS 1.3 with certificates on both sides.
 //!
-//! Each side shows a certificate by an authority that the other one names, with a name that the
-//! other one expects. Nothing of a private key is ever kept, shown or logged outside of TLS itself.
+//! Each side presents a certificate from an authority that the other configured, with a name that
+//! the other expects. Private keys are kept by TLS only, and never logged. The module reads files
+//! and configures TLS; [`super::stream`] moves the bytes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,12 +24,12 @@ use zeroize::Zeroizing;
 use super::limits::{CERTIFICATE_BYTES_MAX, EXPIRY_DAYS, EXPIRY_LOG_NS, SEALED_BYTES_MAX};
 use super::service::wall_ns;
 
-/// What one side of a link needs to secure its connections.
+/// TLS configuration of one side of a link.
 #[derive(Clone)]
 pub enum Security {
-    /// It connects, and expects this name.
+    /// The side that connects, with the expected name of the peer.
     Connects(Arc<ClientConfig>, ServerName<'static>),
-    /// It listens.
+    /// The side that listens.
     Listens(Arc<ServerConfig>),
 }
 
@@ -41,47 +42,47 @@ impl std::fmt::Debug for Security {
     }
 }
 
-/// What says whether a file was replaced: where it is, its length, and when it was written.
-type Print = Option<(u64, u64, i64, i64)>;
+/// Fingerprint of a file, to detect replacement: inode, length, and time of modification.
+type FileFingerprint = Option<(u64, u64, i64, i64)>;
 
-/// The security of a link, read again when one of its files changes.
+/// TLS configuration of a link, read again when one of its files changes.
 #[derive(Debug)]
-pub struct Renewable {
+pub struct ReloadableTls {
     spec: TlsSpec,
-    prints: [Print; 3],
+    fingerprints: [FileFingerprint; 3],
     security: Security,
     /// When our certificate expires, in seconds since 1970.
     pub expires: Option<i64>,
 }
 
-impl Renewable {
+impl ReloadableTls {
     /// Reads the files of a link.
     ///
     /// # Errors
     /// As for [`Security::read`].
     pub fn read(spec: &TlsSpec) -> Result<Self, String> {
-        let prints = prints(spec);
+        let fingerprints = fingerprints(spec);
         let security = Security::read(spec)?;
         let expires = expiry(&spec.certificate);
-        Ok(Self { spec: spec.clone(), prints, security, expires })
+        Ok(Self { spec: spec.clone(), fingerprints, security, expires })
     }
 
-    /// The file of our certificate.
+    /// Returns the path of our certificate.
     pub fn certificate(&self) -> &Path {
         &self.spec.certificate
     }
 
-    /// What connections are begun with.
+    /// Returns the configuration for new connections.
     pub const fn security(&self) -> &Security {
         &self.security
     }
 
-    /// Reads the files again if one of them changed. Says whether anything was read.
+    /// Reads the files again if one of them changed. Returns whether they were read.
     ///
     /// # Errors
-    /// They cannot be used: what was read before is used until they can.
+    /// The files cannot be used; the old configuration stays in use.
     pub fn renew(&mut self) -> Result<bool, String> {
-        if prints(&self.spec) == self.prints {
+        if fingerprints(&self.spec) == self.fingerprints {
             return Ok(false);
         }
         *self = Self::read(&self.spec)?;
@@ -89,8 +90,8 @@ impl Renewable {
     }
 }
 
-/// Admits a log line that a certificate expires soon: once, again after [`EXPIRY_LOG_NS`], and at once for
-/// another certificate.
+/// Limits log lines about an expiring certificate: once, again after [`EXPIRY_LOG_NS`], and at once
+/// for another certificate.
 #[derive(Debug, Default)]
 pub struct ExpiryLog {
     /// The expiry that was logged last, in seconds since 1970, and when.
@@ -98,7 +99,7 @@ pub struct ExpiryLog {
 }
 
 impl ExpiryLog {
-    /// Returns whether an expiry that is `days` away is to be logged now.
+    /// Returns whether to log now an expiry that is `days` away.
     pub fn admits(&mut self, now_ns: u64, expires: i64, days: i64) -> bool {
         let logged = self
             .last
@@ -111,13 +112,13 @@ impl ExpiryLog {
     }
 }
 
-/// How many days are left until a time in seconds since 1970; fewer than none if it has passed.
+/// Returns the days until a time in seconds since 1970; negative if it has passed.
 pub fn days_until(seconds: i64) -> i64 {
     let now = i64::try_from(wall_ns() / 1_000_000_000).unwrap_or(i64::MAX);
     seconds.saturating_sub(now).div_euclid(86_400)
 }
 
-fn prints(spec: &TlsSpec) -> [Print; 3] {
+fn fingerprints(spec: &TlsSpec) -> [FileFingerprint; 3] {
     use std::os::unix::fs::MetadataExt as _;
     [&spec.certificate, &spec.private_key, &spec.authorities].map(|path| {
         let file = std::fs::metadata(path).ok()?;
@@ -125,7 +126,7 @@ fn prints(spec: &TlsSpec) -> [Print; 3] {
     })
 }
 
-/// When the first certificate of a file expires, in seconds since 1970.
+/// Returns when the first certificate of a file expires, in seconds since 1970.
 fn expiry(path: &Path) -> Option<i64> {
     let all = certificates(path, "certificate").ok()?;
     let (_, known) = x509_parser::parse_x509_certificate(all.first()?).ok()?;
@@ -136,7 +137,7 @@ impl Security {
     /// Reads the files of a link.
     ///
     /// # Errors
-    /// Says which is wrong and why, never what is in it.
+    /// The file and its fault; never its contents.
     pub fn read(spec: &TlsSpec) -> Result<Self, String> {
         let peer = ServerName::try_from(spec.peer_name.clone()).map_err(|_| {
             format!("peer name {:?}: expected a DNS name or an IP address", spec.peer_name)
@@ -153,11 +154,11 @@ impl Security {
                 .with_root_certificates(roots)
                 .with_client_auth_cert(own, key);
             let mut config = config.map_err(wrong)?;
-            // Each connection has its certificates looked at.
+            // No resumption: every connection verifies certificates.
             config.resumption = Resumption::disabled();
             return Ok(Self::Connects(Arc::new(config), peer));
         }
-        let verifier = NamedPeer::new(roots, provider.clone(), peer)
+        let verifier = PeerNameVerifier::new(roots, provider.clone(), peer)
             .map_err(|e| format!("authorities {}: {e}", spec.authorities.display()))?;
         let config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -165,16 +166,16 @@ impl Security {
             .with_client_cert_verifier(Arc::new(verifier))
             .with_single_cert(own, key);
         let mut config = config.map_err(wrong)?;
-        config.session_storage = Arc::new(NoSessions);
-        // One is enough of a first word.
+        config.session_storage = Arc::new(NoSessionStore);
+        // One ticket suffices to show the client that it was accepted.
         config.send_tls13_tickets = 1;
         Ok(Self::Listens(Arc::new(config)))
     }
 
-    /// A new connection.
+    /// Returns a new connection.
     ///
     /// # Errors
-    /// TLS cannot begin.
+    /// TLS rejects the configuration.
     pub fn begin(&self) -> Result<rustls::Connection, Error> {
         let mut connection: rustls::Connection = match self {
             Self::Connects(config, peer) => {
@@ -187,10 +188,10 @@ impl Security {
     }
 }
 
-/// Whether the peer let us in. One that listens finds out in the handshake; one that connects may
-/// be refused later, so it waits for a first word. `late`: no refusal came for so long that none is
-/// expected.
-pub fn is_settled(connection: &rustls::Connection, late: bool) -> bool {
+/// Returns whether the peer accepted us. The listening side learns this in the handshake; the
+/// connecting side may be refused later, so it waits for a first message. `late`: the time for a
+/// refusal has passed.
+pub fn is_accepted(connection: &rustls::Connection, late: bool) -> bool {
     match connection {
         _ if connection.is_handshaking() => false,
         rustls::Connection::Server(_) => true,
@@ -212,7 +213,7 @@ fn certificates(path: &Path, what: &str) -> Result<Vec<CertificateDer<'static>>,
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     let all = all.map_err(|e| format!("{what} {}: {e}", path.display()))?;
     if all.is_empty() {
-        return Err(format!("{what} {}: no certificate in PEM is there", path.display()));
+        return Err(format!("{what} {}: the file has no PEM certificate", path.display()));
     }
     Ok(all)
 }
@@ -221,7 +222,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     let bytes = read(path, "private key")?;
     super::open::warn_if_readable(path);
     PrivateKeyDer::from_pem_slice(&bytes)
-        .map_err(|_| format!("private key {}: no private key in PEM is there", path.display()))
+        .map_err(|_| format!("private key {}: the file has no PEM private key", path.display()))
 }
 
 fn authorities(path: &Path) -> Result<RootCertStore, String> {
@@ -232,14 +233,15 @@ fn authorities(path: &Path) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// Takes clients whose certificate is by an authority of ours and has one certain name.
+/// Verifies that a client's certificate comes from a configured authority and has the expected
+/// name.
 #[derive(Debug)]
-struct NamedPeer {
+struct PeerNameVerifier {
     by: Arc<dyn ClientCertVerifier>,
     name: ServerName<'static>,
 }
 
-impl NamedPeer {
+impl PeerNameVerifier {
     fn new(
         roots: Arc<RootCertStore>,
         provider: Arc<CryptoProvider>,
@@ -250,7 +252,7 @@ impl NamedPeer {
     }
 }
 
-impl ClientCertVerifier for NamedPeer {
+impl ClientCertVerifier for PeerNameVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.by.root_hint_subjects()
     }
@@ -289,12 +291,13 @@ impl ClientCertVerifier for NamedPeer {
     }
 }
 
-/// Keeps no sessions: each connection has its certificates looked at. But says that it does, so that
-/// a client is sent a ticket, by which it knows that it was let in.
+/// A session store that keeps nothing, so that every connection verifies certificates. It claims to
+/// store sessions, so that rustls sends a ticket, by which a client recognises that it was
+/// accepted.
 #[derive(Debug)]
-struct NoSessions;
+struct NoSessionStore;
 
-impl StoresServerSessions for NoSessions {
+impl StoresServerSessions for NoSessionStore {
     fn put(&self, _key: Vec<u8>, _value: Vec<u8>) -> bool {
         true
     }
@@ -312,31 +315,33 @@ impl StoresServerSessions for NoSessions {
     }
 }
 
-/// What went wrong, and what to do about it.
+/// Returns the cause of a TLS error, in terms of the configuration.
 pub fn explain(error: &Error) -> String {
     match error {
         Error::AlertReceived(alert) => {
             let why = match alert {
                 AlertDescription::CertificateExpired => "our certificate has expired",
                 AlertDescription::UnknownCA | AlertDescription::DecryptError => {
-                    "our certificate is by no authority of its"
+                    "our certificate is not from an authority that it trusts"
                 }
-                AlertDescription::CertificateRequired => "it wants a certificate",
+                AlertDescription::CertificateRequired => "it requires a certificate",
                 AlertDescription::BadCertificate
                 | AlertDescription::CertificateUnknown
                 | AlertDescription::UnsupportedCertificate
-                | AlertDescription::AccessDenied => "our certificate is not what it expects",
+                | AlertDescription::AccessDenied => {
+                    "our certificate does not match its configuration"
+                }
                 _ => "see its log",
             };
             format!("the peer refuses us ({alert:?}): {why}")
         }
-        // The latter: by one of the same name.
+        // A bad signature means an authority of the same name.
         Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
-        ) => "the peer's certificate is by no authority of ours".to_owned(),
+        ) => "the peer's certificate is not from an authority that we trust".to_owned(),
         Error::InvalidCertificate(why) => format!("the peer's certificate is refused: {why}"),
-        Error::NoCertificatesPresented => "the peer shows no certificate".to_owned(),
-        Error::InvalidMessage(why) => format!("the peer does not speak TLS as we do: {why:?}"),
+        Error::NoCertificatesPresented => "the peer sent no certificate".to_owned(),
+        Error::InvalidMessage(why) => format!("the peer's TLS messages are invalid: {why:?}"),
         other => other.to_string(),
     }
 }

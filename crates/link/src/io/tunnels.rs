@@ -1,13 +1,15 @@
-//! Links of the kinds `causeway` and `causeway-plain`: the tunnels of one socket.
+//! Links of the kinds `causeway` and `causeway-plain`: the tunnels of one UDP socket.
 //!
-//! The core ([`crate::hub`]) is given what came and the time; here it gets its socket. Links of
-//! several groups to one peer share a tunnel and are told apart by their networks.
+//! Connects the core ([`crate::hub`]) to its socket: passes received datagrams and the time in, and
+//! executes the results. Links of several groups to one peer share a tunnel and are distinguished
+//! by their virtual networks. Frames to send do not pass through [`TunnelSocket`]: each shard has a
+//! [`TunnelCarrier`].
 //!
 //! # Budget
-//! Out: one copy from the sender's memory into the text of a datagram, one pass that seals it into
-//! the batch, one system call for up to 64 datagrams. In: one pass that opens a datagram into the
-//! buffer that its frames are handed on in; those that came in pieces are copied once more, in
-//! cache.
+//! Send: one copy from the sender's memory into the plaintext of a datagram, one pass that seals it
+//! into the batch, one system call for up to 64 datagrams. Receive: one pass that opens a datagram
+//! into the buffer in which its frames are passed on; reassembled frames are copied once more,
+//! within the cache.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,53 +27,53 @@ use causeway_model::TrafficClass;
 use causeway_wire::ecn::{Ecn, traffic_class};
 
 use super::addresses::place;
-use super::called::{Caller, Listener};
-use super::inbox::Inbox;
-use super::service::at_moment;
-use super::tally::{Loss, Tally};
-use super::together::Together;
+use super::inbox::LinkInbox;
+use super::local_address::{LocalAddressReader, LocalAddressRecorder};
+use super::service::with_clock;
+use super::stats::{LinkStats, Loss};
+use super::udp_batch::BatchSender;
 use crate::event::{Event, What};
 use crate::flood;
 use crate::hub::{AddError, Hub};
 use crate::limits::{DATAGRAM_BYTES_MAX, FRAME_BYTES_MAX};
 use crate::moment::Moment;
 use crate::pack::{Batch, Packer, PushError};
-use crate::tunnel::{Config, State, Tunnel};
-use crate::unpack::{Arrived, Sink};
+use crate::tunnel::{Config, Tunnel, TunnelState};
+use crate::unpack::{ReceivedFrame, Sink};
 use causeway_model::keys::{PrivateKey, PublicKey};
 
-/// One tunnel, and the links that share it.
+/// A tunnel, and the links that share it.
 #[derive(Debug)]
-struct Seat {
-    /// By their networks.
-    links: BTreeMap<u32, Inbox>,
+struct TunnelEntry {
+    /// By virtual network.
+    links: BTreeMap<u32, LinkInbox>,
     peer: Option<PublicKey>,
     remote: Option<SocketAddr>,
-    /// The name of the peer's host, where it was given by name.
+    /// Host name of the peer, if it was given by name.
     host: Option<String>,
-    /// Set by those who send when the host finds a datagram too long.
+    /// Set by senders when the host rejects a datagram as too long.
     too_long: Arc<AtomicBool>,
-    /// Of peers that know us by our address.
-    called: Listener,
+    /// For peers that identify us by our address.
+    local_address: LocalAddressRecorder,
     up: bool,
     poor: bool,
     ups: u64,
-    /// The peer was not told of an address, because there were too many.
-    untold: bool,
-    /// Of what is said of it: guests may change their addresses as often as they like.
+    /// Whether an address could not be announced because of the peer's quota.
+    over_quota: bool,
+    /// Limits log lines about this quota: guests may change their addresses at any rate.
     log: LogLimit,
 }
 
 /// Why a link was not added to a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taken {
-    /// Another link has the network on that tunnel.
+pub enum LinkAddError {
+    /// Another link has this network on the tunnel.
     By(LinkId),
-    /// The core refuses.
+    /// The core refuses the tunnel.
     Refused(AddError),
 }
 
-/// The tunnels of one socket.
+/// The tunnels of one UDP socket.
 #[derive(Debug)]
 pub struct TunnelSocket {
     /// The socket.
@@ -82,8 +84,8 @@ pub struct TunnelSocket {
     bursts: Vec<Burst>,
     sink: Sink,
     pool: Pool,
-    seats: BTreeMap<u16, Seat>,
-    /// Reports of the peers about addresses, and of links that came up or went down.
+    entries: BTreeMap<u16, TunnelEntry>,
+    /// Reports about addresses of peers, and about links that came up or went down.
     reports: Vec<Report<MacKey>>,
 }
 
@@ -94,16 +96,17 @@ impl Source<MacKey> for TunnelSocket {
 
     fn repeat(&mut self, place: Place) {
         let Place::Link(id) = place else { return };
-        let Some((number, vni)) = self.whose(LinkId(id)) else { return };
+        let Some((number, vni)) = self.tunnel_of(LinkId(id)) else { return };
         if let Some(tunnel) = self.hub.tunnel_mut(number) {
-            tunnel.tell_again(vni, &mut self.sink);
+            tunnel.repeat_claims(vni, &mut self.sink);
         }
-        self.empty();
+        self.execute();
     }
 }
 
 impl TunnelSocket {
-    /// On a socket that is bound. Without a key there are only tunnels without secrets.
+    /// Returns a `TunnelSocket` on a bound UDP socket. Without a key it has tunnels without
+    /// encryption only.
     pub fn new(udp: Udp, own: Option<PrivateKey>, pool: Pool, moment: &mut Moment<'_>) -> Self {
         let own = own.map(Arc::new);
         if own.is_none() {
@@ -118,82 +121,83 @@ impl TunnelSocket {
             bursts: Vec::new(),
             sink: Sink::default(),
             pool,
-            seats: BTreeMap::new(),
+            entries: BTreeMap::new(),
             reports: Vec::new(),
         }
     }
 
-    /// Our public key.
+    /// Returns our public key.
     pub fn key(&self) -> Option<PublicKey> {
         self.own.as_ref().map(|own| own.public())
     }
 
-    /// Adds a link to a peer, on the tunnel to it that is there, or on a new one. Says which.
+    /// Adds a link to a peer, on an existing tunnel to it or on a new one. Returns the tunnel's
+    /// number.
     ///
     /// # Errors
-    /// [`Taken`] says why not.
+    /// [`LinkAddError`]: another link has the network, or the core refuses the tunnel.
     pub fn add(
         &mut self,
         peer: Option<PublicKey>,
         (remote, host): (Option<SocketAddr>, Option<String>),
         vni: u32,
-        inbox: Inbox,
+        inbox: LinkInbox,
         moment: &Moment<'_>,
-    ) -> Result<u16, Taken> {
-        let same = |seat: &Seat| {
-            let named = host.is_some() && seat.host == host;
-            seat.peer == peer && (named || seat.remote == remote)
+    ) -> Result<u16, LinkAddError> {
+        let same = |entry: &TunnelEntry| {
+            let named = host.is_some() && entry.host == host;
+            entry.peer == peer && (named || entry.remote == remote)
         };
-        let shared = self.seats.iter().find(|(_, seat)| same(seat)).map(|(number, _)| *number);
-        if let Some(other) = shared.and_then(|number| self.seats.get(&number)?.links.get(&vni)) {
-            return Err(Taken::By(other.id));
+        let shared = self.entries.iter().find(|(_, entry)| same(entry)).map(|(number, _)| *number);
+        if let Some(other) = shared.and_then(|number| self.entries.get(&number)?.links.get(&vni)) {
+            return Err(LinkAddError::By(other.id));
         }
         let number = match shared {
             Some(number) => number,
             None => {
                 let keys = self.own.clone().zip(peer);
                 let config = Config { keys, remote, longest: DATAGRAM_BYTES_MAX };
-                let number = self.hub.add(&config, moment).map_err(Taken::Refused)?;
-                let seat = Seat {
+                let number = self.hub.add(&config, moment).map_err(LinkAddError::Refused)?;
+                let entry = TunnelEntry {
                     links: BTreeMap::new(),
                     peer,
                     remote,
                     host,
                     too_long: Arc::default(),
-                    called: Listener::default(),
+                    local_address: LocalAddressRecorder::default(),
                     up: false,
                     poor: false,
                     ups: 0,
-                    untold: false,
+                    over_quota: false,
                     log: LogLimit::default(),
                 };
-                self.seats.insert(number, seat);
+                self.entries.insert(number, entry);
                 number
             }
         };
-        if let Some(seat) = self.seats.get_mut(&number) {
-            seat.links.insert(vni, inbox);
+        if let Some(entry) = self.entries.get_mut(&number) {
+            entry.links.insert(vni, inbox);
         }
         Ok(number)
     }
 
-    /// The group of a link hears of it from now on.
+    /// Starts a link after its group has joined it.
     pub fn start(&mut self, number: u16, vni: u32, moment: &mut Moment<'_>) {
         if let Some(tunnel) = self.hub.tunnel_mut(number)
             && !tunnel.carry(vni, &mut self.sink)
         {
-            log::error!(vni; "a tunnel has as many networks as it may");
+            log::error!(vni; "cannot add a network to a tunnel: its limit is reached, so frames of this network are dropped");
         }
-        let seat = self.seats.get(&number);
-        if let Some(seat) = seat.filter(|seat| seat.up)
-            && let Some(inbox) = seat.links.get(&vni)
+        let entry = self.entries.get(&number);
+        if let Some(entry) = entry.filter(|entry| entry.up)
+            && let Some(inbox) = entry.links.get(&vni)
         {
-            inbox.stands(Standing { up: true, poor: seat.poor, rtt_ns: None });
+            inbox.report_standing(Standing { up: true, poor: entry.poor, rtt_ns: None });
         }
         self.tick(moment);
     }
 
-    /// The peer of a tunnel may be at these addresses, the preferred one first.
+    /// Sets the possible addresses of a tunnel's peer, the preferred address first.
     pub fn candidates(&mut self, number: u16, found: &[SocketAddr]) {
         let found = found.iter().copied().map(canonical).collect();
         if let Some(tunnel) = self.hub.tunnel_mut(number) {
@@ -201,108 +205,115 @@ impl TunnelSocket {
         }
     }
 
-    /// The tunnel of a link, and its network there.
-    fn whose(&self, id: LinkId) -> Option<(u16, u32)> {
-        self.seats.iter().find_map(|(number, seat)| {
-            let mut links = seat.links.iter();
+    /// Returns the tunnel of a link, and its virtual network there.
+    fn tunnel_of(&self, id: LinkId) -> Option<(u16, u32)> {
+        self.entries.iter().find_map(|(number, entry)| {
+            let mut links = entry.links.iter();
             links.find(|(_, inbox)| inbox.id == id).map(|(vni, _)| (*number, *vni))
         })
     }
 
-    /// Removes a link, and its tunnel if it was the last on it.
+    /// Removes a link, and its tunnel with the last link.
     pub fn remove(&mut self, id: LinkId, moment: &mut Moment<'_>) {
-        let Some((number, vni)) = self.whose(id) else { return };
+        let Some((number, vni)) = self.tunnel_of(id) else { return };
         if let Some(tunnel) = self.hub.tunnel_mut(number) {
             tunnel.release(moment.now, vni);
         }
         self.tick(moment);
-        let Some(seat) = self.seats.get_mut(&number) else { return };
-        seat.links.remove(&vni);
-        if seat.links.is_empty() {
-            self.seats.remove(&number);
+        let Some(entry) = self.entries.get_mut(&number) else { return };
+        entry.links.remove(&vni);
+        if entry.links.is_empty() {
+            self.entries.remove(&number);
             self.hub.remove(number);
         }
     }
 
-    /// The way out for a link, whose datagrams have that traffic class.
+    /// Returns the carrier of a link, whose datagrams have that traffic class.
     pub fn carrier(
         &self,
         number: u16,
         vni: u32,
         class: TrafficClass,
-        tally: Arc<Tally>,
+        stats: Arc<LinkStats>,
     ) -> Option<TunnelCarrier> {
         let outlet = self.hub.tunnel(number)?.outlet().clone();
-        let seat = self.seats.get(&number)?;
-        let (too_long, called) = (seat.too_long.clone(), seat.called.caller());
+        let entry = self.entries.get(&number)?;
+        let (too_long, local_address) = (entry.too_long.clone(), entry.local_address.reader());
         let (udp, packer) = (self.udp.clone(), Packer::new(outlet));
-        let out = Out { udp, tally, too_long, called, together: Together::default(), lost: 0 };
+        let out = BatchOutput {
+            udp,
+            stats,
+            too_long,
+            local_address,
+            batches: BatchSender::default(),
+            lost: 0,
+        };
         Some(TunnelCarrier { packer, out, vni, class })
     }
 
-    /// What there is to show of a tunnel; how often it came up.
-    pub fn state(&self, number: u16, now: u64) -> Option<(State, u64)> {
-        let ups = self.seats.get(&number)?.ups;
+    /// Returns the state of a tunnel, and how often it came up.
+    pub fn state(&self, number: u16, now: u64) -> Option<(TunnelState, u64)> {
+        let ups = self.entries.get(&number)?.ups;
         Some((self.hub.tunnel(number)?.state(now), ups))
     }
 
-    /// What was refused and belongs to no tunnel.
-    pub fn refusals(&self) -> &crate::Refusals {
+    /// Returns the counts of refused datagrams that belong to no tunnel.
+    pub fn refusals(&self) -> &crate::RefusalCounters {
         self.hub.refusals()
     }
 
-    /// Tells the peer of an address, or that it is no longer here (no epoch).
+    /// Announces an address to the peer, or withdraws it (no epoch).
     pub fn announce(&mut self, id: LinkId, mac: [u8; 6], epoch: Option<u64>, now: u64) {
-        let Some((number, vni)) = self.whose(id) else { return };
+        let Some((number, vni)) = self.tunnel_of(id) else { return };
         let Some(tunnel) = self.hub.tunnel_mut(number) else { return };
         match epoch {
             Some(epoch) => {
                 let full = tunnel.announce(now, vni, mac, epoch).is_err();
-                if let Some(seat) = self.seats.get_mut(&number).filter(|_| full)
-                    && !std::mem::replace(&mut seat.untold, true)
-                    && let Some(more) = seat.log.admit(now)
+                if let Some(entry) = self.entries.get_mut(&number).filter(|_| full)
+                    && !std::mem::replace(&mut entry.over_quota, true)
+                    && let Some(more) = entry.log.admit(now)
                 {
                     let link = id.0;
-                    log::error!(link, suppressed = more; "a peer is told of no more addresses");
+                    log::error!(link, suppressed = more; "cannot announce an address to a peer: the peer's quota is used up");
                 }
             }
             None => tunnel.withdraw(now, vni, mac),
         }
     }
 
-    /// The links whose peers are to be told of all addresses again: some were too many, and there
-    /// is room now.
-    pub fn untold(&mut self) -> Vec<LinkId> {
+    /// Returns the links whose addresses have to be announced again: some exceeded the peer's
+    /// quota, and now there is room.
+    pub fn over_quota(&mut self) -> Vec<LinkId> {
         let mut all = Vec::new();
-        for (number, seat) in self.seats.iter_mut().filter(|(_, seat)| seat.untold) {
+        for (number, entry) in self.entries.iter_mut().filter(|(_, entry)| entry.over_quota) {
             if self.hub.tunnel(*number).is_some_and(Tunnel::has_room) {
-                seat.untold = false;
-                all.extend(seat.links.values().map(|inbox| inbox.id));
+                entry.over_quota = false;
+                all.extend(entry.links.values().map(|inbox| inbox.id));
             }
         }
         all
     }
 
-    /// When [`Self::tick`] is to be called, at the latest.
+    /// Returns when [`Self::tick`] must be called.
     pub fn deadline(&self) -> u64 {
         self.hub.deadline()
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub fn tick(&mut self, moment: &mut Moment<'_>) {
-        for (number, seat) in &self.seats {
-            if seat.too_long.swap(false, Ordering::Relaxed)
+        for (number, entry) in &self.entries {
+            if entry.too_long.swap(false, Ordering::Relaxed)
                 && let Some(tunnel) = self.hub.tunnel_mut(*number)
             {
-                tunnel.too_long(moment.now, &mut self.sink);
+                tunnel.shorten_datagrams(moment.now, &mut self.sink);
             }
         }
         self.hub.tick(moment, &mut self.sink);
-        self.empty();
+        self.execute();
     }
 
-    /// Takes what came, about `budget` frames, until the turn's time is over; of a socket that is
-    /// `polled`, or rung.
+    /// Receives about `budget` datagrams, until the turn's time is over. `polled`: whether the
+    /// call is a poll, or follows a readiness event.
     pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> Served {
         let mut count = 0_u32;
         while (count as usize) < budget && !(count > 0 && cx.is_over()) {
@@ -311,80 +322,86 @@ impl TunnelSocket {
                 self.receiver.receive(&self.udp, &mut bursts, polled, cx.steps(cost::BURST_NS));
             for burst in bursts.drain(..) {
                 cx.charge(cost::CALL_NS.saturating_add(cost::bytes(burst.len).saturating_mul(2)));
-                // Only now: a socket that is polled in vain costs no look at the clock.
-                let taken = at_moment(cx.now_ns, |moment| self.take(&burst, moment));
-                // An empty one was a look as well.
+                // Reads the clock only after a successful receive, so that an idle poll does not.
+                let taken = with_clock(cx.now_ns, |moment| self.take(&burst, moment));
+                // An empty datagram costs a call as well.
                 count = count.saturating_add(taken.max(1));
-                self.empty();
+                self.execute();
             }
             self.bursts = bursts;
             match received {
                 Ok(true) => {}
                 Ok(false) => return Served { progress: Progress::Idle, count },
-                // What an earlier datagram met: told once, and of no more use here.
+                // The error of an earlier send, reported once; the carrier has counted that loss.
                 Err(_) => count = count.saturating_add(1),
             }
         }
         Served { progress: Progress::Worked, count }
     }
 
-    /// Gives datagrams to the core. Says how many there were.
+    /// Passes the datagrams of a burst to the core. Returns their number.
     fn take(&mut self, burst: &Burst, moment: &mut Moment<'_>) -> u32 {
         let mut count = 0_u32;
         if burst.to.is_some() {
-            let mut seats = self.seats.values_mut();
-            if let Some(seat) = seats.find(|seat| seat.remote == Some(burst.from)) {
-                seat.called.note(burst.to);
+            let mut entries = self.entries.values_mut();
+            if let Some(entry) = entries.find(|entry| entry.remote == Some(burst.from)) {
+                entry.local_address.record(burst.to);
             }
         }
         self.sink.ecn = Ecn::of(burst.class);
         for at in burst.datagrams() {
             let datagram = burst.buffer.get(at).unwrap_or(&[]);
-            // A refusal was counted.
+            // Refusals are counted by the core.
             let _ = self.hub.receive(moment, burst.from, datagram, &mut self.sink);
             count = count.saturating_add(1);
         }
         count
     }
 
-    /// Carries out what the core gave.
-    fn empty(&mut self) {
+    /// Executes the core's results.
+    fn execute(&mut self) {
         for (to, datagram) in self.sink.datagrams.drain(..) {
-            let mut seats = self.seats.values().filter(|_| self.own.is_none());
-            let from =
-                seats.find(|seat| seat.remote == Some(to)).and_then(|seat| seat.called.last());
-            // Lost ones are said again; too long ones were a try.
+            let mut entries = self.entries.values().filter(|_| self.own.is_none());
+            let from = entries
+                .find(|entry| entry.remote == Some(to))
+                .and_then(|entry| entry.local_address.last());
+            // Losses are repaired by timers; EMSGSIZE answers a probe.
             let origin = Origin { from, class: 0 };
             let _ = self.udp.send_as(to, origin, &datagram, datagram.len());
         }
         for index in 0..self.sink.events.len() {
             if let Some(event) = self.sink.events.get(index).copied() {
-                self.happened(event);
+                self.handle_event(event);
             }
         }
         if !self.sink.frames.is_empty() {
-            self.hand_on();
+            self.deliver_frames();
         }
         self.sink.clear();
     }
 
-    fn happened(&mut self, event: Event) {
-        let Some(seat) = self.seats.get_mut(&event.tunnel) else { return };
+    fn handle_event(&mut self, event: Event) {
+        let Some(entry) = self.entries.get_mut(&event.tunnel) else { return };
         match event.what {
             What::Up | What::Down => {
-                seat.up = event.what == What::Up;
-                seat.ups = seat.ups.saturating_add(u64::from(seat.up));
-                for inbox in seat.links.values() {
-                    inbox.stands(Standing { up: seat.up, poor: seat.poor, rtt_ns: None });
-                    let (place, up) = (place(inbox.id), seat.up);
+                entry.up = event.what == What::Up;
+                entry.ups = entry.ups.saturating_add(u64::from(entry.up));
+                for inbox in entry.links.values() {
+                    inbox.report_standing(Standing {
+                        up: entry.up,
+                        poor: entry.poor,
+                        rtt_ns: None,
+                    });
+                    let (place, up) = (place(inbox.id), entry.up);
                     self.reports.push(Report::Reachable { place, up });
-                    let state = if seat.up { "up" } else { "down" };
+                    let state = if entry.up { "up" } else { "down" };
                     log::info!(link = inbox.name.as_str(), state; "link");
                 }
             }
             What::Here { vni, mac, epoch } | What::Gone { vni, mac, epoch } => {
-                if let Some(inbox) = seat.links.get(&vni) {
-                    // A link has one virtual network, so the directory of its group needs no number.
+                if let Some(inbox) = entry.links.get(&vni) {
+                    // A link has one virtual network, so the directory of its group needs no
+                    // number.
                     let (place, key) = (place(inbox.id), (0, mac));
                     self.reports.push(match event.what {
                         What::Here { .. } => Report::Claimed { place, key, epoch },
@@ -393,20 +410,20 @@ impl TunnelSocket {
                 }
             }
             What::Poor(poor) => {
-                seat.poor = poor;
-                for inbox in seat.links.values() {
-                    inbox.stands(Standing { up: seat.up, poor, rtt_ns: None });
+                entry.poor = poor;
+                for inbox in entry.links.values() {
+                    inbox.report_standing(Standing { up: entry.up, poor, rtt_ns: None });
                 }
             }
             What::Clone(at) => {
-                for inbox in seat.links.values() {
+                for inbox in entry.links.values() {
                     let link = inbox.name.as_str();
-                    log::warn!(link, other:% = at; "another host uses the peer's private key: it is refused; make each host a key of its own with `causeway key generate`");
+                    log::warn!(link, other:% = at; "another host uses the peer's private key and is refused: create a key for each host with `causeway key generate`");
                 }
             }
             What::Behind(ns) => {
                 let behind_s = ns / 1_000_000_000;
-                for inbox in seat.links.values() {
+                for inbox in entry.links.values() {
                     let link = inbox.name.as_str();
                     log::warn!(link, behind_s; "the peer's clock was set back: its handshakes are refused until its last session has ended, five minutes at most");
                 }
@@ -415,46 +432,46 @@ impl TunnelSocket {
         }
     }
 
-    /// Brings frames to their groups: those of one link with the buffer that they lie in.
-    fn hand_on(&mut self) {
-        let inbox = |frame: &Arrived| self.seats.get(&frame.tunnel)?.links.get(&frame.vni);
+    /// Passes frames to their groups. Frames of the first frame's link keep their buffer.
+    fn deliver_frames(&mut self) {
+        let inbox = |frame: &ReceivedFrame| self.entries.get(&frame.tunnel)?.links.get(&frame.vni);
         let Some(first) = self.sink.frames.first() else { return };
-        let whose = (first.tunnel, first.vni);
+        let tunnel_of = (first.tunnel, first.vni);
         let Some(main) = inbox(first).cloned() else { return };
         let mut frames = Vec::with_capacity(self.sink.frames.len());
         for frame in &self.sink.frames {
             let Some(arrival) = flood::arrival(&self.sink, frame) else { continue };
-            if (frame.tunnel, frame.vni) == whose {
+            if (frame.tunnel, frame.vni) == tunnel_of {
                 frames.push(arrival);
             } else if let Some(other) = inbox(frame) {
-                // Of another group in the same burst: rare, so copied.
+                // Another link's frame in the same burst is rare, so it is copied.
                 let bytes = self.sink.bytes().get(arrival.at.clone()).unwrap_or(&[]);
-                other.copy(bytes, arrival);
+                other.deliver_copy(bytes, arrival);
             }
         }
         let room = self.pool.take(UDP_RECEIVE_BYTES).into_bytes();
         let bytes = self.pool.adopt(self.sink.take_bytes(room));
-        main.put(Arrivals { link: main.id, bytes, frames });
+        main.deliver(Arrivals { link: main.id, bytes, frames });
     }
 }
 
-/// What sends batches.
+/// Sends batches of one carrier.
 #[derive(Debug)]
-struct Out {
+struct BatchOutput {
     udp: Arc<Udp>,
-    tally: Arc<Tally>,
+    stats: Arc<LinkStats>,
     too_long: Arc<AtomicBool>,
-    called: Caller,
-    together: Together,
-    /// Datagrams that the kernel did not take.
+    local_address: LocalAddressReader,
+    batches: BatchSender,
+    /// Datagrams that the kernel refused.
     lost: u64,
 }
 
-impl Out {
+impl BatchOutput {
     fn send(&mut self, batch: &Batch) {
         let Some(to) = batch.to() else { return };
         let count = batch.datagrams() as u64;
-        let (tally, too_long) = (&self.tally, &self.too_long);
+        let (stats, too_long) = (&self.stats, &self.too_long);
         let refused = |error: &io::Error, count| {
             let why = match rustix::io::Errno::from_io_error(error) {
                 Some(rustix::io::Errno::AGAIN) => Loss::NoRoom,
@@ -464,24 +481,24 @@ impl Out {
                 }
                 _ => Loss::Unreachable,
             };
-            tally.lost(why, count);
+            stats.add_drops(why, count);
         };
-        let (from, bytes) = (self.called.from(), (batch.bytes(), batch.segment()));
+        let (from, bytes) = (self.local_address.address(), (batch.bytes(), batch.segment()));
         let origin = Origin { from, class: batch.class() };
-        let lost = self.together.send(&self.udp, to, origin, bytes, refused);
+        let lost = self.batches.send(&self.udp, to, origin, bytes, refused);
         if lost > 0 && from.is_some() {
-            self.called.forget();
+            self.local_address.forget();
         }
-        self.tally.transmitted(0, 0, count.saturating_sub(lost));
+        self.stats.add_transmitted(0, 0, count.saturating_sub(lost));
         self.lost = self.lost.saturating_add(lost);
     }
 }
 
-/// The way out of one link, for one shard.
+/// Carrier of one link, for one shard.
 #[derive(Debug)]
 pub struct TunnelCarrier {
     packer: Packer,
-    out: Out,
+    out: BatchOutput,
     vni: u32,
     class: TrafficClass,
 }
@@ -490,28 +507,28 @@ impl Carrier for TunnelCarrier {
     fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal> {
         let class = self.class.outer(traffic_class(frame.head));
         let out = &mut self.out;
-        // What is at hand is counted as it is in `flush`.
+        // Losses of pending frames are counted as in `flush`.
         if self.packer.classify(class, |batch| out.send(batch)).is_err() {
-            out.tally.lost(Loss::Down, 1);
+            out.stats.add_drops(Loss::Down, 1);
         }
         let packed = flood::pack(&mut self.packer, self.vni, frame, |batch| out.send(batch));
         let (loss, refusal) = match packed {
             Ok(()) => {
-                self.out.tally.transmitted(1, frame.len as u64, 0);
+                self.out.stats.add_transmitted(1, frame.len as u64, 0);
                 return Ok(());
             }
             Err(PushError::NoPath | PushError::Seal(_)) => (Loss::Down, Refusal::Down),
             Err(PushError::Oversized(_)) => (Loss::TooBig, Refusal::TooBig),
             Err(PushError::Source(_)) => (Loss::SenderFault, Refusal::Lost),
         };
-        self.out.tally.lost(loss, 1);
+        self.out.stats.add_drops(loss, 1);
         Err(refusal)
     }
 
     fn flush(&mut self) -> u64 {
         let out = &mut self.out;
         if self.packer.finish(|batch| out.send(batch)).is_err() {
-            self.out.tally.lost(Loss::Down, 1);
+            self.out.stats.add_drops(Loss::Down, 1);
         }
         std::mem::take(&mut self.out.lost)
     }

@@ -1,4 +1,4 @@
-//! What operators see of links.
+//! Views of links, as `causeway link show` prints them. Reads state only.
 
 use causeway_model::limits::UNDERLAY_MTU;
 use causeway_model::{LinkKind, udp_headers};
@@ -7,25 +7,25 @@ use causeway_model::{LinkState, LinkView};
 use super::limits::EXPIRY_DAYS;
 use super::path;
 use super::raw::RawLink;
-use super::service::{Link, Links, Receives};
+use super::service::{LinkEntry, Links, SourceKind};
 use super::stream::StreamLink;
 use super::tls::days_until;
 use crate::limits::TROUBLE_NS;
-use crate::tunnel::{State, Trouble};
+use crate::tunnel::{HandshakeFault, TunnelState};
 
 fn short(bytes: usize) -> u16 {
     u16::try_from(bytes).unwrap_or(u16::MAX)
 }
 
-/// None of nothing.
+/// Returns a percentage; `None` if `of` is 0.
 fn percent(lost: usize, of: usize) -> Option<u8> {
     let percent = lost.min(of).saturating_mul(100).checked_div(of)?;
     u8::try_from(percent).ok()
 }
 
 impl Links {
-    /// One link, as shown.
-    pub(crate) fn view(&self, link: &Link, now_ns: u64) -> LinkView {
+    /// Returns the view of one link.
+    pub(crate) fn view(&self, link: &LinkEntry, now_ns: u64) -> LinkView {
         let path_mtu = match &link.spec.kind {
             _ if link.spec.is_unresolved() => None,
             LinkKind::Vnet(udp) | LinkKind::Vxlan(udp) => {
@@ -36,7 +36,7 @@ impl Links {
         let mut view = LinkView {
             spec: link.spec.clone(),
             state: LinkState::Down,
-            reason: "its socket is gone".into(),
+            reason: "its socket was closed".into(),
             endpoint: None,
             rtt_us: None,
             loss_percent: None,
@@ -44,21 +44,22 @@ impl Links {
             path_mtu,
             mtu: link.spec.kind.mtu(path_mtu.unwrap_or(UNDERLAY_MTU)),
             ups_total: 0,
-            counters: link.inbox.tally.by_name(),
+            counters: link.inbox.stats.by_name(),
         };
-        if let Some(unopened) = &link.unopened {
+        if let Some(retry) = &link.retry {
             let own = format!("link {}: ", link.spec.name);
-            let reason = unopened.reason.strip_prefix(&own).unwrap_or(&unopened.reason);
+            let reason = retry.reason.strip_prefix(&own).unwrap_or(&retry.reason);
             view.reason = reason.to_owned();
         }
-        match self.sources.get(&link.source).map(|source| &source.receives) {
-            Some(Receives::Bare(socket)) => {
+        match self.sources.get(&link.source).map(|source| &source.kind) {
+            Some(SourceKind::Bare(socket)) => {
                 view.state = LinkState::Open;
-                view.reason = "this kind does not tell whether the peer is there".into();
+                view.reason = "this kind of link does not detect whether the peer is alive".into();
                 let strays = socket.strays;
                 if let Some(last) = strays.last {
-                    let text =
-                        format!("; datagrams of no link came to its socket, the last from {last}");
+                    let text = format!(
+                        "; its socket received datagrams that match no link, the last from {last}"
+                    );
                     view.reason.push_str(&text);
                 }
                 for (name, count) in [
@@ -69,7 +70,7 @@ impl Links {
                     view.counters.insert(format!("socket_drop_{name}_total"), count);
                 }
             }
-            Some(Receives::Tunnels(socket)) => {
+            Some(SourceKind::Tunnels(socket)) => {
                 let state = link.tunnel.and_then(|(number, _)| socket.state(number, now_ns));
                 if let Some((state, ups)) = state {
                     tunnel(&mut view, &state, ups);
@@ -78,9 +79,9 @@ impl Links {
                     view.counters.insert(format!("socket_{name}"), count);
                 }
             }
-            Some(Receives::Stream(stream)) => self.stream(&mut view, stream, link.source),
-            Some(Receives::Raw(link)) => raw(&mut view, link),
-            Some(Receives::Listener(_)) | None => {}
+            Some(SourceKind::Stream(stream)) => self.stream(&mut view, stream, link.source),
+            Some(SourceKind::Raw(link)) => raw(&mut view, link),
+            Some(SourceKind::Listener(_)) | None => {}
         }
         view
     }
@@ -108,7 +109,7 @@ impl Links {
         view.ups_total = stream.ups;
         view.counters.insert("connections_failed_total".to_owned(), stream.refused);
         for listener in self.sources.values() {
-            if let Receives::Listener(listener) = &listener.receives
+            if let SourceKind::Listener(listener) = &listener.kind
                 && listener.serves(source)
             {
                 for (name, count) in [
@@ -125,7 +126,10 @@ impl Links {
 
 fn raw(view: &mut LinkView, link: &RawLink) {
     (view.state, view.reason) = match link.trouble() {
-        None => (LinkState::Open, "this kind does not tell whether anyone is there".to_owned()),
+        None => (
+            LinkState::Open,
+            "this kind of link does not detect whether hosts are there".to_owned(),
+        ),
         Some(reason) => (LinkState::Down, reason.to_owned()),
     };
     view.path_mtu = link.mtu().map(short);
@@ -133,7 +137,7 @@ fn raw(view: &mut LinkView, link: &RawLink) {
     view.ups_total = link.ups;
     for (name, count) in [
         ("not_ours", link.not_ours),
-        ("own_source", link.circled),
+        ("own_source", link.looped),
         ("unreadable", link.unreadable()),
         ("no_room", link.unqueued),
     ] {
@@ -141,14 +145,14 @@ fn raw(view: &mut LinkView, link: &RawLink) {
     }
 }
 
-fn tunnel(view: &mut LinkView, state: &State, ups: u64) {
+fn tunnel(view: &mut LinkView, state: &TunnelState, ups: u64) {
     (view.state, view.reason) = match (state.up, state.remote, state.handshakes) {
         (true, ..) if state.poor => {
-            let text = "the peer answers, but much is lost: another link to it is preferred";
+            let text = "the peer answers, but loss is high: other links to it are preferred";
             (LinkState::Up, text.to_owned())
         }
         (true, ..) => (LinkState::Up, "the peer answers".to_owned()),
-        (false, None, _) => (LinkState::Down, "the peer has not called yet".to_owned()),
+        (false, None, _) => (LinkState::Down, "the peer has not connected yet".to_owned()),
         (false, Some(_), 0) if state.peer.is_some() => (
             LinkState::Down,
             "the peer has not answered: address, keys, clock, firewall?".to_owned(),
@@ -156,11 +160,11 @@ fn tunnel(view: &mut LinkView, state: &State, ups: u64) {
         (false, Some(_), _) => (LinkState::Down, "the peer does not answer".to_owned()),
     };
     match state.trouble {
-        Some(Trouble::Clone(at)) => {
+        Some(HandshakeFault::Clone(at)) => {
             let text = format!("; another host, at {at}, uses its private key and is refused");
             view.reason.push_str(&text);
         }
-        Some(Trouble::Behind(ns)) if !state.up && ns >= TROUBLE_NS => {
+        Some(HandshakeFault::Behind(ns)) if !state.up && ns >= TROUBLE_NS => {
             let hours = ns as f64 / 3.6e12;
             view.reason = format!(
                 "the peer's clock was set back by {hours:.1} h: its handshakes are refused until its \

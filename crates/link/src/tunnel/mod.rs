@@ -1,12 +1,13 @@
-//! One peer on one underlay socket: session, health, fragments and directory together.
+//! One peer on one underlay socket: session, health, reassembly and address announcements.
 //!
-//! The tunnel is driven by what comes in ([`Tunnel::receive`]) and by time ([`Tunnel::tick`],
-//! at the latest at [`Tunnel::deadline`]). Threads that send frames do so by themselves, through
-//! the [`Outlet`].
+//! The owner calls [`Tunnel::receive`] for datagrams and [`Tunnel::tick`] for timers, at the latest
+//! at [`Tunnel::deadline`]; results go into a [`Sink`]. Sending threads do not call the tunnel:
+//! they read its TX path ([`Outlet`]) and seal frames themselves. The tunnel does not decide who
+//! owns an address; it relays claims of the peer as events.
 
-mod agree;
+mod keepalive;
 mod records;
-mod speak;
+mod rekey;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -16,162 +17,162 @@ use causeway_directory::{Advertisement, MacKey};
 use causeway_wire::tunnel::{Kind, Outer};
 
 use crate::event::{Event, What};
-use crate::fragment::Fragments;
 use crate::handshake::Initiation;
 use crate::health::{Changes, Health};
 use crate::limits::{ADDRESSES_MAX, TROUBLE_NS, VNIS_MAX};
 use crate::moment::Moment;
 use crate::outlet::{Outlet, Path};
-use crate::refusal::{Refusal, Refusals};
+use crate::reassembly::Reassembler;
+use crate::refusal::{Refusal, RefusalCounters};
 use crate::replay::Replay;
-use crate::session::Session;
+use crate::session::TunnelSession;
 use crate::unpack::Sink;
 use causeway_model::keys::{PrivateKey, PublicKey};
 
-/// How a tunnel is to be.
+/// Configuration of a tunnel.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Our own key and the peer's; None for a tunnel without secrets, which is asked for by name.
+    /// Our key and the peer's; `None` for a tunnel without encryption.
     pub keys: Option<(Arc<PrivateKey>, PublicKey)>,
-    /// The peer's address; None to wait for the peer's first word, which needs keys.
+    /// The peer's address; `None` to wait for the peer's first initiation, which needs keys.
     pub remote: Option<SocketAddr>,
     /// The longest datagram that leaves this host, in bytes of UDP payload: the underlay
     /// interface's MTU less IP and UDP headers.
     pub longest: usize,
 }
 
-/// A session that is received on.
+/// A session on which datagrams are accepted.
 #[derive(Debug)]
-struct Slot {
-    session: Arc<Session>,
+struct SessionSlot {
+    session: Arc<TunnelSession>,
     replay: Replay,
     since: u64,
-    /// Datagrams that came, and up to which counter and how many were reported.
+    /// Datagrams received, and the counter and number of the last report to the peer.
     came: u64,
     reported: (u64, u64),
-    /// The time in the peer's initiation; 0 of ours.
+    /// The time in the peer's initiation; 0 for our own.
     peer_time: u64,
-    /// Whether we began its handshake.
+    /// Whether we initiated the handshake.
     ours: bool,
 }
 
-impl Slot {
-    /// Whether datagrams that say `receiver` belong to it.
+impl SessionSlot {
+    /// Returns whether datagrams with this receiver index belong to the session.
     fn is(&self, receiver: u32) -> bool {
         self.session.local() == receiver && !self.session.is_plain()
     }
 }
 
-/// Something said again later.
+/// An announcement that is repeated.
 #[derive(Debug, Clone, Copy)]
-struct Again {
+struct Announcement {
     epoch: u64,
-    gone: bool,
-    /// How often it was said.
-    said: usize,
+    withdrawn: bool,
+    /// How often it was sent.
+    sent: usize,
 }
 
-/// A tunnel.
+/// A tunnel to one peer.
 #[derive(Debug)]
 pub struct Tunnel {
     number: u16,
     keys: Option<(Arc<PrivateKey>, PublicKey)>,
-    /// Whether our initiation goes first where both ends begin one.
-    first: bool,
+    /// Whether our initiation has precedence if both ends begin a handshake.
+    has_precedence: bool,
     remote: Option<SocketAddr>,
-    /// Where the peer is by the configuration, the preferred address first. Initiations go there as
-    /// well as to where it was seen last, in turn.
+    /// The peer's configured addresses, the preferred address first. Initiations go there and to
+    /// the address where the peer was seen last, in turn.
     configured: Vec<SocketAddr>,
-    /// Where the pending initiation was sent.
-    called: Option<SocketAddr>,
+    /// Destination of the pending initiation.
+    initiated_to: Option<SocketAddr>,
     outlet: Arc<Outlet>,
     vnis: BTreeSet<u32>,
 
-    current: Option<Slot>,
-    previous: Option<Slot>,
-    /// We answered; the peer has not used it yet.
-    next: Option<Slot>,
+    current: Option<SessionSlot>,
+    previous: Option<SessionSlot>,
+    /// The session that we answered with; the peer has not used it yet.
+    next: Option<SessionSlot>,
     pending: Option<Initiation>,
     initiate_at: u64,
     tries: u32,
     handshakes: u64,
     own_time: u64,
     peer_time: u64,
-    /// When the peer was last heard on the current session.
-    heard_at: u64,
-    /// What is wrong with the peer's handshakes, and when that was noticed.
-    trouble: Option<(Trouble, u64)>,
+    /// When the last datagram of the current session arrived.
+    received_at: u64,
+    /// The fault of the peer's handshakes, and when it was first noticed.
+    trouble: Option<(HandshakeFault, u64)>,
 
     health: Health,
-    fragments: Fragments,
-    own: Advertisement<MacKey>,
-    heard: Advertisement<MacKey>,
-    /// By when it is due.
-    again: BTreeMap<(u64, MacKey), Again>,
-    asked_at: Option<u64>,
-    told_at: Option<u64>,
-    refusals: Refusals,
+    fragments: Reassembler,
+    own_claims: Advertisement<MacKey>,
+    peer_claims: Advertisement<MacKey>,
+    /// Announcements to repeat, by due time.
+    announcements: BTreeMap<(u64, MacKey), Announcement>,
+    requested_at: Option<u64>,
+    replied_at: Option<u64>,
+    refusals: RefusalCounters,
     datagrams: u64,
     frames: u64,
 }
 
-/// What is wrong with initiations that have the peer's key.
+/// A fault of initiations that carry the peer's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub enum HandshakeFault {
     /// Another host at this address uses the same key.
     Clone(SocketAddr),
-    /// They are older than the last one by so many ns.
+    /// Their time is this many ns older than that of the last.
     Behind(u64),
 }
 
-/// What there is to show.
+/// State of a tunnel for `link show`.
 #[derive(Debug, Clone)]
-pub struct State {
+pub struct TunnelState {
     /// Whether the peer answers.
     pub up: bool,
-    /// The peer's key; None without secrets.
+    /// The peer's key; `None` without encryption.
     pub peer: Option<PublicKey>,
-    /// What is wrong with the peer's handshakes, or was within the last minute.
-    pub trouble: Option<Trouble>,
+    /// The fault of the peer's handshakes within the last minute.
+    pub trouble: Option<HandshakeFault>,
     /// The peer's address, as last proven.
     pub remote: Option<SocketAddr>,
-    /// How old the session is, in ns; None where there is none.
+    /// Age of the session, in ns; `None` without a session.
     pub session_age: Option<u64>,
     /// Handshakes completed.
     pub handshakes: u64,
-    /// Whether much is lost on the path.
+    /// Whether loss on the path is high.
     pub poor: bool,
     /// The smoothed round trip, in ns.
     pub rtt: Option<u64>,
-    /// Of the last heartbeats: how many, and how many were not answered.
+    /// Recent heartbeats: all, and those without an answer.
     pub loss: (usize, usize),
     /// The longest datagram to the peer, in bytes of UDP payload.
     pub datagram: usize,
-    /// Addresses that we told the peer, and that it told us.
+    /// Number of addresses announced to the peer, and by the peer.
     pub addresses: (usize, usize),
-    /// Whether segments are cut, because much is lost.
+    /// Whether segments are cut because of loss.
     pub lossy: bool,
-    /// Incomplete frames, and the bytes that they take up.
+    /// Number of incomplete frames, and their bytes.
     pub fragments: (usize, usize),
-    /// Datagrams and frames taken.
+    /// Datagrams and frames accepted.
     pub received: (u64, u64),
-    /// What was refused, by reason.
-    pub refusals: Refusals,
+    /// Refused datagrams, by reason.
+    pub refusals: RefusalCounters,
 }
 
 impl Tunnel {
-    /// A tunnel of that number, which is the upper half of its sessions' numbers and stands in
-    /// all it tells.
+    /// Returns a tunnel. `number` is the upper half of its session indices and identifies it in all
+    /// results.
     pub fn new(number: u16, config: &Config, moment: &Moment<'_>) -> Self {
-        let first = config.keys.as_ref().is_some_and(|(own, peer)| own.public() < *peer);
+        let has_precedence = config.keys.as_ref().is_some_and(|(own, peer)| own.public() < *peer);
         let initiates = config.keys.is_some() && config.remote.is_some();
         let mut tunnel = Self {
             number,
             keys: config.keys.clone(),
-            first,
+            has_precedence,
             remote: config.remote,
             configured: config.remote.into_iter().collect(),
-            called: None,
+            initiated_to: None,
             outlet: Arc::default(),
             vnis: BTreeSet::new(),
             current: None,
@@ -183,22 +184,22 @@ impl Tunnel {
             handshakes: 0,
             own_time: 0,
             peer_time: 0,
-            heard_at: 0,
+            received_at: 0,
             trouble: None,
             health: Health::new(config.longest),
-            fragments: Fragments::default(),
-            own: Advertisement::default(),
-            heard: Advertisement::default(),
-            again: BTreeMap::new(),
-            asked_at: None,
-            told_at: None,
-            refusals: Refusals::default(),
+            fragments: Reassembler::default(),
+            own_claims: Advertisement::default(),
+            peer_claims: Advertisement::default(),
+            announcements: BTreeMap::new(),
+            requested_at: None,
+            replied_at: None,
+            refusals: RefusalCounters::default(),
             datagrams: 0,
             frames: 0,
         };
         if tunnel.keys.is_none() {
-            let session = Arc::new(Session::plain());
-            tunnel.current = Some(Slot {
+            let session = Arc::new(TunnelSession::plain());
+            tunnel.current = Some(SessionSlot {
                 session,
                 replay: Replay::default(),
                 since: moment.now,
@@ -212,79 +213,79 @@ impl Tunnel {
         tunnel
     }
 
-    /// Its number.
+    /// Returns the tunnel's number.
     pub const fn number(&self) -> u16 {
         self.number
     }
 
-    /// Where threads that send find what they need.
+    /// Returns the TX path, for sending threads.
     pub const fn outlet(&self) -> &Arc<Outlet> {
         &self.outlet
     }
 
-    /// The peer's key; None without secrets.
+    /// Returns the peer's key; `None` without encryption.
     pub fn peer(&self) -> Option<&PublicKey> {
         self.keys.as_ref().map(|(_, peer)| peer)
     }
 
-    /// The peer's address.
+    /// Returns the peer's current address.
     pub const fn remote(&self) -> Option<SocketAddr> {
         self.remote
     }
 
-    /// Whether the peer may be at that address, by the configuration.
+    /// Returns whether `at` is a configured address of the peer.
     pub fn is_configured(&self, at: SocketAddr) -> bool {
         self.configured.contains(&at)
     }
 
-    /// The peer may be at these addresses from now on, the preferred one first.
+    /// Replaces the peer's configured addresses; the preferred address comes first.
     pub fn configure(&mut self, addresses: Vec<SocketAddr>) {
         if self.keys.is_some() && !addresses.is_empty() {
             self.configured = addresses;
         }
     }
 
-    /// Whether the peer answers.
+    /// Returns whether the peer answers.
     pub const fn is_up(&self) -> bool {
         self.health.is_up()
     }
 
-    /// Takes frames of a virtual network from now on; what the peer told of it is told again, as
-    /// events. False where there are too many networks.
+    /// Accepts frames of a virtual network from now on, and repeats the peer's claims there as
+    /// events. Returns false if the tunnel carries [`VNIS_MAX`] networks.
     pub fn carry(&mut self, vni: u32, sink: &mut Sink) -> bool {
         if self.vnis.len() >= VNIS_MAX && !self.vnis.contains(&vni) {
             return false;
         }
         if self.vnis.insert(vni) {
-            self.tell_again(vni, sink);
+            self.repeat_claims(vni, sink);
         }
         true
     }
 
-    /// Gives what the peer told of a virtual network once more, as events.
-    pub fn tell_again(&self, vni: u32, sink: &mut Sink) {
-        for ((of, mac), epoch) in self.heard.iter().filter(|((of, _), _)| *of == vni) {
+    /// Repeats the peer's claims in a virtual network as events.
+    pub fn repeat_claims(&self, vni: u32, sink: &mut Sink) {
+        for ((of, mac), epoch) in self.peer_claims.iter().filter(|((of, _), _)| *of == vni) {
             self.event(What::Here { vni: of, mac, epoch }, sink);
         }
     }
 
-    /// Whether the peer may be told of one more address.
+    /// Returns whether another address can be announced to the peer.
     pub fn has_room(&self) -> bool {
-        self.own.len() < ADDRESSES_MAX
+        self.own_claims.len() < ADDRESSES_MAX
     }
 
-    /// Takes frames of a virtual network no longer; our addresses there are withdrawn.
+    /// Refuses frames of a virtual network from now on, and withdraws our addresses there.
     pub fn release(&mut self, now: u64, vni: u32) {
         self.vnis.remove(&vni);
-        let all: Vec<_> = self.own.iter().filter(|((of, _), _)| *of == vni).collect();
+        let all: Vec<_> = self.own_claims.iter().filter(|((of, _), _)| *of == vni).collect();
         for ((_, mac), _) in all {
             self.withdraw(now, vni, mac);
         }
     }
 
-    /// What there is to show at `now`.
-    pub fn state(&self, now: u64) -> State {
-        State {
+    /// Returns the state of the tunnel at `now`.
+    pub fn state(&self, now: u64) -> TunnelState {
+        TunnelState {
             up: self.health.is_up(),
             peer: self.peer().copied(),
             trouble: self
@@ -298,7 +299,7 @@ impl Tunnel {
             rtt: self.health.rtt(),
             loss: self.health.loss(now),
             datagram: self.health.datagram(),
-            addresses: (self.own.len(), self.heard.len()),
+            addresses: (self.own_claims.len(), self.peer_claims.len()),
             lossy: self.health.is_lossy(),
             fragments: self.fragments.held(),
             received: (self.datagrams, self.frames),
@@ -306,16 +307,17 @@ impl Tunnel {
         }
     }
 
-    /// What was refused, by reason.
-    pub const fn refusals(&self) -> &Refusals {
+    /// Returns the counts of refused datagrams.
+    pub const fn refusals(&self) -> &RefusalCounters {
         &self.refusals
     }
 
-    /// Takes a datagram that came from `from`. Initiations do not come here but to
-    /// [`crate::hub::Hub`], because only their content says whose they are.
+    /// Processes a datagram from `from`, except an initiation: only its content identifies the
+    /// tunnel, so [`crate::hub::Hub`] decrypts it.
     ///
     /// # Errors
-    /// Why it was not taken, already counted; of a datagram with many records, why the rest.
+    /// Why the datagram was dropped, already counted. Records before the refused record have been
+    /// processed.
     pub fn receive(
         &mut self,
         moment: &mut Moment<'_>,
@@ -323,7 +325,7 @@ impl Tunnel {
         datagram: &[u8],
         sink: &mut Sink,
     ) -> Result<(), Refusal> {
-        let taken = match Outer::parse(datagram) {
+        let result = match Outer::parse(datagram) {
             Ok((outer, body)) => match outer.kind {
                 Kind::Data => self.data(moment, from, &outer, body, sink),
                 Kind::Plain => self.plain(moment, from, &outer, body, sink),
@@ -334,41 +336,40 @@ impl Tunnel {
             Err(causeway_wire::tunnel::Error::Truncated(_)) => Err(Refusal::Truncated),
             Err(_) => Err(Refusal::Foreign),
         };
-        if let Err(refusal) = taken {
+        if let Err(refusal) = result {
             self.refusals.count(refusal);
         }
-        taken
+        result
     }
 
-    /// Does what is due at this moment.
+    /// Runs the timers that are due.
     pub fn tick(&mut self, moment: &mut Moment<'_>, sink: &mut Sink) {
         self.fragments.expire(moment.now, &mut self.refusals);
         if self.current.is_some() && self.remote.is_some() {
-            self.beat(moment, sink);
-            self.say_again(moment, sink);
+            self.send_heartbeats(moment, sink);
+            self.send_due_announcements(moment, sink);
         }
-        // Last, because silence makes a new session wanted.
+        // After the heartbeats, because a peer that is found down needs a new session.
         self.tick_sessions(moment, sink);
     }
 
-    /// When [`Tunnel::tick`] has something to do, at the latest.
+    /// Returns the time by which [`Tunnel::tick`] must be called.
     pub fn deadline(&self) -> u64 {
         let mut first = self.fragments.deadline().unwrap_or(u64::MAX).min(self.sessions_deadline());
         if self.current.is_some() && self.remote.is_some() {
-            let again = self.again.keys().next().map_or(u64::MAX, |(due, _)| *due);
+            let again = self.announcements.keys().next().map_or(u64::MAX, |(due, _)| *due);
             first = first.min(self.health.deadline()).min(again);
         }
         first
     }
 
-    /// A datagram was longer than the underlay takes (EMSGSIZE): short ones from now on, until
-    /// longer ones are found to get there.
-    pub fn too_long(&mut self, now: u64, sink: &mut Sink) {
+    /// Shortens datagrams after the underlay rejected a datagram as too long (EMSGSIZE).
+    pub fn shorten_datagrams(&mut self, now: u64, sink: &mut Sink) {
         let datagram = self.health.shrink(now);
-        self.changed(Changes { datagram, ..Changes::default() }, sink);
+        self.report_changes(Changes { datagram, ..Changes::default() }, sink);
     }
 
-    /// Changes what senders find.
+    /// Publishes the current session, address and datagram length on the TX path.
     fn publish(&self) {
         let path = match (&self.current, self.remote) {
             (Some(slot), Some(to)) => {
@@ -384,8 +385,8 @@ impl Tunnel {
         sink.events.push(Event { tunnel: self.number, what });
     }
 
-    /// Tells what has changed in health.
-    fn changed(&mut self, changes: Changes, sink: &mut Sink) {
+    /// Reports changes of health as events.
+    fn report_changes(&mut self, changes: Changes, sink: &mut Sink) {
         if let Some(datagram) = changes.datagram {
             self.publish();
             self.event(What::Datagram(datagram), sink);

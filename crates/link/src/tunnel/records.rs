@@ -1,4 +1,7 @@
-//! What stands in a datagram: opened, checked and handed on, record by record.
+//! Records of received datagrams: opened, checked, and dispatched by kind.
+//!
+//! Frames stay in the buffer into which their datagram was opened. Records of unknown kinds are
+//! skipped, so that newer peers can add kinds.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -7,30 +10,30 @@ use causeway_wire::ecn::decapsulate;
 use causeway_wire::tunnel::record::{self, Delivered, EchoReply, Entry, Fragment};
 use causeway_wire::tunnel::{INNER_LEN, Inner, Outer};
 
-use super::{Slot, Tunnel};
+use super::{SessionSlot, Tunnel};
 use crate::event::What;
-use crate::fragment::Piece;
 use crate::limits::{FRAME_BYTES_MAX, SYNC_NS};
 use crate::moment::Moment;
+use crate::reassembly::ReceivedFragment;
 use crate::refusal::Refusal;
-use crate::unpack::{Arrived, Sink};
+use crate::unpack::{ReceivedFrame, Sink};
 
-/// Which session a datagram belongs to.
+/// Names a session slot of a tunnel.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Which {
+enum SlotName {
     Current,
     Previous,
     Next,
 }
 
-/// A record that is not looked into yet: its header, and where its body is.
-struct Record {
+/// Header of a record, and the range of its body in the sink's buffer.
+struct RecordSpan {
     header: record::Header,
     body: Range<usize>,
 }
 
 impl Tunnel {
-    /// A sealed datagram.
+    /// Processes a sealed datagram.
     pub(super) fn data(
         &mut self,
         moment: &mut Moment<'_>,
@@ -39,7 +42,7 @@ impl Tunnel {
         body: &[u8],
         sink: &mut Sink,
     ) -> Result<(), Refusal> {
-        let which = [Which::Current, Which::Next, Which::Previous]
+        let which = [SlotName::Current, SlotName::Next, SlotName::Previous]
             .into_iter()
             .find(|which| self.slot_of(*which).as_ref().is_some_and(|s| s.is(outer.receiver)))
             .ok_or(Refusal::Session)?;
@@ -51,13 +54,13 @@ impl Tunnel {
             return Err(Refusal::Replayed);
         }
         slot.came = slot.came.saturating_add(1);
-        if which == Which::Current {
-            self.heard_at = moment.now;
+        if which == SlotName::Current {
+            self.received_at = moment.now;
         }
         match which {
-            Which::Next => self.confirm(moment, from, sink),
-            // An old datagram says nothing about where the peer is now.
-            Which::Current if newest && self.remote != Some(from) => {
+            SlotName::Next => self.confirm(moment, from, sink),
+            // A reordered old datagram does not prove the peer's current address.
+            SlotName::Current if newest && self.remote != Some(from) => {
                 self.remote = Some(from);
                 self.publish();
                 self.event(What::Roamed(from), sink);
@@ -67,15 +70,15 @@ impl Tunnel {
         self.text(moment, start..start.saturating_add(len), sink)
     }
 
-    const fn slot_of(&mut self, which: Which) -> &mut Option<Slot> {
+    const fn slot_of(&mut self, which: SlotName) -> &mut Option<SessionSlot> {
         match which {
-            Which::Current => &mut self.current,
-            Which::Previous => &mut self.previous,
-            Which::Next => &mut self.next,
+            SlotName::Current => &mut self.current,
+            SlotName::Previous => &mut self.previous,
+            SlotName::Next => &mut self.next,
         }
     }
 
-    /// A datagram without a seal: all that speaks for it is where it came from.
+    /// Processes a datagram without encryption. Its source address is its only authentication.
     pub(super) fn plain(
         &mut self,
         moment: &mut Moment<'_>,
@@ -101,7 +104,7 @@ impl Tunnel {
         self.text(moment, text, sink)
     }
 
-    /// The records of a text that stands in the sink's tail.
+    /// Processes the records of a plaintext in the sink's tail.
     fn text(
         &mut self,
         moment: &mut Moment<'_>,
@@ -123,7 +126,7 @@ impl Tunnel {
                     carries = true;
                     self.fragment(moment.now, inner.vni, &record, text.end, sink)?;
                 }
-                // One answer to a datagram, so that nobody can have more sent than was spent.
+                // At most one answer per datagram, so that a peer cannot use us as an amplifier.
                 record::ECHO if !echoed => {
                     echoed = true;
                     self.echo(moment.now, &record, sink)?;
@@ -132,49 +135,49 @@ impl Tunnel {
                     let reply =
                         EchoReply::parse(sink.part(record.body)).map_err(|_| Refusal::Truncated)?;
                     let length = usize::try_from(reply.size).unwrap_or(usize::MAX);
-                    let changes = self.health.answered(moment.now, reply.time, length);
-                    self.changed(changes, sink);
+                    let changes = self.health.record_answer(moment.now, reply.time, length);
+                    self.report_changes(changes, sink);
                 }
                 record::DELIVERED => {
                     let report =
                         Delivered::parse(sink.part(record.body)).map_err(|_| Refusal::Truncated)?;
                     let (sent, came) = (report.sent.into(), report.came.into());
-                    if let Some(lossy) = self.health.delivered(moment.now, sent, came) {
+                    if let Some(lossy) = self.health.record_delivery(moment.now, sent, came) {
                         self.outlet.set_lossy(lossy);
                     }
                 }
                 record::HERE | record::GONE => self.directory(inner.vni, &record, sink)?,
                 record::SYNC => {
-                    let told =
-                        self.told_at.is_none_or(|at| at.saturating_add(SYNC_NS) <= moment.now);
-                    if told {
-                        self.told_at = Some(moment.now);
-                        self.tell_all(sink);
+                    let due =
+                        self.replied_at.is_none_or(|at| at.saturating_add(SYNC_NS) <= moment.now);
+                    if due {
+                        self.replied_at = Some(moment.now);
+                        self.announce_all(sink);
                     }
                 }
-                // Of a newer version: what we know we take.
+                // A kind of a newer version.
                 _ => {}
             }
         }
         if carries {
-            self.health.prove(moment.now);
+            self.health.record_frame(moment.now);
         }
         Ok(())
     }
 
-    fn carries(&self, vni: u32) -> Result<(), Refusal> {
+    fn check_vni(&self, vni: u32) -> Result<(), Refusal> {
         if self.vnis.contains(&vni) { Ok(()) } else { Err(Refusal::Vni) }
     }
 
-    /// A whole frame stays where it was opened.
+    /// Appends a whole frame to the sink; its bytes stay where they were opened.
     fn frame(
         &mut self,
         vni: u32,
-        record: &Record,
+        record: &RecordSpan,
         end: usize,
         sink: &mut Sink,
     ) -> Result<(), Refusal> {
-        self.carries(vni)?;
+        self.check_vni(vni)?;
         let body = sink.part(record.body.clone());
         let split = record::split_metadata(record.header.bare, body);
         let (metadata, frame) = split.map_err(|_| Refusal::Truncated)?;
@@ -184,7 +187,7 @@ impl Tunnel {
             self.refusals.count(Refusal::Unmarkable);
             return Ok(());
         }
-        sink.frames.push(Arrived { tunnel: self.number, vni, hops, metadata, at });
+        sink.frames.push(ReceivedFrame { tunnel: self.number, vni, hops, metadata, at });
         sink.keep(end);
         self.frames = self.frames.wrapping_add(1);
         Ok(())
@@ -194,19 +197,20 @@ impl Tunnel {
         &mut self,
         now: u64,
         vni: u32,
-        record: &Record,
+        record: &RecordSpan,
         end: usize,
         sink: &mut Sink,
     ) -> Result<(), Refusal> {
-        self.carries(vni)?;
+        self.check_vni(vni)?;
         let body = sink.part(record.body.clone());
         let (fragment, bytes) = Fragment::parse(body).map_err(|_| Refusal::Truncated)?;
         let record::Header { bare, hops, .. } = record.header;
         let size = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
         let (offset, total) = (size(fragment.offset), size(fragment.total));
         let ecn = sink.ecn;
-        let piece = Piece { vni, id: fragment.id, offset, total, bare, hops, ecn, bytes };
-        let Some((whole, ecn)) = self.fragments.take(now, &piece, &mut self.refusals)? else {
+        let piece =
+            ReceivedFragment { vni, id: fragment.id, offset, total, bare, hops, ecn, bytes };
+        let Some((whole, ecn)) = self.fragments.add(now, &piece, &mut self.refusals)? else {
             return Ok(());
         };
         let split = record::split_metadata(bare, whole);
@@ -214,20 +218,20 @@ impl Tunnel {
         if frame.len() > FRAME_BYTES_MAX {
             return Err(Refusal::Oversized);
         }
-        // Behind the text, which is not read to its end yet.
+        // Behind the plaintext, whose remaining records are still to be read.
         sink.keep(end);
         let at = sink.append(frame);
         if decapsulate(sink.part_mut(at.clone()), ecn).is_err() {
             self.refusals.count(Refusal::Unmarkable);
             return Ok(());
         }
-        sink.frames.push(Arrived { tunnel: self.number, vni, hops, metadata, at });
+        sink.frames.push(ReceivedFrame { tunnel: self.number, vni, hops, metadata, at });
         self.frames = self.frames.wrapping_add(1);
         Ok(())
     }
 
-    /// A heartbeat: it is answered, and its digest looked at.
-    fn echo(&mut self, now: u64, record: &Record, sink: &mut Sink) -> Result<(), Refusal> {
+    /// Processes a heartbeat: answers it and compares its digest.
+    fn echo(&mut self, now: u64, record: &RecordSpan, sink: &mut Sink) -> Result<(), Refusal> {
         let body = sink.part(record.body.clone());
         let echo = record::Echo::parse(body).map_err(|_| Refusal::Truncated)?;
         self.reply(&echo, sink);
@@ -235,7 +239,7 @@ impl Tunnel {
         Ok(())
     }
 
-    fn directory(&mut self, vni: u32, record: &Record, sink: &mut Sink) -> Result<(), Refusal> {
+    fn directory(&mut self, vni: u32, record: &RecordSpan, sink: &mut Sink) -> Result<(), Refusal> {
         let carried = self.vnis.contains(&vni);
         let Sink { bytes, events, .. } = sink;
         let body = bytes.get(record.body.clone()).unwrap_or(&[]);
@@ -243,9 +247,9 @@ impl Tunnel {
         for Entry { mac, epoch } in entries {
             let key = (vni, mac);
             let what = if record.header.kind == record::GONE {
-                self.heard.remove(key, epoch).map(|_| What::Gone { vni, mac, epoch })
+                self.peer_claims.remove(key, epoch).map(|_| What::Gone { vni, mac, epoch })
             } else {
-                let news = self.heard.insert(key, epoch).map_err(|_| Refusal::Directory)?;
+                let news = self.peer_claims.insert(key, epoch).map_err(|_| Refusal::Directory)?;
                 news.then_some(What::Here { vni, mac, epoch })
             };
             if let Some(what) = what.filter(|_| carried) {
@@ -256,11 +260,11 @@ impl Tunnel {
     }
 }
 
-/// The record at `at`, which then is where the next begins.
-fn next(at: &mut usize, end: usize, sink: &Sink) -> Result<Option<Record>, Refusal> {
+/// Returns the record at `at` and advances `at` to the next.
+fn next(at: &mut usize, end: usize, sink: &Sink) -> Result<Option<RecordSpan>, Refusal> {
     let mut rest = sink.part(*at..end);
     let taken = record::Header::next(&mut rest).map_err(|_| Refusal::Truncated)?;
     let Some((header, body)) = taken else { return Ok(None) };
     *at = end.saturating_sub(rest.len());
-    Ok(Some(Record { header, body: at.saturating_sub(body.len())..*at }))
+    Ok(Some(RecordSpan { header, body: at.saturating_sub(body.len())..*at }))
 }

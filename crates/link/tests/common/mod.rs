@@ -1,4 +1,4 @@
-//! Hosts with a hub each, and a network between them that does what a seed says.
+//! Simulated hosts with a [`Hub`] each, and a network between them whose faults a seed decides.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub const VNI: u32 = 7;
 /// One millisecond.
 pub const MS: u64 = 1_000_000;
 
-/// Random numbers that a seed decides (xorshift64*).
+/// Random numbers from a seed (xorshift64*).
 #[derive(Debug, Clone)]
 pub struct Seed(pub u64);
 
@@ -28,12 +28,12 @@ impl Seed {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         (self.next() >> 8) % bound.max(1)
     }
 
-    /// In so many of 1000 cases.
+    /// Returns true in `of_1000` of 1000 cases.
     pub fn chance(&mut self, of_1000: u64) -> bool {
         self.below(1000) < of_1000
     }
@@ -43,7 +43,7 @@ impl Seed {
     }
 }
 
-/// A frame that came in: network, hops, metadata and bytes.
+/// A received frame: network, hops, metadata and bytes.
 pub type Got = (u32, u8, Metadata, Vec<u8>);
 
 /// A host.
@@ -58,7 +58,7 @@ pub struct Host {
     packers: BTreeMap<u16, Packer>,
 }
 
-/// What the network does, each of 1000 datagrams.
+/// Faults of the network, per 1000 datagrams.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Weather {
     pub lost: u64,
@@ -70,7 +70,7 @@ pub struct Weather {
     pub mtu: usize,
 }
 
-/// A datagram under way.
+/// A datagram in flight.
 #[derive(Debug, Clone)]
 pub struct Letter {
     pub from: SocketAddr,
@@ -85,9 +85,9 @@ pub struct World {
     pub seed: Seed,
     pub weather: Weather,
     pub hosts: Vec<Host>,
-    /// By arrival, and in order.
+    /// By time of arrival, and in order.
     pub wire: BTreeMap<(u64, u64), Letter>,
-    /// Everything that was ever sent, while it is wanted.
+    /// All datagrams ever sent, while recording is on.
     pub tape: Option<Vec<Letter>>,
     pub refused: Vec<Refusal>,
     letters: u64,
@@ -98,7 +98,7 @@ pub fn address(host: usize) -> SocketAddr {
 }
 
 impl World {
-    /// `hosts` hosts without tunnels.
+    /// Returns `hosts` hosts without tunnels.
     pub fn new(seed: u64, hosts: usize) -> Self {
         let mut world = Self {
             now: 1_000 * MS,
@@ -134,18 +134,18 @@ impl World {
         }
     }
 
-    /// Two hosts with a tunnel between them, up.
+    /// Returns two hosts with a tunnel between them, up.
     pub fn pair(seed: u64, plain: bool, longest: usize) -> Self {
         let mut world = Self::new(seed, 2);
         world.join(0, 1, plain, longest);
         world.run(100 * MS);
         assert!(world.tunnel(0).is_up() && world.tunnel(1).is_up());
-        // Both called at once, and one gave way.
+        // Both initiated at once, and one initiation had precedence.
         world.refused.clear();
         world
     }
 
-    /// A tunnel between two hosts, known to both.
+    /// Adds a tunnel between two hosts, known to both.
     pub fn join(&mut self, a: usize, b: usize, plain: bool, longest: usize) {
         for (own, other) in [(a, b), (b, a)] {
             let keys = (Arc::clone(&self.hosts[own].key), self.hosts[other].key.public());
@@ -165,14 +165,14 @@ impl World {
         number
     }
 
-    /// The host forgets all, and begins again with the same key.
+    /// Restarts the host without its state, with the same key.
     pub fn restart(&mut self, host: usize) {
         let address = self.hosts[host].address;
         let key = PrivateKey::clone(&self.hosts[host].key);
         self.hosts[host] = self.host(address, key);
     }
 
-    /// One host more, with the key of another.
+    /// Adds a host with the key of another.
     pub fn clone_host(&mut self, of: usize) {
         let key = PrivateKey::clone(&self.hosts[of].key);
         let host = self.host(address(self.hosts.len()), key);
@@ -193,18 +193,18 @@ impl World {
         self.hosts[host].hub.tunnel_mut(0).unwrap()
     }
 
-    /// How often `host` saw this event.
+    /// Returns how often `host` reported this event.
     pub fn seen(&self, host: usize, what: impl Fn(&What) -> bool) -> usize {
         self.hosts[host].events.iter().filter(|event| what(&event.what)).count()
     }
 
-    /// What all of the host's tunnels and its hub refused for that reason.
+    /// Returns how often the host's tunnels and its hub refused a datagram for that reason.
     pub fn refusals(&self, host: usize, reason: Refusal) -> u64 {
         let hub = &self.hosts[host].hub;
         hub.refusals().of(reason) + hub.tunnels().map(|t| t.refusals().of(reason)).sum::<u64>()
     }
 
-    /// Gives a host a datagram.
+    /// Passes a datagram to a host.
     pub fn deliver(&mut self, host: usize, from: SocketAddr, bytes: &[u8]) -> Result<(), Refusal> {
         let (now, wall) = (self.now, self.wall);
         let mut entropy = |bytes: &mut [u8]| self.seed.fill(bytes);
@@ -218,7 +218,7 @@ impl World {
         taken
     }
 
-    /// Has a host do what is due.
+    /// Runs a host's timers.
     pub fn tick(&mut self, host: usize) {
         let (now, wall) = (self.now, self.wall);
         let mut entropy = |bytes: &mut [u8]| self.seed.fill(bytes);
@@ -229,7 +229,7 @@ impl World {
         self.empty(host);
     }
 
-    /// Takes what is in a host's sink.
+    /// Processes the results in a host's sink.
     fn empty(&mut self, host: usize) {
         let Host { sink, events, got, address, .. } = &mut self.hosts[host];
         for frame in &sink.frames {
@@ -246,7 +246,7 @@ impl World {
         }
     }
 
-    /// Puts a datagram on the wire, into the weather.
+    /// Sends a datagram through the unreliable network.
     pub fn post(&mut self, from: SocketAddr, to: SocketAddr, mut bytes: Vec<u8>) {
         assert!(!bytes.is_empty() && bytes.len() <= DATAGRAM_BYTES_MAX);
         let Weather { lost, doubled, late, cut, flipped, mtu } = self.weather;
@@ -326,7 +326,7 @@ impl World {
     }
 }
 
-/// What the kernel makes of a batch.
+/// Splits a batch as the kernel does.
 pub fn cut(batch: &causeway_link::Batch) -> Vec<(SocketAddr, Vec<u8>)> {
     let pieces: Vec<_> = batch.bytes().chunks(batch.segment()).map(<[u8]>::to_vec).collect();
     assert_eq!(pieces.len(), batch.datagrams());
@@ -334,14 +334,14 @@ pub fn cut(batch: &causeway_link::Batch) -> Vec<(SocketAddr, Vec<u8>)> {
     pieces.into_iter().map(|bytes| (batch.to().unwrap(), bytes)).collect()
 }
 
-/// A frame of `len` bytes with something in it.
+/// Returns a frame of `len` bytes with a pattern.
 pub fn frame(seed: &mut Seed, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     seed.fill(&mut bytes);
     bytes
 }
 
-/// A frame's metadata, or none.
+/// Returns a frame's metadata, or the default.
 pub fn metadata(seed: &mut Seed) -> Metadata {
     if seed.chance(500) {
         return Metadata::default();

@@ -23,7 +23,7 @@ pub struct Host {
     dir: Folder,
 }
 
-/// The address of port `n`.
+/// Returns the address of port `n`.
 pub fn mac(n: u8) -> [u8; 6] {
     [0x52, 0x54, 0, 0, 0, n]
 }
@@ -47,10 +47,10 @@ impl Host {
         Self::with_links(causeway_link::SERVICE)
     }
 
-    /// With a service of links of its own making.
+    /// As `new`, with the test's own service of links.
     pub fn with_links(links: Registration) -> Self {
         let dir = Folder::new("link");
-        // Two dispatchers, so that links and groups are served by different ones.
+        // Two dispatchers, so that links and groups are served by different dispatchers.
         let options = Options { dispatchers: 2, ..Options::default() };
         let fabric = Fabric::start(&[causeway_ethernet::SERVICE, links], options);
         let fabric = fabric.unwrap();
@@ -90,7 +90,7 @@ impl Host {
         self.attach(n, features)
     }
 
-    /// As [`Self::port`], behind which others may be.
+    /// As [`Self::port`], for a port with other addresses behind it.
     pub fn learning_port(&self, n: u8, group: &str) -> NetPort {
         self.add(
             n,
@@ -162,7 +162,7 @@ impl Drop for Host {
     }
 }
 
-/// A link of one of the bare kinds.
+/// Returns a `vnet` or `vxlan` link.
 pub fn bare(
     link: &str,
     group: &str,
@@ -196,7 +196,7 @@ pub fn wait_state(host: &Host, link: &str, state: LinkState) {
     wait(there, || format!("{:?}", host.link_view(link)));
 }
 
-/// Waits until a link has counted so many.
+/// Waits until a counter of a link has this value.
 pub fn wait_counter(host: &Host, link: &str, counter: &str, count: u64) {
     let there = || host.link_counter(link, counter) >= count;
     wait(there, || format!("{counter}: {:?}", host.link_view(link)));
@@ -214,8 +214,8 @@ pub fn receive(port: &mut NetPort) -> (Header, Vec<u8>) {
     }
 }
 
-/// Has ports `near` (address 1) and `far` (2) exchange frames of many lengths, both ways. Says how
-/// many went each way.
+/// Exchanges frames of many lengths between ports `near` (address 1) and `far` (2), in both
+/// directions. Returns the number of frames per direction.
 pub fn exchange(near: &mut NetPort, far: &mut NetPort, lengths: &[usize]) -> u64 {
     for &len in lengths {
         let there = unicast(1, 2, len);
@@ -228,10 +228,10 @@ pub fn exchange(near: &mut NetPort, far: &mut NetPort, lengths: &[usize]) -> u64
     lengths.len() as u64
 }
 
-/// Lengths up to the longest frame that a port takes, in bytes.
+/// Lengths up to the longest frame that a port accepts, in bytes.
 pub const LENGTHS: [usize; 6] = [60, 300, 1514, 9014, 65_000, 65_549];
 
-/// Many frames at a time, some of which wait for a stream to take them. Says how many.
+/// Sends bursts of frames, some of which wait in a stream's queue. Returns their number.
 pub fn crowd(near: &mut NetPort, far: &mut NetPort) -> u64 {
     for round in 0..40 {
         let frames: Vec<_> = (0..10).map(|i| unicast(1, 2, 60 + round * 700 + i)).collect();
@@ -245,8 +245,8 @@ pub fn crowd(near: &mut NetPort, far: &mut NetPort) -> u64 {
     400
 }
 
-/// A TCP segment from address 1 to 2 as a guest leaves it that has pieces of 1460 B made of it: its
-/// checksum is the sum of the pseudo-header.
+/// Returns a TCP segment from address 1 to 2 with an offload for segments of 1460 B, as a guest
+/// leaves it: its checksum is the sum of the pseudo-header.
 pub fn segment(payload: usize) -> (Header, Vec<u8>) {
     let mut packet = Vec::new();
     let builder = etherparse::PacketBuilder::ethernet2(mac(1), mac(2))
@@ -268,7 +268,7 @@ pub fn segment(payload: usize) -> (Header, Vec<u8>) {
     (header, packet)
 }
 
-/// Whether no frame is there now.
+/// Returns whether no frame is queued now.
 pub fn is_silent(port: &mut NetPort) -> bool {
     port.receive(0, &mut Vec::new()).unwrap().is_none()
 }

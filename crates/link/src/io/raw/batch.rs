@@ -1,31 +1,31 @@
-//! Frames that came from an interface, where they lie.
+//! Frames received from an interface, in one buffer.
 
 use causeway_fabric::carrier::{Arrival, Arrivals, Buffer, OFFLOAD_BYTES};
 use causeway_host::net::socket::{FINISH_BYTES, Packet};
 use causeway_wire::virtio_net::{HDR_F_NEEDS_CSUM, Header};
 
-use super::super::inbox::Inbox;
+use super::super::inbox::LinkInbox;
 use super::super::limits::{FRAME_MIN, RAW_BYTES, RAW_FRAME_ROOM, TAG_BYTES, TAGGED_HEADER};
 
-/// Frames that came one after the other, where they lie.
-pub(super) struct Batch {
+/// Frames received in a row, in one buffer.
+pub(super) struct FrameBatch {
     pub bytes: Buffer,
     used: usize,
     frames: Vec<Arrival>,
 }
 
-impl Batch {
-    pub fn new(inbox: &Inbox) -> Self {
+impl FrameBatch {
+    pub fn new(inbox: &LinkInbox) -> Self {
         Self { bytes: inbox.pool.take(RAW_BYTES), used: 0, frames: Vec::new() }
     }
 
-    /// Where the next one may lie, with what stands before it.
+    /// Returns the room for the next frame and its header.
     pub fn room(&mut self) -> &mut [u8] {
         let end = self.used.saturating_add(RAW_FRAME_ROOM);
         self.bytes.get_mut(self.used..end).unwrap_or(&mut [])
     }
 
-    /// A frame that was received: where it lies, and how it is to be finished.
+    /// Returns the range and the offloads of a received frame, after restoring its VLAN tag.
     pub fn frame(
         &mut self,
         packet: Packet,
@@ -38,7 +38,7 @@ impl Batch {
         let before: [u8; FINISH_BYTES] = *self.bytes.get(self.used..)?.first_chunk()?;
         let mut header = native(&before);
         let Some((kind, value)) = packet.tag else { return Some((frame, emit(&header))) };
-        // Put the tag back, between the addresses and the rest, which stays where it is.
+        // The kernel strips the VLAN tag: insert it behind the addresses; the rest stays in place.
         let tagged = start.saturating_sub(TAG_BYTES)..frame.end;
         let bytes = self.bytes.get_mut(tagged.clone())?;
         bytes.copy_within(TAG_BYTES..TAGGED_HEADER, 0);
@@ -61,7 +61,7 @@ impl Batch {
         &mut self,
         at: std::ops::Range<usize>,
         offload: [u8; OFFLOAD_BYTES],
-        inbox: &Inbox,
+        inbox: &LinkInbox,
     ) {
         self.used = at.end;
         self.frames.push(Arrival { at, offload, hops: 1, flood: None });
@@ -70,13 +70,14 @@ impl Batch {
         }
     }
 
-    pub fn put(self, inbox: &Inbox) {
+    pub fn put(self, inbox: &LinkInbox) {
         let Self { bytes, frames, .. } = self;
-        inbox.put(Arrivals { link: inbox.id, bytes, frames });
+        inbox.deliver(Arrivals { link: inbox.id, bytes, frames });
     }
 }
 
-/// What stands before a frame, in the host's byte order. Of its flags only one asks for something.
+/// Decodes the kernel's virtio-net header, in host byte order. Of its flags only NEEDS_CSUM
+/// requests work.
 fn native(bytes: &[u8; FINISH_BYTES]) -> Header {
     let [flags, gso_type, a, b, c, d, e, f, g, h] = *bytes;
     Header {
@@ -102,15 +103,15 @@ mod tests {
     use causeway_fabric::carrier::LinkId;
     use causeway_fabric::mailbox::mailbox;
 
-    fn inbox() -> Inbox {
+    fn inbox() -> LinkInbox {
         let (to, _) = mailbox(1).unwrap();
         let name = "l".parse().unwrap();
-        Inbox { id: LinkId(1), name, to, tally: Default::default(), pool: Default::default() }
+        LinkInbox { id: LinkId(1), name, to, stats: Default::default(), pool: Default::default() }
     }
 
     #[test]
-    fn a_tag_is_put_back_where_it_was() {
-        let mut batch = Batch::new(&inbox());
+    fn raw_vlan_tag_is_restored() {
+        let mut batch = FrameBatch::new(&inbox());
         let offload = Header {
             flags: HDR_F_NEEDS_CSUM,
             gso_type: 1,
@@ -124,16 +125,16 @@ mod tests {
         let bytes = [&to_native(&offload)[..], &frame].concat();
         batch.room()[..bytes.len()].copy_from_slice(&bytes);
         let packet = Packet { len: bytes.len(), tag: Some((0x8100, 0x2005)) };
-        let (at, told) = batch.frame(packet).unwrap();
+        let (at, offloads) = batch.frame(packet).unwrap();
         let tagged = [&frame[..12], &[0x81, 0, 0x20, 5], &frame[12..]].concat();
         assert_eq!(batch.bytes[at], tagged);
         let moved = Header { hdr_len: 58, csum_start: 38, ..offload };
-        assert_eq!(told, emit(&moved));
+        assert_eq!(offloads, emit(&moved));
     }
 
     #[test]
     fn hostile_lengths_make_no_frames() {
-        let mut batch = Batch::new(&inbox());
+        let mut batch = FrameBatch::new(&inbox());
         for len in [0, FINISH_BYTES, FINISH_BYTES + 13, RAW_FRAME_ROOM + 1, usize::MAX] {
             assert_eq!(batch.frame(Packet { len, tag: None }), None, "{len}");
         }

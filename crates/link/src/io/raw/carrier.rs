@@ -1,4 +1,4 @@
-//! The way out by an interface.
+//! Carrier of a `raw` link: frames out by an interface.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,36 +11,36 @@ use causeway_wire::ethernet;
 use causeway_wire::virtio_net::Header;
 
 use super::super::limits::{RAW_ADDRESSES_MAX, RAW_FRAME_ROOM, SEND_BYTES, TAGGED_HEADER};
-use super::super::tally::{Loss, Tally};
-use super::{Outlet, shared};
+use super::super::stats::{LinkStats, Loss};
+use super::{SharedInterface, lock};
 use crate::limits::FRAME_BYTES_MAX;
 
-/// The way out of one link, for one shard.
+/// Carrier of one link, for one shard.
 #[derive(Debug)]
 pub struct RawCarrier {
-    outlet: Outlet,
-    tally: Arc<Tally>,
-    /// Frames one behind the other, each behind what says how it is to be finished.
+    shared: SharedInterface,
+    stats: Arc<LinkStats>,
+    /// Frames back to back, each behind its virtio-net header.
     bytes: Vec<u8>,
-    /// Where each ends.
+    /// End of each frame in `bytes`.
     ends: Vec<usize>,
-    /// The socket, as it was at the batch's first frame.
+    /// The socket at the time of the batch's first frame.
     socket: Option<Arc<PacketSocket>>,
-    /// Addresses that are known to have left in this time.
-    told: HashSet<u64>,
-    time: u64,
+    /// Source addresses already recorded in this ageing period.
+    recorded: HashSet<u64>,
+    period: u64,
 }
 
 impl RawCarrier {
-    pub(super) fn new(outlet: Outlet, tally: Arc<Tally>) -> Self {
+    pub(super) fn new(shared: SharedInterface, stats: Arc<LinkStats>) -> Self {
         Self {
-            outlet,
-            tally,
+            shared,
+            stats,
             bytes: vec![0; SEND_BYTES.saturating_add(RAW_FRAME_ROOM)],
             ends: Vec::with_capacity(FRAMES_PER_CALL_MAX),
             socket: None,
-            told: HashSet::new(),
-            time: 0,
+            recorded: HashSet::new(),
+            period: 0,
         }
     }
 
@@ -48,20 +48,20 @@ impl RawCarrier {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Notes that an address is on our side.
-    fn note(&mut self, from: u64) {
-        if self.told.contains(&from) || self.told.len() >= RAW_ADDRESSES_MAX {
+    /// Records that an address is on our side.
+    fn record(&mut self, from: u64) {
+        if self.recorded.contains(&from) || self.recorded.len() >= RAW_ADDRESSES_MAX {
             return;
         }
-        self.told.insert(from);
-        let mut shared = shared(&self.outlet);
-        if shared.left.len() < RAW_ADDRESSES_MAX {
-            shared.left.insert(from);
+        self.recorded.insert(from);
+        let mut shared = lock(&self.shared);
+        if shared.recent.len() < RAW_ADDRESSES_MAX {
+            shared.recent.insert(from);
         }
     }
 
     fn refuse(&self, loss: Loss, refusal: Refusal) -> Result<(), Refusal> {
-        self.tally.lost(loss, 1);
+        self.stats.add_drops(loss, 1);
         Err(refusal)
     }
 }
@@ -72,11 +72,11 @@ impl Carrier for RawCarrier {
             self.flush();
         }
         if self.ends.is_empty() {
-            let shared = shared(&self.outlet);
+            let shared = lock(&self.shared);
             self.socket = shared.socket.clone();
-            if shared.times != self.time {
-                self.time = shared.times;
-                self.told.clear();
+            if shared.period != self.period {
+                self.period = shared.period;
+                self.recorded.clear();
             }
         }
         let Some(mtu) = self.socket.as_ref().map(|socket| socket.mtu()) else {
@@ -86,7 +86,7 @@ impl Carrier for RawCarrier {
         if frame.len > FRAME_BYTES_MAX || piece > mtu.saturating_add(TAGGED_HEADER + 2) {
             return self.refuse(Loss::TooBig, Refusal::TooBig);
         }
-        // A switch would stop sending to this host, or slow down: all its tenants.
+        // PAUSE frames would make a switch throttle this host, and so all its tenants.
         if frame.head.get(12..14) == Some(&ethernet::TYPE_MAC_CONTROL.to_be_bytes()) {
             return self.refuse(Loss::MacControl, Refusal::MacControl);
         }
@@ -102,7 +102,7 @@ impl Carrier for RawCarrier {
         if read.is_err() {
             return self.refuse(Loss::SenderFault, Refusal::Lost);
         }
-        from.into_iter().for_each(|from| self.note(from));
+        from.into_iter().for_each(|from| self.record(from));
         self.ends.push(end);
         Ok(())
     }
@@ -125,13 +125,13 @@ impl Carrier for RawCarrier {
                     Some(rustix::io::Errno::MSGSIZE) => Loss::TooBig,
                     _ => Loss::Unreachable,
                 };
-                self.tally.lost(why, 1);
+                self.stats.add_drops(why, 1);
                 (at, lost) = (at.saturating_add(1), lost.saturating_add(1));
             }
         }
         let sent = (self.ends.len() as u64).saturating_sub(lost);
         let bytes = self.used().saturating_sub(self.ends.len().saturating_mul(FINISH_BYTES));
-        self.tally.transmitted(sent, if lost == 0 { bytes as u64 } else { 0 }, calls);
+        self.stats.add_transmitted(sent, if lost == 0 { bytes as u64 } else { 0 }, calls);
         self.ends.clear();
         lost
     }
@@ -145,7 +145,7 @@ impl Carrier for RawCarrier {
     }
 }
 
-/// What stands before a frame, in the host's byte order.
+/// Encodes the kernel's virtio-net header, in host byte order.
 pub(super) fn to_native(header: &Header) -> [u8; FINISH_BYTES] {
     let [a, b] = header.hdr_len.to_ne_bytes();
     let [c, d] = header.gso_size.to_ne_bytes();

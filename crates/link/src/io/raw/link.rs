@@ -1,4 +1,4 @@
-//! A link on an interface, which may go and come back.
+//! A link on an interface, which may disappear and return.
 
 use std::collections::HashSet;
 use std::io;
@@ -14,50 +14,50 @@ use causeway_host::net::socket::{PacketError, PacketSocket};
 use causeway_wire::ethernet::{self, is_group};
 use rustix::net::sockopt;
 
-use super::super::inbox::Inbox;
+use super::super::inbox::LinkInbox;
 use super::super::limits::{RAW_ADDRESS_NS, RAW_AGAIN_NS, RAW_FRAME_ROOM, SOCKET_BYTES};
-use super::super::tally::Loss;
-use super::batch::Batch;
+use super::super::stats::Loss;
+use super::batch::FrameBatch;
 use super::carrier::RawCarrier;
-use super::{Outlet, shared};
+use super::{SharedInterface, lock};
 
-/// A link.
+/// A `raw` link.
 #[derive(Debug)]
 pub struct RawLink {
-    inbox: Inbox,
+    inbox: LinkInbox,
     interface: String,
     source: u32,
     socket: Option<(Arc<PacketSocket>, ServiceWatch)>,
     inlet: PacketInlet,
-    outlet: Outlet,
+    shared: SharedInterface,
     /// Addresses of running ports.
     ours: HashSet<u64>,
     started: bool,
     again_ns: Option<u64>,
-    /// When addresses whose frames left are of the time before.
-    turn_ns: u64,
+    /// When the next ageing period begins.
+    age_ns: u64,
     reason: String,
     log: LogLimit,
-    /// How often it came up.
+    /// How often the link came up.
     pub ups: u64,
-    /// Frames that were for others.
+    /// Frames to addresses that are not ours.
     pub not_ours: u64,
-    /// Frames that came from an address of ours.
-    pub circled: u64,
-    /// Frames that the host could not finish.
+    /// Frames from an address of a running port.
+    pub looped: u64,
+    /// Frames with offloads that virtio cannot express.
     unreadable: u64,
     /// Frames longer than a slot of the ring that the host had no room to queue.
     pub unqueued: u64,
 }
 
 impl RawLink {
-    /// A link on an interface, which may be down.
+    /// Opens a link on an interface, which may be down.
     ///
     /// # Errors
-    /// There is no such interface, or we may not use it.
+    /// The interface does not exist, or the daemon may not use it.
     pub fn open(
         cx: &Context<'_>,
-        inbox: Inbox,
+        inbox: LinkInbox,
         interface: &str,
         source: u32,
     ) -> Result<Self, PacketError> {
@@ -67,16 +67,16 @@ impl RawLink {
             source,
             socket: None,
             inlet: PacketInlet::default(),
-            outlet: Outlet::default(),
+            shared: SharedInterface::default(),
             ours: HashSet::new(),
             started: false,
             again_ns: None,
-            turn_ns: 0,
+            age_ns: 0,
             reason: String::new(),
             log: LogLimit::default(),
             ups: 0,
             not_ours: 0,
-            circled: 0,
+            looped: 0,
             unreadable: 0,
             unqueued: 0,
         };
@@ -86,27 +86,27 @@ impl RawLink {
         }
     }
 
-    /// The way out.
+    /// Returns the link's carrier.
     pub fn carrier(&self) -> RawCarrier {
-        RawCarrier::new(self.outlet.clone(), self.inbox.tally.clone())
+        RawCarrier::new(self.shared.clone(), self.inbox.stats.clone())
     }
 
-    /// Why it carries nothing; nothing if it does.
+    /// Returns why the link is down; `None` if it is up.
     pub fn trouble(&self) -> Option<&str> {
         self.socket.is_none().then_some(&*self.reason)
     }
 
-    /// The longest packet, in bytes.
+    /// Returns the interface's MTU, in bytes.
     pub fn mtu(&self) -> Option<usize> {
         self.socket.as_ref().map(|(socket, _)| socket.mtu())
     }
 
-    /// Frames that the host could not hand over.
+    /// Returns the number of frames that the host could not pass on.
     pub fn unreadable(&self) -> u64 {
         self.unreadable.saturating_add(self.inlet.lost)
     }
 
-    /// An address is at one of our ports now, or no longer.
+    /// Adds the address of a running port, or removes it.
     pub fn announce(&mut self, mac: [u8; 6], here: bool) {
         let number = ethernet::number(mac);
         if here {
@@ -129,11 +129,11 @@ impl RawLink {
                 let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
                 if let Err(error) = &ring {
                     let (link, interface) = (self.inbox.name.as_str(), self.interface.as_str());
-                    log::warn!(link, interface, error:%; "no ring: a system call for each frame");
+                    log::warn!(link, interface, error:%; "cannot create a receive ring: each frame takes a system call");
                 }
                 self.again_ns = None;
                 self.ups = self.ups.saturating_add(1);
-                shared(&self.outlet).socket = Some(socket.clone());
+                lock(&self.shared).socket = Some(socket.clone());
                 self.socket = Some((socket, watch));
                 Ok(())
             }
@@ -145,30 +145,34 @@ impl RawLink {
         }
     }
 
-    fn stands(&self) {
+    fn report_standing(&self) {
         if self.started {
-            self.inbox.stands(Standing { up: self.socket.is_some(), poor: false, rtt_ns: None });
+            self.inbox.report_standing(Standing {
+                up: self.socket.is_some(),
+                poor: false,
+                rtt_ns: None,
+            });
         }
     }
 
-    /// The group hears of it from now on.
+    /// Reports the link's state to its group from now on.
     pub fn start(&mut self) {
         self.started = true;
-        self.stands();
+        self.report_standing();
     }
 
-    /// When [`Self::tick`] is to be called.
+    /// Returns when [`Self::tick`] must be called.
     pub fn deadline(&self) -> u64 {
         self.again_ns.unwrap_or(u64::MAX).min(self.inlet.deadline())
     }
 
-    /// Tries the interface again, or looks whether the host still finds its way in the ring.
+    /// Tries a missing interface again, and resynchronises the ring if necessary.
     pub fn tick(&mut self, cx: &mut Context<'_>) {
         if self.inlet.deadline() <= cx.now_ns {
             cx.wake_source(self.source);
         }
         if self.again_ns.is_some_and(|at| at <= cx.now_ns) && self.bind(cx).is_ok() {
-            self.stands();
+            self.report_standing();
             let (link, interface) = (self.inbox.name.as_str(), self.interface.as_str());
             log::info!(link, interface; "link is up");
             cx.wake_source(self.source);
@@ -179,27 +183,27 @@ impl RawLink {
         self.reason = format!("interface {}: {error}", self.interface);
         self.socket = None;
         self.inlet.close();
-        shared(&self.outlet).close();
+        lock(&self.shared).close();
         self.again_ns = Some(now_ns.saturating_add(RAW_AGAIN_NS));
-        self.stands();
+        self.report_standing();
         if let Some(more) = self.log.admit(now_ns) {
             let (link, reason) = (self.inbox.name.as_str(), self.reason.as_str());
             log::warn!(link, reason, suppressed = more; "link is down");
         }
     }
 
-    /// Takes what came, about `budget` frames, until the turn's time is over. `polled`: whether it is
-    /// called without a cause.
+    /// Receives about `budget` frames, until the turn's time is over. `polled`: whether the
+    /// call is a poll, or follows a readiness event.
     pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> Served {
         let now_ns = cx.now_ns;
         let Some(socket) = self.socket.as_ref().map(|(socket, _)| socket.clone()) else {
             return Served { progress: Progress::Parked, count: 0 };
         };
-        if now_ns >= self.turn_ns {
-            self.turn_ns = now_ns.saturating_add(RAW_ADDRESS_NS);
-            shared(&self.outlet).turn();
+        if now_ns >= self.age_ns {
+            self.age_ns = now_ns.saturating_add(RAW_ADDRESS_NS);
+            lock(&self.shared).age();
         }
-        let mut batch = Batch::new(&self.inbox);
+        let mut batch = FrameBatch::new(&self.inbox);
         let (mut count, mut progress) = (0_u32, Progress::Worked);
         while (count as usize) < budget && !(count > 0 && cx.is_over()) {
             match self.inlet.receive(&socket, batch.room(), now_ns, !polled) {
@@ -207,12 +211,12 @@ impl RawLink {
                     count = count.saturating_add(1);
                     cx.charge(cost::CALL_NS.saturating_add(cost::bytes(packet.len)));
                     if let Some((frame, offload)) = batch.frame(packet) {
-                        if self.is_taken(batch.bytes.get(frame.clone()).unwrap_or(&[])) {
+                        if self.is_for_us(batch.bytes.get(frame.clone()).unwrap_or(&[])) {
                             batch.keep(frame, offload, &self.inbox);
                         }
                     } else {
                         let cut = packet.len > RAW_FRAME_ROOM;
-                        self.inbox.tally.lost(if cut { Loss::TooBig } else { Loss::Runt }, 1);
+                        self.inbox.stats.add_drops(if cut { Loss::TooBig } else { Loss::Runt }, 1);
                     }
                 }
                 Err(error) => match rustix::io::Errno::from_io_error(&error) {
@@ -233,7 +237,7 @@ impl RawLink {
                         count = count.saturating_add(1);
                         self.unqueued = self.unqueued.saturating_add(1);
                     }
-                    // One frame whose finishing has no name in virtio.
+                    // A frame with an offload that virtio cannot express.
                     _ => {
                         count = count.saturating_add(1);
                         self.unreadable = self.unreadable.saturating_add(1);
@@ -245,15 +249,15 @@ impl RawLink {
         Served { progress, count }
     }
 
-    fn is_taken(&mut self, frame: &[u8]) -> bool {
+    fn is_for_us(&mut self, frame: &[u8]) -> bool {
         let Some((destination, from, _)) = ethernet::numbers(frame) else { return false };
         if self.ours.contains(&from) {
-            self.circled = self.circled.saturating_add(1);
+            self.looped = self.looped.saturating_add(1);
             return false;
         }
         let ours = is_group(ethernet::address(destination))
             || self.ours.contains(&destination)
-            || shared(&self.outlet).has(destination);
+            || lock(&self.shared).has(destination);
         self.not_ours = self.not_ours.saturating_add(u64::from(!ours));
         ours
     }
@@ -261,6 +265,6 @@ impl RawLink {
 
 impl Drop for RawLink {
     fn drop(&mut self) {
-        shared(&self.outlet).socket = None;
+        lock(&self.shared).socket = None;
     }
 }

@@ -1,22 +1,22 @@
 //! Links of the kind `raw`: the local network behind an interface of this host.
 //!
-//! Frames cross as they are, with checksums and segments unfinished where the host finishes them.
-//! Taken is what is for everyone, for groups, or for one of our addresses: those of running ports,
-//! which the group tells, and those whose frames left by this link. What comes *from* an address of
-//! a running port is our own and went in a circle: it is dropped. The host's own traffic by the
-//! interface is neither heard nor reached.
+//! Frames cross unchanged; checksums and segments stay unfinished where the host finishes them. The
+//! link accepts frames to broadcast and group addresses and to our addresses: those of running
+//! ports, which the group reports, and those learnt from frames that left by this link. A frame
+//! *from* the address of a running port came back in a loop and is dropped. The host's own traffic
+//! on the interface is neither received nor reached.
 //!
 //! # Budget
-//! One copy of a frame out, and one system call for up to
-//! `RAW_FRAMES_MAX`. In: one copy from the host's ring to where it
-//! is handed on ([`causeway_host::net::rx_ring`]), and no system call; one for each frame that is
-//! longer than a slot of the ring.
+//! Send: one copy per frame, and one system call for up to `FRAMES_PER_CALL_MAX` frames. Receive:
+//! one copy from the host's ring into the buffer in which frames are passed on
+//! ([`causeway_host::net::rx_ring`]), and no system call; one call per frame longer than a slot of
+//! the ring.
 //!
-//! | module | idea |
+//! | module | purpose |
 //! |---|---|
-//! | `link` | what comes, and interfaces that go and come back |
-//! | `batch` | frames that came, where they lie |
-//! | `carrier` | what leaves |
+//! | `link` | receiving, and interfaces that disappear and return |
+//! | `batch` | received frames in one buffer |
+//! | `carrier` | sending |
 
 mod batch;
 mod carrier;
@@ -30,53 +30,53 @@ use causeway_host::net::socket::PacketSocket;
 pub use carrier::RawCarrier;
 pub use link::RawLink;
 
-/// What the shards share.
+/// State shared by the shards that send and the shard of links.
 #[derive(Debug, Default)]
-struct Shared {
-    /// None while the interface is down or gone.
+struct InterfaceState {
+    /// `None` while the interface is down or gone.
     socket: Option<Arc<PacketSocket>>,
-    /// Addresses whose frames left...
-    left: HashSet<u64>,
-    /// ... and those of the time before.
-    before: HashSet<u64>,
-    /// How many such times there were.
-    times: u64,
+    /// Source addresses of frames that left in this ageing period.
+    recent: HashSet<u64>,
+    /// Those of the period before.
+    previous: HashSet<u64>,
+    /// Number of ageing periods so far.
+    period: u64,
 }
 
-impl Shared {
-    /// A new time begins: who has not sent anything in a whole one is forgotten.
-    fn turn(&mut self) {
-        self.before = std::mem::take(&mut self.left);
-        self.times = self.times.wrapping_add(1);
+impl InterfaceState {
+    /// Begins an ageing period: addresses that sent nothing in a whole period are removed.
+    fn age(&mut self) {
+        self.previous = std::mem::take(&mut self.recent);
+        self.period = self.period.wrapping_add(1);
     }
 
-    /// Nothing is left of what was.
+    /// Removes the socket and all addresses.
     fn close(&mut self) {
-        *self = Self { times: self.times.wrapping_add(1), ..Self::default() };
+        *self = Self { period: self.period.wrapping_add(1), ..Self::default() };
     }
 
     fn has(&self, address: u64) -> bool {
-        self.left.contains(&address) || self.before.contains(&address)
+        self.recent.contains(&address) || self.previous.contains(&address)
     }
 }
 
-type Outlet = Arc<Mutex<Shared>>;
+type SharedInterface = Arc<Mutex<InterfaceState>>;
 
-fn shared(outlet: &Outlet) -> MutexGuard<'_, Shared> {
-    outlet.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(interface: &SharedInterface) -> MutexGuard<'_, InterfaceState> {
+    interface.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Shared;
+    use super::InterfaceState;
 
     #[test]
-    fn an_address_is_forgotten_when_it_was_silent_for_a_whole_time() {
-        let mut shared = Shared::default();
-        shared.left.insert(7);
-        shared.turn();
-        assert!(shared.has(7) && shared.left.is_empty(), "and there is room again");
-        shared.turn();
+    fn raw_address_expires_after_a_silent_period() {
+        let mut shared = InterfaceState::default();
+        shared.recent.insert(7);
+        shared.age();
+        assert!(shared.has(7) && shared.recent.is_empty(), "and there is room again");
+        shared.age();
         assert!(!shared.has(7));
     }
 }

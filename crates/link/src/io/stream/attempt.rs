@@ -1,4 +1,4 @@
-//! A connection on its way to carry frames: connected by the host, then secured by TLS.
+//! A connection before it carries frames: TCP connect, then the TLS handshake.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -9,28 +9,28 @@ use causeway_host::net::tcp_info;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use super::super::inbox::Inbox;
+use super::super::inbox::LinkInbox;
 use super::super::limits::{
     CONNECT_NS_MAX, FIRST_WORD_NS_MAX, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_TRIES,
     UNSENT_BYTES_MAX, UNTAKEN_MS_MAX,
 };
-use super::super::tls::{Security, is_settled};
-use super::pipe::{Connection, Ended, Layer};
+use super::super::tls::{Security, is_accepted};
+use super::connection::{ConnectionEnd, Layer, StreamConnection};
 
-/// One that does not yet.
+/// A connection in preparation.
 #[derive(Debug)]
-pub(super) struct Attempt {
-    pub connection: Connection,
+pub(super) struct ConnectionAttempt {
+    pub connection: StreamConnection,
     pub from: SocketAddr,
-    /// Whether the host has connected it.
+    /// Whether TCP has connected it.
     pub connected: bool,
-    /// When TLS was through with its handshake.
+    /// When the TLS handshake ended.
     shaken_ns: Option<u64>,
     deadline_ns: u64,
     pub watch: ServiceWatch,
 }
 
-/// Begins to connect.
+/// Begins a non-blocking connect.
 pub(super) fn begin(remote: SocketAddr) -> io::Result<TcpStream> {
     let domain = socket2::Domain::for_address(remote);
     let socket = socket2::Socket::new(domain, socket2::Type::STREAM.nonblocking(), None)?;
@@ -40,7 +40,8 @@ pub(super) fn begin(remote: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// Sets what every connection of ours has. Failures cost comfort, not correctness.
+/// Sets socket options. Failures are tolerable: they cost latency or delay the detection of dead
+/// peers.
 fn prepare(socket: &TcpStream) {
     let _ = socket.set_nodelay(true);
     let _ = sockopt::set_socket_keepalive(socket, true);
@@ -51,41 +52,43 @@ fn prepare(socket: &TcpStream) {
     let _ = tcp_info::bound_unsent(socket.as_fd(), UNSENT_BYTES_MAX);
 }
 
-/// What a failure to connect means.
+/// Returns the likely cause of a failed connect.
 pub(super) fn explain(error: &io::Error, remote: SocketAddr) -> String {
     let hint = match error.kind() {
-        io::ErrorKind::ConnectionRefused => "nobody listens there: is the peer's link there?",
-        io::ErrorKind::TimedOut => "nobody answers: address, firewall?",
-        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => "no way leads there",
+        io::ErrorKind::ConnectionRefused => "connection refused: does the peer have this link?",
+        io::ErrorKind::TimedOut => "no answer: check address and firewall",
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            "no route to the host"
+        }
         _ => return format!("{remote}: {error}"),
     };
     format!("{remote}: {hint}")
 }
 
-impl Attempt {
-    /// Of a socket, which is connected to or from somewhere, or will be.
+impl ConnectionAttempt {
+    /// Returns an attempt on a socket that is accepted, connected or connecting.
     pub fn new(
         cx: &Context<'_>,
         source: u32,
         security: Option<&Security>,
         (socket, from, connected): (TcpStream, SocketAddr, bool),
-    ) -> Result<Self, Ended> {
+    ) -> Result<Self, ConnectionEnd> {
         prepare(&socket);
         let tls = security.map(Security::begin).transpose()?;
-        let layer = tls.map_or(Layer::Bare, |tls| Layer::Tls(Box::new(tls)));
+        let layer = tls.map_or(Layer::Plain, |tls| Layer::Tls(Box::new(tls)));
         let watch = cx.watch(socket.as_fd(), source)?;
         let deadline_ns = cx.now_ns.saturating_add(CONNECT_NS_MAX);
-        let connection = Connection::new(socket, layer);
+        let connection = StreamConnection::new(socket, layer);
         Ok(Self { connection, from, connected, shaken_ns: None, deadline_ns, watch })
     }
 
-    /// When it has to be further than it is.
+    /// Returns the time of the current step's timeout.
     pub fn deadline(&self) -> u64 {
         self.shaken_ns.map_or(self.deadline_ns, |at| at.saturating_add(FIRST_WORD_NS_MAX))
     }
 
-    /// Goes on. Says whether it may carry frames.
-    pub fn advance(&mut self, now_ns: u64, inbox: &Inbox) -> Result<bool, Ended> {
+    /// Continues the attempt. Returns whether the connection may carry frames.
+    pub fn advance(&mut self, now_ns: u64, inbox: &LinkInbox) -> Result<bool, ConnectionEnd> {
         let socket = self.connection.socket.clone();
         if !self.connected {
             if let Some(error) = socket.take_error()? {
@@ -94,14 +97,14 @@ impl Attempt {
             self.connected = socket.peer_addr().is_ok();
         }
         if self.connected {
-            self.connection.writable(&inbox.tally);
-            let spoken = self.connection.advance(&inbox.tally)?;
+            self.connection.writable(&inbox.stats);
+            let spoken = self.connection.advance(&inbox.stats)?;
             let Layer::Tls(tls) = &self.connection.layer else { return Ok(true) };
             if self.shaken_ns.is_none() && !tls.is_handshaking() {
                 self.shaken_ns = Some(now_ns);
             }
             let late = self.shaken_ns.is_some() && self.deadline() <= now_ns;
-            if is_settled(tls, spoken || late) {
+            if is_accepted(tls, spoken || late) {
                 return Ok(true);
             }
         }

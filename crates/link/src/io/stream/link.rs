@@ -1,4 +1,4 @@
-//! A link over a stream: connections that come and go.
+//! A link over a stream: its connection, connection attempts, and retries.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,20 +10,22 @@ use causeway_fabric::carrier::{Arrival, Arrivals, OFFLOAD_BYTES, Standing};
 use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch, cost};
 use causeway_host::net::tcp_info;
 
-use super::super::inbox::Inbox;
+use super::super::inbox::LinkInbox;
 use super::super::limits::{
     ATTEMPTS_MAX, CONNECT_AGAIN_NS_MAX, CONNECT_AGAIN_NS_MIN, COPIED_BYTES_MAX, RENEW_NS,
 };
-use super::super::tally::Loss;
-use super::super::tls::{ExpiryLog, Renewable, days_until};
-use super::attempt::{Attempt, begin, explain};
-use super::pipe::{Connection, Ended, Pipe, StreamCarrier, read_bare};
+use super::super::stats::Loss;
+use super::super::tls::{ExpiryLog, ReloadableTls, days_until};
+use super::attempt::{ConnectionAttempt, begin, explain};
+use super::connection::{
+    ConnectionEnd, SharedConnection, StreamCarrier, StreamConnection, read_bare,
+};
 use crate::framing::Deframer;
 use crate::limits::STREAM_BYTES;
 
 /// A connection that carries frames.
 #[derive(Debug)]
-struct Live {
+struct LiveConnection {
     socket: Arc<TcpStream>,
     from: SocketAddr,
     deframer: Deframer,
@@ -32,47 +34,47 @@ struct Live {
     watch: ServiceWatch,
 }
 
-/// A link.
+/// A `tcp` or `tls` link.
 #[derive(Debug)]
 pub struct StreamLink {
-    inbox: Inbox,
-    /// What its descriptors are watched as.
+    inbox: LinkInbox,
+    /// Source value of its descriptors.
     source: u32,
-    /// Where the peer may be, the address that is tried now first.
+    /// Possible addresses of the peer; the first is tried next.
     remotes: VecDeque<SocketAddr>,
-    /// It connects; else it is connected to.
+    /// Whether it connects; otherwise the peer does.
     connects: bool,
-    security: Option<Renewable>,
-    /// When files of certificates are looked at again.
+    security: Option<ReloadableTls>,
+    /// When certificate files are checked next.
     renew_ns: Option<u64>,
-    pipe: Arc<Pipe>,
-    live: Option<Live>,
-    /// Connections that are under way, the oldest first.
-    attempts: VecDeque<Attempt>,
+    connection: Arc<SharedConnection>,
+    live: Option<LiveConnection>,
+    /// Connection attempts, oldest first.
+    attempts: VecDeque<ConnectionAttempt>,
     started: bool,
     again_ns: Option<u64>,
     pause_ns: u64,
-    /// Why it is down.
+    /// Why the link is down.
     reason: String,
     log: LogLimit,
-    /// Of our certificate's expiry.
+    /// Limits log lines about our certificate's expiry.
     expiry: ExpiryLog,
-    /// How often it came up.
+    /// How often the link came up.
     pub ups: u64,
-    /// Connections that were refused, or that the peer refused.
+    /// Connections refused by us or by the peer.
     pub refused: u64,
 }
 
 impl StreamLink {
-    /// A link that does nothing until it is started.
+    /// Returns a link that is idle until it is started.
     pub fn new(
-        inbox: Inbox,
+        inbox: LinkInbox,
         source: u32,
         remote: SocketAddr,
         connects: bool,
-        security: Option<Renewable>,
+        security: Option<ReloadableTls>,
     ) -> Self {
-        let waits = if connects { "it connects" } else { "the peer has not connected yet" };
+        let waits = if connects { "connecting" } else { "the peer has not connected yet" };
         Self {
             inbox,
             source,
@@ -80,7 +82,7 @@ impl StreamLink {
             connects,
             renew_ns: security.as_ref().map(|_| 0),
             security,
-            pipe: Arc::default(),
+            connection: Arc::default(),
             live: None,
             attempts: VecDeque::new(),
             started: false,
@@ -94,33 +96,34 @@ impl StreamLink {
         }
     }
 
-    /// Whether it connects, rather than being connected to.
+    /// Returns whether it connects; otherwise the peer does.
     pub const fn connects(&self) -> bool {
         self.connects
     }
 
-    /// Tries these addresses in turn from now on.
+    /// Sets the addresses that are tried in turn.
     pub fn candidates(&mut self, found: Vec<SocketAddr>) {
         if !found.is_empty() {
             self.remotes = found.into();
         }
     }
 
-    /// When our certificate expires, in seconds since 1970.
+    /// Returns when our certificate expires, in seconds since 1970.
     pub fn expires(&self) -> Option<i64> {
         self.security.as_ref()?.expires
     }
 
-    /// Reads certificates and keys again if their files changed; says so if ours expires soon.
+    /// Reads certificates and keys again if their files changed; logs a warning if ours expires
+    /// soon.
     pub fn renew(&mut self, now_ns: u64) {
         let Some(security) = &mut self.security else { return };
         let link = self.inbox.name.as_str();
         match security.renew() {
-            Ok(true) => log::info!(link; "certificates were read again"),
+            Ok(true) => log::info!(link; "certificate files were read again"),
             Ok(false) => {}
             Err(error) => {
                 if let Some(suppressed) = self.log.admit(now_ns) {
-                    log::warn!(link, error, suppressed; "certificates cannot be read again: those before are used");
+                    log::warn!(link, error, suppressed; "cannot read certificate files again: the link keeps the old certificates");
                 }
             }
         }
@@ -130,44 +133,44 @@ impl StreamLink {
             && self.expiry.admits(now_ns, expires, days_until(expires))
         {
             let (days, certificate) = (days_until(expires), security.certificate().display());
-            log::warn!(link, days, certificate:%; "our certificate expires soon, or has expired: peers refuse it then; renew it, the file is read again by itself");
+            log::warn!(link, days, certificate:%; "our certificate expires soon or has expired, and peers refuse it then: replace the file, which is read again automatically");
         }
         if due {
             self.renew_ns = Some(now_ns.saturating_add(RENEW_NS));
         }
     }
 
-    /// The address that is tried now.
+    /// Returns the address that is tried next.
     fn remote(&self) -> SocketAddr {
         let none = SocketAddr::from(([0, 0, 0, 0], 0));
         self.remotes.front().copied().unwrap_or(none)
     }
 
-    /// The way out.
+    /// Returns the link's carrier.
     pub fn carrier(&self) -> StreamCarrier {
-        StreamCarrier { pipe: self.pipe.clone(), tally: self.inbox.tally.clone() }
+        StreamCarrier { connection: self.connection.clone(), stats: self.inbox.stats.clone() }
     }
 
-    /// Why it is down; nothing if it is up.
+    /// Returns why the link is down; `None` if it is up.
     pub fn trouble(&self) -> Option<&str> {
         self.live.is_none().then_some(&*self.reason)
     }
 
-    /// Where the peer is connected from or to.
+    /// Returns the peer's address and port.
     pub fn endpoint(&self) -> Option<SocketAddr> {
         self.live.as_ref().map(|live| live.from)
     }
 
-    /// What this host knows of the connection, if there is one.
+    /// Returns the kernel's statistics of the connection.
     pub fn connection(&self) -> Option<tcp_info::Connection> {
         tcp_info::connection(self.live.as_ref()?.socket.as_fd())
     }
 
-    /// The group hears of it from now on.
+    /// Starts the link and reports its state to its group.
     pub fn start(&mut self, cx: &mut Context<'_>) {
         self.started = true;
         if self.live.is_some() {
-            self.inbox.stands(Standing { up: true, poor: false, rtt_ns: None });
+            self.inbox.report_standing(Standing { up: true, poor: false, rtt_ns: None });
         } else if self.connects {
             self.connect(cx);
         }
@@ -180,20 +183,20 @@ impl StreamLink {
             Ok(socket) => self.attempt(cx, socket, remote, false),
             Err(error) => {
                 let reason = explain(&error, remote);
-                self.missed(cx.now_ns, reason);
+                self.fail_attempt(cx.now_ns, reason);
             }
         }
     }
 
-    /// Takes a connection from the peer's address.
+    /// Takes over a connection accepted from the peer's address.
     pub fn accepted(&mut self, cx: &mut Context<'_>, socket: TcpStream, from: SocketAddr) {
         self.attempt(cx, socket, from, true);
         self.advance(cx);
     }
 
-    /// Begins with a connection, beside those that are under way: whichever comes about counts, so
-    /// that whoever connects in the peer's stead takes nothing from it. Of too many the oldest is
-    /// closed.
+    /// Begins a connection attempt beside those in progress: the first to complete wins, so that
+    /// another program on the peer's host cannot block the peer. If there are too many, the oldest
+    /// is closed.
     fn attempt(
         &mut self,
         cx: &mut Context<'_>,
@@ -202,36 +205,39 @@ impl StreamLink {
         connected: bool,
     ) {
         self.renew(cx.now_ns);
-        let security = self.security.as_ref().map(Renewable::security);
-        match Attempt::new(cx, self.source, security, (socket, from, connected)) {
+        let security = self.security.as_ref().map(ReloadableTls::security);
+        match ConnectionAttempt::new(cx, self.source, security, (socket, from, connected)) {
             Ok(attempt) => {
                 self.attempts.push_back(attempt);
                 if self.attempts.len() > ATTEMPTS_MAX
                     && let Some(mut oldest) = self.attempts.pop_front()
                 {
                     oldest.connection.close();
-                    self.missed(cx.now_ns, format!("{}: others came after it", oldest.from));
+                    self.fail_attempt(
+                        cx.now_ns,
+                        format!("{}: closed in favour of newer connection attempts", oldest.from),
+                    );
                 }
             }
-            Err(ended) => self.missed(cx.now_ns, ended.to_string()),
+            Err(ended) => self.fail_attempt(cx.now_ns, ended.to_string()),
         }
     }
 
-    /// A descriptor is ready, or may be.
+    /// Processes readiness of a descriptor.
     pub fn ready(&mut self, cx: &mut Context<'_>, readable: bool, writable: bool) {
         self.advance(cx);
         if self.live.is_none() {
             return;
         }
-        if writable && let Some(connection) = self.pipe.now().as_mut() {
-            connection.writable(&self.inbox.tally);
+        if writable && let Some(connection) = self.connection.lock().as_mut() {
+            connection.writable(&self.inbox.stats);
         }
         if readable {
             cx.wake_source(self.source);
         }
     }
 
-    /// Goes on with the connections that do not carry frames yet.
+    /// Continues the connection attempts.
     fn advance(&mut self, cx: &mut Context<'_>) {
         for _ in 0..self.attempts.len() {
             let Some(mut attempt) = self.attempts.pop_front() else { return };
@@ -239,119 +245,123 @@ impl StreamLink {
                 Ok(true) if self.keeps_live(&attempt) => {
                     attempt.connection.close();
                     let text = "closed: the peer is connected already, and that connection answers";
-                    self.missed(cx.now_ns, format!("{}: {text}", attempt.from));
+                    self.fail_attempt(cx.now_ns, format!("{}: {text}", attempt.from));
                 }
-                Ok(true) => self.up(cx, attempt),
-                // Behind the others, which come before it again.
+                Ok(true) => self.go_live(cx, attempt),
+                // Behind the others, which are continued first in the next call.
                 Ok(false) => self.attempts.push_back(attempt),
                 Err(ended) => {
                     attempt.connection.close();
                     let reason = match ended {
-                        Ended::Host(error) if !attempt.connected => explain(&error, attempt.from),
+                        ConnectionEnd::Host(error) if !attempt.connected => {
+                            explain(&error, attempt.from)
+                        }
                         other => format!("{}: {other}", attempt.from),
                     };
-                    self.missed(cx.now_ns, reason);
+                    self.fail_attempt(cx.now_ns, reason);
                 }
             }
         }
     }
 
-    /// Whether the connection that carries frames stays although another was accepted.
+    /// Returns whether the live connection stays although another was accepted.
     ///
-    /// Without TLS a connection is known by the peer's address alone, so any user of the peer host
-    /// can open one. It takes nothing from a connection that answers. One whose peer restarted
-    /// fails its next keepalive probe, and the peer connects again after that.
-    fn keeps_live(&self, attempt: &Attempt) -> bool {
-        let answers =
-            |live: &Live| tcp_info::connection(live.socket.as_fd()).is_some_and(|c| c.answers);
+    /// Without TLS a peer is identified by its address alone, so any user of the peer's host can
+    /// open a connection. Such a connection does not replace one that answers. If the peer
+    /// restarted, the old connection fails its next keepalive probe, and the peer's next attempt
+    /// succeeds.
+    fn keeps_live(&self, attempt: &ConnectionAttempt) -> bool {
+        let answers = |live: &LiveConnection| {
+            tcp_info::connection(live.socket.as_fd()).is_some_and(|c| c.answers)
+        };
         self.security.is_none()
             && attempt.connected
             && !self.connects
             && self.live.as_ref().is_some_and(answers)
     }
 
-    /// Frames go by this connection from now on.
-    fn up(&mut self, cx: &mut Context<'_>, attempt: Attempt) {
+    /// Makes a connection live.
+    fn go_live(&mut self, cx: &mut Context<'_>, attempt: ConnectionAttempt) {
         let was_up = self.live.is_some();
         self.drop_live();
-        self.live = Some(Live {
+        self.live = Some(LiveConnection {
             socket: attempt.connection.socket.clone(),
             from: attempt.from,
             deframer: Deframer::default(),
             since_ns: cx.now_ns,
             watch: attempt.watch,
         });
-        *self.pipe.now() = Some(attempt.connection);
+        *self.connection.lock() = Some(attempt.connection);
         self.ups = self.ups.saturating_add(1);
         if self.started && !was_up {
-            self.inbox.stands(Standing { up: true, poor: false, rtt_ns: None });
+            self.inbox.report_standing(Standing { up: true, poor: false, rtt_ns: None });
         }
         if let Some(more) = self.log.admit(cx.now_ns) {
             let (link, from) = (self.inbox.name.as_str(), attempt.from);
             log::info!(link, peer:% = from, suppressed = more; "link is up");
         }
-        // Its first frames may be there already, and will not be told of again.
+        // Frames may have arrived already, without another readiness event.
         cx.wake_source(self.source);
     }
 
-    /// Closes the connection that carries frames. What it did not send is lost.
+    /// Closes the live connection. Its queued frames are lost.
     fn drop_live(&mut self) {
         self.live = None;
-        if let Some(mut connection) = self.pipe.now().take() {
+        if let Some(mut connection) = self.connection.lock().take() {
             connection.close();
-            self.inbox.tally.lost(Loss::Down, connection.unsent());
+            self.inbox.stats.add_drops(Loss::Down, connection.unsent());
         }
     }
 
-    /// A connection did not come about.
-    fn missed(&mut self, now_ns: u64, reason: String) {
+    /// Handles a failed connection attempt.
+    fn fail_attempt(&mut self, now_ns: u64, reason: String) {
         self.refused = self.refused.saturating_add(1);
-        self.say(now_ns, &reason);
+        self.log_end(now_ns, &reason);
         if self.live.is_none() {
             self.reason = reason;
-            // The next try goes to the next address.
+            // The next attempt goes to the next address.
             self.remotes.rotate_left(usize::from(self.remotes.len() > 1));
-            self.later(now_ns);
+            self.schedule_connect(now_ns);
         }
     }
 
-    /// The connection that carried frames ended.
-    fn down(&mut self, now_ns: u64, reason: String) {
+    /// Handles the end of the live connection.
+    fn end_live(&mut self, now_ns: u64, reason: String) {
         let lasted = self.live.as_ref().map_or(0, |live| now_ns.saturating_sub(live.since_ns));
         if lasted >= CONNECT_AGAIN_NS_MAX {
             self.pause_ns = CONNECT_AGAIN_NS_MIN;
         }
         self.drop_live();
-        self.say(now_ns, &reason);
+        self.log_end(now_ns, &reason);
         self.reason = reason;
         if self.started {
-            self.inbox.stands(Standing { up: false, poor: false, rtt_ns: None });
+            self.inbox.report_standing(Standing { up: false, poor: false, rtt_ns: None });
         }
-        self.later(now_ns);
+        self.schedule_connect(now_ns);
     }
 
-    fn say(&mut self, now_ns: u64, reason: &str) {
+    fn log_end(&mut self, now_ns: u64, reason: &str) {
         if let Some(more) = self.log.admit(now_ns) {
             let link = self.inbox.name.as_str();
             log::warn!(link, reason, suppressed = more; "a connection of a link ended");
         }
     }
 
-    /// Connects again after a pause.
-    fn later(&mut self, now_ns: u64) {
+    /// Schedules the next connection attempt.
+    fn schedule_connect(&mut self, now_ns: u64) {
         if self.connects {
             self.again_ns = Some(now_ns.saturating_add(self.pause_ns));
             self.pause_ns = self.pause_ns.saturating_mul(2).min(CONNECT_AGAIN_NS_MAX);
         }
     }
 
-    /// When [`Self::tick`] is to be called.
+    /// Returns when [`Self::tick`] must be called.
     pub fn deadline(&self) -> u64 {
-        let attempts = self.attempts.iter().map(Attempt::deadline);
+        let attempts = self.attempts.iter().map(ConnectionAttempt::deadline);
         attempts.chain(self.again_ns).chain(self.renew_ns).min().unwrap_or(u64::MAX)
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub fn tick(&mut self, cx: &mut Context<'_>) {
         if self.attempts.iter().any(|attempt| attempt.deadline() <= cx.now_ns) {
             self.advance(cx);
@@ -364,38 +374,38 @@ impl StreamLink {
         }
     }
 
-    /// Takes what came, about `budget` frames, until the turn's time is over.
+    /// Receives about `budget` frames, until the turn's time is over.
     pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize) -> Served {
         let (now_ns, mut count) = (cx.now_ns, 0_u32);
         while (count as usize) < budget && !(count > 0 && cx.is_over()) {
             let Some(live) = &mut self.live else { break };
             let read = match &self.security {
                 None => read_bare(&live.socket, live.deframer.room()),
-                Some(_) => match self.pipe.now().as_mut() {
-                    Some(connection) => connection.read(live.deframer.room(), &self.inbox.tally),
-                    None => Err(Ended::Closed),
+                Some(_) => match self.connection.lock().as_mut() {
+                    Some(connection) => connection.read(live.deframer.room(), &self.inbox.stats),
+                    None => Err(ConnectionEnd::Closed),
                 },
             };
             match read {
                 Ok(len) => {
                     cx.charge(cost::CALL_NS.saturating_add(cost::bytes(len).saturating_mul(2)));
                     live.deframer.filled(len);
-                    match live.hand_on(&self.inbox) {
+                    match live.deliver(&self.inbox) {
                         Ok(frames) => count = count.saturating_add(frames.max(1)),
                         Err(error) => {
-                            self.inbox.tally.lost(Loss::OutOfStep, 1);
-                            self.down(now_ns, error.to_string());
+                            self.inbox.stats.add_drops(Loss::OutOfStep, 1);
+                            self.end_live(now_ns, error.to_string());
                         }
                     }
                 }
-                Err(Ended::Host(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(ConnectionEnd::Host(error)) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Served { progress: Progress::Idle, count };
                 }
                 Err(ended) => {
-                    // What ended it may have been met in writing.
-                    let met = self.pipe.now().as_mut().and_then(Connection::failure);
+                    // The cause may be an earlier write error.
+                    let met = self.connection.lock().as_mut().and_then(StreamConnection::failure);
                     let reason = format!("{}: {}", live.from, met.unwrap_or(ended));
-                    self.down(now_ns, reason);
+                    self.end_live(now_ns, reason);
                 }
             }
         }
@@ -410,9 +420,9 @@ impl Drop for StreamLink {
     }
 }
 
-impl Live {
-    /// Brings the whole frames that came to the group. Says how many there were.
-    fn hand_on(&mut self, inbox: &Inbox) -> Result<u32, causeway_wire::vnet_stream::Error> {
+impl LiveConnection {
+    /// Passes complete frames to the group. Returns their number.
+    fn deliver(&mut self, inbox: &LinkInbox) -> Result<u32, causeway_wire::vnet_stream::Error> {
         let mut frames = Vec::new();
         let mut bytes = 0_usize;
         let broken = loop {
@@ -430,7 +440,7 @@ impl Live {
         if bytes > COPIED_BYTES_MAX {
             let fresh = inbox.pool.take(STREAM_BYTES).into_bytes();
             let bytes = inbox.pool.adopt(self.deframer.exchange(fresh));
-            inbox.put(Arrivals { link: inbox.id, bytes, frames });
+            inbox.deliver(Arrivals { link: inbox.id, bytes, frames });
         } else if !frames.is_empty() {
             let mut copy = inbox.pool.take(bytes);
             let mut used = 0_usize;
@@ -443,7 +453,7 @@ impl Live {
                 frame.at = used..end;
                 used = end;
             }
-            inbox.put(Arrivals { link: inbox.id, bytes: copy, frames });
+            inbox.deliver(Arrivals { link: inbox.id, bytes: copy, frames });
         }
         broken.map_or(Ok(count), Err)
     }

@@ -1,4 +1,7 @@
-//! Sockets that take connections for streams, and for whom.
+//! Listening sockets of streams, and the peers whose connections they accept.
+//!
+//! A connection from an unknown address is closed at once. Peers are identified by address here;
+//! TLS authenticates them later.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,28 +13,28 @@ use causeway_fabric::udp::canonical;
 
 use super::super::limits::{ACCEPTS_PER_SECOND_MAX, ACCEPTS_PER_TURN_MAX};
 
-/// A socket that takes connections, shared by the links whose peers connect there.
+/// A listening socket, shared by the links whose peers connect there.
 #[derive(Debug)]
-pub struct Listener {
+pub struct StreamListener {
     socket: TcpListener,
-    /// From whom connections are taken.
-    peers: BTreeMap<IpAddr, Peer>,
-    /// Connections from elsewhere; they were closed.
+    /// Peers whose connections are accepted.
+    peers: BTreeMap<IpAddr, ListenerPeer>,
+    /// Connections from unknown addresses; closed.
     pub unknown_peer: u64,
-    /// Connections of peers that came too often; they were closed.
+    /// Connections above a peer's rate limit; closed.
     pub too_often: u64,
-    /// Connections that this process had no descriptors for; they were closed.
+    /// Connections for which the process had no descriptor; closed.
     pub no_descriptor: u64,
-    /// A descriptor kept for the moment when no other is left.
+    /// A descriptor in reserve, to accept and close a connection when none is left.
     spare: Option<OwnedFd>,
 }
 
 /// A peer that connects.
 #[derive(Debug, Clone, Copy)]
-struct Peer {
+struct ListenerPeer {
     /// The source of its link.
     source: u32,
-    /// How often it came.
+    /// Its rate limit.
     came: Bucket,
 }
 
@@ -39,11 +42,11 @@ fn spare(socket: &TcpListener) -> Option<OwnedFd> {
     rustix::io::fcntl_dupfd_cloexec(socket, 0).ok()
 }
 
-impl Listener {
-    /// Listens.
+impl StreamListener {
+    /// Returns a socket that listens at `local`.
     ///
     /// # Errors
-    /// The address is taken, or not this host's.
+    /// The address is in use, or not this host's.
     pub fn bind(local: SocketAddr) -> io::Result<Self> {
         let domain = socket2::Domain::for_address(local);
         let kind = socket2::Type::STREAM.nonblocking();
@@ -60,32 +63,32 @@ impl Listener {
         Ok(Self { socket, peers, unknown_peer: 0, too_often: 0, no_descriptor: 0, spare })
     }
 
-    /// Takes connections from a peer for a source; says which other one does already.
+    /// Accepts connections of a peer for a source.
     ///
     /// # Errors
-    /// The source that takes them.
+    /// The source that accepts them already.
     pub fn add(&mut self, peer: IpAddr, source: u32) -> Result<(), u32> {
         let peer = peer.to_canonical();
         if let Some(other) = self.peers.get(&peer) {
             return Err(other.source);
         }
-        self.peers.insert(peer, Peer { source, came: Bucket::default() });
+        self.peers.insert(peer, ListenerPeer { source, came: Bucket::default() });
         Ok(())
     }
 
-    /// Takes connections only for sources that are used from now on. Says whether there is any.
+    /// Keeps only the peers of used sources. Returns whether any is left.
     pub fn keep(&mut self, used: impl Fn(u32) -> bool) -> bool {
         self.peers.retain(|_, peer| used(peer.source));
         !self.peers.is_empty()
     }
 
-    /// Whether it takes connections for a source.
+    /// Returns whether it accepts connections for a source.
     pub fn serves(&self, source: u32) -> bool {
         self.peers.values().any(|peer| peer.source == source)
     }
 
-    /// Connections that wait, each with the source that it is for; about as many as may be taken in
-    /// one go. A peer that comes too often harms its own link alone.
+    /// Accepts up to [`ACCEPTS_PER_TURN_MAX`] waiting connections and returns each with its source.
+    /// A peer above its rate limit affects its own link only.
     pub fn accept(&mut self, now_ns: u64) -> Vec<(u32, TcpStream, SocketAddr)> {
         let mut all = Vec::new();
         for _ in 0..ACCEPTS_PER_TURN_MAX {
@@ -113,8 +116,8 @@ impl Listener {
         all
     }
 
-    /// With no descriptor left: takes one connection in place of the spare one and closes it, so
-    /// that whoever waits hears of it. Says whether that worked.
+    /// When no descriptor is left: accepts one connection with the spare descriptor and closes it,
+    /// so that the peer is refused at once. Returns whether that worked.
     fn refuse(&mut self) -> bool {
         if self.spare.take().is_none() {
             self.spare = spare(&self.socket);
@@ -127,7 +130,7 @@ impl Listener {
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for StreamListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

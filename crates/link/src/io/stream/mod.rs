@@ -1,20 +1,20 @@
-//! Links of the kinds `tcp` and `tls`: one link is one connection, with VNET/U's framing on it.
+//! Links of the kinds `tcp` and `tls`: one connection per link, with VNET/U's framing.
 //!
-//! The side without `listen` connects, again and again with growing pauses; the side with it takes
-//! connections from the peer's address alone. A newer connection takes the place of an older one,
-//! once TLS, if there is any, found the peer to be who it should be.
+//! The side without `listen` connects and reconnects with growing pauses; the side with `listen`
+//! accepts connections from the peer's address only. With TLS a newer connection replaces the older
+//! one once its peer is authenticated.
 //!
-//! | module | idea |
+//! | module | purpose |
 //! |---|---|
-//! | [`pipe`] | one connection, and the carrier that writes to it |
-//! | [`link`] | connections of a link come and go |
-//! | `attempt` | a connection comes about |
-//! | [`listener`] | connections are taken |
+//! | [`connection`] | one connection, and the carrier that writes to it |
+//! | [`link`] | the connections of a link |
+//! | `attempt` | connecting, and the TLS handshake |
+//! | [`listener`] | accepting |
 
 mod attempt;
+pub mod connection;
 pub mod link;
 pub mod listener;
-pub mod pipe;
 
 pub use link::StreamLink;
-pub use listener::Listener;
+pub use listener::StreamListener;

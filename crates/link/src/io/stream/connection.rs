@@ -1,11 +1,11 @@
-//! One connection: frames on their way to a socket, bare or sealed by TLS.
+//! One TCP connection: queued frames on their way to a socket, plain or sealed by TLS.
 //!
-//! The group's shard and the links' shard share it. The one puts frames in and writes them itself;
-//! the other writes on when a socket that was full has room again.
+//! The group's shard and the links' shard share it under a lock. The group's shard queues frames
+//! and writes them itself; the links' shard resumes writing when a full socket has room again.
 //!
 //! # Budget
-//! One copy of a frame, from its sender's memory into what the socket is given (TLS seals it in
-//! one more pass), and an uncontended lock for each; one system call for a batch.
+//! One copy per frame, from the sender's memory into the socket's queue (TLS seals it in one more
+//! pass), and one uncontended lock per frame; one system call per batch.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -16,65 +16,65 @@ use causeway_fabric::carrier::{Carrier, Outgoing, Refusal};
 use causeway_host::net::tcp_info;
 
 use super::super::limits::{BACKLOG_MS_MAX, SEND_BYTES};
-use super::super::tally::{Loss, Tally};
+use super::super::stats::{LinkStats, Loss};
 use crate::framing::{FrameError, Framer};
 use crate::limits::FRAME_BYTES_MAX;
 
-/// What is between frames and a socket.
+/// Layer between frames and a socket.
 #[derive(Debug)]
 pub enum Layer {
-    /// Nothing.
-    Bare,
+    /// No encryption.
+    Plain,
     /// TLS.
     Tls(Box<rustls::Connection>),
 }
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-pub enum Ended {
+pub enum ConnectionEnd {
     /// The peer closed it.
     #[error("the peer closed the connection")]
     Closed,
-    /// The host says why.
+    /// A system call failed.
     #[error("{0}")]
     Host(#[from] io::Error),
-    /// TLS says why.
+    /// TLS failed.
     #[error("{}", super::super::tls::explain(.0))]
     Tls(#[from] rustls::Error),
 }
 
 /// A connection.
 #[derive(Debug)]
-pub struct Connection {
-    /// Its socket, which never blocks.
+pub struct StreamConnection {
+    /// Its non-blocking socket.
     pub socket: Arc<TcpStream>,
-    /// What is between.
+    /// The layer above the socket.
     pub layer: Layer,
     framer: Framer,
-    /// The socket takes no more: whoever hears that it does again writes on.
+    /// The socket is full; the links' shard resumes writing when it has room.
     blocked: bool,
-    /// Why no more can be written.
+    /// The write error that ended the connection.
     failed: Option<io::Error>,
 }
 
-impl Connection {
-    /// On a socket that never blocks.
+impl StreamConnection {
+    /// Returns a connection on a non-blocking socket.
     pub fn new(socket: TcpStream, layer: Layer) -> Self {
         let (framer, blocked, failed) = (Framer::default(), false, None);
         Self { socket: Arc::new(socket), layer, framer, blocked, failed }
     }
 
-    /// Frames that were not written to their end.
+    /// Returns the number of frames that were not written completely.
     pub fn unsent(&self) -> u64 {
         self.framer.frames()
     }
 
-    /// Writes what waits, until the socket takes no more. Says how often it wrote.
+    /// Writes queued bytes until the socket is full. Returns the number of write calls.
     fn write(&mut self) -> io::Result<u64> {
         for calls in 0.. {
             let written = match &mut self.layer {
-                Layer::Bare if self.framer.waiting().is_empty() => return Ok(calls),
-                Layer::Bare => {
+                Layer::Plain if self.framer.waiting().is_empty() => return Ok(calls),
+                Layer::Plain => {
                     let written = (&*self.socket).write(self.framer.waiting());
                     written.map(|len| self.framer.sent(len))
                 }
@@ -98,46 +98,47 @@ impl Connection {
         Ok(0)
     }
 
-    /// Writes what waits, unless the socket is full. What fails is kept for who reads.
-    pub fn flush(&mut self, tally: &Tally) {
+    /// Writes queued bytes, unless the socket is full. An error is kept for the reader.
+    pub fn flush(&mut self, stats: &LinkStats) {
         if self.blocked || self.failed.is_some() {
             return;
         }
         match self.write() {
-            Ok(calls) => tally.transmitted(0, 0, calls),
+            Ok(calls) => stats.add_transmitted(0, 0, calls),
             Err(error) => {
                 self.failed = Some(error);
-                // Wakes who reads, who ends it.
+                // Wakes the reader, which closes the connection.
                 let _ = self.socket.shutdown(std::net::Shutdown::Both);
             }
         }
     }
 
-    /// Why no more could be written, if that is so.
-    pub fn failure(&mut self) -> Option<Ended> {
-        self.failed.take().map(Ended::Host)
+    /// Returns the write error, if there was one.
+    pub fn failure(&mut self) -> Option<ConnectionEnd> {
+        self.failed.take().map(ConnectionEnd::Host)
     }
 
-    /// The socket may have room again.
-    pub fn writable(&mut self, tally: &Tally) {
+    /// Resumes writing: the socket may have room again.
+    pub fn writable(&mut self, stats: &LinkStats) {
         self.blocked = false;
-        // It was full: the rate is the path's, not the guests'.
+        // The socket was full, so the delivery rate is the path's, not the guests'.
         if let Some(known) = tcp_info::connection(self.socket.as_fd()) {
             let bytes = known.delivery_rate.saturating_mul(BACKLOG_MS_MAX) / 1_000;
             self.framer.bound(usize::try_from(bytes).unwrap_or(usize::MAX));
         }
-        self.flush(tally);
+        self.flush(stats);
     }
 
-    /// Takes from the socket what is there for TLS. Says whether bytes of frames came.
+    /// Reads handshake bytes for TLS. Returns whether bytes of frames arrived, or whether the
+    /// connection has no TLS.
     ///
     /// # Errors
-    /// [`Ended`].
-    pub fn advance(&mut self, tally: &Tally) -> Result<bool, Ended> {
+    /// [`ConnectionEnd`].
+    pub fn advance(&mut self, stats: &LinkStats) -> Result<bool, ConnectionEnd> {
         loop {
             let Layer::Tls(tls) = &mut self.layer else { return Ok(true) };
             let taken = take(tls, &self.socket)?;
-            self.flush(tally);
+            self.flush(stats);
             match taken {
                 None => return Ok(false),
                 Some(0) => {}
@@ -146,33 +147,33 @@ impl Connection {
         }
     }
 
-    /// Reads the bytes of frames. Never gives none.
+    /// Reads bytes of frames into `room`; never returns 0.
     ///
     /// # Errors
-    /// [`Ended`]; [`io::ErrorKind::WouldBlock`] means that nothing is there.
-    pub fn read(&mut self, room: &mut [u8], tally: &Tally) -> Result<usize, Ended> {
+    /// [`ConnectionEnd`]; [`io::ErrorKind::WouldBlock`] means that no bytes are available.
+    pub fn read(&mut self, room: &mut [u8], stats: &LinkStats) -> Result<usize, ConnectionEnd> {
         loop {
             let Layer::Tls(tls) = &mut self.layer else {
                 return read_bare(&self.socket, room);
             };
             match tls.reader().read(room) {
-                Ok(0) => return Err(Ended::Closed),
+                Ok(0) => return Err(ConnectionEnd::Closed),
                 Ok(len) => return Ok(len),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    return Err(Ended::Closed);
+                    return Err(ConnectionEnd::Closed);
                 }
                 Err(error) => return Err(error.into()),
             }
             if take(tls, &self.socket)?.is_none() {
                 return Err(io::Error::from(io::ErrorKind::WouldBlock).into());
             }
-            // Answers of TLS itself.
-            self.flush(tally);
+            // Replies of TLS itself.
+            self.flush(stats);
         }
     }
 
-    /// Says to the peer that this is the end, if it may be said.
+    /// Notifies the peer of the end (close_notify, FIN), as far as the socket has room.
     pub fn close(&mut self) {
         if let Layer::Tls(tls) = &mut self.layer {
             tls.send_close_notify();
@@ -185,18 +186,18 @@ impl Connection {
 /// Reads from a socket without TLS.
 ///
 /// # Errors
-/// As for [`Connection::read`].
-pub fn read_bare(mut socket: &TcpStream, room: &mut [u8]) -> Result<usize, Ended> {
+/// As for [`StreamConnection::read`].
+pub fn read_bare(mut socket: &TcpStream, room: &mut [u8]) -> Result<usize, ConnectionEnd> {
     loop {
         match socket.read(room) {
-            Ok(0) => return Err(Ended::Closed),
+            Ok(0) => return Err(ConnectionEnd::Closed),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             read => return Ok(read?),
         }
     }
 }
 
-/// Moves frames into TLS, as many as it holds.
+/// Moves queued frames into TLS, as much as its buffer holds.
 fn seal(tls: &mut rustls::Connection, framer: &mut Framer) -> io::Result<()> {
     while !framer.waiting().is_empty() {
         let sealed = tls.writer().write(framer.waiting())?;
@@ -208,11 +209,14 @@ fn seal(tls: &mut rustls::Connection, framer: &mut Framer) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads once for TLS. Says how many bytes of frames are there then; `None`: nothing came. What TLS
-/// refuses it tells the peer.
-fn take(tls: &mut rustls::Connection, mut socket: &TcpStream) -> Result<Option<usize>, Ended> {
+/// Reads once for TLS. Returns the number of plaintext bytes now available; `None` if the socket
+/// had no data. TLS alerts are sent to the peer.
+fn take(
+    tls: &mut rustls::Connection,
+    mut socket: &TcpStream,
+) -> Result<Option<usize>, ConnectionEnd> {
     match tls.read_tls(&mut socket) {
-        Ok(0) => return Err(Ended::Closed),
+        Ok(0) => return Err(ConnectionEnd::Closed),
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Some(0)),
@@ -227,53 +231,53 @@ fn take(tls: &mut rustls::Connection, mut socket: &TcpStream) -> Result<Option<u
     }
 }
 
-/// Where senders find the connection of the day.
+/// The current connection of a link, for senders.
 #[derive(Debug, Default)]
-pub struct Pipe(Mutex<Option<Connection>>);
+pub struct SharedConnection(Mutex<Option<StreamConnection>>);
 
-impl Pipe {
-    /// What is there now, for as long as it is looked at.
-    pub fn now(&self) -> MutexGuard<'_, Option<Connection>> {
+impl SharedConnection {
+    /// Locks and returns the current connection.
+    pub fn lock(&self) -> MutexGuard<'_, Option<StreamConnection>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The way out of one link.
+/// Carrier of one link.
 #[derive(Debug)]
 pub struct StreamCarrier {
     /// The connection, shared with the links' shard.
-    pub pipe: Arc<Pipe>,
-    /// What is counted.
-    pub tally: Arc<Tally>,
+    pub connection: Arc<SharedConnection>,
+    /// The link's counters.
+    pub stats: Arc<LinkStats>,
 }
 
 impl Carrier for StreamCarrier {
     fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal> {
-        let mut now = self.pipe.now();
+        let mut now = self.connection.lock();
         let Some(connection) = now.as_mut().filter(|c| c.failed.is_none()) else {
-            self.tally.lost(Loss::Down, 1);
+            self.stats.add_drops(Loss::Down, 1);
             return Err(Refusal::Down);
         };
         if connection.framer.waiting().len() >= SEND_BYTES {
-            connection.flush(&self.tally);
+            connection.flush(&self.stats);
         }
         let pushed = connection.framer.push(frame.len, |into| frame.write(into));
         let (loss, refusal) = match pushed {
             Ok(()) => {
-                self.tally.transmitted(1, frame.len as u64, 0);
+                self.stats.add_transmitted(1, frame.len as u64, 0);
                 return Ok(());
             }
             Err(FrameError::Backlog(_)) => (Loss::NoRoom, Refusal::NoRoom),
             Err(FrameError::Len(_)) => (Loss::TooBig, Refusal::TooBig),
             Err(FrameError::Source(_)) => (Loss::SenderFault, Refusal::Lost),
         };
-        self.tally.lost(loss, 1);
+        self.stats.add_drops(loss, 1);
         Err(refusal)
     }
 
     fn flush(&mut self) -> u64 {
-        if let Some(connection) = self.pipe.now().as_mut() {
-            connection.flush(&self.tally);
+        if let Some(connection) = self.connection.lock().as_mut() {
+            connection.flush(&self.stats);
         }
         0
     }

@@ -1,13 +1,17 @@
-//! How a tunnel comes by its sessions, and when it wants new ones.
+//! Rekeying: handshakes of a tunnel, their timers, and the succession of sessions.
+//!
+//! A session lasts [`REKEY_NS`]; then its initiator begins a new handshake. Up to three sessions
+//! accept datagrams at a time: the current session, its predecessor, and an answered session that
+//! the peer has not used yet.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use causeway_wire::tunnel::Outer;
 
-use super::{Slot, Trouble, Tunnel};
+use super::{HandshakeFault, SessionSlot, Tunnel};
 use crate::event::What;
-use crate::handshake::{Call, Initiation};
+use crate::handshake::{Initiation, ReceivedInitiation};
 use crate::health::Changes;
 use crate::limits::{
     CONFIRM_NS_MAX, CROSSED_MAX, HEARD_NS, INITIATION_JITTER_NS, INITIATION_NS_MAX,
@@ -16,94 +20,95 @@ use crate::limits::{
 use crate::moment::Moment;
 use crate::refusal::Refusal;
 use crate::replay::Replay;
-use crate::session::Session;
+use crate::session::TunnelSession;
 use crate::unpack::Sink;
 
 impl Tunnel {
-    /// Somebody with the peer's key calls: answers, if the call is new.
+    /// Processes an initiation that proves to own the peer's key. Answers it if it is new.
     ///
     /// # Errors
-    /// Why not, already counted.
+    /// Why the initiation was refused, already counted.
     pub fn accept(
         &mut self,
         moment: &mut Moment<'_>,
         from: SocketAddr,
-        call: Call,
+        initiation: ReceivedInitiation,
         sink: &mut Sink,
     ) -> Result<(), Refusal> {
-        let taken = self.try_accept(moment, from, call, sink);
-        if let Err(refusal) = taken {
+        let result = self.try_accept(moment, from, initiation, sink);
+        if let Err(refusal) = result {
             self.refusals.count(refusal);
         }
-        taken
+        result
     }
 
     fn try_accept(
         &mut self,
         moment: &mut Moment<'_>,
         from: SocketAddr,
-        call: Call,
+        initiation: ReceivedInitiation,
         sink: &mut Sink,
     ) -> Result<(), Refusal> {
-        if self.peer() != Some(call.peer()) {
+        if self.peer() != Some(initiation.peer()) {
             return Err(Refusal::Peer);
         }
-        let aged = call.time() < self.peer_time;
-        if call.time() <= self.peer_time {
-            // A peer whose clock was set back is answered once there is no session to lose. Only the
-            // peer can use the answer, so that an initiation played again changes nothing.
+        let aged = initiation.time() < self.peer_time;
+        if initiation.time() <= self.peer_time {
+            // A peer whose clock went back is answered once no session can be lost. Only the peer
+            // can use the answer, so a replayed initiation has no effect.
             if !aged || self.current.is_some() {
-                let behind = self.peer_time.saturating_sub(call.time());
-                self.troubled(moment.now, Trouble::Behind(behind), sink);
+                let behind = self.peer_time.saturating_sub(initiation.time());
+                self.report_fault(moment.now, HandshakeFault::Behind(behind), sink);
                 return Err(Refusal::Timestamp);
             }
         }
-        let heard = moment.now < self.heard_at.saturating_add(HEARD_NS);
-        if heard && self.current.is_some() && self.remote != Some(from) {
-            self.troubled(moment.now, Trouble::Clone(from), sink);
+        let is_heard = moment.now < self.received_at.saturating_add(HEARD_NS);
+        if is_heard && self.current.is_some() && self.remote != Some(from) {
+            self.report_fault(moment.now, HandshakeFault::Clone(from), sink);
             return Err(Refusal::Clone);
         }
         if !aged {
-            self.peer_time = call.time();
+            self.peer_time = initiation.time();
         }
-        if !aged && self.pending.is_some() && self.first && self.tries <= CROSSED_MAX {
+        if !aged && self.pending.is_some() && self.has_precedence && self.tries <= CROSSED_MAX {
             return Err(Refusal::Crossed);
         }
         let index = self.new_index(moment);
-        let time = call.time();
-        let (session, datagram) = call.answer(index)?;
-        self.next = Some(Self::slot(moment.now, session, time, false));
+        let time = initiation.time();
+        let (session, datagram) = initiation.answer(index)?;
+        self.next = Some(Self::new_slot(moment.now, session, time, false));
         sink.datagrams.push((from, datagram));
         if aged {
             return Ok(());
         }
         self.pending = None;
         if self.initiate_at != u64::MAX {
-            self.put_off(moment);
+            self.back_off(moment);
         }
         Ok(())
     }
 
-    /// Notes what is wrong with initiations that have the peer's key; tells it once in a while.
-    fn troubled(&mut self, now: u64, what: Trouble, sink: &mut Sink) {
-        let same = |(known, at): &(Trouble, u64)| {
+    /// Records a fault of initiations with the peer's key. Reports it at most once per
+    /// [`TROUBLE_NS`].
+    fn report_fault(&mut self, now: u64, what: HandshakeFault, sink: &mut Sink) {
+        let same = |(known, at): &(HandshakeFault, u64)| {
             std::mem::discriminant(known) == std::mem::discriminant(&what)
                 && now < at.saturating_add(TROUBLE_NS)
         };
         let since = self.trouble.filter(same).map(|(_, at)| at);
         self.trouble = Some((what, since.unwrap_or(now)));
-        // Played again, or doubled by the network.
-        if since.is_some() || matches!(what, Trouble::Behind(ns) if ns < TROUBLE_NS) {
+        // Small differences come from replays or from duplication in the network.
+        if since.is_some() || matches!(what, HandshakeFault::Behind(ns) if ns < TROUBLE_NS) {
             return;
         }
         let what = match what {
-            Trouble::Clone(at) => What::Clone(at),
-            Trouble::Behind(ns) => What::Behind(ns),
+            HandshakeFault::Clone(at) => What::Clone(at),
+            HandshakeFault::Behind(ns) => What::Behind(ns),
         };
         self.event(what, sink);
     }
 
-    /// The answer to our initiation.
+    /// Processes the response to our initiation.
     pub(super) fn response(
         &mut self,
         moment: &mut Moment<'_>,
@@ -118,13 +123,13 @@ impl Tunnel {
         let remote = pending.read(body)?;
         let Some(pending) = self.pending.take() else { return Err(Refusal::Unasked) };
         let session = pending.finish(remote)?;
-        let slot = Self::slot(moment.now, session, 0, true);
+        let slot = Self::new_slot(moment.now, session, 0, true);
         self.next = None;
-        self.settle(moment, from, slot, sink);
+        self.commit(moment, from, slot, sink);
         Ok(())
     }
 
-    /// The peer asks for our initiation again, with a cookie.
+    /// Processes a cookie reply: repeats our initiation with the cookie.
     pub(super) fn cookie(
         &mut self,
         from: SocketAddr,
@@ -135,7 +140,7 @@ impl Tunnel {
         let Some(pending) = self.pending.as_mut().filter(|p| p.index() == outer.receiver) else {
             return Err(Refusal::Unasked);
         };
-        if self.called != Some(from) {
+        if self.initiated_to != Some(from) {
             return Err(Refusal::Peer);
         }
         pending.take_cookie(body)?;
@@ -143,15 +148,21 @@ impl Tunnel {
         Ok(())
     }
 
-    /// The peer used the session that we answered with: it is the current one from now on.
+    /// Makes the answered session current, because the peer has used it.
     pub(super) fn confirm(&mut self, moment: &mut Moment<'_>, from: SocketAddr, sink: &mut Sink) {
         if let Some(slot) = self.next.take() {
-            self.settle(moment, from, slot, sink);
+            self.commit(moment, from, slot, sink);
         }
     }
 
-    /// Makes a session the current one.
-    fn settle(&mut self, moment: &mut Moment<'_>, from: SocketAddr, slot: Slot, sink: &mut Sink) {
+    /// Makes a session current and publishes it.
+    fn commit(
+        &mut self,
+        moment: &mut Moment<'_>,
+        from: SocketAddr,
+        slot: SessionSlot,
+        sink: &mut Sink,
+    ) {
         let wait = if slot.ours { REKEY_NS } else { REKEY_NS.saturating_add(REKEY_LATE_NS) };
         if !slot.ours {
             self.peer_time = slot.peer_time;
@@ -160,8 +171,8 @@ impl Tunnel {
         if let Some(previous) = &mut self.previous {
             previous.since = moment.now;
         }
-        self.current = Some(Slot { since: moment.now, ..slot });
-        self.heard_at = moment.now;
+        self.current = Some(SessionSlot { since: moment.now, ..slot });
+        self.received_at = moment.now;
         self.handshakes = self.handshakes.saturating_add(1);
         (self.pending, self.tries) = (None, 0);
         self.initiate_at = moment.now.saturating_add(wait);
@@ -172,13 +183,13 @@ impl Tunnel {
         self.publish();
         self.event(What::Session, sink);
         self.health.wake();
-        // At once, because the other end sends nothing before it has heard from us.
-        self.beat(moment, sink);
+        // Without delay: the responder sends nothing before our first datagram.
+        self.send_heartbeats(moment, sink);
     }
 
-    fn slot(now: u64, session: Session, peer_time: u64, ours: bool) -> Slot {
+    fn new_slot(now: u64, session: TunnelSession, peer_time: u64, ours: bool) -> SessionSlot {
         let session = Arc::new(session);
-        Slot {
+        SessionSlot {
             session,
             replay: Replay::default(),
             since: now,
@@ -189,10 +200,11 @@ impl Tunnel {
         }
     }
 
-    /// A number for a session: the tunnel's own above, below it one that no session has.
+    /// Returns an unused session index: the tunnel's number in the upper half, a random number in
+    /// the lower.
     fn new_index(&self, moment: &mut Moment<'_>) -> u32 {
         let [high, low] = self.number.to_be_bytes();
-        let taken = |index: u32| {
+        let result = |index: u32| {
             let slots = [&self.current, &self.previous, &self.next];
             slots.iter().any(|s| s.as_ref().is_some_and(|s| s.session.local() == index))
                 || self.pending.as_ref().is_some_and(|p| p.index() == index)
@@ -202,8 +214,8 @@ impl Tunnel {
         loop {
             let [a, b] = at.to_be_bytes();
             let index = u32::from_be_bytes([high, low, a, b]);
-            // At most four are taken.
-            if !taken(index) {
+            // At most four are in use.
+            if !result(index) {
                 return index;
             }
             at = at.wrapping_add(1);
@@ -222,13 +234,13 @@ impl Tunnel {
         if let Some(pending) = &self.pending {
             sink.datagrams.push((to, pending.datagram().to_vec()));
         }
-        self.called = Some(to);
+        self.initiated_to = Some(to);
         self.tries = self.tries.saturating_add(1);
-        self.put_off(moment);
+        self.back_off(moment);
     }
 
-    /// Where the next initiation goes: to where the peer was seen last, then to its configured
-    /// addresses, in turn.
+    /// Returns the destination of the next initiation: the address where the peer was seen last,
+    /// then its configured addresses, in turn.
     fn candidate(&self) -> Option<SocketAddr> {
         let others = self.configured.iter().copied().filter(|at| Some(*at) != self.remote);
         let all: Vec<SocketAddr> = self.remote.into_iter().chain(others).collect();
@@ -236,8 +248,8 @@ impl Tunnel {
         all.get(turn).copied()
     }
 
-    /// The next initiation is due after a while that grows with each.
-    fn put_off(&mut self, moment: &mut Moment<'_>) {
+    /// Delays the next initiation by the back-off time.
+    fn back_off(&mut self, moment: &mut Moment<'_>) {
         let doubled = INITIATION_NS_MIN.saturating_mul(1 << self.tries.saturating_sub(1).min(8));
         let [a, b] = moment.random();
         let jitter =
@@ -246,8 +258,8 @@ impl Tunnel {
         self.initiate_at = moment.now.saturating_add(wait);
     }
 
-    /// A new session is wanted at once: the peer no longer answers on this one.
-    pub(super) fn want_session(&mut self, now: u64) {
+    /// Begins a handshake at once: the peer no longer answers on the current session.
+    pub(super) fn request_session(&mut self, now: u64) {
         if self.keys.is_some() && self.remote.is_some() {
             self.initiate_at = self.initiate_at.min(now);
         }
@@ -256,7 +268,7 @@ impl Tunnel {
     /// Drops sessions that are too old, and begins handshakes that are due.
     pub(super) fn tick_sessions(&mut self, moment: &mut Moment<'_>, sink: &mut Sink) {
         let now = moment.now;
-        let old = |slot: &Option<Slot>, most: u64| {
+        let old = |slot: &Option<SessionSlot>, most: u64| {
             slot.as_ref().is_some_and(|slot| slot.since.saturating_add(most) <= now)
         };
         if old(&self.previous, SESSION_GRACE_NS) {
@@ -269,22 +281,22 @@ impl Tunnel {
             self.current = None;
             self.publish();
             if self.health.is_up() {
-                self.health.give_up();
-                self.changed(Changes { up: Some(false), ..Changes::default() }, sink);
+                self.health.set_down();
+                self.report_changes(Changes { up: Some(false), ..Changes::default() }, sink);
             }
         }
-        let worn = self.current.as_ref().is_some_and(|slot| slot.session.is_worn());
+        let worn = self.current.as_ref().is_some_and(|slot| slot.session.needs_rekey());
         if worn && self.tries == 0 {
-            self.want_session(now);
+            self.request_session(now);
         }
         if now >= self.initiate_at {
             self.initiate(moment, sink);
         }
     }
 
-    /// When [`Tunnel::tick_sessions`] has something to do.
+    /// Returns when [`Tunnel::tick_sessions`] has work.
     pub(super) fn sessions_deadline(&self) -> u64 {
-        let end = |slot: &Option<Slot>, most: u64| {
+        let end = |slot: &Option<SessionSlot>, most: u64| {
             slot.as_ref().map_or(u64::MAX, |slot| slot.since.saturating_add(most))
         };
         let current =

@@ -1,8 +1,12 @@
-//! What strangers may cost: initiations are bounded by rate, and asked for a cookie when many come.
+//! The handshake guard: bounds the processor time that initiations of unknown senders cost.
 //!
-//! A cookie proves that whoever sends from an address also receives there. It is a keyed sum over
-//! the address, so nothing is kept for those who were asked. Who comes with a right one is counted
-//! apart from those who come without: nobody can use up another's share by forging its address.
+//! Initiations are rate-limited, and under load their senders are asked for a cookie. A cookie
+//! proves that the sender receives at its source address. It is a keyed hash of the address, so the
+//! guard keeps no state for senders that were asked. Initiations with a valid cookie have budgets
+//! of their own, so a sender cannot exhaust the budget of another by forging its address.
+//!
+//! [`crate::hub::Hub`] asks the guard before it decrypts an initiation. The guard does not check
+//! keys, and limits no other datagrams.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,35 +21,35 @@ use crate::limits::{
 use crate::moment::Moment;
 use crate::refusal::Refusal;
 
-/// What is to be done with an initiation.
+/// Decision about an initiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// Look at it.
+pub enum Admission {
+    /// Decrypt the initiation.
     Pass,
-    /// Answer with this cookie, and forget it.
+    /// Reply with this cookie and drop the initiation.
     Ask([u8; COOKIE_LEN]),
-    /// Forget it.
+    /// Drop the initiation.
     Refuse(Refusal),
 }
 
-/// The door of one underlay socket.
+/// The handshake guard of one underlay socket.
 #[derive(Debug)]
-pub struct Gate {
-    /// The secret, and the one before it.
+pub struct HandshakeGuard {
+    /// The current secret and its predecessor.
     secrets: [Zeroizing<[u8; 32]>; 2],
     rotated: u64,
     all: Bucket,
     proven: Bucket,
-    /// Of addresses where peers are known to be.
+    /// Budget of addresses where a peer is known to be.
     known: Bucket,
-    /// By source: without and with a cookie.
+    /// Budgets by source address: without and with a cookie.
     sources: Box<[(Bucket, Bucket)]>,
-    /// By source and port, with a cookie: peers behind one address translator have a port each.
+    /// Budgets by source address and port, with a cookie: peers behind one NAT have a port each.
     ports: Box<[Bucket]>,
 }
 
-impl Gate {
-    /// A door with fresh secrets.
+impl HandshakeGuard {
+    /// Returns a guard with fresh secrets.
     pub fn new(moment: &mut Moment<'_>) -> Self {
         Self {
             secrets: [Zeroizing::new(moment.random()), Zeroizing::new(moment.random())],
@@ -58,15 +62,16 @@ impl Gate {
         }
     }
 
-    /// What to do with an initiation from `from` that has this cookie; all zero for none. `known` says
-    /// whether a peer is known to be there; it is asked of proven addresses only.
+    /// Decides about an initiation from `from` with this cookie; all zeroes for none. `known`
+    /// returns whether a peer is known to be at the address; it is called for proven addresses
+    /// only.
     pub fn admit(
         &mut self,
         moment: &mut Moment<'_>,
         from: SocketAddr,
         cookie: &[u8; COOKIE_LEN],
         known: impl FnOnce() -> bool,
-    ) -> Verdict {
+    ) -> Admission {
         let now = moment.now;
         self.rotate(moment);
         let proven = *cookie != [0; COOKIE_LEN]
@@ -74,7 +79,7 @@ impl Gate {
         let [secret, _] = &self.secrets;
         let place = place_of(secret, from);
         let Some((without, with)) = self.sources.get_mut(place) else {
-            return Verdict::Refuse(Refusal::Rate);
+            return Admission::Refuse(Refusal::Rate);
         };
         if proven {
             let port = self.ports.get_mut(port_place_of(secret, from));
@@ -84,12 +89,12 @@ impl Gate {
                 } else {
                     with.take(now, INITIATIONS_ADDRESS) && self.proven.take(now, INITIATIONS_PROVEN)
                 };
-            return if pass { Verdict::Pass } else { Verdict::Refuse(Refusal::Rate) };
+            return if pass { Admission::Pass } else { Admission::Refuse(Refusal::Rate) };
         }
         if without.take(now, INITIATIONS_SOURCE) && self.all.take(now, INITIATIONS_ALL) {
-            return Verdict::Pass;
+            return Admission::Pass;
         }
-        Verdict::Ask(cookie_of(secret, from))
+        Admission::Ask(cookie_of(secret, from))
     }
 
     fn rotate(&mut self, moment: &mut Moment<'_>) {
@@ -102,7 +107,7 @@ impl Gate {
     }
 }
 
-/// Compares all bytes, whatever the first ones say.
+/// Compares in constant time.
 fn same(a: &[u8; COOKIE_LEN], b: &[u8; COOKIE_LEN]) -> bool {
     a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
@@ -122,13 +127,13 @@ fn cookie_of(secret: &[u8; 32], from: SocketAddr) -> [u8; COOKIE_LEN] {
     cookie
 }
 
-/// Where a source is counted by its address and port.
+/// Returns the budget index of an address and port.
 fn port_place_of(secret: &[u8; 32], from: SocketAddr) -> usize {
     let [a, b, ..] = cookie_of(secret, from);
     usize::from(u16::from_be_bytes([a, b])) % SOURCES
 }
 
-/// Where a source is counted: by its IPv4 address, or the first half of its IPv6 address.
+/// Returns the budget index of an IPv4 address, or of the first half of an IPv6 address.
 fn place_of(secret: &[u8; 32], from: SocketAddr) -> usize {
     let sum = match from.ip().to_canonical() {
         IpAddr::V4(ip) => mac(secret, &ip.octets()),
@@ -152,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn hostile_floods_cost_a_bounded_number_of_looks() {
+    fn hostile_initiation_floods_cost_bounded_decryptions() {
         moment(0, |m| {
-            let mut gate = Gate::new(m);
+            let mut guard = HandshakeGuard::new(m);
             let mut passed = 0;
             for i in 0..100_000_u32 {
                 m.now += 10_000;
                 let from = SocketAddr::from((i.to_be_bytes(), 9));
-                passed += u64::from(gate.admit(m, from, &[0; 16], || false) == Verdict::Pass);
+                passed += u64::from(guard.admit(m, from, &[0; 16], || false) == Admission::Pass);
             }
             // One second, and the first burst.
             assert!(passed <= 2 * INITIATIONS_ALL + 1, "{passed}");
@@ -167,43 +172,45 @@ mod tests {
     }
 
     #[test]
-    fn who_shows_a_cookie_passes_a_flood_in_its_own_name() {
+    fn handshake_guard_admits_a_valid_cookie_during_a_flood() {
         moment(0, |m| {
-            let mut gate = Gate::new(m);
+            let mut guard = HandshakeGuard::new(m);
             let from = SocketAddr::from(([192, 0, 2, 1], 9));
             let cookie = loop {
-                if let Verdict::Ask(cookie) = gate.admit(m, from, &[0; 16], || false) {
+                if let Admission::Ask(cookie) = guard.admit(m, from, &[0; 16], || false) {
                     break cookie;
                 }
             };
-            assert_eq!(gate.admit(m, from, &cookie, || false), Verdict::Pass);
+            assert_eq!(guard.admit(m, from, &cookie, || false), Admission::Pass);
             let other = SocketAddr::from(([192, 0, 2, 1], 10));
-            assert!(matches!(gate.admit(m, other, &cookie, || false), Verdict::Ask(_)));
+            assert!(matches!(guard.admit(m, other, &cookie, || false), Admission::Ask(_)));
             let mut wrong = cookie;
             wrong[15] ^= 1;
-            assert!(matches!(gate.admit(m, from, &wrong, || false), Verdict::Ask(_)));
+            assert!(matches!(guard.admit(m, from, &wrong, || false), Admission::Ask(_)));
             let passed = (0..100)
-                .filter(|_| gate.admit(m, from, &cookie, || false) == Verdict::Pass)
+                .filter(|_| guard.admit(m, from, &cookie, || false) == Admission::Pass)
                 .count();
             assert_eq!(passed as u64, INITIATIONS_SOURCE - 1);
-            assert_eq!(gate.admit(m, from, &cookie, || false), Verdict::Refuse(Refusal::Rate));
+            assert_eq!(guard.admit(m, from, &cookie, || false), Admission::Refuse(Refusal::Rate));
         });
     }
 
     #[test]
     fn peers_behind_one_address_are_admitted_within_two_seconds() {
         moment(0, |m| {
-            let mut gate = Gate::new(m);
+            let mut guard = HandshakeGuard::new(m);
             let peers = (0..60).map(|n| SocketAddr::from(([192, 0, 2, 1], 1_000 + n)));
             let mut waiting: Vec<_> = peers.map(|from| (from, [0; 16])).collect();
             for _ in 0..20 {
-                waiting.retain_mut(|(from, cookie)| match gate.admit(m, *from, cookie, || false) {
-                    Verdict::Pass => false,
-                    Verdict::Ask(new) => {
-                        *cookie = new;
-                        true
+                waiting.retain_mut(|(from, cookie)| {
+                    match guard.admit(m, *from, cookie, || false) {
+                        Admission::Pass => false,
+                        Admission::Ask(new) => {
+                            *cookie = new;
+                            true
+                        }
+                        Admission::Refuse(_) => true,
                     }
-                    Verdict::Refuse(_) => true,
                 });
                 m.now += 100_000_000;
             }
@@ -214,34 +221,34 @@ mod tests {
     #[test]
     fn known_peers_pass_while_others_use_up_what_is_for_strangers() {
         moment(0, |m| {
-            let mut gate = Gate::new(m);
-            let prove = |gate: &mut Gate, m: &mut Moment<'_>, from| loop {
-                if let Verdict::Ask(cookie) = gate.admit(m, from, &[0; 16], || false) {
+            let mut guard = HandshakeGuard::new(m);
+            let prove = |guard: &mut HandshakeGuard, m: &mut Moment<'_>, from| loop {
+                if let Admission::Ask(cookie) = guard.admit(m, from, &[0; 16], || false) {
                     break cookie;
                 }
             };
             let peer = SocketAddr::from(([192, 0, 2, 1], 9));
-            let cookie = prove(&mut gate, m, peer);
+            let cookie = prove(&mut guard, m, peer);
             for n in 0..2_000_u32 {
                 let from = SocketAddr::from((n.to_be_bytes(), 9));
-                let cookie = cookie_of(&gate.secrets[0], from);
-                gate.admit(m, from, &cookie, || false);
+                let cookie = cookie_of(&guard.secrets[0], from);
+                guard.admit(m, from, &cookie, || false);
             }
-            assert_eq!(gate.admit(m, peer, &cookie, || true), Verdict::Pass);
+            assert_eq!(guard.admit(m, peer, &cookie, || true), Admission::Pass);
         });
     }
 
     #[test]
-    fn cookies_grow_old() {
+    fn handshake_guard_cookies_expire() {
         moment(0, |m| {
-            let mut gate = Gate::new(m);
+            let mut guard = HandshakeGuard::new(m);
             let from = SocketAddr::from(([192, 0, 2, 1], 9));
-            let cookie = cookie_of(&gate.secrets[0], from);
+            let cookie = cookie_of(&guard.secrets[0], from);
             for (passed, expected) in [(1, true), (COOKIE_NS, true), (COOKIE_NS, false)] {
                 m.now += passed;
-                // Drains what others used up, so that only the cookie decides.
-                gate.all = Bucket::emptied(m.now);
-                assert_eq!(gate.admit(m, from, &cookie, || false) == Verdict::Pass, expected);
+                // The budget without a cookie is empty, so that only the cookie decides.
+                guard.all = Bucket::emptied(m.now);
+                assert_eq!(guard.admit(m, from, &cookie, || false) == Admission::Pass, expected);
             }
         });
     }

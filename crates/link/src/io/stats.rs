@@ -1,30 +1,32 @@
-//! What happened on one link, counted by the shard that sends and the one that receives.
+//! Counters of one link, shared by the shard that sends and the shard that receives.
+//!
+//! Counters are relaxed atomics: a view may be a few frames old, and never blocks a sender.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a frame, or a datagram, went no further.
+/// Why a frame, or a datagram, was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// The kernel had no room for what was to be sent.
+    /// The kernel's send buffer was full.
     NoRoom,
     /// The host refused to send: no route, or a closed port at the peer.
     Unreachable,
-    /// Longer than the link carries.
+    /// The frame is longer than the link carries.
     TooBig,
     /// The link was down.
     Down,
-    /// The sender's memory was taken away.
+    /// The sender's memory was unmapped while the frame was read.
     SenderFault,
-    /// The group was too busy to take what came.
+    /// The group's mailbox was full.
     Busy,
-    /// Too short to be a frame.
+    /// The frame is shorter than an Ethernet header.
     Runt,
-    /// A stream was out of step: its connection was closed.
+    /// A stream lost its framing: its connection was closed.
     OutOfStep,
-    /// MAC control (PAUSE), which no guest sends to the physical network.
+    /// A MAC control frame (PAUSE), which no guest may send to the physical network.
     MacControl,
-    /// Congestion was experienced by a frame whose transport does not take part in ECN (RFC 6040).
+    /// The outer header reports congestion for a frame whose transport is Not-ECT (RFC 6040).
     Congestion,
 }
 
@@ -58,49 +60,49 @@ impl Loss {
     }
 }
 
-/// The counters of one link. They only grow, and wrap at 2^64. Directions are this host's:
-/// "transmit" is what left for the peer.
+/// The counters of one link. They wrap at 2^64. Directions are this host's: "transmit" counts
+/// frames to the peer.
 #[derive(Debug, Default)]
-pub struct Tally {
-    transmit: Sum,
-    receive: Sum,
+pub struct LinkStats {
+    transmit: DirectionStats,
+    receive: DirectionStats,
     transmit_datagrams: AtomicU64,
     losses: [AtomicU64; Loss::ALL.len()],
 }
 
 #[derive(Debug, Default)]
-struct Sum {
+struct DirectionStats {
     packets: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Sum {
+impl DirectionStats {
     fn add(&self, packets: u64, bytes: u64) {
         self.packets.fetch_add(packets, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
-impl Tally {
-    /// Counts frames that left, their bytes, and the datagrams or records that they went in.
-    pub fn transmitted(&self, frames: u64, bytes: u64, datagrams: u64) {
+impl LinkStats {
+    /// Counts frames sent, their bytes, and the datagrams or records that carried them.
+    pub fn add_transmitted(&self, frames: u64, bytes: u64, datagrams: u64) {
         self.transmit.add(frames, bytes);
         self.transmit_datagrams.fetch_add(datagrams, Ordering::Relaxed);
     }
 
-    /// Counts frames that came, and their bytes.
-    pub fn received(&self, frames: u64, bytes: u64) {
+    /// Counts frames received, and their bytes.
+    pub fn add_received(&self, frames: u64, bytes: u64) {
         self.receive.add(frames, bytes);
     }
 
-    /// Counts what was lost.
-    pub fn lost(&self, why: Loss, count: u64) {
+    /// Counts dropped frames.
+    pub fn add_drops(&self, why: Loss, count: u64) {
         if let Some(cell) = self.losses.get(why as usize) {
             cell.fetch_add(count, Ordering::Relaxed);
         }
     }
 
-    /// By name, as `causeway link show` prints them.
+    /// Returns all counters by name, as `causeway link show` prints them.
     pub fn by_name(&self) -> BTreeMap<String, u64> {
         let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         let plain = [
@@ -121,14 +123,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_loss_has_its_own_counter() {
-        let tally = Tally::default();
+    fn stats_have_a_counter_per_loss() {
+        let stats = LinkStats::default();
         for (index, why) in Loss::ALL.into_iter().enumerate() {
             assert_eq!(why as usize, index);
-            tally.lost(why, index as u64 + 1);
+            stats.add_drops(why, index as u64 + 1);
         }
-        tally.transmitted(2, 100, 1);
-        let names = tally.by_name();
+        stats.add_transmitted(2, 100, 1);
+        let names = stats.by_name();
         assert_eq!(names.len(), 5 + Loss::ALL.len());
         assert_eq!((names["drop_no_room_total"], names["drop_runt_total"]), (1, 7));
         assert_eq!((names["transmit_packets_total"], names["transmit_datagrams_total"]), (2, 1));

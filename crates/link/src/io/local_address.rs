@@ -1,0 +1,71 @@
+//! The local address to which a peer sends, so that replies leave from it.
+//!
+//! Peers of the kinds `vnet`, `vxlan` and `causeway-plain` identify us by our address and drop
+//! datagrams from another. On a host with several addresses the route would choose the source
+//! address.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Shared by the receiving and the sending side of a link.
+#[derive(Debug, Default)]
+pub struct SharedLocalAddress {
+    version: AtomicU32,
+    at: Mutex<Option<IpAddr>>,
+}
+
+/// The receiving side.
+#[derive(Debug, Default)]
+pub struct LocalAddressRecorder {
+    shared: Arc<SharedLocalAddress>,
+    last: Option<IpAddr>,
+}
+
+/// The sending side.
+#[derive(Debug)]
+pub struct LocalAddressReader {
+    shared: Arc<SharedLocalAddress>,
+    version: u32,
+    from: Option<IpAddr>,
+}
+
+impl LocalAddressRecorder {
+    /// Records the destination address of a received datagram, if the host reports it.
+    #[inline]
+    pub fn record(&mut self, at: Option<IpAddr>) {
+        if at.is_some() && at != self.last {
+            self.last = at;
+            *self.shared.at.lock().unwrap_or_else(PoisonError::into_inner) = at;
+            self.shared.version.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Returns the last recorded address.
+    pub const fn last(&self) -> Option<IpAddr> {
+        self.last
+    }
+
+    /// Returns a sending side.
+    pub fn reader(&self) -> LocalAddressReader {
+        LocalAddressReader { shared: self.shared.clone(), version: 0, from: None }
+    }
+}
+
+impl LocalAddressReader {
+    /// Returns the address to send from; `None` lets the host choose.
+    #[inline]
+    pub fn address(&mut self) -> Option<IpAddr> {
+        let version = self.shared.version.load(Ordering::Acquire);
+        if version != self.version {
+            self.version = version;
+            self.from = *self.shared.at.lock().unwrap_or_else(PoisonError::into_inner);
+        }
+        self.from
+    }
+
+    /// Forgets the address after the host refused to send from it, until another is recorded.
+    pub const fn forget(&mut self) {
+        self.from = None;
+    }
+}

@@ -1,0 +1,71 @@
+//! UDP batches: datagrams of equal length sent in one call (UDP GSO), or one by one where GSO
+//! fails.
+//!
+//! GSO fails on devices without checksum offload, with IPsec, and for datagrams that IP has to
+//! fragment. A failure is remembered for [`GSO_RETRY_BATCHES`] batches, because routes and hosts
+//! change.
+
+use std::io;
+use std::net::SocketAddr;
+
+use causeway_fabric::udp::{Origin, Udp, is_too_much};
+use rustix::io::Errno;
+
+use super::limits::GSO_RETRY_BATCHES;
+
+/// State of GSO for one destination.
+#[derive(Debug)]
+pub struct BatchSender {
+    /// Shortest datagram length that is sent one by one.
+    pub(super) single_from: usize,
+    /// Batches left until GSO is tried again.
+    pub(super) batches_left: u32,
+}
+
+impl Default for BatchSender {
+    fn default() -> Self {
+        Self { single_from: usize::MAX, batches_left: 0 }
+    }
+}
+
+impl BatchSender {
+    /// Sends datagrams as [`Udp::send_as`] takes them. Calls `refused` with each error of the host
+    /// and the number of datagrams lost. Returns the total number lost.
+    pub fn send(
+        &mut self,
+        udp: &Udp,
+        to: SocketAddr,
+        origin: Origin,
+        (bytes, segment): (&[u8], usize),
+        mut refused: impl FnMut(&io::Error, u64),
+    ) -> u64 {
+        let segment = segment.max(1);
+        let count = bytes.len().div_ceil(segment) as u64;
+        if count <= 1 || segment < self.single_from {
+            let Err(error) = udp.send_as(to, origin, bytes, segment) else { return 0 };
+            if count <= 1 || !is_too_much(&error) {
+                refused(&error, count);
+                return count;
+            }
+        }
+        let mut lost = 0_u64;
+        for (nth, datagram) in (0..count).zip(bytes.chunks(segment)) {
+            let Err(error) = udp.send_as(to, origin, datagram, datagram.len()) else { continue };
+            if nth == 0 && Errno::from_io_error(&error) == Some(Errno::MSGSIZE) {
+                // Their length is refused, not their number: all but the last are as long.
+                refused(&error, count);
+                return count;
+            }
+            refused(&error, 1);
+            lost = lost.saturating_add(1);
+        }
+        if segment < self.single_from {
+            (self.single_from, self.batches_left) = (segment, GSO_RETRY_BATCHES);
+        }
+        self.batches_left = self.batches_left.saturating_sub(1);
+        if self.batches_left == 0 {
+            self.single_from = usize::MAX;
+        }
+        lost
+    }
+}
