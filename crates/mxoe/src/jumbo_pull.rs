@@ -22,17 +22,17 @@ pub(crate) enum JumboPull {
 
 impl JumboPull {
     /// Returns whether a pull requests jumbo frames after `tries` requests without data.
-    pub(crate) fn is_asked(self, now: u64, tries: u32) -> bool {
+    pub(crate) fn is_requested(self, now: u64, tries: u32) -> bool {
         tries < self.tries_max(now)
     }
 
     /// Records a jumbo frame.
-    pub(crate) fn came(&mut self) {
+    pub(crate) fn arrived(&mut self) {
         *self = Self::Proven;
     }
 
     /// Records a frame of the common length for a pull that had no data after `tries` requests.
-    pub(crate) fn one_came(&mut self, now: u64, tries: u32) {
+    pub(crate) fn common_arrived(&mut self, now: u64, tries: u32) {
         if tries < self.tries_max(now) {
             return;
         }
@@ -67,20 +67,22 @@ mod tests {
     #[test]
     fn what_does_not_come_is_not_asked_for_for_a_while_that_doubles() {
         let mut wide = JumboPull::default();
-        assert!(wide.is_asked(5, 0) && !wide.is_asked(5, HOPED));
-        // Who does not know of it answers at once, and is asked on: that costs nothing.
-        wide.one_came(5, 0);
-        assert!(wide.is_asked(5, 0));
-        wide.one_came(5, HOPED);
-        assert!(!wide.is_asked(5, 0));
-        // What comes meanwhile says nothing more.
-        wide.one_came(6, HOPED);
+        assert!(wide.is_requested(5, 0) && !wide.is_requested(5, HOPED));
+        // Data without a wasted request costs nothing: a peer without jumbo frames is asked again.
+        wide.common_arrived(5, 0);
+        assert!(wide.is_requested(5, 0));
+        wide.common_arrived(5, HOPED);
+        assert!(!wide.is_requested(5, 0));
+        // Further frames do not extend the pause.
+        wide.common_arrived(6, HOPED);
         let until = 5 + PAUSE;
-        assert!(!wide.is_asked(until - 1, 0) && wide.is_asked(until, 0));
-        wide.one_came(until, HOPED);
-        assert!(!wide.is_asked(until + 2 * PAUSE - 1, 0) && wide.is_asked(until + 2 * PAUSE, 0));
+        assert!(!wide.is_requested(until - 1, 0) && wide.is_requested(until, 0));
+        wide.common_arrived(until, HOPED);
+        assert!(
+            !wide.is_requested(until + 2 * PAUSE - 1, 0) && wide.is_requested(until + 2 * PAUSE, 0)
+        );
         for _ in 0..70 {
-            wide.one_came(u64::MAX / 2, HOPED);
+            wide.common_arrived(u64::MAX / 2, HOPED);
             let JumboPull::Narrow { pause, .. } = wide else { panic!("{wide:?}") };
             assert!(pause <= WIDE_AGAIN_NS.1);
         }
@@ -89,12 +91,12 @@ mod tests {
     #[test]
     fn what_came_once_is_not_given_up_for_a_loss() {
         let mut wide = JumboPull::default();
-        wide.came();
-        wide.one_came(5, HOPED);
-        assert!(wide.is_asked(5, HOPED) && !wide.is_asked(5, PROVEN));
-        wide.one_came(5, PROVEN);
-        assert!(!wide.is_asked(5, 0));
-        wide.came();
-        assert!(wide.is_asked(5, 0));
+        wide.arrived();
+        wide.common_arrived(5, HOPED);
+        assert!(wide.is_requested(5, HOPED) && !wide.is_requested(5, PROVEN));
+        wide.common_arrived(5, PROVEN);
+        assert!(!wide.is_requested(5, 0));
+        wide.arrived();
+        assert!(wide.is_requested(5, 0));
     }
 }

@@ -1,14 +1,15 @@
-//! How NICs find each other: announcements to everyone, and questions for names.
+//! Discovery of NICs: announcements by broadcast, and name queries.
 //!
-//! A NIC announces itself [`ANNOUNCE_BURST`] times, a second apart, and every three minutes
-//! afterwards; whoever hears of a new NIC, or of one that began anew, announces itself anew. A
-//! NIC that was heard of is asked for its name until it answers. NICs that the operator named
-//! stay, and keep the names that they were given; others go when they do not answer, or are not
-//! heard of for long. A name is that of the NIC which had it first: another one that says it gets
-//! it when the first, asked again, does not answer.
+//! A NIC announces itself [`ANNOUNCE_BURST`] times at intervals of a second, and every three
+//! minutes afterwards. A new or restarted NIC causes a new burst at all others. A NIC that
+//! announced itself is queried for its name until it answers. NICs of the configuration stay, and
+//! keep their configured names; others are removed if they do not answer, or after a long silence.
+//! A name belongs to the first NIC that reported it; another NIC gets it only after the first no
+//! longer answers a query.
 //!
-//! As the engine, it is without I/O: frames and time come in, frames and [`News`] go out. Who sends
-//! a frame is known by the MAC that it is from, which the network vouches for.
+//! This module is without I/O, like the engine: its inputs are frames and the time, its outputs
+//! frames and [`News`]. It opens no endpoints and routes no messages. NICs are identified by the
+//! source MAC of their frames, which the network vouches for.
 
 #[cfg(test)]
 mod tests;
@@ -25,66 +26,65 @@ use crate::limits::{
     HOST_NAMELESS_MAX, HOST_NAMELESS_NS, HOST_STALE_NS, HOSTS_MAX, NAME_BYTES_MAX,
 };
 
-/// How a NIC is known.
+/// How a NIC became known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// The operator named it.
+    /// By the configuration.
     Static,
-    /// It announced itself.
+    /// By its announcement.
     Announced,
 }
 
-/// What is known of a NIC.
+/// A known NIC.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// How.
+    /// How the NIC became known.
     pub how: How,
-    /// What it is called, as the operator or it said.
+    /// Name of the NIC, configured or reported.
     pub name: Option<String>,
-    /// When it was heard of last.
+    /// Time of its latest frame in ns.
     pub heard_at: Option<u64>,
-    /// Whether it answered.
+    /// The NIC answered a name query.
     pub answered: bool,
     since: u64,
-    /// When an endpoint of it was heard last that is a peer.
+    /// Time of the latest packet of an endpoint that is a peer.
     spoke_at: Option<u64>,
-    /// Another one says its name, since then.
+    /// Another NIC has reported the same name since then.
     doubted_at: Option<u64>,
     serial: Option<u32>,
-    /// Our number for it.
+    /// The number of this NIC in the table of the engine.
     number: u16,
     ask_at: u64,
-    /// How long after the next question the one after it is asked.
+    /// Interval after the next query, in ns.
     wait: u64,
 }
 
-/// What changed.
+/// A change of the known NICs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
-    /// A NIC is there that was not known. To be answered by [`Discovery::number`] or
-    /// [`Discovery::remove`].
+    /// A new NIC. The caller must answer with [`Discovery::number`] or [`Discovery::remove`].
     Added(NicId),
-    /// A NIC is not there any more.
+    /// The NIC was removed.
     Removed(NicId),
 }
 
-/// What a NIC knows of others. `send` is given frames in two parts.
+/// The NICs that a NIC knows. `send` closures get frames in two parts.
 #[derive(Debug)]
 pub struct Discovery {
     own: [u8; 6],
-    /// Another one each time that the NIC is made.
+    /// Differs at each start of the NIC.
     serial: u32,
     magic: u32,
     burst: u32,
     announce_at: u64,
     announced_at: Option<u64>,
     peers: BTreeMap<[u8; 6], Peer>,
-    /// The earliest `ask_at` or end of a NIC.
+    /// The earliest query or removal of a NIC.
     due: u64,
-    /// How often a NIC said a name that is another's.
+    /// Answers with a name that belongs to another NIC.
     pub contested: u64,
-    /// How often another NIC announced itself by our own address, as one does on a machine that
-    /// is a copy of ours: neither reaches the other.
+    /// Announcements of another NIC with this NIC's address, for example of a copied machine.
+    /// Neither reaches the other.
     pub twins: u64,
 }
 
@@ -97,7 +97,7 @@ fn mac(nic: NicId) -> [u8; 6] {
     mac
 }
 
-/// A name as it may be shown: none if it is none.
+/// Returns a printable name, or `None` if it is empty, too long, or not ASCII.
 fn name_of(bytes: &[u8]) -> Option<String> {
     let fits = !bytes.is_empty() && bytes.len() <= NAME_BYTES_MAX;
     let text = fits.then(|| std::str::from_utf8(bytes).ok()).flatten()?;
@@ -121,7 +121,7 @@ impl Peer {
         }
     }
 
-    /// When it is given up, unless it is heard of.
+    /// Returns the time at which the NIC is removed unless it sends a frame, in ns.
     fn ends(&self) -> u64 {
         let soon = |at: u64| at.saturating_add(HOST_NAMELESS_NS);
         match (self.how, self.answered, self.doubted_at) {
@@ -137,7 +137,7 @@ impl Peer {
 }
 
 impl Discovery {
-    /// Of a NIC; `serial` and `magic` are random.
+    /// Creates the discovery of a NIC. `serial` and `magic` must be random.
     pub fn new(own: NicId, serial: u32, magic: u32, now: u64) -> Self {
         Self {
             own: mac(own),
@@ -153,7 +153,7 @@ impl Discovery {
         }
     }
 
-    /// A NIC that the operator named.
+    /// Adds a NIC of the configuration. Returns `None` if it is known, or the table is full.
     pub fn name_static(&mut self, board: NicId, name: Option<String>, now: u64) -> Option<News> {
         let mac = mac(board);
         if mac == self.own || self.peers.contains_key(&mac) || self.peers.len() >= HOSTS_MAX {
@@ -164,29 +164,29 @@ impl Discovery {
         Some(News::Added(board))
     }
 
-    /// Our number for a NIC.
+    /// Sets the number of a NIC in the table of the engine.
     pub fn number(&mut self, board: NicId, number: u16) {
         if let Some(peer) = self.peers.get_mut(&mac(board)) {
             peer.number = number;
         }
     }
 
-    /// A NIC is not to be known.
+    /// Removes a NIC.
     pub fn remove(&mut self, board: NicId) {
         self.peers.remove(&mac(board));
     }
 
-    /// All NICs that are known.
+    /// Returns the known NICs.
     pub fn peers(&self) -> impl Iterator<Item = (NicId, &Peer)> {
         self.peers.iter().map(|(mac, peer)| (nic(*mac), peer))
     }
 
-    /// What is known of a NIC.
+    /// Returns a known NIC.
     pub fn peer(&self, board: NicId) -> Option<&Peer> {
         self.peers.get(&mac(board))
     }
 
-    /// The NIC of that name; the one that was known first, if two have it.
+    /// Returns the NIC with a name. Configured NICs have precedence, then those known for longer.
     pub fn find(&self, name: &str) -> Option<NicId> {
         let named = self.peers.iter().filter(|(_, peer)| peer.name.as_deref() == Some(name));
         named
@@ -194,14 +194,14 @@ impl Discovery {
             .map(|(mac, _)| nic(*mac))
     }
 
-    /// Whether a frame is for [`Self::hear`]; all others are for the engine.
+    /// Returns whether a frame is for [`Self::hear`]. All others are for the engine.
     pub fn takes(frame: &[u8]) -> bool {
         const RAW: u8 = 1;
         const REPLY: u8 = 4;
         matches!(frame.get(16), Some(&(RAW | REPLY)))
     }
 
-    /// Takes an announcement or the answer to a question.
+    /// Processes an announcement, or the answer to a name query. Returns a new NIC.
     pub fn hear(&mut self, now: u64, frame: &[u8]) -> Option<News> {
         let (header, packet) = parse(frame).ok()?;
         if header.source.first().is_none_or(|byte| byte & 1 != 0) {
@@ -221,8 +221,8 @@ impl Discovery {
         }
     }
 
-    /// Whether what came from our address is another's. Our own comes back where a network has a
-    /// loop.
+    /// Returns whether a frame from this NIC's address was sent by another NIC. Own frames return
+    /// in a network with a loop.
     fn is_of_twin(&self, packet: &Packet<'_>) -> bool {
         let Packet::Raw(data) = packet else { return false };
         Announcement::parse(data)
@@ -254,7 +254,7 @@ impl Discovery {
         Some(News::Added(nic(header.source)))
     }
 
-    /// The first soon, whoever is heard of, and however many are.
+    /// Starts a burst of announcements, at least [`ANNOUNCE_GAP_NS`] after the previous one.
     fn announce_anew(&mut self, now: u64) {
         self.burst = ANNOUNCE_BURST;
         let soon = self.announced_at.map_or(now, |at| at.saturating_add(ANNOUNCE_GAP_NS));
@@ -275,7 +275,7 @@ impl Discovery {
         let named = peer.how == How::Static && peer.name.is_some();
         let contested = holder.filter(|_| !named && !has(peer));
         match contested {
-            // By then it is known whether the other one is there.
+            // Until then the other NIC has answered or is removed.
             Some(_) => {
                 peer.name = None;
                 peer.ask_at = now.saturating_add(HOST_NAMELESS_NS);
@@ -294,24 +294,24 @@ impl Discovery {
         }
     }
 
-    /// Whether a NIC would be given up by now, if none of its endpoints was heard.
+    /// Returns whether a NIC would be removed at `now` if no packet of its endpoints arrived.
     pub fn would_end(&self, now: u64) -> bool {
         self.peers.values().any(|peer| peer.ends() <= now)
     }
 
-    /// An endpoint of a NIC was heard.
+    /// Records the time of a packet of an endpoint of a NIC.
     pub fn spoke(&mut self, board: NicId, at: u64) {
         if let Some(peer) = self.peers.get_mut(&mac(board)) {
             peer.spoke_at = peer.spoke_at.max(Some(at));
         }
     }
 
-    /// When [`Self::tick`] is to be called at the latest.
+    /// Returns the latest time of the next call of [`Self::tick`] in ns.
     pub fn deadline(&self) -> u64 {
         self.announce_at.min(self.due)
     }
 
-    /// Says what is due; gives the NICs that are given up.
+    /// Sends due announcements and queries. Returns the removed NICs.
     pub fn tick(&mut self, now: u64, send: &mut dyn FnMut(&[u8], &[u8])) -> Vec<News> {
         if self.announce_at <= now {
             self.announce(send);

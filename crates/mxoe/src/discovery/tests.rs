@@ -1,4 +1,4 @@
-//! NICs that hear each other over a wire that may lose all.
+//! NICs on a wire that can lose every frame.
 
 use super::*;
 use proptest::prelude::*;
@@ -40,7 +40,7 @@ fn boards_find_each_other_and_learn_their_names() {
     assert_eq!(frames.len(), 2, "its own announcement, and a question");
     assert_eq!(a.hear(2, &frames[0]), Some(News::Added(board(2))));
     let (_, Packet::HostQuery(query)) = parse(&frames[1]).unwrap() else { panic!("a question") };
-    // Another question's answer, another NIC's, and its own.
+    // Answers to another query and of another NIC, and an invalid name.
     b.hear(3, &reply(&frames[1], "x", 1, query.magic + 1));
     b.hear(3, &reply(&frames[1], "x", 3, query.magic));
     b.hear(3, &reply(&frames[1], "a b", 1, query.magic));
@@ -61,12 +61,12 @@ fn announcements_come_in_bursts_and_rarely_afterwards() {
         now = a.deadline();
     }
     assert_eq!(at, [0, 1, 2, 3, 4, 5, 6, 7, 187, 367, 547]);
-    // Somebody new: at once, and again some times.
+    // A new NIC causes an announcement at once, and a burst.
     let mut b = discovery(2);
     a.hear(580 * SECOND, &said(&mut b, 0).0[0]);
     let (frames, _) = said(&mut a, 580 * SECOND);
     assert_eq!(frames.len(), 2);
-    // It begins anew.
+    // The NIC restarts.
     let mut again = Discovery::new(board(2), 999, 7, 0);
     a.hear(590 * SECOND, &said(&mut again, 0).0[0]);
     assert_eq!(a.burst, ANNOUNCE_BURST);
@@ -90,7 +90,7 @@ fn boards_that_do_not_answer_go_and_named_ones_stay() {
     assert_eq!(a.peers().count(), 1);
 }
 
-/// Lets a NIC hear another one, and answer as what it is called.
+/// Delivers the announcement of a NIC, and its answer with a name.
 fn meets(a: &mut Discovery, number: u8, name: &str, now: u64) {
     let mut other = discovery(number);
     a.hear(now, &said(&mut other, 0).0[0]);
@@ -116,7 +116,7 @@ fn a_board_of_our_address_is_noticed_and_our_own_voice_is_not() {
     let mut twin = Discovery::new(board(1), 999, 7, 0);
     assert_eq!((a.hear(1, &own[0]), a.twins), (None, 0));
     assert_eq!((a.hear(2, &said(&mut twin, 0).0[0]), a.twins), (None, 1));
-    // What claims to be from us and is no announcement of ours says nothing.
+    // A frame with our address that is no announcement of ours does not count.
     let header = Header { destination: [0xff; 6], source: mac(board(1)), peer_index: 0 };
     let stray = Announcement { nic: board(2).0, serial: 5 }.emit();
     let (head, data) = emit(&header, &Packet::Raw(&stray));
@@ -131,18 +131,18 @@ fn hostile_boards_take_no_name_that_another_one_has() {
     meets(&mut a, 2, "two:0", 1);
     meets(&mut a, 9, "two:0", 2);
     assert_eq!((a.find("two:0"), a.contested), (Some(board(2)), 1));
-    // It is asked whether it is there, and is.
+    // The owner of the name is queried, and answers.
     said(&mut a, 3);
     says(&mut a, 2, "two:0", 4);
     said(&mut a, HOST_NAMELESS_NS + 5);
     says(&mut a, 9, "two:0", HOST_NAMELESS_NS + 6);
     assert_eq!(a.find("two:0"), Some(board(2)));
-    // What the operator said stays, whatever it or others say.
+    // Configured names stay.
     says(&mut a, 3, "two:0", HOST_NAMELESS_NS + 7);
     says(&mut a, 9, "three:0", HOST_NAMELESS_NS + 8);
     assert_eq!((a.find("two:0"), a.find("three:0")), (Some(board(2)), Some(board(3))));
     assert_eq!(a.peer(board(9)).unwrap().name, None);
-    // Another name is its own.
+    // The NIC may have another name.
     says(&mut a, 9, "nine:0", HOST_NAMELESS_NS + 9);
     assert_eq!(a.find("nine:0"), Some(board(9)));
 }
@@ -186,7 +186,7 @@ fn hostile_announcements_are_bounded_and_claim_no_other_board() {
         let data = Announcement { nic: nic(source).0, serial: number }.emit();
         let (head, rest) = emit(&header, &Packet::Raw(&data));
         added += usize::from(a.hear(5, &[head.bytes(), rest].concat()).is_some());
-        // In another's name.
+        // From a foreign MAC.
         let header = Header { destination: [0xff; 6], source: [6; 6], peer_index: 0 };
         let (head, rest) = emit(&header, &Packet::Raw(&data));
         assert_eq!(a.hear(5, &[head.bytes(), rest].concat()), None);

@@ -175,13 +175,14 @@ impl<W: Debug, E: Output> Engine<W, E> {
         let bytes = self.request.get_mut(..event.len).unwrap_or(&mut []);
         desk.receiver.copy(&event, 0, bytes);
         if bytes.len() < event.len {
-            desk.broken = Some(format!("a request of {} bytes", event.len));
+            desk.broken =
+                Some(format!("a request has {} bytes, more than a request can have", event.len));
             return None;
         }
         let request = match mx_rings::read_request(&event.head, bytes) {
             Ok(request) => request,
             Err(wrong) => {
-                desk.broken = Some(format!("its requests: {wrong}"));
+                desk.broken = Some(format!("a request is malformed: {wrong}"));
                 return None;
             }
         };
@@ -277,7 +278,7 @@ mod tests {
 
     use super::*;
 
-    /// Frames lie there until somebody takes them.
+    /// A network that keeps frames until they are received.
     #[derive(Debug, Clone, Default)]
     struct Wire(Arc<Mutex<Vec<Vec<u8>>>>);
 
@@ -335,7 +336,7 @@ mod tests {
             sent
         }
 
-        /// Takes what another sent, and says what was told, with the bytes of messages.
+        /// Receives the frames of another NIC, and returns the reported events with their bytes.
         fn hear(&mut self, from: &Wire) -> Vec<(Event<'static>, Vec<u8>)> {
             for frame in from.0.lock().unwrap().drain(..) {
                 self.half.arrive(self.now, &frame).unwrap();
@@ -352,7 +353,7 @@ mod tests {
         }
     }
 
-    /// Two that are connected, and the second as the first knows it.
+    /// Returns two connected NICs, and the second as a peer of the first.
     fn pair() -> (Host, Host, PeerId) {
         let (mut one, mut two) = (Host::new(1, 2), Host::new(2, 1));
         let to = Address { nic: nic(2), endpoint: 0 };
@@ -367,7 +368,7 @@ mod tests {
         (one, two, peer)
     }
 
-    /// The messages that came, and their bytes.
+    /// Returns the received messages.
     fn messages(told: Vec<(Event<'static>, Vec<u8>)>) -> Vec<(u64, Vec<u8>)> {
         let message = |(event, bytes)| match event {
             Event::Message { match_info, .. } => Some((match_info, bytes)),

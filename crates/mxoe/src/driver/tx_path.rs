@@ -1,4 +1,4 @@
-//! What the engine writes to: the rings and regions of its endpoints, and the network.
+//! The destinations of the engine: the rings and regions of its endpoints, and the network.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +75,7 @@ impl<W, E: Output> TxPath<W, E> {
 /// Returns an unpredictable random number.
 pub fn random() -> u32 {
     let mut bytes = [0; 4];
-    // The kernel gives so few at once, once it has any at all.
+    // This cannot fail: the kernel returns up to 256 bytes at once after its generator is seeded.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     u32::from_ne_bytes(bytes)
 }
@@ -102,7 +102,7 @@ impl<W: std::fmt::Debug, E: Output> Outside for TxPath<W, E> {
     }
 
     fn event(&mut self, endpoint: u8, event: &Event<'_>) -> bool {
-        // It may say that what was lent may be used again.
+        // The event may allow the host side to reuse lent memory.
         self.frames.part_from_lent();
         let Some(desk) = self.desks.get_mut(&endpoint) else { return true };
         if !desk.touched {
