@@ -432,8 +432,8 @@ fn hostile_users_leave_ways_to_others() {
     let boards = ["a", "b", "d", "e", "f"];
     for at in 0..15 {
         let mut process = host.attach(boards[at % 5]);
-        for endpoint in 1..=limits::WAYS_OF_CLIENT_MAX {
-            let endpoint = (at / 5 * limits::WAYS_OF_CLIENT_MAX + endpoint) as u8;
+        for endpoint in 1..=limits::CHANNELS_OF_CLIENT_MAX {
+            let endpoint = (at / 5 * limits::CHANNELS_OF_CLIENT_MAX + endpoint) as u8;
             process.open(endpoint, 0);
             process.ask(Ask::Connect { endpoint, to: 0, key: 1, token: 9, nic: nic("a") });
             match process.hear().0 {
@@ -447,5 +447,5 @@ fn hostile_users_leave_ways_to_others() {
         }
         std::mem::forget(process);
     }
-    assert_eq!(made, limits::WAYS_OF_USER_MAX);
+    assert_eq!(made, limits::CHANNELS_OF_USER_MAX);
 }

@@ -1,4 +1,5 @@
-//! Connects: requests, answers, and the detection of restarted peers.
+//! Connects of this endpoint: requests, answers, and the detection of restarted peers. Requests of
+//! other endpoints are processed in [`connect_request`](crate::connect_request).
 //!
 //! Each side reports the number that it expects next. A peer with another session, or with an
 //! impossible number, has restarted: its operations end, and both sides continue with numbers of a
@@ -107,7 +108,7 @@ impl Endpoint {
     }
 
     /// Sends a connect packet with the number that is expected of the peer.
-    fn send_connect(
+    pub(crate) fn send_connect(
         &self,
         ctx: &mut EngineContext<'_>,
         peer: PeerId,
@@ -210,7 +211,7 @@ impl Endpoint {
     ) -> Result<(), Dropped> {
         ctx.hosts.learn(host, connect.index_of_destination);
         match connect.greeting {
-            Greeting::Request { key } => self.on_request(ctx, host, connect, key),
+            Greeting::Request { key } => self.on_connect_request(ctx, host, connect, key),
             Greeting::Reply { session, answer } => {
                 self.on_answer(ctx, host, connect, session, answer)
             }
@@ -218,7 +219,11 @@ impl Endpoint {
     }
 
     /// Replaces a restarted peer.
-    fn replace_peer(&mut self, ctx: &mut EngineContext<'_>, address: (u16, u8)) -> Option<PeerId> {
+    pub(crate) fn replace_peer(
+        &mut self,
+        ctx: &mut EngineContext<'_>,
+        address: (u16, u8),
+    ) -> Option<PeerId> {
         if let Some(old) = self.peers.at(address) {
             count(&mut self.counters.restarts);
             self.end_peer(ctx, old, Status::EndpointUnreachable);
@@ -243,112 +248,15 @@ impl Endpoint {
         }
     }
 
-    /// Processes a connect request.
-    fn on_request(
-        &mut self,
-        ctx: &mut EngineContext<'_>,
-        host: u16,
-        connect: &Connect,
-        key: u32,
-    ) -> Result<(), Dropped> {
-        count(&mut self.counters.connects_received);
-        let Connect { ends, session, expected, number, .. } = *connect;
-        let address = (host, ends.source);
-        if key != self.key {
-            count(&mut self.counters.wrong_key);
-            let greeting = Greeting::Reply { session: 0, answer: Answer::BAD_KEY };
-            let ends = Ends { destination: ends.source, source: self.id };
-            let (index_of_destination, expected) = (host, 0);
-            let refusal =
-                Connect { ends, index_of_destination, session, expected, number, greeting };
-            ctx.send(host, &Packet::Connect(refusal));
-            return Err(Dropped::Key);
-        }
-        let past = self.peers.past(address, session);
-        let mut peer = self.peers.at_or_new(address, ctx.now);
-        let mut anew = false;
-        if let Some((id, remote)) = peer.and_then(|peer| Some((peer, self.peers.get_mut(peer)?))) {
-            let newer = remote.is_newer(number);
-            anew = match remote.session {
-                // The pending messages are from another instance than the request.
-                None if remote.unaware.is_some_and(|unaware| unaware.session != session) => {
-                    peer = self.replace_peer(ctx, address);
-                    false
-                }
-                None => false,
-                Some(known) if known == session => {
-                    match remote.incarnation(SequenceNumber(expected), newer, ctx.now) {
-                        Incarnation::Same => false,
-                        Incarnation::New => true,
-                        Incarnation::Wrapped if remote.confirms_restart(ctx.now) => true,
-                        Incarnation::Wrapped | Incarnation::Unknown => {
-                            return Err(Dropped::Session);
-                        }
-                        Incarnation::OtherGeneration => {
-                            self.doubt(ctx, id, Status::EndpointUnreachable);
-                            return Err(Dropped::Session);
-                        }
-                    }
-                }
-                // A late request of a previous instance, possibly one so short-lived that this is
-                // its first packet. A live peer repeats its request.
-                Some(_) if past.is_some() || !remote.is_quiet(ctx.now) => {
-                    return Err(Dropped::Session);
-                }
-                // The peer repeats its request after the previous instance is known to be gone.
-                Some(_) => {
-                    self.doubt(ctx, id, Status::EndpointUnreachable);
-                    return Err(Dropped::Session);
-                }
-            };
-            if anew {
-                peer = self.replace_peer(ctx, address);
-            }
-        }
-        let before = self.peers.past_generation(address);
-        let Some((peer, remote)) = peer.and_then(|peer| Some((peer, self.peers.get_mut(peer)?)))
-        else {
-            count(&mut self.counters.no_partner);
-            return Err(Dropped::NoRoom);
-        };
-        remote.heard_at = ctx.now;
-        let newer = remote.is_newer(number);
-        if newer {
-            remote.connect_seen = Some(number);
-        }
-        // A peer that does not know of the restart of this endpoint may have kept messages. It
-        // learns the session from the reply, and then connects again or sends. A peer that
-        // restarted itself is excluded: its generations may have wrapped around.
-        let unaware = !anew && past == Some(SequenceNumber(expected).generation());
-        match remote.session {
-            None if unaware => remote.mark_unaware(session, ctx.now),
-            None => {
-                remote.adopt(session, expected, ctx.now, before);
-                self.forget_early(ctx, peer);
-            }
-            Some(_) if newer => self.check_expected(ctx, peer, SequenceNumber(expected)),
-            Some(_) => {}
-        }
-        let greeting = Greeting::Reply { session: self.session, answer: Answer::SUCCESS };
-        self.send_connect(ctx, peer, number, session, greeting);
-        self.pump(ctx, peer);
-        self.begin_pulls(ctx, peer);
-        self.connects_due(ctx);
-        Ok(())
-    }
-
     /// Checks the number that a known peer expects. A lower number may be late and is ignored.
-    fn check_expected(
+    pub(crate) fn check_expected(
         &mut self,
         ctx: &mut EngineContext<'_>,
         peer: PeerId,
         number: SequenceNumber,
     ) {
-        if self
-            .peers
-            .get(peer)
-            .is_some_and(|remote| remote.send.check_ack(number) == AckCheck::Ahead)
-        {
+        let check = self.peers.get(peer).map(|remote| remote.send.check_ack(number));
+        if check == Some(AckCheck::Ahead) {
             self.accepts_ack(ctx, peer, number, false);
         }
     }
@@ -364,7 +272,7 @@ impl Endpoint {
     ) -> Result<(), Dropped> {
         let Connect { ends, expected, number, .. } = *connect;
         let address = (host, ends.source);
-        let ours = |one: &Connecting| one.address == address && one.number == number;
+        let ours = |other: &Connecting| other.address == address && other.number == number;
         let Some(at) = self.connects.iter().position(ours) else {
             return Err(Dropped::UnknownPeer);
         };
@@ -381,7 +289,7 @@ impl Endpoint {
         }
         let peer = self.peers.at(address);
         let remote = peer.and_then(|peer| self.peers.get(peer));
-        let life = remote.map(|remote| match remote.session {
+        let incarnation = remote.map(|remote| match remote.session {
             None if remote.unaware.is_some_and(|unaware| unaware.session != session) => {
                 Incarnation::New
             }
@@ -391,10 +299,10 @@ impl Endpoint {
             }
             Some(_) => Incarnation::New,
         });
-        if life == Some(Incarnation::Unknown) {
+        if incarnation == Some(Incarnation::Unknown) {
             return Err(Dropped::Session);
         }
-        let Some(peer) = peer.filter(|_| life == Some(Incarnation::Same)) else {
+        let Some(peer) = peer.filter(|_| incarnation == Some(Incarnation::Same)) else {
             // The peer restarted meanwhile and has an outdated number: the request is repeated.
             self.replace_peer(ctx, address);
             self.connects_due(ctx);

@@ -36,6 +36,7 @@
 
 mod buffer_pool;
 mod connect;
+mod connect_request;
 mod context;
 mod counters;
 pub mod discovery;

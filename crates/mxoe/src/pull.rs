@@ -7,15 +7,14 @@
 use std::collections::VecDeque;
 
 use causeway_wire::mx::{Event, Handle, PeerId, Status, Token, Window};
-use causeway_wire::mxoe::{Ends, FRAGMENT_LEN, Packet, Pull as PullRequest, PullNack, PullReply};
+use causeway_wire::mxoe::{Ends, FRAGMENT_LEN, Packet, Pull as PullRequest, PullReply};
 
 use crate::context::{EngineContext, add, count};
 use crate::endpoint::Endpoint;
 use crate::limits::{BLOCKS_SPAN_MAX, OFFERS_OF_PARTNER_MAX, PULLS_OF_PARTNER_MAX};
 use crate::nic::Dropped;
-use crate::offers::{ActivePull, FrameLayout, OfferState};
+use crate::offers::{ActivePull, FrameLayout, Offer, OfferState};
 use crate::peer::{MessageContent, OfferHeader, QueuedMessage, RemoteEndpoint};
-use crate::refusal::status_of;
 
 /// Lowest byte of each magic, combined with the endpoint by XOR. Hardware that serves native MX
 /// finds the endpoint in this byte.
@@ -28,7 +27,7 @@ pub(crate) const fn endpoint_of(magic: u32) -> u8 {
 }
 
 /// Returns an unpredictable magic for an endpoint.
-fn magic_of(endpoint: u8, random: u32) -> u32 {
+pub(crate) fn magic_of(endpoint: u8, random: u32) -> u32 {
     random & !0xff | u32::from(endpoint ^ MAGIC_BYTE)
 }
 
@@ -64,6 +63,35 @@ fn request_block(
     };
     count(&mut remote.counters.blocks_asked);
     ctx.send(remote.host, &Packet::Pull(ask));
+}
+
+/// Completes the block at index `at`: measures the round trip, and requests the missing frames of
+/// earlier blocks, which may be lost because they were requested earlier.
+fn complete_block(
+    ctx: &mut EngineContext<'_>,
+    id: u8,
+    remote: &mut RemoteEndpoint,
+    offered: OfferHeader,
+    handle: Handle,
+    pull: &mut ActivePull,
+    at: usize,
+) {
+    if let Some(block) = pull.blocks.get(at)
+        && !block.again
+    {
+        remote.pulling.trip.measured(ctx.now.saturating_sub(block.asked_at));
+        remote.pulling.request_window.arrived();
+    }
+    for before in 0..at {
+        let Some(earlier) = pull.blocks.get_mut(before) else { break };
+        if earlier.missing != 0 && !earlier.again {
+            earlier.again = true;
+            let trip_ns = remote.pulling.trip.smoothed();
+            remote.pulling.request_window.lost(ctx.now, trip_ns);
+            count(&mut remote.counters.blocks_asked_again);
+            request_block(ctx, id, remote, offered, handle, pull, before);
+        }
+    }
 }
 
 impl Endpoint {
@@ -153,7 +181,7 @@ impl Endpoint {
 
     /// Requests blocks of the pulls from a peer, up to the request window. Lost blocks come first.
     /// Each pull has at least one requested block, and older pulls have precedence.
-    fn request_blocks(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
+    pub(crate) fn request_blocks(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
         let id = self.id;
         let Some(remote) = self.peers.get_mut(peer) else { return };
         let mut asked = 0_usize;
@@ -197,23 +225,12 @@ impl Endpoint {
     ) -> Result<(), Dropped> {
         let id = self.id;
         let handle = Handle(reply.handle);
-        let found = self.offers.get(handle).and_then(|offer| {
-            let remote = self.peers.get_mut(offer.peer)?;
-            (remote.host == host).then_some((offer, remote))
-        });
-        let Some((offer, remote)) = found else {
+        let Some((offer, remote)) = self.pull_of_reply(host, reply) else {
             count(&mut self.counters.replies_forged);
             return Err(Dropped::Handle);
         };
         let (peer, offered) = (offer.peer, offer.offered);
-        let OfferState::Pulling(pull) = &mut offer.state else {
-            count(&mut self.counters.replies_forged);
-            return Err(Dropped::Handle);
-        };
-        if pull.magic != reply.magic {
-            count(&mut self.counters.replies_forged);
-            return Err(Dropped::Handle);
-        }
+        let OfferState::Pulling(pull) = &mut offer.state else { return Err(Dropped::Handle) };
         remote.heard_at = ctx.now;
         let layout = FrameLayout::new(offered.offset, pull.into.len);
         let frames = layout.frames_at(reply.offset, reply.data.len()).filter(|(frame, two)| {
@@ -234,34 +251,19 @@ impl Endpoint {
         }
         count(&mut remote.counters.replies_received);
         add(&mut remote.counters.bytes_pulled, reply.data.len());
-        let wide = &mut remote.pulling.jumbo;
+        let jumbo = &mut remote.pulling.jumbo;
         if reply.data.len() > FRAGMENT_LEN {
-            wide.arrived();
+            jumbo.arrived();
         } else if ctx.wide && block.missing & bits.wrapping_shl(1) != 0 {
-            wide.common_arrived(ctx.now, tries);
+            jumbo.common_arrived(ctx.now, tries);
         }
         block.missing &= !bits;
-        let block = *block;
+        let complete = block.missing == 0;
         (pull.heard_at, pull.tries, pull.refused) = (ctx.now, 0, false);
         let wait = remote.pulling.trip.wait(0);
         pull.due = ctx.now.saturating_add(wait);
-        if block.missing == 0 {
-            let trip = &mut remote.pulling.trip;
-            if !block.again {
-                trip.measured(ctx.now.saturating_sub(block.asked_at));
-                remote.pulling.request_window.arrived();
-            }
-            // Earlier blocks were requested earlier, so their missing frames may be lost.
-            for before in 0..at {
-                let Some(earlier) = pull.blocks.get_mut(before) else { break };
-                if earlier.missing != 0 && !earlier.again {
-                    earlier.again = true;
-                    let trip_ns = remote.pulling.trip.smoothed();
-                    remote.pulling.request_window.lost(ctx.now, trip_ns);
-                    count(&mut remote.counters.blocks_asked_again);
-                    request_block(ctx, id, remote, offered, handle, pull, before);
-                }
-            }
+        if complete {
+            complete_block(ctx, id, remote, offered, handle, pull, at);
             if pull.drop_complete() {
                 self.end_pull(ctx, handle, Status::Success);
             } else {
@@ -270,6 +272,22 @@ impl Endpoint {
         }
         self.rearm(ctx, peer);
         Ok(())
+    }
+
+    /// Returns the offer that a frame belongs to, and its peer. The host, handle and magic must match
+    /// an active pull.
+    fn pull_of_reply(
+        &mut self,
+        host: u16,
+        reply: &PullReply<'_>,
+    ) -> Option<(&mut Offer, &mut RemoteEndpoint)> {
+        let offer = self.offers.get(Handle(reply.handle))?;
+        let remote = self.peers.get_mut(offer.peer)?;
+        let magic = match &offer.state {
+            OfferState::Pulling(pull) => Some(pull.magic),
+            OfferState::Offered | OfferState::Waiting { .. } => None,
+        };
+        (remote.host == host && magic == Some(reply.magic)).then_some((offer, remote))
     }
 
     /// Runs the timers of the pulls from a peer: incomplete blocks are requested again.
@@ -298,51 +316,6 @@ impl Endpoint {
         if lost {
             self.request_blocks(ctx, peer);
         }
-    }
-
-    /// Processes a refusal of a pull.
-    ///
-    /// # Errors
-    /// [`Dropped::Refusal`]: the refusal belongs to no pull, or its reason is unknown.
-    pub(crate) fn on_pull_nack(
-        &mut self,
-        ctx: &mut EngineContext<'_>,
-        host: u16,
-        nack: &PullNack,
-    ) -> Result<(), Dropped> {
-        count(&mut self.counters.nacks_received);
-        let handle = Handle(nack.handle);
-        let known = self.offers.get(handle).is_some_and(|offer| {
-            let remote = self.peers.get(offer.peer);
-            let from = remote.map(|remote| (remote.host, remote.endpoint));
-            matches!(&offer.state, OfferState::Pulling(pull) if pull.magic == nack.magic)
-                && from == Some((host, nack.source))
-        });
-        let status = match nack.reason {
-            causeway_wire::mxoe::nack::BAD_WINDOW => Some(Status::BadRdmaWindow),
-            other => status_of(other),
-        };
-        let Some(status) = status.filter(|_| known) else {
-            count(&mut self.counters.nacks_strange);
-            return Err(Dropped::Refusal);
-        };
-        let Some(offer) = self.offers.get(handle) else { return Err(Dropped::Handle) };
-        let peer = offer.peer;
-        if let OfferState::Pulling(pull) = &mut offer.state
-            && !pull.refused
-        {
-            // The request may have been damaged, so it is repeated once. A new magic prevents that
-            // late or duplicate refusals of other blocks answer it.
-            pull.refused = true;
-            pull.magic = magic_of(self.id, ctx.out.random());
-            pull.mark_lost();
-            self.request_blocks(ctx, peer);
-            self.rearm(ctx, peer);
-            return Ok(());
-        }
-        // The notification to the sender ends its offer.
-        self.end_pull(ctx, handle, status);
-        Ok(())
     }
 
     /// Removes a pull. Returns the token of its event.

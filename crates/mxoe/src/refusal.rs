@@ -2,13 +2,15 @@
 //!
 //! A received refusal may be forged, so it only starts a liveness query of the peer.
 
-use causeway_wire::mx::{PeerId, Status};
+use causeway_wire::mx::{Handle, PeerId, Status};
 use causeway_wire::mxoe::{Ends, Nack, Packet, PullNack, nack};
 
 use crate::context::{EngineContext, count};
 use crate::endpoint::Endpoint;
 use crate::nic::Dropped;
+use crate::offers::OfferState;
 use crate::peer::LivenessQuery;
+use crate::pull::magic_of;
 use crate::sequence::SequenceNumber;
 
 /// Returns the status of an operation that is refused for `reason`, or `None` for unknown reasons.
@@ -112,5 +114,50 @@ impl Endpoint {
                 Err(Dropped::Refusal)
             }
         }
+    }
+
+    /// Processes a refusal of a pull.
+    ///
+    /// # Errors
+    /// [`Dropped::Refusal`]: the refusal belongs to no pull, or its reason is unknown.
+    pub(crate) fn on_pull_nack(
+        &mut self,
+        ctx: &mut EngineContext<'_>,
+        host: u16,
+        nack: &PullNack,
+    ) -> Result<(), Dropped> {
+        count(&mut self.counters.nacks_received);
+        let handle = Handle(nack.handle);
+        let known = self.offers.get(handle).is_some_and(|offer| {
+            let remote = self.peers.get(offer.peer);
+            let from = remote.map(|remote| (remote.host, remote.endpoint));
+            matches!(&offer.state, OfferState::Pulling(pull) if pull.magic == nack.magic)
+                && from == Some((host, nack.source))
+        });
+        let status = match nack.reason {
+            nack::BAD_WINDOW => Some(Status::BadRdmaWindow),
+            other => status_of(other),
+        };
+        let Some(status) = status.filter(|_| known) else {
+            count(&mut self.counters.nacks_strange);
+            return Err(Dropped::Refusal);
+        };
+        let Some(offer) = self.offers.get(handle) else { return Err(Dropped::Handle) };
+        let peer = offer.peer;
+        if let OfferState::Pulling(pull) = &mut offer.state
+            && !pull.refused
+        {
+            // The request may have been damaged, so it is repeated once. A new magic prevents that
+            // late or duplicate refusals of other blocks answer it.
+            pull.refused = true;
+            pull.magic = magic_of(self.id, ctx.out.random());
+            pull.mark_lost();
+            self.request_blocks(ctx, peer);
+            self.rearm(ctx, peer);
+            return Ok(());
+        }
+        // The notification to the sender ends its offer.
+        self.end_pull(ctx, handle, status);
+        Ok(())
     }
 }

@@ -25,7 +25,7 @@ use crate::driver::limits::REGION_BYTES_MAX;
 #[derive(Debug)]
 pub struct EndpointIo<W> {
     /// Owner of the endpoint.
-    pub whose: W,
+    pub owner: W,
     pub(crate) sender: Sender,
     pub(crate) receiver: Receiver,
     /// Memory that the host side lent, by the number that the engine chose.
@@ -44,7 +44,7 @@ pub struct EndpointIo<W> {
     pub(crate) later: bool,
     /// An event was written, or the host side waits for room that exists.
     pub(crate) touched: bool,
-    pub(crate) wish: bool,
+    pub(crate) must_wake: bool,
     /// The rule that the host side broke.
     pub(crate) broken: Option<String>,
 }
@@ -75,7 +75,7 @@ impl<W> EndpointIo<W> {
     ///
     /// # Errors
     /// The kernel has no memory or descriptors left.
-    pub fn new(whose: W) -> io::Result<(Self, OwnedFd)> {
+    pub fn new(owner: W) -> io::Result<(Self, OwnedFd)> {
         let layout = mx_rings::layout();
         let len = layout.bytes();
         let file = create("causeway-rings", len as u64)?;
@@ -83,8 +83,8 @@ impl<W> EndpointIo<W> {
         let view = View::new(Arc::new(mapping), 0, len).map_err(failed)?;
         format(&view, layout).map_err(failed)?;
         let (sender, receiver) = open(&view, Side::Second).map_err(failed)?;
-        let desk = Self {
-            whose,
+        let endpoint_io = Self {
+            owner,
             sender,
             receiver,
             regions: Regions::new(REGIONS_MAX),
@@ -95,10 +95,10 @@ impl<W> EndpointIo<W> {
             holds: Holds::new(view),
             later: false,
             touched: false,
-            wish: false,
+            must_wake: false,
             broken: None,
         };
-        Ok((desk, file))
+        Ok((endpoint_io, file))
     }
 
     /// Writes an event. Returns whether there was room.

@@ -54,7 +54,7 @@ struct Waiting {
 #[derive(Debug)]
 pub struct TxBatch<E> {
     /// Output; `None` while the interface is down.
-    pub exit: Option<E>,
+    pub output: Option<E>,
     /// Own bytes of the frames, in order. Only the first `used` bytes are valid.
     bytes: Vec<u8>,
     used: usize,
@@ -83,9 +83,9 @@ pub struct TxBatch<E> {
 
 impl<E: Output> TxBatch<E> {
     /// Creates an empty batch with an output.
-    pub fn new(exit: Option<E>) -> Self {
+    pub fn new(output: Option<E>) -> Self {
         Self {
-            exit,
+            output,
             bytes: Vec::new(),
             used: 0,
             waiting: Vec::with_capacity(FRAMES_PER_CALL_MAX),
@@ -234,19 +234,19 @@ impl<E: Output> TxBatch<E> {
 
     /// Sends frames until the kernel has no room.
     fn send_some(&mut self) {
-        let Some(exit) = self.exit.clone() else {
+        let Some(output) = self.output.clone() else {
             let left = self.waiting.len().saturating_sub(self.left);
             self.down = self.down.wrapping_add(left as u64);
             return self.clear();
         };
-        self.send_by(|frames| exit.send(frames.frames()));
+        self.send_by(|frames| output.send(frames.frames()));
     }
 
-    /// Sends frames by `exit`, which sends the first ones and returns their number.
-    fn send_by(&mut self, mut exit: impl FnMut(&Self) -> io::Result<usize>) {
+    /// Sends frames by `output`, which sends the first ones and returns their number.
+    fn send_by(&mut self, mut output: impl FnMut(&Self) -> io::Result<usize>) {
         while self.left < self.waiting.len() {
             self.calls = self.calls.wrapping_add(1);
-            let errno = match exit(self) {
+            let errno = match output(self) {
                 Ok(sent) if sent > 0 => {
                     self.left = self.left.saturating_add(sent);
                     self.sent = self.sent.wrapping_add(sent as u64);
