@@ -95,16 +95,16 @@ pub const SPARE_BUFFERS: [(usize, usize); 3] =
 
 // Discovery.
 
-/// Number of announcements in the initial burst, as in SendWindow-MX.
+/// Number of announcements in the initial burst, as in Open-MX.
 pub const ANNOUNCE_BURST: u32 = 8;
-/// Interval in ns of the announcements of the initial burst, as in SendWindow-MX.
+/// Interval in ns of the announcements of the initial burst, as in Open-MX.
 pub const ANNOUNCE_NS: u64 = 1_000_000_000;
 /// Minimum interval in ns of announcements, however many NICs appear.
 pub const ANNOUNCE_GAP_NS: u64 = 100_000_000;
-/// Interval in ns of announcements after the burst, as in SendWindow-MX.
+/// Interval in ns of announcements after the burst, as in Open-MX.
 pub const ANNOUNCE_RARELY_NS: u64 = 180_000_000_000;
 /// Minimum and maximum interval in ns of name queries to a NIC. The queried NIC may not know this
-/// NIC yet; the maximum is that of SendWindow-MX.
+/// NIC yet; the maximum is that of Open-MX.
 pub const ASK_NAME_NS: (u64, u64) = (100_000_000, 5_000_000_000);
 /// Time in ns after which a NIC that announced itself and does not answer name queries is
 /// forgotten.

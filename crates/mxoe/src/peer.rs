@@ -76,7 +76,7 @@ pub(crate) struct Sending {
     pub(crate) conflict: Option<SequenceConflict>,
     /// The first queued message waits for a free window.
     pub(crate) awaits_window: bool,
-    /// SendWindow windows of this peer.
+    /// Open windows of this peer.
     pub(crate) windows: usize,
     /// Start of the time during which the host side waits for the peer.
     pub(crate) watched: Option<u64>,

@@ -24,7 +24,7 @@ pub(crate) struct Envelope {
     pub(crate) session: u32,
 }
 
-/// MessageContent of a packet with a sequence number.
+/// Content of a packet with a sequence number.
 pub(crate) enum PacketContent<'a> {
     Whole(u64, &'a [u8]),
     Fragment(u64, FragmentPlace, &'a [u8]),
