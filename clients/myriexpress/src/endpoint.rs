@@ -129,7 +129,7 @@ impl MxEndpoint {
         step
     }
 
-    /// Makes progress until nothing is left, or the work of one call is done. Polls `looks` times.
+    /// Makes progress until nothing is left, or the work of one call is done. Polls `polls` times.
     /// Returns false if a handler must run: for a message (`asked`), or for failed requests.
     pub fn advance(&mut self, polls: u32) -> bool {
         let mut left = polls;

@@ -68,7 +68,7 @@ mod tests {
     use causeway_wire::mx::NicId;
 
     #[test]
-    fn a_way_has_two_ends_and_a_number() {
+    fn channel_has_two_ends_and_a_number() {
         let at = |endpoint| Address { nic: NicId(1), endpoint };
         let mut ways = ChannelTable::default();
         let first = ways.add(at(1), at(2));

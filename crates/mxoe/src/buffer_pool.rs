@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_come_back_empty_and_are_used_again() {
+    fn pool_reuses_buffers_empty() {
         let mut pool = BufferPool::default();
         let first = pool.with(&[7; 100]);
         let at = first.as_ptr();

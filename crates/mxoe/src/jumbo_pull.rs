@@ -65,7 +65,7 @@ mod tests {
     const PAUSE: u64 = WIDE_AGAIN_NS.0;
 
     #[test]
-    fn what_does_not_come_is_not_asked_for_for_a_while_that_doubles() {
+    fn jumbo_pause_doubles_without_frames() {
         let mut wide = JumboPull::default();
         assert!(wide.is_requested(5, 0) && !wide.is_requested(5, HOPED));
         // Data without a wasted request costs nothing: a peer without jumbo frames is asked again.
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_once_is_not_given_up_for_a_loss() {
+    fn jumbo_state_survives_a_loss_once_proven() {
         let mut wide = JumboPull::default();
         wide.arrived();
         wide.common_arrived(5, HOPED);

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn boards_are_known_by_mac_whatever_their_hint_says() {
+    fn nic_table_identifies_by_mac_despite_the_hint() {
         let mut hosts = NicTable::default();
         let (a, b) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
         assert_eq!((hosts.add(a), hosts.add(b), hosts.add(a)), (Some(0), Some(1), Some(0)));

@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_cover_the_message_wherever_it_begins() {
+    fn layout_covers_the_message_at_any_offset() {
         for (offset, len) in [(0, 1), (0, 4096), (0, 4097), (5, 4091), (5, 4092), (4095, 100_000)] {
             let layout = FrameLayout::new(offset, len);
             let mut covered = 0;
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_handles_are_of_one_offer_only() {
+    fn hostile_handles_belong_to_one_offer() {
         let mut offers = Offers::default();
         let offered =
             OfferHeader { match_info: 1, len: 2, window: 3, window_sequence: 4, offset: 5 };
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_of_a_block_is_asked_for() {
+    fn pull_requests_missing_frames_of_a_block() {
         let mut pull = ActivePull {
             token: Token(0),
             into: Window { region: causeway_wire::mx::RegionId(0), offset: 0, len: 0 },

@@ -552,7 +552,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_partners_are_used_again_when_forgotten() {
+    fn peer_numbers_are_reused_when_forgotten() {
         let mut peers = Peers::default();
         let a = peers.at_or_new((1, 2), 0).unwrap();
         assert_eq!(peers.at_or_new((1, 2), 0), Some(a));
@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_partners_are_bounded() {
+    fn hostile_peers_are_bounded() {
         let mut peers = Peers::default();
         for host in 0..9 {
             for endpoint in 0..=255 {

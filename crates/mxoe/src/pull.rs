@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_magic_says_its_endpoint_where_native_mx_looks_for_it() {
+    fn magic_has_the_endpoint_at_the_position_of_native_mx() {
         assert_eq!(0x2107_1980 & 0xff, u32::from(MAGIC_BYTE));
         for endpoint in [0, 1, 254] {
             assert_eq!(endpoint_of(magic_of(endpoint, 0xdead_beef)), endpoint);

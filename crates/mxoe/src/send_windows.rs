@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_its_partners_and_once() {
+    fn window_belongs_to_one_peer_and_one_use() {
         let mut windows = SendWindows::new(5);
         let from = Window { region: RegionId(1), offset: 0, len: 9 };
         let open = |peer| SendWindow { peer: PeerId(peer), token: Token(7), from };

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_round_within_their_generation() {
+    fn sequence_numbers_wrap_within_their_generation() {
         let first = SequenceNumber::first(2);
         assert_eq!((first.0, first.generation()), (0x8001, 2));
         assert_eq!(first.plus(16_382), SequenceNumber(0xbfff));

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_follow_the_round_trip_within_their_bounds() {
+    fn timeout_follows_the_round_trip_within_its_limits() {
         let mut trip = RoundTrip::new((20_000, 500_000));
         assert_eq!(trip.wait(0), 40_000);
         trip.measured(100_000);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_stands_in_the_list_once() {
+    fn timer_list_has_one_entry_for_an_owner() {
         let (mut timers, mut timer) = (Timers::default(), Timer::default());
         let owner = TimerOwner { endpoint: 1, peer: Some(2) };
         timers.arm(&mut timer, 50, owner);

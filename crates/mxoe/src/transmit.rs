@@ -293,7 +293,7 @@ impl Endpoint {
         retransmit(ctx, id, remote, 0);
     }
 
-    /// Runs the liveness timer of a peer that does not pull an offer, or that the host side awaits_window
+    /// Runs the liveness timer of a peer that does not pull an offer, or that the host side waits
     /// for.
     pub(crate) fn probe(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
         let Some(remote) = self.peers.get_mut(peer) else { return };

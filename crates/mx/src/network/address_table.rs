@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_peers_have_few_boards_and_none_of_another() {
+    fn hostile_peers_have_few_nics_and_none_of_another() {
         let (mut book, now) = silent();
         assert_eq!(book.check_source(NIC, at(2), b"", now - 1, || 5), SourceCheck::Foreign);
         assert_eq!(book.place(NIC), Some(at(1)));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_peers_do_not_take_a_board_without_an_answer() {
+    fn hostile_peers_do_not_take_a_nic_without_an_answer() {
         let (mut book, now) = silent();
         assert!(matches!(book.check_source(NIC, at(2), b"", now, || 5), SourceCheck::Query { .. }));
         // Another number; another address with the right number.
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_board_that_answers_elsewhere_and_not_where_it_was_has_moved() {
+    fn address_moves_if_only_the_new_address_answers() {
         let (mut book, now) = silent();
         assert!(matches!(book.check_source(NIC, at(2), b"", now, || 5), SourceCheck::Query { .. }));
         assert_eq!(book.check_source(NIC, at(2), &answer(5), now + 1, || 6), SourceCheck::Foreign);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_board_that_moved_and_says_little_is_found_all_the_same() {
+    fn address_moves_of_a_rare_sender() {
         let (mut book, now) = silent();
         assert!(matches!(book.check_source(NIC, at(2), b"", now, || 5), SourceCheck::Query { .. }));
         assert_eq!(book.check_source(NIC, at(2), &answer(5), now + 1, || 6), SourceCheck::Foreign);

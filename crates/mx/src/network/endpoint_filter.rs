@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_nics_is_the_daemons_and_what_is_for_others_is_nobodys() {
+    fn what_is_for_boards_is_the_daemons_and_what_is_for_others_is_nobodys() {
         let mut direct = DirectEndpoints::default();
         assert_eq!(filter_of_daemon(NIC, &direct).len(), 10, "nothing more is looked at");
         direct.add(3);

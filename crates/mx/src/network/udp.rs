@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_is_not_asked_twice_in_one_look() {
+    fn datagrams_are_read_once_in_a_pass() {
         let ((socket, send), mut came) = (pair(), Datagrams::new());
         send(2, LEN);
         assert_eq!(take(&mut came, &socket, 2), [LEN; 2]);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_datagrams_that_are_empty_or_too_long_are_taken_one_by_one() {
+    fn hostile_datagrams_empty_or_too_long_are_taken_singly() {
         let ((socket, send), mut came) = (pair(), Datagrams::new());
         send(1, LEN);
         send(1, 0);

@@ -29,7 +29,7 @@ fn reply(to: &[u8], name: &str, from: u8, magic: u32) -> Vec<u8> {
 }
 
 #[test]
-fn boards_find_each_other_and_learn_their_names() {
+fn discovery_finds_nics_and_their_names() {
     let (mut a, mut b) = (discovery(1), discovery(2));
     let (frames, _) = said(&mut a, 0);
     assert_eq!(frames.len(), 1);
@@ -73,7 +73,7 @@ fn announcements_come_in_bursts_and_rarely_afterwards() {
 }
 
 #[test]
-fn boards_that_do_not_answer_go_and_named_ones_stay() {
+fn discovery_removes_silent_nics_and_keeps_configured_ones() {
     let mut a = discovery(1);
     let mut b = discovery(2);
     assert_eq!(a.name_static(board(3), Some("three:0".into()), 0), Some(News::Added(board(3))));
@@ -148,7 +148,7 @@ fn hostile_boards_take_no_name_that_another_one_has() {
 }
 
 #[test]
-fn a_name_goes_over_when_who_has_it_is_not_there() {
+fn discovery_name_moves_when_its_owner_is_gone() {
     let mut a = discovery(1);
     meets(&mut a, 2, "two:0", 1);
     meets(&mut a, 9, "two:0", 2);
@@ -160,7 +160,7 @@ fn a_name_goes_over_when_who_has_it_is_not_there() {
 }
 
 #[test]
-fn boards_whose_endpoints_are_heard_stay() {
+fn discovery_keeps_nics_with_active_endpoints() {
     let mut a = discovery(1);
     let mut b = discovery(2);
     a.hear(0, &said(&mut b, 0).0[0]);
@@ -176,7 +176,7 @@ fn boards_whose_endpoints_are_heard_stay() {
 }
 
 #[test]
-fn hostile_announcements_are_bounded_and_claim_no_other_board() {
+fn hostile_announcements_are_bounded_and_claim_no_other_nic() {
     let mut a = discovery(1);
     let mut added = 0;
     for number in 0..3000_u32 {

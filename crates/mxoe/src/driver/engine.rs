@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_past_the_requests_is_joined_and_never_before_what_was_asked() {
+    fn unreported_sends_join_parts_and_keep_the_order() {
         let (mut one, mut two, peer) = pair();
         assert!(one.send(peer, 1, (b"in two ", b"pieces")));
         let asked =
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_request_was_not_taken_what_comes_behind_it_waits_too() {
+    fn unreported_sends_wait_behind_deferred_requests() {
         let (mut one, _two, peer) = pair();
         let asked = Request::Eager { peer, token: Token(2), match_info: 2, data: &[1; 30_000] };
         while one.ask(&asked) {
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn who_broke_a_rule_sends_nothing_past_it_and_who_is_not_there_neither() {
+    fn unreported_sends_need_an_open_unbroken_endpoint() {
         let (mut one, _two, peer) = pair();
         assert!(!one.half.send_untold(1, 1, (peer, 3), (b"x", b"")), "it is not open");
         assert!(one.send(peer, 3, (b"x", b"")));

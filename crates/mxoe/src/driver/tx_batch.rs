@@ -325,7 +325,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn frames_without_an_exit_are_counted() {
+    fn frames_without_an_output_are_counted() {
         let mut frames = TxBatch::new(None);
         frames.push(&[1; 60], &[2; 100]);
         frames.push_lent(&[3; 16], lent(50, 4));
@@ -335,7 +335,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_lent_is_copied_before_it_may_be_used_again() {
+    fn lent_memory_is_copied_before_reuse() {
         let mut frames = TxBatch::new(None);
         let (first, second) = (lent(50, 4), shared(7, 5));
         frames.push_lent(&[3; 16], first.clone());
@@ -376,7 +376,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_host_that_takes_little_at_a_time_loses_nothing_and_costs_one_copy() {
+    fn slow_output_loses_nothing_and_costs_one_copy() {
         let (mut frames, mut taken) = (TxBatch::new(None), Vec::new());
         let number = |at: u32| at.to_le_bytes();
         let body = lent(1000, 4);
@@ -425,7 +425,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn hostile_memory_of_the_process_itself_that_is_not_there_holds_up_no_other_frames() {
+    fn hostile_missing_own_memory_does_not_delay_other_frames() {
         let own = OwnMemory::new().unwrap();
         let there = vec![7; 500];
         let at = own.lend(there.as_ptr(), there.len()).unwrap();
@@ -463,7 +463,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn hostile_memory_that_is_not_there_holds_up_no_others_frames() {
+    fn hostile_missing_memory_does_not_delay_other_frames() {
         let Some(hollow) = hollow(500) else { return };
         let bind = || std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let (ours, theirs) = (bind(), bind());

@@ -145,7 +145,7 @@ mod tests {
     use causeway_wire::mx::Token;
 
     #[test]
-    fn what_was_lent_leaves_before_anybody_hears_that_it_may_be_used_again() {
+    fn lent_memory_is_sent_before_an_event_allows_reuse() {
         let mut outlet = TxPath::<(), std::convert::Infallible>::new(None);
         outlet.frames.push_lent(&[3; 16], crate::driver::tx_batch::tests::lent(50, 4));
         outlet.event(1, &Event::Pulled { token: Token(1), status: Status::Success });

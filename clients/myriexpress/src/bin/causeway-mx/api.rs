@@ -162,8 +162,8 @@ impl Api {
         let hint = match code {
             // MX_NO_DEV, MX_NO_DRIVER, MX_BOARD_UNKNOWN.
             5 | 6 | 8 => {
-                " (a board is a port of causewayd of kind mx; CAUSEWAY_MX names its socket where it \
-                 is not in its usual place)"
+                " (a NIC is a port of causewayd of kind mx; set CAUSEWAY_MX if its socket is not at \
+                 the default path)"
             }
             _ => "",
         };
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn boards_have_macs() {
+    fn mac_parses_six_bytes() {
         assert_eq!(mac("02:00:00:00:00:2a"), Some(0x0200_0000_002a));
         for wrong in
             ["", "02", "02:00:00:00:00", "02:00:00:00:00:2a:00", "0:0:0:0:0:0", "+2:00:00:00:00:00"]

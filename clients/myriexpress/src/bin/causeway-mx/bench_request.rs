@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_are_read_as_they_were_written() {
+    fn bench_request_round_trips() {
         let order = BenchRequest {
             pattern: Pattern::Both,
             len: 70_000,

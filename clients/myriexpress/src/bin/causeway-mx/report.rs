@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_of_the_median_part() {
+    fn report_rows_have_the_median_part() {
         let order = BenchRequest {
             pattern: Pattern::Pingpong,
             len: 1000,

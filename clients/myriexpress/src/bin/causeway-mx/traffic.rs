@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_altered_byte_is_found() {
+    fn verification_finds_an_altered_byte() {
         let mut bytes = vec![0; 1000];
         fill(&mut bytes, 5);
         assert!(check(&bytes, 5).is_ok() && check(&bytes, 6).is_err());
