@@ -12,7 +12,7 @@ use causeway_wire::mxoe::{Answer, Connect, Ends, Greeting, Packet};
 use crate::Admission;
 use crate::context::{EngineContext, count};
 use crate::endpoint::Endpoint;
-use crate::limits::{CONNECT_AGAIN_NS, CONNECTS_MAX, ENDPOINTS_MAX};
+use crate::limits::{CONNECTS_MAX, ENDPOINTS_MAX, RECONNECT_NS};
 use crate::nic::Dropped;
 use crate::peer::{Incarnation, LivenessQuery};
 use crate::sequence::SequenceNumber;
@@ -85,7 +85,7 @@ impl Endpoint {
             if connecting.again_at > ctx.now {
                 continue;
             }
-            let wait = RoundTrip::new(CONNECT_AGAIN_NS).wait(connecting.tries);
+            let wait = RoundTrip::new(RECONNECT_NS).wait(connecting.tries);
             connecting.again_at = ctx.now.saturating_add(wait);
             connecting.tries = connecting.tries.saturating_add(1);
             let (address, key, number) = (connecting.address, connecting.key, connecting.number);

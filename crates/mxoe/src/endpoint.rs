@@ -9,7 +9,7 @@ use causeway_wire::mx::{Address, Event, NicId, PeerId, Status, Token};
 use crate::connect::Connecting;
 use crate::context::{EngineContext, count};
 use crate::counters::{EndpointCounters, PeerCounters};
-use crate::limits::{LOOKED_THROUGH_AT_ONCE, OUTBOX_MAX, PROBE_NS, REGIONS_MAX, WATCH_NS};
+use crate::limits::{CANCEL_SEARCH_UNIT, OUTBOX_MAX, PROBE_NS, REGIONS_MAX, WATCH_NS};
 use crate::offers::{OfferState, Offers};
 use crate::peer::{LivenessQuery, MessageContent, Peers, QueuedMessage};
 use crate::reorder_quota::ReorderQuota;
@@ -371,7 +371,7 @@ impl Endpoint {
 
     /// Returns the cost of a cancel: see [`Nic::cancel_cost`](crate::Nic::cancel_cost).
     pub(crate) fn cancel_cost(&self) -> usize {
-        self.sends.messages / LOOKED_THROUGH_AT_ONCE
+        self.sends.messages / CANCEL_SEARCH_UNIT
     }
 
     /// Returns the states of the peers.

@@ -6,7 +6,7 @@
 //! if none arrives. If those arrive, the length may have been the reason, or the network was down
 //! for a moment: the engine requests jumbo frames again after a pause.
 
-use crate::limits::{WIDE_AGAIN_NS, WIDE_TRIES_MAX};
+use crate::limits::{JUMBO_PAUSE_NS, JUMBO_TRIES_MAX};
 
 /// State of jumbo pulls from one peer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl JumboPull {
         if tries < self.tries_max(now) {
             return;
         }
-        let (first, most) = WIDE_AGAIN_NS;
+        let (first, most) = JUMBO_PAUSE_NS;
         let pause = match *self {
             Self::Narrow { until, .. } if now < until => return,
             Self::Narrow { pause, .. } => pause.saturating_mul(2).min(most),
@@ -47,7 +47,7 @@ impl JumboPull {
 
     /// Returns after how many requests without data a pull falls back to the common length.
     fn tries_max(self, now: u64) -> u32 {
-        let (hoped, proven) = WIDE_TRIES_MAX;
+        let (hoped, proven) = JUMBO_TRIES_MAX;
         match self {
             Self::Proven => proven,
             Self::Narrow { until, .. } if now < until => 0,
@@ -60,9 +60,9 @@ impl JumboPull {
 mod tests {
     use super::*;
 
-    const HOPED: u32 = WIDE_TRIES_MAX.0;
-    const PROVEN: u32 = WIDE_TRIES_MAX.1;
-    const PAUSE: u64 = WIDE_AGAIN_NS.0;
+    const HOPED: u32 = JUMBO_TRIES_MAX.0;
+    const PROVEN: u32 = JUMBO_TRIES_MAX.1;
+    const PAUSE: u64 = JUMBO_PAUSE_NS.0;
 
     #[test]
     fn jumbo_pause_doubles_without_frames() {
@@ -84,7 +84,7 @@ mod tests {
         for _ in 0..70 {
             wide.common_arrived(u64::MAX / 2, HOPED);
             let JumboPull::Narrow { pause, .. } = wide else { panic!("{wide:?}") };
-            assert!(pause <= WIDE_AGAIN_NS.1);
+            assert!(pause <= JUMBO_PAUSE_NS.1);
         }
     }
 

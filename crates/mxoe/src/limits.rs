@@ -4,9 +4,9 @@
 pub use causeway_wire::mx::limits::*;
 
 /// Number of NICs that a NIC knows.
-pub const HOSTS_MAX: usize = 1024;
+pub const KNOWN_NICS_MAX: usize = 1024;
 /// Number of removed peers of which an endpoint keeps the sequence generation.
-pub const PAST_PARTNERS_MAX: usize = 1024;
+pub const PAST_PEERS_MAX: usize = 1024;
 /// Number of pending connects of an endpoint.
 pub const CONNECTS_MAX: usize = 256;
 /// Bytes of the eager sends of an endpoint that have not ended.
@@ -19,27 +19,27 @@ pub const EARLY_MAX: usize = 255;
 /// room. A NIC may use at most as much as it leaves free, so that others always have a share.
 pub const PARKED_BYTES_MAX: usize = 8 << 20;
 /// Share of [`PARKED_BYTES_MAX`] that each NIC has in any case: one message of medium length.
-pub const PARKED_BYTES_OF_HOST_MIN: usize = MEDIUM_BYTES_MAX;
+pub const PENDING_BYTES_OF_NIC_MIN: usize = MEDIUM_BYTES_MAX;
 /// Share of [`PARKED_BYTES_MAX`] that a peer has beyond its next message.
-pub const PARKED_BYTES_OF_PARTNER_MAX: usize = 1 << 20;
+pub const PENDING_BYTES_OF_PEER_MAX: usize = 1 << 20;
 /// Number of large messages that are offered to an endpoint and not pulled.
 pub const OFFERS_MAX: usize = 4096;
 /// Share of [`OFFERS_MAX`] that a peer has: as many as an endpoint has windows.
-pub const OFFERS_OF_PARTNER_MAX: usize = 256;
+pub const OFFERS_OF_PEER_MAX: usize = 256;
 /// Number of large messages that are pulled from a peer at the same time.
-pub const PULLS_OF_PARTNER_MAX: usize = 8;
+pub const PULLS_OF_PEER_MAX: usize = 8;
 /// Requested blocks of a peer that have not arrived completely: initial number (as in MX), minimum
 /// after loss, and maximum. The maximum is 1 MiB, a quarter of the frames that the host buffers for
 /// a socket.
-pub const BLOCKS_ASKED: (usize, usize, usize) = (4, 2, 32);
+pub const BLOCKS_REQUESTED: (usize, usize, usize) = (4, 2, 32);
 /// Span of the requested blocks of a pull, from the first incomplete block to the last requested
 /// block.
 pub const BLOCKS_SPAN_MAX: usize = 64;
 /// Number of requests without an answer after which a pull no longer asks for jumbo frames: before
 /// the first jumbo frame of a peer, and after it. The path MTU of a network seldom changes.
-pub const WIDE_TRIES_MAX: (u32, u32) = (2, 8);
+pub const JUMBO_TRIES_MAX: (u32, u32) = (2, 8);
 /// Pause in ns without jumbo frames: at first, and at most. The pause doubles.
-pub const WIDE_AGAIN_NS: (u64, u64) = (10_000_000_000, 640_000_000_000);
+pub const JUMBO_PAUSE_NS: (u64, u64) = (10_000_000_000, 640_000_000_000);
 /// Bytes that a peer may pull of a message beyond twice its length. Further blocks are sent at
 /// intervals of [`PULLED_AGAIN_NS`].
 pub const PULLED_AGAIN_BYTES: u64 = 256 << 10;
@@ -48,7 +48,7 @@ pub const PULLED_AGAIN_NS: u64 = 4_000_000;
 /// Number of events waiting for a host side at which its requests are deferred.
 pub const OUTBOX_MAX: usize = 1024;
 /// Number of messages that a cancel searches at the cost of an ordinary request.
-pub const LOOKED_THROUGH_AT_ONCE: usize = 64;
+pub const CANCEL_SEARCH_UNIT: usize = 64;
 
 /// Packets in flight to a peer: initial number, minimum after loss, and maximum.
 pub const WINDOW_PACKETS: (usize, usize, usize) = (32, 8, 512);
@@ -61,19 +61,19 @@ pub const UNACKED_MAX: u32 = 4;
 /// maximum is that of MX.
 pub const RESEND_NS: (u64, u64) = (20_000_000, 500_000_000);
 /// Minimum and maximum time in ns before a block is requested again; the maximum is that of MX.
-pub const ASK_AGAIN_NS: (u64, u64) = (4_000_000, 1_000_000_000);
+pub const REREQUEST_NS: (u64, u64) = (4_000_000, 1_000_000_000);
 /// Minimum and maximum time in ns before a connect is repeated; the maximum is that of MX.
-pub const CONNECT_AGAIN_NS: (u64, u64) = (20_000_000, 500_000_000);
+pub const RECONNECT_NS: (u64, u64) = (20_000_000, 500_000_000);
 /// Number of consecutive duplicate acknowledgements after which a message counts as lost (RFC
 /// 5681).
 pub const DUPLICATE_ACKS: u32 = 3;
 /// Number of consecutive acknowledgements with another generation or without acknowledged messages,
 /// and their minimum duration in ns, after which the engine queries the peer. Late packets cause a
 /// few.
-pub const CONTRADICTIONS: (u32, u64) = (4, 1_000_000_000);
+pub const CONFLICTS_TOLERATED: (u32, u64) = (4, 1_000_000_000);
 /// Number of packets inconsistent with the received fragments after which a partial message is
 /// discarded: more than a message has.
-pub const STRANGE_PACKETS_MAX: u8 = 8;
+pub const FOREIGN_PACKETS_MAX: u8 = 8;
 /// Time in ns that a peer has to answer after a refusal or a connect of another session reported
 /// that it is gone. Such a report may be forged. With long round trips: three of them, up to the
 /// maximum of [`RESEND_NS`].
@@ -102,16 +102,16 @@ pub const ANNOUNCE_NS: u64 = 1_000_000_000;
 /// Minimum interval in ns of announcements, however many NICs appear.
 pub const ANNOUNCE_GAP_NS: u64 = 100_000_000;
 /// Interval in ns of announcements after the burst, as in Open-MX.
-pub const ANNOUNCE_RARELY_NS: u64 = 180_000_000_000;
+pub const ANNOUNCE_IDLE_NS: u64 = 180_000_000_000;
 /// Minimum and maximum interval in ns of name queries to a NIC. The queried NIC may not know this
 /// NIC yet; the maximum is that of Open-MX.
-pub const ASK_NAME_NS: (u64, u64) = (100_000_000, 5_000_000_000);
+pub const NAME_QUERY_NS: (u64, u64) = (100_000_000, 5_000_000_000);
 /// Time in ns after which a NIC that announced itself and does not answer name queries is
 /// forgotten.
-pub const HOST_NAMELESS_NS: u64 = 30_000_000_000;
+pub const NIC_NAMELESS_NS: u64 = 30_000_000_000;
 /// Number of NICs that announced themselves and have not answered a name query.
-pub const HOST_NAMELESS_MAX: usize = 256;
+pub const NIC_NAMELESS_MAX: usize = 256;
 /// Silence in ns after which a known NIC is queried again: three lost announcements.
-pub const HOST_STALE_NS: u64 = 600_000_000_000;
+pub const NIC_STALE_NS: u64 = 600_000_000_000;
 /// Maximum length of the name of a NIC in bytes.
 pub const NAME_BYTES_MAX: usize = causeway_wire::mxoe::NAME_LEN_MAX;

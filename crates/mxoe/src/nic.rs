@@ -362,8 +362,8 @@ impl Nic {
                 count(&mut self.counters.not_served);
                 Err(Dropped::NotServed)
             }
-            Packet::HostQuery(query) => self.name(now, host, query, out),
-            packet => self.for_endpoint(now, host, &packet, out),
+            Packet::HostQuery(query) => self.answer_name_query(now, host, query, out),
+            packet => self.dispatch(now, host, &packet, out),
         }
     }
 
@@ -372,7 +372,7 @@ impl Nic {
     }
 
     /// Answers a name query.
-    fn name(
+    fn answer_name_query(
         &mut self,
         now: u64,
         host: u16,
@@ -391,7 +391,7 @@ impl Nic {
         Ok(())
     }
 
-    fn for_endpoint(
+    fn dispatch(
         &mut self,
         now: u64,
         host: u16,
@@ -412,7 +412,7 @@ impl Nic {
             Packet::Raw(_) | Packet::HostQuery(_) | Packet::HostReply(_) => return Ok(()),
         };
         let Some((endpoint, mut ctx)) = self.at(now, out, to) else {
-            return self.no_endpoint(now, host, packet, out);
+            return self.refuse_closed(now, host, packet, out);
         };
         let ctx = &mut ctx;
         let heard = match packet {
@@ -446,7 +446,7 @@ impl Nic {
     }
 
     /// Refuses a packet for an endpoint that is not open, if its kind is refused.
-    fn no_endpoint(
+    fn refuse_closed(
         &mut self,
         now: u64,
         host: u16,
@@ -487,7 +487,7 @@ impl Nic {
     }
 
     /// Returns the name of the NIC.
-    pub fn called(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.config.name
     }
 
@@ -503,7 +503,7 @@ impl Nic {
     }
 
     /// Returns the NICs of the peers, and the time in ns of the latest packet of each.
-    pub fn heard(&self) -> Vec<(NicId, u64)> {
+    pub fn last_heard(&self) -> Vec<(NicId, u64)> {
         let mut last = BTreeMap::new();
         for endpoint in self.endpoints.iter().flatten() {
             for (_, remote) in endpoint.peers.all().filter(|(_, p)| p.session.is_some()) {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use causeway_wire::mxoe::PEER_UNKNOWN;
 
-use crate::limits::HOSTS_MAX;
+use crate::limits::KNOWN_NICS_MAX;
 
 /// A known NIC.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +34,7 @@ impl NicTable {
         let host = Some(KnownNic { mac, reverse: PEER_UNKNOWN });
         let at = match self.list.iter().position(Option::is_none) {
             Some(at) => at,
-            None if self.list.len() < HOSTS_MAX => {
+            None if self.list.len() < KNOWN_NICS_MAX => {
                 self.list.push(None);
                 self.list.len().saturating_sub(1)
             }
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(hosts.remove(a), Some(0));
         assert_eq!((hosts.number(a), hosts.get(0)), (None, None));
         assert_eq!(hosts.add([3; 6]), Some(0));
-        for n in 2..HOSTS_MAX as u32 {
+        for n in 2..KNOWN_NICS_MAX as u32 {
             let [a, b, c, d] = n.to_be_bytes();
             assert!(hosts.add([4, 0, a, b, c, d]).is_some());
         }

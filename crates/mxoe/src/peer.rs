@@ -12,7 +12,7 @@ use causeway_wire::mx::{Handle, PeerId, Status, Token, Window};
 use crate::counters::PeerCounters;
 use crate::jumbo_pull::JumboPull;
 use crate::limits::{
-    ASK_AGAIN_NS, DOUBT_NS, PARTNERS_MAX, PAST_PARTNERS_MAX, QUIET_NS, RESEND_NS, WINDOW_PACKETS,
+    DOUBT_NS, PARTNERS_MAX, PAST_PEERS_MAX, QUIET_NS, REREQUEST_NS, RESEND_NS, WINDOW_PACKETS,
 };
 use crate::request_window::RequestWindow;
 use crate::sequence::SequenceNumber;
@@ -296,7 +296,7 @@ impl RemoteEndpoint {
                 active: Vec::new(),
                 waiting: VecDeque::new(),
                 offers: Vec::new(),
-                trip: RoundTrip::new(ASK_AGAIN_NS),
+                trip: RoundTrip::new(REREQUEST_NS),
                 request_window: RequestWindow::new(),
                 jumbo: JumboPull::default(),
             },
@@ -501,7 +501,7 @@ impl Peers {
             }
         }
         self.past.push_back(address);
-        if self.past.len() > PAST_PARTNERS_MAX
+        if self.past.len() > PAST_PEERS_MAX
             && let Some(oldest) = self.past.pop_front()
             && self.at(oldest).is_none()
         {
@@ -590,6 +590,6 @@ mod tests {
         for number in 0..2048 {
             peers.remove(PeerId(number)).unwrap();
         }
-        assert!(peers.past.len() == PAST_PARTNERS_MAX && peers.known.len() <= PAST_PARTNERS_MAX);
+        assert!(peers.past.len() == PAST_PEERS_MAX && peers.known.len() <= PAST_PEERS_MAX);
     }
 }

@@ -11,7 +11,7 @@ use causeway_wire::mxoe::{Ends, FRAGMENT_LEN, Packet, Pull as PullRequest, PullR
 
 use crate::context::{EngineContext, add, count};
 use crate::endpoint::Endpoint;
-use crate::limits::{BLOCKS_SPAN_MAX, OFFERS_OF_PARTNER_MAX, PULLS_OF_PARTNER_MAX};
+use crate::limits::{BLOCKS_SPAN_MAX, OFFERS_OF_PEER_MAX, PULLS_OF_PEER_MAX};
 use crate::nic::Dropped;
 use crate::offers::{ActivePull, FrameLayout, Offer, OfferState};
 use crate::peer::{MessageContent, OfferHeader, QueuedMessage, RemoteEndpoint};
@@ -103,7 +103,7 @@ impl Endpoint {
         offered: OfferHeader,
     ) -> bool {
         let Some(remote) = self.peers.get(peer) else { return false };
-        if remote.pulling.offers.len() >= OFFERS_OF_PARTNER_MAX {
+        if remote.pulling.offers.len() >= OFFERS_OF_PEER_MAX {
             return false;
         }
         let Some(handle) = self.offers.add(peer, offered) else { return false };
@@ -151,10 +151,10 @@ impl Endpoint {
         }
     }
 
-    /// Starts waiting pulls, up to [`PULLS_OF_PARTNER_MAX`] for a peer.
+    /// Starts waiting pulls, up to [`PULLS_OF_PEER_MAX`] for a peer.
     pub(crate) fn begin_pulls(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
         while let Some(remote) = self.peers.get_mut(peer) {
-            if remote.pulling.active.len() >= PULLS_OF_PARTNER_MAX || remote.session.is_none() {
+            if remote.pulling.active.len() >= PULLS_OF_PEER_MAX || remote.session.is_none() {
                 break;
             }
             let Some(handle) = remote.pulling.waiting.pop_front() else { break };

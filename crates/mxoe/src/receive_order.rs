@@ -8,7 +8,7 @@ use causeway_wire::mxoe::{Ack, Eager, Ends, FragmentPlace, Notify, Packet, Rende
 
 use crate::context::{EngineContext, add, count};
 use crate::endpoint::Endpoint;
-use crate::limits::{ACK_DELAY_NS, EARLY_MAX, STRANGE_PACKETS_MAX, UNACKED_MAX};
+use crate::limits::{ACK_DELAY_NS, EARLY_MAX, FOREIGN_PACKETS_MAX, UNACKED_MAX};
 use crate::nic::Dropped;
 use crate::peer::{OfferHeader, PendingMessage};
 use crate::sequence::SequenceNumber;
@@ -88,7 +88,7 @@ impl PendingMessage {
                     PacketContent::Offer(_) | PacketContent::Notify { .. } => false,
                 };
                 *strange = strange.saturating_add(u8::from(!same));
-                !same && *missing == 0 || *strange > STRANGE_PACKETS_MAX
+                !same && *missing == 0 || *strange > FOREIGN_PACKETS_MAX
             }
             (Self::Offer(offered), PacketContent::Offer(other)) => offered != other,
             (Self::Notified, PacketContent::Notify { .. }) => false,

@@ -6,7 +6,7 @@ use causeway_wire::mx::PeerId;
 
 use crate::context::{EngineContext, count};
 use crate::endpoint::Endpoint;
-use crate::limits::{PARKED_BYTES_MAX, PARKED_BYTES_OF_HOST_MIN, PARKED_BYTES_OF_PARTNER_MAX};
+use crate::limits::{PARKED_BYTES_MAX, PENDING_BYTES_OF_NIC_MIN, PENDING_BYTES_OF_PEER_MAX};
 use crate::nic::Dropped;
 use crate::peer::{PendingMessage, Receiving};
 
@@ -24,7 +24,7 @@ impl ReorderQuota {
         let total = self.total.saturating_add(len);
         let more = self.of_host.get(&host).copied().unwrap_or(0).saturating_add(len);
         let left = PARKED_BYTES_MAX.saturating_sub(total);
-        if more > left && more > PARKED_BYTES_OF_HOST_MIN {
+        if more > left && more > PENDING_BYTES_OF_NIC_MIN {
             return false;
         }
         self.total = total;
@@ -81,7 +81,7 @@ impl Endpoint {
         let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
         let (host, bytes) = (remote.host, remote.receive.bytes.saturating_add(len));
         let has = if ahead > 0 {
-            bytes <= PARKED_BYTES_OF_PARTNER_MAX && self.reorder_quota.take(host, len)
+            bytes <= PENDING_BYTES_OF_PEER_MAX && self.reorder_quota.take(host, len)
         } else {
             self.reorder_quota.take(host, len) || self.displace(ctx, peer, host, len)
         };
@@ -126,7 +126,7 @@ impl Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::HOSTS_MAX;
+    use crate::limits::KNOWN_NICS_MAX;
 
     fn fill(reorder_quota: &mut ReorderQuota, host: u16) -> usize {
         (0..).take_while(|_| reorder_quota.take(host, 1024)).count() * 1024
@@ -138,12 +138,12 @@ mod tests {
         assert_eq!(fill(&mut reorder_quota, 1), PARKED_BYTES_MAX / 2);
         let second = fill(&mut reorder_quota, 2);
         assert!((PARKED_BYTES_MAX / 4..=PARKED_BYTES_MAX / 3).contains(&second), "{second}");
-        for host in 3..HOSTS_MAX as u16 {
-            assert!(fill(&mut reorder_quota, host) >= PARKED_BYTES_OF_HOST_MIN, "{host}");
+        for host in 3..KNOWN_NICS_MAX as u16 {
+            assert!(fill(&mut reorder_quota, host) >= PENDING_BYTES_OF_NIC_MIN, "{host}");
         }
-        let most = PARKED_BYTES_MAX + HOSTS_MAX * PARKED_BYTES_OF_HOST_MIN;
+        let most = PARKED_BYTES_MAX + KNOWN_NICS_MAX * PENDING_BYTES_OF_NIC_MIN;
         assert!(reorder_quota.total <= most, "{}", reorder_quota.total);
-        for host in 1..HOSTS_MAX as u16 {
+        for host in 1..KNOWN_NICS_MAX as u16 {
             let has = reorder_quota.of_host[&host];
             reorder_quota.give(host, has);
         }

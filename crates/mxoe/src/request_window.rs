@@ -1,6 +1,6 @@
 //! The request window of pulls: how many blocks of a peer are requested at the same time.
 
-use crate::limits::BLOCKS_ASKED;
+use crate::limits::BLOCKS_REQUESTED;
 
 /// Maximum number of requested blocks that have not arrived, for all pulls from one peer.
 ///
@@ -20,7 +20,7 @@ pub(crate) struct RequestWindow {
 impl RequestWindow {
     /// Creates the initial window.
     pub(crate) const fn new() -> Self {
-        let (first, _, most) = BLOCKS_ASKED;
+        let (first, _, most) = BLOCKS_REQUESTED;
         Self { blocks: first, steep: most, came: 0, halved_until: 0 }
     }
 
@@ -31,7 +31,7 @@ impl RequestWindow {
 
     /// Records the arrival of a block that was requested once.
     pub(crate) fn arrived(&mut self) {
-        let (_, _, most) = BLOCKS_ASKED;
+        let (_, _, most) = BLOCKS_REQUESTED;
         self.came = self.came.saturating_add(1);
         if self.blocks < self.steep || self.came >= self.blocks {
             self.blocks = self.blocks.saturating_add(1).min(most);
@@ -44,7 +44,7 @@ impl RequestWindow {
         if now < self.halved_until {
             return;
         }
-        let (_, least, _) = BLOCKS_ASKED;
+        let (_, least, _) = BLOCKS_REQUESTED;
         self.halved_until = now.saturating_add(trip_ns.max(1));
         self.blocks = self.blocks.wrapping_shr(1).max(least);
         (self.steep, self.came) = (self.blocks, 0);
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn it_grows_while_nothing_is_lost_and_is_halved_once_for_a_round_trip() {
-        let (first, least, most) = BLOCKS_ASKED;
+        let (first, least, most) = BLOCKS_REQUESTED;
         let mut window = RequestWindow::new();
         assert_eq!(window.blocks(), first);
         (first..most).for_each(|_| window.arrived());

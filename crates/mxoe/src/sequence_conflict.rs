@@ -8,7 +8,7 @@ use causeway_wire::mx::{PeerId, Status};
 
 use crate::context::{EngineContext, count};
 use crate::endpoint::Endpoint;
-use crate::limits::CONTRADICTIONS;
+use crate::limits::CONFLICTS_TOLERATED;
 use crate::peer::{LivenessQuery, Sending};
 use crate::receive_order::HALF;
 use crate::sequence::SequenceNumber;
@@ -54,7 +54,7 @@ impl Sending {
         let new = SequenceConflict { since: now, times: 0, asked: None };
         let SequenceConflict { since, times, asked } = self.conflict.get_or_insert(new);
         *times = times.saturating_add(1);
-        let (most, ns) = CONTRADICTIONS;
+        let (most, ns) = CONFLICTS_TOLERATED;
         let often = *times > most && now.saturating_sub(*since) > ns;
         // Old numbers can still arrive during the quiet time.
         let ahead = said == AckCheck::Ahead && self.quiet_until.is_none_or(|until| until <= now);

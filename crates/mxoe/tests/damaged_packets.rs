@@ -2,7 +2,7 @@
 
 mod common;
 
-use causeway_mxoe::limits::STRANGE_PACKETS_MAX;
+use causeway_mxoe::limits::FOREIGN_PACKETS_MAX;
 use causeway_mxoe::{Admission, Dropped};
 use causeway_wire::mx::{Event, Request, Status, Token, Window};
 use causeway_wire::mxoe::{
@@ -50,7 +50,7 @@ fn damaged_fragment_does_not_block_a_message() {
         let _ = script.deliver(&Packet::Medium(Fragment { eager, place }));
     };
     fragment(&mut script, 16_384, 0);
-    for _ in 0..=STRANGE_PACKETS_MAX {
+    for _ in 0..=FOREIGN_PACKETS_MAX {
         fragment(&mut script, 8192, 0);
         fragment(&mut script, 8192, 1);
     }

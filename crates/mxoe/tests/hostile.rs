@@ -3,7 +3,7 @@
 mod common;
 
 use causeway_mxoe::limits::{
-    CONNECTS_MAX, DOUBT_NS, OFFERS_OF_PARTNER_MAX, OUTBOX_MAX, QUIET_NS, RESEND_NS, SENDS_MAX,
+    CONNECTS_MAX, DOUBT_NS, OFFERS_OF_PEER_MAX, OUTBOX_MAX, QUIET_NS, RESEND_NS, SENDS_MAX,
 };
 use causeway_mxoe::{Admission, Dropped};
 use causeway_wire::mx::{Address, Event, Handle, PeerId, RegionId, Request, Status, Token, Window};
@@ -600,7 +600,7 @@ fn hostile_replies_to_connects_that_were_not_made_do_nothing() {
 #[test]
 fn hostile_offers_wait_when_there_are_too_many() {
     let (mut script, _) = Script::connected();
-    let most = OFFERS_OF_PARTNER_MAX as u16;
+    let most = OFFERS_OF_PEER_MAX as u16;
     for number in 1..=most + 300 {
         let offer = Rendezvous {
             ends: TO_US,
@@ -616,7 +616,7 @@ fn hostile_offers_wait_when_there_are_too_many() {
         let _ = script.deliver(&Packet::Rendezvous(offer));
     }
     let told = script.told();
-    assert_eq!(told.len(), OFFERS_OF_PARTNER_MAX);
+    assert_eq!(told.len(), OFFERS_OF_PEER_MAX);
     let RecordedEvent::Event(Event::Offered { handle, .. }) = told[0] else { panic!("{told:?}") };
     // Waiting offers are not acknowledged.
     let frames = script.sent();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use causeway_mxoe::limits::{WIDE_AGAIN_NS, WIDE_TRIES_MAX};
+use causeway_mxoe::limits::{JUMBO_PAUSE_NS, JUMBO_TRIES_MAX};
 use causeway_mxoe::{Admission, Dropped};
 use causeway_wire::mx::{Event, RegionId, Request, Token, Window};
 use causeway_wire::mxoe::{FRAGMENT_LEN, Packet, Pull, PullReply, Rendezvous, WIDE_LEN};
@@ -63,9 +63,9 @@ fn jumbo_frames_are_given_up_on_a_narrow_path() {
     let (long, _) = carry(&mut world, &mut host_sides, &[LEN; 3]);
     assert_eq!(long, 0, "once is enough");
     // The loss may have had another cause: jumbo frames are tried again after pauses.
-    world.pass(WIDE_AGAIN_NS.0);
+    world.pass(JUMBO_PAUSE_NS.0);
     assert!(carry(&mut world, &mut host_sides, &[LEN]).0 > 0);
-    world.pass(WIDE_AGAIN_NS.0);
+    world.pass(JUMBO_PAUSE_NS.0);
     assert_eq!(carry(&mut world, &mut host_sides, &[LEN]).0, 0, "less and less often");
 }
 
@@ -88,7 +88,7 @@ fn jumbo_frames_return_after_an_outage() {
         world.pass(down_ms * MS);
         world.faults = NetworkFaults::default();
         carry(&mut world, &mut host_sides, &[]);
-        world.pass(WIDE_AGAIN_NS.0);
+        world.pass(JUMBO_PAUSE_NS.0);
         let (long, replies) = carry(&mut world, &mut host_sides, &[LEN]);
         assert_eq!(long, replies, "{first}");
     }
@@ -116,7 +116,7 @@ fn jumbo_state_ignores_a_single_missing_frame() {
     }
     script.pass(10_000 * MS);
     let sent = script.sent();
-    assert!(packets(&sent).len() > WIDE_TRIES_MAX.1 as usize, "it was asked for again");
+    assert!(packets(&sent).len() > JUMBO_TRIES_MAX.1 as usize, "it was asked for again");
     script.deliver(&Packet::PullReply(reply(pull, 8, &bytes[..100]))).unwrap();
     script.sent();
     script.told();

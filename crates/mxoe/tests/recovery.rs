@@ -2,7 +2,7 @@
 
 mod common;
 
-use causeway_mxoe::limits::{ASK_AGAIN_NS, BLOCKS_ASKED};
+use causeway_mxoe::limits::{BLOCKS_REQUESTED, REREQUEST_NS};
 use common::hosts::{HostSides, Place};
 use common::{MS, NetworkFaults, PATH_NS, World};
 
@@ -53,13 +53,13 @@ fn lose_a_window(world: &mut World, host_sides: &mut HostSides, lens: &[usize]) 
 
 #[test]
 fn a_whole_window_that_is_lost_costs_one_wait() {
-    let (least, _) = ASK_AGAIN_NS;
+    let (least, _) = REREQUEST_NS;
     for lens in [&[1 << 20][..], &[256 << 10; 4], &[1 << 20; 8], &[4 << 20]] {
         let (mut world, mut host_sides) = warm();
         let (took, again) = lose_a_window(&mut world, &mut host_sides, lens);
         assert!(again > 0, "nothing was lost");
         assert!(took < 2 * least, "{lens:?} took {took} ns");
     }
-    let (_, _, most) = BLOCKS_ASKED;
+    let (_, _, most) = BLOCKS_REQUESTED;
     assert_eq!(most * 32_768, 1 << 20, "the first is a window");
 }

@@ -31,7 +31,7 @@ use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch};
 use causeway_model::Mac;
 use causeway_model::PortSpec;
 use causeway_model::{PairView, PeerView};
-use causeway_mxoe::discovery::{Discovery, How, News, Peer};
+use causeway_mxoe::discovery::{DiscoveredNic, Discovery, NicChange, NicOrigin};
 use causeway_mxoe::driver::limits::FRAMES_BEFORE_DUE_MAX;
 use causeway_mxoe::driver::{Action, EndpointIo, Engine, RegionRefusal, ServeOutcome, random};
 use causeway_mxoe::{Config, Dropped, EndpointCounters, PeerCounters, PeerState};
@@ -161,7 +161,7 @@ fn view(
     own: &PortSpec,
     partners: &[(u8, PeerState)],
     nic: NicId,
-    peer: &Peer,
+    peer: &DiscoveredNic,
 ) -> PeerView {
     let [_, _, mac @ ..] = nic.0.to_be_bytes();
     let pairs = || partners.iter().filter(|(_, partner)| partner.address.nic == nic);
@@ -175,9 +175,9 @@ fn view(
         group: own.group.clone(),
         mac: Mac(mac),
         hostname: peer.name.clone(),
-        known: match peer.how {
-            How::Static => "static",
-            How::Announced => "announced",
+        known: match peer.origin {
+            NicOrigin::Static => "static",
+            NicOrigin::Announced => "announced",
         },
         state: if peer.answered { "answers" } else { "silent" },
         heard_seconds: peer.heard_at.map(seconds),
@@ -225,7 +225,7 @@ impl NicNetwork {
         };
         network.await_served();
         for (peer, name) in wiring.peers {
-            let news = network.discovery.name_static(peer, name, cx.now_ns);
+            let news = network.discovery.add_static(peer, name, cx.now_ns);
             news.into_iter().for_each(|news| network.apply_change(cx.now_ns, news));
         }
         Ok(network)
@@ -253,14 +253,14 @@ impl NicNetwork {
         }
     }
 
-    fn apply_change(&mut self, now: u64, news: News) {
+    fn apply_change(&mut self, now: u64, news: NicChange) {
         let Engine { board, outlet, .. } = &mut self.engine;
         match news {
-            News::Added(nic) => match board.host_add(nic) {
-                Some(number) => self.discovery.number(nic, number),
+            NicChange::Added(nic) => match board.host_add(nic) {
+                Some(number) => self.discovery.set_number(nic, number),
                 None => self.discovery.remove(nic),
             },
-            News::Removed(nic) => board.host_remove(now, nic, outlet),
+            NicChange::Removed(nic) => board.host_remove(now, nic, outlet),
         }
     }
 
@@ -438,11 +438,11 @@ impl NicNetwork {
     fn arrive(&mut self, now: u64) {
         let frame = self.carrier.frame();
         if Discovery::takes(frame) {
-            let twins = self.discovery.twins;
+            let duplicates = self.discovery.duplicate_addresses;
             if let Some(news) = self.discovery.hear(now, frame) {
                 self.apply_change(now, news);
             }
-            if self.discovery.twins != twins {
+            if self.discovery.duplicate_addresses != duplicates {
                 self.warn_of_duplicate(now);
             }
             return;
@@ -455,7 +455,7 @@ impl NicNetwork {
     #[cold]
     fn warn_of_duplicate(&mut self, now: u64) {
         if let Some(more) = self.log.admit(now) {
-            let board = self.engine.board.called();
+            let board = self.engine.board.name();
             log::warn!(
                 board, suppressed = more;
                 "another NIC has the same address, so neither receives all of its frames: set a different \
@@ -496,8 +496,8 @@ impl NicNetwork {
         }
         if self.discovery.deadline() <= now {
             if self.discovery.would_end(now) {
-                let heard = self.engine.board.heard();
-                heard.into_iter().for_each(|(nic, at)| self.discovery.spoke(nic, at));
+                let heard = self.engine.board.last_heard();
+                heard.into_iter().for_each(|(nic, at)| self.discovery.record_activity(nic, at));
             }
             let frames = &mut self.engine.outlet.frames;
             let gone = self.discovery.tick(now, &mut |head, data| frames.push(head, data));
@@ -557,7 +557,7 @@ impl NicNetwork {
     }
 
     /// Returns a known NIC.
-    pub fn peer(&self, nic: NicId) -> Option<&Peer> {
+    pub fn peer(&self, nic: NicId) -> Option<&DiscoveredNic> {
         self.discovery.peer(nic)
     }
 
@@ -600,7 +600,7 @@ impl NicNetwork {
         put("drop_memory_gone_total".into(), frames.hollow);
         put("lent_bytes_copied_total".into(), frames.kept);
         put("names_contested_total".into(), self.discovery.contested);
-        put("addresses_contested_total".into(), self.discovery.twins);
+        put("addresses_contested_total".into(), self.discovery.duplicate_addresses);
         put("endpoints_bypassing_total".into(), self.bypassed_total);
         let survivors = self.survivors.iter().flat_map(Survivors::endpoints).count();
         put("endpoints_outlived".into(), survivors as u64);
