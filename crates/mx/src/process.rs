@@ -1,8 +1,7 @@
 //! Descriptors of local processes, for peers that read large messages from their memory.
 //!
-//! A pidfd gives access beyond the liveness of a process. A process therefore gets only pidfds of
-//! the same user, and only of processes without a PID namespace of their own, which it could open
-//! anyway.
+//! A pidfd gives access beyond the liveness of a process. The daemon therefore passes only pidfds of
+//! processes of the same user in its own PID namespace, which the recipient could open itself.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;

@@ -11,7 +11,7 @@ use causeway_wire::mxoe::{Answer, Connect, Ends, Greeting, Packet};
 
 use crate::Admission;
 use crate::context::{EngineContext, count};
-use crate::endpoint::Endpoint;
+use crate::endpoint::NicEndpoint;
 use crate::limits::{CONNECTS_MAX, ENDPOINTS_MAX, RECONNECT_NS};
 use crate::nic::Dropped;
 use crate::peer::{Incarnation, LivenessQuery};
@@ -21,7 +21,7 @@ use crate::timers::{RoundTrip, TimerOwner};
 
 /// A connect that has not ended.
 #[derive(Debug)]
-pub(crate) struct Connecting {
+pub(crate) struct PendingConnect {
     token: Token,
     address: (u16, u8),
     key: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Connecting {
     ends_with: Status,
 }
 
-impl Endpoint {
+impl NicEndpoint {
     /// Starts a connect. The event [`Event::Connected`] ends it.
     pub(crate) fn connect(
         &mut self,
@@ -57,7 +57,7 @@ impl Endpoint {
         };
         self.connect_number = self.connect_number.wrapping_add(1);
         let ends_at = ctx.now.saturating_add(timeout_ns.unwrap_or(ctx.give_up_ns));
-        self.connects.push(Connecting {
+        self.connects.push(PendingConnect {
             token,
             address: (host, to.endpoint),
             key,
@@ -134,7 +134,12 @@ impl Endpoint {
     }
 
     /// Ends a connect without success, and removes its peer if nothing else is known of it.
-    fn connect_ended(&mut self, ctx: &mut EngineContext<'_>, ended: &Connecting, status: Status) {
+    fn connect_ended(
+        &mut self,
+        ctx: &mut EngineContext<'_>,
+        ended: &PendingConnect,
+        status: Status,
+    ) {
         if let Some(peer) = self.peers.at(ended.address) {
             let unknown = self.peers.get(peer).is_some_and(|remote| remote.session.is_none());
             let alone = !self.connects.iter().any(|other| other.address == ended.address);
@@ -272,7 +277,7 @@ impl Endpoint {
     ) -> Result<(), Dropped> {
         let Connect { ends, expected, number, .. } = *connect;
         let address = (host, ends.source);
-        let ours = |other: &Connecting| other.address == address && other.number == number;
+        let ours = |other: &PendingConnect| other.address == address && other.number == number;
         let Some(at) = self.connects.iter().position(ours) else {
             return Err(Dropped::UnknownPeer);
         };
@@ -308,7 +313,7 @@ impl Endpoint {
             self.connects_due(ctx);
             return Ok(());
         };
-        let Connecting { token, .. } = self.connects.swap_remove(at);
+        let PendingConnect { token, .. } = self.connects.swap_remove(at);
         let before = self.peers.past_generation(address);
         if let Some(remote) = self.peers.get_mut(peer) {
             remote.heard_at = ctx.now;

@@ -7,12 +7,12 @@ use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{Answer, Connect, Ends, Greeting, Packet};
 
 use crate::context::{EngineContext, count};
-use crate::endpoint::Endpoint;
+use crate::endpoint::NicEndpoint;
 use crate::nic::Dropped;
 use crate::peer::Incarnation;
 use crate::sequence::SequenceNumber;
 
-impl Endpoint {
+impl NicEndpoint {
     /// Processes a connect request with a key.
     ///
     /// # Errors

@@ -1,17 +1,17 @@
 //! An endpoint: its state, its events to the host side, and the end of its peers.
 //!
-//! The protocol steps are in the other modules, as further methods of [`Endpoint`].
+//! The protocol steps are in the other modules, as further methods of [`NicEndpoint`].
 
 use std::collections::VecDeque;
 
 use causeway_wire::mx::{Address, Event, NicId, PeerId, Status, Token};
 
-use crate::connect::Connecting;
+use crate::connect::PendingConnect;
 use crate::context::{EngineContext, count};
 use crate::counters::{EndpointCounters, PeerCounters};
 use crate::limits::{CANCEL_SEARCH_UNIT, OUTBOX_MAX, PROBE_NS, REGIONS_MAX, WATCH_NS};
-use crate::offers::{OfferState, Offers};
-use crate::peer::{LivenessQuery, MessageContent, Peers, QueuedMessage};
+use crate::offers::{OfferState, OfferTable};
+use crate::peer::{LivenessQuery, MessageContent, PeerTable, QueuedMessage};
 use crate::reorder_quota::ReorderQuota;
 use crate::send_windows::SendWindows;
 use crate::timers::{Timer, TimerOwner};
@@ -64,14 +64,14 @@ impl Outbox {
 
 /// Sends that have not ended.
 #[derive(Debug, Default)]
-pub(crate) struct Sends {
+pub(crate) struct PendingSends {
     pub(crate) messages: usize,
     pub(crate) bytes: usize,
     /// Messages without an event on success.
     pub(crate) untold: usize,
 }
 
-impl Sends {
+impl PendingSends {
     /// Records the end of a send.
     pub(crate) fn end(&mut self, bytes: usize) {
         self.messages = self.messages.saturating_sub(1);
@@ -81,24 +81,24 @@ impl Sends {
 
 /// An endpoint of a NIC.
 #[derive(Debug)]
-pub(crate) struct Endpoint {
+pub(crate) struct NicEndpoint {
     pub(crate) id: u8,
     pub(crate) session: u32,
     pub(crate) key: u32,
-    pub(crate) peers: Peers,
-    pub(crate) connects: Vec<Connecting>,
+    pub(crate) peers: PeerTable,
+    pub(crate) connects: Vec<PendingConnect>,
     /// Number of the latest connect.
     pub(crate) connect_number: u8,
     pub(crate) connect_timer: Timer,
     pub(crate) windows: SendWindows,
     /// Peers that wait for a window.
     pub(crate) window_waiters: VecDeque<PeerId>,
-    pub(crate) offers: Offers,
+    pub(crate) offers: OfferTable,
     pub(crate) outbox: Outbox,
     /// Peers whose next message found no room at the host side.
     pub(crate) ready: VecDeque<PeerId>,
     pub(crate) reorder_quota: ReorderQuota,
-    pub(crate) sends: Sends,
+    pub(crate) sends: PendingSends,
     /// Lengths of the regions in bytes, by number.
     pub(crate) regions: Vec<Option<u64>>,
     pub(crate) counters: EndpointCounters,
@@ -133,23 +133,23 @@ pub(crate) fn mac_of(nic: NicId) -> Option<[u8; 6]> {
     }
 }
 
-impl Endpoint {
+impl NicEndpoint {
     pub(crate) fn new(id: u8, session: u32, key: u32, random: u32) -> Self {
         Self {
             id,
             session,
             key,
-            peers: Peers::default(),
+            peers: PeerTable::default(),
             connects: Vec::new(),
             connect_number: 0,
             connect_timer: Timer::default(),
             windows: SendWindows::new(random),
             window_waiters: VecDeque::new(),
-            offers: Offers::default(),
+            offers: OfferTable::default(),
             outbox: Outbox::default(),
             ready: VecDeque::new(),
             reorder_quota: ReorderQuota::default(),
-            sends: Sends::default(),
+            sends: PendingSends::default(),
             regions: vec![None; REGIONS_MAX],
             counters: EndpointCounters::default(),
             past: PeerCounters::default(),

@@ -12,7 +12,7 @@ use causeway_wire::mxoe::{
 use crate::buffer_pool::BufferPool;
 use crate::context::{EngineContext, count};
 use crate::counters::{EndpointCounters, NicCounters, PeerCounters};
-use crate::endpoint::{Endpoint, PeerState, mac_of};
+use crate::endpoint::{NicEndpoint, PeerState, mac_of};
 use crate::limits::{ENDPOINTS_MAX, GIVE_UP_NS};
 use crate::nic_table::NicTable;
 use crate::pull::endpoint_of;
@@ -108,7 +108,7 @@ pub struct Nic {
     hosts: NicTable,
     pool: BufferPool,
     timers: Timers,
-    endpoints: Vec<Option<Box<Endpoint>>>,
+    endpoints: Vec<Option<Box<NicEndpoint>>>,
     counters: NicCounters,
     /// Endpoints in whose name nothing is refused, because their processes will open them again.
     awaited: BTreeSet<u8>,
@@ -141,7 +141,7 @@ impl Nic {
         &'a mut self,
         now: u64,
         out: &'a mut dyn Outside,
-    ) -> (&'a mut Vec<Option<Box<Endpoint>>>, EngineContext<'a>) {
+    ) -> (&'a mut Vec<Option<Box<NicEndpoint>>>, EngineContext<'a>) {
         let Self { own, config, hosts, pool, timers, endpoints, counters, .. } = self;
         let (own, &mut Config { give_up_ns, silent, wide, .. }) = (*own, config);
         let ctx = EngineContext {
@@ -165,7 +165,7 @@ impl Nic {
         now: u64,
         out: &'a mut dyn Outside,
         endpoint: u8,
-    ) -> Option<(&'a mut Endpoint, EngineContext<'a>)> {
+    ) -> Option<(&'a mut NicEndpoint, EngineContext<'a>)> {
         let (endpoints, ctx) = self.split(now, out);
         let endpoint = endpoints.get_mut(usize::from(endpoint))?.as_mut()?;
         Some((endpoint, ctx))
@@ -227,7 +227,7 @@ impl Nic {
         if place.is_some() {
             return Err(OpenError::Busy(endpoint));
         }
-        *place = Some(Box::new(Endpoint::new(endpoint, session, key, out.random())));
+        *place = Some(Box::new(NicEndpoint::new(endpoint, session, key, out.random())));
         Ok(())
     }
 
@@ -529,7 +529,7 @@ fn reason(endpoint: u8) -> u8 {
     if possible { nack::ENDPOINT_CLOSED } else { nack::BAD_ENDPOINT }
 }
 
-impl Endpoint {
+impl NicEndpoint {
     /// Runs the timer of a peer.
     fn peer_due(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
         let Some(remote) = self.peers.get_mut(peer) else { return };

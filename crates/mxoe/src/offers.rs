@@ -197,13 +197,13 @@ struct OfferSlot {
 
 /// The offer table of an endpoint.
 #[derive(Debug, Default)]
-pub(crate) struct Offers {
+pub(crate) struct OfferTable {
     slots: Vec<OfferSlot>,
     free: Vec<u32>,
     freed: bool,
 }
 
-impl Offers {
+impl OfferTable {
     /// Adds an offer. Returns `None` if the table is full.
     pub(crate) fn add(&mut self, peer: PeerId, offered: OfferHeader) -> Option<Handle> {
         let at = match self.free.pop() {
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn hostile_handles_belong_to_one_offer() {
-        let mut offers = Offers::default();
+        let mut offers = OfferTable::default();
         let offered =
             OfferHeader { match_info: 1, len: 2, window: 3, window_sequence: 4, offset: 5 };
         let first = offers.add(PeerId(1), offered).unwrap();

@@ -52,7 +52,7 @@ pub(crate) enum MessageContent {
 
 /// State of the messages to a peer.
 #[derive(Debug)]
-pub(crate) struct Sending {
+pub(crate) struct SendState {
     /// The number of the first message in flight.
     pub(crate) first: SequenceNumber,
     /// Sent and not acknowledged.
@@ -115,7 +115,7 @@ pub(crate) struct OfferHeader {
 
 /// State of the messages from a peer.
 #[derive(Debug)]
-pub(crate) struct Receiving {
+pub(crate) struct ReceiveState {
     pub(crate) next: SequenceNumber,
     /// Arrived messages, starting with number `next`.
     pub(crate) early: VecDeque<Option<PendingMessage>>,
@@ -131,7 +131,7 @@ pub(crate) struct Receiving {
 
 /// State of the large messages that a peer offers.
 #[derive(Debug)]
-pub(crate) struct Pulling {
+pub(crate) struct PullState {
     pub(crate) active: Vec<Handle>,
     pub(crate) waiting: VecDeque<Handle>,
     /// All offers of the peer.
@@ -226,23 +226,24 @@ pub(crate) struct RemoteEndpoint {
     pub(crate) heard_at: u64,
     pub(crate) doubt: Option<LivenessQuery>,
     pub(crate) timer: Timer,
-    pub(crate) send: Sending,
-    pub(crate) receive: Receiving,
-    pub(crate) pulling: Pulling,
+    pub(crate) send: SendState,
+    pub(crate) receive: ReceiveState,
+    pub(crate) pulling: PullState,
     pub(crate) counters: PeerCounters,
 }
 
-impl Sending {
+impl SendState {
     /// Returns whether an operation or the host side waits for an action of the peer.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.windows > 0 || self.watched.is_some()
     }
 }
 
-impl Receiving {
+impl ReceiveState {
     /// Returns the generation of the numbers of the next peer at this address. The generation stays
-    /// if no message of this peer arrived: such a peer may not know the generation, and repeated
-    /// attempts would wrap around to the generation that it knows.
+    /// if the session of this peer is unknown (not `heard`) and no message of it was accepted: such a
+    /// peer may not know the generation, and repeated attempts would wrap around to the generation
+    /// that it knows.
     fn next_generation(&self, heard: bool) -> u8 {
         let own = self.next.generation();
         if heard || self.next != SequenceNumber::first(own) { own.wrapping_add(1) } else { own }
@@ -263,7 +264,7 @@ impl RemoteEndpoint {
             heard_at: now,
             doubt: None,
             timer: Timer::default(),
-            send: Sending {
+            send: SendState {
                 first: SequenceNumber::first(0),
                 flight: VecDeque::new(),
                 queue: VecDeque::new(),
@@ -283,7 +284,7 @@ impl RemoteEndpoint {
                 probe_at: None,
                 quiet_until: None,
             },
-            receive: Receiving {
+            receive: ReceiveState {
                 next: SequenceNumber::first(generation),
                 early: VecDeque::new(),
                 bytes: 0,
@@ -292,7 +293,7 @@ impl RemoteEndpoint {
                 acks: 0,
                 ready: false,
             },
-            pulling: Pulling {
+            pulling: PullState {
                 active: Vec::new(),
                 waiting: VecDeque::new(),
                 offers: Vec::new(),
@@ -407,7 +408,7 @@ struct AddressHistory {
 
 /// The peer table of an endpoint.
 #[derive(Debug, Default)]
-pub(crate) struct Peers {
+pub(crate) struct PeerTable {
     slots: Vec<PeerSlot>,
     free: Vec<u32>,
     /// By NIC number and endpoint.
@@ -417,7 +418,7 @@ pub(crate) struct Peers {
     last: Cell<u32>,
 }
 
-impl Peers {
+impl PeerTable {
     /// Returns a live peer.
     pub(crate) fn get(&self, peer: PeerId) -> Option<&RemoteEndpoint> {
         match self.slots.get(peer.0 as usize) {
@@ -553,7 +554,7 @@ mod tests {
 
     #[test]
     fn peer_numbers_are_reused_when_forgotten() {
-        let mut peers = Peers::default();
+        let mut peers = PeerTable::default();
         let a = peers.at_or_new((1, 2), 0).unwrap();
         assert_eq!(peers.at_or_new((1, 2), 0), Some(a));
         peers.get_mut(a).unwrap().is_reported = true;
@@ -580,7 +581,7 @@ mod tests {
 
     #[test]
     fn hostile_peers_are_bounded() {
-        let mut peers = Peers::default();
+        let mut peers = PeerTable::default();
         for host in 0..9 {
             for endpoint in 0..=255 {
                 let peer = peers.at_or_new((host, endpoint), 0);

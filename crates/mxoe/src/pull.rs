@@ -10,7 +10,7 @@ use causeway_wire::mx::{Event, Handle, PeerId, Status, Token, Window};
 use causeway_wire::mxoe::{Ends, FRAGMENT_LEN, Packet, Pull as PullRequest, PullReply};
 
 use crate::context::{EngineContext, add, count};
-use crate::endpoint::Endpoint;
+use crate::endpoint::NicEndpoint;
 use crate::limits::{BLOCKS_SPAN_MAX, OFFERS_OF_PEER_MAX, PULLS_OF_PEER_MAX};
 use crate::nic::Dropped;
 use crate::offers::{ActivePull, FrameLayout, Offer, OfferState};
@@ -94,7 +94,7 @@ fn complete_block(
     }
 }
 
-impl Endpoint {
+impl NicEndpoint {
     /// Reports an offer to the host side, if there is room.
     pub(crate) fn give_offer(
         &mut self,

@@ -8,12 +8,12 @@ use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{Pull, PullReply, nack};
 
 use crate::context::{EngineContext, count};
-use crate::endpoint::Endpoint;
+use crate::endpoint::NicEndpoint;
 use crate::nic::Dropped;
 use crate::offers::FrameLayout;
 use crate::send_windows::SendWindow;
 
-impl Endpoint {
+impl NicEndpoint {
     /// Processes a pull request of a peer.
     ///
     /// # Errors

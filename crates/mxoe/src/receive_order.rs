@@ -7,7 +7,7 @@ use causeway_wire::mx::{Event, PeerId};
 use causeway_wire::mxoe::{Ack, Eager, Ends, FragmentPlace, Notify, Packet, Rendezvous, nack};
 
 use crate::context::{EngineContext, add, count};
-use crate::endpoint::Endpoint;
+use crate::endpoint::NicEndpoint;
 use crate::limits::{ACK_DELAY_NS, EARLY_MAX, FOREIGN_PACKETS_MAX, UNACKED_MAX};
 use crate::nic::Dropped;
 use crate::peer::{OfferHeader, PendingMessage};
@@ -102,7 +102,7 @@ impl PendingMessage {
     }
 }
 
-impl Endpoint {
+impl NicEndpoint {
     /// Processes a packet with a sequence number.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use causeway_wire::mx::{Handle, PeerId, Status};
 use causeway_wire::mxoe::{Ends, Nack, Packet, PullNack, nack};
 
 use crate::context::{EngineContext, count};
-use crate::endpoint::Endpoint;
+use crate::endpoint::NicEndpoint;
 use crate::nic::Dropped;
 use crate::offers::OfferState;
 use crate::peer::LivenessQuery;
@@ -35,7 +35,7 @@ pub(crate) fn refuse(
     ctx.send(host, &Packet::Nack(Nack { ends, reason, peer_index, sequence }));
 }
 
-impl Endpoint {
+impl NicEndpoint {
     /// Refuses a packet of the endpoint `to`.
     pub(crate) fn refuse(
         &mut self,

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use causeway_wire::mx::PeerId;
 
 use crate::context::{EngineContext, count};
-use crate::endpoint::Endpoint;
+use crate::endpoint::NicEndpoint;
 use crate::limits::{PARKED_BYTES_MAX, PENDING_BYTES_OF_NIC_MIN, PENDING_BYTES_OF_PEER_MAX};
 use crate::nic::Dropped;
-use crate::peer::{PendingMessage, Receiving};
+use crate::peer::{PendingMessage, ReceiveState};
 
 /// Bytes of the pending messages of an endpoint, in total and by NIC.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ impl ReorderQuota {
     }
 }
 
-impl Receiving {
+impl ReceiveState {
     /// Removes and returns the data of the last pending message, if it is not the next one.
     fn take_last_early(&mut self) -> Option<Vec<u8>> {
         let later = self.early.iter_mut().skip(1).rev();
@@ -65,7 +65,7 @@ impl Receiving {
     }
 }
 
-impl Endpoint {
+impl NicEndpoint {
     /// Charges a pending message. The next message of a peer displaces later ones of any peer of
     /// the same NIC, which are retransmitted.
     ///

@@ -7,7 +7,7 @@ use causeway_wire::mx::{Event, PeerId, RegionId, Request, Status, Token, Window}
 
 use crate::Admission;
 use crate::context::{EngineContext, count};
-use crate::endpoint::Endpoint;
+use crate::endpoint::NicEndpoint;
 use crate::limits::{EARLY_SENDS_MAX, MEDIUM_BYTES_MAX, SEND_BYTES_MAX, SENDS_MAX};
 use crate::offers::OfferState;
 use crate::peer::{MessageContent, QueuedMessage};
@@ -18,7 +18,7 @@ enum CancelTarget {
     InFlight(PeerId, usize),
 }
 
-impl Endpoint {
+impl NicEndpoint {
     /// Performs a request.
     pub(crate) fn request(
         &mut self,

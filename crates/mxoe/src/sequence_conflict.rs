@@ -7,9 +7,9 @@
 use causeway_wire::mx::{PeerId, Status};
 
 use crate::context::{EngineContext, count};
-use crate::endpoint::Endpoint;
+use crate::endpoint::NicEndpoint;
 use crate::limits::CONFLICTS_TOLERATED;
-use crate::peer::{LivenessQuery, Sending};
+use crate::peer::{LivenessQuery, SendState};
 use crate::receive_order::HALF;
 use crate::sequence::SequenceNumber;
 
@@ -33,7 +33,7 @@ pub(crate) struct SequenceConflict {
     asked: Option<LivenessQuery>,
 }
 
-impl Sending {
+impl SendState {
     /// Checks an acknowledgement of every message before `number`.
     pub(crate) fn check_ack(&self, number: SequenceNumber) -> AckCheck {
         match number.ahead_of(self.first).map(usize::from) {
@@ -62,7 +62,7 @@ impl Sending {
     }
 }
 
-impl Endpoint {
+impl NicEndpoint {
     /// Processes an acknowledgement. Returns whether it is valid. If `answers`, it is newer than every
     /// packet so far and answers a pending query.
     pub(crate) fn accepts_ack(

@@ -10,7 +10,7 @@ use causeway_wire::mxoe::{
 };
 
 use crate::context::{EngineContext, add, count};
-use crate::endpoint::Endpoint;
+use crate::endpoint::NicEndpoint;
 use crate::limits::{
     DUPLICATE_ACKS, IN_FLIGHT_MAX, SMALL_BYTES_MAX, TINY_BYTES_MAX, WINDOW_PACKETS,
 };
@@ -127,7 +127,7 @@ fn retransmit(ctx: &mut EngineContext<'_>, source: u8, remote: &mut RemoteEndpoi
     header.send(ctx, number, &message.content);
 }
 
-impl Endpoint {
+impl NicEndpoint {
     /// Queues a message. Notifications precede all other messages: those may wait for a window
     /// here, and windows of the peer wait for the notification.
     pub(crate) fn enqueue(

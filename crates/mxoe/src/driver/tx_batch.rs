@@ -43,7 +43,7 @@ impl Output for Infallible {
 
 /// A frame to send.
 #[derive(Debug)]
-struct Waiting {
+struct QueuedFrame {
     /// End of its own bytes in [`TxBatch::bytes`].
     end: usize,
     /// Lent bytes that follow them.
@@ -58,7 +58,7 @@ pub struct TxBatch<E> {
     /// Own bytes of the frames, in order. Only the first `used` bytes are valid.
     bytes: Vec<u8>,
     used: usize,
-    waiting: Vec<Waiting>,
+    waiting: Vec<QueuedFrame>,
     /// Number of frames in `waiting` that were sent: at most half of them between two calls.
     left: usize,
     /// Index of the first frame with lent memory.
@@ -129,14 +129,14 @@ impl<E: Output> TxBatch<E> {
         if lent.is_some() {
             self.lent_from.get_or_insert(self.waiting.len());
         }
-        self.waiting.push(Waiting { end, lent });
+        self.waiting.push(QueuedFrame { end, lent });
         self.used = end;
     }
 
     /// Returns the unsent frames.
     fn frames(&self) -> impl Iterator<Item = Frame<'_>> + Clone {
         let starts = std::iter::once(0).chain(self.waiting.iter().map(|frame| frame.end));
-        starts.zip(&self.waiting).skip(self.left).map(|(start, Waiting { end, lent })| Frame {
+        starts.zip(&self.waiting).skip(self.left).map(|(start, QueuedFrame { end, lent })| Frame {
             head: self.bytes.get(start..*end).unwrap_or(&[]),
             body: lent.as_ref(),
         })
@@ -160,7 +160,7 @@ impl<E: Output> TxBatch<E> {
         let heads = self.bytes.get(from..self.used).unwrap_or(&[]).to_vec();
         self.bytes.truncate(from);
         let mut start = 0;
-        for Waiting { end, lent } in moved {
+        for QueuedFrame { end, lent } in moved {
             let end = end.saturating_sub(from);
             let whole = self.bytes.len();
             self.bytes.extend_from_slice(heads.get(start..end).unwrap_or(&[]));
@@ -172,7 +172,7 @@ impl<E: Output> TxBatch<E> {
                 self.hollow = self.hollow.wrapping_add(1);
                 continue;
             }
-            self.waiting.push(Waiting { end: self.bytes.len(), lent: None });
+            self.waiting.push(QueuedFrame { end: self.bytes.len(), lent: None });
         }
         self.used = self.bytes.len();
     }
