@@ -1,14 +1,14 @@
-//! Gives the library its name and its symbol versions.
+//! Sets the name and the symbol versions of the library.
 //!
-//! The compiler passes the linker a version script of its own, and linkers take either one
-//! without versions or one with. So a linker is put before the linker, which leaves the
-//! compiler's out; the C compiler that drives the link looks for it in the directory of `-B`.
+//! The compiler passes its own version script to the linker, and linkers do not accept it together
+//! with a script with versions. A wrapper of the linker therefore removes the compiler's script.
+//! The C compiler that drives the link finds the wrapper in the directory of `-B`.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "libmyriexpress.so";
-/// What programs that were linked against Open-MX ask for.
+/// Library name in programs that were linked against Open-MX.
 const ALIAS: &str = "libopen-mx.so.0";
 
 const LINKER: &str = r#"#!/bin/sh
@@ -46,7 +46,7 @@ fn main() -> std::io::Result<()> {
         "-fuse-ld=bfd".to_owned(),
         format!("-Wl,-soname,{NAME}"),
         "-Wl,--exclude-libs,ALL".to_owned(),
-        // It leaves a handler of faults behind.
+        // The library installs a fault handler and must not be unloaded.
         "-Wl,-z,nodelete".to_owned(),
         format!("-Wl,--version-script={}", here.join("myriexpress.map").display()),
     ] {
@@ -59,7 +59,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The alias lies beside the library.
+/// Creates the alias beside the library.
 fn alias(profile: &Path) -> std::io::Result<()> {
     let link = profile.join(ALIAS);
     match std::os::unix::fs::symlink(NAME, link) {

@@ -16,7 +16,7 @@ typedef enum mx_unexp_handler_action {
     MX_RECV_FINISHED = 1
 } mx_unexp_handler_action_t;
 
-/* `data` is null where the message is not there whole. */
+/* `data` is NULL if the message has not arrived completely. */
 typedef mx_unexp_handler_action_t (*mx_unexp_handler_t)(void *context, mx_endpoint_addr_t source,
                                                         uint64_t match_value, uint32_t length,
                                                         void *data);
@@ -30,7 +30,7 @@ mx_return_t mx_forget(mx_endpoint_t endpoint, mx_request_t *request);
 mx_return_t mx_progress(mx_endpoint_t endpoint);
 mx_return_t mx_set_endpoint_addr_context(mx_endpoint_addr_t address, void *context);
 mx_return_t mx_get_endpoint_addr_context(mx_endpoint_addr_t address, void **context);
-/* Without a request: what is sent from now on. */
+/* With a NULL request: applies to later sends. */
 mx_return_t mx_set_request_timeout(mx_endpoint_t endpoint, mx_request_t request,
                                    uint32_t milliseconds);
 mx_return_t mx_decompose_endpoint_addr2(mx_endpoint_addr_t address, uint64_t *nic_id,

@@ -1,4 +1,4 @@
-/* MX message passing over Causeway: what some programs look for beside the API.
+/* MX message passing over Causeway: declarations outside of the API that some programs use.
  * SPDX-License-Identifier: Apache-2.0 OR MIT */
 #ifndef MX_IO_H
 #define MX_IO_H
@@ -13,7 +13,7 @@ extern "C" {
 
 #define MX__INVALID_HANDLE (-1)
 
-/* The first field says of which board; the others are told. */
+/* The caller sets the first field to select the board; the call fills the others. */
 typedef struct mx_mapper_state {
     uint32_t board_number;
     uint8_t mapper_mac[6];
@@ -28,7 +28,7 @@ typedef struct mx_mapper_state {
 
 mx_return_t mx_open_board(int board, void *handle);
 mx_return_t mx__get_mapper_state(int handle, void *state);
-/* Tells that memory is unmapped. */
+/* Reports that memory is unmapped. */
 int mx__regcache_clean(void *start, size_t length);
 
 #ifdef __cplusplus

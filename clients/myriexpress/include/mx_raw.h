@@ -1,4 +1,4 @@
-/* MX message passing over Causeway: raw endpoints, which nobody can open here.
+/* MX message passing over Causeway: raw endpoints, which cannot be opened here.
  * SPDX-License-Identifier: Apache-2.0 OR MIT */
 #ifndef MX_RAW_H
 #define MX_RAW_H

@@ -18,9 +18,9 @@ extern "C" {
 #define MX_CONTEXT_ID_BITS_MAX 16
 #define MX_ANY_NIC 0xffffffffU
 #define MX_ANY_ENDPOINT 0xffffffffU
-/* As a timeout, in milliseconds: for ever. */
+/* Timeout in milliseconds: no limit. */
 #define MX_INFINITE 0
-/* As a mask: every bit must match. */
+/* Mask: all bits must match. */
 #define MX_MATCH_MASK_NONE (~(uint64_t)0)
 
 /* Halves of a 64-bit number, for printing. */
@@ -74,7 +74,7 @@ typedef enum mx_return_code {
     MX_NOT_SUPPORTED_WITH_CONTEXT_ID = 43
 } mx_return_t;
 
-/* How a request ended. */
+/* Status of a request. */
 typedef enum mx_status_code {
     MX_STATUS_SUCCESS = 0,
     MX_STATUS_PENDING = 1,
@@ -95,10 +95,10 @@ typedef enum mx_status_code {
     MX_STATUS_NO_RESOURCES = 16
 } mx_status_code_t;
 
-/* Handles: never to be looked into. */
+/* Opaque handles. */
 typedef struct mx_endpoint *mx_endpoint_t;
 typedef union mx_request *mx_request_t;
-/* Of one endpoint of this process; tell others nic id and endpoint number instead. */
+/* Valid for one endpoint of this process. Pass NIC ID and endpoint number to other processes. */
 typedef struct {
     uint64_t stuff[MX_SIZEOF_ADDR / sizeof(uint64_t)];
 } mx_endpoint_addr_t;
@@ -167,7 +167,7 @@ typedef enum mx_line_speed {
     MX_SPEED_OPEN_MX = 2
 } mx_line_speed_t;
 
-/* Of old; mx_register_unexp_handler took its place. */
+/* Obsolete: use mx_register_unexp_handler. */
 typedef void (*mx_matching_callback_t)(void *context, uint64_t match_value, int length);
 
 /* The library, endpoints, progress. */
@@ -215,7 +215,7 @@ mx_return_t mx_probe(mx_endpoint_t endpoint, uint32_t timeout, uint64_t match_in
 mx_return_t mx_ibuffered(mx_endpoint_t endpoint, mx_request_t *request, uint32_t *result);
 mx_return_t mx_context(mx_request_t *request, void **context);
 
-/* Boards and names. */
+/* NICs (boards) and names. */
 mx_return_t mx_get_info(mx_endpoint_t endpoint, mx_get_info_key_t key, void *in_val,
                         uint32_t in_len, void *out_val, uint32_t out_len);
 mx_return_t mx_hostname_to_nic_id(char *hostname, uint64_t *nic_id);
@@ -223,14 +223,14 @@ mx_return_t mx_nic_id_to_hostname(uint64_t nic_id, char *hostname);
 mx_return_t mx_board_number_to_nic_id(uint32_t board_number, uint64_t *nic_id);
 mx_return_t mx_nic_id_to_board_number(uint64_t nic_id, uint32_t *board_number);
 
-/* Partners. */
+/* Peers. */
 mx_return_t mx_connect(mx_endpoint_t endpoint, uint64_t nic_id, uint32_t endpoint_id, uint32_t key,
                        uint32_t timeout, mx_endpoint_addr_t *address);
 mx_return_t mx_get_endpoint_addr(mx_endpoint_t endpoint, mx_endpoint_addr_t *address);
 mx_return_t mx_decompose_endpoint_addr(mx_endpoint_addr_t address, uint64_t *nic_id,
                                        uint32_t *endpoint_id);
 
-/* Declared by MX and never there: they fail. */
+/* Declared by MX and never implemented: these calls fail. */
 mx_return_t mx_register_unexp_callback(mx_endpoint_t endpoint, mx_matching_callback_t callback,
                                        void *context);
 mx_return_t mx_iput(mx_endpoint_t endpoint, void *local, uint32_t length,

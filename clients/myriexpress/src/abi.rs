@@ -1,4 +1,4 @@
-//! Types of the ABI, and how pointers of the caller are used.
+//! Types of the ABI, and the only accesses to pointers of the caller.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -12,7 +12,7 @@ pub struct EndpointAddr(pub [u64; 2]);
 /// `mx_segment_t`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub struct Segment {
+pub struct MxSegment {
     pub ptr: *mut c_void,
     pub len: u32,
 }
@@ -29,7 +29,7 @@ pub struct MxStatus {
     pub context: *mut c_void,
 }
 
-/// `mx_param_t`: its value is a union, read as its eight bytes.
+/// `mx_param_t`. Its value is a union, read as eight bytes.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Param {
@@ -38,93 +38,99 @@ pub struct Param {
 }
 
 /// `mx_error_handler_t`.
-pub type ErrorHandler = extern "C" fn(Given<c_char>, Code) -> Code;
+pub type ErrorHandler = extern "C" fn(CallerPtr<c_char>, Code) -> Code;
 /// `mx_unexp_handler_t`.
 pub type UnexpHandler =
     extern "C" fn(*mut c_void, EndpointAddr, u64, u32, *mut c_void) -> std::ffi::c_int;
 
-/// A pointer that the application gave with a call: NULL, or memory that is there while the call
-/// runs, holds what the API says of the argument, and may be written where the API says so. In C it is
-/// a plain pointer; in this crate only `new` makes one of a pointer, so that it carries the
-/// caller's promise. No alignment is assumed.
+/// A pointer argument of an API call: NULL, or memory that is valid during the call, contains the
+/// type that the API specifies, and is writable where the API requires it. In C it is a plain
+/// pointer. In this crate only `new` creates it from a pointer, so that it carries the caller's
+/// guarantee. Alignment is not assumed.
 #[derive(Debug)]
 #[repr(transparent)]
-pub struct Given<T>(*mut T);
+pub struct CallerPtr<T>(*mut T);
 
-impl<T> Clone for Given<T> {
+impl<T> Clone for CallerPtr<T> {
     #[inline]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Given<T> {}
+impl<T> Copy for CallerPtr<T> {}
 
-impl<T> Given<T> {
-    /// Returns the pointer of a call that was not made from C.
+impl<T> CallerPtr<T> {
+    /// Creates the pointer argument of a call from Rust.
     ///
     /// # Safety
-    /// The pointer is what the type says, as long as it or a copy of it is used.
+    /// The pointer must satisfy the guarantee of the type as long as it or a copy of it is used.
     #[cfg(test)]
     pub unsafe fn new(pointer: *mut T) -> Self {
         Self(pointer)
     }
 
-    /// Returns whether the application gave NULL.
+    /// Returns whether the pointer is NULL.
     #[inline]
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
 }
 
-impl Given<c_char> {
-    /// Returns a text of the library, as a handler of the application is given it.
+impl CallerPtr<c_char> {
+    /// Returns a static text as an argument for a handler of the application.
     pub fn text(text: &'static CStr) -> Self {
         Self(text.as_ptr().cast_mut())
     }
 }
 
-/// Writes a value where the caller wants it, or fails with `otherwise` if that is NULL.
-pub fn put<T>(to: Given<T>, value: T, otherwise: Return) -> Result<(), Return> {
+/// Writes a value to memory of the caller. Fails with `otherwise` if the pointer is NULL.
+pub fn put<T>(to: CallerPtr<T>, value: T, otherwise: Return) -> Result<(), Return> {
     if to.is_null() {
         return Err(otherwise);
     }
-    // SAFETY: the caller gives a place of this type.
+    // SAFETY: not NULL, so memory of this type by the guarantee of `CallerPtr`.
     unsafe { to.0.write_unaligned(value) };
     Ok(())
 }
 
-/// Writes a value where the caller wants it, if it does.
-pub fn put_if<T>(to: Given<T>, value: T) {
+/// Writes a value to memory of the caller unless the pointer is NULL.
+pub fn put_if<T>(to: CallerPtr<T>, value: T) {
     let _ = put(to, value, Return::BadBadBad);
 }
 
-/// Reads what the caller points to, or fails with `otherwise` if that is NULL.
-pub fn get<T: Copy>(from: Given<T>, otherwise: Return) -> Result<T, Return> {
+/// Reads a value of the caller. Fails with `otherwise` if the pointer is NULL.
+pub fn get<T: Copy>(from: CallerPtr<T>, otherwise: Return) -> Result<T, Return> {
     if from.is_null() {
         return Err(otherwise);
     }
-    // SAFETY: the caller gives a value of this type.
+    // SAFETY: not NULL, so a value of this type by the guarantee of `CallerPtr`.
     Ok(unsafe { from.0.read_unaligned() })
 }
 
-/// Reads the `at`th value of a list of the caller, or fails with `otherwise` if that is NULL.
+/// Reads the value at index `at` of an array of the caller. Fails with `otherwise` if the pointer
+/// is NULL.
 ///
 /// # Safety
-/// The caller says that the list has more than `at` values.
-pub unsafe fn get_at<T: Copy>(from: Given<T>, at: usize, otherwise: Return) -> Result<T, Return> {
+/// The caller guarantees that the array has more than `at` values.
+pub unsafe fn get_at<T: Copy>(
+    from: CallerPtr<T>,
+    at: usize,
+    otherwise: Return,
+) -> Result<T, Return> {
     if from.is_null() {
         return Err(otherwise);
     }
-    get(Given(from.0.wrapping_add(at)), otherwise)
+    get(CallerPtr(from.0.wrapping_add(at)), otherwise)
 }
 
-/// Writes bytes where the caller has room for them, or fails with `otherwise` if that is NULL.
+/// Writes bytes to memory of the caller, `after` bytes from its start. Fails with `otherwise` if
+/// the pointer is NULL.
 ///
 /// # Safety
-/// The caller says that there is room for so many, `after` so many others.
+/// The caller guarantees room for `after` bytes and `bytes`.
 pub unsafe fn put_bytes<T>(
-    to: Given<T>,
+    to: CallerPtr<T>,
     after: usize,
     bytes: &[u8],
     otherwise: Return,
@@ -133,16 +139,16 @@ pub unsafe fn put_bytes<T>(
         return Err(otherwise);
     }
     let to = to.0.cast::<u8>().wrapping_add(after);
-    // SAFETY: as the caller says; `bytes` is private memory.
+    // SAFETY: the caller guarantees the room; `bytes` is private memory.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     Ok(())
 }
 
-/// Returns a name that ends with a zero, of fewer than `max` bytes.
-pub fn text(from: Given<c_char>, max: usize) -> Option<String> {
+/// Returns a NUL-terminated text of fewer than `max` bytes, or `None` if it is longer or not UTF-8.
+pub fn text(from: CallerPtr<c_char>, max: usize) -> Option<String> {
     let mut bytes = Vec::new();
     for at in 0..max {
-        // SAFETY: a name is there up to its zero, and no byte before was one.
+        // SAFETY: the text has bytes up to its NUL, and no earlier byte was NUL.
         let byte = unsafe { get_at(from, at, Return::BadBadBad) }.ok()?;
         if byte == 0 {
             return String::from_utf8(bytes).ok();

@@ -1,12 +1,15 @@
-//! The functions that are called from C, by what they are about.
+//! The functions of the C API, by subject.
+//!
+//! Each function takes the lock of its endpoint ([`crate::table`]), performs one operation, and
+//! reports a failure to the error handler. The modules contain no protocol logic.
 
 mod complete;
+mod connect;
 mod info;
 mod lifecycle;
-mod never;
-mod partners;
 mod raw;
 mod transfer;
+mod unsupported;
 
 use std::ffi::{CStr, c_void};
 
@@ -14,17 +17,17 @@ use crate::code::{Code, Return};
 use crate::errors::raise;
 use crate::table;
 
-/// What a call on an endpoint returns; a failure is put to its handler.
+/// Returns the code of a call on an endpoint, after a failure was reported to its error handler.
 #[inline]
-fn ended(handle: *mut c_void, what: &'static CStr, result: Result<(), Return>) -> Code {
+fn finish_call(handle: *mut c_void, call: &'static CStr, result: Result<(), Return>) -> Code {
     match result {
         Ok(()) => 0,
-        Err(error) => failed(handle, what, error),
+        Err(error) => failed(handle, call, error),
     }
 }
 
 #[cold]
-fn failed(handle: *mut c_void, what: &'static CStr, error: Return) -> Code {
+fn failed(handle: *mut c_void, call: &'static CStr, error: Return) -> Code {
     let own = table::lock(handle).map(|mut locked| locked.endpoint().errors);
-    raise(own.ok().flatten(), what, error)
+    raise(own.ok().flatten(), call, error)
 }

@@ -1,24 +1,24 @@
-//! What calls return: `mx_return_t`.
+//! Return codes and status codes of the API, with their texts.
 
 use std::ffi::CStr;
 
 use causeway_message::library::Error;
 use causeway_message::status::Status;
 
-/// `mx_return_t` as it crosses the ABI.
+/// `mx_return_t` in the ABI.
 pub type Code = u32;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $value:literal, $text:literal;)*) => {
-        /// Why a call failed, with MX's numbers.
+        /// Reason of a failed call, with the numbers of MX.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u32)]
-        #[allow(dead_code, reason = "some codes are of operations that nobody has")]
+        #[allow(dead_code, reason = "some codes belong to operations that MX never had")]
         pub enum Return {
             $(#[doc = $text] $name = $value,)*
         }
 
-        /// What a code means.
+        /// Returns the text of a return code.
         pub fn describe(code: Code) -> &'static CStr {
             let text: &'static [u8] = match code {
                 0 => b"no error\0",
@@ -111,7 +111,7 @@ impl From<causeway_endpoint::Error> for Return {
     }
 }
 
-/// What a connect that ended so returns.
+/// Converts the status of a connect to a result.
 pub fn of_connect(status: Status) -> Result<(), Return> {
     Err(match status {
         Status::Success => return Ok(()),
@@ -124,7 +124,7 @@ pub fn of_connect(status: Status) -> Result<(), Return> {
     })
 }
 
-/// What a status means.
+/// Returns the text of a status code.
 pub fn describe_status(status: u32) -> &'static CStr {
     match status {
         0 => c"success",

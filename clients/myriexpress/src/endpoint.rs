@@ -1,25 +1,26 @@
-//! One endpoint as the MX API has it: with its handlers, and who waits.
+//! An endpoint of the MX API: the endpoint of [`causeway_endpoint`] with handlers and waiting
+//! threads.
 
 use std::thread::ThreadId;
 
 use causeway_endpoint::board::Conversation;
 use causeway_endpoint::ears::Rung;
-use causeway_endpoint::{Endpoint as Core, Opening as Begin};
+use causeway_endpoint::{Endpoint as CoreEndpoint, Opening as CoreParams};
 use causeway_message::library::{
     Asked, Buffer, Completion, Counters, Library, Partner, RequestId, Step,
 };
 
 use crate::abi::{EndpointAddr, ErrorHandler, MxStatus, UnexpHandler};
-use crate::address::{Own, pack, unpack};
+use crate::address::{LocalEndpoint, pack, unpack};
 use crate::code::Return;
 use crate::limits::TESTS_PER_YIELD;
-use crate::memory::{Known, Segments};
+use crate::memory::{MappedPages, MessageSegments};
 
-/// How much is counted of an endpoint.
+/// Number of the counters of an endpoint.
 pub const COUNTERS: usize = Counters::COUNT + 3;
 
-/// Its counters, with their names.
-pub fn counted(
+/// Returns the counters of an endpoint with their names.
+pub fn named_counters(
     messages: &Counters,
     (asked, lent, direct): (u64, u64, u64),
 ) -> [(&'static str, u64); COUNTERS] {
@@ -30,9 +31,9 @@ pub fn counted(
     all
 }
 
-/// How an endpoint is opened.
+/// Parameters of an endpoint.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Opening {
+pub struct OpenParams {
     pub key: u32,
     pub errors: Option<ErrorHandler>,
     pub context_bits: u8,
@@ -41,74 +42,79 @@ pub struct Opening {
 
 /// The handler of unexpected messages.
 #[derive(Debug, Clone, Copy)]
-pub struct Handler {
+pub struct UnexpectedHandler {
     pub run: UnexpHandler,
-    /// The application's pointer, as a number: it is only handed back.
+    /// Pointer of the application as a number. It is only passed back.
     pub context: usize,
 }
 
-/// See above.
+/// An endpoint of the MX API.
 #[derive(Debug)]
-pub struct Endpoint {
-    pub own: Own,
+pub struct MxEndpoint {
+    pub own: LocalEndpoint,
     pub board: u32,
-    pub core: Core<Segments>,
-    pub known: Known,
+    pub core: CoreEndpoint<MessageSegments>,
+    pub mapped: MappedPages,
     pub errors: Option<ErrorHandler>,
-    pub handler: Option<Handler>,
-    /// What it is to be asked about.
+    pub handler: Option<UnexpectedHandler>,
+    /// The message for which the handler must run.
     pub asked: Option<Asked>,
-    /// Who runs the handler now.
+    /// The thread that runs the handler.
     pub handling: Option<ThreadId>,
-    /// A thread puts failures to the error handler.
+    /// A thread reports failures to the error handler.
     pub raising: bool,
-    /// How often progression is disabled.
+    /// Nesting depth of `mx_disable_progression`.
     pub disabled: u32,
-    /// A thread sleeps until the doorbell rings, and then goes on for all.
-    pub led: bool,
-    /// Threads that sleep until they are called.
+    /// A thread (the leader) sleeps on the doorbell, and makes progress for all waiting threads.
+    pub has_leader: bool,
+    /// Number of threads (followers) that sleep until they are called.
     pub followers: u32,
-    /// How often those that wait were told to stop.
+    /// Number of calls of `mx_wakeup`.
     pub wakeups: u64,
-    /// Calls that looked in vain, and did not wait.
-    vain: u32,
+    /// Number of calls that did not wait and found nothing.
+    idle_tests: u32,
 }
 
-impl Endpoint {
-    /// Opens one of a board.
-    pub fn open(own: Own, board: u32, wanted: u8, opening: Opening) -> Result<Self, Return> {
+impl MxEndpoint {
+    /// Opens an endpoint of a NIC.
+    pub fn open(
+        own: LocalEndpoint,
+        board: u32,
+        wanted: u8,
+        opening: OpenParams,
+    ) -> Result<Self, Return> {
         Self::open_over(Conversation::new(board)?, own, board, wanted, opening)
     }
 
-    /// Opens one by a conversation of its own.
+    /// Opens an endpoint over an existing connection to the daemon.
     pub fn open_over(
         conversation: Conversation,
-        own: Own,
+        own: LocalEndpoint,
         board: u32,
         wanted: u8,
-        opening: Opening,
+        opening: OpenParams,
     ) -> Result<Self, Return> {
-        let Opening { key, errors, context_bits, context_shift } = opening;
-        let begin = Begin { key, context_bits, context_shift, raises: true };
+        let OpenParams { key, errors, context_bits, context_shift } = opening;
+        let begin = CoreParams { key, context_bits, context_shift, raises: true };
         Ok(Self {
             own,
             board,
-            core: Core::open_over(conversation, wanted, begin)?,
-            known: Known::new(),
+            core: CoreEndpoint::open_over(conversation, wanted, begin)?,
+            mapped: MappedPages::new(),
             errors,
             handler: None,
             asked: None,
             handling: None,
             raising: false,
             disabled: 0,
-            led: false,
+            has_leader: false,
             followers: 0,
             wakeups: 0,
-            vain: 0,
+            idle_tests: 0,
         })
     }
 
-    /// Goes on with what came in.
+    /// Makes progress with received events.
     #[inline]
     pub fn step(&mut self) -> Step {
         if self.disabled > 0 {
@@ -116,17 +122,17 @@ impl Endpoint {
         }
         let (step, stirs) = self.core.step();
         if stirs {
-            // What others wait for may have ended; or who sleeps would not hear of it any more.
+            // An operation of another thread may have ended. A sleeping thread would miss that
+            // otherwise.
             self.wake();
         }
         step
     }
 
-    /// Goes on until nothing is left, or enough was done for one call; looks so often whether
-    /// something comes. False: a handler is to be asked about a message (`asked`), or about
-    /// requests that failed.
-    pub fn go_on(&mut self, looks: u32) -> bool {
-        let mut left = looks;
+    /// Makes progress until nothing is left, or the work of one call is done. Polls `polls` times.
+    /// Returns false if a handler must run: for a message (`asked`), or for failed requests.
+    pub fn advance(&mut self, polls: u32) -> bool {
+        let mut left = polls;
         loop {
             match self.step() {
                 Step::Ask(asked) => {
@@ -139,18 +145,18 @@ impl Endpoint {
         }
     }
 
-    /// A call that does not wait found nothing. Says whether it lets others have the processor: where the
-    /// daemon brought the last message, it may be waiting for this very one to bring the next.
+    /// Counts a call that found nothing and does not wait. Returns whether to yield the processor:
+    /// if the daemon carries messages, it may need this processor for the next.
     #[inline]
-    pub fn tests_in_vain(&mut self) -> bool {
+    pub fn should_yield(&mut self) -> bool {
         if !self.core.way.far {
             return false;
         }
-        self.vain = self.vain.wrapping_add(1);
-        self.vain.is_multiple_of(TESTS_PER_YIELD)
+        self.idle_tests = self.idle_tests.wrapping_add(1);
+        self.idle_tests.is_multiple_of(TESTS_PER_YIELD)
     }
 
-    /// Requests that are made now may have limits: it must know the time.
+    /// Updates the clock if new requests have timeouts.
     #[inline]
     pub fn before_send(&mut self) {
         if self.core.library.limits_sends() {
@@ -158,31 +164,31 @@ impl Endpoint {
         }
     }
 
-    /// Wakes those who sleep, if there are any.
+    /// Wakes sleeping threads.
     #[inline]
     pub fn wake(&self) {
-        if self.led || self.followers > 0 {
+        if self.has_leader || self.followers > 0 {
             self.wake_all();
         }
     }
 
     #[cold]
     fn wake_all(&self) {
-        if self.led {
+        if self.has_leader {
             self.core.ears.ring();
         }
         self.call(self.followers);
     }
 
-    /// What rang is known.
-    pub fn hush(&mut self, rung: Rung) {
+    /// Clears the doorbells that rang.
+    pub fn clear(&mut self, rung: Rung) {
         self.core.hush(rung);
     }
 
-    /// A thread that waited leaves: if nobody leads those who still wait, one is called to.
+    /// Ends the wait of a thread. Calls another waiting thread if there is no leader.
     #[inline]
-    pub fn hand_over(&self) {
-        if !self.led {
+    pub fn end_wait(&self) {
+        if !self.has_leader {
             self.call(self.followers.min(1));
         }
     }
@@ -195,44 +201,49 @@ impl Endpoint {
         }
     }
 
-    /// In a child process: it is the parent's. Nobody is told anything.
+    /// Releases an endpoint of the parent in a child process, without a message to the daemon or
+    /// peers.
     pub fn abandon(self) {
         self.core.abandon();
     }
 
-    /// The partner of an address of this endpoint.
+    /// Returns the peer of an address of this endpoint.
     #[inline]
     pub fn partner(&self, address: EndpointAddr) -> Result<Partner, Return> {
         match unpack(address) {
-            Some((own, partner)) if self.own.made(own) => Ok(partner),
+            Some((own, partner)) if self.own.matches(own) => Ok(partner),
             _ => Err(Return::BadEndpoint),
         }
     }
 
-    /// A partner as the application holds it.
+    /// Encodes the address of a peer for the application.
     #[inline]
     pub fn address(&self, partner: Partner) -> EndpointAddr {
         let session = self.core.library.session(partner).unwrap_or(0);
         pack(self.own, partner, session)
     }
 
-    /// The request of a handle.
+    /// Returns the request of a handle.
     #[inline]
     pub fn request(&self, handle: *mut std::ffi::c_void) -> Result<RequestId, Return> {
         self.own.request(handle).ok_or(Return::BadRequest)
     }
 
-    /// What was counted here: names and values.
+    /// Returns the counters with their names.
     pub fn counters(&self) -> [(&'static str, u64); COUNTERS] {
         let way = &self.core.way;
-        let memory = (self.known.asked, way.lent(), way.channels.fetched().messages);
-        counted(&self.core.library.counters(), memory)
+        let memory = (self.mapped.checks, way.lent(), way.channels.fetched().messages);
+        named_counters(&self.core.library.counters(), memory)
     }
 }
 
-/// How a request ended, as the application is told.
+/// Converts a completion to a status for the application.
 #[inline(always)]
-pub fn told<B: Buffer>(own: Own, library: &Library<B>, ended: Completion) -> MxStatus {
+pub fn status_of<B: Buffer>(
+    own: LocalEndpoint,
+    library: &Library<B>,
+    ended: Completion,
+) -> MxStatus {
     let address = |partner| pack(own, partner, library.session(partner).unwrap_or(0));
     MxStatus {
         code: ended.code,

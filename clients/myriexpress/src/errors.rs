@@ -1,40 +1,40 @@
-//! Error handlers: every call that fails is put to one before it returns.
+//! Error handlers. Each failed call is reported to a handler before the call returns.
 
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use causeway_message::status::Status;
 
-use crate::abi::{ErrorHandler, Given};
+use crate::abi::{CallerPtr, ErrorHandler};
 use crate::code::{Code, Return, describe, describe_status};
 
-/// `MX_ERRORS_ARE_FATAL`: an object that holds the handler.
+/// `MX_ERRORS_ARE_FATAL`: a symbol with the address of the handler.
 #[unsafe(no_mangle)]
 pub static MX_ERRORS_ARE_FATAL: ErrorHandler = fatal;
 /// `MX_ERRORS_RETURN`.
 #[unsafe(no_mangle)]
 pub static MX_ERRORS_RETURN: ErrorHandler = pass;
 
-/// Prints what happened and ends the process.
-extern "C" fn fatal(text: Given<c_char>, code: Code) -> Code {
+/// Prints the error and ends the process.
+extern "C" fn fatal(text: CallerPtr<c_char>, code: Code) -> Code {
     let more = crate::abi::text(text, 256).unwrap_or_default();
-    end(&format!("{more}: {} ({code})", describe(code).to_string_lossy()))
+    end(&format!("{more} failed: {} ({code})", describe(code).to_string_lossy()))
 }
 
-/// Ends the process.
+/// Ends the process with a message.
 fn end(why: &str) -> ! {
-    eprintln!("MX: {why}; fatal, as no other handler is set");
+    eprintln!("MX: {why}; the process ends, because no error handler is set (MX_ERRORS_RETURN)");
     std::process::exit(-1);
 }
 
-/// Leaves it to the caller.
-extern "C" fn pass(_text: Given<c_char>, code: Code) -> Code {
+/// Returns the code to the caller.
+extern "C" fn pass(_text: CallerPtr<c_char>, code: Code) -> Code {
     code
 }
 
-/// Null: none was set.
+/// Null: no handler was set.
 static HANDLER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
-/// What the environment says of those that were not set: 0 not asked yet, 1 fatal, 2 not.
+/// Default handler by the environment: 0 unknown, 1 fatal, 2 returning.
 static DEFAULT: AtomicU8 = AtomicU8::new(0);
 
 fn default_handler() -> ErrorHandler {
@@ -55,41 +55,42 @@ fn from_pointer(pointer: *mut ()) -> ErrorHandler {
     if pointer.is_null() {
         return default_handler();
     }
-    // SAFETY: only `set` stores here, and only handlers.
+    // SAFETY: only `set` stores here, and it stores only handlers.
     unsafe { std::mem::transmute::<*mut (), ErrorHandler>(pointer) }
 }
 
-/// Sets the handler of the process; gives the one before.
+/// Sets the handler of the process. Returns the previous handler.
 pub fn set(handler: Option<ErrorHandler>) -> ErrorHandler {
     let pointer = handler.map_or(std::ptr::null_mut(), |handler| handler as *mut ());
     from_pointer(HANDLER.swap(pointer, Ordering::AcqRel))
 }
 
-/// Puts a failure to a handler: the endpoint's own or the process's. Called without any lock.
+/// Reports a failure to the handler of the endpoint or of the process. Must be called without a
+/// lock.
 #[cold]
-pub fn raise(own: Option<ErrorHandler>, what: &'static std::ffi::CStr, error: Return) -> Code {
+pub fn raise(own: Option<ErrorHandler>, call: &'static std::ffi::CStr, error: Return) -> Code {
     let handler = own.unwrap_or_else(|| from_pointer(HANDLER.load(Ordering::Acquire)));
-    handler(Given::text(what), error as Code)
+    handler(CallerPtr::text(call), error as Code)
 }
 
-/// Puts the status of a request that failed to a handler, which says what the application is told:
-/// the status, for one that returns what it is given.
+/// Reports the status of a failed request to a handler. Returns the code for the application: that
+/// of the handler, which is usually the same.
 #[cold]
 pub fn raise_status(own: Option<ErrorHandler>, status: Status) -> u32 {
     let handler = own.unwrap_or_else(|| from_pointer(HANDLER.load(Ordering::Acquire)));
     let (text, code) = (describe_status(status as u32), status as u32);
     if handler as usize == fatal as *const () as usize {
-        // Its codes are those of calls.
-        end(&format!("a request ended: {} ({code})", text.to_string_lossy()));
+        // The codes of `fatal` are return codes, not status codes.
+        end(&format!("a request failed: {} ({code})", text.to_string_lossy()));
     }
-    handler(Given::text(text), code)
+    handler(CallerPtr::text(text), code)
 }
 
-/// What a call that failed or not returns.
-pub fn ended(what: &'static std::ffi::CStr, result: Result<(), Return>) -> Code {
+/// Returns the code of a call, after a failure was reported to the handler of the process.
+pub fn finish(call: &'static std::ffi::CStr, result: Result<(), Return>) -> Code {
     match result {
         Ok(()) => 0,
-        Err(error) => raise(None, what, error),
+        Err(error) => raise(None, call, error),
     }
 }
 

@@ -1,8 +1,8 @@
-//! A process has a child: the endpoints stay its own.
+//! Fork support: endpoints stay with the parent process.
 //!
-//! The child gets a copy of all memory and the same descriptors. It drops what it got of the
-//! endpoints: their handles are none of its, and that it lives keeps no partner from hearing that
-//! its parent died. It may open endpoints itself.
+//! A child has a copy of the memory and descriptors of its parent. It drops the endpoints, so that
+//! their handles are invalid in the child, and so that peers notice the end of the parent while the
+//! child lives. The child may open its own endpoints.
 
 use std::ffi::c_int;
 use std::sync::Once;
@@ -19,13 +19,13 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// From now on children are told from their parents.
+/// Registers the fork handlers of this module.
 pub fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the functions are there as long as the process is (the library is never
-        // unloaded), and take locks that the thread that has the child does not hold: nothing of
-        // the application runs while one is held.
+        // SAFETY: the functions exist as long as the process, because the library is never
+        // unloaded. The locks that they take are not held by the forking thread: no code of the
+        // application runs while a lock is held.
         unsafe { pthread_atfork(Some(before), Some(parent), Some(child)) };
     });
 }
@@ -49,6 +49,6 @@ extern "C" fn child() {
         board::after_fork();
         table::abandon_all();
     }
-    // The kernel's permission for fences is not inherited.
+    // Children do not inherit the kernel's registration for `membarrier`.
     causeway_channel::allow_fences();
 }

@@ -1,14 +1,23 @@
 //! `libmyriexpress.so`: the MX API, binary-compatible, for processes on a host with a Causeway
 //! daemon.
 //!
-//! A C program calls the functions of `call`; each checks what it was given, takes the lock of
-//! its endpoint (`table`), and uses the library half of the engine
-//! ([`causeway_message::library`]) over channels to partners of this host
-//! ([`causeway_endpoint`]). The daemon is asked for endpoints and channels by its board's socket and
-//! is not on the path of a message.
+//! A C program calls the functions of `call`. Each function validates its arguments, takes the lock
+//! of its endpoint (`table`), and uses the matching engine ([`causeway_message::library`]) over
+//! channels to peers of this host, or over the daemon to peers of other hosts
+//! ([`causeway_endpoint`]). The library asks the daemon for endpoints and channels by the socket of
+//! its NIC; the daemon is not on the path of local messages.
 //!
-//! Nothing goes on but in calls of the application. Calls that wait look for a moment and then
-//! sleep on the endpoint's doorbell (`wait`).
+//! There is no progress thread: progress happens in calls of the application. Calls that wait poll
+//! for a moment and then sleep on the doorbell of the endpoint (`wait`). The library exports only C
+//! symbols and has no Rust API:
+//!
+//! ```c
+//! mx_init();
+//! mx_open_endpoint(MX_ANY_NIC, MX_ANY_ENDPOINT, key, NULL, 0, &endpoint);
+//! mx_connect(endpoint, nic, peer_endpoint, key, MX_INFINITE, &peer);
+//! mx_isend(endpoint, &segment, 1, peer, match_info, NULL, &request);
+//! mx_wait(endpoint, &request, MX_INFINITE, &status, &result);
+//! ```
 #![allow(unsafe_code, reason = "the C ABI: pointers of the caller, and functions of it")]
 #![cfg_attr(
     not(test),

@@ -1,25 +1,25 @@
-//! Every bound of this crate, in one place.
+//! Limits of the library: endpoints, polling, and the cache of mapped memory.
 
 use std::time::Duration;
 
-/// Endpoints of one process: their number must fit beside a request's name.
+/// Number of endpoints of a process. The number must fit into a request handle.
 pub const ENDPOINTS_MAX: usize = 1024;
-/// How long a call that waits looks before it sleeps.
-pub const LOOK: Duration = Duration::from_micros(50);
-/// How often it looks before it lets other threads in, in calls' worth.
-pub const LOOKS_AT_ONCE: u32 = 8;
-/// How often a call that does not wait looks while nothing comes: some ten nanoseconds each.
-pub const LOOKS_OF_TEST: u32 = 6;
-/// After so many calls that do not wait and found nothing others have the processor, where the daemon
-/// brings messages.
+/// Time for which a waiting call polls before it sleeps.
+pub const POLL_TIME: Duration = Duration::from_micros(50);
+/// Number of polling rounds of a waiting call before it releases the lock for other threads.
+pub const POLL_ROUNDS: u32 = 8;
+/// Number of polls of a call that does not wait, while nothing arrives: about ten nanoseconds each.
+pub const POLLS_OF_TEST: u32 = 6;
+/// Number of calls without a result after which a call yields the processor, if the daemon carries
+/// messages.
 pub const TESTS_PER_YIELD: u32 = 4;
-/// Longest sleep. Whatever a thread waits for wakes it.
+/// Maximum sleep. Every awaited event wakes the thread earlier.
 pub const SLEEP_MAX: Duration = Duration::from_secs(60);
-/// Pages of the application that are known to be mapped.
+/// Number of single pages in the cache of mapped memory.
 pub const KNOWN_PAGES: usize = 256;
-/// Sets of runs of many pages that are known to be mapped, and runs of each.
+/// Number of sets of page runs in the cache of mapped memory.
 pub const KNOWN_SETS: usize = 32;
-/// See [`KNOWN_SETS`].
+/// Number of page runs in a set.
 pub const RUNS_OF_SET: usize = 4;
-/// From so many pages on, a buffer is known as a run.
+/// Number of pages from which on a buffer is cached as a run.
 pub const RUN_PAGES: usize = 4;

@@ -1,13 +1,12 @@
-//! The application's memory: what a request sends from or receives into.
+//! Buffers of the application: validation, and access during a request.
 //!
-//! Whether a buffer is memory at all is asked of the kernel, once: pages that were found are known
-//! for a while. An application that unmaps memory and then passes it again is its own fault
-//! unless it says so (`mx__regcache_clean`), as with MX's registration cache.
+//! The kernel validates each buffer once: pages that were found mapped are cached. As with the
+//! registration cache of MX, an application that unmaps memory and passes it again must call
+//! `mx__regcache_clean`. `MX_RCACHE=0` disables the cache.
 //!
-//! That is all that is left of it here: the memory of the application is never registered. Messages
-//! to other hosts are copied by way of memory that is ours (`causeway_endpoint::staging`), which is
-//! lent once and used again; or, past the daemon, sent by the kernel from where they lie.
-//! `MX_RCACHE=0` turns this cache off: the kernel is asked of every buffer.
+//! This module never registers memory of the application. Messages to other hosts are copied
+//! through registered memory of the library (`causeway_endpoint::staging`), or are sent in place by
+//! the kernel in direct mode.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -17,36 +16,36 @@ use causeway_message::library::Buffer;
 use causeway_message::limits::SEGMENTS_MAX;
 use rustix::mm::{Advice, madvise};
 
-use crate::abi::{Given, Segment, get, get_at};
+use crate::abi::{CallerPtr, MxSegment, get, get_at};
 use crate::code::Return;
 use crate::limits::{KNOWN_PAGES, KNOWN_SETS, RUN_PAGES, RUNS_OF_SET};
 
 const PAGE: usize = 4096;
 
-/// Segments of the application's memory that belong to a request. Only [`Known::segments`] makes
-/// them, of what the application gave with a call.
+/// Buffers of the application for one request. Only [`MappedPages::segments`] creates them, from
+/// arguments of a call.
 #[derive(Debug)]
-pub struct Segments(Kind);
+pub struct MessageSegments(SegmentList);
 
-/// Where the segments lie, and how many bytes they have.
+/// Position and length of the buffers, in bytes.
 #[derive(Debug)]
-enum Kind {
+enum SegmentList {
     One(*mut u8, usize),
     Many(Box<[(*mut u8, usize)]>, usize),
 }
 
-// SAFETY: the application lends the memory to the request until that ends, in whichever thread.
-unsafe impl Send for Segments {}
+// SAFETY: the application lends the memory to the request until its end, in any thread.
+unsafe impl Send for MessageSegments {}
 
-impl Segments {
+impl MessageSegments {
     #[inline]
     fn find(&self, at: usize) -> (*mut u8, usize) {
         match &self.0 {
-            Kind::One(start, len) => {
+            SegmentList::One(start, len) => {
                 let at = at.min(*len);
                 (start.wrapping_add(at), len.saturating_sub(at))
             }
-            Kind::Many(all, _) => {
+            SegmentList::Many(all, _) => {
                 let mut at = at;
                 for &(start, len) in all {
                     if at < len {
@@ -60,11 +59,11 @@ impl Segments {
     }
 }
 
-impl Buffer for Segments {
+impl Buffer for MessageSegments {
     #[inline]
     fn len(&self) -> usize {
         match self.0 {
-            Kind::One(_, len) | Kind::Many(_, len) => len,
+            SegmentList::One(_, len) | SegmentList::Many(_, len) => len,
         }
     }
 
@@ -74,16 +73,16 @@ impl Buffer for Segments {
         if len == 0 {
             return &[];
         }
-        // SAFETY: `Known::segments` found the memory mapped and not null; the application lends it to
-        // the request until that ends, and `self` is dropped then.
+        // SAFETY: `MappedPages::segments` found the memory mapped and not null. The application
+        // lends it to the request until its end, and `self` is dropped then.
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 
     #[inline]
     fn two(&self) -> Option<(&[u8], &[u8])> {
         match self.0 {
-            Kind::One(..) => Some((self.bytes(0), &[])),
-            Kind::Many(..) => None,
+            SegmentList::One(..) => Some((self.bytes(0), &[])),
+            SegmentList::Many(..) => None,
         }
     }
 
@@ -93,57 +92,58 @@ impl Buffer for Segments {
         if len == 0 {
             return &mut [];
         }
-        // SAFETY: as above, and it was found writable.
+        // SAFETY: as in `bytes`; and the memory was found writable.
         unsafe { std::slice::from_raw_parts_mut(start, len) }
     }
 }
 
-/// Counts how often memory was said to be unmapped.
+/// Number of calls of [`clean`].
 static CLEANED: AtomicU32 = AtomicU32::new(0);
 
-/// Forgets what is known of the application's memory.
+/// Invalidates the caches of mapped memory.
 pub fn clean() {
     CLEANED.fetch_add(1, Ordering::AcqRel);
 }
 
-/// Pages that are known to be mapped: readable, or (lowest bit) writable.
+/// A cache of mapped memory: pages that are readable, or writable (lowest bit).
 #[derive(Debug)]
-pub struct Known {
+pub struct MappedPages {
     pages: [usize; KNOWN_PAGES],
-    /// Sets of runs: first byte (lowest bit as above), and length. What was found last is first.
+    /// Sets of runs: address of the first byte (lowest bit as for pages), and length. The latest is
+    /// first.
     runs: [[(usize, usize); RUNS_OF_SET]; KNOWN_SETS],
     cleaned: u32,
-    /// Whether what was found is known from then on.
-    keeps: bool,
-    /// How often the kernel was asked.
-    pub asked: u64,
+    /// The cache is enabled.
+    is_enabled: bool,
+    /// Number of checks by the kernel.
+    pub checks: u64,
 }
 
-impl Known {
-    /// Nothing yet; and nothing later where `MX_RCACHE` is 0.
+impl MappedPages {
+    /// Creates an empty cache, which is disabled if `MX_RCACHE` is 0.
     pub fn new() -> Self {
-        Self::keeping(std::env::var_os("MX_RCACHE").is_none_or(|kept| kept != "0"))
+        Self::with_cache(std::env::var_os("MX_RCACHE").is_none_or(|kept| kept != "0"))
     }
 
-    const fn keeping(keeps: bool) -> Self {
+    const fn with_cache(is_enabled: bool) -> Self {
         let (pages, runs) = ([0; KNOWN_PAGES], [[(0, 0); RUNS_OF_SET]; KNOWN_SETS]);
-        Self { pages, runs, cleaned: 0, keeps, asked: 0 }
+        Self { pages, runs, cleaned: 0, is_enabled, checks: 0 }
     }
 
-    /// The memory of a message, checked. `write`: it is written to.
+    /// Validates the buffers of a request. `write`: the request writes to them.
     #[inline]
     pub fn segments(
         &mut self,
-        list: Given<Segment>,
+        list: CallerPtr<MxSegment>,
         count: u32,
         write: bool,
-    ) -> Result<Segments, Return> {
+    ) -> Result<MessageSegments, Return> {
         match count {
-            0 => Ok(Segments(Kind::One(std::ptr::null_mut(), 0))),
+            0 => Ok(MessageSegments(SegmentList::One(std::ptr::null_mut(), 0))),
             1 => {
-                let Segment { ptr, len } = get(list, Return::BadSegList)?;
+                let MxSegment { ptr, len } = get(list, Return::BadSegList)?;
                 self.check(ptr, len as usize, write)?;
-                Ok(Segments(Kind::One(ptr.cast(), len as usize)))
+                Ok(MessageSegments(SegmentList::One(ptr.cast(), len as usize)))
             }
             _ => self.many(list, count as usize, write),
         }
@@ -152,18 +152,18 @@ impl Known {
     #[cold]
     fn many(
         &mut self,
-        list: Given<Segment>,
+        list: CallerPtr<MxSegment>,
         count: usize,
         write: bool,
-    ) -> Result<Segments, Return> {
+    ) -> Result<MessageSegments, Return> {
         if count > SEGMENTS_MAX {
             return Err(Return::BadSegCnt);
         }
         let mut all = Vec::with_capacity(count);
         let mut sum = 0_usize;
         for at in 0..count {
-            // SAFETY: the caller says that so many are there.
-            let Segment { ptr, len } = unsafe { get_at(list, at, Return::BadSegList) }?;
+            // SAFETY: the caller guarantees `count` segments.
+            let MxSegment { ptr, len } = unsafe { get_at(list, at, Return::BadSegList) }?;
             self.check(ptr, len as usize, write)?;
             sum = sum.saturating_add(len as usize);
             all.push((ptr.cast(), len as usize));
@@ -171,16 +171,16 @@ impl Known {
         if u32::try_from(sum).is_err() {
             return Err(Return::BadSegList);
         }
-        Ok(Segments(Kind::Many(all.into(), sum)))
+        Ok(MessageSegments(SegmentList::Many(all.into(), sum)))
     }
 
-    /// Whether all of it is memory.
+    /// Validates a buffer.
     #[inline]
     fn check(&mut self, ptr: *mut c_void, len: usize, write: bool) -> Result<(), Return> {
         let within = ptr.addr() & PAGE.wrapping_sub(1);
         let start = ptr.addr().wrapping_sub(within);
-        let known = self.pages.get(mixed(start) % KNOWN_PAGES).copied().unwrap_or(0);
-        // One page, which is known: the lowest bit counts where it is written to.
+        let known = self.pages.get(page_hash(start) % KNOWN_PAGES).copied().unwrap_or(0);
+        // A single cached page. The lowest bit must be set if the request writes.
         if len.wrapping_sub(1) < PAGE.wrapping_sub(within)
             && known | usize::from(!write) == start | 1
             && start != 0
@@ -188,25 +188,25 @@ impl Known {
         {
             return Ok(());
         }
-        self.find_out(ptr, len, write)
+        self.ask_kernel(ptr, len, write)
     }
 
-    fn find_out(&mut self, ptr: *mut c_void, len: usize, write: bool) -> Result<(), Return> {
+    fn ask_kernel(&mut self, ptr: *mut c_void, len: usize, write: bool) -> Result<(), Return> {
         if len == 0 {
             return Ok(());
         }
         let cleaned = CLEANED.load(Ordering::Relaxed);
         if cleaned != self.cleaned {
-            *self = Self { cleaned, asked: self.asked, ..Self::keeping(self.keeps) };
+            *self = Self { cleaned, checks: self.checks, ..Self::with_cache(self.is_enabled) };
         }
         let start = ptr.addr() & !(PAGE.wrapping_sub(1));
         let end = ptr.addr().checked_add(len).ok_or(Return::BadSegMem)?;
         let tag = start | usize::from(write);
         if end.wrapping_sub(start) <= PAGE {
-            self.asked = self.asked.wrapping_add(1);
-            ask(start, PAGE, write)?;
-            if let Some(place) = self.pages.get_mut(mixed(start) % KNOWN_PAGES)
-                && self.keeps
+            self.checks = self.checks.wrapping_add(1);
+            check_mapped(start, PAGE, write)?;
+            if let Some(place) = self.pages.get_mut(page_hash(start) % KNOWN_PAGES)
+                && self.is_enabled
             {
                 *place = tag;
             }
@@ -232,7 +232,7 @@ impl Known {
             }
             return Ok(());
         }
-        let Some(set) = self.runs.get_mut(mixed(start) % KNOWN_SETS) else {
+        let Some(set) = self.runs.get_mut(page_hash(start) % KNOWN_SETS) else {
             return Err(Return::BadSegMem);
         };
         let holds = |&(known, size): &(usize, usize)| {
@@ -241,9 +241,9 @@ impl Known {
         if set.iter().any(holds) {
             return Ok(());
         }
-        self.asked = self.asked.wrapping_add(1);
-        ask(start, len, write)?;
-        if self.keeps {
+        self.checks = self.checks.wrapping_add(1);
+        check_mapped(start, len, write)?;
+        if self.is_enabled {
             set.rotate_right(1);
             if let Some(first) = set.first_mut() {
                 *first = (tag, len);
@@ -253,14 +253,14 @@ impl Known {
     }
 }
 
-/// A page's number by which it is looked for: buffers lie powers of two apart, so all of it counts.
+/// Hashes the page number. Buffers are often powers of two apart, so all bits must contribute.
 #[inline]
-fn mixed(start: usize) -> usize {
+fn page_hash(start: usize) -> usize {
     (((start / PAGE) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
 }
 
-/// Whether the kernel can be asked: not before Linux 5.14.
-fn can_ask() -> bool {
+/// Returns whether the kernel supports the check (Linux 5.14).
+fn is_supported() -> bool {
     static CAN: OnceLock<bool> = OnceLock::new();
     *CAN.get_or_init(|| {
         let here = 0_u8;
@@ -270,14 +270,14 @@ fn can_ask() -> bool {
 
 fn populate(start: usize, len: usize, write: bool) -> bool {
     let advice = if write { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
-    // SAFETY: this advice makes pages present as a touch would, and changes no byte; addresses
-    // that are not mapped are an error.
+    // SAFETY: this advice makes pages present as an access does, and changes no byte. It fails for
+    // unmapped addresses.
     unsafe { madvise(std::ptr::without_provenance_mut(start), len, advice) }.is_ok()
 }
 
 #[cold]
-fn ask(start: usize, len: usize, write: bool) -> Result<(), Return> {
-    if start == 0 || (can_ask() && !populate(start, len, write)) {
+fn check_mapped(start: usize, len: usize, write: bool) -> Result<(), Return> {
+    if start == 0 || (is_supported() && !populate(start, len, write)) {
         return Err(Return::BadSegMem);
     }
     Ok(())
@@ -287,12 +287,12 @@ fn ask(start: usize, len: usize, write: bool) -> Result<(), Return> {
 mod tests {
     use super::*;
 
-    /// As buffers lie that an allocator gave one after the other: a power of two apart.
+    /// Buffers of an allocator are often a power of two apart.
     #[test]
     fn buffers_that_lie_powers_of_two_apart_are_all_known() {
         for (apart, len) in [(64, 40), (256, 256), (1024, 300)] {
             let memory = vec![1_u8; (4 * apart + len) * PAGE];
-            let mut known = Known::keeping(true);
+            let mut known = MappedPages::with_cache(true);
             for _ in 0..10 {
                 for at in 0..4 {
                     let start = memory.as_ptr().wrapping_add(at * apart * PAGE);
@@ -301,8 +301,8 @@ mod tests {
                     }
                 }
             }
-            // What may be written to may be read.
-            assert_eq!(known.asked, 4, "{apart} pages apart");
+            // Writable memory is also readable.
+            assert_eq!(known.checks, 4, "{apart} pages apart");
         }
     }
 }

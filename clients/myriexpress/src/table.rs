@@ -1,127 +1,131 @@
-//! The endpoints of this process: their handles, and the lock of each.
+//! The endpoints of this process: handles and locks.
 //!
-//! A handle is the address of a place in a table that is never freed, so a wrong one is found out
-//! and not followed.
+//! A handle is the address of a slot in a static table. Handles are compared with the table and not
+//! dereferenced, so that invalid handles are detected.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::address::Own;
+use crate::address::LocalEndpoint;
 use crate::code::Return;
-use crate::endpoint::Endpoint;
+use crate::endpoint::MxEndpoint;
 use crate::limits::ENDPOINTS_MAX;
 use causeway_endpoint::lock::{Lock, Room};
 
-/// A place, on cache lines of its own.
+/// A slot of the table, on its own cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
-pub struct Slot {
+pub struct EndpointSlot {
     lock: Lock,
-    /// Threads that wait while another looks after the endpoint.
+    /// Followers: threads that wait while another thread sleeps on the doorbell.
     pub room: Room,
-    inner: UnsafeCell<Inner>,
+    inner: UnsafeCell<SlotContent>,
 }
 
-// SAFETY: `inner` is reached only through `Held`, whose owner has the lock; an endpoint may go from
-// one thread to another, as `may_be_sent` checks.
-unsafe impl Sync for Slot {}
+// SAFETY: `inner` is accessed only through `SlotGuard`, whose owner holds the lock. Endpoints may
+// be moved between threads, as `may_be_sent` checks.
+unsafe impl Sync for EndpointSlot {}
 
 const fn may_be_sent<T: Send>() {}
-const _: () = may_be_sent::<Inner>();
+const _: () = may_be_sent::<SlotContent>();
 
-/// What a place holds.
+/// Content of a slot.
 #[derive(Debug)]
-struct Inner {
-    /// How often it was used.
+struct SlotContent {
+    /// How often the slot was used.
     turn: u32,
-    endpoint: Option<Box<Endpoint>>,
+    endpoint: Option<Box<MxEndpoint>>,
 }
 
-static SLOTS: [Slot; ENDPOINTS_MAX] = [const {
-    let inner = UnsafeCell::new(Inner { turn: 0, endpoint: None });
-    Slot { lock: Lock::new(), room: Room::new(), inner }
+static SLOTS: [EndpointSlot; ENDPOINTS_MAX] = [const {
+    let inner = UnsafeCell::new(SlotContent { turn: 0, endpoint: None });
+    EndpointSlot { lock: Lock::new(), room: Room::new(), inner }
 }; ENDPOINTS_MAX];
-/// Held while an endpoint is opened.
+/// Lock for opening endpoints.
 static OPENING: Lock = Lock::new();
-/// One past the highest place that was ever used.
+/// One more than the highest used slot.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// A place with its lock held.
+/// A slot whose lock is held.
 #[derive(Debug)]
-struct Held(&'static Slot);
+struct SlotGuard(&'static EndpointSlot);
 
-impl Drop for Held {
+impl Drop for SlotGuard {
     #[inline]
     fn drop(&mut self) {
         self.0.lock.give();
     }
 }
 
-impl Held {
+impl SlotGuard {
     #[inline]
-    fn inner(&mut self) -> &mut Inner {
-        // SAFETY: the lock is held, and `self` is the only one that has it.
+    fn inner(&mut self) -> &mut SlotContent {
+        // SAFETY: the lock is held, and `self` is its only owner.
         unsafe { &mut *self.0.inner.get() }
     }
 }
 
-/// An endpoint that is open, with its lock held. Two words, so that it goes by registers.
+/// An open endpoint whose lock is held. Two words, so that it is passed in registers.
 #[derive(Debug)]
-pub struct Locked {
-    endpoint: std::ptr::NonNull<Endpoint>,
-    held: Held,
+pub struct LockedEndpoint {
+    endpoint: std::ptr::NonNull<MxEndpoint>,
+    held: SlotGuard,
 }
 
-/// A place of the table, by number.
-pub fn slot(at: u16) -> Option<&'static Slot> {
+/// Returns a slot by number.
+pub fn slot(at: u16) -> Option<&'static EndpointSlot> {
     SLOTS.get(usize::from(at))
 }
 
 #[inline]
-fn place(handle: *mut c_void) -> Option<&'static Slot> {
+fn place(handle: *mut c_void) -> Option<&'static EndpointSlot> {
     let offset = handle.addr().wrapping_sub(SLOTS.as_ptr().addr());
-    const SIZE: usize = size_of::<Slot>();
+    const SIZE: usize = size_of::<EndpointSlot>();
     SLOTS.get(offset / SIZE).filter(|_| offset.is_multiple_of(SIZE))
 }
 
-impl Slot {
-    /// Its endpoint.
+impl EndpointSlot {
+    /// Locks the endpoint of the slot.
     #[inline]
-    pub fn locked(&'static self) -> Result<Locked, Return> {
+    pub fn locked(&'static self) -> Result<LockedEndpoint, Return> {
         self.lock.take();
-        let mut held = Held(self);
+        let mut held = SlotGuard(self);
         let endpoint = held.inner().endpoint.as_deref_mut().ok_or(Return::BadEndpoint)?.into();
-        Ok(Locked { endpoint, held })
+        Ok(LockedEndpoint { endpoint, held })
     }
 
-    /// As the application holds it.
+    /// Returns the handle for the application.
     fn handle(&'static self) -> *mut c_void {
         std::ptr::from_ref(self).cast_mut().cast()
     }
 }
 
-/// The endpoint of a handle.
+/// Locks the endpoint of a handle.
 #[inline]
-pub fn lock(handle: *mut c_void) -> Result<Locked, Return> {
+pub fn lock(handle: *mut c_void) -> Result<LockedEndpoint, Return> {
     place(handle).ok_or(Return::BadEndpoint)?.locked()
 }
 
-/// Puts an endpoint into a free place; gives its handle.
-pub fn insert(make: impl FnOnce(Own) -> Result<Endpoint, Return>) -> Result<*mut c_void, Return> {
+/// Stores a new endpoint in a free slot. Returns its handle.
+pub fn insert(
+    make: impl FnOnce(LocalEndpoint) -> Result<MxEndpoint, Return>,
+) -> Result<*mut c_void, Return> {
     OPENING.take();
     let inserted = insert_one(make);
     OPENING.give();
     inserted
 }
 
-fn insert_one(make: impl FnOnce(Own) -> Result<Endpoint, Return>) -> Result<*mut c_void, Return> {
+fn insert_one(
+    make: impl FnOnce(LocalEndpoint) -> Result<MxEndpoint, Return>,
+) -> Result<*mut c_void, Return> {
     for (at, slot) in SLOTS.iter().enumerate() {
-        // A place whose lock is held is in use.
+        // A slot whose lock is held is in use.
         if !slot.lock.try_take() {
             continue;
         }
-        let mut held = Held(slot);
+        let mut held = SlotGuard(slot);
         let inner = held.inner();
         if inner.endpoint.is_some() {
             continue;
@@ -129,63 +133,64 @@ fn insert_one(make: impl FnOnce(Own) -> Result<Endpoint, Return>) -> Result<*mut
         inner.turn = inner.turn.wrapping_add(1);
         USED.fetch_max(at.saturating_add(1), Ordering::AcqRel);
         let number = u16::try_from(at).map_err(|_| Return::NoResources)?;
-        inner.endpoint = Some(Box::new(make(Own { slot: number, turn: inner.turn })?));
+        inner.endpoint = Some(Box::new(make(LocalEndpoint { slot: number, turn: inner.turn })?));
         return Ok(slot.handle());
     }
     Err(Return::NoResources)
 }
 
-/// All places that were ever used.
-fn used() -> impl Iterator<Item = &'static Slot> {
+/// Returns the slots that were ever used.
+fn used() -> impl Iterator<Item = &'static EndpointSlot> {
     SLOTS.iter().take(USED.load(Ordering::Acquire))
 }
 
-/// Does something with each endpoint of this process, one after the other. No lock may be held.
-pub fn each(mut run: impl FnMut(&mut Endpoint)) {
+/// Calls `run` for each endpoint of this process. The caller must not hold a lock.
+pub fn each(mut run: impl FnMut(&mut MxEndpoint)) {
     for mut locked in used().filter_map(|slot| slot.locked().ok()) {
         run(locked.endpoint());
     }
 }
 
-/// Takes all locks, so that what a child of this process gets is whole. One of the two below
-/// comes after it, in the same thread.
+/// Takes all locks before a fork, so that the child gets a consistent copy. The same thread must
+/// call [`give_all`] or [`abandon_all`] afterwards.
 pub fn take_all() {
     OPENING.take();
     used().for_each(|slot| slot.lock.take());
 }
 
-/// Lets all locks go, in the process that had a child.
+/// Releases all locks in the parent process.
 ///
 /// # Safety
-/// The calling thread called [`take_all`], and has no [`Locked`] since.
+/// The calling thread must have called [`take_all`], and must hold no [`LockedEndpoint`] since.
 pub unsafe fn give_all() {
     used().for_each(|slot| slot.lock.give());
     OPENING.give();
 }
 
-/// Drops the endpoints of the parent in a child process, without ending them, and lets all locks go.
+/// Drops the endpoints of the parent in a child process, without closing them, and releases all
+/// locks.
 ///
 /// # Safety
-/// The thread that had this process called [`take_all`] before, and this is its copy.
+/// The forking thread must have called [`take_all`], and the caller must be its copy.
 pub unsafe fn abandon_all() {
     for slot in used() {
-        if let Some(endpoint) = Held(slot).inner().endpoint.take() {
+        if let Some(endpoint) = SlotGuard(slot).inner().endpoint.take() {
             endpoint.abandon();
         }
     }
     OPENING.give();
 }
 
-impl Locked {
-    /// The endpoint.
+impl LockedEndpoint {
+    /// Returns the endpoint.
     #[inline]
-    pub fn endpoint(&mut self) -> &mut Endpoint {
-        // SAFETY: it is in the place until `remove`, which takes `self`; the lock is held, and
-        // nothing else makes a reference while `self` is there.
+    pub fn endpoint(&mut self) -> &mut MxEndpoint {
+        // SAFETY: the endpoint stays in the slot until `remove`, which consumes `self`. The lock is
+        // held, and no other reference exists while `self` does.
         unsafe { self.endpoint.as_mut() }
     }
 
-    /// Does something without the lock. Fails if the endpoint was closed meanwhile.
+    /// Calls `run` without the lock. Fails if the endpoint was closed meanwhile.
     pub fn unlocked<T>(self, run: impl FnOnce() -> T) -> Result<(Self, T), Return> {
         let Self { mut held, .. } = self;
         let (slot, turn) = (held.0, held.inner().turn);
@@ -196,13 +201,13 @@ impl Locked {
         if same { Ok((locked, value)) } else { Err(Return::BadEndpoint) }
     }
 
-    /// Where others wait for this endpoint.
+    /// Returns the followers of the endpoint.
     pub fn room(&self) -> &'static Room {
         &self.held.0.room
     }
 
-    /// Takes the endpoint out of its place.
-    pub fn remove(mut self) -> Option<Box<Endpoint>> {
+    /// Removes the endpoint from its slot.
+    pub fn remove(mut self) -> Option<Box<MxEndpoint>> {
         self.held.inner().endpoint.take()
     }
 }

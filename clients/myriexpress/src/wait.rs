@@ -1,4 +1,8 @@
-//! How calls go on, and wait: they look for a moment, then sleep on the endpoint's doorbell.
+//! Progress and waiting: calls poll for a moment, then sleep on the doorbell of the endpoint.
+//!
+//! Of the threads that wait for an endpoint, the leader sleeps on its descriptors and makes
+//! progress for all; the followers sleep on a futex. Handlers of the application run without the
+//! lock.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -6,26 +10,26 @@ use std::time::{Duration, Instant};
 
 use crate::abi::EndpointAddr;
 use crate::code::Return;
-use crate::endpoint::{Endpoint, Handler};
+use crate::endpoint::{MxEndpoint, UnexpectedHandler};
 use crate::errors::raise_status;
-use crate::limits::{LOOK, LOOKS_AT_ONCE, LOOKS_OF_TEST, SLEEP_MAX};
-use crate::table::{self, Locked};
+use crate::limits::{POLL_ROUNDS, POLL_TIME, POLLS_OF_TEST, SLEEP_MAX};
+use crate::table::{self, LockedEndpoint};
 use causeway_endpoint::now;
 use causeway_message::library::{Action, Asked};
 
-/// How long a call waits.
+/// Maximum wait of a call.
 #[derive(Debug, Clone, Copy)]
-pub enum Patience {
-    /// Not at all.
+pub enum WaitLimit {
+    /// The call does not wait.
     None,
-    /// As long as it takes.
+    /// The call waits without a limit.
     Endless,
-    /// At most so long.
+    /// The call waits until this time.
     Until(Instant),
 }
 
-impl Patience {
-    /// Milliseconds; 0 is for ever.
+impl WaitLimit {
+    /// Converts a timeout in milliseconds; 0 means no limit.
     pub fn of(timeout_ms: u32) -> Self {
         let time = Duration::from_millis(timeout_ms.into());
         match Instant::now().checked_add(time) {
@@ -35,38 +39,38 @@ impl Patience {
     }
 }
 
-/// Goes on with what came in; runs the handlers that are to be asked. Nothing is left, or enough
-/// was done for one call.
+/// Makes progress until nothing is left, or the work of one call is done. Runs pending handlers.
 #[inline]
-pub fn progress(locked: Locked) -> Result<Locked, Return> {
+pub fn progress(locked: LockedEndpoint) -> Result<LockedEndpoint, Return> {
     progress_within(locked, 1)
 }
 
-/// As [`progress`], and looks so often whether something comes.
+/// As [`progress`], but polls `looks` times.
 #[inline]
-fn progress_within(mut locked: Locked, looks: u32) -> Result<Locked, Return> {
-    if locked.endpoint().go_on(looks) { Ok(locked) } else { ask_all(locked) }
+fn progress_within(mut locked: LockedEndpoint, polls: u32) -> Result<LockedEndpoint, Return> {
+    if locked.endpoint().advance(polls) { Ok(locked) } else { run_handlers(locked) }
 }
 
-/// Runs the handlers that [`Endpoint::go_on`] found are to be asked.
+/// Runs the handlers that [`MxEndpoint::advance`] found pending.
 #[cold]
-fn ask_all(mut locked: Locked) -> Result<Locked, Return> {
+fn run_handlers(mut locked: LockedEndpoint) -> Result<LockedEndpoint, Return> {
     while let Some(asked) = locked.endpoint().asked.take() {
-        locked = ask(locked, asked)?;
-        locked.endpoint().go_on(1);
+        locked = run_handler(locked, asked)?;
+        locked.endpoint().advance(1);
     }
-    settle(locked)
+    report_failures(locked)
 }
 
-/// Puts requests that failed to the error handler, which says what their status is.
+/// Reports failed requests to the error handler, which returns their codes.
 #[inline]
-pub fn settle(mut locked: Locked) -> Result<Locked, Return> {
+pub fn report_failures(mut locked: LockedEndpoint) -> Result<LockedEndpoint, Return> {
     if locked.endpoint().core.library.has_failed() { raise_all(locked) } else { Ok(locked) }
 }
 
 #[cold]
-fn raise_all(mut locked: Locked) -> Result<Locked, Return> {
-    // One after the other: who calls from inside the handler, or beside it, leaves it to them.
+fn raise_all(mut locked: LockedEndpoint) -> Result<LockedEndpoint, Return> {
+    // One thread at a time reports. Calls from the handler or from other threads leave it to that
+    // thread.
     if std::mem::replace(&mut locked.endpoint().raising, true) {
         return Ok(locked);
     }
@@ -80,7 +84,7 @@ fn raise_all(mut locked: Locked) -> Result<Locked, Return> {
             endpoint.core.library.tell_failed(id, code);
             endpoint.wake();
         } else if let Some(status) = endpoint.core.library.take_lost() {
-            // Of a send that ended well before: there is nobody else to tell.
+            // The send had been reported as successful, so the handler is the only recipient.
             (locked, _) = locked.unlocked(|| raise_status(handler, status))?;
         } else {
             endpoint.raising = false;
@@ -89,9 +93,9 @@ fn raise_all(mut locked: Locked) -> Result<Locked, Return> {
     }
 }
 
-/// Asks the application's handler about a message.
+/// Runs the application's handler for a message.
 #[cold]
-fn ask(mut locked: Locked, asked: Asked) -> Result<Locked, Return> {
+fn run_handler(mut locked: LockedEndpoint, asked: Asked) -> Result<LockedEndpoint, Return> {
     let endpoint = locked.endpoint();
     let source = endpoint.address(asked.partner);
     let handler = endpoint.handler;
@@ -103,7 +107,7 @@ fn ask(mut locked: Locked, asked: Asked) -> Result<Locked, Return> {
     Ok(answer(locked, action))
 }
 
-fn run(handler: Handler, source: EndpointAddr, asked: Asked, bytes: &mut [u8]) -> Action {
+fn run(handler: UnexpectedHandler, source: EndpointAddr, asked: Asked, bytes: &mut [u8]) -> Action {
     let data = if asked.whole { bytes.as_mut_ptr().cast() } else { std::ptr::null_mut() };
     let context = std::ptr::without_provenance_mut::<c_void>(handler.context);
     match (handler.run)(context, source, asked.match_info, asked.len, data) {
@@ -112,7 +116,7 @@ fn run(handler: Handler, source: EndpointAddr, asked: Asked, bytes: &mut [u8]) -
     }
 }
 
-fn answer(mut locked: Locked, action: Action) -> Locked {
+fn answer(mut locked: LockedEndpoint, action: Action) -> LockedEndpoint {
     let endpoint = locked.endpoint();
     endpoint.handling = None;
     endpoint.core.library.answer(&mut endpoint.core.way, action);
@@ -120,43 +124,43 @@ fn answer(mut locked: Locked, action: Action) -> Locked {
     locked
 }
 
-/// Looks for something until it is there or patience ends. `ready` says, at little cost, whether it
-/// may be there already; else the endpoint goes on first.
+/// Calls `look` until it returns a result or the limit is reached. `ready` is a cheap check whether
+/// a result may exist already; otherwise the endpoint makes progress first.
 #[inline]
 pub fn until<T>(
     handle: *mut c_void,
-    patience: Patience,
-    ready: impl FnOnce(&mut Endpoint) -> bool,
-    mut look: impl FnMut(&mut Endpoint) -> Result<Option<T>, Return>,
+    limit: WaitLimit,
+    ready: impl FnOnce(&mut MxEndpoint) -> bool,
+    mut look: impl FnMut(&mut MxEndpoint) -> Result<Option<T>, Return>,
 ) -> Result<Option<T>, Return> {
     let mut locked = table::lock(handle)?;
     if !ready(locked.endpoint()) {
-        // Most of a call is taking the lock: look some more while it is held.
-        locked = progress_within(locked, LOOKS_OF_TEST)?;
+        // Locking is most of the cost of a call, so poll some more while the lock is held.
+        locked = progress_within(locked, POLLS_OF_TEST)?;
     }
-    match (look(locked.endpoint())?, patience) {
-        (None, Patience::None) => {
-            if locked.endpoint().tests_in_vain() {
+    match (look(locked.endpoint())?, limit) {
+        (None, WaitLimit::None) => {
+            if locked.endpoint().should_yield() {
                 drop(locked);
                 std::thread::yield_now();
             }
             Ok(None)
         }
-        (None, patience) => wait(locked, patience, look),
+        (None, limit) => wait(locked, limit, look),
         (found, _) => Ok(found),
     }
 }
 
 fn wait<T>(
-    mut locked: Locked,
-    patience: Patience,
-    mut look: impl FnMut(&mut Endpoint) -> Result<Option<T>, Return>,
+    mut locked: LockedEndpoint,
+    limit: WaitLimit,
+    mut look: impl FnMut(&mut MxEndpoint) -> Result<Option<T>, Return>,
 ) -> Result<Option<T>, Return> {
     let wakeups = locked.endpoint().wakeups;
     let mut since = Instant::now();
     let found = 'over: loop {
-        for _ in 0..LOOKS_AT_ONCE {
-            locked = progress_within(locked, LOOKS_OF_TEST)?;
+        for _ in 0..POLL_ROUNDS {
+            locked = progress_within(locked, POLLS_OF_TEST)?;
             match look(locked.endpoint()) {
                 Ok(None) => {}
                 over => break 'over over,
@@ -166,35 +170,34 @@ fn wait<T>(
             break Ok(None);
         }
         let now = Instant::now();
-        if let Patience::Until(end) = patience
+        if let WaitLimit::Until(end) = limit
             && now >= end
         {
             break Ok(None);
         }
-        if now.saturating_duration_since(since) < LOOK {
-            // Whoever is waited for may need this very processor, the daemon too.
+        if now.saturating_duration_since(since) < POLL_TIME {
+            // The peer or the daemon may need this processor.
             (locked, ()) = locked.unlocked(std::thread::yield_now)?;
             continue;
         }
-        locked = sleep(locked, patience)?;
+        locked = sleep(locked, limit)?;
         since = Instant::now();
     };
-    locked.endpoint().hand_over();
+    locked.endpoint().end_wait();
     found
 }
 
-/// Sleeps, if there is nothing to do. One thread at a time, the leader, sleeps on what partners
-/// and the daemon ring, and goes on with what came for all; the others until they are called. Who
-/// is woken and then leaves calls another to lead.
+/// Sleeps if there is nothing to do, as the leader or as a follower. A thread that wakes and leaves
+/// calls another thread to lead.
 #[cold]
-fn sleep(mut locked: Locked, patience: Patience) -> Result<Locked, Return> {
+fn sleep(mut locked: LockedEndpoint, limit: WaitLimit) -> Result<LockedEndpoint, Return> {
     let mut time = SLEEP_MAX;
-    if let Patience::Until(end) = patience {
+    if let WaitLimit::Until(end) = limit {
         time = time.min(end.saturating_duration_since(Instant::now()));
     }
     let endpoint = locked.endpoint();
-    if endpoint.led {
-        // It does not know yet what we wait for: room, or a moment.
+    if endpoint.has_leader {
+        // The leader does not know yet of the room or deadline that this thread waits for.
         endpoint.core.ears.ring();
         follow(locked, time)
     } else {
@@ -202,7 +205,7 @@ fn sleep(mut locked: Locked, patience: Patience) -> Result<Locked, Return> {
     }
 }
 
-fn follow(mut locked: Locked, time: Duration) -> Result<Locked, Return> {
+fn follow(mut locked: LockedEndpoint, time: Duration) -> Result<LockedEndpoint, Return> {
     let room = locked.room();
     let endpoint = locked.endpoint();
     endpoint.followers = endpoint.followers.saturating_add(1);
@@ -213,31 +216,31 @@ fn follow(mut locked: Locked, time: Duration) -> Result<Locked, Return> {
     Ok(locked)
 }
 
-fn lead(mut locked: Locked, time: Duration) -> Result<Locked, Return> {
+fn lead(mut locked: LockedEndpoint, time: Duration) -> Result<LockedEndpoint, Return> {
     let endpoint = locked.endpoint();
-    // What the daemon said wakes at once.
+    // A message of the daemon wakes at once.
     if endpoint.core.look_at_clock() {
-        // What it came to is not looked at yet.
+        // The result has not been examined yet.
         return Ok(locked);
     }
     let deadline = endpoint.core.library.deadline();
     let left = deadline.map(|deadline| Duration::from_nanos(deadline.saturating_sub(now())));
     let time = time.min(left.unwrap_or(time));
-    // Without progress there is nothing to look at; who allows it again rings.
+    // Without progress there is nothing to poll. Enabling progress rings the doorbell.
     let idle = endpoint.disabled > 0 || endpoint.handling.is_some() || endpoint.core.way.arm();
     if idle {
-        endpoint.led = true;
+        endpoint.has_leader = true;
         let (ears, awaited) = (Arc::clone(&endpoint.core.ears), endpoint.core.way.awaited());
         let rung;
         (locked, rung) = locked.unlocked(|| ears.listen(awaited, time))?;
         let endpoint = locked.endpoint();
-        endpoint.led = false;
-        endpoint.hush(rung);
-        // What had no room in its socket is tried again, whether or not it said something.
+        endpoint.has_leader = false;
+        endpoint.clear(rung);
+        // Unsent requests to the daemon are retried even if the daemon sent nothing.
         if rung.daemon || awaited == causeway_endpoint::ears::Awaited::Descriptors {
             endpoint.core.way.hear_one();
         }
-        // The next daemon is looked for.
+        // The daemon is gone: look for the next one.
         if awaited == causeway_endpoint::ears::Awaited::Nothing {
             endpoint.core.hear();
         }

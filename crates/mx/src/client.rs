@@ -1,4 +1,6 @@
-//! A process that is attached.
+//! An attached process: its socket, its unread messages, and its accounts.
+//!
+//! A [`ClientProcess`] parses requests and queues answers. It decides nothing about endpoints or channels.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -14,39 +16,39 @@ use causeway_model::Name;
 use causeway_wire::local::{Ask, Tell};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::lent::Lent;
 use crate::limits::{BACKLOG_MAX, UNREAD_MAX, WORK_AHEAD_NS};
+use crate::quotas::ProcessQuota;
 
-/// See above.
+/// An attached process.
 #[derive(Debug)]
-pub struct Client {
+pub struct ClientProcess {
     pub port: PortId,
     local: Local,
     #[expect(dead_code, reason = "held for its drop")]
     watch: ServiceWatch,
-    /// While it has not read all that it is told: to hear of room for that.
+    /// Watches the socket for room while messages are unsent.
     room: Option<ServiceWatch>,
-    /// Whether it has said which version it speaks.
+    /// The process sent its protocol version.
     pub greeted: bool,
-    /// The user whose it is.
+    /// User of the process.
     pub uid: Option<u32>,
-    /// Itself, for others of its user; if it says that it is for that.
+    /// Pidfd of the process for other processes of its user, if the process uses direct copies.
     pub process: Option<OwnedFd>,
-    /// The memory that it lent.
-    pub lent: Lent,
-    /// What it asked for is paid by then.
+    /// Quota of the process: regions and endpoints.
+    pub quota: ProcessQuota,
+    /// Time until which the requests of the process are paid for.
     pub paid_ns: u64,
-    /// Ways that closed while it left much unread: at most as many as it had.
+    /// Reports of closed channels that wait for room: at most as many as the process had channels.
     gone: VecDeque<Tell>,
-    /// Why it is to be parted from.
+    /// Reason for disconnecting the process.
     ended: Option<Ended>,
-    /// What messages to the processes of its user cost.
+    /// Account of the wake-ups of the user's processes.
     wakes: Arc<Mutex<Wakes>>,
-    /// Nothing is sent to it before.
+    /// Nothing is sent before this time.
     paused_until: Option<Instant>,
 }
 
-impl Client {
+impl ClientProcess {
     pub fn new(
         port: PortId,
         local: Local,
@@ -56,7 +58,7 @@ impl Client {
         wakes: Arc<Mutex<Wakes>>,
     ) -> Self {
         let gone = VecDeque::new();
-        let (room, lent) = (None, Lent::nothing(group, uid));
+        let (room, quota) = (None, ProcessQuota::new(group, uid));
         Self {
             port,
             local,
@@ -65,7 +67,7 @@ impl Client {
             greeted: false,
             uid,
             process,
-            lent,
+            quota,
             paid_ns: 0,
             gone,
             ended: None,
@@ -74,27 +76,27 @@ impl Client {
         }
     }
 
-    /// Hears of room in its socket from now on, if something waits for that.
+    /// Starts or stops watching the socket for room, as needed.
     pub fn watch_room(&mut self, cx: &Context<'_>, value: u32) {
         if self.local.backlog() == 0 {
             self.room = None;
         } else if self.room.is_none() {
-            // Without a descriptor now: when it is looked at next.
+            // Without a free descriptor the next pass tries again.
             self.room = cx.watch(self.local.as_fd(), value).ok();
         }
     }
 
-    /// Whether it reads what it is told: others may give it more to read.
-    pub fn reads(&self) -> bool {
+    /// Returns whether the process reads its messages, so that others may add more.
+    pub fn is_reading(&self) -> bool {
         self.gone.is_empty() && self.local.backlog() < BACKLOG_MAX
     }
 
-    /// Whether it is listened to: who does not read what it is told asks for no more.
-    pub fn is_heard(&self) -> bool {
+    /// Returns whether requests are read: a process with too many unread messages must read first.
+    pub fn may_request(&self) -> bool {
         self.local.backlog() < UNREAD_MAX
     }
 
-    /// Whether it is gone: that is seen without taking what it asked before.
+    /// Returns whether the process closed its socket, without reading its pending requests.
     pub fn is_gone(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut socket = [PollFd::new(&self.local, PollFlags::empty())];
@@ -103,27 +105,27 @@ impl Client {
         seen == Ok(1) && socket.revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
 
-    /// How many descriptors it has not read.
+    /// Returns the number of descriptors that the process has not read.
     pub fn unread_descriptors(&self) -> usize {
         self.local.descriptors()
     }
 
-    /// Whether it is to be told something that the host does not let pass now.
+    /// Returns whether a message waits because the kernel refuses its descriptors at present.
     pub fn is_stuck(&self) -> bool {
         self.local.is_stuck()
     }
 
-    /// Tells it that a way is closed, when it reads again: others do that, and it is not to be
-    /// parted from for it.
-    pub fn tell_gone(&mut self, gone: Tell) {
-        if self.reads() {
-            self.tell(&gone, Vec::new());
+    /// Reports a closed channel, now or when the process reads again. Other processes close
+    /// channels, so that this must not disconnect a slow reader.
+    pub fn report_gone(&mut self, gone: Tell) {
+        if self.is_reading() {
+            self.notify(&gone, Vec::new());
         } else {
             self.gone.push_back(gone);
         }
     }
 
-    /// Returns the next request of the process, if there is one, and the memory that comes with it.
+    /// Returns the next request of the process with the memory that it carries, or `None`.
     pub fn next(&mut self) -> Option<(Ask, Option<ReceivedFd>)> {
         let mut events = Vec::new();
         if let Err(error) = self.local.poll(&mut events) {
@@ -146,8 +148,8 @@ impl Client {
         None
     }
 
-    /// Tells it something.
-    pub fn tell(&mut self, tell: &Tell, fds: Vec<OwnedFd>) {
+    /// Queues a message to the process, and sends it if possible.
+    pub fn notify(&mut self, tell: &Tell, fds: Vec<OwnedFd>) {
         if self.ended.is_some() {
             return;
         }
@@ -157,12 +159,12 @@ impl Client {
         }
     }
 
-    /// Returns whether nothing is sent to it now because waking it takes long.
+    /// Returns whether sending is paused because waking the process takes long.
     pub fn is_paused(&self) -> bool {
         self.paused_until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Sends what waits, unless that is to wait on.
+    /// Sends the queued messages unless sending is paused.
     fn send(&mut self) {
         if self.is_paused() {
             return;
@@ -183,32 +185,32 @@ impl Client {
         }
     }
 
-    /// There is room in its socket again.
+    /// Sends the queued messages and reports, because the socket has room.
     pub fn flush(&mut self) {
         self.send();
         while self.local.backlog() < BACKLOG_MAX
             && let Some(gone) = self.gone.pop_front()
         {
-            self.tell(&gone, Vec::new());
+            self.notify(&gone, Vec::new());
         }
     }
 
-    /// When it may ask for work again, if not now.
-    pub fn rests_until(&self, now: u64, paid_by_user: u64) -> Option<u64> {
+    /// Returns the time at which the process may make another costly request, if not now.
+    pub fn charged_until(&self, now: u64, paid_by_user: u64) -> Option<u64> {
         if self.is_paused() {
-            // Each answer would wait as well.
+            // Each answer would have to wait as well.
             return Some(now);
         }
         let free = self.paid_ns.max(paid_by_user).saturating_sub(WORK_AHEAD_NS);
         (free > now).then_some(free)
     }
 
-    /// It is to be parted from; the first reason counts.
+    /// Marks the process for disconnection. The first reason is kept.
     pub fn end(&mut self, ended: Ended) {
         self.ended.get_or_insert(ended);
     }
 
-    /// Why it is to be parted from, if it is.
+    /// Returns the reason for disconnecting the process, if it is to be disconnected.
     pub fn ended(&self) -> Option<&Ended> {
         self.ended.as_ref()
     }

@@ -8,13 +8,13 @@ use crate::service::NAME;
 
 /// Asks a shard for the NICs of other hosts that its NICs know.
 #[derive(Debug)]
-pub(crate) struct Peers;
+pub(crate) struct ListPeers;
 
-impl Ask for Peers {
+impl Ask for ListPeers {
     type Answer = Vec<PeerView>;
 }
 
-/// See the module.
+/// Lists the NICs of other hosts for the operator.
 #[derive(Debug, Default)]
 pub(crate) struct MxController;
 
@@ -22,7 +22,7 @@ pub(crate) struct MxController;
 fn list(control: &Control<'_>) -> Result<Vec<PeerView>, CommandError> {
     let mut all = Vec::new();
     for shard in control.shards(NAME) {
-        all.append(&mut control.ask(&shard, Peers)?);
+        all.append(&mut control.ask(&shard, ListPeers)?);
     }
     all.sort_by(|a, b| (&a.port, a.mac).cmp(&(&b.port, b.mac)));
     Ok(all)

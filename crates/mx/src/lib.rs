@@ -1,14 +1,28 @@
-//! Boards of MX endpoints: the daemon's side of message passing.
+//! The message-passing service of the daemon: NICs of MX endpoints.
 //!
-//! A port of kind `mx` is a board. Processes attach by its socket ([`causeway_attach::local`]),
-//! open endpoints and ask for ways to others. Between two endpoints of one group on this host the
-//! daemon makes a channel ([`causeway_channel`]), gives its memory and the doorbells to both,
-//! and is off the path from then on. When a process goes, those that had ways to it are told.
+//! A port of kind `mx` is a NIC. Processes attach by its socket ([`causeway_attach::local`]), open
+//! endpoints and connect them. For two endpoints of one group on this host, the daemon creates a
+//! channel ([`causeway_channel`]) and passes its memory and doorbells to both processes; no message
+//! passes through the daemon afterwards. When a process ends, the daemon reports it to the
+//! processes that were connected with it.
 //!
-//! A board with a network has the backend half of its endpoints too ([`causeway_mxoe`]):
-//! each is given rings of its own, and what it sends to other hosts goes through them.
+//! A NIC with a network also runs the NIC side of its endpoints ([`causeway_mxoe`]): each endpoint
+//! has rings for messages to other hosts. With `bypass`, processes run the NIC side themselves on a
+//! packet socket that the daemon opens and filters (direct mode).
 //!
-//! Processes are as hostile as guests: each costs at most its own endpoints.
+//! The service does no matching and sees no message of a channel. Processes are hostile, like
+//! guests: a process that breaks a rule or exceeds a quota loses only its own endpoints.
+//!
+//! # Main types
+//! [`Messages`] is the service for one group; [`SERVICE`] registers it with a fabric.
+//!
+//! ```
+//! use causeway_fabric::Service;
+//!
+//! // A fabric creates the service by its registration, one instance for each group.
+//! let service: Box<dyn Service> = Box::new(causeway_mx::Messages::new());
+//! assert_eq!(service.deadline_ns(), None);
+//! ```
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -22,16 +36,17 @@
     )
 )]
 
-mod asks;
-mod board;
+mod channels;
 mod client;
+mod connects;
 mod control;
-mod lent;
 pub mod limits;
 mod network;
+mod nic;
 mod process;
+mod quotas;
+mod requests;
 mod service;
-mod ways;
 
 pub use service::Messages;
 
@@ -40,7 +55,7 @@ use causeway_fabric::Registration;
 /// The kinds of ports of the service.
 const KINDS: &[&causeway_model::Kind] = &[&causeway_model::port::MX];
 
-/// Adds the service to a fabric.
+/// The registration of the service with a fabric.
 pub const SERVICE: Registration = Registration::new(service::NAME, || Box::new(Messages::new()))
     .with_kinds(KINDS)
     .with_controller(|| Box::new(control::MxController));

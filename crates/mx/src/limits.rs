@@ -1,81 +1,81 @@
-//! Every bound of this crate, in one place.
+//! Limits of the service: quotas of processes and users, and times.
 
-/// Processes that are attached to one board.
-pub const CLIENTS_PER_BOARD_MAX: usize = 256;
-/// Of them, those of one user: some are left for others.
+/// Number of processes that are attached to a NIC.
+pub const CLIENTS_PER_NIC_MAX: usize = 256;
+/// Number of processes of one user that are attached to a NIC: less than all, for other users.
 pub const CLIENTS_PER_USER_MAX: usize = 224;
-/// Messages that a process leaves unread until others cannot connect to it.
+/// Number of messages unread by a process at which other processes cannot connect to it.
 pub const BACKLOG_MAX: usize = 256;
-/// Messages that a process leaves unread until it is not listened to.
+/// Number of messages unread by a process at which its requests are not read.
 pub const UNREAD_MAX: usize = 16;
-/// Descriptors that the processes of one user leave unread until others cannot connect to them.
+/// Number of descriptors unread by the processes of a user at which others cannot connect to them.
 pub const UNREAD_DESCRIPTORS_OF_USER_MAX: usize = 8192;
-/// What the socket of a process holds beside, in bytes: descriptors too are under way in it.
+/// Size of the send buffer of a process's socket in bytes: descriptors in flight occupy it too.
 pub const UNREAD_BYTES: usize = 16 << 10;
-/// Endpoints of one user on one board: some are left for others.
+/// Number of endpoints of a user on a NIC: less than all, for other users.
 pub const ENDPOINTS_PER_USER_MAX: usize = 224;
-/// Ways from one user's processes to one endpoint.
-pub const WAYS_OF_USER_MAX: usize = 896;
-/// Ways from one process to one endpoint.
-pub const WAYS_OF_CLIENT_MAX: usize = 64;
-/// Ways of one endpoint.
-pub const WAYS_PER_ENDPOINT_MAX: usize = 1024;
-/// Questions of one process that are answered before others have their turn.
-pub const ASKS_PER_TURN_MAX: usize = 32;
-/// What a question that makes the host work (for an endpoint, a way, memory) is taken to cost a
-/// process, and a user, in ns: so many in a second are answered at most.
+/// Number of channels from the processes of a user to an endpoint.
+pub const CHANNELS_OF_USER_MAX: usize = 896;
+/// Number of channels from a process to an endpoint.
+pub const CHANNELS_OF_CLIENT_MAX: usize = 64;
+/// Number of channels of an endpoint.
+pub const CHANNELS_PER_ENDPOINT_MAX: usize = 1024;
+/// Number of requests of a process that are answered in a turn.
+pub const REQUESTS_PER_TURN_MAX: usize = 32;
+/// Charge in ns to a process for a request that costs system calls (endpoints, channels, regions).
+/// It limits the rate of such requests.
 pub const WORK_NS: u64 = 1_000_000;
-/// See [`WORK_NS`].
+/// Charge in ns of the same request to the user of the process.
 pub const WORK_OF_USER_NS: u64 = 125_000;
-/// How far ahead of what it may ask a process or a user is at most, in ns: that much at once.
+/// Burst of charges in ns that a process or a user may run up.
 pub const WORK_AHEAD_NS: u64 = 1_024_000_000;
-/// Least time until a process that asked too much, or that could not be told something for want of
-/// descriptors, has its turn again; 10 ms.
-pub const REST_NS: u64 = 10_000_000;
-/// Any endpoint that is free.
+/// Minimum pause in ns of a process that exceeded its rate, or whose socket accepts no descriptors:
+/// 10 ms.
+pub const PAUSE_NS: u64 = 10_000_000;
+/// Endpoint number in a request for any free endpoint.
 pub const ENDPOINT_ANY: u8 = 255;
 
-/// What a socket of the interface holds in each direction, in bytes; 4 MiB.
+/// Size of the socket buffer of an interface in each direction in bytes: 4 MiB.
 pub const SOCKET_BYTES: usize = 4 << 20;
-/// How long processes that a daemon before served may take to resume their endpoints: nothing is refused
-/// in the name of these meanwhile. 60 s: a process that computes does so with its next call.
+/// Time in ns for the processes of the previous daemon to resume their endpoints, in whose name
+/// nothing is refused meanwhile: 60 s. A computing process resumes with its next call.
 pub const SERVED_AWAITED_NS: u64 = 60_000_000_000;
-/// Time between two looks whether an interface is there again; 1 s.
-pub const AGAIN_NS: u64 = 1_000_000_000;
-/// Most bytes of datagrams that are sent in one system call.
+/// Interval in ns of attempts to bind an interface that is down: 1 s.
+pub const REBIND_NS: u64 = 1_000_000_000;
+/// Maximum number of bytes of the datagrams in one system call.
 pub const SEND_BYTES: usize = 65_000;
-/// Runs of datagrams to one address that leave one by one, where the kernel did not send them
-/// together, before it is asked to again.
-pub const ALONE_RUNS: u32 = 4_096;
-/// Boards that are behind one address, where frames are carried in datagrams.
-pub const BOARDS_PER_ADDRESS_MAX: usize = 256;
-/// A board that was silent for so long may be behind another address; 30 s.
+/// Number of batches to an address that are sent in single datagrams after the kernel failed to
+/// segment a batch.
+pub const SINGLE_BATCHES: u32 = 4_096;
+/// Number of NICs behind one address in datagram mode.
+pub const NICS_PER_ADDRESS_MAX: usize = 256;
+/// Silence in ns after which a NIC may have moved to another address: 30 s.
 pub const MOVED_NS: u64 = 30_000_000_000;
-/// How long the address where it was has to answer; 1 s.
-pub const MOVES_NS: u64 = 1_000_000_000;
-/// How long such a question stands until it is asked again; 5 s.
-pub const ASKED_NS: u64 = 5_000_000_000;
-/// Regions of one process: each is a mapping of the daemon's.
+/// Time in ns that the previous address of a NIC has to answer: 1 s.
+pub const MOVE_ANSWER_NS: u64 = 1_000_000_000;
+/// Time in ns until an unanswered query of a moved NIC is repeated: 5 s.
+pub const QUERY_NS: u64 = 5_000_000_000;
+/// Number of regions of a process: each is a mapping in the daemon.
 pub const REGIONS_PER_CLIENT_MAX: usize = 512;
-/// Endpoints of one user that are on a network, on all boards of its group: of each the daemon keeps at most
-/// [`SEND_BYTES_MAX`](causeway_mxoe::limits::SEND_BYTES_MAX) and
-/// [`PARKED_BYTES_MAX`](causeway_mxoe::limits::PARKED_BYTES_MAX) of messages, so of all 7.5 GiB.
+/// Number of endpoints with a network of a user on all NICs of its group. For each the daemon keeps
+/// at most [`SEND_BYTES_MAX`](causeway_mxoe::limits::SEND_BYTES_MAX) and
+/// [`PARKED_BYTES_MAX`](causeway_mxoe::limits::PARKED_BYTES_MAX) of messages: 7.5 GiB in total.
 pub const ENDPOINTS_HELD_PER_USER_MAX: usize = 320;
-/// Regions of one board.
-pub const REGIONS_PER_BOARD_MAX: usize = 8192;
-/// Regions of one user, on all boards of its group: some are left for others.
+/// Number of regions of a NIC.
+pub const REGIONS_PER_NIC_MAX: usize = 8192;
+/// Number of regions of a user on all NICs of its group: less than all, for other users.
 pub const REGIONS_PER_USER_MAX: usize = 6144;
-/// Regions of all users on all boards: half of what the daemon maps.
+/// Number of regions of all users on all NICs: half of the mappings of the daemon.
 pub const REGIONS_MAX: usize = 28_672;
-/// All regions of one user, on all boards of its group, in bytes; 64 GiB.
+/// Length of all regions of a user on all NICs of its group in bytes: 64 GiB.
 pub const REGION_BYTES_PER_USER_MAX: u64 = 64 << 30;
-/// Time between two looks whether processes that outlived a daemon ended; 250 ms: whoever waits for
-/// one is told within two seconds.
-pub const OUTLIVED_LOOK_NS: u64 = 250_000_000;
-/// Estimated time of a request of an endpoint, in nanoseconds, by which turns are limited: one to three
-/// frames that leave by the kernel.
+/// Interval in ns of checks whether surviving processes have ended: 250 ms. Peers that wait for
+/// such a process learn its end within two seconds.
+pub const SURVIVORS_CHECK_NS: u64 = 250_000_000;
+/// Estimated time of a request of an endpoint in ns, for the budget of a turn: one to three sent
+/// frames.
 pub const REQUEST_NS: u64 = 5_000;
-/// Estimated time of a frame that came, in nanoseconds.
+/// Estimated time of a received frame in ns, for the budget of a turn.
 pub const FRAME_NS: u64 = 3_000;
-/// Users whose accounts of wake-ups are kept after their processes are gone.
+/// Number of users whose wake-up accounts are kept after their processes ended.
 pub const USERS_MAX: usize = 4096;

@@ -1,8 +1,7 @@
-//! Processes of this host, vouched for to others that may read large messages out of their memory.
+//! Descriptors of local processes, for peers that read large messages from their memory.
 //!
-//! Whoever has a descriptor of a process ([`pidfd_open`]) can ask the kernel for more than to look
-//! whether it lives. So it is given only to processes of the same user, and where everybody could
-//! open it: to those that see the same processes as we do.
+//! A pidfd gives access beyond the liveness of a process. The daemon therefore passes only pidfds of
+//! processes of the same user in its own PID namespace, which the recipient could open itself.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
@@ -11,11 +10,12 @@ use causeway_host::fd::peer_pidfd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// The process that connected to `stream`, by `pid`; none where others cannot be told of it.
+/// Returns a pidfd of the process with number `pid` that connected to `stream`, or `None` if other
+/// processes must not get it.
 pub fn open(stream: BorrowedFd<'_>, pid: Pid, uid: u32) -> Option<OwnedFd> {
     let process = match peer_pidfd::process(stream) {
         Ok(process) => process,
-        // A kernel that does not tell: whoever has the number now.
+        // The kernel is too old for `SO_PEERPIDFD`: the process that has the number now.
         Err(error) if error.raw_os_error() == Some(Errno::NOPROTOOPT.raw_os_error()) => {
             pidfd_open(pid, PidfdFlags::empty()).ok()?
         }
@@ -24,17 +24,18 @@ pub fn open(stream: BorrowedFd<'_>, pid: Pid, uid: u32) -> Option<OwnedFd> {
     seen_here(process, uid)
 }
 
-/// `process`, if it has no number but the one that it has for us, and is this user's.
+/// Returns `process` if its only number is that in the namespace of the daemon, and if it belongs
+/// to the user.
 fn seen_here(process: OwnedFd, uid: u32) -> Option<OwnedFd> {
     let info = format!("/proc/self/fdinfo/{}", process.as_raw_fd());
     let pid = pid_seen_here(&std::fs::read_to_string(info).ok()?)?;
-    // It may have ended, and another may have its number; not one of another user's, though.
+    // The number may have been reused meanwhile, but only for a process of the same user.
     let of = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
     (of == uid).then_some(process)
 }
 
-/// The number of a process, if it has none but that which it has for us: then it is in no namespace
-/// below ours, nor gone, nor out of our sight.
+/// Returns the number of a process from its `fdinfo`, if it has only one: then the process is alive
+/// and in the namespace of the daemon.
 fn pid_seen_here(info: &str) -> Option<u32> {
     let mut seen = info.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace();
     let pid = seen.next()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! The service of boards: processes come, ask, and go.
+//! The service: attachment of processes, their turns, and NICs of ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -17,53 +17,54 @@ use causeway_wire::local::{Ask, Tell};
 use causeway_wire::mx::{Address, NicId};
 use rustix::net::sockopt;
 
-use crate::board::{Board, Endpoint};
-use crate::client::Client;
-use crate::control::Peers;
+use crate::channels::ChannelTable;
+use crate::client::ClientProcess;
+use crate::control::ListPeers;
 use crate::limits::{
-    ASKS_PER_TURN_MAX, CLIENTS_PER_BOARD_MAX, CLIENTS_PER_USER_MAX, FRAME_NS, REQUEST_NS, REST_NS,
-    UNREAD_BYTES, USERS_MAX, WORK_NS, WORK_OF_USER_NS,
+    CLIENTS_PER_NIC_MAX, CLIENTS_PER_USER_MAX, FRAME_NS, PAUSE_NS, REQUEST_NS,
+    REQUESTS_PER_TURN_MAX, UNREAD_BYTES, USERS_MAX, WORK_NS, WORK_OF_USER_NS,
 };
-use crate::network::{By, Locks, Network, Note, Wiring};
+use crate::network::{CarrierSpec, LockFiles, NetworkAction, NetworkConfig, NicNetwork};
+use crate::nic::{EndpointEntry, LocalNic};
 use crate::process;
-use crate::ways::Ways;
 
-/// The name by which operators know the service.
+/// Name of the service for operators.
 pub(crate) const NAME: &str = "mx";
 
-/// What a number is watched or served for.
+/// Owner of a number that is watched or served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// A process.
-    Client,
+pub(crate) enum SourceOwner {
+    /// An attached process.
+    ClientProcess,
     /// The rings of an endpoint.
     Endpoint(PortId, u8),
-    /// What carries the frames of a board.
+    /// The network of a NIC.
     Carrier(PortId),
 }
 
-/// The boards of one group.
+/// The service for the NICs of one group.
 #[derive(Debug, Default)]
 pub struct Messages {
-    pub(crate) boards: BTreeMap<PortId, Board>,
-    /// By the values that they are watched with.
-    pub(crate) clients: BTreeMap<u32, Client>,
-    pub(crate) sources: BTreeMap<u32, Source>,
-    pub(crate) ways: Ways,
-    /// What messages to users' processes cost.
+    pub(crate) nics: BTreeMap<PortId, LocalNic>,
+    /// By the number that is watched.
+    pub(crate) clients: BTreeMap<u32, ClientProcess>,
+    pub(crate) sources: BTreeMap<u32, SourceOwner>,
+    pub(crate) channels: ChannelTable,
+    /// Accounts of wake-ups, by user.
     wakes: BTreeMap<Option<u32>, Arc<Mutex<Wakes>>>,
-    /// What users' processes asked for is paid by then.
+    /// Times until which the requests of the users' processes are paid for.
     paid_ns: BTreeMap<Option<u32>, u64>,
-    /// Processes that rest, and when they have their turn again.
+    /// Paused processes.
     resting: BTreeSet<u32>,
-    /// The process that the host worked for last: of those that rest the next has its turn first.
+    /// The process of the latest costly request. Among paused processes, the next number has the
+    /// next turn.
     worked_for: u32,
     rested_ns: Option<u64>,
-    /// The last time that was told.
+    /// Time of the latest call in ns.
     now_ns: u64,
 }
 
-/// Which daemon this is, as long as it runs.
+/// Returns a random identity of this daemon process (RFC 9562, version 4).
 pub(crate) fn host() -> [u8; 16] {
     static HOST: OnceLock<[u8; 16]> = OnceLock::new();
     *HOST.get_or_init(|| {
@@ -79,38 +80,39 @@ pub(crate) fn host() -> [u8; 16] {
 }
 
 impl Messages {
-    /// A service without boards.
+    /// Creates the service without NICs.
     pub fn new() -> Self {
         Self::default()
     }
 
-    pub(crate) fn at(&self, address: Address) -> Option<(PortId, &Endpoint)> {
-        let (port, board) = self.boards.iter().find(|(_, board)| board.nic == address.nic)?;
-        Some((*port, board.endpoints.get(&address.endpoint)?))
+    pub(crate) fn at(&self, address: Address) -> Option<(PortId, &EndpointEntry)> {
+        let (port, local_nic) =
+            self.nics.iter().find(|(_, local_nic)| local_nic.nic == address.nic)?;
+        Some((*port, local_nic.endpoints.get(&address.endpoint)?))
     }
 
-    /// A number that nothing is watched or served for: small, and used again.
-    pub(crate) fn vacancy(&self) -> u32 {
+    /// Returns a number that is not watched or served. Numbers are small and are reused.
+    pub(crate) fn free_number(&self) -> u32 {
         (0..u32::MAX).find(|value| !self.sources.contains_key(value)).unwrap_or(u32::MAX)
     }
 
-    pub(crate) fn tell(&mut self, client: u32, tell: &Tell, fds: Vec<OwnedFd>) {
+    pub(crate) fn notify(&mut self, client: u32, tell: &Tell, fds: Vec<OwnedFd>) {
         let Some(told) = self.clients.get_mut(&client) else { return };
-        told.tell(tell, fds);
+        told.notify(tell, fds);
         if told.is_stuck() || told.is_paused() {
-            self.rest(client, self.now_ns);
+            self.pause(client, self.now_ns);
         }
     }
 
-    /// A process has its turn again then, or somewhat later.
-    fn rest(&mut self, value: u32, until: u64) {
-        let until = until.max(self.now_ns.saturating_add(REST_NS));
+    /// Pauses a process until `until` or somewhat later.
+    fn pause(&mut self, value: u32, until: u64) {
+        let until = until.max(self.now_ns.saturating_add(PAUSE_NS));
         self.resting.insert(value);
         self.rested_ns = Some(self.rested_ns.map_or(until, |at| at.min(until)));
     }
 
-    /// It asked for something that is work for the host: it pays, and so does its user.
-    fn pay(&mut self, value: u32) {
+    /// Charges a costly request to a process and its user.
+    fn charge(&mut self, value: u32) {
         let now = self.now_ns;
         let Some(client) = self.clients.get_mut(&value) else { return };
         client.paid_ns = client.paid_ns.max(now).saturating_add(WORK_NS);
@@ -118,66 +120,67 @@ impl Messages {
         *user = (*user).max(now).saturating_add(WORK_OF_USER_NS);
     }
 
-    /// How many descriptors the processes of a user have not read.
+    /// Returns the number of unread descriptors of the processes of a user.
     pub(crate) fn unread_of(&self, uid: Option<u32>) -> usize {
         let its = self.clients.values().filter(|client| client.uid == uid);
-        its.map(Client::unread_descriptors).sum()
+        its.map(ClientProcess::unread_descriptors).sum()
     }
 
-    /// Tells the one end of a way that it is closed at the other.
-    pub(crate) fn tell_gone(&mut self, to: Address, other: Address, way: u32) {
+    /// Reports a closed channel to the process at one end.
+    pub(crate) fn report_gone(&mut self, to: Address, other: Address, way: u32) {
         if let Some(client) = self.at(to).map(|(_, endpoint)| endpoint.client) {
             let (nic, of, endpoint) = (other.nic.0, other.endpoint, to.endpoint);
             if let Some(client) = self.clients.get_mut(&client) {
-                client.tell_gone(Tell::Gone { endpoint, of, way, nic });
+                client.report_gone(Tell::Gone { endpoint, of, way, nic });
             }
         }
     }
 
-    /// Closes an endpoint if it is that process's.
+    /// Closes an endpoint if it belongs to the process.
     pub(crate) fn close(&mut self, now: u64, value: u32, port: PortId, number: u8) {
-        let Some(board) = self.boards.get_mut(&port) else { return };
-        if !board.is_of(number, value) {
+        let Some(local_nic) = self.nics.get_mut(&port) else { return };
+        if !local_nic.is_of(number, value) {
             return;
         }
-        let address = board.address(number);
-        board.endpoints.remove(&number);
+        let address = local_nic.address(number);
+        local_nic.endpoints.remove(&number);
         let mut source = None;
-        let stays = board.network.as_ref().is_some_and(|network| network.stays(number));
-        if let Some(network) = &mut board.network {
+        let stays = local_nic.network.as_ref().is_some_and(|network| network.stays(number));
+        if let Some(network) = &mut local_nic.network {
             source = network.close(now, number);
-            // Of one whose process is at the network itself the daemon has nothing.
+            // The daemon holds no resources of an endpoint in direct mode.
             if source.is_some()
                 && let Some(client) = self.clients.get_mut(&value)
             {
-                client.lent.close();
-                client.lent.is(network.regions_of(|client| client == value));
+                client.quota.release_endpoint();
+                client.quota.set_regions(network.regions_of(|client| client == value));
             }
         }
         if let Some(source) = source {
             self.sources.remove(&source);
         }
-        for (other, way) in self.ways.close(address) {
-            // What goes past the daemon outlives it, and so do its ways here.
+        for (other, way) in self.channels.close(address) {
+            // An endpoint in direct mode survives its NIC, and so do its channels.
             if !stays {
-                self.tell_gone(other, address, way);
+                self.report_gone(other, address, way);
             }
         }
     }
 
-    /// Parts from a process.
-    fn part(&mut self, cx: &mut Context<'_>, value: u32) {
+    /// Disconnects a process and closes its endpoints.
+    fn disconnect(&mut self, cx: &mut Context<'_>, value: u32) {
         let Some(client) = self.clients.get(&value) else { return };
         let port = client.port;
         match client.ended() {
             None | Some(Ended::Closed) => {}
-            Some(ended) => cx.note(port, format_args!("a process was parted from: {ended}")),
+            Some(ended) => cx.note(port, format_args!("a process was disconnected: {ended}")),
         }
-        let Some(board) = self.boards.get_mut(&port) else { return };
-        board.clients = board.clients.saturating_sub(1);
-        let its =
-            |(number, endpoint): (&u8, &Endpoint)| (endpoint.client == value).then_some(*number);
-        for number in board.endpoints.iter().filter_map(its).collect::<Vec<_>>() {
+        let Some(local_nic) = self.nics.get_mut(&port) else { return };
+        local_nic.clients = local_nic.clients.saturating_sub(1);
+        let its = |(number, endpoint): (&u8, &EndpointEntry)| {
+            (endpoint.client == value).then_some(*number)
+        };
+        for number in local_nic.endpoints.iter().filter_map(its).collect::<Vec<_>>() {
             self.close(cx.now_ns, value, port, number);
         }
         let uid = self.clients.remove(&value).and_then(|client| client.uid);
@@ -186,81 +189,82 @@ impl Messages {
         if self.paid_ns.get(&uid).is_some_and(|paid| *paid <= cx.now_ns) {
             self.paid_ns.remove(&uid);
         }
-        self.heed(cx, port);
+        self.perform_actions(cx, port);
     }
 
-    /// Parts from those that are to be parted from; that may bring more.
-    fn part_all(&mut self, cx: &mut Context<'_>) {
+    /// Disconnects the marked processes. Disconnecting may mark others.
+    fn disconnect_marked(&mut self, cx: &mut Context<'_>) {
         while let Some(value) =
             self.clients.iter().find_map(|(value, c)| c.ended().is_some().then_some(*value))
         {
-            self.part(cx, value);
+            self.disconnect(cx, value);
         }
         self.clients.iter_mut().for_each(|(value, client)| client.watch_room(cx, *value));
     }
 
-    /// Does what a board's network noted.
-    fn heed(&mut self, cx: &mut Context<'_>, port: PortId) {
-        let Some(network) = self.boards.get_mut(&port).and_then(|board| board.network.as_mut())
+    /// Performs the actions that the network of a NIC noted.
+    fn perform_actions(&mut self, cx: &mut Context<'_>, port: PortId) {
+        let Some(network) =
+            self.nics.get_mut(&port).and_then(|local_nic| local_nic.network.as_mut())
         else {
             return;
         };
-        if network.told() {
-            // It may need this very processor to hear it.
+        if network.take_written() {
+            // The reader may need the processor of this thread.
             cx.let_in();
         }
         let mut notes = std::mem::take(&mut network.notes);
         for note in notes.drain(..) {
             match note {
-                Note::Wake { client, endpoint } => {
-                    self.tell(client, &Tell::Wake { endpoint }, vec![]);
+                NetworkAction::Wake { client, endpoint } => {
+                    self.notify(client, &Tell::Wake { endpoint }, vec![]);
                 }
-                Note::Serve(source) => cx.wake_source(source),
-                Note::Broken { client, why } => {
+                NetworkAction::Serve(source) => cx.wake_source(source),
+                NetworkAction::Broken { client, why } => {
                     if let Some(client) = self.clients.get_mut(&client) {
                         client.end(Ended::Host(std::io::Error::other(why)));
                     }
                 }
             }
         }
-        if let Some(board) = self.boards.get_mut(&port)
-            && let Some(network) = &mut board.network
+        if let Some(local_nic) = self.nics.get_mut(&port)
+            && let Some(network) = &mut local_nic.network
             && network.notes.is_empty()
         {
             network.notes = notes;
         }
     }
 
-    /// Answers what a process asks.
+    /// Answers the requests of a process.
     fn serve_client(&mut self, cx: &mut Context<'_>, value: u32) -> Served {
         let mut served = Served { progress: Progress::Worked, count: 0 };
         let Some(port) = self.clients.get(&value).map(|client| client.port) else {
             return Served { progress: Progress::Parked, count: 0 };
         };
-        for _ in 0..ASKS_PER_TURN_MAX {
+        for _ in 0..REQUESTS_PER_TURN_MAX {
             served.progress = Progress::Parked;
-            let Some(client) = self.clients.get_mut(&value).filter(|client| client.is_heard())
+            let Some(client) = self.clients.get_mut(&value).filter(|client| client.may_request())
             else {
                 break;
             };
             let paid = self.paid_ns.get(&client.uid).copied().unwrap_or(0);
-            if let Some(until) = client.rests_until(cx.now_ns, paid) {
-                // Who is gone asks nothing any more, and others wait for what it has.
+            if let Some(until) = client.charged_until(cx.now_ns, paid) {
+                // A process that ended must not keep resources until its pause is over.
                 if client.is_gone() {
                     client.end(Ended::Closed);
                 } else {
-                    self.rest(value, until);
+                    self.pause(value, until);
                 }
                 break;
             }
             let Some(asked) = client.next() else { break };
             served.progress = Progress::Worked;
             served.count = served.count.saturating_add(1);
-            if let Some(board) = self.boards.get_mut(&port) {
-                board.asked_total = board.asked_total.wrapping_add(1);
+            if let Some(local_nic) = self.nics.get_mut(&port) {
+                local_nic.asked_total = local_nic.asked_total.wrapping_add(1);
             }
             if is_work(&asked.0) {
-                self.pay(value);
+                self.charge(value);
                 self.worked_for = value;
             }
             if let Err(ended) = self.answer(cx, value, asked)
@@ -271,16 +275,16 @@ impl Messages {
                 break;
             }
         }
-        self.heed(cx, port);
+        self.perform_actions(cx, port);
         served
     }
 
-    /// Tells a process what waits; `hears`: there may be something to hear of it.
+    /// Sends the queued messages of a process. `hears`: the socket may also be readable.
     fn flush(&mut self, cx: &mut Context<'_>, value: u32, hears: bool) {
         if let Some(client) = self.clients.get_mut(&value) {
             client.flush();
             if client.is_stuck() || client.is_paused() {
-                self.rest(value, self.now_ns);
+                self.pause(value, self.now_ns);
             }
         }
         if hears {
@@ -288,43 +292,42 @@ impl Messages {
         }
     }
 
-    fn network(&mut self, port: PortId) -> Option<&mut Network> {
-        self.boards.get_mut(&port)?.network.as_mut()
+    fn network(&mut self, port: PortId) -> Option<&mut NicNetwork> {
+        self.nics.get_mut(&port)?.network.as_mut()
     }
 
-    /// What leads to other hosts, as the operator wants it.
+    /// Connects a NIC with its network as configured.
     fn wire(
         &mut self,
         cx: &mut Context<'_>,
         port: PortId,
         mx: MxSpec,
         socket: &Path,
-    ) -> Result<Option<Network>, String> {
+    ) -> Result<Option<NicNetwork>, String> {
         let by = match (mx.interface, mx.udp) {
-            (Some(interface), _) => By::Interface(interface),
-            (None, Some(udp)) => By::Udp(udp.listen, udp.peers),
+            (Some(interface), _) => CarrierSpec::Interface(interface),
+            (None, Some(udp)) => CarrierSpec::Udp(udp.listen, udp.peers),
             (None, None) => return Ok(None),
         };
-        let source = self.vacancy();
+        let source = self.free_number();
         let peer = |peer: causeway_model::MxPeer| (NicId::of(peer.mac.0), peer.name);
         let peers = mx.peers.into_iter().map(peer).collect();
-        let locks = Locks::new(socket);
-        let wiring = Wiring { by, source, peers, locks, bypass: mx.bypass };
-        let network = Network::new(cx, NicId::of(mx.mac.0), &mx.hostname, wiring)?;
-        self.sources.insert(source, Source::Carrier(port));
+        let locks = LockFiles::new(socket);
+        let wiring = NetworkConfig { by, source, peers, locks, bypass: mx.bypass };
+        let network = NicNetwork::new(cx, NicId::of(mx.mac.0), &mx.hostname, wiring)?;
+        self.sources.insert(source, SourceOwner::Carrier(port));
         cx.wake_source(source);
         Ok(Some(network))
     }
 }
 
-/// Numbers in order, those after `last` first.
+/// Returns the numbers in order, starting after `last`.
 fn in_turn(mut all: BTreeSet<u32>, last: u32) -> impl Iterator<Item = u32> {
     let after = last.checked_add(1).map(|after| all.split_off(&after)).unwrap_or_default();
     after.into_iter().chain(all)
 }
 
-/// Whether a question makes the host work: a process that asks such ones alone is to cost others
-/// little.
+/// Returns whether a request costs system calls, so that its rate is limited.
 fn is_work(ask: &Ask) -> bool {
     matches!(
         ask,
@@ -340,9 +343,9 @@ impl Messages {
     /// Returns the NICs of other hosts that the group's NICs know.
     fn peers(&self, cx: &Context<'_>) -> Vec<PeerView> {
         let mut all = Vec::new();
-        for (port, board) in &self.boards {
+        for (port, local_nic) in &self.nics {
             let spec = cx.ports.get(*port).map(|port| &port.spec);
-            let (Some(network), Some(spec)) = (&board.network, spec) else { continue };
+            let (Some(network), Some(spec)) = (&local_nic.network, spec) else { continue };
             all.extend(network.peers(cx.now_ns, spec));
         }
         all
@@ -359,11 +362,11 @@ impl Service for Messages {
     }
 
     fn attached(&mut self, cx: &mut Context<'_>, port: PortId, stream: Incoming) {
-        let value = self.vacancy();
+        let value = self.free_number();
         if self.wakes.len() >= USERS_MAX {
             self.wakes.retain(|_, wakes| Arc::strong_count(wakes) > 1);
         }
-        let Some(board) = self.boards.get_mut(&port) else { return };
+        let Some(local_nic) = self.nics.get_mut(&port) else { return };
         let Some(of) = cx.ports.get(port) else { return };
         let (group, account) = (of.spec.group.clone(), of.giver);
         let cred = sockopt::socket_peercred(&stream).ok();
@@ -374,32 +377,34 @@ impl Service for Messages {
         let barred = wakes.lock().unwrap_or_else(PoisonError::into_inner).is_barred();
         let its = self.clients.values().filter(|client| client.port == port && client.uid == uid);
         let most = match its.count() >= CLIENTS_PER_USER_MAX {
-            true => Some(format!("its user has {CLIENTS_PER_USER_MAX} here")),
-            false if board.clients >= CLIENTS_PER_BOARD_MAX => {
-                Some(format!("{CLIENTS_PER_BOARD_MAX} are here"))
+            true => {
+                Some(format!("its user has {CLIENTS_PER_USER_MAX} processes here, the maximum"))
+            }
+            false if local_nic.clients >= CLIENTS_PER_NIC_MAX => {
+                Some(format!("the NIC has {CLIENTS_PER_NIC_MAX} processes, the maximum"))
             }
             false if giver.is_behind() => {
-                Some(format!("{UNCLOSED_MAX} descriptors of its user are yet to be closed"))
+                Some(format!("{UNCLOSED_MAX} descriptors of its user wait to be closed"))
             }
-            false if barred => Some("waking those of its user took too long".to_owned()),
+            false if barred => Some("waking the processes of its user took too long".to_owned()),
             false => None,
         };
         if let Some(most) = most {
-            board.refused_total = board.refused_total.saturating_add(1);
-            cx.note(port, format_args!("a process was turned away: {most}"));
+            local_nic.refused_total = local_nic.refused_total.saturating_add(1);
+            cx.note(port, format_args!("a process was refused: {most}"));
             return;
         }
-        // Without it there is only more room than is needed.
+        // A larger buffer than necessary does no harm.
         let _ = sockopt::set_socket_send_buffer_size(&stream, UNREAD_BYTES);
         match cx.watch_heard(stream.as_fd(), value) {
             Ok(watch) => {
-                board.clients = board.clients.saturating_add(1);
+                local_nic.clients = local_nic.clients.saturating_add(1);
                 let process = cred
                     .and_then(|cred| process::open(stream.as_fd(), cred.pid, cred.uid.as_raw()));
                 let local = Local::accepted(stream);
-                let client = Client::new(port, local, watch, group, (uid, process), wakes);
+                let client = ClientProcess::new(port, local, watch, group, (uid, process), wakes);
                 self.clients.insert(value, client);
-                self.sources.insert(value, Source::Client);
+                self.sources.insert(value, SourceOwner::ClientProcess);
             }
             Err(error) => cx.note(port, format_args!("a process cannot be watched: {error}")),
         }
@@ -407,24 +412,24 @@ impl Service for Messages {
 
     fn added(&mut self, cx: &mut Context<'_>, port: PortId) -> Result<(), CommandError> {
         let spec = cx.ports.get(port).map(|port| port.spec.clone());
-        let gone = || CommandError::Host("the port is gone".into());
+        let gone = || CommandError::Host("the port was removed".into());
         let PortSpec { kind, name, socket, .. } = spec.ok_or_else(gone)?;
         let mx: MxSpec = kind.get().ok_or_else(gone)?;
         let nic = NicId::of(mx.mac.0);
-        for board in self.boards.values() {
-            let what = match (board.nic == nic, board.name == mx.hostname) {
+        for local_nic in self.nics.values() {
+            let what = match (local_nic.nic == nic, local_nic.name == mx.hostname) {
                 (true, _) => format!("mac {}", mx.mac),
                 (_, true) => format!("hostname {}", mx.hostname),
                 _ => continue,
             };
-            let text = format!("port {name}: {what} is that of another board of the group");
+            let text = format!("port {name}: {what} belongs to another NIC of the group");
             return Err(CommandError::Conflict(text));
         }
-        let mut board = Board::new(nic, mx.hostname.clone());
-        board.network = self
+        let mut local_nic = LocalNic::new(nic, mx.hostname.clone());
+        local_nic.network = self
             .wire(cx, port, mx, &socket)
             .map_err(|text| CommandError::Host(format!("port {name}: {text}")))?;
-        self.boards.insert(port, board);
+        self.nics.insert(port, local_nic);
         Ok(())
     }
 
@@ -434,20 +439,20 @@ impl Service for Messages {
         }
         let its = self.clients.iter().filter(|(_, client)| client.port == port);
         for value in its.map(|(value, _)| *value).collect::<Vec<_>>() {
-            self.part(cx, value);
+            self.disconnect(cx, value);
         }
-        self.boards.remove(&port);
+        self.nics.remove(&port);
         self.sources.retain(|_, source| match source {
-            Source::Client => true,
-            Source::Endpoint(of, _) | Source::Carrier(of) => *of != port,
+            SourceOwner::ClientProcess => true,
+            SourceOwner::Endpoint(of, _) | SourceOwner::Carrier(of) => *of != port,
         });
-        self.part_all(cx);
+        self.disconnect_marked(cx);
     }
 
     fn ready(&mut self, cx: &mut Context<'_>, value: u32, readable: bool, writable: bool) {
         self.now_ns = cx.now_ns;
         self.flush(cx, value, readable || writable);
-        self.part_all(cx);
+        self.disconnect_marked(cx);
     }
 
     fn serve_source(&mut self, cx: &mut Context<'_>, value: u32, budget: usize) -> Served {
@@ -457,36 +462,36 @@ impl Service for Messages {
         let parked = Served { progress: Progress::Parked, count: 0 };
         let served = match self.sources.get(&value).copied() {
             None => return parked,
-            Some(Source::Client) => self.serve_client(cx, value),
-            Some(Source::Endpoint(port, endpoint)) => {
+            Some(SourceOwner::ClientProcess) => self.serve_client(cx, value),
+            Some(SourceOwner::Endpoint(port, endpoint)) => {
                 let network = self.network(port);
                 let budget = budget.min(cx.steps(REQUEST_NS));
                 let served = network.map(|n| n.serve_endpoint(now, endpoint, budget, polled));
                 let served = served.unwrap_or(parked);
                 cx.charge(u64::from(served.count).saturating_mul(REQUEST_NS));
-                self.heed(cx, port);
+                self.perform_actions(cx, port);
                 served
             }
-            Some(Source::Carrier(port)) => {
+            Some(SourceOwner::Carrier(port)) => {
                 let budget = budget.min(cx.steps(FRAME_NS));
                 let served = self.network(port).map(|n| n.serve_carrier(now, budget, polled));
                 let served = served.unwrap_or(parked);
                 cx.charge(u64::from(served.count).saturating_mul(FRAME_NS));
-                self.heed(cx, port);
+                self.perform_actions(cx, port);
                 served
             }
         };
-        self.part_all(cx);
+        self.disconnect_marked(cx);
         served
     }
 
     fn ask(&mut self, cx: &mut Context<'_>, request: Request) -> Dispatch {
-        Dispatch::new(request).on(|Peers| Ok(self.peers(cx)))
+        Dispatch::new(request).on(|ListPeers| Ok(self.peers(cx)))
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        let networks = self.boards.values().filter_map(|board| board.network.as_ref());
-        let engines = networks.map(Network::deadline).min().filter(|at| *at != u64::MAX);
+        let networks = self.nics.values().filter_map(|local_nic| local_nic.network.as_ref());
+        let engines = networks.map(NicNetwork::deadline).min().filter(|at| *at != u64::MAX);
         [engines, self.rested_ns].into_iter().flatten().min()
     }
 
@@ -498,30 +503,30 @@ impl Service for Messages {
                 self.flush(cx, value, true);
             }
         }
-        let due = |(port, board): (&PortId, &Board)| {
-            let at = board.network.as_ref().map(Network::deadline)?;
+        let due = |(port, local_nic): (&PortId, &LocalNic)| {
+            let at = local_nic.network.as_ref().map(NicNetwork::deadline)?;
             (at <= cx.now_ns).then_some(*port)
         };
-        for port in self.boards.iter().filter_map(due).collect::<Vec<_>>() {
+        for port in self.nics.iter().filter_map(due).collect::<Vec<_>>() {
             if let Some(network) = self.network(port) {
                 network.tick(cx);
             }
-            self.heed(cx, port);
+            self.perform_actions(cx, port);
         }
-        self.part_all(cx);
+        self.disconnect_marked(cx);
     }
 
     fn counters(&self, port: PortId) -> BTreeMap<String, u64> {
-        let Some(board) = self.boards.get(&port) else { return BTreeMap::new() };
+        let Some(local_nic) = self.nics.get(&port) else { return BTreeMap::new() };
         let own = [
-            ("processes", board.clients as u64),
-            ("endpoints", board.endpoints.len() as u64),
-            ("endpoints_opened_total", board.opened_total),
-            ("ways_total", board.ways_total),
-            ("refused_total", board.refused_total),
-            ("asked_total", board.asked_total),
+            ("processes", local_nic.clients as u64),
+            ("endpoints", local_nic.endpoints.len() as u64),
+            ("endpoints_opened_total", local_nic.opened_total),
+            ("ways_total", local_nic.ways_total),
+            ("refused_total", local_nic.refused_total),
+            ("asked_total", local_nic.asked_total),
         ];
-        let mut all = board.network.as_ref().map(Network::counters).unwrap_or_default();
+        let mut all = local_nic.network.as_ref().map(NicNetwork::counters).unwrap_or_default();
         all.extend(own.map(|(name, value)| (name.to_owned(), value)));
         all
     }

@@ -1,4 +1,4 @@
-//! Processes that attach to a NIC again and again: so many a second are taken, then the others wait.
+//! Processes that attach to a NIC repeatedly: the rate is limited, and the others wait.
 
 use std::os::unix::net::UnixStream;
 
@@ -36,7 +36,7 @@ fn hostile_processes_that_attach_are_taken_at_a_bounded_rate() {
         shard.step(begin, 8).unwrap();
     }
     assert_eq!(taken(&shard), ATTACHES_PER_SECOND);
-    // Those that wait are taken in their turn, and none is turned away.
+    // Waiting processes are accepted in their turn, and none is refused.
     for step in 1..100_u64 {
         shard.step(begin + step * SHUT_NS, 8).unwrap();
     }

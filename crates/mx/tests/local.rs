@@ -1,4 +1,4 @@
-//! Processes that attach to boards, as they and hostile ones do.
+//! Attached processes, ordinary and hostile.
 
 mod common;
 
@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use common::{Host, PATIENCE, Process, nic, soon};
 
-/// A channel: its ends, and our end of its doorbell.
+/// A channel: both its ends, and the doorbell of this side.
 type Joined = (Sender, Receiver, Doorbell);
 
 fn channel(tell: Tell, fds: Vec<OwnedFd>) -> Joined {
@@ -89,7 +89,8 @@ fn two_processes_are_joined_by_a_channel_of_their_own() {
     };
     assert_eq!(bytes(&from_one), (1, [1, 2, 3], b"there".to_vec()));
     assert_eq!(bytes(&from_two), (2, [4, 5, 6], b"back".to_vec()));
-    // Each rings at the other's end, and cannot make the other wait: each end is a file of its own.
+    // Each process rings the other's end, and cannot block the other: each end is a file of its
+    // own.
     for (ring, hear) in [(&bell_of_one, &bell_of_two), (&bell_of_two, &bell_of_one)] {
         let flags = rustix::fs::fcntl_getfl(hear).unwrap();
         rustix::fs::fcntl_setfl(hear, flags - rustix::fs::OFlags::NONBLOCK).unwrap();
@@ -99,10 +100,10 @@ fn two_processes_are_joined_by_a_channel_of_their_own() {
         (0..10_000).for_each(|_| ring.ring());
         assert!(is_rung(hear) && hear.hush());
     }
-    // Once is enough, from either side.
+    // A single channel for both directions of a pair.
     assert_eq!(two.refused(3, ("a", 0), 1), Status::Success as u8);
     assert_eq!(host.counter("a", "ways_total"), 1);
-    // One of them dies; the other hears of it, and may be connected to again.
+    // When a process ends, the other is informed and may be connected again.
     drop(one);
     let (tell, _) = two.hear();
     assert_eq!(tell, Tell::Gone { endpoint: 3, of: 0, way, nic: nic("a") });
@@ -127,7 +128,7 @@ fn hostile_connects_to_strangers_and_with_wrong_keys_are_refused() {
     assert_eq!(one.refused(1, ("b", 1), 2), Status::BadEndpoint as u8, "it has no such endpoint");
     let mut third = host.attach("a");
     assert_eq!(third.refused(0, ("b", 1), 2), Status::BadEndpoint as u8, "somebody else's");
-    // Nor can it be closed or opened by another.
+    // Another process cannot close it, nor open its number.
     third.ask(Ask::Close { endpoint: 0 });
     third.ask(Ask::Open { tag: 1, endpoint: 0, key: 0 });
     assert!(matches!(third.hear().0, Tell::Opened { code: 20, .. }));
@@ -147,7 +148,7 @@ fn process_resumes_its_endpoint_with_number_and_session() {
     two.ask(Ask::Connect { endpoint: 1, to: 9, key: 77, token: 3, nic: nic("a") });
     let (tell, _) = two.hear();
     assert!(matches!(tell, Tell::Channel { of: 9, session: 0x1234, .. }), "{tell:?}");
-    // Nobody resumes what somebody has, nor any number.
+    // An endpoint in use cannot be resumed, nor can any number.
     let mut third = host.attach("a");
     third.ask(resume);
     assert!(matches!(third.hear().0, Tell::Opened { code: 20, .. }));
@@ -180,7 +181,7 @@ fn hostile_processes_cost_only_themselves() {
     let host = Host::new();
     let mut honest = host.attach("a");
     honest.open(7, 0);
-    // Garbage, and questions before a greeting.
+    // Garbage, and requests before the greeting.
     let mut garbage = UnixStream::connect(host.dir.join("a")).unwrap();
     garbage.write_all(&[0xff; 1000]).unwrap();
     assert!(Process(Local::new(garbage.into())).is_parted());
@@ -188,19 +189,19 @@ fn hostile_processes_cost_only_themselves() {
     let mut rude = Process(Local::new(rude.into()));
     rude.ask(Ask::Open { tag: 0, endpoint: 1, key: 0 });
     assert!(rude.is_parted());
-    // Descriptors that nobody asked for.
+    // Unexpected descriptors.
     let mut odd = host.attach("a");
     let file = causeway_memory::create("odd", 4096).unwrap();
     odd.0.send(Ask::Close { endpoint: 0 }.emit(), vec![file]).unwrap();
     assert!(odd.is_parted());
-    // A port that goes takes its processes along.
+    // The removal of a port disconnects its processes.
     host.wait("a", "processes", 1);
     assert_eq!(host.counter("a", "endpoints"), 1);
     host.handle.call(Command::PortDel("a".parse().unwrap())).unwrap();
     assert!(honest.is_parted());
 }
 
-/// The number of the way that is told next.
+/// Returns the number of the next channel.
 fn way_of(process: &mut Process) -> u32 {
     let (tell, _) = process.hear();
     let Tell::Channel { way, .. } = tell else { panic!("{tell:?}") };
@@ -219,19 +220,19 @@ fn hostile_and_late_disconnects_close_no_other_way() {
     one.ask(connect);
     let first = way_of(&mut one);
     assert_eq!(way_of(&mut two), first);
-    // Of another number, or by who is at neither end.
+    // With another number, or by a process at neither end.
     one.ask(close(first + 1));
     third.ask(Ask::Disconnect { endpoint: 1, to: 0, way: first, nic: nic("a") });
     third.ask(Ask::Disconnect { endpoint: 2, to: 0, way: first, nic: nic("a") });
     assert_eq!(two.refused(1, ("a", 0), 1), Status::Success as u8, "it is there");
-    // As a side does that cannot use what it was given: the other hears of it.
+    // A side that cannot use its channel closes it, and the other is informed.
     one.ask(close(first));
     assert_eq!(two.hear().0, Tell::Gone { endpoint: 1, of: 0, way: first, nic: nic("a") });
     one.ask(connect);
     let second = way_of(&mut one);
     assert_ne!(first, second);
     assert_eq!(way_of(&mut two), second);
-    // The other side's late word about the first is not about the second.
+    // A late request for the first channel does not close the second.
     two.ask(Ask::Disconnect { endpoint: 1, to: 0, way: first, nic: nic("a") });
     assert_eq!(two.refused(1, ("a", 0), 1), Status::Success as u8, "it is there");
     assert_eq!(one.refused(0, ("b", 1), 2), Status::Success as u8, "on both sides");
@@ -248,7 +249,7 @@ fn hostile_floods_of_connects_part_nobody_who_is_busy() {
         flood.open(endpoint, 0);
     }
     let connect = |endpoint| Ask::Connect { endpoint, to: 0, key: 1, token: 9, nic: nic("a") };
-    // More ways than one process may have there.
+    // More channels than a process may have to an endpoint.
     let mut ways = Vec::new();
     for endpoint in 1..=80 {
         flood.ask(connect(endpoint));
@@ -259,7 +260,7 @@ fn hostile_floods_of_connects_part_nobody_who_is_busy() {
         }
     }
     assert_eq!(ways.len(), 64);
-    // To and fro, while the other reads nothing.
+    // Repeatedly, while the other process reads nothing.
     let (mut refused, mut made) = (0, 64);
     for (round, way) in ways.iter().cycle().take(3000).enumerate() {
         let (endpoint, way) = (round as u8 % 64 + 1, if round < 64 { *way } else { u32::MAX });
@@ -277,7 +278,7 @@ fn hostile_floods_of_connects_part_nobody_who_is_busy() {
     assert!(refused > 0 && made < 2000, "{made} ways to one that does not read");
     drop(flood);
     host.wait("b", "processes", 1);
-    // It reads at last, all of it, and is still there.
+    // When it reads at last, it gets all messages, and is still attached.
     let (mut came, mut gone) = (0, 0);
     busy.ask(Ask::Find { tag: 3, name: Name::new("b:0").unwrap() });
     let mut answered = false;
@@ -295,7 +296,7 @@ fn hostile_floods_of_connects_part_nobody_who_is_busy() {
     soon(|| host.counter("a", "endpoints") == 1, "it was parted from");
 }
 
-/// Asks the same as often as it is let.
+/// Repeats a request as often as possible.
 fn ask_on(process: &mut Process, ask: Ask, most: usize) -> usize {
     let (mut asked, mut full) = (0, 0);
     while asked < most && full < 100 {
@@ -318,15 +319,15 @@ fn hostile_processes_that_do_not_read_are_not_listened_to() {
     let (mut deaf, mut honest) = (host.attach("a"), host.attach("a"));
     let asked = ask_on(&mut deaf, Ask::Name { tag: 0, nic: nic("b") }, 20_000);
     assert!(asked < 20_000, "it is listened to for ever");
-    // Others are.
+    // Other processes are served.
     honest.open(7, 0);
-    // It reads at last, and hears all answers.
+    // When the process reads, it gets all answers.
     for _ in 0..asked {
         deaf.0.flush().unwrap();
         assert!(matches!(deaf.hear().0, Tell::Host { known: 1, .. }));
     }
     deaf.open(8, 0);
-    // One that goes without reading is noticed.
+    // The end of a process that does not read is noticed.
     ask_on(&mut deaf, Ask::Name { tag: 0, nic: nic("b") }, 20_000);
     drop(deaf);
     host.wait("a", "processes", 1);
@@ -353,7 +354,7 @@ fn hostile_processes_whose_wake_ups_take_long_are_delayed_and_parted_from() {
     drop(watchers);
     honest.open(8, 0);
     host.wait("a", "processes", 1);
-    // Its user's next one could do it again at once.
+    // The next process of the user could do the same.
     let _next = host.connect("a");
     host.wait("a", "refused_total", 1);
 }
@@ -378,12 +379,12 @@ fn hostile_floods_of_questions_that_are_work_are_slowed() {
 #[test]
 fn hostile_processes_that_rest_and_go_are_parted_from_at_once() {
     let host = Host::new();
-    // A question that has no answer, and more of it than is answered soon.
+    // A request without an answer, more often than is answered soon.
     let unanswered = (0..20).any(|_| {
         let before = host.counter("a", "asked_total");
         let mut flood = host.attach("a");
         let (mut asked, since) = (1, Instant::now());
-        // More than it may ask at once, and then as much as there is room for.
+        // More than the burst limit, and then as much as the socket holds.
         while flood.0.backlog() == 0 || asked < 2 * limits::WORK_AHEAD_NS / limits::WORK_NS {
             assert!(since.elapsed() < common::PATIENCE);
             if flood.0.backlog() > 0 {
@@ -428,12 +429,12 @@ fn hostile_users_leave_ways_to_others() {
     let mut target = host.attach("a");
     target.open(0, 1);
     let mut made = 0;
-    // Each has as many ways as a process may have to one endpoint.
+    // Each process has the maximum of channels to an endpoint.
     let boards = ["a", "b", "d", "e", "f"];
     for at in 0..15 {
         let mut process = host.attach(boards[at % 5]);
-        for endpoint in 1..=limits::WAYS_OF_CLIENT_MAX {
-            let endpoint = (at / 5 * limits::WAYS_OF_CLIENT_MAX + endpoint) as u8;
+        for endpoint in 1..=limits::CHANNELS_OF_CLIENT_MAX {
+            let endpoint = (at / 5 * limits::CHANNELS_OF_CLIENT_MAX + endpoint) as u8;
             process.open(endpoint, 0);
             process.ask(Ask::Connect { endpoint, to: 0, key: 1, token: 9, nic: nic("a") });
             match process.hear().0 {
@@ -447,5 +448,5 @@ fn hostile_users_leave_ways_to_others() {
         }
         std::mem::forget(process);
     }
-    assert_eq!(made, limits::WAYS_OF_USER_MAX);
+    assert_eq!(made, limits::CHANNELS_OF_USER_MAX);
 }

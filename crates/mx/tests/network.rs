@@ -1,5 +1,4 @@
-//! Boards with a network, and processes that do what they may not: in a namespace of the test's
-//! own, with two interfaces that are each other's far end.
+//! NICs with a network, and hostile processes, in a namespace with a pair of veth interfaces.
 
 mod common;
 
@@ -19,7 +18,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use common::rings::{Rings, at};
 use common::{Host, Process, interface_board, nic, soon, with_wire};
 
-/// Two hosts that know each other, with an endpoint each.
+/// Returns two daemons that know each other, with an endpoint each.
 fn met() -> (Host, Host, (Process, Rings), (Process, Rings)) {
     let (one, two) = (Host::on("near", "a"), Host::on("far", "b"));
     let (mut of_one, mut of_two) = (one.attach("a"), two.attach("b"));
@@ -32,11 +31,11 @@ fn lies() {
     let (one, _two, (mut of_one, mut a), _far) = met();
     let mut honest = one.attach("a");
     let mut its = Rings::open(&mut honest, 9);
-    // A request that there is not.
+    // An unknown request.
     assert!(a.sender.send(Head { kind: 99, words: [1; 3] }, b"").unwrap());
     a.ring();
     assert!(of_one.is_parted());
-    // A field that cannot be; a message that is too long; counts that cannot be.
+    // An invalid field; a message that is too long; invalid indices.
     let mut liar = one.attach("a");
     let mut rings = Rings::open(&mut liar, 1);
     assert!(rings.sender.send(Head { kind: 2, words: [1, 1, 1] }, b"").unwrap());
@@ -47,14 +46,14 @@ fn lies() {
     assert!(rings.sender.send(Head { kind: 4, words: [0; 3] }, &[0; 40_000]).unwrap());
     rings.ring();
     assert!(liar.is_parted());
-    // Nonsense everywhere, again and again: parted from or not, it harms nobody else.
+    // Random content everywhere: with or without disconnection, others are not affected.
     for seed in 0..20_u64 {
         let mut liar = one.attach("a");
         let rings = Rings::open(&mut liar, 1);
         let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         for place in (64..rings.view.len() - 8).step_by(8) {
             word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed);
-            // Some of it looks like the first lap of a ring.
+            // Some values resemble the first lap of a ring.
             let value = if word >> 60 == 0 { 0x8000 | (word >> 16 & 7) << 16 } else { word };
             rings.view.store_word(place, value).unwrap();
         }
@@ -79,7 +78,8 @@ fn lend(process: &mut Process, endpoint: u8, len: u64, file: OwnedFd) {
 fn bad_regions() {
     let (one, _two, (mut of_one, mut a), _far) = met();
     let sealed = || create("region", 8192).unwrap();
-    // No memory; memory that may shrink; memory that is shorter; somebody else's endpoint; none.
+    // Not memory; memory that can shrink; memory that is too short; a foreign endpoint; an unknown
+    // one.
     let unsealed = || {
         let file = rustix::fs::memfd_create("u", MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&file, 8192).unwrap();
@@ -105,7 +105,7 @@ fn bad_regions() {
     let mut liar = one.attach("a");
     liar.ask(Ask::Region { tag: 5, endpoint: 1, len: 8192 });
     assert!(liar.is_parted(), "no memory at all");
-    // As many as may be, and no more.
+    // The maximum number of regions.
     let mut greedy = one.attach("a");
     let _rings = Rings::open(&mut greedy, 1);
     let mut taken = 0;
@@ -118,7 +118,7 @@ fn bad_regions() {
         }
     }
     assert_eq!(taken, 256);
-    // What is not registered, or not any more, is not sent from; nor is what lies outside.
+    // Unregistered memory, deregistered memory, and bytes outside of a region are not sent.
     let (_, peer) = a.connect(at("b", 4), 7);
     lend(&mut of_one, 3, 8192, sealed());
     let Tell::Region { code: 0, region, .. } = of_one.hear().0 else { panic!() };
@@ -133,7 +133,7 @@ fn bad_regions() {
     assert!(refused(region + 1, 0, 1) && refused(region, 8000, 193));
     assert!(refused(region, u64::MAX, 1) && refused(region, 0, u32::MAX));
     of_one.ask(Ask::Unregion { endpoint: 3, region });
-    // Twice, and what another has.
+    // Twice, and a region of another process.
     of_one.ask(Ask::Unregion { endpoint: 3, region });
     of_one.ask(Ask::Unregion { endpoint: 1, region: 0 });
     of_one.ask(Ask::Find { tag: 1, name: Name::new("a:0").unwrap() });
@@ -149,7 +149,7 @@ fn hostile_regions_are_refused() {
 fn sleeper() {
     let (one, two, (mut of_one, mut a), (mut of_two, mut b)) = met();
     let (_, peer) = a.connect(at("b", 4), 7);
-    // It asks to be woken, and is told so once however much comes.
+    // The process asks for a wake-up, and gets one, regardless of the number of events.
     b.receiver.ask();
     for number in 0..50 {
         let (token, match_info, data) = (Token(number), number, &b"bytes"[..]);
@@ -171,7 +171,7 @@ fn sleeper() {
             other => panic!("{other:?}"),
         }
     }
-    // Boards of other hosts have names, which they say when they are asked.
+    // NICs of other hosts answer name queries.
     let named = |process: &mut Process, ask: Ask| {
         process.ask(ask);
         let Tell::Host { known, nic, name, .. } = process.hear().0 else { panic!("woken again") };
@@ -187,7 +187,7 @@ fn sleeper() {
     assert_eq!((peers[0].known, peers[0].state, peers[0].partners), ("announced", "answers", 1));
     assert_eq!(peers[0].counters["messages_sent_total"], 50);
     assert_eq!(two.peers()[0].counters["messages_received_total"], 50);
-    // Its process dies: the other hears of it with the next message.
+    // When the process ends, the peer learns of it with the next message.
     drop(of_two);
     two.wait("b", "endpoints", 0);
     let (token, match_info, data) = (Token(99), 0, &b""[..]);
@@ -201,8 +201,8 @@ fn sleeper() {
 }
 
 #[test]
-fn who_sleeps_is_woken_once_and_who_dies_is_noticed() {
-    with_wire("who_sleeps_is_woken_once_and_who_dies_is_noticed", sleeper);
+fn sleeper_is_woken_once_and_process_death_is_noticed() {
+    with_wire("sleeper_is_woken_once_and_process_death_is_noticed", sleeper);
 }
 
 fn held() {
@@ -220,7 +220,7 @@ fn held() {
     assert!(holds.set(peer_b, true));
     to_a(&mut b, 1);
     soon(|| one.counter("a", "library_full_total") > 0, "it is not held");
-    // Another's goes past.
+    // Messages of another peer are delivered.
     to_a(&mut c, 2);
     let message = |a: &mut Rings| loop {
         match a.hear() {
@@ -243,7 +243,7 @@ fn one_partner_is_held_and_no_other() {
 
 fn frames() {
     let (one, _two, (_of_one, mut a), _far) = met();
-    // Nonsense on the wire, to this board and to others, from a stranger.
+    // Random frames of an unknown NIC, to this NIC and to others.
     let socket = causeway_host::net::socket::PacketSocket::open("far").unwrap();
     let [_, _, own @ ..] = nic("a").to_be_bytes();
     let mut sent = 0_u64;
@@ -261,7 +261,7 @@ fn frames() {
     }
     assert_eq!(sent, 512);
     let dropped = |why: &str| one.counter("a", &format!("drop_{why}_total"));
-    // But announcements and names, which say nothing here.
+    // Announcements and names are excluded: they go to discovery.
     let all = || dropped("unknown_board") + dropped("malformed") == 512 - 4;
     soon(all, "they do not come");
     assert!(dropped("unknown_board") >= 8 && dropped("malformed") >= 2 * (256 - 14));
@@ -279,7 +279,7 @@ fn datagrams() {
     let (mut of_one, mut of_two) = (one.attach("a"), two.attach("b"));
     let (mut a, _b) = (Rings::open(&mut of_one, 3), Rings::open(&mut of_two, 4));
     soon(|| a.connect(at("b", 4), 7).0 == Status::Success, "they do not meet");
-    // From an address that nobody named; from the right one, in another's name or none.
+    // From an unknown address; from a configured one with another MAC or none.
     let [_, _, own @ ..] = nic("a").to_be_bytes();
     let frame = |source: [u8; 6]| [&own[..], &source, &[0x86, 0xdf, 0, 0, 3], &[0; 50]].concat();
     let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -361,8 +361,8 @@ fn hollow() {
 }
 
 #[test]
-fn hostile_memory_that_is_not_there_is_nobody_elses_loss() {
-    with_wire("hostile_memory_that_is_not_there_is_nobody_elses_loss", hollow);
+fn hostile_missing_memory_affects_no_other_endpoint() {
+    with_wire("hostile_missing_memory_affects_no_other_endpoint", hollow);
 }
 
 fn interfaces() {
@@ -386,8 +386,8 @@ fn interfaces_may_be_down_and_must_carry_the_frames() {
     with_wire("interfaces_may_be_down_and_must_carry_the_frames", interfaces);
 }
 
-/// Binds the socket of an endpoint (descriptor 1st) as the process that has it may, and prints what it
-/// hears of a frame (2nd, in hexadecimal) that it must hear, and of the same as an IP packet.
+/// Binds the socket of an endpoint (descriptor in the first argument) to another protocol, and
+/// prints whether it receives a frame (second argument, hexadecimal), and the same as an IP packet.
 const REBIND: &str = r"
 import ctypes, socket, struct, sys
 s = socket.socket(fileno=int(sys.argv[1]))
@@ -457,7 +457,7 @@ fn rebound() {
     }
 }
 
-/// The process that has an endpoint's socket hears by it nothing but that endpoint's packets.
+/// A process receives only packets of its endpoint, even if it binds its socket anew.
 #[test]
 fn hostile_process_that_binds_its_socket_anew_hears_nothing_of_others() {
     with_wire("hostile_process_that_binds_its_socket_anew_hears_nothing_of_others", rebound);

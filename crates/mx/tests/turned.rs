@@ -1,5 +1,4 @@
-//! Boards whose dispatcher the test turns by hand, so that it knows what was looked at when; in a
-//! namespace of the test's own.
+//! NICs on a dispatcher that the test runs step by step, in a namespace.
 
 mod common;
 
@@ -14,7 +13,7 @@ use causeway_model::{Answer, Command};
 use causeway_mxoe::driver::limits::slots_for;
 use common::{PATIENCE, interface_board, nic, with_wire};
 
-/// A daemon that stands still unless it is turned.
+/// A daemon that runs only when the test lets it.
 struct ByHand {
     turned: Turned,
     handle: Handle,
@@ -34,7 +33,7 @@ impl ByHand {
         host
     }
 
-    /// What a command comes to; it is turned meanwhile.
+    /// Returns the answer to a command, which the daemon processes meanwhile.
     fn call(&mut self, command: Command) -> Answer {
         let handle = self.handle.clone();
         let helper = std::thread::spawn(move || handle.call(command).unwrap());
@@ -51,7 +50,7 @@ impl ByHand {
         }
     }
 
-    /// Turns until a counter is so high, for so long at most.
+    /// Runs the daemon until a counter has reached a value, for at most `patience`.
     fn reaches(&mut self, counter: &str, value: u64, patience: Duration) {
         let since = Instant::now();
         while self.counter(counter) < value {
@@ -69,14 +68,14 @@ impl Drop for ByHand {
     }
 }
 
-/// A frame to board `a`, of another, that says nothing.
+/// Returns a frame to NIC `a` without effect.
 fn frame() -> Vec<u8> {
     let mac = |board: &str| nic(board).to_be_bytes()[2..].to_vec();
     [&mac("a")[..], &mac("b"), &[0x86, 0xdf, 0, 0, 99], &[0; 43]].concat()
 }
 
 fn unseen_loss() {
-    // Slots of the ring.
+    // Slots of the receive ring.
     let slots = slots_for(9000).count() as u64;
     let mut host = ByHand::new(|dir| interface_board(dir, "a", "near"));
     let far = PacketSocket::open("far").unwrap();
@@ -84,7 +83,8 @@ fn unseen_loss() {
         let frame = [&[0; 10][..], &frame()].concat();
         rustix::net::send(&far, &frame, rustix::net::SendFlags::empty()).unwrap();
     };
-    // Long after it was last asked it is asked with the first frame, and soon after that is not.
+    // The kernel's drop counter is read with the first frame after a pause, and then not for some
+    // time.
     host.reaches("interface_ups_total", 1, PATIENCE);
     let since = Instant::now();
     while since.elapsed() < Duration::from_millis(150) {
@@ -94,11 +94,11 @@ fn unseen_loss() {
     host.reaches("frames_received_total", 1, PATIENCE);
     assert_eq!(host.counter("interface_lost_total"), 0);
     (0..slots + 200).for_each(|_| send());
-    // So that the last look finds some: one that finds none asks.
+    // The last pass finds frames: a pass without frames reads the drop counter.
     host.turned.turn().unwrap();
     (0..10).for_each(|_| send());
     host.reaches("frames_received_total", 1 + slots + 10, PATIENCE);
-    // No frame comes any more, and no partner has a timer: it is found out all the same.
+    // Without further frames and without timers of peers, the loss is noticed anyway.
     host.reaches("interface_lost_total", 100, Duration::from_secs(5));
 }
 

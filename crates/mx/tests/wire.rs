@@ -1,4 +1,4 @@
-//! What a host does not carry at once: frames that it does not cut, and those that it has no room for.
+//! Limits of the kernel: batches that it does not segment, and frames for which it has no room.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn connect(from: &mut Rings, board: &str, endpoint: u8) -> PeerId {
 
 fn uncut() {
     ip("link set lo up");
-    // What goes there is cut by IP, and not by the host's UDP.
+    // IP fragments these datagrams, because UDP segmentation fails at this MTU.
     ip("route replace local 127.0.0.2 dev lo table local mtu 1500");
     let [one, two, three] = [loopback(1, 9101), loopback(1, 9102), loopback(2, 9103)];
     let a = Host::with_udp_at("a", one, &[two, three]);
@@ -34,7 +34,7 @@ fn uncut() {
     let (to_near, to_narrow) = (connect(&mut from, "b", 4), connect(&mut from, "c", 4));
     let long: Vec<u8> = (0..MEDIUM_BYTES_MAX).map(|at| (at / 5) as u8).collect();
     let counted = || (a.counter("a", "frames_left_total"), a.counter("a", "send_calls_total"));
-    // Frames for each system call, in hundredths.
+    // Frames per system call, in hundredths.
     let mut sends = |to, at: &mut Rings, info| {
         let before = counted();
         for _ in 0..10 {
@@ -63,7 +63,7 @@ fn stuck() {
     let (mut long, mut short) = (Rings::open(&mut of_one, 3), Rings::open(&mut of_one, 5));
     let (_, mut hears) = (Rings::open(&mut of_two, 4), Rings::open(&mut of_two, 6));
     let (to_long, to_short) = (connect(&mut long, "b", 4), connect(&mut short, "b", 6));
-    // From now on the far end takes no long frames, and the near one says that it has no room.
+    // The far end accepts no long frames now, and the near end reports that it has no room.
     ip("link set far mtu 1500");
     let (token, data) = (Token(1), &vec![7; MEDIUM_BYTES_MAX][..]);
     long.request(&Request::Eager { peer: to_long, token, match_info: 1, data });
@@ -75,7 +75,7 @@ fn stuck() {
     }
     assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
     assert!(!long.receiver.ready(), "it is not there");
-    // They go on where there is room again.
+    // Sending continues when there is room again.
     ip("link set far mtu 9000");
     assert!(matches!(
         long.hear(),

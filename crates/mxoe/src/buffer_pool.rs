@@ -1,15 +1,16 @@
-//! Buffers for messages that wait, used again.
+//! A pool of buffers for waiting messages. It saves an allocation for each message that waits for
+//! an acknowledgement, an earlier message, or room in the event ring.
 
 use crate::limits::SPARE_BUFFERS;
 
-/// Spare buffers, by class.
+/// Spare buffers by size class. The number of each class is limited by [`SPARE_BUFFERS`].
 #[derive(Debug, Default)]
-pub(crate) struct Pool {
+pub(crate) struct BufferPool {
     spare: [Vec<Vec<u8>>; SPARE_BUFFERS.len()],
 }
 
-impl Pool {
-    /// An empty buffer with room for `len` bytes.
+impl BufferPool {
+    /// Returns an empty buffer with a capacity of at least `len` bytes.
     pub(crate) fn take(&mut self, len: usize) -> Vec<u8> {
         let classes = SPARE_BUFFERS.iter().zip(&mut self.spare);
         for ((bytes, _), spare) in classes {
@@ -20,14 +21,14 @@ impl Pool {
         Vec::with_capacity(len)
     }
 
-    /// A buffer with these bytes.
+    /// Returns a buffer with a copy of `data`.
     pub(crate) fn with(&mut self, data: &[u8]) -> Vec<u8> {
         let mut buffer = self.take(data.len());
         buffer.extend_from_slice(data);
         buffer
     }
 
-    /// A buffer is not needed any more.
+    /// Returns a buffer to the pool, which drops it if its class is full.
     pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
         let classes = SPARE_BUFFERS.iter().zip(&mut self.spare);
         for ((bytes, most), spare) in classes {
@@ -45,8 +46,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_come_back_empty_and_are_used_again() {
-        let mut pool = Pool::default();
+    fn pool_reuses_buffers_empty() {
+        let mut pool = BufferPool::default();
         let first = pool.with(&[7; 100]);
         let at = first.as_ptr();
         pool.give(first);

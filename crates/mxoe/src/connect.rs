@@ -1,25 +1,27 @@
-//! Connecting, being connected to, and peers that begin anew.
+//! Connects of this endpoint: requests, answers, and the detection of restarted peers. Requests of
+//! other endpoints are processed in [`connect_request`](crate::connect_request).
 //!
-//! Each side says which number it expects next. A peer whose session is another one, or who
-//! expects a number that it cannot, began anew: what was under way with it ends, and both numbers
-//! are of a new generation, so that packets of before are told from those of after.
+//! Each side reports the number that it expects next. A peer with another session, or with an
+//! impossible number, has restarted: its operations end, and both sides continue with numbers of a
+//! new generation, which separates late packets from new ones. Several connects of one pair of
+//! endpoints share a peer.
 
 use causeway_wire::mx::{Address, Event, PeerId, Status, Token};
 use causeway_wire::mxoe::{Answer, Connect, Ends, Greeting, Packet};
 
 use crate::Admission;
-use crate::context::{Env, count};
-use crate::endpoint::Endpoint;
-use crate::limits::{CONNECT_AGAIN_NS, CONNECTS_MAX, ENDPOINTS_MAX};
+use crate::context::{EngineContext, count};
+use crate::endpoint::NicEndpoint;
+use crate::limits::{CONNECTS_MAX, ENDPOINTS_MAX, RECONNECT_NS};
 use crate::nic::Dropped;
-use crate::peer::{Doubt, Life};
-use crate::sequence::Number;
+use crate::peer::{Incarnation, LivenessQuery};
+use crate::sequence::SequenceNumber;
 use crate::sequence_conflict::AckCheck;
-use crate::timers::{Owner, RoundTrip};
+use crate::timers::{RoundTrip, TimerOwner};
 
 /// A connect that has not ended.
 #[derive(Debug)]
-pub(crate) struct Connecting {
+pub(crate) struct PendingConnect {
     token: Token,
     address: (u16, u8),
     key: u32,
@@ -28,15 +30,15 @@ pub(crate) struct Connecting {
     tries: u32,
     begun_at: u64,
     ends_at: u64,
-    /// What it ends with then.
+    /// Status of the connect at `ends_at`.
     ends_with: Status,
 }
 
-impl Endpoint {
-    /// Begins to connect.
+impl NicEndpoint {
+    /// Starts a connect. The event [`Event::Connected`] ends it.
     pub(crate) fn connect(
         &mut self,
-        env: &mut Env<'_>,
+        ctx: &mut EngineContext<'_>,
         token: Token,
         to: Address,
         key: u32,
@@ -46,138 +48,150 @@ impl Endpoint {
             return Admission::Later;
         }
         let mac = crate::endpoint::mac_of(to.nic);
-        let host = mac.and_then(|mac| env.hosts.number(mac));
+        let host = mac.and_then(|mac| ctx.hosts.number(mac));
         let Some(host) = host.filter(|_| usize::from(to.endpoint) < ENDPOINTS_MAX) else {
             let known = usize::from(to.endpoint) < ENDPOINTS_MAX;
             let status = if known { Status::EndpointUnreachable } else { Status::BadEndpoint };
-            self.end_connect(env, token, status);
+            self.end_connect(ctx, token, status);
             return Admission::Yes;
         };
         self.connect_number = self.connect_number.wrapping_add(1);
-        let ends_at = env.now.saturating_add(timeout_ns.unwrap_or(env.give_up_ns));
-        self.connects.push(Connecting {
+        let ends_at = ctx.now.saturating_add(timeout_ns.unwrap_or(ctx.give_up_ns));
+        self.connects.push(PendingConnect {
             token,
             address: (host, to.endpoint),
             key,
             number: self.connect_number,
-            again_at: env.now,
+            again_at: ctx.now,
             tries: 0,
-            begun_at: env.now,
+            begun_at: ctx.now,
             ends_at,
             ends_with: Status::Timeout,
         });
-        self.connects_due(env);
+        self.connects_due(ctx);
         Admission::Yes
     }
 
-    /// Sends what is to be sent of connects, and ends those that took too long.
-    pub(crate) fn connects_due(&mut self, env: &mut Env<'_>) {
+    /// Sends the connect requests that are due, and ends connects after their timeout.
+    pub(crate) fn connects_due(&mut self, ctx: &mut EngineContext<'_>) {
         let mut at = 0_usize;
         while let Some(connecting) = self.connects.get_mut(at) {
-            if connecting.ends_at <= env.now {
+            if connecting.ends_at <= ctx.now {
                 let ended = self.connects.swap_remove(at);
-                self.connect_ended(env, &ended, ended.ends_with);
+                self.connect_ended(ctx, &ended, ended.ends_with);
                 continue;
             }
             at = at.saturating_add(1);
-            if connecting.again_at > env.now {
+            if connecting.again_at > ctx.now {
                 continue;
             }
-            let wait = RoundTrip::new(CONNECT_AGAIN_NS).wait(connecting.tries);
-            connecting.again_at = env.now.saturating_add(wait);
+            let wait = RoundTrip::new(RECONNECT_NS).wait(connecting.tries);
+            connecting.again_at = ctx.now.saturating_add(wait);
             connecting.tries = connecting.tries.saturating_add(1);
             let (address, key, number) = (connecting.address, connecting.key, connecting.number);
-            // Without room for a peer it is tried again later.
-            if let Some(peer) = self.peers.at_or_new(address, env.now) {
+            // If the peer table is full, the connect is repeated later.
+            if let Some(peer) = self.peers.at_or_new(address, ctx.now) {
                 count(&mut self.counters.connects_sent);
-                self.greet(env, peer, number, self.session, Greeting::Request { key });
+                self.send_connect(ctx, peer, number, self.session, Greeting::Request { key });
             }
         }
-        self.rearm_connects(env);
+        self.rearm_connects(ctx);
     }
 
-    fn rearm_connects(&mut self, env: &mut Env<'_>) {
+    fn rearm_connects(&mut self, ctx: &mut EngineContext<'_>) {
         let times = self.connects.iter().map(|connect| connect.again_at.min(connect.ends_at));
-        let owner = Owner { endpoint: self.id, peer: None };
-        env.alarms.disarm(&mut self.connect_alarm, owner);
+        let owner = TimerOwner { endpoint: self.id, peer: None };
+        ctx.timers.disarm(&mut self.connect_timer, owner);
         if let Some(due) = times.min() {
-            env.alarms.arm(&mut self.connect_alarm, due, owner);
+            ctx.timers.arm(&mut self.connect_timer, due, owner);
         }
     }
 
-    /// Says to a peer which number is expected of it.
-    fn greet(&self, env: &mut Env<'_>, peer: PeerId, number: u8, session: u32, greeting: Greeting) {
-        let Some(partner) = self.peers.get(peer) else { return };
+    /// Sends a connect packet with the number that is expected of the peer.
+    pub(crate) fn send_connect(
+        &self,
+        ctx: &mut EngineContext<'_>,
+        peer: PeerId,
+        number: u8,
+        session: u32,
+        greeting: Greeting,
+    ) {
+        let Some(remote) = self.peers.get(peer) else { return };
         let connect = Connect {
-            ends: Ends { destination: partner.endpoint, source: self.id },
-            index_of_destination: partner.host,
+            ends: Ends { destination: remote.endpoint, source: self.id },
+            index_of_destination: remote.host,
             session,
-            expected: partner.receive.next.0,
+            expected: remote.receive.next.0,
             number,
             greeting,
         };
-        env.send(partner.host, &Packet::Connect(connect));
+        ctx.send(remote.host, &Packet::Connect(connect));
     }
 
-    /// A connect ended without success.
-    fn end_connect(&mut self, env: &mut Env<'_>, token: Token, status: Status) {
-        self.tell(env, Event::Connected { token, status, peer: PeerId::NONE });
+    /// Reports the failure of a connect.
+    fn end_connect(&mut self, ctx: &mut EngineContext<'_>, token: Token, status: Status) {
+        self.report(ctx, Event::Connected { token, status, peer: PeerId::NONE });
     }
 
-    /// A connect ended without success: a peer of whom nothing else is known is none.
-    fn connect_ended(&mut self, env: &mut Env<'_>, ended: &Connecting, status: Status) {
+    /// Ends a connect without success, and removes its peer if nothing else is known of it.
+    fn connect_ended(
+        &mut self,
+        ctx: &mut EngineContext<'_>,
+        ended: &PendingConnect,
+        status: Status,
+    ) {
         if let Some(peer) = self.peers.at(ended.address) {
-            let unknown = self.peers.get(peer).is_some_and(|partner| partner.session.is_none());
+            let unknown = self.peers.get(peer).is_some_and(|remote| remote.session.is_none());
             let alone = !self.connects.iter().any(|other| other.address == ended.address);
             if unknown && alone {
-                self.end_peer(env, peer, Status::EndpointUnreachable);
+                self.end_peer(ctx, peer, Status::EndpointUnreachable);
             }
         }
-        self.end_connect(env, ended.token, status);
+        self.end_connect(ctx, ended.token, status);
     }
 
-    /// Gives up a connect: whether there was one.
-    pub(crate) fn cancel_connect(&mut self, env: &mut Env<'_>, token: Token) -> bool {
+    /// Cancels a connect. Returns whether it existed.
+    pub(crate) fn cancel_connect(&mut self, ctx: &mut EngineContext<'_>, token: Token) -> bool {
         let Some(at) = self.connects.iter().position(|connect| connect.token == token) else {
             return false;
         };
         let ended = self.connects.swap_remove(at);
-        self.connect_ended(env, &ended, Status::Cancelled);
+        self.connect_ended(ctx, &ended, Status::Cancelled);
         true
     }
 
-    /// Connects to an address were refused, by whomever: they are asked once more, and end if nothing
-    /// else is heard. Whether there were some.
-    pub(crate) fn connect_doubted(
+    /// Processes a refusal of connects to an address, which may be forged: the request is repeated
+    /// once, and the connects end unless an answer arrives. Returns whether there were any.
+    pub(crate) fn doubt_connects(
         &mut self,
-        env: &mut Env<'_>,
+        ctx: &mut EngineContext<'_>,
         address: (u16, u8),
         status: Status,
     ) -> bool {
         let mut some = false;
-        let there = self.peers.all().filter(|(_, partner)| partner.host == address.0);
-        let trip = there.map(|(_, partner)| partner.trip()).max().unwrap_or(0);
+        let there = self.peers.all().filter(|(_, remote)| remote.host == address.0);
+        let trip = there.map(|(_, remote)| remote.trip()).max().unwrap_or(0);
         for connect in self.connects.iter_mut().filter(|connect| connect.address == address) {
             some = true;
             if connect.ends_with == Status::Timeout {
                 connect.ends_with = status;
-                // Who refuses it itself was there and back since it began.
-                let trip = trip.max(env.now.saturating_sub(connect.begun_at));
-                let doubt = Doubt::new(env.now, status, trip);
-                connect.ends_at = connect.ends_at.min(doubt.ends());
-                connect.again_at = env.now.saturating_add(1);
+                // The refusal itself is the measurement of a round trip.
+                let trip = trip.max(ctx.now.saturating_sub(connect.begun_at));
+                let doubt = LivenessQuery::new(ctx.now, status, trip);
+                connect.ends_at = connect.ends_at.min(doubt.deadline());
+                connect.again_at = ctx.now.saturating_add(1);
             }
         }
         if some {
-            self.rearm_connects(env);
+            self.rearm_connects(ctx);
         }
         some
     }
 
-    /// Connects to an address were refused: whether there were some.
-    pub(crate) fn connect_refused(
+    /// Ends the connects to an address. Returns whether there were any.
+    pub(crate) fn end_connects(
         &mut self,
-        env: &mut Env<'_>,
+        ctx: &mut EngineContext<'_>,
         address: (u16, u8),
         status: Status,
     ) -> bool {
@@ -185,159 +199,77 @@ impl Endpoint {
         while let Some(at) = self.connects.iter().position(|connect| connect.address == address) {
             some = true;
             let ended = self.connects.swap_remove(at);
-            self.connect_ended(env, &ended, status);
+            self.connect_ended(ctx, &ended, status);
         }
         some
     }
 
-    /// A connect packet came.
-    pub(crate) fn greeted(
+    /// Processes a connect packet.
+    ///
+    /// # Errors
+    /// [`Dropped`]: the key or session is wrong, or the peer table is full.
+    pub(crate) fn on_connect(
         &mut self,
-        env: &mut Env<'_>,
+        ctx: &mut EngineContext<'_>,
         host: u16,
         connect: &Connect,
     ) -> Result<(), Dropped> {
-        env.hosts.learn(host, connect.index_of_destination);
+        ctx.hosts.learn(host, connect.index_of_destination);
         match connect.greeting {
-            Greeting::Request { key } => self.asked(env, host, connect, key),
+            Greeting::Request { key } => self.on_connect_request(ctx, host, connect, key),
             Greeting::Reply { session, answer } => {
-                self.answered(env, host, connect, session, answer)
+                self.on_answer(ctx, host, connect, session, answer)
             }
         }
     }
 
-    /// A peer began anew, or another one took its place: whatever it is, it is there again.
-    fn replace(&mut self, env: &mut Env<'_>, address: (u16, u8)) -> Option<PeerId> {
+    /// Replaces a restarted peer.
+    pub(crate) fn replace_peer(
+        &mut self,
+        ctx: &mut EngineContext<'_>,
+        address: (u16, u8),
+    ) -> Option<PeerId> {
         if let Some(old) = self.peers.at(address) {
             count(&mut self.counters.restarts);
-            self.end_peer(env, old, Status::EndpointUnreachable);
+            self.end_peer(ctx, old, Status::EndpointUnreachable);
         }
-        self.peers.at_or_new(address, env.now)
+        self.peers.at_or_new(address, ctx.now)
     }
 
-    /// A peer is gone: connects that are under way said which number was expected of it, and
-    /// say anew what is expected of the next.
-    pub(crate) fn connect_anew(&mut self, env: &mut Env<'_>, address: (u16, u8)) {
+    /// Repeats the connects to a removed peer: the expected number that they reported is outdated.
+    pub(crate) fn renew_connects(&mut self, ctx: &mut EngineContext<'_>, address: (u16, u8)) {
         let mut some = false;
         for connect in &mut self.connects {
             if connect.address == address {
                 some = true;
                 self.connect_number = self.connect_number.wrapping_add(1);
                 connect.number = self.connect_number;
-                // Not in this moment, whose alarms may all have been called.
-                connect.again_at = env.now.saturating_add(1);
+                // Not at the current time: its timers may have run already.
+                connect.again_at = ctx.now.saturating_add(1);
             }
         }
         if some {
-            self.rearm_connects(env);
+            self.rearm_connects(ctx);
         }
     }
 
-    /// A request to connect.
-    fn asked(
+    /// Checks the number that a known peer expects. A lower number may be late and is ignored.
+    pub(crate) fn check_expected(
         &mut self,
-        env: &mut Env<'_>,
-        host: u16,
-        connect: &Connect,
-        key: u32,
-    ) -> Result<(), Dropped> {
-        count(&mut self.counters.connects_received);
-        let Connect { ends, session, expected, number, .. } = *connect;
-        let address = (host, ends.source);
-        if key != self.key {
-            count(&mut self.counters.wrong_key);
-            let greeting = Greeting::Reply { session: 0, answer: Answer::BAD_KEY };
-            let ends = Ends { destination: ends.source, source: self.id };
-            let (index_of_destination, expected) = (host, 0);
-            let refusal =
-                Connect { ends, index_of_destination, session, expected, number, greeting };
-            env.send(host, &Packet::Connect(refusal));
-            return Err(Dropped::Key);
-        }
-        let past = self.peers.past(address, session);
-        let mut peer = self.peers.at_or_new(address, env.now);
-        let mut anew = false;
-        if let Some((id, partner)) = peer.and_then(|peer| Some((peer, self.peers.get_mut(peer)?))) {
-            let newer = partner.is_newer(number);
-            anew = match partner.session {
-                // What came early is of another one than asks now.
-                None if partner.unaware.is_some_and(|unaware| unaware.session != session) => {
-                    peer = self.replace(env, address);
-                    false
-                }
-                None => false,
-                Some(known) if known == session => {
-                    match partner.life(Number(expected), newer, env.now) {
-                        Life::Same => false,
-                        Life::Anew => true,
-                        Life::Round if partner.insists(env.now) => true,
-                        Life::Round | Life::Unknown => return Err(Dropped::Session),
-                        Life::Other => {
-                            self.doubt(env, id, Status::EndpointUnreachable);
-                            return Err(Dropped::Session);
-                        }
-                    }
-                }
-                // Late, from before it began anew: one that we know, or one so short that this is
-                // the first of it. Who is there asks again.
-                Some(_) if past.is_some() || !partner.is_quiet(env.now) => {
-                    return Err(Dropped::Session);
-                }
-                // It asks again when it is known that the one before is gone.
-                Some(_) => {
-                    self.doubt(env, id, Status::EndpointUnreachable);
-                    return Err(Dropped::Session);
-                }
-            };
-            if anew {
-                peer = self.replace(env, address);
-            }
-        }
-        let before = self.peers.past_generation(address);
-        let Some((peer, partner)) = peer.and_then(|peer| Some((peer, self.peers.get_mut(peer)?)))
-        else {
-            count(&mut self.counters.no_partner);
-            return Err(Dropped::NoRoom);
-        };
-        partner.heard_at = env.now;
-        let newer = partner.is_newer(number);
-        if newer {
-            partner.connect_seen = Some(number);
-        }
-        // Who does not know yet that we began anew may have kept what was sent before: it is told
-        // by the answer, and asks again; or sends, if it has kept nothing. Not one that began anew
-        // itself: its generations may have come round to the one before.
-        let unaware = !anew && past == Some(Number(expected).generation());
-        match partner.session {
-            None if unaware => partner.is_unaware(session, env.now),
-            None => {
-                partner.adopt(session, expected, env.now, before);
-                self.forget_early(env, peer);
-            }
-            Some(_) if newer => self.expects(env, peer, Number(expected)),
-            Some(_) => {}
-        }
-        let greeting = Greeting::Reply { session: self.session, answer: Answer::SUCCESS };
-        self.greet(env, peer, number, session, greeting);
-        self.pump(env, peer);
-        self.begin_pulls(env, peer);
-        self.connects_due(env);
-        Ok(())
-    }
-
-    /// One that connects, and is still the peer that we know, says what it expects: what is behind
-    /// may be late.
-    fn expects(&mut self, env: &mut Env<'_>, peer: PeerId, number: Number) {
-        if self.peers.get(peer).is_some_and(|partner| partner.send.said(number) == AckCheck::Ahead)
-        {
-            self.at_one(env, peer, number, false);
+        ctx: &mut EngineContext<'_>,
+        peer: PeerId,
+        number: SequenceNumber,
+    ) {
+        let check = self.peers.get(peer).map(|remote| remote.send.check_ack(number));
+        if check == Some(AckCheck::Ahead) {
+            self.accepts_ack(ctx, peer, number, false);
         }
     }
 
-    /// An answer to a connect.
-    fn answered(
+    /// Processes the answer to a connect.
+    fn on_answer(
         &mut self,
-        env: &mut Env<'_>,
+        ctx: &mut EngineContext<'_>,
         host: u16,
         connect: &Connect,
         session: u32,
@@ -345,7 +277,7 @@ impl Endpoint {
     ) -> Result<(), Dropped> {
         let Connect { ends, expected, number, .. } = *connect;
         let address = (host, ends.source);
-        let ours = |one: &Connecting| one.address == address && one.number == number;
+        let ours = |other: &PendingConnect| other.address == address && other.number == number;
         let Some(at) = self.connects.iter().position(ours) else {
             return Err(Dropped::UnknownPeer);
         };
@@ -357,39 +289,43 @@ impl Endpoint {
             let ended = self.connects.swap_remove(at);
             let wrong_key = answer == Answer::BAD_KEY;
             let status = if wrong_key { Status::BadKey } else { Status::Rejected };
-            self.connect_ended(env, &ended, status);
+            self.connect_ended(ctx, &ended, status);
             return Ok(());
         }
         let peer = self.peers.at(address);
-        let partner = peer.and_then(|peer| self.peers.get(peer));
-        let life = partner.map(|partner| match partner.session {
-            None if partner.unaware.is_some_and(|unaware| unaware.session != session) => Life::Anew,
-            None => Life::Same,
-            Some(known) if known == session => partner.life(Number(expected), true, env.now),
-            Some(_) => Life::Anew,
+        let remote = peer.and_then(|peer| self.peers.get(peer));
+        let incarnation = remote.map(|remote| match remote.session {
+            None if remote.unaware.is_some_and(|unaware| unaware.session != session) => {
+                Incarnation::New
+            }
+            None => Incarnation::Same,
+            Some(known) if known == session => {
+                remote.incarnation(SequenceNumber(expected), true, ctx.now)
+            }
+            Some(_) => Incarnation::New,
         });
-        if life == Some(Life::Unknown) {
+        if incarnation == Some(Incarnation::Unknown) {
             return Err(Dropped::Session);
         }
-        let Some(peer) = peer.filter(|_| life == Some(Life::Same)) else {
-            // It began anew between. What it was told is of before: it is asked again.
-            self.replace(env, address);
-            self.connects_due(env);
+        let Some(peer) = peer.filter(|_| incarnation == Some(Incarnation::Same)) else {
+            // The peer restarted meanwhile and has an outdated number: the request is repeated.
+            self.replace_peer(ctx, address);
+            self.connects_due(ctx);
             return Ok(());
         };
-        let Connecting { token, .. } = self.connects.swap_remove(at);
+        let PendingConnect { token, .. } = self.connects.swap_remove(at);
         let before = self.peers.past_generation(address);
-        if let Some(partner) = self.peers.get_mut(peer) {
-            partner.heard_at = env.now;
-            if partner.session.is_none() {
-                partner.adopt(session, expected, env.now, before);
-                self.forget_early(env, peer);
+        if let Some(remote) = self.peers.get_mut(peer) {
+            remote.heard_at = ctx.now;
+            if remote.session.is_none() {
+                remote.adopt(session, expected, ctx.now, before);
+                self.forget_early(ctx, peer);
             }
         }
-        self.expects(env, peer, Number(expected));
-        self.tell_of(env, peer, Event::Connected { token, status: Status::Success, peer });
-        self.pump(env, peer);
-        self.begin_pulls(env, peer);
+        self.check_expected(ctx, peer, SequenceNumber(expected));
+        self.report_of(ctx, peer, Event::Connected { token, status: Status::Success, peer });
+        self.pump(ctx, peer);
+        self.begin_pulls(ctx, peer);
         Ok(())
     }
 }

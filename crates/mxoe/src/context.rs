@@ -1,21 +1,23 @@
-//! What every step of a NIC has at hand: the time, the outside, and what endpoints share.
+//! The context of each step of a NIC: time, outside, and the state that its endpoints share.
+//!
+//! [`EngineContext`] builds the header of each outgoing packet. It makes no protocol decisions.
 
 use causeway_wire::mx::RegionId;
 use causeway_wire::mxoe::{FRAGMENT_LEN, Header, Packet, PullReply, WIDE_LEN, emit};
 
-use crate::buffer_pool::Pool;
+use crate::buffer_pool::BufferPool;
 use crate::counters::NicCounters;
 use crate::nic_table::NicTable;
-use crate::timers::Alarms;
+use crate::timers::Timers;
 use crate::{Outside, RegionFault};
 
-/// See above.
-pub(crate) struct Env<'a> {
+/// The context of a step: borrowed parts of the [`Nic`](crate::Nic), and the time in ns.
+pub(crate) struct EngineContext<'a> {
     pub(crate) now: u64,
     pub(crate) out: &'a mut dyn Outside,
     pub(crate) hosts: &'a mut NicTable,
-    pub(crate) pool: &'a mut Pool,
-    pub(crate) alarms: &'a mut Alarms,
+    pub(crate) pool: &'a mut BufferPool,
+    pub(crate) timers: &'a mut Timers,
     pub(crate) counters: &'a mut NicCounters,
     pub(crate) own: [u8; 6],
     pub(crate) give_up_ns: u64,
@@ -23,8 +25,8 @@ pub(crate) struct Env<'a> {
     pub(crate) wide: bool,
 }
 
-impl Env<'_> {
-    /// Sends a packet to a NIC.
+impl EngineContext<'_> {
+    /// Sends a packet to a NIC. Does nothing if the NIC is not known.
     pub(crate) fn send(&mut self, host: u16, packet: &Packet<'_>) {
         let Some((destination, peer_index)) = self.hosts.get(host) else { return };
         let header = Header { destination, source: self.own, peer_index };
@@ -33,8 +35,11 @@ impl Env<'_> {
         self.out.frame(head.bytes(), data);
     }
 
-    /// Sends a frame of a block, or two in one, whose `len` bytes are those of a region; what
-    /// `reply` has is of no meaning.
+    /// Sends `len` bytes of a region as a frame of a block, or as a jumbo frame. The data of
+    /// `reply` is ignored.
+    ///
+    /// # Errors
+    /// [`RegionFault`]: the frame is not sent.
     pub(crate) fn send_region(
         &mut self,
         host: u16,
@@ -42,7 +47,7 @@ impl Env<'_> {
         (endpoint, region): (u8, RegionId),
         (offset, len): (u64, usize),
     ) -> Result<(), RegionFault> {
-        /// In place of bytes that are put behind the head elsewhere.
+        /// Placeholder for the data, which the implementation of [`Outside`] appends to the head.
         const BLANK: [u8; WIDE_LEN] = [0; WIDE_LEN];
         let Some((destination, peer_index)) = self.hosts.get(host) else { return Ok(()) };
         let header = Header { destination, source: self.own, peer_index };
@@ -53,7 +58,7 @@ impl Env<'_> {
             count(&mut self.counters.frames_sent);
             return Ok(());
         }
-        // So few that they stand in the head.
+        // So few bytes are part of the head.
         let mut bytes = [0; FRAGMENT_LEN];
         let data = bytes.get_mut(..len).ok_or(RegionFault)?;
         self.out.read(endpoint, region, offset, data)?;
@@ -62,12 +67,12 @@ impl Env<'_> {
     }
 }
 
-/// One more.
+/// Increments a counter.
 pub(crate) fn count(counter: &mut u64) {
     add(counter, 1);
 }
 
-/// So many more.
+/// Adds to a counter.
 pub(crate) fn add(counter: &mut u64, more: usize) {
     *counter = counter.wrapping_add(more as u64);
 }

@@ -1,6 +1,7 @@
-//! What was counted, by endpoint and by peer: plain numbers with names.
+//! Counters of a NIC, its endpoints and their peers: numbers with names, without units unless the
+//! name has `bytes`. They never decrease, and wrap around at 2^64.
 
-/// A struct of counters, and a list of them with their names.
+/// Declares a struct of counters with the names of its fields.
 macro_rules! counters {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
         $(#[$meta])*
@@ -10,12 +11,12 @@ macro_rules! counters {
         }
 
         impl $name {
-            /// Names and values.
+            /// Returns names and values.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($field), self.$field),)*].into_iter()
             }
 
-            /// All values of both.
+            /// Adds the values of `other`.
             pub fn add(&mut self, other: &Self) {
                 $(self.$field = self.$field.wrapping_add(other.$field);)*
             }
@@ -24,105 +25,106 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Of one peer.
+    /// Counters of a peer.
     PeerCounters {
-        /// Messages sent, offers and notifies too; each once.
+        /// Messages sent, including offers and notifications. Retransmissions do not count.
         messages_sent,
-        /// Bytes of them that were sent at once.
+        /// Bytes of eager messages sent.
         bytes_sent,
-        /// Messages sent again.
+        /// Messages retransmitted.
         resent,
-        /// Of them, because acknowledgements said so.
+        /// Messages retransmitted because of duplicate acknowledgements.
         resent_early,
-        /// Messages given to the library, offers too.
+        /// Messages given to the host side, including offers.
         messages_received,
-        /// Bytes of them.
+        /// Bytes of the messages given to the host side.
         bytes_received,
-        /// Packets of messages that were there already.
+        /// Packets of messages that had already arrived.
         duplicates,
-        /// Messages that came before the one that was next.
+        /// Messages received out of order.
         early,
-        /// Packets of messages that had no room.
+        /// Packets of messages dropped because a limit was reached.
         no_room,
-        /// Acknowledgements sent on their own.
+        /// Separate acknowledgements sent.
         acks_sent,
-        /// Acknowledgements received on their own.
+        /// Separate acknowledgements received.
         acks_received,
-        /// Packets of another generation of numbers, or far off.
+        /// Packets with another generation, or with a number far outside the window.
         wrong_number,
-        /// Blocks asked for.
+        /// Blocks requested.
         blocks_asked,
-        /// Of them, again.
+        /// Blocks requested again.
         blocks_asked_again,
-        /// Frames of blocks received that were missing.
+        /// Missing frames of blocks received.
         replies_received,
-        /// Frames of blocks that were not asked for, or there already.
+        /// Frames of blocks that were not requested, or had already arrived.
         replies_stray,
         /// Bytes pulled.
         bytes_pulled,
         /// Frames of blocks sent.
         replies_sent,
-        /// Pulls of a window that is not this peer's, or of what lies outside of it.
+        /// Pulls of a window of another peer, or beyond the end of a window.
         wrong_pulls,
-        /// Pulls of what it had more than twice, which were not answered.
+        /// Pulls beyond [`PULLED_AGAIN_BYTES`](crate::limits::PULLED_AGAIN_BYTES), which were not
+        /// answered.
         pulled_too_often,
     }
 }
 
 counters! {
-    /// Of one endpoint; what peers that are gone had counted is in `past`.
+    /// Counters of an endpoint. The counters of its removed peers are separate.
     EndpointCounters {
-        /// Requests to connect sent, those that are tried again too.
+        /// Connect requests sent, including repetitions.
         connects_sent,
-        /// Requests to connect received.
+        /// Connect requests received.
         connects_received,
-        /// Of them, with another key.
+        /// Connect requests received with another key.
         wrong_key,
-        /// Of them, without room for one more peer.
+        /// Connect requests received while the peer table was full.
         no_partner,
-        /// Peers that began anew.
+        /// Restarts of peers.
         restarts,
-        /// Peers that were said to be gone.
+        /// Reports that a peer is gone.
         doubts,
-        /// Peers that were given up.
+        /// Peers removed.
         gone,
         /// Packets for another session.
         wrong_session,
-        /// Packets of NICs and endpoints that are no peer.
+        /// Packets of NICs and endpoints that are not peers.
         strangers,
         /// Refusals sent.
         nacks_sent,
         /// Refusals received.
         nacks_received,
-        /// Of them, without a known reason or of nothing that was sent.
+        /// Refusals received without a known reason, or of packets that were not sent.
         nacks_strange,
-        /// Frames of blocks with a handle that is not one.
+        /// Frames of blocks with an invalid handle.
         replies_forged,
-        /// Requests that named what there is not.
+        /// Requests of the host side that name an unknown peer, handle or region.
         wrong_requests,
-        /// Regions that could not be read or written.
+        /// Failed accesses to regions.
         region_faults,
-        /// Times that the library had no room for an event.
+        /// Events that had to wait because the host side had no room.
         library_full,
     }
 }
 
 counters! {
-    /// Of a NIC.
+    /// Counters of a NIC.
     NicCounters {
         /// Frames received.
         frames_received,
         /// Frames sent.
         frames_sent,
-        /// Frames that are no packet.
+        /// Frames that are not valid packets.
         malformed,
         /// Frames to another NIC.
         not_ours,
-        /// Frames of NICs that are not known.
+        /// Frames of unknown NICs.
         unknown_boards,
         /// Packets for endpoints that are not open.
         no_endpoint,
-        /// Packets that a NIC does not serve.
+        /// Packets that only mappers and peer tables serve.
         not_served,
     }
 }

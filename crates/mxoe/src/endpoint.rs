@@ -1,42 +1,54 @@
-//! One endpoint: what it keeps, how it tells its library, and how peers end.
+//! An endpoint: its state, its events to the host side, and the end of its peers.
+//!
+//! The protocol steps are in the other modules, as further methods of [`NicEndpoint`].
 
 use std::collections::VecDeque;
 
 use causeway_wire::mx::{Address, Event, NicId, PeerId, Status, Token};
 
-use crate::connect::Connecting;
-use crate::context::{Env, count};
+use crate::connect::PendingConnect;
+use crate::context::{EngineContext, count};
 use crate::counters::{EndpointCounters, PeerCounters};
-use crate::limits::{LOOKED_THROUGH_AT_ONCE, OUTBOX_MAX, PROBE_NS, REGIONS_MAX, WATCH_NS};
-use crate::offers::{Offers, State};
-use crate::peer::{Content, Doubt, Message, Peers};
+use crate::limits::{CANCEL_SEARCH_UNIT, OUTBOX_MAX, PROBE_NS, REGIONS_MAX, WATCH_NS};
+use crate::offers::{OfferState, OfferTable};
+use crate::peer::{LivenessQuery, MessageContent, PeerTable, QueuedMessage};
 use crate::reorder_quota::ReorderQuota;
-use crate::send_windows::Windows;
-use crate::timers::{Alarm, Owner};
+use crate::send_windows::SendWindows;
+use crate::timers::{Timer, TimerOwner};
 
-/// Events that wait for the library. They carry no message: those wait with their peers.
+/// Events that wait for room at the host side. Messages do not wait here but with their peers.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     waiting: VecDeque<Event<'static>>,
 }
 
 impl Outbox {
-    /// Tells the library, now or when it has room.
-    pub(crate) fn tell(&mut self, env: &mut Env<'_>, endpoint: u8, event: Event<'static>) {
-        if !self.waiting.is_empty() || !env.out.event(endpoint, &event) {
+    /// Reports an event, now or when the host side has room.
+    pub(crate) fn report(
+        &mut self,
+        ctx: &mut EngineContext<'_>,
+        endpoint: u8,
+        event: Event<'static>,
+    ) {
+        if !self.waiting.is_empty() || !ctx.out.event(endpoint, &event) {
             self.waiting.push_back(event);
         }
     }
 
-    /// Tells the library if it has room now.
-    pub(crate) fn offer(&self, env: &mut Env<'_>, endpoint: u8, event: &Event<'_>) -> bool {
-        self.waiting.is_empty() && env.out.event(endpoint, event)
+    /// Reports an event if the host side has room now. Returns whether it was reported.
+    pub(crate) fn try_report(
+        &self,
+        ctx: &mut EngineContext<'_>,
+        endpoint: u8,
+        event: &Event<'_>,
+    ) -> bool {
+        self.waiting.is_empty() && ctx.out.event(endpoint, event)
     }
 
-    /// Tells what waits: whether that is all.
-    pub(crate) fn flush(&mut self, env: &mut Env<'_>, endpoint: u8) -> bool {
+    /// Reports the waiting events. Returns whether none is left.
+    pub(crate) fn flush(&mut self, ctx: &mut EngineContext<'_>, endpoint: u8) -> bool {
         while let Some(event) = self.waiting.front() {
-            if !env.out.event(endpoint, event) {
+            if !ctx.out.event(endpoint, event) {
                 return false;
             }
             self.waiting.pop_front();
@@ -44,7 +56,7 @@ impl Outbox {
         true
     }
 
-    /// Whether requests are to wait too.
+    /// Returns whether requests must wait.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.len() >= OUTBOX_MAX
     }
@@ -52,68 +64,68 @@ impl Outbox {
 
 /// Sends that have not ended.
 #[derive(Debug, Default)]
-pub(crate) struct Sends {
+pub(crate) struct PendingSends {
     pub(crate) messages: usize,
     pub(crate) bytes: usize,
-    /// Of the messages, those that the host side is not told of.
+    /// Messages without an event on success.
     pub(crate) untold: usize,
 }
 
-impl Sends {
-    /// One ended.
+impl PendingSends {
+    /// Records the end of a send.
     pub(crate) fn end(&mut self, bytes: usize) {
         self.messages = self.messages.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 }
 
-/// One endpoint.
+/// An endpoint of a NIC.
 #[derive(Debug)]
-pub(crate) struct Endpoint {
+pub(crate) struct NicEndpoint {
     pub(crate) id: u8,
     pub(crate) session: u32,
     pub(crate) key: u32,
-    pub(crate) peers: Peers,
-    pub(crate) connects: Vec<Connecting>,
-    /// Of the latest connect.
+    pub(crate) peers: PeerTable,
+    pub(crate) connects: Vec<PendingConnect>,
+    /// Number of the latest connect.
     pub(crate) connect_number: u8,
-    pub(crate) connect_alarm: Alarm,
-    pub(crate) windows: Windows,
+    pub(crate) connect_timer: Timer,
+    pub(crate) windows: SendWindows,
     /// Peers that wait for a window.
     pub(crate) window_waiters: VecDeque<PeerId>,
-    pub(crate) offers: Offers,
+    pub(crate) offers: OfferTable,
     pub(crate) outbox: Outbox,
-    /// Peers whose next message the library had no room for.
+    /// Peers whose next message found no room at the host side.
     pub(crate) ready: VecDeque<PeerId>,
-    pub(crate) parking: ReorderQuota,
-    pub(crate) sends: Sends,
-    /// Lengths of regions.
+    pub(crate) reorder_quota: ReorderQuota,
+    pub(crate) sends: PendingSends,
+    /// Lengths of the regions in bytes, by number.
     pub(crate) regions: Vec<Option<u64>>,
     pub(crate) counters: EndpointCounters,
-    /// Of peers that are gone.
+    /// Sum of the counters of removed peers.
     pub(crate) past: PeerCounters,
 }
 
-/// What is to be seen of a peer.
+/// Observable state of a peer.
 #[derive(Debug, Clone, Copy)]
 pub struct PeerState {
-    /// As the library knows it.
+    /// Number of the peer in events and requests.
     pub peer: PeerId,
-    /// Where it is.
+    /// Address of the peer.
     pub address: Address,
-    /// Its session, when it said so.
+    /// Session of the peer, once received.
     pub session: Option<u32>,
-    /// Messages in flight, and those that wait before them.
+    /// Messages in flight, and messages queued.
     pub sending: (usize, usize),
-    /// Bytes that are parked.
+    /// Bytes of received messages that wait for an earlier message or for room.
     pub parked: usize,
-    /// The round trip, smoothed, in ns; 0 when none was measured.
+    /// Smoothed round trip in ns, or 0 if none was measured.
     pub round_trip_ns: u64,
-    /// What was counted.
+    /// Counters of the peer.
     pub counters: PeerCounters,
 }
 
-/// The MAC of such a number; none if it is longer.
+/// Returns the MAC of a NIC, or `None` if the number has more than 48 bits.
 pub(crate) fn mac_of(nic: NicId) -> Option<[u8; 6]> {
     match nic.0.to_be_bytes() {
         [0, 0, a, b, c, d, e, f] => Some([a, b, c, d, e, f]),
@@ -121,107 +133,125 @@ pub(crate) fn mac_of(nic: NicId) -> Option<[u8; 6]> {
     }
 }
 
-impl Endpoint {
+impl NicEndpoint {
     pub(crate) fn new(id: u8, session: u32, key: u32, random: u32) -> Self {
         Self {
             id,
             session,
             key,
-            peers: Peers::default(),
+            peers: PeerTable::default(),
             connects: Vec::new(),
             connect_number: 0,
-            connect_alarm: Alarm::default(),
-            windows: Windows::new(random),
+            connect_timer: Timer::default(),
+            windows: SendWindows::new(random),
             window_waiters: VecDeque::new(),
-            offers: Offers::default(),
+            offers: OfferTable::default(),
             outbox: Outbox::default(),
             ready: VecDeque::new(),
-            parking: ReorderQuota::default(),
-            sends: Sends::default(),
+            reorder_quota: ReorderQuota::default(),
+            sends: PendingSends::default(),
             regions: vec![None; REGIONS_MAX],
             counters: EndpointCounters::default(),
             past: PeerCounters::default(),
         }
     }
 
-    /// Tells the library.
-    pub(crate) fn tell(&mut self, env: &mut Env<'_>, event: Event<'static>) {
-        self.outbox.tell(env, self.id, event);
+    /// Reports an event to the host side, now or later.
+    pub(crate) fn report(&mut self, ctx: &mut EngineContext<'_>, event: Event<'static>) {
+        self.outbox.report(ctx, self.id, event);
     }
 
-    /// Tells the library something of a peer, if it has room; first that there is the peer.
-    pub(crate) fn offer(&mut self, env: &mut Env<'_>, peer: PeerId, event: &Event<'_>) -> bool {
-        let given = self.introduce(env, peer) && self.outbox.offer(env, self.id, event);
+    /// Reports an event of a peer if the host side has room, preceded by the peer itself if it is
+    /// new.
+    pub(crate) fn try_report(
+        &mut self,
+        ctx: &mut EngineContext<'_>,
+        peer: PeerId,
+        event: &Event<'_>,
+    ) -> bool {
+        let given = self.introduce(ctx, peer) && self.outbox.try_report(ctx, self.id, event);
         if !given {
             count(&mut self.counters.library_full);
         }
         given
     }
 
-    /// What the library hears first of a peer, if it has not heard it.
-    fn introduction(&mut self, env: &Env<'_>, peer: PeerId) -> Option<Event<'static>> {
-        let partner = self.peers.get_mut(peer)?;
-        if partner.told {
+    /// Returns the event that introduces a peer to the host side, if it is new.
+    fn introduction(&mut self, ctx: &EngineContext<'_>, peer: PeerId) -> Option<Event<'static>> {
+        let remote = self.peers.get_mut(peer)?;
+        if remote.is_reported {
             return None;
         }
-        let (mac, _) = env.hosts.get(partner.host)?;
-        let address = Address { nic: NicId::of(mac), endpoint: partner.endpoint };
-        let unaware = partner.unaware.map(|unaware| unaware.session);
-        let session = partner.session.or(unaware).unwrap_or(0);
-        partner.told = true;
+        let (mac, _) = ctx.hosts.get(remote.host)?;
+        let address = Address { nic: NicId::of(mac), endpoint: remote.endpoint };
+        let unaware = remote.unaware.map(|unaware| unaware.session);
+        let session = remote.session.or(unaware).unwrap_or(0);
+        remote.is_reported = true;
         Some(Event::PeerSeen { peer, address, session })
     }
 
-    /// Tells the library of a peer if it has room.
-    fn introduce(&mut self, env: &mut Env<'_>, peer: PeerId) -> bool {
-        let Some(event) = self.introduction(env, peer) else { return true };
-        let given = self.outbox.offer(env, self.id, &event);
-        if !given && let Some(partner) = self.peers.get_mut(peer) {
-            partner.told = false;
+    /// Introduces a peer to the host side. Returns false if there is no room.
+    fn introduce(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) -> bool {
+        let Some(event) = self.introduction(ctx, peer) else { return true };
+        let given = self.outbox.try_report(ctx, self.id, &event);
+        if !given && let Some(remote) = self.peers.get_mut(peer) {
+            remote.is_reported = false;
         }
         given
     }
 
-    /// Tells the library something of a peer, now or later; first that there is the peer.
-    pub(crate) fn tell_of(&mut self, env: &mut Env<'_>, peer: PeerId, event: Event<'static>) {
-        if let Some(introduction) = self.introduction(env, peer) {
-            self.tell(env, introduction);
+    /// Reports an event of a peer, now or later, preceded by the peer itself if it is new.
+    pub(crate) fn report_of(
+        &mut self,
+        ctx: &mut EngineContext<'_>,
+        peer: PeerId,
+        event: Event<'static>,
+    ) {
+        if let Some(introduction) = self.introduction(ctx, peer) {
+            self.report(ctx, introduction);
         }
-        self.tell(env, event);
+        self.report(ctx, event);
     }
 
-    /// Sets the alarm of a peer.
-    pub(crate) fn rearm(&mut self, env: &mut Env<'_>, peer: PeerId) {
-        let Some(partner) = self.peers.get_mut(peer) else { return };
+    /// Arms the timer of a peer for its earliest deadline.
+    pub(crate) fn rearm(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
+        let Some(remote) = self.peers.get_mut(peer) else { return };
         let mut due = u64::MAX;
-        let send = &mut partner.send;
+        let send = &mut remote.send;
         let quiet = send.is_waited_for() && send.flight.is_empty();
         let probe_ns = if send.watched.is_some() { WATCH_NS } else { PROBE_NS };
         send.probe_at = match send.probe_at {
             _ if !quiet => None,
-            at => at.or(Some(env.now.saturating_add(probe_ns))),
+            at => at.or(Some(ctx.now.saturating_add(probe_ns))),
         };
-        let quiet = |until: &u64| *until > env.now && !send.queue.is_empty();
+        let quiet = |until: &u64| *until > ctx.now && !send.queue.is_empty();
         let quiet_until = send.quiet_until.filter(quiet);
-        let times = [partner.receive.ack_at, send.resend_at, send.probe_at, quiet_until];
-        let doubt = partner.doubt.map(Doubt::due);
-        let question = send.question().map(Doubt::due);
-        times.into_iter().chain([doubt, question]).flatten().for_each(|time| due = due.min(time));
-        for handle in &partner.pulling.active {
-            if let Some(State::Pulling(pull)) = self.offers.get(*handle).map(|offer| &offer.state) {
+        let times = [remote.receive.ack_at, send.resend_at, send.probe_at, quiet_until];
+        let doubt = remote.doubt.map(LivenessQuery::due);
+        let query = send.pending_query().map(LivenessQuery::due);
+        times.into_iter().chain([doubt, query]).flatten().for_each(|time| due = due.min(time));
+        for handle in &remote.pulling.active {
+            if let Some(OfferState::Pulling(pull)) =
+                self.offers.get(*handle).map(|offer| &offer.state)
+            {
                 due = due.min(pull.due);
             }
         }
-        let owner = Owner { endpoint: self.id, peer: Some(peer.0) };
-        env.alarms.arm(&mut partner.alarm, due, owner);
+        let owner = TimerOwner { endpoint: self.id, peer: Some(peer.0) };
+        ctx.timers.arm(&mut remote.timer, due, owner);
     }
 
-    /// A message to be sent ended.
-    pub(crate) fn end_message(&mut self, env: &mut Env<'_>, message: Message, status: Status) {
+    /// Ends a message to a peer, and reports its end where the host side expects an event.
+    pub(crate) fn end_message(
+        &mut self,
+        ctx: &mut EngineContext<'_>,
+        message: QueuedMessage,
+        status: Status,
+    ) {
         match message.content {
-            Content::Eager { data, .. } => {
+            MessageContent::Eager { data, .. } => {
                 let len = data.len();
-                env.pool.give(data);
+                ctx.pool.give(data);
                 self.sends.end(len);
                 let well = status == Status::Success;
                 let untold = message.token == Some(Token::UNREPORTED);
@@ -229,134 +259,133 @@ impl Endpoint {
                 if let Some(token) = message.token.filter(|_| !(untold && well)) {
                     let taken = u32::try_from(len).unwrap_or(u32::MAX);
                     let taken = if well { taken } else { 0 };
-                    self.tell(env, Event::Sent { token, status, taken });
+                    self.report(ctx, Event::Sent { token, status, taken });
                 }
             }
-            // With a window, it ends with that.
-            Content::Offer { window: Some(_), .. } | Content::Notify { .. } => {}
-            Content::Offer { window: None, .. } => {
+            // An offer with a window ends with the window.
+            MessageContent::Offer { window: Some(_), .. } | MessageContent::Notify { .. } => {}
+            MessageContent::Offer { window: None, .. } => {
                 if let Some(token) = message.token {
-                    self.end_offer(env, token, status, 0);
+                    self.end_offer(ctx, token, status, 0);
                 }
             }
         }
     }
 
-    /// A message that was offered ended.
+    /// Ends an offered message.
     pub(crate) fn end_offer(
         &mut self,
-        env: &mut Env<'_>,
+        ctx: &mut EngineContext<'_>,
         token: Token,
         status: Status,
         taken: u32,
     ) {
         self.sends.end(0);
-        self.tell(env, Event::Sent { token, status, taken });
+        self.report(ctx, Event::Sent { token, status, taken });
     }
 
-    /// A window is not needed any more: a peer that waits for one goes on, and another if that
-    /// one has no use for it now.
-    pub(crate) fn close_window(&mut self, env: &mut Env<'_>, number: u8) {
+    /// Closes a window, and pumps waiting peers until the windows are used up again.
+    pub(crate) fn close_window(&mut self, ctx: &mut EngineContext<'_>, number: u8) {
         let open = self.windows.close(number);
-        if let Some(partner) = open.and_then(|open| self.peers.get_mut(open.peer)) {
-            partner.send.windows = partner.send.windows.saturating_sub(1);
+        if let Some(remote) = open.and_then(|open| self.peers.get_mut(open.peer)) {
+            remote.send.windows = remote.send.windows.saturating_sub(1);
         }
         while self.windows.has_free()
             && let Some(waiter) = self.window_waiters.pop_front()
         {
-            if let Some(partner) = self.peers.get_mut(waiter) {
-                partner.send.waits = false;
+            if let Some(remote) = self.peers.get_mut(waiter) {
+                remote.send.awaits_window = false;
             }
-            self.pump(env, waiter);
+            self.pump(ctx, waiter);
         }
     }
 
-    /// A peer is gone: all that waits for it ends.
-    pub(crate) fn end_peer(&mut self, env: &mut Env<'_>, peer: PeerId, status: Status) {
-        let Some(mut partner) = self.peers.remove(peer) else { return };
+    /// Removes a peer, and ends all its operations with `status`.
+    pub(crate) fn end_peer(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId, status: Status) {
+        let Some(mut remote) = self.peers.remove(peer) else { return };
         count(&mut self.counters.gone);
-        self.past.add(&partner.counters);
-        let owner = Owner { endpoint: self.id, peer: Some(peer.0) };
-        env.alarms.disarm(&mut partner.alarm, owner);
+        self.past.add(&remote.counters);
+        let owner = TimerOwner { endpoint: self.id, peer: Some(peer.0) };
+        ctx.timers.disarm(&mut remote.timer, owner);
         self.ready.retain(|other| *other != peer);
         self.window_waiters.retain(|other| *other != peer);
-        for incoming in partner.receive.early.drain(..).flatten() {
-            if let crate::peer::Incoming::Message { data, .. } = incoming {
-                env.pool.give(data);
+        for incoming in remote.receive.early.drain(..).flatten() {
+            if let crate::peer::PendingMessage::Message { data, .. } = incoming {
+                ctx.pool.give(data);
             }
         }
-        self.parking.give(partner.host, partner.receive.bytes);
-        let messages = partner.send.flight.drain(..).chain(partner.send.queue.drain(..));
+        self.reorder_quota.give(remote.host, remote.receive.bytes);
+        let messages = remote.send.flight.drain(..).chain(remote.send.queue.drain(..));
         for message in messages {
-            self.end_message(env, message, status);
+            self.end_message(ctx, message, status);
         }
         while let Some((number, open)) = self.windows.find(|open| open.peer == peer) {
-            self.end_offer(env, open.token, status, 0);
-            self.close_window(env, number);
+            self.end_offer(ctx, open.token, status, 0);
+            self.close_window(ctx, number);
         }
-        for handle in partner.pulling.offers.drain(..) {
+        for handle in remote.pulling.offers.drain(..) {
             match self.offers.remove(handle).map(|offer| offer.state) {
-                Some(State::Pulling(pull)) => {
-                    self.tell(env, Event::Pulled { token: pull.token, status });
+                Some(OfferState::Pulling(pull)) => {
+                    self.report(ctx, Event::Pulled { token: pull.token, status });
                 }
-                Some(State::Waiting { token, .. }) => {
-                    self.tell(env, Event::Pulled { token, status });
+                Some(OfferState::Waiting { token, .. }) => {
+                    self.report(ctx, Event::Pulled { token, status });
                 }
-                Some(State::Offered) | None => {}
+                Some(OfferState::Offered) | None => {}
             }
         }
-        self.connect_anew(env, (partner.host, partner.endpoint));
-        if partner.told {
-            self.tell(env, Event::PeerGone { peer, status });
+        self.renew_connects(ctx, (remote.host, remote.endpoint));
+        if remote.is_reported {
+            self.report(ctx, Event::PeerGone { peer, status });
         }
     }
 
-    /// The library has room: what waits is told, and then messages, a peer after the other.
-    pub(crate) fn room(&mut self, env: &mut Env<'_>) {
-        if !self.outbox.flush(env, self.id) {
+    /// Continues after the host side got room: waiting events first, then messages, peer by peer.
+    pub(crate) fn room(&mut self, ctx: &mut EngineContext<'_>) {
+        if !self.outbox.flush(ctx, self.id) {
             return;
         }
         for _ in 0..self.ready.len() {
             let Some(peer) = self.ready.pop_front() else { return };
-            if let Some(partner) = self.peers.get_mut(peer) {
-                partner.receive.ready = false;
+            if let Some(remote) = self.peers.get_mut(peer) {
+                remote.receive.ready = false;
             }
             let full = self.counters.library_full;
-            let all = self.deliver(env, peer);
-            self.acknowledge(env, peer, false);
-            self.rearm(env, peer);
-            // Another may have what there is room for, unless there is none at all.
-            let full = self.counters.library_full != full && !env.out.holds(self.id, peer);
+            let all = self.deliver(ctx, peer);
+            self.acknowledge(ctx, peer, false);
+            self.rearm(ctx, peer);
+            // A message of another peer may still fit, unless there is no room at all.
+            let full = self.counters.library_full != full && !ctx.out.holds(self.id, peer);
             if !all && full {
                 return;
             }
         }
     }
 
-    /// Where an offer went, another may come that waits with its peer.
-    pub(crate) fn heed_freed(&mut self, env: &mut Env<'_>) {
-        if self.offers.freed() && !self.ready.is_empty() {
-            self.room(env);
+    /// Delivers waiting offers if offers were removed.
+    pub(crate) fn deliver_offers(&mut self, ctx: &mut EngineContext<'_>) {
+        if self.offers.take_freed() && !self.ready.is_empty() {
+            self.room(ctx);
         }
     }
 
-    /// See [`Nic::cancel_cost`](crate::Nic::cancel_cost).
+    /// Returns the cost of a cancel: see [`Nic::cancel_cost`](crate::Nic::cancel_cost).
     pub(crate) fn cancel_cost(&self) -> usize {
-        self.sends.messages / LOOKED_THROUGH_AT_ONCE
+        self.sends.messages / CANCEL_SEARCH_UNIT
     }
 
-    /// What is to be seen of its peers.
+    /// Returns the states of the peers.
     pub(crate) fn states(&self, macs: impl Fn(u16) -> Option<[u8; 6]>) -> Vec<PeerState> {
-        let state = |(peer, partner): (PeerId, &crate::peer::Partner)| {
-            let nic = NicId::of(macs(partner.host)?);
+        let state = |(peer, remote): (PeerId, &crate::peer::RemoteEndpoint)| {
+            let nic = NicId::of(macs(remote.host)?);
             Some(PeerState {
                 peer,
-                address: Address { nic, endpoint: partner.endpoint },
-                session: partner.session,
-                sending: (partner.send.flight.len(), partner.send.queue.len()),
-                parked: partner.receive.bytes,
-                round_trip_ns: partner.send.trip.smoothed(),
-                counters: partner.counters,
+                address: Address { nic, endpoint: remote.endpoint },
+                session: remote.session,
+                sending: (remote.send.flight.len(), remote.send.queue.len()),
+                parked: remote.receive.bytes,
+                round_trip_ns: remote.send.trip.smoothed(),
+                counters: remote.counters,
             })
         };
         self.peers.all().filter_map(state).collect()

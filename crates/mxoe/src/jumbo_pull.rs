@@ -6,7 +6,7 @@
 //! if none arrives. If those arrive, the length may have been the reason, or the network was down
 //! for a moment: the engine requests jumbo frames again after a pause.
 
-use crate::limits::{WIDE_AGAIN_NS, WIDE_TRIES_MAX};
+use crate::limits::{JUMBO_PAUSE_NS, JUMBO_TRIES_MAX};
 
 /// State of jumbo pulls from one peer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,21 +22,21 @@ pub(crate) enum JumboPull {
 
 impl JumboPull {
     /// Returns whether a pull requests jumbo frames after `tries` requests without data.
-    pub(crate) fn is_asked(self, now: u64, tries: u32) -> bool {
+    pub(crate) fn is_requested(self, now: u64, tries: u32) -> bool {
         tries < self.tries_max(now)
     }
 
     /// Records a jumbo frame.
-    pub(crate) fn came(&mut self) {
+    pub(crate) fn arrived(&mut self) {
         *self = Self::Proven;
     }
 
     /// Records a frame of the common length for a pull that had no data after `tries` requests.
-    pub(crate) fn one_came(&mut self, now: u64, tries: u32) {
+    pub(crate) fn common_arrived(&mut self, now: u64, tries: u32) {
         if tries < self.tries_max(now) {
             return;
         }
-        let (first, most) = WIDE_AGAIN_NS;
+        let (first, most) = JUMBO_PAUSE_NS;
         let pause = match *self {
             Self::Narrow { until, .. } if now < until => return,
             Self::Narrow { pause, .. } => pause.saturating_mul(2).min(most),
@@ -47,7 +47,7 @@ impl JumboPull {
 
     /// Returns after how many requests without data a pull falls back to the common length.
     fn tries_max(self, now: u64) -> u32 {
-        let (hoped, proven) = WIDE_TRIES_MAX;
+        let (hoped, proven) = JUMBO_TRIES_MAX;
         match self {
             Self::Proven => proven,
             Self::Narrow { until, .. } if now < until => 0,
@@ -60,41 +60,43 @@ impl JumboPull {
 mod tests {
     use super::*;
 
-    const HOPED: u32 = WIDE_TRIES_MAX.0;
-    const PROVEN: u32 = WIDE_TRIES_MAX.1;
-    const PAUSE: u64 = WIDE_AGAIN_NS.0;
+    const HOPED: u32 = JUMBO_TRIES_MAX.0;
+    const PROVEN: u32 = JUMBO_TRIES_MAX.1;
+    const PAUSE: u64 = JUMBO_PAUSE_NS.0;
 
     #[test]
-    fn what_does_not_come_is_not_asked_for_for_a_while_that_doubles() {
+    fn jumbo_pause_doubles_without_frames() {
         let mut wide = JumboPull::default();
-        assert!(wide.is_asked(5, 0) && !wide.is_asked(5, HOPED));
-        // Who does not know of it answers at once, and is asked on: that costs nothing.
-        wide.one_came(5, 0);
-        assert!(wide.is_asked(5, 0));
-        wide.one_came(5, HOPED);
-        assert!(!wide.is_asked(5, 0));
-        // What comes meanwhile says nothing more.
-        wide.one_came(6, HOPED);
+        assert!(wide.is_requested(5, 0) && !wide.is_requested(5, HOPED));
+        // Data without a wasted request costs nothing: a peer without jumbo frames is asked again.
+        wide.common_arrived(5, 0);
+        assert!(wide.is_requested(5, 0));
+        wide.common_arrived(5, HOPED);
+        assert!(!wide.is_requested(5, 0));
+        // Further frames do not extend the pause.
+        wide.common_arrived(6, HOPED);
         let until = 5 + PAUSE;
-        assert!(!wide.is_asked(until - 1, 0) && wide.is_asked(until, 0));
-        wide.one_came(until, HOPED);
-        assert!(!wide.is_asked(until + 2 * PAUSE - 1, 0) && wide.is_asked(until + 2 * PAUSE, 0));
+        assert!(!wide.is_requested(until - 1, 0) && wide.is_requested(until, 0));
+        wide.common_arrived(until, HOPED);
+        assert!(
+            !wide.is_requested(until + 2 * PAUSE - 1, 0) && wide.is_requested(until + 2 * PAUSE, 0)
+        );
         for _ in 0..70 {
-            wide.one_came(u64::MAX / 2, HOPED);
+            wide.common_arrived(u64::MAX / 2, HOPED);
             let JumboPull::Narrow { pause, .. } = wide else { panic!("{wide:?}") };
-            assert!(pause <= WIDE_AGAIN_NS.1);
+            assert!(pause <= JUMBO_PAUSE_NS.1);
         }
     }
 
     #[test]
-    fn what_came_once_is_not_given_up_for_a_loss() {
+    fn jumbo_state_survives_a_loss_once_proven() {
         let mut wide = JumboPull::default();
-        wide.came();
-        wide.one_came(5, HOPED);
-        assert!(wide.is_asked(5, HOPED) && !wide.is_asked(5, PROVEN));
-        wide.one_came(5, PROVEN);
-        assert!(!wide.is_asked(5, 0));
-        wide.came();
-        assert!(wide.is_asked(5, 0));
+        wide.arrived();
+        wide.common_arrived(5, HOPED);
+        assert!(wide.is_requested(5, HOPED) && !wide.is_requested(5, PROVEN));
+        wide.common_arrived(5, PROVEN);
+        assert!(!wide.is_requested(5, 0));
+        wide.arrived();
+        assert!(wide.is_requested(5, 0));
     }
 }

@@ -12,10 +12,29 @@
 //! ```
 //!
 //! # Identity
-//! A NIC is identified by its MAC, which the network vouches for. A peer is identified by its NIC and
+//! A NIC is identified by its MAC, which the network authenticates. A peer is identified by its NIC and
 //! endpoint. A packet belongs to a peer if its source, the session of the addressed endpoint and its
 //! number match. A window is bound to the peer that it was offered to. The engine accepts pulled data
 //! only from the peer that offered the message, with the handle and the random magic of the pull.
+//!
+//! The engine has no I/O, clock or threads, and does no matching: the host side matches messages to
+//! receives.
+//!
+//! # Example
+//! ```
+//! use causeway_mxoe::{Config, Nic, OpenError, Outside};
+//! use causeway_wire::mx::NicId;
+//!
+//! /// Creates a NIC with endpoint 0, which may connect to endpoints of the NIC `peer`.
+//! fn start(own: NicId, peer: NicId, key: u32, out: &mut dyn Outside) -> Result<Nic, OpenError> {
+//!     let mut nic = Nic::new(Config::new(own, "host-a:0"));
+//!     nic.host_add(peer);
+//!     nic.open(0, key, out)?;
+//!     Ok(nic)
+//! }
+//! ```
+//! The owner then passes frames to [`Nic::receive`], requests to [`Nic::request`], and the time to
+//! [`Nic::tick`].
 //!
 //! # Modules
 //! [`driver`] joins the engine to rings, regions and frames; [`discovery`] finds the NICs of the
@@ -36,6 +55,7 @@
 
 mod buffer_pool;
 mod connect;
+mod connect_request;
 mod context;
 mod counters;
 pub mod discovery;
@@ -102,8 +122,8 @@ pub trait Outside {
     /// caller of the engine must call [`Nic::room`] when there is room again.
     fn event(&mut self, endpoint: u8, event: &Event<'_>) -> bool;
 
-    /// Returns whether the host side takes no messages of a peer now. The caller of the engine must
-    /// call [`Nic::room`] when it does again.
+    /// Returns whether the host side accepts no messages of a peer now. The caller of the engine must
+    /// call [`Nic::room`] when it accepts them again.
     fn holds(&self, _endpoint: u8, _peer: PeerId) -> bool {
         false
     }

@@ -1,4 +1,6 @@
-//! All endpoints of one MAC, and which of them a frame, a request or a moment is for.
+//! A NIC: the endpoints of one MAC, and the dispatch of frames, requests and timers to them.
+//!
+//! The NIC checks the addresses of a frame. All protocol steps are methods of its endpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,190 +9,198 @@ use causeway_wire::mxoe::{
     self, Ends, Header, HostQuery, HostReply, Packet, Pull, PullNack, nack, parse,
 };
 
-use crate::buffer_pool::Pool;
-use crate::context::{Env, count};
+use crate::buffer_pool::BufferPool;
+use crate::context::{EngineContext, count};
 use crate::counters::{EndpointCounters, NicCounters, PeerCounters};
-use crate::endpoint::{Endpoint, PeerState, mac_of};
+use crate::endpoint::{NicEndpoint, PeerState, mac_of};
 use crate::limits::{ENDPOINTS_MAX, GIVE_UP_NS};
 use crate::nic_table::NicTable;
 use crate::pull::endpoint_of;
-use crate::receive_order::{Brought, Envelope};
+use crate::receive_order::{Envelope, PacketContent};
 use crate::refusal::refuse;
-use crate::timers::{Alarms, Owner};
+use crate::timers::{TimerOwner, Timers};
 use crate::{Admission, Outside};
 
-/// How a NIC is.
+/// Configuration of a NIC.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Its MAC.
+    /// MAC of the NIC.
     pub nic: NicId,
-    /// What it answers who asks for its name; empty: nothing.
+    /// Answer to name queries. If empty, queries are not answered.
     pub name: String,
-    /// A peer that is not heard of for so long is gone, in ns.
+    /// Time in ns without a packet after which a peer is gone.
     pub give_up_ns: u64,
-    /// Peers may say nothing for long although they are there: nobody answers for those that are
-    /// at the network themselves and do not call. One that is said to be gone is so only if that is
-    /// said again when it is asked.
+    /// Live peers can be silent for long: a process in direct mode acknowledges only while it calls
+    /// the library. A peer is then gone only if a liveness query is refused as well.
     pub silent: bool,
-    /// Frames of [`FRAME_LEN_MAX`](mxoe::FRAME_LEN_MAX) cross its network: of what is pulled two
-    /// may come and go in one. Where they do not cross all of it, they are not asked for after a
-    /// while.
+    /// The network carries frames of [`FRAME_LEN_MAX`](mxoe::FRAME_LEN_MAX), so that pulls use
+    /// jumbo frames. If a part of the network drops them, pulls fall back after a few attempts.
     pub wide: bool,
 }
 
 impl Config {
-    /// With MX's patience.
+    /// Creates a configuration with the timeout of MX.
     pub fn new(nic: NicId, name: &str) -> Self {
         Self { nic, name: name.to_owned(), give_up_ns: GIVE_UP_NS, silent: false, wide: false }
     }
 }
 
-/// Why an endpoint is not opened.
+/// Reason why an endpoint was not opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// Somebody has it.
+    /// The endpoint is open.
     #[error("endpoint {0} is open already: close it, or open another one")]
     Busy(u8),
-    /// 255.
+    /// The number is 255.
     #[error("endpoint {0} cannot be opened: endpoints are 0 to 254")]
-    Number(u8),
+    SequenceNumber(u8),
 }
 
-/// Why a frame changed nothing, or nearly.
+/// Reason why a frame was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Dropped {
-    /// It is no packet.
+    /// The frame is not a valid packet.
     #[error(transparent)]
     Malformed(#[from] mxoe::Error),
-    /// It is to another NIC.
-    #[error("it is to another board")]
+    /// The frame is addressed to another NIC.
+    #[error("the frame is addressed to another NIC")]
     NotOurs,
-    /// It is of a NIC that is not in the table of peers.
-    #[error("its board is not in the table of peers")]
+    /// The NIC of the sender is not known.
+    #[error("the sending NIC is not known")]
     UnknownBoard,
-    /// NICs do not serve such packets: mappers and tables of peers do.
-    #[error("it is not for a board")]
+    /// Mappers and peer tables serve such packets, not NICs.
+    #[error("the packet is not for a NIC")]
     NotServed,
-    /// Its endpoint is not open.
-    #[error("its endpoint is not open")]
+    /// The endpoint is not open.
+    #[error("the endpoint is not open")]
     NoEndpoint,
-    /// It is for another session of its endpoint, or of a session that is over.
-    #[error("it is for another session")]
+    /// The packet belongs to another session of the endpoint.
+    #[error("the packet belongs to another session")]
     Session,
     /// A connect with another key.
-    #[error("it has another key")]
+    #[error("the connect has another key")]
     Key,
-    /// Of an endpoint that is not connected.
-    #[error("it is of no partner")]
+    /// The sending endpoint is not connected.
+    #[error("the sending endpoint is not connected")]
     UnknownPeer,
-    /// Its number or place is none that is expected.
-    #[error("its number is not expected")]
+    /// The sequence number or position is not expected.
+    #[error("the sequence number is not expected")]
     Number,
-    /// There is no room for it.
-    #[error("there is no room for it")]
+    /// A limit is reached.
+    #[error("a limit is reached")]
     NoRoom,
-    /// A pull that names what is not offered to its sender.
-    #[error("it names what is not offered to its sender")]
+    /// A pull names a window that is not offered to its sender.
+    #[error("the window is not offered to the sender")]
     Window,
-    /// A piece of what is not pulled from its sender.
-    #[error("it is a piece of what is not pulled from its sender")]
+    /// A pull reply does not belong to a pull from its sender.
+    #[error("the reply does not belong to a pull from the sender")]
     Handle,
-    /// A refusal of nothing that was sent, or without a known reason.
-    #[error("it refuses nothing that was sent, or without a known reason")]
+    /// A refusal of a packet that was not sent, or without a known reason.
+    #[error("the refused packet was not sent, or the reason is not known")]
     Refusal,
 }
 
-/// All endpoints of one MAC.
+/// A NIC of the network with its endpoints. See the [crate documentation](crate).
 #[derive(Debug)]
 pub struct Nic {
     own: [u8; 6],
     config: Config,
     hosts: NicTable,
-    pool: Pool,
-    alarms: Alarms,
-    endpoints: Vec<Option<Box<Endpoint>>>,
+    pool: BufferPool,
+    timers: Timers,
+    endpoints: Vec<Option<Box<NicEndpoint>>>,
     counters: NicCounters,
-    /// Endpoints in whose name nothing is refused: their processes open them again soon.
+    /// Endpoints in whose name nothing is refused, because their processes will open them again.
     awaited: BTreeSet<u8>,
 }
 
 impl Nic {
-    /// Without endpoints, and without NICs that it knows. Of the MAC the upper 16 bits do not
-    /// count.
+    /// Creates a NIC without endpoints and known NICs. The upper 16 bits of the MAC are ignored.
     pub fn new(config: Config) -> Self {
         let own = mac_of(NicId(config.nic.0 & 0xffff_ffff_ffff)).unwrap_or_default();
         Self {
             own,
             config,
             hosts: NicTable::default(),
-            pool: Pool::default(),
-            alarms: Alarms::default(),
+            pool: BufferPool::default(),
+            timers: Timers::default(),
             endpoints: (0..ENDPOINTS_MAX).map(|_| None).collect(),
             counters: NicCounters::default(),
             awaited: BTreeSet::new(),
         }
     }
 
-    /// Refuses nothing in the name of these endpoints while they are not open: their processes open
-    /// them again soon, and what is for them is sent again until then.
+    /// Sets the endpoints in whose name nothing is refused while they are not open. Their processes
+    /// will open them again; until then peers retransmit.
     pub fn set_awaited(&mut self, endpoints: impl Iterator<Item = u8>) {
         self.awaited = endpoints.collect();
     }
 
-    /// Splits into the endpoints and what they share.
+    /// Splits the NIC into its endpoints and the state that they share.
     fn split<'a>(
         &'a mut self,
         now: u64,
         out: &'a mut dyn Outside,
-    ) -> (&'a mut Vec<Option<Box<Endpoint>>>, Env<'a>) {
-        let Self { own, config, hosts, pool, alarms, endpoints, counters, .. } = self;
+    ) -> (&'a mut Vec<Option<Box<NicEndpoint>>>, EngineContext<'a>) {
+        let Self { own, config, hosts, pool, timers, endpoints, counters, .. } = self;
         let (own, &mut Config { give_up_ns, silent, wide, .. }) = (*own, config);
-        let env = Env { now, out, hosts, pool, alarms, counters, own, give_up_ns, silent, wide };
-        (endpoints, env)
+        let ctx = EngineContext {
+            now,
+            out,
+            hosts,
+            pool,
+            timers,
+            counters,
+            own,
+            give_up_ns,
+            silent,
+            wide,
+        };
+        (endpoints, ctx)
     }
 
-    /// An endpoint that is open, and what it shares.
+    /// Returns an open endpoint and the state that endpoints share.
     fn at<'a>(
         &'a mut self,
         now: u64,
         out: &'a mut dyn Outside,
         endpoint: u8,
-    ) -> Option<(&'a mut Endpoint, Env<'a>)> {
-        let (endpoints, env) = self.split(now, out);
+    ) -> Option<(&'a mut NicEndpoint, EngineContext<'a>)> {
+        let (endpoints, ctx) = self.split(now, out);
         let endpoint = endpoints.get_mut(usize::from(endpoint))?.as_mut()?;
-        Some((endpoint, env))
+        Some((endpoint, ctx))
     }
 
-    /// Its network is another one, or has changed: see [`Config::wide`].
+    /// Sets [`Config::wide`], because the interface or its MTU changed.
     pub fn set_wide(&mut self, wide: bool) {
         self.config.wide = wide;
-        self.endpoints.iter_mut().flatten().for_each(|endpoint| endpoint.peers.forget_wide());
+        self.endpoints.iter_mut().flatten().for_each(|endpoint| endpoint.peers.forget_jumbo());
     }
 
-    /// Adds a NIC to those that are known: its number in the table, which stays until it is
-    /// removed; none if the table is full. A NIC that reaches itself over the network is added
+    /// Adds a known NIC. Returns its number in the table, which stays valid until the NIC is
+    /// removed, or `None` if the table is full. A NIC that reaches itself over the network is added
     /// like any other.
     pub fn host_add(&mut self, nic: NicId) -> Option<u16> {
         self.hosts.add(mac_of(nic)?)
     }
 
-    /// A NIC is not known any more: peers there are gone.
+    /// Removes a known NIC and its peers.
     pub fn host_remove(&mut self, now: u64, nic: NicId, out: &mut dyn Outside) {
         let Some(number) = mac_of(nic).and_then(|mac| self.hosts.number(mac)) else { return };
-        let (endpoints, mut env) = self.split(now, out);
+        let (endpoints, mut ctx) = self.split(now, out);
         for endpoint in endpoints.iter_mut().flatten() {
-            endpoint.host_gone(&mut env, number);
-            endpoint.heed_freed(&mut env);
+            endpoint.remove_host(&mut ctx, number);
+            endpoint.deliver_offers(&mut ctx);
         }
         if let Some(mac) = mac_of(nic) {
             self.hosts.remove(mac);
         }
     }
 
-    /// Opens an endpoint: its session.
+    /// Opens an endpoint with a random session. Returns the session.
     ///
     /// # Errors
-    /// [`OpenError`] if it cannot be opened.
+    /// [`OpenError`]: the endpoint is open, or its number is invalid.
     pub fn open(
         &mut self,
         endpoint: u8,
@@ -201,10 +211,10 @@ impl Nic {
         self.open_as(endpoint, key, session, out).map(|()| session)
     }
 
-    /// Opens an endpoint whose session was chosen elsewhere, at random.
+    /// Opens an endpoint with a session that the caller chose at random.
     ///
     /// # Errors
-    /// As of [`Self::open`].
+    /// [`OpenError`]: the endpoint is open, or its number is invalid.
     pub fn open_as(
         &mut self,
         endpoint: u8,
@@ -213,32 +223,31 @@ impl Nic {
         out: &mut dyn Outside,
     ) -> Result<(), OpenError> {
         let place = self.endpoints.get_mut(usize::from(endpoint));
-        let place = place.ok_or(OpenError::Number(endpoint))?;
+        let place = place.ok_or(OpenError::SequenceNumber(endpoint))?;
         if place.is_some() {
             return Err(OpenError::Busy(endpoint));
         }
-        *place = Some(Box::new(Endpoint::new(endpoint, session, key, out.random())));
+        *place = Some(Box::new(NicEndpoint::new(endpoint, session, key, out.random())));
         Ok(())
     }
 
-    /// Closes an endpoint: what came is acknowledged, and the rest forgotten. No event of it comes
-    /// any more.
+    /// Closes an endpoint. Received messages are acknowledged; no event follows.
     pub fn close(&mut self, now: u64, endpoint: u8, out: &mut dyn Outside) {
-        if let Some((endpoint, mut env)) = self.at(now, out, endpoint) {
-            endpoint.close(&mut env);
+        if let Some((endpoint, mut ctx)) = self.at(now, out, endpoint) {
+            endpoint.close(&mut ctx);
         }
         if let Some(place) = self.endpoints.get_mut(usize::from(endpoint)) {
             *place = None;
         }
     }
 
-    /// Registers `len` bytes for an endpoint; none if it has no number left.
+    /// Registers `len` bytes for an endpoint. Returns `None` if it has no number left.
     pub fn region_add(&mut self, endpoint: u8, len: u64) -> Option<RegionId> {
         self.endpoints.get_mut(usize::from(endpoint))?.as_mut()?.region_add(len)
     }
 
-    /// A region is not registered any more: whether it was. What is offered of it or pulled into
-    /// it ends with [`Status::BadRdmaWindow`].
+    /// Deregisters a region, and ends its offers and pulls with [`Status::BadRdmaWindow`]. Returns
+    /// whether the region was registered.
     pub fn region_remove(
         &mut self,
         now: u64,
@@ -247,11 +256,10 @@ impl Nic {
         out: &mut dyn Outside,
     ) -> bool {
         let found = self.at(now, out, endpoint);
-        found.is_some_and(|(endpoint, mut env)| endpoint.region_remove(&mut env, region))
+        found.is_some_and(|(endpoint, mut ctx)| endpoint.region_remove(&mut ctx, region))
     }
 
-    /// The host side of an endpoint asks for something. Of an endpoint that is not open it is
-    /// taken, and nothing comes of it.
+    /// Performs a request of the host side. Requests of an endpoint that is not open are ignored.
     pub fn request(
         &mut self,
         now: u64,
@@ -260,13 +268,14 @@ impl Nic {
         out: &mut dyn Outside,
     ) -> Admission {
         match self.at(now, out, endpoint) {
-            Some((endpoint, mut env)) => endpoint.request(&mut env, request),
+            Some((endpoint, mut ctx)) => endpoint.request(&mut ctx, request),
             None => Admission::Yes,
         }
     }
 
-    /// As [`Request::Eager`] of who is in the same process, and is told only if it fails. False:
-    /// nothing was done, and it is to be asked for.
+    /// Sends as [`Request::Eager`] does, but reports only failures. For callers in the same
+    /// process. Returns false without an effect if a limit is reached; the caller must submit a
+    /// request then.
     #[inline]
     pub fn send_untold(
         &mut self,
@@ -277,62 +286,61 @@ impl Nic {
         out: &mut dyn Outside,
     ) -> bool {
         let found = self.at(now, out, endpoint);
-        found.is_some_and(|(of, mut env)| of.send_untold(&mut env, peer, match_info, data))
+        found.is_some_and(|(of, mut ctx)| of.send_untold(&mut ctx, peer, match_info, data))
     }
 
-    /// Whether [`Self::send_untold`] may take one more.
+    /// Returns whether [`Self::send_untold`] admits another message.
     #[inline]
     pub fn takes_untold(&self, endpoint: u8) -> bool {
         let endpoint = self.endpoints.get(usize::from(endpoint)).and_then(Option::as_ref);
         endpoint.is_some_and(|endpoint| endpoint.takes_untold())
     }
 
-    /// How many messages of [`Self::send_untold`] have not ended.
+    /// Returns the number of unreported messages that have not ended.
     pub fn untold(&self, endpoint: u8) -> usize {
         let endpoint = self.endpoints.get(usize::from(endpoint)).and_then(Option::as_ref);
         endpoint.map_or(0, |endpoint| endpoint.sends.untold)
     }
 
-    /// How many requests the one that gives a send of an endpoint up is worth: it looks through
-    /// them.
+    /// Returns the additional cost of a cancel in requests: it searches the sends of the endpoint.
     pub fn cancel_cost(&self, endpoint: u8) -> usize {
         let endpoint = self.endpoints.get(usize::from(endpoint)).and_then(Option::as_ref);
         endpoint.map_or(0, |endpoint| endpoint.cancel_cost())
     }
 
-    /// The host side of an endpoint has room for events again.
+    /// Continues an endpoint whose host side has room for events again.
     pub fn room(&mut self, now: u64, endpoint: u8, out: &mut dyn Outside) {
-        if let Some((endpoint, mut env)) = self.at(now, out, endpoint) {
-            endpoint.room(&mut env);
+        if let Some((endpoint, mut ctx)) = self.at(now, out, endpoint) {
+            endpoint.room(&mut ctx);
         }
     }
 
-    /// When [`Self::tick`] is to be called at the latest.
+    /// Returns the latest time of the next call of [`Self::tick`] in ns.
     pub fn deadline(&self) -> Option<u64> {
-        self.alarms.deadline()
+        self.timers.deadline()
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub fn tick(&mut self, now: u64, out: &mut dyn Outside) {
-        // Whoever is called now is not due again now: each at most once.
-        for _ in 0..self.alarms.len() {
-            let Some(Owner { endpoint, peer }) = self.alarms.next(now) else { return };
-            let Some((endpoint, mut env)) = self.at(now, out, endpoint) else { continue };
+        // A timer that is armed meanwhile runs in the next call, so that the loop ends.
+        for _ in 0..self.timers.len() {
+            let Some(TimerOwner { endpoint, peer }) = self.timers.next(now) else { return };
+            let Some((endpoint, mut ctx)) = self.at(now, out, endpoint) else { continue };
             match peer {
-                Some(peer) => endpoint.peer_due(&mut env, PeerId(peer)),
+                Some(peer) => endpoint.peer_due(&mut ctx, PeerId(peer)),
                 None => {
-                    endpoint.connect_alarm.rang();
-                    endpoint.connects_due(&mut env);
+                    endpoint.connect_timer.fired();
+                    endpoint.connects_due(&mut ctx);
                 }
             }
-            endpoint.heed_freed(&mut env);
+            endpoint.deliver_offers(&mut ctx);
         }
     }
 
-    /// A frame came.
+    /// Processes a received frame.
     ///
     /// # Errors
-    /// [`Dropped`] says why nothing, or nearly nothing, came of it.
+    /// [`Dropped`]: the reason why the frame was dropped.
     pub fn receive(
         &mut self,
         now: u64,
@@ -354,8 +362,8 @@ impl Nic {
                 count(&mut self.counters.not_served);
                 Err(Dropped::NotServed)
             }
-            Packet::HostQuery(query) => self.name(now, host, query, out),
-            packet => self.for_endpoint(now, host, &packet, out),
+            Packet::HostQuery(query) => self.answer_name_query(now, host, query, out),
+            packet => self.dispatch(now, host, &packet, out),
         }
     }
 
@@ -363,8 +371,8 @@ impl Nic {
         self.hosts.find(header.source, header.peer_index)
     }
 
-    /// Says the NIC's name.
-    fn name(
+    /// Answers a name query.
+    fn answer_name_query(
         &mut self,
         now: u64,
         host: u16,
@@ -376,14 +384,14 @@ impl Nic {
         let reply =
             HostReply { index_of_destination: host, magic: query.magic, name: name.as_bytes() };
         if !name.is_empty() {
-            let (_, mut env) = self.split(now, out);
-            env.send(host, &Packet::HostReply(reply));
+            let (_, mut ctx) = self.split(now, out);
+            ctx.send(host, &Packet::HostReply(reply));
         }
         self.config.name = name;
         Ok(())
     }
 
-    fn for_endpoint(
+    fn dispatch(
         &mut self,
         now: u64,
         host: u16,
@@ -403,42 +411,42 @@ impl Nic {
             Packet::PullNack(nack) => endpoint_of(nack.magic),
             Packet::Raw(_) | Packet::HostQuery(_) | Packet::HostReply(_) => return Ok(()),
         };
-        let Some((endpoint, mut env)) = self.at(now, out, to) else {
-            return self.no_endpoint(now, host, packet, out);
+        let Some((endpoint, mut ctx)) = self.at(now, out, to) else {
+            return self.refuse_closed(now, host, packet, out);
         };
-        let env = &mut env;
+        let ctx = &mut ctx;
         let heard = match packet {
-            Packet::Ack(ack) => endpoint.acked(env, host, ack),
-            Packet::Connect(connect) => endpoint.greeted(env, host, connect),
+            Packet::Ack(ack) => endpoint.on_ack(ctx, host, ack),
+            Packet::Connect(connect) => endpoint.on_connect(ctx, host, connect),
             Packet::Tiny(eager) | Packet::Small(eager) => {
-                let brought = Brought::Whole(eager.match_info, eager.data);
-                endpoint.sequenced(env, host, &Envelope::of(eager), &brought)
+                let content = PacketContent::Whole(eager.match_info, eager.data);
+                endpoint.on_sequenced(ctx, host, &Envelope::of(eager), &content)
             }
             Packet::Medium(fragment) => {
                 let eager = &fragment.eager;
-                let brought = Brought::Fragment(eager.match_info, fragment.place, eager.data);
-                endpoint.sequenced(env, host, &Envelope::of(eager), &brought)
+                let content = PacketContent::Fragment(eager.match_info, fragment.place, eager.data);
+                endpoint.on_sequenced(ctx, host, &Envelope::of(eager), &content)
             }
             Packet::Rendezvous(offer) => {
-                let (envelope, brought) = Brought::of_rendezvous(offer);
-                endpoint.sequenced(env, host, &envelope, &brought)
+                let (envelope, content) = PacketContent::of_rendezvous(offer);
+                endpoint.on_sequenced(ctx, host, &envelope, &content)
             }
             Packet::Notify(notify) => {
-                let (envelope, brought) = Brought::of_notify(notify);
-                endpoint.sequenced(env, host, &envelope, &brought)
+                let (envelope, content) = PacketContent::of_notify(notify);
+                endpoint.on_sequenced(ctx, host, &envelope, &content)
             }
-            Packet::Pull(pull) => endpoint.pulled(env, host, pull),
-            Packet::PullReply(reply) => endpoint.replied(env, host, reply),
-            Packet::PullNack(nack) => endpoint.pull_refused(env, host, nack),
-            Packet::Nack(nack) => endpoint.refused(env, host, nack),
+            Packet::Pull(pull) => endpoint.on_pull(ctx, host, pull),
+            Packet::PullReply(reply) => endpoint.on_pull_reply(ctx, host, reply),
+            Packet::PullNack(nack) => endpoint.on_pull_nack(ctx, host, nack),
+            Packet::Nack(nack) => endpoint.on_nack(ctx, host, nack),
             Packet::Raw(_) | Packet::HostQuery(_) | Packet::HostReply(_) => Ok(()),
         };
-        endpoint.heed_freed(env);
+        endpoint.deliver_offers(ctx);
         heard
     }
 
-    /// A packet for an endpoint that is not open is refused, where packets are.
-    fn no_endpoint(
+    /// Refuses a packet for an endpoint that is not open, if its kind is refused.
+    fn refuse_closed(
         &mut self,
         now: u64,
         host: u16,
@@ -463,8 +471,8 @@ impl Nic {
             Packet::Pull(Pull { ends, handle, magic, .. }) => {
                 let (source, reason) = (ends.destination, reason(ends.destination));
                 let nack = PullNack { source, reason, handle: *handle, magic: *magic };
-                let (_, mut env) = self.split(now, out);
-                env.send(host, &Packet::PullNack(nack));
+                let (_, mut ctx) = self.split(now, out);
+                ctx.send(host, &Packet::PullNack(nack));
                 return Err(Dropped::NoEndpoint);
             }
             _ => return Err(Dropped::NoEndpoint),
@@ -473,41 +481,41 @@ impl Nic {
             return Err(Dropped::NoEndpoint);
         }
         let back = Ends { destination: ends.source, source: ends.destination };
-        let (_, mut env) = self.split(now, out);
-        refuse(&mut env, host, back, sequence, reason(ends.destination));
+        let (_, mut ctx) = self.split(now, out);
+        refuse(&mut ctx, host, back, sequence, reason(ends.destination));
         Err(Dropped::NoEndpoint)
     }
 
-    /// What the NIC is called.
-    pub fn called(&self) -> &str {
+    /// Returns the name of the NIC.
+    pub fn name(&self) -> &str {
         &self.config.name
     }
 
-    /// What the NIC counted.
+    /// Returns the counters of the NIC.
     pub fn counters(&self) -> NicCounters {
         self.counters
     }
 
-    /// What an endpoint counted, and what peers that are gone had counted.
+    /// Returns the counters of an endpoint, and the sum of the counters of its removed peers.
     pub fn endpoint_counters(&self, endpoint: u8) -> Option<(EndpointCounters, PeerCounters)> {
         let endpoint = self.endpoints.get(usize::from(endpoint))?.as_ref()?;
         Some((endpoint.counters, endpoint.past))
     }
 
-    /// NICs of peers, and when one of them was heard last.
-    pub fn heard(&self) -> Vec<(NicId, u64)> {
+    /// Returns the NICs of the peers, and the time in ns of the latest packet of each.
+    pub fn last_heard(&self) -> Vec<(NicId, u64)> {
         let mut last = BTreeMap::new();
         for endpoint in self.endpoints.iter().flatten() {
-            for (_, partner) in endpoint.peers.all().filter(|(_, p)| p.session.is_some()) {
-                let at: &mut u64 = last.entry(partner.host).or_default();
-                *at = partner.heard_at.max(*at);
+            for (_, remote) in endpoint.peers.all().filter(|(_, p)| p.session.is_some()) {
+                let at: &mut u64 = last.entry(remote.host).or_default();
+                *at = remote.heard_at.max(*at);
             }
         }
         let named = |(host, at)| Some((NicId::of(self.hosts.get(host)?.0), at));
         last.into_iter().filter_map(named).collect()
     }
 
-    /// The peers of an endpoint, as they are now.
+    /// Returns the states of the peers of an endpoint.
     pub fn partners(&self, endpoint: u8) -> Vec<PeerState> {
         let endpoint = self.endpoints.get(usize::from(endpoint)).and_then(Option::as_ref);
         let mac = |host| self.hosts.get(host).map(|(mac, _)| mac);
@@ -515,87 +523,87 @@ impl Nic {
     }
 }
 
-/// Why there is no such endpoint.
+/// Returns the reason for refusing packets to an endpoint that is not open.
 fn reason(endpoint: u8) -> u8 {
     let possible = usize::from(endpoint) < ENDPOINTS_MAX;
     if possible { nack::ENDPOINT_CLOSED } else { nack::BAD_ENDPOINT }
 }
 
-impl Endpoint {
-    /// What is due of a peer.
-    fn peer_due(&mut self, env: &mut Env<'_>, peer: PeerId) {
-        let Some(partner) = self.peers.get_mut(peer) else { return };
-        partner.alarm.rang();
+impl NicEndpoint {
+    /// Runs the timer of a peer.
+    fn peer_due(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
+        let Some(remote) = self.peers.get_mut(peer) else { return };
+        remote.timer.fired();
         if let Some(doubt) =
-            partner.doubt.filter(|doubt| doubt.asked_again && doubt.ends() <= env.now)
+            remote.doubt.filter(|doubt| doubt.is_repeated && doubt.deadline() <= ctx.now)
         {
-            if partner.heard_at <= doubt.since && (doubt.refused || !env.silent) {
-                self.end_peer(env, peer, doubt.status);
+            if remote.heard_at <= doubt.since && (doubt.refused || !ctx.silent) {
+                self.end_peer(ctx, peer, doubt.status);
                 return;
             }
-            partner.doubt = None;
-        } else if let Some(doubt) = &mut partner.doubt
-            && !doubt.asked_again
-            && doubt.again() <= env.now
+            remote.doubt = None;
+        } else if let Some(doubt) = &mut remote.doubt
+            && !doubt.is_repeated
+            && doubt.repeat_at() <= ctx.now
         {
-            doubt.ask_again(env.now);
-            self.ask_whether_there(env, peer);
+            doubt.repeat(ctx.now);
+            self.query_liveness(ctx, peer);
         }
-        if self.question_due(env, peer) {
+        if self.query_due(ctx, peer) {
             return;
         }
-        let Some(partner) = self.peers.get_mut(peer) else { return };
-        if partner.receive.ack_at.is_some_and(|at| at <= env.now) {
-            self.send_ack(env, peer);
+        let Some(remote) = self.peers.get_mut(peer) else { return };
+        if remote.receive.ack_at.is_some_and(|at| at <= ctx.now) {
+            self.send_ack(ctx, peer);
         }
-        let Some(partner) = self.peers.get_mut(peer) else { return };
-        if partner.send.resend_at.is_some_and(|at| at <= env.now) {
-            self.resend(env, peer);
+        let Some(remote) = self.peers.get_mut(peer) else { return };
+        if remote.send.resend_at.is_some_and(|at| at <= ctx.now) {
+            self.resend(ctx, peer);
         }
-        let Some(partner) = self.peers.get_mut(peer) else { return };
-        if partner.send.probe_at.is_some_and(|at| at <= env.now) {
-            self.probe(env, peer);
+        let Some(remote) = self.peers.get_mut(peer) else { return };
+        if remote.send.probe_at.is_some_and(|at| at <= ctx.now) {
+            self.probe(ctx, peer);
         }
-        if let Some(partner) = self.peers.get_mut(peer)
-            && partner.send.quiet_until.is_some_and(|at| at <= env.now)
+        if let Some(remote) = self.peers.get_mut(peer)
+            && remote.send.quiet_until.is_some_and(|at| at <= ctx.now)
         {
-            partner.send.quiet_until = None;
-            self.pump(env, peer);
+            remote.send.quiet_until = None;
+            self.pump(ctx, peer);
         }
-        self.pulls_due(env, peer);
-        // Set between, it may be for what is done by now.
-        if let Some(partner) = self.peers.get_mut(peer) {
-            let owner = Owner { endpoint: self.id, peer: Some(peer.0) };
-            env.alarms.disarm(&mut partner.alarm, owner);
+        self.pulls_due(ctx, peer);
+        // The timer may have been armed for an action that was performed meanwhile.
+        if let Some(remote) = self.peers.get_mut(peer) {
+            let owner = TimerOwner { endpoint: self.id, peer: Some(peer.0) };
+            ctx.timers.disarm(&mut remote.timer, owner);
         }
-        self.rearm(env, peer);
+        self.rearm(ctx, peer);
     }
 
-    /// A NIC is not known any more.
-    fn host_gone(&mut self, env: &mut Env<'_>, host: u16) {
+    /// Ends the peers and connects at a removed NIC.
+    fn remove_host(&mut self, ctx: &mut EngineContext<'_>, host: u16) {
         let mut from = 0;
         while let Some(peer) = self.peers.first_from(from) {
             from = peer.0.saturating_add(1);
-            if self.peers.get(peer).is_some_and(|partner| partner.host == host) {
-                self.end_peer(env, peer, Status::EndpointUnreachable);
+            if self.peers.get(peer).is_some_and(|remote| remote.host == host) {
+                self.end_peer(ctx, peer, Status::EndpointUnreachable);
             }
         }
         for endpoint in 0..=u8::MAX {
-            self.connect_refused(env, (host, endpoint), Status::EndpointUnreachable);
+            self.end_connects(ctx, (host, endpoint), Status::EndpointUnreachable);
         }
     }
 
-    /// Acknowledges what is not acknowledged, and stops all alarms.
-    fn close(&mut self, env: &mut Env<'_>) {
+    /// Acknowledges received messages, and disarms all timers.
+    fn close(&mut self, ctx: &mut EngineContext<'_>) {
         let mut from = 0;
         while let Some(peer) = self.peers.first_from(from) {
             from = peer.0.saturating_add(1);
-            self.acknowledge(env, peer, true);
-            let Some(partner) = self.peers.get_mut(peer) else { continue };
-            let owner = Owner { endpoint: self.id, peer: Some(peer.0) };
-            env.alarms.disarm(&mut partner.alarm, owner);
+            self.acknowledge(ctx, peer, true);
+            let Some(remote) = self.peers.get_mut(peer) else { continue };
+            let owner = TimerOwner { endpoint: self.id, peer: Some(peer.0) };
+            ctx.timers.disarm(&mut remote.timer, owner);
         }
-        let owner = Owner { endpoint: self.id, peer: None };
-        env.alarms.disarm(&mut self.connect_alarm, owner);
+        let owner = TimerOwner { endpoint: self.id, peer: None };
+        ctx.timers.disarm(&mut self.connect_timer, owner);
     }
 }

@@ -1,37 +1,40 @@
-//! The NICs that are known: by MAC and by number.
+//! The table of known NICs, by MAC and by number.
+//!
+//! Numbers are the peer indices of the wire format. A NIC is identified by its MAC alone; an index
+//! in a received packet is only a hint for the lookup.
 
 use std::collections::HashMap;
 
 use causeway_wire::mxoe::PEER_UNKNOWN;
 
-use crate::limits::HOSTS_MAX;
+use crate::limits::KNOWN_NICS_MAX;
 
-/// One NIC.
+/// A known NIC.
 #[derive(Debug, Clone, Copy)]
-struct Host {
+struct KnownNic {
     mac: [u8; 6],
-    /// Our number in its table, as far as it said.
+    /// The number of this NIC in its table, or [`PEER_UNKNOWN`].
     reverse: u16,
 }
 
-/// The table. Numbers are small, and used again.
+/// The table. Numbers are small and are reused.
 #[derive(Debug, Default)]
 pub(crate) struct NicTable {
-    list: Vec<Option<Host>>,
-    /// With std's keyed hash: whoever is on the network chooses MACs.
+    list: Vec<Option<KnownNic>>,
+    /// With the keyed hash of `std`: NICs on the network choose their MACs.
     by_mac: HashMap<[u8; 6], u16>,
 }
 
 impl NicTable {
-    /// Adds a NIC, if there is room: its number.
+    /// Adds a NIC. Returns its number, or `None` if the table is full.
     pub(crate) fn add(&mut self, mac: [u8; 6]) -> Option<u16> {
         if let Some(known) = self.by_mac.get(&mac) {
             return Some(*known);
         }
-        let host = Some(Host { mac, reverse: PEER_UNKNOWN });
+        let host = Some(KnownNic { mac, reverse: PEER_UNKNOWN });
         let at = match self.list.iter().position(Option::is_none) {
             Some(at) => at,
-            None if self.list.len() < HOSTS_MAX => {
+            None if self.list.len() < KNOWN_NICS_MAX => {
                 self.list.push(None);
                 self.list.len().saturating_sub(1)
             }
@@ -43,7 +46,7 @@ impl NicTable {
         Some(number)
     }
 
-    /// Takes a NIC out: the number that it had.
+    /// Removes a NIC. Returns the number that it had.
     pub(crate) fn remove(&mut self, mac: [u8; 6]) -> Option<u16> {
         let number = self.by_mac.remove(&mac)?;
         if let Some(place) = self.list.get_mut(usize::from(number)) {
@@ -52,27 +55,27 @@ impl NicTable {
         Some(number)
     }
 
-    /// The number of a NIC.
+    /// Returns the number of a NIC.
     pub(crate) fn number(&self, mac: [u8; 6]) -> Option<u16> {
         self.by_mac.get(&mac).copied()
     }
 
-    /// The number of the NIC of this MAC, which says that it has `hint`.
+    /// Returns the number of the NIC with this MAC, which supplied `hint`.
     pub(crate) fn find(&self, mac: [u8; 6], hint: u16) -> Option<u16> {
         match self.list.get(usize::from(hint)) {
             Some(Some(host)) if host.mac == mac => Some(hint),
-            // It is by the MAC alone that a NIC is known: an index of old does no harm.
+            // A wrong or outdated hint does no harm.
             _ => self.number(mac),
         }
     }
 
-    /// Its MAC and our number in its table.
+    /// Returns the MAC of a NIC, and the number of this NIC in its table.
     pub(crate) fn get(&self, number: u16) -> Option<([u8; 6], u16)> {
         let host = (*self.list.get(usize::from(number))?)?;
         Some((host.mac, host.reverse))
     }
 
-    /// It says what our number is in its table.
+    /// Records the number of this NIC in the table of NIC `number`.
     pub(crate) fn learn(&mut self, number: u16, reverse: u16) {
         if let Some(Some(host)) = self.list.get_mut(usize::from(number)) {
             host.reverse = reverse;
@@ -85,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn boards_are_known_by_mac_whatever_their_hint_says() {
+    fn nic_table_identifies_by_mac_despite_the_hint() {
         let mut hosts = NicTable::default();
         let (a, b) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
         assert_eq!((hosts.add(a), hosts.add(b), hosts.add(a)), (Some(0), Some(1), Some(0)));
@@ -97,7 +100,7 @@ mod tests {
         assert_eq!(hosts.remove(a), Some(0));
         assert_eq!((hosts.number(a), hosts.get(0)), (None, None));
         assert_eq!(hosts.add([3; 6]), Some(0));
-        for n in 2..HOSTS_MAX as u32 {
+        for n in 2..KNOWN_NICS_MAX as u32 {
             let [a, b, c, d] = n.to_be_bytes();
             assert!(hosts.add([4, 0, a, b, c, d]).is_some());
         }

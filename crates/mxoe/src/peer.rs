@@ -1,4 +1,8 @@
-//! What is known of one peer, and the table of them.
+//! Peers of an endpoint: the state of each remote endpoint, and the table of them.
+//!
+//! The modules [`transmit`](crate::transmit), [`receive_order`](crate::receive_order),
+//! [`pull`](crate::pull) and [`connect`](crate::connect) act on this state. This module sends
+//! nothing.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -8,32 +12,32 @@ use causeway_wire::mx::{Handle, PeerId, Status, Token, Window};
 use crate::counters::PeerCounters;
 use crate::jumbo_pull::JumboPull;
 use crate::limits::{
-    ASK_AGAIN_NS, DOUBT_NS, PARTNERS_MAX, PAST_PARTNERS_MAX, QUIET_NS, RESEND_NS, WINDOW_PACKETS,
+    DOUBT_NS, PARTNERS_MAX, PAST_PEERS_MAX, QUIET_NS, REREQUEST_NS, RESEND_NS, WINDOW_PACKETS,
 };
 use crate::request_window::RequestWindow;
-use crate::sequence::Number;
+use crate::sequence::SequenceNumber;
 use crate::sequence_conflict::SequenceConflict;
-use crate::timers::{Alarm, RoundTrip};
+use crate::timers::{RoundTrip, Timer};
 
-/// A message to be sent, until it is known to be there.
+/// A message to a peer, until the peer acknowledges it.
 #[derive(Debug)]
-pub(crate) struct Message {
-    /// Who hears when it is there. An offer ends otherwise.
+pub(crate) struct QueuedMessage {
+    /// Named by the event at the end. An offer ends with its window instead.
     pub(crate) token: Option<Token>,
-    pub(crate) content: Content,
+    pub(crate) content: MessageContent,
     pub(crate) first_at: u64,
     pub(crate) sent_at: u64,
     pub(crate) resent: bool,
 }
 
-/// What is sent.
+/// The content of a message.
 #[derive(Debug)]
-pub(crate) enum Content {
+pub(crate) enum MessageContent {
     Eager {
         match_info: u64,
         data: Vec<u8>,
     },
-    /// `window`: number and sequence, when it has one.
+    /// `window`: number and sequence, once the offer has a window.
     Offer {
         match_info: u64,
         from: Window,
@@ -46,47 +50,47 @@ pub(crate) enum Content {
     },
 }
 
-/// The way there.
+/// State of the messages to a peer.
 #[derive(Debug)]
-pub(crate) struct Sending {
-    /// The number of the first in flight.
-    pub(crate) first: Number,
-    /// Numbered, and not known to be there.
-    pub(crate) flight: VecDeque<Message>,
-    pub(crate) queue: VecDeque<Message>,
-    /// Of those in flight.
+pub(crate) struct SendState {
+    /// The number of the first message in flight.
+    pub(crate) first: SequenceNumber,
+    /// Sent and not acknowledged.
+    pub(crate) flight: VecDeque<QueuedMessage>,
+    pub(crate) queue: VecDeque<QueuedMessage>,
+    /// Packets of the messages in flight.
     pub(crate) packets: usize,
     pub(crate) window: usize,
     pub(crate) trip: RoundTrip,
     pub(crate) resend_at: Option<u64>,
     pub(crate) tries: u32,
-    /// How many in flight may have been lost; how many of them were sent again; how many more at
-    /// the next sign.
+    /// Recovery after a timeout: messages in flight that may be lost, how many of them were
+    /// retransmitted, and how many more to retransmit with the next acknowledgement.
     pub(crate) recovery: (usize, usize, usize),
-    /// Acknowledgements that said nothing new.
+    /// Duplicate acknowledgements.
     pub(crate) duplicates: u32,
     pub(crate) resent_early_at: u64,
-    /// The number of the latest acknowledgement on its own.
+    /// The count of the latest separate acknowledgement.
     pub(crate) heard: u32,
-    /// It says of what it has what cannot be.
-    pub(crate) dispute: Option<SequenceConflict>,
-    /// Whether it waits for a window.
-    pub(crate) waits: bool,
-    /// Windows that are open for it.
+    /// The peer acknowledges impossible numbers.
+    pub(crate) conflict: Option<SequenceConflict>,
+    /// The first queued message waits for a free window.
+    pub(crate) awaits_window: bool,
+    /// Open windows of this peer.
     pub(crate) windows: usize,
-    /// Since when the library waits for it.
+    /// Start of the time during which the host side waits for the peer.
     pub(crate) watched: Option<u64>,
-    /// When to ask whether it is there, while nothing is in flight to it.
+    /// Time of the next liveness query while nothing is in flight.
     pub(crate) probe_at: Option<u64>,
-    /// Until then nothing is sent: acknowledgements of what it was sent before it began anew would
-    /// be taken for those of what it is sent now.
+    /// Nothing is sent until then: the peer would take late acknowledgements of its previous
+    /// instance for acknowledgements of new messages.
     pub(crate) quiet_until: Option<u64>,
 }
 
-/// What came, until the library has it.
+/// A message or offer that has arrived and has not been given to the host side.
 #[derive(Debug)]
-pub(crate) enum Incoming {
-    /// `missing`: a bit for each fragment. `strange`: packets that do not belong to it.
+pub(crate) enum PendingMessage {
+    /// `missing`: a bit for each fragment. `strange`: packets inconsistent with the first fragment.
     Message {
         match_info: u64,
         data: Vec<u8>,
@@ -94,14 +98,14 @@ pub(crate) enum Incoming {
         pipeline: u8,
         strange: u8,
     },
-    Offer(Offered),
-    /// What it ends has ended.
+    Offer(OfferHeader),
+    /// A notification. It was processed, and only occupies its number.
     Notified,
 }
 
-/// What a rendezvous said.
+/// Contents of a rendezvous packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Offered {
+pub(crate) struct OfferHeader {
     pub(crate) match_info: u64,
     pub(crate) len: u32,
     pub(crate) window: u8,
@@ -109,143 +113,144 @@ pub(crate) struct Offered {
     pub(crate) offset: u16,
 }
 
-/// The way here.
+/// State of the messages from a peer.
 #[derive(Debug)]
-pub(crate) struct Receiving {
-    pub(crate) next: Number,
-    /// From `next` on.
-    pub(crate) early: VecDeque<Option<Incoming>>,
-    /// Of the data in `early`.
+pub(crate) struct ReceiveState {
+    pub(crate) next: SequenceNumber,
+    /// Arrived messages, starting with number `next`.
+    pub(crate) early: VecDeque<Option<PendingMessage>>,
+    /// Bytes of the messages in `early`.
     pub(crate) bytes: usize,
     pub(crate) unacked: u32,
     pub(crate) ack_at: Option<u64>,
-    /// Acknowledgements sent on their own.
+    /// Count of separate acknowledgements sent.
     pub(crate) acks: u32,
-    /// Whether it stands in the endpoint's list of those that the library had no room for.
+    /// The peer is in the endpoint's list of peers whose next message found no room.
     pub(crate) ready: bool,
 }
 
-/// Large messages from it.
+/// State of the large messages that a peer offers.
 #[derive(Debug)]
-pub(crate) struct Pulling {
+pub(crate) struct PullState {
     pub(crate) active: Vec<Handle>,
     pub(crate) waiting: VecDeque<Handle>,
-    /// All that it offers.
+    /// All offers of the peer.
     pub(crate) offers: Vec<Handle>,
     pub(crate) trip: RoundTrip,
-    pub(crate) breadth: RequestWindow,
-    pub(crate) wide: JumboPull,
+    pub(crate) request_window: RequestWindow,
+    pub(crate) jumbo: JumboPull,
 }
 
-/// It is said that a peer is gone.
+/// A query whether a peer is still there, after a report that it is gone.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Doubt {
+pub(crate) struct LivenessQuery {
     pub(crate) since: u64,
-    /// What it is gone with, unless it is heard of.
+    /// Status of the peer's end if no packet of it arrives.
     pub(crate) status: Status,
-    /// How long it has to be heard of.
+    /// Time in ns that the peer has to answer.
     pub(crate) lasts: u64,
-    /// Whether it was asked a second time.
-    pub(crate) asked_again: bool,
-    /// The question was refused, too: whoever refuses is where the peer is, or on the way there.
+    /// The query was repeated.
+    pub(crate) is_repeated: bool,
+    /// The query was refused as well, by the host of the peer or by a node on the path.
     pub(crate) refused: bool,
 }
 
-impl Doubt {
-    /// Since now; `trip` is what is known of the way there and back.
+impl LivenessQuery {
+    /// Starts a query. `trip` is the known round trip in ns.
     pub(crate) fn new(now: u64, status: Status, trip: u64) -> Self {
         let (_, most) = RESEND_NS;
         let lasts = trip.saturating_mul(3).clamp(DOUBT_NS, most);
-        Self { since: now, status, lasts, asked_again: false, refused: false }
+        Self { since: now, status, lasts, is_repeated: false, refused: false }
     }
 
-    /// When it is known.
-    pub(crate) const fn ends(self) -> u64 {
+    /// Returns the time at which the peer is gone.
+    pub(crate) const fn deadline(self) -> u64 {
         self.since.saturating_add(self.lasts)
     }
 
-    /// When it is asked again: the first question, or its answer, may be lost.
-    pub(crate) const fn again(self) -> u64 {
+    /// Returns the time of the repetition: the query or its answer may be lost.
+    pub(crate) const fn repeat_at(self) -> u64 {
         self.since.saturating_add(self.lasts / 2)
     }
 
-    /// It is asked again, perhaps late: then it has as long to answer as if it were not.
-    pub(crate) fn ask_again(&mut self, now: u64) {
-        let late = now.saturating_sub(self.again());
+    /// Records the repetition. If it is late, the time to answer is extended by the delay.
+    pub(crate) fn repeat(&mut self, now: u64) {
+        let late = now.saturating_sub(self.repeat_at());
         self.lasts = self.lasts.saturating_add(late);
-        self.asked_again = true;
+        self.is_repeated = true;
     }
 
-    /// When something is to be done.
+    /// Returns the time of the next action.
     pub(crate) const fn due(self) -> u64 {
-        if self.asked_again { self.ends() } else { self.again() }
+        if self.is_repeated { self.deadline() } else { self.repeat_at() }
     }
 }
 
-/// A peer that asked to connect and seemed not to know that we began anew.
+/// A peer that sent a connect request and seems not to know that this endpoint restarted.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Unaware {
+pub(crate) struct UnawarePeer {
     pub(crate) session: u32,
     pub(crate) since: u64,
 }
 
-/// Whether one that connects is still the peer that we know.
+/// Relation of a connecting endpoint to the known peer of its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum Incarnation {
     Same,
-    /// It began anew.
-    Anew,
-    /// What it says may be late: who is there says it again.
+    /// The peer restarted.
+    New,
+    /// The request may be late. A live peer repeats it.
     Unknown,
-    /// As [`Self::Unknown`], but it was quiet for so long that it may well have begun anew, and
-    /// its generations have come round to the one that we know.
-    Round,
-    /// As [`Self::Round`], in another generation.
-    Other,
+    /// As [`Self::Unknown`], but the peer was silent for so long that it may have restarted often
+    /// enough for its generations to wrap around to the known one.
+    Wrapped,
+    /// As [`Self::Wrapped`], in another generation.
+    OtherGeneration,
 }
 
-/// One peer.
+/// The state of one remote endpoint.
 #[derive(Debug)]
-pub(crate) struct Partner {
+pub(crate) struct RemoteEndpoint {
     pub(crate) host: u16,
     pub(crate) endpoint: u8,
-    /// Its session, when it said so.
+    /// Session of the peer, once received.
     pub(crate) session: Option<u32>,
-    /// Its session, while it seems not to know yet that we began anew.
-    pub(crate) unaware: Option<Unaware>,
-    /// When it first asked to connect as if it had begun anew.
+    /// Set while the peer seems not to know that this endpoint restarted.
+    pub(crate) unaware: Option<UnawarePeer>,
+    /// Time of the first connect request that indicates a restart.
     asked_at: Option<u64>,
-    /// Whether the library heard of it.
-    pub(crate) told: bool,
-    /// The latest of its requests to connect.
+    /// The host side knows the peer.
+    pub(crate) is_reported: bool,
+    /// The number of the latest connect request.
     pub(crate) connect_seen: Option<u8>,
     pub(crate) heard_at: u64,
-    pub(crate) doubt: Option<Doubt>,
-    pub(crate) alarm: Alarm,
-    pub(crate) send: Sending,
-    pub(crate) receive: Receiving,
-    pub(crate) pulling: Pulling,
+    pub(crate) doubt: Option<LivenessQuery>,
+    pub(crate) timer: Timer,
+    pub(crate) send: SendState,
+    pub(crate) receive: ReceiveState,
+    pub(crate) pulling: PullState,
     pub(crate) counters: PeerCounters,
 }
 
-impl Sending {
-    /// Whether anything waits for what the peer does.
+impl SendState {
+    /// Returns whether an operation or the host side waits for an action of the peer.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.windows > 0 || self.watched.is_some()
     }
 }
 
-impl Receiving {
-    /// The generation of what the next peer there sends. Of one that was not heard of nothing
-    /// was taken, and it may not know of this one: else, tried often enough, generations come round
-    /// to the one that it knows.
+impl ReceiveState {
+    /// Returns the generation of the numbers of the next peer at this address. The generation stays
+    /// if the session of this peer is unknown (not `heard`) and no message of it was accepted: such a
+    /// peer may not know the generation, and repeated attempts would wrap around to the generation
+    /// that it knows.
     fn next_generation(&self, heard: bool) -> u8 {
         let own = self.next.generation();
-        if heard || self.next != Number::first(own) { own.wrapping_add(1) } else { own }
+        if heard || self.next != SequenceNumber::first(own) { own.wrapping_add(1) } else { own }
     }
 }
 
-impl Partner {
+impl RemoteEndpoint {
     fn new((host, endpoint): (u16, u8), generation: u8, now: u64) -> Self {
         let (window, ..) = WINDOW_PACKETS;
         Self {
@@ -254,13 +259,13 @@ impl Partner {
             session: None,
             unaware: None,
             asked_at: None,
-            told: false,
+            is_reported: false,
             connect_seen: None,
             heard_at: now,
             doubt: None,
-            alarm: Alarm::default(),
-            send: Sending {
-                first: Number::first(0),
+            timer: Timer::default(),
+            send: SendState {
+                first: SequenceNumber::first(0),
                 flight: VecDeque::new(),
                 queue: VecDeque::new(),
                 packets: 0,
@@ -272,15 +277,15 @@ impl Partner {
                 duplicates: 0,
                 resent_early_at: 0,
                 heard: 0,
-                dispute: None,
-                waits: false,
+                conflict: None,
+                awaits_window: false,
                 windows: 0,
                 watched: None,
                 probe_at: None,
                 quiet_until: None,
             },
-            receive: Receiving {
-                next: Number::first(generation),
+            receive: ReceiveState {
+                next: SequenceNumber::first(generation),
                 early: VecDeque::new(),
                 bytes: 0,
                 unacked: 0,
@@ -288,47 +293,53 @@ impl Partner {
                 acks: 0,
                 ready: false,
             },
-            pulling: Pulling {
+            pulling: PullState {
                 active: Vec::new(),
                 waiting: VecDeque::new(),
                 offers: Vec::new(),
-                trip: RoundTrip::new(ASK_AGAIN_NS),
-                breadth: RequestWindow::new(),
-                wide: JumboPull::default(),
+                trip: RoundTrip::new(REREQUEST_NS),
+                request_window: RequestWindow::new(),
+                jumbo: JumboPull::default(),
             },
             counters: PeerCounters::default(),
         }
     }
 
-    /// The way there and back, as far as it is known, in ns.
+    /// Returns the known round trip in ns, or 0.
     pub(crate) fn trip(&self) -> u64 {
         self.send.trip.smoothed().max(self.pulling.trip.smoothed())
     }
 
-    /// Whether a request to connect is not one of before.
+    /// Returns whether a connect request is newer than all previous ones.
     pub(crate) fn is_newer(&self, number: u8) -> bool {
         self.connect_seen.is_none_or(|seen| matches!(number.wrapping_sub(seen), 1..=127))
     }
 
-    /// What one with this session is that expects this number. `newer`: it says so later than all
-    /// that it said before.
-    pub(crate) fn life(&self, expected: Number, newer: bool, now: u64) -> Life {
+    /// Classifies a connecting endpoint with the known session that expects the number `expected`.
+    /// `newer`: the request is newer than all its previous ones.
+    pub(crate) fn incarnation(
+        &self,
+        expected: SequenceNumber,
+        newer: bool,
+        now: u64,
+    ) -> Incarnation {
         let first = self.send.first;
         let ahead = expected.ahead_of(first).map(usize::from);
         match ahead {
-            Some(ahead) if ahead <= self.send.flight.len() => Life::Same,
-            // It had the first already, so its generations came round; or this is late.
-            Some(_) if expected != Number::first(first.generation()) => Life::Same,
-            None if newer => Life::Anew,
-            Some(_) if self.is_quiet(now) => Life::Round,
-            None if self.is_quiet(now) => Life::Other,
-            _ => Life::Unknown,
+            Some(ahead) if ahead <= self.send.flight.len() => Incarnation::Same,
+            // The peer has received the first message, so its generations wrapped around; or this
+            // is late.
+            Some(_) if expected != SequenceNumber::first(first.generation()) => Incarnation::Same,
+            None if newer => Incarnation::New,
+            Some(_) if self.is_quiet(now) => Incarnation::Wrapped,
+            None if self.is_quiet(now) => Incarnation::OtherGeneration,
+            _ => Incarnation::Unknown,
         }
     }
 
-    /// It asks to connect as if it had begun anew. Not by one request, which may be late: whether
-    /// it did so before, longer ago than a packet may be late, and nothing was heard since.
-    pub(crate) fn insists(&mut self, now: u64) -> bool {
+    /// Records a connect request that indicates a restart. Returns whether an earlier request did
+    /// so more than [`QUIET_NS`] ago without any packet since. A single request may be late.
+    pub(crate) fn confirms_restart(&mut self, now: u64) -> bool {
         let before = self.asked_at.filter(|at| *at > self.heard_at);
         if before.is_none() {
             self.asked_at = Some(now);
@@ -336,23 +347,25 @@ impl Partner {
         before.is_some_and(|at| now.saturating_sub(at) > QUIET_NS)
     }
 
-    /// Whether it was not heard of for longer than packets of those before it may be late.
+    /// Returns whether the peer was silent for longer than the lifetime of late packets.
     pub(crate) fn is_quiet(&self, now: u64) -> bool {
         now.saturating_sub(self.heard_at) > QUIET_NS
     }
 
-    /// It seems not to know that we began anew.
-    pub(crate) fn is_unaware(&mut self, session: u32, now: u64) {
+    /// Records that the peer seems not to know that this endpoint restarted.
+    pub(crate) fn mark_unaware(&mut self, session: u32, now: u64) {
         if self.unaware.is_none_or(|unaware| unaware.session != session) {
-            self.unaware = Some(Unaware { session, since: now });
+            self.unaware = Some(UnawarePeer { session, since: now });
         }
     }
 
-    /// It sends us numbers of now, so it knows after all; or it never knew of the one that we were
-    /// before. `acknowledged` is what it expects, and stays so: what we sent before we began anew
-    /// does not come to it any more, nor came after it said this. Whether it is adopted.
+    /// Adopts an unaware peer that sends current numbers. It knows of the restart, or never knew
+    /// the previous instance. Returns whether the peer was adopted.
+    ///
+    /// `acknowledged` is the number that it expects. The number is reliable after twice
+    /// [`QUIET_NS`]: no packet of the previous instance can reach the peer any more.
     pub(crate) fn adopt_unaware(&mut self, acknowledged: u16, now: u64) -> bool {
-        let Some(Unaware { session, since }) = self.unaware.filter(|_| self.session.is_none())
+        let Some(UnawarePeer { session, since }) = self.unaware.filter(|_| self.session.is_none())
         else {
             return false;
         };
@@ -363,69 +376,69 @@ impl Partner {
         sure
     }
 
-    /// It said which session it has, and which number it expects. `before`: the generation of the
-    /// numbers that the peer before it was sent.
+    /// Records the session of the peer and the number that it expects. `before`: the generation of
+    /// the numbers that were sent to the previous peer at this address.
     pub(crate) fn adopt(&mut self, session: u32, expected: u16, now: u64, before: Option<u8>) {
         (self.session, self.unaware) = (Some(session), None);
-        self.send.first = Number(expected);
+        self.send.first = SequenceNumber(expected);
         if before == Some(self.send.first.generation()) {
             self.send.quiet_until = Some(now.saturating_add(QUIET_NS));
         }
     }
 }
 
-/// A peer's place.
+/// A slot of the peer table.
 #[derive(Debug)]
-enum Slot {
+enum PeerSlot {
     Free,
-    Live(Box<Partner>),
-    /// The library has not forgotten it.
+    Live(Box<RemoteEndpoint>),
+    /// The host side has not forgotten the removed peer.
     Gone,
 }
 
-/// What stays known of an address.
+/// State of an address that outlives its peers.
 #[derive(Debug, Clone, Copy, Default)]
-struct Known {
+struct AddressHistory {
     current: Option<PeerId>,
-    /// For the numbers of the next peer there.
+    /// Generation of the numbers of the next peer.
     generation: u8,
-    /// The session of the peer before, and the generation of the numbers that it was sent.
+    /// Session of the previous peer, and the generation of the numbers that were sent to it.
     past: Option<(u32, u8)>,
 }
 
-/// All peers of an endpoint.
+/// The peer table of an endpoint.
 #[derive(Debug, Default)]
-pub(crate) struct Peers {
-    slots: Vec<Slot>,
+pub(crate) struct PeerTable {
+    slots: Vec<PeerSlot>,
     free: Vec<u32>,
-    /// By NIC and endpoint.
-    known: HashMap<(u16, u8), Known>,
+    /// By NIC number and endpoint.
+    known: HashMap<(u16, u8), AddressHistory>,
     past: VecDeque<(u16, u8)>,
-    /// Who was looked for last: of many packets in a row, one is looked for among all.
+    /// Result of the latest lookup: consecutive packets often belong to the same peer.
     last: Cell<u32>,
 }
 
-impl Peers {
-    /// A peer that is there.
-    pub(crate) fn get(&self, peer: PeerId) -> Option<&Partner> {
+impl PeerTable {
+    /// Returns a live peer.
+    pub(crate) fn get(&self, peer: PeerId) -> Option<&RemoteEndpoint> {
         match self.slots.get(peer.0 as usize) {
-            Some(Slot::Live(partner)) => Some(partner),
+            Some(PeerSlot::Live(remote)) => Some(remote),
             _ => None,
         }
     }
 
-    /// A peer that is there.
-    pub(crate) fn get_mut(&mut self, peer: PeerId) -> Option<&mut Partner> {
+    /// Returns a live peer.
+    pub(crate) fn get_mut(&mut self, peer: PeerId) -> Option<&mut RemoteEndpoint> {
         match self.slots.get_mut(peer.0 as usize) {
-            Some(Slot::Live(partner)) => Some(partner),
+            Some(PeerSlot::Live(remote)) => Some(remote),
             _ => None,
         }
     }
 
-    /// The peer at an address.
+    /// Returns the peer at an address.
     pub(crate) fn at(&self, address: (u16, u8)) -> Option<PeerId> {
         let last = PeerId(self.last.get());
-        if self.get(last).is_some_and(|partner| (partner.host, partner.endpoint) == address) {
+        if self.get(last).is_some_and(|remote| (remote.host, remote.endpoint) == address) {
             return Some(last);
         }
         let found = self.known.get(&address)?.current?;
@@ -433,18 +446,20 @@ impl Peers {
         Some(found)
     }
 
-    /// If the peer before had this session: the generation of the numbers that it was sent.
+    /// Returns the generation of the numbers that were sent to the previous peer, if it had this
+    /// session.
     pub(crate) fn past(&self, address: (u16, u8), session: u32) -> Option<u8> {
         let (past, generation) = self.known.get(&address)?.past?;
         (past == session).then_some(generation)
     }
 
-    /// The generation of the numbers that the peer before was sent.
+    /// Returns the generation of the numbers that were sent to the previous peer.
     pub(crate) fn past_generation(&self, address: (u16, u8)) -> Option<u8> {
         self.known.get(&address)?.past.map(|(_, generation)| generation)
     }
 
-    /// The peer at an address, a new one if there is none; none if there is no room.
+    /// Returns the peer at an address, which is created if necessary, or `None` if the table is
+    /// full.
     pub(crate) fn at_or_new(&mut self, address: (u16, u8), now: u64) -> Option<PeerId> {
         if let Some(peer) = self.at(address) {
             return Some(peer);
@@ -452,56 +467,55 @@ impl Peers {
         let number = match self.free.pop() {
             Some(number) => number,
             None if self.slots.len() < PARTNERS_MAX => {
-                self.slots.push(Slot::Free);
+                self.slots.push(PeerSlot::Free);
                 u32::try_from(self.slots.len().saturating_sub(1)).ok()?
             }
             None => return None,
         };
         let known = self.known.entry(address).or_default();
         known.current = Some(PeerId(number));
-        let partner = Partner::new(address, known.generation, now);
-        *self.slots.get_mut(number as usize)? = Slot::Live(Box::new(partner));
+        let remote = RemoteEndpoint::new(address, known.generation, now);
+        *self.slots.get_mut(number as usize)? = PeerSlot::Live(Box::new(remote));
         Some(PeerId(number))
     }
 
-    /// Takes a peer out. If the library heard of it, its number is not used before it is
-    /// [forgotten](Self::forget).
-    pub(crate) fn remove(&mut self, peer: PeerId) -> Option<Box<Partner>> {
+    /// Removes a peer. If the host side knows it, its number is reused only after [`Self::forget`].
+    pub(crate) fn remove(&mut self, peer: PeerId) -> Option<Box<RemoteEndpoint>> {
         let slot = self.slots.get_mut(peer.0 as usize)?;
-        let partner = match std::mem::replace(slot, Slot::Gone) {
-            Slot::Live(partner) => partner,
+        let remote = match std::mem::replace(slot, PeerSlot::Gone) {
+            PeerSlot::Live(remote) => remote,
             other => {
                 *slot = other;
                 return None;
             }
         };
-        if !partner.told {
-            *slot = Slot::Free;
+        if !remote.is_reported {
+            *slot = PeerSlot::Free;
             self.free.push(peer.0);
         }
-        let address = (partner.host, partner.endpoint);
+        let address = (remote.host, remote.endpoint);
         if let Some(known) = self.known.get_mut(&address) {
             known.current = None;
-            known.generation = partner.receive.next_generation(partner.session.is_some());
-            if let Some(session) = partner.session {
-                known.past = Some((session, partner.send.first.generation()));
+            known.generation = remote.receive.next_generation(remote.session.is_some());
+            if let Some(session) = remote.session {
+                known.past = Some((session, remote.send.first.generation()));
             }
         }
         self.past.push_back(address);
-        if self.past.len() > PAST_PARTNERS_MAX
+        if self.past.len() > PAST_PEERS_MAX
             && let Some(oldest) = self.past.pop_front()
             && self.at(oldest).is_none()
         {
             self.known.remove(&oldest);
         }
-        Some(partner)
+        Some(remote)
     }
 
-    /// The library knows that a peer is gone: whether it was.
+    /// Frees the number of a removed peer. Returns whether there was one.
     pub(crate) fn forget(&mut self, peer: PeerId) -> bool {
         match self.slots.get_mut(peer.0 as usize) {
-            Some(slot @ Slot::Gone) => {
-                *slot = Slot::Free;
+            Some(slot @ PeerSlot::Gone) => {
+                *slot = PeerSlot::Free;
                 self.free.push(peer.0);
                 true
             }
@@ -509,27 +523,27 @@ impl Peers {
         }
     }
 
-    /// The network is another one: what was learnt of it is not so any more.
-    pub(crate) fn forget_wide(&mut self) {
+    /// Resets the knowledge of the path MTU, because the network changed.
+    pub(crate) fn forget_jumbo(&mut self) {
         for slot in &mut self.slots {
-            if let Slot::Live(partner) = slot {
-                partner.pulling.wide = JumboPull::default();
+            if let PeerSlot::Live(remote) = slot {
+                remote.pulling.jumbo = JumboPull::default();
             }
         }
     }
 
-    /// All that are there.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (PeerId, &Partner)> {
+    /// Returns all live peers.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (PeerId, &RemoteEndpoint)> {
         (0..).zip(&self.slots).filter_map(|(number, slot)| match slot {
-            Slot::Live(partner) => Some((PeerId(number), &**partner)),
+            PeerSlot::Live(remote) => Some((PeerId(number), &**remote)),
             _ => None,
         })
     }
 
-    /// The number of the first peer at or after `from`; for walks that change peers.
+    /// Returns the first peer with a number of at least `from`. For loops that change peers.
     pub(crate) fn first_from(&self, from: u32) -> Option<PeerId> {
         let rest = self.slots.get(from as usize..)?;
-        let at = rest.iter().position(|slot| matches!(slot, Slot::Live(_)))?;
+        let at = rest.iter().position(|slot| matches!(slot, PeerSlot::Live(_)))?;
         Some(PeerId(from.saturating_add(u32::try_from(at).ok()?)))
     }
 }
@@ -539,18 +553,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_partners_are_used_again_when_forgotten() {
-        let mut peers = Peers::default();
+    fn peer_numbers_are_reused_when_forgotten() {
+        let mut peers = PeerTable::default();
         let a = peers.at_or_new((1, 2), 0).unwrap();
         assert_eq!(peers.at_or_new((1, 2), 0), Some(a));
-        peers.get_mut(a).unwrap().told = true;
+        peers.get_mut(a).unwrap().is_reported = true;
         peers.get_mut(a).unwrap().adopt(77, 1, 0, None);
         peers.remove(a).unwrap();
         assert!(peers.remove(a).is_none() && peers.past((1, 2), 77) == Some(0));
         assert_eq!(peers.at((1, 2)), None, "although it was the last");
         let b = peers.at_or_new((1, 2), 0).unwrap();
         assert_ne!(a, b, "not forgotten");
-        assert_eq!(peers.get(b).unwrap().receive.next, Number::first(1), "numbers begin anew");
+        assert_eq!(
+            peers.get(b).unwrap().receive.next,
+            SequenceNumber::first(1),
+            "numbers begin anew"
+        );
         assert!(peers.forget(a) && !peers.forget(a) && !peers.forget(b));
         assert_eq!(peers.at_or_new((1, 3), 0), Some(a));
         assert_eq!(
@@ -562,8 +580,8 @@ mod tests {
     }
 
     #[test]
-    fn hostile_partners_are_bounded() {
-        let mut peers = Peers::default();
+    fn hostile_peers_are_bounded() {
+        let mut peers = PeerTable::default();
         for host in 0..9 {
             for endpoint in 0..=255 {
                 let peer = peers.at_or_new((host, endpoint), 0);
@@ -573,6 +591,6 @@ mod tests {
         for number in 0..2048 {
             peers.remove(PeerId(number)).unwrap();
         }
-        assert!(peers.past.len() == PAST_PARTNERS_MAX && peers.known.len() <= PAST_PARTNERS_MAX);
+        assert!(peers.past.len() == PAST_PEERS_MAX && peers.known.len() <= PAST_PEERS_MAX);
     }
 }

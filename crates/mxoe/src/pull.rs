@@ -1,52 +1,54 @@
-//! The side of a large message that wants it: blocks are asked for, several at a time, and what
-//! is lost of them again.
+//! Pulls: the receiver's side of a large message.
+//!
+//! The engine requests blocks of an offered message, several at the same time for each peer, and
+//! requests lost blocks again. Data is written to the region as it arrives, in any order. At the
+//! end the host side gets an event, and the sender a notification.
 
 use std::collections::VecDeque;
 
 use causeway_wire::mx::{Event, Handle, PeerId, Status, Token, Window};
-use causeway_wire::mxoe::{Ends, FRAGMENT_LEN, Packet, Pull as Ask, PullNack, PullReply};
+use causeway_wire::mxoe::{Ends, FRAGMENT_LEN, Packet, Pull as PullRequest, PullReply};
 
-use crate::context::{Env, add, count};
-use crate::endpoint::Endpoint;
-use crate::limits::{BLOCKS_SPAN_MAX, OFFERS_OF_PARTNER_MAX, PULLS_OF_PARTNER_MAX};
+use crate::context::{EngineContext, add, count};
+use crate::endpoint::NicEndpoint;
+use crate::limits::{BLOCKS_SPAN_MAX, OFFERS_OF_PEER_MAX, PULLS_OF_PEER_MAX};
 use crate::nic::Dropped;
-use crate::offers::{Layout, Pull, State};
-use crate::peer::{Content, Message, Offered, Partner};
-use crate::refusal::status_of;
+use crate::offers::{ActivePull, FrameLayout, Offer, OfferState};
+use crate::peer::{MessageContent, OfferHeader, QueuedMessage, RemoteEndpoint};
 
-/// What all magics of an endpoint have in their lowest byte beside its number: by it, hardware
-/// that serves native MX finds the endpoint.
+/// Lowest byte of each magic, combined with the endpoint by XOR. Hardware that serves native MX
+/// finds the endpoint in this byte.
 const MAGIC_BYTE: u8 = 0x80;
 
-/// The endpoint that a magic is of.
+/// Returns the endpoint of a magic.
 pub(crate) const fn endpoint_of(magic: u32) -> u8 {
     let [.., last] = magic.to_be_bytes();
     last ^ MAGIC_BYTE
 }
 
-/// A magic of an endpoint that nobody guesses.
-fn magic_of(endpoint: u8, random: u32) -> u32 {
+/// Returns an unpredictable magic for an endpoint.
+pub(crate) fn magic_of(endpoint: u8, random: u32) -> u32 {
     random & !0xff | u32::from(endpoint ^ MAGIC_BYTE)
 }
 
-/// The block that a place in [`Pull::blocks`] is asked for, or what is missing of it.
-fn ask(
-    env: &mut Env<'_>,
+/// Requests the missing frames of the block at index `at` of [`ActivePull::blocks`].
+fn request_block(
+    ctx: &mut EngineContext<'_>,
     id: u8,
-    partner: &mut Partner,
-    offered: Offered,
+    remote: &mut RemoteEndpoint,
+    offered: OfferHeader,
     named: Handle,
-    pull: &Pull,
+    pull: &ActivePull,
     at: usize,
 ) {
-    let Some(session) = partner.session else { return };
-    let Some((frame_index, frames)) = pull.hole(at) else { return };
-    let layout = Layout::new(offered.offset, pull.into.len);
+    let Some(session) = remote.session else { return };
+    let Some((frame_index, frames)) = pull.missing_frames(at) else { return };
+    let layout = FrameLayout::new(offered.offset, pull.into.len);
     let (from, _) = layout.range(frame_index);
     let (_, to) = layout.range(frame_index.saturating_add(frames).saturating_sub(1));
     let base = if frame_index == 0 { layout.base } else { 0 };
-    let ask = Ask {
-        ends: Ends { destination: partner.endpoint, source: id },
+    let ask = PullRequest {
+        ends: Ends { destination: remote.endpoint, source: id },
         session,
         total_len: pull.into.len,
         window: offered.window,
@@ -57,306 +59,299 @@ fn ask(
         first_frame_offset: u16::try_from(base).unwrap_or(0),
         block_len: u16::try_from(to.saturating_sub(from)).unwrap_or(0),
         frame_index,
-        wide: env.wide && partner.pulling.wide.is_asked(env.now, pull.tries),
+        wide: ctx.wide && remote.pulling.jumbo.is_requested(ctx.now, pull.tries),
     };
-    count(&mut partner.counters.blocks_asked);
-    env.send(partner.host, &Packet::Pull(ask));
+    count(&mut remote.counters.blocks_asked);
+    ctx.send(remote.host, &Packet::Pull(ask));
 }
 
-impl Endpoint {
-    /// Tells the library of an offer, if there is room for it.
-    pub(crate) fn give_offer(&mut self, env: &mut Env<'_>, peer: PeerId, offered: Offered) -> bool {
-        let Some(partner) = self.peers.get(peer) else { return false };
-        if partner.pulling.offers.len() >= OFFERS_OF_PARTNER_MAX {
+/// Completes the block at index `at`: measures the round trip, and requests the missing frames of
+/// earlier blocks, which may be lost because they were requested earlier.
+fn complete_block(
+    ctx: &mut EngineContext<'_>,
+    id: u8,
+    remote: &mut RemoteEndpoint,
+    offered: OfferHeader,
+    handle: Handle,
+    pull: &mut ActivePull,
+    at: usize,
+) {
+    if let Some(block) = pull.blocks.get(at)
+        && !block.again
+    {
+        remote.pulling.trip.measured(ctx.now.saturating_sub(block.asked_at));
+        remote.pulling.request_window.arrived();
+    }
+    for before in 0..at {
+        let Some(earlier) = pull.blocks.get_mut(before) else { break };
+        if earlier.missing != 0 && !earlier.again {
+            earlier.again = true;
+            let trip_ns = remote.pulling.trip.smoothed();
+            remote.pulling.request_window.lost(ctx.now, trip_ns);
+            count(&mut remote.counters.blocks_asked_again);
+            request_block(ctx, id, remote, offered, handle, pull, before);
+        }
+    }
+}
+
+impl NicEndpoint {
+    /// Reports an offer to the host side, if there is room.
+    pub(crate) fn give_offer(
+        &mut self,
+        ctx: &mut EngineContext<'_>,
+        peer: PeerId,
+        offered: OfferHeader,
+    ) -> bool {
+        let Some(remote) = self.peers.get(peer) else { return false };
+        if remote.pulling.offers.len() >= OFFERS_OF_PEER_MAX {
             return false;
         }
         let Some(handle) = self.offers.add(peer, offered) else { return false };
-        let Offered { match_info, len, .. } = offered;
-        if !self.offer(env, peer, &Event::Offered { peer, match_info, len, handle }) {
+        let OfferHeader { match_info, len, .. } = offered;
+        if !self.try_report(ctx, peer, &Event::Offered { peer, match_info, len, handle }) {
             self.offers.remove(handle);
             return false;
         }
-        if let Some(partner) = self.peers.get_mut(peer) {
-            partner.pulling.offers.push(handle);
-            count(&mut partner.counters.messages_received);
+        if let Some(remote) = self.peers.get_mut(peer) {
+            remote.pulling.offers.push(handle);
+            count(&mut remote.counters.messages_received);
         }
         true
     }
 
-    /// The library wants an offered message.
-    pub(crate) fn pull(&mut self, env: &mut Env<'_>, handle: Handle, token: Token, into: Window) {
+    /// Processes the request of the host side to pull an offered message.
+    pub(crate) fn pull(
+        &mut self,
+        ctx: &mut EngineContext<'_>,
+        handle: Handle,
+        token: Token,
+        into: Window,
+    ) {
         let offer = self.offers.get(handle);
-        let Some(offer) = offer.filter(|offer| matches!(offer.state, State::Offered)) else {
+        let Some(offer) = offer.filter(|offer| matches!(offer.state, OfferState::Offered)) else {
             count(&mut self.counters.wrong_requests);
             let status = Status::EndpointUnreachable;
-            self.tell(env, Event::Pulled { token, status });
+            self.report(ctx, Event::Pulled { token, status });
             return;
         };
         let len = into.len.min(offer.offered.len);
         let into = Window { len, ..into };
-        offer.state = State::Waiting { token, into };
+        offer.state = OfferState::Waiting { token, into };
         let peer = offer.peer;
         if !self.is_registered(into) {
             count(&mut self.counters.wrong_requests);
-            self.end_pull(env, handle, Status::BadRdmaWindow);
+            self.end_pull(ctx, handle, Status::BadRdmaWindow);
         } else if len == 0 {
-            self.end_pull(env, handle, Status::Success);
+            self.end_pull(ctx, handle, Status::Success);
         } else {
-            if let Some(partner) = self.peers.get_mut(peer) {
-                partner.pulling.waiting.push_back(handle);
+            if let Some(remote) = self.peers.get_mut(peer) {
+                remote.pulling.waiting.push_back(handle);
             }
-            self.begin_pulls(env, peer);
+            self.begin_pulls(ctx, peer);
         }
     }
 
-    /// Begins pulls that wait, as many as may be.
-    pub(crate) fn begin_pulls(&mut self, env: &mut Env<'_>, peer: PeerId) {
-        while let Some(partner) = self.peers.get_mut(peer) {
-            if partner.pulling.active.len() >= PULLS_OF_PARTNER_MAX || partner.session.is_none() {
+    /// Starts waiting pulls, up to [`PULLS_OF_PEER_MAX`] for a peer.
+    pub(crate) fn begin_pulls(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
+        while let Some(remote) = self.peers.get_mut(peer) {
+            if remote.pulling.active.len() >= PULLS_OF_PEER_MAX || remote.session.is_none() {
                 break;
             }
-            let Some(handle) = partner.pulling.waiting.pop_front() else { break };
+            let Some(handle) = remote.pulling.waiting.pop_front() else { break };
             let Some(offer) = self.offers.get(handle) else { continue };
-            let State::Waiting { token, into } = offer.state else { continue };
-            let layout = Layout::new(offer.offered.offset, into.len);
-            offer.state = State::Pulling(Pull {
+            let OfferState::Waiting { token, into } = offer.state else { continue };
+            let layout = FrameLayout::new(offer.offered.offset, into.len);
+            offer.state = OfferState::Pulling(ActivePull {
                 token,
                 into,
-                magic: magic_of(self.id, env.out.random()),
+                magic: magic_of(self.id, ctx.out.random()),
                 frames: layout.frames(),
                 first: 0,
                 blocks: VecDeque::with_capacity(BLOCKS_SPAN_MAX),
                 due: 0,
                 tries: 0,
-                heard_at: env.now,
+                heard_at: ctx.now,
                 refused: false,
             });
-            partner.pulling.active.push(handle);
+            remote.pulling.active.push(handle);
         }
-        self.ask_more(env, peer);
-        self.rearm(env, peer);
+        self.request_blocks(ctx, peer);
+        self.rearm(ctx, peer);
     }
 
-    /// Asks a peer for the next blocks of what is pulled from it, as many as may be asked for;
-    /// what was lost comes first. At least one of each pull, else of those that began first.
-    fn ask_more(&mut self, env: &mut Env<'_>, peer: PeerId) {
+    /// Requests blocks of the pulls from a peer, up to the request window. Lost blocks come first.
+    /// Each pull has at least one requested block, and older pulls have precedence.
+    pub(crate) fn request_blocks(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
         let id = self.id;
-        let Some(partner) = self.peers.get_mut(peer) else { return };
+        let Some(remote) = self.peers.get_mut(peer) else { return };
         let mut asked = 0_usize;
-        for handle in &partner.pulling.active {
-            if let Some(State::Pulling(pull)) = self.offers.get(*handle).map(|offer| &offer.state) {
+        for handle in &remote.pulling.active {
+            if let Some(OfferState::Pulling(pull)) =
+                self.offers.get(*handle).map(|offer| &offer.state)
+            {
                 asked = asked.saturating_add(pull.asked());
             }
         }
-        for index in 0..partner.pulling.active.len() {
-            let Some(handle) = partner.pulling.active.get(index).copied() else { return };
+        for index in 0..remote.pulling.active.len() {
+            let Some(handle) = remote.pulling.active.get(index).copied() else { return };
             let Some(offer) = self.offers.get(handle) else { continue };
             let offered = offer.offered;
-            let State::Pulling(pull) = &mut offer.state else { continue };
+            let OfferState::Pulling(pull) = &mut offer.state else { continue };
             let mut of_pull = pull.asked();
-            // Who does not answer is asked for less.
-            let most = if pull.tries > 2 { 0 } else { partner.pulling.breadth.blocks() };
+            // A peer that does not answer gets only one request for each pull.
+            let most = if pull.tries > 2 { 0 } else { remote.pulling.request_window.blocks() };
             while (asked < most || of_pull == 0)
-                && let Some(at) = pull.next_block(env.now)
+                && let Some(at) = pull.next_block(ctx.now)
             {
                 if pull.blocks.get(at).is_some_and(|block| block.again) {
-                    count(&mut partner.counters.blocks_asked_again);
+                    count(&mut remote.counters.blocks_asked_again);
                 }
-                pull.due = env.now.saturating_add(partner.pulling.trip.wait(pull.tries));
-                ask(env, id, partner, offered, handle, pull, at);
+                pull.due = ctx.now.saturating_add(remote.pulling.trip.wait(pull.tries));
+                request_block(ctx, id, remote, offered, handle, pull, at);
                 (asked, of_pull) = (asked.saturating_add(1), of_pull.saturating_add(1));
             }
         }
     }
 
-    /// A frame of a block came.
-    pub(crate) fn replied(
+    /// Processes a frame of a block.
+    ///
+    /// # Errors
+    /// [`Dropped`]: the frame belongs to no pull, or its data has already arrived.
+    pub(crate) fn on_pull_reply(
         &mut self,
-        env: &mut Env<'_>,
+        ctx: &mut EngineContext<'_>,
         host: u16,
         reply: &PullReply<'_>,
     ) -> Result<(), Dropped> {
         let id = self.id;
         let handle = Handle(reply.handle);
-        let found = self.offers.get(handle).and_then(|offer| {
-            let partner = self.peers.get_mut(offer.peer)?;
-            (partner.host == host).then_some((offer, partner))
-        });
-        let Some((offer, partner)) = found else {
+        let Some((offer, remote)) = self.pull_of_reply(host, reply) else {
             count(&mut self.counters.replies_forged);
             return Err(Dropped::Handle);
         };
         let (peer, offered) = (offer.peer, offer.offered);
-        let State::Pulling(pull) = &mut offer.state else {
-            count(&mut self.counters.replies_forged);
-            return Err(Dropped::Handle);
-        };
-        if pull.magic != reply.magic {
-            count(&mut self.counters.replies_forged);
-            return Err(Dropped::Handle);
-        }
-        partner.heard_at = env.now;
-        let layout = Layout::new(offered.offset, pull.into.len);
+        let OfferState::Pulling(pull) = &mut offer.state else { return Err(Dropped::Handle) };
+        remote.heard_at = ctx.now;
+        let layout = FrameLayout::new(offered.offset, pull.into.len);
         let frames = layout.frames_at(reply.offset, reply.data.len()).filter(|(frame, two)| {
             let [sequence, ..] = frame.to_le_bytes();
-            sequence == reply.frame_sequence && (env.wide || !two)
+            sequence == reply.frame_sequence && (ctx.wide || !two)
         });
         let (into, tries) = (pull.into, pull.tries);
         let missing = frames.and_then(|(frame, two)| pull.missing(frame, two));
         let Some((at, block, bits)) = missing else {
-            count(&mut partner.counters.replies_stray);
+            count(&mut remote.counters.replies_stray);
             return Err(Dropped::Number);
         };
         let offset = into.offset.saturating_add(reply.offset.into());
-        if env.out.write(id, into.region, offset, reply.data).is_err() {
+        if ctx.out.write(id, into.region, offset, reply.data).is_err() {
             count(&mut self.counters.region_faults);
-            self.end_pull(env, handle, Status::BadRdmaWindow);
+            self.end_pull(ctx, handle, Status::BadRdmaWindow);
             return Err(Dropped::Window);
         }
-        count(&mut partner.counters.replies_received);
-        add(&mut partner.counters.bytes_pulled, reply.data.len());
-        let wide = &mut partner.pulling.wide;
+        count(&mut remote.counters.replies_received);
+        add(&mut remote.counters.bytes_pulled, reply.data.len());
+        let jumbo = &mut remote.pulling.jumbo;
         if reply.data.len() > FRAGMENT_LEN {
-            wide.came();
-        } else if env.wide && block.missing & bits.wrapping_shl(1) != 0 {
-            wide.one_came(env.now, tries);
+            jumbo.arrived();
+        } else if ctx.wide && block.missing & bits.wrapping_shl(1) != 0 {
+            jumbo.common_arrived(ctx.now, tries);
         }
         block.missing &= !bits;
-        let block = *block;
-        (pull.heard_at, pull.tries, pull.refused) = (env.now, 0, false);
-        let wait = partner.pulling.trip.wait(0);
-        pull.due = env.now.saturating_add(wait);
-        if block.missing == 0 {
-            let trip = &mut partner.pulling.trip;
-            if !block.again {
-                trip.measured(env.now.saturating_sub(block.asked_at));
-                partner.pulling.breadth.came();
-            }
-            // Blocks before it were asked for before: what is missing of them may be lost.
-            for before in 0..at {
-                let Some(earlier) = pull.blocks.get_mut(before) else { break };
-                if earlier.missing != 0 && !earlier.again {
-                    earlier.again = true;
-                    let trip_ns = partner.pulling.trip.smoothed();
-                    partner.pulling.breadth.lost(env.now, trip_ns);
-                    count(&mut partner.counters.blocks_asked_again);
-                    ask(env, id, partner, offered, handle, pull, before);
-                }
-            }
-            if pull.is_over() {
-                self.end_pull(env, handle, Status::Success);
+        let complete = block.missing == 0;
+        (pull.heard_at, pull.tries, pull.refused) = (ctx.now, 0, false);
+        let wait = remote.pulling.trip.wait(0);
+        pull.due = ctx.now.saturating_add(wait);
+        if complete {
+            complete_block(ctx, id, remote, offered, handle, pull, at);
+            if pull.drop_complete() {
+                self.end_pull(ctx, handle, Status::Success);
             } else {
-                self.ask_more(env, peer);
+                self.request_blocks(ctx, peer);
             }
         }
-        self.rearm(env, peer);
+        self.rearm(ctx, peer);
         Ok(())
     }
 
-    /// Nothing came of pulls of a peer for too long: what is missing is asked for again.
-    pub(crate) fn pulls_due(&mut self, env: &mut Env<'_>, peer: PeerId) {
+    /// Returns the offer that a frame belongs to, and its peer. The host, handle and magic must match
+    /// an active pull.
+    fn pull_of_reply(
+        &mut self,
+        host: u16,
+        reply: &PullReply<'_>,
+    ) -> Option<(&mut Offer, &mut RemoteEndpoint)> {
+        let offer = self.offers.get(Handle(reply.handle))?;
+        let remote = self.peers.get_mut(offer.peer)?;
+        let magic = match &offer.state {
+            OfferState::Pulling(pull) => Some(pull.magic),
+            OfferState::Offered | OfferState::Waiting { .. } => None,
+        };
+        (remote.host == host && magic == Some(reply.magic)).then_some((offer, remote))
+    }
+
+    /// Runs the timers of the pulls from a peer: incomplete blocks are requested again.
+    pub(crate) fn pulls_due(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
         let (mut index, mut lost) = (0_usize, false);
-        while let Some(partner) = self.peers.get_mut(peer) {
-            let Some(handle) = partner.pulling.active.get(index).copied() else { break };
+        while let Some(remote) = self.peers.get_mut(peer) {
+            let Some(handle) = remote.pulling.active.get(index).copied() else { break };
             index = index.saturating_add(1);
             let Some(offer) = self.offers.get(handle) else { continue };
-            let State::Pulling(pull) = &mut offer.state else { continue };
-            if pull.due > env.now {
+            let OfferState::Pulling(pull) = &mut offer.state else { continue };
+            if pull.due > ctx.now {
                 continue;
             }
-            if env.now.saturating_sub(pull.heard_at) >= env.give_up_ns {
-                self.end_pull(env, handle, Status::Timeout);
+            if ctx.now.saturating_sub(pull.heard_at) >= ctx.give_up_ns {
+                self.end_pull(ctx, handle, Status::Timeout);
                 index = index.saturating_sub(1);
                 continue;
             }
             pull.tries = pull.tries.saturating_add(1);
-            pull.due = env.now.saturating_add(partner.pulling.trip.wait(pull.tries));
-            pull.lose();
-            let trip_ns = partner.pulling.trip.smoothed();
-            partner.pulling.breadth.lost(env.now, trip_ns);
+            pull.due = ctx.now.saturating_add(remote.pulling.trip.wait(pull.tries));
+            pull.mark_lost();
+            let trip_ns = remote.pulling.trip.smoothed();
+            remote.pulling.request_window.lost(ctx.now, trip_ns);
             lost = true;
         }
         if lost {
-            self.ask_more(env, peer);
+            self.request_blocks(ctx, peer);
         }
     }
 
-    /// A pull was refused.
-    pub(crate) fn pull_refused(
-        &mut self,
-        env: &mut Env<'_>,
-        host: u16,
-        nack: &PullNack,
-    ) -> Result<(), Dropped> {
-        count(&mut self.counters.nacks_received);
-        let handle = Handle(nack.handle);
-        let known = self.offers.get(handle).is_some_and(|offer| {
-            let partner = self.peers.get(offer.peer);
-            let from = partner.map(|partner| (partner.host, partner.endpoint));
-            matches!(&offer.state, State::Pulling(pull) if pull.magic == nack.magic)
-                && from == Some((host, nack.source))
-        });
-        let status = match nack.reason {
-            causeway_wire::mxoe::nack::BAD_WINDOW => Some(Status::BadRdmaWindow),
-            other => status_of(other),
-        };
-        let Some(status) = status.filter(|_| known) else {
-            count(&mut self.counters.nacks_strange);
-            return Err(Dropped::Refusal);
-        };
-        let Some(offer) = self.offers.get(handle) else { return Err(Dropped::Handle) };
-        let peer = offer.peer;
-        if let State::Pulling(pull) = &mut offer.state
-            && !pull.refused
-        {
-            // It may have been another by a bit: it is asked for once more. By another magic, so
-            // that neither this refusal nor those of other blocks, late or doubled, answer that
-            // too.
-            pull.refused = true;
-            pull.magic = magic_of(self.id, env.out.random());
-            pull.lose();
-            self.ask_more(env, peer);
-            self.rearm(env, peer);
-            return Ok(());
-        }
-        // Who offered it hears so, lest it wait for ever.
-        self.end_pull(env, handle, status);
-        Ok(())
-    }
-
-    /// Takes a pull out: who hears of it.
+    /// Removes a pull. Returns the token of its event.
     fn take_pull(&mut self, handle: Handle) -> Option<Token> {
         let offer = self.offers.remove(handle)?;
-        if let Some(partner) = self.peers.get_mut(offer.peer) {
-            partner.pulling.offers.retain(|other| *other != handle);
-            partner.pulling.active.retain(|other| *other != handle);
-            partner.pulling.waiting.retain(|other| *other != handle);
+        if let Some(remote) = self.peers.get_mut(offer.peer) {
+            remote.pulling.offers.retain(|other| *other != handle);
+            remote.pulling.active.retain(|other| *other != handle);
+            remote.pulling.waiting.retain(|other| *other != handle);
         }
         match offer.state {
-            State::Offered => None,
-            State::Waiting { token, .. } => Some(token),
-            State::Pulling(pull) => Some(pull.token),
+            OfferState::Offered => None,
+            OfferState::Waiting { token, .. } => Some(token),
+            OfferState::Pulling(pull) => Some(pull.token),
         }
     }
 
-    /// A pull is over: the library and the sender hear of it.
-    pub(crate) fn end_pull(&mut self, env: &mut Env<'_>, handle: Handle, status: Status) {
+    /// Ends a pull: reports it to the host side, and notifies the sender.
+    pub(crate) fn end_pull(&mut self, ctx: &mut EngineContext<'_>, handle: Handle, status: Status) {
         let Some(offer) = self.offers.get(handle) else { return };
         let (peer, offered) = (offer.peer, offer.offered);
         let into = match &offer.state {
-            State::Offered => return,
-            State::Waiting { into, .. } => *into,
-            State::Pulling(pull) => pull.into,
+            OfferState::Offered => return,
+            OfferState::Waiting { into, .. } => *into,
+            OfferState::Pulling(pull) => pull.into,
         };
         if let Some(token) = self.take_pull(handle) {
-            self.tell(env, Event::Pulled { token, status });
+            self.report(ctx, Event::Pulled { token, status });
         }
-        let Offered { window, window_sequence, .. } = offered;
+        let OfferHeader { window, window_sequence, .. } = offered;
         let total_len = if status == Status::Success { into.len } else { 0 };
-        let content = Content::Notify { total_len, window, window_sequence };
-        let message = Message { token: None, content, first_at: 0, sent_at: 0, resent: false };
-        self.enqueue(env, peer, message);
-        self.begin_pulls(env, peer);
+        let content = MessageContent::Notify { total_len, window, window_sequence };
+        let message =
+            QueuedMessage { token: None, content, first_at: 0, sent_at: 0, resent: false };
+        self.enqueue(ctx, peer, message);
+        self.begin_pulls(ctx, peer);
     }
 }
 
@@ -365,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_magic_says_its_endpoint_where_native_mx_looks_for_it() {
+    fn magic_has_the_endpoint_at_the_position_of_native_mx() {
         assert_eq!(0x2107_1980 & 0xff, u32::from(MAGIC_BYTE));
         for endpoint in [0, 1, 254] {
             assert_eq!(endpoint_of(magic_of(endpoint, 0xdead_beef)), endpoint);

@@ -1,19 +1,22 @@
-//! Messages that come: their order, what is parked, and acknowledging.
+//! Receiving messages: restoring their order, delivery to the host side, and acknowledgements.
+//!
+//! A message that is out of order, incomplete, or without room at the host side stays pending here,
+//! within the quota of [`reorder_quota`](crate::reorder_quota). It is delivered exactly once.
 
 use causeway_wire::mx::{Event, PeerId};
 use causeway_wire::mxoe::{Ack, Eager, Ends, FragmentPlace, Notify, Packet, Rendezvous, nack};
 
-use crate::context::{Env, add, count};
-use crate::endpoint::Endpoint;
-use crate::limits::{ACK_DELAY_NS, EARLY_MAX, STRANGE_PACKETS_MAX, UNACKED_MAX};
+use crate::context::{EngineContext, add, count};
+use crate::endpoint::NicEndpoint;
+use crate::limits::{ACK_DELAY_NS, EARLY_MAX, FOREIGN_PACKETS_MAX, UNACKED_MAX};
 use crate::nic::Dropped;
-use crate::peer::{Incoming, Offered};
-use crate::sequence::Number;
+use crate::peer::{OfferHeader, PendingMessage};
+use crate::sequence::SequenceNumber;
 
-/// Numbers that are so far ahead were behind.
+/// Half of the number space: greater distances mean an earlier number.
 pub(crate) const HALF: usize = 8192;
 
-/// What messages say of themselves.
+/// Common fields of the packets with a sequence number.
 pub(crate) struct Envelope {
     pub(crate) ends: Ends,
     pub(crate) sequence: u16,
@@ -21,18 +24,18 @@ pub(crate) struct Envelope {
     pub(crate) session: u32,
 }
 
-/// What a packet brings.
-pub(crate) enum Brought<'a> {
+/// Content of a packet with a sequence number.
+pub(crate) enum PacketContent<'a> {
     Whole(u64, &'a [u8]),
     Fragment(u64, FragmentPlace, &'a [u8]),
-    Offer(Offered),
+    Offer(OfferHeader),
     Notify { total_len: u32, window: u8, window_sequence: u8 },
 }
 
-impl Brought<'_> {
+impl PacketContent<'_> {
     pub(crate) fn of_rendezvous(offer: &Rendezvous) -> (Envelope, Self) {
         let Rendezvous { ends, sequence, acknowledged, session, .. } = *offer;
-        let offered = Offered {
+        let offered = OfferHeader {
             match_info: offer.match_info,
             len: offer.message_len,
             window: offer.window,
@@ -57,326 +60,353 @@ impl Envelope {
     }
 }
 
-/// All fragments of so many.
+/// Returns the mask of `count` fragments.
 fn all(count: usize) -> u32 {
     u32::MAX.checked_shr(32_u32.saturating_sub(u32::try_from(count).unwrap_or(32))).unwrap_or(0)
 }
 
-impl Incoming {
+impl PendingMessage {
     fn is_whole(&self) -> bool {
         !matches!(self, Self::Message { missing: 1.., .. })
     }
 
-    /// Whether what came of this number before is to be thrown away, because what comes now is of
-    /// another message: one of them has a wrong number, and only the other comes again. What is
-    /// not whole would wait for ever; but it is not for one strange packet to say so.
-    fn is_doubtful(&mut self, brought: &Brought<'_>) -> bool {
-        match (self, brought) {
-            (Self::Message { match_info, data, missing, pipeline, strange }, brought) => {
-                let same = match brought {
-                    Brought::Fragment(info, place, _) => {
+    /// Returns whether to discard the pending message because the packet belongs to another message:
+    /// one of both has a damaged number, and only the other is retransmitted. A few foreign packets
+    /// do not discard an incomplete message.
+    fn is_conflicting(&mut self, content: &PacketContent<'_>) -> bool {
+        match (self, content) {
+            (Self::Message { match_info, data, missing, pipeline, strange }, content) => {
+                let same = match content {
+                    PacketContent::Fragment(info, place, _) => {
                         info == match_info
                             && (*missing == 0 || place.pipeline == *pipeline)
                             && usize::from(place.message_len) == data.len()
                     }
-                    Brought::Whole(info, whole) => {
+                    PacketContent::Whole(info, whole) => {
                         *missing == 0 && info == match_info && whole == data
                     }
-                    Brought::Offer(_) | Brought::Notify { .. } => false,
+                    PacketContent::Offer(_) | PacketContent::Notify { .. } => false,
                 };
                 *strange = strange.saturating_add(u8::from(!same));
-                !same && *missing == 0 || *strange > STRANGE_PACKETS_MAX
+                !same && *missing == 0 || *strange > FOREIGN_PACKETS_MAX
             }
-            (Self::Offer(offered), Brought::Offer(other)) => offered != other,
-            (Self::Notified, Brought::Notify { .. }) => false,
+            (Self::Offer(offered), PacketContent::Offer(other)) => offered != other,
+            (Self::Notified, PacketContent::Notify { .. }) => false,
             (Self::Offer(_) | Self::Notified, _) => true,
         }
     }
 
-    /// Bytes that wait with it.
+    /// Returns the length of the pending data in bytes.
     pub(crate) fn len(&self) -> usize {
         if let Self::Message { data, .. } = self { data.len() } else { 0 }
     }
 }
 
-impl Endpoint {
-    /// A packet with a number came.
-    pub(crate) fn sequenced(
+impl NicEndpoint {
+    /// Processes a packet with a sequence number.
+    ///
+    /// # Errors
+    /// [`Dropped`]: the session, peer or number is wrong, or a limit is reached.
+    pub(crate) fn on_sequenced(
         &mut self,
-        env: &mut Env<'_>,
+        ctx: &mut EngineContext<'_>,
         host: u16,
         envelope: &Envelope,
-        brought: &Brought<'_>,
+        content: &PacketContent<'_>,
     ) -> Result<(), Dropped> {
         let Envelope { ends, sequence, acknowledged, session } = *envelope;
         if session != self.session {
             count(&mut self.counters.wrong_session);
-            self.refuse(env, host, ends.source, sequence, nack::BAD_SESSION);
+            self.refuse(ctx, host, ends.source, sequence, nack::BAD_SESSION);
             return Err(Dropped::Session);
         }
         let Some(peer) = self.peers.at((host, ends.source)) else {
             count(&mut self.counters.strangers);
-            self.refuse(env, host, ends.source, sequence, nack::BAD_SESSION);
+            self.refuse(ctx, host, ends.source, sequence, nack::BAD_SESSION);
             return Err(Dropped::UnknownPeer);
         };
-        if self.at_one(env, peer, Number(acknowledged), false) {
-            self.acknowledged(env, peer, Number(acknowledged), false);
+        if self.accepts_ack(ctx, peer, SequenceNumber(acknowledged), false) {
+            self.on_acknowledgement(ctx, peer, SequenceNumber(acknowledged), false);
         }
-        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
-        partner.heard_at = env.now;
-        let ahead = Number(sequence).ahead_of(partner.receive.next).map(usize::from);
+        let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
+        remote.heard_at = ctx.now;
+        let ahead = SequenceNumber(sequence).ahead_of(remote.receive.next).map(usize::from);
         let ours = ahead.is_some_and(|ahead| !(EARLY_MAX + 1..HALF).contains(&ahead));
-        if ours && partner.adopt_unaware(acknowledged, env.now) {
-            self.pump(env, peer);
-            // They were asked for before it was known which session it has.
-            self.begin_pulls(env, peer);
+        if ours && remote.adopt_unaware(acknowledged, ctx.now) {
+            self.pump(ctx, peer);
+            // The pulls were requested before the session of the peer was known.
+            self.begin_pulls(ctx, peer);
         }
-        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
+        let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
         match ahead {
             None => {
-                count(&mut partner.counters.wrong_number);
-                self.refuse(env, host, ends.source, sequence, nack::BAD_SESSION);
+                count(&mut remote.counters.wrong_number);
+                self.refuse(ctx, host, ends.source, sequence, nack::BAD_SESSION);
                 return Err(Dropped::Number);
             }
-            Some(ahead) if ahead <= EARLY_MAX => self.accept(env, peer, ahead, brought)?,
+            Some(ahead) if ahead <= EARLY_MAX => self.accept(ctx, peer, ahead, content)?,
             Some(ahead) if ahead >= HALF => {
-                count(&mut partner.counters.duplicates);
-                self.send_ack(env, peer);
+                count(&mut remote.counters.duplicates);
+                self.send_ack(ctx, peer);
             }
             Some(_) => {
-                count(&mut partner.counters.wrong_number);
-                // So that it is known which is expected.
-                self.send_ack(env, peer);
+                count(&mut remote.counters.wrong_number);
+                // The acknowledgement contains the expected number.
+                self.send_ack(ctx, peer);
                 return Err(Dropped::Number);
             }
         }
-        self.rearm(env, peer);
+        self.rearm(ctx, peer);
         Ok(())
     }
 
-    /// The message that is next, or an early one.
+    /// Accepts the next message, or a message up to [`EARLY_MAX`] ahead.
     fn accept(
         &mut self,
-        env: &mut Env<'_>,
+        ctx: &mut EngineContext<'_>,
         peer: PeerId,
         ahead: usize,
-        brought: &Brought<'_>,
+        content: &PacketContent<'_>,
     ) -> Result<(), Dropped> {
-        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
-        let early = &mut partner.receive.early;
+        let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
+        let early = &mut remote.receive.early;
         if early.len() <= ahead {
             early.resize_with(ahead.saturating_add(1), || None);
         }
         let gap = early.len() > 1;
         if let Some(place) = early.get_mut(ahead)
-            && place.as_mut().is_some_and(|parked| parked.is_doubtful(brought))
+            && place.as_mut().is_some_and(|parked| parked.is_conflicting(content))
         {
             let len = place.take().map_or(0, |parked| parked.len());
-            self.parking.give(partner.host, len);
-            partner.receive.bytes = partner.receive.bytes.saturating_sub(len);
+            self.reorder_quota.give(remote.host, len);
+            remote.receive.bytes = remote.receive.bytes.saturating_sub(len);
             return Err(Dropped::Number);
         }
-        let early = &partner.receive.early;
+        let early = &remote.receive.early;
         let known = matches!(early.get(ahead), Some(Some(_)));
-        // What it ends is not to wait for the messages before it, which may have to.
-        if let Brought::Notify { total_len, window, window_sequence } = *brought
+        // A notification ends an operation at once; earlier messages may have to wait for room.
+        if let PacketContent::Notify { total_len, window, window_sequence } = *content
             && !known
         {
-            self.notified(env, peer, total_len, window, window_sequence);
+            self.on_notify(ctx, peer, total_len, window, window_sequence);
         }
-        if ahead == 0 && !known && self.give(env, peer, brought) {
+        if ahead == 0 && !known && self.give(ctx, peer, content) {
             self.advance(peer);
-            self.deliver(env, peer);
-            // Who notifies may wait for this alone; and who fills a gap wants to know how far.
-            let urgent = gap || matches!(brought, Brought::Notify { .. });
-            self.acknowledge(env, peer, urgent);
+            self.deliver(ctx, peer);
+            // The sender of a notification may wait for it alone; a filled gap is news for the
+            // sender.
+            let urgent = gap || matches!(content, PacketContent::Notify { .. });
+            self.acknowledge(ctx, peer, urgent);
             return Ok(());
         }
-        let parked = self.park(env, peer, ahead, brought);
+        let parked = self.park(ctx, peer, ahead, content);
         if ahead == 0 && parked.is_ok() {
-            self.deliver(env, peer);
-            self.acknowledge(env, peer, gap);
+            self.deliver(ctx, peer);
+            self.acknowledge(ctx, peer, gap);
         } else if ahead > 0 && !known && parked.is_ok() {
-            // So that it is known that the one before is missing.
-            self.send_ack(env, peer);
+            // The acknowledgement reports the missing message.
+            self.send_ack(ctx, peer);
         }
         parked
     }
 
-    /// What came early of a peer before it was heard that it connected may be of one before, whose
-    /// numbers were the same. It was not acknowledged, and comes again if it is of this one.
-    pub(crate) fn forget_early(&mut self, env: &mut Env<'_>, peer: PeerId) {
-        let Some(partner) = self.peers.get_mut(peer) else { return };
-        let host = partner.host;
-        for incoming in std::mem::take(&mut partner.receive.early).into_iter().flatten() {
-            self.parking.give(host, incoming.len());
-            if let Incoming::Message { data, .. } = incoming {
-                env.pool.give(data);
+    /// Discards early messages that arrived before the connect of their peer: they may belong to a
+    /// previous peer with the same numbers. They were not acknowledged, so a live peer retransmits.
+    pub(crate) fn forget_early(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
+        let Some(remote) = self.peers.get_mut(peer) else { return };
+        let host = remote.host;
+        for incoming in std::mem::take(&mut remote.receive.early).into_iter().flatten() {
+            self.reorder_quota.give(host, incoming.len());
+            if let PendingMessage::Message { data, .. } = incoming {
+                ctx.pool.give(data);
             }
         }
-        partner.receive.bytes = 0;
+        remote.receive.bytes = 0;
     }
 
-    /// Gives what is next to whom it is for, straight from the packet: whether it was.
-    fn give(&mut self, env: &mut Env<'_>, peer: PeerId, brought: &Brought<'_>) -> bool {
-        match *brought {
-            Brought::Whole(match_info, data) => self.give_message(env, peer, match_info, data),
-            Brought::Fragment(match_info, place, data) if place.count() == 1 => {
-                self.give_message(env, peer, match_info, data)
+    /// Delivers the next message directly from the packet. Returns whether it was delivered.
+    fn give(
+        &mut self,
+        ctx: &mut EngineContext<'_>,
+        peer: PeerId,
+        content: &PacketContent<'_>,
+    ) -> bool {
+        match *content {
+            PacketContent::Whole(match_info, data) => {
+                self.give_message(ctx, peer, match_info, data)
             }
-            Brought::Fragment(..) => false,
-            Brought::Offer(offered) => self.give_offer(env, peer, offered),
-            Brought::Notify { .. } => true,
+            PacketContent::Fragment(match_info, place, data) if place.count() == 1 => {
+                self.give_message(ctx, peer, match_info, data)
+            }
+            PacketContent::Fragment(..) => false,
+            PacketContent::Offer(offered) => self.give_offer(ctx, peer, offered),
+            PacketContent::Notify { .. } => true,
         }
     }
 
     fn give_message(
         &mut self,
-        env: &mut Env<'_>,
+        ctx: &mut EngineContext<'_>,
         peer: PeerId,
         match_info: u64,
         data: &[u8],
     ) -> bool {
-        let given = self.offer(env, peer, &Event::Message { peer, match_info, data });
-        if given && let Some(partner) = self.peers.get_mut(peer) {
-            count(&mut partner.counters.messages_received);
-            add(&mut partner.counters.bytes_received, data.len());
+        let given = self.try_report(ctx, peer, &Event::Message { peer, match_info, data });
+        if given && let Some(remote) = self.peers.get_mut(peer) {
+            count(&mut remote.counters.messages_received);
+            add(&mut remote.counters.bytes_received, data.len());
         }
         given
     }
 
-    /// Puts aside what is not to be given yet.
+    /// Keeps a message or fragment that cannot be delivered yet.
     fn park(
         &mut self,
-        env: &mut Env<'_>,
+        ctx: &mut EngineContext<'_>,
         peer: PeerId,
         ahead: usize,
-        brought: &Brought<'_>,
+        content: &PacketContent<'_>,
     ) -> Result<(), Dropped> {
-        let Some(partner) = self.peers.get(peer) else { return Err(Dropped::UnknownPeer) };
-        if !matches!(partner.receive.early.get(ahead), Some(Some(_))) {
-            let incoming = match *brought {
-                Brought::Whole(match_info, data) => {
-                    self.take_room(env, peer, ahead, data.len())?;
-                    let data = env.pool.with(data);
-                    Incoming::Message { match_info, data, missing: 0, pipeline: 0, strange: 0 }
+        let Some(remote) = self.peers.get(peer) else { return Err(Dropped::UnknownPeer) };
+        if !matches!(remote.receive.early.get(ahead), Some(Some(_))) {
+            let incoming = match *content {
+                PacketContent::Whole(match_info, data) => {
+                    self.charge_pending(ctx, peer, ahead, data.len())?;
+                    let data = ctx.pool.with(data);
+                    PendingMessage::Message {
+                        match_info,
+                        data,
+                        missing: 0,
+                        pipeline: 0,
+                        strange: 0,
+                    }
                 }
-                Brought::Fragment(match_info, place, _) => {
+                PacketContent::Fragment(match_info, place, _) => {
                     let len = usize::from(place.message_len);
-                    self.take_room(env, peer, ahead, len)?;
-                    let mut data = env.pool.take(len);
+                    self.charge_pending(ctx, peer, ahead, len)?;
+                    let mut data = ctx.pool.take(len);
                     data.resize(len, 0);
                     let (missing, pipeline) = (all(place.count()), place.pipeline);
-                    Incoming::Message { match_info, data, missing, pipeline, strange: 0 }
+                    PendingMessage::Message { match_info, data, missing, pipeline, strange: 0 }
                 }
-                Brought::Offer(offered) => Incoming::Offer(offered),
-                Brought::Notify { .. } => Incoming::Notified,
+                PacketContent::Offer(offered) => PendingMessage::Offer(offered),
+                PacketContent::Notify { .. } => PendingMessage::Notified,
             };
-            let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
+            let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
             if ahead > 0 {
-                count(&mut partner.counters.early);
+                count(&mut remote.counters.early);
             }
-            if let Some(place) = partner.receive.early.get_mut(ahead) {
+            if let Some(place) = remote.receive.early.get_mut(ahead) {
                 *place = Some(incoming);
             }
-            if !matches!(brought, Brought::Fragment(..)) {
+            if !matches!(content, PacketContent::Fragment(..)) {
                 return Ok(());
             }
         }
-        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
-        let fresh = match (partner.receive.early.get_mut(ahead), brought) {
-            (Some(Some(incoming)), Brought::Fragment(match_info, place, data)) => {
+        let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
+        let fresh = match (remote.receive.early.get_mut(ahead), content) {
+            (Some(Some(incoming)), PacketContent::Fragment(match_info, place, data)) => {
                 incoming.fill(*match_info, *place, data)
             }
             _ => false,
         };
         if !fresh {
-            // It is there, but not acknowledged: its sender is to know that we are here.
-            count(&mut partner.counters.duplicates);
-            self.send_ack(env, peer);
+            // The fragment has arrived but is not acknowledged: the sender must learn that this
+            // side is alive.
+            count(&mut remote.counters.duplicates);
+            self.send_ack(ctx, peer);
         }
         Ok(())
     }
 
-    /// Gives parked messages, as far as the library has room: whether it had for all.
-    pub(crate) fn deliver(&mut self, env: &mut Env<'_>, peer: PeerId) -> bool {
+    /// Delivers pending messages while the host side has room. Returns false if it has none.
+    pub(crate) fn deliver(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) -> bool {
         loop {
-            let Some(partner) = self.peers.get_mut(peer) else { return true };
-            let next = partner.receive.early.front_mut();
-            let Some(next) = next.filter(|next| next.as_ref().is_some_and(Incoming::is_whole))
+            let Some(remote) = self.peers.get_mut(peer) else { return true };
+            let next = remote.receive.early.front_mut();
+            let Some(next) =
+                next.filter(|next| next.as_ref().is_some_and(PendingMessage::is_whole))
             else {
                 return true;
             };
             let Some(incoming) = next.take() else { return true };
             let given = match incoming {
-                Incoming::Message { match_info, ref data, .. } => {
-                    self.give_message(env, peer, match_info, data)
+                PendingMessage::Message { match_info, ref data, .. } => {
+                    self.give_message(ctx, peer, match_info, data)
                 }
-                Incoming::Offer(offered) => self.give_offer(env, peer, offered),
-                Incoming::Notified => true,
+                PendingMessage::Offer(offered) => self.give_offer(ctx, peer, offered),
+                PendingMessage::Notified => true,
             };
-            let Some(partner) = self.peers.get_mut(peer) else { return true };
+            let Some(remote) = self.peers.get_mut(peer) else { return true };
             if !given {
-                if let Some(next) = partner.receive.early.front_mut() {
+                if let Some(next) = remote.receive.early.front_mut() {
                     *next = Some(incoming);
                 }
-                if !partner.receive.ready {
-                    partner.receive.ready = true;
+                if !remote.receive.ready {
+                    remote.receive.ready = true;
                     self.ready.push_back(peer);
                 }
                 return false;
             }
-            if let Incoming::Message { data, .. } = incoming {
-                self.parking.give(partner.host, data.len());
-                partner.receive.bytes = partner.receive.bytes.saturating_sub(data.len());
-                env.pool.give(data);
+            if let PendingMessage::Message { data, .. } = incoming {
+                self.reorder_quota.give(remote.host, data.len());
+                remote.receive.bytes = remote.receive.bytes.saturating_sub(data.len());
+                ctx.pool.give(data);
             }
             self.advance(peer);
         }
     }
 
-    /// The next message is done with.
+    /// Advances to the next number.
     fn advance(&mut self, peer: PeerId) {
-        if let Some(partner) = self.peers.get_mut(peer) {
-            let receive = &mut partner.receive;
+        if let Some(remote) = self.peers.get_mut(peer) {
+            let receive = &mut remote.receive;
             receive.early.pop_front();
             receive.next = receive.next.next();
             receive.unacked = receive.unacked.saturating_add(1);
         }
     }
 
-    /// Acknowledges now or soon what is not acknowledged.
-    pub(crate) fn acknowledge(&mut self, env: &mut Env<'_>, peer: PeerId, urgent: bool) {
-        let Some(partner) = self.peers.get_mut(peer) else { return };
-        let receive = &mut partner.receive;
+    /// Acknowledges received messages at once or after the delay.
+    pub(crate) fn acknowledge(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId, urgent: bool) {
+        let Some(remote) = self.peers.get_mut(peer) else { return };
+        let receive = &mut remote.receive;
         if receive.unacked >= UNACKED_MAX || urgent && receive.unacked > 0 {
-            self.send_ack(env, peer);
+            self.send_ack(ctx, peer);
         } else if receive.unacked > 0 {
-            receive.ack_at.get_or_insert(env.now.saturating_add(ACK_DELAY_NS));
+            receive.ack_at.get_or_insert(ctx.now.saturating_add(ACK_DELAY_NS));
         }
     }
 
-    /// Acknowledges now.
-    pub(crate) fn send_ack(&mut self, env: &mut Env<'_>, peer: PeerId) {
-        let Some(partner) = self.peers.get_mut(peer) else { return };
-        let receive = &mut partner.receive;
+    /// Sends an acknowledgement.
+    pub(crate) fn send_ack(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
+        let Some(remote) = self.peers.get_mut(peer) else { return };
+        let receive = &mut remote.receive;
         receive.ack_at = None;
-        // Without a session it does not understand us: it will ask again.
-        let Some(session) = partner.session else { return };
+        // The peer would not accept it without a session. It will connect again.
+        let Some(session) = remote.session else { return };
         receive.unacked = 0;
         receive.acks = receive.acks.wrapping_add(1);
         let ack = Ack {
-            ends: Ends { destination: partner.endpoint, source: self.id },
+            ends: Ends { destination: remote.endpoint, source: self.id },
             session,
             acknowledged: receive.next.0,
             number: receive.acks,
         };
-        count(&mut partner.counters.acks_sent);
-        env.send(partner.host, &Packet::Ack(ack));
+        count(&mut remote.counters.acks_sent);
+        ctx.send(remote.host, &Packet::Ack(ack));
     }
 
-    /// An acknowledgement came on its own.
-    pub(crate) fn acked(&mut self, env: &mut Env<'_>, host: u16, ack: &Ack) -> Result<(), Dropped> {
+    /// Processes a separate acknowledgement.
+    ///
+    /// # Errors
+    /// [`Dropped`]: the session, peer or number is wrong.
+    pub(crate) fn on_ack(
+        &mut self,
+        ctx: &mut EngineContext<'_>,
+        host: u16,
+        ack: &Ack,
+    ) -> Result<(), Dropped> {
         if ack.session != self.session {
             count(&mut self.counters.wrong_session);
             return Err(Dropped::Session);
@@ -385,20 +415,20 @@ impl Endpoint {
             count(&mut self.counters.strangers);
             return Err(Dropped::UnknownPeer);
         };
-        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
-        partner.heard_at = env.now;
-        let number = Number(ack.acknowledged);
-        let newer = matches!(ack.number.wrapping_sub(partner.send.heard), 1..=0x7fff_ffff);
-        if !self.at_one(env, peer, number, newer) {
+        let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
+        remote.heard_at = ctx.now;
+        let number = SequenceNumber(ack.acknowledged);
+        let newer = matches!(ack.number.wrapping_sub(remote.send.heard), 1..=0x7fff_ffff);
+        if !self.accepts_ack(ctx, peer, number, newer) {
             return Err(Dropped::Number);
         }
-        let Some(partner) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
-        let send = &mut partner.send;
+        let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
+        let send = &mut remote.send;
         let ahead = number.ahead_of(send.first).map(usize::from);
-        // Whatever its own number is, one that says more is later. One that says nothing of what is
-        // in flight may be of a former life of the peer's, or of ours, and its number too.
+        // An acknowledgement of more messages is newer in any case. An acknowledgement without news may be of a
+        // previous instance of the peer or of this endpoint.
         let counts = match ahead {
-            Some(0) => newer && send.quiet_until.is_none_or(|until| until <= env.now),
+            Some(0) => newer && send.quiet_until.is_none_or(|until| until <= ctx.now),
             Some(more) => more <= send.flight.len(),
             None => false,
         };
@@ -406,14 +436,14 @@ impl Endpoint {
             return Err(Dropped::Number);
         }
         send.heard = ack.number;
-        count(&mut partner.counters.acks_received);
-        self.acknowledged(env, peer, number, true);
+        count(&mut remote.counters.acks_received);
+        self.on_acknowledgement(ctx, peer, number, true);
         Ok(())
     }
 }
 
-impl Incoming {
-    /// Puts a fragment in its place: whether it was missing.
+impl PendingMessage {
+    /// Copies a fragment to its position. Returns whether it was missing.
     fn fill(&mut self, info: u64, place: FragmentPlace, part: &[u8]) -> bool {
         let Self::Message { match_info, data, missing, pipeline, .. } = self else { return false };
         let same = *match_info == info

@@ -1,15 +1,19 @@
-//! Refusals: those that are sent, and what those that come mean.
+//! Refusals (nacks): sent for packets that cannot be accepted, and received for sent packets.
+//!
+//! A received refusal may be forged, so it only starts a liveness query of the peer.
 
-use causeway_wire::mx::{PeerId, Status};
+use causeway_wire::mx::{Handle, PeerId, Status};
 use causeway_wire::mxoe::{Ends, Nack, Packet, PullNack, nack};
 
-use crate::context::{Env, count};
-use crate::endpoint::Endpoint;
+use crate::context::{EngineContext, count};
+use crate::endpoint::NicEndpoint;
 use crate::nic::Dropped;
-use crate::peer::Doubt;
-use crate::sequence::Number;
+use crate::offers::OfferState;
+use crate::peer::LivenessQuery;
+use crate::pull::magic_of;
+use crate::sequence::SequenceNumber;
 
-/// What a refusal means for who is refused; none if nobody knows.
+/// Returns the status of an operation that is refused for `reason`, or `None` for unknown reasons.
 pub(crate) fn status_of(reason: u8) -> Option<Status> {
     match reason {
         nack::BAD_ENDPOINT => Some(Status::BadEndpoint),
@@ -19,57 +23,66 @@ pub(crate) fn status_of(reason: u8) -> Option<Status> {
     }
 }
 
-/// Refuses a packet of a message or a connect, in the name of an endpoint that may not be there.
-pub(crate) fn refuse(env: &mut Env<'_>, host: u16, ends: Ends, sequence: u16, reason: u8) {
-    let Some((_, peer_index)) = env.hosts.get(host) else { return };
-    env.send(host, &Packet::Nack(Nack { ends, reason, peer_index, sequence }));
+/// Refuses a message or connect in the name of an endpoint, which need not be open.
+pub(crate) fn refuse(
+    ctx: &mut EngineContext<'_>,
+    host: u16,
+    ends: Ends,
+    sequence: u16,
+    reason: u8,
+) {
+    let Some((_, peer_index)) = ctx.hosts.get(host) else { return };
+    ctx.send(host, &Packet::Nack(Nack { ends, reason, peer_index, sequence }));
 }
 
-impl Endpoint {
+impl NicEndpoint {
     /// Refuses a packet of the endpoint `to`.
     pub(crate) fn refuse(
         &mut self,
-        env: &mut Env<'_>,
+        ctx: &mut EngineContext<'_>,
         host: u16,
         to: u8,
         sequence: u16,
         reason: u8,
     ) {
         count(&mut self.counters.nacks_sent);
-        refuse(env, host, Ends { destination: to, source: self.id }, sequence, reason);
+        refuse(ctx, host, Ends { destination: to, source: self.id }, sequence, reason);
     }
 
     /// Refuses a pull.
     pub(crate) fn refuse_pull(
         &mut self,
-        env: &mut Env<'_>,
+        ctx: &mut EngineContext<'_>,
         host: u16,
         (handle, magic): (u32, u32),
         reason: u8,
     ) {
         count(&mut self.counters.nacks_sent);
-        env.send(host, &Packet::PullNack(PullNack { source: self.id, reason, handle, magic }));
+        ctx.send(host, &Packet::PullNack(PullNack { source: self.id, reason, handle, magic }));
     }
 
-    /// It is said that a peer is gone. Whoever is on the network can say so: it is asked, and gone
-    /// only if it is not heard of; where peers may be [silent](crate::Config::silent), only if the
-    /// question is refused, too.
-    pub(crate) fn doubt(&mut self, env: &mut Env<'_>, peer: PeerId, status: Status) {
-        let Some(partner) = self.peers.get_mut(peer) else { return };
-        if let Some(doubt) = &mut partner.doubt {
+    /// Starts a liveness query of a peer that was reported gone. Any NIC can send such a report, so
+    /// the peer is gone only if it does not answer. If [peers can be
+    /// silent](crate::Config::silent), the query must also be refused.
+    pub(crate) fn doubt(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId, status: Status) {
+        let Some(remote) = self.peers.get_mut(peer) else { return };
+        if let Some(doubt) = &mut remote.doubt {
             doubt.refused = true;
             return;
         }
-        partner.doubt = Some(Doubt::new(env.now, status, partner.trip()));
+        remote.doubt = Some(LivenessQuery::new(ctx.now, status, remote.trip()));
         count(&mut self.counters.doubts);
-        self.ask_whether_there(env, peer);
-        self.rearm(env, peer);
+        self.query_liveness(ctx, peer);
+        self.rearm(ctx, peer);
     }
 
-    /// Something that was sent was refused: a connect, or a message that is in flight.
-    pub(crate) fn refused(
+    /// Processes a refusal of a connect or of a message in flight.
+    ///
+    /// # Errors
+    /// [`Dropped::Refusal`]: the reason is unknown, or no such packet was sent.
+    pub(crate) fn on_nack(
         &mut self,
-        env: &mut Env<'_>,
+        ctx: &mut EngineContext<'_>,
         host: u16,
         nack: &Nack,
     ) -> Result<(), Dropped> {
@@ -79,21 +92,21 @@ impl Endpoint {
             count(&mut self.counters.nacks_strange);
             return Err(Dropped::Refusal);
         };
-        if nack.sequence == 0 && self.connect_doubted(env, address, status) {
+        if nack.sequence == 0 && self.doubt_connects(ctx, address, status) {
             return Ok(());
         }
         let peer = self.peers.at(address);
-        let in_flight = peer.and_then(|peer| self.peers.get(peer)).is_some_and(|partner| {
-            let number = Number(nack.sequence);
-            let ahead = number.ahead_of(partner.send.first);
-            // Who is asked whether it is there is sent what it had.
-            let asked = partner.send.is_waited_for() || partner.doubt.is_some();
-            let asked = asked && number == partner.send.first.before();
-            asked || ahead.is_some_and(|ahead| usize::from(ahead) < partner.send.flight.len())
+        let in_flight = peer.and_then(|peer| self.peers.get(peer)).is_some_and(|remote| {
+            let number = SequenceNumber(nack.sequence);
+            let ahead = number.ahead_of(remote.send.first);
+            // A liveness query repeats the number before the first in flight.
+            let asked = remote.send.is_waited_for() || remote.doubt.is_some();
+            let asked = asked && number == remote.send.first.before();
+            asked || ahead.is_some_and(|ahead| usize::from(ahead) < remote.send.flight.len())
         });
         match peer.filter(|_| in_flight) {
             Some(peer) => {
-                self.doubt(env, peer, status);
+                self.doubt(ctx, peer, status);
                 Ok(())
             }
             None => {
@@ -101,5 +114,50 @@ impl Endpoint {
                 Err(Dropped::Refusal)
             }
         }
+    }
+
+    /// Processes a refusal of a pull.
+    ///
+    /// # Errors
+    /// [`Dropped::Refusal`]: the refusal belongs to no pull, or its reason is unknown.
+    pub(crate) fn on_pull_nack(
+        &mut self,
+        ctx: &mut EngineContext<'_>,
+        host: u16,
+        nack: &PullNack,
+    ) -> Result<(), Dropped> {
+        count(&mut self.counters.nacks_received);
+        let handle = Handle(nack.handle);
+        let known = self.offers.get(handle).is_some_and(|offer| {
+            let remote = self.peers.get(offer.peer);
+            let from = remote.map(|remote| (remote.host, remote.endpoint));
+            matches!(&offer.state, OfferState::Pulling(pull) if pull.magic == nack.magic)
+                && from == Some((host, nack.source))
+        });
+        let status = match nack.reason {
+            nack::BAD_WINDOW => Some(Status::BadRdmaWindow),
+            other => status_of(other),
+        };
+        let Some(status) = status.filter(|_| known) else {
+            count(&mut self.counters.nacks_strange);
+            return Err(Dropped::Refusal);
+        };
+        let Some(offer) = self.offers.get(handle) else { return Err(Dropped::Handle) };
+        let peer = offer.peer;
+        if let OfferState::Pulling(pull) = &mut offer.state
+            && !pull.refused
+        {
+            // The request may have been damaged, so it is repeated once. A new magic prevents that
+            // late or duplicate refusals of other blocks answer it.
+            pull.refused = true;
+            pull.magic = magic_of(self.id, ctx.out.random());
+            pull.mark_lost();
+            self.request_blocks(ctx, peer);
+            self.rearm(ctx, peer);
+            return Ok(());
+        }
+        // The notification to the sender ends its offer.
+        self.end_pull(ctx, handle, status);
+        Ok(())
     }
 }

@@ -1,37 +1,37 @@
-//! How much of what a peer offers is asked for at a time: more while nothing is lost.
+//! The request window of pulls: how many blocks of a peer are requested at the same time.
 
-use crate::limits::BLOCKS_ASKED;
+use crate::limits::BLOCKS_REQUESTED;
 
-/// Blocks that may be asked for and not be there, of all pulls from one peer.
+/// Maximum number of requested blocks that have not arrived, for all pulls from one peer.
 ///
-/// As TCP does it (RFC 5681): a block more for each that comes, from the first loss on a block
-/// more for as many as there are, and half of them after a loss.
+/// Congestion control as in RFC 5681: slow start until the first loss, then congestion avoidance; a
+/// loss halves the window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestWindow {
     blocks: usize,
-    /// Up to here it grows with each block.
+    /// Slow start threshold in blocks.
     steep: usize,
-    /// Blocks that came since it grew last.
+    /// Blocks that arrived since the window grew.
     came: usize,
-    /// Until then, what is lost was lost before it was halved.
+    /// Losses before this time belong to the loss that halved the window.
     halved_until: u64,
 }
 
 impl RequestWindow {
-    /// Nothing is known yet.
+    /// Creates the initial window.
     pub(crate) const fn new() -> Self {
-        let (first, _, most) = BLOCKS_ASKED;
+        let (first, _, most) = BLOCKS_REQUESTED;
         Self { blocks: first, steep: most, came: 0, halved_until: 0 }
     }
 
-    /// How many there may be now.
+    /// Returns the window in blocks.
     pub(crate) const fn blocks(&self) -> usize {
         self.blocks
     }
 
-    /// A block came that was asked for once.
-    pub(crate) fn came(&mut self) {
-        let (_, _, most) = BLOCKS_ASKED;
+    /// Records the arrival of a block that was requested once.
+    pub(crate) fn arrived(&mut self) {
+        let (_, _, most) = BLOCKS_REQUESTED;
         self.came = self.came.saturating_add(1);
         if self.blocks < self.steep || self.came >= self.blocks {
             self.blocks = self.blocks.saturating_add(1).min(most);
@@ -39,12 +39,12 @@ impl RequestWindow {
         }
     }
 
-    /// Something was lost; `trip_ns` is how long a block takes.
+    /// Records a loss. `trip_ns` is the round trip of a block.
     pub(crate) fn lost(&mut self, now: u64, trip_ns: u64) {
         if now < self.halved_until {
             return;
         }
-        let (_, least, _) = BLOCKS_ASKED;
+        let (_, least, _) = BLOCKS_REQUESTED;
         self.halved_until = now.saturating_add(trip_ns.max(1));
         self.blocks = self.blocks.wrapping_shr(1).max(least);
         (self.steep, self.came) = (self.blocks, 0);
@@ -57,21 +57,21 @@ mod tests {
 
     #[test]
     fn it_grows_while_nothing_is_lost_and_is_halved_once_for_a_round_trip() {
-        let (first, least, most) = BLOCKS_ASKED;
-        let mut breadth = RequestWindow::new();
-        assert_eq!(breadth.blocks(), first);
-        (first..most).for_each(|_| breadth.came());
-        assert_eq!(breadth.blocks(), most);
-        (0..1000).for_each(|_| breadth.came());
-        assert_eq!(breadth.blocks(), most, "no more than that");
-        breadth.lost(100, 50);
-        breadth.lost(149, 50);
-        assert_eq!(breadth.blocks(), most / 2, "one loss");
-        (1..most / 2).for_each(|_| breadth.came());
-        assert_eq!(breadth.blocks(), most / 2, "slowly now");
-        breadth.came();
-        assert_eq!(breadth.blocks(), most / 2 + 1);
-        (2..20).for_each(|at| breadth.lost(at * 100, 50));
-        assert_eq!(breadth.blocks(), least);
+        let (first, least, most) = BLOCKS_REQUESTED;
+        let mut window = RequestWindow::new();
+        assert_eq!(window.blocks(), first);
+        (first..most).for_each(|_| window.arrived());
+        assert_eq!(window.blocks(), most);
+        (0..1000).for_each(|_| window.arrived());
+        assert_eq!(window.blocks(), most, "no more than that");
+        window.lost(100, 50);
+        window.lost(149, 50);
+        assert_eq!(window.blocks(), most / 2, "one loss");
+        (1..most / 2).for_each(|_| window.arrived());
+        assert_eq!(window.blocks(), most / 2, "slowly now");
+        window.arrived();
+        assert_eq!(window.blocks(), most / 2 + 1);
+        (2..20).for_each(|at| window.lost(at * 100, 50));
+        assert_eq!(window.blocks(), least);
     }
 }

@@ -1,55 +1,58 @@
-//! Windows: large messages that this endpoint offers, each to one peer.
+//! Send windows: large messages that this endpoint offers. Each window belongs to one peer and one
+//! message.
+//!
+//! Rendezvous packets name a window by number and sequence; pulls and notifications must name both.
 
 use causeway_wire::mx::{PeerId, Token, Window};
 
 use crate::limits::{PULLED_AGAIN_BYTES, PULLED_AGAIN_NS};
 
-/// One window.
+/// An open window: the peer that may pull, the token of the send, and the bytes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Open {
+pub(crate) struct SendWindow {
     pub(crate) peer: PeerId,
     pub(crate) token: Token,
     pub(crate) from: Window,
 }
 
-/// What its peer had of a window.
+/// Bytes that the peer of a window pulled.
 #[derive(Debug, Clone, Copy, Default)]
-struct Had {
+struct WindowUsage {
     bytes: u64,
-    /// When it may have more, if it had more than it can need.
+    /// Time from which the peer may pull another block beyond its quota.
     more_at: u64,
 }
 
 /// The 256 windows of an endpoint.
 #[derive(Debug)]
-pub(crate) struct Windows {
-    list: Vec<Option<Open>>,
-    had: Vec<Had>,
-    /// How often each was used.
+pub(crate) struct SendWindows {
+    list: Vec<Option<SendWindow>>,
+    had: Vec<WindowUsage>,
+    /// How often each window was used, modulo 256.
     sequences: Vec<u8>,
-    /// Where to look next: a window is not used again soon.
+    /// Number at which the search for a free window starts, so that windows are not reused soon.
     at: u8,
     free: usize,
 }
 
-/// How many there are.
+/// Number of windows: a window number has 8 bits.
 const COUNT: usize = 256;
 
-impl Windows {
-    /// None is open; their sequence begins where nobody knows.
+impl SendWindows {
+    /// Creates closed windows with an unpredictable first sequence.
     pub(crate) fn new(random: u32) -> Self {
         let [start, ..] = random.to_le_bytes();
         Self {
             list: vec![None; COUNT],
-            had: vec![Had::default(); COUNT],
+            had: vec![WindowUsage::default(); COUNT],
             sequences: vec![start; COUNT],
             at: 0,
             free: COUNT,
         }
     }
 
-    /// Opens one: its number and sequence.
-    pub(crate) fn open(&mut self, open: Open) -> Option<(u8, u8)> {
+    /// Opens a window. Returns its number and sequence, or `None` if all are open.
+    pub(crate) fn open(&mut self, open: SendWindow) -> Option<(u8, u8)> {
         if self.free == 0 {
             return None;
         }
@@ -59,7 +62,7 @@ impl Windows {
             let place = self.list.get_mut(usize::from(number))?;
             if place.is_none() {
                 *place = Some(open);
-                *self.had.get_mut(usize::from(number))? = Had::default();
+                *self.had.get_mut(usize::from(number))? = WindowUsage::default();
                 self.free = self.free.saturating_sub(1);
                 let sequence = self.sequences.get_mut(usize::from(number))?;
                 *sequence = sequence.wrapping_add(1);
@@ -69,16 +72,17 @@ impl Windows {
         None
     }
 
-    /// An open one, if it was opened for this peer with this sequence.
-    pub(crate) fn get(&self, number: u8, sequence: u8, peer: PeerId) -> Option<Open> {
+    /// Returns an open window, if it was opened for this peer with this sequence.
+    pub(crate) fn get(&self, number: u8, sequence: u8, peer: PeerId) -> Option<SendWindow> {
         let open = (*self.list.get(usize::from(number))?)?;
         let same = self.sequences.get(usize::from(number)) == Some(&sequence);
         (same && open.peer == peer).then_some(open)
     }
 
-    /// Whether so many bytes more of an open one are sent. All of it twice, and what is lost now and
-    /// then; whoever wants more than that gets a block now and then.
-    pub(crate) fn may_have(&mut self, now: u64, number: u8, bytes: u64) -> bool {
+    /// Charges `bytes` to a window, and returns whether to send them. The quota is twice the length
+    /// plus [`PULLED_AGAIN_BYTES`] for losses; beyond it a block is sent at intervals of
+    /// [`PULLED_AGAIN_NS`].
+    pub(crate) fn charge(&mut self, now: u64, number: u8, bytes: u64) -> bool {
         let at = usize::from(number);
         let (Some(Some(open)), Some(had)) = (self.list.get(at), self.had.get_mut(at)) else {
             return false;
@@ -95,31 +99,31 @@ impl Windows {
         again
     }
 
-    /// Closes one: what it was.
-    pub(crate) fn close(&mut self, number: u8) -> Option<Open> {
+    /// Closes a window and returns it.
+    pub(crate) fn close(&mut self, number: u8) -> Option<SendWindow> {
         let open = self.list.get_mut(usize::from(number))?.take()?;
         self.free = self.free.saturating_add(1);
         Some(open)
     }
 
-    /// Whether there is one to open.
+    /// Returns whether a window is free.
     pub(crate) fn has_free(&self) -> bool {
         self.free > 0
     }
 
-    /// Those that are open.
-    fn open_ones(&self) -> impl Iterator<Item = (u8, Open)> {
+    /// Returns the open windows.
+    fn open_windows(&self) -> impl Iterator<Item = (u8, SendWindow)> {
         (0..=u8::MAX).zip(&self.list).filter_map(|(n, open)| Some((n, (*open)?)))
     }
 
-    /// The first that is open and so.
-    pub(crate) fn find(&self, so: impl Fn(&Open) -> bool) -> Option<(u8, Open)> {
-        self.open_ones().find(|(_, open)| so(open))
+    /// Returns the first open window that matches.
+    pub(crate) fn find(&self, so: impl Fn(&SendWindow) -> bool) -> Option<(u8, SendWindow)> {
+        self.open_windows().find(|(_, open)| so(open))
     }
 
-    /// All that are open and so.
-    pub(crate) fn all(&self, so: impl Fn(&Open) -> bool) -> Vec<(u8, Open)> {
-        self.open_ones().filter(|(_, open)| so(open)).collect()
+    /// Returns all open windows that match.
+    pub(crate) fn all(&self, so: impl Fn(&SendWindow) -> bool) -> Vec<(u8, SendWindow)> {
+        self.open_windows().filter(|(_, open)| so(open)).collect()
     }
 }
 
@@ -130,13 +134,13 @@ mod tests {
 
     #[test]
     fn hostile_partners_have_a_window_twice_and_then_slowly() {
-        let mut windows = Windows::new(5);
+        let mut windows = SendWindows::new(5);
         let len = 1 << 20;
         let from = Window { region: RegionId(1), offset: 0, len };
-        let open = Open { peer: PeerId(1), token: Token(7), from };
+        let open = SendWindow { peer: PeerId(1), token: Token(7), from };
         let (number, _) = windows.open(open).unwrap();
-        let asked = |now: u64, windows: &mut Windows| {
-            (0..1000).filter(|_| windows.may_have(now, number, 32_768)).count() as u64
+        let asked = |now: u64, windows: &mut SendWindows| {
+            (0..1000).filter(|_| windows.charge(now, number, 32_768)).count() as u64
         };
         let at_once = (2 * u64::from(len) + PULLED_AGAIN_BYTES) / 32_768;
         assert_eq!(asked(0, &mut windows), at_once + 1);
@@ -147,10 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_its_partners_and_once() {
-        let mut windows = Windows::new(5);
+    fn window_belongs_to_one_peer_and_one_use() {
+        let mut windows = SendWindows::new(5);
         let from = Window { region: RegionId(1), offset: 0, len: 9 };
-        let open = |peer| Open { peer: PeerId(peer), token: Token(7), from };
+        let open = |peer| SendWindow { peer: PeerId(peer), token: Token(7), from };
         let (number, sequence) = windows.open(open(1)).unwrap();
         assert!(windows.get(number, sequence, PeerId(1)).is_some());
         assert!(windows.get(number, sequence, PeerId(2)).is_none());

@@ -6,12 +6,12 @@
 
 use causeway_wire::mx::{PeerId, Status};
 
-use crate::context::{Env, count};
-use crate::endpoint::Endpoint;
-use crate::limits::CONTRADICTIONS;
-use crate::peer::{Doubt, Sending};
+use crate::context::{EngineContext, count};
+use crate::endpoint::NicEndpoint;
+use crate::limits::CONFLICTS_TOLERATED;
+use crate::peer::{LivenessQuery, SendState};
 use crate::receive_order::HALF;
-use crate::sequence::Number;
+use crate::sequence::SequenceNumber;
 
 /// Result of comparing an acknowledgement with the sent numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,12 +30,12 @@ pub(crate) struct SequenceConflict {
     since: u64,
     times: u32,
     /// The pending query. The peer is gone unless it answers with a possible number.
-    asked: Option<Doubt>,
+    asked: Option<LivenessQuery>,
 }
 
-impl Sending {
+impl SendState {
     /// Checks an acknowledgement of every message before `number`.
-    pub(crate) fn said(&self, number: Number) -> AckCheck {
+    pub(crate) fn check_ack(&self, number: SequenceNumber) -> AckCheck {
         match number.ahead_of(self.first).map(usize::from) {
             Some(ahead) if ahead <= self.flight.len() => AckCheck::Possible,
             Some(ahead) if ahead < HALF => AckCheck::Ahead,
@@ -44,17 +44,17 @@ impl Sending {
     }
 
     /// Returns the query that the peer has not answered.
-    pub(crate) fn question(&self) -> Option<Doubt> {
-        self.dispute.and_then(|dispute| dispute.asked)
+    pub(crate) fn pending_query(&self) -> Option<LivenessQuery> {
+        self.conflict.and_then(|conflict| conflict.asked)
     }
 
     /// Records an impossible acknowledgement. Returns whether to query the peer now; a few such
     /// acknowledgements are tolerated, because packets can be late.
-    fn disputes(&mut self, said: AckCheck, now: u64) -> bool {
+    fn records_conflict(&mut self, said: AckCheck, now: u64) -> bool {
         let new = SequenceConflict { since: now, times: 0, asked: None };
-        let SequenceConflict { since, times, asked } = self.dispute.get_or_insert(new);
+        let SequenceConflict { since, times, asked } = self.conflict.get_or_insert(new);
         *times = times.saturating_add(1);
-        let (most, ns) = CONTRADICTIONS;
+        let (most, ns) = CONFLICTS_TOLERATED;
         let often = *times > most && now.saturating_sub(*since) > ns;
         // Old numbers can still arrive during the quiet time.
         let ahead = said == AckCheck::Ahead && self.quiet_until.is_none_or(|until| until <= now);
@@ -62,53 +62,53 @@ impl Sending {
     }
 }
 
-impl Endpoint {
+impl NicEndpoint {
     /// Processes an acknowledgement. Returns whether it is valid. If `answers`, it is newer than every
     /// packet so far and answers a pending query.
-    pub(crate) fn at_one(
+    pub(crate) fn accepts_ack(
         &mut self,
-        env: &mut Env<'_>,
+        ctx: &mut EngineContext<'_>,
         peer: PeerId,
-        number: Number,
+        number: SequenceNumber,
         answers: bool,
     ) -> bool {
-        let Some(partner) = self.peers.get_mut(peer) else { return false };
-        if partner.session.is_none() {
+        let Some(remote) = self.peers.get_mut(peer) else { return false };
+        if remote.session.is_none() {
             return true;
         }
-        let said = partner.send.said(number);
-        let asked = partner.send.question().is_some();
+        let said = remote.send.check_ack(number);
+        let asked = remote.send.pending_query().is_some();
         if said == AckCheck::Possible && (answers || !asked) {
-            partner.send.dispute = None;
+            remote.send.conflict = None;
             if asked {
-                self.pump(env, peer);
+                self.pump(ctx, peer);
             }
             return true;
         }
-        if said != AckCheck::Possible && partner.send.disputes(said, env.now) {
-            let doubt = Doubt::new(env.now, Status::EndpointUnreachable, partner.trip());
-            if let Some(dispute) = &mut partner.send.dispute {
-                dispute.asked = Some(doubt);
+        if said != AckCheck::Possible && remote.send.records_conflict(said, ctx.now) {
+            let doubt = LivenessQuery::new(ctx.now, Status::EndpointUnreachable, remote.trip());
+            if let Some(conflict) = &mut remote.send.conflict {
+                conflict.asked = Some(doubt);
             }
             count(&mut self.counters.doubts);
-            self.ask_whether_there(env, peer);
-            self.rearm(env, peer);
+            self.query_liveness(ctx, peer);
+            self.rearm(ctx, peer);
         }
         false
     }
 
     /// Runs the timer of a query. Returns whether the peer is gone because it did not answer.
-    pub(crate) fn question_due(&mut self, env: &mut Env<'_>, peer: PeerId) -> bool {
-        let Some(partner) = self.peers.get_mut(peer) else { return true };
-        let asked = partner.send.dispute.as_mut().and_then(|dispute| dispute.asked.as_mut());
-        let Some(doubt) = asked.filter(|doubt| doubt.due() <= env.now) else { return false };
+    pub(crate) fn query_due(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) -> bool {
+        let Some(remote) = self.peers.get_mut(peer) else { return true };
+        let asked = remote.send.conflict.as_mut().and_then(|conflict| conflict.asked.as_mut());
+        let Some(doubt) = asked.filter(|doubt| doubt.due() <= ctx.now) else { return false };
         let status = doubt.status;
-        if doubt.asked_again {
-            self.end_peer(env, peer, status);
+        if doubt.is_repeated {
+            self.end_peer(ctx, peer, status);
             return true;
         }
-        doubt.ask_again(env.now);
-        self.ask_whether_there(env, peer);
+        doubt.repeat(ctx.now);
+        self.query_liveness(ctx, peer);
         false
     }
 }

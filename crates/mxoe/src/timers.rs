@@ -1,8 +1,11 @@
-//! How long to wait, and who is to be called when.
+//! Timers: the estimate of round trips, and the ordered list of the timers of a NIC.
+//!
+//! An owner (the connects of an endpoint, or a peer) has one timer, which fires at or before the
+//! earliest time at which the owner has to act.
 
 use std::collections::BTreeSet;
 
-/// The round trip to a peer, estimated (as in RFC 6298), in ns.
+/// Estimate of the round trip to a peer in ns (RFC 6298).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundTrip {
     smoothed: u64,
@@ -12,23 +15,24 @@ pub(crate) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// Nothing is known yet; waits are between these.
+    /// Creates an estimate without measurements. Waits are limited to `least` to `most` ns.
     pub(crate) const fn new((least, most): (u64, u64)) -> Self {
         Self { smoothed: 0, variation: 0, least, most }
     }
 
-    /// One was measured.
+    /// Adds a measurement in ns.
     pub(crate) fn measured(&mut self, ns: u64) {
         if self.smoothed == 0 {
             (self.smoothed, self.variation) = (ns.max(1), ns.wrapping_shr(1));
             return;
         }
         let off = self.smoothed.abs_diff(ns);
-        self.variation = mix(self.variation, off, 2);
-        self.smoothed = mix(self.smoothed, ns, 3).max(1);
+        self.variation = smooth(self.variation, off, 2);
+        self.smoothed = smooth(self.smoothed, ns, 3).max(1);
     }
 
-    /// How long to wait for an answer, the `tries`th time (from 0).
+    /// Returns the time in ns to wait for an answer after `tries` attempts without one. Doubles
+    /// with each.
     pub(crate) fn wait(&self, tries: u32) -> u64 {
         let once = match self.smoothed {
             0 => self.least.saturating_mul(2),
@@ -38,57 +42,58 @@ impl RoundTrip {
         once.saturating_mul(1_u64.wrapping_shl(tries.min(10))).min(self.most)
     }
 
-    /// What was measured, smoothed, in ns; 0 when nothing was.
+    /// Returns the smoothed round trip in ns, or 0 if none was measured.
     pub(crate) const fn smoothed(&self) -> u64 {
         self.smoothed
     }
 }
 
-/// `old` and one `2^shift`th of how far `new` is from it.
-const fn mix(old: u64, new: u64, shift: u32) -> u64 {
+/// Returns `old`, moved by 1/2^`shift` of the distance towards `new`.
+const fn smooth(old: u64, new: u64, shift: u32) -> u64 {
     old.saturating_sub(old.wrapping_shr(shift)).saturating_add(new.wrapping_shr(shift))
 }
 
-/// Whose timer it is: an endpoint's connects, or a peer's.
+/// The owner of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Owner {
+pub(crate) struct TimerOwner {
     pub(crate) endpoint: u8,
-    /// None: the connects.
+    /// `None`: the connects of the endpoint.
     pub(crate) peer: Option<u32>,
 }
 
-/// When its owner is called, as far as the list knows: each owner stands in it at most once.
+/// The time at which a timer fires, if it is in the list. The owner keeps it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Alarm(Option<u64>);
+pub(crate) struct Timer(Option<u64>);
 
-/// All alarms, the next one first.
+/// The timers of a NIC in the order of time. An owner has at most one entry.
 #[derive(Debug, Default)]
-pub(crate) struct Alarms {
-    list: BTreeSet<(u64, Owner)>,
+pub(crate) struct Timers {
+    list: BTreeSet<(u64, TimerOwner)>,
 }
 
-impl Alarms {
-    /// Calls the owner at `due` or before.
-    pub(crate) fn arm(&mut self, alarm: &mut Alarm, due: u64, owner: Owner) {
-        if alarm.0.is_some_and(|set| set <= due) {
+impl Timers {
+    /// Arms a timer. A timer that fires earlier stays as it is.
+    pub(crate) fn arm(&mut self, timer: &mut Timer, due: u64, owner: TimerOwner) {
+        if timer.0.is_some_and(|set| set <= due) {
             return;
         }
-        self.disarm(alarm, owner);
+        self.disarm(timer, owner);
         if due != u64::MAX {
             self.list.insert((due, owner));
-            alarm.0 = Some(due);
+            timer.0 = Some(due);
         }
     }
 
-    /// Does not call the owner.
-    pub(crate) fn disarm(&mut self, alarm: &mut Alarm, owner: Owner) {
-        if let Some(set) = alarm.0.take() {
+    /// Disarms a timer.
+    pub(crate) fn disarm(&mut self, timer: &mut Timer, owner: TimerOwner) {
+        if let Some(set) = timer.0.take() {
             self.list.remove(&(set, owner));
         }
     }
 
-    /// The next owner that is due. It was taken out: its [`Alarm`] is to be [cleared](Alarm::rang).
-    pub(crate) fn next(&mut self, now: u64) -> Option<Owner> {
+    /// Removes and returns an owner whose timer is due. The caller must call [`Timer::fired`] for
+    /// it.
+    pub(crate) fn next(&mut self, now: u64) -> Option<TimerOwner> {
         let (due, _) = *self.list.first()?;
         if due > now {
             return None;
@@ -96,20 +101,20 @@ impl Alarms {
         self.list.pop_first().map(|(_, owner)| owner)
     }
 
-    /// When the next one is due.
+    /// Returns the time of the earliest timer.
     pub(crate) fn deadline(&self) -> Option<u64> {
         self.list.first().map(|(due, _)| *due)
     }
 
-    /// How many there are.
+    /// Returns the number of armed timers.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
 }
 
-impl Alarm {
-    /// Its owner was called.
-    pub(crate) fn rang(&mut self) {
+impl Timer {
+    /// Records that the timer is no longer in the list.
+    pub(crate) fn fired(&mut self) {
         self.0 = None;
     }
 }
@@ -119,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_follow_the_round_trip_within_their_bounds() {
+    fn timeout_follows_the_round_trip_within_its_limits() {
         let mut trip = RoundTrip::new((20_000, 500_000));
         assert_eq!(trip.wait(0), 40_000);
         trip.measured(100_000);
@@ -130,18 +135,18 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_stands_in_the_list_once() {
-        let (mut alarms, mut alarm) = (Alarms::default(), Alarm::default());
-        let owner = Owner { endpoint: 1, peer: Some(2) };
-        alarms.arm(&mut alarm, 50, owner);
-        alarms.arm(&mut alarm, 70, owner);
-        assert_eq!((alarms.len(), alarms.deadline()), (1, Some(50)));
-        alarms.arm(&mut alarm, 30, owner);
-        assert_eq!((alarms.len(), alarms.next(29)), (1, None));
-        assert_eq!(alarms.next(30), Some(owner));
-        alarm.rang();
-        alarms.arm(&mut alarm, 80, owner);
-        alarms.disarm(&mut alarm, owner);
-        assert_eq!((alarms.len(), alarms.deadline()), (0, None));
+    fn timer_list_has_one_entry_for_an_owner() {
+        let (mut timers, mut timer) = (Timers::default(), Timer::default());
+        let owner = TimerOwner { endpoint: 1, peer: Some(2) };
+        timers.arm(&mut timer, 50, owner);
+        timers.arm(&mut timer, 70, owner);
+        assert_eq!((timers.len(), timers.deadline()), (1, Some(50)));
+        timers.arm(&mut timer, 30, owner);
+        assert_eq!((timers.len(), timers.next(29)), (1, None));
+        assert_eq!(timers.next(30), Some(owner));
+        timer.fired();
+        timers.arm(&mut timer, 80, owner);
+        timers.disarm(&mut timer, owner);
+        assert_eq!((timers.len(), timers.deadline()), (0, None));
     }
 }

@@ -1,24 +1,28 @@
-//! Sending messages: numbers, windows, acknowledgements that come, and sending again.
+//! Sending messages: sequence numbers, the congestion window, acknowledgements and retransmission.
+//!
+//! A message awaits_window in the queue of its peer, is in flight until the peer acknowledges it, and is
+//! retransmitted after a timeout or duplicate acknowledgements. Large messages are offered here;
+//! their data is sent by [`pull_reply`](crate::pull_reply).
 
 use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{
     Eager, Ends, FRAGMENT_LEN, Fragment, FragmentPlace, Notify, PIPELINE, Packet, Rendezvous,
 };
 
-use crate::context::{Env, add, count};
-use crate::endpoint::Endpoint;
+use crate::context::{EngineContext, add, count};
+use crate::endpoint::NicEndpoint;
 use crate::limits::{
     DUPLICATE_ACKS, IN_FLIGHT_MAX, SMALL_BYTES_MAX, TINY_BYTES_MAX, WINDOW_PACKETS,
 };
-use crate::peer::{Content, Message, Partner};
-use crate::send_windows::Open;
-use crate::sequence::Number;
+use crate::peer::{MessageContent, QueuedMessage, RemoteEndpoint};
+use crate::send_windows::SendWindow;
+use crate::sequence::SequenceNumber;
 
-/// Most messages that are sent again at one sign.
+/// Maximum number of messages that an acknowledgement causes to be retransmitted.
 const RECOVERY_STEP_MAX: usize = 64;
 
-impl Content {
-    /// How many packets it takes.
+impl MessageContent {
+    /// Returns the number of packets.
     fn packets(&self) -> usize {
         match self {
             Self::Eager { data, .. } => data.len().div_ceil(FRAGMENT_LEN).max(1),
@@ -30,52 +34,57 @@ impl Content {
         matches!(self, Self::Notify { .. })
     }
 
-    /// How many bytes go with it.
+    /// Returns the number of bytes in the packets.
     fn bytes(&self) -> usize {
         if let Self::Eager { data, .. } = self { data.len() } else { 0 }
     }
 }
 
-/// What packets to a peer have in common.
+/// Common fields of the packets to a peer.
 #[derive(Clone, Copy)]
-struct Way {
+struct PeerHeader {
     host: u16,
     ends: Ends,
     session: u32,
     acknowledged: u16,
 }
 
-impl Way {
-    fn to(source: u8, partner: &Partner) -> Option<Self> {
+impl PeerHeader {
+    fn of(source: u8, remote: &RemoteEndpoint) -> Option<Self> {
         Some(Self {
-            host: partner.host,
-            ends: Ends { destination: partner.endpoint, source },
-            session: partner.session?,
-            acknowledged: partner.receive.next.0,
+            host: remote.host,
+            ends: Ends { destination: remote.endpoint, source },
+            session: remote.session?,
+            acknowledged: remote.receive.next.0,
         })
     }
 
-    /// Puts a message on the wire.
-    fn put(self, env: &mut Env<'_>, Number(sequence): Number, content: &Content) {
+    /// Sends the packets of a message.
+    fn send(
+        self,
+        ctx: &mut EngineContext<'_>,
+        SequenceNumber(sequence): SequenceNumber,
+        content: &MessageContent,
+    ) {
         let Self { host, ends, session, acknowledged } = self;
         let eager =
             |match_info, data| Eager { ends, sequence, acknowledged, match_info, session, data };
         match *content {
-            Content::Eager { match_info, ref data } if data.len() <= TINY_BYTES_MAX => {
-                env.send(host, &Packet::Tiny(eager(match_info, data)));
+            MessageContent::Eager { match_info, ref data } if data.len() <= TINY_BYTES_MAX => {
+                ctx.send(host, &Packet::Tiny(eager(match_info, data)));
             }
-            Content::Eager { match_info, ref data } if data.len() <= SMALL_BYTES_MAX => {
-                env.send(host, &Packet::Small(eager(match_info, data)));
+            MessageContent::Eager { match_info, ref data } if data.len() <= SMALL_BYTES_MAX => {
+                ctx.send(host, &Packet::Small(eager(match_info, data)));
             }
-            Content::Eager { match_info, ref data } => {
+            MessageContent::Eager { match_info, ref data } => {
                 let message_len = u16::try_from(data.len()).unwrap_or(u16::MAX);
                 for (number, part) in (0..).zip(data.chunks(FRAGMENT_LEN)) {
                     let place = FragmentPlace { message_len, number, pipeline: PIPELINE };
                     let fragment = Fragment { eager: eager(match_info, part), place };
-                    env.send(host, &Packet::Medium(fragment));
+                    ctx.send(host, &Packet::Medium(fragment));
                 }
             }
-            Content::Offer { match_info, from, window } => {
+            MessageContent::Offer { match_info, from, window } => {
                 let Some((window, window_sequence)) = window else { return };
                 let offer = Rendezvous {
                     ends,
@@ -88,9 +97,9 @@ impl Way {
                     window_sequence,
                     offset: 0,
                 };
-                env.send(host, &Packet::Rendezvous(offer));
+                ctx.send(host, &Packet::Rendezvous(offer));
             }
-            Content::Notify { total_len, window, window_sequence } => {
+            MessageContent::Notify { total_len, window, window_sequence } => {
                 let notify = Notify {
                     ends,
                     session,
@@ -100,30 +109,35 @@ impl Way {
                     sequence,
                     acknowledged,
                 };
-                env.send(host, &Packet::Notify(notify));
+                ctx.send(host, &Packet::Notify(notify));
             }
         }
     }
 }
 
-/// Sends a message that is in flight once more.
-fn again(env: &mut Env<'_>, source: u8, partner: &mut Partner, at: usize) {
-    let Some(way) = Way::to(source, partner) else { return };
+/// Retransmits the message at index `at` of those in flight.
+fn retransmit(ctx: &mut EngineContext<'_>, source: u8, remote: &mut RemoteEndpoint, at: usize) {
+    let Some(header) = PeerHeader::of(source, remote) else { return };
     let Ok(steps) = u16::try_from(at) else { return };
-    let number = partner.send.first.plus(steps);
-    let Some(message) = partner.send.flight.get_mut(at) else { return };
+    let number = remote.send.first.plus(steps);
+    let Some(message) = remote.send.flight.get_mut(at) else { return };
     message.resent = true;
-    message.sent_at = env.now;
-    count(&mut partner.counters.resent);
-    way.put(env, number, &message.content);
+    message.sent_at = ctx.now;
+    count(&mut remote.counters.resent);
+    header.send(ctx, number, &message.content);
 }
 
-impl Endpoint {
-    /// Takes a message on its way. That something was pulled goes before all that waits: that may
-    /// be for a window, and the peer's windows for this.
-    pub(crate) fn enqueue(&mut self, env: &mut Env<'_>, peer: PeerId, message: Message) {
-        if let Some(partner) = self.peers.get_mut(peer) {
-            let queue = &mut partner.send.queue;
+impl NicEndpoint {
+    /// Queues a message. Notifications precede all other messages: those may wait for a window
+    /// here, and windows of the peer wait for the notification.
+    pub(crate) fn enqueue(
+        &mut self,
+        ctx: &mut EngineContext<'_>,
+        peer: PeerId,
+        message: QueuedMessage,
+    ) {
+        if let Some(remote) = self.peers.get_mut(peer) {
+            let queue = &mut remote.send.queue;
             let first = message
                 .content
                 .is_notify()
@@ -132,141 +146,142 @@ impl Endpoint {
                 Some(at) => queue.insert(at, message),
                 None => queue.push_back(message),
             }
-            self.pump(env, peer);
+            self.pump(ctx, peer);
         }
     }
 
-    /// Sends what may be sent to a peer.
-    pub(crate) fn pump(&mut self, env: &mut Env<'_>, peer: PeerId) {
-        while self.send_next(env, peer).is_some() {}
-        self.rearm(env, peer);
+    /// Sends queued messages to a peer until a limit is reached.
+    pub(crate) fn pump(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
+        while self.send_next(ctx, peer).is_some() {}
+        self.rearm(ctx, peer);
     }
 
-    /// Sends the next message, if it may be sent.
-    fn send_next(&mut self, env: &mut Env<'_>, peer: PeerId) -> Option<()> {
-        let partner = self.peers.get_mut(peer)?;
-        let way = Way::to(self.id, partner)?;
-        let send = &mut partner.send;
-        if send.quiet_until.is_some_and(|until| until > env.now) || send.question().is_some() {
+    /// Sends the next message. Returns `None` if there is none, or if it must wait.
+    fn send_next(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) -> Option<()> {
+        let remote = self.peers.get_mut(peer)?;
+        let header = PeerHeader::of(self.id, remote)?;
+        let send = &mut remote.send;
+        if send.quiet_until.is_some_and(|until| until > ctx.now) || send.pending_query().is_some() {
             return None;
         }
         let message = send.queue.front_mut()?;
         let packets = send.packets.saturating_add(message.content.packets());
         let wide = send.flight.is_empty() || packets <= send.window;
-        // What waits for a window holds up what is behind it, not what goes before.
-        let waits = send.waits && !message.content.is_notify();
-        if !wide || send.flight.len() >= IN_FLIGHT_MAX || waits {
+        // An offer that awaits_window for a window delays later messages, but not notifications before it.
+        let awaits_window = send.awaits_window && !message.content.is_notify();
+        if !wide || send.flight.len() >= IN_FLIGHT_MAX || awaits_window {
             return None;
         }
-        if let Content::Offer { from, window: window @ None, .. } = &mut message.content {
+        if let MessageContent::Offer { from, window: window @ None, .. } = &mut message.content {
             let token = message.token?;
-            *window = self.windows.open(Open { peer, token, from: *from });
+            *window = self.windows.open(SendWindow { peer, token, from: *from });
             if window.is_none() {
-                send.waits = true;
+                send.awaits_window = true;
                 self.window_waiters.push_back(peer);
                 return None;
             }
             send.windows = send.windows.saturating_add(1);
         }
         let mut message = send.queue.pop_front()?;
-        (message.first_at, message.sent_at) = (env.now, env.now);
+        (message.first_at, message.sent_at) = (ctx.now, ctx.now);
         let number = send.first.plus(u16::try_from(send.flight.len()).ok()?);
-        way.put(env, number, &message.content);
-        count(&mut partner.counters.messages_sent);
-        add(&mut partner.counters.bytes_sent, message.content.bytes());
+        header.send(ctx, number, &message.content);
+        count(&mut remote.counters.messages_sent);
+        add(&mut remote.counters.bytes_sent, message.content.bytes());
         send.packets = packets;
         send.flight.push_back(message);
         let wait = send.trip.wait(send.tries);
-        send.resend_at.get_or_insert(env.now.saturating_add(wait));
-        // It went with the message.
-        (partner.receive.unacked, partner.receive.ack_at) = (0, None);
+        send.resend_at.get_or_insert(ctx.now.saturating_add(wait));
+        // The message contains an acknowledgement.
+        (remote.receive.unacked, remote.receive.ack_at) = (0, None);
         Some(())
     }
 
-    /// A peer has every message before a number. `alone`: it says nothing else.
-    pub(crate) fn acknowledged(
+    /// Processes an acknowledgement of every message before `number`. `alone`: in a separate
+    /// packet.
+    pub(crate) fn on_acknowledgement(
         &mut self,
-        env: &mut Env<'_>,
+        ctx: &mut EngineContext<'_>,
         peer: PeerId,
-        number: Number,
+        number: SequenceNumber,
         alone: bool,
     ) {
-        let Some(partner) = self.peers.get_mut(peer) else { return };
-        let send = &mut partner.send;
+        let Some(remote) = self.peers.get_mut(peer) else { return };
+        let send = &mut remote.send;
         let there = number.ahead_of(send.first).map(usize::from);
         let Some(there) = there.filter(|there| *there <= send.flight.len()) else { return };
         if there == 0 {
             if alone && !send.flight.is_empty() {
-                self.duplicate_ack(env, peer);
+                self.duplicate_ack(ctx, peer);
             }
             return;
         }
         send.first = number;
         (send.tries, send.duplicates) = (0, 0);
         for left in (0..there).rev() {
-            let Some(partner) = self.peers.get_mut(peer) else { return };
-            let send = &mut partner.send;
+            let Some(remote) = self.peers.get_mut(peer) else { return };
+            let send = &mut remote.send;
             let Some(message) = send.flight.pop_front() else { break };
             if left == 0 && !message.resent {
-                send.trip.measured(env.now.saturating_sub(message.sent_at));
+                send.trip.measured(ctx.now.saturating_sub(message.sent_at));
             }
             let packets = message.content.packets();
             send.packets = send.packets.saturating_sub(packets);
             let (_, _, most) = WINDOW_PACKETS;
             send.window = send.window.saturating_add(packets).min(most);
-            self.end_message(env, message, Status::Success);
+            self.end_message(ctx, message, Status::Success);
         }
-        self.recover(env, peer, there);
-        self.pump(env, peer);
+        self.recover(ctx, peer, there);
+        self.pump(ctx, peer);
     }
 
-    /// Some of what may have been lost is there: the next of it is sent again.
-    fn recover(&mut self, env: &mut Env<'_>, peer: PeerId, there: usize) {
+    /// Continues the recovery after an acknowledgement: retransmits the next messages.
+    fn recover(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId, there: usize) {
         let id = self.id;
-        let Some(partner) = self.peers.get_mut(peer) else { return };
-        let send = &mut partner.send;
+        let Some(remote) = self.peers.get_mut(peer) else { return };
+        let send = &mut remote.send;
         let (lost, resent, step) = send.recovery;
         let (lost, resent) = (lost.saturating_sub(there), resent.saturating_sub(there));
         let to = lost.min(resent.saturating_add(step));
         let step = step.saturating_mul(2).min(RECOVERY_STEP_MAX);
         send.recovery = if lost == 0 { (0, 0, 0) } else { (lost, to.max(resent), step) };
         let wait = send.trip.wait(0);
-        send.resend_at = (!send.flight.is_empty()).then_some(env.now.saturating_add(wait));
+        send.resend_at = (!send.flight.is_empty()).then_some(ctx.now.saturating_add(wait));
         for at in resent..to {
-            again(env, id, partner, at);
+            retransmit(ctx, id, remote, at);
         }
     }
 
-    /// An acknowledgement said nothing new: something behind what is missing may be there.
-    fn duplicate_ack(&mut self, env: &mut Env<'_>, peer: PeerId) {
+    /// Counts a duplicate acknowledgement, and retransmits the first message after several.
+    fn duplicate_ack(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
         let id = self.id;
-        let Some(partner) = self.peers.get_mut(peer) else { return };
-        let send = &mut partner.send;
+        let Some(remote) = self.peers.get_mut(peer) else { return };
+        let send = &mut remote.send;
         send.duplicates = send.duplicates.saturating_add(1);
-        let since = env.now.saturating_sub(send.resent_early_at);
+        let since = ctx.now.saturating_sub(send.resent_early_at);
         if send.duplicates < DUPLICATE_ACKS || since <= send.trip.smoothed() || send.tries > 0 {
             return;
         }
-        (send.duplicates, send.resent_early_at) = (0, env.now);
+        (send.duplicates, send.resent_early_at) = (0, ctx.now);
         let (_, least, _) = WINDOW_PACKETS;
         send.window = send.window.wrapping_shr(1).max(least);
-        count(&mut partner.counters.resent_early);
-        again(env, id, partner, 0);
+        count(&mut remote.counters.resent_early);
+        retransmit(ctx, id, remote, 0);
     }
 
-    /// No sign of the first message in flight for too long. Gives up a peer that was not heard
-    /// of at all.
-    pub(crate) fn resend(&mut self, env: &mut Env<'_>, peer: PeerId) {
+    /// Retransmits the first message after a timeout, or removes a peer that was silent for too
+    /// long.
+    pub(crate) fn resend(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
         let id = self.id;
-        let Some(partner) = self.peers.get_mut(peer) else { return };
-        let send = &mut partner.send;
+        let Some(remote) = self.peers.get_mut(peer) else { return };
+        let send = &mut remote.send;
         let Some(first) = send.flight.front() else {
             send.resend_at = None;
             return;
         };
-        let silent = env.now.saturating_sub(partner.heard_at.max(first.first_at));
-        if silent >= env.give_up_ns {
-            self.end_peer(env, peer, Status::EndpointUnreachable);
+        let silent = ctx.now.saturating_sub(remote.heard_at.max(first.first_at));
+        if silent >= ctx.give_up_ns {
+            self.end_peer(ctx, peer, Status::EndpointUnreachable);
             return;
         }
         let (_, least, _) = WINDOW_PACKETS;
@@ -274,48 +289,48 @@ impl Endpoint {
         send.tries = send.tries.saturating_add(1);
         send.recovery = (send.flight.len(), 1, 2);
         let wait = send.trip.wait(send.tries);
-        send.resend_at = Some(env.now.saturating_add(wait));
-        again(env, id, partner, 0);
+        send.resend_at = Some(ctx.now.saturating_add(wait));
+        retransmit(ctx, id, remote, 0);
     }
 
-    /// A peer was offered something and does not pull it, or the library waits for it: is it
-    /// there? It acknowledges at once what it has already, so the last message is sent again, without
-    /// what it said.
-    pub(crate) fn probe(&mut self, env: &mut Env<'_>, peer: PeerId) {
-        let Some(partner) = self.peers.get_mut(peer) else { return };
-        partner.send.probe_at = None;
-        // Before it was watched it had no cause to say anything.
-        let since = partner.heard_at.max(partner.send.watched.unwrap_or(0));
-        if env.now.saturating_sub(since) >= env.give_up_ns {
-            self.end_peer(env, peer, Status::EndpointUnreachable);
+    /// Runs the liveness timer of a peer that does not pull an offer, or that the host side waits
+    /// for.
+    pub(crate) fn probe(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
+        let Some(remote) = self.peers.get_mut(peer) else { return };
+        remote.send.probe_at = None;
+        // The peer had no reason to send before it was watched.
+        let since = remote.heard_at.max(remote.send.watched.unwrap_or(0));
+        if ctx.now.saturating_sub(since) >= ctx.give_up_ns {
+            self.end_peer(ctx, peer, Status::EndpointUnreachable);
             return;
         }
-        self.ask_whether_there(env, peer);
+        self.query_liveness(ctx, peer);
     }
 
-    /// The library waits for a peer, or does not any more.
-    pub(crate) fn watch(&mut self, env: &mut Env<'_>, peer: PeerId, on: bool) {
-        let Some(partner) = self.peers.get_mut(peer).filter(|partner| partner.told) else {
+    /// Starts or ends the supervision of a peer for which the host side awaits_window.
+    pub(crate) fn watch(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId, on: bool) {
+        let Some(remote) = self.peers.get_mut(peer).filter(|remote| remote.is_reported) else {
             count(&mut self.counters.wrong_requests);
             return;
         };
-        let send = &mut partner.send;
+        let send = &mut remote.send;
         if send.watched.is_some() == on {
             return;
         }
-        send.watched = on.then_some(env.now);
+        send.watched = on.then_some(ctx.now);
         send.probe_at = None;
         if on && send.flight.is_empty() {
-            self.ask_whether_there(env, peer);
+            self.query_liveness(ctx, peer);
         }
-        self.rearm(env, peer);
+        self.rearm(ctx, peer);
     }
 
-    /// Sends the last message that a peer had once more, without what it said.
-    pub(crate) fn ask_whether_there(&mut self, env: &mut Env<'_>, peer: PeerId) {
-        let Some(partner) = self.peers.get_mut(peer) else { return };
-        let Some(way) = Way::to(self.id, partner) else { return };
-        let content = Content::Eager { match_info: 0, data: Vec::new() };
-        way.put(env, partner.send.first.before(), &content);
+    /// Sends a liveness query: the last acknowledged message again, without its content. A live
+    /// peer acknowledges the known number at once.
+    pub(crate) fn query_liveness(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
+        let Some(remote) = self.peers.get_mut(peer) else { return };
+        let Some(header) = PeerHeader::of(self.id, remote) else { return };
+        let content = MessageContent::Eager { match_info: 0, data: Vec::new() };
+        header.send(ctx, remote.send.first.before(), &content);
     }
 }

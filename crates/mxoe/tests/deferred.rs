@@ -1,4 +1,4 @@
-//! What waits for a window or a place goes on when there is one, whoever else waits.
+//! Operations that wait for a window or a slot continue when one is free.
 
 mod common;
 
@@ -7,9 +7,9 @@ use causeway_wire::mx::{Event, PeerId, RegionId, Request, Token, Window};
 use causeway_wire::mxoe::{Ack, Connect, Ends, Greeting, Notify, Packet};
 
 use common::script::{KEY, OURS, Script, THEIR_INDEX, TO_US, packets};
-use common::{Told, address};
+use common::{RecordedEvent, address};
 
-/// Windows of an endpoint.
+/// Number of windows of an endpoint.
 const WINDOWS: u16 = 256;
 const LEN: u32 = 100_000;
 
@@ -20,10 +20,10 @@ struct World {
 }
 
 impl World {
-    /// With a region, and all windows open to the first peer.
+    /// Creates a NIC with a region, and with all windows open to the first peer.
     fn without_windows() -> (Self, PeerId, Vec<(u8, u8)>) {
         let (mut script, peer) = Script::connected();
-        let region = script.board.region_add(OURS, LEN.into()).unwrap();
+        let region = script.nic.region_add(OURS, LEN.into()).unwrap();
         script.side.regions.insert((OURS, region.0), vec![7; LEN as usize]);
         let mut world = Self { script, region, acks: 0 };
         let mut windows = Vec::new();
@@ -35,7 +35,7 @@ impl World {
         (world, peer, windows)
     }
 
-    /// Offers a message: the window that it got.
+    /// Offers a message. Returns its window.
     fn offer(&mut self, peer: PeerId, token: u64) -> Option<(u8, u8)> {
         let from = Window { region: self.region, offset: 0, len: LEN };
         let offer = Request::Offer { peer, token: Token(token), match_info: 1, from };
@@ -43,7 +43,7 @@ impl World {
         self.offered().pop().map(|(_, window)| window)
     }
 
-    /// To whom messages were offered since, and their windows.
+    /// Returns the receivers of offers since the last call, and their windows.
     fn offered(&mut self) -> Vec<(u8, (u8, u8))> {
         let frames = self.script.sent();
         let one = |packet: &Packet<'_>| match packet {
@@ -55,15 +55,15 @@ impl World {
         packets(&frames).iter().filter_map(one).collect()
     }
 
-    /// The first peer has all before that number.
+    /// Acknowledges all messages before a number in the name of the first peer.
     fn ack(&mut self, acknowledged: u16) {
         self.acks += 1;
         let (session, number) = (self.script.session, self.acks);
         let ack = Ack { ends: TO_US, session, acknowledged, number };
-        self.script.say(&Packet::Ack(ack)).unwrap();
+        self.script.deliver(&Packet::Ack(ack)).unwrap();
     }
 
-    /// The first peer took what was offered in a window.
+    /// Sends a notification of the first peer for a window.
     fn notify(&mut self, sequence: u16, (window, window_sequence): (u8, u8)) {
         let notify = Notify {
             ends: TO_US,
@@ -74,10 +74,10 @@ impl World {
             window,
             window_sequence,
         };
-        self.script.say(&Packet::Notify(notify)).unwrap();
+        self.script.deliver(&Packet::Notify(notify)).unwrap();
     }
 
-    /// One more peer.
+    /// Connects another peer.
     fn partner(&mut self, source: u8) -> PeerId {
         let to = address(1, source);
         let token = Token(1_000_000 + u64::from(source));
@@ -99,9 +99,9 @@ impl World {
                 answer: causeway_wire::mxoe::Answer::SUCCESS,
             },
         };
-        self.script.say(&Packet::Connect(reply)).unwrap();
+        self.script.deliver(&Packet::Connect(reply)).unwrap();
         let told = self.script.told();
-        let Some(Told::Event(Event::Connected { peer, .. })) = told.last() else {
+        let Some(RecordedEvent::Event(Event::Connected { peer, .. })) = told.last() else {
             panic!("{told:?}, key {KEY}");
         };
         *peer
@@ -109,11 +109,11 @@ impl World {
 }
 
 #[test]
-fn a_window_that_one_has_no_use_for_goes_to_the_next() {
+fn window_not_needed_goes_to_the_next_peer() {
     let (mut world, _, windows) = World::without_windows();
     let (one, two) = (world.partner(9), world.partner(10));
     assert_eq!((world.offer(one, 1001), world.offer(two, 1002)), (None, None), "none is left");
-    // The first that waits gives up.
+    // The first waiting offer is cancelled.
     assert_eq!(world.script.ask(&Request::Cancel { token: Token(1001) }), Admission::Yes);
     world.notify(1, windows[0]);
     let offered = world.offered();
@@ -121,7 +121,7 @@ fn a_window_that_one_has_no_use_for_goes_to_the_next() {
 }
 
 #[test]
-fn memory_that_is_given_back_is_offered_to_nobody_any_more() {
+fn deregistration_ends_all_offers_of_a_region() {
     let (mut world, _, _) = World::without_windows();
     let one = world.partner(9);
     for token in 1001..1010 {
@@ -129,9 +129,9 @@ fn memory_that_is_given_back_is_offered_to_nobody_any_more() {
     }
     world.script.told();
     let World { script, region, .. } = &mut world;
-    assert!(script.board.region_remove(script.now, OURS, *region, &mut script.side));
+    assert!(script.nic.region_remove(script.now, OURS, *region, &mut script.side));
     assert_eq!(world.offered(), []);
     let told = world.script.told();
-    let sent = |told: &&Told| matches!(told, Told::Event(Event::Sent { .. }));
+    let sent = |told: &&RecordedEvent| matches!(told, RecordedEvent::Event(Event::Sent { .. }));
     assert_eq!(told.iter().filter(sent).count(), usize::from(WINDOWS) + 9, "all of them end");
 }

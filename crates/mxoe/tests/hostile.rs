@@ -1,9 +1,9 @@
-//! Who says what is not so, on the network or in a library, costs at most itself.
+//! Hostile peers and hostile host sides: lies affect at most the liar.
 
 mod common;
 
 use causeway_mxoe::limits::{
-    CONNECTS_MAX, DOUBT_NS, OFFERS_OF_PARTNER_MAX, OUTBOX_MAX, QUIET_NS, RESEND_NS, SENDS_MAX,
+    CONNECTS_MAX, DOUBT_NS, OFFERS_OF_PEER_MAX, OUTBOX_MAX, QUIET_NS, RESEND_NS, SENDS_MAX,
 };
 use causeway_mxoe::{Admission, Dropped};
 use causeway_wire::mx::{Address, Event, Handle, PeerId, RegionId, Request, Status, Token, Window};
@@ -16,9 +16,9 @@ use proptest::prelude::*;
 use common::script::{
     KEY, OURS, Script, THEIR_INDEX, THEIR_MAC, THEIR_SESSION, THEIRS, TO_US, packets, theirs,
 };
-use common::{MS, Told, address, nic};
+use common::{MS, RecordedEvent, address, nic};
 
-/// Another NIC that is known, and one that is not.
+/// Another known NIC, and an unknown one.
 const THIRD_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
 const STRANGER: [u8; 6] = [2, 0, 0, 0, 0, 99];
 
@@ -32,11 +32,11 @@ fn connect(ends: Ends, session: u32, number: u8, key: u32) -> Packet<'static> {
     Packet::Connect(Connect { ends, index_of_destination, session, expected: 1, number, greeting })
 }
 
-/// A large message that we offer: its window.
+/// Offers a large message. Returns its window.
 fn offer(script: &mut Script, peer: PeerId, token: u64) -> (u8, u8) {
     let region = RegionId(0);
     script.side.regions.entry((OURS, 0)).or_insert_with(|| {
-        assert_eq!(script.board.region_add(OURS, 10_000), Some(region));
+        assert_eq!(script.nic.region_add(OURS, 10_000), Some(region));
         vec![7; 10_000]
     });
     let from = Window { region, offset: 0, len: 10_000 };
@@ -71,11 +71,11 @@ fn hostile_frames_of_others_and_for_others_do_nothing() {
     let (mut script, _) = Script::connected();
     let session = script.session;
     let packet = Packet::Tiny(eager(session, 1));
-    assert_eq!(script.say_from(STRANGER, &packet), Err(Dropped::UnknownBoard));
-    assert_eq!(script.say_from(THIRD_MAC, &packet), Err(Dropped::UnknownPeer));
+    assert_eq!(script.deliver_from(STRANGER, &packet), Err(Dropped::UnknownBoard));
+    assert_eq!(script.deliver_from(THIRD_MAC, &packet), Err(Dropped::UnknownPeer));
     let ends = Ends { source: 9, ..TO_US };
     let other = Packet::Tiny(Eager { ends, ..eager(session, 1) });
-    assert_eq!(script.say(&other), Err(Dropped::UnknownPeer));
+    assert_eq!(script.deliver(&other), Err(Dropped::UnknownPeer));
     let frames = script.sent();
     assert!(packets(&frames).iter().all(|packet| matches!(
         packet, Packet::Nack(nack) if nack.reason == nack::BAD_SESSION
@@ -83,25 +83,25 @@ fn hostile_frames_of_others_and_for_others_do_nothing() {
     assert_eq!(frames.len(), 2, "who is not known hears nothing");
     let mut frame = theirs(28, &[(0, &[37, OURS, THEIRS, 0, 0, 4])]);
     frame[..6].copy_from_slice(&[0xff; 6]);
-    assert_eq!(script.hear(&frame), Err(Dropped::NotOurs));
-    assert!(matches!(script.hear(&frame[..30]), Err(Dropped::Malformed(_))));
+    assert_eq!(script.receive_frame(&frame), Err(Dropped::NotOurs));
+    assert!(matches!(script.receive_frame(&frame[..30]), Err(Dropped::Malformed(_))));
     assert_eq!((script.told(), script.sent()), (vec![], vec![]));
 }
 
 #[test]
-fn hostile_peer_indexes_do_not_tell_who_a_sender_is() {
+fn hostile_peer_indexes_do_not_identify_a_sender() {
     let (mut script, _) = Script::connected();
-    // The third says that it has the peer's index: it is known by its MAC.
+    // The third NIC uses the index of the peer, but is identified by its MAC.
     let mut frame = theirs(
         28,
         &[(0, &[37, OURS, THEIRS, 0, 0, 4]), (8, &[0, 1]), (20, &script.session.to_be_bytes())],
     );
     frame[6..12].copy_from_slice(&THIRD_MAC);
-    assert_eq!(script.hear(&frame), Err(Dropped::UnknownPeer));
-    // And the peer with an index of old is still the peer.
+    assert_eq!(script.receive_frame(&frame), Err(Dropped::UnknownPeer));
+    // The peer with an outdated index is still the peer.
     frame[6..12].copy_from_slice(&THEIR_MAC);
     frame[14..16].copy_from_slice(&[0xab, 0xcd]);
-    assert_eq!(script.hear(&frame), Ok(()));
+    assert_eq!(script.receive_frame(&frame), Ok(()));
     assert_eq!(script.told().len(), 1);
 }
 
@@ -109,15 +109,15 @@ fn hostile_peer_indexes_do_not_tell_who_a_sender_is() {
 fn hostile_sessions_and_endpoints_are_refused() {
     let (mut script, _) = Script::connected();
     let wrong = script.session ^ 1;
-    assert_eq!(script.say(&Packet::Tiny(eager(wrong, 1))), Err(Dropped::Session));
+    assert_eq!(script.deliver(&Packet::Tiny(eager(wrong, 1))), Err(Dropped::Session));
     let ack = Ack { ends: TO_US, session: wrong, acknowledged: 1, number: 1 };
-    assert_eq!(script.say(&Packet::Ack(ack)), Err(Dropped::Session));
+    assert_eq!(script.deliver(&Packet::Ack(ack)), Err(Dropped::Session));
     let closed = Ends { destination: 77, ..TO_US };
     let ends = Eager { ends: closed, ..eager(wrong, 5) };
-    assert_eq!(script.say(&Packet::Tiny(ends)), Err(Dropped::NoEndpoint));
+    assert_eq!(script.deliver(&Packet::Tiny(ends)), Err(Dropped::NoEndpoint));
     let raw = Ends { destination: 255, ..TO_US };
-    assert_eq!(script.say(&connect(raw, 1, 1, KEY)), Err(Dropped::NoEndpoint));
-    assert_eq!(script.say(&Packet::Pull(pull(wrong, (0, 0)))), Err(Dropped::Session));
+    assert_eq!(script.deliver(&connect(raw, 1, 1, KEY)), Err(Dropped::NoEndpoint));
+    assert_eq!(script.deliver(&Packet::Pull(pull(wrong, (0, 0)))), Err(Dropped::Session));
     let frames = script.sent();
     let reasons: Vec<_> = packets(&frames)
         .iter()
@@ -142,29 +142,33 @@ fn nothing_is_refused_in_the_name_of_endpoints_that_are_awaited() {
     let (mut script, _) = Script::connected();
     let to = Ends { destination: 77, ..TO_US };
     let message = Packet::Tiny(Eager { ends: to, ..eager(1, 5) });
-    script.board.set_awaited([77].into_iter());
-    assert_eq!(script.say(&message), Err(Dropped::NoEndpoint));
-    assert_eq!(script.say(&connect(to, 1, 1, KEY)), Err(Dropped::NoEndpoint));
+    script.nic.set_awaited([77].into_iter());
+    assert_eq!(script.deliver(&message), Err(Dropped::NoEndpoint));
+    assert_eq!(script.deliver(&connect(to, 1, 1, KEY)), Err(Dropped::NoEndpoint));
     let pulls = Pull { ends: to, ..pull(1, (0, 0)) };
-    assert_eq!(script.say(&Packet::Pull(pulls)), Err(Dropped::NoEndpoint));
+    assert_eq!(script.deliver(&Packet::Pull(pulls)), Err(Dropped::NoEndpoint));
     assert_eq!(script.sent().len(), 0);
-    script.board.set_awaited(std::iter::empty());
-    assert_eq!(script.say(&message), Err(Dropped::NoEndpoint));
+    script.nic.set_awaited(std::iter::empty());
+    assert_eq!(script.deliver(&message), Err(Dropped::NoEndpoint));
     assert_eq!(script.sent().len(), 1);
 }
 
 #[test]
-fn hostile_pulls_get_only_what_was_offered_to_their_sender() {
+fn hostile_pulls_get_only_offers_to_their_sender() {
     let (mut script, peer) = Script::connected();
-    // The third is connected too.
+    // The third NIC is connected too.
     let request = connect(TO_US, 5, 1, KEY);
-    script.say_from(THIRD_MAC, &request).unwrap();
+    script.deliver_from(THIRD_MAC, &request).unwrap();
     script.sent();
     let window = offer(&mut script, peer, 2);
     let session = script.session;
     let good = pull(session, window);
     let refused = |script: &mut Script, from: [u8; 6], pull: Pull| {
-        assert_eq!(script.say_from(from, &Packet::Pull(pull)), Err(Dropped::Window), "{pull:?}");
+        assert_eq!(
+            script.deliver_from(from, &Packet::Pull(pull)),
+            Err(Dropped::Window),
+            "{pull:?}"
+        );
         let frames = script.sent();
         let replied = packets(&frames)
             .iter()
@@ -180,12 +184,12 @@ fn hostile_pulls_get_only_what_was_offered_to_their_sender() {
     refused(&mut script, THEIR_MAC, Pull { frame_index: 3, block_len: 1, ..good });
     refused(&mut script, THEIR_MAC, Pull { frame_index: u32::MAX, block_len: 1, ..good });
     refused(&mut script, THEIR_MAC, Pull { first_frame_offset: 1, ..good });
-    assert_eq!(script.say(&Packet::Pull(good)), Ok(()));
+    assert_eq!(script.deliver(&Packet::Pull(good)), Ok(()));
     assert_eq!(script.sent().len(), 3);
 }
 
 #[test]
-fn hostile_pulls_of_before_do_not_read_a_window_that_is_used_again() {
+fn hostile_late_pulls_do_not_read_a_reused_window() {
     let (mut script, peer) = Script::connected();
     let first = offer(&mut script, peer, 2);
     let session = script.session;
@@ -201,11 +205,11 @@ fn hostile_pulls_of_before_do_not_read_a_window_that_is_used_again() {
             acknowledged: sequence + 1,
         };
         sequence += 1;
-        assert_eq!(script.say(&Packet::Notify(notify)), Ok(()));
+        assert_eq!(script.deliver(&Packet::Notify(notify)), Ok(()));
         script.sent();
     };
     notify(&mut script, first);
-    // The same window comes again after all others.
+    // The same window is reused after all others.
     let again = loop {
         let next = offer(&mut script, peer, 3);
         if next.0 == first.0 {
@@ -213,17 +217,17 @@ fn hostile_pulls_of_before_do_not_read_a_window_that_is_used_again() {
         }
         notify(&mut script, next);
     };
-    assert_eq!(script.say(&Packet::Pull(pull(session, first))), Err(Dropped::Window));
+    assert_eq!(script.deliver(&Packet::Pull(pull(session, first))), Err(Dropped::Window));
     assert_eq!(script.sent().len(), 1, "a refusal");
-    // A notify of before ends nothing either.
+    // A late notification ends nothing either.
     let told = script.told().len();
     notify(&mut script, first);
     assert_eq!(script.told(), [], "of {told} before");
-    assert_eq!(script.say(&Packet::Pull(pull(session, again))), Ok(()));
+    assert_eq!(script.deliver(&Packet::Pull(pull(session, again))), Ok(()));
     assert_eq!(script.sent().len(), 3);
 }
 
-/// The peer offers a message, and we pull it: handle and magic on the wire.
+/// Pulls a message that the peer offers. Returns handle and magic of the pull.
 fn pulling(script: &mut Script, len: u32) -> (u32, u32) {
     let offer = Rendezvous {
         ends: TO_US,
@@ -236,10 +240,12 @@ fn pulling(script: &mut Script, len: u32) -> (u32, u32) {
         window_sequence: 1,
         offset: 0,
     };
-    script.say(&Packet::Rendezvous(offer)).unwrap();
+    script.deliver(&Packet::Rendezvous(offer)).unwrap();
     let told = script.told();
-    let Some(Told::Event(Event::Offered { handle, .. })) = told.last() else { panic!("{told:?}") };
-    let region = script.board.region_add(OURS, len.into()).unwrap();
+    let Some(RecordedEvent::Event(Event::Offered { handle, .. })) = told.last() else {
+        panic!("{told:?}")
+    };
+    let region = script.nic.region_add(OURS, len.into()).unwrap();
     script.side.regions.insert((OURS, region.0), vec![0; len as usize]);
     let into = Window { region, offset: 0, len };
     let pull = Request::Pull { handle: *handle, token: Token(9), into };
@@ -258,7 +264,7 @@ fn hostile_pull_replies_write_nothing() {
     let data = [0xbd; 4096];
     let good = PullReply { frame_sequence: 1, offset: 4096, handle, magic, data: &data };
     let forged = |script: &mut Script, from, reply: PullReply<'_>, dropped| {
-        assert_eq!(script.say_from(from, &Packet::PullReply(reply)), Err(dropped));
+        assert_eq!(script.deliver_from(from, &Packet::PullReply(reply)), Err(dropped));
         assert!(script.side.regions[&(OURS, 0)].iter().all(|byte| *byte == 0));
     };
     forged(&mut script, THIRD_MAC, good, Dropped::Handle);
@@ -269,14 +275,14 @@ fn hostile_pull_replies_write_nothing() {
     forged(&mut script, THEIR_MAC, PullReply { frame_sequence: 2, ..good }, Dropped::Number);
     forged(&mut script, THEIR_MAC, PullReply { offset: 4097, ..good }, Dropped::Number);
     forged(&mut script, THEIR_MAC, PullReply { data: &data[1..], ..good }, Dropped::Number);
-    // Frames that were not asked for yet, and those that are none.
+    // Frames that were not requested, and invalid ones.
     for frame in [8 * 4, 72, 73, 74, 256 + 1, 0x000f_ffff] {
         let [frame_sequence, ..] = u32::to_le_bytes(frame);
         let reply = PullReply { frame_sequence, offset: frame * 4096, ..good };
         forged(&mut script, THEIR_MAC, reply, Dropped::Number);
     }
-    assert_eq!(script.say(&Packet::PullReply(good)), Ok(()));
-    assert_eq!(script.say(&Packet::PullReply(good)), Err(Dropped::Number), "it is there");
+    assert_eq!(script.deliver(&Packet::PullReply(good)), Ok(()));
+    assert_eq!(script.deliver(&Packet::PullReply(good)), Err(Dropped::Number), "it is there");
     assert_eq!(script.side.regions[&(OURS, 0)].iter().filter(|byte| **byte == 0xbd).count(), 4096);
 }
 
@@ -291,7 +297,7 @@ fn hostile_refusals_end_nothing_that_was_not_refused() {
     let source = THEIRS;
     let pull_refusal = PullNack { source, reason: nack::BAD_WINDOW, handle, magic };
     let mut ignored = |from, packet: Packet<'_>| {
-        assert_eq!(script.say_from(from, &packet), Err(Dropped::Refusal), "{packet:?}");
+        assert_eq!(script.deliver_from(from, &packet), Err(Dropped::Refusal), "{packet:?}");
         assert_eq!(script.told(), []);
     };
     for reason in (0..=255).filter(|reason| !(1..=3).contains(reason)) {
@@ -310,7 +316,7 @@ fn hostile_refusals_end_nothing_that_was_not_refused() {
     ignored(THEIR_MAC, Packet::PullNack(PullNack { source: 9, ..pull_refusal }));
     ignored(THEIR_MAC, Packet::PullNack(PullNack { handle: handle ^ 1, ..pull_refusal }));
     ignored(THEIR_MAC, Packet::PullNack(PullNack { magic: magic ^ 0x100, ..pull_refusal }));
-    assert_eq!(script.say(&Packet::PullNack(pull_refusal)), Ok(()));
+    assert_eq!(script.deliver(&Packet::PullNack(pull_refusal)), Ok(()));
     assert_eq!(script.told(), [], "it is asked once more");
     let frames = script.sent();
     let magic = packets(&frames).iter().find_map(|packet| match packet {
@@ -318,8 +324,8 @@ fn hostile_refusals_end_nothing_that_was_not_refused() {
         _ => None,
     });
     let pull_refusal = PullNack { magic: magic.unwrap(), ..pull_refusal };
-    assert_eq!(script.say(&Packet::PullNack(pull_refusal)), Ok(()));
-    assert_eq!(script.say(&Packet::Nack(refusal)), Ok(()));
+    assert_eq!(script.deliver(&Packet::PullNack(pull_refusal)), Ok(()));
+    assert_eq!(script.deliver(&Packet::Nack(refusal)), Ok(()));
     script.pass(DOUBT_NS);
     let status = Status::BadSession;
     let told = script.told();
@@ -328,7 +334,7 @@ fn hostile_refusals_end_nothing_that_was_not_refused() {
         Event::Sent { token: Token(2), status, taken: 0 },
         Event::PeerGone { peer, status },
     ];
-    assert_eq!(told, expected.map(Told::Event));
+    assert_eq!(told, expected.map(RecordedEvent::Event));
 }
 
 #[test]
@@ -338,7 +344,7 @@ fn hostile_fragments_of_another_message_are_not_mixed_in() {
     let place = FragmentPlace { message_len: 8192, number: 0, pipeline: 12 };
     let eager = Eager { data: &data, ..eager(script.session, 1) };
     let good = Fragment { eager, place };
-    script.say(&Packet::Medium(good)).unwrap();
+    script.deliver(&Packet::Medium(good)).unwrap();
     let other = [6; 4096];
     for wrong in [
         Fragment { eager: Eager { match_info: 2, data: &other, ..eager }, ..good },
@@ -352,16 +358,19 @@ fn hostile_fragments_of_another_message_are_not_mixed_in() {
         },
         Fragment { eager: Eager { data: &other, ..eager }, ..good },
     ] {
-        script.say(&Packet::Medium(wrong)).unwrap();
+        script.deliver(&Packet::Medium(wrong)).unwrap();
     }
-    // A message of another kind with the same number neither.
-    script.say(&Packet::Tiny(Eager { data: b"x", ..eager })).unwrap();
-    let told: Vec<_> =
-        script.told().into_iter().filter(|told| matches!(told, Told::Message { .. })).collect();
+    // A message of another kind with the same number.
+    script.deliver(&Packet::Tiny(Eager { data: b"x", ..eager })).unwrap();
+    let told: Vec<_> = script
+        .told()
+        .into_iter()
+        .filter(|told| matches!(told, RecordedEvent::Message { .. }))
+        .collect();
     assert_eq!(told, []);
     let place = FragmentPlace { number: 1, ..place };
-    script.say(&Packet::Medium(Fragment { place, ..good })).unwrap();
-    let whole = Told::Message { peer: 0, match_info: 1, data: vec![5; 8192] };
+    script.deliver(&Packet::Medium(Fragment { place, ..good })).unwrap();
+    let whole = RecordedEvent::Message { peer: 0, match_info: 1, data: vec![5; 8192] };
     assert_eq!(script.told(), [whole]);
 }
 
@@ -371,15 +380,15 @@ fn hostile_numbers_do_not_move_the_window() {
     let session = script.session;
     for sequence in [0x4001, 0x8001, 0xc001, 258, 4_000, 8_000] {
         let packet = Packet::Tiny(eager(session, sequence));
-        assert_eq!(script.say(&packet), Err(Dropped::Number), "{sequence:#x}");
+        assert_eq!(script.deliver(&packet), Err(Dropped::Number), "{sequence:#x}");
     }
-    // Acknowledging what was not sent.
+    // Acknowledgements of unsent messages.
     for acknowledged in [2, 0, 500, 0x4001] {
         let ack = Ack { ends: TO_US, session, acknowledged, number: u32::from(acknowledged) + 1 };
-        let _ = script.say(&Packet::Ack(ack));
+        let _ = script.deliver(&Packet::Ack(ack));
     }
     assert_eq!(script.told(), []);
-    assert_eq!(script.say(&Packet::Tiny(eager(session, 1))), Ok(()));
+    assert_eq!(script.deliver(&Packet::Tiny(eager(session, 1))), Ok(()));
     assert_eq!(script.told().len(), 1);
 }
 
@@ -393,21 +402,21 @@ fn hostile_claims_that_a_partner_is_gone_end_nothing_while_it_is_heard() {
     let other = connect(TO_US, 0x9999, 9, KEY);
     let session = script.session;
     for number in 1..50 {
-        assert_eq!(script.say(&Packet::Nack(refusal)), Ok(()));
-        assert_eq!(script.say(&other), Err(Dropped::Session));
+        assert_eq!(script.deliver(&Packet::Nack(refusal)), Ok(()));
+        assert_eq!(script.deliver(&other), Err(Dropped::Session));
         script.pass(DOUBT_NS / 2);
         let ack = Ack { ends: TO_US, session, acknowledged: 1, number };
-        assert_eq!(script.say(&Packet::Ack(ack)), Ok(()));
+        assert_eq!(script.deliver(&Packet::Ack(ack)), Ok(()));
         script.pass(DOUBT_NS);
     }
     assert_eq!(script.told(), []);
-    // Silent, it is gone; and another one may be there.
-    assert_eq!(script.say(&Packet::Nack(refusal)), Ok(()));
+    // A silent peer is gone, and another instance may connect.
+    assert_eq!(script.deliver(&Packet::Nack(refusal)), Ok(()));
     script.pass(DOUBT_NS);
     let gone =
         [Event::Sent { token: Token(2), status, taken: 0 }, Event::PeerGone { peer, status }];
-    assert_eq!(script.told(), gone.map(Told::Event));
-    assert_eq!(script.say(&other), Ok(()));
+    assert_eq!(script.told(), gone.map(RecordedEvent::Event));
+    assert_eq!(script.deliver(&other), Ok(()));
 }
 
 #[test]
@@ -418,18 +427,18 @@ fn hostile_claims_that_a_silent_partner_is_gone_end_nothing_unless_it_is_refused
     let refusal =
         |sequence| Nack { ends: TO_US, reason: nack::ENDPOINT_CLOSED, peer_index: 0, sequence };
     for _ in 0..9 {
-        assert_eq!(script.say(&Packet::Nack(refusal(1))), Ok(()));
+        assert_eq!(script.deliver(&Packet::Nack(refusal(1))), Ok(()));
         script.pass(10 * DOUBT_NS);
     }
     assert_eq!(script.told(), [], "it has no time for us");
-    // Where it was, the question is refused as well: it had number 0 last.
-    assert_eq!(script.say(&Packet::Nack(refusal(1))), Ok(()));
-    assert_eq!(script.say(&Packet::Nack(refusal(0))), Ok(()));
+    // The query is refused as well: number 0 is the last acknowledged one.
+    assert_eq!(script.deliver(&Packet::Nack(refusal(1))), Ok(()));
+    assert_eq!(script.deliver(&Packet::Nack(refusal(0))), Ok(()));
     script.pass(DOUBT_NS);
     let status = Status::EndpointClosed;
     let gone =
         [Event::Sent { token: Token(2), status, taken: 0 }, Event::PeerGone { peer, status }];
-    assert_eq!(script.told(), gone.map(Told::Event));
+    assert_eq!(script.told(), gone.map(RecordedEvent::Event));
 }
 
 #[test]
@@ -441,13 +450,13 @@ fn who_is_said_to_be_gone_and_is_far_away_has_time_to_be_heard_and_is_asked_twic
     script.pass(TRIP);
     let session = script.session;
     let ack = Ack { ends: TO_US, session, acknowledged: 2, number: 1 };
-    assert_eq!(script.say(&Packet::Ack(ack)), Ok(()));
+    assert_eq!(script.deliver(&Packet::Ack(ack)), Ok(()));
     assert_eq!(script.told().len(), 1);
     assert_eq!(script.ask(&send(2)), Admission::Yes);
     script.sent();
     let status = Status::EndpointClosed;
     let refusal = Nack { ends: TO_US, reason: nack::ENDPOINT_CLOSED, peer_index: 0, sequence: 2 };
-    assert_eq!(script.say(&Packet::Nack(refusal)), Ok(()));
+    assert_eq!(script.deliver(&Packet::Nack(refusal)), Ok(()));
     let asked = |frames: &[Vec<u8>]| {
         let empty =
             |packet: &Packet<'_>| matches!(packet, Packet::Tiny(tiny) if tiny.data.is_empty());
@@ -461,7 +470,10 @@ fn who_is_said_to_be_gone_and_is_far_away_has_time_to_be_heard_and_is_asked_twic
     script.pass(TRIP);
     let gone =
         [Event::Sent { token: Token(2), status, taken: 0 }, Event::PeerGone { peer, status }];
-    assert_eq!((asked(&script.sent()), script.told()), (0, gone.map(Told::Event).to_vec()));
+    assert_eq!(
+        (asked(&script.sent()), script.told()),
+        (0, gone.map(RecordedEvent::Event).to_vec())
+    );
 }
 
 #[test]
@@ -474,22 +486,22 @@ fn hostile_refusals_of_connects_leave_who_is_far_away_the_time_to_answer() {
     };
     let closed = |token| {
         let (status, peer) = (Status::EndpointClosed, PeerId::NONE);
-        [Told::Event(Event::Connected { token: Token(token), status, peer })]
+        [RecordedEvent::Event(Event::Connected { token: Token(token), status, peer })]
     };
-    // It is known how far away it is; or its own refusal takes that long.
+    // The distance is known from the peer, or from the delay of the refusal.
     let (mut script, peer) = Script::connected();
     let send = Request::Eager { peer, token: Token(2), match_info: 1, data: b"x" };
     assert_eq!(script.ask(&send), Admission::Yes);
     script.pass(TRIP);
     let session = script.session;
     let ack = Ack { ends: TO_US, session, acknowledged: 2, number: 1 };
-    assert_eq!(script.say(&Packet::Ack(ack)), Ok(()));
+    assert_eq!(script.deliver(&Packet::Ack(ack)), Ok(()));
     let elsewhere = Nack { ends: Ends { source: 9, ..TO_US }, ..refusal };
     for (late, endpoint, refusal) in [(0, THEIRS, refusal), (0, 9, elsewhere)] {
         script.told();
         assert_eq!(script.ask(&connect(5, endpoint)), Admission::Yes);
         script.pass(late);
-        assert_eq!(script.say(&Packet::Nack(refusal)), Ok(()));
+        assert_eq!(script.deliver(&Packet::Nack(refusal)), Ok(()));
         script.pass(3 * TRIP - 1);
         assert_eq!(script.told(), []);
         script.pass(1);
@@ -499,7 +511,7 @@ fn hostile_refusals_of_connects_leave_who_is_far_away_the_time_to_answer() {
     for (late, lasts) in [(MS, DOUBT_NS), (TRIP, 3 * TRIP), (2_000 * MS, RESEND_NS.1)] {
         assert_eq!(script.ask(&connect(6, THEIRS)), Admission::Yes);
         script.pass(late);
-        assert_eq!(script.say(&Packet::Nack(refusal)), Ok(()));
+        assert_eq!(script.deliver(&Packet::Nack(refusal)), Ok(()));
         script.pass(lasts - 1);
         assert_eq!(script.told(), []);
         script.pass(1);
@@ -508,12 +520,12 @@ fn hostile_refusals_of_connects_leave_who_is_far_away_the_time_to_answer() {
 }
 
 #[test]
-fn a_partner_whose_generations_came_round_while_it_was_not_heard_is_answered() {
+fn restart_wrapped_generations_of_a_silent_peer_are_answered() {
     let mut script = Script::new();
-    // It began anew once; then three times unheard, so that it is where it was first.
+    // One known restart, then three unknown ones, so that the generation equals the first.
     for (number, generation) in [(1, 0), (2, 1), (5, 0)] {
         let request = script.request(number, THEIR_SESSION, generation << 14 | 1, KEY);
-        assert_eq!(script.say(&request), Ok(()));
+        assert_eq!(script.deliver(&request), Ok(()));
         let frames = script.sent();
         let Some(Packet::Connect(Connect { expected, greeting: Greeting::Reply { .. }, .. })) =
             packets(&frames).first().copied()
@@ -521,7 +533,7 @@ fn a_partner_whose_generations_came_round_while_it_was_not_heard_is_answered() {
             panic!("{:?}", packets(&frames));
         };
         let message = eager(script.session, expected);
-        assert_eq!(script.say(&Packet::Tiny(message)), Ok(()));
+        assert_eq!(script.deliver(&Packet::Tiny(message)), Ok(()));
         script.pass(QUIET_NS * 2);
         let frames = script.sent();
         let acks = |packet: &Packet<'_>| matches!(packet, Packet::Ack(ack) if ack.session == THEIR_SESSION);
@@ -530,33 +542,32 @@ fn a_partner_whose_generations_came_round_while_it_was_not_heard_is_answered() {
 }
 
 #[test]
-fn hostile_connects_of_one_board_are_bounded() {
+fn hostile_connects_of_one_nic_are_bounded() {
     let mut script = Script::new();
     for n in 0..10_000_u32 {
         let ends = Ends { destination: OURS, source: (n % 256) as u8 };
-        // Each is another session, as if the endpoint were opened anew, and none is taken for a
-        // late one of before.
+        // Each with another session, as after a restart, and late enough not to be a late packet.
         if n % 256 == 0 {
             script.pass(QUIET_NS + 1);
         }
         let packet = connect(ends, n, (n / 256) as u8, KEY);
-        let _ = script.say(&packet);
+        let _ = script.deliver(&packet);
     }
-    assert!(script.board.partners(OURS).len() <= 256);
+    assert!(script.nic.partners(OURS).len() <= 256);
     assert_eq!(script.told(), [], "none of it concerns the library");
     assert!(script.sent().len() <= 20_000, "an answer each, or two questions whether it is there");
-    let (counters, _) = script.board.endpoint_counters(OURS).unwrap();
+    let (counters, _) = script.nic.endpoint_counters(OURS).unwrap();
     assert_eq!((counters.connects_received, counters.restarts), (10_000, 0));
-    // And another NIC connects.
-    script.say_from(THIRD_MAC, &connect(TO_US, 1, 1, KEY)).unwrap();
-    assert_eq!(script.board.partners(OURS).len(), 257);
-    // With another key there is no peer at all.
+    // Another NIC can still connect.
+    script.deliver_from(THIRD_MAC, &connect(TO_US, 1, 1, KEY)).unwrap();
+    assert_eq!(script.nic.partners(OURS).len(), 257);
+    // A wrong key creates no peer.
     for n in 0..1_000 {
         let ends = Ends { destination: OURS, source: (n % 256) as u8 };
-        let wrong = script.say_from(THIRD_MAC, &connect(ends, n, 1, KEY ^ 1));
+        let wrong = script.deliver_from(THIRD_MAC, &connect(ends, n, 1, KEY ^ 1));
         assert_eq!(wrong, Err(Dropped::Key));
     }
-    assert_eq!(script.board.partners(OURS).len(), 257);
+    assert_eq!(script.nic.partners(OURS).len(), 257);
 }
 
 #[test]
@@ -574,19 +585,22 @@ fn hostile_replies_to_connects_that_were_not_made_do_nothing() {
     };
     let session = script.session;
     let other = Ends { source: 9, ..TO_US };
-    assert_eq!(script.say(&reply(session, 2, TO_US)), Err(Dropped::UnknownPeer));
-    assert_eq!(script.say(&reply(session, 1, other)), Err(Dropped::UnknownPeer));
-    assert_eq!(script.say(&reply(session ^ 1, 1, TO_US)), Err(Dropped::Session));
-    assert_eq!(script.say_from(THIRD_MAC, &reply(session, 1, TO_US)), Err(Dropped::UnknownPeer));
+    assert_eq!(script.deliver(&reply(session, 2, TO_US)), Err(Dropped::UnknownPeer));
+    assert_eq!(script.deliver(&reply(session, 1, other)), Err(Dropped::UnknownPeer));
+    assert_eq!(script.deliver(&reply(session ^ 1, 1, TO_US)), Err(Dropped::Session));
+    assert_eq!(
+        script.deliver_from(THIRD_MAC, &reply(session, 1, TO_US)),
+        Err(Dropped::UnknownPeer)
+    );
     assert_eq!(script.told(), []);
-    assert_eq!(script.say(&reply(session, 1, TO_US)), Ok(()));
+    assert_eq!(script.deliver(&reply(session, 1, TO_US)), Ok(()));
     assert_eq!(script.told().len(), 2);
 }
 
 #[test]
 fn hostile_offers_wait_when_there_are_too_many() {
     let (mut script, _) = Script::connected();
-    let most = OFFERS_OF_PARTNER_MAX as u16;
+    let most = OFFERS_OF_PEER_MAX as u16;
     for number in 1..=most + 300 {
         let offer = Rendezvous {
             ends: TO_US,
@@ -599,29 +613,29 @@ fn hostile_offers_wait_when_there_are_too_many() {
             window_sequence: 1,
             offset: 0,
         };
-        let _ = script.say(&Packet::Rendezvous(offer));
+        let _ = script.deliver(&Packet::Rendezvous(offer));
     }
     let told = script.told();
-    assert_eq!(told.len(), OFFERS_OF_PARTNER_MAX);
-    let Told::Event(Event::Offered { handle, .. }) = told[0] else { panic!("{told:?}") };
-    // Nobody sees them: they are not acknowledged.
+    assert_eq!(told.len(), OFFERS_OF_PEER_MAX);
+    let RecordedEvent::Event(Event::Offered { handle, .. }) = told[0] else { panic!("{told:?}") };
+    // Waiting offers are not acknowledged.
     let frames = script.sent();
     let acked = packets(&frames)
         .iter()
         .any(|packet| matches!(packet, Packet::Ack(ack) if ack.acknowledged > most + 1));
     assert!(!acked);
-    // One is done with, and one more comes.
+    // When one ends, another is reported.
     let into = Window { region: RegionId(0), offset: 0, len: 0 };
     assert_eq!(script.ask(&Request::Pull { handle, token: Token(1), into }), Admission::Yes);
     let told = script.told();
-    assert!(matches!(told[..], [.., Told::Event(Event::Offered { .. })]), "{told:?}");
+    assert!(matches!(told[..], [.., RecordedEvent::Event(Event::Offered { .. })]), "{told:?}");
 }
 
 #[test]
-fn hostile_libraries_name_what_there_is_not_and_hear_so() {
+fn hostile_requests_for_unknown_objects_fail() {
     let (mut script, peer) = Script::connected();
     let window = |region: u8, offset, len| Window { region: RegionId(region), offset, len };
-    let region = script.board.region_add(OURS, 100).unwrap();
+    let region = script.nic.region_add(OURS, 100).unwrap();
     assert_eq!(region, RegionId(0));
     let data = vec![0; 32_769];
     let token = Token(7);
@@ -664,14 +678,14 @@ fn hostile_libraries_name_what_there_is_not_and_hear_so() {
     ];
     for (request, event) in cases {
         assert_eq!(script.ask(&request), Admission::Yes);
-        let expected: Vec<_> = event.into_iter().map(Told::Event).collect();
+        let expected: Vec<_> = event.into_iter().map(RecordedEvent::Event).collect();
         assert_eq!(script.told(), expected, "{request:?}");
         assert_eq!(script.sent(), Vec::<Vec<u8>>::new(), "{request:?}");
     }
 }
 
 #[test]
-fn hostile_libraries_cannot_ask_without_end() {
+fn hostile_requests_are_bounded() {
     let (mut script, peer) = Script::connected();
     let tokens = |n| Token(1_000 + n as u64);
     let mut taken = 0;
@@ -696,7 +710,7 @@ fn hostile_libraries_cannot_ask_without_end() {
         connects += 1;
     }
     assert_eq!(connects, CONNECTS_MAX);
-    // And one that takes no events is not answered without end.
+    // Requests of a host side without room for events are deferred as well.
     script.side.room.insert(OURS, 0);
     let mut refused = 0;
     let request = Request::Eager { peer: PeerId(99), token: Token(0), match_info: 0, data: b"" };
@@ -712,23 +726,23 @@ fn hostile_libraries_cannot_ask_without_end() {
 }
 
 #[test]
-fn hostile_memory_that_is_gone_ends_what_uses_it() {
+fn hostile_unmapped_memory_ends_its_operations() {
     let (mut script, peer) = Script::connected();
     let window = offer(&mut script, peer, 2);
     let session = script.session;
     script.side.broken.insert((OURS, 0));
-    assert_eq!(script.say(&Packet::Pull(pull(session, window))), Err(Dropped::Window));
+    assert_eq!(script.deliver(&Packet::Pull(pull(session, window))), Err(Dropped::Window));
     let failed = Event::Sent { token: Token(2), status: Status::BadRdmaWindow, taken: 0 };
-    assert_eq!(script.told(), [Told::Event(failed)]);
+    assert_eq!(script.told(), [RecordedEvent::Event(failed)]);
     let frames = script.sent();
     assert!(matches!(packets(&frames)[..], [Packet::PullNack(nack)] if nack.reason == 4));
     let (handle, magic) = pulling(&mut script, 5_000);
     script.side.broken.insert((OURS, 1));
     let data = [1; 4096];
     let reply = PullReply { frame_sequence: 0, offset: 0, handle, magic, data: &data };
-    assert_eq!(script.say(&Packet::PullReply(reply)), Err(Dropped::Window));
+    assert_eq!(script.deliver(&Packet::PullReply(reply)), Err(Dropped::Window));
     let failed = Event::Pulled { token: Token(9), status: Status::BadRdmaWindow };
-    assert_eq!(script.told(), [Told::Event(failed)]);
+    assert_eq!(script.told(), [RecordedEvent::Event(failed)]);
     let frames = script.sent();
     assert!(
         matches!(packets(&frames)[..], [Packet::Notify(notify)] if notify.total_len == 0),
@@ -749,17 +763,17 @@ fn hostile_silence_is_given_up() {
     let status = Status::EndpointUnreachable;
     let gone =
         [Event::Sent { token: Token(2), status, taken: 0 }, Event::PeerGone { peer, status }];
-    assert_eq!(script.told(), gone.map(Told::Event));
-    assert_eq!(script.board.deadline(), None);
+    assert_eq!(script.told(), gone.map(RecordedEvent::Event));
+    assert_eq!(script.nic.deadline(), None);
     assert_eq!(script.ask(&Request::Forget { peer }), Admission::Yes);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Frames with any body, of a peer: nothing panics, and what goes out stays in proportion.
+    /// Random bodies from a peer: no panic, and a bounded number of answers.
     #[test]
-    fn hostile_bodies_of_a_partner_do_no_harm(
+    fn hostile_bodies_of_a_peer_do_no_harm(
         bodies in proptest::collection::vec(
             (prop_oneof![35..=45_u8, any::<u8>()], proptest::collection::vec(any::<u8>(), 15..60)),
             1..200,
@@ -776,7 +790,7 @@ proptest! {
                 body[at..at + 4].copy_from_slice(&session);
             }
             let frame = theirs(body.len() + 1, &[(0, &[kind]), (1, &body)]);
-            let _ = script.hear(&frame);
+            let _ = script.receive_frame(&frame);
             prop_assert!(script.sent().len() <= 20);
             script.pass(MS);
             script.sent();

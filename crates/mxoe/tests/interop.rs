@@ -1,4 +1,4 @@
-//! What native MX and Open-MX say on the wire, and what they hear of us: by bytes.
+//! Interoperability with native MX and Open-MX: their frames and ours, byte by byte.
 
 mod common;
 
@@ -10,7 +10,7 @@ use causeway_wire::mxoe::{HostQuery, Packet, nack};
 use common::script::{
     KEY, OURS, Script, THEIR_INDEX, THEIR_SESSION, THEIRS, golden, packets, theirs,
 };
-use common::{MS, Told, address};
+use common::{MS, RecordedEvent, address};
 
 const SESSION: [u8; 4] = THEIR_SESSION.to_be_bytes();
 
@@ -18,12 +18,12 @@ fn eager<'a>(peer: PeerId, token: u64, data: &'a [u8]) -> Request<'a> {
     Request::Eager { peer, token: Token(token), match_info: 0x0102_0304_0506_0708, data }
 }
 
-/// Number, acknowledgement, match and session of a message of ours.
+/// Returns number, acknowledgement, match information and session of a message to the peer.
 fn common(number: u8, acknowledged: u8) -> Vec<u8> {
     [&[0, number, 0, acknowledged, 1, 2, 3, 4, 5, 6, 7, 8][..], &SESSION].concat()
 }
 
-/// A tiny message of the peer's.
+/// Returns a tiny message of the peer.
 fn tiny(script: &Script, number: u16, data: &[u8]) -> Vec<u8> {
     let len = data.len() as u8;
     theirs(
@@ -40,7 +40,7 @@ fn tiny(script: &Script, number: u16, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn interop_we_connect_and_send_a_tiny_message() {
+fn interop_connect_and_send_a_tiny_message() {
     let mut script = Script::new();
     let ours = script.session.to_be_bytes();
     let to = address(1, THEIRS);
@@ -56,7 +56,7 @@ fn interop_we_connect_and_send_a_tiny_message() {
             (24, &[0, 1, 0, 1]),
         ],
     );
-    // It did not say yet what it calls us.
+    // The peer has not reported its index yet.
     request[14..16].copy_from_slice(&[0xff, 0xff]);
     assert_eq!(script.sent(), std::slice::from_ref(&request));
     script.pass(40 * MS);
@@ -71,11 +71,11 @@ fn interop_we_connect_and_send_a_tiny_message() {
             (24, &[0, 1, 1, 1]),
         ],
     );
-    assert_eq!(script.hear(&reply), Ok(()));
+    assert_eq!(script.receive_frame(&reply), Ok(()));
     let peer = PeerId(0);
     let seen = Event::PeerSeen { peer, address: to, session: THEIR_SESSION };
     let connected = Event::Connected { token: Token(1), status: Status::Success, peer };
-    assert_eq!(script.told(), [Told::Event(seen), Told::Event(connected)]);
+    assert_eq!(script.told(), [RecordedEvent::Event(seen), RecordedEvent::Event(connected)]);
     assert_eq!(script.ask(&eager(peer, 2, b"hello")), Admission::Yes);
     let message =
         golden(29, &[(0, &[37, THEIRS, OURS, 0, 0, 5]), (8, &common(1, 1)), (24, b"hello")]);
@@ -93,12 +93,12 @@ fn interop_we_connect_and_send_a_tiny_message() {
             (20, &[0, 0, 0, 1, 0, 2]),
         ],
     );
-    assert_eq!(script.hear(&ack), Ok(()));
+    assert_eq!(script.receive_frame(&ack), Ok(()));
     let sent = Event::Sent { token: Token(2), status: Status::Success, taken: 5 };
-    assert_eq!(script.told(), [Told::Event(sent)]);
+    assert_eq!(script.told(), [RecordedEvent::Event(sent)]);
     script.pass(5_000 * MS);
     assert_eq!(script.sent(), Vec::<Vec<u8>>::new(), "nothing is left to say");
-    assert_eq!(script.board.deadline(), None);
+    assert_eq!(script.nic.deadline(), None);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn interop_the_peer_connects_and_its_messages_are_acknowledged_as_mx_does() {
             (24, &[0, 1, 0, 7]),
         ],
     );
-    assert_eq!(script.hear(&request), Ok(()));
+    assert_eq!(script.receive_frame(&request), Ok(()));
     let ours = script.session.to_be_bytes();
     let reply = golden(
         32,
@@ -127,7 +127,7 @@ fn interop_the_peer_connects_and_its_messages_are_acknowledged_as_mx_does() {
         ],
     );
     assert_eq!(script.sent(), std::slice::from_ref(&reply));
-    assert_eq!(script.hear(&request), Ok(()));
+    assert_eq!(script.receive_frame(&request), Ok(()));
     assert_eq!(script.sent(), [reply], "asked again, answered again");
     let ack = |next: u8, number: u8| {
         golden(
@@ -141,7 +141,7 @@ fn interop_the_peer_connects_and_its_messages_are_acknowledged_as_mx_does() {
             ],
         )
     };
-    assert_eq!(script.hear(&tiny(&script, 1, b"one")), Ok(()));
+    assert_eq!(script.receive_frame(&tiny(&script, 1, b"one")), Ok(()));
     assert_eq!(script.sent(), Vec::<Vec<u8>>::new());
     script.pass(15 * MS);
     assert_eq!(script.sent(), Vec::<Vec<u8>>::new(), "not yet");
@@ -149,17 +149,17 @@ fn interop_the_peer_connects_and_its_messages_are_acknowledged_as_mx_does() {
     assert_eq!(script.sent(), [ack(2, 1)], "after a 64th of a second");
     for number in 2..=5 {
         assert_eq!(script.sent(), Vec::<Vec<u8>>::new());
-        assert_eq!(script.hear(&tiny(&script, number, b"more")), Ok(()));
+        assert_eq!(script.receive_frame(&tiny(&script, number, b"more")), Ok(()));
     }
     assert_eq!(script.sent(), [ack(6, 2)], "four at once");
-    assert_eq!(script.hear(&tiny(&script, 5, b"more")), Ok(()));
+    assert_eq!(script.receive_frame(&tiny(&script, 5, b"more")), Ok(()));
     assert_eq!(script.sent(), [ack(6, 3)], "it did not hear");
     let told = script.told();
     assert_eq!(told.len(), 6, "{told:?}");
-    let one = Told::Message { peer: 0, match_info: 9, data: b"one".to_vec() };
+    let one = RecordedEvent::Message { peer: 0, match_info: 9, data: b"one".to_vec() };
     assert_eq!(told[1], one);
-    // What was received goes with what is sent.
-    assert_eq!(script.hear(&tiny(&script, 6, b"x")), Ok(()));
+    // A message contains the acknowledgement.
+    assert_eq!(script.receive_frame(&tiny(&script, 6, b"x")), Ok(()));
     assert_eq!(script.ask(&eager(PeerId(0), 2, b"y")), Admission::Yes);
     let message = golden(25, &[(0, &[37, THEIRS, OURS, 0, 0, 1]), (8, &common(1, 7)), (24, b"y")]);
     assert_eq!(script.sent(), [message]);
@@ -168,7 +168,7 @@ fn interop_the_peer_connects_and_its_messages_are_acknowledged_as_mx_does() {
 }
 
 #[test]
-fn interop_medium_messages_go_and_come_in_fragments() {
+fn interop_medium_messages_are_fragmented() {
     let (mut script, peer) = Script::connected();
     let data: Vec<u8> = (0..5000).map(|at| (at % 251) as u8).collect();
     assert_eq!(script.ask(&eager(peer, 2, &data)), Admission::Yes);
@@ -207,20 +207,24 @@ fn interop_medium_messages_go_and_come_in_fragments() {
             ],
         )
     };
-    assert_eq!(script.hear(&fragment(1, &data[4096..])), Ok(()));
+    assert_eq!(script.receive_frame(&fragment(1, &data[4096..])), Ok(()));
     let sent = Event::Sent { token: Token(2), status: Status::Success, taken: 5000 };
-    assert_eq!(script.told(), [Told::Event(sent)], "what came acknowledges, and is not whole");
-    assert_eq!(script.hear(&fragment(1, &data[4096..])), Ok(()));
+    assert_eq!(
+        script.told(),
+        [RecordedEvent::Event(sent)],
+        "what received acknowledges, and is not whole"
+    );
+    assert_eq!(script.receive_frame(&fragment(1, &data[4096..])), Ok(()));
     assert_eq!(script.told(), [], "twice the same");
-    assert_eq!(script.hear(&fragment(0, &data[..4096])), Ok(()));
-    assert_eq!(script.told(), [Told::Message { peer: 0, match_info: 9, data }]);
+    assert_eq!(script.receive_frame(&fragment(0, &data[..4096])), Ok(()));
+    assert_eq!(script.told(), [RecordedEvent::Message { peer: 0, match_info: 9, data }]);
 }
 
 #[test]
 fn interop_a_large_message_is_offered_pulled_by_the_peer_and_notified() {
     let (mut script, peer) = Script::connected();
     let data: Vec<u8> = (0..40_000).map(|at| (at % 253) as u8).collect();
-    let region = script.board.region_add(OURS, 50_000).unwrap();
+    let region = script.nic.region_add(OURS, 50_000).unwrap();
     let mut memory = vec![0xee; 50_000];
     memory[10_000..].copy_from_slice(&data);
     script.side.regions.insert((OURS, region.0), memory);
@@ -267,11 +271,11 @@ fn interop_a_large_message_is_offered_pulled_by_the_peer_and_notified() {
             ],
         )
     };
-    assert_eq!(script.hear(&pull(32_768, 0)), Ok(()));
+    assert_eq!(script.receive_frame(&pull(32_768, 0)), Ok(()));
     let replies: Vec<_> =
         (0..8).map(|n: u8| reply(n, usize::from(n) * 4096, (usize::from(n) + 1) * 4096)).collect();
     assert!(script.sent() == replies);
-    assert_eq!(script.hear(&pull(7_232, 8)), Ok(()));
+    assert_eq!(script.receive_frame(&pull(7_232, 8)), Ok(()));
     assert!(script.sent() == [reply(8, 32_768, 36_864), reply(9, 36_864, 40_000)]);
     let notify = theirs(
         24,
@@ -283,9 +287,9 @@ fn interop_a_large_message_is_offered_pulled_by_the_peer_and_notified() {
             (18, &[0, 1, 0, 2]),
         ],
     );
-    assert_eq!(script.hear(&notify), Ok(()));
+    assert_eq!(script.receive_frame(&notify), Ok(()));
     let sent = Event::Sent { token: Token(2), status: Status::Success, taken: 40_000 };
-    assert_eq!(script.told(), [Told::Event(sent)]);
+    assert_eq!(script.told(), [RecordedEvent::Event(sent)]);
     let frames = script.sent();
     assert!(
         matches!(packets(&frames)[..], [Packet::Ack(ack)] if ack.acknowledged == 2),
@@ -293,7 +297,7 @@ fn interop_a_large_message_is_offered_pulled_by_the_peer_and_notified() {
     );
 }
 
-/// The peer offers 40,000 bytes, which begin at byte 5 of its window.
+/// Receives an offer of 40,000 bytes, which start at byte 5 of its window.
 fn offered(script: &mut Script) -> Handle {
     let offer = theirs(
         32,
@@ -306,20 +310,25 @@ fn offered(script: &mut Script) -> Handle {
             (28, &[17, 18, 0, 5]),
         ],
     );
-    assert_eq!(script.hear(&offer), Ok(()));
+    assert_eq!(script.receive_frame(&offer), Ok(()));
     match script.told()[..] {
-        [Told::Event(Event::Offered { peer: PeerId(0), match_info: 9, len: 40_000, handle })] => {
-            handle
-        }
+        [
+            RecordedEvent::Event(Event::Offered {
+                peer: PeerId(0),
+                match_info: 9,
+                len: 40_000,
+                handle,
+            }),
+        ] => handle,
         ref other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn interop_we_pull_a_large_message_wherever_it_begins_and_notify() {
+fn interop_pull_of_a_large_message_at_any_offset() {
     let (mut script, _) = Script::connected();
     let handle = offered(&mut script);
-    let region = script.board.region_add(OURS, 40_001).unwrap();
+    let region = script.nic.region_add(OURS, 40_001).unwrap();
     script.side.regions.insert((OURS, region.0), vec![0xee; 40_001]);
     let into = Window { region, offset: 1, len: 40_000 };
     assert_eq!(script.ask(&Request::Pull { handle, token: Token(5), into }), Admission::Yes);
@@ -347,7 +356,7 @@ fn interop_we_pull_a_large_message_wherever_it_begins_and_notify() {
         let edge = |frame: usize| (frame * 4096).saturating_sub(5).min(40_000);
         (edge(frame), edge(frame + 1))
     };
-    // The last come first; one of the first block is lost.
+    // In reverse order of the blocks; a frame of the first block is lost.
     for frame in [9, 8, 0, 1, 3, 4, 5, 6, 7] {
         let (from, to) = edges(frame);
         let reply = theirs(
@@ -360,7 +369,7 @@ fn interop_we_pull_a_large_message_wherever_it_begins_and_notify() {
                 (16, &data[from..to]),
             ],
         );
-        assert_eq!(script.hear(&reply), Ok(()));
+        assert_eq!(script.receive_frame(&reply), Ok(()));
         if frame == 8 {
             assert_eq!(script.sent(), [pull(5, 32_763, 0)], "the first block may be lost");
         }
@@ -380,9 +389,9 @@ fn interop_we_pull_a_large_message_wherever_it_begins_and_notify() {
             (16, &data[from..to]),
         ],
     );
-    assert_eq!(script.hear(&last), Ok(()));
+    assert_eq!(script.receive_frame(&last), Ok(()));
     let pulled = Event::Pulled { token: Token(5), status: Status::Success };
-    assert_eq!(script.told(), [Told::Event(pulled)]);
+    assert_eq!(script.told(), [RecordedEvent::Event(pulled)]);
     assert!(script.side.regions[&(OURS, region.0)][1..] == data);
     let notify = golden(
         24,
@@ -398,19 +407,19 @@ fn interop_we_pull_a_large_message_wherever_it_begins_and_notify() {
 }
 
 #[test]
-fn interop_of_nothing_only_a_notify_is_sent() {
+fn interop_empty_large_message_needs_only_a_notify() {
     let (mut script, _) = Script::connected();
     let handle = offered(&mut script);
     let into = Window { region: RegionId(9), offset: 0, len: 0 };
     assert_eq!(script.ask(&Request::Pull { handle, token: Token(5), into }), Admission::Yes);
     let pulled = Event::Pulled { token: Token(5), status: Status::Success };
-    assert_eq!(script.told(), [Told::Event(pulled)]);
+    assert_eq!(script.told(), [RecordedEvent::Event(pulled)]);
     let frames = script.sent();
     assert!(matches!(packets(&frames)[..], [Packet::Notify(notify)] if notify.total_len == 0));
 }
 
 #[test]
-fn interop_refused_connects_end_as_mx_says() {
+fn interop_refused_connects_have_the_status_of_mx() {
     let refusal = |reason: u8| theirs(16, &[(0, &[44, THEIRS, 0, reason]), (9, &[OURS])]);
     let wrong_key = |session: u32| {
         theirs(
@@ -435,26 +444,26 @@ fn interop_refused_connects_end_as_mx_says() {
         let connect = Request::Connect { token: Token(1), to, key: 1, timeout_ns };
         assert_eq!(script.ask(&connect), Admission::Yes);
         match reason {
-            0 => assert_eq!(script.hear(&wrong_key(script.session)), Ok(())),
+            0 => assert_eq!(script.receive_frame(&wrong_key(script.session)), Ok(())),
             255 => script.pass(2_999 * MS),
-            reason => assert_eq!(script.hear(&refusal(reason)), Ok(())),
+            reason => assert_eq!(script.receive_frame(&refusal(reason)), Ok(())),
         }
-        // A refusal is believed when nothing else is heard.
+        // A refusal counts if no answer arrives.
         script.pass(if matches!(reason, 0 | 255) { MS } else { DOUBT_NS });
         let peer = PeerId::NONE;
         let connected = Event::Connected { token: Token(1), status, peer };
-        assert_eq!(script.told(), [Told::Event(connected)]);
-        assert!(script.board.partners(OURS).is_empty());
+        assert_eq!(script.told(), [RecordedEvent::Event(connected)]);
+        assert!(script.nic.partners(OURS).is_empty());
         script.pass(600 * MS);
-        assert_eq!(script.board.deadline(), None, "nothing is left to do");
+        assert_eq!(script.nic.deadline(), None, "nothing is left to do");
     }
 }
 
 #[test]
-fn interop_the_board_says_its_name() {
+fn interop_nic_answers_with_its_name() {
     let (mut script, _) = Script::connected();
     let query = HostQuery { index_of_destination: THEIR_INDEX, magic: 0x1305_2008 };
-    assert_eq!(script.say(&Packet::HostQuery(query)), Ok(()));
+    assert_eq!(script.deliver(&Packet::HostQuery(query)), Ok(()));
     let name = golden(23, &[(0, &[4, 7, 0, 1]), (8, &[0x13, 5, 0x20, 8]), (16, b"host:0\0")]);
     assert_eq!(script.sent(), [name]);
 }

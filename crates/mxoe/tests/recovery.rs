@@ -1,65 +1,65 @@
-//! What a loss costs, in the time of the network.
+//! The cost of losses in network time.
 
 mod common;
 
-use causeway_mxoe::limits::{ASK_AGAIN_NS, BLOCKS_ASKED};
-use common::hosts::{Libraries, Place};
-use common::{MS, WAY_NS, Weather, World};
+use causeway_mxoe::limits::{BLOCKS_REQUESTED, REREQUEST_NS};
+use common::hosts::{HostSides, Place};
+use common::{MS, NetworkFaults, PATH_NS, World};
 
 const PLACES: &[Place] = &[(0, 0), (1, 3)];
-const NOTHING: Weather = Weather { lost: 100, doubled: 0, late: 0, damaged: 0 };
+const NOTHING: NetworkFaults = NetworkFaults { lost: 100, doubled: 0, late: 0, damaged: 0 };
 
-/// Blocks that were asked for: of both NICs, and again.
+/// Returns the requested blocks of both NICs, and the repeated requests among them.
 fn asked(world: &World) -> (u64, u64) {
-    let partners = PLACES.iter().flat_map(|place| world.boards[place.0].partners(place.1));
+    let partners = PLACES.iter().flat_map(|place| world.nics[place.0].partners(place.1));
     let both = |sum: (u64, u64), asked: (u64, u64)| (sum.0 + asked.0, sum.1 + asked.1);
     partners
         .map(|partner| (partner.counters.blocks_asked, partner.counters.blocks_asked_again))
         .fold((0, 0), both)
 }
 
-/// Two NICs that have pulled much from each other.
-fn warm() -> (World, Libraries) {
-    let (mut world, mut libraries) = (World::new(3, 2), Libraries::default());
-    libraries.open(&mut world, PLACES);
-    libraries.plan(&[16 << 20]);
-    libraries.finish(&mut world, 5_000 * MS);
-    (world, libraries)
+/// Returns two NICs that have pulled much from each other.
+fn warm() -> (World, HostSides) {
+    let (mut world, mut host_sides) = (World::new(3, 2), HostSides::default());
+    host_sides.open(&mut world, PLACES);
+    host_sides.plan(&[16 << 20]);
+    host_sides.finish(&mut world, 5_000 * MS);
+    (world, host_sides)
 }
 
-/// Messages of these lengths, whose first frames are all lost: how long they take, and how many
-/// blocks are asked for again.
-fn lose_a_window(world: &mut World, libraries: &mut Libraries, lens: &[usize]) -> (u64, u64) {
+/// Sends messages whose first frames are all lost. Returns the duration, and the number of repeated
+/// requests.
+fn lose_a_window(world: &mut World, host_sides: &mut HostSides, lens: &[usize]) -> (u64, u64) {
     let before = asked(world);
-    libraries.plan(lens);
+    host_sides.plan(lens);
     loop {
-        libraries.play(world);
+        host_sides.run_host_sides(world);
         if asked(world).0 > before.0 {
             break;
         }
         world.step(world.now + MS);
     }
     let begun = world.now;
-    world.weather = NOTHING;
-    while world.now < begun + WAY_NS {
-        libraries.play(world);
-        world.step(begun + WAY_NS);
+    world.faults = NOTHING;
+    while world.now < begun + PATH_NS {
+        host_sides.run_host_sides(world);
+        world.step(begun + PATH_NS);
     }
-    world.weather = Weather::default();
-    libraries.finish(world, 5_000 * MS);
-    libraries.check();
+    world.faults = NetworkFaults::default();
+    host_sides.finish(world, 5_000 * MS);
+    host_sides.check();
     (world.now - begun, asked(world).1 - before.1)
 }
 
 #[test]
 fn a_whole_window_that_is_lost_costs_one_wait() {
-    let (least, _) = ASK_AGAIN_NS;
+    let (least, _) = REREQUEST_NS;
     for lens in [&[1 << 20][..], &[256 << 10; 4], &[1 << 20; 8], &[4 << 20]] {
-        let (mut world, mut libraries) = warm();
-        let (took, again) = lose_a_window(&mut world, &mut libraries, lens);
+        let (mut world, mut host_sides) = warm();
+        let (took, again) = lose_a_window(&mut world, &mut host_sides, lens);
         assert!(again > 0, "nothing was lost");
         assert!(took < 2 * least, "{lens:?} took {took} ns");
     }
-    let (_, _, most) = BLOCKS_ASKED;
+    let (_, _, most) = BLOCKS_REQUESTED;
     assert_eq!(most * 32_768, 1 << 20, "the first is a window");
 }

@@ -1,13 +1,13 @@
-//! What came early takes no room that what is next needs.
+//! Early messages never use up the quota of the next message.
 
 mod common;
 
 use causeway_mxoe::Dropped;
 use causeway_wire::mxoe::{Connect, Eager, Ends, Fragment, FragmentPlace, Greeting, Packet};
 use common::script::{KEY, Script, THEIR_INDEX, TO_US};
-use common::{MS, Told};
+use common::{MS, RecordedEvent};
 
-/// Of a message of medium length, each full.
+/// Fragments of a message of medium length.
 const FRAGMENTS: u8 = 8;
 const LEN: u16 = 32_768;
 
@@ -15,7 +15,7 @@ fn ends(source: u8) -> Ends {
     Ends { source, ..TO_US }
 }
 
-/// A NIC whose endpoints up to this one are peers.
+/// Creates a NIC with `count` peers.
 fn partners(count: u8) -> Script {
     let mut script = Script::new();
     for source in 0..count {
@@ -27,12 +27,12 @@ fn partners(count: u8) -> Script {
             number: 1,
             greeting: Greeting::Request { key: KEY },
         };
-        script.say(&Packet::Connect(connect)).unwrap();
+        script.deliver(&Packet::Connect(connect)).unwrap();
     }
     script
 }
 
-/// All fragments of a message.
+/// Sends all fragments of a message.
 fn medium(script: &mut Script, source: u8, sequence: u16) -> Result<(), Dropped> {
     let (session, data) = (script.session, [source; 4096]);
     (0..FRAGMENTS).try_for_each(|number| {
@@ -40,11 +40,11 @@ fn medium(script: &mut Script, source: u8, sequence: u16) -> Result<(), Dropped>
         let match_info = sequence.into();
         let ends = ends(source);
         let eager = Eager { ends, sequence, acknowledged: 1, match_info, session, data: &data };
-        script.say(&Packet::Medium(Fragment { eager, place }))
+        script.deliver(&Packet::Medium(Fragment { eager, place }))
     })
 }
 
-/// Each sends all but its next, until there is no room.
+/// Each peer sends all messages but its next, until the quota is used up.
 fn fill(script: &mut Script, senders: u8) {
     for source in 0..senders {
         let refused = (2..200).find(|sequence| medium(script, source, *sequence).is_err());
@@ -54,20 +54,20 @@ fn fill(script: &mut Script, senders: u8) {
     assert_eq!(messages(script), []);
 }
 
-/// The messages that were told since: of how many bytes, and which.
+/// Returns sender and number of the messages since the last call.
 fn messages(script: &mut Script) -> Vec<(u8, u64)> {
-    let one = |told: Told| match told {
-        Told::Message { match_info, data, .. } => {
+    let one = |told: RecordedEvent| match told {
+        RecordedEvent::Message { match_info, data, .. } => {
             assert_eq!(data.len(), usize::from(LEN));
             Some((data[0], match_info))
         }
-        Told::Event(_) => None,
+        RecordedEvent::Event(_) => None,
     };
     script.told().into_iter().filter_map(one).collect()
 }
 
 #[test]
-fn the_next_message_has_the_room_of_those_behind_it() {
+fn reorder_quota_of_later_messages_yields_to_the_next() {
     let mut script = partners(8);
     fill(&mut script, 8);
     for source in 0..8 {
@@ -76,20 +76,20 @@ fn the_next_message_has_the_room_of_those_behind_it() {
         assert_eq!(told[0], (source, 1));
         let numbers: Vec<_> = told.iter().map(|told| told.1).collect();
         assert!(numbers.iter().copied().eq(1..=numbers.len() as u64), "in order: {numbers:?}");
-        // What gave way comes again.
+        // A displaced message is retransmitted.
         let next = numbers.len() as u16 + 1;
         assert_eq!(medium(&mut script, source, next), Ok(()));
         assert_eq!(messages(&mut script)[0], (source, next.into()));
     }
-    let parked: usize = script.board.partners(common::script::OURS).iter().map(|p| p.parked).sum();
+    let parked: usize = script.nic.partners(common::script::OURS).iter().map(|p| p.parked).sum();
     assert_eq!(parked, 0);
 }
 
 #[test]
-fn the_next_message_has_the_room_of_what_others_of_its_board_sent_early() {
+fn reorder_quota_of_other_peers_of_a_nic_yields_to_the_next_message() {
     let mut script = partners(9);
     fill(&mut script, 8);
-    // The others never send what is missing.
+    // The other peers never send the missing message.
     for sequence in 1..20 {
         assert_eq!(medium(&mut script, 8, sequence), Ok(()));
         assert_eq!(messages(&mut script), [(8, sequence.into())]);

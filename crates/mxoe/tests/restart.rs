@@ -1,4 +1,4 @@
-//! Peers that begin anew, or do not know that we did: both directions go on.
+//! Restarts of peers and of the endpoint itself: both directions continue.
 
 mod common;
 
@@ -8,12 +8,12 @@ use causeway_wire::mx::{Event, PeerId, Request, Status, Token, Window};
 use causeway_wire::mxoe::{Ack, Connect, Eager, Greeting, Packet, Rendezvous};
 
 use common::script::{KEY, OURS, Script, THEIR_SESSION, THEIRS, TO_US, packets};
-use common::{MS, Told, address, nic};
+use common::{MS, RecordedEvent, address, nic};
 
-/// The peer asks to connect: what we expect, if we answer.
+/// Receives a connect request. Returns the expected number if it is answered.
 fn asks(script: &mut Script, number: u8, expected: u16) -> Option<u16> {
     let request = script.request(number, THEIR_SESSION, expected, KEY);
-    let _ = script.say(&request);
+    let _ = script.deliver(&request);
     let frames = script.sent();
     packets(&frames).iter().find_map(|packet| match packet {
         Packet::Connect(Connect { expected, greeting: Greeting::Reply { .. }, .. }) => {
@@ -23,7 +23,7 @@ fn asks(script: &mut Script, number: u8, expected: u16) -> Option<u16> {
     })
 }
 
-/// The peer asks until it is answered.
+/// Repeats the connect request until it is answered.
 fn insists(script: &mut Script, number: u8, expected: u16) -> u16 {
     for _ in 0..20 {
         if let Some(answer) = asks(script, number, expected) {
@@ -37,15 +37,15 @@ fn insists(script: &mut Script, number: u8, expected: u16) -> u16 {
 fn says(script: &mut Script, sequence: u16, acknowledged: u16) -> Result<(), Dropped> {
     let (session, match_info, data) = (script.session, 1, b"data");
     let ends = TO_US;
-    script.say(&Packet::Tiny(Eager { ends, sequence, acknowledged, match_info, session, data }))
+    script.deliver(&Packet::Tiny(Eager { ends, sequence, acknowledged, match_info, session, data }))
 }
 
 fn acks(script: &mut Script, acknowledged: u16, number: u32) -> Result<(), Dropped> {
     let session = script.session;
-    script.say(&Packet::Ack(Ack { ends: TO_US, session, acknowledged, number }))
+    script.deliver(&Packet::Ack(Ack { ends: TO_US, session, acknowledged, number }))
 }
 
-/// What the peer was acknowledged since.
+/// Returns the number acknowledged to the peer since the last call.
 fn acknowledged(script: &mut Script) -> Option<u16> {
     let frames = script.sent();
     let packets = packets(&frames);
@@ -56,7 +56,7 @@ fn acknowledged(script: &mut Script) -> Option<u16> {
     packets.iter().filter_map(one).next_back()
 }
 
-/// We send something: the numbers that it has on the wire until `ns` passed.
+/// Sends a message. Returns its sequence numbers on the wire until `ns` have passed.
 fn sends(script: &mut Script, peer: PeerId, token: u64, ns: u64) -> Vec<u16> {
     let request = Request::Eager { peer, token: Token(token), match_info: 2, data: b"answer" };
     assert_eq!(script.ask(&request), Admission::Yes);
@@ -71,19 +71,19 @@ fn sends(script: &mut Script, peer: PeerId, token: u64, ns: u64) -> Vec<u16> {
 
 fn is_sent(script: &mut Script, token: u64) -> bool {
     let sent = Event::Sent { token: Token(token), status: Status::Success, taken: 6 };
-    script.told().contains(&Told::Event(sent))
+    script.told().contains(&RecordedEvent::Event(sent))
 }
 
 #[test]
-fn a_partner_that_was_not_answered_before_we_ended_it_is_acknowledged() {
+fn restart_unanswered_peer_is_acknowledged() {
     let mut script = Script::new();
     let lost = asks(&mut script, 1, 1);
     assert_eq!(lost, Some(1));
-    script.board.host_remove(script.now, nic(1), &mut script.side);
-    script.board.host_add(nic(1)).unwrap();
+    script.nic.host_remove(script.now, nic(1), &mut script.side);
+    script.nic.host_add(nic(1)).unwrap();
     let next = insists(&mut script, 1, 1);
     assert_ne!(next, 1, "we began anew");
-    // It sends again and again, and hears at last that it is there.
+    // The peer retransmits until its message is acknowledged.
     let heard = (0..40).find_map(|_| {
         let _ = says(&mut script, next, 1);
         script.pass(40 * MS);
@@ -91,22 +91,22 @@ fn a_partner_that_was_not_answered_before_we_ended_it_is_acknowledged() {
     });
     assert_eq!(heard, Some(next + 1));
     let seen = script.told();
-    let is_known = |told: &Told| matches!(told, Told::Event(Event::PeerSeen { session, .. }) if *session == THEIR_SESSION);
+    let is_known = |told: &RecordedEvent| matches!(told, RecordedEvent::Event(Event::PeerSeen { session, .. }) if *session == THEIR_SESSION);
     assert!(seen.iter().any(is_known), "{seen:?}");
-    let messages = seen.iter().filter(|told| matches!(told, Told::Message { .. })).count();
+    let messages = seen.iter().filter(|told| matches!(told, RecordedEvent::Message { .. })).count();
     assert_eq!(messages, 1);
-    // And the other way.
+    // The other direction.
     assert_eq!(sends(&mut script, PeerId(0), 7, QUIET_NS * 2).first(), Some(&1));
     acks(&mut script, 2, 1).unwrap();
     assert!(is_sent(&mut script, 7));
 }
 
 #[test]
-fn what_such_a_partner_offers_is_pulled_once_it_is_known() {
+fn restart_offers_of_an_unanswered_peer_are_pulled() {
     let mut script = Script::new();
     assert_eq!(asks(&mut script, 1, 1), Some(1));
-    script.board.host_remove(script.now, nic(1), &mut script.side);
-    script.board.host_add(nic(1)).unwrap();
+    script.nic.host_remove(script.now, nic(1), &mut script.side);
+    script.nic.host_add(nic(1)).unwrap();
     let sequence = insists(&mut script, 1, 1);
     let offer = Rendezvous {
         ends: TO_US,
@@ -120,17 +120,19 @@ fn what_such_a_partner_offers_is_pulled_once_it_is_known() {
         offset: 0,
     };
     script.told();
-    script.say(&Packet::Rendezvous(offer)).unwrap();
+    script.deliver(&Packet::Rendezvous(offer)).unwrap();
     let told = script.told();
-    let Some(Told::Event(Event::Offered { handle, .. })) = told.last() else { panic!("{told:?}") };
-    let region = script.board.region_add(OURS, 40_000).unwrap();
+    let Some(RecordedEvent::Event(Event::Offered { handle, .. })) = told.last() else {
+        panic!("{told:?}")
+    };
+    let region = script.nic.region_add(OURS, 40_000).unwrap();
     script.side.regions.insert((OURS, region.0), vec![0; 40_000]);
     let into = Window { region, offset: 0, len: 40_000 };
     let pull = Request::Pull { handle: *handle, token: Token(9), into };
     assert_eq!(script.ask(&pull), Admission::Yes);
-    // It is not acknowledged, and offers the same again.
+    // The offer is not acknowledged, and is retransmitted.
     let pulled = (0..40).any(|_| {
-        let _ = script.say(&Packet::Rendezvous(offer));
+        let _ = script.deliver(&Packet::Rendezvous(offer));
         script.pass(40 * MS);
         let frames = script.sent();
         packets(&frames).iter().any(|packet| matches!(packet, Packet::Pull(_)))
@@ -138,7 +140,7 @@ fn what_such_a_partner_offers_is_pulled_once_it_is_known() {
     assert!(pulled);
 }
 
-/// A peer that sent one message and had three of ours.
+/// Returns a peer after a message from it and three messages to it.
 fn acquainted(script: &mut Script) -> PeerId {
     assert_eq!(asks(script, 1, 1), Some(1));
     says(script, 1, 1).unwrap();
@@ -150,15 +152,15 @@ fn acquainted(script: &mut Script) -> PeerId {
     PeerId(0)
 }
 
-/// A peer began anew and asks to connect: both directions go on.
+/// Restarts the peer, which connects again. Checks that both directions continue.
 fn goes_on(script: &mut Script, number: u8, expected: u16) {
     let next = insists(script, number, expected);
-    let gone = |told: &Told| matches!(told, Told::Event(Event::PeerGone { .. }));
+    let gone = |told: &RecordedEvent| matches!(told, RecordedEvent::Event(Event::PeerGone { .. }));
     assert!(script.told().iter().any(gone), "what was before is over");
     says(script, next, expected).unwrap();
     let told = script.told();
     let peer = told.iter().find_map(|told| match told {
-        Told::Message { peer, .. } => Some(PeerId(*peer)),
+        RecordedEvent::Message { peer, .. } => Some(PeerId(*peer)),
         _ => None,
     });
     assert_eq!(sends(script, peer.unwrap(), 9, QUIET_NS * 2).first(), Some(&expected));
@@ -167,16 +169,16 @@ fn goes_on(script: &mut Script, number: u8, expected: u16) {
 }
 
 #[test]
-fn a_partner_whose_generations_came_round_while_we_kept_it_hears_us() {
+fn restart_wrapped_generations_of_a_known_peer_are_answered() {
     let mut script = Script::new();
     acquainted(&mut script);
-    // Four times anew, unheard.
+    // Four restarts without a message.
     goes_on(&mut script, 5, 1);
 }
 
 #[test]
-fn a_partner_that_connected_to_many_others_meanwhile_hears_us() {
-    // By its number, this request might be one of before.
+fn restart_peer_with_a_lower_connect_number_is_answered() {
+    // By its number, this request could be a late one.
     for generation in 1..4 {
         let mut script = Script::new();
         acquainted(&mut script);
@@ -185,7 +187,7 @@ fn a_partner_that_connected_to_many_others_meanwhile_hears_us() {
 }
 
 #[test]
-fn a_late_request_of_a_partner_ends_nothing() {
+fn restart_late_connect_ends_nothing() {
     for (number, expected) in [(1, 1), (2, 1), (0, 0xc001), (250, 0x8001)] {
         let mut script = Script::new();
         let peer = acquainted(&mut script);
@@ -198,14 +200,14 @@ fn a_late_request_of_a_partner_ends_nothing() {
 }
 
 #[test]
-fn a_late_request_of_a_partner_that_is_silent_and_there_ends_nothing() {
+fn restart_late_connect_of_a_silent_peer_ends_nothing() {
     for (number, expected) in [(1, 1), (2, 1), (0, 0xc001), (250, 0x8001)] {
         let mut script = Script::new();
         let peer = acquainted(&mut script);
         script.pass(QUIET_NS * 2);
         script.sent();
         let _ = asks(&mut script, number, expected);
-        // It may have been asked whether it is there.
+        // The peer may have been queried.
         script.pass(MS);
         let _ = acks(&mut script, 4, 4);
         script.pass(QUIET_NS * 2);
@@ -216,23 +218,23 @@ fn a_late_request_of_a_partner_that_is_silent_and_there_ends_nothing() {
 }
 
 #[test]
-fn a_late_acknowledgement_of_a_former_life_does_not_deafen() {
+fn ack_of_a_previous_instance_does_not_block_later_ones() {
     let mut script = Script::new();
     acquainted(&mut script);
     script.told();
     let next = insists(&mut script, 2, 0x4001);
-    // Of before, the thousandth.
+    // The thousandth acknowledgement of the previous instance.
     let _ = acks(&mut script, 4, 1_000);
     says(&mut script, next, 0x4001).unwrap();
     let told = script.told();
-    let Some(Told::Message { peer, .. }) = told.last() else { panic!("{told:?}") };
+    let Some(RecordedEvent::Message { peer, .. }) = told.last() else { panic!("{told:?}") };
     assert_eq!(sends(&mut script, PeerId(*peer), 9, QUIET_NS * 2).first(), Some(&0x4001));
     acks(&mut script, 0x4002, 1).unwrap();
     assert!(is_sent(&mut script, 9));
 }
 
 #[test]
-fn an_acknowledgement_whose_number_was_damaged_does_not_deafen() {
+fn ack_with_a_damaged_number_does_not_block_later_ones() {
     let mut script = Script::new();
     acquainted(&mut script);
     acks(&mut script, 4, 4 | 1 << 30).unwrap();
@@ -242,7 +244,7 @@ fn an_acknowledgement_whose_number_was_damaged_does_not_deafen() {
 }
 
 #[test]
-fn an_acknowledgement_that_comes_again_and_again_is_one() {
+fn ack_repetitions_count_once() {
     let mut script = Script::new();
     acquainted(&mut script);
     let many = [sends(&mut script, PeerId(0), 8, 0), sends(&mut script, PeerId(0), 9, 0)].concat();
@@ -254,14 +256,14 @@ fn an_acknowledgement_that_comes_again_and_again_is_one() {
     for _ in 0..10 {
         let _ = acks(&mut script, 4, 4);
     }
-    assert!(!resent(&mut script), "one that came ten times says that nothing is missing");
+    assert!(!resent(&mut script), "one that received ten times says that nothing is missing");
     for number in 5..8 {
         acks(&mut script, 4, number).unwrap();
     }
     assert!(resent(&mut script));
 }
 
-/// We ask to connect, for so long at most: what we expect, by our last request.
+/// Connects for at most `ns`. Returns the expected number in the last request.
 fn connects(script: &mut Script, token: u64, ns: u64) -> Option<u16> {
     let (to, key) = (address(1, THEIRS), KEY);
     let connect = Request::Connect { token: Token(token), to, key, timeout_ns: Some(ns) };
@@ -277,30 +279,30 @@ fn connects(script: &mut Script, token: u64, ns: u64) -> Option<u16> {
     packets(&frames).iter().filter_map(one).next_back()
 }
 
-/// The peer sends a message that says which it is.
+/// Receives a message of the peer with match information.
 fn tells(script: &mut Script, sequence: u16, match_info: u64) -> Result<(), Dropped> {
     let (session, data, ends) = (script.session, b"data", TO_US);
     let acknowledged = 1;
-    script.say(&Packet::Tiny(Eager { ends, sequence, acknowledged, match_info, session, data }))
+    script.deliver(&Packet::Tiny(Eager { ends, sequence, acknowledged, match_info, session, data }))
 }
 
 fn infos(script: &mut Script) -> Vec<u64> {
     let one = |told| match told {
-        Told::Message { match_info, .. } => Some(match_info),
-        Told::Event(_) => None,
+        RecordedEvent::Message { match_info, .. } => Some(match_info),
+        RecordedEvent::Event(_) => None,
     };
     script.told().into_iter().filter_map(one).collect()
 }
 
 #[test]
-fn lives_that_a_partner_never_heard_of_do_not_bring_back_the_numbers_that_it_knows() {
+fn restart_unnoticed_restarts_do_not_reuse_known_numbers() {
     let mut script = Script::new();
     let peer = acquainted(&mut script);
     assert_eq!(script.ask(&Request::Disconnect { peer }), Admission::Yes);
     assert_eq!(script.ask(&Request::Forget { peer }), Admission::Yes);
     for token in 20..30 {
         assert_eq!(connects(&mut script, token, 100 * MS), Some(0x4001), "{token}");
-        // It goes on as if nothing had been.
+        // The peer continues without noticing the restart.
         let _ = tells(&mut script, 2, 2);
         let _ = tells(&mut script, 5, 5);
         assert_eq!(infos(&mut script), [0; 0]);
@@ -308,25 +310,25 @@ fn lives_that_a_partner_never_heard_of_do_not_bring_back_the_numbers_that_it_kno
 }
 
 #[test]
-fn what_came_early_before_a_partner_connected_is_not_taken_for_what_it_sends_then() {
-    // It answers, or asks itself.
+fn early_messages_of_a_previous_instance_are_discarded() {
+    // The peer answers, or connects itself.
     for answers in [true, false] {
         let mut script = Script::new();
         assert_eq!(connects(&mut script, 1, MS / 2), Some(1));
         let (to, key) = (address(1, THEIRS), KEY);
         let connect = Request::Connect { token: Token(2), to, key, timeout_ns: None };
         assert_eq!(script.ask(&connect), Admission::Yes);
-        // Of a life of ours in which we expected the same.
+        // Messages to a previous instance that expected the same number.
         tells(&mut script, 3, 30).unwrap();
         tells(&mut script, 2, 20).unwrap();
-        let held: usize = script.board.partners(OURS).iter().map(|partner| partner.parked).sum();
+        let held: usize = script.nic.partners(OURS).iter().map(|partner| partner.parked).sum();
         assert_eq!(held, 8);
         if answers {
             script.reply(2, 1);
         } else {
             assert_eq!(asks(&mut script, 1, 1), Some(1));
         }
-        let held: usize = script.board.partners(OURS).iter().map(|partner| partner.parked).sum();
+        let held: usize = script.nic.partners(OURS).iter().map(|partner| partner.parked).sum();
         assert_eq!(held, 0);
         for number in 1..=4 {
             tells(&mut script, number, number.into()).unwrap();

@@ -1,40 +1,40 @@
-//! A thousand worlds of NICs, each from its number alone: networks that lose, double, delay,
-//! reorder and damage, NICs that crash and begin anew, peers that part and meet again.
+//! A thousand simulated worlds, each determined by a seed: networks with all faults, NICs that
+//! crash, and peers that disconnect and reconnect.
 //!
-//! `CAUSEWAY_SEED=N` plays one of them, `CAUSEWAY_SEEDS=N` so many.
+//! `CAUSEWAY_SEED=N` runs one world, `CAUSEWAY_SEEDS=N` the first N worlds.
 
 mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use common::hosts::{Libraries, Place};
-use common::{MS, Rng, Weather, World};
+use common::hosts::{HostSides, Place};
+use common::{MS, NetworkFaults, Rng, World};
 
 const WORLDS: u64 = 1_000;
 const GARBLED_WORLDS: u64 = 1_000;
-/// Lengths around limits; others are drawn.
+/// Lengths around limits. Others are random.
 const EDGES: &[usize] = &[0, 1, 4, 32, 33, 128, 129, 4096, 4097, 32_768, 32_769, 36_864];
-/// In which world and how far each seed comes; two plays of it agree.
+/// Final state of a world: two runs of a seed must agree.
 type Trace = (u64, u64, usize, usize);
 
-/// What may happen between two plans.
+/// Disturbances between two plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Temper {
-    /// Nothing: all arrives.
+enum Disturbance {
+    /// None: everything arrives.
     Calm,
-    /// A NIC loses all that it knew, and its libraries with it.
+    /// A NIC restarts without its state, and so do its host sides.
     Crashes,
-    /// A library forgets a peer.
+    /// A host side disconnects a peer.
     Parts,
-    /// Any of these.
+    /// Crashes and disconnects.
     Both,
 }
 
-fn weather(draw: &mut Rng) -> Weather {
+fn faults(draw: &mut Rng) -> NetworkFaults {
     match draw.below(4) {
-        0 => Weather::default(),
-        1 => Weather { lost: 20, doubled: 10, late: 25, damaged: 4 },
-        _ => Weather {
+        0 => NetworkFaults::default(),
+        1 => NetworkFaults { lost: 20, doubled: 10, late: 25, damaged: 4 },
+        _ => NetworkFaults {
             lost: draw.below(8),
             doubled: draw.below(8),
             late: draw.below(10),
@@ -62,68 +62,68 @@ fn lens(draw: &mut Rng, most: u64) -> Vec<usize> {
     (0..4 + most / 2).map(|_| len()).collect()
 }
 
-/// Plays a world to its end, in which so many percent of the frames have a wrong head. Panics where
-/// a promise is broken.
-fn play(seed: u64, garbling: u64) -> Trace {
+/// Runs a world to its end, with a percentage of damaged headers. Panics if a guarantee is
+/// violated.
+fn play(seed: u64, damage_percent: u64) -> Trace {
     let mut draw = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x6d78_6f65);
     let places = places(&mut draw);
-    let boards = places.iter().map(|place| place.0 + 1).max().unwrap_or(0);
-    let temper = match draw.below(4) {
-        0 => Temper::Calm,
-        1 => Temper::Crashes,
-        2 => Temper::Parts,
-        _ => Temper::Both,
+    let nics = places.iter().map(|place| place.0 + 1).max().unwrap_or(0);
+    let disturbance = match draw.below(4) {
+        0 => Disturbance::Calm,
+        1 => Disturbance::Crashes,
+        2 => Disturbance::Parts,
+        _ => Disturbance::Both,
     };
-    let mut world = World::new(draw.number(), boards);
-    world.weather = weather(&mut draw);
-    let wide: Vec<bool> = (0..boards).map(|_| draw.chance(60)).collect();
+    let mut world = World::new(draw.number(), nics);
+    world.faults = faults(&mut draw);
+    let wide: Vec<bool> = (0..nics).map(|_| draw.chance(60)).collect();
     world.widen(&wide);
     world.narrow = draw.chance(20);
-    let mut libraries = Libraries::default();
-    (world.garbling, libraries.garbled) = (garbling, garbling > 0);
-    libraries.crashes = temper != Temper::Calm || garbling > 0;
-    libraries.open(&mut world, places);
+    let mut host_sides = HostSides::default();
+    (world.damage_percent, host_sides.damaged_headers) = (damage_percent, damage_percent > 0);
+    host_sides.crashes = disturbance != Disturbance::Calm || damage_percent > 0;
+    host_sides.open(&mut world, places);
     for _ in 0..1 + draw.below(4) {
         let most = draw.below(16);
-        libraries.plan(&lens(&mut draw, most));
+        host_sides.plan(&lens(&mut draw, most));
         let until = world.now + draw.below(200 * MS);
         while world.now < until {
-            libraries.play(&mut world);
+            host_sides.run_host_sides(&mut world);
             world.step(until.min(world.now + MS));
         }
-        disturb(&mut draw, temper, places, &mut world, &mut libraries);
+        disturb(&mut draw, disturbance, places, &mut world, &mut host_sides);
     }
-    libraries.finish(&mut world, 600_000 * MS);
-    libraries.check();
-    // Whoever is there hears everybody else, whatever was before.
-    world.garbling = 0;
-    libraries.hear_all(&mut world, 600_000 * MS);
-    (world.now, world.came, world.dropped.len(), libraries.ended.len())
+    host_sides.finish(&mut world, 600_000 * MS);
+    host_sides.check();
+    // All live pairs can exchange messages, regardless of the past.
+    world.damage_percent = 0;
+    host_sides.exchange_all(&mut world, 600_000 * MS);
+    (world.now, world.received, world.dropped.len(), host_sides.ended.len())
 }
 
 fn disturb(
     draw: &mut Rng,
-    temper: Temper,
+    disturbance: Disturbance,
     places: &[Place],
     world: &mut World,
-    libraries: &mut Libraries,
+    host_sides: &mut HostSides,
 ) {
     let any = |draw: &mut Rng| draw.below(places.len() as u64) as usize;
-    let crashes = match temper {
-        Temper::Calm => return,
-        Temper::Crashes => true,
-        Temper::Parts => false,
-        Temper::Both => draw.chance(50),
+    let crashes = match disturbance {
+        Disturbance::Calm => return,
+        Disturbance::Crashes => true,
+        Disturbance::Parts => false,
+        Disturbance::Both => draw.chance(50),
     };
     if crashes {
-        // What a library was told came to it, also where it dies before it looks.
-        libraries.play(world);
-        libraries.crash(world, places[any(draw)].0);
+        // Reported events arrive even if the host side crashes before it reads them.
+        host_sides.run_host_sides(world);
+        host_sides.crash(world, places[any(draw)].0);
         return;
     }
     let one = any(draw);
     let other = (one + 1 + draw.below(places.len() as u64 - 1) as usize) % places.len();
-    libraries.disconnect(world, places[one], places[other]);
+    host_sides.disconnect(world, places[one], places[other]);
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -140,24 +140,24 @@ fn heads_that_are_damaged_unnoticed_neither_hang_nor_reach_another() {
     play_all("heads", GARBLED_WORLDS, GARBLED_WORLDS / 300, |seed| 1 + seed % 3);
 }
 
-/// What an end that nobody is told of says: of what is damaged so that nothing else tells of it, in
-/// one of a thousand worlds there is one. All else is wrong in any world.
+/// Returns whether a panic means an unreported end. With damaged headers this happens in one of a
+/// thousand worlds. Any other panic is an error.
 fn is_unheard(why: &(dyn std::any::Any + Send)) -> bool {
     let said = why.downcast_ref::<String>().map_or("", String::as_str);
     said.starts_with("not done in time") || said.starts_with("not heard")
 }
 
-/// Plays worlds of all seeds, with so many wrong heads. In so many of them an end may be unheard.
-fn play_all(test: &str, worlds: u64, unheard: u64, garbling: impl Fn(u64) -> u64) {
+/// Runs the worlds of all seeds. At most `unheard` of them may have an unreported end.
+fn play_all(test: &str, worlds: u64, unheard: u64, damage_percent: impl Fn(u64) -> u64) {
     if let Some(seed) = number("CAUSEWAY_SEED") {
-        eprintln!("seed {seed}: {:?}", play(seed, garbling(seed)));
+        eprintln!("seed {seed}: {:?}", play(seed, damage_percent(seed)));
         return;
     }
     let worlds = number("CAUSEWAY_SEEDS").unwrap_or(worlds);
     let command = "cargo test -p causeway-message --test backend_seeds";
     let (mut left, mut broken) = (unheard, Vec::new());
     for seed in 0..worlds {
-        let played = catch_unwind(AssertUnwindSafe(|| play(seed, garbling(seed))));
+        let played = catch_unwind(AssertUnwindSafe(|| play(seed, damage_percent(seed))));
         let Err(why) = played else { continue };
         let again = format!("CAUSEWAY_SEED={seed} {command} {test}");
         if is_unheard(&*why) && left > 0 {

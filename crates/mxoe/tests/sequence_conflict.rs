@@ -1,21 +1,20 @@
-//! Peers that are not at one with us about numbers: nothing is lost without a word, and who speaks
-//! in a peer's name ends nothing.
+//! Sequence conflicts: no message is lost without a report, and forged packets end nothing.
 
 mod common;
 
-use causeway_mxoe::limits::{CONTRADICTIONS, DOUBT_NS};
+use causeway_mxoe::limits::{CONFLICTS_TOLERATED, DOUBT_NS};
 use causeway_mxoe::{Admission, Dropped};
 use causeway_wire::mx::{Event, PeerId, Request, Status, Token};
 use causeway_wire::mxoe::{Ack, Eager, Packet};
 
 use common::script::{KEY, Script, THEIR_SESSION, TO_US, packets};
-use common::{MS, Told};
+use common::{MS, RecordedEvent};
 
 const GONE: Status = Status::EndpointUnreachable;
 
 fn ack(script: &mut Script, acknowledged: u16, number: u32) -> Result<(), Dropped> {
     let session = script.session;
-    script.say(&Packet::Ack(Ack { ends: TO_US, session, acknowledged, number }))
+    script.deliver(&Packet::Ack(Ack { ends: TO_US, session, acknowledged, number }))
 }
 
 fn send(script: &mut Script, peer: PeerId, token: u64) {
@@ -23,12 +22,12 @@ fn send(script: &mut Script, peer: PeerId, token: u64) {
     assert_eq!(script.ask(&send), Admission::Yes);
 }
 
-fn sent(token: u64, status: Status) -> Told {
+fn sent(token: u64, status: Status) -> RecordedEvent {
     let taken = u32::from(status == Status::Success);
-    Told::Event(Event::Sent { token: Token(token), status, taken })
+    RecordedEvent::Event(Event::Sent { token: Token(token), status, taken })
 }
 
-/// What was put on the wire since: how often the peer was asked, and numbers of messages.
+/// Returns the number of queries since the last call, and the sequence numbers of messages.
 fn wire(script: &mut Script) -> (usize, Vec<u16>) {
     let frames = script.sent();
     let tinies = packets(&frames).into_iter().filter_map(|packet| match packet {
@@ -39,7 +38,7 @@ fn wire(script: &mut Script) -> (usize, Vec<u16>) {
     (asked.len(), messages.into_iter().map(|(_, number)| number).collect())
 }
 
-/// We sent two messages, and heard that the peer has them.
+/// Returns a peer that has acknowledged two messages.
 fn sent_two() -> (Script, PeerId) {
     let (mut script, peer) = Script::connected();
     send(&mut script, peer, 2);
@@ -50,7 +49,7 @@ fn sent_two() -> (Script, PeerId) {
     (script, peer)
 }
 
-/// Whoever has numbers that we have not used says so in this way.
+/// Ways to acknowledge an unsent number.
 type Says = fn(&mut Script, number: u32);
 
 const WAYS: [Says; 3] = [
@@ -59,22 +58,22 @@ const WAYS: [Says; 3] = [
         let (session, sequence, data) = (script.session, number as u16 - 1, b"data");
         let ends = TO_US;
         let tiny = Eager { ends, sequence, acknowledged: 7, match_info: 9, session, data };
-        script.say(&Packet::Tiny(tiny)).unwrap();
+        script.deliver(&Packet::Tiny(tiny)).unwrap();
     },
     |script, number| {
         let request = script.request(number as u8, THEIR_SESSION, 7, KEY);
-        script.say(&request).unwrap();
+        script.deliver(&request).unwrap();
     },
 ];
 
 #[test]
-fn a_partner_that_has_numbers_that_we_forgot_is_sent_nothing_more_and_ends() {
+fn conflict_peer_with_unknown_numbers_gets_nothing_and_ends() {
     for says in WAYS {
         let (mut script, peer) = sent_two();
         says(&mut script, 2);
         assert_eq!(wire(&mut script), (1, vec![]), "it is asked");
         script.told();
-        // As many as make what it has possible.
+        // As many messages as would make the acknowledgement possible.
         (10..14).for_each(|token| send(&mut script, peer, token));
         assert_eq!(wire(&mut script), (0, vec![]), "nothing new");
         for number in 3..8 {
@@ -84,26 +83,26 @@ fn a_partner_that_has_numbers_that_we_forgot_is_sent_nothing_more_and_ends() {
         assert_eq!((wire(&mut script), script.told()), ((1, vec![]), vec![]), "asked again");
         script.pass(DOUBT_NS / 2);
         let mut expected: Vec<_> = (10..14).map(|token| sent(token, GONE)).collect();
-        expected.push(Told::Event(Event::PeerGone { peer, status: GONE }));
+        expected.push(RecordedEvent::Event(Event::PeerGone { peer, status: GONE }));
         assert_eq!(script.told(), expected);
         assert_eq!(wire(&mut script), (0, vec![]));
     }
 }
 
 #[test]
-fn a_partner_that_has_more_than_is_in_flight_ends_with_what_is() {
+fn conflict_peer_ahead_of_the_flight_ends_with_its_messages() {
     let (mut script, peer) = sent_two();
     send(&mut script, peer, 10);
     let _ = ack(&mut script, 7, 2);
     (11..20).for_each(|token| send(&mut script, peer, token));
     script.pass(DOUBT_NS);
     let mut expected: Vec<_> = (10..20).map(|token| sent(token, GONE)).collect();
-    expected.push(Told::Event(Event::PeerGone { peer, status: GONE }));
+    expected.push(RecordedEvent::Event(Event::PeerGone { peer, status: GONE }));
     assert_eq!(script.told(), expected);
 }
 
 #[test]
-fn hostile_claims_to_be_ahead_end_nothing_while_the_partner_answers() {
+fn hostile_claims_to_be_ahead_end_nothing_while_the_peer_answers() {
     for says in WAYS {
         let (mut script, peer) = sent_two();
         for round in 0..4 {
@@ -113,7 +112,7 @@ fn hostile_claims_to_be_ahead_end_nothing_while_the_partner_answers() {
             send(&mut script, peer, token);
             assert_eq!(wire(&mut script), (1, vec![]), "it is asked");
             script.pass(DOUBT_NS / 4);
-            // Late, or of the other again.
+            // Late acknowledgements, or those of the forger.
             let _ = ack(&mut script, 3 + round as u16, 1);
             let _ = ack(&mut script, 9 + round as u16, 1);
             assert_eq!(wire(&mut script), (0, vec![]));
@@ -127,9 +126,9 @@ fn hostile_claims_to_be_ahead_end_nothing_while_the_partner_answers() {
     }
 }
 
-/// The peer lacks what it had, so often as it is allowed to.
+/// Acknowledges less than before, as often as is tolerated.
 fn lacks(script: &mut Script, every_ns: u64) {
-    let (times, _) = CONTRADICTIONS;
+    let (times, _) = CONFLICTS_TOLERATED;
     for number in 0..times {
         let _ = ack(script, 1, 2 + number);
         script.pass(every_ns);
@@ -138,9 +137,9 @@ fn lacks(script: &mut Script, every_ns: u64) {
 }
 
 #[test]
-fn a_partner_that_does_not_have_what_it_acknowledged_is_asked_and_begins_anew() {
+fn conflict_peer_that_lost_its_state_is_queried_and_restarts() {
     let (mut script, peer) = sent_two();
-    let (times, ns) = CONTRADICTIONS;
+    let (times, ns) = CONFLICTS_TOLERATED;
     lacks(&mut script, ns / u64::from(times) + MS);
     let _ = ack(&mut script, 1, 100);
     assert_eq!((wire(&mut script), script.told()), ((1, vec![]), vec![]), "it is asked first");
@@ -148,13 +147,13 @@ fn a_partner_that_does_not_have_what_it_acknowledged_is_asked_and_begins_anew() 
     script.pass(DOUBT_NS - 1);
     assert_eq!((wire(&mut script), script.told()), ((1, vec![]), vec![]), "and once more");
     script.pass(1);
-    assert_eq!(script.told(), [Told::Event(Event::PeerGone { peer, status: GONE })]);
+    assert_eq!(script.told(), [RecordedEvent::Event(Event::PeerGone { peer, status: GONE })]);
 }
 
 #[test]
-fn hostile_contradictions_end_nothing_while_the_partner_answers() {
+fn hostile_contradictions_end_nothing_while_the_peer_answers() {
     let (mut script, _) = sent_two();
-    let (times, ns) = CONTRADICTIONS;
+    let (times, ns) = CONFLICTS_TOLERATED;
     for round in 0..3 {
         lacks(&mut script, ns / u64::from(times) + MS);
         let _ = ack(&mut script, 1, 100);
@@ -166,25 +165,25 @@ fn hostile_contradictions_end_nothing_while_the_partner_answers() {
 }
 
 #[test]
-fn what_is_said_often_in_a_short_time_is_late() {
+fn conflict_needs_repetition_over_time() {
     let (mut script, _) = sent_two();
-    let (times, ns) = CONTRADICTIONS;
+    let (times, ns) = CONFLICTS_TOLERATED;
     lacks(&mut script, 0);
     for number in 0..10 * times {
         let _ = ack(&mut script, 1, 100 + number);
         script.pass(ns / u64::from(10 * times) - 1);
     }
     assert_eq!((wire(&mut script), script.told()), ((0, vec![]), vec![]));
-    // So it is not for how often alone, nor for how long alone.
+    // Neither repetition alone nor time alone suffices.
     script.pass(MS);
     let _ = ack(&mut script, 1, 999);
     assert_eq!(wire(&mut script), (1, vec![]));
 }
 
 #[test]
-fn acknowledgements_that_are_late_end_nothing() {
+fn conflict_late_acknowledgements_end_nothing() {
     let (mut script, _) = sent_two();
-    let (times, ns) = CONTRADICTIONS;
+    let (times, ns) = CONFLICTS_TOLERATED;
     for number in 0..100 {
         let _ = ack(&mut script, 1, 100 + number);
         if number % times == 0 {

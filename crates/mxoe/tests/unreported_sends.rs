@@ -1,5 +1,4 @@
-//! Messages of a host side in the same process, which go past its requests: it is told of them
-//! only if they fail.
+//! Unreported sends: messages of a host side in the same process, reported only if they fail.
 
 mod common;
 
@@ -11,23 +10,23 @@ use causeway_wire::mx::{Event, PeerId, Request, Status, Token};
 use causeway_wire::mxoe::{Ack, Eager, Packet};
 
 use common::script::{OURS, Script, TO_US, packets};
-use common::{MS, Told, Weather, World, address};
+use common::{MS, NetworkFaults, RecordedEvent, World, address};
 
 fn send(script: &mut Script, peer: PeerId, info: u64, data: &[u8]) -> bool {
-    script.board.send_untold(script.now, OURS, (peer, info), data, &mut script.side)
+    script.nic.send_untold(script.now, OURS, (peer, info), data, &mut script.side)
 }
 
-/// How messages ended.
-fn ended(told: &[Told]) -> Vec<(Token, Status)> {
-    let sent = |told: &Told| match *told {
-        Told::Event(Event::Sent { token, status, .. }) => Some((token, status)),
+/// Returns the ends of messages.
+fn ended(told: &[RecordedEvent]) -> Vec<(Token, Status)> {
+    let sent = |told: &RecordedEvent| match *told {
+        RecordedEvent::Event(Event::Sent { token, status, .. }) => Some((token, status)),
         _ => None,
     };
     told.iter().filter_map(sent).collect()
 }
 
 #[test]
-fn they_are_numbered_with_what_was_asked_for_and_nobody_hears_that_they_are_there() {
+fn unreported_sends_are_numbered_with_requests_and_not_reported() {
     let (mut script, peer) = Script::connected();
     assert!(send(&mut script, peer, 1, b"one"));
     let asked = Request::Eager { peer, token: Token(9), match_info: 2, data: b"two" };
@@ -44,15 +43,15 @@ fn they_are_numbered_with_what_was_asked_for_and_nobody_hears_that_they_are_ther
         .collect();
     let first = numbers[0].0;
     assert_eq!(numbers, [(first, 1), (first + 1, 2), (first + 2, 3)]);
-    assert_eq!(script.board.untold(OURS), 2);
+    assert_eq!(script.nic.untold(OURS), 2);
     let ack = Ack { ends: TO_US, session: script.session, acknowledged: first + 3, number: 1 };
-    script.say(&Packet::Ack(ack)).unwrap();
+    script.deliver(&Packet::Ack(ack)).unwrap();
     assert_eq!(ended(&script.told()), [(Token(9), Status::Success)], "of the others nothing");
-    assert_eq!(script.board.untold(OURS), 0);
+    assert_eq!(script.nic.untold(OURS), 0);
 }
 
 #[test]
-fn of_a_partner_that_is_gone_each_is_told_and_then_there_are_none() {
+fn unreported_sends_fail_with_their_peer() {
     let (mut script, peer) = Script::connected();
     for info in 0..3 {
         assert!(send(&mut script, peer, info, b""));
@@ -61,14 +60,17 @@ fn of_a_partner_that_is_gone_each_is_told_and_then_there_are_none() {
     let told = script.told();
     let lost = (Token::UNREPORTED, Status::EndpointUnreachable);
     assert_eq!(ended(&told), [lost; 3]);
-    assert!(matches!(told.last(), Some(Told::Event(Event::PeerGone { .. }))), "after them");
-    assert_eq!(script.board.untold(OURS), 0);
+    assert!(
+        matches!(told.last(), Some(RecordedEvent::Event(Event::PeerGone { .. }))),
+        "after them"
+    );
+    assert_eq!(script.nic.untold(OURS), 0);
     assert!(!send(&mut script, peer, 4, b""), "it is gone");
-    assert_eq!(script.board.untold(OURS), 0);
+    assert_eq!(script.nic.untold(OURS), 0);
 }
 
 #[test]
-fn they_are_as_many_as_may_end_early_and_no_longer_than_what_goes_whole() {
+fn unreported_sends_are_limited_in_number_and_length() {
     let (mut script, peer) = Script::connected();
     assert!(!send(&mut script, peer, 0, &vec![0; MEDIUM_BYTES_MAX + 1]));
     assert!(!send(&mut script, PeerId(99), 0, b""), "nobody");
@@ -76,36 +78,36 @@ fn they_are_as_many_as_may_end_early_and_no_longer_than_what_goes_whole() {
         assert!(send(&mut script, peer, info, b"x"));
     }
     assert!(!send(&mut script, peer, 0, b"x"), "it is to be asked for");
-    assert_eq!(script.board.untold(OURS), EARLY_SENDS_MAX);
+    assert_eq!(script.nic.untold(OURS), EARLY_SENDS_MAX);
     let asked = Request::Eager { peer, token: Token(9), match_info: 2, data: b"" };
     assert_eq!(script.ask(&asked), Admission::Yes, "that is");
-    script.board.close(script.now, OURS, &mut script.side);
+    script.nic.close(script.now, OURS, &mut script.side);
     assert!(!send(&mut script, peer, 0, b"x"), "it is closed");
     assert_eq!(ended(&script.told()), []);
 }
 
-/// One NIC sends, by both ways in turns, to another; what came there, in order.
-fn through(weather: Weather, seed: u64) -> Vec<u64> {
+/// Sends alternately by both ways. Returns the received messages in order.
+fn through(faults: NetworkFaults, seed: u64) -> Vec<u64> {
     const COUNT: u64 = 400;
     let mut world = World::new(seed, 2);
     for board in 0..2 {
-        world.boards[board].open(0, 9, &mut world.sides[board]).unwrap();
+        world.nics[board].open(0, 9, &mut world.sides[board]).unwrap();
     }
     let connect = Request::Connect { token: Token(1), to: address(1, 0), key: 9, timeout_ns: None };
     assert_eq!(world.request(0, 0, &connect), Admission::Yes);
     world.pass(100 * MS);
     let connected = world.events(0).into_iter().find_map(|told| match told {
-        Told::Event(Event::Connected { status: Status::Success, peer, .. }) => Some(peer),
+        RecordedEvent::Event(Event::Connected { status: Status::Success, peer, .. }) => Some(peer),
         _ => None,
     });
     let peer = connected.expect("connected");
-    world.weather = weather;
-    let (mut next, mut came) = (0, Vec::new());
+    world.faults = faults;
+    let (mut next, mut received) = (0, Vec::new());
     let mut more = |world: &mut World| {
         while next < COUNT {
             let bytes = vec![next as u8; world.rng.below(6000) as usize];
             let straight = world.rng.chance(70)
-                && world.boards[0].send_untold(
+                && world.nics[0].send_untold(
                     world.now,
                     0,
                     (peer, next),
@@ -128,33 +130,33 @@ fn through(weather: Weather, seed: u64) -> Vec<u64> {
     let until = world.now + 200_000 * MS;
     while world.now < until
         && (more(&mut world).is_continue()
-            || world.boards[0].partners(0)[0].sending != (0, 0)
-            || came.len() < COUNT as usize)
+            || world.nics[0].partners(0)[0].sending != (0, 0)
+            || received.len() < COUNT as usize)
     {
         world.step(world.now + MS);
-        came.extend(world.events(1).into_iter().filter_map(|told| match told {
-            Told::Message { match_info, data, .. } => {
+        received.extend(world.events(1).into_iter().filter_map(|told| match told {
+            RecordedEvent::Message { match_info, data, .. } => {
                 assert!(data.iter().all(|byte| *byte == match_info as u8), "{match_info}");
                 Some(match_info)
             }
-            Told::Event(_) => None,
+            RecordedEvent::Event(_) => None,
         }));
     }
-    assert_eq!(world.boards[0].untold(0), 0);
+    assert_eq!(world.nics[0].untold(0), 0);
     let told = ended(&world.events(0));
     assert!(
         told.iter()
             .all(|(token, status)| { *token != Token::UNREPORTED && *status == Status::Success })
     );
-    assert_eq!(came, (0..COUNT).collect::<Vec<_>>(), "seed {seed}");
-    came
+    assert_eq!(received, (0..COUNT).collect::<Vec<_>>(), "seed {seed}");
+    received
 }
 
 #[test]
-fn on_bad_networks_they_and_what_was_asked_for_arrive_once_and_in_order() {
-    let bad = Weather { lost: 10, doubled: 5, late: 10, damaged: 2 };
+fn unreported_sends_and_requests_arrive_once_and_in_order() {
+    let bad = NetworkFaults { lost: 10, doubled: 5, late: 10, damaged: 2 };
     for seed in 0..20 {
         through(bad, seed);
     }
-    through(Weather::default(), 77);
+    through(NetworkFaults::default(), 77);
 }

@@ -1,4 +1,4 @@
-//! Peers that the library waits for, though nothing is on its way to them.
+//! Peers that the host side waits for without a pending message.
 
 mod common;
 
@@ -8,13 +8,13 @@ use causeway_wire::mx::{Event, PeerId, Request, Status};
 use causeway_wire::mxoe::{Ack, Eager, Nack, Packet, nack};
 
 use common::script::{Script, TO_US, packets};
-use common::{MS, Told};
+use common::{MS, RecordedEvent};
 
 fn watch(script: &mut Script, peer: PeerId, on: bool) {
     assert_eq!(script.ask(&Request::Watch { peer, on }), Admission::Yes);
 }
 
-/// What is sent is one question, or nothing: its number.
+/// Returns the number of the query that was sent, or `None` if nothing was sent.
 fn question(script: &mut Script) -> Option<u16> {
     let sent = script.sent();
     match packets(&sent)[..] {
@@ -26,11 +26,11 @@ fn question(script: &mut Script) -> Option<u16> {
 
 fn gone(script: &mut Script) -> bool {
     let told = script.told();
-    told.iter().any(|told| matches!(told, Told::Event(Event::PeerGone { .. })))
+    told.iter().any(|told| matches!(told, RecordedEvent::Event(Event::PeerGone { .. })))
 }
 
 #[test]
-fn who_is_waited_for_is_asked_at_once_and_then_now_and_then_until_it_is_not_any_more() {
+fn watched_peer_is_queried_periodically() {
     let (mut script, peer) = Script::connected();
     script.pass(3600 * 1000 * MS);
     assert_eq!(question(&mut script), None, "nobody waits for it");
@@ -38,12 +38,12 @@ fn who_is_waited_for_is_asked_at_once_and_then_now_and_then_until_it_is_not_any_
     let sequence = question(&mut script).expect("is it there?");
     watch(&mut script, peer, true);
     assert_eq!(question(&mut script), None, "once");
-    // Longer than anybody is waited for who says nothing.
+    // Longer than the silence limit.
     let times = u32::try_from(2 * GIVE_UP_NS / WATCH_NS).unwrap();
     for number in 1..=times {
         let (session, acknowledged) = (script.session, sequence + 1);
         let ack = Ack { ends: TO_US, session, acknowledged, number };
-        script.say(&Packet::Ack(ack)).unwrap();
+        script.deliver(&Packet::Ack(ack)).unwrap();
         script.pass(WATCH_NS);
         assert!(question(&mut script).is_some(), "again");
     }
@@ -53,15 +53,15 @@ fn who_is_waited_for_is_asked_at_once_and_then_now_and_then_until_it_is_not_any_
 }
 
 #[test]
-fn who_is_waited_for_and_closed_or_says_nothing_is_gone() {
+fn watched_peer_closed_or_silent_is_gone() {
     let (mut script, peer) = Script::connected();
     script.pass(3600 * 1000 * MS);
     watch(&mut script, peer, true);
     let sequence = question(&mut script).unwrap();
-    // Its endpoint is closed: it says so as often as it is asked.
+    // The endpoint is closed, and refuses each query.
     let reason = nack::ENDPOINT_CLOSED;
     let refusal = Packet::Nack(Nack { ends: TO_US, reason, peer_index: 0, sequence });
-    script.say(&refusal).unwrap();
+    script.deliver(&refusal).unwrap();
     script.pass(WATCH_NS);
     assert!(gone(&mut script), "{:?}", Status::EndpointClosed);
 

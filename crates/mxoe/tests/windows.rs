@@ -1,4 +1,4 @@
-//! Windows are few: who waits for one is not waited for.
+//! The limited windows of an endpoint: waiting offers delay nothing else.
 
 mod common;
 
@@ -6,20 +6,20 @@ use causeway_mxoe::Admission;
 use causeway_wire::mx::{Event, RegionId, Request, Token, Window};
 use causeway_wire::mxoe::{Ack, Notify, Packet, Rendezvous};
 
-use common::Told;
+use common::RecordedEvent;
 use common::script::{OURS, Script, THEIR_SESSION, TO_US, packets};
 
-/// Windows of an endpoint.
+/// Number of windows of an endpoint.
 const WINDOWS: u64 = 256;
 
 #[test]
 fn what_was_pulled_is_said_before_what_waits_for_a_window() {
     let (mut script, peer) = Script::connected();
-    let region = script.board.region_add(OURS, 100_000).unwrap();
+    let region = script.nic.region_add(OURS, 100_000).unwrap();
     assert_eq!(region, RegionId(0));
     script.side.regions.insert((OURS, 0), vec![7; 100_000]);
     let from = Window { region, offset: 0, len: 100_000 };
-    // More than there are windows, and all that have one are there.
+    // More offers than windows. Those with a window have arrived.
     let (mut number, mut first) = (0, None);
     for token in 0..WINDOWS + 3 {
         let offer = Request::Offer { peer, token: Token(token), match_info: 1, from };
@@ -36,10 +36,10 @@ fn what_was_pulled_is_said_before_what_waits_for_a_window() {
         number = last + 1;
         let (session, acknowledged) = (script.session, number);
         let ack = Ack { ends: TO_US, session, acknowledged, number: token as u32 + 1 };
-        script.say(&Packet::Ack(ack)).unwrap();
+        script.deliver(&Packet::Ack(ack)).unwrap();
     }
     assert_eq!(number as u64, WINDOWS + 1, "the others wait");
-    // The peer, for which the same may hold, offers something, of which nothing is wanted.
+    // The peer, which may lack windows as well, offers a message of which nothing is wanted.
     let offer = Rendezvous {
         ends: TO_US,
         sequence: 1,
@@ -51,9 +51,11 @@ fn what_was_pulled_is_said_before_what_waits_for_a_window() {
         window_sequence: 8,
         offset: 0,
     };
-    script.say(&Packet::Rendezvous(offer)).unwrap();
+    script.deliver(&Packet::Rendezvous(offer)).unwrap();
     let told = script.told();
-    let [Told::Event(Event::Offered { handle, .. })] = told[..] else { panic!("{told:?}") };
+    let [RecordedEvent::Event(Event::Offered { handle, .. })] = told[..] else {
+        panic!("{told:?}")
+    };
     let into = Window { region, offset: 0, len: 0 };
     assert_eq!(script.ask(&Request::Pull { handle, token: Token(9000), into }), Admission::Yes);
     let sent = script.sent();
@@ -61,7 +63,7 @@ fn what_was_pulled_is_said_before_what_waits_for_a_window() {
     let [Packet::Notify(notify)] = said[..] else { panic!("{said:?}") };
     assert_eq!((notify.window, notify.window_sequence), (7, 8));
     assert_eq!((notify.sequence, notify.session), (number, THEIR_SESSION));
-    // When a window is free again, what waits for it follows.
+    // When a window is free again, a waiting offer follows.
     let (window, window_sequence) = first.unwrap();
     let taken = Notify {
         ends: TO_US,
@@ -72,7 +74,7 @@ fn what_was_pulled_is_said_before_what_waits_for_a_window() {
         window,
         window_sequence,
     };
-    script.say(&Packet::Notify(taken)).unwrap();
+    script.deliver(&Packet::Notify(taken)).unwrap();
     let sent = script.sent();
     let offered =
         |packet: &Packet<'_>| matches!(packet, Packet::Rendezvous(offer) if offer.window == window);

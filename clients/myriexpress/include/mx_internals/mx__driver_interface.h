@@ -1,4 +1,4 @@
-/* MX message passing over Causeway: some builds look whether this file is there.
+/* MX message passing over Causeway: some builds test whether this file exists.
  * SPDX-License-Identifier: Apache-2.0 OR MIT */
 #ifndef MX__DRIVER_INTERFACE_H
 #define MX__DRIVER_INTERFACE_H

@@ -1,50 +1,50 @@
-//! How the application learns that requests ended, and what came unexpected.
+//! Calls that report completed requests and unexpected messages.
 
 use std::ffi::c_void;
 
 use causeway_message::library::Library;
 
-use super::ended;
-use crate::abi::{EndpointAddr, Given, MxStatus, get, put, put_if};
+use super::finish_call;
+use crate::abi::{CallerPtr, EndpointAddr, MxStatus, get, put, put_if};
 use crate::code::{Code, Return};
-use crate::endpoint::{Endpoint, told};
+use crate::endpoint::{MxEndpoint, status_of};
 use crate::table;
-use crate::wait::{Patience, until};
+use crate::wait::{WaitLimit, until};
 
-/// Reports what was found, if anything was: written at once, without a copy of it.
+/// Writes a status directly to memory of the caller, without a copy.
 #[inline]
-fn found(status: Given<MxStatus>, found: Option<MxStatus>) -> Option<()> {
+fn found(status: CallerPtr<MxStatus>, found: Option<MxStatus>) -> Option<()> {
     found.map(|found| put_if(status, found))
 }
 
 #[inline]
-fn report(found: Option<()>, result: Given<u32>) -> Result<bool, Return> {
+fn report(found: Option<()>, result: CallerPtr<u32>) -> Result<bool, Return> {
     put(result, u32::from(found.is_some()), Return::BadParamVal)?;
     Ok(found.is_some())
 }
 
-/// A place for the result there must be, before anything is collected.
+/// Fails if there is no memory for the result, before a completion is consumed.
 #[inline]
-fn checked(result: Given<u32>) -> Result<(), Return> {
+fn checked(result: CallerPtr<u32>) -> Result<(), Return> {
     if result.is_null() { Err(Return::BadParamVal) } else { Ok(()) }
 }
 
 #[inline]
 fn one(
     handle: *mut c_void,
-    request: Given<*mut c_void>,
-    patience: Patience,
-    status: Given<MxStatus>,
-    result: Given<u32>,
+    request: CallerPtr<*mut c_void>,
+    limit: WaitLimit,
+    status: CallerPtr<MxStatus>,
+    result: CallerPtr<u32>,
 ) -> Result<(), Return> {
     checked(result)?;
     let named = get(request, Return::BadRequest)?;
-    let ready = |endpoint: &mut Endpoint| {
+    let ready = |endpoint: &mut MxEndpoint| {
         endpoint.request(named).map_or(true, |id| endpoint.core.library.has_ended(id))
     };
-    let seen = until(handle, patience, ready, |endpoint: &mut Endpoint| {
+    let seen = until(handle, limit, ready, |endpoint: &mut MxEndpoint| {
         let (id, own) = (endpoint.request(named)?, endpoint.own);
-        let tell = |library: &Library<_>, ended| put_if(status, told(own, library, ended));
+        let tell = |library: &Library<_>, ended| put_if(status, status_of(own, library, ended));
         Ok(endpoint.core.library.test_with(id, tell)?)
     })?;
     if report(seen, result)? {
@@ -57,39 +57,39 @@ fn one(
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_test(
     handle: *mut c_void,
-    request: Given<*mut c_void>,
-    status: Given<MxStatus>,
-    result: Given<u32>,
+    request: CallerPtr<*mut c_void>,
+    status: CallerPtr<MxStatus>,
+    result: CallerPtr<u32>,
 ) -> Code {
-    ended(handle, c"mx_test", one(handle, request, Patience::None, status, result))
+    finish_call(handle, c"mx_test", one(handle, request, WaitLimit::None, status, result))
 }
 
 /// `mx_wait`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_wait(
     handle: *mut c_void,
-    request: Given<*mut c_void>,
+    request: CallerPtr<*mut c_void>,
     timeout_ms: u32,
-    status: Given<MxStatus>,
-    result: Given<u32>,
+    status: CallerPtr<MxStatus>,
+    result: CallerPtr<u32>,
 ) -> Code {
-    let patience = Patience::of(timeout_ms);
-    ended(handle, c"mx_wait", one(handle, request, patience, status, result))
+    let limit = WaitLimit::of(timeout_ms);
+    finish_call(handle, c"mx_wait", one(handle, request, limit, status, result))
 }
 
 fn any(
     handle: *mut c_void,
-    patience: Patience,
+    limit: WaitLimit,
     (info, mask): (u64, u64),
-    status: Given<MxStatus>,
-    result: Given<u32>,
+    status: CallerPtr<MxStatus>,
+    result: CallerPtr<u32>,
 ) -> Result<(), Return> {
     checked(result)?;
-    let ready = |endpoint: &mut Endpoint| endpoint.core.library.has_any(info, mask);
-    let seen = until(handle, patience, ready, |endpoint: &mut Endpoint| {
+    let ready = |endpoint: &mut MxEndpoint| endpoint.core.library.has_any(info, mask);
+    let seen = until(handle, limit, ready, |endpoint: &mut MxEndpoint| {
         let library = &mut endpoint.core.library;
         let ended = library.test_any(info, mask)?;
-        Ok(found(status, ended.map(|ended| told(endpoint.own, library, ended))))
+        Ok(found(status, ended.map(|ended| status_of(endpoint.own, library, ended))))
     })?;
     report(seen, result).map(drop)
 }
@@ -100,11 +100,11 @@ pub extern "C" fn mx_test_any(
     handle: *mut c_void,
     info: u64,
     mask: u64,
-    status: Given<MxStatus>,
-    result: Given<u32>,
+    status: CallerPtr<MxStatus>,
+    result: CallerPtr<u32>,
 ) -> Code {
-    let found = any(handle, Patience::None, (info, mask), status, result);
-    ended(handle, c"mx_test_any", found)
+    let found = any(handle, WaitLimit::None, (info, mask), status, result);
+    finish_call(handle, c"mx_test_any", found)
 }
 
 /// `mx_wait_any`.
@@ -114,22 +114,22 @@ pub extern "C" fn mx_wait_any(
     timeout_ms: u32,
     info: u64,
     mask: u64,
-    status: Given<MxStatus>,
-    result: Given<u32>,
+    status: CallerPtr<MxStatus>,
+    result: CallerPtr<u32>,
 ) -> Code {
-    let found = any(handle, Patience::of(timeout_ms), (info, mask), status, result);
-    ended(handle, c"mx_wait_any", found)
+    let found = any(handle, WaitLimit::of(timeout_ms), (info, mask), status, result);
+    finish_call(handle, c"mx_wait_any", found)
 }
 
 fn first(
     handle: *mut c_void,
-    patience: Patience,
-    request: Given<*mut c_void>,
-    result: Given<u32>,
+    limit: WaitLimit,
+    request: CallerPtr<*mut c_void>,
+    result: CallerPtr<u32>,
 ) -> Result<(), Return> {
     checked(result)?;
-    let ready = |endpoint: &mut Endpoint| endpoint.core.library.ipeek().is_some();
-    let found = until(handle, patience, ready, |endpoint: &mut Endpoint| {
+    let ready = |endpoint: &mut MxEndpoint| endpoint.core.library.ipeek().is_some();
+    let found = until(handle, limit, ready, |endpoint: &mut MxEndpoint| {
         Ok(endpoint.core.library.ipeek().map(|id| endpoint.own.handle(id)))
     })?;
     put(result, u32::from(found.is_some()), Return::BadParamVal)?;
@@ -140,10 +140,10 @@ fn first(
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_ipeek(
     handle: *mut c_void,
-    request: Given<*mut c_void>,
-    result: Given<u32>,
+    request: CallerPtr<*mut c_void>,
+    result: CallerPtr<u32>,
 ) -> Code {
-    ended(handle, c"mx_ipeek", first(handle, Patience::None, request, result))
+    finish_call(handle, c"mx_ipeek", first(handle, WaitLimit::None, request, result))
 }
 
 /// `mx_peek`.
@@ -151,24 +151,24 @@ pub extern "C" fn mx_ipeek(
 pub extern "C" fn mx_peek(
     handle: *mut c_void,
     timeout_ms: u32,
-    request: Given<*mut c_void>,
-    result: Given<u32>,
+    request: CallerPtr<*mut c_void>,
+    result: CallerPtr<u32>,
 ) -> Code {
-    ended(handle, c"mx_peek", first(handle, Patience::of(timeout_ms), request, result))
+    finish_call(handle, c"mx_peek", first(handle, WaitLimit::of(timeout_ms), request, result))
 }
 
 fn unexpected(
     handle: *mut c_void,
-    patience: Patience,
+    limit: WaitLimit,
     (info, mask): (u64, u64),
-    status: Given<MxStatus>,
-    result: Given<u32>,
+    status: CallerPtr<MxStatus>,
+    result: CallerPtr<u32>,
 ) -> Result<(), Return> {
     checked(result)?;
-    let ready = |endpoint: &mut Endpoint| {
+    let ready = |endpoint: &mut MxEndpoint| {
         endpoint.core.library.iprobe(info, mask).map_or(true, |probed| probed.is_some())
     };
-    let seen = until(handle, patience, ready, |endpoint: &mut Endpoint| {
+    let seen = until(handle, limit, ready, |endpoint: &mut MxEndpoint| {
         let probed = endpoint.core.library.iprobe(info, mask)?;
         let probed = probed.map(|probed| MxStatus {
             code: 0,
@@ -189,11 +189,11 @@ pub extern "C" fn mx_iprobe(
     handle: *mut c_void,
     info: u64,
     mask: u64,
-    status: Given<MxStatus>,
-    result: Given<u32>,
+    status: CallerPtr<MxStatus>,
+    result: CallerPtr<u32>,
 ) -> Code {
-    let found = unexpected(handle, Patience::None, (info, mask), status, result);
-    ended(handle, c"mx_iprobe", found)
+    let found = unexpected(handle, WaitLimit::None, (info, mask), status, result);
+    finish_call(handle, c"mx_iprobe", found)
 }
 
 /// `mx_probe`.
@@ -203,16 +203,19 @@ pub extern "C" fn mx_probe(
     timeout_ms: u32,
     info: u64,
     mask: u64,
-    status: Given<MxStatus>,
-    result: Given<u32>,
+    status: CallerPtr<MxStatus>,
+    result: CallerPtr<u32>,
 ) -> Code {
-    let found = unexpected(handle, Patience::of(timeout_ms), (info, mask), status, result);
-    ended(handle, c"mx_probe", found)
+    let found = unexpected(handle, WaitLimit::of(timeout_ms), (info, mask), status, result);
+    finish_call(handle, c"mx_probe", found)
 }
 
-/// `mx_context`: the request alone says whose it is.
+/// `mx_context`: the request handle identifies the endpoint.
 #[unsafe(no_mangle)]
-pub extern "C" fn mx_context(request: Given<*mut c_void>, into: Given<*mut c_void>) -> Code {
+pub extern "C" fn mx_context(
+    request: CallerPtr<*mut c_void>,
+    into: CallerPtr<*mut c_void>,
+) -> Code {
     let look = || {
         let named = get(request, Return::BadRequest)?;
         let slot = table::slot(crate::address::slot_of(named)).ok_or(Return::BadRequest)?;
@@ -221,15 +224,15 @@ pub extern "C" fn mx_context(request: Given<*mut c_void>, into: Given<*mut c_voi
         let context = endpoint.core.library.context(endpoint.request(named)?)?;
         put(into, std::ptr::without_provenance_mut(context as usize), Return::BadParamVal)
     };
-    crate::errors::ended(c"mx_context", look())
+    crate::errors::finish(c"mx_context", look())
 }
 
-/// What an address says; `None` of the three is where nobody wants it.
-pub(super) fn decomposed(address: EndpointAddr) -> Result<(u64, u32, u32), Return> {
+/// Returns the NIC, endpoint and session of an address.
+pub(super) fn decompose(address: EndpointAddr) -> Result<(u64, u32, u32), Return> {
     let (own, partner) = crate::address::unpack(address).ok_or(Return::BadEndpoint)?;
     let mut locked = table::slot(own.slot).ok_or(Return::BadEndpoint)?.locked()?;
     let endpoint = locked.endpoint();
-    if !endpoint.own.made(own) {
+    if !endpoint.own.matches(own) {
         return Err(Return::BadEndpoint);
     }
     let (address, session) = endpoint.core.library.decompose(partner).ok_or(Return::BadEndpoint)?;

@@ -1,48 +1,48 @@
-//! What is known of boards and of the library.
+//! Calls about NICs and about the library.
 
 use std::ffi::{c_char, c_int, c_void};
 
 use causeway_message::library::Counters;
 use causeway_message::limits::{MEDIUM_BYTES_MAX, SMALL_BYTES_MAX};
 
-use super::ended;
+use super::finish_call;
 use super::lifecycle::initialized;
-use crate::abi::{Given, get, put, put_bytes, text};
+use crate::abi::{CallerPtr, get, put, put_bytes, text};
 use crate::code::{Code, Return};
-use crate::endpoint::{COUNTERS, counted};
+use crate::endpoint::{COUNTERS, named_counters};
 use causeway_endpoint::board;
 
 use crate::{errors, table};
 
-/// Longest name, with its zero.
+/// Maximum length of a name, including its NUL.
 const HOSTNAME_MAX: usize = 80;
-/// Length of strings and labels.
+/// Length of strings and counter labels.
 const STRING_BYTES: usize = 128;
 
-/// `MX_COUNTERS_LABELS`, `MX_COUNTERS_VALUES`.
+/// `MX_COUNTERS_LABELS`.
 const COUNTERS_LABELS: u32 = 6;
-/// See [`COUNTERS_LABELS`].
+/// `MX_COUNTERS_VALUES`.
 const COUNTERS_VALUES: u32 = 7;
 
-/// What is asked about: an endpoint, its board and what it counted; or what the process has.
+/// Subject of a query: an endpoint (its NIC and counters), or the whole process.
 #[derive(Debug, Clone, Copy)]
-struct Of(Option<(u32, [(&'static str, u64); COUNTERS])>);
+struct InfoSubject(Option<(u32, [(&'static str, u64); COUNTERS])>);
 
-impl Of {
-    /// The board, where an endpoint says it.
+impl InfoSubject {
+    /// Returns the NIC of the endpoint.
     fn board(self) -> Option<u32> {
         self.0.map(|(board, _)| board)
     }
 }
 
-/// What `mx_get_info` is asked with.
+/// Arguments of `mx_get_info`.
 #[derive(Debug, Clone, Copy)]
 struct Query {
     key: u32,
-    /// At least one byte, if `len` is not 0.
-    value: Given<u8>,
+    /// At least one byte, unless `len` is 0.
+    value: CallerPtr<u8>,
     len: u32,
-    into: Given<u8>,
+    into: CallerPtr<u8>,
     room: u32,
 }
 
@@ -51,7 +51,7 @@ impl Query {
         if bytes.len() > self.room as usize {
             return Err(Return::BadInfoLength);
         }
-        // SAFETY: the caller has `room` bytes there, which is enough.
+        // SAFETY: the caller guarantees `room` bytes, which suffice.
         unsafe { put_bytes(self.into, 0, bytes, Return::BadInfoVal) }
     }
 
@@ -66,7 +66,7 @@ impl Query {
         self.bytes(&bytes)
     }
 
-    /// The board that is meant, where no endpoint says it: one byte.
+    /// Returns the number of the queried NIC: that of the endpoint, or the first byte of the value.
     fn board(&self, of_endpoint: Option<u32>) -> Result<u32, Return> {
         let number = match of_endpoint {
             Some(board) => board,
@@ -76,10 +76,11 @@ impl Query {
         if number < board::count() { Ok(number) } else { Err(Return::BoardUnknown) }
     }
 
-    /// What was counted: of the endpoint, or of all that this process has on the board.
-    fn counters(&self, of: Of) -> Result<(), Return> {
+    /// Returns the counters of the endpoint, or the sum for all endpoints of this process at the
+    /// NIC.
+    fn counters(&self, of: InfoSubject) -> Result<(), Return> {
         let board = self.board(of.board())?;
-        let mut all = counted(&Counters::default(), (0, 0, 0));
+        let mut all = named_counters(&Counters::default(), (0, 0, 0));
         match of.0 {
             Some((_, counters)) => all = counters,
             None => table::each(|endpoint| {
@@ -97,14 +98,14 @@ impl Query {
                 bytes.extend(label.as_bytes());
                 bytes.resize(end, 0);
             } else {
-                // They go round.
+                // Values wrap around.
                 bytes.extend((value as u32).to_ne_bytes());
             }
         }
         self.bytes(&bytes)
     }
 
-    fn answer(&self, of: Of) -> Result<(), Return> {
+    fn answer(&self, of: InfoSubject) -> Result<(), Return> {
         let of_endpoint = of.board();
         match self.key {
             1 => self.number(board::count()),
@@ -124,7 +125,7 @@ impl Query {
             11 => self.board(of_endpoint).and_then(|_| self.number(1)),
             12 => self.number(u32::try_from(SMALL_BYTES_MAX).unwrap_or(u32::MAX)),
             13 => self.number(u32::try_from(MEDIUM_BYTES_MAX).unwrap_or(u32::MAX)),
-            // Any: boards are of the daemon's memory.
+            // Any slot: NICs are memory of the daemon.
             14 => self.board(of_endpoint).and_then(|_| self.number(u32::MAX)),
             // MX_NET_ETHER, MX_SPEED_10G.
             15 | 16 => self.board(of_endpoint).and_then(|_| self.number(1)),
@@ -138,98 +139,98 @@ impl Query {
 pub extern "C" fn mx_get_info(
     handle: *mut c_void,
     key: u32,
-    value: Given<u8>,
+    value: CallerPtr<u8>,
     len: u32,
-    into: Given<u8>,
+    into: CallerPtr<u8>,
     room: u32,
 ) -> Code {
     let look = || {
         initialized()?;
         let of = match handle.is_null() {
-            true => Of(None),
+            true => InfoSubject(None),
             false => {
                 let mut locked = table::lock(handle)?;
                 let endpoint = locked.endpoint();
-                Of(Some((endpoint.board, endpoint.counters())))
+                InfoSubject(Some((endpoint.board, endpoint.counters())))
             }
         };
         Query { key, value, len, into, room }.answer(of)
     };
-    ended(handle, c"mx_get_info", look())
+    finish_call(handle, c"mx_get_info", look())
 }
 
 /// `mx_hostname_to_nic_id`.
 #[unsafe(no_mangle)]
-pub extern "C" fn mx_hostname_to_nic_id(name: Given<c_char>, into: Given<u64>) -> Code {
+pub extern "C" fn mx_hostname_to_nic_id(name: CallerPtr<c_char>, into: CallerPtr<u64>) -> Code {
     let look = || {
         initialized()?;
         let name = text(name, HOSTNAME_MAX).ok_or(Return::BadHostnameArgs)?;
         put(into, board::find(&name)?, Return::BadHostnameArgs)
     };
-    errors::ended(c"mx_hostname_to_nic_id", look())
+    errors::finish(c"mx_hostname_to_nic_id", look())
 }
 
-/// `mx_nic_id_to_hostname`: into 80 bytes.
+/// `mx_nic_id_to_hostname`: writes up to 80 bytes.
 #[unsafe(no_mangle)]
-pub extern "C" fn mx_nic_id_to_hostname(nic: u64, into: Given<c_char>) -> Code {
+pub extern "C" fn mx_nic_id_to_hostname(nic: u64, into: CallerPtr<c_char>) -> Code {
     let look = || {
         initialized()?;
         let mut name = board::name(nic)?.into_bytes();
         name.truncate(HOSTNAME_MAX.saturating_sub(1));
         name.push(0);
-        // SAFETY: the caller has `HOSTNAME_MAX` bytes there, which is enough.
+        // SAFETY: the caller guarantees `HOSTNAME_MAX` bytes, which suffice.
         unsafe { put_bytes(into, 0, &name, Return::BadHostnameArgs) }
     };
-    errors::ended(c"mx_nic_id_to_hostname", look())
+    errors::finish(c"mx_nic_id_to_hostname", look())
 }
 
 /// `mx_board_number_to_nic_id`.
 #[unsafe(no_mangle)]
-pub extern "C" fn mx_board_number_to_nic_id(number: u32, into: Given<u64>) -> Code {
+pub extern "C" fn mx_board_number_to_nic_id(number: u32, into: CallerPtr<u64>) -> Code {
     let look = || {
         initialized()?;
         put(into, board::of(number)?.nic, Return::BadParamVal)
     };
-    errors::ended(c"mx_board_number_to_nic_id", look())
+    errors::finish(c"mx_board_number_to_nic_id", look())
 }
 
 /// `mx_nic_id_to_board_number`.
 #[unsafe(no_mangle)]
-pub extern "C" fn mx_nic_id_to_board_number(nic: u64, into: Given<u32>) -> Code {
+pub extern "C" fn mx_nic_id_to_board_number(nic: u64, into: CallerPtr<u32>) -> Code {
     let look = || {
         initialized()?;
         let is = |number: &u32| board::of(*number).is_ok_and(|board| board.nic == nic);
         let number = (0..board::count()).find(is).ok_or(Return::NicNotFound)?;
         put(into, number, Return::BadParamVal)
     };
-    errors::ended(c"mx_nic_id_to_board_number", look())
+    errors::finish(c"mx_nic_id_to_board_number", look())
 }
 
-/// `mx_open_board`: the handle is the board's number.
+/// `mx_open_board`: the handle is the number of the NIC.
 #[unsafe(no_mangle)]
-pub extern "C" fn mx_open_board(number: c_int, into: Given<c_int>) -> Code {
+pub extern "C" fn mx_open_board(number: c_int, into: CallerPtr<c_int>) -> Code {
     let look = || {
         let known = u32::try_from(number).is_ok_and(|number| number < board::count());
         if known { put(into, number, Return::BadParamVal) } else { Err(Return::BoardUnknown) }
     };
-    errors::ended(c"mx_open_board", look())
+    errors::finish(c"mx_open_board", look())
 }
 
-/// `mx__get_mapper_state`: `mx_mapper_state_t`, whose first word says which board.
+/// `mx__get_mapper_state`: the first word of `mx_mapper_state_t` selects the NIC.
 #[unsafe(no_mangle)]
-pub extern "C" fn mx__get_mapper_state(_handle: c_int, state: Given<u32>) -> Code {
+pub extern "C" fn mx__get_mapper_state(_handle: c_int, state: CallerPtr<u32>) -> Code {
     let look = || {
         let number = get(state, Return::BadParamVal)?;
         let [_, _, mac @ ..] = board::of(number)?.nic.to_be_bytes();
         let mut bytes = [0_u8; 32];
         let (head, tail) = bytes.split_at_mut(8);
-        // The mapper's address (ours: the daemon maps) and port 0; then: map version, hosts,
-        // network configured, routes valid, level, flags.
+        // Address of the mapper (that of the NIC, because the daemon maps) and port 0; then: map
+        // version, hosts, network configured, routes valid, level, flags.
         head.iter_mut().zip(mac).for_each(|(to, from)| *to = from);
         let words = [1_u32, 1, 1, 1, 0, 0].map(u32::to_ne_bytes);
         tail.iter_mut().zip(words.as_flattened()).for_each(|(to, from)| *to = *from);
         // SAFETY: the structure has these bytes behind its first word.
         unsafe { put_bytes(state, size_of::<u32>(), &bytes, Return::BadParamVal) }
     };
-    errors::ended(c"mx__get_mapper_state", look())
+    errors::finish(c"mx__get_mapper_state", look())
 }

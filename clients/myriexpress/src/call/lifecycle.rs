@@ -1,13 +1,13 @@
-//! Beginning and ending: of the library, of endpoints, of progress.
+//! Calls that start and end the library, endpoints, and progress.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::ended;
-use crate::abi::{ErrorHandler, Given, Param, get_at, put};
+use super::finish_call;
+use crate::abi::{CallerPtr, ErrorHandler, Param, get_at, put};
 use crate::code::{Code, Return};
-use crate::endpoint::{Endpoint, Opening};
-use crate::table::{self, Locked};
+use crate::endpoint::{MxEndpoint, OpenParams};
+use crate::table::{self, LockedEndpoint};
 use causeway_endpoint::limits::ENDPOINT_ANY;
 use causeway_endpoint::{board, lock};
 
@@ -17,12 +17,12 @@ static INITIALIZED: AtomicBool = AtomicBool::new(false);
 /// `MX_ANY_NIC`, `MX_ANY_ENDPOINT`.
 const ANY: u32 = u32::MAX;
 
-/// Whether `mx_init` was called.
+/// Fails if `mx_init` was not called.
 pub(super) fn initialized() -> Result<(), Return> {
     if INITIALIZED.load(Ordering::Acquire) { Ok(()) } else { Err(Return::NotInitialized) }
 }
 
-/// What `mx_init()` calls, with the version of the API.
+/// Implements `mx_init()`, which passes the API version.
 #[unsafe(no_mangle)]
 pub extern "C" fn mx__init_api(api: c_int) -> Code {
     let begin = || {
@@ -41,7 +41,7 @@ pub extern "C" fn mx__init_api(api: c_int) -> Code {
         INITIALIZED.store(true, Ordering::Release);
         Ok(())
     };
-    errors::ended(c"mx_init", begin())
+    errors::finish(c"mx_init", begin())
 }
 
 /// `mx_finalize`.
@@ -51,14 +51,14 @@ pub extern "C" fn mx_finalize() -> Code {
         INITIALIZED.store(false, Ordering::Release);
         board::forget();
     });
-    errors::ended(c"mx_finalize", end)
+    errors::finish(c"mx_finalize", end)
 }
 
-/// The parameters of an endpoint.
-fn opening(key: u32, params: Given<Param>, count: u32) -> Result<Opening, Return> {
-    let mut opening = Opening { key, ..Opening::default() };
+/// Parses the parameters of an endpoint.
+fn opening(key: u32, params: CallerPtr<Param>, count: u32) -> Result<OpenParams, Return> {
+    let mut opening = OpenParams { key, ..OpenParams::default() };
     for at in 0..count {
-        // SAFETY: the caller says that so many are there.
+        // SAFETY: the caller guarantees `count` parameters.
         let param = unsafe { get_at(params, at as usize, Return::BadParamList) }?;
         let Param { key, value: [value] } = param;
         let [bits, shift, ..] = value.to_le_bytes();
@@ -66,11 +66,11 @@ fn opening(key: u32, params: Given<Param>, count: u32) -> Result<Opening, Return
             0 if value == 0 => opening.errors = None,
             0 => {
                 let pointer = std::ptr::with_exposed_provenance::<()>(value);
-                // SAFETY: under this key the caller gives a handler, and it is not null.
+                // SAFETY: the value of this key is a handler, and it is not null.
                 let handler = unsafe { std::mem::transmute::<*const (), ErrorHandler>(pointer) };
                 opening.errors = Some(handler);
             }
-            // Unexpected messages are bounded here by their bytes.
+            // The limit on unexpected messages is ignored: their bytes are limited anyway.
             1 => {}
             2 => (opening.context_bits, opening.context_shift) = (bits, shift),
             _ => return Err(Return::BadParamName),
@@ -79,13 +79,13 @@ fn opening(key: u32, params: Given<Param>, count: u32) -> Result<Opening, Return
     Ok(opening)
 }
 
-fn open(board: u32, wanted: u8, opening: Opening) -> Result<*mut c_void, Return> {
+fn open(board: u32, wanted: u8, opening: OpenParams) -> Result<*mut c_void, Return> {
     if board != ANY {
-        return table::insert(|own| Endpoint::open(own, board, wanted, opening));
+        return table::insert(|own| MxEndpoint::open(own, board, wanted, opening));
     }
     let mut last = Return::NoDev;
     for board in 0..board::count() {
-        match table::insert(|own| Endpoint::open(own, board, wanted, opening)) {
+        match table::insert(|own| MxEndpoint::open(own, board, wanted, opening)) {
             Err(error) => last = error,
             opened => return opened,
         }
@@ -99,9 +99,9 @@ pub extern "C" fn mx_open_endpoint(
     board: u32,
     endpoint: u32,
     key: u32,
-    params: Given<Param>,
+    params: CallerPtr<Param>,
     count: u32,
-    into: Given<*mut c_void>,
+    into: CallerPtr<*mut c_void>,
 ) -> Code {
     let opened = || {
         initialized()?;
@@ -116,11 +116,11 @@ pub extern "C" fn mx_open_endpoint(
         let handle = open(board, wanted, opening(key, params, count)?)?;
         put(into, handle, Return::BadEndpoint)
     };
-    errors::ended(c"mx_open_endpoint", opened())
+    errors::finish(c"mx_open_endpoint", opened())
 }
 
-/// Waits until nobody runs the handler.
-fn settled(mut locked: Locked, inside: Return) -> Result<Locked, Return> {
+/// Waits until no thread runs the handler. Fails with `inside` in the handler itself.
+fn wait_for_handler(mut locked: LockedEndpoint, inside: Return) -> Result<LockedEndpoint, Return> {
     loop {
         match locked.endpoint().handling {
             None => return Ok(locked),
@@ -134,13 +134,13 @@ fn settled(mut locked: Locked, inside: Return) -> Result<Locked, Return> {
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_close_endpoint(handle: *mut c_void) -> Code {
     let close = || {
-        let locked = settled(table::lock(handle)?, Return::CloseInHandler)?;
+        let locked = wait_for_handler(table::lock(handle)?, Return::CloseInHandler)?;
         let mut closed = locked.remove().ok_or(Return::BadEndpoint)?;
         closed.core.finish();
         closed.wake();
         Ok(())
     };
-    ended(handle, c"mx_close_endpoint", close())
+    finish_call(handle, c"mx_close_endpoint", close())
 }
 
 /// `mx_wakeup`.
@@ -153,7 +153,7 @@ pub extern "C" fn mx_wakeup(handle: *mut c_void) -> Code {
         endpoint.wake();
         Ok(())
     };
-    ended(handle, c"mx_wakeup", wake())
+    finish_call(handle, c"mx_wakeup", wake())
 }
 
 /// `mx_disable_progression`.
@@ -163,13 +163,13 @@ pub extern "C" fn mx_disable_progression(handle: *mut c_void) -> Code {
         let mut locked = table::lock(handle)?;
         let endpoint = locked.endpoint();
         endpoint.disabled = endpoint.disabled.saturating_add(1);
-        // In its own handler there is nothing to wait for.
-        match settled(locked, Return::Busy) {
+        // A call in the handler itself must not wait for its end.
+        match wait_for_handler(locked, Return::Busy) {
             Ok(_) | Err(Return::Busy) => Ok(()),
             Err(error) => Err(error),
         }
     };
-    ended(handle, c"mx_disable_progression", disable())
+    finish_call(handle, c"mx_disable_progression", disable())
 }
 
 /// `mx_reenable_progression`.
@@ -182,12 +182,12 @@ pub extern "C" fn mx_reenable_progression(handle: *mut c_void) -> Code {
         endpoint.wake();
         wait::progress(locked).map(drop)
     };
-    ended(handle, c"mx_reenable_progression", enable())
+    finish_call(handle, c"mx_reenable_progression", enable())
 }
 
 /// `mx_progress`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_progress(handle: *mut c_void) -> Code {
-    let go_on = || wait::progress(table::lock(handle)?).map(drop);
-    ended(handle, c"mx_progress", go_on())
+    let progress = || wait::progress(table::lock(handle)?).map(drop);
+    finish_call(handle, c"mx_progress", progress())
 }

@@ -1,14 +1,14 @@
-//! Raw endpoints, for mappers: there are none. A board's peers are the daemon's to find, so
-//! nothing is left for a mapper to do, and no process sees raw packets of others.
+//! Raw endpoints, which mappers use. They cannot be opened: the daemon finds the peers of a NIC, so
+//! a mapper has no task, and no process may see raw packets of others.
 
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::abi::Param;
 use crate::code::{Code, Return};
-use crate::errors::ended;
+use crate::errors::finish;
 
-fn refuse(what: &'static std::ffi::CStr, error: Return) -> Code {
-    ended(what, Err(error))
+fn refuse(call: &'static std::ffi::CStr, error: Return) -> Code {
+    finish(call, Err(error))
 }
 
 /// `mx_raw_handle`: `MX__INVALID_HANDLE`.
@@ -25,7 +25,10 @@ pub extern "C" fn mx_raw_open_endpoint(
     _count: u32,
     _into: *mut *mut c_void,
 ) -> Code {
-    refuse(c"mx_raw_open_endpoint: peers are found by the daemon", Return::NoPerm)
+    refuse(
+        c"mx_raw_open_endpoint: the daemon finds the peers, so no mapper is needed",
+        Return::NoPerm,
+    )
 }
 
 /// `mx_raw_send`.
@@ -101,7 +104,7 @@ pub extern "C" fn mx_raw_set_map_version(
 macro_rules! without_endpoint {
     ($($name:ident($($kind:ty),*), $text:literal;)*) => {
         $(
-            /// There is no endpoint that it could be called with.
+            /// Fails: no raw endpoint can exist.
             #[unsafe(no_mangle)]
             pub extern "C" fn $name(_endpoint: *mut c_void $(, _: $kind)*) -> Code {
                 refuse($text, Return::BadEndpoint)

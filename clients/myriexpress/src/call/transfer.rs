@@ -1,19 +1,23 @@
-//! Sends and receives, and giving them up.
+//! Calls that send, receive and cancel.
 
 use std::ffi::c_void;
 
 use causeway_message::library::RequestId;
 
-use super::ended;
-use crate::abi::{EndpointAddr, Given, Segment, get, put};
+use super::finish_call;
+use crate::abi::{CallerPtr, EndpointAddr, MxSegment, get, put};
 use crate::code::{Code, Return};
-use crate::endpoint::Endpoint;
+use crate::endpoint::MxEndpoint;
 use crate::{table, wait};
 
-/// Hands a new request to the application, or lets it go on unwatched.
+/// Returns the handle of a new request to the application, or forgets the request without a handle.
 #[inline]
-fn give(endpoint: &mut Endpoint, id: RequestId, into: Given<*mut c_void>) -> Result<(), Return> {
-    // It may have ended already, and others wait for any.
+fn give(
+    endpoint: &mut MxEndpoint,
+    id: RequestId,
+    into: CallerPtr<*mut c_void>,
+) -> Result<(), Return> {
+    // The request may have ended already, and other threads may wait for any request.
     endpoint.wake();
     if into.is_null() {
         return Ok(endpoint.core.library.forget(id)?);
@@ -21,20 +25,20 @@ fn give(endpoint: &mut Endpoint, id: RequestId, into: Given<*mut c_void>) -> Res
     put(into, endpoint.own.handle(id), Return::BadRequest)
 }
 
-/// Both kinds of sends; in each function, so that all it is given stays in registers.
+/// Both kinds of sends. Inlined, so that all arguments stay in registers.
 #[inline(always)]
 fn send(
     sync: bool,
     handle: *mut c_void,
-    (list, count): (Given<Segment>, u32),
+    (list, count): (CallerPtr<MxSegment>, u32),
     to: EndpointAddr,
     (info, context): (u64, *mut c_void),
-    into: Given<*mut c_void>,
+    into: CallerPtr<*mut c_void>,
 ) -> Result<(), Return> {
     let mut locked = table::lock(handle)?;
     let endpoint = locked.endpoint();
     let to = endpoint.partner(to)?;
-    let data = endpoint.known.segments(list, count, false)?;
+    let data = endpoint.mapped.segments(list, count, false)?;
     endpoint.before_send();
     let context = context.addr() as u64;
     let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.way);
@@ -44,70 +48,70 @@ fn send(
         library.isend(way, to, info, context, data)?
     };
     give(endpoint, id, into)?;
-    wait::settle(locked).map(drop)
+    wait::report_failures(locked).map(drop)
 }
 
 /// `mx_isend`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_isend(
     handle: *mut c_void,
-    list: Given<Segment>,
+    list: CallerPtr<MxSegment>,
     count: u32,
     to: EndpointAddr,
     info: u64,
     context: *mut c_void,
-    into: Given<*mut c_void>,
+    into: CallerPtr<*mut c_void>,
 ) -> Code {
     let sent = send(false, handle, (list, count), to, (info, context), into);
-    ended(handle, c"mx_isend", sent)
+    finish_call(handle, c"mx_isend", sent)
 }
 
 /// `mx_issend`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_issend(
     handle: *mut c_void,
-    list: Given<Segment>,
+    list: CallerPtr<MxSegment>,
     count: u32,
     to: EndpointAddr,
     info: u64,
     context: *mut c_void,
-    into: Given<*mut c_void>,
+    into: CallerPtr<*mut c_void>,
 ) -> Code {
     let sent = send(true, handle, (list, count), to, (info, context), into);
-    ended(handle, c"mx_issend", sent)
+    finish_call(handle, c"mx_issend", sent)
 }
 
 /// `mx_irecv`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_irecv(
     handle: *mut c_void,
-    list: Given<Segment>,
+    list: CallerPtr<MxSegment>,
     count: u32,
     info: u64,
     mask: u64,
     context: *mut c_void,
-    into: Given<*mut c_void>,
+    into: CallerPtr<*mut c_void>,
 ) -> Code {
     let receive = || {
         let mut locked = table::lock(handle)?;
         let endpoint = locked.endpoint();
-        let data = endpoint.known.segments(list, count, true)?;
+        let data = endpoint.mapped.segments(list, count, true)?;
         let context = context.addr() as u64;
         let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.way);
         let id = library.irecv(way, info, mask, context, data)?;
         way.stir();
         give(endpoint, id, into)?;
-        wait::settle(locked).map(drop)
+        wait::report_failures(locked).map(drop)
     };
-    ended(handle, c"mx_irecv", receive())
+    finish_call(handle, c"mx_irecv", receive())
 }
 
 /// `mx_cancel`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_cancel(
     handle: *mut c_void,
-    request: Given<*mut c_void>,
-    result: Given<u32>,
+    request: CallerPtr<*mut c_void>,
+    result: CallerPtr<u32>,
 ) -> Code {
     let cancel = || {
         let mut locked = table::lock(handle)?;
@@ -124,12 +128,12 @@ pub extern "C" fn mx_cancel(
         }
         Ok(())
     };
-    ended(handle, c"mx_cancel", cancel())
+    finish_call(handle, c"mx_cancel", cancel())
 }
 
 /// `mx_forget`.
 #[unsafe(no_mangle)]
-pub extern "C" fn mx_forget(handle: *mut c_void, request: Given<*mut c_void>) -> Code {
+pub extern "C" fn mx_forget(handle: *mut c_void, request: CallerPtr<*mut c_void>) -> Code {
     let forget = || {
         let mut locked = table::lock(handle)?;
         let endpoint = locked.endpoint();
@@ -137,7 +141,7 @@ pub extern "C" fn mx_forget(handle: *mut c_void, request: Given<*mut c_void>) ->
         endpoint.core.library.forget(id)?;
         put(request, std::ptr::null_mut(), Return::BadRequest)
     };
-    ended(handle, c"mx_forget", forget())
+    finish_call(handle, c"mx_forget", forget())
 }
 
 /// `mx_set_request_timeout`.
@@ -158,19 +162,19 @@ pub extern "C" fn mx_set_request_timeout(
         // 0 is MX_INFINITE.
         let timeout = u64::from(timeout_ms).saturating_mul(1_000_000);
         endpoint.core.library.set_timeout(id, Some(timeout).filter(|&timeout| timeout != 0))?;
-        // Who sleeps may have to wake sooner.
+        // A sleeping thread may have to wake earlier.
         endpoint.wake();
-        wait::settle(locked).map(drop)
+        wait::report_failures(locked).map(drop)
     };
-    ended(handle, c"mx_set_request_timeout", limit())
+    finish_call(handle, c"mx_set_request_timeout", limit())
 }
 
 /// `mx_ibuffered`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_ibuffered(
     handle: *mut c_void,
-    request: Given<*mut c_void>,
-    result: Given<u32>,
+    request: CallerPtr<*mut c_void>,
+    result: CallerPtr<u32>,
 ) -> Code {
     let look = || {
         let mut locked = wait::progress(table::lock(handle)?)?;
@@ -179,5 +183,5 @@ pub extern "C" fn mx_ibuffered(
         let free = endpoint.core.library.ibuffered(id)?;
         put(result, u32::from(free), Return::BadParamVal)
     };
-    ended(handle, c"mx_ibuffered", look())
+    finish_call(handle, c"mx_ibuffered", look())
 }

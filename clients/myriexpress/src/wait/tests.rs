@@ -1,5 +1,4 @@
-//! Who sleeps is woken by what another thread heard, and who heard something does not sleep on it.
-//! An endpoint whose daemon is the test.
+//! Wake-ups between threads of an endpoint. The test acts as the daemon.
 
 use std::os::unix::net::UnixStream;
 use std::thread;
@@ -10,16 +9,16 @@ use causeway_message::split::{Address, NicId, Token};
 use causeway_wire::local::{Ask, Name, Tell, VERSION};
 
 use super::*;
-use crate::abi::Given;
-use crate::endpoint::Opening;
-use crate::memory::Segments;
+use crate::abi::CallerPtr;
+use crate::endpoint::OpenParams;
+use crate::memory::MessageSegments;
 use causeway_endpoint::board::Conversation;
 use causeway_endpoint::ears::Awaited;
 
-/// Far less than a sleep, and more than anything else takes.
+/// Much shorter than a sleep, and longer than any other operation.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An endpoint, and the daemon's end of its conversation.
+/// Returns an endpoint, and the daemon's end of its connection.
 fn open() -> (*mut c_void, Local) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let daemon = thread::spawn(move || {
@@ -44,22 +43,22 @@ fn open() -> (*mut c_void, Local) {
     });
     let opened = table::insert(|own| {
         let conversation = Conversation::over(ours, 0)?;
-        Endpoint::open_over(conversation, own, 0, 1, Opening::default())
+        MxEndpoint::open_over(conversation, own, 0, 1, OpenParams::default())
     });
     (opened.unwrap(), daemon.join().unwrap())
 }
 
-fn way(endpoint: &mut Endpoint) -> &mut dyn Transport<Segments> {
+fn way(endpoint: &mut MxEndpoint) -> &mut dyn Transport<MessageSegments> {
     &mut endpoint.core.way
 }
 
-/// Asks for a connect that is not answered yet.
-fn connect(endpoint: &mut Endpoint) {
+/// Requests a connect, which is not answered yet.
+fn connect(endpoint: &mut MxEndpoint) {
     let to = Address { nic: NicId(8), endpoint: 1 };
     way(endpoint).connect(Token(0), to, 1, None).unwrap();
 }
 
-/// The answer to it.
+/// Sends the answer to the connect.
 fn refuse(daemon: &mut Local) {
     let refused = Tell::Refused { endpoint: 1, status: 12, token: 0 };
     daemon.send(refused.emit(), Vec::new()).unwrap();
@@ -71,9 +70,9 @@ fn who_hears_that_a_request_is_over_does_not_sleep_on_it() {
     let mut locked = table::lock(handle).unwrap();
     let endpoint = locked.endpoint();
     endpoint.core.tell_time();
-    // SAFETY: no segment is read of NULL.
-    let none = unsafe { Given::new(std::ptr::null_mut()) };
-    let nothing = endpoint.known.segments(none, 0, true).unwrap();
+    // SAFETY: no segment is read from a NULL list without segments.
+    let none = unsafe { CallerPtr::new(std::ptr::null_mut()) };
+    let nothing = endpoint.mapped.segments(none, 0, true).unwrap();
     let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.way);
     let id = library.irecv(way, 1, u64::MAX, 0, nothing).unwrap();
     library.set_timeout(Some(id), Some(1)).unwrap();
@@ -91,14 +90,14 @@ fn who_hears_in_passing_wakes_who_sleeps() {
     let endpoint = locked.endpoint();
     connect(endpoint);
     refuse(&mut daemon);
-    endpoint.led = true;
+    endpoint.has_leader = true;
     assert!(!endpoint.core.ears.is_rung());
     let since = Instant::now();
     while endpoint.core.way.connecting() {
         assert!(since.elapsed() < PATIENCE);
         endpoint.step();
     }
-    assert!(endpoint.core.ears.is_rung(), "it would not hear it any more");
+    assert!(endpoint.core.ears.is_rung(), "the sleeping thread would miss the event");
 }
 
 #[test]
@@ -110,7 +109,7 @@ fn many_connects_wait_until_others_are_answered() {
     let mut asked = 0;
     while way(endpoint).connect(Token(asked), to, 1, None).is_ok() {
         asked += 1;
-        assert!(asked < 10_000, "the daemon would not be listened to");
+        assert!(asked < 10_000, "the daemon must refuse before it stops reading");
     }
     assert_eq!(way(endpoint).connect(Token(asked), to, 1, None), Err(Refused::Full));
     refuse(&mut daemon);
@@ -126,7 +125,7 @@ fn who_follows_tells_who_leads() {
     let (handle, _daemon) = open();
     let mut locked = table::lock(handle).unwrap();
     let endpoint = locked.endpoint();
-    endpoint.led = true;
+    endpoint.has_leader = true;
     let (room, handle) = (locked.room(), handle.addr());
     let release = thread::spawn(move || {
         let since = Instant::now();
@@ -138,9 +137,12 @@ fn who_follows_tells_who_leads() {
             assert!(since.elapsed() < PATIENCE);
         }
     });
-    let mut locked = sleep(locked, Patience::Endless).unwrap();
+    let mut locked = sleep(locked, WaitLimit::Endless).unwrap();
     release.join().unwrap();
-    assert!(locked.endpoint().core.ears.is_rung(), "it does not know what we wait for");
+    assert!(
+        locked.endpoint().core.ears.is_rung(),
+        "the leader must learn what the follower waits for"
+    );
 }
 
 #[test]

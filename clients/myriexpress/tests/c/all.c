@@ -1,6 +1,6 @@
 /* all RANK COUNT BOARD_NIC: COUNT processes send each other messages of all lengths, in segments of
- * odd lengths at odd addresses; what comes is looked at byte by byte, and nothing around it may
- * change. */
+ * odd lengths at odd addresses. Each received byte is verified, and the bytes around the
+ * segments must not change. */
 #include "check.h"
 
 enum { EACH = 100, AHEAD = 4, GUARD = 64, LONGEST = 16 << 20, ANY_MS = 15000 };
@@ -18,7 +18,7 @@ static uint32_t name(uint32_t from, uint32_t to, uint32_t number) {
     return mix(from << 24 ^ to << 16 ^ number ^ 0x5eedu);
 }
 
-/* Both ends know how long a message is. */
+/* Both sides compute the length of a message. */
 static uint32_t length(uint32_t from, uint32_t to, uint32_t number) {
     static const uint32_t edges[] = {0, 1, 31, 32, 33, 127, 128, 129, 4095, 4096, 4097, 32767, 32768, 32769};
     uint32_t key = name(from, to, number);
@@ -31,7 +31,7 @@ static void fill(unsigned char *bytes, uint32_t len, uint32_t key) {
     for (uint32_t at = 0; at < len; at++) bytes[at] = (unsigned char)((at * 0x9e3779b1u ^ key) >> 13);
 }
 
-/* A message under way: `room` has guards around `len` bytes. */
+/* A pending message: `room` has guards around `len` bytes. */
 struct item {
     uint32_t peer, number, len;
     unsigned char *room, *bytes;
@@ -54,7 +54,7 @@ static void guards(const struct item *of) {
     for (const unsigned char *at = of->bytes + of->len; at < end; at++) CHECK(*at == 0xa5);
 }
 
-/* Into up to five pieces, some of them empty. */
+/* Splits a buffer into up to five segments, some of them empty. */
 static uint32_t cut(const struct item *of, uint32_t key, mx_segment_t *list) {
     uint32_t count = 1 + key % 5, at = 0;
     for (uint32_t piece = 0; piece < count; piece++) {
@@ -74,7 +74,7 @@ static void post(uint32_t peer, uint32_t number) {
     mx_segment_t list[5];
     uint32_t count = cut(made, name(rank, peer, number), list);
     mx_request_t request;
-    /* Whatever comes of this sender next: it must come in order. */
+    /* Matches the next message of this sender, which must be in order. */
     OK(mx_irecv(endpoint, list, count, (uint64_t)peer << 32, ~0ull << 32, made, &request));
 }
 
@@ -89,7 +89,7 @@ static void send(uint32_t peer, uint32_t number) {
     else OK(mx_isend(endpoint, list, count, addresses[peer], info, made, &request));
 }
 
-/* All tell the first that they are done; it tells them that all are. */
+/* A barrier: all ranks report to the first, which releases them. */
 static void part(void) {
     if (rank != 0) {
         mx_request_t all = receiving(endpoint, NULL, 0, DONE, MX_MATCH_MASK_NONE);

@@ -24,7 +24,7 @@
     } while (0)
 #define OK(call) IS(call, MX_SUCCESS)
 
-/* The peer may not be there yet. */
+/* The peer may not have opened its endpoint yet. */
 static inline mx_endpoint_addr_t reach(mx_endpoint_t endpoint, uint64_t nic, uint32_t number,
                                        uint32_t key) {
     mx_endpoint_addr_t address;

@@ -1,4 +1,4 @@
-/* child: a process with endpoints has children, also while its threads are in calls. */
+/* child: a process with endpoints forks, also while its threads are in calls. */
 #include <pthread.h>
 #include <sys/wait.h>
 
@@ -15,7 +15,7 @@ static void *calls(void *unused) {
     return unused;
 }
 
-/* What a child does: nothing of its parent's is its own; with its own it can do all. */
+/* A child cannot use endpoints of its parent, and can use its own. */
 static void child(mx_endpoint_addr_t to_b, uint32_t number) {
     mx_status_t status;
     mx_request_t request;
@@ -52,7 +52,7 @@ int main(void) {
         CHECK(ended(b, receiving(b, &in, sizeof in, 7, MX_MATCH_MASK_NONE)).code == 0 && in == number);
         int how;
         CHECK(waitpid(pid, &how, 0) == pid && how == 0);
-        /* And its parent's go on. */
+        /* Endpoints of the parent continue. */
         CHECK(ended(a, sending(a, &number, sizeof number, to_b, 8)).code == 0);
         CHECK(ended(b, receiving(b, &in, sizeof in, 8, MX_MATCH_MASK_NONE)).code == 0);
     }

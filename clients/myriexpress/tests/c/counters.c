@@ -1,4 +1,4 @@
-/* What an endpoint counts is told with its names: of the endpoint, and of all of a board. */
+/* Counters with names, of an endpoint and of all endpoints of a board. */
 #include "check.h"
 #include "mx_io.h"
 
@@ -19,7 +19,7 @@ static uint32_t of(mx_endpoint_t endpoint, uint32_t board, const char *label) {
     return 0;
 }
 
-/* So many times, by way of an endpoint of the same process. */
+/* Sends messages to an endpoint of the same process. */
 static void exchange(mx_endpoint_t from, mx_endpoint_t to, mx_endpoint_addr_t there, uint32_t len,
                      int times) {
     static char out[100000], in[100000];
@@ -80,7 +80,7 @@ int main(int argc, char **argv) {
     mx_set_error_handler(MX_ERRORS_RETURN);
     CHECK(mx_get_info(one, MX_COUNTERS_VALUES, NULL, 0, values, count * 4 - 1) ==
           MX_BAD_INFO_LENGTH);
-    /* Memory that was found is known, unless it is not to be. */
+    /* Validated memory is cached, unless the cache is disabled. */
     uint32_t checks = of(one, 0, "buffer_checks");
     exchange(one, two, there, 8, 10);
     CHECK(of(one, 0, "buffer_checks") - checks == (off ? 10 : 0));

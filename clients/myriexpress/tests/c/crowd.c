@@ -1,15 +1,15 @@
-/* crowd takes MESSAGES SENDERS: many send it short messages, and one a long one.
- * crowd sends PEER_NIC OWN MESSAGES, crowd long PEER_NIC OWN: one of these.
- * crowd leaves PEER_NIC MESSAGES: it sends and is gone. crowd stays MESSAGES: it gets them all. */
+/* crowd takes MESSAGES SENDERS: receives short messages of many senders, and a long one.
+ * crowd sends PEER_NIC OWN MESSAGES, crowd long PEER_NIC OWN: the senders.
+ * crowd leaves PEER_NIC MESSAGES: sends and ends. crowd stays MESSAGES: receives all of them. */
 #include "check.h"
 
 enum { TAKER = 1, KEY = 5, BYTES = 1000, LONG = 8 << 20, POSTED = 64 };
-/* What messages are. */
+/* Kinds of messages. */
 enum { HELLO, GO, SHORT, BIG };
 
 static unsigned char room[BYTES];
 
-/* Says hello to the taker and waits until it may begin. */
+/* Greets the receiver, and waits for the start. */
 static mx_endpoint_addr_t greet(mx_endpoint_t endpoint, uint64_t nic) {
     mx_endpoint_addr_t to = reach(endpoint, nic, TAKER, KEY);
     mx_request_t go = receiving(endpoint, NULL, 0, GO, MX_MATCH_MASK_NONE);
@@ -48,7 +48,7 @@ static void takes(mx_endpoint_t endpoint, uint32_t count, uint32_t senders) {
         CHECK(ended(endpoint, posted[at % POSTED]).xfer_length == BYTES);
         if (at + POSTED < count)
             posted[at % POSTED] = receiving(endpoint, room, BYTES, SHORT, MX_MATCH_MASK_NONE);
-        /* It has something else to do, too. */
+        /* The receiver is busy between its calls. */
         for (volatile int work = 0; work < 1000; work++) {}
     }
     mx_status_t status = ended(endpoint, big);

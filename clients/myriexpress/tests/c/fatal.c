@@ -1,4 +1,4 @@
-/* fatal: a call that fails, with the handler that is there at first. */
+/* fatal: a failed call with the default error handler. */
 #include "myriexpress.h"
 
 int main(void) { return (int)mx_finalize(); }

@@ -1,5 +1,5 @@
-/* goes_on asks NIC | goes_on answers: messages go there and back whenever a line is read, and it is
-   said when they did. "idle": waits for nothing first, asleep. */
+/* goes_on asks NIC | goes_on answers: exchanges messages for each line that is read, and prints a
+   line afterwards. "idle": first sleeps in a call that waits in vain. */
 #include <sys/resource.h>
 
 #include "check.h"

@@ -1,4 +1,4 @@
-/* layout: sizes and offsets, as the headers give them. */
+/* layout: sizes and offsets according to the headers. */
 #include <stddef.h>
 #include <stdio.h>
 

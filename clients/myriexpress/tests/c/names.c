@@ -1,4 +1,4 @@
-/* names NAME NIC: the board of that name is that one, sooner or later. */
+/* names NAME NIC: the board with that name gets that address, possibly after a delay. */
 #include "check.h"
 
 int main(int argc, char **argv) {
@@ -14,7 +14,7 @@ int main(int argc, char **argv) {
     char name[MX_MAX_HOSTNAME_LEN];
     OK(mx_nic_id_to_hostname(nic, name));
     CHECK(strcmp(name, argv[1]) == 0);
-    /* It is no board of this host. */
+    /* The board is not on this host. */
     uint32_t number;
     IS(mx_nic_id_to_board_number(nic, &number), MX_NIC_NOT_FOUND);
     IS(mx_hostname_to_nic_id("nobody:0", &found), MX_HOST_NOT_FOUND);

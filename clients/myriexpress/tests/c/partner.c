@@ -1,4 +1,4 @@
-/* partner dies | partner waits NIC: one is killed while the other waits for it. */
+/* partner dies | partner waits NIC: a process is killed while its peer waits for it. */
 #include "check.h"
 
 int main(int argc, char **argv) {

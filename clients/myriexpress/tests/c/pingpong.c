@@ -1,4 +1,4 @@
-/* pingpong FIRST PEER_NIC: messages of all lengths go to the other process and back. */
+/* pingpong FIRST PEER_NIC: exchanges messages of all lengths with another process. */
 #include "check.h"
 
 static unsigned char byte(uint32_t seed, uint32_t at) {
@@ -35,7 +35,7 @@ int main(int argc, char **argv) {
         CHECK(nic == peer && number == 3);
         if (!first) CHECK(ended(endpoint, sending(endpoint, in, length, status.source, round)).code == 0);
     }
-    /* The last is answered before anybody leaves. */
+    /* The last message is answered before the processes end. */
     if (first) {
         CHECK(ended(endpoint, sending(endpoint, NULL, 0, to, 99)).code == 0);
     } else {

@@ -1,4 +1,4 @@
-/* rules: two endpoints of one process, on boards 0 and 1, and what the calls promise of them. */
+/* rules: two endpoints of one process, on boards 0 and 1, and the guarantees of the calls. */
 #include <pthread.h>
 #include <sys/mman.h>
 
@@ -23,7 +23,7 @@ static mx_status_t got_by(mx_endpoint_t endpoint, mx_request_t request) {
 
 static void matching(void) {
     int one = 1, two = 2, in = 0, other = 0;
-    /* Unexpected, probed without being taken; then taken in order by any source. */
+    /* Unexpected messages: probed without receiving, then received in order from any source. */
     CHECK(ended(a, sending(a, &one, sizeof one, to_b, 0x1234)).code == 0);
     CHECK(ended(a, sending(a, &two, sizeof two, to_b, 0x1299)).code == 0);
     mx_status_t status;
@@ -42,7 +42,7 @@ static void matching(void) {
     CHECK(nic == nic_a);
     status = ended(b, receiving(b, &in, sizeof in, 0, 0));
     CHECK(in == 2 && status.match_info == 0x1299);
-    /* Posted: in post order; found by any of them, by match information, in completion order. */
+    /* Posted receives match in post order; test_any finds them by match information in completion order. */
     int context;
     mx_segment_t segment = {&in, sizeof in};
     mx_request_t first, second, peeked;
@@ -75,7 +75,7 @@ static void truncation(void) {
     mx_status_t status = ended(b, receive);
     CHECK(status.code == MX_STATUS_TRUNCATED);
     CHECK(status.msg_length == 100 && status.xfer_length == 10 && in[9] == 7 && in[10] == 1);
-    /* A synchronous send hears of it. */
+    /* A synchronous send ends. */
     mx_segment_t segment = {out, sizeof out};
     mx_request_t send;
     OK(mx_issend(a, &segment, 1, to_b, 6, NULL, &send));
@@ -105,7 +105,7 @@ static void giving_up(void) {
     OK(mx_cancel(b, &receive, &result));
     CHECK(result == 1 && receive == NULL);
     IS(mx_test(b, &copy, &status, &result), MX_BAD_REQUEST);
-    /* A wait ends in time, without an error. */
+    /* A wait ends at its timeout, without an error. */
     receive = receiving(b, in, sizeof in, 9, EXACT);
     OK(mx_wait(b, &receive, 30, &status, &result));
     CHECK(result == 0 && receive != NULL);
@@ -115,7 +115,7 @@ static void giving_up(void) {
     CHECK(result == 0);
     OK(mx_set_request_timeout(b, receive, 30));
     CHECK(ended(b, receive).code == MX_STATUS_TIMEOUT);
-    /* Synchronous sends that nobody takes: neither cancelled nor endless. */
+    /* Synchronous sends without a receive: neither cancelled nor endless. */
     mx_segment_t segment = {in, sizeof in};
     OK(mx_set_request_timeout(a, NULL, 30));
     OK(mx_issend(a, &segment, 1, to_b, 9, NULL, &receive));
@@ -123,7 +123,7 @@ static void giving_up(void) {
     IS(mx_cancel(a, &receive, &result), MX_CANCEL_NOT_SUPPORTED);
     CHECK(ended(a, receive).code == MX_STATUS_TIMEOUT);
     CHECK(got_by(b, receiving(b, in, sizeof in, 9, EXACT)).code == MX_STATUS_ABORTED);
-    /* What is forgotten is received all the same, and not heard of. */
+    /* A forgotten receive still receives, and is not reported. */
     forgotten = receiving(b, in, sizeof in, 9, EXACT);
     OK(mx_forget(b, &forgotten));
     CHECK(forgotten == NULL);
@@ -208,7 +208,7 @@ static void handlers(void) {
     CHECK(handled == 1);
     mx_request_t large = sending(a, out, sizeof out, to_b, 1);
     CHECK(ended(a, sending(a, out, 8, to_b, 2)).code == 0);
-    /* Both are put to the handler; one is done with, the other goes on to whoever takes it. */
+    /* The handler gets both: it consumes one message, the other matches a receive. */
     OK(mx_progress(b));
     OK(mx_progress(b));
     CHECK(handled == 3);
@@ -279,7 +279,7 @@ static void errors(void) {
     params[0].key = MX_PARAM_ERROR_HANDLER;
     params[0].val.error_handler = note;
     OK(mx_open_endpoint(0, 5, 0, params, 2, &endpoint));
-    /* Its own handler hears it, and says what is returned. */
+    /* The endpoint's own handler gets the error, and chooses the returned code. */
     IS(mx_irecv(endpoint, &fine, 1, 0, 0, NULL, &request), MX_BAD_BAD_BAD);
     CHECK(seen == MX_BAD_MATCHING_FOR_CONTEXT_ID_MASK);
     OK(mx_close_endpoint(endpoint));
@@ -341,13 +341,13 @@ static void partners(void) {
     CHECK(session == (uint32_t)(to_b.stuff[1] >> 32));
     OK(mx_iconnect(a, nic_b, 2, 78, 0, NULL, &request));
     CHECK(ended(a, request).code == MX_STATUS_BAD_KEY);
-    /* To itself; truncation is seen on both sides. */
+    /* To the own endpoint; both sides report a truncation. */
     mx_endpoint_addr_t self;
     OK(mx_get_endpoint_addr(a, &self));
     request = sending(a, &word, sizeof word, self, 1);
     CHECK(ended(a, receiving(a, &in, sizeof in, 1, EXACT)).code == 0 && in == 5);
     CHECK(ended(a, request).code == 0);
-    /* Parted from: what is sent fails, until it is connected to again. */
+    /* After a disconnect, sends fail until the next connect. */
     OK(mx_disconnect(a, to_b));
     CHECK(ended(a, sending(a, &word, sizeof word, to_b, 1)).code == MX_STATUS_ENDPOINT_UNREACHABLE);
     to_b = reach(a, nic_b, 2, 77);

@@ -1,4 +1,4 @@
-/* statuses [fatal]: requests that fail are put to the error handler before they are seen. */
+/* statuses [fatal]: failed requests are reported to the error handler before they complete. */
 #include <pthread.h>
 
 #include "check.h"
@@ -10,7 +10,7 @@ static mx_return_t last, answer;
 
 static mx_return_t hears(char *text, mx_return_t code) {
     CHECK(text != NULL && text[0] != 0);
-    /* No lock is held. */
+    /* The library holds no lock. */
     mx_status_t status;
     uint32_t result;
     OK(mx_test_any(endpoint, 0, 0, &status, &result));
@@ -28,7 +28,7 @@ static mx_status_t cut(void) {
     return ended(endpoint, receive);
 }
 
-/* Looks for any while another connects: the request of a blocking connect is nobody's. */
+/* Tests for any request while another thread connects: blocking connects have no visible request. */
 static volatile int connecting = 1;
 static void *looks(void *unused) {
     mx_status_t status;
@@ -53,14 +53,13 @@ int main(int argc, char **argv) {
         cut();
         return 7;
     }
-    /* Both sides of a message to itself are cut; the handler says what they are told. */
+    /* Both sides of a message to the own endpoint are truncated; the handler chooses their codes. */
     answer = (mx_return_t)MX_STATUS_ABORTED;
     CHECK(cut().code == MX_STATUS_ABORTED);
     CHECK(heard == 2 && last == (mx_return_t)MX_STATUS_TRUNCATED);
     answer = MX_SUCCESS;
     CHECK(cut().code == MX_STATUS_SUCCESS && heard == 4);
-    /* A connect that fails: one that is waited for is told of as a call, one that is not as a
-       request. */
+    /* A failed connect: mx_connect fails as a call, mx_iconnect as a request. */
     mx_endpoint_addr_t address;
     mx_request_t request;
     uint64_t nic;
@@ -71,7 +70,7 @@ int main(int argc, char **argv) {
     OK(mx_iconnect(endpoint, nic, 9, 77, 3, NULL, &request));
     CHECK(ended(endpoint, request).code == (mx_status_code_t)MX_FAILURE);
     CHECK(heard == 6 && last == (mx_return_t)MX_STATUS_ENDPOINT_CLOSED);
-    /* A receive that takes too long. */
+    /* A receive that times out. */
     char in[3];
     request = receiving(endpoint, in, sizeof in, 1, MX_MATCH_MASK_NONE);
     OK(mx_set_request_timeout(endpoint, request, 5));

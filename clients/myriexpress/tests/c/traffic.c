@@ -1,6 +1,6 @@
-/* traffic RANK COUNT NIC VICTIM: processes send each other messages round after round. VICTIM is
- * killed meanwhile: the others hear of it, by the right status and of nobody else, and go on for
- * some rounds. Without one (a rank that nobody has) it is a signal that ends it. */
+/* traffic RANK COUNT NIC VICTIM: processes exchange messages in rounds. VICTIM is killed
+ * meanwhile: the others get the right status for this peer only, and continue for some rounds.
+ * Without a victim (an unused rank) a signal ends the program. */
 #include <signal.h>
 
 #include "check.h"
@@ -13,7 +13,7 @@ static mx_endpoint_t endpoint;
 static mx_endpoint_addr_t addresses[RANKS];
 static int gone[RANKS];
 static volatile sig_atomic_t told;
-/* The round after which all end, as it is known; so many there can never be. */
+/* The last round. The initial value is never reached. */
 static uint32_t last = UINT32_MAX;
 
 static void tell(int signal) {
@@ -33,7 +33,7 @@ static uint64_t info(uint32_t from, uint32_t round) {
     return (uint64_t)from << 32 | round;
 }
 
-/* Two rounds are under way to each: a send of the next one waits for whoever we wait for. */
+/* Two rounds are pending to each peer. */
 static struct {
     mx_request_t sends[2], receive;
     unsigned char out[2][LONGEST], in[LONGEST];
@@ -54,7 +54,7 @@ static void lost(uint32_t peer, mx_status_code_t code) {
     gone[peer] = 1;
 }
 
-/* Whether the request of a peer has ended; if it ended well so does this. */
+/* Returns whether the request of a peer has ended; fails if it ended without success. */
 static int over(uint32_t peer, mx_request_t *request) {
     mx_status_t status;
     uint32_t result;
@@ -66,7 +66,7 @@ static int over(uint32_t peer, mx_request_t *request) {
     return 1;
 }
 
-/* Everything that was under way with one that is gone ends, and ends so. */
+/* All requests of a killed peer end with an error. */
 static void bury(uint32_t peer) {
     for (int which = 0; which < 2; which++) {
         if (with[peer]->sends[which] == NULL) continue;
@@ -80,7 +80,7 @@ static void bury(uint32_t peer) {
     if (with[peer]->receive == NULL) return;
     uint32_t cancelled;
     OK(mx_cancel(endpoint, &with[peer]->receive, &cancelled));
-    /* A message of which a part came ends with an error, one that came whole ends well. */
+    /* A partial message ends with an error, a complete one with success. */
     if (!cancelled) ended(endpoint, with[peer]->receive);
     with[peer]->receive = NULL;
 }
@@ -146,7 +146,7 @@ int main(int argc, char **argv) {
     printf("lost %d\n", victim < ranks && gone[victim]);
     OK(mx_close_endpoint(endpoint));
     if (victim >= ranks) {
-        /* Whichever daemon there is now has room for it. */
+        /* The present daemon has room for it. */
         OK(mx_open_endpoint(0, rank, 6, NULL, 0, &endpoint));
         OK(mx_close_endpoint(endpoint));
     }

@@ -1,4 +1,4 @@
-/* unmaps 1|0 NIC: who sends unmaps all or the end of what it offered before it is received. */
+/* unmaps 1|0 NIC: the sender unmaps all or the end of an offered message before it is received. */
 #include <sys/mman.h>
 
 #include "check.h"

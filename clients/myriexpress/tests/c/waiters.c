@@ -1,4 +1,4 @@
-/* waiters: many threads wait for one endpoint, each for something of its own. */
+/* waiters: many threads wait for one endpoint, each for a request of its own. */
 #include <pthread.h>
 
 #include "check.h"
@@ -21,7 +21,7 @@ static void *waits(void *which) {
     return NULL;
 }
 
-/* Waits, and leaves before anything comes. */
+/* Waits, and returns before a message arrives. */
 static mx_request_t never;
 static void *leaves(void *unused) {
     mx_status_t status;
@@ -37,7 +37,7 @@ static void *stays(void *unused) {
     return unused;
 }
 
-/* The one that came first looks after both, until it leaves. */
+/* The first thread leads until it returns. */
 static void leaving(void) {
     pthread_t first, second;
     uint32_t out = 0, result;
@@ -67,7 +67,7 @@ int main(void) {
     for (size_t at = 0; at < THREADS; at++) CHECK(pthread_create(&all[at], NULL, waits, (void *)at) == 0);
     for (uint32_t round = 0; round < ROUNDS; round++) {
         pthread_barrier_wait(&posted);
-        /* Sometimes they are awake, sometimes they sleep; what comes, comes at once. */
+        /* Sometimes the threads poll, sometimes they sleep; all messages arrive together. */
         if (round % 3) usleep(500);
         for (uint32_t at = 0; at < THREADS; at++)
             CHECK(ended(a, sending(a, &round, sizeof round, to_b, (at + round) % THREADS)).code == 0);

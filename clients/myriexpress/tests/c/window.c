@@ -1,5 +1,5 @@
-/* window PEER NIC: this process and endpoint PEER of another host send each other long messages, each
- * longer than the one before, all of them at once; what comes is looked at byte by byte. */
+/* window PEER NIC: this process and endpoint PEER of another host exchange long messages of growing
+ * lengths, all at the same time; each received byte is verified. */
 #include "check.h"
 
 enum { COUNT = 24 };
@@ -39,7 +39,7 @@ int main(int argc, char **argv) {
     }
     for (uint32_t number = 0; number < COUNT; number++)
         CHECK(ended(endpoint, sends[number]).code == MX_STATUS_SUCCESS);
-    /* The other may still ask for what was lost of the last. */
+    /* The peer may still request lost blocks of the last message. */
     OK(mx_close_endpoint(endpoint));
     OK(mx_finalize());
     return 0;

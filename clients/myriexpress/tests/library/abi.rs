@@ -1,11 +1,11 @@
-//! What the library exports, by name and version, and the layouts of its headers.
+//! The exported symbols with their versions, and the layouts of the headers.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use crate::common::{compile, library};
 
-/// Symbols with a version; all others have none.
+/// Symbols with a version. All others have none.
 const VERSIONED: &[(&str, &str)] = &[
     ("mx_open_endpoint", "MX_0.9"),
     ("mx_decompose_endpoint_addr", "MX_0.9"),

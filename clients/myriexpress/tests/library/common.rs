@@ -1,4 +1,4 @@
-//! A daemon in the test's process, and C programs that are its boards' processes.
+//! A daemon in the test process, and C programs that attach to its NICs.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use causeway_model::{MxSpec, MxUdp, PortKind, PortSpec};
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Where the library and its headers are.
+/// Returns the directory of the library.
 pub fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let here = test.parent().unwrap();
@@ -27,7 +27,7 @@ pub fn headers() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("include")
 }
 
-/// A program, as long as this lives.
+/// A compiled program, which is deleted when dropped.
 pub struct Program(PathBuf);
 
 impl Drop for Program {
@@ -61,7 +61,7 @@ pub fn compile(name: &str) -> Program {
     Program(program)
 }
 
-/// Boards `a` and `b` of one group, `c` of another.
+/// A daemon with NICs `a` and `b` of one group, and `c` of another.
 pub struct Host {
     handle: Handle,
     _fabric: Fabric,
@@ -81,32 +81,33 @@ impl Host {
         host
     }
 
-    /// With a board of group `red` on an interface.
+    /// Starts a daemon with a NIC of group `red` on an interface.
     pub fn on(interface: &str, board: &str) -> Self {
         let host = Self::without_boards();
         host.add(board, "red", Some(interface)).unwrap();
         host
     }
 
-    /// The same, where processes are at the interface themselves.
+    /// As [`Self::on`], in direct mode.
     pub fn past(interface: &str, board: &str) -> Self {
         Self::past_at(interface, board, folder())
     }
 
-    /// The same, its sockets in this folder.
+    /// As [`Self::past`], with sockets in a folder.
     pub fn past_at(interface: &str, board: &str, dir: PathBuf) -> Self {
         let host = Self::at(dir);
         host.add_past(interface, board);
         host
     }
 
-    /// Adds such a board.
+    /// Adds a NIC in direct mode.
     pub fn add_past(&self, interface: &str, board: &str) {
         let interface = Some(interface.to_owned());
         self.add_spec(board, "red", |local| MxSpec { interface, bypass: true, ..local }).unwrap();
     }
 
-    /// With a board of group `red` that is reached by datagrams, at ports of the loopback address.
+    /// Starts a daemon with a NIC of group `red` with datagrams between ports of the loopback
+    /// address.
     pub fn with_udp(board: &str, listen: u16, peer: u16) -> Self {
         let host = Self::without_boards();
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
@@ -119,7 +120,7 @@ impl Host {
         Self::at(folder())
     }
 
-    /// Without boards, their sockets in this folder.
+    /// Starts a daemon without NICs, with sockets in a folder.
     pub fn at(dir: PathBuf) -> Self {
         std::fs::create_dir_all(&dir).unwrap();
         let fabric = Fabric::start(&[causeway_mx::SERVICE], Options::default()).unwrap();
@@ -131,7 +132,7 @@ impl Host {
         host
     }
 
-    /// Adds a board.
+    /// Adds a NIC.
     pub fn add(
         &self,
         board: &str,
@@ -162,17 +163,17 @@ impl Host {
         }))
     }
 
-    /// Its daemon stops, and all else stays: where its boards' sockets were.
+    /// Stops the daemon. Returns the folder of its sockets, which remain.
     pub fn stop(mut self) -> PathBuf {
         std::mem::take(&mut self.dir)
     }
 
-    /// Where its boards' sockets are.
+    /// Returns the folder of the sockets.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// What a board counted.
+    /// Returns the counters of a NIC.
     pub fn counters(&self, board: &str) -> BTreeMap<String, u64> {
         match self.handle.call(Control::PortShow(board.parse().unwrap())) {
             Ok(Answer::Port(view)) => view.counters,
@@ -180,7 +181,7 @@ impl Host {
         }
     }
 
-    /// Starts a program as a process of those boards.
+    /// Starts a program as a process of NICs of this daemon.
     pub fn start(
         &self,
         program: impl AsRef<std::ffi::OsStr>,
@@ -191,14 +192,14 @@ impl Host {
     }
 }
 
-/// A folder of a test's own.
+/// Returns a new folder.
 pub fn folder() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     std::env::temp_dir().join(format!("causeway-my-{}-{number}", std::process::id()))
 }
 
-/// Starts a program as a process of boards, whose sockets are in `dir`.
+/// Starts a program as a process of NICs whose sockets are in `dir`.
 pub fn start(
     dir: &Path,
     program: impl AsRef<std::ffi::OsStr>,
@@ -222,18 +223,18 @@ impl Drop for Host {
     }
 }
 
-/// A process; it does not outlive this.
+/// A process, which is killed when dropped.
 pub struct Running(pub Child);
 
 impl Running {
-    /// Waits until it ends well; gives what it printed.
+    /// Waits for success. Returns the output.
     pub fn end(self) -> String {
         let (status, said) = self.ended();
         assert!(status.success(), "{status}: {said}");
         said
     }
 
-    /// Waits until it ends, not well; gives what it printed.
+    /// Waits for failure. Returns the output.
     pub fn fails(self) -> String {
         let (status, said) = self.ended();
         assert!(!status.success(), "{said}");

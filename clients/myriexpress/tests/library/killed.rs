@@ -1,4 +1,4 @@
-//! Many processes at once; one of them is killed, or their daemon is.
+//! Many processes, one of which is killed, or whose daemon is killed.
 
 use std::io::BufRead as _;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::common::{Host, Program, Running, compile, folder, nic, start};
 
-/// Where a process that is to be a daemon has its boards.
+/// Variable with the folder of a process that acts as a daemon.
 const DAEMON: &str = "CAUSEWAY_TEST_DAEMON";
 const RANKS: usize = 8;
 
@@ -20,7 +20,7 @@ fn eight_processes_send_all_of_them_messages_of_all_lengths_in_segments() {
     all.into_iter().for_each(|process| drop(process.end()));
 }
 
-/// Waits for a line.
+/// Waits for a line of output.
 fn says(process: &mut Running, what: &str) {
     let mut line = String::new();
     let mut out = std::io::BufReader::new(process.0.stdout.as_mut().unwrap());
@@ -28,7 +28,7 @@ fn says(process: &mut Running, what: &str) {
     assert_eq!(line.trim_end(), what);
 }
 
-/// Processes in the middle of their traffic. Whom they may miss is `victim`.
+/// Starts processes that exchange messages. They tolerate the loss of `victim`.
 fn traffic(dir: &Path, program: &Program, ranks: usize, victim: usize) -> Vec<Running> {
     let (board, ranks_text, victim) = (nic("a").to_string(), ranks.to_string(), victim.to_string());
     let mut all: Vec<Running> = (0..ranks)
@@ -55,7 +55,7 @@ fn a_process_killed_in_mid_traffic_is_missed_by_all_and_the_others_go_on() {
     }
 }
 
-/// A daemon in a process of its own, which can be killed.
+/// Starts a daemon in a separate process, which can be killed.
 fn daemon(dir: &Path, test: &str) -> Running {
     let this = std::env::current_exe().unwrap();
     let mut process = Command::new(this);
@@ -66,7 +66,7 @@ fn daemon(dir: &Path, test: &str) -> Running {
     process
 }
 
-/// In that process: is the daemon until it is killed, or nobody holds it any more.
+/// Acts as a daemon until the process is killed, or its parent ends.
 fn be_daemon(dir: &Path) {
     let host = Host::at(dir.to_owned());
     host.add("a", "red", None).unwrap();
@@ -86,7 +86,7 @@ fn a_daemon_killed_in_mid_traffic_harms_no_channel_and_the_next_one_takes_everyb
     let all = traffic(&dir, &program, 3, RANKS);
     first.0.kill().unwrap();
     first.0.wait().unwrap();
-    // They are joined, and need it no more; it is not there when they are told to end.
+    // The processes are connected and need no daemon. It is absent when they are stopped.
     let pid = |process: &Running| rustix::process::Pid::from_child(&process.0);
     let next = daemon(&dir, test);
     for process in &all {
@@ -95,7 +95,7 @@ fn a_daemon_killed_in_mid_traffic_harms_no_channel_and_the_next_one_takes_everyb
     for process in all {
         assert_eq!(process.end(), "lost 0\n");
     }
-    // Others meet by the next one.
+    // New processes connect over the next daemon.
     let others = traffic(&dir, &program, 2, RANKS);
     for process in &others {
         rustix::process::kill_process(pid(process), rustix::process::Signal::USR1).unwrap();

@@ -1,4 +1,4 @@
-//! C programs over the library, against a daemon.
+//! C programs with the library, attached to a daemon.
 
 mod abi;
 mod common;
@@ -33,11 +33,11 @@ fn a_process_that_dies_is_noticed_by_its_partners() {
     let host = Host::new();
     let mut dying = host.start(&program, &["b"], &["dies"]);
     let told = host.start(&program, &["a"], &["waits", &nic("b").to_string()]);
-    // It says when it has sent; the other holds what it never takes.
+    // The process prints a line after its sends. The other side never receives the messages.
     let mut line = String::new();
     let mut out = std::io::BufReader::new(dying.0.stdout.as_mut().unwrap());
     std::io::BufRead::read_line(&mut out, &mut line).unwrap();
-    // It has a child, which lives on: that changes nothing.
+    // A child of the process lives on, which must make no difference.
     let child = line.strip_prefix("met ").and_then(|pid| pid.trim().parse().ok());
     let child = child.and_then(rustix::process::Pid::from_raw).expect("it says who its child is");
     dying.0.kill().unwrap();
@@ -57,7 +57,7 @@ fn requests_that_fail_are_put_to_the_error_handler_first() {
     let program = compile("statuses.c");
     let host = Host::new();
     host.start(&program, &["a", "b"], &[]).end();
-    // Without one they end the process.
+    // Without a handler, failures end the process.
     let mut fatal = host.start(&program, &["a", "b"], &["fatal"]);
     assert_eq!(fatal.0.wait().unwrap().code(), Some(255));
 }

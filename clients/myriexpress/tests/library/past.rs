@@ -1,5 +1,4 @@
-//! Processes that are at the network themselves: what they send goes past the daemons, which only
-//! say who is where.
+//! Direct mode: messages do not pass the daemons, which only announce NICs.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
@@ -10,8 +9,8 @@ use crate::remote::{both, in_storm, in_storm_with, met};
 use crate::wire::{ip, with_wire};
 
 #[test]
-fn messages_of_all_lengths_go_past_the_daemons() {
-    with_wire("past::messages_of_all_lengths_go_past_the_daemons", || {
+fn direct_messages_of_all_lengths_arrive() {
+    with_wire("past::direct_messages_of_all_lengths_arrive", || {
         let (one, two) = (Host::past("near", "a"), Host::past("far", "b"));
         both(&compile("pingpong.c"), (&one, &two));
         both(&compile("window.c"), (&one, &two));
@@ -26,8 +25,8 @@ fn messages_of_all_lengths_go_past_the_daemons() {
 }
 
 #[test]
-fn one_who_goes_past_the_daemon_and_one_who_does_not_reach_each_other() {
-    with_wire("past::one_who_goes_past_the_daemon_and_one_who_does_not_reach_each_other", || {
+fn direct_and_ordinary_endpoints_reach_each_other() {
+    with_wire("past::direct_and_ordinary_endpoints_reach_each_other", || {
         let (one, two) = (Host::past("near", "a"), Host::on("far", "b"));
         both(&compile("pingpong.c"), (&one, &two));
         let (one, two) = (Host::on("near", "c"), Host::past("far", "d"));
@@ -40,16 +39,16 @@ fn one_who_goes_past_the_daemon_and_one_who_does_not_reach_each_other() {
 }
 
 #[test]
-fn messages_go_past_the_daemons_whole_where_frames_are_lost_doubled_and_swapped() {
-    let test = "past::messages_go_past_the_daemons_whole_where_frames_are_lost_doubled_and_swapped";
+fn direct_messages_arrive_whole_over_a_faulty_link() {
+    let test = "past::direct_messages_arrive_whole_over_a_faulty_link";
     with_wire(test, || in_storm(|| (Host::past("start", "a"), Host::past("end", "b"))));
 }
 
-/// How many frames came to an interface.
+/// Returns the number of frames received by an interface.
 fn frames(interface: &str) -> u64 {
     let all = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
     let its = all.lines().find_map(|line| line.trim().strip_prefix(interface)?.strip_prefix(':'));
-    // Bytes stand before them.
+    // The first column contains bytes.
     its.and_then(|counts| counts.split_whitespace().nth(1)?.parse().ok()).expect(&all)
 }
 
@@ -70,7 +69,7 @@ fn long_messages_take_half_as_many_frames_where_both_interfaces_carry_such() {
     });
 }
 
-/// How many short messages each of so many sends.
+/// Number of short messages of each sender.
 const OF_EACH: u32 = 3200;
 const SENDERS: u32 = 6;
 
@@ -122,7 +121,7 @@ fn hostile_senders_who_unmap_what_they_sent_hear_of_it_and_go_on() {
     });
 }
 
-/// How many frames passed the queueing discipline of an interface.
+/// Returns the number of frames that passed the queueing discipline of an interface.
 fn queued(interface: &str) -> u64 {
     let said = Command::new("tc").args(["-s", "qdisc", "show", "dev", interface]).output().unwrap();
     let said = String::from_utf8(said.stdout).unwrap();
@@ -132,9 +131,8 @@ fn queued(interface: &str) -> u64 {
 }
 
 #[test]
-fn who_is_past_the_daemon_is_past_the_queues_of_its_host_too_unless_it_wants_them() {
-    let test =
-        "past::who_is_past_the_daemon_is_past_the_queues_of_its_host_too_unless_it_wants_them";
+fn direct_frames_skip_the_qdisc_unless_requested() {
+    let test = "past::direct_frames_skip_the_qdisc_unless_requested";
     with_wire(test, || {
         let done = Command::new("tc")
             .args("qdisc add dev near root pfifo limit 1000".split_whitespace())
@@ -156,8 +154,8 @@ fn who_is_past_the_daemon_is_past_the_queues_of_its_host_too_unless_it_wants_the
 }
 
 #[test]
-fn a_process_past_the_daemon_that_dies_is_noticed() {
-    with_wire("past::a_process_past_the_daemon_that_dies_is_noticed", || {
+fn direct_process_death_is_noticed() {
+    with_wire("past::direct_process_death_is_noticed", || {
         let program = compile("partner.c");
         let (one, two) = (Host::past("near", "a"), Host::past("far", "b"));
         let mut dying = two.start(&program, &["b"], &["dies"]);
@@ -168,7 +166,7 @@ fn a_process_past_the_daemon_that_dies_is_noticed() {
     });
 }
 
-/// Who asks, and by what it is told to.
+/// A process that exchanges messages on command.
 struct Asking {
     process: Running,
     lines: ChildStdin,
@@ -176,7 +174,7 @@ struct Asking {
 }
 
 impl Asking {
-    /// Of the process of a host to that of another's board.
+    /// Connects a process of a host to that of another NIC.
     fn new(host: &Host, board: &str, peer: &str) -> Self {
         let program = compile("goes_on.c");
         let mut command = Command::new(&program);
@@ -188,7 +186,7 @@ impl Asking {
         Self { process: Running(child), lines, said: BufReader::new(said) }
     }
 
-    /// Messages go there and back.
+    /// Exchanges messages in both directions.
     fn ask(&mut self, how: &str) {
         writeln!(self.lines, "{how}").unwrap();
         let mut line = String::new();
@@ -217,7 +215,7 @@ fn partners_past_the_daemons_go_on_without_them_and_sleep_while_nothing_comes() 
         asks.ask("one of the daemons is gone");
         let one = one.stop();
         asks.ask("both are");
-        // Others come where they were, and know whose endpoints are whose.
+        // New daemons must know the endpoints of these processes.
         let (one, two) = (Host::past_at("near", "a", one), Host::past_at("far", "b", two));
         std::thread::sleep(Duration::from_millis(300));
         asks.ask("there are new ones");
@@ -236,7 +234,7 @@ fn partners_past_the_daemons_go_on_without_them_and_sleep_while_nothing_comes() 
     });
 }
 
-/// Whether a daemon knows of processes that were there before it.
+/// Returns whether a daemon knows surviving processes.
 fn outlived(host: &Host, board: &str) -> bool {
     host.counters(board)["endpoints_outlived"] > 0
 }
@@ -302,8 +300,8 @@ fn an_interface_that_goes_down_and_up_is_used_again() {
 }
 
 #[test]
-fn where_the_interface_is_down_the_daemon_serves_who_comes() {
-    with_wire("past::where_the_interface_is_down_the_daemon_serves_who_comes", || {
+fn direct_falls_back_to_the_daemon_while_the_interface_is_down() {
+    with_wire("past::direct_falls_back_to_the_daemon_while_the_interface_is_down", || {
         ip("link set near down");
         let (one, two) = (Host::past("near", "a"), Host::past("far", "b"));
         let program = compile("pingpong.c");

@@ -1,5 +1,5 @@
-//! Processes of two hosts: two daemons, each with a board on one of two interfaces that are each
-//! other's far end, in a network namespace of the test's own.
+//! Processes of two hosts: two daemons with a NIC each on a pair of veth interfaces, in a network
+//! namespace.
 
 use std::io::BufRead as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ fn two_processes_of_two_hosts_exchange_messages_of_all_lengths() {
     with_wire("remote::two_processes_of_two_hosts_exchange_messages_of_all_lengths", all_lengths);
 }
 
-/// What a process says when its partner has sent.
+/// Waits for the line that a process prints after its peer has sent.
 pub fn met(process: &mut Running) {
     let mut line = String::new();
     let mut out = std::io::BufReader::new(process.0.stdout.as_mut().unwrap());
@@ -54,15 +54,15 @@ fn daemon_dies() {
     let mut dying = two.start(&program, &["b"], &["dies"]);
     let told = one.start(&program, &["a"], &["waits", &nic("b").to_string()]);
     met(&mut dying);
-    // The other host's daemon goes, and another one comes, which knows nothing.
+    // The remote daemon is replaced by another without its state.
     drop(two);
     let _three = Host::on("far", "b");
     told.end();
 }
 
 #[test]
-fn a_daemon_of_another_host_that_begins_anew_is_noticed() {
-    with_wire("remote::a_daemon_of_another_host_that_begins_anew_is_noticed", daemon_dies);
+fn restart_of_a_remote_daemon_is_noticed() {
+    with_wire("remote::restart_of_a_remote_daemon_is_noticed", daemon_dies);
 }
 
 fn own_daemon_dies() {
@@ -76,8 +76,8 @@ fn own_daemon_dies() {
 }
 
 #[test]
-fn partners_of_other_hosts_are_gone_with_the_own_daemon() {
-    with_wire("remote::partners_of_other_hosts_are_gone_with_the_own_daemon", own_daemon_dies);
+fn remote_peers_are_gone_with_the_own_daemon() {
+    with_wire("remote::remote_peers_are_gone_with_the_own_daemon", own_daemon_dies);
 }
 
 fn names() {
@@ -87,8 +87,8 @@ fn names() {
 }
 
 #[test]
-fn boards_of_other_hosts_are_found_by_name() {
-    with_wire("remote::boards_of_other_hosts_are_found_by_name", names);
+fn names_of_remote_nics_are_found() {
+    with_wire("remote::names_of_remote_nics_are_found", names);
 }
 
 fn datagrams() {
@@ -102,7 +102,7 @@ fn messages_of_all_lengths_cross_in_datagrams() {
     with_wire("remote::messages_of_all_lengths_cross_in_datagrams", datagrams);
 }
 
-/// Two processes that do so at the same time, each on its host.
+/// Runs a program on both hosts at the same time.
 pub fn both(program: &Program, (one, two): (&Host, &Host)) {
     let a = one.start(program, &["a"], &["1", &nic("b").to_string()]);
     let b = two.start(program, &["b"], &["0", &nic("a").to_string()]);
@@ -122,8 +122,7 @@ fn many_long_messages_of_growing_lengths_are_under_way_at_once() {
     with_wire("remote::many_long_messages_of_growing_lengths_are_under_way_at_once", windows);
 }
 
-/// Carries frames between two interfaces, and loses, doubles and swaps some, until it is told to
-/// stop.
+/// Forwards frames between two interfaces, with losses, duplicates and swaps, until `stop` is set.
 fn storm(stop: &AtomicBool) -> u64 {
     let sockets = ["left", "right"].map(|name| PacketSocket::open(name).unwrap());
     let mut held: [Option<Vec<u8>>; 2] = [None, None];
@@ -161,7 +160,7 @@ fn storm(stop: &AtomicBool) -> u64 {
     lost
 }
 
-/// Ends the storm, also where a test fails in it.
+/// Stops the forwarding, even if the test fails.
 struct Calm<'a>(&'a AtomicBool);
 
 impl Drop for Calm<'_> {
@@ -170,13 +169,13 @@ impl Drop for Calm<'_> {
     }
 }
 
-/// Messages of all lengths between hosts with the interfaces `start` and `end`, in a storm.
+/// Exchanges messages of all lengths over a faulty link. The interfaces are `start` and `end`.
 pub fn in_storm(hosts: impl FnOnce() -> (Host, Host)) {
     let lost = in_storm_with(hosts, |one, two| both(&compile("pingpong.c"), (one, two)));
     assert!(lost > 100, "{lost} frames were lost");
 }
 
-/// What such hosts do in a storm; gives how many frames were lost.
+/// Runs `act` over a faulty link. Returns the number of lost frames.
 pub fn in_storm_with(hosts: impl FnOnce() -> (Host, Host), act: impl FnOnce(&Host, &Host)) -> u64 {
     ip("link add left type veth peer name start");
     ip("link add right type veth peer name end");
@@ -204,7 +203,7 @@ fn messages_arrive_whole_where_frames_are_lost_doubled_and_swapped() {
 fn many() {
     let program = compile("pingpong.c");
     let (one, two) = (Host::on("near", "a"), Host::on("far", "b"));
-    // Two more boards on the same interfaces, of another tenant, told apart by their addresses.
+    // Two more NICs of another tenant on the same interfaces, distinguished by their addresses.
     one.add("x", "blue", Some("near")).unwrap();
     two.add("y", "blue", Some("far")).unwrap();
     let pairs = [("a", "b"), ("x", "y")].map(|(first, second)| {
@@ -219,8 +218,8 @@ fn many() {
 }
 
 #[test]
-fn boards_share_an_interface() {
-    with_wire("remote::boards_share_an_interface", many);
+fn interface_is_shared_by_nics() {
+    with_wire("remote::interface_is_shared_by_nics", many);
 }
 
 #[test]

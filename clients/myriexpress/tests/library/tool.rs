@@ -1,4 +1,4 @@
-//! `causeway-mx`: what it measures crosses, and what it finds wrong it says.
+//! The tool `causeway-mx`: measurements, and reports of errors.
 
 use std::process::Output;
 
@@ -10,7 +10,7 @@ fn library_file() -> String {
     library().join("libmyriexpress.so").display().to_string()
 }
 
-/// Runs it at board `a`, beside one at board `b` that serves.
+/// Runs the tool at NIC `a`, with a serving instance at NIC `b`.
 fn measured(words: &[&str]) -> String {
     let (host, library) = (Host::new(), library_file());
     let always = ["--library", &library];
@@ -28,7 +28,7 @@ fn messages_of_all_lengths_are_measured_and_verified() {
     assert_eq!(said.matches("\"messages_per_s\"").count(), 8, "{said}");
     let said = measured(&["stream", "b:0", sizes, "--count", "150", "--verify", "--both"]);
     assert_eq!(said.lines().count(), 2 + 8, "{said}");
-    // By address, with calls that sleep and sends that end when they are matched.
+    // With a MAC as the peer, blocking calls, and synchronous sends.
     let [_, _, mac @ ..] = nic("b").to_be_bytes();
     let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
     let words = ["stream", &mac, "--sizes=8,100K", "--count", "90", "--blocking", "--sync"];
@@ -46,7 +46,7 @@ fn boards_are_shown() {
     assert!(lines[2].ends_with("02:00:00:00:00:63  c:0"), "{said}");
 }
 
-/// What it says when it fails.
+/// Returns the error output of a failed run.
 fn fails(words: &[&str], boards: Option<&str>) -> String {
     let mut command = std::process::Command::new(TOOL);
     command.args(["--library", &library_file()]).args(words);
@@ -60,7 +60,7 @@ fn fails(words: &[&str], boards: Option<&str>) -> String {
 fn what_is_wrong_is_said_with_its_remedy() {
     let said = fails(&["pingpong", "nobody"], None);
     assert!(
-        said.contains("\"nobody\" is no board") && said.contains("causeway peer list"),
+        said.contains("\"nobody\" is not a known NIC") && said.contains("causeway peer list"),
         "{said}"
     );
     let said = fails(&["pingpong", "02:00:00:00:00:01"], None);

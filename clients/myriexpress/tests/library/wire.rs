@@ -1,16 +1,16 @@
-//! A network namespace of a test's own, with two interfaces that are each other's far end.
+//! A network namespace with a pair of veth interfaces.
 
 use std::process::Command;
 
 const INSIDE: &str = "CAUSEWAY_TEST_NAMESPACE";
 
-/// Says something to `ip`, which must be well.
+/// Runs an `ip` command, which must succeed.
 pub fn ip(words: &str) {
     let done = Command::new("ip").args(words.split_whitespace()).status();
     assert!(done.is_ok_and(|status| status.success()), "ip {words}");
 }
 
-/// Runs `act` in a process of its own, in a namespace with the interfaces `near` and `far`.
+/// Runs `act` in a separate process, in a namespace with the interfaces `near` and `far`.
 pub fn with_wire(test: &str, act: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         let _ = std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");

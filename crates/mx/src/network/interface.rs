@@ -1,4 +1,7 @@
-//! The interface of a board, which may go and come back.
+//! The interface of a NIC. It can go down, be removed, and come back.
+//!
+//! An interface has one packet socket of the daemon, and one for each endpoint in direct mode.
+//! Filters ([`super::endpoint_filter`]) divide the frames between them.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -13,119 +16,124 @@ use causeway_mxoe::driver::limits::{FRAME_ROOM, WIDE_MTU, slots_for};
 use causeway_wire::mxoe::{ETHER_TYPE, FRAME_LEN_NARROW};
 use rustix::io::Errno;
 
-use super::carried::Came;
-use super::sieve::{self, Elsewhere};
-use crate::limits::{AGAIN_NS, SOCKET_BYTES};
+use super::carrier::ReceiveResult;
+use super::endpoint_filter::{self, DirectEndpoints};
+use crate::limits::{REBIND_NS, SOCKET_BYTES};
 
-/// What the Ethernet header takes of a frame, in bytes.
+/// Length of an Ethernet header in bytes.
 const ETHERNET_LEN: usize = 14;
 
 #[derive(Debug)]
-struct Open {
+struct BoundSocket {
     socket: Arc<PacketSocket>,
     watch: ServiceWatch,
-    /// It is looked at anyway, and is not to wake us.
-    hushed: bool,
+    /// The interface is polled and does not wake the dispatcher.
+    is_polled: bool,
 }
 
-/// Nothing more is there: whoever sends wakes us, or not where it is `polled`. False: it does not
-/// yet.
-pub fn rest(watch: &ServiceWatch, hushed: &mut bool, polled: bool) -> bool {
-    if *hushed != polled && (if polled { watch.hush() } else { watch.listen() }) {
-        *hushed = polled;
+/// Ends a pass without frames. If `polled`, the next pass comes without a wake-up. Returns false if
+/// wake-ups could not be enabled, so that another pass is necessary.
+pub fn rest(watch: &ServiceWatch, is_polled: &mut bool, polled: bool) -> bool {
+    if *is_polled != polled && (if polled { watch.hush() } else { watch.listen() }) {
+        *is_polled = polled;
     }
-    polled || !*hushed
+    polled || !*is_polled
 }
 
-/// See above.
+/// The interface of a NIC.
 #[derive(Debug)]
-pub struct Interface {
+pub struct NicInterface {
     pub name: String,
     address: [u8; 6],
     pub source: u32,
-    open: Option<Open>,
+    bound: Option<BoundSocket>,
     again_ns: Option<u64>,
-    /// Why it carries nothing.
+    /// Reason why the interface is down.
     pub reason: String,
     pub inlet: PacketInlet,
-    /// For frames that are not read in the ring.
+    /// Buffer for frames that are not read from the receive ring.
     room: Vec<u8>,
-    /// Length of the last frame.
+    /// Length of the frame that was received last.
     len: usize,
     pub ups: u64,
-    /// Endpoints whose processes have sockets of their own here.
-    elsewhere: Elsewhere,
+    /// Endpoints in direct mode.
+    direct: DirectEndpoints,
 }
 
-impl Interface {
-    /// Of that name, for frames to that address.
+impl NicInterface {
+    /// Creates an interface that is not bound yet. `address` is the MAC of the NIC.
     pub fn new(name: String, address: [u8; 6], source: u32) -> Self {
         Self {
             name,
             address,
             source,
-            open: None,
+            bound: None,
             again_ns: None,
             reason: String::new(),
             inlet: PacketInlet::default(),
             room: vec![0; FRAME_ROOM],
             len: 0,
             ups: 0,
-            elsewhere: Elsewhere::default(),
+            direct: DirectEndpoints::default(),
         }
     }
 
-    /// The process of that endpoint has a socket here, of a daemon before us.
-    pub fn has_elsewhere(&mut self, endpoint: u8) {
-        self.elsewhere.add(endpoint);
+    /// Records that the process of an endpoint has a packet socket from the previous daemon.
+    pub fn add_direct(&mut self, endpoint: u8) {
+        self.direct.add(endpoint);
     }
 
-    /// A socket for one endpoint, for its process: what is for it comes there from now on, and not
-    /// here. The process can send what it likes by it, and hears nothing else.
+    /// Opens a packet socket for the process of an endpoint. Frames to the endpoint arrive there
+    /// from now on, and not at the daemon. The process can send any frame, but receives only these.
     ///
     /// # Errors
-    /// The interface is down, or the host has no room.
-    pub fn give(&mut self, endpoint: u8) -> Result<OwnedFd, PacketError> {
+    /// The interface is down, or the kernel has no memory left.
+    pub fn open_direct(&mut self, endpoint: u8) -> Result<OwnedFd, PacketError> {
         let host = |error| PacketError::Host(self.name.clone(), error);
-        let Some(open) = &self.open else { return Err(PacketError::Down(self.name.clone())) };
-        let program = |index| sieve::of_endpoint_at(index, self.address, endpoint);
+        let Some(bound) = &self.bound else { return Err(PacketError::Down(self.name.clone())) };
+        let program = |index| endpoint_filter::filter_of_endpoint(index, self.address, endpoint);
         let socket = self.socket_for(program)?;
         bpf::lock(socket.as_fd()).map_err(host)?;
-        let mut elsewhere = self.elsewhere;
-        elsewhere.add(endpoint);
-        let program = sieve::of_board(self.address, &elsewhere);
-        bpf::attach(open.socket.as_fd(), &program).map_err(host)?;
-        self.elsewhere = elsewhere;
+        let mut direct = self.direct;
+        direct.add(endpoint);
+        let program = endpoint_filter::filter_of_daemon(self.address, &direct);
+        bpf::attach(bound.socket.as_fd(), &program).map_err(host)?;
+        self.direct = direct;
         Ok(socket.into_fd())
     }
 
-    /// The process has it no more: what is for that endpoint comes here again. Whether it had one.
-    pub fn take_back(&mut self, endpoint: u8) -> bool {
-        let had = self.elsewhere.remove(endpoint);
-        if let Some(open) = self.open.as_ref().filter(|_| had) {
-            let program = sieve::of_board(self.address, &self.elsewhere);
-            if let Err(error) = bpf::attach(open.socket.as_fd(), &program) {
+    /// Ends the direct mode of an endpoint: its frames arrive at the daemon again. Returns whether
+    /// its process had a packet socket.
+    pub fn end_direct(&mut self, endpoint: u8) -> bool {
+        let had = self.direct.remove(endpoint);
+        if let Some(bound) = self.bound.as_ref().filter(|_| had) {
+            let program = endpoint_filter::filter_of_daemon(self.address, &self.direct);
+            if let Err(error) = bpf::attach(bound.socket.as_fd(), &program) {
                 let interface = self.name.as_str();
-                log::error!(interface, endpoint, error:%; "an endpoint stays deaf until it is up anew");
+                log::error!(
+                    interface, endpoint, error:%;
+                    "cannot restore the packet filter: MXoE frames to this endpoint are dropped until the \
+                     interface is down and up again"
+                );
             }
         }
         had
     }
 
-    /// Where frames leave, while it is up.
+    /// Returns the packet socket while the interface is up.
     pub fn socket(&self) -> Option<Arc<PacketSocket>> {
-        self.open.as_ref().map(|open| open.socket.clone())
+        self.bound.as_ref().map(|bound| bound.socket.clone())
     }
 
-    /// Whether two frames of what is pulled go by it in one.
+    /// Returns whether the MTU allows jumbo frames.
     pub fn is_wide(&self) -> bool {
-        self.open.as_ref().is_some_and(|open| open.socket.mtu() >= WIDE_MTU)
+        self.bound.as_ref().is_some_and(|bound| bound.socket.mtu() >= WIDE_MTU)
     }
 
-    /// Opens it; tries again later if it does not work.
+    /// Binds the interface, or schedules another attempt.
     ///
     /// # Errors
-    /// Why not, and what to do.
+    /// The reason, and the remedy.
     pub fn bind(&mut self, cx: &Context<'_>) -> Result<(), PacketError> {
         let opened = self.try_bind(cx);
         match &opened {
@@ -136,13 +144,13 @@ impl Interface {
             }
             Err(error) => {
                 self.reason = error.to_string();
-                self.again_ns = Some(cx.now_ns.saturating_add(AGAIN_NS));
+                self.again_ns = Some(cx.now_ns.saturating_add(REBIND_NS));
             }
         }
         opened
     }
 
-    /// A socket here, for what the program takes.
+    /// Opens a packet socket with a filter.
     fn socket_for(
         &self,
         program: impl FnOnce(u32) -> Vec<Step>,
@@ -155,12 +163,12 @@ impl Interface {
 
     fn try_bind(&mut self, cx: &Context<'_>) -> Result<(), PacketError> {
         let host = |error| PacketError::Host(self.name.clone(), error);
-        let program = sieve::of_board(self.address, &self.elsewhere);
+        let program = endpoint_filter::filter_of_daemon(self.address, &self.direct);
         let socket = self.socket_for(|_| program)?;
         let needed = FRAME_LEN_NARROW.saturating_sub(ETHERNET_LEN);
         if socket.mtu() < needed {
             let text = format!(
-                "its MTU is {}, MXoE needs {needed}: `ip link set {} mtu 9000`, if the network \
+                "the MTU is {}, and MXoE needs {needed}: run `ip link set {} mtu 9000`, if the network \
                  carries that",
                 socket.mtu(),
                 self.name
@@ -170,53 +178,53 @@ impl Interface {
         let watch = cx.watch_source(socket.as_fd(), self.source).map_err(host)?;
         if let Err(error) = self.inlet.open(&socket, slots_for(socket.mtu())) {
             let interface = self.name.as_str();
-            log::warn!(interface, error:%; "no ring: a system call for each frame");
+            log::warn!(interface, error:%; "cannot create a receive ring: each frame costs a system call");
         }
-        self.open = Some(Open { socket: Arc::new(socket), watch, hushed: false });
+        self.bound = Some(BoundSocket { socket: Arc::new(socket), watch, is_polled: false });
         Ok(())
     }
 
-    /// When [`Self::bind`] is to be called again.
+    /// Returns the time of the next call of [`Self::bind`] in ns.
     pub fn again_ns(&self) -> Option<u64> {
         self.again_ns
     }
 
-    /// Nothing more is there. `polled`: it is looked at again anyway, so that whoever sends need
-    /// not wake us for each frame. False: it is to be looked at again.
+    /// Ends a pass without frames. If `polled`, the next pass comes without a wake-up, and senders
+    /// need not wake the dispatcher. Returns false if another pass is necessary.
     pub fn rest(&mut self, polled: bool) -> bool {
-        let Some(open) = &mut self.open else { return true };
-        rest(&open.watch, &mut open.hushed, polled)
+        let Some(bound) = &mut self.bound else { return true };
+        rest(&bound.watch, &mut bound.is_polled, polled)
     }
 
-    /// The frame that came last.
+    /// Returns the frame that was received last.
     pub fn frame(&self) -> &[u8] {
         let whole = self.inlet.held().unwrap_or(&self.room);
         whole.get(..self.len).unwrap_or(&[])
     }
 
-    /// Looks for a frame. `asks`: whether we were woken, so that it is looked why if it was for
-    /// no frame.
-    pub fn receive(&mut self, now_ns: u64, asks: bool) -> Came {
-        let Some(Open { socket, .. }) = &self.open else { return Came::Nothing };
+    /// Receives a frame. `asks`: the interface was woken, and a wake-up without a frame is examined
+    /// for its reason.
+    pub fn receive(&mut self, now_ns: u64, asks: bool) -> ReceiveResult {
+        let Some(BoundSocket { socket, .. }) = &self.bound else { return ReceiveResult::Empty };
         match self.inlet.look(socket, &mut self.room, now_ns, asks) {
             Ok(packet) => {
                 self.len = packet.len;
-                // What has a tag is another network's.
+                // Frames with a VLAN tag belong to other networks.
                 let whole = packet.len <= self.room.len() && packet.tag.is_none();
-                if whole { Came::Frame } else { Came::Odd }
+                if whole { ReceiveResult::Frame } else { ReceiveResult::Invalid }
             }
             Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::AGAIN) => Came::Nothing,
+                Some(Errno::AGAIN) => ReceiveResult::Empty,
                 Some(Errno::NETDOWN | Errno::NODEV | Errno::NXIO) | None
                     if error.kind() != io::ErrorKind::InvalidData =>
                 {
                     self.reason = format!("interface {}: {error}", self.name);
-                    self.open = None;
+                    self.bound = None;
                     self.inlet.close();
-                    self.again_ns = Some(now_ns.saturating_add(AGAIN_NS));
-                    Came::Down
+                    self.again_ns = Some(now_ns.saturating_add(REBIND_NS));
+                    ReceiveResult::Down
                 }
-                _ => Came::Odd,
+                _ => ReceiveResult::Invalid,
             },
         }
     }

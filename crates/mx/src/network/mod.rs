@@ -1,22 +1,25 @@
-//! A board's network: the backend half of its endpoints, between their rings and the wire.
+//! The network of a NIC: the NIC side of its endpoints, between their rings and the wire.
+//!
+//! The network passes frames of a carrier to the engine and to discovery, and notes the processes
+//! to wake or disconnect. It does not interpret messages.
 //!
 //! # Budget
-//! That of [`causeway_mxoe::driver`], and a message on the socket where a process sleeps.
+//! That of [`causeway_mxoe::driver`], and a message on the socket of a process that sleeps.
 //!
-//! | module | idea |
+//! | module | content |
 //! |---|---|
-//! | `carried` | by what frames come and leave |
-//! | `interface` | an interface, which may go and come back |
-//! | `outlived` | who is at the network itself, and was before this daemon came |
-//! | `sieve` | which frames are whose, where processes are at the network themselves |
-//! | `udp` | datagrams to hosts that routers part |
-//! | `book` | which boards are behind which address there |
+//! | `carrier` | the carrier of frames: interface or datagrams |
+//! | `interface` | an interface, which can go down and come back |
+//! | `survivors` | endpoints that survive the daemon |
+//! | `endpoint_filter` | packet filters of endpoints in direct mode |
+//! | `udp` | datagrams between networks with routers |
+//! | `address_table` | the addresses of NICs in datagram mode |
 
-mod book;
-mod carried;
+mod address_table;
+mod carrier;
+mod endpoint_filter;
 mod interface;
-mod outlived;
-mod sieve;
+mod survivors;
 mod udp;
 
 use std::collections::BTreeMap;
@@ -28,7 +31,7 @@ use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch};
 use causeway_model::Mac;
 use causeway_model::PortSpec;
 use causeway_model::{PairView, PeerView};
-use causeway_mxoe::discovery::{Discovery, How, News, Peer};
+use causeway_mxoe::discovery::{DiscoveredNic, Discovery, NicChange, NicOrigin};
 use causeway_mxoe::driver::limits::FRAMES_BEFORE_DUE_MAX;
 use causeway_mxoe::driver::{Action, EndpointIo, Engine, RegionRefusal, ServeOutcome, random};
 use causeway_mxoe::{Config, Dropped, EndpointCounters, PeerCounters, PeerState};
@@ -36,83 +39,82 @@ use causeway_wire::mx::{NicId, RegionId};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::limits::SERVED_AWAITED_NS;
-use carried::{Came, Carrier, Exit};
-use outlived::Outlived;
+use carrier::{CarrierOutput, NicCarrier, ReceiveResult};
+use survivors::Survivors;
 
-pub use outlived::Locks;
+pub use survivors::LockFiles;
 
-/// What is to be done after a board had its turn.
+/// An action for the service after a turn of the network.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Note {
-    /// A process sleeps, and something is there for it.
+pub enum NetworkAction {
+    /// Wake a process that sleeps: an event waits for it.
     Wake { client: u32, endpoint: u8 },
-    /// A source is to be served.
+    /// Serve a source.
     Serve(u32),
-    /// A process broke a rule.
+    /// Disconnect a process that broke a rule.
     Broken { client: u32, why: String },
 }
 
-/// Whose an endpoint is.
+/// Owner of an endpoint.
 #[derive(Debug)]
-struct Whose {
+struct EndpointOwner {
     client: u32,
-    /// What it is served as.
+    /// Number by which the rings are served.
     source: u32,
     #[expect(dead_code, reason = "held for its drop")]
     watch: ServiceWatch,
 }
 
-/// How a board is on the network.
+/// Configuration of the network of a NIC.
 #[derive(Debug)]
-pub struct Wiring {
-    /// By what.
-    pub by: By,
-    /// As what that is served.
+pub struct NetworkConfig {
+    /// The carrier.
+    pub by: CarrierSpec,
+    /// Number by which the carrier is served.
     pub source: u32,
-    /// Boards that the operator named.
+    /// Configured NICs of other hosts.
     pub peers: Vec<(NicId, Option<String>)>,
-    /// Where it is written down who is at the network itself.
-    pub locks: Locks,
-    /// Whether processes are let there.
+    /// Lock files of endpoints that survive the daemon.
+    pub locks: LockFiles,
+    /// Processes may use direct mode.
     pub bypass: bool,
 }
 
-/// By what a board is on the network.
+/// Kind of the carrier.
 #[derive(Debug)]
-pub enum By {
+pub enum CarrierSpec {
     /// An interface of this host.
     Interface(String),
-    /// Datagrams: where they come to, and from whom.
+    /// Datagrams: the local address, and the addresses of peers.
     Udp(SocketAddr, Vec<SocketAddr>),
 }
 
-/// See above.
+/// The network of a NIC.
 #[derive(Debug)]
-pub struct Network {
-    half: Engine<Whose, Exit>,
-    carrier: Carrier,
+pub struct NicNetwork {
+    engine: Engine<EndpointOwner, CarrierOutput>,
+    carrier: NicCarrier,
     discovery: Discovery,
-    /// Whether processes are let at it; and those that were, before us or by a board that was
-    /// other.
+    /// Processes may use direct mode.
     bypass: bool,
-    outlived: Option<Outlived>,
-    /// Endpoints that a daemon before us served, and until when they are waited for.
-    served: Outlived,
+    survivors: Option<Survivors>,
+    /// Endpoints of the previous daemon, and the time until which they may be resumed.
+    served: Survivors,
     served_until_ns: u64,
-    /// Endpoints whose processes were let at it.
+    /// Number of endpoints opened in direct mode.
     bypassed_total: u64,
-    /// The board goes: its processes are not to hear of that at the network.
-    leaving: bool,
-    /// Frames that changed nothing, by reason.
+    /// The NIC is being removed: endpoints in direct mode continue without it.
+    is_leaving: bool,
+    /// Numbers of dropped frames by reason.
     dropped: BTreeMap<&'static str, u64>,
-    /// Of what others on the network cause.
+    /// Limits warnings that other hosts cause.
     log: LogLimit,
-    /// What endpoints that are closed had counted.
+    /// Counters of closed endpoints and their peers.
     past: (EndpointCounters, PeerCounters),
-    pub notes: Vec<Note>,
+    pub notes: Vec<NetworkAction>,
 }
 
-/// What frames that changed nothing are counted as.
+/// Returns the name of the counter for a reason.
 fn reason(dropped: &Dropped) -> &'static str {
     match dropped {
         Dropped::Malformed(_) => "drop_malformed_total",
@@ -139,7 +141,7 @@ fn named(counters: &PeerCounters) -> BTreeMap<String, u64> {
     counters.named().map(|(name, value)| (format!("{name}_total"), value)).collect()
 }
 
-/// An endpoint of ours and a partner of it.
+/// Returns the view of a peer of a local endpoint.
 fn pair(endpoint: u8, partner: &PeerState) -> PairView {
     let (in_flight, waiting) = partner.sending;
     PairView {
@@ -153,14 +155,13 @@ fn pair(endpoint: u8, partner: &PeerState) -> PairView {
     }
 }
 
-/// A board of another host, with what is counted of its partners, each with the number of our
-/// endpoint.
+/// Returns the view of a NIC of another host, with its peers by local endpoint.
 fn view(
     now: u64,
     own: &PortSpec,
     partners: &[(u8, PeerState)],
     nic: NicId,
-    peer: &Peer,
+    peer: &DiscoveredNic,
 ) -> PeerView {
     let [_, _, mac @ ..] = nic.0.to_be_bytes();
     let pairs = || partners.iter().filter(|(_, partner)| partner.address.nic == nic);
@@ -174,9 +175,9 @@ fn view(
         group: own.group.clone(),
         mac: Mac(mac),
         hostname: peer.name.clone(),
-        known: match peer.how {
-            How::Static => "static",
-            How::Announced => "announced",
+        known: match peer.origin {
+            NicOrigin::Static => "static",
+            NicOrigin::Announced => "announced",
         },
         state: if peer.answered { "answers" } else { "silent" },
         heard_seconds: peer.heard_at.map(seconds),
@@ -188,31 +189,35 @@ fn view(
     }
 }
 
-impl Network {
-    /// Of a board.
+impl NicNetwork {
+    /// Creates the network of a NIC.
     ///
     /// # Errors
-    /// It cannot be on the network so, and why. That an interface is down is none: it is tried
-    /// again.
-    pub fn new(cx: &Context<'_>, nic: NicId, name: &str, wiring: Wiring) -> Result<Self, String> {
+    /// The reason why the carrier cannot be used. An interface that is down is no error.
+    pub fn new(
+        cx: &Context<'_>,
+        nic: NicId,
+        name: &str,
+        wiring: NetworkConfig,
+    ) -> Result<Self, String> {
         let (serial, magic) = (random(), random());
         let [_, _, mac @ ..] = nic.0.to_be_bytes();
-        let with_sockets = matches!(wiring.by, By::Interface(_));
-        let outlived = with_sockets.then(|| Outlived::new(wiring.locks.clone(), cx.now_ns));
-        let served = Outlived::new(wiring.locks.served(), cx.now_ns);
-        let elsewhere = outlived.iter().flat_map(Outlived::endpoints);
-        let carrier = Carrier::open(cx, &wiring, mac, elsewhere)?;
+        let with_sockets = matches!(wiring.by, CarrierSpec::Interface(_));
+        let survivors = with_sockets.then(|| Survivors::new(wiring.locks.clone(), cx.now_ns));
+        let served = Survivors::new(wiring.locks.served(), cx.now_ns);
+        let elsewhere = survivors.iter().flat_map(Survivors::endpoints);
+        let carrier = NicCarrier::open(cx, &wiring, mac, elsewhere)?;
         let config = Config { wide: carrier.is_wide(), ..Config::new(nic, name) };
         let mut network = Self {
-            half: Engine::new(config, carrier.exit()),
+            engine: Engine::new(config, carrier.output()),
             carrier,
             discovery: Discovery::new(nic, serial, magic, cx.now_ns),
             bypass: wiring.bypass,
-            outlived,
+            survivors,
             served,
             served_until_ns: cx.now_ns.saturating_add(SERVED_AWAITED_NS),
             bypassed_total: 0,
-            leaving: false,
+            is_leaving: false,
             dropped: BTreeMap::new(),
             log: LogLimit::default(),
             past: Default::default(),
@@ -220,24 +225,24 @@ impl Network {
         };
         network.await_served();
         for (peer, name) in wiring.peers {
-            let news = network.discovery.name_static(peer, name, cx.now_ns);
-            news.into_iter().for_each(|news| network.follow(cx.now_ns, news));
+            let news = network.discovery.add_static(peer, name, cx.now_ns);
+            news.into_iter().for_each(|news| network.apply_change(cx.now_ns, news));
         }
         Ok(network)
     }
 
-    /// Tells the board which endpoints are waited for.
+    /// Updates the endpoints in owner name the engine refuses nothing.
     fn await_served(&mut self) {
-        self.half.board.set_awaited(self.served.endpoints());
+        self.engine.board.set_awaited(self.served.endpoints());
     }
 
-    /// Whether a process that a daemon before us served may open that endpoint again.
+    /// Returns whether a process of the previous daemon may still resume an endpoint.
     pub fn is_awaited(&self, endpoint: u8) -> bool {
         self.served.endpoints().any(|other| other == endpoint)
     }
 
-    /// Gives up waiting for processes that ended, and for all after a while.
-    fn look_at_served(&mut self, now: u64) {
+    /// Stops waiting for processes that ended, and for all of them after the time limit.
+    fn check_served(&mut self, now: u64) {
         let mut ended = self.served.look(now);
         if now >= self.served_until_ns {
             ended.extend(self.served.endpoints());
@@ -248,26 +253,25 @@ impl Network {
         }
     }
 
-    fn follow(&mut self, now: u64, news: News) {
-        let Engine { board, outlet, .. } = &mut self.half;
+    fn apply_change(&mut self, now: u64, news: NicChange) {
+        let Engine { board, outlet, .. } = &mut self.engine;
         match news {
-            News::Added(nic) => match board.host_add(nic) {
-                Some(number) => self.discovery.number(nic, number),
+            NicChange::Added(nic) => match board.host_add(nic) {
+                Some(number) => self.discovery.set_number(nic, number),
                 None => self.discovery.remove(nic),
             },
-            News::Removed(nic) => board.host_remove(now, nic, outlet),
+            NicChange::Removed(nic) => board.host_remove(now, nic, outlet),
         }
     }
 
-    /// Opens an endpoint whose process has the backend half itself, where such are let at the
-    /// network: the socket for it, and what it holds as long as it has the endpoint.
-    pub fn open_bypass(&mut self, endpoint: u8) -> Option<Vec<OwnedFd>> {
-        let locks = self.outlived.as_ref().filter(|_| self.bypass)?.locks();
+    /// Opens an endpoint in direct mode, if permitted. Returns its packet socket and its lock file.
+    pub fn open_direct(&mut self, endpoint: u8) -> Option<Vec<OwnedFd>> {
+        let locks = self.survivors.as_ref().filter(|_| self.bypass)?.locks();
         let lock = locks
             .take(endpoint)
-            .inspect_err(|error| log::warn!(endpoint, error:%; "the daemon serves it"));
+            .inspect_err(|error| log::warn!(endpoint, error:%; "cannot lock the file of an endpoint: the daemon carries its frames instead"));
         let lock = lock.ok()?;
-        let Some(socket) = self.carrier.give(endpoint) else {
+        let Some(socket) = self.carrier.open_direct(endpoint) else {
             locks.remove(endpoint);
             return None;
         };
@@ -275,22 +279,25 @@ impl Network {
         Some(vec![socket, lock])
     }
 
-    /// Whether a process that outlived a daemon has that endpoint.
-    pub fn is_outlived(&self, endpoint: u8) -> bool {
-        self.outlived.iter().flat_map(Outlived::endpoints).any(|other| other == endpoint)
+    /// Returns whether an endpoint belongs to a process that survived a daemon.
+    pub fn is_survivor(&self, endpoint: u8) -> bool {
+        self.survivors.iter().flat_map(Survivors::endpoints).any(|other| other == endpoint)
     }
 
-    /// Whether the process of an endpoint stays at the network although the board goes.
+    /// Returns whether an endpoint stays on the network although its NIC is removed.
     pub fn stays(&self, endpoint: u8) -> bool {
-        self.leaving && !self.half.outlet.desks.contains_key(&endpoint)
+        self.is_leaving && !self.engine.outlet.endpoints.contains_key(&endpoint)
     }
 
-    /// The board goes, and processes that are at the network themselves stay there.
+    /// Starts the removal of the NIC. Endpoints in direct mode stay on the network.
     pub fn leave(&mut self) {
-        self.leaving = true;
+        self.is_leaving = true;
     }
 
-    /// Opens an endpoint with its key and session: the descriptors of its rings.
+    /// Opens an endpoint with its key and session. Returns the descriptors of its rings.
+    ///
+    /// # Errors
+    /// The kernel has no memory or descriptors left, or the endpoint is open.
     pub fn open(
         &mut self,
         cx: &Context<'_>,
@@ -300,9 +307,9 @@ impl Network {
     ) -> std::io::Result<Vec<OwnedFd>> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let watch = cx.watch_source(bell.as_fd(), source)?;
-        let (desk, file) = EndpointIo::new(Whose { client, source, watch })?;
-        self.half.open(endpoint, secrets, desk)?;
-        // Who resumes it has the file of before.
+        let (endpoint_io, file) = EndpointIo::new(EndpointOwner { client, source, watch })?;
+        self.engine.open(endpoint, secrets, endpoint_io)?;
+        // A process that resumes the endpoint holds its file already.
         let lock = match self.is_awaited(endpoint) {
             true => None,
             false => self.served.locks().take(endpoint).ok(),
@@ -312,55 +319,60 @@ impl Network {
         Ok([file, bell].into_iter().chain(lock).collect())
     }
 
-    /// Closes an endpoint, having sent what was to be sent. Gives its source.
+    /// Closes an endpoint after its last requests. Returns the number by which it was served.
     pub fn close(&mut self, now: u64, endpoint: u8) -> Option<u32> {
         if self.stays(endpoint) {
             return None;
         }
-        if self.carrier.take_back(endpoint) {
-            self.outlived.iter_mut().for_each(|outlived| outlived.over(endpoint, now));
+        if self.carrier.end_direct(endpoint) {
+            self.survivors.iter_mut().for_each(|survivors| survivors.over(endpoint, now));
             return None;
         }
-        self.half.take_last(now, endpoint);
+        self.engine.take_last(now, endpoint);
         let (counted, of_partners) = self.counted(endpoint);
         self.past.0.add(&counted);
         self.past.1.add(&of_partners);
-        let desk = self.half.close(now, endpoint);
+        let endpoint_io = self.engine.close(now, endpoint);
         self.served.locks().remove(endpoint);
         self.settle(now);
-        desk.map(|desk| desk.whose.source)
+        endpoint_io.map(|endpoint_io| endpoint_io.owner.source)
     }
 
-    /// Takes memory for large messages of an endpoint.
+    /// Registers memory for large messages of an endpoint.
     ///
     /// # Errors
-    /// It is not taken.
-    pub fn lend(
+    /// [`RegionRefusal`]: the memory breaks a rule, or a limit is reached.
+    pub fn add_region(
         &mut self,
         endpoint: u8,
         file: BorrowedFd<'_>,
         len: u64,
     ) -> Result<RegionId, RegionRefusal> {
-        self.half.lend(endpoint, file, len)
+        self.engine.lend(endpoint, file, len)
     }
 
-    /// Lets memory go.
-    pub fn give_back(&mut self, now: u64, endpoint: u8, region: RegionId) {
-        self.half.give_back(now, endpoint, region);
+    /// Deregisters memory.
+    pub fn remove_region(&mut self, now: u64, endpoint: u8, region: RegionId) {
+        self.engine.give_back(now, endpoint, region);
         self.retry();
         self.settle(now);
     }
 
-    /// How many regions those processes have, and how many bytes.
+    /// Returns the number of regions of the matching processes, and their bytes.
     pub fn regions_of(&self, mut those: impl FnMut(u32) -> bool) -> (usize, u64) {
-        let its = self.half.outlet.desks.values().filter(|desk| those(desk.whose.client));
-        its.fold((0_usize, 0_u64), |(regions, bytes), desk| {
-            let regions = regions.saturating_add(desk.region_count());
-            (regions, bytes.saturating_add(desk.region_bytes))
+        let its = self
+            .engine
+            .outlet
+            .endpoints
+            .values()
+            .filter(|endpoint_io| those(endpoint_io.owner.client));
+        its.fold((0_usize, 0_u64), |(regions, bytes), endpoint_io| {
+            let regions = regions.saturating_add(endpoint_io.region_count());
+            (regions, bytes.saturating_add(endpoint_io.region_bytes))
         })
     }
 
-    /// Serves the rings of an endpoint. `polled`: whether it is looked at again without a cause.
+    /// Serves the rings of an endpoint. `polled`: the next pass comes without a doorbell.
     pub fn serve_endpoint(
         &mut self,
         now: u64,
@@ -368,7 +380,7 @@ impl Network {
         budget: usize,
         polled: bool,
     ) -> Served {
-        let (after, count) = self.half.serve(now, endpoint, budget, polled);
+        let (after, count) = self.engine.serve(now, endpoint, budget, polled);
         self.settle(now);
         let progress = match after {
             ServeOutcome::Worked => Progress::Worked,
@@ -378,41 +390,41 @@ impl Network {
         Served { progress, count }
     }
 
-    /// Serves what carries frames. `polled`: whether it is looked at again without a cause.
+    /// Serves the carrier. `polled`: the next pass comes without a wake-up.
     pub fn serve_carrier(&mut self, now: u64, budget: usize, polled: bool) -> Served {
         let (count, last) = self.take_frames(now, budget, polled);
         let progress = match last {
-            Came::Nothing if self.carrier.rest(polled) => {
+            ReceiveResult::Empty if self.carrier.rest(polled) => {
                 if polled {
                     Progress::Idle
                 } else {
                     Progress::Parked
                 }
             }
-            Came::Down => Progress::Parked,
+            ReceiveResult::Down => Progress::Parked,
             _ => Progress::Worked,
         };
         self.settle(now);
         Served { progress, count }
     }
 
-    /// Takes so many frames at most: how many came, and what the last look came to.
-    fn take_frames(&mut self, now: u64, budget: usize, polled: bool) -> (u32, Came) {
-        let (mut looked, mut count, mut last) = (0_usize, 0_u32, Came::Odd);
+    /// Receives at most `budget` frames. Returns their number and the last result.
+    fn take_frames(&mut self, now: u64, budget: usize, polled: bool) -> (u32, ReceiveResult) {
+        let (mut looked, mut count, mut last) = (0_usize, 0_u32, ReceiveResult::Invalid);
         self.carrier.look();
         while looked < budget {
             last = self.carrier.receive(now, !polled && looked == 0);
             looked = looked.saturating_add(1);
             match last {
-                Came::Frame => {
+                ReceiveResult::Frame => {
                     self.arrive(now);
                     count = count.saturating_add(1);
                 }
-                // Strangers do not keep us awake.
-                Came::Odd => self.count("drop_odd_total"),
-                Came::Nothing => break,
-                Came::Down => {
-                    self.half.outlet.frames.exit = None;
+                // Invalid and foreign frames do not keep the dispatcher awake.
+                ReceiveResult::Invalid => self.count("drop_odd_total"),
+                ReceiveResult::Empty => break,
+                ReceiveResult::Down => {
+                    self.engine.outlet.frames.output = None;
                     break;
                 }
             }
@@ -426,28 +438,28 @@ impl Network {
     fn arrive(&mut self, now: u64) {
         let frame = self.carrier.frame();
         if Discovery::takes(frame) {
-            let twins = self.discovery.twins;
+            let duplicates = self.discovery.duplicate_addresses;
             if let Some(news) = self.discovery.hear(now, frame) {
-                self.follow(now, news);
+                self.apply_change(now, news);
             }
-            if self.discovery.twins != twins {
-                self.warn_of_twin(now);
+            if self.discovery.duplicate_addresses != duplicates {
+                self.warn_of_duplicate(now);
             }
             return;
         }
-        if let Err(dropped) = self.half.arrive(now, frame) {
+        if let Err(dropped) = self.engine.arrive(now, frame) {
             self.count(reason(&dropped));
         }
     }
 
     #[cold]
-    fn warn_of_twin(&mut self, now: u64) {
+    fn warn_of_duplicate(&mut self, now: u64) {
         if let Some(more) = self.log.admit(now) {
-            let board = self.half.board.called();
+            let board = self.engine.board.name();
             log::warn!(
                 board, suppressed = more;
-                "another board has this one's address, and neither reaches the other: give the port \
-                 a `mac` of its own (machines that were copied have one machine id)"
+                "another NIC has the same address, so neither receives all of its frames: set a different \
+                 `mac` for the port (copied machines have the same machine ID)"
             );
         }
     }
@@ -457,49 +469,51 @@ impl Network {
         *counter = counter.wrapping_add(1);
     }
 
-    /// When [`Self::tick`] is to be called.
+    /// Returns the latest time of the next call of [`Self::tick`] in ns.
     pub fn deadline(&self) -> u64 {
         let again = self.carrier.again_ns().unwrap_or(u64::MAX);
-        let outlived = self.outlived.as_ref().map_or(u64::MAX, Outlived::deadline);
+        let survivors = self.survivors.as_ref().map_or(u64::MAX, Survivors::deadline);
         let own = self.discovery.deadline().min(self.carrier.look_ns());
         let served = self.served.deadline();
-        self.half.deadline().min(again).min(own).min(outlived).min(served)
+        self.engine.deadline().min(again).min(own).min(survivors).min(served)
     }
 
-    /// Does what is due.
+    /// Runs what is due: timers, announcements, and attempts to bind the interface.
     pub fn tick(&mut self, cx: &mut Context<'_>) {
         let now = cx.now_ns;
         if self.carrier.again_ns().is_some_and(|at| at <= now) && self.carrier.again(cx) {
-            self.half.outlet.frames.exit = self.carrier.exit();
-            self.half.board.set_wide(self.carrier.is_wide());
+            self.engine.outlet.frames.output = self.carrier.output();
+            self.engine.board.set_wide(self.carrier.is_wide());
         }
-        let ended = self.outlived.as_mut().map(|outlived| outlived.look(now)).unwrap_or_default();
+        let ended =
+            self.survivors.as_mut().map(|survivors| survivors.look(now)).unwrap_or_default();
         for endpoint in ended {
-            self.carrier.take_back(endpoint);
+            self.carrier.end_direct(endpoint);
         }
-        self.look_at_served(now);
+        self.check_served(now);
         if self.carrier.look_ns() <= now {
-            self.notes.push(Note::Serve(self.carrier.source()));
+            self.notes.push(NetworkAction::Serve(self.carrier.source()));
         }
         if self.discovery.deadline() <= now {
             if self.discovery.would_end(now) {
-                let heard = self.half.board.heard();
-                heard.into_iter().for_each(|(nic, at)| self.discovery.spoke(nic, at));
+                let heard = self.engine.board.last_heard();
+                heard.into_iter().for_each(|(nic, at)| self.discovery.record_activity(nic, at));
             }
-            let frames = &mut self.half.outlet.frames;
+            let frames = &mut self.engine.outlet.frames;
             let gone = self.discovery.tick(now, &mut |head, data| frames.push(head, data));
-            gone.into_iter().for_each(|news| self.follow(now, news));
+            gone.into_iter().for_each(|news| self.apply_change(now, news));
         }
-        if self.half.is_due(now) {
-            // What is waited for may be here: who was kept from looking is not to take it for lost.
+        if self.engine.is_due(now) {
+            // The answer that a timer waits for may be in the socket already.
             let (_, last) = self.take_frames(now, FRAMES_BEFORE_DUE_MAX, true);
-            if !matches!(last, Came::Nothing | Came::Down) {
-                // What was taken from the kernel and is not looked at yet rings no more.
-                self.notes.push(Note::Serve(self.carrier.source()));
+            if !matches!(last, ReceiveResult::Empty | ReceiveResult::Down) {
+                // Frames that were taken from the kernel but not processed cause no further
+                // wake-up.
+                self.notes.push(NetworkAction::Serve(self.carrier.source()));
             }
         }
-        if self.half.is_due(now) {
-            self.half.tick(now);
+        if self.engine.is_due(now) {
+            self.engine.tick(now);
         }
         self.retry();
         self.settle(now);
@@ -507,68 +521,68 @@ impl Network {
 
     fn settle(&mut self, now: u64) {
         let notes = &mut self.notes;
-        self.half.outlet.settle(now, |endpoint, whose, said| {
-            let client = whose.client;
+        self.engine.outlet.settle(now, |endpoint, owner, said| {
+            let client = owner.client;
             notes.push(match said {
-                Action::Wake => Note::Wake { client, endpoint },
-                Action::Serve => Note::Serve(whose.source),
-                Action::Broken(why) => Note::Broken { client, why },
+                Action::Wake => NetworkAction::Wake { client, endpoint },
+                Action::Serve => NetworkAction::Serve(owner.source),
+                Action::Broken(why) => NetworkAction::Broken { client, why },
             });
         });
     }
 
-    /// Something changed: requests that were not taken may be now.
+    /// Serves endpoints with deferred requests, because a limit may allow them now.
     fn retry(&mut self) {
         let notes = &mut self.notes;
-        self.half.outlet.retry(|whose| notes.push(Note::Serve(whose.source)));
+        self.engine.outlet.retry(|owner| notes.push(NetworkAction::Serve(owner.source)));
     }
 
-    /// What an endpoint counted, and what it counted of all its partners.
+    /// Returns the counters of an endpoint, and the sum of those of its peers.
     fn counted(&self, endpoint: u8) -> (EndpointCounters, PeerCounters) {
-        let (its, mut partners) = self.half.board.endpoint_counters(endpoint).unwrap_or_default();
-        for partner in self.half.board.partners(endpoint) {
+        let (its, mut partners) = self.engine.board.endpoint_counters(endpoint).unwrap_or_default();
+        for partner in self.engine.board.partners(endpoint) {
             partners.add(&partner.counters);
         }
         (its, partners)
     }
 
-    /// Whether a process was told something since this was last asked.
-    pub fn told(&mut self) -> bool {
-        std::mem::take(&mut self.half.outlet.told)
+    /// Returns whether an event was written since the last call.
+    pub fn take_written(&mut self) -> bool {
+        std::mem::take(&mut self.engine.outlet.has_written)
     }
 
-    /// The board of that name.
+    /// Returns the NIC with a name.
     pub fn find(&self, name: &str) -> Option<NicId> {
         self.discovery.find(name)
     }
 
-    /// What is known of a board.
-    pub fn peer(&self, nic: NicId) -> Option<&Peer> {
+    /// Returns a known NIC.
+    pub fn peer(&self, nic: NicId) -> Option<&DiscoveredNic> {
         self.discovery.peer(nic)
     }
 
-    /// Boards of other hosts, as an operator sees them.
+    /// Returns the NICs of other hosts for the operator.
     pub fn peers(&self, now: u64, own: &PortSpec) -> Vec<PeerView> {
         let of_endpoint = |endpoint: &u8| {
             let endpoint = *endpoint;
-            self.half.board.partners(endpoint).into_iter().map(move |partner| (endpoint, partner))
+            self.engine.board.partners(endpoint).into_iter().map(move |partner| (endpoint, partner))
         };
-        let partners: Vec<_> = self.half.outlet.desks.keys().flat_map(of_endpoint).collect();
+        let partners: Vec<_> = self.engine.outlet.endpoints.keys().flat_map(of_endpoint).collect();
         self.discovery.peers().map(|(nic, peer)| view(now, own, &partners, nic, peer)).collect()
     }
 
-    /// What was counted.
+    /// Returns the counters with their names.
     pub fn counters(&self) -> BTreeMap<String, u64> {
         let mut all: BTreeMap<String, u64> = BTreeMap::new();
-        let frames = &self.half.outlet.frames;
+        let frames = &self.engine.outlet.frames;
         let mut put = |name: String, value: u64| {
             let counter = all.entry(name).or_default();
             *counter = counter.wrapping_add(value);
         };
         let total = |name: &str| format!("{name}_total");
-        self.half.board.counters().named().for_each(|(name, value)| put(total(name), value));
+        self.engine.board.counters().named().for_each(|(name, value)| put(total(name), value));
         let (mut endpoints, mut partners) = self.past;
-        for endpoint in self.half.outlet.desks.keys() {
+        for endpoint in self.engine.outlet.endpoints.keys() {
             let (its, of_partners) = self.counted(*endpoint);
             endpoints.add(&its);
             partners.add(&of_partners);
@@ -586,10 +600,10 @@ impl Network {
         put("drop_memory_gone_total".into(), frames.hollow);
         put("lent_bytes_copied_total".into(), frames.kept);
         put("names_contested_total".into(), self.discovery.contested);
-        put("addresses_contested_total".into(), self.discovery.twins);
+        put("addresses_contested_total".into(), self.discovery.duplicate_addresses);
         put("endpoints_bypassing_total".into(), self.bypassed_total);
-        let outlived = self.outlived.iter().flat_map(Outlived::endpoints).count();
-        put("endpoints_outlived".into(), outlived as u64);
+        let survivors = self.survivors.iter().flat_map(Survivors::endpoints).count();
+        put("endpoints_outlived".into(), survivors as u64);
         put("boards_known".into(), self.discovery.peers().count() as u64);
         all
     }

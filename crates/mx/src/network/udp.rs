@@ -1,12 +1,12 @@
-//! Frames in datagrams, one in each, between hosts that routers part (`udp = {…}`).
+//! Frames in datagrams, one in each, between networks with routers (`udp = {…}`).
+//!
+//! Datagrams are accepted from configured addresses only. The NICs behind an address are learnt
+//! from received frames ([`super::address_table`]). Broadcasts, and frames to unknown NICs, are
+//! sent to all addresses. Nothing is encrypted: a node on the path can read and forge frames.
 //!
 //! # Budget
-//! One system call for as many frames of one length to one host as the host cuts at a time, or 64
-//! KiB; one for what came from a host.
-//!
-//! Taken is what comes from an address that the operator named. Which boards are behind which is
-//! learnt from what comes ([`super::book`]). What is for everyone, or for a board that was not heard
-//! of, goes to all. Nothing is sealed: who is on the path can read and forge.
+//! One system call for a batch of frames of one length to one host, up to the segments of the kernel
+//! or 64 KiB; one for a received batch from a host.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,55 +24,55 @@ use causeway_mxoe::driver::limits::FRAME_ROOM;
 use causeway_wire::mxoe::{Header, HostQuery, PEER_UNKNOWN, Packet, emit};
 use rustix::io::Errno;
 
-use super::book::{Book, Heard};
-use super::carried::Came;
+use super::address_table::{AddressTable, SourceCheck};
+use super::carrier::ReceiveResult;
 use crate::limits::SEND_BYTES;
 
-/// Length of an Ethernet header, in bytes.
+/// Length of an Ethernet header in bytes.
 const HEADER_LEN: usize = 14;
 
-/// The way out.
+/// The output of a socket.
 #[derive(Debug, Clone)]
-pub struct Exit {
+pub struct UdpOutput {
     socket: Arc<Socket>,
-    book: Arc<Mutex<Book>>,
+    addresses: Arc<Mutex<AddressTable>>,
 }
 
-impl Exit {
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+impl UdpOutput {
+    fn addresses(&self) -> MutexGuard<'_, AddressTable> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends frames to whom they are for: the first ones, of one length and to one host, as far as
-    /// they go in one call. Says how many left.
+    /// Sends the first of `frames`, as many of one length to one host as one call can send. Returns
+    /// their number.
     ///
     /// # Errors
-    /// The first went to none.
+    /// The first frame was not sent to any address.
     pub fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
-        let mut book = self.book();
+        let mut addresses = self.addresses();
         let Some(one) = frames.clone().next() else { return Ok(0) };
         let alone = || std::iter::once(one);
-        let Some(to) = mac(one.head).and_then(|mac| book.place(mac)) else {
+        let Some(to) = mac(one.head).and_then(|mac| addresses.place(mac)) else {
             let mut last = Ok(1);
-            for peer in book.peers() {
+            for peer in addresses.peers() {
                 last = self.socket.send_frames(*peer, alone()).map(|()| 1);
             }
             return last;
         };
-        let together = book.leaves_together(to);
-        let count = if together { self.run(one, frames.clone()) } else { 1 };
+        let together = addresses.may_batch(to);
+        let count = if together { self.batch_len(one, frames.clone()) } else { 1 };
         match self.socket.send_frames(to, frames.take(count)) {
             Ok(()) => Ok(count),
             Err(error) if count > 1 && is_too_much(&error) => {
-                book.leaves_alone(to);
+                addresses.send_singly(to);
                 self.socket.send_frames(to, alone()).map(|()| 1)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// How many frames go in one call.
-    fn run<'a>(&self, one: Frame<'a>, frames: impl Iterator<Item = Frame<'a>>) -> usize {
+    /// Returns the number of frames for one call.
+    fn batch_len<'a>(&self, one: Frame<'a>, frames: impl Iterator<Item = Frame<'a>>) -> usize {
         let (len, mut bytes, mut count) = (one.len().max(1), 0_usize, 0_usize);
         for frame in frames.take(self.socket.batch()) {
             bytes = bytes.saturating_add(frame.len());
@@ -82,7 +82,7 @@ impl Exit {
             }
             count = count.saturating_add(1);
             if frame.len() < len {
-                // Only the last may be shorter.
+                // Only the last datagram of a batch may be shorter.
                 break;
             }
         }
@@ -90,30 +90,30 @@ impl Exit {
     }
 }
 
-/// Whom a frame is for.
+/// Returns the destination of a frame.
 fn mac(frame: &[u8]) -> Option<[u8; 6]> {
     frame.first_chunk().copied()
 }
 
-/// Datagrams that came.
+/// Received datagrams.
 #[derive(Debug)]
-struct Arrivals {
+struct Datagrams {
     receiver: Receiver,
-    /// What was taken from the host and not looked at to its end.
+    /// Batches taken from the kernel that are not completely processed.
     bursts: VecDeque<Burst>,
-    /// Where in the first of it the last datagram lies, if one was looked at.
+    /// Range of the latest datagram in the first batch.
     last: Option<Range<usize>>,
-    /// Nothing more was there: it is not asked again before that was said.
+    /// The kernel had no more datagrams: it is not asked again in this pass.
     drained: bool,
 }
 
-impl Arrivals {
+impl Datagrams {
     fn new() -> Self {
         let receiver = Receiver::new(Pool::default());
         Self { receiver, bursts: VecDeque::new(), last: None, drained: false }
     }
 
-    /// Looks for the next datagram: where it came from.
+    /// Advances to the next datagram. Returns its source.
     fn next(&mut self, socket: &Socket) -> io::Result<Option<SocketAddr>> {
         let mut at = 0;
         if let (Some(last), Some(burst)) = (self.last.take(), self.bursts.front()) {
@@ -140,34 +140,34 @@ impl Arrivals {
         Ok(Some(burst.from))
     }
 
-    /// The datagram that was looked for last.
+    /// Returns the latest datagram.
     fn last(&self) -> &[u8] {
         let (burst, last) = (self.bursts.front(), self.last.clone());
         burst.zip(last).and_then(|(burst, last)| burst.buffer.get(last)).unwrap_or(&[])
     }
 }
 
-/// A socket of one board.
+/// The UDP socket of a NIC.
 #[derive(Debug)]
-pub struct Udp {
-    exit: Exit,
+pub struct UdpCarrier {
+    output: UdpOutput,
     own: [u8; 6],
     watch: ServiceWatch,
-    /// It is looked at anyway, and is not to wake us.
-    hushed: bool,
-    came: Arrivals,
-    /// By which it is served.
+    /// The socket is polled and does not wake the dispatcher.
+    is_polled: bool,
+    datagrams: Datagrams,
+    /// Number by which the socket is served.
     pub source: u32,
-    /// Datagrams from addresses that nobody named, and frames of boards that are elsewhere.
+    /// Datagrams from unknown addresses, and frames of NICs at other addresses.
     pub strangers: u64,
     pub elsewhere: u64,
 }
 
-impl Udp {
+impl UdpCarrier {
     /// Binds a socket.
     ///
     /// # Errors
-    /// The address is taken, or not this host's.
+    /// The address is in use, or is not an address of this host.
     pub fn bind(
         cx: &Context<'_>,
         listen: SocketAddr,
@@ -175,88 +175,91 @@ impl Udp {
         own: [u8; 6],
         source: u32,
     ) -> io::Result<Self> {
-        // Frames are longer than what many networks carry: IP cuts them.
+        // Frames may exceed the path MTU: IP fragments them.
         let socket = Socket::bind(listen, Cut::Allowed)?;
         let watch = cx.watch_source(socket.as_fd(), source)?;
-        let book = Arc::new(Mutex::new(Book::new(peers)));
-        let exit = Exit { socket: Arc::new(socket), book };
+        let addresses = Arc::new(Mutex::new(AddressTable::new(peers)));
+        let output = UdpOutput { socket: Arc::new(socket), addresses };
         Ok(Self {
-            exit,
+            output,
             own,
             watch,
-            hushed: false,
-            came: Arrivals::new(),
+            is_polled: false,
+            datagrams: Datagrams::new(),
             source,
             strangers: 0,
             elsewhere: 0,
         })
     }
 
-    /// The way out.
-    pub fn exit(&self) -> Exit {
-        self.exit.clone()
+    /// Returns the output.
+    pub fn output(&self) -> UdpOutput {
+        self.output.clone()
     }
 
-    /// Nothing more is there; see [`super::interface::Interface::rest`].
+    /// Ends a pass without frames: see [`super::interface::NicInterface::rest`].
     pub fn rest(&mut self, polled: bool) -> bool {
-        super::interface::rest(&self.watch, &mut self.hushed, polled)
+        super::interface::rest(&self.watch, &mut self.is_polled, polled)
     }
 
-    /// What comes is looked for anew. It rang when it came, if it came since the last look, and does
-    /// so once.
+    /// Starts a pass. The socket wakes the dispatcher once for datagrams since the previous pass.
     pub fn look(&mut self) {
-        self.came.drained = false;
+        self.datagrams.drained = false;
     }
 
-    /// The frame that came last.
+    /// Returns the frame that was received last.
     pub fn frame(&self) -> &[u8] {
-        self.came.last()
+        self.datagrams.last()
     }
 
-    /// Looks for a frame.
-    pub fn receive(&mut self, now_ns: u64) -> Came {
-        let from = match self.came.next(&self.exit.socket) {
+    /// Receives a frame.
+    pub fn receive(&mut self, now_ns: u64) -> ReceiveResult {
+        let from = match self.datagrams.next(&self.output.socket) {
             Ok(Some(from)) => from,
-            Ok(None) => return Came::Nothing,
+            Ok(None) => return ReceiveResult::Empty,
             Err(error) => {
                 return match Errno::from_io_error(&error) {
-                    Some(Errno::AGAIN) => Came::Nothing,
-                    _ => Came::Odd,
+                    Some(Errno::AGAIN) => ReceiveResult::Empty,
+                    _ => ReceiveResult::Invalid,
                 };
             }
         };
-        let mut book = self.exit.book();
-        if !book.knows(&from) {
-            drop(book);
+        let mut addresses = self.output.addresses();
+        if !addresses.knows(&from) {
+            drop(addresses);
             self.strangers = self.strangers.wrapping_add(1);
-            return Came::Odd;
+            return ReceiveResult::Invalid;
         }
-        let frame = self.came.last();
+        let frame = self.datagrams.last();
         let source = frame.get(6..HEADER_LEN).and_then(|rest| rest.first_chunk::<6>()).copied();
-        let Some(source) = source.filter(|_| frame.len() < FRAME_ROOM) else { return Came::Odd };
-        let heard = match source == self.own {
-            // An announcement by our address is another board's that has it.
-            true if Discovery::takes(frame) => Heard::Here,
-            true => Heard::Elsewhere,
-            false => book.heard(source, from, frame, now_ns, causeway_mxoe::driver::random),
+        let Some(source) = source.filter(|_| frame.len() < FRAME_ROOM) else {
+            return ReceiveResult::Invalid;
         };
-        drop(book);
+        let heard = match source == self.own {
+            // An announcement from this NIC's address belongs to another NIC with the same address.
+            true if Discovery::takes(frame) => SourceCheck::Valid,
+            true => SourceCheck::Foreign,
+            false => {
+                addresses.check_source(source, from, frame, now_ns, causeway_mxoe::driver::random)
+            }
+        };
+        drop(addresses);
         match heard {
-            Heard::Here => return Came::Frame,
-            Heard::Elsewhere => {}
-            Heard::Ask { both, magic } => {
+            SourceCheck::Valid => return ReceiveResult::Frame,
+            SourceCheck::Foreign => {}
+            SourceCheck::Query { both, magic } => {
                 let query = HostQuery { index_of_destination: PEER_UNKNOWN, magic };
                 let header =
                     Header { destination: source, source: self.own, peer_index: PEER_UNKNOWN };
                 let (head, _) = emit(&header, &Packet::HostQuery(query));
                 for to in both {
-                    // Lost, it is asked again.
-                    let _ = self.exit.socket.send(to, head.bytes(), head.bytes().len());
+                    // A lost query is repeated.
+                    let _ = self.output.socket.send(to, head.bytes(), head.bytes().len());
                 }
             }
         }
         self.elsewhere = self.elsewhere.wrapping_add(1);
-        Came::Odd
+        ReceiveResult::Invalid
     }
 }
 
@@ -266,7 +269,7 @@ mod tests {
 
     const LEN: usize = 60;
 
-    /// A socket, and one that sends to it.
+    /// Returns a socket, and a function that sends datagrams to it.
     fn pair() -> (Socket, impl Fn(usize, usize)) {
         let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let bind = || Socket::bind(local, Cut::Allowed).unwrap();
@@ -278,22 +281,22 @@ mod tests {
         (ours, send)
     }
 
-    /// So many datagrams at most: their lengths.
-    fn take(came: &mut Arrivals, socket: &Socket, most: usize) -> Vec<usize> {
+    /// Receives at most `most` datagrams, and returns their lengths.
+    fn take(came: &mut Datagrams, socket: &Socket, most: usize) -> Vec<usize> {
         let mut one = || came.next(socket).unwrap().map(|_| came.last().len());
         std::iter::from_fn(&mut one).take(most).collect()
     }
 
     #[test]
     fn datagrams_that_come_between_two_looks_are_heard() {
-        let ((socket, send), mut came) = (pair(), Arrivals::new());
+        let ((socket, send), mut came) = (pair(), Datagrams::new());
         send(60, LEN);
         send(60, LEN);
-        // More than is served at once. The host has no more, and says so before it is asked again.
+        // More than the budget of a pass. The kernel reports the end before the next pass.
         assert_eq!(take(&mut came, &socket, 64), [LEN; 64]);
         assert!(came.drained);
         send(1, 1);
-        // It rings while we are served anyway: it rings no more.
+        // A wake-up during the pass: there is no further one.
         came.drained = false;
         let rest = take(&mut came, &socket, 64);
         assert_eq!(rest, [&[LEN; 56][..], &[1]].concat());
@@ -302,8 +305,8 @@ mod tests {
     }
 
     #[test]
-    fn the_host_is_not_asked_twice_in_one_look() {
-        let ((socket, send), mut came) = (pair(), Arrivals::new());
+    fn datagrams_are_read_once_in_a_pass() {
+        let ((socket, send), mut came) = (pair(), Datagrams::new());
         send(2, LEN);
         assert_eq!(take(&mut came, &socket, 2), [LEN; 2]);
         send(1, 1);
@@ -312,8 +315,8 @@ mod tests {
     }
 
     #[test]
-    fn hostile_datagrams_that_are_empty_or_too_long_are_taken_one_by_one() {
-        let ((socket, send), mut came) = (pair(), Arrivals::new());
+    fn hostile_datagrams_empty_or_too_long_are_taken_singly() {
+        let ((socket, send), mut came) = (pair(), Datagrams::new());
         send(1, LEN);
         send(1, 0);
         send(1, 5000);

@@ -1,4 +1,4 @@
-//! Daemons in the test's process, and processes as they attach to their boards.
+//! Daemons in the test process, and processes that attach to their NICs.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -34,18 +34,18 @@ pub fn nic(board: &str) -> u64 {
     0x0200_0000_0000 | u64::from(board.as_bytes()[0])
 }
 
-/// An address of this host: 127.0.0.`host`.
+/// Returns an address of this host: 127.0.0.`host`.
 pub fn loopback(host: u8, port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, host], port))
 }
 
-/// A board of group `red` that is reached by datagrams.
+/// Returns a NIC of group `red` with datagrams.
 pub fn udp_board(dir: &Path, board: &str, listen: SocketAddr, peers: &[SocketAddr]) -> PortSpec {
     let udp = MxUdp { listen, peers: peers.to_vec() };
     board_of(dir, board, |local| MxSpec { udp: Some(udp), ..local })
 }
 
-/// A board of group `red` on an interface.
+/// Returns a NIC of group `red` on an interface.
 pub fn interface_board(dir: &Path, board: &str, interface: &str) -> PortSpec {
     board_of(dir, board, |local| MxSpec { interface: Some(interface.to_owned()), ..local })
 }
@@ -65,7 +65,7 @@ fn board_of(dir: &Path, board: &str, wired: impl FnOnce(MxSpec) -> MxSpec) -> Po
 }
 
 impl Host {
-    /// With boards `a` and `b` of group `red`, and `c` of group `blue`.
+    /// Starts a daemon with NICs `a` and `b` of group `red`, and `c` of group `blue`.
     pub fn new() -> Self {
         let host = Self::without_boards();
         for (board, group) in [("a", "red"), ("b", "red"), ("c", "blue")] {
@@ -74,14 +74,15 @@ impl Host {
         host
     }
 
-    /// With a board of group `red` on an interface.
+    /// Starts a daemon with a NIC of group `red` on an interface.
     pub fn on(interface: &str, board: &str) -> Self {
         let host = Self::without_boards();
         host.add_on(board, "red", nic(board), Some(interface)).unwrap();
         host
     }
 
-    /// With a board of group `red` that is reached by datagrams, at ports of the loopback address.
+    /// Starts a daemon with a NIC of group `red` with datagrams between ports of the loopback
+    /// address.
     pub fn with_udp(board: &str, listen: u16, peers: &[u16]) -> Self {
         let peers: Vec<_> = peers.iter().map(|port| loopback(1, *port)).collect();
         Self::with_udp_at(board, loopback(1, listen), &peers)
@@ -151,7 +152,7 @@ impl Host {
         UnixStream::connect(self.dir.join(board)).unwrap()
     }
 
-    /// `direct`: whether it takes descriptors of processes.
+    /// Attaches a process. `direct`: it offers its pidfd to others.
     pub fn attach_as(&self, board: &str, direct: u8) -> Process {
         let mut process = Process(Local::new(self.connect(board).into()));
         process.ask(Ask::Hello { version: VERSION, direct });
@@ -205,7 +206,7 @@ impl Process {
         }
     }
 
-    /// Opens an endpoint; gives its session.
+    /// Opens an endpoint. Returns its session.
     pub fn open(&mut self, endpoint: u8, key: u32) -> u32 {
         self.ask(Ask::Open { tag: 5, endpoint, key });
         let (tell, fds) = self.hear();
@@ -222,7 +223,7 @@ impl Process {
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 pub fn soon(mut is: impl FnMut() -> bool, else_: &str) {
     let since = Instant::now();
     while !is() {
@@ -238,8 +239,8 @@ pub fn ip(words: &str) {
     assert!(done.is_ok_and(|status| status.success()), "ip {words}");
 }
 
-/// Runs `act` in a process of its own, in a namespace with the interfaces `near` and `far`.
-/// Without the right to make one there is nothing to be seen here.
+/// Runs `act` in a separate process, in a namespace with the interfaces `near` and `far`. Skips the
+/// test if the process may not create one.
 pub fn with_wire(test: &str, act: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         let _ = std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");

@@ -1,4 +1,4 @@
-//! The library's half of an endpoint that is on a network, by hand.
+//! A minimal host side of an endpoint with a network.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use causeway_wire::mx::{Address, Event, NicId, PeerId, Request, Status, Token};
 
 use super::{Process, nic, soon};
 
-/// The library's end of an endpoint.
+/// The host side's end of the rings.
 pub struct Rings {
     pub sender: Sender,
     pub receiver: Receiver,
@@ -41,7 +41,7 @@ impl Rings {
         self.ring();
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn hear(&mut self) -> Event<'static> {
         soon(|| self.receiver.ready(), "nothing is heard");
         let event = self.receiver.poll().unwrap().unwrap();
@@ -49,7 +49,7 @@ impl Rings {
         read_event(&event.head, event.len).unwrap()
     }
 
-    /// Connects; gives the partner.
+    /// Connects. Returns the status and the peer.
     pub fn connect(&mut self, to: Address, key: u32) -> (Status, PeerId) {
         let mut partner = PeerId::NONE;
         let token = Token(77);
@@ -63,7 +63,7 @@ impl Rings {
         }
     }
 
-    /// Sends a message, and hears that it is there.
+    /// Sends a message, and waits for its end.
     pub fn send(&mut self, peer: PeerId, match_info: u64, data: &[u8]) {
         let token = Token(match_info);
         self.request(&Request::Eager { peer, token, match_info, data });
@@ -78,7 +78,7 @@ impl Rings {
         }
     }
 
-    /// The next message.
+    /// Returns the next message.
     pub fn receive(&mut self) -> (u64, Vec<u8>) {
         loop {
             soon(|| self.receiver.ready(), "nothing is heard");

@@ -1,4 +1,7 @@
-//! Rings and regions of one endpoint, on the NIC side.
+//! The NIC side's end of the rings and regions of an endpoint.
+//!
+//! [`EndpointIo`] reads requests and writes events as values. It does not interpret them. A host
+//! side that breaks a rule of the rings marks the endpoint as broken, and its owner closes it.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -22,7 +25,7 @@ use crate::driver::limits::REGION_BYTES_MAX;
 #[derive(Debug)]
 pub struct EndpointIo<W> {
     /// Owner of the endpoint.
-    pub whose: W,
+    pub owner: W,
     pub(crate) sender: Sender,
     pub(crate) receiver: Receiver,
     /// Memory that the host side lent, by the number that the engine chose.
@@ -41,12 +44,12 @@ pub struct EndpointIo<W> {
     pub(crate) later: bool,
     /// An event was written, or the host side waits for room that exists.
     pub(crate) touched: bool,
-    pub(crate) wish: bool,
+    pub(crate) must_wake: bool,
     /// The rule that the host side broke.
     pub(crate) broken: Option<String>,
 }
 
-/// All regions of an endpoint belong to its library.
+/// Owner of all regions of an endpoint.
 const OWNER: u32 = 0;
 
 /// Returns the key of a region's number.
@@ -58,21 +61,21 @@ fn failed(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// Why memory is not registered.
+/// Reason why a region was not registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegionRefusal {
-    /// It is no memory, or may shrink, or is shorter than was said.
+    /// The descriptor is not memory, is not sealed against shrinking, or is shorter than declared.
     Rule,
-    /// There are too many.
+    /// A limit is reached.
     Limit,
 }
 
 impl<W> EndpointIo<W> {
-    /// A new one, and the memory of its rings, of which the host side has the first side.
+    /// Creates rings. Returns them with their memory, whose first side belongs to the host side.
     ///
     /// # Errors
-    /// The host has no room.
-    pub fn new(whose: W) -> io::Result<(Self, OwnedFd)> {
+    /// The kernel has no memory or descriptors left.
+    pub fn new(owner: W) -> io::Result<(Self, OwnedFd)> {
         let layout = mx_rings::layout();
         let len = layout.bytes();
         let file = create("causeway-rings", len as u64)?;
@@ -80,8 +83,8 @@ impl<W> EndpointIo<W> {
         let view = View::new(Arc::new(mapping), 0, len).map_err(failed)?;
         format(&view, layout).map_err(failed)?;
         let (sender, receiver) = open(&view, Side::Second).map_err(failed)?;
-        let desk = Self {
-            whose,
+        let endpoint_io = Self {
+            owner,
             sender,
             receiver,
             regions: Regions::new(REGIONS_MAX),
@@ -92,13 +95,13 @@ impl<W> EndpointIo<W> {
             holds: Holds::new(view),
             later: false,
             touched: false,
-            wish: false,
+            must_wake: false,
             broken: None,
         };
-        Ok((desk, file))
+        Ok((endpoint_io, file))
     }
 
-    /// Gives an event to the library, if there is room.
+    /// Writes an event. Returns whether there was room.
     pub(crate) fn event(&mut self, event: &Event<'_>) -> bool {
         if self.broken.is_some() {
             return false;
@@ -126,13 +129,13 @@ impl<W> EndpointIo<W> {
         }
     }
 
-    /// Whether something waits for room, or for its host side to take more.
+    /// Returns whether an event or request waits, or the host side takes messages again.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         self.full.is_some() || self.later || self.holds.releases_any()
     }
 
-    /// Whether there is room again for what found none.
+    /// Returns whether there is room for the event that found none.
     pub(crate) fn has_room_again(&mut self) -> bool {
         let Some(len) = self.full else { return false };
         match self.sender.room(len) {
@@ -148,7 +151,7 @@ impl<W> EndpointIo<W> {
         }
     }
 
-    /// It is served: nobody needs to ring.
+    /// Disarms the doorbells while the caller serves the endpoint.
     pub(crate) fn disarm(&mut self) {
         if std::mem::take(&mut self.armed) {
             self.receiver.awake();
@@ -156,8 +159,8 @@ impl<W> EndpointIo<W> {
         }
     }
 
-    /// Its next request is not taken: asks to be rung where that waits for room. False: there is
-    /// room.
+    /// Arms the doorbell for room only, because the next request is deferred. Returns false if
+    /// there is room.
     pub(crate) fn arm_for_room(&mut self) -> bool {
         let Some(len) = self.full else { return true };
         self.armed = true;
@@ -171,8 +174,8 @@ impl<W> EndpointIo<W> {
         room != Ok(true)
     }
 
-    /// Asks to be rung by the next request, or when there is room for what found none. False:
-    /// there is something to do.
+    /// Arms the doorbell for the next request, and for room if an event waits. Returns false if
+    /// there is work.
     pub(crate) fn arm(&mut self) -> bool {
         self.armed = true;
         let mut idle = !self.receiver.ask();
@@ -183,7 +186,7 @@ impl<W> EndpointIo<W> {
             }
         }
         if self.receiver.poisoned() {
-            self.broken = Some("the memory of its rings is gone".into());
+            self.broken = Some("the memory of its rings was unmapped".into());
         }
         if !idle {
             self.disarm();
@@ -191,7 +194,7 @@ impl<W> EndpointIo<W> {
         idle
     }
 
-    /// Looks at memory that is lent; it must not shrink under our feet.
+    /// Checks and maps lent memory. Its file must be sealed against shrinking.
     pub(crate) fn lend(
         &self,
         file: BorrowedFd<'_>,
@@ -231,12 +234,12 @@ impl<W> EndpointIo<W> {
         self.regions.len()
     }
 
-    /// As [`Self::keep`], of the process's own memory: it is only sent from there.
+    /// Registers the memory of the own process, from which it is only sent.
     pub(crate) fn keep_own(&mut self, region: RegionId, own: OwnMemory) {
         self.own = Some((region, own));
     }
 
-    /// The process's own memory, if it has that number.
+    /// Returns the memory of the own process, if it has this number.
     fn own(&self, region: RegionId) -> Option<&OwnMemory> {
         self.own.as_ref().filter(|(number, _)| *number == region).map(|(_, own)| own)
     }
@@ -275,7 +278,7 @@ impl<W> EndpointIo<W> {
         if memory.poisoned() { Err(RegionFault) } else { Ok(()) }
     }
 
-    /// A place in a region, to be sent from there.
+    /// Returns a part of a region, to be sent in place.
     pub(crate) fn view(&self, region: RegionId, at: u64, len: usize) -> Result<Body, RegionFault> {
         if let Some(own) = self.own(region) {
             return own.piece(at, len).map(Body::Own).ok_or(RegionFault);
@@ -295,6 +298,6 @@ impl<W> EndpointIo<W> {
     }
 }
 
-/// Memory that was looked at and may be kept.
+/// Lent memory that was checked and can be registered.
 #[derive(Debug)]
 pub struct CheckedRegion(GuestSpans);

@@ -38,10 +38,10 @@ pub struct Engine<W, E> {
 }
 
 impl<W: Debug, E: Output> Engine<W, E> {
-    /// Creates the engine of a NIC whose frames leave by `exit`.
-    pub fn new(config: Config, exit: Option<E>) -> Self {
+    /// Creates the engine of a NIC whose frames leave by `output`.
+    pub fn new(config: Config, output: Option<E>) -> Self {
         let request = vec![0; MEDIUM_BYTES_MAX];
-        Self { board: Nic::new(config), outlet: TxPath::new(exit), request }
+        Self { board: Nic::new(config), outlet: TxPath::new(output), request }
     }
 
     /// Opens an endpoint with its key, session and rings.
@@ -52,12 +52,12 @@ impl<W: Debug, E: Output> Engine<W, E> {
         &mut self,
         endpoint: u8,
         (key, session): (u32, u32),
-        desk: EndpointIo<W>,
+        endpoint_io: EndpointIo<W>,
     ) -> io::Result<()> {
         self.board
             .open_as(endpoint, key, session, &mut self.outlet)
             .map_err(|error| io::Error::other(error.to_string()))?;
-        self.outlet.desks.insert(endpoint, desk);
+        self.outlet.endpoints.insert(endpoint, endpoint_io);
         Ok(())
     }
 
@@ -73,7 +73,7 @@ impl<W: Debug, E: Output> Engine<W, E> {
     /// Closes an endpoint and returns its rings and regions.
     pub fn close(&mut self, now: u64, endpoint: u8) -> Option<EndpointIo<W>> {
         self.board.close(now, endpoint, &mut self.outlet);
-        self.outlet.desks.remove(&endpoint)
+        self.outlet.endpoints.remove(&endpoint)
     }
 
     /// Registers memory for large messages of an endpoint.
@@ -86,29 +86,29 @@ impl<W: Debug, E: Output> Engine<W, E> {
         file: BorrowedFd<'_>,
         len: u64,
     ) -> Result<RegionId, RegionRefusal> {
-        let desk = self.outlet.desks.get_mut(&endpoint).ok_or(RegionRefusal::Rule)?;
-        let lent = desk.lend(file, len)?;
-        if desk.region_bytes.saturating_add(len) > REGION_BYTES_OF_ENDPOINT_MAX {
+        let endpoint_io = self.outlet.endpoints.get_mut(&endpoint).ok_or(RegionRefusal::Rule)?;
+        let lent = endpoint_io.lend(file, len)?;
+        if endpoint_io.region_bytes.saturating_add(len) > REGION_BYTES_OF_ENDPOINT_MAX {
             return Err(RegionRefusal::Limit);
         }
         let region = self.board.region_add(endpoint, len).ok_or(RegionRefusal::Limit)?;
-        if desk.keep(region, lent) { Ok(region) } else { Err(RegionRefusal::Rule) }
+        if endpoint_io.keep(region, lent) { Ok(region) } else { Err(RegionRefusal::Rule) }
     }
 
     /// Registers the memory of the endpoint's own process, from which long messages are sent in
     /// place. A process has one such region.
     pub fn lend_own(&mut self, endpoint: u8, own: OwnMemory) -> Option<RegionId> {
-        let desk = self.outlet.desks.get_mut(&endpoint)?;
+        let endpoint_io = self.outlet.endpoints.get_mut(&endpoint)?;
         let region = self.board.region_add(endpoint, OwnMemory::BYTES)?;
-        desk.keep_own(region, own);
+        endpoint_io.keep_own(region, own);
         Some(region)
     }
 
     /// Releases a region.
     pub fn give_back(&mut self, now: u64, endpoint: u8, region: RegionId) {
         self.board.region_remove(now, endpoint, region, &mut self.outlet);
-        if let Some(desk) = self.outlet.desks.get_mut(&endpoint) {
-            desk.give_back(region);
+        if let Some(endpoint_io) = self.outlet.endpoints.get_mut(&endpoint) {
+            endpoint_io.give_back(region);
         }
     }
 
@@ -122,12 +122,12 @@ impl<W: Debug, E: Output> Engine<W, E> {
         budget: usize,
         polled: bool,
     ) -> (ServeOutcome, u32) {
-        let Some(desk) = self.outlet.desks.get_mut(&endpoint) else {
+        let Some(endpoint_io) = self.outlet.endpoints.get_mut(&endpoint) else {
             return (ServeOutcome::Parked, 0);
         };
-        desk.disarm();
-        desk.later = false;
-        if desk.has_room_again() | desk.holds.released() {
+        endpoint_io.disarm();
+        endpoint_io.later = false;
+        if endpoint_io.has_room_again() | endpoint_io.holds.released() {
             self.board.room(now, endpoint, &mut self.outlet);
         }
         let mut count = 0_u32;
@@ -136,23 +136,23 @@ impl<W: Debug, E: Output> Engine<W, E> {
         {
             count = count.saturating_add(cost);
         }
-        let Some(desk) = self.outlet.desks.get_mut(&endpoint) else {
+        let Some(endpoint_io) = self.outlet.endpoints.get_mut(&endpoint) else {
             return (ServeOutcome::Parked, count);
         };
-        let after = if desk.broken.is_some() {
+        let after = if endpoint_io.broken.is_some() {
             ServeOutcome::Parked
-        } else if desk.later {
-            if desk.arm_for_room() { ServeOutcome::Parked } else { ServeOutcome::Worked }
+        } else if endpoint_io.later {
+            if endpoint_io.arm_for_room() { ServeOutcome::Parked } else { ServeOutcome::Worked }
         } else if count as usize >= budget {
             ServeOutcome::Worked
         } else if polled {
             ServeOutcome::Idle
-        } else if desk.arm() {
+        } else if endpoint_io.arm() {
             ServeOutcome::Parked
         } else {
             ServeOutcome::Worked
         };
-        if desk.broken.is_some() || desk.wish {
+        if endpoint_io.broken.is_some() || endpoint_io.must_wake {
             self.outlet.touch(endpoint);
         }
         (after, count)
@@ -160,28 +160,29 @@ impl<W: Debug, E: Output> Engine<W, E> {
 
     /// Takes one request and returns its cost in requests, or `None` if no more can follow.
     fn take_request(&mut self, now: u64, endpoint: u8) -> Option<u32> {
-        let desk = self.outlet.desks.get_mut(&endpoint)?;
-        if desk.broken.is_some() || desk.later {
+        let endpoint_io = self.outlet.endpoints.get_mut(&endpoint)?;
+        if endpoint_io.broken.is_some() || endpoint_io.later {
             return None;
         }
-        let event = match desk.receiver.poll() {
+        let event = match endpoint_io.receiver.poll() {
             Ok(Some(event)) => event,
             Ok(None) => return None,
             Err(broken) => {
-                desk.broken = Some(broken.to_string());
+                endpoint_io.broken = Some(broken.to_string());
                 return None;
             }
         };
         let bytes = self.request.get_mut(..event.len).unwrap_or(&mut []);
-        desk.receiver.copy(&event, 0, bytes);
+        endpoint_io.receiver.copy(&event, 0, bytes);
         if bytes.len() < event.len {
-            desk.broken = Some(format!("a request of {} bytes", event.len));
+            endpoint_io.broken =
+                Some(format!("a request has {} bytes, more than a request can have", event.len));
             return None;
         }
         let request = match mx_rings::read_request(&event.head, bytes) {
             Ok(request) => request,
             Err(wrong) => {
-                desk.broken = Some(format!("its requests: {wrong}"));
+                endpoint_io.broken = Some(format!("a request is malformed: {wrong}"));
                 return None;
             }
         };
@@ -190,12 +191,12 @@ impl<W: Debug, E: Output> Engine<W, E> {
             _ => 0,
         };
         let taken = self.board.request(now, endpoint, &request, &mut self.outlet);
-        let desk = self.outlet.desks.get_mut(&endpoint)?;
+        let endpoint_io = self.outlet.endpoints.get_mut(&endpoint)?;
         if taken == Admission::Later {
-            desk.later = true;
+            endpoint_io.later = true;
             return None;
         }
-        desk.wish |= desk.receiver.advance(&event);
+        endpoint_io.must_wake |= endpoint_io.receiver.advance(&event);
         u32::try_from(more.saturating_add(1)).ok()
     }
 
@@ -210,9 +211,9 @@ impl<W: Debug, E: Output> Engine<W, E> {
         to: (PeerId, u64),
         (first, second): (&[u8], &[u8]),
     ) -> bool {
-        let Some(desk) = self.outlet.desks.get(&endpoint) else { return false };
-        let behind = desk.later || desk.receiver.ready();
-        if desk.broken.is_some() || behind || !self.board.takes_untold(endpoint) {
+        let Some(endpoint_io) = self.outlet.endpoints.get(&endpoint) else { return false };
+        let behind = endpoint_io.later || endpoint_io.receiver.ready();
+        if endpoint_io.broken.is_some() || behind || !self.board.takes_untold(endpoint) {
             return false;
         }
         let data = if second.is_empty() {
@@ -233,8 +234,9 @@ impl<W: Debug, E: Output> Engine<W, E> {
     /// Returns whether an endpoint has a request, or waits for room.
     #[inline]
     pub fn asks(&self, endpoint: u8) -> bool {
-        let desk = self.outlet.desks.get(&endpoint);
-        desk.is_some_and(|desk| desk.receiver.ready() || desk.is_waiting())
+        let endpoint_io = self.outlet.endpoints.get(&endpoint);
+        endpoint_io
+            .is_some_and(|endpoint_io| endpoint_io.receiver.ready() || endpoint_io.is_waiting())
     }
 
     /// Processes a received frame.
@@ -277,7 +279,7 @@ mod tests {
 
     use super::*;
 
-    /// Frames lie there until somebody takes them.
+    /// A network that keeps frames until they are received.
     #[derive(Debug, Clone, Default)]
     struct Wire(Arc<Mutex<Vec<Vec<u8>>>>);
 
@@ -314,8 +316,8 @@ mod tests {
             let wire = Wire::default();
             let mut half = Engine::new(Config::new(nic(number), ""), Some(wire.clone()));
             half.board.host_add(nic(other)).unwrap();
-            let (desk, file) = EndpointIo::new(()).unwrap();
-            half.open(0, (9, u32::from(number)), desk).unwrap();
+            let (endpoint_io, file) = EndpointIo::new(()).unwrap();
+            half.open(0, (9, u32::from(number)), endpoint_io).unwrap();
             let (asks, hears) = rings(&file);
             Self { half, wire, asks, hears, now: 1 }
         }
@@ -335,7 +337,7 @@ mod tests {
             sent
         }
 
-        /// Takes what another sent, and says what was told, with the bytes of messages.
+        /// Receives the frames of another NIC, and returns the reported events with their bytes.
         fn hear(&mut self, from: &Wire) -> Vec<(Event<'static>, Vec<u8>)> {
             for frame in from.0.lock().unwrap().drain(..) {
                 self.half.arrive(self.now, &frame).unwrap();
@@ -352,7 +354,7 @@ mod tests {
         }
     }
 
-    /// Two that are connected, and the second as the first knows it.
+    /// Returns two connected NICs, and the second as a peer of the first.
     fn pair() -> (Host, Host, PeerId) {
         let (mut one, mut two) = (Host::new(1, 2), Host::new(2, 1));
         let to = Address { nic: nic(2), endpoint: 0 };
@@ -367,7 +369,7 @@ mod tests {
         (one, two, peer)
     }
 
-    /// The messages that came, and their bytes.
+    /// Returns the received messages.
     fn messages(told: Vec<(Event<'static>, Vec<u8>)>) -> Vec<(u64, Vec<u8>)> {
         let message = |(event, bytes)| match event {
             Event::Message { match_info, .. } => Some((match_info, bytes)),
@@ -377,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_past_the_requests_is_joined_and_never_before_what_was_asked() {
+    fn unreported_sends_join_parts_and_keep_the_order() {
         let (mut one, mut two, peer) = pair();
         assert!(one.send(peer, 1, (b"in two ", b"pieces")));
         let asked =
@@ -398,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_request_was_not_taken_what_comes_behind_it_waits_too() {
+    fn unreported_sends_wait_behind_deferred_requests() {
         let (mut one, _two, peer) = pair();
         let asked = Request::Eager { peer, token: Token(2), match_info: 2, data: &[1; 30_000] };
         while one.ask(&asked) {
@@ -408,11 +410,11 @@ mod tests {
     }
 
     #[test]
-    fn who_broke_a_rule_sends_nothing_past_it_and_who_is_not_there_neither() {
+    fn unreported_sends_need_an_open_unbroken_endpoint() {
         let (mut one, _two, peer) = pair();
         assert!(!one.half.send_untold(1, 1, (peer, 3), (b"x", b"")), "it is not open");
         assert!(one.send(peer, 3, (b"x", b"")));
-        one.half.outlet.desks.get_mut(&0).unwrap().broken = Some("nonsense".into());
+        one.half.outlet.endpoints.get_mut(&0).unwrap().broken = Some("nonsense".into());
         assert!(!one.send(peer, 3, (b"x", b"")));
     }
 }

@@ -1,30 +1,30 @@
-//! Every bound of this crate, in one place.
+//! Limits of the driver: queues of frames, and memory of endpoints.
 
 use causeway_host::net::rx_ring::Slots;
 use causeway_wire::mxoe::FRAME_LEN_MAX;
 
-/// Frames that wait for the host to have room for them; then they are lost.
+/// Number of unsent frames. Further frames are dropped.
 pub const FRAMES_WAITING_MAX: usize = 1024;
-/// How long they wait until it is asked again; 200 us.
+/// Interval in ns of attempts to send after the kernel had no room: 200 us.
 pub const FULL_NS: u64 = 200_000;
-/// How long the first of them waits before it is lost, so that others go on; 10 ms. Hosts say that
-/// there is no room also of a frame that is too long for the other end of a cable.
+/// Time in ns without room after which the first waiting frame is dropped: 10 ms. The kernel also
+/// reports a lack of room for a frame that the far end of a veth pair cannot receive.
 pub const STUCK_NS: u64 = 10_000_000;
-/// Longest region, in bytes; 4 GiB, as long as the longest message.
+/// Maximum length of a region in bytes: 4 GiB, the maximum length of a message.
 pub const REGION_BYTES_MAX: u64 = 4 << 30;
-/// All regions of one endpoint, in bytes; 10 GiB: the longest message each way, and what others of
-/// common length share. Memory is the process's, and is there when used.
+/// Maximum length of all regions of an endpoint in bytes: 10 GiB. This fits the longest message in
+/// each direction, and regions of ordinary length. The memory belongs to the process and is
+/// allocated when used.
 pub const REGION_BYTES_OF_ENDPOINT_MAX: u64 = 10 << 30;
-/// Requests that are taken from a ring whose endpoint is closed: as many as there can be.
+/// Number of requests that are processed when an endpoint closes: the capacity of its ring.
 pub const REQUESTS_AT_CLOSE_MAX: usize = 1024;
-/// Room for one frame from the interface, in bytes.
+/// Size of a receive buffer for a frame in bytes.
 pub const FRAME_ROOM: usize = 16_384;
-/// Least MTU of an interface by which two frames of what is pulled go in one, in bytes.
+/// Minimum MTU in bytes of an interface for jumbo frames.
 pub const WIDE_MTU: usize = FRAME_LEN_MAX - 14;
-/// What frames of an interface of that MTU come into.
+/// Returns the receive slots for an interface with this MTU.
 pub fn slots_for(mtu: usize) -> Slots {
     if mtu >= WIDE_MTU { Slots::jumbo() } else { Slots::LONG }
 }
-/// Frames that are looked at before it is done what is due: about as many as the host
-/// keeps.
+/// Number of received frames after which due timers run: about as many as the kernel queues.
 pub const FRAMES_BEFORE_DUE_MAX: usize = 1024;

@@ -17,7 +17,7 @@
 //! |---|---|
 //! | `engine` | serving of requests, frames and timers |
 //! | `endpoint_io` | rings and regions of one endpoint |
-//! | `tx_path` | what the engine writes to: endpoints and the network |
+//! | `tx_path` | destinations of the engine: endpoints and the network |
 //! | `tx_batch` | frames that leave in one system call |
 //! | `limits` | limits |
 

@@ -1,4 +1,8 @@
 //! Frames to send, in batches of one system call.
+//!
+//! Frames consist of own bytes and lent memory. Lent memory is sent in place, and copied only if
+//! the kernel has no room before its owner may reuse it. No frame is lent anything between two
+//! turns.
 
 use std::convert::Infallible;
 use std::io;
@@ -39,7 +43,7 @@ impl Output for Infallible {
 
 /// A frame to send.
 #[derive(Debug)]
-struct Waiting {
+struct QueuedFrame {
     /// End of its own bytes in [`TxBatch::bytes`].
     end: usize,
     /// Lent bytes that follow them.
@@ -50,18 +54,18 @@ struct Waiting {
 #[derive(Debug)]
 pub struct TxBatch<E> {
     /// Output; `None` while the interface is down.
-    pub exit: Option<E>,
+    pub output: Option<E>,
     /// Own bytes of the frames, in order. Only the first `used` bytes are valid.
     bytes: Vec<u8>,
     used: usize,
-    waiting: Vec<Waiting>,
-    /// Frames of `waiting` that were sent: at most half between two calls.
+    waiting: Vec<QueuedFrame>,
+    /// Number of frames in `waiting` that were sent: at most half of them between two calls.
     left: usize,
-    /// Those before it were lent nothing; none was, where there is none.
+    /// Index of the first frame with lent memory.
     lent_from: Option<usize>,
     /// When to send again after the kernel had no room, in ns.
     pub again_ns: Option<u64>,
-    /// Since when the host has had no room for the first that waits.
+    /// Time of the first failed attempt to send the first waiting frame, in ns.
     stuck_ns: Option<u64>,
     /// Frames sent.
     pub sent: u64,
@@ -78,10 +82,10 @@ pub struct TxBatch<E> {
 }
 
 impl<E: Output> TxBatch<E> {
-    /// None waits; they leave there.
-    pub fn new(exit: Option<E>) -> Self {
+    /// Creates an empty batch with an output.
+    pub fn new(output: Option<E>) -> Self {
         Self {
-            exit,
+            output,
             bytes: Vec::new(),
             used: 0,
             waiting: Vec::with_capacity(FRAMES_PER_CALL_MAX),
@@ -98,14 +102,14 @@ impl<E: Output> TxBatch<E> {
         }
     }
 
-    /// Puts a frame, in two parts, behind the others.
+    /// Queues a frame of two parts. Drops it if [`FRAMES_WAITING_MAX`] frames wait.
     pub fn push(&mut self, head: &[u8], data: &[u8]) {
         if self.has_room() {
             self.put(head, data, None);
         }
     }
 
-    /// As [`Self::push`], with a part that is sent from where it lies.
+    /// Queues a frame whose second part is sent in place.
     pub fn push_lent(&mut self, head: &[u8], lent: Body) {
         if self.has_room() {
             self.put(head, &[], Some(lent));
@@ -125,20 +129,20 @@ impl<E: Output> TxBatch<E> {
         if lent.is_some() {
             self.lent_from.get_or_insert(self.waiting.len());
         }
-        self.waiting.push(Waiting { end, lent });
+        self.waiting.push(QueuedFrame { end, lent });
         self.used = end;
     }
 
-    /// Those that have not left.
+    /// Returns the unsent frames.
     fn frames(&self) -> impl Iterator<Item = Frame<'_>> + Clone {
         let starts = std::iter::once(0).chain(self.waiting.iter().map(|frame| frame.end));
-        starts.zip(&self.waiting).skip(self.left).map(|(start, Waiting { end, lent })| Frame {
+        starts.zip(&self.waiting).skip(self.left).map(|(start, QueuedFrame { end, lent })| Frame {
             head: self.bytes.get(start..*end).unwrap_or(&[]),
             body: lent.as_ref(),
         })
     }
 
-    /// What was lent may soon be used again: it leaves, and what cannot yet is copied.
+    /// Sends frames with lent memory, or copies it, because its owner may reuse it afterwards.
     pub fn part_from_lent(&mut self) {
         if self.lent_from.is_some() {
             self.send_some();
@@ -146,8 +150,8 @@ impl<E: Output> TxBatch<E> {
         }
     }
 
-    /// Copies what was lent to those that have not left; what is not there is not sent. Each frame
-    /// is moved once at most: those that were here before the last call are not touched.
+    /// Copies the lent memory of the unsent frames. Drops frames whose memory was unmapped. Each
+    /// frame is moved at most once: frames from before the last call are not touched.
     fn keep_copies(&mut self) {
         let Some(first) = self.lent_from.take() else { return };
         let first = first.max(self.left).min(self.waiting.len());
@@ -156,7 +160,7 @@ impl<E: Output> TxBatch<E> {
         let heads = self.bytes.get(from..self.used).unwrap_or(&[]).to_vec();
         self.bytes.truncate(from);
         let mut start = 0;
-        for Waiting { end, lent } in moved {
+        for QueuedFrame { end, lent } in moved {
             let end = end.saturating_sub(from);
             let whole = self.bytes.len();
             self.bytes.extend_from_slice(heads.get(start..end).unwrap_or(&[]));
@@ -168,12 +172,12 @@ impl<E: Output> TxBatch<E> {
                 self.hollow = self.hollow.wrapping_add(1);
                 continue;
             }
-            self.waiting.push(Waiting { end: self.bytes.len(), lent: None });
+            self.waiting.push(QueuedFrame { end: self.bytes.len(), lent: None });
         }
         self.used = self.bytes.len();
     }
 
-    /// Copies what was lent behind its head; false where it is not there.
+    /// Appends a copy of lent memory. Returns false if it was unmapped.
     fn keep_copy(&mut self, body: &Body) -> bool {
         let head_end = self.bytes.len();
         self.bytes.resize(head_end.saturating_add(body.len()), 0);
@@ -182,12 +186,12 @@ impl<E: Output> TxBatch<E> {
         body.read_into(room)
     }
 
-    /// Where the last that waits ends.
+    /// Returns the end of the last frame in `bytes`.
     fn end(&self) -> usize {
         self.waiting.last().map_or(0, |frame| frame.end)
     }
 
-    /// Whether one more finds room; it is lost else, as frames may be.
+    /// Returns whether another frame fits. Otherwise it is dropped: the engine retransmits.
     fn has_room(&mut self) -> bool {
         let waiting = self.waiting.len().saturating_sub(self.left);
         if waiting >= FRAMES_PER_CALL_MAX {
@@ -200,7 +204,7 @@ impl<E: Output> TxBatch<E> {
         room
     }
 
-    /// Sends them all. What the host has no room for waits, until it is tried again.
+    /// Sends all frames. Those without room in the kernel wait for the next call.
     pub fn flush(&mut self, now_ns: u64) {
         self.again_ns = None;
         if self.waiting.is_empty() {
@@ -211,38 +215,38 @@ impl<E: Output> TxBatch<E> {
         if self.waiting.is_empty() || self.gone() != before {
             self.stuck_ns = None;
         } else if now_ns.saturating_sub(*self.stuck_ns.get_or_insert(now_ns)) >= STUCK_NS {
-            // The host says that it has no room also of what it will never take.
+            // The kernel also reports no room for frames that can never be sent.
             self.left = self.left.saturating_add(1);
             self.no_room = self.no_room.wrapping_add(1);
             self.stuck_ns = None;
             self.send_some();
         }
         self.keep_copies();
-        // Between two calls nothing is lent: its owner may use it again.
+        // Between two calls nothing is lent: its owner may reuse it.
         debug_assert!(self.lent_from.is_none() && self.waiting.iter().all(|f| f.lent.is_none()));
         self.again_ns = (!self.waiting.is_empty()).then_some(now_ns.saturating_add(FULL_NS));
     }
 
-    /// How many need not wait any more.
+    /// Returns the number of frames that were sent or dropped.
     fn gone(&self) -> u64 {
         self.sent.wrapping_add(self.down)
     }
 
-    /// Sends as many as the host takes.
+    /// Sends frames until the kernel has no room.
     fn send_some(&mut self) {
-        let Some(exit) = self.exit.clone() else {
+        let Some(output) = self.output.clone() else {
             let left = self.waiting.len().saturating_sub(self.left);
             self.down = self.down.wrapping_add(left as u64);
             return self.clear();
         };
-        self.send_by(|frames| exit.send(frames.frames()));
+        self.send_by(|frames| output.send(frames.frames()));
     }
 
-    /// As [`Self::send_some`]; `exit` sends the first ones, and says how many.
-    fn send_by(&mut self, mut exit: impl FnMut(&Self) -> io::Result<usize>) {
+    /// Sends frames by `output`, which sends the first ones and returns their number.
+    fn send_by(&mut self, mut output: impl FnMut(&Self) -> io::Result<usize>) {
         while self.left < self.waiting.len() {
             self.calls = self.calls.wrapping_add(1);
-            let errno = match exit(self) {
+            let errno = match output(self) {
                 Ok(sent) if sent > 0 => {
                     self.left = self.left.saturating_add(sent);
                     self.sent = self.sent.wrapping_add(sent as u64);
@@ -253,10 +257,10 @@ impl<E: Output> TxBatch<E> {
             match errno {
                 None | Some(Errno::AGAIN | Errno::NOBUFS) => return self.close_up(),
                 Some(Errno::INTR) => {}
-                // What one of them was lent is not there: the others leave without it.
+                // A frame has unmapped memory: copying drops it, so that the others are sent.
                 Some(Errno::FAULT) if self.lent_from.is_some() => self.keep_copies(),
                 Some(_) => {
-                    // This one is not to leave.
+                    // This frame cannot be sent.
                     self.left = self.left.saturating_add(1);
                     self.down = self.down.wrapping_add(1);
                 }
@@ -265,7 +269,7 @@ impl<E: Output> TxBatch<E> {
         self.clear();
     }
 
-    /// Lets go of those that left, once they are more than those that wait.
+    /// Removes the sent frames, once they are more than the unsent ones.
     fn close_up(&mut self) {
         let left = self.left.min(self.waiting.len());
         if left <= self.waiting.len() / 2 {
@@ -294,7 +298,7 @@ impl<E: Output> TxBatch<E> {
 pub(crate) mod tests {
     use super::*;
 
-    /// Without an exit of its own.
+    /// Without an output.
     type TxBatch = super::TxBatch<Infallible>;
 
     use causeway_host::OwnMemory;
@@ -302,7 +306,7 @@ pub(crate) mod tests {
     use std::os::fd::AsFd as _;
     use std::sync::Arc;
 
-    /// So many bytes that somebody lends, all alike.
+    /// Returns `len` lent bytes of the value `fill`.
     pub(crate) fn lent(len: usize, fill: u8) -> Body {
         Body::Shared(shared(len, fill))
     }
@@ -321,7 +325,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn frames_without_an_exit_are_counted() {
+    fn frames_without_an_output_are_counted() {
         let mut frames = TxBatch::new(None);
         frames.push(&[1; 60], &[2; 100]);
         frames.push_lent(&[3; 16], lent(50, 4));
@@ -331,7 +335,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_lent_is_copied_before_it_may_be_used_again() {
+    fn lent_memory_is_copied_before_reuse() {
         let mut frames = TxBatch::new(None);
         let (first, second) = (lent(50, 4), shared(7, 5));
         frames.push_lent(&[3; 16], first.clone());
@@ -343,14 +347,14 @@ pub(crate) mod tests {
         assert_eq!(lens(&frames), [(63, 0), (23, 0)]);
         let last = frames.frames().last().unwrap();
         assert_eq!(last.head, [&[6; 16][..], &[5; 7]].concat());
-        // More may follow.
+        // Further frames can follow.
         frames.push_lent(&[7; 16], first);
         assert_eq!(lens(&frames).last(), Some(&(16, 50)));
         frames.part_from_lent();
         assert_eq!((frames.lent_from, frames.down), (None, 3));
     }
 
-    /// An exit that takes one frame each time it is asked anew, and what it took.
+    /// Returns an output that sends one frame on each call, and records it in `taken`.
     fn one_each<'a>(
         taken: &'a mut Vec<Vec<u8>>,
     ) -> impl FnMut(&TxBatch) -> io::Result<usize> + use<'a> {
@@ -372,7 +376,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_host_that_takes_little_at_a_time_loses_nothing_and_costs_one_copy() {
+    fn slow_output_loses_nothing_and_costs_one_copy() {
         let (mut frames, mut taken) = (TxBatch::new(None), Vec::new());
         let number = |at: u32| at.to_le_bytes();
         let body = lent(1000, 4);
@@ -401,27 +405,27 @@ pub(crate) mod tests {
         assert!(frames.kept <= 5000 / 3 * 1000, "{}", frames.kept);
     }
 
-    /// So many bytes of memory that its owner lends, and that is not there.
+    /// Returns `len` bytes of lent memory without pages.
     fn hollow(len: usize) -> Option<View> {
         use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
         let huge = memfd_create("hollow", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB).ok()?;
         ftruncate(&huge, 1 << 30).unwrap();
         let mapping = Arc::new(Mapping::new(huge.as_fd(), 0, 1 << 30).unwrap());
-        // Where the host has so many huge pages, it is there.
+        // With free huge pages the kernel would allocate the memory.
         let free =
             std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
         (free.unwrap().trim() == "0").then(|| View::new(mapping, 1000, len).unwrap())
     }
 
-    /// So many bytes that the process lends itself; and none of them is there.
+    /// Returns `len` unmapped bytes of the own process, and their address.
     fn unmapped(own: &OwnMemory, len: usize) -> (u64, Body) {
-        // Above all that a process has.
+        // Above the address space of the process.
         let at = own.lend(std::ptr::without_provenance(1 << 62), len).unwrap();
         (at, Body::Own(own.piece(at, len).unwrap()))
     }
 
     #[test]
-    fn hostile_memory_of_the_process_itself_that_is_not_there_holds_up_no_other_frames() {
+    fn hostile_missing_own_memory_does_not_delay_other_frames() {
         let own = OwnMemory::new().unwrap();
         let there = vec![7; 500];
         let at = own.lend(there.as_ptr(), there.len()).unwrap();
@@ -433,7 +437,7 @@ pub(crate) mod tests {
         frames.push_lent(&[2; 16], hollow.clone());
         frames.push_lent(&[3; 16], body());
         frames.push(&[4; 16], &[8; 500]);
-        // The kernel finds out, and says nothing of which it is.
+        // The kernel reports a fault without the frame that caused it.
         let mut asked = 0;
         frames.send_by(|frames| {
             asked += 1;
@@ -449,7 +453,7 @@ pub(crate) mod tests {
         let whole = |number: u8, fill: u8| [&[number; 16][..], &[fill; 500]].concat();
         assert_eq!(taken, [whole(1, 7), whole(3, 7), whole(4, 8)]);
         assert!(own.piece(gone, 1).is_none() && own.piece(at, 1).is_some());
-        // Where the host has no room it is the same.
+        // The same if the kernel has no room.
         frames.push_lent(&[5; 16], body());
         let (_, hollow) = unmapped(&own, 500);
         frames.push_lent(&[6; 16], hollow);
@@ -459,7 +463,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn hostile_memory_that_is_not_there_holds_up_no_others_frames() {
+    fn hostile_missing_memory_does_not_delay_other_frames() {
         let Some(hollow) = hollow(500) else { return };
         let bind = || std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let (ours, theirs) = (bind(), bind());

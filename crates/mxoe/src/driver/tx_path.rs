@@ -1,4 +1,4 @@
-//! What the engine writes to: the rings and regions of its endpoints, and the network.
+//! The destinations of the engine: the rings and regions of its endpoints, and the network.
 
 use std::collections::BTreeMap;
 
@@ -23,19 +23,19 @@ pub enum Action {
 #[derive(Debug)]
 pub struct TxPath<W, E> {
     /// Rings and regions of the open endpoints, by number.
-    pub desks: BTreeMap<u8, EndpointIo<W>>,
+    pub endpoints: BTreeMap<u8, EndpointIo<W>>,
     /// Frames to send.
     pub frames: TxBatch<E>,
     touched: Vec<u8>,
     /// An event was written since the owner cleared the flag.
-    pub told: bool,
+    pub has_written: bool,
 }
 
 impl<W, E: Output> TxPath<W, E> {
-    /// Creates it without endpoints. Frames leave by `exit`.
-    pub fn new(exit: Option<E>) -> Self {
-        let (desks, frames) = (BTreeMap::new(), TxBatch::new(exit));
-        Self { desks, frames, touched: Vec::new(), told: false }
+    /// Creates it without endpoints. Frames leave by `output`.
+    pub fn new(output: Option<E>) -> Self {
+        let (endpoints, frames) = (BTreeMap::new(), TxBatch::new(output));
+        Self { endpoints, frames, touched: Vec::new(), has_written: false }
     }
 
     /// Marks an endpoint for [`Self::settle`].
@@ -43,31 +43,33 @@ impl<W, E: Output> TxPath<W, E> {
         self.touched.push(endpoint);
     }
 
-    /// Ends a turn: sends the frames, and passes the actions that endpoints need to `say`.
-    pub fn settle(&mut self, now_ns: u64, mut say: impl FnMut(u8, &W, Action)) {
+    /// Ends a turn: sends the frames, and passes the actions that endpoints need to `act`.
+    pub fn settle(&mut self, now_ns: u64, mut act: impl FnMut(u8, &W, Action)) {
         self.frames.flush(now_ns);
         while let Some(endpoint) = self.touched.pop() {
-            let Some(desk) = self.desks.get_mut(&endpoint) else { continue };
-            if let Some(why) = &desk.broken {
-                say(endpoint, &desk.whose, Action::Broken(why.clone()));
+            let Some(endpoint_io) = self.endpoints.get_mut(&endpoint) else { continue };
+            if let Some(why) = &endpoint_io.broken {
+                act(endpoint, &endpoint_io.owner, Action::Broken(why.clone()));
                 continue;
             }
-            let written = std::mem::take(&mut desk.touched);
-            self.told |= written;
-            if std::mem::take(&mut desk.wish) || (written && desk.sender.take_wish()) {
-                say(endpoint, &desk.whose, Action::Wake);
+            let written = std::mem::take(&mut endpoint_io.touched);
+            self.has_written |= written;
+            if std::mem::take(&mut endpoint_io.must_wake)
+                || (written && endpoint_io.sender.take_wish())
+            {
+                act(endpoint, &endpoint_io.owner, Action::Wake);
             }
-            if desk.full.is_some() {
-                say(endpoint, &desk.whose, Action::Serve);
+            if endpoint_io.full.is_some() {
+                act(endpoint, &endpoint_io.owner, Action::Serve);
             }
         }
     }
 
-    /// Passes the owners of all endpoints with a deferred request to `say`, because a limit may allow
+    /// Passes the owners of all endpoints with a deferred request to `act`, because a limit may allow
     /// the request now.
-    pub fn retry(&mut self, mut say: impl FnMut(&W)) {
-        for desk in self.desks.values().filter(|desk| desk.later) {
-            say(&desk.whose);
+    pub fn retry(&mut self, mut act: impl FnMut(&W)) {
+        for endpoint_io in self.endpoints.values().filter(|endpoint_io| endpoint_io.later) {
+            act(&endpoint_io.owner);
         }
     }
 }
@@ -75,7 +77,7 @@ impl<W, E: Output> TxPath<W, E> {
 /// Returns an unpredictable random number.
 pub fn random() -> u32 {
     let mut bytes = [0; 4];
-    // The kernel gives so few at once, once it has any at all.
+    // This cannot fail: the kernel returns up to 256 bytes at once after its generator is seeded.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     u32::from_ne_bytes(bytes)
 }
@@ -96,23 +98,23 @@ impl<W: std::fmt::Debug, E: Output> Outside for TxPath<W, E> {
         region: RegionId,
         (offset, len): (u64, usize),
     ) -> Result<(), RegionFault> {
-        let desk = self.desks.get(&endpoint).ok_or(RegionFault)?;
-        self.frames.push_lent(head, desk.view(region, offset, len)?);
+        let endpoint_io = self.endpoints.get(&endpoint).ok_or(RegionFault)?;
+        self.frames.push_lent(head, endpoint_io.view(region, offset, len)?);
         Ok(())
     }
 
     fn event(&mut self, endpoint: u8, event: &Event<'_>) -> bool {
-        // It may say that what was lent may be used again.
+        // The event may allow the host side to reuse lent memory.
         self.frames.part_from_lent();
-        let Some(desk) = self.desks.get_mut(&endpoint) else { return true };
-        if !desk.touched {
+        let Some(endpoint_io) = self.endpoints.get_mut(&endpoint) else { return true };
+        if !endpoint_io.touched {
             self.touched.push(endpoint);
         }
-        desk.event(event)
+        endpoint_io.event(event)
     }
 
     fn holds(&self, endpoint: u8, peer: PeerId) -> bool {
-        self.desks.get(&endpoint).is_some_and(|desk| desk.holds.has(peer))
+        self.endpoints.get(&endpoint).is_some_and(|endpoint_io| endpoint_io.holds.has(peer))
     }
 
     fn read(
@@ -122,7 +124,7 @@ impl<W: std::fmt::Debug, E: Output> Outside for TxPath<W, E> {
         offset: u64,
         into: &mut [u8],
     ) -> Result<(), RegionFault> {
-        self.desks.get(&endpoint).ok_or(RegionFault)?.read(region, offset, into)
+        self.endpoints.get(&endpoint).ok_or(RegionFault)?.read(region, offset, into)
     }
 
     fn write(
@@ -132,7 +134,7 @@ impl<W: std::fmt::Debug, E: Output> Outside for TxPath<W, E> {
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), RegionFault> {
-        self.desks.get(&endpoint).ok_or(RegionFault)?.write(region, offset, bytes)
+        self.endpoints.get(&endpoint).ok_or(RegionFault)?.write(region, offset, bytes)
     }
 }
 
@@ -143,7 +145,7 @@ mod tests {
     use causeway_wire::mx::Token;
 
     #[test]
-    fn what_was_lent_leaves_before_anybody_hears_that_it_may_be_used_again() {
+    fn lent_memory_is_sent_before_an_event_allows_reuse() {
         let mut outlet = TxPath::<(), std::convert::Infallible>::new(None);
         outlet.frames.push_lent(&[3; 16], crate::driver::tx_batch::tests::lent(50, 4));
         outlet.event(1, &Event::Pulled { token: Token(1), status: Status::Success });

@@ -1,4 +1,4 @@
-//! Libraries that send each other messages of all lengths, and know what must come of it.
+//! Host sides that send each other messages of all lengths, and check the required outcome.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -6,31 +6,31 @@ use causeway_mxoe::Admission;
 use causeway_mxoe::limits::MEDIUM_BYTES_MAX;
 use causeway_wire::mx::{Event, Handle, PeerId, RegionId, Request, Status, Token, Window};
 
-use super::{MS, Told, World, address};
+use super::{MS, RecordedEvent, World, address};
 
-/// An endpoint: of which NIC, and which.
+/// An endpoint: index of its NIC, and number.
 pub type Place = (usize, u8);
 
 pub const KEY: u32 = 0x1234;
 
-/// A message: from whom to whom, and the how manyth of these.
+/// A message: sender, receiver, and its number between the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Letter {
+pub struct TestMessage {
     pub from: Place,
     pub to: Place,
     pub number: u32,
-    /// Lives that its sender had.
-    pub life: u32,
+    /// Number of restarts of the sender.
+    pub instance: u32,
 }
 
-impl Letter {
-    /// What is matched: it tells the letter.
+impl TestMessage {
+    /// Returns the match information, which identifies the message.
     fn info(self) -> u64 {
         let place = |(board, endpoint): Place| (board as u64) << 4 | u64::from(endpoint);
         u64::from(self.number)
             | place(self.from) << 32
             | place(self.to) << 40
-            | u64::from(self.life) << 48
+            | u64::from(self.instance) << 48
     }
 
     fn of(info: u64) -> Self {
@@ -39,7 +39,7 @@ impl Letter {
             number: info as u32,
             from: place(info >> 32),
             to: place(info >> 40),
-            life: (info >> 48) as u32,
+            instance: (info >> 48) as u32,
         }
     }
 
@@ -49,107 +49,106 @@ impl Letter {
     }
 }
 
-/// One library.
+/// The host side of an endpoint.
 #[derive(Debug, Default)]
-pub struct Library {
-    /// What is to be sent: to whom, of which length.
+pub struct HostSide {
+    /// Receiver and length of each message to send.
     to_send: VecDeque<(Place, usize)>,
-    /// How many were sent to each.
+    /// Number of messages sent to each receiver.
     numbers: HashMap<Place, u32>,
     peers: HashMap<Place, PeerId>,
     places: HashMap<PeerId, Place>,
     connecting: HashMap<Token, Place>,
-    /// What is under way, and where large ones lie.
-    sent: HashMap<Token, (Letter, usize, Option<RegionId>)>,
-    pulls: HashMap<Token, (Letter, usize, RegionId)>,
-    waiting: VecDeque<(Letter, usize, Handle, PeerId)>,
-    /// Large messages that are to be forgotten.
-    life: u32,
+    /// Pending operations, and the regions of large messages.
+    sent: HashMap<Token, (TestMessage, usize, Option<RegionId>)>,
+    pulls: HashMap<Token, (TestMessage, usize, RegionId)>,
+    waiting: VecDeque<(TestMessage, usize, Handle, PeerId)>,
+    /// Number of restarts.
+    instance: u32,
     tokens: u64,
 }
 
-/// All libraries of a world, and what came of every letter.
+/// All host sides of a world, and the fate of each message.
 #[derive(Debug, Default)]
-pub struct Libraries {
-    /// In order, so that a seed gives the same world again.
-    pub all: BTreeMap<Place, Library>,
-    /// Letters that came, by receiver and its life.
-    pub came: HashMap<(Place, u32), Vec<Letter>>,
-    pub ended: HashMap<Letter, Status>,
-    seen: HashSet<(Place, u32, Letter)>,
-    /// Whether peers may go.
+pub struct HostSides {
+    /// Ordered, so that a seed reproduces its world.
+    pub all: BTreeMap<Place, HostSide>,
+    /// Received messages, by receiver and its restarts.
+    pub received: HashMap<(Place, u32), Vec<TestMessage>>,
+    pub ended: HashMap<TestMessage, Status>,
+    seen: HashSet<(Place, u32, TestMessage)>,
+    /// Peers may crash.
     pub crashes: bool,
-    /// Whether what a packet says of itself may be wrong: of its number and match nobody can tell.
-    pub garbled: bool,
-    /// Letters that came once more.
+    /// Headers may be damaged, which can change the number and match information of a packet.
+    pub damaged_headers: bool,
+    /// Messages received twice.
     doubles: u64,
-    /// How many were sent.
+    /// Number of sent messages.
     pub count: usize,
 }
 
-/// Longest message that is taken where lengths may be wrong.
+/// Maximum length of a message that is pulled if lengths may be damaged.
 const LEN_MAX: u32 = 1 << 20;
-/// Most regions that one library uses.
+/// Maximum number of regions of a host side.
 const REGIONS: usize = 64;
 
-impl Libraries {
+impl HostSides {
     pub fn open(&mut self, world: &mut World, places: &[Place]) {
         for place in places {
             let (board, endpoint) = *place;
-            world.boards[board].open(endpoint, KEY, &mut world.sides[board]).unwrap();
-            self.all.insert(*place, Library::default());
+            world.nics[board].open(endpoint, KEY, &mut world.sides[board]).unwrap();
+            self.all.insert(*place, HostSide::default());
         }
     }
 
-    /// Everyone sends everyone messages of these lengths.
+    /// Schedules messages of these lengths between all pairs.
     pub fn plan(&mut self, lens: &[usize]) {
         let places: Vec<_> = self.all.keys().copied().collect();
-        for (from, library) in &mut self.all {
+        for (from, host_side) in &mut self.all {
             for len in lens {
                 let others = places.iter().filter(|to| *to != from);
-                library.to_send.extend(others.map(|to| (*to, *len)));
+                host_side.to_send.extend(others.map(|to| (*to, *len)));
             }
         }
     }
 
-    /// The library of a place dies with its NIC, and another takes its place with what was not
-    /// sent.
+    /// Crashes the host sides of a NIC. New ones take over the unsent messages.
     pub fn crash(&mut self, world: &mut World, board: usize) {
         world.crash(board);
         let places: Vec<_> = self.all.keys().copied().collect();
         for place in places.into_iter().filter(|place| place.0 == board) {
-            world.boards[board].open(place.1, KEY, &mut world.sides[board]).unwrap();
+            world.nics[board].open(place.1, KEY, &mut world.sides[board]).unwrap();
             let old = self.all.remove(&place).unwrap();
-            let life = old.life + 1;
-            let new = Library { to_send: old.to_send, life, ..Library::default() };
+            let instance = old.instance + 1;
+            let new = HostSide { to_send: old.to_send, instance, ..HostSide::default() };
             self.all.insert(place, new);
         }
     }
 
-    /// A library forgets a peer, and what is under way with it.
+    /// Disconnects a peer of a host side, and ends its operations.
     pub fn disconnect(&mut self, world: &mut World, place: Place, other: Place) {
-        let library = self.all.get_mut(&place).unwrap();
-        if let Some(peer) = library.peers.remove(&other) {
+        let host_side = self.all.get_mut(&place).unwrap();
+        if let Some(peer) = host_side.peers.remove(&other) {
             let disconnect = Request::Disconnect { peer };
             assert_eq!(world.request(place.0, place.1, &disconnect), Admission::Yes);
         }
     }
 
-    /// Whether nothing is under way or to be sent.
+    /// Returns whether no operation is pending and no message unsent.
     pub fn is_idle(&self) -> bool {
-        self.all.values().all(|library| {
-            library.to_send.is_empty()
-                && library.sent.is_empty()
-                && library.pulls.is_empty()
-                && library.waiting.is_empty()
+        self.all.values().all(|host_side| {
+            host_side.to_send.is_empty()
+                && host_side.sent.is_empty()
+                && host_side.pulls.is_empty()
+                && host_side.waiting.is_empty()
         })
     }
 
-    /// Lets every library hear and do something.
-    pub fn play(&mut self, world: &mut World) {
-        for board in 0..world.boards.len() {
+    /// Lets each host side process its events and act.
+    pub fn run_host_sides(&mut self, world: &mut World) {
+        for board in 0..world.nics.len() {
             for (endpoint, told) in world.told(board) {
-                self.hear(world, (board, endpoint), told);
+                self.receive_frame(world, (board, endpoint), told);
             }
         }
         let places: Vec<_> = self.all.keys().copied().collect();
@@ -160,42 +159,42 @@ impl Libraries {
 
     fn act(&mut self, world: &mut World, place: Place) {
         let (board, endpoint) = place;
-        let library = self.all.get_mut(&place).unwrap();
-        for _ in 0..library.waiting.len() {
-            let (letter, len, handle, peer) = library.waiting.pop_front().unwrap();
-            let room = library.pulls.len() < REGIONS;
-            // Somewhere within the region, so that places are told from beginnings.
+        let host_side = self.all.get_mut(&place).unwrap();
+        for _ in 0..host_side.waiting.len() {
+            let (message, len, handle, peer) = host_side.waiting.pop_front().unwrap();
+            let room = host_side.pulls.len() < REGIONS;
+            // At an offset in the region, to distinguish windows from regions.
             let into = room.then(|| world.region(board, endpoint, vec![0xee; len + 13])).flatten();
             let Some(region) = into else {
-                library.waiting.push_back((letter, len, handle, peer));
+                host_side.waiting.push_back((message, len, handle, peer));
                 continue;
             };
-            library.tokens += 1;
-            let token = Token(library.tokens);
-            library.pulls.insert(token, (letter, len, region));
+            host_side.tokens += 1;
+            let token = Token(host_side.tokens);
+            host_side.pulls.insert(token, (message, len, region));
             let into = Window { region, offset: 13, len: len as u32 };
             let pull = Request::Pull { handle, token, into };
             assert_eq!(world.request(board, endpoint, &pull), Admission::Yes);
         }
-        while let Some((to, len)) = library.to_send.front().copied() {
-            let Some(peer) = library.peers.get(&to).copied() else {
-                library.connect(world, place, to);
+        while let Some((to, len)) = host_side.to_send.front().copied() {
+            let Some(peer) = host_side.peers.get(&to).copied() else {
+                host_side.connect(world, place, to);
                 return;
             };
-            let number = library.numbers.get(&to).copied().unwrap_or(0);
-            let letter = Letter { from: place, to, number, life: library.life };
-            let token = Token(library.tokens + 1);
-            let match_info = letter.info();
+            let number = host_side.numbers.get(&to).copied().unwrap_or(0);
+            let message = TestMessage { from: place, to, number, instance: host_side.instance };
+            let token = Token(host_side.tokens + 1);
+            let match_info = message.info();
             let (taken, region) = if len <= MEDIUM_BYTES_MAX && len % 5 != 4 {
-                let data = letter.bytes(len);
+                let data = message.bytes(len);
                 let eager = Request::Eager { peer, token, match_info, data: &data };
                 (world.request(board, endpoint, &eager), None)
             } else {
-                let large = library.sent.values().filter(|sent| sent.2.is_some()).count();
+                let large = host_side.sent.values().filter(|sent| sent.2.is_some()).count();
                 if large >= REGIONS {
                     return;
                 }
-                let bytes = [vec![0; 7], letter.bytes(len)].concat();
+                let bytes = [vec![0; 7], message.bytes(len)].concat();
                 let Some(region) = world.region(board, endpoint, bytes) else { return };
                 let from = Window { region, offset: 7, len: len as u32 };
                 let offer = Request::Offer { peer, token, match_info, from };
@@ -207,38 +206,38 @@ impl Libraries {
                 }
                 return;
             }
-            library.tokens += 1;
-            library.numbers.insert(to, number + 1);
-            library.sent.insert(token, (letter, len, region));
-            library.to_send.pop_front();
+            host_side.tokens += 1;
+            host_side.numbers.insert(to, number + 1);
+            host_side.sent.insert(token, (message, len, region));
+            host_side.to_send.pop_front();
             self.count += 1;
         }
     }
 
-    fn hear(&mut self, world: &mut World, place: Place, told: Told) {
+    fn receive_frame(&mut self, world: &mut World, place: Place, told: RecordedEvent) {
         let (board, endpoint) = place;
-        let Some(library) = self.all.get_mut(&place) else { return };
+        let Some(host_side) = self.all.get_mut(&place) else { return };
         let event = match told {
-            Told::Message { peer, match_info, data } => {
-                let letter = Letter::of(match_info);
-                let same = data == letter.bytes(data.len());
-                if self.garbled {
-                    self.arrived_somehow(world, place, letter, same && data.len() >= 16);
+            RecordedEvent::Message { peer, match_info, data } => {
+                let message = TestMessage::of(match_info);
+                let same = data == message.bytes(data.len());
+                if self.damaged_headers {
+                    self.arrived_somehow(world, place, message, same && data.len() >= 16);
                     return;
                 }
-                assert_eq!(library.places[&PeerId(peer)], letter.from, "of another");
-                assert!(same, "{letter:?}: other bytes");
-                self.arrived(place, letter);
+                assert_eq!(host_side.places[&PeerId(peer)], message.from, "of another");
+                assert!(same, "{message:?}: other bytes");
+                self.arrived(place, message);
                 return;
             }
-            Told::Event(event) => event,
+            RecordedEvent::Event(event) => event,
         };
         match event {
             Event::Connected { token, status, peer } => {
-                let to = library.connecting.remove(&token).expect("a connect that was made");
+                let to = host_side.connecting.remove(&token).expect("a connect that was made");
                 if status == Status::Success {
-                    assert_eq!(library.places[&peer], to, "it was seen before");
-                    library.peers.insert(to, peer);
+                    assert_eq!(host_side.places[&peer], to, "it was seen before");
+                    host_side.peers.insert(to, peer);
                 } else {
                     assert!(self.crashes, "a connect ended with {status:?}");
                     assert_eq!(peer, PeerId::NONE);
@@ -246,51 +245,51 @@ impl Libraries {
             }
             Event::PeerSeen { peer, address, .. } => {
                 let from = ((address.nic.0 & 0xff) as usize - 1, address.endpoint);
-                assert_eq!(library.places.insert(peer, from), None, "it is another's");
-                library.peers.insert(from, peer);
+                assert_eq!(host_side.places.insert(peer, from), None, "it is another's");
+                host_side.peers.insert(from, peer);
             }
             Event::Offered { peer, match_info, len, handle } => {
-                let letter = Letter::of(match_info);
-                let most = if self.garbled { LEN_MAX } else { u32::MAX };
-                library.waiting.push_back((letter, len.min(most) as usize, handle, peer));
-                if !self.garbled {
-                    assert_eq!(library.places[&peer], letter.from, "of another");
-                    self.arrived(place, letter);
+                let message = TestMessage::of(match_info);
+                let most = if self.damaged_headers { LEN_MAX } else { u32::MAX };
+                host_side.waiting.push_back((message, len.min(most) as usize, handle, peer));
+                if !self.damaged_headers {
+                    assert_eq!(host_side.places[&peer], message.from, "of another");
+                    self.arrived(place, message);
                 }
             }
             Event::Sent { token, status, taken } => {
-                let (letter, len, region) = library.sent.remove(&token).expect("sent, once");
+                let (message, len, region) = host_side.sent.remove(&token).expect("sent, once");
                 if status == Status::Success {
-                    assert!(taken as usize == len || self.garbled, "{letter:?}");
+                    assert!(taken as usize == len || self.damaged_headers, "{message:?}");
                 } else {
-                    assert!(self.crashes, "{letter:?} ended with {status:?}");
+                    assert!(self.crashes, "{message:?} ended with {status:?}");
                 }
-                assert_eq!(self.ended.insert(letter, status), None, "{letter:?} ended twice");
+                assert_eq!(self.ended.insert(message, status), None, "{message:?} ended twice");
                 if let Some(region) = region {
                     world.unregister(board, endpoint, region);
                 }
             }
             Event::Pulled { token, status } => {
-                let (letter, len, region) = library.pulls.remove(&token).expect("pulled, once");
+                let (message, len, region) = host_side.pulls.remove(&token).expect("pulled, once");
                 let bytes = world.unregister(board, endpoint, region).unwrap();
                 if status == Status::Success {
                     assert!(bytes[..13] == [0xee; 13], "before the window");
-                    let same = bytes[13..] == letter.bytes(len);
-                    assert!(same || self.garbled, "{letter:?}: other bytes");
-                    if self.garbled {
-                        self.arrived_somehow(world, place, letter, same && len >= 16);
+                    let same = bytes[13..] == message.bytes(len);
+                    assert!(same || self.damaged_headers, "{message:?}: other bytes");
+                    if self.damaged_headers {
+                        self.arrived_somehow(world, place, message, same && len >= 16);
                     }
                 } else {
-                    assert!(self.crashes, "{letter:?} was pulled with {status:?}");
+                    assert!(self.crashes, "{message:?} was pulled with {status:?}");
                 }
             }
             Event::PeerGone { peer, status } => {
                 assert!(self.crashes, "gone: {status:?}");
-                let from = library.places.remove(&peer).expect("it was seen");
-                if library.peers.get(&from) == Some(&peer) {
-                    library.peers.remove(&from);
+                let from = host_side.places.remove(&peer).expect("it was seen");
+                if host_side.peers.get(&from) == Some(&peer) {
+                    host_side.peers.remove(&from);
                 }
-                library.waiting.retain(|waiting| waiting.3 != peer);
+                host_side.waiting.retain(|waiting| waiting.3 != peer);
                 assert_eq!(
                     world.request(board, endpoint, &Request::Forget { peer }),
                     Admission::Yes
@@ -300,73 +299,77 @@ impl Libraries {
         }
     }
 
-    fn arrived(&mut self, place: Place, letter: Letter) {
-        let life = self.all[&place].life;
-        assert_eq!(letter.to, place);
-        assert!(self.seen.insert((place, life, letter)), "{letter:?} came twice");
-        self.came.entry((place, life)).or_default().push(letter);
+    fn arrived(&mut self, place: Place, message: TestMessage) {
+        let instance = self.all[&place].instance;
+        assert_eq!(message.to, place);
+        assert!(self.seen.insert((place, instance, message)), "{message:?} received twice");
+        self.received.entry((place, instance)).or_default().push(message);
     }
 
-    /// A message that may be another than it says. If it is this one, it is here that it was to
-    /// come, and once; unless it came by a number that was another's.
-    fn arrived_somehow(&mut self, world: &World, place: Place, letter: Letter, same: bool) {
+    /// Records a message that may be damaged. An undamaged message must arrive at its receiver, and
+    /// only once, unless its sequence number was damaged.
+    fn arrived_somehow(&mut self, world: &World, place: Place, message: TestMessage, same: bool) {
         if !same {
             return;
         }
-        assert_eq!(letter.to, place, "it is for another");
-        let life = self.all[&place].life;
-        self.doubles += u64::from(!self.seen.insert((place, life, letter)));
-        assert!(self.doubles <= world.garbled, "{letter:?} came twice");
+        assert_eq!(message.to, place, "it is for another");
+        let instance = self.all[&place].instance;
+        self.doubles += u64::from(!self.seen.insert((place, instance, message)));
+        assert!(self.doubles <= world.damaged_headers, "{message:?} received twice");
     }
 
-    /// Of each sender's life all came in order; without crashes all came, and ended well.
+    /// Checks the order for each instance of a sender; without crashes also completeness and
+    /// success.
     pub fn check(&self) {
-        if self.garbled {
+        if self.damaged_headers {
             return;
         }
-        for letters in self.came.values() {
+        for letters in self.received.values() {
             let mut last: HashMap<(Place, u32), u32> = HashMap::new();
-            for letter in letters {
-                let next = last.get(&(letter.from, letter.life)).map_or(0, |last| last + 1);
+            for message in letters {
+                let next = last.get(&(message.from, message.instance)).map_or(0, |last| last + 1);
                 if self.crashes {
-                    assert!(letter.number >= next, "{letter:?} came late");
+                    assert!(message.number >= next, "{message:?} received late");
                 } else {
-                    assert_eq!(letter.number, next, "of {:?}", letter.from);
+                    assert_eq!(message.number, next, "of {:?}", message.from);
                 }
-                last.insert((letter.from, letter.life), letter.number);
+                last.insert((message.from, message.instance), message.number);
             }
         }
-        let came = self.came.values().map(Vec::len).sum::<usize>();
+        let received = self.received.values().map(Vec::len).sum::<usize>();
         if self.crashes {
-            // What ended well came to somebody.
-            let all: HashSet<_> = self.came.values().flatten().collect();
-            for (letter, status) in &self.ended {
-                assert!(*status != Status::Success || all.contains(letter), "{letter:?} is lost");
+            // Successful messages were received.
+            let all: HashSet<_> = self.received.values().flatten().collect();
+            for (message, status) in &self.ended {
+                assert!(*status != Status::Success || all.contains(message), "{message:?} is lost");
             }
         } else {
-            assert_eq!((came, self.ended.len()), (self.count, self.count));
+            assert_eq!((received, self.ended.len()), (self.count, self.count));
         }
     }
 
-    /// Everyone hears everyone else, if not at once then when those that had to begin anew have.
-    pub fn hear_all(&mut self, world: &mut World, limit_ns: u64) {
+    /// Checks that all pairs can exchange messages, at the latest after necessary restarts.
+    pub fn exchange_all(&mut self, world: &mut World, limit_ns: u64) {
         const LEN: usize = 20;
         const ROUNDS: usize = 2;
         let pairs = self.all.len() * (self.all.len() - 1);
         for round in 1..=ROUNDS {
-            let before: HashSet<Letter> = self.ended.keys().copied().collect();
+            let before: HashSet<TestMessage> = self.ended.keys().copied().collect();
             self.plan(&[LEN]);
             self.finish(world, limit_ns);
             self.check();
-            let said = self.ended.iter().filter(|(letter, _)| !before.contains(letter));
-            let said: Vec<(Letter, Status)> =
-                said.map(|(letter, status)| (*letter, *status)).collect();
+            let said = self.ended.iter().filter(|(message, _)| !before.contains(message));
+            let said: Vec<(TestMessage, Status)> =
+                said.map(|(message, status)| (*message, *status)).collect();
             assert_eq!(said.len(), pairs);
-            let lost = said.iter().filter(|(letter, status)| {
-                let life = self.all[&letter.to].life;
-                let came = self.seen.contains(&(letter.to, life, *letter));
-                assert!(came || *status != Status::Success, "{letter:?} was lost without a word");
-                !came
+            let lost = said.iter().filter(|(message, status)| {
+                let instance = self.all[&message.to].instance;
+                let received = self.seen.contains(&(message.to, instance, *message));
+                assert!(
+                    received || *status != Status::Success,
+                    "{message:?} was lost without a word"
+                );
+                !received
             });
             let lost: Vec<_> = lost.collect();
             if lost.is_empty() {
@@ -376,10 +379,10 @@ impl Libraries {
         }
     }
 
-    /// What is not done.
+    /// Returns the pending operations.
     fn left(&self) -> String {
-        let left = |(place, library): (&Place, &Library)| {
-            let Library { to_send, sent, pulls, waiting, connecting, .. } = library;
+        let left = |(place, host_side): (&Place, &HostSide)| {
+            let HostSide { to_send, sent, pulls, waiting, connecting, .. } = host_side;
             let sent: Vec<_> = sent.values().take(4).collect();
             let counts = (to_send.len(), pulls.len(), waiting.len(), connecting.len());
             format!("{place:?}: {counts:?}, {sent:?}")
@@ -387,11 +390,11 @@ impl Libraries {
         self.all.iter().map(left).collect::<Vec<_>>().join("; ")
     }
 
-    /// Plays until all is done.
+    /// Runs until all operations have ended.
     pub fn finish(&mut self, world: &mut World, limit_ns: u64) {
         let end = world.now + limit_ns;
         loop {
-            self.play(world);
+            self.run_host_sides(world);
             if self.is_idle() && world.sides.iter().all(|side| side.told.is_empty()) {
                 return;
             }
@@ -401,7 +404,7 @@ impl Libraries {
     }
 }
 
-impl Library {
+impl HostSide {
     fn connect(&mut self, world: &mut World, (board, endpoint): Place, to: Place) {
         if self.connecting.values().any(|other| *other == to) {
             return;

@@ -1,5 +1,5 @@
-//! NICs, and a network between them that comes from a seed: it loses, doubles, delays, reorders
-//! and damages frames.
+//! NICs and a simulated network, reproducible from a seed. The network loses, duplicates, delays,
+//! reorders and damages frames.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
@@ -15,7 +15,7 @@ use causeway_wire::mxoe::FRAME_LEN_NARROW;
 
 pub const MS: u64 = 1_000_000;
 
-/// Randomness from the seed alone: SplitMix64.
+/// Random numbers from a seed (SplitMix64).
 #[derive(Debug, Clone)]
 pub struct Rng(pub u64);
 
@@ -36,17 +36,17 @@ impl Rng {
     }
 }
 
-/// An event, kept.
+/// A recorded event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum RecordedEvent {
     Message { peer: u32, match_info: u64, data: Vec<u8> },
     Event(Event<'static>),
 }
 
-fn keep(event: &Event<'_>) -> Told {
-    Told::Event(match *event {
+fn record(event: &Event<'_>) -> RecordedEvent {
+    RecordedEvent::Event(match *event {
         Event::Message { peer, match_info, data } => {
-            return Told::Message { peer: peer.0, match_info, data: data.to_vec() };
+            return RecordedEvent::Message { peer: peer.0, match_info, data: data.to_vec() };
         }
         Event::Connected { token, status, peer } => Event::Connected { token, status, peer },
         Event::PeerSeen { peer, address, session } => Event::PeerSeen { peer, address, session },
@@ -59,22 +59,22 @@ fn keep(event: &Event<'_>) -> Told {
     })
 }
 
-/// What a NIC has around it.
+/// The outside of a NIC under test.
 #[derive(Debug, Default)]
-pub struct Side {
+pub struct TestOutside {
     pub frames: Vec<Vec<u8>>,
-    pub told: Vec<(u8, Told)>,
-    /// Events that an endpoint still takes; not named: any number.
+    pub told: Vec<(u8, RecordedEvent)>,
+    /// Remaining room for events of an endpoint. Without an entry: unlimited.
     pub room: HashMap<u8, usize>,
     pub regions: HashMap<(u8, u8), Vec<u8>>,
-    /// Peers whose messages are not taken now.
+    /// Peers whose messages are not accepted.
     pub held: HashSet<(u8, PeerId)>,
-    /// Regions whose memory is gone.
+    /// Regions whose memory is unmapped.
     pub broken: HashSet<(u8, u8)>,
     random: u64,
 }
 
-impl Side {
+impl TestOutside {
     pub fn new(random: u64) -> Self {
         Self { random, ..Self::default() }
     }
@@ -87,7 +87,7 @@ impl Side {
     }
 }
 
-impl Outside for Side {
+impl Outside for TestOutside {
     fn random(&mut self) -> u32 {
         let mut rng = Rng(self.random);
         let number = rng.number();
@@ -117,7 +117,7 @@ impl Outside for Side {
             }
             *room -= 1;
         }
-        self.told.push((endpoint, keep(event)));
+        self.told.push((endpoint, record(event)));
         true
     }
 
@@ -154,41 +154,42 @@ impl Outside for Side {
     }
 }
 
-/// What the network does, in percent of all frames.
+/// Faults of the network in percent of all frames.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Weather {
+pub struct NetworkFaults {
     pub lost: u64,
     pub doubled: u64,
-    /// Frames that are late, by up to 50 ms.
+    /// Frames that are delayed by up to 50 ms.
     pub late: u64,
     pub damaged: u64,
 }
 
-/// Time on the way, at least.
-pub const WAY_NS: u64 = 50_000;
+/// Minimum delay of the network.
+pub const PATH_NS: u64 = 50_000;
 
-type Underway = Reverse<(u64, u64, usize, Vec<u8>)>;
+type FrameInFlight = Reverse<(u64, u64, usize, Vec<u8>)>;
 
-/// NICs and what is between them.
+/// NICs and the network between them.
 #[derive(Debug)]
 pub struct World {
     pub now: u64,
     pub rng: Rng,
-    pub boards: Vec<Nic>,
-    pub sides: Vec<Side>,
-    pub weather: Weather,
-    /// Of frames whose head is another one, by a bit, and which are not told by Ethernet's
-    /// checksum, in percent; and how many there were.
-    pub garbling: u64,
-    pub garbled: u64,
-    /// Which NICs take two frames in one, whether such cross the network, and how many were sent.
+    pub nics: Vec<Nic>,
+    pub sides: Vec<TestOutside>,
+    pub faults: NetworkFaults,
+    /// Percentage of frames with a damaged header that the Ethernet checksum does not detect; and
+    /// their number.
+    pub damage_percent: u64,
+    pub damaged_headers: u64,
+    /// NICs with jumbo frames; whether the network drops such frames; and the number of such
+    /// frames.
     pub wide: Vec<bool>,
     pub narrow: bool,
     pub long: u64,
-    underway: BinaryHeap<Underway>,
+    in_flight: BinaryHeap<FrameInFlight>,
     order: u64,
-    /// Frames that came, and those that changed nothing.
-    pub came: u64,
+    /// Received frames, and reasons of dropped frames.
+    pub received: u64,
     pub dropped: Vec<Dropped>,
 }
 
@@ -205,81 +206,81 @@ fn config(board: usize) -> Config {
 }
 
 impl World {
-    /// NICs that know each other.
-    pub fn new(seed: u64, boards: usize) -> Self {
+    /// Creates NICs that know each other.
+    pub fn new(seed: u64, nics: usize) -> Self {
         let mut rng = Rng(seed);
-        let sides = (0..boards).map(|_| Side::new(rng.number())).collect();
+        let sides = (0..nics).map(|_| TestOutside::new(rng.number())).collect();
         let mut world = Self {
             now: 1_000 * MS,
             rng,
-            boards: Vec::new(),
+            nics: Vec::new(),
             sides,
-            weather: Weather::default(),
-            garbling: 0,
-            garbled: 0,
-            wide: vec![false; boards],
+            faults: NetworkFaults::default(),
+            damage_percent: 0,
+            damaged_headers: 0,
+            wide: vec![false; nics],
             narrow: false,
             long: 0,
-            underway: BinaryHeap::new(),
+            in_flight: BinaryHeap::new(),
             order: 0,
-            came: 0,
+            received: 0,
             dropped: Vec::new(),
         };
-        world.boards = (0..boards).map(|board| world.board(board, boards)).collect();
+        world.nics = (0..nics).map(|board| world.new_nic(board, nics)).collect();
         world
     }
 
-    fn board(&self, board: usize, boards: usize) -> Nic {
+    fn new_nic(&self, board: usize, nics: usize) -> Nic {
         let mut new = Nic::new(Config { wide: self.wide[board], ..config(board) });
-        for other in 0..boards {
+        for other in 0..nics {
             new.host_add(nic(other)).unwrap();
         }
         new
     }
 
-    /// Which NICs take two frames in one, from now on.
+    /// Sets which NICs use jumbo frames.
     pub fn widen(&mut self, wide: &[bool]) {
         self.wide = wide.to_vec();
-        for (board, wide) in self.boards.iter_mut().zip(wide) {
+        for (board, wide) in self.nics.iter_mut().zip(wide) {
             board.set_wide(*wide);
         }
     }
 
-    /// A NIC loses all that it knew.
+    /// Restarts a NIC without its state.
     pub fn crash(&mut self, board: usize) {
-        self.boards[board] = self.board(board, self.boards.len());
-        self.sides[board] = Side::new(self.rng.number());
+        self.nics[board] = self.new_nic(board, self.nics.len());
+        self.sides[board] = TestOutside::new(self.rng.number());
     }
 
     pub fn request(&mut self, board: usize, endpoint: u8, request: &Request<'_>) -> Admission {
         let side = &mut self.sides[board];
-        let taken = self.boards[board].request(self.now, endpoint, request, side);
+        let taken = self.nics[board].request(self.now, endpoint, request, side);
         self.carry(board);
         taken
     }
 
-    /// An endpoint takes so many events more.
+    /// Gives an endpoint room for more events.
     pub fn room(&mut self, board: usize, endpoint: u8, events: usize) {
         self.sides[board].room.insert(endpoint, events);
-        self.boards[board].room(self.now, endpoint, &mut self.sides[board]);
+        self.nics[board].room(self.now, endpoint, &mut self.sides[board]);
         self.carry(board);
     }
 
-    /// Memory of an endpoint, registered.
+    /// Registers memory of an endpoint.
     pub fn region(&mut self, board: usize, endpoint: u8, bytes: Vec<u8>) -> Option<RegionId> {
-        let region = self.boards[board].region_add(endpoint, bytes.len() as u64)?;
+        let region = self.nics[board].region_add(endpoint, bytes.len() as u64)?;
         self.sides[board].regions.insert((endpoint, region.0), bytes);
         Some(region)
     }
 
     pub fn unregister(&mut self, board: usize, endpoint: u8, region: RegionId) -> Option<Vec<u8>> {
         let side = &mut self.sides[board];
-        assert!(self.boards[board].region_remove(self.now, endpoint, region, side));
+        assert!(self.nics[board].region_remove(self.now, endpoint, region, side));
         self.carry(board);
         self.sides[board].regions.remove(&(endpoint, region.0))
     }
 
-    /// Puts what a NIC sent on its way.
+    /// Passes the sent frames of a NIC to the network.
     pub fn carry(&mut self, from: usize) {
         for frame in std::mem::take(&mut self.sides[from].frames) {
             let to = usize::from(frame[5]).wrapping_sub(1);
@@ -288,27 +289,27 @@ impl World {
             if long && self.narrow {
                 continue;
             }
-            let copies = 1 + usize::from(self.rng.chance(self.weather.doubled));
+            let copies = 1 + usize::from(self.rng.chance(self.faults.doubled));
             for _ in 0..copies {
-                if self.rng.chance(self.weather.lost) || to >= self.boards.len() {
+                if self.rng.chance(self.faults.lost) || to >= self.nics.len() {
                     continue;
                 }
-                let late = self.rng.chance(self.weather.late);
-                let way = WAY_NS + if late { self.rng.below(50 * MS) } else { 0 };
+                let late = self.rng.chance(self.faults.late);
+                let way = PATH_NS + if late { self.rng.below(50 * MS) } else { 0 };
                 let mut frame = frame.clone();
-                if self.rng.chance(self.weather.damaged) {
+                if self.rng.chance(self.faults.damaged) {
                     self.damage(&mut frame);
                 }
-                if self.garbling > 0 && self.rng.chance(self.garbling) {
+                if self.damage_percent > 0 && self.rng.chance(self.damage_percent) {
                     self.garble(&mut frame);
                 }
                 self.order += 1;
-                self.underway.push(Reverse((self.now + way, self.order, to, frame)));
+                self.in_flight.push(Reverse((self.now + way, self.order, to, frame)));
             }
         }
     }
 
-    /// Damage that no checksum of Ethernet's would tell: what is cut, and what went astray.
+    /// Damage as by truncation and misrouting, which the Ethernet checksum does not detect.
     fn damage(&mut self, frame: &mut Vec<u8>) {
         if self.rng.chance(50) {
             frame.truncate(self.rng.below(frame.len() as u64) as usize);
@@ -318,9 +319,8 @@ impl World {
         }
     }
 
-    /// Damage to what the packet says of itself; of what it brings, none. Nor of whose message it
-    /// is and which, or which is next, nor of which window: packets say so once, and nothing else
-    /// in them tells.
+    /// Damages the header, but not the content. Numbers, match information and windows of messages
+    /// are excluded: nothing else in a packet confirms them.
     fn garble(&mut self, frame: &mut [u8]) {
         let (head, message) = match frame.get(16) {
             Some(35) => (28, false),
@@ -337,41 +337,41 @@ impl World {
         let bit = self.rng.below(8);
         if let Some(byte) = frame.get_mut(14 + at).filter(|_| !only) {
             *byte ^= 1 << bit;
-            self.garbled += 1;
+            self.damaged_headers += 1;
         }
     }
 
-    /// When something happens next.
+    /// Returns the time of the next timer or frame.
     pub fn next(&self) -> Option<u64> {
-        let frames = self.underway.peek().map(|Reverse((at, ..))| *at);
-        self.boards.iter().filter_map(Nic::deadline).chain(frames).min()
+        let frames = self.in_flight.peek().map(|Reverse((at, ..))| *at);
+        self.nics.iter().filter_map(Nic::deadline).chain(frames).min()
     }
 
-    /// Lets time pass until `until`, at most to the next thing that happens, and lets that happen.
+    /// Advances the time to the next timer or frame, but at most to `until`, and processes it.
     pub fn step(&mut self, until: u64) {
         let next = self.next().map_or(until, |next| next.min(until));
         self.now = self.now.max(next);
-        while let Some(Reverse((at, ..))) = self.underway.peek()
+        while let Some(Reverse((at, ..))) = self.in_flight.peek()
             && *at <= self.now
         {
-            let Reverse((_, _, to, frame)) = self.underway.pop().unwrap();
-            self.came += 1;
-            if let Err(dropped) = self.boards[to].receive(self.now, &frame, &mut self.sides[to]) {
+            let Reverse((_, _, to, frame)) = self.in_flight.pop().unwrap();
+            self.received += 1;
+            if let Err(dropped) = self.nics[to].receive(self.now, &frame, &mut self.sides[to]) {
                 self.dropped.push(dropped);
             }
             self.carry(to);
         }
-        for board in 0..self.boards.len() {
-            if self.boards[board].deadline().is_some_and(|due| due <= self.now) {
-                self.boards[board].tick(self.now, &mut self.sides[board]);
+        for board in 0..self.nics.len() {
+            if self.nics[board].deadline().is_some_and(|due| due <= self.now) {
+                self.nics[board].tick(self.now, &mut self.sides[board]);
                 self.carry(board);
-                let due = self.boards[board].deadline();
+                let due = self.nics[board].deadline();
                 assert!(due.is_none_or(|due| due > self.now), "the same again and again");
             }
         }
     }
 
-    /// Lets so much time pass.
+    /// Advances the time.
     pub fn pass(&mut self, ns: u64) {
         let until = self.now + ns;
         while self.now < until {
@@ -379,13 +379,13 @@ impl World {
         }
     }
 
-    /// What a NIC told, and is not told again.
-    pub fn told(&mut self, board: usize) -> Vec<(u8, Told)> {
+    /// Returns the events of a NIC since the last call.
+    pub fn told(&mut self, board: usize) -> Vec<(u8, RecordedEvent)> {
         std::mem::take(&mut self.sides[board].told)
     }
 
-    /// The events of a NIC's only endpoint.
-    pub fn events(&mut self, board: usize) -> Vec<Told> {
+    /// Returns the events of a NIC with a single endpoint.
+    pub fn events(&mut self, board: usize) -> Vec<RecordedEvent> {
         self.told(board).into_iter().map(|(_, told)| told).collect()
     }
 }

@@ -1,89 +1,89 @@
-//! One NIC, and a peer that says what the test says: frames by their bytes.
+//! A NIC and a scripted peer: the test supplies and checks frames as bytes.
 
 use causeway_mxoe::{Admission, Config, Dropped, Nic};
 use causeway_wire::mx::{Event, PeerId, Request, Status, Token};
 use causeway_wire::mxoe::{Answer, Connect, Ends, Greeting, Header, Packet, emit, parse};
 
-use super::{Side, Told, address, nic};
+use super::{RecordedEvent, TestOutside, address, nic};
 
-/// The endpoints of both, and what they were opened with.
+/// Endpoints of both sides, and the key.
 pub const OURS: u8 = 3;
 pub const THEIRS: u8 = 4;
 pub const KEY: u32 = 0x1122_3344;
 pub const THEIR_SESSION: u32 = 0x5555_6666;
-/// What the peer calls us in its table.
+/// Index of the NIC in the peer's table.
 pub const THEIR_INDEX: u16 = 0x0102;
 
 pub const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub const THEIR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
-/// Ends of packets that the peer sends.
+/// Addresses in packets of the peer.
 pub const TO_US: Ends = Ends { destination: OURS, source: THEIRS };
 
-/// See above.
+/// The NIC under test, and the state of the scripted peer.
 pub struct Script {
-    pub board: Nic,
-    pub side: Side,
+    pub nic: Nic,
+    pub side: TestOutside,
     pub now: u64,
     pub session: u32,
 }
 
 impl Script {
-    /// A NIC with one endpoint, which knows the peer and its own MAC.
+    /// Creates a NIC with an endpoint, which knows the peer and itself.
     pub fn new() -> Self {
         Self::of(Config::new(nic(0), "host:0"))
     }
 
     fn of(config: Config) -> Self {
-        let (mut board, mut side) = (Nic::new(config), Side::new(7));
+        let (mut own, mut side) = (Nic::new(config), TestOutside::new(7));
         for known in 0..3 {
-            board.host_add(nic(known)).unwrap();
+            own.host_add(nic(known)).unwrap();
         }
-        let session = board.open(OURS, KEY, &mut side).unwrap();
-        Self { board, side, now: 1_000_000_000, session }
+        let session = own.open(OURS, KEY, &mut side).unwrap();
+        Self { nic: own, side, now: 1_000_000_000, session }
     }
 
-    /// A frame comes.
-    pub fn hear(&mut self, frame: &[u8]) -> Result<(), Dropped> {
-        self.board.receive(self.now, frame, &mut self.side)
+    /// Receives a frame.
+    pub fn receive_frame(&mut self, frame: &[u8]) -> Result<(), Dropped> {
+        self.nic.receive(self.now, frame, &mut self.side)
     }
 
-    /// A packet of the peer's comes.
-    pub fn say(&mut self, packet: &Packet<'_>) -> Result<(), Dropped> {
-        self.say_from(THEIR_MAC, packet)
+    /// Receives a packet of the peer.
+    pub fn deliver(&mut self, packet: &Packet<'_>) -> Result<(), Dropped> {
+        self.deliver_from(THEIR_MAC, packet)
     }
 
-    /// A packet of another MAC's comes.
-    pub fn say_from(&mut self, source: [u8; 6], packet: &Packet<'_>) -> Result<(), Dropped> {
+    /// Receives a packet from a MAC.
+    pub fn deliver_from(&mut self, source: [u8; 6], packet: &Packet<'_>) -> Result<(), Dropped> {
         let header = Header { destination: OUR_MAC, source, peer_index: 1 };
         let (head, data) = emit(&header, packet);
-        self.hear(&[head.bytes(), data].concat())
+        self.receive_frame(&[head.bytes(), data].concat())
     }
 
     pub fn ask(&mut self, request: &Request<'_>) -> Admission {
-        self.board.request(self.now, OURS, request, &mut self.side)
+        self.nic.request(self.now, OURS, request, &mut self.side)
     }
 
-    /// Time passes, and what is due is done.
+    /// Advances the time and runs due timers.
     pub fn pass(&mut self, ns: u64) {
         let end = self.now + ns;
-        while let Some(due) = self.board.deadline().filter(|due| *due <= end) {
+        while let Some(due) = self.nic.deadline().filter(|due| *due <= end) {
             self.now = self.now.max(due);
-            self.board.tick(self.now, &mut self.side);
+            self.nic.tick(self.now, &mut self.side);
         }
         self.now = end;
     }
 
-    /// What was sent since.
+    /// Returns the frames sent since the last call.
     pub fn sent(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.side.frames)
     }
 
-    /// What was told since.
-    pub fn told(&mut self) -> Vec<Told> {
+    /// Returns the events since the last call.
+    pub fn told(&mut self) -> Vec<RecordedEvent> {
         std::mem::take(&mut self.side.told).into_iter().map(|(_, told)| told).collect()
     }
 
-    /// The peer asks to connect.
+    /// Returns a connect request of the peer.
     pub fn request(
         &mut self,
         number: u8,
@@ -101,17 +101,17 @@ impl Script {
         })
     }
 
-    /// Both are connected: we asked.
+    /// Creates a NIC that has connected to the peer.
     pub fn connected() -> (Self, PeerId) {
         Self::new().connect()
     }
 
-    /// The same, and the peer may say nothing for long.
+    /// As [`Self::connected`], with peers that can be silent.
     pub fn connected_to_silent() -> (Self, PeerId) {
         Self::of(Config { silent: true, ..Config::new(nic(0), "host:0") }).connect()
     }
 
-    /// The same, on a network that carries two frames in one.
+    /// As [`Self::connected`], with jumbo frames.
     pub fn connected_wide() -> (Self, PeerId) {
         Self::of(Config { wide: true, ..Config::new(nic(0), "host:0") }).connect()
     }
@@ -123,7 +123,8 @@ impl Script {
         assert_eq!(script.ask(&connect), Admission::Yes);
         script.reply(1, 1);
         let told = script.told();
-        let Some(Told::Event(Event::Connected { status: Status::Success, peer, .. })) = told.last()
+        let Some(RecordedEvent::Event(Event::Connected { status: Status::Success, peer, .. })) =
+            told.last()
         else {
             panic!("{told:?}");
         };
@@ -132,7 +133,7 @@ impl Script {
         (script, peer)
     }
 
-    /// The peer answers a request to connect.
+    /// Receives the peer's answer to a connect.
     pub fn reply(&mut self, number: u8, expected: u16) {
         let answer = Answer::SUCCESS;
         let reply = Connect {
@@ -143,11 +144,11 @@ impl Script {
             number,
             greeting: Greeting::Reply { session: THEIR_SESSION, answer },
         };
-        self.say(&Packet::Connect(reply)).unwrap();
+        self.deliver(&Packet::Connect(reply)).unwrap();
     }
 }
 
-/// A frame of ours to the peer, with these values at these offsets of its body, else zero.
+/// Returns a frame to the peer with the given values at offsets of its body, otherwise zero.
 pub fn golden(body_len: usize, at: &[(usize, &[u8])]) -> Vec<u8> {
     let mut frame = vec![0; (16 + body_len).max(60)];
     frame[..6].copy_from_slice(&THEIR_MAC);
@@ -160,7 +161,7 @@ pub fn golden(body_len: usize, at: &[(usize, &[u8])]) -> Vec<u8> {
     frame
 }
 
-/// A frame of the peer's to us, likewise.
+/// Returns a frame from the peer, with a body as in [`golden`].
 pub fn theirs(body_len: usize, at: &[(usize, &[u8])]) -> Vec<u8> {
     let mut frame = golden(body_len, at);
     frame[..6].copy_from_slice(&OUR_MAC);
@@ -169,7 +170,7 @@ pub fn theirs(body_len: usize, at: &[(usize, &[u8])]) -> Vec<u8> {
     frame
 }
 
-/// The packets in frames of ours.
+/// Parses frames of the NIC.
 pub fn packets(frames: &[Vec<u8>]) -> Vec<Packet<'_>> {
     frames.iter().map(|frame| parse(frame).unwrap().1).collect()
 }

@@ -1,4 +1,4 @@
-//! The MX API as a loaded library: its functions, and the types that they take.
+//! A dynamically loaded library of the MX API: its functions and their types.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -7,22 +7,22 @@ use libloading::Library;
 
 use crate::error::Error;
 
-/// Which version of the API is meant.
+/// Version of the API.
 const MX_API: c_int = 0x301;
-/// Longest name of a board, with its zero.
+/// Maximum length of the name of a NIC, including its NUL.
 pub const HOSTNAME_MAX: usize = 80;
-/// Any endpoint that is free.
+/// Endpoint number for any free endpoint.
 pub const ENDPOINT_ANY: u32 = u32::MAX;
 
 /// `mx_endpoint_addr_t`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-pub struct Address([u64; 2]);
+pub struct MxAddress([u64; 2]);
 
 /// `mx_segment_t`.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Segment {
+pub struct ApiSegment {
     pub bytes: *mut c_void,
     pub len: u32,
 }
@@ -30,41 +30,56 @@ pub struct Segment {
 /// `mx_status_t`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub struct Status {
+pub struct ApiStatus {
     pub code: u32,
-    pub source: Address,
+    pub source: MxAddress,
     pub info: u64,
     pub msg_len: u32,
     pub len: u32,
     pub context: *mut c_void,
 }
 
-impl Default for Status {
+impl Default for ApiStatus {
     fn default() -> Self {
         let context = std::ptr::null_mut();
-        Self { code: 0, source: Address::default(), info: 0, msg_len: 0, len: 0, context }
+        Self { code: 0, source: MxAddress::default(), info: 0, msg_len: 0, len: 0, context }
     }
 }
 
 /// `mx_endpoint_t` and `mx_request_t`.
-pub type Handle = *mut c_void;
+pub type MxHandle = *mut c_void;
 
-type OpenFn = unsafe extern "C" fn(u32, u32, u32, *mut c_void, u32, *mut Handle) -> u32;
-type SendFn =
-    unsafe extern "C" fn(Handle, *mut Segment, u32, Address, u64, *mut c_void, *mut Handle) -> u32;
-type RecvFn =
-    unsafe extern "C" fn(Handle, *mut Segment, u32, u64, u64, *mut c_void, *mut Handle) -> u32;
-type ConnectFn = unsafe extern "C" fn(Handle, u64, u32, u32, u32, *mut Address) -> u32;
-type TestFn = unsafe extern "C" fn(Handle, *mut Handle, *mut Status, *mut u32) -> u32;
-type WaitFn = unsafe extern "C" fn(Handle, *mut Handle, u32, *mut Status, *mut u32) -> u32;
-type InfoFn = unsafe extern "C" fn(Handle, u32, *mut c_void, u32, *mut c_void, u32) -> u32;
+type OpenFn = unsafe extern "C" fn(u32, u32, u32, *mut c_void, u32, *mut MxHandle) -> u32;
+type SendFn = unsafe extern "C" fn(
+    MxHandle,
+    *mut ApiSegment,
+    u32,
+    MxAddress,
+    u64,
+    *mut c_void,
+    *mut MxHandle,
+) -> u32;
+type RecvFn = unsafe extern "C" fn(
+    MxHandle,
+    *mut ApiSegment,
+    u32,
+    u64,
+    u64,
+    *mut c_void,
+    *mut MxHandle,
+) -> u32;
+type ConnectFn = unsafe extern "C" fn(MxHandle, u64, u32, u32, u32, *mut MxAddress) -> u32;
+type TestFn = unsafe extern "C" fn(MxHandle, *mut MxHandle, *mut ApiStatus, *mut u32) -> u32;
+type WaitFn = unsafe extern "C" fn(MxHandle, *mut MxHandle, u32, *mut ApiStatus, *mut u32) -> u32;
+type InfoFn = unsafe extern "C" fn(MxHandle, u32, *mut c_void, u32, *mut c_void, u32) -> u32;
 
-/// The functions that are used here. Each is called with what the MX API asks for: pointers to
-/// values that are there while the call runs, and memory of a message until its request ended.
+/// The functions of the library. Callers pass the arguments that the MX API requires: pointers to
+/// values that are valid during the call, and message memory that is valid until its request has
+/// ended.
 #[derive(Debug)]
 pub struct Api {
     pub open: OpenFn,
-    pub close: unsafe extern "C" fn(Handle) -> u32,
+    pub close: unsafe extern "C" fn(MxHandle) -> u32,
     pub isend: SendFn,
     pub issend: SendFn,
     pub irecv: RecvFn,
@@ -83,13 +98,13 @@ pub struct Api {
 /// Returns a text of the library.
 ///
 /// # Safety
-/// The text ends with a zero.
+/// The text must be NUL-terminated.
 unsafe fn text(from: *const c_char) -> String {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees the NUL.
     unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
 }
 
-/// The library that was built, or installed, with this program.
+/// Returns the library in the directory of this program, or in `../lib`.
 fn beside_us() -> Option<PathBuf> {
     let me = std::env::current_exe().ok()?;
     let here = me.parent()?;
@@ -98,14 +113,14 @@ fn beside_us() -> Option<PathBuf> {
 }
 
 impl Api {
-    /// Loads a library, this one or the one that is found, and initializes it.
+    /// Loads and initializes a library: `from`, or the default.
     pub fn load(from: Option<&Path>) -> Result<Self, Error> {
         let from = from.map(Path::to_owned).or_else(beside_us);
         let from = from.unwrap_or_else(|| "libmyriexpress.so".into());
-        // SAFETY: it is a library of the MX API, whose loading runs nothing that harms us.
+        // SAFETY: this is a library of the MX API. Its initializers have no effect on this program.
         let library = unsafe { Library::new(from) }?;
-        // SAFETY: the functions have these types in every library of this API, and are called as it
-        // says: the handler is one of the library's.
+        // SAFETY: the functions have these types in every library of this API, and are called as
+        // specified: the handler is a symbol of the library.
         let api = unsafe {
             let handler = *library.get::<unsafe extern "C" fn(*const c_void) -> *const c_void>(
                 b"mx_set_error_handler",
@@ -136,7 +151,7 @@ impl Api {
         Ok(api)
     }
 
-    /// Success, or the error that a call returned.
+    /// Returns the error of a failed call.
     #[inline]
     pub fn check(&self, call: &'static str, code: u32) -> Result<(), Error> {
         if code == 0 { Ok(()) } else { Err(self.failed(call, code)) }
@@ -147,61 +162,61 @@ impl Api {
         let hint = match code {
             // MX_NO_DEV, MX_NO_DRIVER, MX_BOARD_UNKNOWN.
             5 | 6 | 8 => {
-                " (a board is a port of causewayd of kind mx; CAUSEWAY_MX names its socket where it \
-                 is not in its usual place)"
+                " (a NIC is a port of causewayd of kind mx; set CAUSEWAY_MX if its socket is not at \
+                 the default path)"
             }
             _ => "",
         };
-        // SAFETY: the library gives text that ends with a zero and stays for ever.
+        // SAFETY: the library returns static NUL-terminated text.
         let text = unsafe { text((self.strerror)(code)) };
         Error::Call { call, text, hint }
     }
 
-    /// Success, or how a message ended.
+    /// Returns the error of a failed message.
     #[inline]
-    pub fn ended(&self, status: &Status) -> Result<(), Error> {
+    pub fn ended(&self, status: &ApiStatus) -> Result<(), Error> {
         if status.code == 0 {
             return Ok(());
         }
-        // SAFETY: the library gives text that ends with a zero and stays for ever.
+        // SAFETY: the library returns static NUL-terminated text.
         Err(Error::Status(unsafe { text((self.strstatus)(status.code)) }))
     }
 
-    /// How many boards this host has.
+    /// Returns the number of NICs of this host.
     pub fn boards(&self) -> Result<u32, Error> {
         let mut count = 0_u32;
         let (null, into) = (std::ptr::null_mut(), (&raw mut count).cast());
-        // SAFETY: four bytes are there for the answer.
+        // SAFETY: the answer has four bytes.
         self.check("mx_get_info", unsafe { (self.get_info)(null, 1, null, 0, into, 4) })?;
         Ok(count)
     }
 
-    /// Their addresses.
+    /// Returns the addresses of the NICs of this host.
     pub fn nics(&self) -> Result<Vec<u64>, Error> {
         let mut nics = vec![0_u64; self.boards()? as usize + 1];
         let bytes = u32::try_from(nics.len() * 8).unwrap_or(u32::MAX);
         let (null, into) = (std::ptr::null_mut(), nics.as_mut_ptr().cast());
-        // SAFETY: so many bytes are there for the answer.
+        // SAFETY: the buffer has `bytes` bytes.
         self.check("mx_get_info", unsafe { (self.get_info)(null, 2, null, 0, into, bytes) })?;
         nics.pop();
         Ok(nics)
     }
 
-    /// The name of a board.
+    /// Returns the name of a NIC.
     pub fn name(&self, nic: u64) -> Option<String> {
         let mut name = [0 as c_char; HOSTNAME_MAX];
-        // SAFETY: there is room for the longest name.
+        // SAFETY: the buffer has room for the longest name.
         let code = unsafe { (self.to_name)(nic, name.as_mut_ptr()) };
-        // SAFETY: the library wrote a name that ends with a zero.
+        // SAFETY: the library wrote a NUL-terminated name.
         (code == 0).then(|| unsafe { text(name.as_ptr()) })
     }
 
-    /// The board of a name, or of a MAC.
+    /// Returns the NIC with a name or a MAC.
     pub fn nic(&self, peer: &str) -> Result<u64, Error> {
         let unknown = || Error::Peer(peer.to_owned());
         let name = CString::new(peer).map_err(|_| unknown())?;
         let mut nic = 0;
-        // SAFETY: the name ends with a zero, and the number is ours.
+        // SAFETY: the name is NUL-terminated, and `nic` is a local variable.
         if unsafe { (self.to_nic)(name.as_ptr().cast_mut(), &raw mut nic) } == 0 {
             return Ok(nic);
         }
@@ -211,12 +226,12 @@ impl Api {
 
 impl Drop for Api {
     fn drop(&mut self) {
-        // SAFETY: no endpoint is open: each borrows this.
+        // SAFETY: every endpoint borrows `self`, so none is open.
         unsafe { (self.finalize)() };
     }
 }
 
-/// A MAC, as the address of a board.
+/// Parses a MAC as the address of a NIC.
 fn mac(text: &str) -> Option<u64> {
     let mut nic = 0;
     let mut count = 0;
@@ -233,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn boards_have_macs() {
+    fn mac_parses_six_bytes() {
         assert_eq!(mac("02:00:00:00:00:2a"), Some(0x0200_0000_002a));
         for wrong in
             ["", "02", "02:00:00:00:00", "02:00:00:00:00:2a:00", "0:0:0:0:0:0", "+2:00:00:00:00:00"]

@@ -1,13 +1,13 @@
-//! What can be said on the command line.
+//! The command line.
 
 use std::path::PathBuf;
 
-use clap::{Args as Group, Parser, Subcommand};
+use clap::{Args as ArgGroup, Parser, Subcommand};
 
-/// Longest message, in bytes; 256 MiB.
+/// Maximum length of a message in bytes: 256 MiB.
 pub const LEN_MAX: u32 = 256 << 20;
 
-/// Boards of MX endpoints, and how fast messages go between them.
+/// Shows the NICs of this host, and measures messages between them.
 #[derive(Debug, Parser)]
 #[command(
     version,
@@ -17,100 +17,100 @@ pub const LEN_MAX: u32 = 256 << 20;
     causeway-mx pingpong localhost --sizes 8,1K,64K\n  \
     causeway-mx stream node2:0 --sizes 1M --both --json"
 )]
-pub struct Args {
-    /// Library of the MX API [default: libmyriexpress.so beside this program or in ../lib, then where the
-    /// system looks]
+pub struct CommandLine {
+    /// Library of the MX API [default: libmyriexpress.so beside this program or in ../lib, then the
+    /// search path of the system]
     #[arg(long, global = true, value_name = "FILE")]
     pub library: Option<PathBuf>,
     #[command(subcommand)]
-    pub command: Command,
+    pub command: ToolCommand,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Shows the boards of this host
-    Info(Info),
-    /// Answers peers that measure, until it is told to end
-    Serve(Serve),
+pub enum ToolCommand {
+    /// Shows the NICs of this host
+    Info(InfoArgs),
+    /// Answers peers that measure, until it is stopped
+    Serve(ServeArgs),
     /// Measures half round trips to a peer that serves
-    Pingpong(Measure),
+    Pingpong(MeasureArgs),
     /// Measures throughput to a peer that serves
-    Stream(Stream),
+    Stream(StreamArgs),
 }
 
-/// See [`Command::Info`].
-#[derive(Debug, Group)]
-pub struct Info {
-    /// As JSON
+/// Arguments of [`ToolCommand::Info`].
+#[derive(Debug, ArgGroup)]
+pub struct InfoArgs {
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// How an endpoint is opened.
-#[derive(Debug, Group)]
-pub struct Own {
-    /// Board to use, by its number
+/// Parameters of the local endpoint.
+#[derive(Debug, ArgGroup)]
+pub struct EndpointArgs {
+    /// Number of the NIC to use
     #[arg(long, default_value_t = 0)]
     pub board: u32,
-    /// Core to stay on
+    /// Processor core to run on
     #[arg(long)]
     pub core: Option<usize>,
-    /// Sleep while nothing comes, instead of looking again and again
+    /// Sleep while no message arrives, instead of polling
     #[arg(long)]
     pub blocking: bool,
-    /// Seconds without a message after which the peer is given up
+    /// Seconds without a message after which the peer counts as gone
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub patience: u32,
 }
 
-/// See [`Command::Serve`].
-#[derive(Debug, Group)]
-pub struct Serve {
+/// Arguments of [`ToolCommand::Serve`].
+#[derive(Debug, ArgGroup)]
+pub struct ServeArgs {
     #[command(flatten)]
-    pub own: Own,
-    /// Endpoint to open
+    pub own: EndpointArgs,
+    /// Number of the endpoint to open
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u8).range(0..=254))]
     pub endpoint: u8,
-    /// End when the first peer is done
+    /// End when the first peer has finished
     #[arg(long)]
     pub once: bool,
 }
 
-/// See [`Command::Pingpong`].
-#[derive(Debug, Group)]
-pub struct Measure {
-    /// The peer's board: its name as causeway-mx info and causeway peer list show it, or its MAC
+/// Arguments of [`ToolCommand::Pingpong`].
+#[derive(Debug, ArgGroup)]
+pub struct MeasureArgs {
+    /// NIC of the peer: its name as causeway-mx info and causeway peer list show it, or its MAC
     pub peer: String,
     #[command(flatten)]
-    pub own: Own,
-    /// The peer's endpoint
+    pub own: EndpointArgs,
+    /// Number of the peer's endpoint
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u8).range(0..=254))]
     pub endpoint: u8,
-    /// Lengths of messages, in bytes; K and M are 1024 and 1024 K
+    /// Lengths of messages in bytes; K is 1024 bytes, M is 1024 K
     #[arg(long, value_delimiter = ',', value_parser = length,
           default_value = "0,8,64,1K,4K,32K,64K,1M,4M")]
     pub sizes: Vec<u32>,
-    /// Messages of each length [default: as many as take about a second]
+    /// Number of messages of each length [default: as many as take about a second]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub count: Option<u32>,
     /// Synchronous sends: each ends when the peer has matched it
     #[arg(long)]
     pub sync: bool,
-    /// Fill each message anew and look at each byte of what comes
+    /// Fill each message with new content, and verify each received byte
     #[arg(long)]
     pub verify: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// See [`Command::Stream`].
-#[derive(Debug, Group)]
-pub struct Stream {
+/// Arguments of [`ToolCommand::Stream`].
+#[derive(Debug, ArgGroup)]
+pub struct StreamArgs {
     #[command(flatten)]
-    pub measure: Measure,
-    /// Both ways at a time
+    pub measure: MeasureArgs,
+    /// Send in both directions at the same time
     #[arg(long)]
     pub both: bool,
 }
@@ -124,7 +124,7 @@ fn length(text: &str) -> Result<u32, String> {
     let number: Option<u32> = digits.parse().ok();
     let len = number.and_then(|number| number.checked_mul(unit)).filter(|len| *len <= LEN_MAX);
     len.ok_or_else(|| {
-        format!("a length is a number up to {LEN_MAX}, perhaps with K or M behind it")
+        format!("a length is a number up to {LEN_MAX}, optionally followed by K or M")
     })
 }
 
@@ -145,6 +145,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         use clap::CommandFactory as _;
-        Args::command().debug_assert();
+        CommandLine::command().debug_assert();
     }
 }

@@ -1,28 +1,28 @@
-//! One endpoint, and messages of it.
+//! The local endpoint, and its messages.
 
 use std::time::{Duration, Instant};
 
-use crate::api::{Address, Api, Handle, Segment, Status};
-use crate::args::Own;
+use crate::api::{Api, ApiSegment, ApiStatus, MxAddress, MxHandle};
+use crate::args::EndpointArgs;
+use crate::bench_request::KEY;
 use crate::error::Error;
-use crate::order::KEY;
 
-/// See above. Closed when dropped.
+/// An open endpoint. It is closed when dropped.
 #[derive(Debug)]
-pub struct Endpoint<'a> {
+pub struct BenchEndpoint<'a> {
     api: &'a Api,
-    handle: Handle,
+    handle: MxHandle,
     blocking: bool,
     patience_s: u32,
 }
 
-/// A message under way.
+/// A pending message.
 #[derive(Debug)]
-pub struct Request(Handle);
+pub struct PendingMessage(MxHandle);
 
-impl<'a> Endpoint<'a> {
-    /// Opens one.
-    pub fn open(api: &'a Api, own: &Own, number: u32) -> Result<Self, Error> {
+impl<'a> BenchEndpoint<'a> {
+    /// Opens an endpoint.
+    pub fn open(api: &'a Api, own: &EndpointArgs, number: u32) -> Result<Self, Error> {
         if let Some(core) = own.core {
             let mut set = rustix::thread::CpuSet::new();
             if core < rustix::thread::CpuSet::MAX_CPU {
@@ -32,18 +32,18 @@ impl<'a> Endpoint<'a> {
             pinned.map_err(|error| Error::Core(core, error))?;
         }
         let (mut handle, null) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: there are no parameters, and the handle is ours.
+        // SAFETY: there are no parameters, and `handle` is a local variable.
         let code = unsafe { (api.open)(own.board, number, KEY, null, 0, &raw mut handle) };
         api.check("mx_open_endpoint", code)?;
         Ok(Self { api, handle, blocking: own.blocking, patience_s: own.patience })
     }
 
-    /// Connects to an endpoint of a board, which may not be there yet.
-    pub fn connect(&self, nic: u64, number: u32) -> Result<Address, Error> {
-        let mut address = Address::default();
+    /// Connects to an endpoint of a NIC. Repeats the attempt until the endpoint is open.
+    pub fn connect(&self, nic: u64, number: u32) -> Result<MxAddress, Error> {
+        let mut address = MxAddress::default();
         let until = Instant::now() + Duration::from_secs(self.patience_s.into());
         loop {
-            // SAFETY: the endpoint is open, and the address ours.
+            // SAFETY: the endpoint is open, and `address` is a local variable.
             let code = unsafe {
                 (self.api.connect)(self.handle, nic, number, KEY, 1000, &raw mut address)
             };
@@ -57,58 +57,57 @@ impl<'a> Endpoint<'a> {
     /// Sends bytes.
     ///
     /// # Safety
-    /// The bytes are there until the request has ended or the endpoint is closed, and nobody writes
-    /// them meanwhile.
+    /// The bytes must stay valid and unchanged until the request has ended or the endpoint is closed.
     #[inline]
     pub unsafe fn send(
         &self,
-        to: Address,
+        to: MxAddress,
         info: u64,
         bytes: &[u8],
         sync: bool,
-    ) -> Result<Request, Error> {
+    ) -> Result<PendingMessage, Error> {
         let (send, name) = match sync {
             true => (self.api.issend, "mx_issend"),
             false => (self.api.isend, "mx_isend"),
         };
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        let mut segment = Segment { bytes: bytes.as_ptr().cast_mut().cast(), len };
+        let mut segment = ApiSegment { bytes: bytes.as_ptr().cast_mut().cast(), len };
         let (mut request, null) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: the endpoint is open, the values are ours, and the bytes as the caller says.
+        // SAFETY: the endpoint is open, the values are local, and the caller guarantees the bytes.
         let code =
             unsafe { send(self.handle, &raw mut segment, 1, to, info, null, &raw mut request) };
-        self.api.check(name, code).map(|()| Request(request))
+        self.api.check(name, code).map(|()| PendingMessage(request))
     }
 
-    /// Receives what has exactly this match information.
+    /// Receives a message with exactly this match information.
     ///
     /// # Safety
-    /// The room is there until the request has ended or the endpoint is closed, and nobody uses it
-    /// meanwhile but other receives.
+    /// The buffer must stay valid until the request has ended or the endpoint is closed. Until then only
+    /// other receives may use it.
     #[inline]
-    pub unsafe fn receive(&self, info: u64, into: &mut [u8]) -> Result<Request, Error> {
+    pub unsafe fn receive(&self, info: u64, into: &mut [u8]) -> Result<PendingMessage, Error> {
         let len = u32::try_from(into.len()).unwrap_or(u32::MAX);
-        let mut segment = Segment { bytes: into.as_mut_ptr().cast(), len };
+        let mut segment = ApiSegment { bytes: into.as_mut_ptr().cast(), len };
         let (mut request, null) = (std::ptr::null_mut(), std::ptr::null_mut());
         let (segment, into) = (&raw mut segment, &raw mut request);
-        // SAFETY: the endpoint is open, the values are ours, and the room as the caller says.
+        // SAFETY: the endpoint is open, the values are local, and the caller guarantees the buffer.
         let code = unsafe { (self.api.irecv)(self.handle, segment, 1, info, u64::MAX, null, into) };
-        self.api.check("mx_irecv", code).map(|()| Request(request))
+        self.api.check("mx_irecv", code).map(|()| PendingMessage(request))
     }
 
-    /// Whether a message has ended, and well.
-    pub fn test(&self, request: &mut Request) -> Result<bool, Error> {
-        let mut status = Status::default();
+    /// Returns whether a message has ended. Fails if it ended without success.
+    pub fn test(&self, request: &mut PendingMessage) -> Result<bool, Error> {
+        let mut status = ApiStatus::default();
         self.look(request, &mut status)
     }
 
-    /// The same, and how. The status is read where it was written, and only what of it is of
-    /// interest: to copy what was just written in pieces takes as long as a message.
+    /// As [`Self::test`], with the status. The caller reads only the fields that it needs, in
+    /// place: a copy of a status that was just written in parts takes as long as a message.
     #[inline]
-    fn look(&self, request: &mut Request, status: &mut Status) -> Result<bool, Error> {
+    fn look(&self, request: &mut PendingMessage, status: &mut ApiStatus) -> Result<bool, Error> {
         let mut result = 0_u32;
         let (named, ended) = (&raw mut request.0, &raw mut result);
-        // SAFETY: the endpoint is open, and all values are ours.
+        // SAFETY: the endpoint is open, and all values are local.
         let code = unsafe { (self.api.test)(self.handle, named, status, ended) };
         self.api.check("mx_test", code)?;
         if result != 0 {
@@ -117,15 +116,19 @@ impl<'a> Endpoint<'a> {
         Ok(result != 0)
     }
 
-    /// Waits until a message has ended, for as long as the peer has patience.
-    pub fn wait(&self, request: Request) -> Result<(), Error> {
-        self.wait_in(request, &mut Status::default())
+    /// Waits for the end of a message, at most for the patience of this endpoint.
+    pub fn wait(&self, request: PendingMessage) -> Result<(), Error> {
+        self.wait_in(request, &mut ApiStatus::default())
     }
 
-    /// The same, for who waits for many: with room for how each ended.
+    /// As [`Self::wait`], with a status that is reused for many messages.
     #[inline]
-    pub fn wait_in(&self, mut request: Request, status: &mut Status) -> Result<(), Error> {
-        // Mostly it has.
+    pub fn wait_in(
+        &self,
+        mut request: PendingMessage,
+        status: &mut ApiStatus,
+    ) -> Result<(), Error> {
+        // Most messages have ended already.
         if !self.blocking && self.look(&mut request, status)? {
             return Ok(());
         }
@@ -133,22 +136,22 @@ impl<'a> Endpoint<'a> {
         if ended { Ok(()) } else { Err(Error::Silent(self.patience_s)) }
     }
 
-    /// Waits until a message has ended, for ever.
-    pub fn wait_ever(&self, request: Request) -> Result<Status, Error> {
-        let mut status = Status::default();
+    /// Waits for the end of a message without a limit.
+    pub fn wait_ever(&self, request: PendingMessage) -> Result<ApiStatus, Error> {
+        let mut status = ApiStatus::default();
         let ended = self.wait_for(request, None, &mut status)?;
         if ended { Ok(status) } else { Err(Error::Silent(0)) }
     }
 
     fn wait_for(
         &self,
-        mut request: Request,
+        mut request: PendingMessage,
         s: Option<u32>,
-        status: &mut Status,
+        status: &mut ApiStatus,
     ) -> Result<bool, Error> {
-        /// Looks between two looks at the clock.
+        /// Number of polls between two reads of the clock.
         const LOOKS: u32 = 1 << 16;
-        // Most messages end before anybody needs to know what time it is.
+        // Most messages end before the clock is needed.
         let mut since: Option<Instant> = None;
         let mut late = || {
             let since = *since.get_or_insert_with(Instant::now);
@@ -158,7 +161,7 @@ impl<'a> Endpoint<'a> {
             if self.blocking {
                 let mut result = 0_u32;
                 let (named, ended) = (&raw mut request.0, &raw mut result);
-                // SAFETY: the endpoint is open, and all values are ours.
+                // SAFETY: the endpoint is open, and all values are local.
                 let code = unsafe { (self.api.wait)(self.handle, named, 1000, status, ended) };
                 self.api.check("mx_wait", code)?;
                 if result != 0 {
@@ -178,9 +181,9 @@ impl<'a> Endpoint<'a> {
     }
 }
 
-impl Drop for Endpoint<'_> {
+impl Drop for BenchEndpoint<'_> {
     fn drop(&mut self) {
-        // SAFETY: it is open, and closed once.
+        // SAFETY: the endpoint is open, and is closed once.
         unsafe { (self.api.close)(self.handle) };
     }
 }

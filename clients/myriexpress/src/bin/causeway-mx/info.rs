@@ -1,11 +1,11 @@
-//! The boards of this host.
+//! The `info` command: the NICs of this host.
 
 use std::io::Write as _;
 
 use serde_json::json;
 
 use crate::api::Api;
-use crate::args::Info;
+use crate::args::InfoArgs;
 use crate::error::Error;
 
 fn mac(nic: u64) -> String {
@@ -13,8 +13,8 @@ fn mac(nic: u64) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// Shows them.
-pub fn run(api: &Api, how: &Info) -> Result<(), Error> {
+/// Prints the NICs.
+pub fn run(api: &Api, how: &InfoArgs) -> Result<(), Error> {
     let boards = api.nics()?;
     let named = boards.iter().map(|&nic| (nic, api.name(nic).unwrap_or_default()));
     let mut out = std::io::stdout().lock();
@@ -30,7 +30,9 @@ pub fn run(api: &Api, how: &Info) -> Result<(), Error> {
         writeln!(out, "{board:>5}  {}  {name}", mac(nic))?;
     }
     if boards.is_empty() {
-        eprintln!("causeway-mx: no board is here: is causewayd running, with a port of kind mx?");
+        eprintln!(
+            "causeway-mx: this host has no NIC: is causewayd running, with a port of kind mx?"
+        );
     }
     Ok(())
 }

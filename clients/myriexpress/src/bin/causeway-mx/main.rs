@@ -1,42 +1,46 @@
-//! `causeway-mx`: what boards are here, and how fast messages go to a peer.
+//! `causeway-mx`: shows the NICs of this host, and measures messages to a peer.
 //!
-//! It uses whichever library of the MX API it finds ([`api`]), so that others can be held beside
-//! ours. `serve` answers; `pingpong` and `stream` ask it for what they measure ([`order`]).
+//! The tool loads any library of the MX API ([`api`]), so that different libraries can be compared.
+//! `pingpong` and `stream` send their parameters to a peer that runs `serve` ([`bench_request`]).
 #![allow(unsafe_code, reason = "the C ABI of the MX API")]
 
 mod api;
 mod args;
+mod bench_request;
 mod endpoint;
 mod error;
 mod info;
 mod measure;
-mod order;
-mod play;
 mod report;
 mod serve;
+mod traffic;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use args::{Args, Command};
+use args::{CommandLine, ToolCommand};
 use error::Error;
 
-fn run(args: &Args) -> Result<(), Error> {
+fn run(args: &CommandLine) -> Result<(), Error> {
     let api = api::Api::load(args.library.as_deref())?;
     match &args.command {
-        Command::Info(how) => info::run(&api, how),
-        Command::Serve(how) => serve::run(&api, how),
-        Command::Pingpong(how) => measure::run(&api, how, order::Play::Pingpong),
-        Command::Stream(how) => {
-            let play = if how.both { order::Play::Both } else { order::Play::Stream };
-            measure::run(&api, &how.measure, play)
+        ToolCommand::Info(how) => info::run(&api, how),
+        ToolCommand::Serve(how) => serve::run(&api, how),
+        ToolCommand::Pingpong(how) => measure::run(&api, how, bench_request::Pattern::Pingpong),
+        ToolCommand::Stream(how) => {
+            let pattern = if how.both {
+                bench_request::Pattern::Both
+            } else {
+                bench_request::Pattern::Stream
+            };
+            measure::run(&api, &how.measure, pattern)
         }
     }
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
+    match run(&CommandLine::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("causeway-mx: {error}");

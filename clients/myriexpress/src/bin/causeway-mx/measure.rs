@@ -1,32 +1,32 @@
-//! Asks a peer to play, and takes the time.
+//! Measurements with a peer.
 
 use std::time::Instant;
 
-use crate::api::{Address, Api, ENDPOINT_ANY};
-use crate::args::Measure;
-use crate::endpoint::Endpoint;
+use crate::api::{Api, ENDPOINT_ANY, MxAddress};
+use crate::args::MeasureArgs;
+use crate::bench_request::{BenchRequest, Pattern, REQUEST};
+use crate::endpoint::BenchEndpoint;
 use crate::error::Error;
-use crate::order::{ORDER, Order, Play};
-use crate::play::{Player, keep};
-use crate::report::{Report, Row};
+use crate::report::{MeasureReport, Row};
+use crate::traffic::{BenchSide, keep};
 
-/// Parts of a run whose times are held against each other.
+/// Number of parts of a measurement, whose times are compared.
 pub const PARTS: u32 = 21;
-/// Messages that are exchanged first, to know how many a second takes.
+/// Number of messages of the trial that estimates the rate.
 const TRIAL: u32 = 200;
-/// How long a run takes at about, in seconds, where nothing else is said.
+/// Approximate duration of a measurement in seconds.
 const RUN_S: f64 = 1.0;
-/// ... and how many messages at most.
+/// Maximum number of messages of a measurement.
 const COUNT_MAX: f64 = 2e6;
 
-/// Measures each length, and shows it.
-pub fn run(api: &Api, how: &Measure, play: Play) -> Result<(), Error> {
+/// Measures each length and prints the results.
+pub fn run(api: &Api, how: &MeasureArgs, pattern: Pattern) -> Result<(), Error> {
     let nic = api.nic(&how.peer)?;
-    let endpoint = Endpoint::open(api, &how.own, ENDPOINT_ANY)?;
+    let endpoint = BenchEndpoint::open(api, &how.own, ENDPOINT_ANY)?;
     let peer = endpoint.connect(nic, how.endpoint.into())?;
-    let mut report = Report::new(&how.peer, play, how.json);
+    let mut report = MeasureReport::new(&how.peer, pattern, how.json);
     for &len in &how.sizes {
-        let ask = |count| Order { play, len, count, sync: how.sync, verify: how.verify };
+        let ask = |count| BenchRequest { pattern, len, count, sync: how.sync, verify: how.verify };
         let trial = TRIAL.min(how.count.unwrap_or(TRIAL));
         let took: f64 = parts(&endpoint, peer, &ask(trial))?.iter().sum();
         let count = how.count.unwrap_or_else(|| {
@@ -36,30 +36,38 @@ pub fn run(api: &Api, how: &Measure, play: Play) -> Result<(), Error> {
         let parts = parts(&endpoint, peer, &order)?;
         report.row(Row::new(&order, &parts))?;
     }
-    ask_for(&endpoint, peer, &Order::END)?;
+    ask_for(&endpoint, peer, &BenchRequest::END)?;
     report.end()
 }
 
-/// Sends an order.
-fn ask_for(endpoint: &Endpoint<'_>, peer: Address, order: &Order) -> Result<(), Error> {
+/// Sends a request to the peer.
+fn ask_for(
+    endpoint: &BenchEndpoint<'_>,
+    peer: MxAddress,
+    order: &BenchRequest,
+) -> Result<(), Error> {
     let bytes = order.emit().to_vec();
-    // SAFETY: the bytes are freed when the request has ended, and kept on an error.
-    let sent = unsafe { endpoint.send(peer, ORDER, &bytes, false) };
+    // SAFETY: the bytes are freed after the request has ended, and are leaked on an error.
+    let sent = unsafe { endpoint.send(peer, REQUEST, &bytes, false) };
     let sent = sent.and_then(|sent| endpoint.wait(sent));
     keep(bytes, sent)
 }
 
-/// Plays an order, in parts where it has parts: the seconds that each took.
-fn parts(endpoint: &Endpoint<'_>, peer: Address, order: &Order) -> Result<Vec<f64>, Error> {
-    let player = Player { endpoint, peer, asked: true };
+/// Runs a measurement, in parts if it is a ping-pong. Returns the duration of each part in seconds.
+fn parts(
+    endpoint: &BenchEndpoint<'_>,
+    peer: MxAddress,
+    order: &BenchRequest,
+) -> Result<Vec<f64>, Error> {
+    let side = BenchSide { endpoint, peer, asked: true };
     ask_for(endpoint, peer, order)?;
-    let every = match order.play {
-        Play::Pingpong => (order.count / PARTS).max(1),
+    let every = match order.pattern {
+        Pattern::Pingpong => (order.count / PARTS).max(1),
         _ => u32::MAX,
     };
     let (mut parts, mut done) = (Vec::new(), 0);
     let mut since = Instant::now();
-    player.play(order, &mut || {
+    side.run(order, &mut || {
         done += 1;
         if done % every == 0 {
             let now = Instant::now();

@@ -1,31 +1,32 @@
-//! Connecting, parting, addresses, and the handler of unexpected messages.
+//! Calls that connect and disconnect peers, decode addresses, and set the handler of unexpected
+//! messages.
 
 use std::ffi::c_void;
 
 use causeway_message::library::{Completion, Partner, RequestId};
 use causeway_message::split::{Address, NicId};
 
-use super::complete::decomposed;
-use super::ended;
-use crate::abi::{EndpointAddr, Given, UnexpHandler, put, put_if};
+use super::complete::decompose;
+use super::finish_call;
+use crate::abi::{CallerPtr, EndpointAddr, UnexpHandler, put, put_if};
 use crate::address::unpack;
 use crate::code::{Code, Return, of_connect};
-use crate::endpoint::{Endpoint, Handler};
-use crate::wait::{Patience, until};
+use crate::endpoint::{MxEndpoint, UnexpectedHandler};
+use crate::wait::{WaitLimit, until};
 use crate::{errors, table, wait};
 use causeway_endpoint::limits::ENDPOINT_ANY;
 
-/// Whom to connect to.
+/// Target of a connect.
 #[derive(Debug, Clone, Copy)]
-struct To {
+struct ConnectTarget {
     nic: u64,
     endpoint: u32,
     key: u32,
 }
 
-fn begin(
-    endpoint: &mut Endpoint,
-    to: To,
+fn start_connect(
+    endpoint: &mut MxEndpoint,
+    to: ConnectTarget,
     info: u64,
     context: *mut c_void,
     timeout_ms: u32,
@@ -50,27 +51,26 @@ fn begin(
 
 fn connect(
     handle: *mut c_void,
-    to: To,
+    to: ConnectTarget,
     timeout_ms: u32,
-    into: Given<EndpointAddr>,
+    into: CallerPtr<EndpointAddr>,
 ) -> Result<(), Return> {
     if into.is_null() {
         return Err(Return::BadParamVal);
     }
     let mut locked = table::lock(handle)?;
     let endpoint = locked.endpoint();
-    let id = begin(endpoint, to, 0, std::ptr::null_mut(), timeout_ms)?;
-    // A request of our own: the application is told by what this call returns, and sees no other
-    // trace of it.
+    let id = start_connect(endpoint, to, 0, std::ptr::null_mut(), timeout_ms)?;
+    // An internal request: the application sees only the result of this call.
     endpoint.core.library.hide(id)?;
-    drop(wait::settle(locked)?);
-    let look = |endpoint: &mut Endpoint| -> Result<Option<(Completion, EndpointAddr)>, Return> {
+    drop(wait::report_failures(locked)?);
+    let look = |endpoint: &mut MxEndpoint| -> Result<Option<(Completion, EndpointAddr)>, Return> {
         let ended = endpoint.core.library.test(id)?;
         Ok(ended
             .map(|ended| (ended, ended.partner.map(|p| endpoint.address(p)).unwrap_or_default())))
     };
-    let ready = |endpoint: &mut Endpoint| endpoint.core.library.has_ended(id);
-    match until(handle, Patience::of(timeout_ms), ready, look)? {
+    let ready = |endpoint: &mut MxEndpoint| endpoint.core.library.has_ended(id);
+    match until(handle, WaitLimit::of(timeout_ms), ready, look)? {
         Some((completion, address)) => {
             of_connect(completion.status)?;
             put(into, address, Return::BadParamVal)
@@ -92,10 +92,10 @@ pub extern "C" fn mx_connect(
     endpoint: u32,
     key: u32,
     timeout_ms: u32,
-    into: Given<EndpointAddr>,
+    into: CallerPtr<EndpointAddr>,
 ) -> Code {
-    let to = To { nic, endpoint, key };
-    ended(handle, c"mx_connect", connect(handle, to, timeout_ms, into))
+    let to = ConnectTarget { nic, endpoint, key };
+    finish_call(handle, c"mx_connect", connect(handle, to, timeout_ms, into))
 }
 
 /// `mx_iconnect`.
@@ -107,21 +107,21 @@ pub extern "C" fn mx_iconnect(
     key: u32,
     info: u64,
     context: *mut c_void,
-    into: Given<*mut c_void>,
+    into: CallerPtr<*mut c_void>,
 ) -> Code {
-    let to = To { nic, endpoint, key };
+    let to = ConnectTarget { nic, endpoint, key };
     let connect = || {
         let mut locked = table::lock(handle)?;
         let endpoint = locked.endpoint();
-        let id = begin(endpoint, to, info, context, 0)?;
+        let id = start_connect(endpoint, to, info, context, 0)?;
         if into.is_null() {
             endpoint.core.library.forget(id)?;
-            return wait::settle(locked).map(drop);
+            return wait::report_failures(locked).map(drop);
         }
         put(into, endpoint.own.handle(id), Return::BadRequest)?;
-        wait::settle(locked).map(drop)
+        wait::report_failures(locked).map(drop)
     };
-    ended(handle, c"mx_iconnect", connect())
+    finish_call(handle, c"mx_iconnect", connect())
 }
 
 /// `mx_disconnect`.
@@ -133,58 +133,58 @@ pub extern "C" fn mx_disconnect(handle: *mut c_void, address: EndpointAddr) -> C
         let partner = endpoint.partner(address)?;
         let parted = endpoint.core.library.disconnect(&mut endpoint.core.way, partner);
         parted.map_err(|_| Return::BadEndpoint)?;
-        // What waited for it has ended.
+        // Requests of this peer have ended.
         endpoint.wake();
-        wait::settle(locked).map(drop)
+        wait::report_failures(locked).map(drop)
     };
-    ended(handle, c"mx_disconnect", part())
+    finish_call(handle, c"mx_disconnect", part())
 }
 
 /// `mx_get_endpoint_addr`.
 #[unsafe(no_mangle)]
-pub extern "C" fn mx_get_endpoint_addr(handle: *mut c_void, into: Given<EndpointAddr>) -> Code {
+pub extern "C" fn mx_get_endpoint_addr(handle: *mut c_void, into: CallerPtr<EndpointAddr>) -> Code {
     let look = || {
         let mut locked = table::lock(handle)?;
         let address = locked.endpoint().address(Partner::SELF);
         put(into, address, Return::BadParamVal)
     };
-    ended(handle, c"mx_get_endpoint_addr", look())
+    finish_call(handle, c"mx_get_endpoint_addr", look())
 }
 
 /// `mx_decompose_endpoint_addr`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_decompose_endpoint_addr(
     address: EndpointAddr,
-    nic: Given<u64>,
-    endpoint: Given<u32>,
+    nic: CallerPtr<u64>,
+    endpoint: CallerPtr<u32>,
 ) -> Code {
-    let parts = decomposed(address).map(|(its_nic, its_endpoint, _)| {
+    let parts = decompose(address).map(|(its_nic, its_endpoint, _)| {
         put_if(nic, its_nic);
         put_if(endpoint, its_endpoint);
     });
-    errors::ended(c"mx_decompose_endpoint_addr", parts)
+    errors::finish(c"mx_decompose_endpoint_addr", parts)
 }
 
 /// `mx_decompose_endpoint_addr2`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_decompose_endpoint_addr2(
     address: EndpointAddr,
-    nic: Given<u64>,
-    endpoint: Given<u32>,
-    session: Given<u32>,
+    nic: CallerPtr<u64>,
+    endpoint: CallerPtr<u32>,
+    session: CallerPtr<u32>,
 ) -> Code {
-    let parts = decomposed(address).map(|(its_nic, its_endpoint, its_session)| {
+    let parts = decompose(address).map(|(its_nic, its_endpoint, its_session)| {
         put_if(nic, its_nic);
         put_if(endpoint, its_endpoint);
         put_if(session, its_session);
     });
-    errors::ended(c"mx_decompose_endpoint_addr2", parts)
+    errors::finish(c"mx_decompose_endpoint_addr2", parts)
 }
 
-/// Does something with the partner of an address, which alone says whose it is.
+/// Calls `run` with the peer of an address. The address identifies the endpoint.
 fn with<T>(
     address: EndpointAddr,
-    run: impl FnOnce(&mut Endpoint, Partner) -> Option<T>,
+    run: impl FnOnce(&mut MxEndpoint, Partner) -> Option<T>,
 ) -> Result<T, Return> {
     let (own, _) = unpack(address).ok_or(Return::BadEndpoint)?;
     let mut locked = table::slot(own.slot).ok_or(Return::BadEndpoint)?.locked()?;
@@ -203,20 +203,20 @@ pub extern "C" fn mx_set_endpoint_addr_context(
     let set = with(address, |endpoint, partner| {
         endpoint.core.library.set_partner_context(partner, context).then_some(())
     });
-    errors::ended(c"mx_set_endpoint_addr_context", set)
+    errors::finish(c"mx_set_endpoint_addr_context", set)
 }
 
 /// `mx_get_endpoint_addr_context`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_get_endpoint_addr_context(
     address: EndpointAddr,
-    into: Given<*mut c_void>,
+    into: CallerPtr<*mut c_void>,
 ) -> Code {
     let context = with(address, |endpoint, partner| endpoint.core.library.partner_context(partner));
     let got = context.and_then(|context| {
         put(into, std::ptr::without_provenance_mut(context as usize), Return::BadParamVal)
     });
-    errors::ended(c"mx_get_endpoint_addr_context", got)
+    errors::finish(c"mx_get_endpoint_addr_context", got)
 }
 
 /// `mx_register_unexp_handler`.
@@ -229,9 +229,9 @@ pub extern "C" fn mx_register_unexp_handler(
     let register = || {
         let mut locked = table::lock(handle)?;
         let endpoint = locked.endpoint();
-        endpoint.handler = handler.map(|run| Handler { run, context: context.addr() });
+        endpoint.handler = handler.map(|run| UnexpectedHandler { run, context: context.addr() });
         endpoint.core.library.set_handler(handler.is_some());
         wait::progress(locked).map(drop)
     };
-    ended(handle, c"mx_register_unexp_handler", register())
+    finish_call(handle, c"mx_register_unexp_handler", register())
 }

@@ -1,4 +1,4 @@
-//! By what a board's frames are carried: an interface, or datagrams.
+//! The carrier of a NIC's frames: an interface, or datagrams.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,35 +7,35 @@ use std::sync::Arc;
 use causeway_fabric::Context;
 use causeway_host::net::send::Frame;
 use causeway_host::net::socket::{PacketError, PacketSocket};
-use causeway_mxoe::driver as backend;
+use causeway_mxoe::driver;
 
-use super::interface::Interface;
-use super::udp::{self, Udp};
-use super::{By, Wiring};
+use super::interface::NicInterface;
+use super::udp::{self, UdpCarrier};
+use super::{CarrierSpec, NetworkConfig};
 
-/// What a look came to.
+/// Result of receiving a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Came {
-    /// A frame: see [`Carrier::frame`].
+pub enum ReceiveResult {
+    /// A frame: see [`NicCarrier::frame`].
     Frame,
-    /// A frame that cannot be one of ours.
-    Odd,
-    /// Nothing.
-    Nothing,
-    /// The interface is gone.
+    /// A frame that is invalid or foreign.
+    Invalid,
+    /// No frame is there.
+    Empty,
+    /// The interface was removed or is down.
     Down,
 }
 
-/// Where frames leave.
+/// The output of a carrier.
 #[derive(Debug, Clone)]
-pub enum Exit {
-    /// By an interface, many in one call.
+pub enum CarrierOutput {
+    /// An interface: many frames in one call.
     Interface(Arc<PacketSocket>),
-    /// In datagrams.
-    Udp(udp::Exit),
+    /// Datagrams.
+    Udp(udp::UdpOutput),
 }
 
-impl backend::Output for Exit {
+impl driver::Output for CarrierOutput {
     fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
         match self {
             Self::Interface(socket) => socket.send(frames),
@@ -44,62 +44,64 @@ impl backend::Output for Exit {
     }
 }
 
-/// See above.
+/// The carrier of a NIC's frames.
 #[derive(Debug)]
-pub enum Carrier {
-    Interface(Interface),
-    Udp(Udp),
+pub enum NicCarrier {
+    Interface(NicInterface),
+    Udp(UdpCarrier),
 }
 
-impl Carrier {
-    /// Opens it; the processes of `elsewhere` have sockets at it already. That an interface is down
-    /// is no error: it is tried again.
+impl NicCarrier {
+    /// Opens a carrier. The processes of the endpoints `elsewhere` have packet sockets from the
+    /// previous daemon. An interface that is down is no error: the carrier tries again later.
     ///
     /// # Errors
-    /// It cannot be used, and why.
+    /// The reason why the interface or address cannot be used.
     pub fn open(
         cx: &Context<'_>,
-        wiring: &Wiring,
+        wiring: &NetworkConfig,
         own: [u8; 6],
         elsewhere: impl Iterator<Item = u8>,
     ) -> Result<Self, String> {
         match &wiring.by {
-            By::Interface(name) => {
-                let mut interface = Interface::new(name.clone(), own, wiring.source);
-                elsewhere.for_each(|endpoint| interface.has_elsewhere(endpoint));
+            CarrierSpec::Interface(name) => {
+                let mut interface = NicInterface::new(name.clone(), own, wiring.source);
+                elsewhere.for_each(|endpoint| interface.add_direct(endpoint));
                 match interface.bind(cx) {
                     Ok(()) | Err(PacketError::Down(_)) => Ok(Self::Interface(interface)),
                     Err(error) => Err(error.to_string()),
                 }
             }
-            By::Udp(listen, peers) => Udp::bind(cx, *listen, peers.clone(), own, wiring.source)
-                .map(Self::Udp)
-                .map_err(|error| format!("udp: listen {listen}: {error}")),
+            CarrierSpec::Udp(listen, peers) => {
+                UdpCarrier::bind(cx, *listen, peers.clone(), own, wiring.source)
+                    .map(Self::Udp)
+                    .map_err(|error| format!("udp: listen {listen}: {error}"))
+            }
         }
     }
 
-    /// Where frames leave, if they do.
-    pub fn exit(&self) -> Option<Exit> {
+    /// Returns the output, or `None` while the interface is down.
+    pub fn output(&self) -> Option<CarrierOutput> {
         match self {
-            Self::Interface(interface) => interface.socket().map(Exit::Interface),
-            Self::Udp(udp) => Some(Exit::Udp(udp.exit())),
+            Self::Interface(interface) => interface.socket().map(CarrierOutput::Interface),
+            Self::Udp(udp) => Some(CarrierOutput::Udp(udp.output())),
         }
     }
 
-    /// Whether two frames of what is pulled go in one: datagrams go many in one call as they are.
+    /// Returns whether pulls use jumbo frames. Datagrams do not: they are sent in batches anyway.
     pub fn is_wide(&self) -> bool {
         matches!(self, Self::Interface(interface) if interface.is_wide())
     }
 
-    /// Looks for a frame. `asks`: whether we were woken.
-    pub fn receive(&mut self, now_ns: u64, asks: bool) -> Came {
+    /// Receives a frame. `asks`: the carrier was woken.
+    pub fn receive(&mut self, now_ns: u64, asks: bool) -> ReceiveResult {
         match self {
             Self::Interface(interface) => interface.receive(now_ns, asks),
             Self::Udp(udp) => udp.receive(now_ns),
         }
     }
 
-    /// The frame that came last, where it lies, until the next look.
+    /// Returns the frame that was received last, until the next call of [`Self::receive`].
     pub fn frame(&self) -> &[u8] {
         match self {
             Self::Interface(interface) => interface.frame(),
@@ -107,14 +109,14 @@ impl Carrier {
         }
     }
 
-    /// What comes is looked for anew: what the last look found may be old.
+    /// Starts a pass: results of the previous pass may be outdated.
     pub fn look(&mut self) {
         if let Self::Udp(udp) = self {
             udp.look();
         }
     }
 
-    /// By which it is served.
+    /// Returns the number by which the carrier is served.
     pub fn source(&self) -> u32 {
         match self {
             Self::Interface(interface) => interface.source,
@@ -122,7 +124,7 @@ impl Carrier {
         }
     }
 
-    /// Nothing more is there; see [`Interface::rest`].
+    /// Ends a pass without frames: see [`NicInterface::rest`].
     pub fn rest(&mut self, polled: bool) -> bool {
         match self {
             Self::Interface(interface) => interface.rest(polled),
@@ -130,7 +132,7 @@ impl Carrier {
         }
     }
 
-    /// When [`Self::again`] is to be called.
+    /// Returns the time of the next call of [`Self::again`] in ns.
     pub fn again_ns(&self) -> Option<u64> {
         match self {
             Self::Interface(interface) => interface.again_ns(),
@@ -138,7 +140,7 @@ impl Carrier {
         }
     }
 
-    /// When it is to be looked for frames, though nobody was woken.
+    /// Returns the time of the next pass without a wake-up in ns.
     pub fn look_ns(&self) -> u64 {
         match self {
             Self::Interface(interface) => interface.inlet.deadline(),
@@ -146,39 +148,39 @@ impl Carrier {
         }
     }
 
-    /// Tries again what did not work: whether it does now.
+    /// Binds an interface that was down. Returns whether it is up now.
     pub fn again(&mut self, cx: &mut Context<'_>) -> bool {
         let Self::Interface(interface) = self else { return false };
         let up = interface.bind(cx).is_ok();
         if up {
-            log::info!(interface = interface.name.as_str(); "a board's interface is up");
+            log::info!(interface = interface.name.as_str(); "the interface is up: the NIC sends and receives frames");
             cx.wake_source(interface.source);
         }
         up
     }
 
-    /// A socket for the process of one endpoint: see [`Interface::give`]. None: there is no
-    /// interface, or it gives none now.
-    pub fn give(&mut self, endpoint: u8) -> Option<OwnedFd> {
+    /// Opens a packet socket for the process of an endpoint: see [`NicInterface::open_direct`]. Returns
+    /// `None` without an interface, or if it is down.
+    pub fn open_direct(&mut self, endpoint: u8) -> Option<OwnedFd> {
         let Self::Interface(interface) = self else { return None };
-        match interface.give(endpoint) {
+        match interface.open_direct(endpoint) {
             Ok(socket) => Some(socket),
             Err(error) => {
-                log::warn!(endpoint, error:%; "a process is served by the daemon instead");
+                log::warn!(endpoint, error:%; "cannot open a packet socket for a process: the daemon carries its frames instead");
                 None
             }
         }
     }
 
-    /// The process of that endpoint is gone: whether it had a socket.
-    pub fn take_back(&mut self, endpoint: u8) -> bool {
+    /// Ends the direct mode of an endpoint. Returns whether its process had a packet socket.
+    pub fn end_direct(&mut self, endpoint: u8) -> bool {
         match self {
-            Self::Interface(interface) => interface.take_back(endpoint),
+            Self::Interface(interface) => interface.end_direct(endpoint),
             Self::Udp(_) => false,
         }
     }
 
-    /// What was counted.
+    /// Returns the counters with their names.
     pub fn counters(&self) -> [(&'static str, u64); 2] {
         match self {
             Self::Interface(interface) => [

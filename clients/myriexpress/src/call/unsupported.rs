@@ -1,20 +1,20 @@
-//! Functions that MX declared and never had, and one that does nothing here.
+//! Functions that MX declared and never implemented, and `mx__regcache_clean`.
 
 use std::ffi::{c_int, c_void};
 
-use super::ended;
+use super::finish_call;
 use crate::abi::EndpointAddr;
 use crate::code::{Code, Return};
 use crate::memory;
 
-/// `mx_register_unexp_callback`: the handler took its place.
+/// `mx_register_unexp_callback`: replaced by the handler.
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_register_unexp_callback(
     handle: *mut c_void,
     _callback: *mut c_void,
     _context: *mut c_void,
 ) -> Code {
-    ended(
+    finish_call(
         handle,
         c"mx_register_unexp_callback: use mx_register_unexp_handler",
         Err(Return::Failure),
@@ -32,7 +32,7 @@ pub extern "C" fn mx_iput(
     _context: *mut c_void,
     _into: *mut *mut c_void,
 ) -> Code {
-    ended(handle, c"mx_iput: MX has no such operation", Err(Return::Failure))
+    finish_call(handle, c"mx_iput: MX has no such operation", Err(Return::Failure))
 }
 
 /// `mx_iget`.
@@ -46,7 +46,7 @@ pub extern "C" fn mx_iget(
     _context: *mut c_void,
     _request: *mut *mut c_void,
 ) -> Code {
-    ended(handle, c"mx_iget: MX has no such operation", Err(Return::Failure))
+    finish_call(handle, c"mx_iget: MX has no such operation", Err(Return::Failure))
 }
 
 /// `mx_buffered`.
@@ -57,10 +57,10 @@ pub extern "C" fn mx_buffered(
     _timeout_ms: u32,
     _result: *mut u32,
 ) -> Code {
-    ended(handle, c"mx_buffered: use mx_ibuffered", Err(Return::Failure))
+    finish_call(handle, c"mx_buffered: use mx_ibuffered", Err(Return::Failure))
 }
 
-/// `mx__regcache_clean`: the caller unmaps memory. Gives 1: there is something that is cleaned.
+/// `mx__regcache_clean`: the caller unmaps memory. Returns 1: there is a cache.
 #[unsafe(no_mangle)]
 pub extern "C" fn mx__regcache_clean(_start: *mut c_void, _len: usize) -> c_int {
     memory::clean();

@@ -1,7 +1,8 @@
-//! What users' processes have of the daemon's, on all boards of their group: mappings of what they
-//! lent, and what it keeps of messages of their endpoints. Both are as scarce for one board as for
-//! another. Groups are tenants: the user of one is not held to what the user of another has, though
-//! both are the same to the host.
+//! Quotas of users: mappings of lent memory, and endpoints with a network.
+//!
+//! The quotas apply to all NICs of a group together, because mappings and memory are shared
+//! resources of the daemon. Groups are tenants: users of different groups have separate quotas even
+//! if the kernel sees the same user.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,15 +13,15 @@ use crate::limits::{
     ENDPOINTS_HELD_PER_USER_MAX, REGION_BYTES_PER_USER_MAX, REGIONS_MAX, REGIONS_PER_USER_MAX,
 };
 
-/// Regions, and their bytes; and endpoints that are on a network.
+/// Regions with their bytes, and endpoints with a network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Sum {
+struct Usage {
     regions: usize,
     bytes: u64,
     endpoints: usize,
 }
 
-impl Sum {
+impl Usage {
     fn plus(self, other: Self) -> Self {
         let regions = self.regions.saturating_add(other.regions);
         let endpoints = self.endpoints.saturating_add(other.endpoints);
@@ -34,34 +35,34 @@ impl Sum {
     }
 }
 
-/// A group, and whom its processes run as, if that is known.
-type User = (Name, Option<u32>);
+/// A group, and the user of a process if it is known.
+type QuotaUser = (Name, Option<u32>);
 
-static USERS: Mutex<BTreeMap<User, Sum>> = Mutex::new(BTreeMap::new());
+static USERS: Mutex<BTreeMap<QuotaUser, Usage>> = Mutex::new(BTreeMap::new());
 
-fn users() -> MutexGuard<'static, BTreeMap<User, Sum>> {
+fn users() -> MutexGuard<'static, BTreeMap<QuotaUser, Usage>> {
     USERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What one process lent: a part of what its user did.
+/// The resources of a process, charged to its user until it is dropped.
 #[derive(Debug)]
-pub struct Lent {
-    user: User,
-    own: Sum,
+pub struct ProcessQuota {
+    user: QuotaUser,
+    own: Usage,
 }
 
-impl Lent {
-    /// Nothing yet.
-    pub fn nothing(group: Name, uid: Option<u32>) -> Self {
-        Self { user: (group, uid), own: Sum::default() }
+impl ProcessQuota {
+    /// Creates an empty account.
+    pub fn new(group: Name, uid: Option<u32>) -> Self {
+        Self { user: (group, uid), own: Usage::default() }
     }
 
-    /// One region more, if its user and all users together may.
-    pub fn add(&mut self, bytes: u64) -> bool {
+    /// Charges a region. Returns false if the quota of the user or of all users is used up.
+    pub fn charge_region(&mut self, bytes: u64) -> bool {
         let mut users = users();
         let all = users.values().fold(0_usize, |sum, user| sum.saturating_add(user.regions));
         let user = users.entry(self.user.clone()).or_default();
-        let one = Sum { regions: 1, bytes, ..Sum::default() };
+        let one = Usage { regions: 1, bytes, ..Usage::default() };
         let then = user.plus(one);
         let fits = all < REGIONS_MAX
             && then.regions <= REGIONS_PER_USER_MAX
@@ -73,43 +74,43 @@ impl Lent {
         fits
     }
 
-    /// One endpoint more on a network, if its user may: the daemon keeps messages of each.
-    pub fn open(&mut self) -> bool {
+    /// Charges an endpoint with a network. Returns false if the quota of the user is used up.
+    pub fn charge_endpoint(&mut self) -> bool {
         let mut users = users();
         let user = users.entry(self.user.clone()).or_default();
         let fits = user.endpoints < ENDPOINTS_HELD_PER_USER_MAX;
         if fits {
-            let one = Sum { endpoints: 1, ..Sum::default() };
+            let one = Usage { endpoints: 1, ..Usage::default() };
             (*user, self.own) = (user.plus(one), self.own.plus(one));
         }
         fits
     }
 
-    /// One endpoint less.
-    pub fn close(&mut self) {
-        let one = Sum { endpoints: 1, ..Sum::default() };
+    /// Releases an endpoint.
+    pub fn release_endpoint(&mut self) {
+        let one = Usage { endpoints: 1, ..Usage::default() };
         self.set(self.own.minus(one));
     }
 
-    /// So much is lent now.
-    pub fn is(&mut self, (regions, bytes): (usize, u64)) {
-        self.set(Sum { regions, bytes, ..self.own });
+    /// Sets the number of regions and their bytes.
+    pub fn set_regions(&mut self, (regions, bytes): (usize, u64)) {
+        self.set(Usage { regions, bytes, ..self.own });
     }
 
-    fn set(&mut self, now: Sum) {
+    fn set(&mut self, now: Usage) {
         let mut users = users();
         let user = users.entry(self.user.clone()).or_default();
         *user = user.minus(self.own).plus(now);
         self.own = now;
-        if *user == Sum::default() {
+        if *user == Usage::default() {
             users.remove(&self.user);
         }
     }
 }
 
-impl Drop for Lent {
+impl Drop for ProcessQuota {
     fn drop(&mut self) {
-        self.set(Sum::default());
+        self.set(Usage::default());
     }
 }
 
@@ -119,38 +120,44 @@ mod tests {
 
     #[test]
     fn a_user_lends_so_much_on_all_boards_and_leaves_some_to_others() {
-        // As many processes as there may be of it, on many boards.
-        let lender = |group: &str, uid| Lent::nothing(group.parse().unwrap(), Some(uid));
+        // The maximum number of processes on many NICs.
+        let lender = |group: &str, uid| ProcessQuota::new(group.parse().unwrap(), Some(uid));
         let of = |uid| (0..20).map(|_| lender("red", uid)).collect::<Vec<_>>();
         let (mut one, mut other) = (of(1), of(2));
         let mut elsewhere = (0..20).map(|_| lender("blue", 1)).collect::<Vec<_>>();
-        let lend = |all: &mut Vec<Lent>| {
-            (0..=REGIONS_PER_USER_MAX).filter(|at| all[at % 20].add(4096)).count()
+        let lend = |all: &mut Vec<ProcessQuota>| {
+            (0..=REGIONS_PER_USER_MAX).filter(|at| all[at % 20].charge_region(4096)).count()
         };
         assert_eq!(lend(&mut one), REGIONS_PER_USER_MAX);
         assert_eq!(lend(&mut other), REGIONS_PER_USER_MAX, "it has its own");
         assert_eq!(lend(&mut elsewhere), REGIONS_PER_USER_MAX, "so has its name in another group");
         drop(elsewhere);
-        one[3].is((1, 4096));
+        one[3].set_regions((1, 4096));
         let given = REGIONS_PER_USER_MAX.div_ceil(20) - 1;
         assert!((given - 1..=given).contains(&lend(&mut one)), "what it gave back it may lend");
         drop(one);
         let mut again = lender("red", 1);
-        assert!(again.add(REGION_BYTES_PER_USER_MAX) && !again.add(1), "and so many bytes");
-        again.is((0, 0));
-        // All users together leave some of what the daemon may map.
+        assert!(
+            again.charge_region(REGION_BYTES_PER_USER_MAX) && !again.charge_region(1),
+            "and so many bytes"
+        );
+        again.set_regions((0, 0));
+        // All users together leave mappings for the rest of the daemon.
         let mut many = (10..20).map(of).collect::<Vec<_>>();
         let lent = many.iter_mut().map(lend).sum::<usize>();
         assert_eq!(lent, REGIONS_MAX - REGIONS_PER_USER_MAX);
         const { assert!(REGIONS_MAX <= causeway_memory::limits::MAPPINGS_MAX / 2) };
         drop((other, many));
-        // Endpoints, likewise.
+        // The same for endpoints.
         let mut processes = of(3);
-        let opened = (0..1000).filter(|at| processes[at % 20].open()).count();
+        let opened = (0..1000).filter(|at| processes[at % 20].charge_endpoint()).count();
         assert_eq!(opened, ENDPOINTS_HELD_PER_USER_MAX);
-        processes[0].close();
-        assert!(processes[1].open() && !processes[1].open());
-        assert!(lender("red", 4).open() && lender("blue", 3).open(), "others may");
+        processes[0].release_endpoint();
+        assert!(processes[1].charge_endpoint() && !processes[1].charge_endpoint());
+        assert!(
+            lender("red", 4).charge_endpoint() && lender("blue", 3).charge_endpoint(),
+            "others may"
+        );
         drop(processes);
         assert!(users().is_empty(), "nothing is left behind");
     }

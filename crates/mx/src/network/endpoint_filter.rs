@@ -1,39 +1,39 @@
-//! Which frames a socket takes where processes are at the network themselves: each those of its
-//! endpoint, and the daemon those of all others.
+//! Packet filters (BPF) of a NIC with endpoints in direct mode: each packet socket gets the frames
+//! of its endpoint, and the daemon gets all others.
 
 use causeway_host::net::bpf::{Do, GROUPS, If, Load, Step, came_by, to_address};
 use causeway_wire::mxoe::{ETHER_TYPE, HEADER_LEN, Kind};
 
-/// Where a packet says its type, in bytes from the beginning of its frame.
+/// Offset of the packet type in a frame.
 const KIND: u32 = HEADER_LEN as u32;
-/// Where most say for which endpoint they are, where a refusal does, and where the last byte of the
-/// magic is by which answers to a pull do.
+/// Offsets of the destination endpoint: in most packets, in refusals, and in the last byte of the
+/// magic of answers to a pull.
 const ENDPOINT: u32 = KIND + 1;
 const REFUSED: u32 = KIND + 9;
 const MAGIC: u32 = KIND + 15;
-/// The magic has the endpoint's number with this bit the other way ([`causeway_mxoe`]).
+/// The last byte of a magic is the endpoint XOR this value ([`causeway_mxoe`]).
 const MAGIC_BIT: u32 = 0x80;
-/// Packets below are for boards: for mappers, and questions for a name with their answers.
+/// Packets of lower types are for NICs: of mappers, and name queries with their answers.
 const FIRST_OF_ENDPOINTS: u32 = Kind::Truc as u32;
 
-/// Endpoints whose processes are at the network themselves.
+/// Endpoints in direct mode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Elsewhere([u32; 8]);
+pub struct DirectEndpoints([u32; 8]);
 
-impl Elsewhere {
+impl DirectEndpoints {
     fn place(&mut self, endpoint: u8) -> Option<(&mut u32, u32)> {
         let word = self.0.get_mut(usize::from(endpoint / 32))?;
         Some((word, 1_u32.wrapping_shl(u32::from(endpoint % 32))))
     }
 
-    /// One more.
+    /// Adds an endpoint.
     pub fn add(&mut self, endpoint: u8) {
         if let Some((word, bit)) = self.place(endpoint) {
             *word |= bit;
         }
     }
 
-    /// One less: whether it was one.
+    /// Removes an endpoint. Returns whether it was present.
     pub fn remove(&mut self, endpoint: u8) -> bool {
         let Some((word, bit)) = self.place(endpoint) else { return false };
         let was = *word & bit != 0;
@@ -42,13 +42,14 @@ impl Elsewhere {
     }
 }
 
-/// Loads the endpoint that a packet is for; of those for boards it is known what to do.
-fn endpoint(for_board: bool) -> [Step; 12] {
+/// Returns the steps that load the destination endpoint. Packets for NICs are accepted if
+/// `for_nic`.
+fn endpoint(for_nic: bool) -> [Step; 12] {
     let is = |kind: Kind, so| Step::branch(If::Is(kind as u32), so, 0);
     [
         Step::load(Load::Byte(KIND)),
         Step::branch(If::AtLeast(FIRST_OF_ENDPOINTS), 1, 0),
-        Step::end(for_board),
+        Step::end(for_nic),
         is(Kind::PullReply, 4),
         is(Kind::PullNack, 3),
         is(Kind::Nack, 5),
@@ -61,34 +62,35 @@ fn endpoint(for_board: bool) -> [Step; 12] {
     ]
 }
 
-/// What a process takes: frames of MXoE that came by that interface, with packets to its endpoint of
-/// that board. The process may bind its socket to another protocol or interface; then it hears
-/// nothing but that either.
-pub fn of_endpoint_at(interface: u32, board: [u8; 6], own: u8) -> Vec<Step> {
+/// Returns the filter of an endpoint: MXoE frames that arrived by the interface, with packets to
+/// the endpoint. If the process binds its socket to another protocol or interface, the socket
+/// receives nothing.
+pub fn filter_of_endpoint(interface: u32, nic: [u8; 6], own: u8) -> Vec<Step> {
     let mut program = came_by(interface, ETHER_TYPE);
-    program.extend(of_endpoint(board, own));
+    program.extend(endpoint_steps(nic, own));
     program
 }
 
-/// Packets to an endpoint of that board, and none for boards.
-fn of_endpoint(board: [u8; 6], own: u8) -> Vec<Step> {
+/// Returns the steps that accept packets to an endpoint of a NIC.
+fn endpoint_steps(nic: [u8; 6], own: u8) -> Vec<Step> {
     let ours = [Step::branch(If::Is(own.into()), 0, 1), Step::end(true), Step::end(false)];
-    [&to_address(board)[..], &endpoint(false), &ours].concat()
+    [&to_address(nic)[..], &endpoint(false), &ours].concat()
 }
 
-/// What the daemon takes: all that is for the board or for groups, but not what is for those.
-pub fn of_board(board: [u8; 6], elsewhere: &Elsewhere) -> Vec<Step> {
-    let mut program = [&GROUPS[..], &to_address(board)].concat();
-    if *elsewhere == Elsewhere::default() {
+/// Returns the filter of the daemon: frames to the NIC or to groups, except those to endpoints
+/// `direct`.
+pub fn filter_of_daemon(nic: [u8; 6], direct: &DirectEndpoints) -> Vec<Step> {
+    let mut program = [&GROUPS[..], &to_address(nic)].concat();
+    if *direct == DirectEndpoints::default() {
         program.push(Step::end(true));
         return program;
     }
     program.extend(endpoint(true));
-    // One bit of 256, in eight words.
+    // A lookup of one bit in eight words.
     program.extend([Step::calculate(Do::Keep), Step::calculate(Do::And(31))]);
     program.extend([Step::calculate(Do::Beside), Step::load(Load::Kept)]);
     program.push(Step::calculate(Do::Shift(5)));
-    for (number, word) in (0_u32..).zip(elsewhere.0) {
+    for (number, word) in (0_u32..).zip(direct.0) {
         let behind = 7_u32.saturating_sub(number).saturating_mul(3);
         program.push(Step::branch(If::Is(number), 0, 2));
         program.extend([Step::load(Load::Value(word)), Step::skip(behind)]);
@@ -109,9 +111,9 @@ mod tests {
     use std::os::fd::AsFd as _;
     use std::os::unix::net::UnixDatagram;
 
-    const BOARD: [u8; 6] = [2, 0, 0, 0, 0, 9];
+    const NIC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
-    /// Packets to an endpoint, of all kinds that say so in their ways.
+    /// Returns packets to an endpoint of each kind with a different position of the number.
     fn frames(to: u8) -> Vec<Vec<u8>> {
         let ends = Ends { destination: to, source: 255 - to };
         let magic = 0x1234_5600 | u32::from(to ^ 0x80);
@@ -154,7 +156,7 @@ mod tests {
             Packet::PullNack(refusal),
             Packet::Nack(nack),
         ];
-        all.iter().map(|packet| frame(BOARD, packet)).collect()
+        all.iter().map(|packet| frame(NIC, packet)).collect()
     }
 
     fn frame(destination: [u8; 6], packet: &Packet<'_>) -> Vec<u8> {
@@ -163,7 +165,7 @@ mod tests {
         [head.bytes(), data].concat()
     }
 
-    /// Whether a program takes a frame.
+    /// Returns a function that tests whether a program accepts a frame.
     fn taker(program: &[Step]) -> impl Fn(&[u8]) -> bool + use<> {
         let (one, other) = UnixDatagram::pair().unwrap();
         for end in [&one, &other] {
@@ -178,12 +180,12 @@ mod tests {
 
     #[test]
     fn each_packet_is_taken_by_whom_it_is_for_and_by_nobody_else() {
-        let mut elsewhere = Elsewhere::default();
+        let mut direct = DirectEndpoints::default();
         let apart = [0, 31, 32, 77, 200, 254];
-        apart.into_iter().for_each(|endpoint| elsewhere.add(endpoint));
-        let daemon = taker(&of_board(BOARD, &elsewhere));
+        apart.into_iter().for_each(|endpoint| direct.add(endpoint));
+        let daemon = taker(&filter_of_daemon(NIC, &direct));
         let processes: Vec<_> =
-            apart.iter().map(|own| (*own, taker(&of_endpoint(BOARD, *own)))).collect();
+            apart.iter().map(|own| (*own, taker(&endpoint_steps(NIC, *own)))).collect();
         for to in 0..=254 {
             for frame in frames(to) {
                 let kind = frame[16];
@@ -197,19 +199,19 @@ mod tests {
 
     #[test]
     fn what_is_for_boards_is_the_daemons_and_what_is_for_others_is_nobodys() {
-        let mut elsewhere = Elsewhere::default();
-        assert_eq!(of_board(BOARD, &elsewhere).len(), 10, "nothing more is looked at");
-        elsewhere.add(3);
+        let mut direct = DirectEndpoints::default();
+        assert_eq!(filter_of_daemon(NIC, &direct).len(), 10, "nothing more is looked at");
+        direct.add(3);
         let query = Packet::HostQuery(HostQuery { index_of_destination: 3, magic: 0x8383_8383 });
-        let [daemon, process] = [of_board(BOARD, &elsewhere), of_endpoint(BOARD, 3)];
+        let [daemon, process] = [filter_of_daemon(NIC, &direct), endpoint_steps(NIC, 3)];
         let (daemon, process) = (taker(&daemon), taker(&process));
-        for to in [BOARD, [0xff; 6]] {
+        for to in [NIC, [0xff; 6]] {
             assert!(daemon(&frame(to, &query)) && !process(&frame(to, &query)));
         }
         let mut other = frames(3).swap_remove(2);
         other[5] ^= 1;
         assert!(!daemon(&other) && !process(&other));
-        assert!(elsewhere.remove(3) && !elsewhere.remove(3));
-        assert!(taker(&of_board(BOARD, &elsewhere))(&frames(3)[0]));
+        assert!(direct.remove(3) && !direct.remove(3));
+        assert!(taker(&filter_of_daemon(NIC, &direct))(&frames(3)[0]));
     }
 }

@@ -1,33 +1,33 @@
-//! Which endpoints have a way to each other.
+//! The channels between the endpoints of a group.
 
 use std::collections::BTreeMap;
 
 use causeway_wire::mx::Address;
 
-/// All ways of a group, each with its number. Each is there from both ends.
+/// The channels of a group with their numbers, by the address of each end.
 #[derive(Debug, Default)]
-pub struct Ways {
+pub struct ChannelTable {
     all: BTreeMap<Address, BTreeMap<Address, u32>>,
     last: u32,
 }
 
-impl Ways {
-    /// The way between two.
+impl ChannelTable {
+    /// Returns the number of the channel between two endpoints.
     pub fn between(&self, a: Address, b: Address) -> Option<u32> {
         self.all.get(&a)?.get(&b).copied()
     }
 
-    /// Those that have a way to it.
+    /// Returns the endpoints that have a channel to an endpoint.
     pub fn of(&self, a: Address) -> impl Iterator<Item = Address> {
         self.all.get(&a).into_iter().flat_map(|others| others.keys().copied())
     }
 
-    /// How many ways an endpoint has.
+    /// Returns the number of channels of an endpoint.
     pub fn count(&self, a: Address) -> usize {
         self.all.get(&a).map_or(0, BTreeMap::len)
     }
 
-    /// There is a way from now on: its number.
+    /// Adds a channel. Returns its number.
     pub fn add(&mut self, a: Address, b: Address) -> u32 {
         self.last = self.last.wrapping_add(1);
         self.all.entry(a).or_default().insert(b, self.last);
@@ -35,7 +35,7 @@ impl Ways {
         self.last
     }
 
-    /// That way is closed. Says whether it was there.
+    /// Removes a channel. Returns whether it existed with this number.
     pub fn remove(&mut self, a: Address, b: Address, way: u32) -> bool {
         if self.between(a, b) != Some(way) {
             return false;
@@ -51,7 +51,7 @@ impl Ways {
         true
     }
 
-    /// An endpoint is closed: those that had ways to it, and which.
+    /// Removes the channels of an endpoint. Returns their other ends and their numbers.
     pub fn close(&mut self, a: Address) -> Vec<(Address, u32)> {
         let others = self.all.get(&a).into_iter().flatten();
         let others: Vec<(Address, u32)> = others.map(|(other, way)| (*other, *way)).collect();
@@ -68,9 +68,9 @@ mod tests {
     use causeway_wire::mx::NicId;
 
     #[test]
-    fn a_way_has_two_ends_and_a_number() {
+    fn channel_has_two_ends_and_a_number() {
         let at = |endpoint| Address { nic: NicId(1), endpoint };
-        let mut ways = Ways::default();
+        let mut ways = ChannelTable::default();
         let first = ways.add(at(1), at(2));
         let second = ways.add(at(3), at(1));
         assert_eq!(ways.between(at(2), at(1)), Some(first));

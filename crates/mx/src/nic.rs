@@ -1,4 +1,4 @@
-//! One board: its name, and who has which of its endpoints.
+//! A NIC: its name, and the owners of its endpoints.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,35 +10,35 @@ use causeway_memory::{Mapping, View, create};
 use causeway_wire::mx::{Address, NicId};
 
 use crate::limits::ENDPOINT_ANY;
-use crate::network::Network;
+use crate::network::NicNetwork;
 
-/// An endpoint that is open.
+/// An open endpoint.
 #[derive(Debug)]
-pub struct Endpoint {
-    /// Whose it is.
+pub struct EndpointEntry {
+    /// The process that opened it.
     pub client: u32,
     pub session: u32,
     pub key: u32,
 }
 
-/// A board.
+/// A NIC of the group.
 #[derive(Debug)]
-pub struct Board {
+pub struct LocalNic {
     pub nic: NicId,
     pub name: String,
-    pub endpoints: BTreeMap<u8, Endpoint>,
-    /// What leads to other hosts, if anything does.
-    pub network: Option<Network>,
-    /// Processes that are attached.
+    pub endpoints: BTreeMap<u8, EndpointEntry>,
+    /// The connection with other hosts, if configured.
+    pub network: Option<NicNetwork>,
+    /// Number of attached processes.
     pub clients: usize,
     pub opened_total: u64,
     pub ways_total: u64,
     pub refused_total: u64,
-    /// Questions of processes that were answered.
+    /// Number of answered requests.
     pub asked_total: u64,
 }
 
-/// The memory of a new channel.
+/// Creates the memory of a channel.
 pub fn channel(layout: Layout) -> io::Result<OwnedFd> {
     let other = |e: &dyn std::fmt::Display| io::Error::other(e.to_string());
     let len = layout.bytes();
@@ -49,7 +49,7 @@ pub fn channel(layout: Layout) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-impl Board {
+impl LocalNic {
     pub fn new(nic: NicId, name: String) -> Self {
         Self {
             nic,
@@ -64,26 +64,26 @@ impl Board {
         }
     }
 
-    /// The address of one of its endpoints.
+    /// Returns the address of an endpoint.
     pub fn address(&self, endpoint: u8) -> Address {
         Address { nic: self.nic, endpoint }
     }
 
-    /// Whether an endpoint is that process's.
+    /// Returns whether an endpoint belongs to a process.
     pub fn is_of(&self, endpoint: u8, client: u32) -> bool {
         self.endpoints.get(&endpoint).is_some_and(|e| e.client == client)
     }
 
-    /// Whether a process may have the number that it had from a daemon before: nobody else has it
-    /// from this one. At the network it still is, where its process is there itself.
+    /// Returns whether a process may resume an endpoint of the previous daemon: the number is not
+    /// in use by this daemon. A packet socket from the previous daemon does not count.
     pub fn is_resumable(&self, number: u8) -> bool {
         number != ENDPOINT_ANY && !self.endpoints.contains_key(&number)
     }
 
-    /// The number that is wanted, if it is free.
-    pub fn vacant(&self, wanted: u8) -> Option<u8> {
+    /// Returns the wanted number if it is free, or any free number.
+    pub fn free_endpoint(&self, wanted: u8) -> Option<u8> {
         let outlived = |number: u8| {
-            self.network.as_ref().is_some_and(|n| n.is_outlived(number) || n.is_awaited(number))
+            self.network.as_ref().is_some_and(|n| n.is_survivor(number) || n.is_awaited(number))
         };
         let free = |number: &u8| !self.endpoints.contains_key(number) && !outlived(*number);
         if wanted == ENDPOINT_ANY {

@@ -1,20 +1,20 @@
-//! What both sides do with an order.
+//! The messages of a measurement, for both sides.
 
 use std::collections::VecDeque;
 
-use crate::api::{Address, Status};
-use crate::endpoint::Endpoint;
+use crate::api::{ApiStatus, MxAddress};
+use crate::bench_request::{BenchRequest, DATA, DONE, Pattern};
+use crate::endpoint::BenchEndpoint;
 use crate::error::Error;
-use crate::order::{DATA, DONE, Order, Play};
 
-/// What stands in message `number` at byte `at`.
+/// Returns the byte at position `at` of message `number`.
 fn byte(number: u32, at: usize) -> u8 {
     let mixed = (at as u32).wrapping_mul(0x9e37_79b1) ^ number.wrapping_mul(0x85eb_ca6b);
     (mixed >> 13) as u8
 }
 
-/// A buffer whose pages are all there: those that nobody wrote to are one page of zeros, which is
-/// read in another time than memory.
+/// Returns a buffer with present pages. Untouched pages share one page of zeros, which is read at
+/// another speed than memory.
 fn buffer(len: u32) -> Vec<u8> {
     let mut bytes = vec![0; len as usize];
     fill(&mut bytes, 0);
@@ -30,50 +30,50 @@ fn check(bytes: &[u8], number: u32) -> Result<(), Error> {
     wrong.map_or(Ok(()), |at| Err(Error::Altered { at, len: bytes.len() }))
 }
 
-/// Returns how a play ended, and frees its buffers, unless an error left requests under way that still
-/// use them.
-pub fn keep<T>(buffers: T, played: Result<(), Error>) -> Result<(), Error> {
-    if played.is_err() {
+/// Returns a result after freeing the buffers, which are leaked if an error left pending requests
+/// that use them.
+pub fn keep<T>(buffers: T, result: Result<(), Error>) -> Result<(), Error> {
+    if result.is_err() {
         std::mem::forget(buffers);
     }
-    played
+    result
 }
 
-/// One who plays with a peer.
+/// One side of a measurement.
 #[derive(Debug)]
-pub struct Player<'a> {
-    pub endpoint: &'a Endpoint<'a>,
-    pub peer: Address,
-    /// Whether it is the one who asked.
+pub struct BenchSide<'a> {
+    pub endpoint: &'a BenchEndpoint<'a>,
+    pub peer: MxAddress,
+    /// This side requested the measurement.
     pub asked: bool,
 }
 
-impl Player<'_> {
-    /// Plays an order; `mark` is called after each message that came back.
-    pub fn play(&self, order: &Order, mark: &mut dyn FnMut()) -> Result<(), Error> {
-        match order.play {
-            Play::Pingpong => self.pingpong(order, mark),
-            Play::Stream | Play::Both => self.stream(order),
-            Play::End => Ok(()),
+impl BenchSide<'_> {
+    /// Runs a measurement. Calls `mark` after each message that was answered.
+    pub fn run(&self, order: &BenchRequest, mark: &mut dyn FnMut()) -> Result<(), Error> {
+        match order.pattern {
+            Pattern::Pingpong => self.pingpong(order, mark),
+            Pattern::Stream | Pattern::Both => self.stream(order),
+            Pattern::End => Ok(()),
         }
     }
 
-    /// As others measure, each side has a buffer to send from and one to receive into, and a receive
-    /// is posted while the message before it is on its way.
-    fn pingpong(&self, order: &Order, mark: &mut dyn FnMut()) -> Result<(), Error> {
+    /// Each side has a buffer for sends and one for receives, and a receive is posted while the
+    /// previous message is in flight, as in other benchmarks.
+    fn pingpong(&self, order: &BenchRequest, mark: &mut dyn FnMut()) -> Result<(), Error> {
         let mut rooms = [buffer(order.len), buffer(order.len)];
-        let played = match order.count {
+        let result = match order.count {
             0 => Ok(()),
             _ if self.asked => self.ask(order, mark, &mut rooms),
             _ => self.answer(order, &mut rooms),
         };
-        keep(rooms, played)
+        keep(rooms, result)
     }
 
     /// Sends each message and waits for its answer.
     fn ask(
         &self,
-        order: &Order,
+        order: &BenchRequest,
         mark: &mut dyn FnMut(),
         [out, came]: &mut [Vec<u8>; 2],
     ) -> Result<(), Error> {
@@ -82,7 +82,8 @@ impl Player<'_> {
             if order.verify {
                 fill(out, number);
             }
-            // SAFETY: both are used again when their requests have ended, and kept on an error.
+            // SAFETY: both buffers are reused after their requests have ended, and are leaked on an
+            // error.
             let (sent, receive) = unsafe {
                 let sent = endpoint.send(self.peer, DATA, out, order.sync)?;
                 (sent, endpoint.receive(DATA, came)?)
@@ -97,10 +98,10 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Answers each message, with its own bytes where somebody looks at them.
-    fn answer(&self, order: &Order, [out, came]: &mut [Vec<u8>; 2]) -> Result<(), Error> {
+    /// Answers each message, with its own content if that is verified.
+    fn answer(&self, order: &BenchRequest, [out, came]: &mut [Vec<u8>; 2]) -> Result<(), Error> {
         let endpoint = self.endpoint;
-        // SAFETY: the room is used again when the request has ended, and kept on an error.
+        // SAFETY: the buffer is reused after the request has ended, and is leaked on an error.
         let mut next = unsafe { endpoint.receive(DATA, came) }?;
         for number in 1..=order.count {
             endpoint.wait(next)?;
@@ -108,52 +109,52 @@ impl Player<'_> {
                 std::mem::swap(out, came);
                 check(out, number - 1)?;
             }
-            // SAFETY: the bytes are written again when the request has ended, and kept on an error.
+            // SAFETY: the buffer is written after the request has ended, and is leaked on an error.
             let sent = unsafe { endpoint.send(self.peer, DATA, out, order.sync) }?;
             if number == order.count {
                 return endpoint.wait(sent);
             }
-            // SAFETY: as of the first.
+            // SAFETY: as for the first receive.
             next = unsafe { endpoint.receive(DATA, came) }?;
             endpoint.wait(sent)?;
         }
         Ok(())
     }
 
-    fn stream(&self, order: &Order) -> Result<(), Error> {
-        let both = order.play == Play::Both;
+    fn stream(&self, order: &BenchRequest) -> Result<(), Error> {
+        let both = order.pattern == Pattern::Both;
         let (sends, receives) = match self.asked {
             true => (order.count, if both { order.count } else { 0 }),
             false => (if both { order.count } else { 0 }, order.count),
         };
         let window = order.window();
-        // Where nobody looks at the bytes all messages leave and enter one buffer, as in what others
-        // measure with (osu_bw, ucx_perftest): many buffers would measure the memory behind the caches.
+        // Without verification all messages use one buffer, as in other benchmarks (osu_bw,
+        // ucx_perftest): many buffers would measure memory instead of caches.
         let apart = if order.verify { window } else { 1 };
         let rooms = |count: u32| vec![buffer(order.len); apart.min(count as usize)];
         let mut rooms = (rooms(sends), rooms(receives));
-        let played = self.stream_in(order, (sends, receives), (&mut rooms.0, &mut rooms.1));
-        keep(rooms, played)
+        let result = self.stream_in(order, (sends, receives), (&mut rooms.0, &mut rooms.1));
+        keep(rooms, result)
     }
 
-    /// Sends and receives so many messages, from and into these buffers.
+    /// Sends and receives the given numbers of messages with the given buffers.
     fn stream_in(
         &self,
-        order: &Order,
+        order: &BenchRequest,
         (sends, receives): (u32, u32),
         (out, into): (&mut [Vec<u8>], &mut [Vec<u8>]),
     ) -> Result<(), Error> {
         let (endpoint, window) = (self.endpoint, order.window());
         let apart = if order.verify { window } else { 1 };
-        // SAFETY: of no bytes.
+        // SAFETY: the buffer is empty.
         let done = unsafe { endpoint.receive(DONE, &mut []) }?;
         let room = || VecDeque::with_capacity(window);
-        let (mut sending, mut receiving, mut status) = (room(), room(), Status::default());
+        let (mut sending, mut receiving, mut status) = (room(), room(), ApiStatus::default());
         for posted in 0..window.min(receives as usize) {
-            // SAFETY: a room is looked at when its request has ended, and kept on an error.
+            // SAFETY: a buffer is read after its request has ended, and is leaked on an error.
             receiving.push_back(unsafe { endpoint.receive(DATA, &mut into[posted % apart]) }?);
         }
-        // Both sides are ready for what comes before anything does.
+        // Both sides have posted their receives before the first message.
         self.meet()?;
         let (mut sent, mut got) = (0, 0);
         while sent < sends || got < receives || !sending.is_empty() {
@@ -162,7 +163,8 @@ impl Player<'_> {
                 if order.verify {
                     fill(room, sent);
                 }
-                // SAFETY: bytes are written again when their request has ended, and kept on an error.
+                // SAFETY: a buffer is written after its request has ended, and is leaked on an
+                // error.
                 sending.push_back(unsafe { endpoint.send(self.peer, DATA, room, order.sync) }?);
                 sent += 1;
             }
@@ -174,10 +176,10 @@ impl Player<'_> {
                 }
                 got += 1;
                 if receives - got >= window as u32 {
-                    // SAFETY: as of the first.
+                    // SAFETY: as for the first receives.
                     receiving.push_back(unsafe { endpoint.receive(DATA, room) }?);
                 }
-                // What has ended meanwhile.
+                // Sends that have ended meanwhile.
                 while let Some(oldest) = sending.front_mut() {
                     if !endpoint.test(oldest)? {
                         break;
@@ -188,18 +190,18 @@ impl Player<'_> {
                 endpoint.wait_in(send, &mut status)?;
             }
         }
-        // SAFETY: of no bytes.
+        // SAFETY: the buffer is empty.
         let told = unsafe { endpoint.send(self.peer, DONE, &[], false) }?;
         endpoint.wait(done)?;
         endpoint.wait(told)
     }
 
-    /// Returns when the peer is here as well.
+    /// Waits until the peer is ready as well.
     fn meet(&self) -> Result<(), Error> {
-        // SAFETY: of no bytes.
+        // SAFETY: the buffers are empty.
         let (come, told) = unsafe {
-            let come = self.endpoint.receive(crate::order::READY, &mut [])?;
-            (come, self.endpoint.send(self.peer, crate::order::READY, &[], false)?)
+            let come = self.endpoint.receive(crate::bench_request::READY, &mut [])?;
+            (come, self.endpoint.send(self.peer, crate::bench_request::READY, &[], false)?)
         };
         self.endpoint.wait(come)?;
         self.endpoint.wait(told)
@@ -211,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_altered_byte_is_found() {
+    fn verification_finds_an_altered_byte() {
         let mut bytes = vec![0; 1000];
         fill(&mut bytes, 5);
         assert!(check(&bytes, 5).is_ok() && check(&bytes, 6).is_err());

@@ -1,0 +1,117 @@
+//! The request for a measurement, as a message to the peer.
+
+/// Key of the endpoints of this tool.
+pub const KEY: u32 = 0xca5e;
+/// Match bits of requests, readiness, data, and the end of the data.
+pub const REQUEST: u64 = 1 << 32;
+pub const READY: u64 = 2 << 32;
+pub const DATA: u64 = 3 << 32;
+pub const DONE: u64 = 4 << 32;
+
+/// Length of a request in bytes.
+pub const BYTES: usize = 24;
+const MAGIC: u32 = 0x7a10_ca5e;
+/// Number of pending sends and receives of a stream.
+const WINDOW_MAX: usize = 64;
+/// Maximum number of bytes of the pending messages, unless that is too few messages.
+const WINDOW_BYTES: usize = 64 << 20;
+const WINDOW_MIN: usize = 4;
+
+/// Pattern of the messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pattern {
+    /// There and back, one at a time.
+    Pingpong,
+    /// From the requesting side.
+    Stream,
+    /// In both directions at the same time.
+    Both,
+    /// The requesting side has finished.
+    End,
+}
+
+/// A request for a measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BenchRequest {
+    pub pattern: Pattern,
+    pub len: u32,
+    pub count: u32,
+    pub sync: bool,
+    pub verify: bool,
+}
+
+impl BenchRequest {
+    /// The last request of a peer.
+    pub const END: Self =
+        Self { pattern: Pattern::End, len: 0, count: 0, sync: false, verify: false };
+
+    /// Returns the request as bytes.
+    pub fn emit(&self) -> [u8; BYTES] {
+        let play = match self.pattern {
+            Pattern::Pingpong => 0,
+            Pattern::Stream => 1,
+            Pattern::Both => 2,
+            Pattern::End => 3,
+        };
+        let flags = u32::from(self.sync) | u32::from(self.verify) << 1;
+        let mut bytes = [0; BYTES];
+        let words = [MAGIC, play, self.len, self.count, flags, 0];
+        for (room, word) in bytes.chunks_exact_mut(4).zip(words) {
+            room.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Parses a request. Returns `None` if it is invalid.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut words = [0; BYTES / 4];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
+            *word = u32::from_le_bytes(bytes.try_into().ok()?);
+        }
+        let [magic, play, len, count, flags, _] = words;
+        let pattern = match play {
+            0 => Pattern::Pingpong,
+            1 => Pattern::Stream,
+            2 => Pattern::Both,
+            3 => Pattern::End,
+            _ => return None,
+        };
+        let right = bytes.len() == BYTES && magic == MAGIC && len <= crate::args::LEN_MAX;
+        let (sync, verify) = (flags & 1 != 0, flags & 2 != 0);
+        right.then_some(Self { pattern, len, count, sync, verify })
+    }
+
+    /// Returns the number of pending messages.
+    pub fn window(&self) -> usize {
+        let fit = WINDOW_BYTES / (self.len as usize).max(1);
+        fit.clamp(WINDOW_MIN, WINDOW_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bench_request_round_trips() {
+        let order = BenchRequest {
+            pattern: Pattern::Both,
+            len: 70_000,
+            count: 9,
+            sync: true,
+            verify: false,
+        };
+        assert_eq!(BenchRequest::parse(&order.emit()), Some(order));
+        assert_eq!(BenchRequest::parse(&BenchRequest::END.emit()), Some(BenchRequest::END));
+        assert_eq!(BenchRequest::parse(&[0; BYTES]), None);
+        assert_eq!(BenchRequest::parse(&order.emit()[1..]), None);
+        let long = BenchRequest { len: u32::MAX, ..order };
+        assert_eq!(BenchRequest::parse(&long.emit()), None);
+    }
+
+    #[test]
+    fn windows_are_bounded_by_bytes() {
+        let of = |len| BenchRequest { len, ..BenchRequest::END }.window();
+        assert_eq!((of(0), of(1 << 20), of(64 << 20)), (64, 64, 4));
+    }
+}

@@ -1,0 +1,136 @@
+//! Channels between endpoints of one host: checks, quotas, and the descriptors for both processes.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use causeway_attach::doorbell;
+use causeway_channel::Layout;
+use causeway_fabric::PortId;
+use causeway_wire::local::Tell;
+use causeway_wire::mx::{Address, Status};
+
+use crate::client::ClientProcess;
+use crate::limits::{
+    CHANNELS_OF_CLIENT_MAX, CHANNELS_OF_USER_MAX, CHANNELS_PER_ENDPOINT_MAX,
+    UNREAD_DESCRIPTORS_OF_USER_MAX,
+};
+use crate::nic::{EndpointEntry, channel};
+use crate::service::Messages;
+
+/// Result of a connect request.
+pub(crate) enum ConnectOutcome {
+    /// Both processes were informed.
+    Informed,
+    /// The endpoint is on another host. `known`: its NIC is known.
+    Remote { known: bool },
+    /// The connect ended with a status.
+    Ended(Status),
+}
+
+impl Messages {
+    /// Creates a channel from an endpoint of the process `value` to the endpoint `to`, which must have
+    /// the key.
+    pub(crate) fn connect(
+        &mut self,
+        value: u32,
+        (port, endpoint): (PortId, u8),
+        to: Address,
+        key: u32,
+        token: u64,
+    ) -> ConnectOutcome {
+        let Some(local_nic) = self.nics.get(&port) else { return ConnectOutcome::Informed };
+        let from = local_nic.address(endpoint);
+        let Some(own) = local_nic.endpoints.get(&endpoint).filter(|e| e.client == value) else {
+            return ConnectOutcome::Ended(Status::BadEndpoint);
+        };
+        if !self.nics.values().any(|local_nic| local_nic.nic == to.nic) {
+            return match &local_nic.network {
+                Some(network) => ConnectOutcome::Remote { known: network.peer(to.nic).is_some() },
+                None => ConnectOutcome::Ended(Status::EndpointUnknown),
+            };
+        }
+        let other = match self.target(from, to, key) {
+            Ok(other) => other,
+            Err(status) => return ConnectOutcome::Ended(status),
+        };
+        if !self.has_quota(value, from, to, other.client) {
+            return ConnectOutcome::Ended(Status::NoResources);
+        }
+        let Ok([fds, its_fds]) = self.channel_descriptors(value, other.client) else {
+            return ConnectOutcome::Ended(Status::NoResources);
+        };
+        let (peer, own_session, session) = (other.client, own.session, other.session);
+        let way = self.channels.add(from, to);
+        let side = |endpoint, of: Address, session, token, side| {
+            let (nic, of) = (of.nic.0, of.endpoint);
+            Tell::Channel { endpoint, of, side, session, way, token, nic }
+        };
+        // The target learns of the channel before its first message arrives.
+        self.notify(peer, &side(to.endpoint, from, own_session, 0, 1), its_fds);
+        self.notify(value, &side(endpoint, to, session, token, 0), fds);
+        if let Some(local_nic) = self.nics.get_mut(&port) {
+            local_nic.ways_total = local_nic.ways_total.saturating_add(1);
+        }
+        ConnectOutcome::Informed
+    }
+
+    /// Returns the target of a connect, or the status with which the connect ends.
+    fn target(&self, from: Address, to: Address, key: u32) -> Result<&EndpointEntry, Status> {
+        let (_, other) = self.at(to).ok_or(Status::EndpointClosed)?;
+        if other.key != key {
+            return Err(Status::BadKey);
+        }
+        if from == to {
+            return Err(Status::BadEndpoint);
+        }
+        match self.channels.between(from, to) {
+            Some(_) => Err(Status::Success),
+            None => Ok(other),
+        }
+    }
+
+    /// Returns whether the quotas of both endpoints, of the process and of its user admit a channel, and
+    /// whether the target process reads its messages.
+    fn has_quota(&self, value: u32, from: Address, to: Address, target: u32) -> bool {
+        if [from, to].iter().any(|end| self.channels.count(*end) >= CHANNELS_PER_ENDPOINT_MAX) {
+            return false;
+        }
+        let of_process = |end: &Address| self.at(*end).is_some_and(|(_, e)| e.client == value);
+        let own = self.channels.of(to).filter(of_process).count();
+        let client = self.clients.get(&target);
+        let reads = client.is_some_and(ClientProcess::is_reading);
+        if target != value && (own >= CHANNELS_OF_CLIENT_MAX || !reads) {
+            return false;
+        }
+        let its = self.of_same_user(value);
+        let of_user = |end: &Address| self.at(*end).is_some_and(|(_, e)| its(e.client));
+        // A process that has read all descriptors is not blocked by others of its user.
+        let unread = client.is_some_and(|client| client.unread_descriptors() > 0)
+            && self.unread_of(client.and_then(|client| client.uid))
+                >= UNREAD_DESCRIPTORS_OF_USER_MAX;
+        self.channels.of(to).filter(of_user).count() < CHANNELS_OF_USER_MAX && !unread
+    }
+
+    /// Creates the memory and the doorbells of a channel. Returns the descriptors for each process: the
+    /// memory, its end of the doorbells, and the pidfd of the other process if permitted.
+    fn channel_descriptors(&self, value: u32, target: u32) -> io::Result<[Vec<OwnedFd>; 2]> {
+        let (file, [one, other]) = (channel(Layout::DEFAULT)?, doorbell::pair()?);
+        let (mut fds, mut its_fds) = (vec![file.try_clone()?, one], vec![file, other]);
+        if let Some((own, its)) = self.shareable_pidfds(value, self.clients.get(&target)) {
+            fds.push(its.try_clone()?);
+            its_fds.push(own.try_clone()?);
+        }
+        Ok([fds, its_fds])
+    }
+
+    /// Returns the pidfds of both processes, if each may get that of the other.
+    fn shareable_pidfds<'a>(
+        &'a self,
+        value: u32,
+        other: Option<&'a ClientProcess>,
+    ) -> Option<(&'a OwnedFd, &'a OwnedFd)> {
+        let (own, other) = (self.clients.get(&value)?, other?);
+        let same_user = own.uid.is_some() && own.uid == other.uid;
+        own.process.as_ref().zip(other.process.as_ref()).filter(|_| same_user)
+    }
+}

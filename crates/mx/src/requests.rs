@@ -1,0 +1,243 @@
+//! Requests of processes: endpoints, channels, names and regions. Each request gets one answer.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use causeway_attach::local::Ended;
+use causeway_fabric::{Context, PortId};
+use causeway_host::ReceivedFd;
+use causeway_mxoe::driver::limits::REGION_BYTES_MAX;
+use causeway_mxoe::driver::{RegionRefusal, random};
+use causeway_wire::local::{Ask, Name, Tell, VERSION};
+use causeway_wire::mx::{Address, NicId, RegionId};
+
+use crate::connects::ConnectOutcome;
+use crate::limits::{ENDPOINTS_PER_USER_MAX, REGIONS_PER_CLIENT_MAX, REGIONS_PER_NIC_MAX};
+use crate::service::{Messages, SourceOwner, host};
+
+/// `mx_return_t` codes of an endpoint in use, and of a reached limit.
+const BUSY: u32 = 20;
+const NO_RESOURCES: u32 = 15;
+
+impl Messages {
+    /// Answers a request of a process.
+    ///
+    /// # Errors
+    /// [`Ended`]: the process broke a rule and must be disconnected.
+    pub(crate) fn answer(
+        &mut self,
+        cx: &mut Context<'_>,
+        value: u32,
+        (ask, memory): (Ask, Option<ReceivedFd>),
+    ) -> Result<(), Ended> {
+        let Some(client) = self.clients.get_mut(&value) else { return Ok(()) };
+        let port = client.port;
+        if !client.greeted && !matches!(ask, Ask::Hello { .. }) {
+            return Err(Ended::Closed);
+        }
+        let Some(local_nic) = self.nics.get_mut(&port) else { return Err(Ended::Closed) };
+        match ask {
+            Ask::Hello { direct, .. } => self.answer_hello(value, port, direct)?,
+            Ask::Open { tag, endpoint, key } => {
+                let vacant = local_nic.free_endpoint(endpoint);
+                self.open(cx, (value, port), tag, (endpoint, vacant), (key, random()));
+            }
+            Ask::Resume { tag, endpoint, key, session } => {
+                let vacant = Some(endpoint).filter(|endpoint| local_nic.is_resumable(*endpoint));
+                self.open(cx, (value, port), tag, (endpoint, vacant), (key, session));
+            }
+            Ask::Close { endpoint } => self.close(cx.now_ns, value, port, endpoint),
+            Ask::Connect { endpoint, to, key, token, nic } => {
+                let to = Address { nic: NicId(nic), endpoint: to };
+                self.answer_connect(value, (port, endpoint), to, key, token);
+            }
+            Ask::Disconnect { endpoint, to, way, nic } => {
+                let (own, to) =
+                    (local_nic.address(endpoint), Address { nic: NicId(nic), endpoint: to });
+                if local_nic.is_of(endpoint, value) && self.channels.remove(own, to, way) {
+                    self.report_gone(to, own, way);
+                }
+            }
+            Ask::Find { tag, name } => {
+                let nic = self.find(port, name.as_str());
+                let (known, nic) = nic.map_or((0, 0), |nic| (1, nic.0));
+                self.notify(value, &Tell::Host { tag, known, nic, name }, vec![]);
+            }
+            Ask::Name { tag, nic } => self.answer_name(value, port, tag, NicId(nic)),
+            Ask::Region { tag, endpoint, len } => {
+                let memory = memory.ok_or(Ended::Descriptors)?;
+                let added = self.add_region((value, port), endpoint, memory.as_fd(), len);
+                let (code, region) = match added {
+                    Ok(region) => (0, region.0),
+                    Err(RegionRefusal::Limit) => (NO_RESOURCES, 0),
+                    Err(RegionRefusal::Rule) => return Err(Ended::Descriptors),
+                };
+                self.notify(value, &Tell::Region { tag, code, endpoint, region }, vec![]);
+            }
+            Ask::Unregion { endpoint, region } => {
+                if local_nic.is_of(endpoint, value)
+                    && let Some(network) = &mut local_nic.network
+                {
+                    network.remove_region(cx.now_ns, endpoint, RegionId(region));
+                    client.quota.set_regions(network.regions_of(|client| client == value));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Welcomes a process. `direct`: the process offers its pidfd to others.
+    fn answer_hello(&mut self, value: u32, port: PortId, direct: u8) -> Result<(), Ended> {
+        let Some(client) = self.clients.get_mut(&value) else { return Ok(()) };
+        let Some(local_nic) = self.nics.get(&port) else { return Err(Ended::Closed) };
+        client.greeted = true;
+        if direct == 0 {
+            client.process = None;
+        }
+        let name = Name::new(&local_nic.name).ok_or(Ended::Closed)?;
+        let (nic, host) = (local_nic.nic.0, host());
+        self.notify(value, &Tell::Welcome { version: VERSION, nic, host, name }, vec![]);
+        Ok(())
+    }
+
+    /// Connects two endpoints of this host. Answers with the reason if that is not possible.
+    fn answer_connect(
+        &mut self,
+        value: u32,
+        (port, endpoint): (PortId, u8),
+        to: Address,
+        key: u32,
+        token: u64,
+    ) {
+        match self.connect(value, (port, endpoint), to, key, token) {
+            ConnectOutcome::Informed => {}
+            ConnectOutcome::Remote { known } => {
+                let known = u8::from(known);
+                self.notify(value, &Tell::Remote { endpoint, known, token }, vec![]);
+            }
+            ConnectOutcome::Ended(status) => {
+                let status = u8::try_from(status as u32).unwrap_or(u8::MAX);
+                self.notify(value, &Tell::Refused { endpoint, status, token }, vec![]);
+            }
+        }
+    }
+
+    /// Answers with the name of a NIC, as far as it is known.
+    fn answer_name(&mut self, value: u32, port: PortId, tag: u32, nic: NicId) {
+        let network = self.nics.get(&port).and_then(|local_nic| local_nic.network.as_ref());
+        let peer = network.is_some_and(|network| network.peer(nic).is_some());
+        let name = self.name(port, nic).and_then(Name::new);
+        let known = u8::from(peer || name.is_some());
+        let Some(name) = name.or_else(|| Name::new("")) else { return };
+        self.notify(value, &Tell::Host { tag, known, nic: nic.0, name }, vec![]);
+    }
+
+    /// Returns the NIC with a name: of the group on this host, or of another host.
+    fn find(&self, port: PortId, name: &str) -> Option<NicId> {
+        let here = self.nics.values().find(|local_nic| local_nic.name == name);
+        let network = || self.nics.get(&port)?.network.as_ref()?.find(name);
+        here.map(|local_nic| local_nic.nic).or_else(network)
+    }
+
+    /// Returns the name of a NIC.
+    fn name(&self, port: PortId, nic: NicId) -> Option<&str> {
+        let here = self.nics.values().find(|local_nic| local_nic.nic == nic);
+        let network = || self.nics.get(&port)?.network.as_ref()?.peer(nic)?.name.as_deref();
+        here.map(|local_nic| &*local_nic.name).or_else(network)
+    }
+
+    /// Opens an endpoint, and answers the process with success or failure.
+    fn open(
+        &mut self,
+        cx: &mut Context<'_>,
+        (value, port): (u32, PortId),
+        tag: u32,
+        (wanted, vacant): (u8, Option<u8>),
+        (key, session): (u32, u32),
+    ) {
+        let source = self.free_number();
+        let its = self.of_same_user(value);
+        let Some(local_nic) = self.nics.get_mut(&port) else { return };
+        let its = local_nic.endpoints.values().filter(|endpoint| its(endpoint.client)).count();
+        let vacant = vacant.ok_or(BUSY).and_then(|endpoint| match its >= ENDPOINTS_PER_USER_MAX {
+            true => Err(NO_RESOURCES),
+            false => Ok(endpoint),
+        });
+        let opened = vacant.and_then(|endpoint| {
+            let Some(network) = &mut local_nic.network else {
+                return Ok((endpoint, 0, Vec::new()));
+            };
+            // The process kept its packet socket from the previous daemon.
+            if network.is_survivor(endpoint) {
+                return Ok((endpoint, 1, Vec::new()));
+            }
+            if let Some(fds) = network.open_direct(endpoint) {
+                return Ok((endpoint, 1, fds));
+            }
+            let client = self.clients.get_mut(&value).ok_or(NO_RESOURCES)?;
+            if !client.quota.charge_endpoint() {
+                return Err(NO_RESOURCES);
+            }
+            let opened = network.open(cx, endpoint, (value, source), (key, session));
+            if opened.is_err() {
+                client.quota.release_endpoint();
+            }
+            let fds = opened.map_err(|_| NO_RESOURCES)?;
+            self.sources.insert(source, SourceOwner::Endpoint(port, endpoint));
+            // The endpoint is not armed yet: the first pass arms its doorbell.
+            cx.wake_source(source);
+            Ok((endpoint, 0, fds))
+        });
+        match opened {
+            Ok((endpoint, bypass, fds)) => {
+                local_nic.opened_total = local_nic.opened_total.saturating_add(1);
+                let entry = crate::nic::EndpointEntry { client: value, session, key };
+                local_nic.endpoints.insert(endpoint, entry);
+                let opened = Tell::Opened { tag, code: 0, session, endpoint, bypass };
+                self.notify(value, &opened, fds);
+            }
+            Err(code) => {
+                local_nic.refused_total = local_nic.refused_total.saturating_add(1);
+                let refused = Tell::Opened { tag, code, session: 0, endpoint: wanted, bypass: 0 };
+                self.notify(value, &refused, vec![]);
+            }
+        }
+    }
+
+    /// Returns a predicate for the processes of the same user.
+    pub(crate) fn of_same_user(&self, value: u32) -> impl Fn(u32) -> bool + use<> {
+        let uid = self.clients.get(&value).and_then(|client| client.uid);
+        let its = self.clients.iter().filter(|(_, client)| client.uid == uid);
+        let its: BTreeSet<u32> = its.map(|(value, _)| *value).collect();
+        move |client| its.contains(&client)
+    }
+
+    /// Registers memory for large messages.
+    fn add_region(
+        &mut self,
+        (value, port): (u32, PortId),
+        endpoint: u8,
+        memory: BorrowedFd<'_>,
+        len: u64,
+    ) -> Result<RegionId, RegionRefusal> {
+        let local_nic =
+            self.nics.get_mut(&port).filter(|local_nic| local_nic.is_of(endpoint, value));
+        let network = local_nic
+            .and_then(|local_nic| local_nic.network.as_mut())
+            .ok_or(RegionRefusal::Rule)?;
+        if network.regions_of(|client| client == value).0 >= REGIONS_PER_CLIENT_MAX
+            || network.regions_of(|_| true).0 >= REGIONS_PER_NIC_MAX
+        {
+            return Err(RegionRefusal::Limit);
+        }
+        // The quota is charged before mapping: other processes of the user may register
+        // concurrently.
+        let client = self.clients.get_mut(&value).ok_or(RegionRefusal::Rule)?;
+        if !client.quota.charge_region(len.min(REGION_BYTES_MAX)) {
+            return Err(RegionRefusal::Limit);
+        }
+        let lent = network.add_region(endpoint, memory, len);
+        client.quota.set_regions(network.regions_of(|client| client == value));
+        lent
+    }
+}

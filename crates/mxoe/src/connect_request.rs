@@ -1,0 +1,128 @@
+//! Connect requests of other endpoints: the key, the matching with the known peer, and the reply.
+//!
+//! Requests can be late, and can come from a restarted endpoint with the same or another session. Only
+//! a request that cannot be late replaces the known peer.
+
+use causeway_wire::mx::{PeerId, Status};
+use causeway_wire::mxoe::{Answer, Connect, Ends, Greeting, Packet};
+
+use crate::context::{EngineContext, count};
+use crate::endpoint::NicEndpoint;
+use crate::nic::Dropped;
+use crate::peer::Incarnation;
+use crate::sequence::SequenceNumber;
+
+impl NicEndpoint {
+    /// Processes a connect request with a key.
+    ///
+    /// # Errors
+    /// [`Dropped`]: the key is wrong, the request may be late, or the peer table is full.
+    pub(crate) fn on_connect_request(
+        &mut self,
+        ctx: &mut EngineContext<'_>,
+        host: u16,
+        connect: &Connect,
+        key: u32,
+    ) -> Result<(), Dropped> {
+        count(&mut self.counters.connects_received);
+        if key != self.key {
+            self.reject_key(ctx, host, connect);
+            return Err(Dropped::Key);
+        }
+        let Connect { ends, session, expected, number, .. } = *connect;
+        let address = (host, ends.source);
+        let past = self.peers.past(address, session);
+        let (peer, restarted) = self.peer_of_request(ctx, address, connect, past.is_some())?;
+        let before = self.peers.past_generation(address);
+        let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::NoRoom) };
+        remote.heard_at = ctx.now;
+        let newer = remote.is_newer(number);
+        if newer {
+            remote.connect_seen = Some(number);
+        }
+        // A peer that does not know of the restart of this endpoint may have kept messages. It
+        // learns the session from the reply, and then connects again or sends. A peer that
+        // restarted itself is excluded: its generations may have wrapped around.
+        let unaware = !restarted && past == Some(SequenceNumber(expected).generation());
+        match remote.session {
+            None if unaware => remote.mark_unaware(session, ctx.now),
+            None => {
+                remote.adopt(session, expected, ctx.now, before);
+                self.forget_early(ctx, peer);
+            }
+            Some(_) if newer => self.check_expected(ctx, peer, SequenceNumber(expected)),
+            Some(_) => {}
+        }
+        let greeting = Greeting::Reply { session: self.session, answer: Answer::SUCCESS };
+        self.send_connect(ctx, peer, number, session, greeting);
+        self.pump(ctx, peer);
+        self.begin_pulls(ctx, peer);
+        self.connects_due(ctx);
+        Ok(())
+    }
+
+    /// Replies to a connect request with a wrong key.
+    fn reject_key(&mut self, ctx: &mut EngineContext<'_>, host: u16, connect: &Connect) {
+        count(&mut self.counters.wrong_key);
+        let rejection = Connect {
+            ends: Ends { destination: connect.ends.source, source: self.id },
+            index_of_destination: host,
+            expected: 0,
+            greeting: Greeting::Reply { session: 0, answer: Answer::BAD_KEY },
+            ..*connect
+        };
+        ctx.send(host, &Packet::Connect(rejection));
+    }
+
+    /// Returns the peer of a connect request, which is created or replaced if necessary, and whether
+    /// the known peer restarted. `is_past`: the previous peer at the address had the session.
+    fn peer_of_request(
+        &mut self,
+        ctx: &mut EngineContext<'_>,
+        address: (u16, u8),
+        connect: &Connect,
+        is_past: bool,
+    ) -> Result<(PeerId, bool), Dropped> {
+        let Connect { session, expected, number, .. } = *connect;
+        let found = self.peers.at_or_new(address, ctx.now);
+        let Some((peer, remote)) = found.and_then(|peer| Some((peer, self.peers.get_mut(peer)?)))
+        else {
+            count(&mut self.counters.no_partner);
+            return Err(Dropped::NoRoom);
+        };
+        let newer = remote.is_newer(number);
+        let is_known = remote.session.is_some();
+        let replaced = match remote.session {
+            // The pending messages are from another instance than the request.
+            None => remote.unaware.is_some_and(|unaware| unaware.session != session),
+            Some(known) if known == session => {
+                match remote.incarnation(SequenceNumber(expected), newer, ctx.now) {
+                    Incarnation::Same => false,
+                    Incarnation::New => true,
+                    Incarnation::Wrapped if remote.confirms_restart(ctx.now) => true,
+                    Incarnation::Wrapped | Incarnation::Unknown => return Err(Dropped::Session),
+                    Incarnation::OtherGeneration => {
+                        self.doubt(ctx, peer, Status::EndpointUnreachable);
+                        return Err(Dropped::Session);
+                    }
+                }
+            }
+            // A late request of a previous instance, possibly one so short-lived that this is
+            // its first packet. A live peer repeats its request.
+            Some(_) if is_past || !remote.is_quiet(ctx.now) => return Err(Dropped::Session),
+            // The peer repeats its request after the previous instance is known to be gone.
+            Some(_) => {
+                self.doubt(ctx, peer, Status::EndpointUnreachable);
+                return Err(Dropped::Session);
+            }
+        };
+        if !replaced {
+            return Ok((peer, false));
+        }
+        let Some(peer) = self.replace_peer(ctx, address) else {
+            count(&mut self.counters.no_partner);
+            return Err(Dropped::NoRoom);
+        };
+        Ok((peer, is_known))
+    }
+}
