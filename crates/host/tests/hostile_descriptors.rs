@@ -117,7 +117,7 @@ fn soon(call: impl FnOnce()) {
 }
 
 #[test]
-fn kinds_are_told_apart() {
+fn descriptor_kinds_are_distinguished() {
     let (unix, _other) = sockets();
     let (read, _write) = std::io::pipe().unwrap();
     let kinds = [
@@ -134,7 +134,7 @@ fn kinds_are_told_apart() {
 }
 
 #[test]
-fn hostile_descriptors_that_were_handed_over_are_closed_elsewhere() {
+fn hostile_descriptors_received_are_closed_in_other_threads() {
     for depth in 0..4 {
         let (slow, _stay) = nested(depth);
         soon(|| drop(ReceivedFd::new(slow)));
@@ -142,7 +142,7 @@ fn hostile_descriptors_that_were_handed_over_are_closed_elsewhere() {
 }
 
 #[test]
-fn hostile_descriptors_that_nobody_received_are_closed_elsewhere() {
+fn hostile_descriptors_left_unread_are_closed_in_other_threads() {
     for depth in 0..4 {
         let (slow, _stay) = nested(depth);
         let (ours, theirs) = sockets();
@@ -154,7 +154,7 @@ fn hostile_descriptors_that_nobody_received_are_closed_elsewhere() {
 
 /// Scans turn the lingering off, so that the closing threads are not blocked either.
 #[test]
-fn hostile_descriptors_do_not_hold_up_those_who_close_either() {
+fn hostile_descriptors_do_not_block_the_closing_threads() {
     let mut stay = Vec::new();
     let mut outer = Vec::new();
     for depth in [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3] {
@@ -178,7 +178,7 @@ fn hostile_descriptors_do_not_hold_up_those_who_close_either() {
 }
 
 #[test]
-fn hostile_descriptors_beside_bytes_that_may_have_none() {
+fn hostile_descriptors_with_plain_bytes_are_refused_without_blocking() {
     let file = create("room", 4096).unwrap();
     let mapping = Arc::new(Mapping::new(file.as_fd(), 0, 4096).unwrap());
     let map = Map::new(vec![Region { guest: 0, user: 0, mapping }]).unwrap();
@@ -208,7 +208,7 @@ fn hostile_descriptors_beside_bytes_that_may_have_none() {
 }
 
 #[test]
-fn nobody_can_send_descriptors_where_they_are_refused() {
+fn descriptors_are_refused_where_the_kernel_can() {
     let (ours, theirs) = sockets();
     receive::refuse_descriptors(&ours);
     let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();

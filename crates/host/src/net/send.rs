@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_one_length_leave_together_as_datagrams() {
+    fn frames_of_equal_length_leave_as_one_gso_batch() {
         for local in ["127.0.0.1:0", "[::1]:0"] {
             let (a, b) = (UdpSocket::bind(local).unwrap(), UdpSocket::bind(local).unwrap());
             b.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();

@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_that_is_not_there_is_named() {
+    fn packet_socket_error_names_the_missing_interface() {
         match PacketSocket::open("nowhere0") {
             Err(PacketError::None(name) | PacketError::Denied(name)) => {
                 assert_eq!(name, "nowhere0");

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn only_sockets_of_udp_take_datagrams_without_checksum() {
+    fn udp_option_is_refused_by_other_sockets() {
         let udp = std::net::UdpSocket::bind("[::1]:0").unwrap();
         accept_unchecked(udp.as_fd()).unwrap();
         let (other, _) = std::os::unix::net::UnixStream::pair().unwrap();
