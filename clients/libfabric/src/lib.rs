@@ -42,7 +42,6 @@
 mod abi;
 mod address;
 mod eq;
-#[cfg_attr(not(test), allow(dead_code, reason = "for what sends and receives"))]
 mod errno;
 mod fabric;
 mod info;
@@ -54,3 +53,5 @@ mod rdm;
 mod shell;
 #[cfg(feature = "story")]
 pub mod story;
+
+pub use provider::fi_prov_ini;

@@ -136,12 +136,12 @@ mod tests {
     fn limits_are_those_of_the_manual() {
         let page = include_str!("../fi_causeway.7").replace('\n', " ");
         for text in [
-            format!("up to {MESSAGE_MAX} bytes in up to {SEGMENTS_MAX} pieces"),
-            format!("{INJECT_MAX} bytes are taken at once"),
+            format!("up to {MESSAGE_MAX} bytes in up to {SEGMENTS_MAX} segments"),
+            format!("up to {INJECT_MAX} bytes can be injected"),
             format!("up to {OPERATIONS_MAX} operations"),
-            format!("Where {COMPLETIONS_MAX} completions wait"),
+            format!("If {COMPLETIONS_MAX} completions wait"),
             format!("{TAG_BITS} bits; a message carries {DATA_BYTES} bytes"),
-            format!("{} bytes, of no format", crate::address::BYTES),
+            format!("{} bytes in a format of the provider", crate::address::BYTES),
         ] {
             assert!(page.contains(&text), "{text}");
         }

@@ -201,7 +201,7 @@ unsafe fn write(done: &OpCompletion, format: u32, to: *mut c_void) -> *mut c_voi
     }
 }
 
-/// Writes a completion as [`write`] does, and its source at index `before` of `from`, unless that
+/// Writes a completion as [`write()`] does, and its source at index `before` of `from`, unless that
 /// is NULL.
 ///
 /// # Safety

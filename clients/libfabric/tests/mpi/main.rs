@@ -141,7 +141,7 @@ fn what_ranks_sent_is_what_ranks_received_by_their_counters() {
     }
 }
 
-/// Runs two ranks of which the first kills itself; checks when the other gets the error.
+/// Runs two ranks of which one kills itself; checks when the other gets the error.
 fn assert_killed_rank_is_reported(program: &str, boards: &[String]) {
     for mpi in all().iter().filter(|mpi| mpi.lets_ranks_die()) {
         let since = Instant::now();
