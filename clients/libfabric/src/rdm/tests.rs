@@ -404,6 +404,70 @@ fn hostile_heads_and_missing_bytes_fail_the_receive() {
     assert!(side.done.iter().filter(released).count() <= 1, "{:?}", side.done);
 }
 
+/// Starts an operation of a random kind that involves the endpoint `to`, with a buffer in `into`.
+fn start_random(
+    side: &mut TestEndpoint,
+    random: &mut Random,
+    to: u64,
+    context: usize,
+    into: &mut [u8],
+) {
+    let from = if random.below(2) == 0 { to } else { FI_ADDR_UNSPEC };
+    let into = &mut into[..random.below(20_000) as usize];
+    let remote = RemoteMemory { to, key: 1, address: 0 };
+    match random.below(8) {
+        0 | 1 => side.receive(from, random.below(3), context, into),
+        2 => {
+            let report = report(FI_MSG | FI_RECV, 0, context);
+            let wanted = ReceiveSpec { from, ignore: 0, report };
+            let _ = side.with(|rdm, env| rdm.receive_many(env, wanted, payload_of(into)));
+        }
+        3 => {
+            let report = report(FI_TAGGED | FI_RECV, random.below(3), context);
+            let wanted = ReceiveSpec { from, ignore: random.below(2), report };
+            let how = (random.below(2) == 0, random.below(4) == 0);
+            side.with(|rdm, env| rdm.peek(env, wanted, how)).unwrap();
+            let _ = side.with(|rdm, env| rdm.receive_claimed(env, report, payload_of(into)));
+        }
+        4 => drop(side.rdm.cancel(10 + random.below(300) as usize)),
+        5 => drop(side.send(to, 1, &into[..into.len().min(4096)])),
+        6 => {
+            let (report, payload) = (report(0, 0, context), payload_of(into));
+            side.with(|rdm, env| rdm.write(env, remote, report, payload, Some(1))).unwrap();
+        }
+        _ => {
+            let (report, payload) = (report(0, 0, context), payload_of(into));
+            side.with(|rdm, env| rdm.read(env, remote, report, payload)).unwrap();
+        }
+    }
+}
+
+/// Returns a message of values that a peer can guess: names of operations, kinds, the key.
+fn random_message(random: &mut Random) -> (u64, Vec<u8>) {
+    let len = [0, 15, 16, 17, 40, 60, 5000, 40_000][random.below(8) as usize];
+    let mut bytes = random.bytes(len.min(64));
+    bytes.resize(len, 0);
+    let name = random.below(20) | random.below(4) << 20;
+    let info = match random.below(5) {
+        0 => random.below(3),
+        1 => PLAIN,
+        2 => CONTROL,
+        3 => BODY | name,
+        _ => REPLY | name,
+    };
+    if len >= 40 && info == CONTROL {
+        let mut request = control(ControlKind::Read, name as u32, random.below(80_000));
+        request.address = random.below(70_000);
+        bytes[..40].copy_from_slice(&request.emit(0));
+        bytes[0] = 1 + random.below(6) as u8;
+        bytes[1..3].copy_from_slice(&[random.below(11) as u8, random.below(20) as u8]);
+    } else if len >= 16 && random.below(2) == 0 {
+        let word = send::NOTICE | name << 32 | random.below(50_000);
+        bytes[8..16].copy_from_slice(&word.to_le_bytes());
+    }
+    (info, bytes)
+}
+
 #[test]
 fn hostile_messages_of_all_kinds_leave_the_endpoint_intact() {
     let host = Host::new(&["a"]);
@@ -417,62 +481,9 @@ fn hostile_messages_of_all_kinds_leave_the_endpoint_intact() {
         let mut into = vec![0_u8; 70_000];
         side.register(7, &mut memory[1000..60_000], FI_REMOTE_READ | FI_REMOTE_WRITE);
         for context in 10..300 {
-            let from = if random.below(2) == 0 { hostile_address } else { FI_ADDR_UNSPEC };
-            let len = random.below(20_000) as usize;
-            match random.below(8) {
-                0 | 1 => side.receive(from, random.below(3), context, &mut into[..len]),
-                2 => {
-                    let payload = payload_of(&mut into[..len]);
-                    let report = report(FI_MSG | FI_RECV, 0, context);
-                    let wanted = ReceiveSpec { from, ignore: 0, report };
-                    let _ = side.with(|rdm, env| rdm.receive_many(env, wanted, payload));
-                }
-                3 => {
-                    let report = report(FI_TAGGED | FI_RECV, random.below(3), context);
-                    let wanted = ReceiveSpec { from, ignore: random.below(2), report };
-                    let how = (random.below(2) == 0, random.below(4) == 0);
-                    side.with(|rdm, env| rdm.peek(env, wanted, how)).unwrap();
-                    let payload = payload_of(&mut into[..len]);
-                    let _ = side.with(|rdm, env| rdm.receive_claimed(env, report, payload));
-                }
-                4 => drop(side.rdm.cancel(10 + random.below(300) as usize)),
-                5 => drop(side.send(hostile_address, 1, &into[..len.min(4096)])),
-                6 => {
-                    let remote = RemoteMemory { to: hostile_address, key: 1, address: 0 };
-                    let report = report(0, 0, context);
-                    let payload = payload_of(&mut into[..len]);
-                    side.with(|rdm, env| rdm.write(env, remote, report, payload, Some(1))).unwrap();
-                }
-                _ => {
-                    let remote = RemoteMemory { to: hostile_address, key: 1, address: 0 };
-                    let report = report(0, 0, context);
-                    let payload = payload_of(&mut into[..len]);
-                    side.with(|rdm, env| rdm.read(env, remote, report, payload)).unwrap();
-                }
-            }
+            start_random(&mut side, &mut random, hostile_address, context, &mut into);
             for _ in 0..random.below(6) {
-                let len = [0, 15, 16, 17, 40, 60, 5000, 40_000][random.below(8) as usize];
-                let mut bytes = random.bytes(len.min(64));
-                bytes.resize(len, 0);
-                // Values that a peer can guess: names of operations, kinds, the key.
-                let name = random.below(20) | random.below(4) << 20;
-                let info = match random.below(5) {
-                    0 => random.below(3),
-                    1 => PLAIN,
-                    2 => CONTROL,
-                    3 => BODY | name,
-                    _ => REPLY | name,
-                };
-                if len >= 40 && info == CONTROL {
-                    let mut asked = control(ControlKind::Read, name as u32, random.below(80_000));
-                    asked.address = random.below(70_000);
-                    bytes[..40].copy_from_slice(&asked.emit(0));
-                    bytes[0] = 1 + random.below(6) as u8;
-                    bytes[1..3].copy_from_slice(&[random.below(11) as u8, random.below(20) as u8]);
-                } else if len >= 16 && random.below(2) == 0 {
-                    let word = send::NOTICE | name << 32 | random.below(50_000);
-                    bytes[8..16].copy_from_slice(&word.to_le_bytes());
-                }
+                let (info, bytes) = random_message(&mut random);
                 hostile.send(info, bytes);
             }
             if random.below(3) == 0 {

@@ -88,7 +88,7 @@ mod tests {
         let (accepted, _) = listener.accept().unwrap();
         let found = match process(accepted.as_fd()) {
             Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
-                eprintln!("skipped: this kernel does not tell");
+                eprintln!("skipped: the kernel has no SO_PEERPIDFD");
                 let _ = std::fs::remove_file(&own);
                 return;
             }
@@ -104,7 +104,7 @@ mod tests {
         if gone.is_ok_and(|status| status.success()) {
             let (accepted, _) = listener.accept().unwrap();
             let lives = process(accepted.as_fd()).is_ok_and(|found| !is_of(&found, "-1"));
-            assert!(!lives, "the one that connected has ended");
+            assert!(!lives, "the process that connected has ended");
         }
         std::fs::remove_file(&own).unwrap();
     }

@@ -47,10 +47,10 @@ pub enum PacketError {
     #[error("there is no interface {0}")]
     None(String),
     /// The interface is down.
-    #[error("interface {0} is down: `ip link set {0} up`")]
+    #[error("interface {0} is down: run `ip link set {0} up`")]
     Down(String),
     /// The process lacks CAP_NET_RAW.
-    #[error("interface {0}: not permitted: the capability CAP_NET_RAW is needed")]
+    #[error("interface {0} cannot be opened: the process needs the capability CAP_NET_RAW")]
     Denied(String),
     /// Another error of the kernel.
     #[error("interface {0}: {1}")]
