@@ -177,7 +177,7 @@ impl EventQueue {
 ///
 /// # Safety
 /// The caller's memory has room for the event; its length was checked.
-unsafe fn give(taken: Result<QueuedEvent, i32>, event: *mut u32, buf: *mut c_void) -> isize {
+unsafe fn write_event(taken: Result<QueuedEvent, i32>, event: *mut u32, buf: *mut c_void) -> isize {
     let (kind, bytes) = match taken {
         Ok(taken) => taken,
         Err(code) => return failed_size(code),
@@ -204,7 +204,7 @@ unsafe extern "C" fn read(
     let eq = unsafe { EventQueue::of(eq) };
     let taken = eq.take(&mut eq.events(), len, flags & FI_PEEK != 0);
     // SAFETY: the caller passes room for `len` bytes.
-    unsafe { give(taken, event, buf) }
+    unsafe { write_event(taken, event, buf) }
 }
 
 unsafe extern "C" fn sread(
@@ -225,7 +225,7 @@ unsafe extern "C" fn sread(
     }
     let taken = eq.wait(timeout, len, flags & FI_PEEK != 0);
     // SAFETY: the caller passes room for `len` bytes.
-    unsafe { give(taken, event, buf) }
+    unsafe { write_event(taken, event, buf) }
 }
 
 /// There are no error events: each call reports its failure itself.

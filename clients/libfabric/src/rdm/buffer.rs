@@ -262,7 +262,7 @@ impl MessageBuffer {
     }
 
     /// Returns whether the payload is a copy.
-    pub fn is_own(&self) -> bool {
+    pub fn is_copy(&self) -> bool {
         matches!(self.payload, Payload::Owned(_))
     }
 

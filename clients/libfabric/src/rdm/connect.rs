@@ -80,7 +80,7 @@ impl PeerState {
 
     /// Returns how many of these were reported as sent.
     pub fn unsent(&self) -> usize {
-        self.waiting.iter().filter(|message| message.is_own()).count()
+        self.waiting.iter().filter(|message| message.is_copy()).count()
     }
 }
 
@@ -213,7 +213,7 @@ impl Rdm {
             }
             peer.reach = ConnectState::Known(partner);
             for message in std::mem::take(&mut peer.waiting) {
-                self.hand_over_late(env, partner, message);
+                self.submit_late(env, partner, message);
             }
         }
     }
@@ -221,7 +221,7 @@ impl Rdm {
     /// Handles endpoints to which the engine lost messages.
     fn note_broken(&mut self) {
         for source in self.endpoint.library.take_broken() {
-            self.break_with(source);
+            self.mark_broken(source);
         }
     }
 
@@ -229,7 +229,7 @@ impl Rdm {
     /// messages would be received in its place. Nothing is sent there any more, and receives from
     /// there fail.
     #[cold]
-    pub(super) fn break_with(&mut self, source: Source) {
+    pub(super) fn mark_broken(&mut self, source: Source) {
         if !self.broken.insert(source) {
             return;
         }
@@ -267,7 +267,7 @@ impl Rdm {
     }
 
     /// Returns whether a failed connect must be repeated because the daemon was replaced during it.
-    fn tries_again(&mut self, at: usize, status: Status) -> bool {
+    fn must_retry(&mut self, at: usize, status: Status) -> bool {
         let way = &self.endpoint.way;
         let renewed = way.awaits_daemon() || way.resumed() > 0;
         let Some(peer) = self.peers.get_mut(at) else { return false };
@@ -353,10 +353,10 @@ impl Rdm {
 
     /// Completes a connect: waiting messages are sent or fail.
     #[cold]
-    pub(super) fn connected(&mut self, env: DomainEnv<'_>, to: u64, ended: &Completion) {
+    pub(super) fn complete_connect(&mut self, env: DomainEnv<'_>, to: u64, ended: &Completion) {
         let Some(at) = usize::try_from(to).ok().filter(|at| *at < self.peers.len()) else { return };
         let source = ended.partner.and_then(|partner| self.endpoint.library.source_of(partner));
-        if self.tries_again(at, ended.status) {
+        if self.must_retry(at, ended.status) {
             if let Some(peer) = self.peers.get_mut(at) {
                 peer.reach = ConnectState::Unknown;
             }
@@ -381,7 +381,7 @@ impl Rdm {
         if let Some(partner) = right {
             peer.reach = ConnectState::Known(partner);
             for message in waiting {
-                self.hand_over_late(env, partner, message);
+                self.submit_late(env, partner, message);
             }
             self.disconnect_broken(at);
             return;
@@ -401,7 +401,7 @@ impl Rdm {
         if let Some(source) = self.peers.get(at).and_then(|peer| peer.source) {
             let ours = source.address.nic == self.endpoint.library.address().nic;
             if lost {
-                self.break_with(source);
+                self.mark_broken(source);
             }
             log_connect_failure(EndpointName { source, service: 0 }, status, ours, had_waiting);
             self.fail_receives(source, err, status);

@@ -50,7 +50,7 @@ pub struct DeferredSends {
 impl DeferredSends {
     /// Forgets an operation that ended.
     #[inline]
-    pub fn ended(&mut self, operation: u32) {
+    pub fn forget(&mut self, operation: u32) {
         if !self.offered.is_empty()
             && let Some(len) = self.offered.remove(&operation)
         {
@@ -120,7 +120,7 @@ impl Rdm {
         let Some(source) = self.endpoint.library.source_of(partner) else { return };
         let Some(operation) = self.operations.named(name) else { return };
         let Some(message) = self.deferred.take(source, operation) else { return };
-        self.hand_over_late(env, partner, message);
+        self.submit_late(env, partner, message);
     }
 
     /// Requests the bytes of a deferred message from its sender.
@@ -160,7 +160,7 @@ impl Rdm {
     /// hosts complete when they leave.
     pub(super) fn count_lost(&mut self) {
         let Some(status) = self.endpoint.library.take_lost() else { return };
-        self.stats.lose(status as u32);
+        self.stats.count_loss(status as u32);
     }
 
     /// Watches the peers that receives wait for or that have deferred messages, and no others.

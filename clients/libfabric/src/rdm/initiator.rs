@@ -182,14 +182,14 @@ impl Rdm {
             return None;
         }
         self.operations.end(call);
-        self.call_ended(to);
-        self.lose_body(name, body);
+        self.count_call_ended(to);
+        self.release_body(name, body);
         Some(report)
     }
 
     /// Releases the buffer of a long write after its call ended, because the application may reuse it;
     /// a hostile target may reply before it takes the bytes.
-    fn lose_body(&mut self, name: u32, body: Option<u32>) {
+    fn release_body(&mut self, name: u32, body: Option<u32>) {
         let Some(body) = body else { return };
         // The slot may belong to another operation by now.
         if let Some(Task::Request(of)) = self.operations.task(body)
@@ -202,7 +202,7 @@ impl Rdm {
         }
     }
 
-    fn call_ended(&mut self, to: usize) {
+    fn count_call_ended(&mut self, to: usize) {
         self.calls = self.calls.saturating_sub(1);
         if let Some(peer) = self.peers.get_mut(to) {
             peer.calls = peer.calls.saturating_sub(1);
@@ -217,15 +217,15 @@ impl Rdm {
     }
 
     /// Completes a call after its reply arrived or failed.
-    pub(super) fn replied(
+    pub(super) fn complete_call(
         &mut self,
         name: u32,
         (report, to, body): (ReportTemplate, usize, Option<u32>),
         (err, _): (u64, u64),
         ended: &Completion,
     ) {
-        self.call_ended(to);
-        self.lose_body(name, body);
+        self.count_call_ended(to);
+        self.release_body(name, body);
         let failed = |err, status| OpCompletion::failed(report, err, status);
         self.completions.push(match (ended.status, i32::try_from(err)) {
             (status, _) if !is_received(status) => failed(of_status(status), status),

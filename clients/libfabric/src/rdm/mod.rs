@@ -287,10 +287,10 @@ impl Rdm {
             return Err(Missed::Unsure);
         }
         let (ended, more) = self.endpoint.receive_straight()?;
-        let Some(done) = self.received_fast(env, &ended) else {
+        let Some(done) = self.complete_receive_fast(env, &ended) else {
             // A copy, because a value without a reference can stay in registers.
             let otherwise = ended;
-            self.ended(env, &otherwise);
+            self.complete(env, &otherwise);
             return Err(Missed::Worked);
         };
         if done.failure.is_some() {
@@ -340,10 +340,10 @@ impl Rdm {
         let mut owned = 0_usize;
         for request in posted.into_iter().filter_map(|at| operations.request(at)) {
             endpoint.library.with_buffer(request, |buffer| {
-                owned = owned.saturating_add(usize::from(buffer.is_own()));
+                owned = owned.saturating_add(usize::from(buffer.is_copy()));
             });
         }
-        owned.saturating_add(waiting).saturating_add(self.interrupted())
+        owned.saturating_add(waiting).saturating_add(self.interrupted_count())
     }
 
     /// Closes the endpoint: waits a bounded time for messages that were reported as sent.
@@ -362,7 +362,7 @@ impl Rdm {
     #[inline]
     fn collect(&mut self, env: DomainEnv<'_>) {
         while let Ok(Some(ended)) = self.endpoint.library.test_any(0, 0) {
-            self.ended(env, &ended);
+            self.complete(env, &ended);
         }
     }
 

@@ -186,7 +186,12 @@ impl Rdm {
     }
 
     /// Processes the next message for a buffer.
-    pub(super) fn multi_received(&mut self, env: DomainEnv<'_>, at: u32, ended: &Completion) {
+    pub(super) fn process_multi_receive(
+        &mut self,
+        env: DomainEnv<'_>,
+        at: u32,
+        ended: &Completion,
+    ) {
         let (data, word) = self.operations.words(at);
         let from = match ended.partner {
             Some(partner) => self.from(env.vector, partner),
@@ -216,7 +221,7 @@ impl Rdm {
             let meta = MessageMeta { room: len.min(room), ..meta };
             if let Err(done) = self.fetch(partner, name, Task::Part(at, meta, len), payload, &meta)
             {
-                self.body_received(env, at, done);
+                self.complete_multi_body(env, at, done);
                 return;
             }
         }
@@ -224,7 +229,7 @@ impl Rdm {
     }
 
     /// Completes a long message into a buffer.
-    pub(super) fn body_received(&mut self, env: DomainEnv<'_>, at: u32, done: OpCompletion) {
+    pub(super) fn complete_multi_body(&mut self, env: DomainEnv<'_>, at: u32, done: OpCompletion) {
         self.completions.push(done);
         if let Some(Task::Multi(multi)) = self.operations.task(at) {
             multi.bodies = multi.bodies.saturating_sub(1);

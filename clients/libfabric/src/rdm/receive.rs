@@ -156,38 +156,38 @@ impl Rdm {
 
     /// Completes the operation of a request that ended.
     #[inline]
-    pub(super) fn ended(&mut self, env: DomainEnv<'_>, ended: &Completion) {
+    pub(super) fn complete(&mut self, env: DomainEnv<'_>, ended: &Completion) {
         let Ok(at) = u32::try_from(ended.context) else { return };
         match self.operations.task(at) {
             Some(Task::Send(_)) => {
-                self.deferred.ended(at);
+                self.deferred.forget(at);
                 if let Some(Task::Send(report)) = self.operations.end(at) {
-                    self.sent(report, ended);
+                    self.complete_send(report, ended);
                 }
             }
-            Some(Task::Receive(..)) => self.received(env, at, ended),
-            Some(Task::Multi(_)) => self.multi_received(env, at, ended),
+            Some(Task::Receive(..)) => self.complete_receive(env, at, ended),
+            Some(Task::Multi(_)) => self.process_multi_receive(env, at, ended),
             Some(Task::Internal) => drop(self.operations.end(at)),
-            _ => self.ended_other(env, at, ended),
+            _ => self.complete_other(env, at, ended),
         }
     }
 
     #[cold]
-    fn ended_other(&mut self, env: DomainEnv<'_>, at: u32, ended: &Completion) {
+    fn complete_other(&mut self, env: DomainEnv<'_>, at: u32, ended: &Completion) {
         let (words, name) = (self.operations.words(at), self.operations.name(at));
         match self.operations.end(at) {
-            Some(Task::Connect(to)) => self.connected(env, to, ended),
-            Some(Task::Request(call)) if !is_received(ended.status) && !self.is_kept(ended) => {
+            Some(Task::Connect(to)) => self.complete_connect(env, to, ended),
+            Some(Task::Request(call)) if !is_received(ended.status) && !self.will_resend(ended) => {
                 self.fail_call(call, of_status(ended.status), ended.status);
             }
             Some(Task::Body(meta, len)) => self.completions.push(meta.long(len, ended)),
             Some(Task::Part(multi, meta, len)) => {
-                self.body_received(env, multi, meta.long(len, ended))
+                self.complete_multi_body(env, multi, meta.long(len, ended))
             }
             Some(Task::Call(report, to, body)) => {
-                self.replied(name, (report, to, body), words, ended);
+                self.complete_call(name, (report, to, body), words, ended);
             }
-            Some(Task::TargetWrite(served)) => self.served(env, &served, ended),
+            Some(Task::TargetWrite(served)) => self.complete_long_write(env, &served, ended),
             Some(Task::Reply(peer, _)) => {
                 self.count_ended(peer);
                 self.reply_lost(ended);
@@ -198,32 +198,34 @@ impl Rdm {
 
     /// Completes a receive that has a message, or failed.
     #[inline]
-    fn received(&mut self, env: DomainEnv<'_>, at: u32, ended: &Completion) {
-        if let Some(done) = self.received_whole(env, at, ended) {
+    fn complete_receive(&mut self, env: DomainEnv<'_>, at: u32, ended: &Completion) {
+        if let Some(done) = self.complete_eager_receive(env, at, ended) {
             self.completions.push(done);
         } else {
-            self.received_notice(env, at, ended);
+            self.continue_with_notice(env, at, ended);
         }
     }
 
     /// Completes a receive that is reported to a queue and has an eager message. Returns `None` for
     /// any other operation.
     #[inline(always)]
-    pub(super) fn received_fast(
+    pub(super) fn complete_receive_fast(
         &mut self,
         env: DomainEnv<'_>,
         ended: &Completion,
     ) -> Option<OpCompletion> {
         let at = u32::try_from(ended.context).ok()?;
         match self.operations.task(at) {
-            Some(Task::Receive(report, ..)) if !report.quiet => self.received_whole(env, at, ended),
+            Some(Task::Receive(report, ..)) if !report.quiet => {
+                self.complete_eager_receive(env, at, ended)
+            }
             _ => None,
         }
     }
 
     /// Completes a receive that has an eager message.
     #[inline(always)]
-    fn received_whole(
+    fn complete_eager_receive(
         &mut self,
         env: DomainEnv<'_>,
         at: u32,
@@ -240,7 +242,7 @@ impl Rdm {
 
     /// Continues a receive that has a notice, or failed.
     #[cold]
-    fn received_notice(&mut self, env: DomainEnv<'_>, at: u32, ended: &Completion) {
+    fn continue_with_notice(&mut self, env: DomainEnv<'_>, at: u32, ended: &Completion) {
         let (data, word) = self.operations.words(at);
         let Some(Task::Receive(report, payload, _)) = self.operations.end(at) else { return };
         let Some(partner) = ended.partner.filter(|_| is_received(ended.status)) else {

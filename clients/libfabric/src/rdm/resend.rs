@@ -77,8 +77,8 @@ pub(super) struct Flow {
     /// Messages that were received on earlier connections.
     received: u64,
     /// Whether [`ControlKind::Resume`] was sent and received on this connection.
-    greets: bool,
-    greeted: bool,
+    has_sent_resume: bool,
+    has_received_resume: bool,
     /// Messages that wait for the peer's count.
     waiting: VecDeque<EngineSend>,
 }
@@ -93,8 +93,8 @@ impl Flow {
             first: 0,
             acked: 0,
             received: 0,
-            greets: false,
-            greeted: false,
+            has_sent_resume: false,
+            has_received_resume: false,
             waiting: VecDeque::new(),
         }
     }
@@ -119,7 +119,7 @@ impl Flow {
     /// Records the loss of the connection.
     fn depart(&mut self, departed: &Departed) {
         self.drop_acked(departed.acked);
-        let received = departed.received.saturating_sub(u64::from(self.greeted));
+        let received = departed.received.saturating_sub(u64::from(self.has_received_resume));
         self.received = self.received.saturating_add(received);
         self.old.extend(std::mem::take(&mut self.sent).into_iter().flatten());
         self.state = FlowState::Gone;
@@ -128,7 +128,7 @@ impl Flow {
     /// Starts a new connection.
     fn begin(&mut self, partner: Partner) {
         (self.partner, self.state) = (partner, FlowState::Resuming);
-        (self.acked, self.greets, self.greeted) = (0, false, false);
+        (self.acked, self.has_sent_resume, self.has_received_resume) = (0, false, false);
     }
 
     /// Drops the messages that the peer received. Returns `false` if the peer's count is
@@ -147,7 +147,7 @@ impl Flow {
 impl Rdm {
     /// Returns whether messages to a peer are kept until its host has them.
     #[inline]
-    pub(super) fn keeps(&self, partner: Partner) -> bool {
+    pub(super) fn resends_to(&self, partner: Partner) -> bool {
         self.resends && is_remote(partner.peer)
     }
 
@@ -159,7 +159,7 @@ impl Rdm {
         context: u64,
         buffer: MessageBuffer,
     ) -> Result<RequestId, causeway_message::library::Error> {
-        let whole = self.keeps(partner) && buffer.len() <= self.eager_max(partner);
+        let whole = self.resends_to(partner) && buffer.len() <= self.eager_max(partner);
         let copy = whole.then(|| self.copy_of(partner, info, &buffer)).flatten();
         let endpoint = &mut self.endpoint;
         let made = endpoint.library.isend(&mut endpoint.way, partner, info, context, buffer);
@@ -194,8 +194,8 @@ impl Rdm {
 
     /// Returns whether a failed send will be sent again; it then counts as successful.
     #[cold]
-    pub(super) fn is_kept(&self, ended: &Completion) -> bool {
-        let Some(partner) = ended.partner.filter(|partner| self.keeps(*partner)) else {
+    pub(super) fn will_resend(&self, ended: &Completion) -> bool {
+        let Some(partner) = ended.partner.filter(|partner| self.resends_to(*partner)) else {
             return false;
         };
         let source = self.endpoint.library.source_of(partner);
@@ -206,7 +206,9 @@ impl Rdm {
 
     /// Sends an error in place of a long reply that did not arrive.
     pub(super) fn reply_lost(&mut self, ended: &Completion) {
-        let Some(partner) = ended.partner.filter(|partner| self.keeps(*partner)) else { return };
+        let Some(partner) = ended.partner.filter(|partner| self.resends_to(*partner)) else {
+            return;
+        };
         let whole = ended.msg_length as usize <= self.eager_max(partner);
         if is_interrupted(ended.status) && !whole {
             let words = (u64::from(FI_EIO.unsigned_abs()), 0);
@@ -221,14 +223,14 @@ impl Rdm {
     }
 
     /// Returns the number of messages that were reported as sent and wait for a new connection.
-    pub(super) fn interrupted(&self) -> usize {
+    pub(super) fn interrupted_count(&self) -> usize {
         let waiting = self.flows.values().filter(|flow| flow.state != FlowState::Open);
         waiting.map(|flow| flow.old.len()).fold(0, usize::saturating_add)
     }
 
     /// Records the connection to a peer; returns whether messages may be sent on it now.
     pub(super) fn attach(&mut self, partner: Partner) -> bool {
-        if !self.keeps(partner) {
+        if !self.resends_to(partner) {
             return true;
         }
         let Some(source) = self.endpoint.library.source_of(partner) else { return true };
@@ -238,15 +240,15 @@ impl Rdm {
         let flow = self.flows.entry(source).or_insert_with(|| Flow::new(partner));
         if flow.partner != partner && self.endpoint.library.is_reached(partner) {
             flow.begin(partner);
-            self.greet(source);
+            self.send_resume(source);
         }
         self.flows.get(&source).is_none_or(|flow| flow.state == FlowState::Open)
     }
 
     /// Sends the count of messages that were received on earlier connections.
-    fn greet(&mut self, source: Source) {
+    fn send_resume(&mut self, source: Source) {
         let Some(flow) = self.flows.get_mut(&source) else { return };
-        if std::mem::replace(&mut flow.greets, true) {
+        if std::mem::replace(&mut flow.has_sent_resume, true) {
             return;
         }
         flow.sent.push_back(None);
@@ -266,7 +268,7 @@ impl Rdm {
     /// Returns the current connection of a peer, which may have connected again.
     pub(super) fn current(&self, partner: Partner) -> Partner {
         let library = &self.endpoint.library;
-        if !self.keeps(partner) || library.is_reached(partner) {
+        if !self.resends_to(partner) || library.is_reached(partner) {
             return partner;
         }
         let source = library.source_of(partner);
@@ -281,7 +283,7 @@ impl Rdm {
         mut message: EngineSend,
         inject: bool,
     ) -> Option<EngineSend> {
-        if !self.keeps(partner) || self.attach(partner) {
+        if !self.resends_to(partner) || self.attach(partner) {
             return Some(message);
         }
         let source = self.endpoint.library.source_of(partner)?;
@@ -294,8 +296,8 @@ impl Rdm {
     }
 
     /// Processes the peer's count of messages that it received on earlier connections.
-    pub(super) fn resumed(&mut self, env: DomainEnv<'_>, partner: Partner, received: u64) {
-        if !self.keeps(partner) {
+    pub(super) fn process_resume(&mut self, env: DomainEnv<'_>, partner: Partner, received: u64) {
+        if !self.resends_to(partner) {
             return;
         }
         self.attach(partner);
@@ -303,11 +305,11 @@ impl Rdm {
         let Some(flow) = self.flows.get_mut(&source).filter(|flow| flow.partner == partner) else {
             return;
         };
-        if std::mem::replace(&mut flow.greeted, true) {
+        if std::mem::replace(&mut flow.has_received_resume, true) {
             return;
         }
         match flow.state {
-            FlowState::Open => return self.greet(source),
+            FlowState::Open => return self.send_resume(source),
             // It arrived on a connection that is lost by now, and was included in its count.
             FlowState::Gone => {
                 flow.received = flow.received.saturating_sub(1);
@@ -332,7 +334,7 @@ impl Rdm {
             }
         }
         for message in waiting {
-            self.hand_over_late(env, partner, message);
+            self.submit_late(env, partner, message);
         }
         self.flush(env, source, partner);
     }
@@ -370,14 +372,14 @@ impl Rdm {
         }
         if lost > 0 {
             if !known {
-                self.stats.lose(status as u32);
+                self.stats.count_loss(status as u32);
             }
-            self.break_with(source);
+            self.mark_broken(source);
         }
     }
 
     /// Cancels the long message of this name; its sender got an error for it.
-    pub(super) fn no_body(&mut self, partner: Partner, name: u32) {
+    pub(super) fn cancel_body(&mut self, partner: Partner, name: u32) {
         let Some(source) = self.endpoint.library.source_of(partner) else { return };
         let matching = (BODY | u64::from(name & NAME_MASK), u64::MAX);
         let status = Status::EndpointUnreachable;

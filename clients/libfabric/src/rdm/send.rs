@@ -70,8 +70,8 @@ impl EngineSend {
     }
 
     /// Returns whether the message has a copy of its bytes, and may thus be reported as sent.
-    pub(super) fn is_own(&self) -> bool {
-        self.buffer.is_own()
+    pub(super) fn is_copy(&self) -> bool {
+        self.buffer.is_copy()
     }
 
     /// Copies the bytes, so that the application may reuse the memory.
@@ -121,7 +121,7 @@ impl Rdm {
         let message = EngineSend { operation, info, buffer, delivered };
         match partner {
             _ if held => self.defer(env, to, message, inject),
-            Some(partner) => self.hand_over(env, partner, message, inject).inspect_err(|_| {
+            Some(partner) => self.submit(env, partner, message, inject).inspect_err(|_| {
                 self.drop_operation(operation);
             }),
             None => self.queue(to, message, inject),
@@ -208,7 +208,7 @@ impl Rdm {
         match ended {
             Ok(Some(ended)) => {
                 self.operations.end(operation);
-                self.sent(*report, &ended);
+                self.complete_send(*report, &ended);
             }
             _ => {
                 self.operations.set_request(operation, request);
@@ -257,7 +257,7 @@ impl Rdm {
         let message = EngineSend { operation, info, buffer, delivered: false };
         count(&mut self.stats.long_sent);
         match partner {
-            Some(partner) => self.post_ours(partner, message),
+            Some(partner) => self.post_internal(partner, message),
             None => self.queue(to, message, false),
         }
     }
@@ -270,7 +270,7 @@ impl Rdm {
 
     /// Passes a message to the engine, and completes the operation if the message leaves at once.
     #[inline]
-    pub(super) fn hand_over(
+    pub(super) fn submit(
         &mut self,
         env: DomainEnv<'_>,
         partner: Partner,
@@ -288,7 +288,7 @@ impl Rdm {
         let request = self.post(partner, message)?;
         let library = &mut self.endpoint.library;
         match library.test(request) {
-            Ok(Some(ended)) => self.ended(env, &ended),
+            Ok(Some(ended)) => self.complete(env, &ended),
             _ if inject => library.with_buffer(request, MessageBuffer::copy_payload),
             _ => {}
         }
@@ -296,14 +296,14 @@ impl Rdm {
     }
 
     /// Passes a message to the engine after its call returned: an error fails the operation.
-    pub(super) fn hand_over_late(
+    pub(super) fn submit_late(
         &mut self,
         env: DomainEnv<'_>,
         partner: Partner,
         message: EngineSend,
     ) {
         let operation = message.operation();
-        if self.hand_over(env, partner, message, false).is_err() {
+        if self.submit(env, partner, message, false).is_err() {
             self.fail(operation, FI_EHOSTUNREACH, Status::NoResources);
         }
     }
@@ -328,7 +328,7 @@ impl Rdm {
     }
 
     /// Passes an internal message to the engine; on an error its operation is removed.
-    fn post_ours(&mut self, partner: Partner, message: EngineSend) -> Result<(), Errno> {
+    fn post_internal(&mut self, partner: Partner, message: EngineSend) -> Result<(), Errno> {
         let partner = self.current(partner);
         let Some(message) = self.postpone(partner, message, false) else { return Ok(()) };
         let operation = message.operation;
@@ -339,7 +339,7 @@ impl Rdm {
 
     /// Removes an operation that was not started.
     pub(super) fn drop_operation(&mut self, at: u32) {
-        self.deferred.ended(at);
+        self.deferred.forget(at);
         if let Some(Task::Send(_)) = self.operations.end(at) {
             self.sending = self.sending.saturating_sub(1);
         }
@@ -357,7 +357,7 @@ impl Rdm {
         let operation = self.begin(task)?;
         let message = EngineSend { operation, info, buffer, delivered: false };
         match partner {
-            Some(partner) => self.post_ours(partner, message)?,
+            Some(partner) => self.post_internal(partner, message)?,
             None => self.queue(to, message, false)?,
         }
         Ok(operation)
@@ -372,7 +372,7 @@ impl Rdm {
         buffer: MessageBuffer,
     ) -> Result<(), Errno> {
         let operation = self.begin(task)?;
-        self.post_ours(partner, EngineSend { operation, info, buffer, delivered: false })
+        self.post_internal(partner, EngineSend { operation, info, buffer, delivered: false })
     }
 
     /// As [`Self::send_near`], with the operation's head before the bytes.
@@ -390,7 +390,7 @@ impl Rdm {
         let ordered = payload.len() <= ORDERED_MAX;
         // SAFETY: heads live as long as the engine, and an operation's head belongs to its request.
         let buffer = unsafe { MessageBuffer::headed(head, payload) };
-        self.post_ours(partner, EngineSend { operation, info, buffer, delivered: false })?;
+        self.post_internal(partner, EngineSend { operation, info, buffer, delivered: false })?;
         // A later write must not change the bytes of this read.
         if ordered && let Some(request) = self.operations.request(operation) {
             self.endpoint.library.with_buffer(request, MessageBuffer::copy_payload);
@@ -400,7 +400,7 @@ impl Rdm {
 
     /// Fails an operation before the engine has it.
     pub(super) fn fail(&mut self, operation: u32, err: i32, status: Status) {
-        self.deferred.ended(operation);
+        self.deferred.forget(operation);
         match self.operations.end(operation) {
             Some(Task::Send(report)) => {
                 self.sending = self.sending.saturating_sub(1);
@@ -429,24 +429,24 @@ impl Rdm {
 
     /// Completes a send.
     #[inline]
-    pub(super) fn sent(&mut self, report: ReportTemplate, ended: &Completion) {
+    pub(super) fn complete_send(&mut self, report: ReportTemplate, ended: &Completion) {
         self.sending = self.sending.saturating_sub(1);
         // A receiver's lack of room is no failure of the send.
-        if matches!(ended.status, Status::Success | Status::Truncated) || self.is_kept(ended) {
+        if matches!(ended.status, Status::Success | Status::Truncated) || self.will_resend(ended) {
             self.completions.push(OpCompletion::success(report));
         } else {
-            self.not_sent(report, ended);
+            self.fail_send(report, ended);
         }
     }
 
     #[cold]
-    fn not_sent(&mut self, report: ReportTemplate, ended: &Completion) {
+    fn fail_send(&mut self, report: ReportTemplate, ended: &Completion) {
         self.completions.push(OpCompletion::failed(report, of_status(ended.status), ended.status));
         let source = ended.partner.and_then(|partner| self.endpoint.library.source_of(partner));
         if report.flags & FI_INJECT != 0
             && let Some(source) = source
         {
-            self.break_with(source);
+            self.mark_broken(source);
         }
     }
 }

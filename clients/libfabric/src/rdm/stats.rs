@@ -111,13 +111,13 @@ impl EndpointStats {
         let Some(failure) = done.failure.filter(|_| done.report.flags & FI_INJECT != 0) else {
             return false;
         };
-        self.lose(failure.status);
+        self.count_loss(failure.status);
         true
     }
 
     /// Counts and reports messages that did not arrive although they were reported as sent.
     #[cold]
-    pub fn lose(&mut self, status: u32) {
+    pub fn count_loss(&mut self, status: u32) {
         count(&mut self.lost);
         let why = i32::try_from(status).map(crate::errno::describe).unwrap_or_default();
         let why = why.to_string_lossy();

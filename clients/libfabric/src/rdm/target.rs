@@ -39,14 +39,14 @@ impl Rdm {
                 }
                 Some((ControlRequest { kind: ControlKind::Lost, .. }, _)) => {
                     if let Some(source) = self.endpoint.library.source_of(probed.partner) {
-                        self.break_with(source);
+                        self.mark_broken(source);
                     }
                 }
                 Some((ControlRequest { kind: ControlKind::Resume, len, .. }, _)) => {
-                    self.resumed(env, probed.partner, len);
+                    self.process_resume(env, probed.partner, len);
                 }
                 Some((ControlRequest { kind: ControlKind::NoBody, name, .. }, _)) => {
-                    self.no_body(probed.partner, name);
+                    self.cancel_body(probed.partner, name);
                 }
                 Some((control, more)) if self.may_serve(probed.partner) => {
                     self.serve(env, probed.partner, control, more);
@@ -97,9 +97,9 @@ impl Rdm {
     ) {
         let ControlRequest { kind, name, key, len, data, operation, .. } = control;
         let done = match kind {
-            ControlKind::Write => self.write_here(env, &control, more).map(|()| Payload::EMPTY),
+            ControlKind::Write => self.write_region(env, &control, more).map(|()| Payload::EMPTY),
             ControlKind::WriteLong => {
-                self.receive_here(env, partner, &control);
+                self.receive_long_write(env, partner, &control);
                 return;
             }
             ControlKind::Want | ControlKind::Lost | ControlKind::Resume | ControlKind::NoBody => {
@@ -171,7 +171,7 @@ impl Rdm {
         }
     }
 
-    fn write_here(
+    fn write_region(
         &self,
         env: DomainEnv<'_>,
         control: &ControlRequest,
@@ -187,7 +187,12 @@ impl Rdm {
     }
 
     /// Receives the bytes of a long write, to the region, or to nowhere if the request is invalid.
-    fn receive_here(&mut self, env: DomainEnv<'_>, partner: Partner, control: &ControlRequest) {
+    fn receive_long_write(
+        &mut self,
+        env: DomainEnv<'_>,
+        partner: Partner,
+        control: &ControlRequest,
+    ) {
         let &ControlRequest { name, key, data, .. } = control;
         let name = name & NAME_MASK;
         let Some(source) = self.endpoint.library.source_of(partner) else { return };
@@ -223,7 +228,12 @@ impl Rdm {
     }
 
     /// Completes a long write.
-    pub(super) fn served(&mut self, env: DomainEnv<'_>, served: &TargetWrite, ended: &Completion) {
+    pub(super) fn complete_long_write(
+        &mut self,
+        env: DomainEnv<'_>,
+        served: &TargetWrite,
+        ended: &Completion,
+    ) {
         let &TargetWrite { source, peer, name, data, key, lost } = served;
         self.count_ended(peer);
         let Some(partner) = ended.partner else { return };

@@ -205,7 +205,7 @@ unsafe extern "C" fn straddr(
 ///
 /// # Safety
 /// `fid` is an open vector that was opened here.
-pub unsafe fn bound<'a>(fid: *mut Fid) -> (&'a Arc<DomainShared>, usize) {
+pub unsafe fn location<'a>(fid: *mut Fid) -> (&'a Arc<DomainShared>, usize) {
     // SAFETY: guaranteed by the caller.
     let object = unsafe { &*fid.cast::<AvObject>() };
     (&object.shared, object.at)

@@ -73,7 +73,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
         if busy.is_some_and(|cntr| !cntr.eps.is_empty()) {
             return false;
         }
-        wait::unexpose(state, &CntrIndex(object.at));
+        wait::end_app_sleep(state, &CntrIndex(object.at));
         if let Some(slot) = state.cntrs.get_mut(object.at) {
             *slot = None;
         }
@@ -109,7 +109,7 @@ pub unsafe fn may_sleep(fid: *const Fid) -> c_int {
     let object = unsafe { &*fid.cast::<CntrObject>() };
     object.shared.state.with(|state| {
         progress(state, object.at);
-        if wait::expose(state, &CntrIndex(object.at)) { 0 } else { -FI_EAGAIN }
+        if wait::begin_app_sleep(state, &CntrIndex(object.at)) { 0 } else { -FI_EAGAIN }
     })
 }
 
@@ -117,27 +117,27 @@ pub unsafe fn may_sleep(fid: *const Fid) -> c_int {
 fn progress(state: &mut DomainState, at: usize) {
     if let Some(Some(cntr)) = state.cntrs.get(at)
         && let Some(wait_fd) = &cntr.wait_fd
-        && wait_fd.is_exposed()
+        && wait_fd.is_app_sleeping()
     {
-        wait::unexpose(state, &CntrIndex(at));
+        wait::end_app_sleep(state, &CntrIndex(at));
     }
     state.progress_all(|state| state.cntrs.get(at)?.as_ref().map(|cntr| &cntr.eps));
 }
 
-/// Runs `run` with a counter, after progress if `goes_on`.
+/// Runs `run` with a counter, after progress if `makes_progress`.
 ///
 /// # Safety
 /// The counter was opened here and is open.
 #[inline]
 unsafe fn with<R>(
     cntr: *mut FidCntr,
-    goes_on: bool,
+    makes_progress: bool,
     run: impl FnOnce(&mut CntrState) -> R,
 ) -> Result<R, Errno> {
     // SAFETY: guaranteed by the caller.
     let object = unsafe { &*cntr.cast::<CntrObject>() };
     let (done, misses) = object.shared.state.with(|state| {
-        if goes_on {
+        if makes_progress {
             progress(state, object.at);
             wait::end_poll(state, &CntrIndex(object.at));
         }
@@ -148,7 +148,7 @@ unsafe fn with<R>(
         });
         (done, state.misses)
     });
-    if goes_on {
+    if makes_progress {
         wait::yield_after_misses(misses);
     }
     done
@@ -207,7 +207,7 @@ unsafe extern "C" fn wait_for(cntr: *mut FidCntr, threshold: u64, timeout: c_int
 ///
 /// # Safety
 /// `fid` is an open counter that was opened here.
-pub unsafe fn bound<'a>(fid: *mut Fid) -> (&'a Arc<DomainShared>, usize) {
+pub unsafe fn location<'a>(fid: *mut Fid) -> (&'a Arc<DomainShared>, usize) {
     // SAFETY: guaranteed by the caller.
     let object = unsafe { &*fid.cast::<CntrObject>() };
     (&object.shared, object.at)

@@ -97,7 +97,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
         if busy.is_some_and(|cq| !cq.eps.is_empty()) {
             return false;
         }
-        wait::unexpose(state, &CqIndex(object.at));
+        wait::end_app_sleep(state, &CqIndex(object.at));
         if let Some(slot) = state.cqs.get_mut(object.at) {
             *slot = None;
         }
@@ -149,7 +149,7 @@ pub unsafe fn may_sleep(fid: *const Fid) -> c_int {
         progress(state, object.at);
         let has = state.cqs.get(object.at).and_then(Option::as_ref);
         let empty = has.is_none_or(|cq| cq.entries.is_empty());
-        if empty && wait::expose(state, &CqIndex(object.at)) { 0 } else { -FI_EAGAIN }
+        if empty && wait::begin_app_sleep(state, &CqIndex(object.at)) { 0 } else { -FI_EAGAIN }
     })
 }
 
@@ -158,9 +158,9 @@ pub unsafe fn may_sleep(fid: *const Fid) -> c_int {
 fn progress(state: &mut DomainState, at: usize) {
     if let Some(Some(cq)) = state.cqs.get(at)
         && let Some(wait_fd) = &cq.wait_fd
-        && wait_fd.is_exposed()
+        && wait_fd.is_app_sleeping()
     {
-        wait::unexpose(state, &CqIndex(at));
+        wait::end_app_sleep(state, &CqIndex(at));
     }
     state.progress_all(|state| state.cqs.get(at)?.as_ref().map(|cq| &cq.eps));
 }
@@ -488,7 +488,7 @@ unsafe extern "C" fn strerror(
 ///
 /// # Safety
 /// `fid` is an open queue that was opened here.
-pub unsafe fn bound<'a>(fid: *mut Fid) -> (&'a Arc<DomainShared>, usize) {
+pub unsafe fn location<'a>(fid: *mut Fid) -> (&'a Arc<DomainShared>, usize) {
     // SAFETY: guaranteed by the caller.
     let object = unsafe { &*fid.cast::<CqObject>() };
     (&object.shared, object.at)

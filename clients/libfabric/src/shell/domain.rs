@@ -85,7 +85,7 @@ pub unsafe fn open(
     } else if let Err(Errno(err)) = ProgressThread::begin(&shared) {
         return failed(err);
     }
-    super::process::note(&shared);
+    super::process::register(&shared);
     let fid = Fid { fclass: FI_CLASS_DOMAIN, context, ops: &OPS };
     let fid = FidDomain { fid, ops: &DOMAIN_OPS, mr: &mr::MR_OPS };
     let opened = Box::new(Domain { fid, fabric, shared });

@@ -324,13 +324,13 @@ fn unbind(state: &mut DomainState, at: usize, ep: Option<&EpState>) {
     for cq in state.cqs.iter_mut().flatten().filter(|cq| cq.eps.contains(&at)) {
         cq.eps.retain(|&other| other != at);
         if let (Some(wait_fd), Some(ep)) = (&cq.wait_fd, ep) {
-            wait_fd.forget(ep);
+            wait_fd.unwatch(ep);
         }
     }
     for cntr in state.cntrs.iter_mut().flatten().filter(|cntr| cntr.eps.contains(&at)) {
         cntr.eps.retain(|&other| other != at);
         if let (Some(wait_fd), Some(ep)) = (&cntr.wait_fd, ep) {
-            wait_fd.forget(ep);
+            wait_fd.unwatch(ep);
         }
     }
 }
@@ -344,18 +344,18 @@ unsafe extern "C" fn bind(fid: *mut Fid, bound: *mut Fid, flags: u64) -> c_int {
     // SAFETY: the caller passes an open object.
     to_status(match unsafe { (*bound).fclass } {
         // SAFETY: an object of this class belongs to `cq`.
-        FI_CLASS_CQ => bind_cq(object, unsafe { cq::bound(bound) }, flags),
+        FI_CLASS_CQ => bind_cq(object, unsafe { cq::location(bound) }, flags),
         // SAFETY: an object of this class belongs to `cntr`.
-        FI_CLASS_CNTR => bind_cntr(object, unsafe { cntr::bound(bound) }, flags),
+        FI_CLASS_CNTR => bind_cntr(object, unsafe { cntr::location(bound) }, flags),
         // SAFETY: an object of this class belongs to `av`.
-        FI_CLASS_AV => bind_av(object, unsafe { av::bound(bound) }),
+        FI_CLASS_AV => bind_av(object, unsafe { av::location(bound) }),
         FI_CLASS_EQ => Ok(()),
         _ => Err(Errno(FI_EINVAL)),
     })
 }
 
 /// Checks that both objects belong to one domain.
-fn together(object: &FidObject<FidEp>, shared: &Arc<DomainShared>) -> Result<(), Errno> {
+fn check_domain(object: &FidObject<FidEp>, shared: &Arc<DomainShared>) -> Result<(), Errno> {
     if Arc::ptr_eq(&object.shared, shared) { Ok(()) } else { Err(Errno(FI_EDOMAIN)) }
 }
 
@@ -364,7 +364,7 @@ fn bind_cq(
     (shared, cq): (&Arc<DomainShared>, usize),
     flags: u64,
 ) -> Result<(), Errno> {
-    together(object, shared)?;
+    check_domain(object, shared)?;
     if flags & (FI_TRANSMIT | FI_RECV) == 0 {
         return Err(Errno(FI_EBADFLAGS));
     }
@@ -398,7 +398,7 @@ fn bind_cntr(
     (shared, cntr): (&Arc<DomainShared>, usize),
     flags: u64,
 ) -> Result<(), Errno> {
-    together(object, shared)?;
+    check_domain(object, shared)?;
     let kinds = [
         (FI_SEND, SENT),
         (FI_RECV, RECEIVED),
@@ -431,7 +431,7 @@ fn bind_av(
     object: &FidObject<FidEp>,
     (shared, av): (&Arc<DomainShared>, usize),
 ) -> Result<(), Errno> {
-    together(object, shared)?;
+    check_domain(object, shared)?;
     shared.state.with(|state| {
         let ep = get(&mut state.eps, object.at)?;
         if ep.enabled {

@@ -35,7 +35,7 @@ pub fn begin() {
 }
 
 /// Registers a domain.
-pub fn note(shared: &Arc<DomainShared>) {
+pub fn register(shared: &Arc<DomainShared>) {
     DOMAINS.with(|domains| {
         domains.retain(|known| known.strong_count() > 0);
         domains.push(Arc::downgrade(shared));
@@ -46,7 +46,7 @@ pub fn note(shared: &Arc<DomainShared>) {
 ///
 /// # Safety
 /// The lock of [`DOMAINS`] is held by [`before`], of this process or its parent.
-unsafe fn each(run: impl Fn(&DomainShared)) {
+unsafe fn for_each_domain(run: impl Fn(&DomainShared)) {
     // SAFETY: guaranteed by the caller.
     let domains = unsafe { DOMAINS.unlocked() };
     domains.iter().filter_map(Weak::upgrade).for_each(|shared| run(&shared));
@@ -55,7 +55,7 @@ unsafe fn each(run: impl Fn(&DomainShared)) {
 extern "C" fn before() {
     DOMAINS.lock_for_fork();
     // SAFETY: the lock was taken above.
-    unsafe { each(|shared| shared.state.lock_for_fork()) };
+    unsafe { for_each_domain(|shared| shared.state.lock_for_fork()) };
     board::before_fork();
 }
 
@@ -67,7 +67,7 @@ unsafe fn after(then: impl Fn(&DomainShared)) {
     // SAFETY: `before` took all three locks, and each domain's lock is released once.
     unsafe {
         board::after_fork();
-        each(|shared| {
+        for_each_domain(|shared| {
             shared.state.unlock_after_fork();
             then(shared);
         });

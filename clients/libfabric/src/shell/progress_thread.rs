@@ -61,7 +61,7 @@ impl ProgressThread {
     /// The process has too many descriptors or threads.
     pub fn begin(shared: &Arc<DomainShared>) -> Result<(), Errno> {
         let wait_fd = WaitFd::new()?;
-        let fd = wait_fd.share().ok_or(Errno(FI_EAGAIN))?;
+        let fd = wait_fd.try_clone().ok_or(Errno(FI_EAGAIN))?;
         let process = std::process::id();
         let auto =
             Self { wait_fd, eps: Vec::new(), armed: false, ends: false, thread: None, process };
@@ -102,7 +102,7 @@ impl ProgressThread {
     /// Notifies the thread of a closed endpoint.
     pub fn endpoint_closed(state: &DomainState, ep: &super::state::EpState) {
         if let Some(auto) = &state.auto {
-            auto.wait_fd.forget(ep);
+            auto.wait_fd.unwatch(ep);
         }
     }
 
@@ -143,7 +143,7 @@ impl ProgressThread {
             }
         }
         let idle = wait::arm(state, &AllEndpoints);
-        let time = wait::longest(state, &AllEndpoints);
+        let time = wait::longest_sleep(state, &AllEndpoints);
         if !idle {
             wait::disarm(state, &AllEndpoints);
             return ThreadStep::Again;
@@ -156,7 +156,7 @@ impl ProgressThread {
     }
 
     /// Withdraws the wake-ups after a sleep.
-    fn woke(state: &mut DomainState) {
+    fn after_sleep(state: &mut DomainState) {
         let Some(auto) = &mut state.auto else { return };
         auto.wait_fd.end();
         if std::mem::take(&mut auto.armed) {
@@ -174,7 +174,7 @@ fn run(shared: &DomainShared, fd: &OwnedFd) {
             ThreadStep::Again => std::thread::yield_now(),
             ThreadStep::Sleep(time) => {
                 sleep_on(fd.as_fd(), time);
-                shared.state.with(ProgressThread::woke);
+                shared.state.with(ProgressThread::after_sleep);
             }
         }
     }

@@ -197,8 +197,8 @@ impl DomainState {
         let Some(Some(cq)) = cqs.get(at) else { return Err(Missed::Unsure) };
         let [only] = *cq.eps.as_slice() else { return Err(Missed::Unsure) };
         let Some(Some(ep)) = eps.get_mut(only) else { return Err(Missed::Unsure) };
-        let exposed = cq.wait_fd.as_ref().is_some_and(WaitFd::is_exposed);
-        if exposed
+        let app_sleeping = cq.wait_fd.as_ref().is_some_and(WaitFd::is_app_sleeping);
+        if app_sleeping
             || ep.rx.is_none_or(|rx| rx.cq != at)
             || self.auto.as_ref().is_some_and(|auto| auto.armed)
         {

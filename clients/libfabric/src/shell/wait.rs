@@ -78,7 +78,7 @@ pub fn disarm(state: &mut DomainState, of: &impl WaitTarget) {
             && let Some(wait_fd) = of.wait_fd(state)
             && let Some(Some(ep)) = state.eps.get(at)
         {
-            wait_fd.forget_daemon(ep);
+            wait_fd.unwatch_daemon(ep);
         }
     }
     if state.asleep == 0 {
@@ -90,45 +90,47 @@ pub fn disarm(state: &mut DomainState, of: &impl WaitTarget) {
 }
 
 /// Lets the application sleep on the descriptor. Returns `false` if an entry or an event is there.
-pub fn expose(state: &mut DomainState, of: &impl WaitTarget) -> bool {
+pub fn begin_app_sleep(state: &mut DomainState, of: &impl WaitTarget) -> bool {
     if let Some(wait_fd) = of.wait_fd(state) {
-        wait_fd.expose(true);
+        wait_fd.set_app_sleeping(true);
         state.asleep = state.asleep.saturating_add(1);
     }
     let idle = arm(state, of);
     if idle {
         // The timer alone wakes the application for a connect that takes too long.
-        let time = longest(state, of);
-        if let Some(wait_fd) = of.wait_fd(state).filter(|_| time < SLEEP_MAX || timed(state, of)) {
+        let time = longest_sleep(state, of);
+        if let Some(wait_fd) =
+            of.wait_fd(state).filter(|_| time < SLEEP_MAX || has_deadline(state, of))
+        {
             wait_fd.wake_in(Some(time));
         }
     } else {
-        unexpose(state, of);
+        end_app_sleep(state, of);
     }
     idle
 }
 
 /// Ends the application's sleep on the descriptor.
 #[cold]
-pub fn unexpose(state: &mut DomainState, of: &impl WaitTarget) {
+pub fn end_app_sleep(state: &mut DomainState, of: &impl WaitTarget) {
     if let Some(wait_fd) = of.wait_fd(state)
-        && wait_fd.is_exposed()
+        && wait_fd.is_app_sleeping()
     {
-        wait_fd.expose(false);
+        wait_fd.set_app_sleeping(false);
         state.asleep = state.asleep.saturating_sub(1);
     }
     disarm(state, of);
 }
 
 /// Returns whether a time-out is pending.
-fn timed(state: &DomainState, of: &impl WaitTarget) -> bool {
+fn has_deadline(state: &DomainState, of: &impl WaitTarget) -> bool {
     let eps = of.eps(state).into_iter().flatten();
     let mut eps = eps.filter_map(|at| state.eps.get(*at)?.as_ref());
     eps.any(|ep| ep.rdm.endpoint.time_left().is_some() || ep.rdm.must_check_partners())
 }
 
 /// Returns the longest sleep without a wake-up.
-pub fn longest(state: &DomainState, of: &impl WaitTarget) -> Duration {
+pub fn longest_sleep(state: &DomainState, of: &impl WaitTarget) -> Duration {
     let mut longest = SLEEP_MAX;
     for at in of.eps(state).into_iter().flatten() {
         let Some(Some(ep)) = state.eps.get(*at) else { continue };
@@ -209,10 +211,10 @@ pub fn until<T>(
             of.wait_fd(state).map(WaitFd::begin);
             state.asleep = state.asleep.saturating_add(1);
             let idle = arm(state, of);
-            let share = of.wait_fd(state).and_then(WaitFd::share);
+            let fd = of.wait_fd(state).and_then(WaitFd::try_clone);
             // An event that arrived while the wake-ups were requested prevents the sleep.
-            let share = if idle { share } else { None };
-            share.map(|share| (share, longest(state, of)))
+            let fd = if idle { fd } else { None };
+            fd.map(|fd| (fd, longest_sleep(state, of)))
         });
         if let Some((fd, time)) = asleep {
             sleep_on(fd.as_fd(), left.map_or(time, |left| time.min(left)));

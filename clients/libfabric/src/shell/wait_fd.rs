@@ -31,7 +31,7 @@ pub struct WaitFd {
     /// Whether `fi_cq_signal` was called.
     signalled: AtomicBool,
     /// Whether the application polls it, or may.
-    exposed: AtomicBool,
+    app_sleeping: AtomicBool,
     /// Whether the timer is set.
     clocked: AtomicBool,
 }
@@ -58,7 +58,7 @@ impl WaitFd {
             clock,
             sleepers: AtomicU32::new(0),
             signalled: AtomicBool::new(false),
-            exposed: AtomicBool::new(false),
+            app_sleeping: AtomicBool::new(false),
             clocked: AtomicBool::new(false),
         })
     }
@@ -80,7 +80,7 @@ impl WaitFd {
     }
 
     /// Stops watching an endpoint.
-    pub fn forget(&self, ep: &EpState) {
+    pub fn unwatch(&self, ep: &EpState) {
         let way = &ep.rdm.endpoint.way;
         let _ = epoll::delete(&self.all, way.bells());
         let _ = epoll::delete(&self.all, way.conversation.as_fd());
@@ -94,7 +94,7 @@ impl WaitFd {
     /// Wakes the sleeping threads, if there are any.
     #[inline]
     pub fn wake(&self) {
-        if self.is_slept_on() {
+        if self.has_sleepers() {
             self.signal_fd();
         }
     }
@@ -107,8 +107,8 @@ impl WaitFd {
 
     /// Returns whether a thread sleeps on it, or may.
     #[inline]
-    pub fn is_slept_on(&self) -> bool {
-        self.sleepers.load(Ordering::Relaxed) > 0 || self.is_exposed()
+    pub fn has_sleepers(&self) -> bool {
+        self.sleepers.load(Ordering::Relaxed) > 0 || self.is_app_sleeping()
     }
 
     /// Registers a thread that is about to sleep.
@@ -124,14 +124,14 @@ impl WaitFd {
 
     /// Returns whether the application was allowed to sleep on the descriptor.
     #[inline]
-    pub fn is_exposed(&self) -> bool {
-        self.exposed.load(Ordering::Relaxed)
+    pub fn is_app_sleeping(&self) -> bool {
+        self.app_sleeping.load(Ordering::Relaxed)
     }
 
     /// Sets whether the application may sleep on the descriptor.
-    pub fn expose(&self, exposed: bool) {
-        self.exposed.store(exposed, Ordering::Relaxed);
-        if !exposed {
+    pub fn set_app_sleeping(&self, app_sleeping: bool) {
+        self.app_sleeping.store(app_sleeping, Ordering::Relaxed);
+        if !app_sleeping {
             if self.clocked.swap(false, Ordering::Relaxed) {
                 self.wake_in(None);
             }
@@ -163,19 +163,19 @@ impl WaitFd {
 
     /// Clears the eventfd, unless the wake-up is for others.
     fn clear(&self) {
-        if !self.is_slept_on() {
+        if !self.has_sleepers() {
             let _ = rustix::io::read(&self.own, &mut [0_u8; 8]);
         }
     }
 
     /// Stops watching the daemon's socket of an endpoint, which stays readable after the daemon
     /// closed it.
-    pub fn forget_daemon(&self, ep: &EpState) {
+    pub fn unwatch_daemon(&self, ep: &EpState) {
         let _ = epoll::delete(&self.all, ep.rdm.endpoint.way.conversation.as_fd());
     }
 
     /// Returns a duplicate of the descriptor, because the queue may be closed while a thread polls.
-    pub fn share(&self) -> Option<OwnedFd> {
+    pub fn try_clone(&self) -> Option<OwnedFd> {
         self.all.try_clone().ok()
     }
 }
