@@ -1,16 +1,16 @@
-//! Gives the library the name by which libfabric looks for providers.
+//! Links the library under the name that libfabric looks for.
 
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "libcauseway_provider.so";
-/// Providers are called `*-fi.so`, which no Rust library can be.
+/// Provider names end with `-fi.so`, which Cargo cannot give a library.
 const ALIAS: &str = "libcauseway-fi.so";
 
 fn main() -> std::io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,{ALIAS}");
     println!("cargo::rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
-    // It leaves a handler of faults behind.
+    // The library installs a fault handler, so it must stay loaded.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     let out = std::env::var_os("OUT_DIR").map(PathBuf::from).unwrap_or_default();
     // OUT_DIR is target/profile/build/package/out.
@@ -20,7 +20,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The alias lies beside the library.
+/// Links the alias beside the library.
 fn alias(profile: &Path) -> std::io::Result<()> {
     let link = profile.join(ALIAS);
     match std::os::unix::fs::symlink(NAME, link) {

@@ -1,6 +1,5 @@
-//! Event queues: what applications, and address vectors that were asked to, put there.
-//!
-//! Nothing connects here, so most have no event in their life.
+//! QueuedEvent queues: events that applications write. The provider itself writes none, because endpoints
+//! are connectionless and address vectors complete at once. So most event queues stay empty.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
@@ -13,30 +12,30 @@ use crate::errno;
 use crate::fabric;
 use crate::limits::{EVENT_BYTES_MAX, EVENTS_MAX};
 
-/// An event: which, and what is told of it.
-type Event = (u32, Vec<u8>);
+/// An event: its number and its bytes.
+type QueuedEvent = (u32, Vec<u8>);
 
-/// An event queue of an application.
+/// An event queue that an application opened.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Eq {
+pub struct EventQueue {
     fid: FidEq,
     fabric: *mut FidFabric,
     flags: u64,
     wait_obj: u32,
-    events: Mutex<VecDeque<Event>>,
+    events: Mutex<VecDeque<QueuedEvent>>,
     changed: Condvar,
-    /// Readable while there are events, for who waits by a descriptor.
-    bell: Option<OwnedFd>,
+    /// An eventfd that is readable while there are events, for `FI_WAIT_FD`.
+    wait_fd: Option<OwnedFd>,
 }
 
 static OPS: Ops = Ops { close, control, ..Ops::NONE };
 static EQ_OPS: OpsEq = OpsEq { read, readerr, write, sread, strerror, ..OpsEq::NONE };
 
-/// `fi_ops_fabric.eq_open`.
+/// Opens an event queue (`fi_ops_fabric.eq_open`).
 ///
 /// # Safety
-/// The fabric is one of ours; other pointers are what the interface says of them.
+/// The fabric was opened here; other pointers are as the interface requires.
 pub unsafe extern "C" fn open(
     fabric: *mut FidFabric,
     attr: *mut FiEqAttr,
@@ -46,27 +45,27 @@ pub unsafe extern "C" fn open(
     if fabric.is_null() || eq.is_null() {
         return -FI_EINVAL;
     }
-    // SAFETY: NULL, or attributes of the caller.
+    // SAFETY: the caller passes NULL or attributes.
     let (flags, wait_obj) =
         unsafe { attr.as_ref() }.map_or((0, FI_WAIT_NONE), |attr| (attr.flags, attr.wait_obj));
-    let bell = match wait_obj {
+    let wait_fd = match wait_obj {
         FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_YIELD => None,
-        FI_WAIT_FD => match new_bell() {
-            Some(bell) => Some(bell),
+        FI_WAIT_FD => match new_wait_fd() {
+            Some(wait_fd) => Some(wait_fd),
             None => return -FI_EMFILE,
         },
         _ => return -FI_ENOSYS,
     };
-    let opened = Eq {
+    let opened = EventQueue {
         fid: FidEq { fid: Fid { fclass: FI_CLASS_EQ, context, ops: &OPS }, ops: &EQ_OPS },
         fabric,
         flags,
         wait_obj,
         events: Mutex::default(),
         changed: Condvar::new(),
-        bell,
+        wait_fd,
     };
-    // SAFETY: the fabric is one of ours; the caller has a place there for the queue.
+    // SAFETY: the fabric was opened here; the caller passes a place for the queue.
     unsafe {
         fabric::hold(fabric);
         eq.write(Box::into_raw(Box::new(opened)).cast());
@@ -74,28 +73,31 @@ pub unsafe extern "C" fn open(
     0
 }
 
-fn new_bell() -> Option<OwnedFd> {
-    // SAFETY: it makes a descriptor, no more.
+fn new_wait_fd() -> Option<OwnedFd> {
+    // SAFETY: the call only creates a descriptor.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-    // SAFETY: it was made above, and nobody else has it.
+    // SAFETY: the descriptor was created above, and no other value owns it.
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-impl Eq {
-    /// The queue of a fid.
+impl EventQueue {
+    /// Returns the queue of a fid.
     ///
     /// # Safety
-    /// It is one of ours, and stays open for as long.
+    /// The queue was opened here and stays open while the reference lives.
     unsafe fn of<'a>(fid: *const FidEq) -> &'a Self {
-        // SAFETY: as the caller says; a queue begins with its fid.
+        // SAFETY: guaranteed by the caller; a queue begins with its fid.
         unsafe { &*fid.cast::<Self>() }
     }
 
-    fn events(&self) -> MutexGuard<'_, VecDeque<Event>> {
+    fn events(&self) -> MutexGuard<'_, VecDeque<QueuedEvent>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an event there.
+    /// Appends an event.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` if the event is too long, `FI_EAGAIN` if the queue is full.
     pub fn push(&self, event: u32, bytes: &[u8]) -> Result<(), i32> {
         if bytes.len() > EVENT_BYTES_MAX {
             return Err(FI_EINVAL);
@@ -106,28 +108,34 @@ impl Eq {
         }
         events.push_back((event, bytes.to_vec()));
         if events.len() == 1 {
-            self.ring(true);
+            self.set_readable(true);
         }
         self.changed.notify_one();
         Ok(())
     }
 
-    /// Sets the bell, when the first event is there, or silences it, when the last is gone.
-    fn ring(&self, loud: bool) {
-        let Some(bell) = &self.bell else { return };
+    /// Makes the eventfd readable after the first event, or clears it after the last.
+    fn set_readable(&self, readable: bool) {
+        let Some(wait_fd) = &self.wait_fd else { return };
         let mut count = 1_u64;
         let at = (&raw mut count).cast();
-        // SAFETY: eight bytes of ours are read or written; the descriptor is ours.
+        // SAFETY: the call reads or writes the eight bytes of `count`; the descriptor belongs to
+        // the queue.
         unsafe {
-            match loud {
-                true => libc::write(bell.as_raw_fd(), at, size_of::<u64>()),
-                false => libc::read(bell.as_raw_fd(), at, size_of::<u64>()),
+            match readable {
+                true => libc::write(wait_fd.as_raw_fd(), at, size_of::<u64>()),
+                false => libc::read(wait_fd.as_raw_fd(), at, size_of::<u64>()),
             }
         };
     }
 
-    /// Takes the first event, or looks at it, into a place of this length.
-    fn take(&self, events: &mut VecDeque<Event>, len: usize, peek: bool) -> Result<Event, i32> {
+    /// Removes or peeks at the first event if it fits `len` bytes.
+    fn take(
+        &self,
+        events: &mut VecDeque<QueuedEvent>,
+        len: usize,
+        peek: bool,
+    ) -> Result<QueuedEvent, i32> {
         let first = events.front().ok_or(FI_EAGAIN)?;
         if first.1.len() > len {
             return Err(FI_ETOOSMALL);
@@ -137,13 +145,14 @@ impl Eq {
         }
         let taken = events.pop_front().ok_or(FI_EAGAIN)?;
         if events.is_empty() {
-            self.ring(false);
+            self.set_readable(false);
         }
         Ok(taken)
     }
 
-    /// The same, waiting for it: so many milliseconds, or for ever if they are negative.
-    fn wait(&self, timeout: c_int, len: usize, peek: bool) -> Result<Event, i32> {
+    /// As [`Self::take`], but waits for an event: `timeout` milliseconds, or without limit if it is
+    /// negative.
+    fn wait(&self, timeout: c_int, len: usize, peek: bool) -> Result<QueuedEvent, i32> {
         let patience = u64::try_from(timeout).ok().map(Duration::from_millis);
         let since = Instant::now();
         let mut events = self.events();
@@ -164,16 +173,16 @@ impl Eq {
     }
 }
 
-/// Gives an event to the caller.
+/// Writes an event to the caller's memory.
 ///
 /// # Safety
-/// The caller has room there for the event, whose length was checked.
-unsafe fn give(taken: Result<Event, i32>, event: *mut u32, buf: *mut c_void) -> isize {
+/// The caller's memory has room for the event; its length was checked.
+unsafe fn write_event(taken: Result<QueuedEvent, i32>, event: *mut u32, buf: *mut c_void) -> isize {
     let (kind, bytes) = match taken {
         Ok(taken) => taken,
         Err(code) => return failed_size(code),
     };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         event.write(kind);
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), buf.cast(), bytes.len());
@@ -191,11 +200,11 @@ unsafe extern "C" fn read(
     if event.is_null() || (buf.is_null() && len > 0) {
         return failed_size(FI_EINVAL);
     }
-    // SAFETY: the caller has a queue of ours.
-    let eq = unsafe { Eq::of(eq) };
+    // SAFETY: the caller passes a queue that was opened here.
+    let eq = unsafe { EventQueue::of(eq) };
     let taken = eq.take(&mut eq.events(), len, flags & FI_PEEK != 0);
-    // SAFETY: the caller has so much room there.
-    unsafe { give(taken, event, buf) }
+    // SAFETY: the caller passes room for `len` bytes.
+    unsafe { write_event(taken, event, buf) }
 }
 
 unsafe extern "C" fn sread(
@@ -209,17 +218,17 @@ unsafe extern "C" fn sread(
     if event.is_null() || (buf.is_null() && len > 0) {
         return failed_size(FI_EINVAL);
     }
-    // SAFETY: the caller has a queue of ours.
-    let eq = unsafe { Eq::of(eq) };
+    // SAFETY: the caller passes a queue that was opened here.
+    let eq = unsafe { EventQueue::of(eq) };
     if eq.wait_obj == FI_WAIT_NONE {
         return failed_size(FI_ENOSYS);
     }
     let taken = eq.wait(timeout, len, flags & FI_PEEK != 0);
-    // SAFETY: the caller has so much room there.
-    unsafe { give(taken, event, buf) }
+    // SAFETY: the caller passes room for `len` bytes.
+    unsafe { write_event(taken, event, buf) }
 }
 
-/// There are no errors: what fails here fails at once, in its call.
+/// There are no error events: each call reports its failure itself.
 unsafe extern "C" fn readerr(_: *mut FidEq, _: *mut FiEqErrEntry, _: u64) -> isize {
     failed_size(FI_EAGAIN)
 }
@@ -231,14 +240,14 @@ unsafe extern "C" fn write(
     len: usize,
     _: u64,
 ) -> isize {
-    // SAFETY: the caller has a queue of ours.
-    let eq = unsafe { Eq::of(eq) };
+    // SAFETY: the caller passes a queue that was opened here.
+    let eq = unsafe { EventQueue::of(eq) };
     if eq.flags & FI_WRITE == 0 || (buf.is_null() && len > 0) || len > EVENT_BYTES_MAX {
         return failed_size(FI_EINVAL);
     }
     let bytes = match buf.is_null() {
         true => &[],
-        // SAFETY: the caller has so many bytes there.
+        // SAFETY: the caller passes `len` bytes.
         false => unsafe { std::slice::from_raw_parts(buf.cast::<u8>(), len) },
     };
     match eq.push(event, bytes) {
@@ -254,24 +263,24 @@ unsafe extern "C" fn strerror(
     buf: *mut c_char,
     len: usize,
 ) -> *const c_char {
-    // SAFETY: the caller has so much room there.
+    // SAFETY: the caller passes room for `len` bytes, or NULL.
     unsafe { errno::describe_into(number, buf, len) }
 }
 
 unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: the caller has a queue of ours.
-    let eq = unsafe { Eq::of(fid.cast()) };
+    // SAFETY: the caller passes a queue that was opened here.
+    let eq = unsafe { EventQueue::of(fid.cast()) };
     if arg.is_null() {
         return -FI_EINVAL;
     }
-    match (command, &eq.bell) {
-        (FI_GETWAIT, Some(bell)) => {
-            // SAFETY: the caller has room there for a descriptor.
-            unsafe { arg.cast::<c_int>().write(bell.as_raw_fd()) };
+    match (command, &eq.wait_fd) {
+        (FI_GETWAIT, Some(wait_fd)) => {
+            // SAFETY: for this command the caller passes room for a descriptor.
+            unsafe { arg.cast::<c_int>().write(wait_fd.as_raw_fd()) };
             0
         }
         (FI_GETWAITOBJ, _) => {
-            // SAFETY: the caller has room there for its kind.
+            // SAFETY: for this command the caller passes room for the kind.
             unsafe { arg.cast::<u32>().write(eq.wait_obj) };
             0
         }
@@ -279,20 +288,21 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
     }
 }
 
-/// Whether whoever has it may sleep on its descriptor.
+/// Returns 0 if the application may sleep on the queue's descriptor, or `-FI_EAGAIN` if there are
+/// events.
 ///
 /// # Safety
-/// It is an event queue of ours.
+/// `fid` is an open event queue that was opened here.
 pub unsafe fn may_sleep(fid: *const Fid) -> c_int {
-    // SAFETY: as the caller says.
-    let eq = unsafe { Eq::of(fid.cast()) };
+    // SAFETY: guaranteed by the caller.
+    let eq = unsafe { EventQueue::of(fid.cast()) };
     if eq.events().is_empty() { 0 } else { -FI_EAGAIN }
 }
 
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
-    // SAFETY: the caller closes a queue that we opened, once; it begins with its fid.
-    let eq = unsafe { Box::from_raw(fid.cast::<Eq>()) };
-    // SAFETY: it was held when the queue was opened.
+    // SAFETY: the caller closes a queue that was opened here, once; it begins with its fid.
+    let eq = unsafe { Box::from_raw(fid.cast::<EventQueue>()) };
+    // SAFETY: the fabric was held when the queue was opened.
     unsafe { fabric::release(eq.fabric) };
     0
 }

@@ -1,4 +1,5 @@
-//! What failed, in libfabric's numbers.
+//! Maps errors and statuses of the endpoint and the engine to libfabric's error numbers and texts.
+//! It makes no decision about them.
 
 use std::ffi::{CStr, c_char};
 
@@ -8,7 +9,7 @@ use causeway_message::status::Status;
 
 use crate::abi::*;
 
-/// Of a board or an endpoint.
+/// Returns the number of an error of a NIC or an endpoint.
 pub fn of(error: Error) -> i32 {
     match error {
         Error::NoBoard | Error::UnknownBoard => FI_ENODEV,
@@ -24,7 +25,8 @@ pub fn of(error: Error) -> i32 {
     }
 }
 
-/// Of the engine. What has no room now has it when operations completed.
+/// Returns the number of an error of the engine. `FI_EAGAIN` succeeds after other operations
+/// complete.
 pub fn of_engine(error: library::Error) -> i32 {
     match error {
         library::Error::NoResources => FI_EAGAIN,
@@ -36,7 +38,7 @@ pub fn of_engine(error: library::Error) -> i32 {
     }
 }
 
-/// Of an operation that ended; 0 if nothing failed.
+/// Returns the number of an operation's final status; 0 if nothing failed.
 pub fn of_status(status: Status) -> i32 {
     match status {
         Status::Success | Status::Buffered => FI_SUCCESS,
@@ -58,41 +60,42 @@ pub fn of_status(status: Status) -> i32 {
     }
 }
 
-/// What a provider's error number (`prov_errno`, a [`Status`]) means.
+/// Returns the text of a provider's error number (`prov_errno`, a [`Status`]).
 pub fn describe(number: i32) -> &'static CStr {
     let status = u32::try_from(number).ok().and_then(Status::of);
     match status {
         Some(Status::Success | Status::Buffered) => c"no error",
-        Some(Status::Pending) => c"still going on",
-        Some(Status::Rejected) => c"the partner refused",
-        Some(Status::Timeout) => c"it took too long",
-        Some(Status::Truncated) => c"the message was longer than the buffers of its receiver",
-        Some(Status::Cancelled) => c"taken back",
-        Some(Status::EndpointUnknown) => c"there is no such endpoint",
-        Some(Status::EndpointClosed) => c"the partner's endpoint is closed",
-        Some(Status::EndpointUnreachable) => c"the partner is not reached, or began anew",
-        Some(Status::BadSession) => c"the partner's endpoint is another than the one addressed",
-        Some(Status::BadKey) => c"the partner's endpoint is not one of libfabric's",
-        Some(Status::BadEndpoint) => c"the address is none",
-        Some(Status::BadRdmaWindow) => c"there is no such registered memory",
-        Some(Status::Aborted) => c"given up",
+        Some(Status::Pending) => c"in progress",
+        Some(Status::Rejected) => c"the peer refused",
+        Some(Status::Timeout) => c"timed out",
+        Some(Status::Truncated) => c"the message is longer than the receive buffer",
+        Some(Status::Cancelled) => c"cancelled",
+        Some(Status::EndpointUnknown) => c"no such endpoint",
+        Some(Status::EndpointClosed) => c"the peer's endpoint is closed",
+        Some(Status::EndpointUnreachable) => c"the peer is unreachable or has restarted",
+        Some(Status::BadSession) => c"another endpoint has the address by now",
+        Some(Status::BadKey) => c"the peer is not an endpoint of this provider",
+        Some(Status::BadEndpoint) => c"the address is invalid",
+        Some(Status::BadRdmaWindow) => c"no such registered memory",
+        Some(Status::Aborted) => c"aborted",
         Some(Status::EventQueueFull) => c"the queue is full",
         Some(Status::NoResources) => c"a limit is reached",
-        None => c"an error that this provider does not have",
+        None => c"unknown error of the provider",
     }
 }
 
-/// The same, also copied to where the caller has so much room; cut off where it is too long.
+/// Returns the text, and copies it to `buf` of `len` bytes, cut if necessary, unless `buf` is NULL.
 ///
 /// # Safety
-/// The caller has that room there, or gives NULL.
+/// `buf` is NULL or has room for `len` bytes.
 pub unsafe fn describe_into(number: i32, buf: *mut c_char, len: usize) -> *const c_char {
     let text = describe(number);
     let Some(room) = len.checked_sub(1).filter(|_| !buf.is_null()) else {
         return text.as_ptr();
     };
     let count = text.to_bytes().len().min(room);
-    // SAFETY: the caller has `len` bytes there, and the text is private and as long.
+    // SAFETY: the caller passes `len` bytes; the text is a separate object and not shorter than the
+    // copy.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr(), buf, count);
         buf.wrapping_add(count).write(0);
@@ -110,7 +113,7 @@ mod tests {
     use crate::abi::*;
 
     #[test]
-    fn failures_of_boards_and_endpoints_have_their_numbers() {
+    fn errno_of_nics_and_endpoints() {
         for (error, expected) in [
             (Error::NoBoard, FI_ENODEV),
             (Error::UnknownBoard, FI_ENODEV),
@@ -133,9 +136,9 @@ mod tests {
         }
     }
 
-    /// Two statuses of failure have one number only if they are no different to an application.
+    /// Two failures share a number only if an application need not distinguish them.
     #[test]
-    fn every_status_has_its_number_and_its_text() {
+    fn errno_of_each_status_has_a_number_and_a_text() {
         let all: Vec<Status> = (0..17).filter_map(Status::of).collect();
         assert_eq!(all.len(), 17);
         let mut seen = std::collections::BTreeMap::new();
@@ -152,14 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_cut_off_where_there_is_no_room() {
+    fn errno_texts_are_cut_at_the_end_of_the_buffer() {
         let mut room = [0x7f; 6];
         let at = room.as_mut_ptr();
         let cancelled = Status::Cancelled as i32;
-        // SAFETY: so many bytes are there.
+        // SAFETY: `room` has these bytes.
         unsafe {
             assert_eq!(describe_into(cancelled, at, 5).cast_mut(), at);
-            assert_eq!(std::ffi::CStr::from_ptr(at), c"take");
+            assert_eq!(std::ffi::CStr::from_ptr(at), c"canc");
             assert_eq!(describe_into(cancelled, at, 0), describe(cancelled).as_ptr());
             let nowhere = std::ptr::null_mut();
             assert_eq!(describe_into(cancelled, nowhere, 5), describe(cancelled).as_ptr());

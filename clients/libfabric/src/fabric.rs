@@ -1,4 +1,5 @@
-//! The fabric: from it domains and event queues are opened.
+//! The fabric object, from which the application opens domains and event queues. It only counts its
+//! children; all state of a domain is in `shell`.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,12 +11,12 @@ use crate::abi::{
 use crate::info::FABRIC;
 use crate::{eq, shell};
 
-/// A fabric of an application.
+/// A fabric that an application opened.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Fabric {
     fid: FidFabric,
-    /// What was opened from it and is not closed.
+    /// Objects that were opened from it and are not closed.
     children: AtomicUsize,
 }
 
@@ -23,10 +24,10 @@ static OPS: Ops = Ops { close, ..Ops::NONE };
 static FABRIC_OPS: OpsFabric =
     OpsFabric { domain, domain2, eq_open: eq::open, trywait, ..OpsFabric::NONE };
 
-/// `fi_provider.fabric`.
+/// Opens a fabric (`fi_provider.fabric`).
 ///
 /// # Safety
-/// Pointers are what the interface says of them.
+/// Pointers are as the interface requires.
 pub unsafe extern "C" fn open(
     attr: *mut FiFabricAttr,
     fabric: *mut *mut FidFabric,
@@ -35,7 +36,7 @@ pub unsafe extern "C" fn open(
     if attr.is_null() || fabric.is_null() {
         return -FI_EINVAL;
     }
-    // SAFETY: the caller has attributes there.
+    // SAFETY: the caller passes attributes.
     let (name, api_version) = unsafe { ((*attr).name, (*attr).api_version) };
     // SAFETY: a name that is not NULL ends with a zero.
     if !name.is_null() && unsafe { CStr::from_ptr(name) }.to_bytes() != FABRIC.as_bytes() {
@@ -49,36 +50,36 @@ pub unsafe extern "C" fn open(
         },
         children: AtomicUsize::new(0),
     };
-    // SAFETY: the caller has a place there for it.
+    // SAFETY: the caller passes a place for the fabric.
     unsafe { fabric.write(Box::into_raw(Box::new(opened)).cast()) };
     0
 }
 
-/// Something was opened from it.
+/// Counts an object that is opened from the fabric.
 ///
 /// # Safety
-/// It is a fabric of ours that is open.
+/// The fabric is open and was opened here.
 pub unsafe fn hold(fabric: *mut FidFabric) {
-    // SAFETY: as the caller says; a fabric begins with its fid.
+    // SAFETY: guaranteed by the caller; a fabric begins with its fid.
     unsafe { &*fabric.cast::<Fabric>() }.children.fetch_add(1, Ordering::Relaxed);
 }
 
-/// It was closed again.
+/// Counts an object that is closed.
 ///
 /// # Safety
-/// As of [`hold`], which was called for it.
+/// As for [`hold`], which was called for the object.
 pub unsafe fn release(fabric: *mut FidFabric) {
-    // SAFETY: as the caller says; a fabric begins with its fid.
+    // SAFETY: guaranteed by the caller; a fabric begins with its fid.
     unsafe { &*fabric.cast::<Fabric>() }.children.fetch_sub(1, Ordering::Release);
 }
 
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     let fabric = fid.cast::<Fabric>();
-    // SAFETY: the caller closes a fabric that we opened; it begins with its fid.
+    // SAFETY: the caller closes a fabric that was opened here; it begins with its fid.
     if unsafe { &*fabric }.children.load(Ordering::Acquire) != 0 {
         return -FI_EBUSY;
     }
-    // SAFETY: it came out of a box, is closed once, and nothing has it any more.
+    // SAFETY: the fabric was boxed, is closed once, and has no children.
     drop(unsafe { Box::from_raw(fabric) });
     0
 }
@@ -89,7 +90,7 @@ unsafe extern "C" fn domain(
     domain: *mut *mut FidDomain,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: as of `domain2`.
+    // SAFETY: as for `domain2`.
     unsafe { domain2(fabric, info, domain, 0, context) }
 }
 
@@ -103,18 +104,18 @@ unsafe extern "C" fn domain2(
     if fabric.is_null() || info.is_null() || domain.is_null() {
         return -FI_EINVAL;
     }
-    // SAFETY: the caller gives what the interface asks for.
+    // SAFETY: the caller passes the arguments that the interface requires.
     unsafe { shell::domain::open(fabric, info, domain, flags, context) }
 }
 
-/// May whoever has these sleep on their wait objects?
+/// Returns 0 if the application may sleep on the wait objects of all these fids (`fi_trywait`).
 unsafe extern "C" fn trywait(_: *mut FidFabric, fids: *mut *mut Fid, count: c_int) -> c_int {
     let count = usize::try_from(count).unwrap_or(0);
     if fids.is_null() && count > 0 {
         return -FI_EINVAL;
     }
     for at in 0..count {
-        // SAFETY: the caller has so many there, each of them open.
+        // SAFETY: the caller passes `count` open objects.
         let may = unsafe { shell::wait::may_sleep(fids.wrapping_add(at).read()) };
         if may != 0 {
             return may;

@@ -1,8 +1,32 @@
-//! `libcauseway-fi.so`: a provider of libfabric, for processes on a host with a Causeway daemon.
+//! `libcauseway-fi.so`: a libfabric provider for processes on a host with a Causeway daemon.
 //!
-//! libfabric's core loads the library and calls `fi_prov_ini` (`provider`), asks what there is
-//! (`info`) and opens a `fabric`; what is opened from that is `shell`'s. What crosses the C
-//! interface is in `abi`.
+//! MPI libraries and other users of libfabric send messages and access remote memory over the MX
+//! NICs of the host: endpoints of type `FI_EP_RDM` with tagged and untagged messages, RMA and
+//! atomic operations, completion queues and counters. The provider implements no connections
+//! (`FI_EP_MSG`), datagrams, shared contexts, multicast or collectives, opens no network socket
+//! itself, and needs no rights beyond those of its user on the NIC's socket.
+//!
+//! # Place
+//! The crate is a client: it stands beside `clients/myriexpress` on `causeway-endpoint`, which
+//! attaches to the daemon, and `causeway-message`, which matches messages. A message goes from the
+//! application through `shell` (C objects) and `rdm` (the endpoint) to the engine of
+//! `causeway-message`; a received message goes the other way when the application reads a
+//! completion queue.
+//!
+//! # Modules
+//! libfabric's core loads the library and calls [`fi_prov_ini`]. `provider` describes the provider,
+//! `info` answers `fi_getinfo` from the NICs that `nics` finds, `fabric` opens a fabric and `shell`
+//! the objects in it. `eq` is the event queue, `abi` the layout of libfabric's C structures,
+//! `errno` maps errors, `log` writes diagnostics.
+//!
+//! # Example
+//! The core calls the entry point as follows:
+//! ```no_run
+//! let provider = causeway_provider::fi_prov_ini();
+//! // SAFETY: the description is static, and its name is a C string.
+//! let name = unsafe { std::ffi::CStr::from_ptr((*provider).name) };
+//! assert_eq!(name, c"causeway");
+//! ```
 #![allow(unsafe_code, reason = "the C ABI: pointers of the caller, and functions of it")]
 #![cfg_attr(
     not(test),
@@ -17,16 +41,17 @@
 
 mod abi;
 mod address;
-mod boards;
 mod eq;
-#[cfg_attr(not(test), allow(dead_code, reason = "for what sends and receives"))]
 mod errno;
 mod fabric;
 mod info;
 mod limits;
+mod log;
+mod nics;
 mod provider;
 mod rdm;
-mod say;
 mod shell;
 #[cfg(feature = "story")]
 pub mod story;
+
+pub use provider::fi_prov_ini;

@@ -1,23 +1,28 @@
-//! What the core finds: `fi_prov_ini` and what it gives.
+//! The entry point `fi_prov_ini`, and the provider's description.
+//!
+//! libfabric's core calls it once after it loads the library; everything else is reached through
+//! the functions of the description.
 
 use std::cell::UnsafeCell;
 
 use crate::abi::{FiContext, FiProvider, version};
 
-/// The provider's name.
+/// The provider's name in libfabric.
 pub const NAME: &str = "causeway";
-/// Its version.
+/// The provider's version.
 pub const VERSION: u32 = version(0, 1);
-/// Of the interface: the core leaves out providers of an older version than the application's.
+/// The version of libfabric's interface. The core skips providers with a version below the
+/// application's, so this is above any in use.
 const INTERFACE: u32 = version(2, 99);
 
-/// The core writes its context there.
-struct Shared(UnsafeCell<FiProvider>);
+/// The description, to which the core writes its context.
+struct Description(UnsafeCell<FiProvider>);
 
-// SAFETY: we only hand out where it is; the core, whose it is then, has a lock of its own.
-unsafe impl Sync for Shared {}
+// SAFETY: this crate only returns the address; afterwards the description belongs to the core,
+// which has a lock of its own.
+unsafe impl Sync for Description {}
 
-static PROVIDER: Shared = Shared(UnsafeCell::new(FiProvider {
+static PROVIDER: Description = Description(UnsafeCell::new(FiProvider {
     version: VERSION,
     fi_version: INTERFACE,
     context: FiContext { internal: [std::ptr::null_mut(); 4] },
@@ -27,10 +32,10 @@ static PROVIDER: Shared = Shared(UnsafeCell::new(FiProvider {
     cleanup,
 }));
 
-/// Nothing is left behind that would have to be cleaned up.
+/// The provider keeps no global state that must be released.
 extern "C" fn cleanup() {}
 
-/// What libfabric calls when it has loaded the library.
+/// Returns the description of the provider. libfabric calls this after it has loaded the library.
 #[unsafe(no_mangle)]
 pub extern "C" fn fi_prov_ini() -> *mut FiProvider {
     PROVIDER.0.get()
@@ -41,8 +46,8 @@ mod tests {
     use super::{NAME, fi_prov_ini};
 
     #[test]
-    fn the_core_finds_our_name() {
-        // SAFETY: it is there for ever, and nobody writes it in this process.
+    fn provider_description_has_the_name() {
+        // SAFETY: the description is static, and no code writes it in this process.
         let name = unsafe { std::ffi::CStr::from_ptr((*fi_prov_ini()).name) };
         assert_eq!(name.to_str(), Ok(NAME));
     }

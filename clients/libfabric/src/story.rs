@@ -1,5 +1,5 @@
-//! The provider's core as fuzz targets play it: an endpoint over any daemon, whose application does
-//! what it is told, and whose memory shows whether a partner wrote where it may not.
+//! An endpoint for fuzz targets, over any daemon: the target chooses the application's calls, and
+//! guard bytes show whether a peer wrote outside the buffers. It contains no check of its own.
 
 use std::os::unix::net::UnixStream;
 
@@ -12,36 +12,36 @@ use crate::abi::{
     FI_TAGGED,
 };
 use crate::rdm::{
-    Atomic, Book, Done, Env, Message, Name, Place, Rdm, Region, Regions, Remote, Report, Span,
-    Wanted,
+    AddressVector, AppSpan, AtomicRequest, DomainEnv, EndpointName, Message, OpCompletion, Payload,
+    Rdm, ReceiveSpec, RegionTable, RegisteredRegion, RemoteMemory, ReportTemplate,
 };
 
-/// What others know to connect.
+/// The key of a connect.
 pub use crate::rdm::KEY;
 
-/// Bytes around each piece of memory, which nobody writes.
+/// Guard bytes around each buffer.
 const GUARD: usize = 64;
-/// What is there, and what nothing wrote yet.
+/// The initial value of all bytes.
 const UNTOUCHED: u8 = 0xa5;
-/// Bytes of the memory that is registered.
+/// Length of the registered memory, in bytes.
 pub const REGISTERED: usize = 8192;
 
-/// What was told.
+/// A completion that the application got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Told {
-    /// Of what.
+    /// The context of the operation.
     pub context: usize,
-    /// 0: it went well.
+    /// The error, or 0.
     pub err: i32,
-    /// What it was, as the application is told.
+    /// The flags of the completion.
     pub flags: u64,
-    /// Bytes that came.
+    /// Received bytes.
     pub len: usize,
-    /// The buffer is the application's again, if it was one for many messages.
+    /// Whether a multi-receive buffer was released.
     pub last: bool,
 }
 
-/// Memory of the application, with guards around it.
+/// A buffer of the application between guard bytes.
 #[derive(Debug)]
 struct Memory(Box<[u8]>);
 
@@ -50,14 +50,15 @@ impl Memory {
         Self(vec![UNTOUCHED; len.saturating_add(GUARD).saturating_add(GUARD)].into())
     }
 
-    /// Returns the piece within.
+    /// Returns the buffer without its guards.
     ///
     /// # Safety
-    /// The memory is there as long as the piece, and nothing reaches it in a call of the endpoint.
-    unsafe fn piece(&mut self) -> Span {
+    /// The memory must outlive the span, and no other code may access it during a call of the
+    /// endpoint.
+    unsafe fn piece(&mut self) -> AppSpan {
         let len = self.0.len().saturating_sub(GUARD).saturating_sub(GUARD);
-        // SAFETY: so many bytes are there, and for the rest as the caller says.
-        unsafe { Span::new(self.0.as_mut_ptr().wrapping_add(GUARD), len) }
+        // SAFETY: the buffer has these bytes; the rest is guaranteed by the caller.
+        unsafe { AppSpan::new(self.0.as_mut_ptr().wrapping_add(GUARD), len) }
     }
 
     fn is_guarded(&self) -> bool {
@@ -69,100 +70,100 @@ impl Memory {
     }
 }
 
-/// An endpoint, with what a domain has.
+/// An endpoint with the tables of a domain.
 #[derive(Debug)]
 pub struct Side {
     rdm: Rdm,
-    book: Book,
-    regions: Regions,
+    vector: AddressVector,
+    regions: RegionTable,
     registered: Memory,
-    /// Of all operations: it must be there longer than they are.
+    /// The buffers of all operations, which must outlive them.
     memory: Vec<Memory>,
     told: Vec<Told>,
 }
 
 impl Side {
-    /// Opens one. None: the daemon does not play its part.
+    /// Opens an endpoint. Returns `None` if the daemon violates the protocol.
     pub fn open(stream: UnixStream) -> Option<Self> {
         let conversation = Conversation::over(stream, 0).ok()?;
         let opened = Endpoint::open_over(conversation, ENDPOINT_ANY, Rdm::OPENING).ok()?;
-        let (book, regions) = (Book::default(), Regions::default());
+        let (vector, regions) = (AddressVector::default(), RegionTable::default());
         let registered = Memory::new(REGISTERED);
         let (memory, told) = (Vec::new(), Vec::new());
-        Some(Self { rdm: Rdm::new(opened), book, regions, registered, memory, told })
+        Some(Self { rdm: Rdm::new(opened), vector, regions, registered, memory, told })
     }
 
-    fn with<R>(&mut self, run: impl FnOnce(&mut Rdm, Env<'_>) -> R) -> R {
-        run(&mut self.rdm, Env { book: &self.book, regions: &self.regions })
+    fn with<R>(&mut self, run: impl FnOnce(&mut Rdm, DomainEnv<'_>) -> R) -> R {
+        run(&mut self.rdm, DomainEnv { vector: &self.vector, regions: &self.regions })
     }
 
-    fn place(&mut self, len: usize) -> Place {
+    fn payload(&mut self, len: usize) -> Payload {
         let mut memory = Memory::new(len);
-        // SAFETY: all memory is kept longer than the endpoint, and is looked at between its calls.
-        let place = Place::One(unsafe { memory.piece() });
+        // SAFETY: all buffers outlive the endpoint, and are accessed between its calls only.
+        let payload = Payload::One(unsafe { memory.piece() });
         self.memory.push(memory);
-        place
+        payload
     }
 
-    /// Somebody's name; its number, if it is one.
+    /// Inserts an address; returns its index if it is valid.
     pub fn knows(&mut self, name: &[u8; 24]) -> Option<u64> {
-        self.book.insert(Name::parse(name)?).ok()
+        self.vector.insert(EndpointName::parse(name)?).ok()
     }
 
-    /// Goes on; who sleeps hears the daemon too.
+    /// Polls, and handles messages of the daemon as a sleeper does.
     pub fn go_on(&mut self) {
         self.rdm.endpoint.look();
         // As a queue is read.
         self.hear();
-        match self.with(|rdm, env| rdm.receive_straight(env)) {
+        match self.with(|rdm, env| rdm.receive_fast(env)) {
             Ok((done, _)) => self.note(&done),
             Err(_) => drop(self.with(|rdm, env| rdm.progress(env))),
         }
         self.hear();
     }
 
-    /// Takes note of what is told.
+    /// Takes the completions.
     fn hear(&mut self) {
-        for done in std::mem::take(&mut self.rdm.done) {
+        for done in std::mem::take(&mut self.rdm.completions) {
             self.note(&done);
         }
     }
 
-    fn note(&mut self, done: &Done) {
+    fn note(&mut self, done: &OpCompletion) {
         self.told.push(Told {
             context: done.report.context,
-            err: done.fault.map_or(0, |fault| fault.err),
+            err: done.failure.map_or(0, |failure| failure.err),
             flags: done.report.flags,
             len: done.len,
             last: done.report.flags & FI_MULTI_RECV != 0,
         });
     }
 
-    /// What was told since the last time.
+    /// Returns the completions since the last call.
     pub fn told(&mut self) -> Vec<Told> {
         self.hear();
         std::mem::take(&mut self.told)
     }
 
-    /// Nothing more fits where it is told what others do; or it does again.
+    /// Sets whether the queue for completions of peers' operations is full.
     pub fn hold(&mut self, held: bool) {
-        self.rdm.held = held;
+        self.rdm.is_cq_full = held;
     }
 
-    /// Registers memory under a key, or takes it back.
+    /// Registers memory under a key, or deregisters it.
     pub fn register(&mut self, key: u64, whether: bool) {
         if !whether {
             self.rdm.release(key);
             self.regions.remove(key);
             return;
         }
-        // SAFETY: the memory is kept longer than the endpoint, and is looked at between its calls.
+        // SAFETY: the memory outlives the endpoint, and is accessed between its calls only.
         let pieces = Box::new([unsafe { self.registered.piece() }]);
-        let region = Region::new(pieces, FI_REMOTE_READ | FI_REMOTE_WRITE, 0);
+        let region = RegisteredRegion::new(pieces, FI_REMOTE_READ | FI_REMOTE_WRITE, 0);
         let _ = self.regions.insert(key, region);
     }
 
-    /// Receives a message with a tag, or one without; from one alone, if it is named.
+    /// Posts a receive of a message, with or without a tag, from any sender or a single one.
     pub fn receive(
         &mut self,
         from: Option<u64>,
@@ -171,18 +172,18 @@ impl Side {
         (len, many): (usize, bool),
     ) -> bool {
         let wanted = wanted(from, tag, context);
-        let place = self.place(len);
+        let payload = self.payload(len);
         let posted = self.with(|rdm, env| {
             if many {
-                rdm.receive_many(env, wanted, place)
+                rdm.receive_many(env, wanted, payload)
             } else {
-                rdm.receive(env, wanted, place)
+                rdm.receive(env, wanted, payload)
             }
         });
         posted.is_ok()
     }
 
-    /// Looks for a message, and claims or discards it.
+    /// Peeks at a message, and claims or discards it.
     pub fn peek(
         &mut self,
         from: Option<u64>,
@@ -194,18 +195,18 @@ impl Side {
         self.with(|rdm, env| rdm.peek(env, wanted, how)).is_ok()
     }
 
-    /// Receives what was claimed with the context, or throws it away.
+    /// Receives or discards the message that the context claimed.
     pub fn claimed(&mut self, context: usize, len: Option<usize>) -> bool {
         let report = wanted(None, Some((0, 0)), context).report;
-        let place = len.map(|len| self.place(len));
-        let taken = self.with(|rdm, env| match place {
-            Some(place) => rdm.receive_claimed(env, report, place),
+        let payload = len.map(|len| self.payload(len));
+        let taken = self.with(|rdm, env| match payload {
+            Some(payload) => rdm.receive_claimed(env, report, payload),
             None => rdm.discard_claimed(env, report),
         });
         taken.is_ok()
     }
 
-    /// Takes a receive back.
+    /// Cancels a receive.
     pub fn cancel(&mut self, context: usize) -> bool {
         self.rdm.cancel(context).is_ok()
     }
@@ -218,67 +219,74 @@ impl Side {
         context: usize,
         (len, delivered): (usize, bool),
     ) -> bool {
-        let place = self.place(len);
-        let report = Report { context, flags: FI_TAGGED | FI_SEND, tag, len, ..Report::default() };
-        let message = Message { to, report, place, data: Some(1), inject: false, delivered };
+        let payload = self.payload(len);
+        let report = ReportTemplate {
+            context,
+            flags: FI_TAGGED | FI_SEND,
+            tag,
+            len,
+            ..ReportTemplate::default()
+        };
+        let message = Message { to, report, payload, data: Some(1), inject: false, delivered };
         self.with(|rdm, env| rdm.send(env, message)).is_ok()
     }
 
-    /// Reads or writes another's memory.
+    /// Reads or writes remote memory.
     pub fn reach(&mut self, to: u64, context: usize, len: usize, writes: bool) -> bool {
-        let place = self.place(len);
-        let remote = Remote { to, key: 1, address: 0 };
-        let report = Report { context, len, ..Report::default() };
+        let payload = self.payload(len);
+        let remote = RemoteMemory { to, key: 1, address: 0 };
+        let report = ReportTemplate { context, len, ..ReportTemplate::default() };
         let asked = self.with(|rdm, env| {
             if writes {
-                rdm.write(env, remote, report, place, Some(1))
+                rdm.write(env, remote, report, payload, Some(1))
             } else {
-                rdm.read(env, remote, report, place)
+                rdm.read(env, remote, report, payload)
             }
         });
         asked.is_ok()
     }
 
-    /// Changes another's memory, and wants to know what was there.
+    /// Starts an atomic operation that fetches the previous values.
     pub fn change(&mut self, to: u64, context: usize, operands: &[u8]) -> bool {
         let len = operands.len();
-        let result = Some(self.place(len));
-        let remote = Remote { to, key: 1, address: 0 };
-        let report = Report { context, len, ..Report::default() };
+        let result = Some(self.payload(len));
+        let remote = RemoteMemory { to, key: 1, address: 0 };
+        let report = ReportTemplate { context, len, ..ReportTemplate::default() };
         let (operands, compare) = (operands.to_vec(), None);
-        let atomic = Atomic { datatype: 0, operation: 0, operands, compare, result, len };
+        let atomic = AtomicRequest { datatype: 0, operation: 0, operands, compare, result, len };
         self.with(|rdm, env| rdm.atomic(env, remote, report, atomic)).is_ok()
     }
 
-    /// What the core itself counts.
+    /// Returns the statistics of the endpoint.
     pub fn account(&self) -> Vec<(&'static str, u64)> {
-        self.rdm.account().rows
+        self.rdm.stats_report().rows
     }
 
-    /// Operations that have not ended.
+    /// Returns the number of operations in progress.
     pub fn operations(&self) -> usize {
         self.rdm.operations()
     }
 
-    /// What is counted of them, which is all 0 when none is left.
+    /// Returns their counts, which are all 0 if there are none.
     pub fn counted(&self) -> [usize; 3] {
         self.rdm.counted()
     }
 
-    /// Nothing was written but where it may be.
+    /// Returns whether all guard bytes are intact.
     pub fn is_guarded(&self) -> bool {
         self.registered.is_guarded() && self.memory.iter().all(Memory::is_guarded)
     }
 
-    /// Whether any of the registered memory was written.
+    /// Returns whether registered memory was written.
     pub fn is_written(&self) -> bool {
         self.registered.0.iter().any(|byte| *byte != UNTOUCHED)
     }
 }
 
-fn wanted(from: Option<u64>, tag: Option<(u64, u64)>, context: usize) -> Wanted {
+fn wanted(from: Option<u64>, tag: Option<(u64, u64)>, context: usize) -> ReceiveSpec {
     let kind = if tag.is_some() { FI_TAGGED } else { FI_MSG };
     let (tag, ignore) = tag.unwrap_or_default();
-    let report = Report { context, flags: kind | FI_RECV, tag, ..Report::default() };
-    Wanted { from: from.unwrap_or(FI_ADDR_UNSPEC), ignore, report }
+    let report =
+        ReportTemplate { context, flags: kind | FI_RECV, tag, ..ReportTemplate::default() };
+    ReceiveSpec { from: from.unwrap_or(FI_ADDR_UNSPEC), ignore, report }
 }

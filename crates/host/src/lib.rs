@@ -1,12 +1,41 @@
-//! Safe interfaces of Linux.
+//! Safe interfaces to Linux system calls that `rustix` and `std` do not cover, or not safely
+//! against a hostile peer.
 //!
-//! - [`fd`]: descriptors that other processes send, accounted to their senders and closed where a
-//!   slow close blocks no other peer.
+//! - [`fd`]: receives descriptors from other processes, accounts them to their senders and closes
+//!   them where a slow close blocks no other peer.
 //! - [`net`]: packet sockets with their rings and filters, batched sends, socket options of UDP and
 //!   TCP, and I/O between sockets and guest memory.
-//! - [`watchdog`]: interrupts a thread that a peer holds up in a write.
+//! - [`watchdog`]: interrupts a thread that a peer blocks in a write.
 //!
-//! Everything here is reached by system calls that need `unsafe`, and offers interfaces that do not.
+//! The crate is on floor 2: it imports `causeway-memory` and nothing else of the workspace.
+//! Attachments, links and MX NICs call it for each message or frame that enters or leaves the
+//! process by a socket. It parses no protocol, chooses no destination and holds no configuration.
+//! It needs `unsafe` inside; its interfaces are safe.
+//!
+//! # Main types
+//! [`ReceivedFd`] is a descriptor that another process sent, [`Account`] the peer that it is
+//! charged to. [`net::socket::PacketSocket`] is a packet socket, [`net::receiver::PacketInlet`] its
+//! receive side, [`net::send::Frame`] a frame to send. [`OwnMemory`] is application memory that is
+//! sent from its place. [`Rescue`] guards the calling thread.
+//!
+//! # Example
+//! ```
+//! use std::os::fd::OwnedFd;
+//! use std::os::unix::net::UnixStream;
+//!
+//! use causeway_host::Account;
+//! use causeway_host::fd::receive::Incoming;
+//!
+//! let (ours, mut theirs) = UnixStream::pair()?;
+//! std::io::Write::write_all(&mut theirs, b"hello")?;
+//! // Descriptors that arrive on this socket are charged to an account of its own.
+//! let socket = Incoming::from(OwnedFd::from(ours)).given_by(Account::unique());
+//! let (mut bytes, mut fds, mut is_odd) = ([0; 16], Vec::new(), false);
+//! let got = socket.receive(&mut bytes, &mut fds, &mut is_odd)?;
+//! assert_eq!(&bytes[..got.bytes], b"hello");
+//! assert!(fds.is_empty() && !is_odd && !socket.giver().is_behind());
+//! # Ok::<(), std::io::Error>(())
+//! ```
 #![allow(unsafe_code, reason = "system calls, and what the kernel writes into private memory")]
 #![cfg_attr(
     not(test),

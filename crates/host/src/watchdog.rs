@@ -1,11 +1,11 @@
-//! Interrupts a thread that a frontend holds up in a notification.
+//! Interrupts a thread that a frontend blocks in a notification.
 //!
 //! The flags of an eventfd belong to all its holders: a frontend can clear O_NONBLOCK after this
 //! process set it and fill the counter, so that a write blocks without limit. A thread that serves
 //! many guests therefore holds a [`Rescue`]. The thread marks when it enters and leaves a
-//! notification; a second thread that finds it twice in the same one interrupts the write with a
-//! signal. The write ends with EINTR, which identifies the blocking frontend: a write that does not
-//! block is never interrupted.
+//! notification; a second thread that finds it twice in the same notification interrupts the write
+//! with a signal. The write ends with EINTR, which identifies the blocking frontend: a write that
+//! does not block is never interrupted. The caller decides the consequence for the frontend.
 //!
 //! The marks cost two stores per notification. The second thread checks every [`WATCH_BUSY_MS`], or
 //! every [`WATCH_IDLE_MS`] while no notification is sent.
@@ -20,17 +20,17 @@ use std::time::Duration;
 
 use crate::limits::{WATCH_BUSY_MS, WATCH_IDLE_MS};
 
-/// Ignored by a process that has no handler for it, so a stray one does no harm.
+/// A process ignores this signal by default, so a stray signal does no harm.
 const SIGNAL: libc::c_int = libc::SIGURG;
 
-/// Counts entries into and exits from notifications: odd while in one.
+/// Counts entries into and exits from notifications: odd while inside a notification.
 type Mark = Arc<AtomicU64>;
 
 thread_local! {
     static MARK: RefCell<Option<Mark>> = const { RefCell::new(None) };
 }
 
-fn step() {
+fn toggle_mark() {
     let _ = MARK.try_with(|mark| {
         if let Ok(mark) = mark.try_borrow()
             && let Some(mark) = mark.as_ref()
@@ -41,42 +41,42 @@ fn step() {
     });
 }
 
-/// Makes `call`, in which this thread may be held up, known to the thread that watches it.
+/// Runs `call`, which may block, under the watch of the calling thread's [`Rescue`], if there is one.
 #[inline]
 pub fn marked<T>(call: impl FnOnce() -> T) -> T {
-    step();
+    toggle_mark();
     let result = call();
-    step();
+    toggle_mark();
     result
 }
 
-/// Watches the thread that made it until it is dropped: no notification of that thread waits
-/// for a frontend for longer than about [`WATCH_IDLE_MS`].
+/// Watches the thread that created it until it is dropped: no notification of that thread blocks
+/// for much longer than [`WATCH_IDLE_MS`].
 ///
-/// The process gets a handler for SIGURG with the first of them.
+/// The first watchdog installs a handler for SIGURG in the process.
 #[derive(Debug)]
 pub struct Rescue {
     stop: Arc<AtomicBool>,
     watcher: Option<JoinHandle<()>>,
-    /// Not to be sent to another thread: it is about this one.
+    /// Not `Send`: it refers to the calling thread.
     _here: PhantomData<*const ()>,
 }
 
 impl Rescue {
-    /// Has the calling thread watched.
+    /// Starts to watch the calling thread.
     ///
     /// # Errors
-    /// The host refuses the signal's handler or a thread.
+    /// The host refuses the signal handler or a thread.
     pub fn new() -> io::Result<Self> {
-        prepare()?;
+        install_handler()?;
         let mark = Mark::default();
         let stop = Arc::new(AtomicBool::new(false));
-        let (its_mark, its_stop) = (mark.clone(), stop.clone());
+        let (watcher_mark, watcher_stop) = (mark.clone(), stop.clone());
         // SAFETY: has no preconditions.
         let watched = unsafe { libc::gettid() };
         let watcher = thread::Builder::new()
             .name("causeway-rescue".into())
-            .spawn(move || watch(&its_mark, &its_stop, watched))?;
+            .spawn(move || watch(&watcher_mark, &watcher_stop, watched))?;
         MARK.set(Some(mark));
         Ok(Self { stop, watcher: Some(watcher), _here: PhantomData })
     }
@@ -104,7 +104,7 @@ fn watch(mark: &AtomicU64, stop: &AtomicBool, watched: libc::pid_t) {
         let now = mark.load(Ordering::Acquire);
         let inside = now & 1 == 1;
         if inside && now == before {
-            // Again at the next look, should this one come before the wait begins.
+            // If the signal arrives before the write blocks, the next check sends another.
             interrupt(watched);
         }
         pause = if inside || now != before { WATCH_BUSY_MS } else { WATCH_IDLE_MS };
@@ -118,16 +118,16 @@ fn interrupt(thread: libc::pid_t) {
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, SIGNAL) };
 }
 
-extern "C" fn nothing(_: libc::c_int) {}
+extern "C" fn ignore_signal(_: libc::c_int) {}
 
-/// Gives the process the handler, once, and lets the signal through to the calling thread.
-fn prepare() -> io::Result<()> {
+/// Installs the handler once per process, and unblocks the signal in the calling thread.
+fn install_handler() -> io::Result<()> {
     static DONE: OnceLock<Option<i32>> = OnceLock::new();
     let failed = *DONE.get_or_init(|| {
         // SAFETY: an all-zero sigaction is a valid value (empty mask, no flags). Without
         // SA_RESTART, a system call that the signal interrupts ends with EINTR.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = nothing as *const () as usize;
+        action.sa_sigaction = ignore_signal as *const () as usize;
         // SAFETY: `action` is live and its handler, which touches nothing, fits its flags.
         let done = unsafe { libc::sigaction(SIGNAL, &action, std::ptr::null_mut()) };
         (done != 0).then(|| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL))

@@ -45,7 +45,7 @@ fn guest_io_respects_the_rights_of_grants() {
     let map = grants.epoch();
     let (near, far) = UnixStream::pair().unwrap();
     let both = [Span { addr: 0, len: 2 * PAGE as u32 }];
-    // The second page may not be read: the message ends before it.
+    // The second page is not readable: the message ends before it.
     let sent = guest_io::send(near.as_fd(), &map, &mut Cursor::new(&both), 2 * PAGE);
     assert_eq!(sent, Ok(PAGE as usize));
     let (read, write) = ([Span { addr: 0, len: 64 }], [Span { addr: PAGE, len: 64 }]);

@@ -1,4 +1,4 @@
-//! A peer whose descriptors block their close delays the closes of no other peer.
+//! A peer that sends descriptors with blocking closes delays the closes of no other peer.
 
 use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use causeway_host::Account;
 use causeway_host::fd::receive::Incoming;
 use causeway_host::fd::received_fd::ReceivedFd;
-use causeway_host::limits::{LOOK_DESCRIPTORS_MAX, REAPERS_PER_OWNER_MAX};
+use causeway_host::limits::{REAPERS_PER_OWNER_MAX, SCAN_DESCRIPTORS_MAX};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -23,11 +23,11 @@ fn sockets() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// A socket whose last close waits, because its peer never reads; and the peer.
+/// A socket with a last close that waits, because its peer never reads; and the peer.
 fn lingering() -> (OwnedFd, TcpStream) {
-    let door = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut socket = TcpStream::connect(door.local_addr().unwrap()).unwrap();
-    let peer = door.accept().unwrap().0;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let peer = listener.accept().unwrap().0;
     socket.set_nonblocking(true).unwrap();
     while socket.write(&[0; 65_536]).is_ok() {}
     socket.set_nonblocking(false).unwrap();
@@ -42,7 +42,7 @@ fn send(by: impl AsFd, fds: &[BorrowedFd<'_>]) {
     sendmsg(by, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
 }
 
-/// Waits until the other end of what was closed says so.
+/// Waits until the other end sees the close.
 #[track_caller]
 fn closed(theirs: &OwnedFd) {
     let since = Instant::now();
@@ -58,12 +58,12 @@ fn closed(theirs: &OwnedFd) {
     }
 }
 
-/// A Unix socket with more unread descriptors than are looked through, and lingering sockets behind
-/// them; and its other ends.
+/// Returns a Unix socket with more unread descriptors than a scan covers, and lingering sockets
+/// behind them; and the other ends, which must stay open.
 fn overfull() -> (OwnedFd, Vec<OwnedFd>) {
     let (socket, other) = sockets();
     let (pipe, mut stay) = std::io::pipe().map(|(r, w)| (r, vec![OwnedFd::from(w)])).unwrap();
-    for _ in 0..LOOK_DESCRIPTORS_MAX.div_ceil(8) + 1 {
+    for _ in 0..SCAN_DESCRIPTORS_MAX.div_ceil(8) + 1 {
         send(&other, &[pipe.as_fd(); 8]);
     }
     let mut slow = Vec::new();
@@ -87,7 +87,7 @@ fn hostile_closes_that_linger_are_cut_and_delay_no_other_account() {
     for n in 0..3 * REAPERS_PER_OWNER_MAX {
         let (slow, others) = overfull();
         stay.extend(others);
-        // Its end is seen once all of it is closed.
+        // The other end sees the close only after everything inside is closed.
         let (ours, theirs) = sockets();
         send(&theirs, &[slow.as_fd()]);
         outer.push(theirs);

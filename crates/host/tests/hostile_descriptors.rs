@@ -1,4 +1,4 @@
-//! Descriptors that take long to close hold up nobody, however they come.
+//! Descriptors that take long to close block no other peer, by any path of arrival.
 
 use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -26,11 +26,11 @@ fn sockets() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// A socket whose last close waits, because its peer never reads; and the peer.
+/// Returns a socket with a last close that waits, because its peer never reads; and the peer.
 fn lingering() -> (OwnedFd, TcpStream) {
-    let door = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut socket = TcpStream::connect(door.local_addr().unwrap()).unwrap();
-    let peer = door.accept().unwrap().0;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let peer = listener.accept().unwrap().0;
     socket.set_nonblocking(true).unwrap();
     while socket.write(&[0; 65_536]).is_ok() {}
     socket.set_nonblocking(false).unwrap();
@@ -45,21 +45,21 @@ fn send(by: impl AsFd, fds: &[BorrowedFd<'_>]) {
     sendmsg(by, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
 }
 
-/// As [`send`], by a byte that is urgent: the kernel throws it away where somebody reads past it.
+/// Sends as [`send`] does, with an urgent byte, which the kernel discards when a reader passes it.
+/// Returns `false` before Linux 5.15, which has no urgent bytes here.
 fn send_urgent(by: impl AsFd, fds: &[BorrowedFd<'_>]) -> bool {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
-    // Kernels before 5.15 have none of it.
     sendmsg(by, &[IoSlice::new(b"u")], &mut control, SendFlags::OOB).is_ok()
 }
 
-/// How many descriptors this process has of sockets and files; tests run side by side.
+/// Returns the number of descriptors of this process; tests run side by side.
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Waits until the other end of what was closed says so.
+/// Waits until the other end sees the close.
 #[track_caller]
 fn closed(theirs: &OwnedFd) {
     let since = Instant::now();
@@ -75,8 +75,8 @@ fn closed(theirs: &OwnedFd) {
     }
 }
 
-/// What is slow to close is put into sockets of that kind, which lie unread in others, twice as many
-/// as there are threads to close them: none of these takes long to close.
+/// Puts slow descriptors into sockets of a type, and each of these unread into another, twice as
+/// many as there are threads to close them: the outer sockets are closed without delay.
 #[track_caller]
 fn closed_with(kind: SocketType, put: impl Fn(&OwnedFd, &OwnedFd)) {
     let (mut outer, mut stay) = (Vec::new(), Vec::new());
@@ -95,7 +95,8 @@ fn closed_with(kind: SocketType, put: impl Fn(&OwnedFd, &OwnedFd)) {
     outer.iter().for_each(closed);
 }
 
-/// A Unix socket in which such a socket lies unread, `depth` others around it; and who must stay.
+/// Returns a Unix socket in which a lingering socket lies unread, below `depth` others; and the
+/// ends that must stay open.
 fn nested(depth: usize) -> (OwnedFd, Vec<OwnedFd>) {
     let (mut socket, peer) = lingering();
     let mut stay = vec![OwnedFd::from(peer)];
@@ -109,14 +110,14 @@ fn nested(depth: usize) -> (OwnedFd, Vec<OwnedFd>) {
 }
 
 #[track_caller]
-fn soon(what: impl FnOnce()) {
+fn soon(call: impl FnOnce()) {
     let since = Instant::now();
-    what();
+    call();
     assert!(since.elapsed() < LINGER / 4, "it waited for a close");
 }
 
 #[test]
-fn kinds_are_told_apart() {
+fn descriptor_kinds_are_distinguished() {
     let (unix, _other) = sockets();
     let (read, _write) = std::io::pipe().unwrap();
     let kinds = [
@@ -133,7 +134,7 @@ fn kinds_are_told_apart() {
 }
 
 #[test]
-fn hostile_descriptors_that_were_handed_over_are_closed_elsewhere() {
+fn hostile_descriptors_received_are_closed_in_other_threads() {
     for depth in 0..4 {
         let (slow, _stay) = nested(depth);
         soon(|| drop(ReceivedFd::new(slow)));
@@ -141,7 +142,7 @@ fn hostile_descriptors_that_were_handed_over_are_closed_elsewhere() {
 }
 
 #[test]
-fn hostile_descriptors_that_nobody_received_are_closed_elsewhere() {
+fn hostile_descriptors_left_unread_are_closed_in_other_threads() {
     for depth in 0..4 {
         let (slow, _stay) = nested(depth);
         let (ours, theirs) = sockets();
@@ -151,15 +152,15 @@ fn hostile_descriptors_that_nobody_received_are_closed_elsewhere() {
     }
 }
 
-/// Sockets that linger are seen to: none of those who close is held up for as long.
+/// Scans turn the lingering off, so that the closing threads are not blocked either.
 #[test]
-fn hostile_descriptors_do_not_hold_up_those_who_close_either() {
+fn hostile_descriptors_do_not_block_the_closing_threads() {
     let mut stay = Vec::new();
     let mut outer = Vec::new();
     for depth in [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3] {
         let (slow, others) = nested(depth);
         stay.extend(others);
-        // Its end is seen once all of it is closed.
+        // The other end sees the close only after everything inside is closed.
         let (ours, theirs) = sockets();
         send(&theirs, &[slow.as_fd()]);
         outer.push(theirs);
@@ -168,7 +169,7 @@ fn hostile_descriptors_do_not_hold_up_those_who_close_either() {
     }
     soon(|| {
         for theirs in &outer {
-            // Closed with something unread: a reset.
+            // A socket that is closed with unread data resets its peer.
             let mut byte = [0];
             let end = rustix::net::recv(theirs, &mut byte, rustix::net::RecvFlags::empty());
             assert_eq!(end.map(|(_, bytes)| bytes), Err(Errno::CONNRESET));
@@ -177,7 +178,7 @@ fn hostile_descriptors_do_not_hold_up_those_who_close_either() {
 }
 
 #[test]
-fn hostile_descriptors_beside_bytes_that_may_have_none() {
+fn hostile_descriptors_with_plain_bytes_are_refused_without_blocking() {
     let file = create("room", 4096).unwrap();
     let mapping = Arc::new(Mapping::new(file.as_fd(), 0, 4096).unwrap());
     let map = Map::new(vec![Region { guest: 0, user: 0, mapping }]).unwrap();
@@ -207,7 +208,7 @@ fn hostile_descriptors_beside_bytes_that_may_have_none() {
 }
 
 #[test]
-fn nobody_can_send_descriptors_where_they_are_refused() {
+fn descriptors_are_refused_where_the_kernel_can() {
     let (ours, theirs) = sockets();
     receive::refuse_descriptors(&ours);
     let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
@@ -217,14 +218,14 @@ fn nobody_can_send_descriptors_where_they_are_refused() {
     assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
     match sendmsg(&theirs, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()) {
         Err(errno) => assert_eq!(errno, Errno::PERM),
-        // An older kernel.
+        // Before Linux 6.16.
         Ok(_) => assert_eq!(receive::receive_bytes(&ours, &mut [0; 9]), Err(Errno::BADMSG)),
     }
     rustix::net::send(&theirs, b"y", SendFlags::empty()).unwrap();
     assert_eq!(receive::receive_bytes(&ours, &mut [0; 9]), Ok(1));
 }
 
-/// Each look at it finds it again, as often as it lies in itself.
+/// A scan finds such a socket again in itself.
 #[test]
 fn hostile_sockets_that_hold_themselves_are_closed_once() {
     let mut most = descriptors();
@@ -235,7 +236,7 @@ fn hostile_sockets_that_hold_themselves_are_closed_once() {
         for _ in 0..3 {
             send(&one, &[other.as_fd(), other.as_fd()]);
         }
-        // In a circle of two, too.
+        // A cycle of two sockets as well.
         let (far, near) = sockets();
         send(&one, &[near.as_fd()]);
         send(&far, &[other.as_fd()]);
@@ -252,7 +253,7 @@ fn hostile_sockets_that_hold_themselves_are_closed_once() {
     while since.elapsed() < Duration::from_millis(300) {
         most = most.max(descriptors());
     }
-    // Other tests of this file have some at the same time.
+    // Other tests of this file hold descriptors at the same time.
     assert!(most < before + 8 * others, "{before} descriptors, then {most}");
     drop(ends);
 }
@@ -276,11 +277,11 @@ fn hostile_urgent_bytes_are_no_way_round() {
             drop(ours);
         });
     }
-    // Nor inside of what is handed over.
+    // The same inside a socket that is sent.
     closed_with(SocketType::STREAM, |inner, slow| assert!(send_urgent(inner, &[slow.as_fd()])));
 }
 
-/// An empty message is not the end of a socket that has messages.
+/// An empty message is not the end of a socket with messages.
 #[test]
 fn hostile_messages_behind_empty_ones_are_seen() {
     closed_with(SocketType::SEQPACKET, |inner, slow| {
@@ -311,7 +312,7 @@ fn hostile_memory_is_freed_elsewhere() {
     assert!(seen, "nobody was there to free it");
 }
 
-/// Who gives what is never closed is known by it, and nobody else is taken for it.
+/// Descriptors with a pending close are charged to their sender, and to no other account.
 #[test]
 fn hostile_givers_are_known() {
     let (bad, good) = (Account::unique(), Account::unique());
@@ -327,7 +328,7 @@ fn hostile_givers_are_known() {
         assert!(odd && fds.is_empty());
         assert!(!good.is_behind());
     }
-    // Pipes are closed soon: nothing is left of it.
+    // Pipes are closed soon, after which no close is pending.
     let since = Instant::now();
     while bad.is_behind() {
         assert!(since.elapsed() < LINGER / 4, "it is never forgotten");

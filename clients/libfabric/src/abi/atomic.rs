@@ -1,4 +1,4 @@
-//! Operations on others' memory that nothing comes between.
+//! Atomic operations on remote memory.
 
 use std::ffi::{c_int, c_void};
 

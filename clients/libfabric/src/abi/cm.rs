@@ -1,4 +1,4 @@
-//! Names of endpoints, and connections, of which there are none here.
+//! Endpoint names, and connection management, which this provider does not implement.
 
 use std::ffi::{c_int, c_void};
 
@@ -7,7 +7,7 @@ use super::endpoint::{FidEp, FidPep};
 use super::fabric::Fid;
 use super::ops::tables;
 
-/// `struct fid_mc`: a group of many.
+/// `struct fid_mc`: a multicast group.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct FidMc {

@@ -1,4 +1,5 @@
-//! Operations of many, of which there are none here: a table that says so.
+//! Collective operations, which this provider does not implement: the table exists because
+//! endpoints must have it.
 
 use std::ffi::c_void;
 

@@ -73,9 +73,9 @@ pub struct FiCqErrEntry {
     pub err: c_int,
     pub prov_errno: c_int,
     pub err_data: *mut c_void,
-    /// Since 1.5; before, nobody gave room for error data.
+    /// Since 1.5; earlier callers have no room for error data.
     pub err_data_size: usize,
-    /// Since 1.20: a caller of an older version has no room for it.
+    /// Since 1.20; earlier callers have no room for it.
     pub src_addr: FiAddr,
 }
 
@@ -146,11 +146,11 @@ pub const FI_CQ_FORMAT_MSG: u32 = 2;
 pub const FI_CQ_FORMAT_DATA: u32 = 3;
 pub const FI_CQ_FORMAT_TAGGED: u32 = 4;
 
-// When who waits is woken.
+// Wait conditions.
 pub const FI_CQ_COND_NONE: u32 = 0;
 pub const FI_CQ_COND_THRESHOLD: u32 = 1;
 
-/// What a counter counts: completions.
+/// A counter of completions.
 pub const FI_CNTR_EVENTS_COMP: u32 = 0;
-/// What a counter counts: bytes, since 2.0.
+/// A counter of bytes, since 2.0.
 pub const FI_CNTR_EVENTS_BYTES: u32 = 1;

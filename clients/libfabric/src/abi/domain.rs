@@ -1,4 +1,4 @@
-//! Domains: what opens all that sends and receives.
+//! Domains: objects that open endpoints, queues, counters and address vectors.
 
 use std::ffi::{c_int, c_void};
 

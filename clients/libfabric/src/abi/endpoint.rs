@@ -1,4 +1,4 @@
-//! Endpoints, and their options.
+//! Endpoints and their options.
 
 use std::ffi::{c_int, c_void};
 
@@ -12,7 +12,7 @@ use super::ops::tables;
 use super::rma::OpsRma;
 use super::tagged::OpsTagged;
 
-/// `struct fid_ep`. No table may be NULL.
+/// `struct fid_ep`. No table may be NULL, because applications call through all of them.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct FidEp {
@@ -35,7 +35,7 @@ pub struct FidPep {
     pub cm: *const OpsCm,
 }
 
-/// `struct fid_stx`: a shared sending context.
+/// `struct fid_stx`: a shared transmit context.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct FidStx {
@@ -69,7 +69,7 @@ tables! {
 /// The level of all options.
 pub const FI_OPT_ENDPOINT: c_int = 0;
 
-// Options: `size_t`, unless they say otherwise.
+// Options: of type `size_t` unless noted.
 pub const FI_OPT_MIN_MULTI_RECV: c_int = 0;
 pub const FI_OPT_CM_DATA_SIZE: c_int = 1;
 pub const FI_OPT_BUFFERED_MIN: c_int = 2;
@@ -85,7 +85,7 @@ pub const FI_OPT_XPU_TRIGGER: c_int = 9;
 pub const FI_OPT_CUDA_API_PERMITTED: c_int = 10;
 /// A `bool`, since 1.19.
 pub const FI_OPT_SHARED_MEMORY_PERMITTED: c_int = 11;
-/// Since 1.19, as those that follow.
+/// Since 1.19, as the following.
 pub const FI_OPT_MAX_MSG_SIZE: c_int = 12;
 pub const FI_OPT_MAX_TAGGED_SIZE: c_int = 13;
 pub const FI_OPT_MAX_RMA_SIZE: c_int = 14;

@@ -1,6 +1,6 @@
-//! Error numbers. Functions return them negated.
+//! Error numbers, which functions return negated.
 
-/// All is well.
+/// Success.
 pub const FI_SUCCESS: i32 = 0;
 
 macro_rules! from_libc {
@@ -53,41 +53,41 @@ from_libc! {
     FI_EKEYREJECTED = EKEYREJECTED;
 }
 
-/// Something else.
+/// Unspecified error.
 pub const FI_EOTHER: i32 = 256;
 /// A buffer is too small.
 pub const FI_ETOOSMALL: i32 = 257;
-/// Not in this state.
+/// Not allowed in this state.
 pub const FI_EOPBADSTATE: i32 = 258;
-/// There is an error to be read.
+/// An error can be read.
 pub const FI_EAVAIL: i32 = 259;
-/// Flags that are not there.
+/// Unsupported flags.
 pub const FI_EBADFLAGS: i32 = 260;
 /// No event queue is bound.
 pub const FI_ENOEQ: i32 = 261;
-/// Of another domain.
+/// Objects of different domains.
 pub const FI_EDOMAIN: i32 = 262;
 /// No completion queue is bound.
 pub const FI_ENOCQ: i32 = 263;
-/// Damaged on the way.
+/// Data was corrupted in transit.
 pub const FI_ECRC: i32 = 264;
-/// Longer than its buffer.
+/// The message is longer than its buffer.
 pub const FI_ETRUNC: i32 = 265;
-/// There is no such key.
+/// No such key.
 pub const FI_ENOKEY: i32 = 266;
 /// No address vector is bound.
 pub const FI_ENOAV: i32 = 267;
 /// A queue is full.
 pub const FI_EOVERRUN: i32 = 268;
-/// Nobody receives.
+/// No receiver is ready.
 pub const FI_ENORX: i32 = 269;
 
-/// What a function of type `int` returns that failed so.
+/// Returns the result of a failed function of type `int`.
 pub const fn failed(code: i32) -> i32 {
     code.wrapping_neg()
 }
 
-/// What a function of type `ssize_t` returns that failed so.
+/// Returns the result of a failed function of type `ssize_t`.
 pub const fn failed_size(code: i32) -> isize {
     code.wrapping_neg() as isize
 }

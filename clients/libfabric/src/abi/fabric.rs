@@ -1,4 +1,4 @@
-//! What all objects begin with, and the first of them: the fabric.
+//! The header of all objects, and the fabric, from which the others are opened.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,4 +1,4 @@
-//! Flags: capabilities, modes, orders, and what single calls are given.
+//! Flags: capabilities, modes, orders, and flags of calls.
 
 macro_rules! bits {
     ($($name:ident = $bit:literal;)*) => {
@@ -58,10 +58,10 @@ bits! {
 
 /// Another name of `FI_SEND`.
 pub const FI_TRANSMIT: u64 = FI_SEND;
-/// Another name of `FI_COMPLETION`, where it is not of an operation.
+/// Another name of `FI_COMPLETION` outside of operations.
 pub const FI_EVENT: u64 = FI_COMPLETION;
 
-// Flags of one kind of call; other kinds have these bits for something else.
+// Flags of a kind of call; other kinds use these bits for other flags.
 bits! {
     FI_CLAIM = 59;
     FI_DISCARD = 58;
@@ -74,7 +74,7 @@ bits! {
     FI_COMPARE_ATOMIC = 59;
 }
 
-// What an application agrees to do.
+// Modes: requirements that an application accepts.
 bits! {
     FI_CONTEXT = 59;
     FI_MSG_PREFIX = 58;
@@ -87,12 +87,12 @@ bits! {
     FI_BUFFERED_RECV = 51;
 }
 
-/// In any order.
+/// No order.
 pub const FI_ORDER_NONE: u64 = 0;
-/// In all orders that the interface had at first.
+/// All orders of the first version of the interface.
 pub const FI_ORDER_STRICT: u64 = 0x1ff;
 
-// Orders: what comes after what, of reads, writes and sends.
+// Orders between reads, writes and sends.
 bits! {
     FI_ORDER_RAR = 0;
     FI_ORDER_RAW = 1;

@@ -1,4 +1,4 @@
-//! What providers offer and applications ask for: `struct fi_info` and its parts.
+//! `struct fi_info` and its parts: hints of applications, and the providers' answers.
 
 use std::ffi::{c_char, c_void};
 
@@ -141,14 +141,14 @@ pub const FI_EP_MSG: u32 = 1;
 pub const FI_EP_DGRAM: u32 = 2;
 pub const FI_EP_RDM: u32 = 3;
 
-/// Of numbers that are a provider's own.
+/// Marks numbers that a provider defines.
 pub const FI_PROV_SPECIFIC: u32 = 1 << 31;
 pub const FI_PROTO_UNSPEC: u32 = 0;
 
-/// A context that endpoints share.
+/// A count that requests a context shared by endpoints.
 pub const FI_SHARED_CONTEXT: usize = usize::MAX;
 
-// Which calls may be at the same time.
+// Threading models: the calls that may be concurrent.
 pub const FI_THREAD_UNSPEC: u32 = 0;
 pub const FI_THREAD_SAFE: u32 = 1;
 pub const FI_THREAD_FID: u32 = 2;
@@ -156,11 +156,11 @@ pub const FI_THREAD_DOMAIN: u32 = 3;
 pub const FI_THREAD_COMPLETION: u32 = 4;
 pub const FI_THREAD_ENDPOINT: u32 = 5;
 
-// Who drives what goes on.
+// Progress models.
 pub const FI_PROGRESS_UNSPEC: u32 = 0;
 pub const FI_PROGRESS_AUTO: u32 = 1;
 pub const FI_PROGRESS_MANUAL: u32 = 2;
-/// Since 1.21: control goes on with data.
+/// Since 1.21: control progress together with data progress.
 pub const FI_PROGRESS_CONTROL_UNIFIED: u32 = 3;
 
 pub const FI_RM_UNSPEC: u32 = 0;

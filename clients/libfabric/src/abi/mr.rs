@@ -28,7 +28,7 @@ pub struct FiMrAttr {
     pub context: *mut c_void,
     pub auth_key_size: usize,
     pub auth_key: *mut u8,
-    /// Only there where `FI_HMEM` was asked for, and what follows.
+    /// Valid only with `FI_HMEM`, as the following.
     pub iface: u32,
     pub device: u64,
     /// Since 1.19.
@@ -79,7 +79,7 @@ pub struct FiMrMapRaw {
     pub key: *mut u64,
 }
 
-// What an application agrees to, in `mr_mode`.
+// Modes of `mr_mode`: requirements that an application accepts.
 pub const FI_MR_UNSPEC: i32 = 0;
 pub const FI_MR_BASIC: i32 = 1;
 pub const FI_MR_SCALABLE: i32 = 1 << 1;
@@ -94,5 +94,5 @@ pub const FI_MR_ENDPOINT: i32 = 1 << 9;
 pub const FI_MR_HMEM: i32 = 1 << 10;
 pub const FI_MR_COLLECTIVE: i32 = 1 << 11;
 
-/// Memory that processors have.
+/// Host memory.
 pub const FI_HMEM_SYSTEM: u32 = 0;

@@ -1,12 +1,13 @@
-//! Tables of functions: how they are declared, and what an entry does that nobody wrote.
+//! Tables of functions: their declaration, and entries for functions that the provider does not
+//! implement.
 
 use std::ffi::c_char;
 
 use super::errno::{FI_ENOSYS, failed_size};
 
-/// What a function returns that is not there.
+/// The result of a function that is not implemented.
 pub trait Absent {
-    /// That value.
+    /// The value.
     const ABSENT: Self;
 }
 
@@ -26,9 +27,9 @@ impl Absent for *const c_char {
     const ABSENT: Self = std::ptr::null();
 }
 
-/// Declares tables. Each begins with its size, and has a `NONE` whose functions say
+/// Declares tables. Each begins with its size, and has a `NONE` with functions that return
 /// `-FI_ENOSYS`; a table with some functions is `Ops { some, ..Ops::NONE }`. No entry is NULL,
-/// because callers only look where the interface says that they do.
+/// because callers check only entries that the interface declares optional.
 macro_rules! tables {
     ($(
         $(#[$doc:meta])*
@@ -44,7 +45,7 @@ macro_rules! tables {
             }
 
             impl $table {
-                /// All say that there is no such function.
+                /// The table without implemented functions.
                 pub const NONE: Self = {
                     $(
                         extern "C" fn $name($(_: $type),*) -> $result {

@@ -1,11 +1,11 @@
-//! What the core is told of a provider.
+//! The description of a provider, which the core reads.
 
 use std::ffi::{c_char, c_int, c_void};
 
 use super::fabric::FidFabric;
 use super::info::{FiFabricAttr, FiInfo};
 
-/// `struct fi_context`: room of the application's for an operation.
+/// `struct fi_context`: memory of the application that an operation may use.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct FiContext {
@@ -19,7 +19,7 @@ pub struct FiContext2 {
     pub internal: [*mut c_void; 8],
 }
 
-/// `struct fi_recv_context`: what a completion of `FI_MULTI_RECV` was posted with.
+/// `struct fi_recv_context`: the context of a completion with `FI_MULTI_RECV`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct FiRecvContext {
@@ -33,7 +33,7 @@ pub struct FiRecvContext {
 pub struct FiProvider {
     pub version: u32,
     pub fi_version: u32,
-    /// The core's.
+    /// Belongs to the core.
     pub context: FiContext,
     pub name: *const c_char,
     pub getinfo: unsafe extern "C" fn(

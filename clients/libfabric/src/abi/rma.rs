@@ -1,4 +1,4 @@
-//! Reads and writes of others' memory.
+//! Reads and writes of remote memory.
 
 use std::ffi::c_void;
 

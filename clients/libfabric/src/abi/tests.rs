@@ -1,11 +1,11 @@
-//! Our layouts and numbers against those of the installed headers: a C program says theirs.
+//! Compares layouts and numbers with those of the installed headers, which a C program prints.
 
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
 use super::*;
 
-/// Where the headers are, if they are.
+/// The presence of this header shows that the headers are installed.
 const HEADER: &str = "rdma/fabric.h";
 const INCLUDES: &[&str] = &[
     "stddef.h",
@@ -23,17 +23,17 @@ const INCLUDES: &[&str] = &[
     "rdma/providers/fi_prov.h",
 ];
 
-/// A line that the program says: an expression, and what it is here. Lines of fields that came
-/// later are only asked of headers that have them.
+/// A line that the program prints: a C expression and its value in this crate. A field of a later
+/// version is only compared with headers that have it.
 struct Line {
     since: (u32, u32),
-    what: String,
+    expression: String,
     ours: u64,
 }
 
-/// Declares what is compared: of a structure its size and where its fields are, by our names and
-/// C's where they differ; then its fields of later versions. A structure that grew has a size only
-/// of the newest headers.
+/// Declares comparisons of structures: the size, the offsets of the fields by their names in Rust
+/// (and in C if these differ), then the fields of later versions. The size of a structure that grew
+/// is only compared with the newest headers.
 macro_rules! layouts {
     ($($c:literal $ours:ident {
         $($field:ident $($theirs:literal)?),* $(,)?
@@ -43,7 +43,7 @@ macro_rules! layouts {
         $(
             let line = |since, field: &str, ours: usize| Line {
                 since,
-                what: format!("offsetof({}, {field})", $c),
+                expression: format!("offsetof({}, {field})", $c),
                 ours: ours as u64,
             };
             let newest = [(1, 0) $($(, ($major, $minor))*)?].into_iter().max().unwrap();
@@ -57,7 +57,7 @@ macro_rules! layouts {
             )*)?
             lines.push(Line {
                 since: newest,
-                what: format!("sizeof({})", $c),
+                expression: format!("sizeof({})", $c),
                 ours: size_of::<$ours>() as u64,
             });
         )*
@@ -69,7 +69,7 @@ macro_rules! numbers {
     ($($name:ident)*) => {
         vec![$(Line {
             since: (1, 0),
-            what: stringify!($name).to_owned(),
+            expression: stringify!($name).to_owned(),
             ours: $name as i64 as u64,
         }),*]
     };
@@ -178,8 +178,8 @@ fn all_layouts() -> Vec<Line> {
     lines
 }
 
-/// Tables may end before those of newer headers do: their size says so. So it is asked where their
-/// functions are, and no more.
+/// The offsets in tables. Their sizes are not compared, because a table may be shorter than in
+/// newer headers and contains its size.
 fn tables() -> Vec<Line> {
     let lines = layouts! {
         "struct fi_ops" Ops { size, close, bind, control, ops_open, tostr, ops_set }
@@ -225,7 +225,7 @@ fn tables() -> Vec<Line> {
         "struct fi_ops_wait" OpsWait { size, wait }
         "struct fi_ops_poll" OpsPoll { size, poll, poll_add, poll_del }
     };
-    lines.into_iter().filter(|line| !line.what.starts_with("sizeof")).collect()
+    lines.into_iter().filter(|line| !line.expression.starts_with("sizeof")).collect()
 }
 
 fn all_flags() -> Vec<Line> {
@@ -301,19 +301,19 @@ fn all_numbers() -> Vec<Line> {
     lines
 }
 
-/// A program that says each line, and what it is there.
+/// Returns a C program that prints each expression with its value.
 fn program(lines: &[Line]) -> String {
     let mut text = String::new();
     for include in INCLUDES {
         writeln!(text, "#include <{include}>").unwrap();
     }
     text.push_str("int main(void) {\n");
-    for Line { since: (major, minor), what, .. } in lines {
+    for Line { since: (major, minor), expression, .. } in lines {
         writeln!(
             text,
             "#if FI_MAJOR_VERSION > {major} || \
              (FI_MAJOR_VERSION == {major} && FI_MINOR_VERSION >= {minor})\n\
-             printf(\"%s = %llu\\n\", \"{what}\", (unsigned long long)(long long)({what}));\n\
+             printf(\"%s = %llu\\n\", \"{expression}\", (unsigned long long)(long long)({expression}));\n\
              #endif"
         )
         .unwrap();
@@ -337,19 +337,19 @@ fn compiler(arguments: &[&str], source: &str) -> std::process::Output {
     child.wait_with_output().unwrap()
 }
 
-/// What the headers say; none if there are none.
-fn headers_say(lines: &[Line]) -> Option<Vec<String>> {
+/// Returns the values in the installed headers, or `None` without headers.
+fn header_values(lines: &[Line]) -> Option<Vec<String>> {
     if !compiler(&["-E", "-o", "/dev/null"], &format!("#include <{HEADER}>\n")).status.success() {
         return None;
     }
     let path = std::env::temp_dir().join(format!("causeway-fi-layout-{}", std::process::id()));
     let out = path.to_str().unwrap();
     let compiled = compiler(&["-o", out], &program(lines));
-    let said = Command::new(&path).output();
+    let output = Command::new(&path).output();
     let _ = std::fs::remove_file(&path);
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    let said = String::from_utf8(said.unwrap().stdout).unwrap();
-    Some(said.lines().map(str::to_owned).collect())
+    let output = String::from_utf8(output.unwrap().stdout).unwrap();
+    Some(output.lines().map(str::to_owned).collect())
 }
 
 #[test]
@@ -357,33 +357,33 @@ fn layouts_and_numbers_are_those_of_the_headers() {
     let mut lines = all_layouts();
     lines.extend(all_flags());
     lines.extend(all_numbers());
-    // One that is wrong is found.
-    lines.push(Line { since: (1, 0), what: "sizeof(char)".to_owned(), ours: 2 });
-    let Some(said) = headers_say(&lines) else {
+    // A wrong value is detected.
+    lines.push(Line { since: (1, 0), expression: "sizeof(char)".to_owned(), ours: 2 });
+    let Some(output) = header_values(&lines) else {
         eprintln!("libfabric's headers are not installed (libfabric-dev): nothing is compared");
         return;
     };
     let ours: std::collections::BTreeMap<&str, u64> =
-        lines.iter().map(|line| (line.what.as_str(), line.ours)).collect();
-    let wrong: Vec<String> = said
+        lines.iter().map(|line| (line.expression.as_str(), line.ours)).collect();
+    let wrong: Vec<String> = output
         .iter()
         .filter_map(|line| {
-            let (what, theirs) = line.split_once(" = ").unwrap();
-            let ours = ours[what];
-            (theirs.parse() != Ok(ours)).then(|| format!("{what} is {theirs}, not {ours}"))
+            let (expression, theirs) = line.split_once(" = ").unwrap();
+            let ours = ours[expression];
+            (theirs.parse() != Ok(ours)).then(|| format!("{expression} is {theirs}, not {ours}"))
         })
         .collect();
     assert_eq!(wrong, ["sizeof(char) is 1, not 2"]);
     let old = lines.iter().filter(|line| line.since == (1, 0)).count();
-    assert!(said.len() >= old && old > 500, "{} of {old}", said.len());
+    assert!(output.len() >= old && old > 500, "{} of {old}", output.len());
 }
 
 #[test]
-fn tables_without_functions_say_so_and_how_long_they_are() {
+fn abi_tables_without_functions_fail_and_have_their_size() {
     assert_eq!(Ops::NONE.size, size_of::<Ops>());
     assert_eq!(OpsCntr::NONE.size, size_of::<[usize; 8]>());
     let null = std::ptr::null_mut();
-    // SAFETY: the functions look at nothing.
+    // SAFETY: the functions do not use their arguments.
     unsafe {
         assert_eq!((Ops::NONE.close)(null), -FI_ENOSYS);
         let null = std::ptr::null_mut();

@@ -1,4 +1,4 @@
-//! What is waited on: objects of queues and counters, sets of them, and sets that are polled.
+//! Wait objects of queues and counters, wait sets and poll sets.
 
 use std::ffi::{c_int, c_void};
 
@@ -22,7 +22,7 @@ pub struct FiWaitAttr {
     pub flags: u64,
 }
 
-/// `struct fi_wait_pollfd`, what `FI_GETWAIT` fills for `FI_WAIT_POLLFD`.
+/// `struct fi_wait_pollfd`, which `FI_GETWAIT` fills for `FI_WAIT_POLLFD`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct FiWaitPollfd {

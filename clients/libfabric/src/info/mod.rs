@@ -1,8 +1,10 @@
-//! `getinfo`: what an application asks for ([`asked`]), whether we have it ([`offer`]), and the
-//! list that it gets ([`make`]).
+//! Answers `fi_getinfo`: reads the application's hints ([`hints`]), compares them with the
+//! capabilities of the provider ([`offer`]), and builds the list of the NICs that match
+//! ([`info_list`]). It is also used when the application opens a domain, to check the `fi_info`
+//! that it chose. It opens no NIC and no endpoint, except to look up a service ([`node`]).
 
-mod asked;
-mod make;
+mod hints;
+mod info_list;
 mod node;
 mod offer;
 #[cfg(test)]
@@ -11,15 +13,15 @@ mod tests;
 use std::ffi::{c_char, c_int};
 
 use crate::abi::{FI_EINVAL, FI_ENODATA, FI_ENOMEM, FiInfo, failed};
-use crate::{boards, say};
+use crate::{log, nics};
 
-pub use asked::{Asked, place};
-pub use offer::{FABRIC, Offer, is_wanted};
+pub use hints::{Hints, read_address};
+pub use offer::{FABRIC, ProviderOffer, matches_hints};
 
-/// `fi_provider.getinfo`.
+/// Answers `fi_getinfo` (`fi_provider.getinfo`).
 ///
 /// # Safety
-/// Pointers are NULL, or what the interface says of them.
+/// Pointers are NULL or as the interface requires.
 pub unsafe extern "C" fn getinfo(
     version: u32,
     node: *const c_char,
@@ -31,11 +33,11 @@ pub unsafe extern "C" fn getinfo(
     if info.is_null() {
         return -FI_EINVAL;
     }
-    // SAFETY: as the caller says.
-    let asked = unsafe { asked::read(version, node, service, flags, hints) };
-    match list(&asked) {
+    // SAFETY: guaranteed by the caller.
+    let hints = unsafe { hints::read(version, node, service, flags, hints) };
+    match list(&hints) {
         Ok(list) => {
-            // SAFETY: the caller has a place there for the list.
+            // SAFETY: the caller passes a place for the list.
             unsafe { info.write(list.take()) };
             0
         }
@@ -43,47 +45,53 @@ pub unsafe extern "C" fn getinfo(
     }
 }
 
-fn list(asked: &asked::Asked) -> Result<make::List, c_int> {
-    if asked.is_source && asked.node.is_none() && asked.service.is_none() {
+fn list(hints: &hints::Hints) -> Result<info_list::InfoList, c_int> {
+    if hints.is_source && hints.node.is_none() && hints.service.is_none() {
         return Err(FI_EINVAL);
     }
-    let mut offer = offer::offer(asked).map_err(|lack| {
-        say::inform(&format!("{} is not what there is here", lack.0));
+    let mut offer = offer::offer(hints).map_err(|unsupported| {
+        log::info(&format!("the requested {} is not supported", unsupported.0));
         FI_ENODATA
     })?;
-    let boards = boards::all().map_err(|why| {
-        let by_name = asked.provider.as_deref().is_some_and(say::is_us);
-        say::warn(&why.to_string(), by_name);
+    let nics = nics::all().map_err(|why| {
+        let by_name = hints.provider.as_deref().is_some_and(log::names_this_provider);
+        log::warn(&why.to_string(), by_name);
         FI_ENODATA
     })?;
-    if !asked.is_source && (asked.node.is_some() || asked.service.is_some()) {
-        offer.destination = Some(node::find(asked, &boards).map_err(|why| {
-            say::inform(&why.to_string());
+    if !hints.is_source && (hints.node.is_some() || hints.service.is_some()) {
+        offer.destination = Some(node::find(hints, &nics).map_err(|why| {
+            log::info(&why.to_string());
             FI_ENODATA
         })?);
     }
-    let mut list = make::List::new();
+    let mut list = info_list::InfoList::new();
     let mut none = true;
-    for board in boards.iter().filter(|board| is_wanted(asked, board)) {
-        list.push(board, &offer, asked.version).map_err(|_| FI_ENOMEM)?;
+    for nic in nics.iter().filter(|nic| matches_hints(hints, nic)) {
+        list.push(nic, &offer, hints.version).map_err(|_| FI_ENOMEM)?;
         none = false;
     }
     if none { Err(FI_ENODATA) } else { Ok(list) }
 }
 
-/// What an application chose when it opens something: an offer that it may have changed since, so
-/// that it is held once more against what there is.
+/// Reads the `fi_info` from which an application opens an object. The application may have changed
+/// it, so it is compared with the capabilities again.
+///
+/// # Errors
+/// `FI_EINVAL` if it is NULL or exceeds the capabilities.
 ///
 /// # Safety
-/// It is NULL, or a list of the application's.
-pub unsafe fn chosen(info: *const FiInfo, version: u32) -> Result<(Asked, Offer), c_int> {
+/// `info` is NULL or a list of the application.
+pub unsafe fn read_chosen(
+    info: *const FiInfo,
+    version: u32,
+) -> Result<(Hints, ProviderOffer), c_int> {
     if info.is_null() {
         return Err(FI_EINVAL);
     }
-    // SAFETY: as the caller says.
-    let asked = unsafe { asked::read(version, std::ptr::null(), std::ptr::null(), 0, info) };
-    match offer::offer(&asked) {
-        Ok(offer) => Ok((asked, offer)),
+    // SAFETY: guaranteed by the caller.
+    let hints = unsafe { hints::read(version, std::ptr::null(), std::ptr::null(), 0, info) };
+    match offer::offer(&hints) {
+        Ok(offer) => Ok((hints, offer)),
         Err(_) => Err(FI_EINVAL),
     }
 }

@@ -1,42 +1,43 @@
-//! Nodes and services of other endpoints, as `fi_getinfo` is given them.
+//! Resolves nodes and services, as `fi_getinfo` gets them, to endpoint addresses. A node is a NIC,
+//! this host or another host of the network; name resolution of other hosts is the daemon's.
 
 use std::net::{IpAddr, ToSocketAddrs as _, UdpSocket};
 use std::time::Duration;
 
 use causeway_endpoint::board;
 
-use super::asked::Asked;
+use super::hints::Hints;
 use crate::address::{self, Address};
-use crate::boards::Board;
 use crate::limits::SERVICE_WAIT;
+use crate::log;
+use crate::nics::LocalNic;
 use crate::rdm::service;
-use crate::say;
 
-/// Why a node or a service has no address.
+/// The reason why a node or a service has no address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
-    /// No board has the name.
+    /// No NIC has the name.
     #[error(
-        "no board of this network is called {0} or {0}:0: name one that `causeway peer list` shows"
+        "no NIC of this network is named {0} or {0}:0: use a name that `causeway peer list` shows"
     )]
     Node(String),
-    /// The board is there.
-    #[error("no endpoint of {node} was opened for the service {service}: start its process first")]
+    /// The NIC exists, but no endpoint has the service.
+    #[error("no endpoint of {node} has the service {service}: start its process first")]
     Service {
-        /// As it was asked for.
+        /// The node of the request.
         node: String,
-        /// Likewise.
+        /// The service of the request.
         service: String,
     },
 }
 
-/// The name of this host, empty if the kernel does not give it.
+/// Returns the name of this host, empty if the kernel does not report it.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
 }
 
-/// Whether a node is this host: by name, or by an address of one of its interfaces.
+/// Returns whether a node is this host: by name, or by an address of an interface.
 pub fn is_this_host(node: &str) -> bool {
     let own = host_name();
     if node == "localhost" || node == own || own.split('.').next() == Some(node) {
@@ -46,33 +47,33 @@ pub fn is_this_host(node: &str) -> bool {
     let is_local = |ip: IpAddr| UdpSocket::bind((ip, 0)).is_ok();
     match node.parse::<IpAddr>() {
         Ok(ip) => is_local(ip),
-        // Names with a colon are those of boards.
+        // Only names of NICs contain a colon.
         Err(_) if node.contains(':') => false,
         Err(_) => (node, 0).to_socket_addrs().is_ok_and(|mut all| all.any(|at| is_local(at.ip()))),
     }
 }
 
-/// Looks up what an application asks for as destination: an endpoint that was opened for a service,
-/// or, without a service, a board.
+/// Looks up the destination in the hints: an endpoint that was opened for a service, or, without a
+/// service, a NIC.
 ///
 /// # Errors
-/// There is none.
-pub fn find(asked: &Asked, boards: &[Board]) -> Result<Address, Unknown> {
-    let node = asked.node.as_deref().unwrap_or("localhost");
-    let nics = nics(node, boards);
+/// No NIC or endpoint matches.
+pub fn find(hints: &Hints, local: &[LocalNic]) -> Result<Address, Unknown> {
+    let node = hints.node.as_deref().unwrap_or("localhost");
+    let nics = nics_of(node, local);
     let first = nics.first().ok_or_else(|| Unknown::Node(node.to_owned()))?;
-    let service = asked.service.as_deref().unwrap_or("");
+    let service = hints.service.as_deref().unwrap_or("");
     let number = if service.is_empty() { 0 } else { service::number(service) };
     if number == 0 {
-        return Ok(address::of_board(*first));
+        return Ok(address::of_nic(*first));
     }
-    let by_name = asked.provider.as_deref().is_some_and(say::is_us);
-    // Of several boards each is asked once.
+    let by_name = hints.provider.as_deref().is_some_and(log::names_this_provider);
+    // With several NICs, each is queried once.
     let patience = if by_name && nics.len() == 1 { SERVICE_WAIT } else { Duration::ZERO };
-    let from = boards.iter().filter(|board| super::is_wanted(asked, board));
-    for board in from {
+    let from = local.iter().filter(|nic| super::matches_hints(hints, nic));
+    for source in from {
         for nic in &nics {
-            if let Ok(Some(name)) = service::find(board.number, *nic, number, patience) {
+            if let Ok(Some(name)) = service::find(source.index, *nic, number, patience) {
                 return Ok(name.emit());
             }
         }
@@ -80,13 +81,14 @@ pub fn find(asked: &Asked, boards: &[Board]) -> Result<Address, Unknown> {
     Err(Unknown::Service { node: node.to_owned(), service: service.to_owned() })
 }
 
-/// The boards of a node: the one of that name, those of this host, or the first of a host.
-fn nics(node: &str, boards: &[Board]) -> Vec<u64> {
-    if let Some(board) = boards.iter().find(|board| board.name == node) {
-        return vec![board.nic];
+/// Returns the NICs of a node: the NIC of that name, the NICs of this host, or the first NIC of a
+/// host.
+fn nics_of(node: &str, nics: &[LocalNic]) -> Vec<u64> {
+    if let Some(nic) = nics.iter().find(|nic| nic.name == node) {
+        return vec![nic.address];
     }
     if is_this_host(node) {
-        return boards.iter().map(|board| board.nic).collect();
+        return nics.iter().map(|nic| nic.address).collect();
     }
     let found = board::find(node).or_else(|_| board::find(&format!("{node}:0")));
     found.into_iter().collect()

@@ -1,7 +1,7 @@
-//! What atomic operations do: libfabric's types and operations, on bytes.
+//! AtomicRequest operations on bytes: libfabric's data types and operations.
 //!
-//! They are atomic among themselves, because the process whose memory it is does them all. Complex
-//! numbers, long doubles and integers of 128 bits are not offered.
+//! The target process performs all of them, so they are atomic among themselves. Complex numbers,
+//! long doubles and 128-bit integers are not supported. This module accesses no shared memory.
 
 use crate::abi::{
     FI_ATOMIC_READ, FI_ATOMIC_WRITE, FI_BAND, FI_BOR, FI_BXOR, FI_CSWAP, FI_CSWAP_GE, FI_CSWAP_GT,
@@ -11,9 +11,9 @@ use crate::abi::{
 };
 use crate::limits::INLINE_BYTES_MAX;
 
-/// Which calls an operation is for.
+/// The group of calls that an operation is allowed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum AtomicKind {
     /// `fi_atomic`.
     Write,
     /// `fi_fetch_atomic`.
@@ -22,7 +22,7 @@ pub enum Kind {
     Compare,
 }
 
-/// What is applied.
+/// The parameters of an operation.
 #[derive(Debug, Clone, Copy)]
 pub struct Operands<'a> {
     pub datatype: u8,
@@ -31,7 +31,7 @@ pub struct Operands<'a> {
     pub compare: &'a [u8],
 }
 
-/// Bytes of one of a type, if that is offered.
+/// Returns the size of a supported data type in bytes.
 pub fn size(datatype: u32) -> Option<usize> {
     Some(match datatype {
         FI_INT8 | FI_UINT8 => 1,
@@ -42,23 +42,24 @@ pub fn size(datatype: u32) -> Option<usize> {
     })
 }
 
-/// How many of a type one call may be about, if the operation is offered, and the bytes of each.
-pub fn valid(kind: Kind, datatype: u32, operation: u32) -> Option<(usize, usize)> {
+/// Returns the most elements of a call and the size of each in bytes, if the operation is
+/// supported.
+pub fn valid(kind: AtomicKind, datatype: u32, operation: u32) -> Option<(usize, usize)> {
     let size = size(datatype)?;
     let float = matches!(datatype, FI_FLOAT | FI_DOUBLE);
     let of_bits = matches!(operation, FI_BOR | FI_BAND | FI_BXOR | FI_MSWAP);
     let right = match kind {
-        Kind::Write => operation <= FI_BXOR || operation == FI_ATOMIC_WRITE,
-        Kind::Fetch => operation <= FI_ATOMIC_WRITE,
-        Kind::Compare => (FI_CSWAP..=FI_MSWAP).contains(&operation),
+        AtomicKind::Write => operation <= FI_BXOR || operation == FI_ATOMIC_WRITE,
+        AtomicKind::Fetch => operation <= FI_ATOMIC_WRITE,
+        AtomicKind::Compare => (FI_CSWAP..=FI_MSWAP).contains(&operation),
     };
-    let rows = if kind == Kind::Compare { 2 } else { 1 };
+    let rows = if kind == AtomicKind::Compare { 2 } else { 1 };
     let count = INLINE_BYTES_MAX.checked_div(size.saturating_mul(rows))?;
     (right && !(float && of_bits)).then_some((count, size))
 }
 
-/// A number of one of the types.
-trait Number: Copy + PartialOrd {
+/// An element of a supported data type.
+trait AtomicNumber: Copy + PartialOrd {
     const ZERO: Self;
     const ONE: Self;
     fn sum(self, other: Self) -> Self;
@@ -68,7 +69,7 @@ trait Number: Copy + PartialOrd {
 
 macro_rules! integers {
     ($($type:ty)*) => {
-        $(impl Number for $type {
+        $(impl AtomicNumber for $type {
             const ZERO: Self = 0;
             const ONE: Self = 1;
             fn sum(self, other: Self) -> Self {
@@ -93,7 +94,7 @@ integers!(i8 u8 i16 u16 i32 u32 i64 u64);
 
 macro_rules! floats {
     ($($type:ty)*) => {
-        $(impl Number for $type {
+        $(impl AtomicNumber for $type {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             fn sum(self, other: Self) -> Self {
@@ -111,11 +112,11 @@ macro_rules! floats {
 
 floats!(f32 f64);
 
-/// What becomes of `old`.
-fn one<T: Number>(operation: u32, old: T, operand: T, compare: T) -> T {
+/// Returns the new value of an element.
+fn combine<T: AtomicNumber>(operation: u32, old: T, operand: T, compare: T) -> T {
     let truth = |whether| if whether { T::ONE } else { T::ZERO };
     let (a, b) = (old != T::ZERO, operand != T::ZERO);
-    // Compared the way round that the interface says: what is compared with, then what is there.
+    // The interface compares in this direction: the compare value, then the current value.
     let swap = |whether| if whether { operand } else { old };
     match operation {
         FI_MIN => swap(operand < old),
@@ -144,23 +145,24 @@ macro_rules! row {
             |bytes: &[u8]| bytes.first_chunk::<SIZE>().map(|bytes| <$type>::from_le_bytes(*bytes));
         let operands = $operands.operand.chunks_exact(SIZE);
         let mut compares = $operands.compare.chunks_exact(SIZE);
-        for (place, operand) in $memory.chunks_exact_mut(SIZE).zip(operands) {
-            let compare = compares.next().and_then(read).unwrap_or(<$type as Number>::ZERO);
-            let (Some(old), Some(operand)) = (read(place), read(operand)) else { return false };
-            let new = one(u32::from($operands.operation), old, operand, compare);
-            place.copy_from_slice(&new.to_le_bytes());
+        for (element, operand) in $memory.chunks_exact_mut(SIZE).zip(operands) {
+            let compare = compares.next().and_then(read).unwrap_or(<$type as AtomicNumber>::ZERO);
+            let (Some(old), Some(operand)) = (read(element), read(operand)) else { return false };
+            let new = combine(u32::from($operands.operation), old, operand, compare);
+            element.copy_from_slice(&new.to_le_bytes());
         }
     }};
 }
 
-/// Applies operands to a row of numbers. False: that is not offered, or they do not fit.
+/// Applies operands to a row of elements. Returns `false` if the operation is not supported or
+/// lengths do not match.
 pub fn apply(operands: &Operands<'_>, memory: &mut [u8]) -> bool {
     let (datatype, operation) = (u32::from(operands.datatype), u32::from(operands.operation));
     let kind = match operation {
-        FI_CSWAP..=FI_MSWAP => Kind::Compare,
-        _ => Kind::Fetch,
+        FI_CSWAP..=FI_MSWAP => AtomicKind::Compare,
+        _ => AtomicKind::Fetch,
     };
-    let compares = if kind == Kind::Compare { memory.len() } else { 0 };
+    let compares = if kind == AtomicKind::Compare { memory.len() } else { 0 };
     let Some((_, size)) = valid(kind, datatype, operation) else { return false };
     if !memory.len().is_multiple_of(size) || operands.compare.len() != compares {
         return false;

@@ -1,10 +1,10 @@
-//! Connects: one for each pair of endpoints, however often the address vector has the other, and
-//! what waits for them.
+//! Connects to peers, and the messages that wait for a connect. Each pair of endpoints has a single
+//! connection, even if the address vector has several indices for the peer.
 //!
-//! A connect is asked of the daemon, which answers within some ten microseconds where the other
-//! endpoint is on this host: the first operation waits for that. A connect that takes longer goes
-//! on by a thread ([`Helps`]), so that the messages that wait for it are sent although the
-//! application makes no more calls.
+//! The daemon answers a connect within about ten microseconds if the peer is on this host, so the
+//! first operation waits for it. A connect that takes longer is continued by a thread ([`ConnectHelper`]),
+//! so that waiting messages are sent although the application makes no further calls. Retransmits
+//! and encryption are the daemon's.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,112 +12,121 @@ use std::time::Duration;
 use causeway_message::library::{Completion, Partner, RequestId, Source};
 use causeway_message::status::Status;
 
-use super::control::{Kind, Question};
+use super::buffer::{MessageBuffer, Payload};
+use super::control::{ControlKind, ControlRequest};
 use super::operation::Task;
-use super::parcel::{Parcel, Place};
-use super::send::Waiting;
+use super::send::EngineSend;
 use super::service::key_of;
-use super::{Book, CONTROL, Env, Errno, Name, Rdm};
+use super::{AddressVector, CONTROL, DomainEnv, EndpointName, Errno, Rdm};
 use crate::abi::{FI_EAGAIN, FI_ECONNREFUSED, FI_ECONNRESET, FI_EINVAL};
 use crate::errno::of_status;
-use crate::limits::{CONNECT_AT_ONCE, CONNECT_NS, CONNECT_PAST_NS, CONNECT_TRIES};
+use crate::limits::{CONNECT_AT_ONCE, CONNECT_DIRECT_NS, CONNECT_NS, CONNECT_TRIES};
 
-/// A connect failed. Where messages waited for it that is said to everybody: some applications end,
-/// or fall over, without a word of what is wrong.
-fn say_why_not(to: Name, status: Status, ours: bool, in_vain: bool) {
+/// Logs a failed connect. It is a warning if messages waited for it, because some applications end
+/// without any diagnostics.
+fn log_connect_failure(to: EndpointName, status: Status, ours: bool, had_waiting: bool) {
     let why = crate::errno::describe(status as i32).to_string_lossy();
-    let text = format!("not connected to {to}: {why}");
+    let text = format!("cannot connect to {to}: {why}");
     let remedy = if ours {
-        "if it is on another host, its board has the address of ours: give each its own `mac`"
+        "if it is on another host, two NICs have one address: give each its own `mac`"
     } else {
-        "on both hosts `causeway peer list` must show the other's board as answering"
+        "`causeway peer list` on both hosts must show the other host's NIC as answering"
     };
-    if in_vain {
-        crate::say::warn(&format!("{text}; {remedy}"), true);
+    if had_waiting {
+        crate::log::warn(&format!("{text}; {remedy}"), true);
     } else {
-        crate::say::inform(&text);
+        crate::log::info(&text);
     }
 }
 
 /// Makes connects progress while the application makes no calls.
-pub trait Helps: std::fmt::Debug + Send + Sync {
-    /// A connect of this endpoint goes on: messages wait for it, or will.
+pub trait ConnectHelper: std::fmt::Debug + Send + Sync {
+    /// Continues a connect of this endpoint, for which messages wait or will wait.
     fn help(&self);
 }
 
-/// How far it is to somebody.
+/// The state of the connection to a peer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum ConnectState {
     #[default]
     Unknown,
     Connecting,
-    /// Connected to again, and not said yet what was received before.
+    /// Connected again, and the peer's count of received messages has not arrived yet.
     Resuming,
     Known(Partner),
 }
 
-/// Somebody whom the book names.
+/// The state of a peer in the address vector.
 #[derive(Debug, Default)]
-pub struct Peer {
-    /// Who that was when it was connected to.
+pub struct PeerState {
+    /// The endpoint at the time of the connect.
     source: Option<Source>,
-    reach: Reach,
-    /// The first number of the same endpoint: what waits for its connect waits there.
+    reach: ConnectState,
+    /// The first index of the same endpoint; its queue holds the waiting messages.
     first: usize,
-    /// How often in a row the connect failed because the daemon went.
+    /// Failed connects in a row that were caused by the daemon.
     tries: u8,
-    /// What waits until it is.
-    waiting: VecDeque<Waiting>,
-    /// Reads, writes and atomic operations that it was asked for and that have not ended.
+    /// Messages that wait for the connect.
+    waiting: VecDeque<EngineSend>,
+    /// Reads, writes and atomic operations in progress at this target.
     pub(super) calls: u32,
 }
 
-impl Peer {
-    /// Whether something waits for the connect.
-    pub fn waits(&self) -> bool {
+impl PeerState {
+    /// Returns whether messages wait for the connect.
+    pub fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// How many of these the application was told are sent.
+    /// Returns how many of these were reported as sent.
     pub fn unsent(&self) -> usize {
-        self.waiting.iter().filter(|message| message.is_own()).count()
+        self.waiting.iter().filter(|message| message.is_copy()).count()
     }
 }
 
 impl Rdm {
-    /// The partner of a number, if it is one yet; else it is connected to.
+    /// Returns the peer of an index if it is connected; otherwise starts a connect.
     ///
     /// # Errors
-    /// Nobody has the number.
+    /// The address is not in the vector.
     #[inline]
-    pub(super) fn reach(&mut self, book: &Book, to: u64) -> Result<Option<Partner>, Errno> {
-        if let Some(partner) = self.known(book, to) {
+    pub(super) fn reach(
+        &mut self,
+        vector: &AddressVector,
+        to: u64,
+    ) -> Result<Option<Partner>, Errno> {
+        if let Some(partner) = self.known(vector, to) {
             return Ok(Some(partner));
         }
         let at = usize::try_from(to).map_err(|_| Errno(FI_EINVAL))?;
-        self.connect(book, to, at)
+        self.connect(vector, to, at)
     }
 
-    /// Who has that number, if it is connected to.
+    /// Returns the peer of an index if it is connected.
     #[inline]
-    pub(super) fn known(&self, book: &Book, to: u64) -> Option<Partner> {
+    pub(super) fn known(&self, vector: &AddressVector, to: u64) -> Option<Partner> {
         let peer = self.peers.get(usize::try_from(to).ok()?)?;
-        let Reach::Known(partner) = peer.reach else { return None };
-        let same = peer.source == book.get(to) && self.endpoint.library.is_reached(partner);
+        let ConnectState::Known(partner) = peer.reach else { return None };
+        let same = peer.source == vector.get(to) && self.endpoint.library.is_reached(partner);
         same.then_some(partner)
     }
 
-    /// Connects to whom a number names, unless a connect to the same endpoint is under way or it is
-    /// connected to by another number: then its messages go the same way, in their order.
+    /// Connects to the endpoint of an index, unless a connect to it is in progress or it is
+    /// connected by another index: its messages then use the same connection, in order.
     #[cold]
-    fn connect(&mut self, book: &Book, to: u64, at: usize) -> Result<Option<Partner>, Errno> {
-        let Name { source, service } = book.name(to).ok_or(Errno(FI_EINVAL))?;
+    fn connect(
+        &mut self,
+        vector: &AddressVector,
+        to: u64,
+        at: usize,
+    ) -> Result<Option<Partner>, Errno> {
+        let EndpointName { source, service } = vector.name(to).ok_or(Errno(FI_EINVAL))?;
         self.note_broken();
-        let number = book.first(to);
+        let number = vector.first(to);
         let first = usize::try_from(number).map_err(|_| Errno(FI_EINVAL))?;
         let end = at.max(first).saturating_add(1);
         if self.peers.len() < end {
-            self.peers.resize_with(end, Peer::default);
+            self.peers.resize_with(end, PeerState::default);
         }
         if self.broken.contains(&source) {
             if let Some(peer) = self.peers.get_mut(at) {
@@ -125,8 +134,8 @@ impl Rdm {
             }
             return Ok(None);
         }
-        // Messages that wait for a connect are sent before those that come later.
-        let waits = self.peers.get(first).is_some_and(Peer::waits);
+        // Messages that wait for a connect precede later ones.
+        let waits = self.peers.get(first).is_some_and(PeerState::has_waiting);
         if (!waits || self.is_interrupted(source))
             && let Some(partner) = self.endpoint.library.reached(source)
         {
@@ -139,10 +148,10 @@ impl Rdm {
             peer.first = first;
         }
         let others = self.endpoint.way.connecting();
-        let Some(made) = self.dial(Name { source, service }, number, first)? else {
+        let Some(made) = self.dial(EndpointName { source, service }, number, first)? else {
             return Ok(None);
         };
-        // Of many connects at a time the daemon answers the last after all others.
+        // The daemon answers the last of several concurrent connects after all others.
         let at_once = if others { Duration::ZERO } else { CONNECT_AT_ONCE };
         if self.endpoint.await_end(made, at_once)
             && let Some(partner) = self.endpoint.library.reached(source)
@@ -155,12 +164,12 @@ impl Rdm {
         Ok(None)
     }
 
-    /// Connects again to endpoints of other hosts from which receives wait, and which are not
-    /// reached any more: if they are gone, the receives fail with the connect.
-    pub(super) fn find_departed(&mut self, env: Env<'_>) {
+    /// Connects again to endpoints of other hosts that receives wait for and that lost their
+    /// connection. If an endpoint is gone, its receives fail with the connect.
+    pub(super) fn find_departed(&mut self, env: DomainEnv<'_>) {
         self.note_broken();
-        if !self.untold.is_empty() {
-            self.tell_broken(env);
+        if !self.unnotified.is_empty() {
+            self.notify_broken(env);
         }
         self.note_departed();
         for source in std::mem::take(&mut self.departed) {
@@ -172,92 +181,93 @@ impl Rdm {
             if !waited_for && !self.is_interrupted(source) {
                 continue;
             }
-            let number = env.book.find(source);
-            if self.reach(env.book, number).is_err() {
+            let number = env.vector.find(source);
+            if self.reach(env.vector, number).is_err() {
                 let status = Status::EndpointUnreachable;
                 self.fail_receives(source, of_status(status), status);
             }
         }
     }
 
-    /// A number is that of a partner; returns whether messages may be sent now. Else they wait until
-    /// the partner said what it received before.
+    /// Assigns a peer to an index; returns whether messages may be sent now. Otherwise they wait
+    /// for the peer's count of received messages.
     fn resume(&mut self, at: usize, first: usize, source: Source, partner: Partner) -> bool {
         if self.attach(partner) {
-            self.know(at, source, partner);
+            self.assign(at, source, partner);
             return true;
         }
         for at in [at, first] {
             if let Some(peer) = self.peers.get_mut(at) {
-                (peer.reach, peer.source) = (Reach::Resuming, Some(source));
+                (peer.reach, peer.source) = (ConnectState::Resuming, Some(source));
             }
         }
         false
     }
 
-    /// Messages may be sent to a partner again: those that waited are.
-    pub(super) fn flush(&mut self, env: Env<'_>, source: Source, partner: Partner) {
+    /// Sends the messages that waited for a peer.
+    pub(super) fn flush(&mut self, env: DomainEnv<'_>, source: Source, partner: Partner) {
         for at in 0..self.peers.len() {
             let Some(peer) = self.peers.get_mut(at) else { return };
             if peer.source != Some(source) {
                 continue;
             }
-            peer.reach = Reach::Known(partner);
+            peer.reach = ConnectState::Known(partner);
             for message in std::mem::take(&mut peer.waiting) {
-                self.hand_over_late(env, partner, message);
+                self.submit_late(env, partner, message);
             }
         }
     }
 
-    /// Takes note of endpoints to which messages were lost.
+    /// Handles endpoints to which the engine lost messages.
     fn note_broken(&mut self) {
         for source in self.endpoint.library.take_broken() {
-            self.break_with(source);
+            self.mark_broken(source);
         }
     }
 
-    /// A message to an endpoint was lost that was reported as sent. Later ones would be received in its
-    /// place: nothing is sent there any more, and what is to come from there fails.
+    /// Breaks with an endpoint after a message to it was lost that was reported as sent: later
+    /// messages would be received in its place. Nothing is sent there any more, and receives from
+    /// there fail.
     #[cold]
-    pub(super) fn break_with(&mut self, source: Source) {
+    pub(super) fn mark_broken(&mut self, source: Source) {
         if !self.broken.insert(source) {
             return;
         }
         for peer in self.peers.iter_mut().filter(|peer| peer.source == Some(source)) {
-            if peer.reach != Reach::Connecting {
-                peer.reach = Reach::Unknown;
+            if peer.reach != ConnectState::Connecting {
+                peer.reach = ConnectState::Unknown;
             }
         }
-        self.untold.push(source);
+        self.unnotified.push(source);
         self.fail_receives(source, FI_ECONNRESET, Status::EndpointUnreachable);
     }
 
-    /// Tells endpoints to which a message was lost that none of what they wait for from here comes.
-    fn tell_broken(&mut self, env: Env<'_>) {
-        for source in std::mem::take(&mut self.untold) {
-            let number = env.book.find(source);
+    /// Notifies endpoints of a lost message that further messages from here will not arrive.
+    fn notify_broken(&mut self, env: DomainEnv<'_>) {
+        for source in std::mem::take(&mut self.unnotified) {
+            let number = env.vector.find(source);
             let Some(first) = usize::try_from(number).ok().filter(|at| *at < self.peers.len())
             else {
                 continue;
             };
-            let question = Question::blank(Kind::Lost);
-            let parcel = Parcel::bare(Place::Owned(question.emit(0).into()));
+            let control = ControlRequest::blank(ControlKind::Lost);
+            let buffer = MessageBuffer::bare(Payload::Owned(control.emit(0).into()));
             if let Some(partner) = self.endpoint.library.reached(source) {
-                let _ = self.send_near(partner, CONTROL, Task::Quiet, parcel);
+                let _ = self.send_near(partner, CONTROL, Task::Internal, buffer);
                 continue;
             }
-            let Some(name) = env.book.name(number) else { continue };
+            let Some(name) = env.vector.name(number) else { continue };
             if self.dial(name, number, first).is_ok()
-                && let Ok(operation) = self.begin(Task::Quiet)
+                && let Ok(operation) = self.begin(Task::Internal)
                 && let Some(peer) = self.peers.get_mut(first)
             {
-                peer.waiting.push_back(Waiting::of(operation, CONTROL, parcel));
+                peer.waiting.push_back(EngineSend::of(operation, CONTROL, buffer));
             }
         }
     }
 
-    /// Whether a connect that failed is tried again: the daemon went in the middle of it.
-    fn tries_again(&mut self, at: usize, status: Status) -> bool {
+    /// Returns whether a failed connect must be repeated because the daemon was replaced during it.
+    fn must_retry(&mut self, at: usize, status: Status) -> bool {
         let way = &self.endpoint.way;
         let renewed = way.awaits_daemon() || way.resumed() > 0;
         let Some(peer) = self.peers.get_mut(at) else { return false };
@@ -268,66 +278,67 @@ impl Rdm {
         renewed && status == Status::EndpointUnreachable && peer.tries < CONNECT_TRIES
     }
 
-    /// To an endpoint to which a message was lost nothing is sent but that it was.
-    fn part_again(&mut self, at: usize) {
+    /// Disconnects an index again if its endpoint is broken: only the notification of the loss is
+    /// sent there.
+    fn disconnect_broken(&mut self, at: usize) {
         if let Some(peer) = self.peers.get_mut(at)
             && peer.source.is_some_and(|source| self.broken.contains(&source))
         {
-            peer.reach = Reach::Unknown;
+            peer.reach = ConnectState::Unknown;
         }
     }
 
-    /// Begins the connect to an endpoint. None: one is under way.
+    /// Starts the connect to an endpoint. Returns `None` if a connect is in progress.
     fn dial(
         &mut self,
-        Name { source, service }: Name,
+        EndpointName { source, service }: EndpointName,
         number: u64,
         first: usize,
     ) -> Result<Option<RequestId>, Errno> {
         let Some(peer) = self.peers.get_mut(first) else { return Err(Errno(FI_EINVAL)) };
-        if peer.reach == Reach::Connecting {
+        if peer.reach == ConnectState::Connecting {
             return Ok(None);
         }
         let operation = self.operations.add(Task::Connect(number)).ok_or(Errno(FI_EAGAIN))?;
-        (peer.reach, peer.source, peer.first) = (Reach::Connecting, Some(source), first);
+        (peer.reach, peer.source, peer.first) = (ConnectState::Connecting, Some(source), first);
         self.endpoint.tell_time();
         let (library, way) = (&mut self.endpoint.library, &mut self.endpoint.way);
         let (address, context) = (source.address, u64::from(operation));
-        // Past the daemons nobody answers for a partner that computes and does not call.
-        let patience = if way.goes_past() { CONNECT_PAST_NS } else { CONNECT_NS };
+        // In direct mode no daemon answers for a peer that computes without calls.
+        let patience = if way.goes_past() { CONNECT_DIRECT_NS } else { CONNECT_NS };
         let made = library.iconnect(way, address, key_of(service), 0, context, Some(patience));
         made.map(Some).map_err(|_| {
             self.operations.end(operation);
             if let Some(peer) = self.peers.get_mut(first) {
-                peer.reach = Reach::Unknown;
+                peer.reach = ConnectState::Unknown;
             }
             Errno(FI_EAGAIN)
         })
     }
 
-    /// A number is that of a partner.
-    fn know(&mut self, at: usize, source: Source, partner: Partner) {
+    /// Assigns a peer to an index.
+    fn assign(&mut self, at: usize, source: Source, partner: Partner) {
         if let Some(peer) = self.peers.get_mut(at) {
-            (peer.reach, peer.source) = (Reach::Known(partner), Some(source));
+            (peer.reach, peer.source) = (ConnectState::Known(partner), Some(source));
         }
     }
 
-    /// It waits for its connect.
+    /// Queues a message until the connect ends.
     #[cold]
     pub(super) fn queue(
         &mut self,
         to: u64,
-        mut message: Waiting,
+        mut message: EngineSend,
         inject: bool,
     ) -> Result<(), Errno> {
         if inject {
-            message.own();
+            message.copy_payload();
         }
         let at = usize::try_from(to).map_err(|_| Errno(FI_EINVAL))?;
         let (first, source) =
             self.peers.get(at).map(|peer| (peer.first, peer.source)).ok_or(Errno(FI_EINVAL))?;
         if source.is_some_and(|source| self.broken.contains(&source)) {
-            // The application hears of an inject by its call alone.
+            // An injected message has no completion, so the call itself must fail.
             if self.operations.is_injected(message.operation()) {
                 self.drop_operation(message.operation());
                 return Err(Errno(FI_ECONNRESET));
@@ -340,16 +351,16 @@ impl Rdm {
         Ok(())
     }
 
-    /// A connect ended: what waited for it goes on its way.
+    /// Completes a connect: waiting messages are sent or fail.
     #[cold]
-    pub(super) fn connected(&mut self, env: Env<'_>, to: u64, ended: &Completion) {
+    pub(super) fn complete_connect(&mut self, env: DomainEnv<'_>, to: u64, ended: &Completion) {
         let Some(at) = usize::try_from(to).ok().filter(|at| *at < self.peers.len()) else { return };
         let source = ended.partner.and_then(|partner| self.endpoint.library.source_of(partner));
-        if self.tries_again(at, ended.status) {
+        if self.must_retry(at, ended.status) {
             if let Some(peer) = self.peers.get_mut(at) {
-                peer.reach = Reach::Unknown;
+                peer.reach = ConnectState::Unknown;
             }
-            if self.connect(env.book, to, at).is_ok() {
+            if self.connect(env.vector, to, at).is_ok() {
                 return;
             }
         }
@@ -368,21 +379,21 @@ impl Rdm {
         }
         let Some(peer) = self.peers.get_mut(at) else { return };
         if let Some(partner) = right {
-            peer.reach = Reach::Known(partner);
+            peer.reach = ConnectState::Known(partner);
             for message in waiting {
-                self.hand_over_late(env, partner, message);
+                self.submit_late(env, partner, message);
             }
-            self.part_again(at);
+            self.disconnect_broken(at);
             return;
         }
-        peer.reach = Reach::Unknown;
+        peer.reach = ConnectState::Unknown;
         let (err, status) = match ended.status {
-            // Somebody else is there by now.
+            // Another endpoint has the address by now.
             Status::Success => (FI_ECONNREFUSED, Status::BadSession),
             Status::EndpointClosed => (FI_ECONNREFUSED, ended.status),
             status => (of_status(status), status),
         };
-        let in_vain = !waiting.is_empty();
+        let had_waiting = !waiting.is_empty();
         let lost = waiting.iter().any(|message| self.operations.is_injected(message.operation()));
         for message in waiting {
             self.fail(message.operation(), err, status);
@@ -390,25 +401,25 @@ impl Rdm {
         if let Some(source) = self.peers.get(at).and_then(|peer| peer.source) {
             let ours = source.address.nic == self.endpoint.library.address().nic;
             if lost {
-                self.break_with(source);
+                self.mark_broken(source);
             }
-            say_why_not(Name { source, service: 0 }, status, ours, in_vain);
+            log_connect_failure(EndpointName { source, service: 0 }, status, ours, had_waiting);
             self.fail_receives(source, err, status);
-            self.fail_held(source, err, status);
+            self.fail_deferred(source, err, status);
             self.give_up(source, status, false);
         }
     }
 
-    /// How far it is to somebody.
-    pub(super) fn reach_of(&self, source: Source) -> Reach {
+    /// Returns the state of the connection to an endpoint.
+    pub(super) fn reach_of(&self, source: Source) -> ConnectState {
         let found = self.peers.iter().find(|peer| peer.source == Some(source));
-        found.map_or(Reach::Unknown, |peer| peer.reach)
+        found.map_or(ConnectState::Unknown, |peer| peer.reach)
     }
 
-    /// Receives that wait for somebody who is not there.
+    /// Fails the receives from an endpoint alone.
     fn fail_receives(&mut self, source: Source, err: i32, status: Status) {
         for operation in self.operations.waiting_for(source) {
-            if self.takes_back(operation) {
+            if self.cancel_request(operation) {
                 self.fail_receive(operation, err, status);
             }
         }

@@ -1,54 +1,59 @@
-//! Questions about memory: how they are written.
+//! The format of control requests: reads, writes and atomic operations on memory, and requests
+//! about messages and connections.
 //!
-//! | bytes | what |
+//! | bytes | field |
 //! |---|---|
 //! | 0 | kind |
-//! | 1 | type of an atomic operation |
-//! | 2 | operation |
-//! | 3 | 1: there is immediate data |
+//! | 1 | data type of an atomic operation |
+//! | 2 | atomic operation |
+//! | 3 | 1 if there is immediate data |
 //! | 4 to 8 | name of the reply |
 //! | 8 to 16 | key |
-//! | 16 to 24 | address within what the key is for |
+//! | 16 to 24 | address in the memory of the key |
 //! | 24 to 32 | length, in bytes |
 //! | 32 to 40 | immediate data |
 //! | 40 on | bytes to write, or operands |
 //!
 //! All numbers are little-endian. A reply is a message of that name with a head: 0 or an error
-//! number, and 0; then the bytes that were asked for.
+//! number, and 0; then the requested bytes. This module checks the format only;
+//! [`target`](super::target) checks keys and ranges.
 
-/// Bytes before those to write.
+/// Bytes before the data.
 const FIXED: usize = 40;
 
-/// What is asked.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
-    /// Write the bytes that go with it.
+pub enum ControlKind {
+    /// Write the bytes of the request.
     Write = 1,
-    /// Write the bytes that come as a message of its name.
+    /// Write the bytes that are sent as a message of the request's name.
     WriteLong = 2,
     /// Reply with bytes.
     Read = 3,
     /// Apply operands.
     Atomic = 4,
-    /// Apply operands, and reply with what was there before.
+    /// Apply operands, and reply with the previous values.
     Fetch = 5,
-    /// The same with two rows of operands: the second is compared with.
+    /// Compare with the second row of operands, apply the first, and reply with the previous
+    /// values.
     Compare = 6,
-    /// Send the long message of that name, which was told of; no memory is asked about.
+    /// Send the deferred message of this name. Concerns no memory.
     Want = 7,
-    /// A message to whom this is sent was lost that its sender took for sent; no memory is asked about.
+    /// Reports that a message to the receiver of this request was lost after it was reported as
+    /// sent. Concerns no memory.
     Lost = 8,
-    /// So many messages (the length) were received on connections before; no memory is asked about.
+    /// Reports the number of messages (the length) that were received on earlier connections.
+    /// Concerns no memory.
     Resume = 9,
-    /// The long message of that name does not come, though it was told of; no memory is asked about.
+    /// Cancels the long message of this name after its notice. Concerns no memory.
     NoBody = 10,
 }
 
-/// A question.
+/// A control request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Question {
-    pub kind: Kind,
+pub struct ControlRequest {
+    pub kind: ControlKind,
     pub datatype: u8,
     pub operation: u8,
     pub name: u32,
@@ -58,14 +63,14 @@ pub struct Question {
     pub data: Option<u64>,
 }
 
-impl Question {
-    /// One of a kind, about nothing.
-    pub fn blank(kind: Kind) -> Self {
+impl ControlRequest {
+    /// Returns a request without parameters.
+    pub fn blank(kind: ControlKind) -> Self {
         let (key, address, len) = (0, 0, 0);
         Self { kind, datatype: 0, operation: 0, name: 0, key, address, len, data: None }
     }
 
-    /// As it crosses, with room for more bytes.
+    /// Returns the encoding, with capacity for `more` bytes.
     pub fn emit(&self, more: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FIXED.saturating_add(more));
         let data = u8::from(self.data.is_some());
@@ -77,7 +82,7 @@ impl Question {
         bytes
     }
 
-    /// Reads one, and what goes with it; none if it is none.
+    /// Parses a request; returns it and the data behind it, or `None` if it is malformed.
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (&[kind, datatype, operation, data], rest) = bytes.split_first_chunk()?;
         let (name, rest) = rest.split_first_chunk()?;
@@ -86,16 +91,16 @@ impl Question {
         let (len, rest) = rest.split_first_chunk()?;
         let (word, rest) = rest.split_first_chunk()?;
         let kind = match kind {
-            1 => Kind::Write,
-            2 => Kind::WriteLong,
-            3 => Kind::Read,
-            4 => Kind::Atomic,
-            5 => Kind::Fetch,
-            6 => Kind::Compare,
-            7 => Kind::Want,
-            8 => Kind::Lost,
-            9 => Kind::Resume,
-            10 => Kind::NoBody,
+            1 => ControlKind::Write,
+            2 => ControlKind::WriteLong,
+            3 => ControlKind::Read,
+            4 => ControlKind::Atomic,
+            5 => ControlKind::Fetch,
+            6 => ControlKind::Compare,
+            7 => ControlKind::Want,
+            8 => ControlKind::Lost,
+            9 => ControlKind::Resume,
+            10 => ControlKind::NoBody,
             _ => return None,
         };
         let data = match data {
@@ -103,7 +108,7 @@ impl Question {
             1 => Some(u64::from_le_bytes(*word)),
             _ => return None,
         };
-        let question = Self {
+        let control = Self {
             kind,
             datatype,
             operation,
@@ -113,6 +118,6 @@ impl Question {
             len: u64::from_le_bytes(*len),
             data,
         };
-        Some((question, rest))
+        Some((control, rest))
     }
 }

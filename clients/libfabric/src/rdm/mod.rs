@@ -1,73 +1,75 @@
-//! An endpoint of kind `FI_EP_RDM`, without the C interface around it.
+//! An endpoint of type `FI_EP_RDM`, without the C interface around it: operations go in,
+//! completions come out in [`Rdm::completions`]. The module knows no completion queue, counter or lock;
+//! `shell` has these. It matches and transports nothing itself: the engine of
+//! [`causeway_message::library`] does.
 //!
-//! # How messages cross
-//! The engine matches 64 bits ([`causeway_message::library`]). The upper two say what a message is
-//! for, each with queues of its own:
+//! # Messages
+//! The engine matches 64 bits. The upper two select the kind of a message; kinds never match each
+//! other:
 //!
-//! | bits 63, 62 | what | the other bits |
+//! | bits 63, 62 | kind | other bits |
 //! |---|---|---|
-//! | 0 0 | a message with a tag | the tag |
-//! | 0 1 | a message without | 0 |
-//! | 1 0 | a question about memory ([`control`]) | 0 |
-//! | 1 1 | what follows: a long message's bytes, or (bit 61) a reply | its name |
+//! | 0 0 | message with a tag | tag |
+//! | 0 1 | message without a tag | 0 |
+//! | 1 0 | control request ([`control`]) | 0 |
+//! | 1 1 | bytes of a long message, or (bit 61) a reply | name of the operation |
 //!
-//! A message begins with a head of 16 bytes: immediate data, and a word that has no bit 63 if the
-//! message's bytes follow. A message too long for that is a *notice*: its word has bit 63, a name
-//! of 29 bits and the length, and the bytes come as a message of that name, at once or, if bit 61
-//! says so, when they are asked for ([`later`]). So what waits for a receive is always there as a
-//! whole, with all that `FI_PEEK` is to tell, and long messages lie in the memory of both sides as
-//! the application has it.
+//! A message begins with a head of 16 bytes: immediate data, and a word with a clear bit 63 if the
+//! bytes follow. If a message is too long for that, a *notice* is sent: its word has bit 63, a name
+//! of 29 bits and the length, and the bytes are sent as a message of that name, at once or, if bit
+//! 61 is set, on request ([`deferred`]). So an unexpected message is always complete, with all that
+//! `FI_PEEK` reports, and the bytes of a long message are moved between the applications' buffers.
 //!
-//! Reads, writes and atomic operations are questions to the other process, which answers when it
-//! makes progress; so there is no memory that others map.
+//! Reads, writes and atomic operations are requests to the target process ([`initiator`],
+//! [`target`]), which serves them when it makes progress. No process maps the memory of another.
 //!
-//! # The straight way
-//! Most messages have a few bytes, and a receive waits for them. Who reads a queue takes such a one
-//! with [`Rdm::receive_straight`]: from the partner's cache line into the application's memory and
-//! the entry that it reads, by values in registers. No list, no queue and no copy is in between; one
-//! line moves from one processor to the other, and nobody calls the kernel. Whatever else there is
-//! to do is found by [`Rdm::progress`], which comes to the same for such a message, too.
+//! # Fast path
+//! Most messages are small and find a posted receive. A reader of a queue takes such a message with
+//! [`Rdm::receive_fast`]: from the peer's cache line to the application's buffer and the completion
+//! entry, through registers. No list, queue or copy is in between; one line moves from one
+//! processor to the other, without a system call. [`Rdm::progress`] does all other work, and has
+//! the same effect on such a message.
 //!
 //! # Addresses
-//! A name of an endpoint is its address and session; so an endpoint that begins anew at the same
-//! address is another one. It is connected to when something is first sent to it, or received from
-//! it alone.
+//! The name of an endpoint contains its address and its session, so an endpoint that is opened
+//! again at the same address is a different endpoint. The first send to a name, or the first
+//! receive from it alone, starts the connect ([`connect`]).
 
+mod address_vector;
 mod atomic;
-mod book;
-mod call;
+mod buffer;
+mod completion;
 mod connect;
 mod control;
-mod crowd;
-mod done;
-mod later;
+mod deferred;
+mod initiator;
 mod multi;
 mod operation;
-mod parcel;
 mod peek;
 mod receive;
 mod regions;
 mod resend;
 mod send;
-mod serve;
 pub mod service;
 mod span;
-pub mod tally;
+pub mod stats;
+mod target;
 #[cfg(test)]
 mod tests;
+mod unexpected;
 
-pub use atomic::{Kind as AtomicKind, valid as atomic_valid};
-pub use book::{Book, Name};
-pub use call::{Atomic, Remote};
-pub use connect::Helps;
-pub use done::{Done, Report};
-pub use later::LOOK_EVERY;
-pub use parcel::Place;
-pub use receive::Wanted;
-pub use regions::{Region, Regions};
+pub use address_vector::{AddressVector, EndpointName};
+pub use atomic::{AtomicKind, valid as atomic_valid};
+pub use buffer::Payload;
+pub use completion::{OpCompletion, ReportTemplate};
+pub use connect::ConnectHelper;
+pub use deferred::PARTNER_CHECK;
+pub use initiator::{AtomicRequest, RemoteMemory};
+pub use receive::ReceiveSpec;
+pub use regions::{RegionTable, RegisteredRegion};
 pub use send::Message;
-pub use span::Span;
-pub use tally::Account;
+pub use span::AppSpan;
+pub use stats::StatsReport;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -76,120 +78,121 @@ use causeway_endpoint::limits::ENDPOINT_ANY;
 use causeway_endpoint::{Endpoint, Opening};
 use causeway_message::library::{Missed, Partner, Source, Step};
 
-use crate::limits::{STEPS_AT_ONCE, TAG_BITS, UNEXPECTED_GRAIN};
-use connect::Peer;
+use crate::limits::{STEPS_PER_CALL, TAG_BITS, UNEXPECTED_GRAIN};
+use buffer::MessageBuffer;
+use connect::PeerState;
 use operation::Operations;
-use parcel::Parcel;
-use tally::Tally;
+use stats::EndpointStats;
 
-/// What others of the same kind know to connect: an MX program does not.
+/// The key of a connect. Endpoints of MX programs have other keys and are refused.
 pub const KEY: u32 = u32::from_le_bytes(*b"CWFI");
-/// Where the bits are that say what a message is for.
+/// Position of the bits that select the kind of a message.
 const SPACE_SHIFT: u8 = 62;
-/// All of them.
+/// Mask of these bits.
 const SPACES: u64 = 0b11 << SPACE_SHIFT;
-/// A message with a tag, and one without.
+/// Messages with and without a tag.
 const TAGGED: u64 = 0;
 const PLAIN: u64 = 0b01 << SPACE_SHIFT;
-/// A question about memory.
+/// A control request.
 const CONTROL: u64 = 0b10 << SPACE_SHIFT;
-/// A long message's bytes.
+/// The bytes of a long message.
 const BODY: u64 = 0b11 << SPACE_SHIFT;
-/// A reply to a question.
+/// A reply to a control request.
 const REPLY: u64 = BODY | 1 << 61;
-/// The bits of a tag: `mem_tag_format` says as many.
+/// The bits of a tag, as `mem_tag_format` reports.
 pub const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 
-/// Why an operation was not begun: one of libfabric's numbers, above 0.
+/// The reason why an operation was not started: an error number of libfabric, above 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
-/// What an endpoint needs of its domain.
+/// The tables of the domain that an endpoint uses.
 #[derive(Debug, Clone, Copy)]
-pub struct Env<'a> {
-    /// The names that the application knows.
-    pub book: &'a Book,
-    /// The memory that it registered.
-    pub regions: &'a Regions,
+pub struct DomainEnv<'a> {
+    /// The endpoint's address vector.
+    pub vector: &'a AddressVector,
+    /// The registered memory.
+    pub regions: &'a RegionTable,
 }
 
-/// See above.
+/// An endpoint. See the [module](self).
 #[derive(Debug)]
 pub struct Rdm {
-    /// First: it has memory of the operations.
-    pub endpoint: Endpoint<Parcel>,
+    /// Dropped first, because it refers to memory of the operations.
+    pub endpoint: Endpoint<MessageBuffer>,
     operations: Operations,
-    /// The service that it was opened for, or 0.
+    /// The service that the endpoint was opened for, or 0.
     service: u32,
-    /// Endpoints to which a message was lost that was reported as sent.
+    /// Peers to which a message was lost that was reported as sent.
     broken: HashSet<Source>,
-    /// Those of them that are to be told.
-    untold: Vec<Source>,
-    /// Messages to other hosts are sent again when a daemon between began anew.
+    /// Peers among these that were not notified yet.
+    unnotified: Vec<Source>,
+    /// Whether messages to other hosts are sent again after a daemon restarted.
     resends: bool,
-    /// What is known of messages to endpoints of other hosts.
+    /// Sequences of messages with endpoints of other hosts.
     flows: HashMap<Source, resend::Flow>,
-    /// Endpoints of other hosts that are not reached any more, to be looked at.
+    /// Endpoints of other hosts that are not connected any more, to be checked.
     departed: Vec<Source>,
-    /// Long messages that were said not to come before a receive took what told of them.
+    /// Long messages that were cancelled before a receive took their notice.
     bodies_lost: HashSet<(Source, u32)>,
     /// Makes connects progress while the application makes no calls.
-    pub helper: Option<Arc<dyn Helps>>,
-    /// What is known of those whom the book names, by their number there.
-    peers: Vec<Peer>,
+    pub helper: Option<Arc<dyn ConnectHelper>>,
+    /// FlowState of the peers, by their index in the address vector.
+    peers: Vec<PeerState>,
     /// Messages that were peeked at and claimed.
-    claimed: Vec<peek::Claimed>,
-    /// Least room in a buffer for many messages.
+    claimed: Vec<peek::ClaimedMessage>,
+    /// Least room in a multi-receive buffer, in bytes.
     pub multi_receive_min: usize,
-    /// Long messages that are offered before they are asked for, and those that are not.
-    later: later::Later,
-    /// Sends that have not ended.
+    /// Long messages that are sent on request.
+    deferred: deferred::DeferredSends,
+    /// Sends in progress.
     sending: usize,
-    /// Reads, writes and atomic operations that have not.
+    /// Reads, writes and atomic operations in progress.
     calls: usize,
-    /// What partners asked for that has not ended, by their numbers.
+    /// Operations in progress for each initiator, by its peer number.
     served: Vec<u32>,
-    /// The same of all of them.
+    /// The sum of these.
     served_all: usize,
-    /// Buffers for many messages.
-    multis: multi::Multis,
-    /// Those of them that take no message for now.
-    parked: Vec<u32>,
-    /// It was said that more was sent than is kept for receives that are not posted.
-    crowded: bool,
-    /// What could not be taken may be, since somebody looked last.
-    stirred: bool,
-    /// Where it is told what others do there is no room: they wait until there is.
-    pub held: bool,
-    /// What is over and was not told yet.
-    pub done: Vec<Done>,
-    pub tally: Tally,
+    /// MultiBuffer-receive buffers.
+    multi_buffers: multi::MultiBuffers,
+    /// MultiBuffer-receive buffers that take no messages for now.
+    paused: Vec<u32>,
+    /// Whether the warning about unexpected messages was written.
+    has_warned_unexpected: bool,
+    /// Set when room became free for messages that could not be accepted; cleared by the next
+    /// progress.
+    has_new_room: bool,
+    /// Whether the queue for completions of peers' operations is full. Peers wait while it is.
+    pub is_cq_full: bool,
+    /// Completions that were not reported yet.
+    pub completions: Vec<OpCompletion>,
+    pub stats: EndpointStats,
 }
 
 impl Rdm {
-    /// Opens one of a board of this host, by number: with any endpoint number, or for a service.
+    /// Opens an endpoint of a NIC of this host: with any endpoint number, or for a service.
     ///
     /// # Errors
-    /// The daemon does not answer, or refuses; another endpoint of the board has the service.
-    pub fn open(board: u32, service: u32) -> Result<Self, causeway_endpoint::Error> {
+    /// The daemon does not answer or refuses; another endpoint of the NIC has the service.
+    pub fn open(nic_index: u32, service: u32) -> Result<Self, causeway_endpoint::Error> {
         if service == 0 {
-            return Ok(Self::new(Endpoint::open(board, ENDPOINT_ANY, Self::OPENING)?));
+            return Ok(Self::new(Endpoint::open(nic_index, ENDPOINT_ANY, Self::OPENING)?));
         }
-        let mut opened = Self::new(service::open(board, service)?);
+        let mut opened = Self::new(service::open(nic_index, service)?);
         opened.service = service;
         Ok(opened)
     }
 
-    /// How the engine is opened.
+    /// The parameters with which the engine is opened.
     pub const OPENING: Opening =
         Opening { key: KEY, context_bits: 2, context_shift: SPACE_SHIFT, raises: false };
 
-    /// Over what is open.
-    pub fn new(mut endpoint: Endpoint<Parcel>) -> Self {
-        let bytes = crowd::bytes_max();
+    /// Wraps an open endpoint.
+    pub fn new(mut endpoint: Endpoint<MessageBuffer>) -> Self {
+        let bytes = unexpected::bytes_max();
         endpoint.library.set_unexpected_max(bytes / UNEXPECTED_GRAIN, bytes);
         endpoint.library.keep_directed();
-        // Past the daemon it does not matter to messages.
+        // Peers that receive directly from the network do not depend on the daemon for messages.
         let resends = endpoint.way.is_networked() && !endpoint.way.goes_past();
         if resends {
             endpoint.library.set_resends();
@@ -199,7 +202,7 @@ impl Rdm {
             operations: Operations::new(),
             service: 0,
             broken: HashSet::new(),
-            untold: Vec::new(),
+            unnotified: Vec::new(),
             resends,
             flows: HashMap::new(),
             departed: Vec::new(),
@@ -208,170 +211,171 @@ impl Rdm {
             peers: Vec::new(),
             claimed: Vec::new(),
             multi_receive_min: crate::limits::MULTI_RECEIVE_MIN,
-            later: later::Later::default(),
+            deferred: deferred::DeferredSends::default(),
             sending: 0,
             calls: 0,
             served: Vec::new(),
             served_all: 0,
-            multis: multi::Multis::default(),
-            parked: Vec::new(),
-            crowded: false,
-            stirred: false,
-            held: false,
-            done: Vec::with_capacity(64),
-            tally: Tally::new(),
+            multi_buffers: multi::MultiBuffers::default(),
+            paused: Vec::new(),
+            has_warned_unexpected: false,
+            has_new_room: false,
+            is_cq_full: false,
+            completions: Vec::with_capacity(64),
+            stats: EndpointStats::new(),
         }
     }
 
-    /// Its name.
-    pub fn name(&self) -> Name {
+    /// Returns the endpoint's name.
+    pub fn name(&self) -> EndpointName {
         let own = self.endpoint.library.source_of(Partner::SELF);
         let address = self.endpoint.library.address();
         let source = own.unwrap_or(Source { address, session: 0 });
-        Name { source, service: self.service }
+        EndpointName { source, service: self.service }
     }
 
-    /// Goes on with what came in. True: something was done, and who waits elsewhere for this
-    /// endpoint is to look again.
+    /// Processes received messages and completed requests. Returns true if there were any: threads
+    /// that sleep on this endpoint must poll then.
     #[inline]
-    pub fn progress(&mut self, env: Env<'_>) -> bool {
+    pub fn progress(&mut self, env: DomainEnv<'_>) -> bool {
         let mut worked = false;
-        self.stirred = false;
-        for _ in 0..STEPS_AT_ONCE {
-            let (step, stirs) = self.endpoint.step();
-            worked |= stirs;
+        self.has_new_room = false;
+        for _ in 0..STEPS_PER_CALL {
+            let (step, wakes) = self.endpoint.step();
+            worked |= wakes;
             self.collect(env);
-            if !self.parked.is_empty() {
-                self.unpark(env);
+            if !self.paused.is_empty() {
+                self.resume_paused(env);
             }
             if self.endpoint.library.unexpected() > 0 {
-                worked |= self.answer(env);
-                self.look_at_crowd();
+                worked |= self.serve_requests(env);
+                self.warn_unexpected();
             }
             if step != Step::Worked || !self.endpoint.way.comes() {
                 break;
             }
         }
-        if self.later.seen != self.endpoint.looked() {
+        if self.deferred.seen != self.endpoint.looked() {
             self.progress_rarely(env);
         }
         worked
     }
 
-    /// The part of [`Self::progress`] that is not due each time.
+    /// The part of [`Self::progress`] that is due at intervals only.
     #[cold]
     #[inline(never)]
-    fn progress_rarely(&mut self, env: Env<'_>) {
-        self.look_after_partners();
+    fn progress_rarely(&mut self, env: DomainEnv<'_>) {
+        self.check_partners();
         self.find_departed(env);
     }
 
-    /// As [`Self::progress`], where a message of a few bytes comes for a receive that is posted and
-    /// its end is told in a queue, and there is nothing else to do: gives what is told, and whether
-    /// there may be more of the kind.
+    /// Receives a small message as [`Self::progress`] does, if a receive for it is posted and
+    /// reported to a queue, and nothing else is pending. Returns the completion, and whether
+    /// another such message may be there.
     ///
     /// # Errors
-    /// Nothing came, or [`Self::progress`] is to be called.
+    /// [`Missed::Nothing`] if no message arrived; otherwise [`Self::progress`] must be called.
     #[inline(always)]
-    pub fn receive_straight(&mut self, env: Env<'_>) -> Result<(Done, bool), Missed> {
+    pub fn receive_fast(&mut self, env: DomainEnv<'_>) -> Result<(OpCompletion, bool), Missed> {
         let library = &self.endpoint.library;
-        if self.stirred
-            || !self.done.is_empty()
-            || !self.parked.is_empty()
+        if self.has_new_room
+            || !self.completions.is_empty()
+            || !self.paused.is_empty()
             || library.ipeek().is_some()
             || library.unexpected() > 0
         {
             return Err(Missed::Unsure);
         }
         let (ended, more) = self.endpoint.receive_straight()?;
-        let Some(done) = self.received_straight(env, &ended) else {
-            // Of a copy: what nobody has a pointer to may stay in registers.
+        let Some(done) = self.complete_receive_fast(env, &ended) else {
+            // A copy, because a value without a reference can stay in registers.
             let otherwise = ended;
-            self.ended(env, &otherwise);
+            self.complete(env, &otherwise);
             return Err(Missed::Worked);
         };
-        if done.fault.is_some() {
-            self.done.push(done);
+        if done.failure.is_some() {
+            self.completions.push(done);
             return Err(Missed::Worked);
         }
-        self.tally.over(tally::RECEIVED, &done);
-        self.tally.queued();
+        self.stats.count_completion(stats::RECEIVED, &done);
+        self.stats.queued();
         Ok((done, more))
     }
 
-    /// Operations of all kinds that have not ended.
+    /// Returns the number of operations in progress, of all kinds.
     #[cfg(any(test, feature = "story"))]
     pub fn operations(&self) -> usize {
         self.operations.all(|task| !matches!(task, operation::Task::Free(_))).len()
     }
 
-    /// What is counted of them: sends, calls, and what partners asked for.
+    /// Returns the counts of sends, of calls and of peers' operations in progress.
     #[cfg(feature = "story")]
     pub fn counted(&self) -> [usize; 3] {
         [self.sending, self.calls, self.served_all]
     }
 
-    /// Whether something was begun that goes on only while somebody looks after it, or has ended
-    /// and waits to be told of: a receive that found its message there already; or may find it
-    /// where there was no room for it before.
+    /// Returns whether an operation progresses only while some thread polls, or has a completion
+    /// that is not reported: a receive that found its message, or may find it now that there is
+    /// room.
     #[inline]
     pub fn is_busy(&self) -> bool {
         self.sending > 0
             || self.calls > 0
-            || self.stirred
+            || self.has_new_room
             || self.endpoint.library.ipeek().is_some()
     }
 
-    /// Whether messages wait for their connect: the application may have been told that they are
-    /// sent.
-    pub fn waits(&self) -> bool {
-        self.peers.iter().any(Peer::waits)
+    /// Returns whether messages wait for a connect. The application may have got completions for
+    /// them.
+    pub fn has_waiting(&self) -> bool {
+        self.peers.iter().any(PeerState::has_waiting)
     }
 
-    /// How many messages the application was told are sent that no transport has yet. Such have a
-    /// copy of their bytes.
+    /// Returns the number of messages that were reported as sent and that no transport has yet.
+    /// Each has a copy of its bytes.
     pub fn unsent(&mut self) -> usize {
-        let waiting = self.peers.iter().map(Peer::unsent).fold(0_usize, usize::saturating_add);
+        let waiting = self.peers.iter().map(PeerState::unsent).fold(0_usize, usize::saturating_add);
         let Self { operations, endpoint, .. } = self;
         let posted = operations.all(operation::Task::sends);
         let mut owned = 0_usize;
         for request in posted.into_iter().filter_map(|at| operations.request(at)) {
-            endpoint.library.with_buffer(request, |parcel| {
-                owned = owned.saturating_add(usize::from(parcel.is_own()));
+            endpoint.library.with_buffer(request, |buffer| {
+                owned = owned.saturating_add(usize::from(buffer.is_copy()));
             });
         }
-        owned.saturating_add(waiting).saturating_add(self.interrupted())
+        owned.saturating_add(waiting).saturating_add(self.interrupted_count())
     }
 
-    /// It is closed: what was said to be sent is waited for, but not for ever.
+    /// Closes the endpoint: waits a bounded time for messages that were reported as sent.
     pub fn finish(&mut self) {
         self.endpoint.finish();
-        self.look_at_lost();
+        self.count_lost();
     }
 
-    /// In a child process: it is the parent's. Nobody is told anything.
+    /// Releases the endpoint in a child process without any message to peers, because it belongs to
+    /// the parent.
     pub fn abandon(self) {
         self.endpoint.abandon();
     }
 
-    /// Takes note of what ended.
+    /// Processes the requests that completed.
     #[inline]
-    fn collect(&mut self, env: Env<'_>) {
+    fn collect(&mut self, env: DomainEnv<'_>) {
         while let Ok(Some(ended)) = self.endpoint.library.test_any(0, 0) {
-            self.ended(env, &ended);
+            self.complete(env, &ended);
         }
     }
 
-    /// The number of a partner in the book.
+    /// Returns the index of a peer in the address vector.
     #[inline(always)]
-    fn from(&mut self, book: &Book, partner: Partner) -> u64 {
+    fn from(&mut self, vector: &AddressVector, partner: Partner) -> u64 {
         let library = &mut self.endpoint.library;
-        let Some(source) = library.source_of(partner) else { return book::NOBODY };
+        let Some(source) = library.source_of(partner) else { return address_vector::NOT_IN_VECTOR };
         let known = library.partner_context(partner).unwrap_or(0).wrapping_sub(1);
-        if book.get(known) == Some(source) {
+        if vector.get(known) == Some(source) {
             return known;
         }
-        let found = book.find(source);
+        let found = vector.find(source);
         library.set_partner_context(partner, found.wrapping_add(1));
         found
     }

@@ -1,91 +1,92 @@
-//! Buffers for many messages (`FI_MULTI_RECV`): each message goes behind the one before.
+//! MultiBuffer-receive buffers (`FI_MULTI_RECV`): each message is placed behind the previous one.
 //!
-//! The engine has one receive at a time of such a buffer, for what is left of it. A buffer takes
-//! messages until it is full; those given after it for the same messages are posted then.
+//! The engine has a single receive of such a buffer at a time, for the rest of it. A buffer takes
+//! messages until it is full; buffers that were posted later for the same messages are queued and
+//! follow.
 
 use std::collections::VecDeque;
 
 use causeway_message::library::{Completion, Source};
 use causeway_message::status::Status;
 
-use super::done::{Done, Report};
+use super::buffer::{MessageBuffer, Payload};
+use super::completion::{OpCompletion, ReportTemplate};
 use super::operation::Task;
-use super::parcel::{Parcel, Place};
-use super::receive::{Told, Wanted, matters, noticed};
+use super::receive::{MessageMeta, ReceiveSpec, is_received, parse_notice};
 use super::send::NOTICE;
-use super::span::Span;
-use super::{Env, Errno, Rdm};
+use super::span::AppSpan;
+use super::{DomainEnv, Errno, Rdm};
 use crate::abi::{FI_EAGAIN, FI_EINVAL, FI_ENOMEM, FI_MULTI_RECV, FI_RECV};
 use crate::errno::of_status;
-use crate::limits::{MULTI_RECEIVE_GRAIN, PARTS_MAX};
+use crate::limits::{MULTI_BODIES_MAX, MULTI_RECEIVE_GRAIN};
 
-/// All such buffers, by their operations.
+/// All multi-receive buffers, by their operations.
 #[derive(Debug, Default)]
-pub(super) struct Multis {
-    /// Those that take messages.
-    first: Vec<u32>,
-    /// Those that wait until one of these is full, in their order.
-    behind: VecDeque<u32>,
+pub(super) struct MultiBuffers {
+    /// Buffers that take messages.
+    active: Vec<u32>,
+    /// Buffers that wait until one of these is full, in order of their posting.
+    queued: VecDeque<u32>,
 }
 
-/// See above.
+/// A multi-receive buffer.
 #[derive(Debug)]
-pub struct Multi {
-    pub report: Report,
-    /// The memory, and how much of it is used.
-    memory: Span,
+pub struct MultiBuffer {
+    pub report: ReportTemplate,
+    /// The memory, and the number of used bytes.
+    memory: AppSpan,
     used: usize,
-    /// Less room than this is none.
+    /// The buffer is full if less than this is left, in bytes.
     min: usize,
     from: Option<Source>,
-    /// The same by the number in the book.
+    /// The sender's index in the address vector.
     number: u64,
     matching: (u64, u64),
-    /// Long messages on their way into it.
-    parts: usize,
-    /// The engine has a receive for the rest.
-    pub posted: bool,
-    /// It has none because there is no room for what would come.
-    pub parked: bool,
-    /// It has none because a buffer that was given before takes the same messages.
-    pub behind: bool,
-    /// Why nothing more comes into it, if not because it is full.
+    /// Long messages on their way into the buffer.
+    bodies: usize,
+    /// Whether the engine has a receive for the rest.
+    pub is_posted: bool,
+    /// Whether no receive is posted because there is no room for completions or long messages.
+    pub is_paused: bool,
+    /// Whether no receive is posted because an earlier buffer takes the same messages.
+    pub is_queued: bool,
+    /// The reason why the buffer takes no further message, other than being full.
     ended: Option<(i32, Status)>,
 }
 
-impl Multi {
-    /// Returns the memory that is left.
+impl MultiBuffer {
+    /// Returns the unused memory.
     ///
     /// # Safety
-    /// As of [`Span::alias`], for what is left when this is called.
-    unsafe fn rest(&self) -> Span {
-        // SAFETY: as the caller says.
+    /// As for [`AppSpan::alias`], for the memory that is unused at this time.
+    unsafe fn rest(&self) -> AppSpan {
+        // SAFETY: guaranteed by the caller.
         unsafe { self.memory.alias() }.skip(self.used)
     }
 
-    /// So many bytes more are used.
+    /// Marks the next `len` bytes as used.
     fn take(&mut self, len: usize) {
         let used = self.used.saturating_add(len).checked_next_multiple_of(MULTI_RECEIVE_GRAIN);
         self.used = used.unwrap_or(usize::MAX).min(self.memory.len());
     }
 
-    /// Nothing more is to come into it.
+    /// Ends the buffer with an error unless it ended before.
     pub fn end(&mut self, err: i32, status: Status) {
         self.ended.get_or_insert((err, status));
     }
 
-    /// Whom alone it is from, while it waits.
+    /// Returns the only sender, while a receive is posted.
     pub fn source(&self) -> Option<Source> {
-        self.from.filter(|_| self.posted)
+        self.from.filter(|_| self.is_posted)
     }
 
-    /// Whether it is for messages of that endpoint alone.
+    /// Returns whether the buffer is for messages of that endpoint alone.
     pub fn is_from(&self, source: Source) -> bool {
         self.from == Some(source)
     }
 
-    /// Whether it takes the messages that another takes.
-    fn is_alike(&self, other: &Self) -> bool {
+    /// Returns whether both buffers accept the same messages.
+    fn accepts_same(&self, other: &Self) -> bool {
         (self.from, self.matching) == (other.from, other.matching)
     }
 
@@ -95,19 +96,19 @@ impl Multi {
 }
 
 impl Rdm {
-    /// Receives messages into one piece of memory until that is full.
+    /// Posts a multi-receive buffer.
     ///
     /// # Errors
-    /// More pieces; nobody has the number; too many operations.
+    /// The buffer is not contiguous; the address is not in the vector; too many operations.
     pub fn receive_many(
         &mut self,
-        env: Env<'_>,
-        wanted: Wanted,
-        place: Place,
+        env: DomainEnv<'_>,
+        wanted: ReceiveSpec,
+        payload: Payload,
     ) -> Result<(), Errno> {
-        let Place::One(memory) = place else { return Err(Errno(FI_EINVAL)) };
+        let Payload::One(memory) = payload else { return Err(Errno(FI_EINVAL)) };
         let from = self.source(env, wanted.from)?;
-        let multi = Multi {
+        let multi = MultiBuffer {
             report: wanted.report,
             memory,
             used: 0,
@@ -115,10 +116,10 @@ impl Rdm {
             from,
             number: wanted.from,
             matching: wanted.matching(),
-            parts: 0,
-            posted: true,
-            parked: false,
-            behind: false,
+            bodies: 0,
+            is_posted: true,
+            is_paused: false,
+            is_queued: false,
             ended: None,
         };
         if multi.is_full() {
@@ -127,127 +128,135 @@ impl Rdm {
         if !self.operations.has_room() {
             return Err(Errno(FI_EAGAIN));
         }
-        if self.leads(&multi).is_some() {
-            let multi = Multi { posted: false, behind: true, ..multi };
+        if self.active_like(&multi).is_some() {
+            let multi = MultiBuffer { is_posted: false, is_queued: true, ..multi };
             let operation = self.begin(Task::Multi(Box::new(multi)))?;
-            self.multis.behind.push_back(operation);
+            self.multi_buffers.queued.push_back(operation);
             return Ok(());
         }
-        // SAFETY: the buffer is reached through the request alone until that has ended.
-        let rest = Place::One(unsafe { multi.rest() });
+        // SAFETY: only the request accesses the buffer until it has ended.
+        let rest = Payload::One(unsafe { multi.rest() });
         let operation = self.begin(Task::Multi(Box::new(multi)))?;
         self.post_receive(operation, from, wanted.matching(), rest)?;
-        self.multis.first.push(operation);
+        self.multi_buffers.active.push(operation);
         Ok(())
     }
 
-    /// The buffer that takes the messages that this one would take.
-    fn leads(&mut self, multi: &Multi) -> Option<u32> {
-        let Self { multis, operations, .. } = self;
+    /// Returns the active buffer that accepts the same messages.
+    fn active_like(&mut self, multi: &MultiBuffer) -> Option<u32> {
+        let Self { multi_buffers, operations, .. } = self;
         let alike = |at: &u32| match operations.task(*at) {
-            Some(Task::Multi(first)) => first.is_alike(multi),
+            Some(Task::Multi(first)) => first.accepts_same(multi),
             _ => false,
         };
-        multis.first.iter().copied().find(alike)
+        multi_buffers.active.iter().copied().find(alike)
     }
 
-    /// A buffer takes no more messages: the next for the same ones does.
-    fn pass_on(&mut self, at: u32) {
-        let Self { multis, operations, parked, .. } = self;
-        let Some(place) = multis.first.iter().position(|first| *first == at) else { return };
-        multis.first.swap_remove(place);
+    /// Activates the next buffer for the same messages after a buffer ended.
+    fn activate_next(&mut self, at: u32) {
+        let Self { multi_buffers, operations, paused, .. } = self;
+        let Some(index) = multi_buffers.active.iter().position(|first| *first == at) else {
+            return;
+        };
+        multi_buffers.active.swap_remove(index);
         let Some(Task::Multi(over)) = operations.task(at) else { return };
         let (from, matching) = (over.from, over.matching);
-        let next = multis.behind.iter().position(|next| match operations.task(*next) {
+        let next = multi_buffers.queued.iter().position(|next| match operations.task(*next) {
             Some(Task::Multi(next)) => (next.from, next.matching) == (from, matching),
             _ => false,
         });
-        let Some(next) = next.and_then(|next| multis.behind.remove(next)) else { return };
+        let Some(next) = next.and_then(|next| multi_buffers.queued.remove(next)) else { return };
         if let Some(Task::Multi(multi)) = operations.task(next) {
-            (multi.behind, multi.parked) = (false, true);
+            (multi.is_queued, multi.is_paused) = (false, true);
         }
-        multis.first.push(next);
-        parked.push(next);
-        self.stirred = true;
+        multi_buffers.active.push(next);
+        paused.push(next);
+        self.has_new_room = true;
     }
 
-    /// Takes a buffer back that waits for another, or for room. False: it does not.
+    /// Cancels a buffer that is queued or paused. Returns `false` if it is neither.
     pub(super) fn withdraw_multi(&mut self, at: u32) -> bool {
         let Some(Task::Multi(multi)) = self.operations.task(at) else { return false };
-        let waits = std::mem::take(&mut multi.parked) | std::mem::take(&mut multi.behind);
+        let waits = std::mem::take(&mut multi.is_paused) | std::mem::take(&mut multi.is_queued);
         if waits {
-            self.parked.retain(|parked| *parked != at);
-            self.multis.behind.retain(|behind| *behind != at);
+            self.paused.retain(|paused| *paused != at);
+            self.multi_buffers.queued.retain(|queued| *queued != at);
         }
         waits
     }
 
-    /// The next message for such a buffer is there.
-    pub(super) fn multi_received(&mut self, env: Env<'_>, at: u32, ended: &Completion) {
+    /// Processes the next message for a buffer.
+    pub(super) fn process_multi_receive(
+        &mut self,
+        env: DomainEnv<'_>,
+        at: u32,
+        ended: &Completion,
+    ) {
         let (data, word) = self.operations.words(at);
         let from = match ended.partner {
-            Some(partner) => self.from(env.book, partner),
-            None => super::book::NOBODY,
+            Some(partner) => self.from(env.vector, partner),
+            None => super::address_vector::NOT_IN_VECTOR,
         };
         let Some(Task::Multi(multi)) = self.operations.task(at) else { return };
-        multi.posted = false;
-        // SAFETY: the request that had what is left has ended.
+        multi.is_posted = false;
+        // SAFETY: the request with the unused memory has ended.
         let rest = unsafe { multi.rest() };
         let room = rest.len();
-        let report = Report { buf: rest.address(), len: room, ..multi.report };
-        let Some(partner) = ended.partner.filter(|_| matters(ended.status)) else {
+        let report = ReportTemplate { buf: rest.address(), len: room, ..multi.report };
+        let Some(partner) = ended.partner.filter(|_| is_received(ended.status)) else {
             multi.end(of_status(ended.status), ended.status);
             self.end_multi(at);
             return;
         };
-        let told = Told::new(report, ended.match_info, (from, data, word), room);
+        let meta = MessageMeta::new(report, ended.match_info, (from, data, word), room);
         if word & NOTICE == 0 {
-            let done = told.short(ended);
+            let done = meta.short(ended);
             multi.take(done.len);
-            self.done.push(done);
+            self.completions.push(done);
         } else {
-            let (name, len) = noticed(word);
+            let (name, len) = parse_notice(word);
             multi.take(len);
-            multi.parts = multi.parts.saturating_add(1);
-            let place = Place::One(rest.first(len));
-            let told = Told { room: len.min(room), ..told };
-            if let Err(done) = self.fetch(partner, name, Task::Part(at, told, len), place, &told) {
-                self.parted(env, at, done);
+            multi.bodies = multi.bodies.saturating_add(1);
+            let payload = Payload::One(rest.first(len));
+            let meta = MessageMeta { room: len.min(room), ..meta };
+            if let Err(done) = self.fetch(partner, name, Task::Part(at, meta, len), payload, &meta)
+            {
+                self.complete_multi_body(env, at, done);
                 return;
             }
         }
-        self.settle_multi(env, at);
+        self.repost_multi(env, at);
     }
 
-    /// A long message is there.
-    pub(super) fn parted(&mut self, env: Env<'_>, at: u32, done: Done) {
-        self.done.push(done);
+    /// Completes a long message into a buffer.
+    pub(super) fn complete_multi_body(&mut self, env: DomainEnv<'_>, at: u32, done: OpCompletion) {
+        self.completions.push(done);
         if let Some(Task::Multi(multi)) = self.operations.task(at) {
-            multi.parts = multi.parts.saturating_sub(1);
+            multi.bodies = multi.bodies.saturating_sub(1);
         }
-        self.settle_multi(env, at);
+        self.repost_multi(env, at);
     }
 
-    /// Posts the rest, or gives the buffer back when nothing more comes into it.
-    fn settle_multi(&mut self, env: Env<'_>, at: u32) {
+    /// Posts the receive for the rest, or completes the buffer if it takes no further message.
+    fn repost_multi(&mut self, env: DomainEnv<'_>, at: u32) {
         let Some(Task::Multi(multi)) = self.operations.task(at) else { return };
-        if multi.posted {
+        if multi.is_posted {
             return;
         }
         if multi.ended.is_some() || multi.is_full() {
             self.end_multi(at);
             return;
         }
-        if self.held || multi.parts >= PARTS_MAX {
-            if !std::mem::replace(&mut multi.parked, true) {
-                self.parked.push(at);
+        if self.is_cq_full || multi.bodies >= MULTI_BODIES_MAX {
+            if !std::mem::replace(&mut multi.is_paused, true) {
+                self.paused.push(at);
             }
             return;
         }
-        // SAFETY: no request has what is left, and the next alone gets it.
+        // SAFETY: no request has the unused memory; only the next one gets it.
         let rest = unsafe { multi.rest() };
         let (number, matching) = (multi.number, multi.matching);
-        // Whom alone it is from may be gone by now: then that is not waited for.
+        // The only sender may be gone by now; a receive would wait in vain.
         let from = match self.source(env, number) {
             Ok(from) => from,
             Err(Errno(err)) => {
@@ -256,55 +265,56 @@ impl Rdm {
             }
         };
         if let Some(Task::Multi(multi)) = self.operations.task(at) {
-            multi.posted = true;
+            multi.is_posted = true;
         }
         let Some(head) = self.operations.cleared_head(at) else { return };
-        // SAFETY: heads are there as long as the engine, and the operation's own is the request's.
-        let parcel = unsafe { Parcel::headed(head, Place::One(rest)) };
-        if self.post_again(at, from, matching, parcel).is_err() {
+        // SAFETY: heads live as long as the engine, and an operation's head belongs to its request.
+        let buffer = unsafe { MessageBuffer::headed(head, Payload::One(rest)) };
+        if self.post_again(at, from, matching, buffer).is_err() {
             self.fail_receive(at, FI_ENOMEM, Status::NoResources);
         }
     }
 
-    /// Those that take no messages do so again, if there is room now.
+    /// Posts the receives of paused buffers, if there is room now.
     #[cold]
-    pub(super) fn unpark(&mut self, env: Env<'_>) {
-        for at in std::mem::take(&mut self.parked) {
-            // It may be over, and another operation in its place.
+    pub(super) fn resume_paused(&mut self, env: DomainEnv<'_>) {
+        for at in std::mem::take(&mut self.paused) {
+            // The operation may have ended and another may have its slot.
             let Some(Task::Multi(multi)) = self.operations.task(at) else { continue };
-            if std::mem::take(&mut multi.parked) {
-                self.settle_multi(env, at);
+            if std::mem::take(&mut multi.is_paused) {
+                self.repost_multi(env, at);
             }
         }
     }
 
-    /// Gives the buffer back, if nothing is on its way into it.
+    /// Completes a buffer, unless long messages are on their way into it.
     pub(super) fn end_multi(&mut self, at: u32) {
-        self.pass_on(at);
+        self.activate_next(at);
         let Some(Task::Multi(multi)) = self.operations.task(at) else { return };
-        if multi.parts > 0 {
+        if multi.bodies > 0 {
             return;
         }
         let (report, ended) = (multi.report, multi.ended);
         self.operations.end(at);
         if let Some((err, status)) = ended {
-            self.done.push(Done::failed(report, err, status));
+            self.completions.push(OpCompletion::failed(report, err, status));
             return;
         }
-        // Its last message says that the buffer is the application's again, if anybody hears of it.
-        match self.done.last_mut() {
+        // The completion of its last message releases the buffer, if that is reported.
+        match self.completions.last_mut() {
             Some(last)
                 if last.report.context == report.context
                     && last.report.flags & FI_RECV != 0
-                    && last.fault.is_none()
+                    && last.failure.is_none()
                     && !last.report.quiet =>
             {
                 last.report.flags |= FI_MULTI_RECV;
             }
             _ => {
                 let flags = report.flags | FI_MULTI_RECV;
-                let report = Report { flags, len: 0, quiet: false, ..report };
-                self.done.push(Done { counts: false, ..Done::well(report) });
+                let report = ReportTemplate { flags, len: 0, quiet: false, ..report };
+                self.completions
+                    .push(OpCompletion { counts: false, ..OpCompletion::success(report) });
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Operations: what a request of the engine is made for.
+//! The table of operations: the purpose of each request of the engine. A slot is addressed by its
+//! index, and by peers by a name that is not reused soon.
 
 use std::cell::UnsafeCell;
 use std::collections::HashSet;
@@ -6,99 +7,98 @@ use std::ptr::NonNull;
 
 use causeway_message::library::{RequestId, Source};
 
-use super::done::Report;
-use super::multi::Multi;
-use super::parcel::{HEAD_BYTES, Head, Place};
-use super::receive::Told;
+use super::buffer::{HEAD_BYTES, Head, Payload};
+use super::completion::ReportTemplate;
+use super::multi::MultiBuffer;
+use super::receive::MessageMeta;
 use crate::abi::FI_INJECT;
-use crate::limits::NUMBERS_MAX;
+use crate::limits::SLOTS_MAX;
 
-/// Heads that are allocated at a time.
+/// Heads per allocation.
 const CHUNK: usize = 256;
-/// Bits of a name that are the number of an operation.
+/// Bits of a name that contain the index of the operation.
 const NUMBER_BITS: u32 = 20;
 
-/// What is done when a request ends.
+/// The purpose of a request, which determines the effect of its end.
 #[derive(Debug)]
 pub enum Task {
-    /// None: the next that is free, or `u32::MAX`.
+    /// A free slot: the index of the next one, or `u32::MAX`.
     Free(u32),
     /// A message of the application.
-    Send(Report),
-    /// Something of ours that nobody asks about.
-    Quiet,
-    /// What asks another to do something: if it fails, so does the call of that name.
-    Ask(u32),
-    /// What somebody asked for, which comes out of registered memory: the partner's number, and the
-    /// memory's key.
+    Send(ReportTemplate),
+    /// An internal message without a completion.
+    Internal,
+    /// A control request. If it fails, so does the call of this name.
+    Request(u32),
+    /// A reply from registered memory: the initiator's peer number, and the key.
     Reply(u32, u64),
-    /// A connect to an address.
+    /// A connect to an index of the address vector.
     Connect(u64),
-    /// A receive, where what follows a notice goes, and whom alone it is from.
-    Receive(Report, Place, Option<Source>),
-    /// What follows the notice of a receive: so many bytes.
-    Body(Told, usize),
-    /// A buffer for many messages.
-    Multi(Box<Multi>),
-    /// A long message into such a buffer, by its operation.
-    Part(u32, Told, usize),
-    /// A read, a write or an atomic operation: the reply is waited for, of whom the book has there.
-    /// And the operation that sends what is written, if that is much: it may have ended.
-    Call(Report, usize, Option<u32>),
-    /// Somebody's long write into memory of ours.
-    Served(Served),
+    /// A receive, the buffer of a long message, and the only sender.
+    Receive(ReportTemplate, Payload, Option<Source>),
+    /// The bytes of a long message of this length.
+    Body(MessageMeta, usize),
+    /// A multi-receive buffer.
+    Multi(Box<MultiBuffer>),
+    /// A long message of this length into the multi-receive buffer of this operation.
+    Part(u32, MessageMeta, usize),
+    /// A read, write or atomic operation, which waits for its reply: the index of the target's
+    /// state, and for a long write the operation that sends its bytes, which may have ended.
+    Call(ReportTemplate, usize, Option<u32>),
+    /// A peer's long write into registered memory.
+    TargetWrite(TargetWrite),
 }
 
 impl Task {
-    /// Whether it sends.
+    /// Returns whether the request is a send.
     pub fn sends(&self) -> bool {
-        matches!(self, Self::Send(_) | Self::Quiet | Self::Ask(_) | Self::Reply(..))
+        matches!(self, Self::Send(_) | Self::Internal | Self::Request(_) | Self::Reply(..))
     }
 }
 
-/// A long write of another.
+/// A long write of a peer.
 #[derive(Debug, Clone, Copy)]
-pub struct Served {
-    /// Whose, and the number that it has here.
+pub struct TargetWrite {
+    /// The initiator, and its peer number.
     pub source: Source,
     pub peer: u32,
-    /// How it calls it.
+    /// The name of the call at the initiator.
     pub name: u32,
-    /// Its immediate data.
+    /// Immediate data.
     pub data: Option<u64>,
     /// The key of the memory.
     pub key: u64,
-    /// The memory is registered no more.
+    /// Whether the memory was deregistered meanwhile.
     pub lost: bool,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct OperationSlot {
     task: Task,
-    /// How often the place was used.
+    /// Counts the uses of the slot.
     turn: u16,
     request: RequestId,
 }
 
 #[derive(Debug)]
-struct Chunk(Box<[UnsafeCell<[u8; HEAD_BYTES]>]>);
+struct HeadChunk(Box<[UnsafeCell<[u8; HEAD_BYTES]>]>);
 
 /// All operations of an endpoint.
 #[derive(Debug)]
 pub struct Operations {
-    entries: Vec<Entry>,
-    heads: Vec<Chunk>,
+    entries: Vec<OperationSlot>,
+    heads: Vec<HeadChunk>,
     free: u32,
     used: usize,
-    begun: u64,
+    started: u64,
 }
 
 impl Operations {
     pub const fn new() -> Self {
-        Self { entries: Vec::new(), heads: Vec::new(), free: u32::MAX, used: 0, begun: 0 }
+        Self { entries: Vec::new(), heads: Vec::new(), free: u32::MAX, used: 0, started: 0 }
     }
 
-    /// Adds one; none if there are too many.
+    /// Adds an operation; returns `None` if there are too many.
     #[inline]
     pub fn add(&mut self, task: Task) -> Option<u32> {
         let at = if self.free == u32::MAX { self.grow()? } else { self.free };
@@ -107,7 +107,7 @@ impl Operations {
         self.free = next;
         entry.task = task;
         entry.turn = entry.turn.wrapping_add(1);
-        self.begun = self.begun.wrapping_add(1);
+        self.started = self.started.wrapping_add(1);
         self.used = self.used.saturating_add(1);
         Some(at)
     }
@@ -115,33 +115,37 @@ impl Operations {
     #[cold]
     fn grow(&mut self) -> Option<u32> {
         let first = self.entries.len();
-        if first >= NUMBERS_MAX {
+        if first >= SLOTS_MAX {
             return None;
         }
-        self.heads.push(Chunk((0..CHUNK).map(|_| UnsafeCell::new([0; HEAD_BYTES])).collect()));
+        self.heads.push(HeadChunk((0..CHUNK).map(|_| UnsafeCell::new([0; HEAD_BYTES])).collect()));
         let end = first.saturating_add(CHUNK);
         for at in first..end {
             let next = at.saturating_add(1);
             let next = if next < end { u32::try_from(next).ok()? } else { u32::MAX };
-            self.entries.push(Entry { task: Task::Free(next), turn: 0, request: RequestId(0) });
+            self.entries.push(OperationSlot {
+                task: Task::Free(next),
+                turn: 0,
+                request: RequestId(0),
+            });
         }
         self.free = u32::try_from(first).ok()?;
         Some(self.free)
     }
 
-    /// Whether there is room for what the application begins: half of all is left for what comes
-    /// of that, and for what others ask.
+    /// Returns whether the application may start an operation. Half of the slots are reserved for
+    /// internal operations and those of peers.
     #[inline]
     pub fn has_room(&self) -> bool {
-        self.used < NUMBERS_MAX / 2
+        self.used < SLOTS_MAX / 2
     }
 
-    /// How many have begun.
-    pub fn begun(&self) -> u64 {
-        self.begun
+    /// Returns the number of operations that were ever started.
+    pub fn started(&self) -> u64 {
+        self.started
     }
 
-    /// Ends one; gives its task.
+    /// Removes an operation and returns its purpose.
     #[inline(always)]
     pub fn end(&mut self, at: u32) -> Option<Task> {
         let entry = self.entries.get_mut(at as usize)?;
@@ -154,13 +158,13 @@ impl Operations {
         Some(task)
     }
 
-    /// Its task.
+    /// Returns the purpose of an operation.
     #[inline]
     pub fn task(&mut self, at: u32) -> Option<&mut Task> {
         self.entries.get_mut(at as usize).map(|entry| &mut entry.task)
     }
 
-    /// Whether it sends a message that the application was told is sent.
+    /// Returns whether the operation sends a message that was reported as sent.
     pub fn is_injected(&self, at: u32) -> bool {
         let entry = self.entries.get(at as usize);
         entry.is_some_and(|entry| match &entry.task {
@@ -169,7 +173,7 @@ impl Operations {
         })
     }
 
-    /// The engine's request for it.
+    /// Sets the request of an operation.
     #[inline]
     pub fn set_request(&mut self, at: u32, request: RequestId) {
         if let Some(entry) = self.entries.get_mut(at as usize) {
@@ -177,36 +181,36 @@ impl Operations {
         }
     }
 
-    /// See [`Self::set_request`].
+    /// Returns the request of an operation.
     pub fn request(&self, at: u32) -> Option<RequestId> {
         self.entries.get(at as usize).map(|entry| entry.request)
     }
 
-    /// A name by which others speak of it: 29 bits, not used again soon.
+    /// Returns the name of an operation: 29 bits, not reused soon.
     pub fn name(&self, at: u32) -> u32 {
         let turn = self.entries.get(at as usize).map_or(0, |entry| entry.turn);
         (u32::from(turn) & 0x1ff) << NUMBER_BITS | at
     }
 
-    /// The number of the one that has that name now.
+    /// Returns the index of the operation that has this name now.
     pub fn named(&self, name: u32) -> Option<u32> {
         let at = name & ((1 << NUMBER_BITS) - 1);
         (self.name(at) == name).then_some(at)
     }
 
-    /// The number of the first that fits.
+    /// Returns the index of the first match.
     pub fn find(&self, mut fits: impl FnMut(&Task) -> bool) -> Option<u32> {
         let at = self.entries.iter().position(|entry| fits(&entry.task))?;
         u32::try_from(at).ok()
     }
 
-    /// The numbers of all that fit.
+    /// Returns the indices of all matches.
     pub fn all(&self, fits: impl Fn(&Task) -> bool) -> Vec<u32> {
         let numbered = (0_u32..).zip(&self.entries);
         numbered.filter(|(_, entry)| fits(&entry.task)).map(|(at, _)| at).collect()
     }
 
-    /// Of whom alone receives wait.
+    /// Returns the only senders of the posted receives.
     pub fn waited_for(&self) -> HashSet<Source> {
         let sources = self.entries.iter().filter_map(|entry| match &entry.task {
             Task::Receive(_, _, source) => *source,
@@ -216,7 +220,7 @@ impl Operations {
         sources.collect()
     }
 
-    /// Receives from that endpoint alone.
+    /// Returns the receives from that endpoint alone.
     pub fn waiting_for(&self, from: Source) -> Vec<u32> {
         self.all(|task| match task {
             Task::Receive(_, _, source) => *source == Some(from),
@@ -225,49 +229,51 @@ impl Operations {
         })
     }
 
-    /// Its head, which lies still as long as the endpoint is there.
+    /// Returns the memory of an operation's head, which keeps its address as long as the endpoint
+    /// lives.
     #[inline]
     pub fn head(&self, at: u32) -> Option<Head> {
         let chunk = self.heads.get(at as usize / CHUNK)?;
         chunk.0.get(at as usize % CHUNK).and_then(|head| NonNull::new(head.get()))
     }
 
-    /// What its head says.
+    /// Returns the words in an operation's head.
     #[inline]
     pub fn words(&self, at: u32) -> (u64, u64) {
         let Some(head) = self.head(at) else { return (0, 0) };
-        // By words, as it was written (`channel::Short`).
+        // By words, the width of the store (`channel::Short`), so that the load is forwarded.
         let words = head.as_ptr().cast::<u64>();
-        // SAFETY: the chunk is ours, and `Parcel::headed` says that no reference of the request that
-        // had the head is there; a head is two words, of no alignment.
+        // SAFETY: the table owns the chunk, and as `MessageBuffer::headed` requires, no reference
+        // of the request that had the head is left; a head is two words of any alignment.
         let [first, second] = unsafe { [words.read_unaligned(), words.add(1).read_unaligned()] };
         (u64::from_le(first), u64::from_le(second))
     }
 
-    /// A head of two words.
+    /// Returns a head of two words.
     #[inline]
     pub fn head_of(first: u64, second: u64) -> [u8; HEAD_BYTES] {
         (u128::from(first) | u128::from(second) << 64).to_le_bytes()
     }
 
-    /// Writes its head, which no request has yet.
+    /// Writes the words of an operation's head, which no request has yet.
     #[inline]
     pub fn set_words(&mut self, at: u32, first: u64, second: u64) {
         self.set_head(at, Self::head_of(first, second));
     }
 
-    /// Its head, with zeros in it.
+    /// Clears the head of an operation and returns it.
     #[inline]
     pub fn cleared_head(&mut self, at: u32) -> Option<Head> {
         self.set_head(at, [0; HEAD_BYTES]);
         self.head(at)
     }
 
-    /// The same.
+    /// Writes the head of an operation, which no request has yet.
     #[inline]
     pub fn set_head(&mut self, at: u32, bytes: [u8; HEAD_BYTES]) {
         let Some(head) = self.head(at) else { return };
-        // SAFETY: the chunk is ours, and `Parcel::headed` says that no reference of a request is there.
+        // SAFETY: the table owns the chunk, and as `MessageBuffer::headed` requires, no reference
+        // of a request is left.
         unsafe { head.as_ptr().write(bytes) };
     }
 }

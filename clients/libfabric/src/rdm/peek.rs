@@ -1,29 +1,29 @@
-//! Looking at messages that came and that nothing was posted for; claiming and discarding them.
+//! Peeks at unexpected messages, claims and discards them (`FI_PEEK`, `FI_CLAIM`, `FI_DISCARD`).
 //!
-//! What waits is always there as a whole, or as the notice of a long one (see [`super`]).
+//! An unexpected message is always complete, or the notice of a long message (see [`super`]).
 
 use causeway_message::library::{Partner, Probed};
 use causeway_message::status::Status;
 
-use super::done::{Done, Report};
+use super::buffer::{HEAD_BYTES, Payload};
+use super::completion::{OpCompletion, ReportTemplate};
 use super::operation::Task;
-use super::parcel::{HEAD_BYTES, Place};
-use super::receive::{Told, Wanted, noticed};
+use super::receive::{MessageMeta, ReceiveSpec, parse_notice};
 use super::send::NOTICE;
-use super::tally::count;
-use super::{Env, Errno, Rdm};
+use super::stats::count;
+use super::{DomainEnv, Errno, Rdm};
 use crate::abi::{FI_EINVAL, FI_ENOMSG};
 
-/// A message that belongs to a context until it is received by that, or discarded.
+/// A message that belongs to a context until that receives or discards it.
 #[derive(Debug)]
-pub struct Claimed {
+pub struct ClaimedMessage {
     context: usize,
     probed: Probed,
-    /// The head, and what follows it.
+    /// The head and the bytes behind it.
     bytes: Vec<u8>,
 }
 
-/// The words of a head.
+/// Returns the words of a head.
 fn words(bytes: &[u8]) -> Option<(u64, u64)> {
     let (data, rest) = bytes.split_first_chunk::<8>()?;
     let word = rest.first_chunk::<8>()?;
@@ -31,44 +31,45 @@ fn words(bytes: &[u8]) -> Option<(u64, u64)> {
 }
 
 impl Rdm {
-    /// Looks for a message; the completion says what is known of it, or that there is none.
-    /// `claim`: it is for who receives with the same context.
+    /// Looks for a message. The completion describes it, or reports that there is none. With
+    /// `claim` the message is reserved for a receive with the same context; with `discard` it is
+    /// dropped.
     ///
     /// # Errors
-    /// Nobody has the number.
+    /// The address is not in the vector.
     pub fn peek(
         &mut self,
-        env: Env<'_>,
-        wanted: Wanted,
+        env: DomainEnv<'_>,
+        wanted: ReceiveSpec,
         (claim, discard): (bool, bool),
     ) -> Result<(), Errno> {
         let from = self.source(env, wanted.from)?;
         let report = wanted.report;
         let matching = wanted.matching();
-        // Who does nothing but look sees what came meanwhile.
+        // An application that only peeks must see messages that arrived meanwhile.
         self.progress(env);
         if !claim && !discard {
             let mut head = [0; HEAD_BYTES];
             let found = self.endpoint.library.probe(from, matching, &mut head);
-            let told = match found {
+            let meta = match found {
                 Ok(Some((probed, _))) => {
-                    self.told(env, report, &probed, words(&head).unwrap_or((0, 0)))
+                    self.describe(env, report, &probed, words(&head).unwrap_or((0, 0)))
                 }
-                _ => Done::failed(report, FI_ENOMSG, Status::Pending),
+                _ => OpCompletion::failed(report, FI_ENOMSG, Status::Pending),
             };
-            self.done.push(told);
+            self.completions.push(meta);
             return Ok(());
         }
         let endpoint = &mut self.endpoint;
         let taken = endpoint.library.take_kept(&mut endpoint.way, from, matching);
         let Ok(Some(taken)) = taken else {
-            self.done.push(Done::failed(report, FI_ENOMSG, Status::Pending));
+            self.completions.push(OpCompletion::failed(report, FI_ENOMSG, Status::Pending));
             return Ok(());
         };
         let (context, probed, bytes) = (report.context, taken.probed, taken.bytes);
-        let told = self.told(env, report, &probed, words(&bytes).unwrap_or((0, 0)));
-        self.done.push(told);
-        let claimed = Claimed { context, probed, bytes };
+        let meta = self.describe(env, report, &probed, words(&bytes).unwrap_or((0, 0)));
+        self.completions.push(meta);
+        let claimed = ClaimedMessage { context, probed, bytes };
         if discard {
             self.drop_claimed(env, claimed);
         } else {
@@ -77,24 +78,24 @@ impl Rdm {
         Ok(())
     }
 
-    /// What a message is that was not received yet.
-    fn told(
+    /// Returns the completion that describes an unexpected message.
+    fn describe(
         &mut self,
-        env: Env<'_>,
-        report: Report,
+        env: DomainEnv<'_>,
+        report: ReportTemplate,
         probed: &Probed,
         (data, word): (u64, u64),
-    ) -> Done {
-        let from = self.from(env.book, probed.partner);
+    ) -> OpCompletion {
+        let from = self.from(env.vector, probed.partner);
         let len = match word & NOTICE {
             0 => (probed.len as usize).saturating_sub(HEAD_BYTES),
-            _ => noticed(word).1,
+            _ => parse_notice(word).1,
         };
-        let told = Told::new(report, probed.match_info, (from, data, word), len);
-        Done { from, data, len, ..Done::well(told.report) }
+        let meta = MessageMeta::new(report, probed.match_info, (from, data, word), len);
+        OpCompletion { from, data, len, ..OpCompletion::success(meta.report) }
     }
 
-    fn claimed_by(&mut self, context: usize) -> Result<Claimed, Errno> {
+    fn claimed_by(&mut self, context: usize) -> Result<ClaimedMessage, Errno> {
         let at = self.claimed.iter().position(|claimed| claimed.context == context);
         Ok(self.claimed.remove(at.ok_or(Errno(FI_EINVAL))?))
     }
@@ -102,65 +103,76 @@ impl Rdm {
     /// Receives the message that the context claimed.
     ///
     /// # Errors
-    /// It claimed none.
+    /// The context claimed none.
     pub fn receive_claimed(
         &mut self,
-        env: Env<'_>,
-        report: Report,
-        place: Place,
+        env: DomainEnv<'_>,
+        report: ReportTemplate,
+        payload: Payload,
     ) -> Result<(), Errno> {
-        let Claimed { probed, bytes, .. } = self.claimed_by(report.context)?;
-        count(&mut self.tally.early);
+        let ClaimedMessage { probed, bytes, .. } = self.claimed_by(report.context)?;
+        count(&mut self.stats.early);
         let (data, word) = words(&bytes).unwrap_or((0, 0));
-        let from = self.from(env.book, probed.partner);
-        let told = Told::new(report, probed.match_info, (from, data, word), place.len());
+        let from = self.from(env.vector, probed.partner);
+        let meta = MessageMeta::new(report, probed.match_info, (from, data, word), payload.len());
         if word & NOTICE == 0 {
-            let mut place = place;
+            let mut payload = payload;
             let rest = bytes.get(HEAD_BYTES..).unwrap_or_default();
-            let fits = rest.get(..place.len()).unwrap_or(rest);
-            place.fill(fits);
-            self.done.push(told.of_len(rest.len()));
+            let fits = rest.get(..payload.len()).unwrap_or(rest);
+            payload.fill(fits);
+            self.completions.push(meta.of_len(rest.len()));
             self.give_back(bytes);
         } else {
             self.give_back(bytes);
-            self.long(probed.partner, told, word, place);
+            self.long(probed.partner, meta, word, payload);
         }
         Ok(())
     }
 
-    /// Throws the message away that the context claimed.
+    /// Drops the message that the context claimed.
     ///
     /// # Errors
-    /// It claimed none.
-    pub fn discard_claimed(&mut self, env: Env<'_>, report: Report) -> Result<(), Errno> {
+    /// The context claimed none.
+    pub fn discard_claimed(
+        &mut self,
+        env: DomainEnv<'_>,
+        report: ReportTemplate,
+    ) -> Result<(), Errno> {
         let claimed = self.claimed_by(report.context)?;
         self.drop_claimed(env, claimed);
-        self.done.push(Done::well(Report { len: 0, ..report }));
+        self.completions.push(OpCompletion::success(ReportTemplate { len: 0, ..report }));
         Ok(())
     }
 
-    fn drop_claimed(&mut self, env: Env<'_>, claimed: Claimed) {
+    fn drop_claimed(&mut self, env: DomainEnv<'_>, claimed: ClaimedMessage) {
         let (_, word) = words(&claimed.bytes).unwrap_or((0, 0));
         let partner = claimed.probed.partner;
         self.give_back(claimed.bytes);
         if word & NOTICE != 0 {
-            // Its sender has the memory until somebody says that it is not wanted.
-            let from = self.from(env.book, partner);
-            let told = Told { report: Report::default(), from, data: 0, room: 0 };
-            let _ = self.fetch(partner, noticed(word).0, Task::Quiet, Place::NOWHERE, &told);
+            // The sender keeps the buffer until the bytes are received or refused.
+            let from = self.from(env.vector, partner);
+            let meta = MessageMeta { report: ReportTemplate::default(), from, data: 0, room: 0 };
+            let _ =
+                self.fetch(partner, parse_notice(word).0, Task::Internal, Payload::EMPTY, &meta);
         }
     }
 
-    /// There is room again for what could not be taken.
+    /// Returns the memory of an unexpected message to the engine, which can then accept others.
     pub(super) fn give_back(&mut self, bytes: Vec<u8>) {
         self.endpoint.library.give_back(bytes);
-        self.stirred |= self.endpoint.way.stir();
+        self.has_new_room |= self.endpoint.way.stir();
     }
 
-    pub(super) fn long(&mut self, partner: Partner, told: Told, word: u64, place: Place) {
-        let (name, len) = noticed(word);
-        if let Err(done) = self.fetch(partner, name, Task::Body(told, len), place, &told) {
-            self.done.push(done);
+    pub(super) fn long(
+        &mut self,
+        partner: Partner,
+        meta: MessageMeta,
+        word: u64,
+        payload: Payload,
+    ) {
+        let (name, len) = parse_notice(word);
+        if let Err(done) = self.fetch(partner, name, Task::Body(meta, len), payload, &meta) {
+            self.completions.push(done);
         }
     }
 }

@@ -1,33 +1,33 @@
-//! Receives, and what becomes of an operation when its request ends.
+//! Receives, and the completion of operations when their requests end.
 
 use causeway_message::library::{Completion, Partner, Source};
 use causeway_message::status::Status;
 
-use super::done::{Done, Fault, Report};
+use super::buffer::{HEAD_BYTES, MessageBuffer, Payload};
+use super::completion::{OpCompletion, OpFailure, ReportTemplate};
 use super::operation::Task;
-use super::parcel::{HEAD_BYTES, Parcel, Place};
-use super::send::{DATA, HELD, NOTICE};
-use super::tally::count;
-use super::{BODY, Env, Errno, NAME_MASK, PLAIN, Rdm, SPACES, TAG_MASK, TAGGED};
+use super::send::{DATA, DEFERRED, NOTICE};
+use super::stats::count;
+use super::{BODY, DomainEnv, Errno, NAME_MASK, PLAIN, Rdm, SPACES, TAG_MASK, TAGGED};
 use crate::abi::{
     FI_ADDR_UNSPEC, FI_EAGAIN, FI_ECANCELED, FI_ECONNRESET, FI_EINVAL, FI_EIO, FI_ENOENT,
     FI_ETRUNC, FI_REMOTE_CQ_DATA, FI_TAGGED,
 };
 use crate::errno::of_status;
 
-/// What a receive takes.
+/// The messages that a receive accepts.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted {
-    /// From whom, by the number in the book; `FI_ADDR_UNSPEC` for anybody.
+pub struct ReceiveSpec {
+    /// The sender's index in the address vector, or `FI_ADDR_UNSPEC` for any sender.
     pub from: u64,
-    /// Bits of the tag that may be anything.
+    /// Bits of the tag that are not compared.
     pub ignore: u64,
-    /// What is told; `FI_TAGGED` in its flags says that messages with tags are wanted.
-    pub report: Report,
+    /// The completion; `FI_TAGGED` in its flags selects messages with a tag.
+    pub report: ReportTemplate,
 }
 
-impl Wanted {
-    /// As the engine matches.
+impl ReceiveSpec {
+    /// Returns the value and the mask for the engine's matching.
     pub(super) fn matching(&self) -> (u64, u64) {
         if self.report.flags & FI_TAGGED == 0 {
             return (PLAIN, u64::MAX);
@@ -38,32 +38,41 @@ impl Wanted {
 }
 
 impl Rdm {
-    /// Receives one message.
+    /// Posts a receive of a message.
     ///
     /// # Errors
-    /// Nobody has the number; there are too many operations.
+    /// The address is not in the vector; there are too many operations.
     #[inline]
-    pub fn receive(&mut self, env: Env<'_>, wanted: Wanted, place: Place) -> Result<(), Errno> {
+    pub fn receive(
+        &mut self,
+        env: DomainEnv<'_>,
+        wanted: ReceiveSpec,
+        payload: Payload,
+    ) -> Result<(), Errno> {
         let from = self.source(env, wanted.from)?;
         if !self.operations.has_room() {
             return Err(Errno(FI_EAGAIN));
         }
-        // One piece is the common case, and nothing to be freed.
-        // SAFETY: the operation's is used when the request that has the other has ended.
-        let again = unsafe { place.alias() };
+        // A contiguous buffer is the common case, which allocates nothing.
+        // SAFETY: the operation uses its payload only after the request with the other has ended.
+        let again = unsafe { payload.alias() };
         let operation = self.begin(Task::Receive(wanted.report, again, from))?;
-        self.post_receive(operation, from, wanted.matching(), place)
+        self.post_receive(operation, from, wanted.matching(), payload)
     }
 
-    /// Whom alone a receive is from. Who is not known yet is connected to: if it is not there, what
-    /// waits for it must not wait for ever.
+    /// Returns the only sender of a receive, if it has one. A sender without a connection is
+    /// connected to, so that the receive fails if the sender does not exist.
     #[inline]
-    pub(super) fn source(&mut self, env: Env<'_>, from: u64) -> Result<Option<Source>, Errno> {
+    pub(super) fn source(
+        &mut self,
+        env: DomainEnv<'_>,
+        from: u64,
+    ) -> Result<Option<Source>, Errno> {
         if from == FI_ADDR_UNSPEC {
             return Ok(None);
         }
-        let source = env.book.get(from).ok_or(Errno(FI_EINVAL))?;
-        if self.reach(env.book, from)?.is_none() && self.broken.contains(&source) {
+        let source = env.vector.get(from).ok_or(Errno(FI_EINVAL))?;
+        if self.reach(env.vector, from)?.is_none() && self.broken.contains(&source) {
             return Err(Errno(FI_ECONNRESET));
         }
         Ok(Some(source))
@@ -76,59 +85,59 @@ impl Rdm {
         operation: u32,
         from: Option<Source>,
         matching: (u64, u64),
-        place: Place,
+        payload: Payload,
     ) -> Result<(), Errno> {
         let head = self.operations.cleared_head(operation).ok_or(Errno(FI_EAGAIN))?;
-        // SAFETY: heads are there as long as the engine, and the operation's own is the request's.
-        let parcel = unsafe { Parcel::headed(head, place) };
-        self.post_bare(operation, from, matching, parcel)
+        // SAFETY: heads live as long as the engine, and an operation's head belongs to its request.
+        let buffer = unsafe { MessageBuffer::headed(head, payload) };
+        self.post_bare(operation, from, matching, buffer)
     }
 
-    /// The same of one without. If it cannot be done, there was no operation.
+    /// Posts a receive of a message without a head. On an error the operation is removed.
     #[inline]
     pub(super) fn post_bare(
         &mut self,
         operation: u32,
         from: Option<Source>,
         matching: (u64, u64),
-        parcel: Parcel,
+        buffer: MessageBuffer,
     ) -> Result<(), Errno> {
-        self.post_again(operation, from, matching, parcel).inspect_err(|_| {
+        self.post_again(operation, from, matching, buffer).inspect_err(|_| {
             self.operations.end(operation);
         })
     }
 
-    /// Posts a receive for an operation that goes on if that cannot be done.
+    /// Posts a receive. On an error the operation stays.
     #[inline]
     pub(super) fn post_again(
         &mut self,
         operation: u32,
         from: Option<Source>,
         matching: (u64, u64),
-        parcel: Parcel,
+        buffer: MessageBuffer,
     ) -> Result<(), Errno> {
         let endpoint = &mut self.endpoint;
         let (library, way) = (&mut endpoint.library, &mut endpoint.way);
         let before = library.unexpected();
-        let made = library.irecv_from(way, from, matching, u64::from(operation), parcel);
+        let made = library.irecv_from(way, from, matching, u64::from(operation), buffer);
         if library.unexpected() < before && matching.0 & BODY != BODY {
-            count(&mut self.tally.early);
+            count(&mut self.stats.early);
         }
-        self.stirred |= endpoint.way.stir();
+        self.has_new_room |= endpoint.way.stir();
         let request = made.map_err(|_| Errno(FI_EAGAIN))?;
         self.operations.set_request(operation, request);
         Ok(())
     }
 
-    /// Takes a receive back; its completion says so.
+    /// Cancels a receive, which then completes with `FI_ECANCELED`.
     ///
     /// # Errors
-    /// There is none with that context, or it has a message already.
+    /// No receive has this context, or it has a message already.
     pub fn cancel(&mut self, context: usize) -> Result<(), Errno> {
         let found = self.operations.find(|task| match task {
             Task::Receive(report, ..) => report.context == context,
             Task::Multi(multi) => {
-                let waits = multi.posted || multi.parked || multi.behind;
+                let waits = multi.is_posted || multi.is_paused || multi.is_queued;
                 multi.report.context == context && waits
             }
             _ => false,
@@ -138,116 +147,133 @@ impl Rdm {
             self.fail_receive(operation, FI_ECANCELED, Status::Cancelled);
             return Ok(());
         }
-        if !self.takes_back(operation) {
+        if !self.cancel_request(operation) {
             return Err(Errno(FI_ENOENT));
         }
         self.fail_receive(operation, FI_ECANCELED, Status::Cancelled);
         Ok(())
     }
 
-    /// A request of the engine ended.
+    /// Completes the operation of a request that ended.
     #[inline]
-    pub(super) fn ended(&mut self, env: Env<'_>, ended: &Completion) {
+    pub(super) fn complete(&mut self, env: DomainEnv<'_>, ended: &Completion) {
         let Ok(at) = u32::try_from(ended.context) else { return };
         match self.operations.task(at) {
             Some(Task::Send(_)) => {
-                self.later.ended(at);
+                self.deferred.forget(at);
                 if let Some(Task::Send(report)) = self.operations.end(at) {
-                    self.sent(report, ended);
+                    self.complete_send(report, ended);
                 }
             }
-            Some(Task::Receive(..)) => self.received(env, at, ended),
-            Some(Task::Multi(_)) => self.multi_received(env, at, ended),
-            Some(Task::Quiet) => drop(self.operations.end(at)),
-            _ => self.ended_rarely(env, at, ended),
+            Some(Task::Receive(..)) => self.complete_receive(env, at, ended),
+            Some(Task::Multi(_)) => self.process_multi_receive(env, at, ended),
+            Some(Task::Internal) => drop(self.operations.end(at)),
+            _ => self.complete_other(env, at, ended),
         }
     }
 
     #[cold]
-    fn ended_rarely(&mut self, env: Env<'_>, at: u32, ended: &Completion) {
+    fn complete_other(&mut self, env: DomainEnv<'_>, at: u32, ended: &Completion) {
         let (words, name) = (self.operations.words(at), self.operations.name(at));
         match self.operations.end(at) {
-            Some(Task::Connect(to)) => self.connected(env, to, ended),
-            Some(Task::Ask(call)) if !matters(ended.status) && !self.is_kept(ended) => {
+            Some(Task::Connect(to)) => self.complete_connect(env, to, ended),
+            Some(Task::Request(call)) if !is_received(ended.status) && !self.will_resend(ended) => {
                 self.fail_call(call, of_status(ended.status), ended.status);
             }
-            Some(Task::Body(told, len)) => self.done.push(told.long(len, ended)),
-            Some(Task::Part(multi, told, len)) => self.parted(env, multi, told.long(len, ended)),
-            Some(Task::Call(report, to, body)) => {
-                self.replied(name, (report, to, body), words, ended);
+            Some(Task::Body(meta, len)) => self.completions.push(meta.long(len, ended)),
+            Some(Task::Part(multi, meta, len)) => {
+                self.complete_multi_body(env, multi, meta.long(len, ended))
             }
-            Some(Task::Served(served)) => self.served(env, &served, ended),
+            Some(Task::Call(report, to, body)) => {
+                self.complete_call(name, (report, to, body), words, ended);
+            }
+            Some(Task::TargetWrite(served)) => self.complete_long_write(env, &served, ended),
             Some(Task::Reply(peer, _)) => {
-                self.served_one(peer);
+                self.count_ended(peer);
                 self.reply_lost(ended);
             }
             _ => {}
         }
     }
 
-    /// A receive has a message, or failed.
+    /// Completes a receive that has a message, or failed.
     #[inline]
-    fn received(&mut self, env: Env<'_>, at: u32, ended: &Completion) {
-        if let Some(done) = self.received_whole(env, at, ended) {
-            self.done.push(done);
+    fn complete_receive(&mut self, env: DomainEnv<'_>, at: u32, ended: &Completion) {
+        if let Some(done) = self.complete_eager_receive(env, at, ended) {
+            self.completions.push(done);
         } else {
-            self.received_otherwise(env, at, ended);
+            self.continue_with_notice(env, at, ended);
         }
     }
 
-    /// Ends the operation of a request, if that is a receive whose end is told in a queue, and it
-    /// has a message that came with its head.
+    /// Completes a receive that is reported to a queue and has an eager message. Returns `None` for
+    /// any other operation.
     #[inline(always)]
-    pub(super) fn received_straight(&mut self, env: Env<'_>, ended: &Completion) -> Option<Done> {
+    pub(super) fn complete_receive_fast(
+        &mut self,
+        env: DomainEnv<'_>,
+        ended: &Completion,
+    ) -> Option<OpCompletion> {
         let at = u32::try_from(ended.context).ok()?;
         match self.operations.task(at) {
-            Some(Task::Receive(report, ..)) if !report.quiet => self.received_whole(env, at, ended),
+            Some(Task::Receive(report, ..)) if !report.quiet => {
+                self.complete_eager_receive(env, at, ended)
+            }
             _ => None,
         }
     }
 
-    /// Ends a receive, if it has a message that came with its head.
+    /// Completes a receive that has an eager message.
     #[inline(always)]
-    fn received_whole(&mut self, env: Env<'_>, at: u32, ended: &Completion) -> Option<Done> {
+    fn complete_eager_receive(
+        &mut self,
+        env: DomainEnv<'_>,
+        at: u32,
+        ended: &Completion,
+    ) -> Option<OpCompletion> {
         let (data, word) = self.operations.words(at);
-        let whole = matters(ended.status) && word & NOTICE == 0;
-        let from = self.from(env.book, ended.partner.filter(|_| whole)?);
-        let Some(Task::Receive(report, place, _)) = self.operations.task(at) else { return None };
-        let told = Told::new(*report, ended.match_info, (from, data, word), place.len());
+        let whole = is_received(ended.status) && word & NOTICE == 0;
+        let from = self.from(env.vector, ended.partner.filter(|_| whole)?);
+        let Some(Task::Receive(report, payload, _)) = self.operations.task(at) else { return None };
+        let meta = MessageMeta::new(*report, ended.match_info, (from, data, word), payload.len());
         self.operations.end(at);
-        Some(told.short(ended))
+        Some(meta.short(ended))
     }
 
-    /// A receive has a notice of what is to come, or failed.
+    /// Continues a receive that has a notice, or failed.
     #[cold]
-    fn received_otherwise(&mut self, env: Env<'_>, at: u32, ended: &Completion) {
+    fn continue_with_notice(&mut self, env: DomainEnv<'_>, at: u32, ended: &Completion) {
         let (data, word) = self.operations.words(at);
-        let Some(Task::Receive(report, place, _)) = self.operations.end(at) else { return };
-        let Some(partner) = ended.partner.filter(|_| matters(ended.status)) else {
-            self.done.push(Done::failed(report, of_status(ended.status), ended.status));
+        let Some(Task::Receive(report, payload, _)) = self.operations.end(at) else { return };
+        let Some(partner) = ended.partner.filter(|_| is_received(ended.status)) else {
+            self.completions.push(OpCompletion::failed(
+                report,
+                of_status(ended.status),
+                ended.status,
+            ));
             return;
         };
-        let from = self.from(env.book, partner);
-        let told = Told::new(report, ended.match_info, (from, data, word), place.len());
-        self.long(partner, told, word, place);
+        let from = self.from(env.vector, partner);
+        let meta = MessageMeta::new(report, ended.match_info, (from, data, word), payload.len());
+        self.long(partner, meta, word, payload);
     }
 
-    /// Receives the bytes of that name from somebody who told of them.
+    /// Receives the long message of this name from the sender of its notice.
     pub(super) fn fetch(
         &mut self,
         partner: Partner,
         name: u64,
         task: Task,
-        place: Place,
-        told: &Told,
-    ) -> Result<(), Done> {
-        let failed = |err, status| Done::failed(told.report, err, status);
-        let (held, name) = (name & HELD != 0, name & !HELD);
+        payload: Payload,
+        meta: &MessageMeta,
+    ) -> Result<(), OpCompletion> {
+        let failed = |err, status| OpCompletion::failed(meta.report, err, status);
+        let (is_deferred, name) = (name & DEFERRED != 0, name & !DEFERRED);
         let lost = self.is_body_lost(partner, name);
         let library = &self.endpoint.library;
-        // What is held is sent by the connection that there is now.
+        // A deferred message is sent on the current connection.
         let again = library.source_of(partner).and_then(|source| library.reached(source));
-        let partner = again.filter(|_| held).unwrap_or(partner);
+        let partner = again.filter(|_| is_deferred).unwrap_or(partner);
         let matching = (BODY | name, u64::MAX);
         let source = library.source_of(partner);
         let comes = library.is_reached(partner)
@@ -257,94 +283,99 @@ impl Rdm {
         };
         let again = failed(FI_EAGAIN, Status::NoResources);
         if matches!(task, Task::Body(..) | Task::Part(..)) {
-            count(&mut self.tally.long_received);
+            count(&mut self.stats.long_received);
         }
         let operation = self.begin(task).map_err(|_| again)?;
-        let posted = self.post_bare(operation, Some(source), matching, Parcel::bare(place));
+        let posted =
+            self.post_bare(operation, Some(source), matching, MessageBuffer::bare(payload));
         posted.map_err(|_| again)?;
-        // Last: what was asked for comes, and has to find its receive.
+        // Last, because the requested bytes must find their receive.
         let name = u32::try_from(name).unwrap_or(u32::MAX);
-        if held && self.ask_for(partner, name).is_err() && self.takes_back(operation) {
+        if is_deferred
+            && self.request_body(partner, name).is_err()
+            && self.cancel_request(operation)
+        {
             self.operations.end(operation);
             return Err(again);
         }
         Ok(())
     }
 
-    /// Takes the receive of an operation back, which goes on without; no, if something came for it.
-    pub(super) fn takes_back(&mut self, operation: u32) -> bool {
+    /// Cancels the receive of an operation, which continues without it. Returns `false` if a
+    /// message arrived.
+    pub(super) fn cancel_request(&mut self, operation: u32) -> bool {
         let Some(request) = self.operations.request(operation) else { return false };
         let endpoint = &mut self.endpoint;
         endpoint.library.cancel(&mut endpoint.way, request) == Ok(true)
     }
 }
 
-/// What a notice says: the name of the bytes, with [`HELD`] if they are to be asked for, and how
-/// many they are.
-pub fn noticed(word: u64) -> (u64, usize) {
+/// Returns the fields of a notice: the name of the bytes, with [`DEFERRED`] if they must be
+/// requested, and their length.
+pub fn parse_notice(word: u64) -> (u64, usize) {
     let name = (word >> 32) & u64::from(NAME_MASK);
-    (name | word & HELD, (word & 0xffff_ffff) as usize)
+    (name | word & DEFERRED, (word & 0xffff_ffff) as usize)
 }
 
-/// Whether something was received, if not all of it.
-pub fn matters(status: Status) -> bool {
+/// Returns whether a message was received, at least in part.
+pub fn is_received(status: Status) -> bool {
     matches!(status, Status::Success | Status::Truncated)
 }
 
-/// What is known of a message, before it is all there.
+/// The properties of a message that may not be complete yet.
 #[derive(Debug, Clone, Copy)]
-pub struct Told {
-    /// Its tag is the message's.
-    pub report: Report,
-    /// Who sent it, by the number in the book.
+pub struct MessageMeta {
+    /// The completion, with the message's tag.
+    pub report: ReportTemplate,
+    /// The sender's index in the address vector.
     pub from: u64,
     /// Immediate data.
     pub data: u64,
-    /// How many bytes find room.
+    /// Length of the receive buffer, in bytes.
     pub room: usize,
 }
 
-impl Told {
+impl MessageMeta {
     #[inline]
     pub fn new(
-        report: Report,
+        report: ReportTemplate,
         info: u64,
         (from, data, word): (u64, u64, u64),
         room: usize,
     ) -> Self {
         let immediate = if word & DATA != 0 { FI_REMOTE_CQ_DATA } else { 0 };
         let (flags, tag) = (report.flags | immediate, info & TAG_MASK);
-        Self { report: Report { flags, tag, ..report }, from, data, room }
+        Self { report: ReportTemplate { flags, tag, ..report }, from, data, room }
     }
 
-    /// A message that came with its head.
+    /// Returns the completion of an eager message.
     #[inline]
-    pub fn short(self, ended: &Completion) -> Done {
+    pub fn short(self, ended: &Completion) -> OpCompletion {
         match (ended.msg_length as usize).checked_sub(HEAD_BYTES) {
             Some(len) => self.of_len(len),
-            // Not one of ours.
-            None => Done::failed(self.report, FI_EIO, ended.status),
+            // Not sent by this provider: no head.
+            None => OpCompletion::failed(self.report, FI_EIO, ended.status),
         }
     }
 
-    /// The bytes that follow a notice are there, or do not come.
-    pub fn long(self, len: usize, ended: &Completion) -> Done {
-        if matters(ended.status) {
-            // More or less than was told is what came.
+    /// Returns the completion of a long message after its bytes arrived or failed.
+    pub fn long(self, len: usize, ended: &Completion) -> OpCompletion {
+        if is_received(ended.status) {
+            // The received length counts, not that of the notice.
             self.of_len(len.min(ended.msg_length as usize))
         } else {
-            Done::failed(self.report, of_status(ended.status), ended.status)
+            OpCompletion::failed(self.report, of_status(ended.status), ended.status)
         }
     }
 
     #[inline]
-    pub fn of_len(self, len: usize) -> Done {
+    pub fn of_len(self, len: usize) -> OpCompletion {
         let Self { report, from, data, room } = self;
-        let mut done = Done { from, data, ..Done::well(report) };
+        let mut done = OpCompletion { from, data, ..OpCompletion::success(report) };
         done.len = len.min(room);
         if len > room {
             let (status, olen) = (Status::Truncated as u32, len.saturating_sub(room));
-            done.fault = Some(Fault { err: FI_ETRUNC, status, olen });
+            done.failure = Some(OpFailure { err: FI_ETRUNC, status, olen });
         }
         done
     }

@@ -1,45 +1,46 @@
-//! Memory that the application registered for others to read and write.
+//! Registered memory regions, which peers read and write by key. The table checks access and
+//! bounds; [`target`](super::target) performs the operations.
 
 use std::collections::BTreeMap;
 
 use super::Errno;
-use super::parcel::Place;
-use super::span::Span;
+use super::buffer::Payload;
+use super::span::AppSpan;
 use crate::abi::{FI_EINVAL, FI_EKEYREJECTED, FI_ENOKEY, FI_ENOMEM};
 use crate::limits::REGIONS_MAX;
 
-/// Memory behind a key.
+/// A registered region.
 #[derive(Debug)]
-pub struct Region {
-    /// The pieces, seen as one row of bytes.
-    pieces: Box<[Span]>,
-    /// `FI_REMOTE_READ`, `FI_REMOTE_WRITE`.
+pub struct RegisteredRegion {
+    /// The pieces, addressed as consecutive bytes.
+    pieces: Box<[AppSpan]>,
+    /// Allowed access: `FI_REMOTE_READ`, `FI_REMOTE_WRITE`.
     access: u64,
-    /// What others call its first byte.
+    /// The address of the first byte in requests.
     base: u64,
 }
 
-impl Region {
-    /// Returns the region of these pieces, which others may reach with `access` and call by addresses
-    /// from `base` on.
-    pub fn new(pieces: Box<[Span]>, access: u64, base: u64) -> Self {
+impl RegisteredRegion {
+    /// Returns the region of these pieces, for accesses in `access`, with addresses from `base`
+    /// on.
+    pub fn new(pieces: Box<[AppSpan]>, access: u64, base: u64) -> Self {
         Self { pieces, access, base }
     }
 }
 
 /// All regions of a domain.
 #[derive(Debug, Default)]
-pub struct Regions {
-    all: BTreeMap<u64, Region>,
+pub struct RegionTable {
+    all: BTreeMap<u64, RegisteredRegion>,
     next: u64,
 }
 
-impl Regions {
-    /// Registers memory under a key.
+impl RegionTable {
+    /// Registers a region under a key.
     ///
     /// # Errors
-    /// The key is in use, or there are too many.
-    pub fn insert(&mut self, key: u64, region: Region) -> Result<(), Errno> {
+    /// The key is in use, or there are too many regions.
+    pub fn insert(&mut self, key: u64, region: RegisteredRegion) -> Result<(), Errno> {
         if self.all.len() >= REGIONS_MAX {
             return Err(Errno(FI_ENOMEM));
         }
@@ -50,7 +51,7 @@ impl Regions {
         Ok(())
     }
 
-    /// A key that is not in use.
+    /// Returns a key that is not in use.
     pub fn free_key(&mut self) -> u64 {
         while self.all.contains_key(&self.next) {
             self.next = self.next.wrapping_add(1);
@@ -60,25 +61,25 @@ impl Regions {
         key
     }
 
-    /// Registers it no more.
+    /// Deregisters a region.
     pub fn remove(&mut self, key: u64) {
         self.all.remove(&key);
     }
 
-    /// Returns `len` bytes from what others call `address`, if they may be reached so.
+    /// Returns the `len` bytes at `address` of a region, if it allows the access.
     ///
     /// # Errors
-    /// No such key, or not for that; bytes outside of it.
+    /// The key is unknown or does not allow the access; bytes are outside the region.
     ///
     /// # Safety
-    /// As of [`Place::alias`], for this place and all others of the region.
+    /// As for [`Payload::alias`], for this payload and all others of the region.
     pub unsafe fn find(
         &self,
         key: u64,
         address: u64,
         len: u64,
         access: u64,
-    ) -> Result<Place, Errno> {
+    ) -> Result<Payload, Errno> {
         let region = self.all.get(&key).ok_or(Errno(FI_EKEYREJECTED))?;
         if region.access & access != access {
             return Err(Errno(FI_EKEYREJECTED));
@@ -92,7 +93,7 @@ impl Regions {
             let size = piece.len();
             let within = size.saturating_sub(skip).min(left);
             if within > 0 {
-                // SAFETY: as the caller says.
+                // SAFETY: guaranteed by the caller.
                 found.push(unsafe { piece.alias() }.skip(skip).first(within));
             }
             skip = skip.saturating_sub(size);
@@ -101,6 +102,6 @@ impl Regions {
         if left > 0 || skip > 0 {
             return Err(outside);
         }
-        Place::of(found).ok_or(outside)
+        Payload::of(found).ok_or(outside)
     }
 }

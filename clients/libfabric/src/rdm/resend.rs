@@ -1,14 +1,13 @@
-//! Messages to other hosts when a daemon between the endpoints goes and the next one comes.
+//! Resends messages to other hosts after a daemon between the endpoints was replaced.
 //!
-//! A daemon has messages that it took from its process and that the other host does not have yet.
-//! When it is killed these are gone, and nobody knows which of them arrived. So an endpoint counts
-//! the messages of each connection, keeps a copy of those that the other host is not known to have,
-//! and connects again. On the new connection each side first sends [`Kind::Resume`] with the number
-//! of messages that it received before; the other side sends those again that are missing, in their
-//! order, before any new ones. So none is lost, none comes twice and none overtakes another.
+//! A daemon holds messages that it accepted from its process and that the other host does not have
+//! yet. When it is killed these are lost, and neither side knows which of them arrived. So an
+//! endpoint counts the messages of each connection, keeps a copy of those that the other host has
+//! not acknowledged, and connects again. On the new connection each side first sends
+//! [`ControlKind::Resume`] with the number of messages that it received before; the other side sends the
+//! missing ones again, in order, before any new message. So none is lost, duplicated or reordered.
 //!
-//! Long messages are pulled out of the sender's memory. Those that were on their way fail at both
-//! ends.
+//! Long messages are pulled from the sender's memory; those in transit fail at both ends.
 
 use std::collections::VecDeque;
 
@@ -17,38 +16,38 @@ use causeway_message::library::{
 };
 use causeway_message::status::Status;
 
-use super::control::{Kind, Question};
+use super::buffer::{HEAD_BYTES, MessageBuffer, Payload};
+use super::control::{ControlKind, ControlRequest};
 use super::operation::Task;
-use super::parcel::{HEAD_BYTES, Parcel, Place};
-use super::send::{HELD, NOTICE, UNNAMED, Waiting};
-use super::{BODY, CONTROL, Env, NAME_MASK, Rdm, SPACES};
+use super::send::{DEFERRED, EngineSend, NOTICE, UNNAMED};
+use super::{BODY, CONTROL, DomainEnv, NAME_MASK, Rdm, SPACES};
 use crate::abi::FI_EIO;
 use crate::errno::of_status;
 use crate::limits::BODIES_LOST_MAX;
 
-/// The bit that tells replies from the bytes of long messages.
+/// The bit that distinguishes replies from the bytes of long messages.
 const REPLIES: u64 = 1 << 61;
 
-/// How a flow goes on.
+/// The state of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// Messages are sent as they come.
+enum FlowState {
+    /// Connected: messages are sent as they come.
     Open,
-    /// There is no connection.
+    /// Not connected.
     Gone,
-    /// There is a new one, and the other side has not said yet what it received before.
+    /// Connected again, and the peer's count of received messages has not arrived yet.
     Resuming,
 }
 
-/// A message of which it is not known that the other host has it.
+/// A copy of a message that the other host has not acknowledged.
 #[derive(Debug)]
-struct Kept {
+struct UnackedMessage {
     info: u64,
     bytes: Box<[u8]>,
 }
 
-impl Kept {
-    /// The name of a long message's bytes, if this tells of them and they were to come at once.
+impl UnackedMessage {
+    /// Returns the name of a long message if this is its notice and the bytes are not deferred.
     fn body(&self) -> Option<u32> {
         if self.info & SPACES == BODY || self.info & SPACES == CONTROL {
             return None;
@@ -56,52 +55,52 @@ impl Kept {
         let (head, _) = self.bytes.split_first_chunk::<HEAD_BYTES>()?;
         let (_, word) = head.split_last_chunk::<8>()?;
         let word = u64::from_le_bytes(*word);
-        let comes = word & NOTICE != 0 && word & HELD == 0;
+        let comes = word & NOTICE != 0 && word & DEFERRED == 0;
         comes.then(|| u32::try_from(word >> 32).unwrap_or(0) & NAME_MASK)
     }
 }
 
-/// Messages between this endpoint and one of another host, over all their connections.
+/// The messages between this endpoint and an endpoint of another host, across connections.
 #[derive(Debug)]
 pub(super) struct Flow {
-    state: State,
-    /// The connection: the current one, or the last.
+    state: FlowState,
+    /// The current or the last connection.
     partner: Partner,
-    /// Messages of connections before, to be sent again.
-    old: VecDeque<Kept>,
-    /// Messages of this connection; none in place of [`Kind::Resume`], which is not counted.
-    sent: VecDeque<Option<Kept>>,
+    /// Messages of earlier connections that must be sent again.
+    old: VecDeque<UnackedMessage>,
+    /// Messages of this connection; `None` in place of [`ControlKind::Resume`], which is not counted.
+    sent: VecDeque<Option<UnackedMessage>>,
     /// The number of the first of these.
     first: u64,
-    /// Messages of this connection of which it was noted that the other host has them.
+    /// Messages of this connection that are known as acknowledged.
     acked: u64,
-    /// Messages that were received on connections before.
+    /// Messages that were received on earlier connections.
     received: u64,
-    /// Whether [`Kind::Resume`] was sent and received on this connection.
-    greets: bool,
-    greeted: bool,
-    /// What waits until the other side said what it received.
-    waiting: VecDeque<Waiting>,
+    /// Whether [`ControlKind::Resume`] was sent and received on this connection.
+    has_sent_resume: bool,
+    has_received_resume: bool,
+    /// Messages that wait for the peer's count.
+    waiting: VecDeque<EngineSend>,
 }
 
 impl Flow {
     fn new(partner: Partner) -> Self {
         Self {
-            state: State::Open,
+            state: FlowState::Open,
             partner,
             old: VecDeque::new(),
             sent: VecDeque::new(),
             first: 0,
             acked: 0,
             received: 0,
-            greets: false,
-            greeted: false,
+            has_sent_resume: false,
+            has_received_resume: false,
             waiting: VecDeque::new(),
         }
     }
 
-    /// The other host has so many messages of this connection.
-    fn heed(&mut self, acked: u64) {
+    /// Drops the copies of acknowledged messages.
+    fn drop_acked(&mut self, acked: u64) {
         while self.acked < acked {
             let Some(kept) = self.sent.pop_front() else { break };
             self.first = self.first.wrapping_add(u64::from(kept.is_some()));
@@ -109,30 +108,31 @@ impl Flow {
         }
     }
 
-    /// A message is sent by the connection, or waits for the next if it is gone.
-    fn keep(&mut self, kept: Kept) {
+    /// Keeps the copy of a message that is sent on this connection, or on the next if it is gone.
+    fn keep(&mut self, kept: UnackedMessage) {
         match self.state {
-            State::Gone => self.old.push_back(kept),
-            State::Open | State::Resuming => self.sent.push_back(Some(kept)),
+            FlowState::Gone => self.old.push_back(kept),
+            FlowState::Open | FlowState::Resuming => self.sent.push_back(Some(kept)),
         }
     }
 
-    /// The connection is gone.
+    /// Records the loss of the connection.
     fn depart(&mut self, departed: &Departed) {
-        self.heed(departed.acked);
-        let received = departed.received.saturating_sub(u64::from(self.greeted));
+        self.drop_acked(departed.acked);
+        let received = departed.received.saturating_sub(u64::from(self.has_received_resume));
         self.received = self.received.saturating_add(received);
         self.old.extend(std::mem::take(&mut self.sent).into_iter().flatten());
-        self.state = State::Gone;
+        self.state = FlowState::Gone;
     }
 
-    /// There is a new connection.
+    /// Starts a new connection.
     fn begin(&mut self, partner: Partner) {
-        (self.partner, self.state) = (partner, State::Resuming);
-        (self.acked, self.greets, self.greeted) = (0, false, false);
+        (self.partner, self.state) = (partner, FlowState::Resuming);
+        (self.acked, self.has_sent_resume, self.has_received_resume) = (0, false, false);
     }
 
-    /// The other side received so many: drops these. False: that cannot be.
+    /// Drops the messages that the peer received. Returns `false` if the peer's count is
+    /// impossible.
     fn drop_received(&mut self, received: u64) -> bool {
         let count = usize::try_from(received.wrapping_sub(self.first)).unwrap_or(usize::MAX);
         if count > self.old.len() {
@@ -145,24 +145,24 @@ impl Flow {
 }
 
 impl Rdm {
-    /// Whether messages to a partner are kept until its host has them.
+    /// Returns whether messages to a peer are kept until its host has them.
     #[inline]
-    pub(super) fn keeps(&self, partner: Partner) -> bool {
+    pub(super) fn resends_to(&self, partner: Partner) -> bool {
         self.resends && is_remote(partner.peer)
     }
 
-    /// Gives a message to the engine, and keeps a copy if it goes whole to another host.
+    /// Passes a message to the engine, and keeps a copy of an eager message to another host.
     pub(super) fn isend(
         &mut self,
         partner: Partner,
         info: u64,
         context: u64,
-        parcel: Parcel,
+        buffer: MessageBuffer,
     ) -> Result<RequestId, causeway_message::library::Error> {
-        let whole = self.keeps(partner) && parcel.len() <= self.eager_max(partner);
-        let copy = whole.then(|| self.copy_of(partner, info, &parcel)).flatten();
+        let whole = self.resends_to(partner) && buffer.len() <= self.eager_max(partner);
+        let copy = whole.then(|| self.copy_of(partner, info, &buffer)).flatten();
         let endpoint = &mut self.endpoint;
-        let made = endpoint.library.isend(&mut endpoint.way, partner, info, context, parcel);
+        let made = endpoint.library.isend(&mut endpoint.way, partner, info, context, buffer);
         if made.is_ok()
             && let Some((source, kept)) = copy
             && let Some(flow) = self.flows.get_mut(&source)
@@ -172,25 +172,30 @@ impl Rdm {
         made
     }
 
-    /// A copy of a message, for the flow by whose connection it is sent.
-    fn copy_of(&mut self, partner: Partner, info: u64, parcel: &Parcel) -> Option<(Source, Kept)> {
+    /// Copies a message for the flow of its connection.
+    fn copy_of(
+        &mut self,
+        partner: Partner,
+        info: u64,
+        buffer: &MessageBuffer,
+    ) -> Option<(Source, UnackedMessage)> {
         self.attach(partner);
         let library = &self.endpoint.library;
         let source = library.source_of(partner)?;
         let acked = library.acked(partner);
         let flow = self.flows.get_mut(&source).filter(|flow| flow.partner == partner)?;
-        flow.heed(acked);
-        let mut bytes = Vec::with_capacity(parcel.len());
-        causeway_message::library::pieces(parcel, 0, parcel.len(), |piece| {
+        flow.drop_acked(acked);
+        let mut bytes = Vec::with_capacity(buffer.len());
+        causeway_message::library::pieces(buffer, 0, buffer.len(), |piece| {
             bytes.extend_from_slice(piece);
         });
-        Some((source, Kept { info, bytes: bytes.into() }))
+        Some((source, UnackedMessage { info, bytes: bytes.into() }))
     }
 
-    /// Whether a send that failed is sent again: then it ended well for who began it.
+    /// Returns whether a failed send will be sent again; it then counts as successful.
     #[cold]
-    pub(super) fn is_kept(&self, ended: &Completion) -> bool {
-        let Some(partner) = ended.partner.filter(|partner| self.keeps(*partner)) else {
+    pub(super) fn will_resend(&self, ended: &Completion) -> bool {
+        let Some(partner) = ended.partner.filter(|partner| self.resends_to(*partner)) else {
             return false;
         };
         let source = self.endpoint.library.source_of(partner);
@@ -199,30 +204,33 @@ impl Rdm {
             && source.is_some_and(|source| self.flows.contains_key(&source))
     }
 
-    /// A reply that is pulled did not arrive: who asked hears so by the next connection.
+    /// Sends an error in place of a long reply that did not arrive.
     pub(super) fn reply_lost(&mut self, ended: &Completion) {
-        let Some(partner) = ended.partner.filter(|partner| self.keeps(*partner)) else { return };
+        let Some(partner) = ended.partner.filter(|partner| self.resends_to(*partner)) else {
+            return;
+        };
         let whole = ended.msg_length as usize <= self.eager_max(partner);
         if is_interrupted(ended.status) && !whole {
             let words = (u64::from(FI_EIO.unsigned_abs()), 0);
-            let _ = self.send_headed(partner, ended.match_info, words, Task::Quiet, Place::NOWHERE);
+            let _ =
+                self.send_headed(partner, ended.match_info, words, Task::Internal, Payload::EMPTY);
         }
     }
 
-    /// Whether messages wait here for a new connection to an endpoint.
+    /// Returns whether messages to an endpoint wait for a new connection.
     pub(super) fn is_interrupted(&self, source: Source) -> bool {
-        self.flows.get(&source).is_some_and(|flow| flow.state != State::Open)
+        self.flows.get(&source).is_some_and(|flow| flow.state != FlowState::Open)
     }
 
-    /// How many messages that were reported as sent wait for a new connection.
-    pub(super) fn interrupted(&self) -> usize {
-        let waiting = self.flows.values().filter(|flow| flow.state != State::Open);
+    /// Returns the number of messages that were reported as sent and wait for a new connection.
+    pub(super) fn interrupted_count(&self) -> usize {
+        let waiting = self.flows.values().filter(|flow| flow.state != FlowState::Open);
         waiting.map(|flow| flow.old.len()).fold(0, usize::saturating_add)
     }
 
-    /// Takes note of the connection to a partner; returns whether messages may be sent by it now.
+    /// Records the connection to a peer; returns whether messages may be sent on it now.
     pub(super) fn attach(&mut self, partner: Partner) -> bool {
-        if !self.keeps(partner) {
+        if !self.resends_to(partner) {
             return true;
         }
         let Some(source) = self.endpoint.library.source_of(partner) else { return true };
@@ -232,63 +240,64 @@ impl Rdm {
         let flow = self.flows.entry(source).or_insert_with(|| Flow::new(partner));
         if flow.partner != partner && self.endpoint.library.is_reached(partner) {
             flow.begin(partner);
-            self.greet(source);
+            self.send_resume(source);
         }
-        self.flows.get(&source).is_none_or(|flow| flow.state == State::Open)
+        self.flows.get(&source).is_none_or(|flow| flow.state == FlowState::Open)
     }
 
-    /// Says how many messages were received on connections before.
-    fn greet(&mut self, source: Source) {
+    /// Sends the count of messages that were received on earlier connections.
+    fn send_resume(&mut self, source: Source) {
         let Some(flow) = self.flows.get_mut(&source) else { return };
-        if std::mem::replace(&mut flow.greets, true) {
+        if std::mem::replace(&mut flow.has_sent_resume, true) {
             return;
         }
         flow.sent.push_back(None);
-        let question = Question { len: flow.received, ..Question::blank(Kind::Resume) };
+        let control =
+            ControlRequest { len: flow.received, ..ControlRequest::blank(ControlKind::Resume) };
         let partner = flow.partner;
-        self.send_first(partner, &question);
+        self.send_first(partner, &control);
     }
 
-    /// Sends something of ours before all that waits.
-    fn send_first(&mut self, partner: Partner, question: &Question) {
-        let parcel = Parcel::bare(Place::Owned(question.emit(0).into()));
+    /// Sends a control request before all waiting messages.
+    fn send_first(&mut self, partner: Partner, control: &ControlRequest) {
+        let buffer = MessageBuffer::bare(Payload::Owned(control.emit(0).into()));
         let endpoint = &mut self.endpoint;
-        let _ = endpoint.library.isend(&mut endpoint.way, partner, CONTROL, UNNAMED, parcel);
+        let _ = endpoint.library.isend(&mut endpoint.way, partner, CONTROL, UNNAMED, buffer);
     }
 
-    /// The partner as it is reached now: it may have been connected to again.
+    /// Returns the current connection of a peer, which may have connected again.
     pub(super) fn current(&self, partner: Partner) -> Partner {
         let library = &self.endpoint.library;
-        if !self.keeps(partner) || library.is_reached(partner) {
+        if !self.resends_to(partner) || library.is_reached(partner) {
             return partner;
         }
         let source = library.source_of(partner);
         source.and_then(|source| library.reached(source)).unwrap_or(partner)
     }
 
-    /// Keeps what is sent to a partner until messages may be sent to it; of `inject` with a copy of its
-    /// bytes. None: it is kept.
+    /// Queues a message until messages may be sent to the peer, with a copy of its bytes for
+    /// `inject`. Returns `None` if it was queued.
     pub(super) fn postpone(
         &mut self,
         partner: Partner,
-        mut message: Waiting,
+        mut message: EngineSend,
         inject: bool,
-    ) -> Option<Waiting> {
-        if !self.keeps(partner) || self.attach(partner) {
+    ) -> Option<EngineSend> {
+        if !self.resends_to(partner) || self.attach(partner) {
             return Some(message);
         }
         let source = self.endpoint.library.source_of(partner)?;
         let Some(flow) = self.flows.get_mut(&source) else { return Some(message) };
         if inject {
-            message.own();
+            message.copy_payload();
         }
         flow.waiting.push_back(message);
         None
     }
 
-    /// The other side says how many messages it received on connections before.
-    pub(super) fn resumed(&mut self, env: Env<'_>, partner: Partner, received: u64) {
-        if !self.keeps(partner) {
+    /// Processes the peer's count of messages that it received on earlier connections.
+    pub(super) fn process_resume(&mut self, env: DomainEnv<'_>, partner: Partner, received: u64) {
+        if !self.resends_to(partner) {
             return;
         }
         self.attach(partner);
@@ -296,41 +305,41 @@ impl Rdm {
         let Some(flow) = self.flows.get_mut(&source).filter(|flow| flow.partner == partner) else {
             return;
         };
-        if std::mem::replace(&mut flow.greeted, true) {
+        if std::mem::replace(&mut flow.has_received_resume, true) {
             return;
         }
         match flow.state {
-            State::Open => return self.greet(source),
-            // It came by a connection that is gone again, after that was counted.
-            State::Gone => {
+            FlowState::Open => return self.send_resume(source),
+            // It arrived on a connection that is lost by now, and was included in its count.
+            FlowState::Gone => {
                 flow.received = flow.received.saturating_sub(1);
                 return;
             }
-            State::Resuming => {}
+            FlowState::Resuming => {}
         }
         if !flow.drop_received(received) {
             return self.give_up(source, Status::BadSession, false);
         }
-        flow.state = State::Open;
+        flow.state = FlowState::Open;
         let (old, waiting) = (std::mem::take(&mut flow.old), std::mem::take(&mut flow.waiting));
         for kept in old {
             let body = kept.body();
-            let parcel = Parcel::bare(Place::Owned(kept.bytes));
-            let _ = self.isend(partner, kept.info, UNNAMED, parcel);
+            let buffer = MessageBuffer::bare(Payload::Owned(kept.bytes));
+            let _ = self.isend(partner, kept.info, UNNAMED, buffer);
             if let Some(name) = body {
-                // Its sender was told that they did not arrive.
-                let question = Question { name, ..Question::blank(Kind::NoBody) };
-                let parcel = Parcel::bare(Place::Owned(question.emit(0).into()));
-                let _ = self.isend(partner, CONTROL, UNNAMED, parcel);
+                // The sender got an error for these bytes.
+                let control = ControlRequest { name, ..ControlRequest::blank(ControlKind::NoBody) };
+                let buffer = MessageBuffer::bare(Payload::Owned(control.emit(0).into()));
+                let _ = self.isend(partner, CONTROL, UNNAMED, buffer);
             }
         }
         for message in waiting {
-            self.hand_over_late(env, partner, message);
+            self.submit_late(env, partner, message);
         }
         self.flush(env, source, partner);
     }
 
-    /// Takes note of connections that are gone.
+    /// Records connections that the engine lost.
     #[cold]
     pub(super) fn note_departed(&mut self) {
         for departed in self.endpoint.library.take_departed() {
@@ -343,7 +352,7 @@ impl Rdm {
             if flow.partner == partner {
                 flow.depart(&departed);
             }
-            // What is pulled fails, and what was to be: its sender is told the same.
+            // Pulls in progress and those to come fail, as they do at the sender.
             let bodies = (BODY, SPACES | REPLIES);
             self.endpoint.library.end_receives(source, status, bodies);
             if !is_interrupted(status) {
@@ -352,8 +361,8 @@ impl Rdm {
         }
     }
 
-    /// An endpoint is not there any more: messages that were reported as sent are lost. `known`: the
-    /// engine says so, too.
+    /// Gives up a flow: messages that were reported as sent are lost. `known` is true if the engine
+    /// reported the loss.
     pub(super) fn give_up(&mut self, source: Source, status: Status, known: bool) {
         let Some(flow) = self.flows.remove(&source) else { return };
         self.endpoint.library.end_receives(source, status, (BODY, SPACES));
@@ -363,14 +372,14 @@ impl Rdm {
         }
         if lost > 0 {
             if !known {
-                self.tally.lose(status as u32);
+                self.stats.count_loss(status as u32);
             }
-            self.break_with(source);
+            self.mark_broken(source);
         }
     }
 
-    /// The bytes of that name do not come: their sender was told so.
-    pub(super) fn no_body(&mut self, partner: Partner, name: u32) {
+    /// Cancels the long message of this name; its sender got an error for it.
+    pub(super) fn cancel_body(&mut self, partner: Partner, name: u32) {
         let Some(source) = self.endpoint.library.source_of(partner) else { return };
         let matching = (BODY | u64::from(name & NAME_MASK), u64::MAX);
         let status = Status::EndpointUnreachable;
@@ -380,7 +389,7 @@ impl Rdm {
         }
     }
 
-    /// Whether the bytes of that name were said not to come.
+    /// Returns whether the long message of this name was cancelled.
     pub(super) fn is_body_lost(&mut self, partner: Partner, name: u64) -> bool {
         if self.bodies_lost.is_empty() {
             return false;
@@ -398,12 +407,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flow_sends_again_what_the_other_side_lacks_and_believes_no_other_number() {
+    fn flow_resends_missing_messages_and_rejects_impossible_counts() {
         let partner = |epoch| Partner { peer: PeerId(3), epoch };
-        let kept = |info| Kept { info, bytes: Box::default() };
+        let kept = |info| UnackedMessage { info, bytes: Box::default() };
         let mut flow = Flow::new(partner(0));
         (0..6).for_each(|info| flow.keep(kept(info)));
-        flow.heed(2);
+        flow.drop_acked(2);
         let address = causeway_message::split::Address {
             nic: causeway_message::split::NicId(7),
             endpoint: 1,
@@ -418,7 +427,7 @@ mod tests {
         flow.depart(&departed);
         flow.keep(kept(6));
         flow.begin(partner(1));
-        // The first of a connection says what came before; it is not counted.
+        // The first message of a connection is the count, which is not counted itself.
         flow.sent.push_back(None);
         flow.keep(kept(7));
         assert_eq!((flow.received, flow.first, flow.old.len()), (4, 3, 4));
@@ -427,9 +436,9 @@ mod tests {
         assert_eq!(flow.old.iter().map(|kept| kept.info).collect::<Vec<_>>(), [5, 6]);
         flow.old.clear();
         flow.first = 7;
-        flow.heed(1);
+        flow.drop_acked(1);
         assert_eq!((flow.first, flow.sent.len()), (7, 1));
-        flow.heed(2);
+        flow.drop_acked(2);
         assert_eq!((flow.first, flow.sent.len()), (8, 0));
     }
 }

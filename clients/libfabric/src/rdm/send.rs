@@ -1,82 +1,82 @@
-//! Sends.
+//! Sends of messages: eager with a head, or a notice and a long message.
 
 use std::ptr::NonNull;
 
 use causeway_message::library::{Completion, Partner, RequestId};
 use causeway_message::status::Status;
 
-use super::done::{Done, Report};
+use super::buffer::{HEAD_BYTES, MessageBuffer, Payload};
+use super::completion::{OpCompletion, ReportTemplate};
 use super::operation::{Operations, Task};
-use super::parcel::{HEAD_BYTES, Parcel, Place};
-use super::span::Span;
-use super::tally::count;
-use super::{BODY, Env, Errno, NAME_MASK, PLAIN, Rdm, TAG_MASK, TAGGED};
+use super::span::AppSpan;
+use super::stats::count;
+use super::{BODY, DomainEnv, Errno, NAME_MASK, PLAIN, Rdm, TAG_MASK, TAGGED};
 use crate::abi::{FI_EAGAIN, FI_EHOSTUNREACH, FI_EMSGSIZE, FI_INJECT, FI_TAGGED};
 use crate::errno::of_status;
 use crate::limits::{MESSAGE_MAX, ORDERED_MAX, SENDS_MAX};
 
-/// A head's second word: the bytes come as a message of its own.
+/// Bit of a head's second word: the bytes are sent as a message of their own.
 pub const NOTICE: u64 = 1 << 63;
-/// The same: there is immediate data.
+/// Bit of a head's second word: there is immediate data.
 pub const DATA: u64 = 1 << 62;
 
-/// The same: the bytes come when they are asked for.
-pub const HELD: u64 = 1 << 61;
+/// Bit of a head's second word: the bytes are sent on request.
+pub const DEFERRED: u64 = 1 << 61;
 
-/// In place of an operation.
+/// The engine's context of a send without an operation.
 pub(super) const UNNAMED: u64 = u64::MAX;
 
-/// The second word of a head before bytes.
+/// Returns the second word of a head that is followed by bytes.
 #[inline]
 fn first_word(data: Option<u64>) -> u64 {
     if data.is_some() { DATA } else { 0 }
 }
 
-/// A message to be sent.
+/// A message to send.
 #[derive(Debug)]
 pub struct Message {
-    /// To whom, by the number in the book.
+    /// The destination's index in the address vector.
     pub to: u64,
-    /// What is told when it is gone; `FI_TAGGED` in its flags says that it has a tag.
-    pub report: Report,
-    /// Its bytes.
-    pub place: Place,
+    /// The completion; `FI_TAGGED` in its flags marks a message with a tag.
+    pub report: ReportTemplate,
+    /// The bytes.
+    pub payload: Payload,
     /// Immediate data.
     pub data: Option<u64>,
-    /// The memory is the application's again at once.
+    /// Whether the application may reuse the memory at once.
     pub inject: bool,
-    /// It is over when it was received, not when it is gone.
+    /// Whether the send completes on delivery instead of on transmission.
     pub delivered: bool,
 }
 
-/// What is handed to the engine.
+/// A message in the form that the engine takes.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct EngineSend {
     operation: u32,
     info: u64,
-    parcel: Parcel,
+    buffer: MessageBuffer,
     delivered: bool,
 }
 
-impl Waiting {
-    /// Something of ours.
-    pub(super) fn of(operation: u32, info: u64, parcel: Parcel) -> Self {
-        Self { operation, info, parcel, delivered: false }
+impl EngineSend {
+    /// Returns an internal message.
+    pub(super) fn of(operation: u32, info: u64, buffer: MessageBuffer) -> Self {
+        Self { operation, info, buffer, delivered: false }
     }
 
-    /// Whose it is.
+    /// Returns the operation that the message belongs to.
     pub(super) fn operation(&self) -> u32 {
         self.operation
     }
 
-    /// Whether the application was told that it is sent.
-    pub(super) fn is_own(&self) -> bool {
-        self.parcel.is_own()
+    /// Returns whether the message has a copy of its bytes, and may thus be reported as sent.
+    pub(super) fn is_copy(&self) -> bool {
+        self.buffer.is_copy()
     }
 
-    /// The application may use the memory again.
-    pub(super) fn own(&mut self) {
-        self.parcel.own();
+    /// Copies the bytes, so that the application may reuse the memory.
+    pub(super) fn copy_payload(&mut self) {
+        self.buffer.copy_payload();
     }
 }
 
@@ -84,11 +84,11 @@ impl Rdm {
     /// Sends a message.
     ///
     /// # Errors
-    /// Nobody has the number; the message is too long; too much is on its way.
+    /// The address is not in the vector; the message is too long; too many sends are in progress.
     #[inline]
-    pub fn send(&mut self, env: Env<'_>, message: Message) -> Result<(), Errno> {
-        let Message { to, report, place, data, inject, delivered } = message;
-        let len = place.len();
+    pub fn send(&mut self, env: DomainEnv<'_>, message: Message) -> Result<(), Errno> {
+        let Message { to, report, payload, data, inject, delivered } = message;
+        let len = payload.len();
         if len > MESSAGE_MAX {
             return Err(Errno(FI_EMSGSIZE));
         }
@@ -97,99 +97,99 @@ impl Rdm {
         if self.sending >= SENDS_MAX || !self.operations.has_room() {
             return Err(Errno(FI_EAGAIN));
         }
-        let partner = self.reach(env.book, to)?;
-        let long = delivered || len > self.whole_max(partner);
+        let partner = self.reach(env.vector, to)?;
+        let long = delivered || len > self.eager_payload_max(partner);
         if let Some(partner) = partner.filter(|_| !long) {
-            return self.send_short(partner, info, &report, (place, data, inject));
+            return self.send_short(partner, info, &report, (payload, data, inject));
         }
         let operation = self.begin(Task::Send(report))?;
         self.sending = self.sending.saturating_add(1);
-        let held = long && self.holds(partner, operation, len);
-        let (info, parcel) = if long {
+        let held = long && self.must_defer(partner, operation, len);
+        let (info, buffer) = if long {
             if let Err(errno) = self.notice(to, partner, info, (data, len, operation), held) {
                 self.drop_operation(operation);
                 return Err(errno);
             }
-            (BODY | u64::from(self.operations.name(operation)), Parcel::bare(place))
+            (BODY | u64::from(self.operations.name(operation)), MessageBuffer::bare(payload))
         } else {
             self.operations.set_words(operation, data.unwrap_or(0), first_word(data));
             let head = self.operations.head(operation).ok_or(Errno(FI_EAGAIN))?;
-            // SAFETY: heads are there as long as the engine, and the operation's own is the request's.
-            (info, unsafe { Parcel::headed(head, place) })
+            // SAFETY: heads live as long as the engine, and an operation's head belongs to its
+            // request.
+            (info, unsafe { MessageBuffer::headed(head, payload) })
         };
-        let message = Waiting { operation, info, parcel, delivered };
+        let message = EngineSend { operation, info, buffer, delivered };
         match partner {
-            _ if held => self.hold(env, to, message, inject),
-            Some(partner) => self.hand_over(env, partner, message, inject).inspect_err(|_| {
+            _ if held => self.defer(env, to, message, inject),
+            Some(partner) => self.submit(env, partner, message, inject).inspect_err(|_| {
                 self.drop_operation(operation);
             }),
             None => self.queue(to, message, inject),
         }
     }
 
-    /// Sends so many bytes of one piece, if they go with their head and are gone at once; nobody is
-    /// told. False: nothing was done, and [`Self::send`] is to be called.
+    /// Sends a contiguous message without a completion, if it is eager and can leave at once.
+    /// Returns `false` if nothing was done; the caller must use [`Self::send`] then.
     #[inline(always)]
-    pub fn send_quietly(
+    pub fn send_injected(
         &mut self,
-        env: Env<'_>,
+        env: DomainEnv<'_>,
         to: u64,
         (tag, data): (Option<u64>, Option<u64>),
-        piece: &Span,
+        piece: &AppSpan,
     ) -> bool {
         let len = piece.len();
-        let Some(partner) = self.known(env.book, to) else { return false };
-        if len > self.whole_max(Some(partner)) {
+        let Some(partner) = self.known(env.vector, to) else { return false };
+        if len > self.eager_payload_max(Some(partner)) {
             return false;
         }
         let info = tag.map_or(PLAIN, |tag| TAGGED | tag & TAG_MASK);
         let mut head = Operations::head_of(data.unwrap_or(0), first_word(data));
-        // SAFETY: the parcel is dropped when this returns, before the head, and before the caller's
-        // piece is used.
-        let parcel = unsafe { Parcel::headed(NonNull::from(&mut head), Place::One(piece.alias())) };
+        // SAFETY: the buffer is dropped before this returns, and thus before the head and before
+        // the next use of the caller's segment.
+        let buffer =
+            unsafe { MessageBuffer::headed(NonNull::from(&mut head), Payload::One(piece.alias())) };
         let endpoint = &mut self.endpoint;
-        let gone = endpoint.library.send_at_once(&mut endpoint.way, partner, info, &parcel);
+        let gone = endpoint.library.send_at_once(&mut endpoint.way, partner, info, &buffer);
         if gone {
-            self.tally.sent_quietly(len);
+            self.stats.count_injected(len);
         }
         gone
     }
 
-    /// Sends a message whose bytes go with their head: mostly it is gone at once, and there was
-    /// never an operation.
+    /// Sends an eager message. Most leave at once, without an operation.
     #[inline]
     fn send_short(
         &mut self,
         partner: Partner,
         info: u64,
-        report: &Report,
-        (place, data, inject): (Place, Option<u64>, bool),
+        report: &ReportTemplate,
+        (payload, data, inject): (Payload, Option<u64>, bool),
     ) -> Result<(), Errno> {
         let bytes = Operations::head_of(data.unwrap_or(0), first_word(data));
         let mut head = bytes;
-        // SAFETY: the parcel is dropped or given another head before this returns.
-        let parcel = unsafe { Parcel::headed(NonNull::from(&mut head), place) };
+        // SAFETY: the buffer is dropped or gets another head before this returns.
+        let buffer = unsafe { MessageBuffer::headed(NonNull::from(&mut head), payload) };
         let endpoint = &mut self.endpoint;
         let (library, way) = (&mut endpoint.library, &mut endpoint.way);
-        if library.send_at_once(way, partner, info, &parcel) {
+        if library.send_at_once(way, partner, info, &buffer) {
             if report.quiet {
-                self.tally.sent_quietly(report.len);
+                self.stats.count_injected(report.len);
             } else {
-                self.done.push(Done::well(*report));
+                self.completions.push(OpCompletion::success(*report));
             }
             return Ok(());
         }
-        self.send_later(partner, info, report, (parcel, bytes, inject))
+        self.send_later(partner, info, report, (buffer, bytes, inject))
     }
 
-    /// Sends a short message that could not leave at once: the engine has it while it is an
-    /// operation, in whose head its own lies.
+    /// Sends an eager message that cannot leave at once, as an operation that owns its head.
     fn send_later(
         &mut self,
         partner: Partner,
         info: u64,
-        report: &Report,
-        (mut parcel, bytes, inject): (Parcel, [u8; HEAD_BYTES], bool),
+        report: &ReportTemplate,
+        (mut buffer, bytes, inject): (MessageBuffer, [u8; HEAD_BYTES], bool),
     ) -> Result<(), Errno> {
         let operation = self.begin(Task::Send(*report))?;
         self.operations.set_head(operation, bytes);
@@ -197,9 +197,9 @@ impl Rdm {
             self.operations.end(operation);
             return Err(Errno(FI_EAGAIN));
         };
-        // SAFETY: heads are there as long as the engine, and the operation's own is the request's.
-        unsafe { parcel.set_head(head) };
-        let Ok(request) = self.isend(partner, info, u64::from(operation), parcel) else {
+        // SAFETY: heads live as long as the engine, and an operation's head belongs to its request.
+        unsafe { buffer.set_head(head) };
+        let Ok(request) = self.isend(partner, info, u64::from(operation), buffer) else {
             self.operations.end(operation);
             return Err(Errno(FI_EAGAIN));
         };
@@ -208,36 +208,36 @@ impl Rdm {
         match ended {
             Ok(Some(ended)) => {
                 self.operations.end(operation);
-                self.sent(*report, &ended);
+                self.complete_send(*report, &ended);
             }
             _ => {
                 self.operations.set_request(operation, request);
                 if inject {
-                    self.endpoint.library.with_buffer(request, Parcel::own);
+                    self.endpoint.library.with_buffer(request, MessageBuffer::copy_payload);
                 }
             }
         }
         Ok(())
     }
 
-    /// The longest message to somebody whose bytes go with their head.
+    /// Returns the length of the longest eager message to a peer, without the head.
     #[inline]
-    fn whole_max(&self, partner: Option<Partner>) -> usize {
+    fn eager_payload_max(&self, partner: Option<Partner>) -> usize {
         use causeway_message::limits::CHANNEL_EAGER_BYTES_MAX;
         let known = partner.filter(|partner| *partner != Partner::SELF);
         let eager = known.map_or(CHANNEL_EAGER_BYTES_MAX, |partner| self.eager_max(partner));
         eager.saturating_sub(HEAD_BYTES)
     }
 
-    /// The longest message that goes whole to somebody else.
+    /// Returns the length of the longest eager message to another endpoint, in bytes.
     #[inline]
     pub(super) fn eager_max(&self, partner: Partner) -> usize {
         use causeway_message::library::Transport;
-        let way: &dyn Transport<Parcel> = &self.endpoint.way;
+        let way: &dyn Transport<MessageBuffer> = &self.endpoint.way;
         way.eager_max(partner.peer)
     }
 
-    /// Tells of a long message.
+    /// Sends the notice of a long message.
     fn notice(
         &mut self,
         to: u64,
@@ -246,40 +246,40 @@ impl Rdm {
         (data, len, of): (Option<u64>, usize, u32),
         held: bool,
     ) -> Result<(), Errno> {
-        let operation = self.begin(Task::Quiet)?;
+        let operation = self.begin(Task::Internal)?;
         let name = u64::from(self.operations.name(of) & NAME_MASK);
         let len = u64::try_from(len).unwrap_or(u64::MAX) & 0xffff_ffff;
-        let word = NOTICE | first_word(data) | if held { HELD } else { 0 };
+        let word = NOTICE | first_word(data) | if held { DEFERRED } else { 0 };
         self.operations.set_words(operation, data.unwrap_or(0), word | name << 32 | len);
         let head = self.operations.head(operation).ok_or(Errno(FI_EAGAIN))?;
-        // SAFETY: heads are there as long as the engine, and the operation's own is the request's.
-        let parcel = unsafe { Parcel::headed(head, Place::NOWHERE) };
-        let message = Waiting { operation, info, parcel, delivered: false };
-        count(&mut self.tally.long_sent);
+        // SAFETY: heads live as long as the engine, and an operation's head belongs to its request.
+        let buffer = unsafe { MessageBuffer::headed(head, Payload::EMPTY) };
+        let message = EngineSend { operation, info, buffer, delivered: false };
+        count(&mut self.stats.long_sent);
         match partner {
-            Some(partner) => self.post_ours(partner, message),
+            Some(partner) => self.post_internal(partner, message),
             None => self.queue(to, message, false),
         }
     }
 
-    /// A new operation.
+    /// Adds an operation.
     #[inline]
     pub(super) fn begin(&mut self, task: Task) -> Result<u32, Errno> {
         self.operations.add(task).ok_or(Errno(FI_EAGAIN))
     }
 
-    /// Gives a message to the engine; takes note at once if it is gone at once.
+    /// Passes a message to the engine, and completes the operation if the message leaves at once.
     #[inline]
-    pub(super) fn hand_over(
+    pub(super) fn submit(
         &mut self,
-        env: Env<'_>,
+        env: DomainEnv<'_>,
         partner: Partner,
-        mut message: Waiting,
+        mut message: EngineSend,
         inject: bool,
     ) -> Result<(), Errno> {
         if inject && message.delivered {
-            // What is offered stays where it is.
-            message.own();
+            // An offered message stays in its buffer until it is pulled.
+            message.copy_payload();
         }
         let partner = self.current(partner);
         let Some(message) = self.postpone(partner, message, inject) else {
@@ -288,30 +288,35 @@ impl Rdm {
         let request = self.post(partner, message)?;
         let library = &mut self.endpoint.library;
         match library.test(request) {
-            Ok(Some(ended)) => self.ended(env, &ended),
-            _ if inject => library.with_buffer(request, Parcel::own),
+            Ok(Some(ended)) => self.complete(env, &ended),
+            _ if inject => library.with_buffer(request, MessageBuffer::copy_payload),
             _ => {}
         }
         Ok(())
     }
 
-    /// Hands over a message whose call has returned: an error ends its operation.
-    pub(super) fn hand_over_late(&mut self, env: Env<'_>, partner: Partner, message: Waiting) {
+    /// Passes a message to the engine after its call returned: an error fails the operation.
+    pub(super) fn submit_late(
+        &mut self,
+        env: DomainEnv<'_>,
+        partner: Partner,
+        message: EngineSend,
+    ) {
         let operation = message.operation();
-        if self.hand_over(env, partner, message, false).is_err() {
+        if self.submit(env, partner, message, false).is_err() {
             self.fail(operation, FI_EHOSTUNREACH, Status::NoResources);
         }
     }
 
     #[inline]
-    fn post(&mut self, partner: Partner, message: Waiting) -> Result<RequestId, Errno> {
-        let Waiting { operation, info, parcel, delivered } = message;
+    fn post(&mut self, partner: Partner, message: EngineSend) -> Result<RequestId, Errno> {
+        let EngineSend { operation, info, buffer, delivered } = message;
         let context = u64::from(operation);
         let made = if delivered {
             let endpoint = &mut self.endpoint;
-            endpoint.library.issend(&mut endpoint.way, partner, info, context, parcel)
+            endpoint.library.issend(&mut endpoint.way, partner, info, context, buffer)
         } else {
-            self.isend(partner, info, context, parcel)
+            self.isend(partner, info, context, buffer)
         };
         match made {
             Ok(request) => {
@@ -322,8 +327,8 @@ impl Rdm {
         }
     }
 
-    /// The same with something of ours: if it cannot be done, there was no operation.
-    fn post_ours(&mut self, partner: Partner, message: Waiting) -> Result<(), Errno> {
+    /// Passes an internal message to the engine; on an error its operation is removed.
+    fn post_internal(&mut self, partner: Partner, message: EngineSend) -> Result<(), Errno> {
         let partner = self.current(partner);
         let Some(message) = self.postpone(partner, message, false) else { return Ok(()) };
         let operation = message.operation;
@@ -332,116 +337,116 @@ impl Rdm {
         })
     }
 
-    /// An operation that was not begun.
+    /// Removes an operation that was not started.
     pub(super) fn drop_operation(&mut self, at: u32) {
-        self.later.ended(at);
+        self.deferred.forget(at);
         if let Some(Task::Send(_)) = self.operations.end(at) {
             self.sending = self.sending.saturating_sub(1);
         }
     }
 
-    /// Sends something of ours: a question or a reply.
+    /// Sends an internal message: a control request or a reply.
     pub(super) fn send_to(
         &mut self,
         to: u64,
         partner: Option<Partner>,
         info: u64,
         task: Task,
-        parcel: Parcel,
+        buffer: MessageBuffer,
     ) -> Result<u32, Errno> {
         let operation = self.begin(task)?;
-        let message = Waiting { operation, info, parcel, delivered: false };
+        let message = EngineSend { operation, info, buffer, delivered: false };
         match partner {
-            Some(partner) => self.post_ours(partner, message)?,
+            Some(partner) => self.post_internal(partner, message)?,
             None => self.queue(to, message, false)?,
         }
         Ok(operation)
     }
 
-    /// As [`Self::send_to`], to who is connected.
+    /// As [`Self::send_to`], to a connected peer.
     pub(super) fn send_near(
         &mut self,
         partner: Partner,
         info: u64,
         task: Task,
-        parcel: Parcel,
+        buffer: MessageBuffer,
     ) -> Result<(), Errno> {
         let operation = self.begin(task)?;
-        self.post_ours(partner, Waiting { operation, info, parcel, delivered: false })
+        self.post_internal(partner, EngineSend { operation, info, buffer, delivered: false })
     }
 
-    /// As [`Self::send_to`], with the operation's own head before the bytes.
+    /// As [`Self::send_near`], with the operation's head before the bytes.
     pub(super) fn send_headed(
         &mut self,
         partner: Partner,
         info: u64,
         (first, second): (u64, u64),
         task: Task,
-        place: Place,
+        payload: Payload,
     ) -> Result<(), Errno> {
         let operation = self.begin(task)?;
         self.operations.set_words(operation, first, second);
         let head = self.operations.head(operation).ok_or(Errno(FI_EAGAIN))?;
-        let ordered = place.len() <= ORDERED_MAX;
-        // SAFETY: heads are there as long as the engine, and the operation's own is the request's.
-        let parcel = unsafe { Parcel::headed(head, place) };
-        self.post_ours(partner, Waiting { operation, info, parcel, delivered: false })?;
-        // What is written after this was read is not to be read by it.
+        let ordered = payload.len() <= ORDERED_MAX;
+        // SAFETY: heads live as long as the engine, and an operation's head belongs to its request.
+        let buffer = unsafe { MessageBuffer::headed(head, payload) };
+        self.post_internal(partner, EngineSend { operation, info, buffer, delivered: false })?;
+        // A later write must not change the bytes of this read.
         if ordered && let Some(request) = self.operations.request(operation) {
-            self.endpoint.library.with_buffer(request, Parcel::own);
+            self.endpoint.library.with_buffer(request, MessageBuffer::copy_payload);
         }
         Ok(())
     }
 
-    /// An operation failed before the engine had it.
+    /// Fails an operation before the engine has it.
     pub(super) fn fail(&mut self, operation: u32, err: i32, status: Status) {
-        self.later.ended(operation);
+        self.deferred.forget(operation);
         match self.operations.end(operation) {
             Some(Task::Send(report)) => {
                 self.sending = self.sending.saturating_sub(1);
-                self.done.push(Done::failed(report, err, status));
+                self.completions.push(OpCompletion::failed(report, err, status));
             }
-            Some(Task::Ask(call)) => self.fail_call(call, err, status),
+            Some(Task::Request(call)) => self.fail_call(call, err, status),
             _ => {}
         }
     }
 
-    /// A receive that the engine does not have any more gets nothing.
+    /// Fails a receive that the engine does not have any more.
     pub(super) fn fail_receive(&mut self, operation: u32, err: i32, status: Status) {
         match self.operations.task(operation) {
             Some(Task::Multi(multi)) => {
-                multi.posted = false;
+                multi.is_posted = false;
                 multi.end(err, status);
                 self.end_multi(operation);
             }
             Some(&mut Task::Receive(report, ..)) => {
                 self.operations.end(operation);
-                self.done.push(Done::failed(report, err, status));
+                self.completions.push(OpCompletion::failed(report, err, status));
             }
             _ => {}
         }
     }
 
-    /// A send is over.
+    /// Completes a send.
     #[inline]
-    pub(super) fn sent(&mut self, report: Report, ended: &Completion) {
+    pub(super) fn complete_send(&mut self, report: ReportTemplate, ended: &Completion) {
         self.sending = self.sending.saturating_sub(1);
-        // What found no room is the receiver's affair.
-        if matches!(ended.status, Status::Success | Status::Truncated) || self.is_kept(ended) {
-            self.done.push(Done::well(report));
+        // A receiver's lack of room is no failure of the send.
+        if matches!(ended.status, Status::Success | Status::Truncated) || self.will_resend(ended) {
+            self.completions.push(OpCompletion::success(report));
         } else {
-            self.not_sent(report, ended);
+            self.fail_send(report, ended);
         }
     }
 
     #[cold]
-    fn not_sent(&mut self, report: Report, ended: &Completion) {
-        self.done.push(Done::failed(report, of_status(ended.status), ended.status));
+    fn fail_send(&mut self, report: ReportTemplate, ended: &Completion) {
+        self.completions.push(OpCompletion::failed(report, of_status(ended.status), ended.status));
         let source = ended.partner.and_then(|partner| self.endpoint.library.source_of(partner));
         if report.flags & FI_INJECT != 0
             && let Some(source) = source
         {
-            self.break_with(source);
+            self.mark_broken(source);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Endpoints that are opened for a service, as `fi_getinfo` takes one beside a node, and how they
-//! are found.
+//! Endpoints that are opened for a service, as `fi_getinfo` takes it beside a node, and the look-up
+//! of such endpoints.
 //!
-//! MX has endpoint numbers of 8 bits and no services. A service is therefore hashed to 32 bits.
-//! Its endpoint takes the first free of [`SERVICE_PLACES`] endpoint numbers that the hash selects,
-//! and is opened with a key that depends on the hash. A client connects to these numbers in turn:
-//! an endpoint of another service, or of none, refuses the key. So services of other hosts are
-//! found without a directory.
+//! MX has endpoint numbers of 8 bits and no services. A service is therefore hashed to 32 bits. Its
+//! endpoint takes the first free of [`SERVICE_PLACES`] endpoint numbers that the hash selects, and
+//! is opened with a key that depends on the hash. A client connects to these numbers in turn: an
+//! endpoint of another service, or of none, refuses the key. So services of other hosts are found
+//! without a directory.
 
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,9 @@ use causeway_message::library::Source;
 use causeway_message::split::{Address, NicId};
 use causeway_message::status::Status;
 
-use super::parcel::Parcel;
-use super::{KEY, Name, Rdm};
-use crate::limits::{SERVICE_ASK, SERVICE_LOOK, SERVICE_PLACES};
+use super::buffer::MessageBuffer;
+use super::{EndpointName, KEY, Rdm};
+use crate::limits::{SERVICE_ASK, SERVICE_PLACES, SERVICE_RETRY};
 
 /// Returns the number of a service, never 0: the FNV-1a hash of its text, or of its value where it
 /// is a decimal port. A port of 0 is no service.
@@ -39,8 +39,8 @@ pub fn key_of(service: u32) -> u32 {
     KEY ^ service
 }
 
-/// The endpoint numbers of a service, in the order in which they are tried.
-fn places(service: u32) -> impl Iterator<Item = u8> {
+/// Returns the endpoint numbers of a service, in the order in which they are tried.
+fn numbers_of(service: u32) -> impl Iterator<Item = u8> {
     let within = |number: u32| number.checked_rem(u32::from(ENDPOINT_ANY)).unwrap_or(0);
     let first = within(service);
     (0..SERVICE_PLACES).filter_map(move |at| u8::try_from(within(first.wrapping_add(at))).ok())
@@ -49,18 +49,18 @@ fn places(service: u32) -> impl Iterator<Item = u8> {
 /// Opens the endpoint of a service.
 ///
 /// # Errors
-/// As of [`Endpoint::open`]; [`Error::Taken`] if an endpoint of the board has the service, or all
+/// Those of [`Endpoint::open`]; [`Error::Taken`] if an endpoint of the NIC has the service, or all
 /// of its numbers are in use.
-pub fn open(board: u32, service: u32) -> Result<Endpoint<Parcel>, Error> {
+pub fn open(nic_index: u32, service: u32) -> Result<Endpoint<MessageBuffer>, Error> {
     let opening = Opening { key: key_of(service), ..Rdm::OPENING };
-    for place in places(service) {
-        let mut opened = match Endpoint::open(board, place, opening) {
+    for endpoint_number in numbers_of(service) {
+        let mut opened = match Endpoint::open(nic_index, endpoint_number, opening) {
             Ok(opened) => opened,
             Err(Error::Taken) => continue,
             Err(error) => return Err(error),
         };
         let own = opened.library.address();
-        let others = places(service).filter(|other| *other != place);
+        let others = numbers_of(service).filter(|other| *other != endpoint_number);
         let twin = look(&mut opened, own.nic, service, others);
         if twin.is_none() {
             return Ok(opened);
@@ -71,41 +71,46 @@ pub fn open(board: u32, service: u32) -> Result<Endpoint<Parcel>, Error> {
     Err(Error::Taken)
 }
 
-/// Looks up a service on a board, from a board of this host. With `patience` the search is repeated
-/// until the service is there: a client may be started before its server.
+/// Looks up a service on a NIC, from a NIC of this host. The search is repeated for `patience`,
+/// because a client may be started before its server.
 ///
 /// # Errors
-/// As of [`Endpoint::open`].
-pub fn find(board: u32, nic: u64, service: u32, patience: Duration) -> Result<Option<Name>, Error> {
-    let mut asks = Endpoint::open(board, ENDPOINT_ANY, Rdm::OPENING)?;
+/// Those of [`Endpoint::open`].
+pub fn find(
+    nic_index: u32,
+    nic: u64,
+    service: u32,
+    patience: Duration,
+) -> Result<Option<EndpointName>, Error> {
+    let mut asks = Endpoint::open(nic_index, ENDPOINT_ANY, Rdm::OPENING)?;
     let since = Instant::now();
     let found = loop {
-        let found = look(&mut asks, NicId(nic), service, places(service));
+        let found = look(&mut asks, NicId(nic), service, numbers_of(service));
         if found.is_some() || since.elapsed() >= patience {
             break found;
         }
-        std::thread::sleep(SERVICE_LOOK);
+        std::thread::sleep(SERVICE_RETRY);
     };
     asks.finish();
-    Ok(found.map(|source| Name { source, service }))
+    Ok(found.map(|source| EndpointName { source, service }))
 }
 
 /// Connects to the endpoint numbers of a service until one accepts its key.
 fn look(
-    asks: &mut Endpoint<Parcel>,
+    asks: &mut Endpoint<MessageBuffer>,
     nic: NicId,
     service: u32,
-    places: impl Iterator<Item = u8>,
+    numbers: impl Iterator<Item = u8>,
 ) -> Option<Source> {
     let patience = u64::try_from(SERVICE_ASK.as_nanos()).ok();
-    for endpoint in places {
+    for endpoint in numbers {
         asks.tell_time();
         let (address, key) = (Address { nic, endpoint }, key_of(service));
         let asked = asks.library.iconnect(&mut asks.way, address, key, 0, 0, patience).ok()?;
         let ended = asks.wait_for(asked, SERVICE_ASK)?;
         match (ended.status, ended.partner) {
             (Status::Success, Some(partner)) => return asks.library.source_of(partner),
-            // Nobody answers for the board: its other numbers would take as long.
+            // No endpoint of this NIC answers; the other numbers would time out as well.
             (Status::Timeout | Status::EndpointUnreachable | Status::EndpointUnknown, _) => {
                 return None;
             }
@@ -117,7 +122,7 @@ fn look(
 
 #[cfg(test)]
 mod tests {
-    use super::{SERVICE_PLACES, key_of, number, places};
+    use super::{SERVICE_PLACES, key_of, number, numbers_of};
     use crate::rdm::KEY;
 
     #[test]
@@ -127,7 +132,7 @@ mod tests {
         assert_ne!((number("http"), number("")), (0, 0));
         assert_eq!(key_of(0), KEY);
         assert_ne!(key_of(number("9228")), KEY);
-        let numbers: std::collections::BTreeSet<u8> = places(u32::MAX).collect();
+        let numbers: std::collections::BTreeSet<u8> = numbers_of(u32::MAX).collect();
         assert_eq!(numbers.len(), SERVICE_PLACES as usize);
         assert!(!numbers.contains(&255));
     }

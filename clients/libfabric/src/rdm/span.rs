@@ -1,27 +1,30 @@
-//! Pieces of the application's memory.
+//! Pieces of the application's memory, accessed by raw pointers.
+//!
+//! The application may poll or write registered memory during an operation, so values are also
+//! loaded and stored atomically. This module does not check whether memory is mapped.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// A piece of memory that the application lends to an operation, or registered for others.
+/// A piece of memory that the application lends to an operation, or registered for peers.
 #[derive(Debug)]
-pub struct Span {
+pub struct AppSpan {
     start: *mut u8,
     len: usize,
 }
 
-// SAFETY: `Span::new` asks for memory that any thread may reach.
-unsafe impl Send for Span {}
+// SAFETY: `AppSpan::new` requires memory that any thread may access.
+unsafe impl Send for AppSpan {}
 
-impl Span {
+impl AppSpan {
     /// A piece without bytes.
     pub const EMPTY: Self = Self { start: std::ptr::null_mut(), len: 0 };
 
     /// Returns the piece of `len` bytes at `start`.
     ///
     /// # Safety
-    /// Until the span and all that is made of it are dropped, so many bytes are there for any thread
-    /// to read, and to write if they are received into. While a call of this crate makes a reference
-    /// to them, nobody else writes them, or reads them if that call writes.
+    /// Until the span and all that is derived from it are dropped, any thread must be able to read
+    /// these bytes, and to write them if they receive data. While a call of this crate holds a
+    /// reference to them, no other code may write them, or read them if the call writes.
     #[inline]
     pub const unsafe fn new(start: *mut u8, len: usize) -> Self {
         Self { start, len }
@@ -33,7 +36,7 @@ impl Span {
         self.len
     }
 
-    /// Returns the address of the first byte, as the application is told of it.
+    /// Returns the address of the first byte, which completions report.
     #[inline]
     pub fn address(&self) -> usize {
         self.start.addr()
@@ -52,17 +55,17 @@ impl Span {
         Self { len: self.len.min(count), ..self }
     }
 
-    /// Returns the same piece once more.
+    /// Returns a second span of the same memory.
     ///
     /// # Safety
-    /// While a reference from one of both is there, nothing is written through the other, nor read if
-    /// the reference is to be written.
+    /// While a reference from one of both lives, nothing may be written through the other, nor read
+    /// if the reference is mutable.
     #[inline]
     pub unsafe fn alias(&self) -> Self {
         Self { ..*self }
     }
 
-    /// Returns the bytes from `at` on; none beyond the end.
+    /// Returns the bytes from `at` on; empty beyond the end.
     #[inline]
     pub fn bytes(&self, at: usize) -> &[u8] {
         let at = at.min(self.len);
@@ -70,11 +73,11 @@ impl Span {
         if len == 0 {
             return &[];
         }
-        // SAFETY: `new` says that the bytes are there, and that nobody writes them meanwhile.
+        // SAFETY: as `new` requires, the bytes exist, and no code writes them meanwhile.
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 
-    /// Returns the bytes from `at` on, to be written.
+    /// Returns the bytes from `at` on, to be written; empty beyond the end.
     #[inline]
     pub fn bytes_mut(&mut self, at: usize) -> &mut [u8] {
         let at = at.min(self.len);
@@ -82,18 +85,18 @@ impl Span {
         if len == 0 {
             return &mut [];
         }
-        // SAFETY: `new` says that the bytes are there, and that nobody reaches them meanwhile.
+        // SAFETY: as `new` requires, the bytes exist, and no other code accesses them meanwhile.
         unsafe { std::slice::from_raw_parts_mut(start, len) }
     }
 
-    /// Reads the value at `at` into `value`: in one access if it has 1, 2, 4 or 8 bytes and lies
-    /// aligned, else byte by byte. The application may write the value meanwhile. Returns whether all
-    /// of it is in the piece.
+    /// Reads the value at `at` into `value`: in a single access if it has 1, 2, 4 or 8 bytes and is
+    /// aligned, else byte by byte. The application may write the value meanwhile. Returns `false`
+    /// if the value is not completely inside.
     pub fn load(&self, at: usize, value: &mut [u8]) -> bool {
-        let Some(from) = self.place(at, value.len()) else { return false };
+        let Some(from) = self.locate(at, value.len()) else { return false };
         macro_rules! load {
             ($word:ty) => {{
-                // SAFETY: `place` found the value in the piece, and it is aligned for the word.
+                // SAFETY: `locate` found the value inside, and it is aligned for the word.
                 let word = unsafe { <$word>::from_ptr(from.cast()) };
                 value.copy_from_slice(&word.load(Ordering::Acquire).to_ne_bytes());
             }};
@@ -104,7 +107,7 @@ impl Span {
             8 if from.addr().is_multiple_of(8) => load!(AtomicU64),
             _ => {
                 for (at, byte) in value.iter_mut().enumerate() {
-                    // SAFETY: `place` found all of the value in the piece.
+                    // SAFETY: `locate` found the whole value inside.
                     let from = unsafe { AtomicU8::from_ptr(from.wrapping_add(at)) };
                     *byte = from.load(Ordering::Acquire);
                 }
@@ -113,14 +116,14 @@ impl Span {
         true
     }
 
-    /// Writes `value` at `at`, as [`Self::load`] reads it: the application may poll it, and sees what
-    /// was written before it. Returns whether all of it is in the piece.
+    /// Writes `value` at `at`, in the accesses of [`Self::load`]: an application that polls it sees
+    /// earlier writes as well. Returns `false` if the value is not completely inside.
     #[inline]
     pub fn store(&mut self, at: usize, value: &[u8]) -> bool {
-        let Some(to) = self.place(at, value.len()) else { return false };
+        let Some(to) = self.locate(at, value.len()) else { return false };
         macro_rules! store {
             ($word:ty, $number:ty, $bytes:expr) => {{
-                // SAFETY: `place` found the value in the piece, and it is aligned for the word.
+                // SAFETY: `locate` found the value inside, and it is aligned for the word.
                 let word = unsafe { <$word>::from_ptr(to.cast()) };
                 word.store(<$number>::from_ne_bytes($bytes), Ordering::Release);
             }};
@@ -133,7 +136,7 @@ impl Span {
             }
             _ => {
                 for (at, byte) in value.iter().enumerate() {
-                    // SAFETY: `place` found all of the value in the piece.
+                    // SAFETY: `locate` found the whole value inside.
                     let to = unsafe { AtomicU8::from_ptr(to.wrapping_add(at)) };
                     to.store(*byte, Ordering::Release);
                 }
@@ -142,8 +145,8 @@ impl Span {
         true
     }
 
-    /// Writes as many of `bytes` from `at` on as there is room for, in their order, and by words where
-    /// these lie aligned: the application may poll them. Returns their number.
+    /// Writes as many of `bytes` from `at` on as fit, in order, by words where these are aligned:
+    /// the application may poll them. Returns their number.
     pub fn publish(&mut self, at: usize, bytes: &[u8]) -> usize {
         let len = bytes.len().min(self.len.saturating_sub(at));
         let bytes = bytes.get(..len).unwrap_or_default();
@@ -157,7 +160,7 @@ impl Span {
         len
     }
 
-    /// Writes values one behind the other, and moves `at` behind them.
+    /// Writes consecutive values, and advances `at` behind them.
     #[inline]
     fn store_each<const N: usize>(&mut self, at: &mut usize, values: &[[u8; N]]) {
         for value in values {
@@ -166,9 +169,9 @@ impl Span {
         }
     }
 
-    /// Returns where `len` bytes at `at` begin, if all of them are in the piece.
+    /// Returns the address of `len` bytes at `at`, if all are inside.
     #[inline]
-    fn place(&self, at: usize, len: usize) -> Option<*mut u8> {
+    fn locate(&self, at: usize, len: usize) -> Option<*mut u8> {
         let within = at.checked_add(len).is_some_and(|end| end <= self.len);
         within.then(|| self.start.wrapping_add(at))
     }
@@ -176,16 +179,17 @@ impl Span {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Place;
+    use super::super::Payload;
     use super::*;
 
-    fn span(memory: &mut [u8]) -> Span {
-        // SAFETY: each test keeps the memory longer than the span, and looks at it between calls.
-        unsafe { Span::new(memory.as_mut_ptr(), memory.len()) }
+    fn span(memory: &mut [u8]) -> AppSpan {
+        // SAFETY: each test keeps the memory longer than the span, and accesses it between calls
+        // only.
+        unsafe { AppSpan::new(memory.as_mut_ptr(), memory.len()) }
     }
 
     #[test]
-    fn memory_values_are_stored_and_loaded_at_any_place_and_width() {
+    fn span_values_are_stored_and_loaded_at_any_offset_and_width() {
         let value = *b"ABCDEFGH";
         for at in 0..24 {
             for len in 1..=8 {
@@ -206,25 +210,26 @@ mod tests {
     }
 
     #[test]
-    fn memory_values_cross_from_one_piece_to_the_next() {
+    fn span_values_cross_pieces() {
         let (mut one, mut two) = ([0_u8; 3], [0_u8; 9]);
-        let mut place = Place::of(vec![span(&mut one), Span::EMPTY, span(&mut two)]).unwrap();
-        place.store(1, b"eight by");
+        let mut payload =
+            Payload::of(vec![span(&mut one), AppSpan::EMPTY, span(&mut two)]).unwrap();
+        payload.store(1, b"eight by");
         let mut loaded = [0; 8];
-        place.load(1, &mut loaded);
+        payload.load(1, &mut loaded);
         assert_eq!((&loaded, &one, &two), (b"eight by", b"\0ei", b"ght by\0\0\0"));
-        place.publish(b"all of them and more");
+        payload.publish(b"all of them and more");
         assert_eq!((&one, &two), (b"all", b" of them "));
     }
 
     #[test]
-    fn memory_that_is_polled_shows_whole_values_only() {
+    fn span_polled_values_are_never_torn() {
         use std::sync::atomic::AtomicBool;
         let mut memory = Box::new([0_u64; 2]);
         let start = memory.as_mut_ptr().cast::<u8>();
-        // SAFETY: the memory outlives the threads, which reach it by atomic accesses alone.
+        // SAFETY: the memory outlives the threads, which access it by atomic accesses only.
         let (mut span, polled) =
-            unsafe { (Span::new(start, 16), AtomicU64::from_ptr(start.add(8).cast())) };
+            unsafe { (AppSpan::new(start, 16), AtomicU64::from_ptr(start.add(8).cast())) };
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -1,14 +1,17 @@
-//! Atomic operations.
+//! AtomicRequest operations (`fi_atomic(3)`): the functions of the C interface, which convert their
+//! arguments for [`Rdm::atomic`](crate::rdm::Rdm::atomic).
 
 use std::ffi::{c_int, c_void};
 
 use super::endpoint::{Endpoint, of_fid};
-use super::state::Ep;
+use super::state::EpState;
 use crate::abi::*;
-use crate::limits::{PIECES_MAX, REMOTE_PIECES_MAX};
-use crate::rdm::{Atomic, AtomicKind, Errno, Place, Remote, Report, Span, atomic_valid};
+use crate::limits::{REMOTE_SEGMENTS_MAX, SEGMENTS_MAX};
+use crate::rdm::{
+    AppSpan, AtomicKind, AtomicRequest, Errno, Payload, RemoteMemory, ReportTemplate, atomic_valid,
+};
 
-/// What endpoints have.
+/// The functions in an endpoint's table.
 pub static ATOMIC_OPS: OpsAtomic = OpsAtomic {
     write,
     writev,
@@ -26,28 +29,28 @@ pub static ATOMIC_OPS: OpsAtomic = OpsAtomic {
     ..OpsAtomic::NONE
 };
 
-/// What an operation is about.
+/// The parameters of an operation, besides its buffers.
 #[derive(Debug, Clone, Copy)]
-struct Asked {
-    remote: Remote,
+struct AtomicArgs {
+    remote: RemoteMemory,
     datatype: u32,
     operation: u32,
     context: *mut c_void,
     flags: u64,
-    /// Nobody is told when it went well.
+    /// Whether a success is not reported.
     quiet: bool,
 }
 
-/// Begins one. Memory is given by the number of its operands.
+/// Starts an operation. Buffers are given by the number of their elements.
 fn begin(
     ep: &Endpoint,
     kind: AtomicKind,
-    asked: Asked,
-    operands: Result<Many, Errno>,
-    compare: Result<Option<Many>, Errno>,
-    result: Result<Option<Many>, Errno>,
+    args: AtomicArgs,
+    operands: Result<OperandList, Errno>,
+    compare: Result<Option<OperandList>, Errno>,
+    result: Result<Option<OperandList>, Errno>,
 ) -> isize {
-    let Asked { remote, datatype, operation, context, flags, quiet } = asked;
+    let AtomicArgs { remote, datatype, operation, context, flags, quiet } = args;
     let make = || {
         let (most, size) = atomic_valid(kind, datatype, operation).ok_or(Errno(FI_EOPNOTSUPP))?;
         let operands = operands?;
@@ -56,64 +59,67 @@ fn begin(
             Ok(Some(result)) if operation == FI_ATOMIC_READ => result.count(),
             _ => operands.count(),
         };
-        let fits = |many: &Result<Option<Many>, Errno>| match many {
+        let fits = |many: &Result<Option<OperandList>, Errno>| match many {
             Ok(Some(many)) => many.count() == count,
             _ => true,
         };
         if count == 0 || count > most || !fits(&compare) || !fits(&result) {
             return Err(Errno(FI_EINVAL));
         }
-        // SAFETY: it is the size of the operation's type.
-        let place = |many: Many| unsafe { many.place(size) };
-        let bytes = |many: Many| place(many).map(|place| place.to_vec());
-        let result = result?.map(place).transpose()?;
+        // SAFETY: `size` is that of the operation's data type.
+        let payload = |many: OperandList| unsafe { many.payload(size) };
+        let bytes = |many: OperandList| payload(many).map(|payload| payload.to_vec());
+        let result = result?.map(payload).transpose()?;
         let compare = compare?.map(bytes).transpose()?;
         let reads = operation == FI_ATOMIC_READ;
         let operands = if reads { Vec::new() } else { bytes(operands)? };
         let (datatype, operation) = (datatype as u8, operation as u8);
         let len = count.saturating_mul(size);
-        Ok(Atomic { datatype, operation, operands, compare, result, len })
+        Ok(AtomicRequest { datatype, operation, operands, compare, result, len })
     };
     let atomic = match make() {
         Ok(atomic) => atomic,
         Err(Errno(err)) => return failed_size(err),
     };
-    ep.begin(|ep: &mut Ep, env| {
+    ep.begin(|ep: &mut EpState, env| {
         let what = match kind {
             AtomicKind::Write => FI_ATOMIC | FI_WRITE,
             _ => FI_ATOMIC | FI_READ,
         };
-        let report = ep.tx_report(flags, what, context, &Place::NOWHERE);
+        let report = ep.tx_report(flags, what, context, &Payload::EMPTY);
         let inject = if quiet { FI_INJECT } else { 0 };
         let (quiet, flags) = (report.quiet || quiet, report.flags | inject);
-        let report = Report { quiet, flags, len: atomic.len, ..report };
+        let report = ReportTemplate { quiet, flags, len: atomic.len, ..report };
         ep.rdm.atomic(env, remote, report, atomic)
     })
 }
 
-/// Memory by the number of its operands, which the application lends to one operation.
+/// A buffer by the number of its elements, which the application lends to an operation.
 #[derive(Debug)]
-struct Many(Vec<(*mut u8, usize)>);
+struct OperandList(Vec<(*mut u8, usize)>);
 
-impl Many {
-    /// Returns the memory of `count` operands.
+impl OperandList {
+    /// Returns a contiguous buffer of `count` elements.
     ///
     /// # Safety
-    /// As of [`Span::new`], for as many bytes as so many operands of the operation's type have.
+    /// As for [`AppSpan::new`], for the bytes of `count` elements of the operation's data type.
     unsafe fn one(buf: *const c_void, count: usize) -> Self {
         Self(vec![(buf.cast_mut().cast(), count)])
     }
 
-    /// Returns the memory of several pieces.
+    /// Returns a buffer of several segments.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` for too many segments.
     ///
     /// # Safety
-    /// So many are there, and for each as of [`Self::one`].
-    unsafe fn of(ioc: *const FiIoc, pieces: usize) -> Result<Self, Errno> {
-        if pieces > PIECES_MAX || (ioc.is_null() && pieces > 0) {
+    /// `ioc` has as many segments, and each is as for [`Self::one`].
+    unsafe fn of(ioc: *const FiIoc, segments: usize) -> Result<Self, Errno> {
+        if segments > SEGMENTS_MAX || (ioc.is_null() && segments > 0) {
             return Err(Errno(FI_EINVAL));
         }
-        let all = (0..pieces).map(|at| {
-            // SAFETY: as the caller says.
+        let all = (0..segments).map(|at| {
+            // SAFETY: guaranteed by the caller.
             let FiIoc { addr, count } = unsafe { ioc.wrapping_add(at).read() };
             (addr.cast(), count)
         });
@@ -124,41 +130,41 @@ impl Many {
         self.0.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
-    /// Returns the place of the operands.
+    /// Returns the payload of the elements.
     ///
     /// # Safety
-    /// `size` is that of the operation's type.
-    unsafe fn place(self, size: usize) -> Result<Place, Errno> {
+    /// `size` is that of the operation's data type.
+    unsafe fn payload(self, size: usize) -> Result<Payload, Errno> {
         let too_much = Errno(FI_EMSGSIZE);
-        let pieces = self.0.into_iter().map(|(start, count)| {
+        let segments = self.0.into_iter().map(|(start, count)| {
             let len = count.checked_mul(size).ok_or(too_much)?;
-            // SAFETY: `one` or `of` was told that so many are lent.
-            Ok(unsafe { Span::new(start, len) })
+            // SAFETY: the callers of `one` and `of` guarantee this number of elements.
+            Ok(unsafe { AppSpan::new(start, len) })
         });
-        Place::of(pieces.collect::<Result<_, Errno>>()?).ok_or(too_much)
+        Payload::of(segments.collect::<Result<_, Errno>>()?).ok_or(too_much)
     }
 }
 
-fn remote(to: FiAddr, key: u64, address: u64) -> Remote {
-    Remote { to, key, address }
+fn remote(to: FiAddr, key: u64, address: u64) -> RemoteMemory {
+    RemoteMemory { to, key, address }
 }
 
-/// What a message is about.
+/// Returns the parameters and the operands in a message structure.
 ///
 /// # Safety
-/// It is a message, with so many pieces as it says.
-unsafe fn asked(msg: *const FiMsgAtomic, flags: u64) -> Result<(Asked, Many), Errno> {
-    // SAFETY: as the caller says.
+/// `msg` is NULL, or a valid structure with valid segments.
+unsafe fn args(msg: *const FiMsgAtomic, flags: u64) -> Result<(AtomicArgs, OperandList), Errno> {
+    // SAFETY: guaranteed by the caller.
     let msg = unsafe { msg.as_ref() }.ok_or(Errno(FI_EINVAL))?;
-    if msg.rma_iov_count != REMOTE_PIECES_MAX || msg.rma_iov.is_null() {
+    if msg.rma_iov_count != REMOTE_SEGMENTS_MAX || msg.rma_iov.is_null() {
         return Err(Errno(FI_EINVAL));
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let (FiRmaIoc { addr, key, .. }, operands) =
-        unsafe { (msg.rma_iov.read(), Many::of(msg.msg_iov, msg.iov_count)?) };
+        unsafe { (msg.rma_iov.read(), OperandList::of(msg.msg_iov, msg.iov_count)?) };
     let (datatype, operation, context) = (msg.datatype, msg.op, msg.context);
     let remote = remote(msg.addr, key, addr);
-    Ok((Asked { remote, datatype, operation, context, flags, quiet: false }, operands))
+    Ok((AtomicArgs { remote, datatype, operation, context, flags, quiet: false }, operands))
 }
 
 unsafe extern "C" fn write(
@@ -173,11 +179,11 @@ unsafe extern "C" fn write(
     op: u32,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends so many operands.
-    let (ep, operands) = unsafe { (of_fid(ep), Many::one(buf, count)) };
+    // SAFETY: the caller passes an endpoint that was opened here, and lends `count` operands.
+    let (ep, operands) = unsafe { (of_fid(ep), OperandList::one(buf, count)) };
     let (remote, flags) = (remote(to, key, addr), ep.tx_flags());
-    let asked = Asked { remote, datatype, operation: op, context, flags, quiet: false };
-    begin(ep, AtomicKind::Write, asked, Ok(operands), Ok(None), Ok(None))
+    let args = AtomicArgs { remote, datatype, operation: op, context, flags, quiet: false };
+    begin(ep, AtomicKind::Write, args, Ok(operands), Ok(None), Ok(None))
 }
 
 unsafe extern "C" fn writev(
@@ -192,20 +198,20 @@ unsafe extern "C" fn writev(
     op: u32,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and so many pieces.
-    let (ep, operands) = unsafe { (of_fid(ep), Many::of(iov, count)) };
+    // SAFETY: the caller passes an endpoint that was opened here, and `count` segments.
+    let (ep, operands) = unsafe { (of_fid(ep), OperandList::of(iov, count)) };
     let (remote, flags) = (remote(to, key, addr), ep.tx_flags());
-    let asked = Asked { remote, datatype, operation: op, context, flags, quiet: false };
-    begin(ep, AtomicKind::Write, asked, operands, Ok(None), Ok(None))
+    let args = AtomicArgs { remote, datatype, operation: op, context, flags, quiet: false };
+    begin(ep, AtomicKind::Write, args, operands, Ok(None), Ok(None))
 }
 
 unsafe extern "C" fn writemsg(ep: *mut FidEp, msg: *const FiMsgAtomic, flags: u64) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and a message.
-    match unsafe { asked(msg, flags) } {
-        Ok((asked, operands)) => {
+    // SAFETY: the caller passes an endpoint that was opened here, and a message structure.
+    match unsafe { args(msg, flags) } {
+        Ok((args, operands)) => {
             // SAFETY: as above.
             let ep = unsafe { of_fid(ep) };
-            begin(ep, AtomicKind::Write, asked, Ok(operands), Ok(None), Ok(None))
+            begin(ep, AtomicKind::Write, args, Ok(operands), Ok(None), Ok(None))
         }
         Err(Errno(err)) => failed_size(err),
     }
@@ -221,11 +227,11 @@ unsafe extern "C" fn inject(
     datatype: u32,
     op: u32,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends so many operands.
-    let (ep, operands) = unsafe { (of_fid(ep), Many::one(buf, count)) };
+    // SAFETY: the caller passes an endpoint that was opened here, and lends `count` operands.
+    let (ep, operands) = unsafe { (of_fid(ep), OperandList::one(buf, count)) };
     let (remote, context) = (remote(to, key, addr), std::ptr::null_mut());
-    let asked = Asked { remote, datatype, operation: op, context, flags: 0, quiet: true };
-    begin(ep, AtomicKind::Write, asked, Ok(operands), Ok(None), Ok(None))
+    let args = AtomicArgs { remote, datatype, operation: op, context, flags: 0, quiet: true };
+    begin(ep, AtomicKind::Write, args, Ok(operands), Ok(None), Ok(None))
 }
 
 unsafe extern "C" fn readwrite(
@@ -242,12 +248,13 @@ unsafe extern "C" fn readwrite(
     op: u32,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends so many operands and results.
+    // SAFETY: the caller passes an endpoint that was opened here, and lends `count` operands and
+    // results.
     let (ep, operands, result) =
-        unsafe { (of_fid(ep), Many::one(buf, count), Many::one(result, count)) };
+        unsafe { (of_fid(ep), OperandList::one(buf, count), OperandList::one(result, count)) };
     let (remote, flags) = (remote(to, key, addr), ep.tx_flags());
-    let asked = Asked { remote, datatype, operation: op, context, flags, quiet: false };
-    begin(ep, AtomicKind::Fetch, asked, Ok(operands), Ok(None), Ok(Some(result)))
+    let args = AtomicArgs { remote, datatype, operation: op, context, flags, quiet: false };
+    begin(ep, AtomicKind::Fetch, args, Ok(operands), Ok(None), Ok(Some(result)))
 }
 
 unsafe extern "C" fn readwritev(
@@ -265,12 +272,13 @@ unsafe extern "C" fn readwritev(
     op: u32,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and so many pieces.
-    let (ep, operands, result) =
-        unsafe { (of_fid(ep), Many::of(iov, count), Many::of(resultv, result_count)) };
+    // SAFETY: the caller passes an endpoint that was opened here, and valid segments.
+    let (ep, operands, result) = unsafe {
+        (of_fid(ep), OperandList::of(iov, count), OperandList::of(resultv, result_count))
+    };
     let (remote, flags) = (remote(to, key, addr), ep.tx_flags());
-    let asked = Asked { remote, datatype, operation: op, context, flags, quiet: false };
-    begin(ep, AtomicKind::Fetch, asked, operands, Ok(None), result.map(Some))
+    let args = AtomicArgs { remote, datatype, operation: op, context, flags, quiet: false };
+    begin(ep, AtomicKind::Fetch, args, operands, Ok(None), result.map(Some))
 }
 
 unsafe extern "C" fn readwritemsg(
@@ -281,12 +289,13 @@ unsafe extern "C" fn readwritemsg(
     result_count: usize,
     flags: u64,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, a message, and so many pieces.
-    let (ep, asked, result) =
-        unsafe { (of_fid(ep), asked(msg, flags), Many::of(resultv, result_count)) };
-    match asked {
-        Ok((asked, operands)) => {
-            begin(ep, AtomicKind::Fetch, asked, Ok(operands), Ok(None), result.map(Some))
+    // SAFETY: the caller passes an endpoint that was opened here, a message structure, and valid
+    // segments.
+    let (ep, args, result) =
+        unsafe { (of_fid(ep), args(msg, flags), OperandList::of(resultv, result_count)) };
+    match args {
+        Ok((args, operands)) => {
+            begin(ep, AtomicKind::Fetch, args, Ok(operands), Ok(None), result.map(Some))
         }
         Err(Errno(err)) => failed_size(err),
     }
@@ -308,12 +317,14 @@ unsafe extern "C" fn compwrite(
     op: u32,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends so many of each.
-    let (ep, [operands, compare, result]) =
-        unsafe { (of_fid(ep), [buf, compare, result.cast_const()].map(|at| Many::one(at, count))) };
+    // SAFETY: the caller passes an endpoint that was opened here, and lends `count` elements of
+    // each.
+    let (ep, [operands, compare, result]) = unsafe {
+        (of_fid(ep), [buf, compare, result.cast_const()].map(|at| OperandList::one(at, count)))
+    };
     let (remote, flags) = (remote(to, key, addr), ep.tx_flags());
-    let asked = Asked { remote, datatype, operation: op, context, flags, quiet: false };
-    begin(ep, AtomicKind::Compare, asked, Ok(operands), Ok(Some(compare)), Ok(Some(result)))
+    let args = AtomicArgs { remote, datatype, operation: op, context, flags, quiet: false };
+    begin(ep, AtomicKind::Compare, args, Ok(operands), Ok(Some(compare)), Ok(Some(result)))
 }
 
 unsafe extern "C" fn compwritev(
@@ -334,15 +345,15 @@ unsafe extern "C" fn compwritev(
     op: u32,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and so many pieces.
+    // SAFETY: the caller passes an endpoint that was opened here, and valid segments.
     let (ep, operands, compare, result) = unsafe {
         let (compare, result) =
-            (Many::of(comparev, compare_count), Many::of(resultv, result_count));
-        (of_fid(ep), Many::of(iov, count), compare, result)
+            (OperandList::of(comparev, compare_count), OperandList::of(resultv, result_count));
+        (of_fid(ep), OperandList::of(iov, count), compare, result)
     };
     let (remote, flags) = (remote(to, key, addr), ep.tx_flags());
-    let asked = Asked { remote, datatype, operation: op, context, flags, quiet: false };
-    begin(ep, AtomicKind::Compare, asked, operands, compare.map(Some), result.map(Some))
+    let args = AtomicArgs { remote, datatype, operation: op, context, flags, quiet: false };
+    begin(ep, AtomicKind::Compare, args, operands, compare.map(Some), result.map(Some))
 }
 
 unsafe extern "C" fn compwritemsg(
@@ -356,30 +367,31 @@ unsafe extern "C" fn compwritemsg(
     result_count: usize,
     flags: u64,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, a message, and so many pieces.
-    let (ep, asked, compare, result) = unsafe {
+    // SAFETY: the caller passes an endpoint that was opened here, a message structure, and valid
+    // segments.
+    let (ep, args, compare, result) = unsafe {
         let (compare, result) =
-            (Many::of(comparev, compare_count), Many::of(resultv, result_count));
-        (of_fid(ep), asked(msg, flags), compare, result)
+            (OperandList::of(comparev, compare_count), OperandList::of(resultv, result_count));
+        (of_fid(ep), args(msg, flags), compare, result)
     };
-    match asked {
-        Ok((asked, operands)) => {
+    match args {
+        Ok((args, operands)) => {
             let (compare, result) = (compare.map(Some), result.map(Some));
-            begin(ep, AtomicKind::Compare, asked, Ok(operands), compare, result)
+            begin(ep, AtomicKind::Compare, args, Ok(operands), compare, result)
         }
         Err(Errno(err)) => failed_size(err),
     }
 }
 
-/// Writes how many of a type one call may be about.
+/// Writes the most elements of a call.
 ///
 /// # Safety
-/// `count` is NULL, or there is a place for the number.
+/// `count` is NULL or has room for the number.
 unsafe fn valid(kind: AtomicKind, datatype: u32, operation: u32, count: *mut usize) -> c_int {
     match atomic_valid(kind, datatype, operation) {
         Some((most, _)) => {
             if !count.is_null() {
-                // SAFETY: as the caller says.
+                // SAFETY: guaranteed by the caller.
                 unsafe { count.write(most) };
             }
             0
@@ -394,7 +406,7 @@ unsafe extern "C" fn writevalid(
     op: u32,
     count: *mut usize,
 ) -> c_int {
-    // SAFETY: the caller has a place there for the number, or gives NULL.
+    // SAFETY: the caller passes room for the number, or NULL.
     unsafe { valid(AtomicKind::Write, datatype, op, count) }
 }
 
@@ -404,7 +416,7 @@ unsafe extern "C" fn readwritevalid(
     op: u32,
     count: *mut usize,
 ) -> c_int {
-    // SAFETY: the caller has a place there for the number, or gives NULL.
+    // SAFETY: the caller passes room for the number, or NULL.
     unsafe { valid(AtomicKind::Fetch, datatype, op, count) }
 }
 
@@ -414,11 +426,11 @@ unsafe extern "C" fn compwritevalid(
     op: u32,
     count: *mut usize,
 ) -> c_int {
-    // SAFETY: the caller has a place there for the number, or gives NULL.
+    // SAFETY: the caller passes room for the number, or NULL.
     unsafe { valid(AtomicKind::Compare, datatype, op, count) }
 }
 
-/// What a domain says of an operation.
+/// Writes the limits of an operation (`fi_query_atomic`).
 pub unsafe extern "C" fn query(
     _domain: *mut FidDomain,
     datatype: u32,
@@ -435,7 +447,7 @@ pub unsafe extern "C" fn query(
     match atomic_valid(kind, datatype, op) {
         Some((count, size)) => {
             if !attr.is_null() {
-                // SAFETY: the caller has a place there for it.
+                // SAFETY: the caller passes room for the structure.
                 unsafe { attr.write(FiAtomicAttr { count, size }) };
             }
             0

@@ -1,22 +1,23 @@
-//! Address vectors.
+//! Address vectors: insertion and removal of addresses, and their textual form. Inserting an
+//! address sends nothing; the first operation connects.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::object::{Object, answer, closed, give, usable};
-use super::state::{Shared, of, place};
+use super::object::{FidObject, close_object, domain_of, give_object, to_status};
+use super::state::{self, DomainShared, get};
 use crate::abi::*;
 use crate::address::{self, Address};
-use crate::rdm::{Book, Errno, Name};
+use crate::rdm::{AddressVector, EndpointName, Errno};
 
-/// One as the application has it.
-pub type Vector = Object<FidAv>;
+/// An address vector that an application opened.
+pub type AvObject = FidObject<FidAv>;
 
 static OPS: Ops = Ops { close, bind, ..Ops::NONE };
 static AV_OPS: OpsAv = OpsAv { insert, remove, lookup, straddr, ..OpsAv::NONE };
 
-/// Opens one.
+/// Opens an address vector.
 pub unsafe extern "C" fn open(
     domain: *mut FidDomain,
     attr: *mut FiAvAttr,
@@ -26,50 +27,50 @@ pub unsafe extern "C" fn open(
     if av.is_null() || attr.is_null() {
         return -FI_EINVAL;
     }
-    // SAFETY: the caller has attributes there.
+    // SAFETY: the caller passes attributes.
     let attr = unsafe { &mut *attr };
-    // SAFETY: the caller has a domain of ours.
-    let shared = unsafe { usable(domain) };
+    // SAFETY: the caller passes a domain that was opened here.
+    let shared = unsafe { domain_of(domain) };
     if attr.kind > FI_AV_TABLE {
         return -FI_EINVAL;
     }
-    // Named ones are shared between processes, which ours are not.
+    // A named vector would be shared between processes, which is not supported.
     if !attr.name.is_null() || attr.flags & FI_EVENT != 0 {
         return -FI_ENOSYS;
     }
     if attr.kind == FI_AV_UNSPEC {
         attr.kind = FI_AV_TABLE;
     }
-    let at = shared.state.with(|state| place(&mut state.books, Book::default()));
+    let at = shared.state.with(|state| state::insert(&mut state.vectors, AddressVector::default()));
     shared.children.fetch_add(1, Ordering::Relaxed);
     let fid = FidAv { fid: Fid { fclass: FI_CLASS_AV, context, ops: &OPS }, ops: &AV_OPS };
-    // SAFETY: the caller has a place there for it.
-    unsafe { give(Object { fid, shared: Arc::clone(&shared), at }, av) };
+    // SAFETY: the caller passes a place for the vector.
+    unsafe { give_object(FidObject { fid, shared: Arc::clone(&shared), at }, av) };
     0
 }
 
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
-    // SAFETY: the caller closes one that we opened.
-    let object = unsafe { &*fid.cast::<Vector>() };
+    // SAFETY: the caller closes a vector that was opened here.
+    let object = unsafe { &*fid.cast::<AvObject>() };
     let free = object.shared.state.with(|state| {
-        if state.eps.iter().flatten().any(|ep| ep.book == Some(object.at)) {
+        if state.eps.iter().flatten().any(|ep| ep.vector == Some(object.at)) {
             return false;
         }
-        if let Some(place) = state.books.get_mut(object.at) {
-            *place = None;
+        if let Some(slot) = state.vectors.get_mut(object.at) {
+            *slot = None;
         }
         true
     });
     if !free {
         return -FI_EBUSY;
     }
-    // SAFETY: it is closed once.
-    unsafe { closed::<FidAv>(fid) }
+    // SAFETY: the vector is closed once.
+    unsafe { close_object::<FidAv>(fid) }
 }
 
-/// Insertion is done when the call returns, so an event queue has nothing to tell.
+/// Insertion completes before its call returns, so a bound event queue gets no events.
 unsafe extern "C" fn bind(_fid: *mut Fid, bound: *mut Fid, _flags: u64) -> c_int {
-    // SAFETY: the caller gives an object that is open.
+    // SAFETY: the caller passes an open object.
     if !bound.is_null() && unsafe { (*bound).fclass } == FI_CLASS_EQ { 0 } else { -FI_EINVAL }
 }
 
@@ -86,22 +87,22 @@ unsafe extern "C" fn insert(
     }
     let errors =
         if flags & FI_SYNC_ERR != 0 { context.cast::<c_int>() } else { std::ptr::null_mut() };
-    // SAFETY: the caller gives one that we opened.
-    let object = unsafe { &*av.cast::<Vector>() };
+    // SAFETY: the caller passes a vector that was opened here.
+    let object = unsafe { &*av.cast::<AvObject>() };
     let inserted = object.shared.state.with(|state| {
-        let book = of(&mut state.books, object.at)?;
+        let vector = get(&mut state.vectors, object.at)?;
         let mut inserted: c_int = 0;
         for at in 0..count {
-            // SAFETY: the caller has so many addresses there.
+            // SAFETY: the caller passes `count` addresses.
             let bytes = unsafe { addr.cast::<Address>().wrapping_add(at).read() };
-            let name = Name::parse(&bytes).ok_or(Errno(FI_EINVAL));
-            let number = name.and_then(|name| book.insert(name));
+            let name = EndpointName::parse(&bytes).ok_or(Errno(FI_EINVAL));
+            let number = name.and_then(|name| vector.insert(name));
             if !to.is_null() {
-                // SAFETY: and room for as many numbers.
+                // SAFETY: the caller passes room for `count` indices.
                 unsafe { to.wrapping_add(at).write(number.unwrap_or(FI_ADDR_NOTAVAIL)) };
             }
             if !errors.is_null() {
-                // SAFETY: and for as many error numbers.
+                // SAFETY: the caller passes room for `count` error numbers.
                 unsafe { errors.wrapping_add(at).write(number.map_or_else(|e| e.0, |_| 0)) };
             }
             inserted = inserted.saturating_add(c_int::from(number.is_ok()));
@@ -120,13 +121,13 @@ unsafe extern "C" fn remove(
     if which.is_null() && count > 0 {
         return -FI_EINVAL;
     }
-    // SAFETY: the caller gives one that we opened.
-    let object = unsafe { &*av.cast::<Vector>() };
-    answer(object.shared.state.with(|state| {
-        let book = of(&mut state.books, object.at)?;
+    // SAFETY: the caller passes a vector that was opened here.
+    let object = unsafe { &*av.cast::<AvObject>() };
+    to_status(object.shared.state.with(|state| {
+        let vector = get(&mut state.vectors, object.at)?;
         for at in 0..count {
-            // SAFETY: the caller has so many numbers there.
-            book.remove(unsafe { which.wrapping_add(at).read() })?;
+            // SAFETY: the caller passes `count` indices.
+            vector.remove(unsafe { which.wrapping_add(at).read() })?;
         }
         Ok(())
     }))
@@ -138,19 +139,22 @@ unsafe extern "C" fn lookup(
     addr: *mut c_void,
     len: *mut usize,
 ) -> c_int {
-    // SAFETY: the caller gives one that we opened.
-    let object = unsafe { &*av.cast::<Vector>() };
-    answer(object.shared.state.with(|state| {
-        let name = of(&mut state.books, object.at)?.name(which).ok_or(Errno(FI_EINVAL))?;
-        // SAFETY: the caller has the room there that it says, or says where.
+    // SAFETY: the caller passes a vector that was opened here.
+    let object = unsafe { &*av.cast::<AvObject>() };
+    to_status(object.shared.state.with(|state| {
+        let name = get(&mut state.vectors, object.at)?.name(which).ok_or(Errno(FI_EINVAL))?;
+        // SAFETY: the caller passes `len` bytes of room, or NULL.
         unsafe { write_address(&name.emit(), addr, len) }
     }))
 }
 
-/// Writes as much of an address as there is room for, and how long it is.
+/// Writes as much of an address as fits, and its full length.
+///
+/// # Errors
+/// `FI_ETOOSMALL` if it was cut.
 ///
 /// # Safety
-/// `len` says how much room there is at `addr`, or either is NULL.
+/// `addr` has the room that `len` contains, or either is NULL.
 pub unsafe fn write_address(
     address: &Address,
     addr: *mut c_void,
@@ -159,11 +163,11 @@ pub unsafe fn write_address(
     if len.is_null() {
         return Err(Errno(FI_EINVAL));
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let room = unsafe { len.replace(address::BYTES) };
     if !addr.is_null() {
         let count = room.min(address::BYTES);
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::ptr::copy_nonoverlapping(address.as_ptr(), addr.cast(), count) };
     }
     if room < address::BYTES { Err(Errno(FI_ETOOSMALL)) } else { Ok(()) }
@@ -178,14 +182,14 @@ unsafe extern "C" fn straddr(
     if addr.is_null() || buf.is_null() || len.is_null() {
         return std::ptr::null();
     }
-    // SAFETY: the caller has an address there.
-    let text = match Name::parse(unsafe { &*addr.cast::<Address>() }) {
+    // SAFETY: the caller passes an address.
+    let text = match EndpointName::parse(unsafe { &*addr.cast::<Address>() }) {
         Some(name) => name.to_string(),
         None => "not an address of causeway".to_owned(),
     };
     let text = CString::new(text).unwrap_or_default();
     let bytes = text.as_bytes_with_nul();
-    // SAFETY: `len` says how much room there is.
+    // SAFETY: `buf` has the room that `len` contains.
     unsafe {
         let room = len.replace(bytes.len());
         let count = bytes.len().min(room);
@@ -197,12 +201,12 @@ unsafe extern "C" fn straddr(
     buf
 }
 
-/// The domain of one and its place there, for who binds it.
+/// Returns the domain of a vector and its index there, for a binding.
 ///
 /// # Safety
-/// It is one of ours that is open.
-pub unsafe fn bound<'a>(fid: *mut Fid) -> (&'a Arc<Shared>, usize) {
-    // SAFETY: as the caller says.
-    let object = unsafe { &*fid.cast::<Vector>() };
+/// `fid` is an open vector that was opened here.
+pub unsafe fn location<'a>(fid: *mut Fid) -> (&'a Arc<DomainShared>, usize) {
+    // SAFETY: guaranteed by the caller.
+    let object = unsafe { &*fid.cast::<AvObject>() };
     (&object.shared, object.at)
 }

@@ -1,39 +1,39 @@
-//! Counters.
+//! Counters: reads, writes and waits. Reads let the bound endpoints make progress.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::cq::{get_wait, sleep_for};
-use super::object::{Object, answer, closed, give, usable};
-use super::sleep::Sleep;
-use super::state::{Cntr, Shared, State, of, place};
-use super::wait::{self, Sleeper};
+use super::cq::{get_wait, wait_fd_for};
+use super::object::{FidObject, close_object, domain_of, give_object, to_status};
+use super::state::{CntrState, DomainShared, DomainState, get, insert};
+use super::wait::{self, WaitTarget};
+use super::wait_fd::WaitFd;
 use crate::abi::*;
 use crate::rdm::Errno;
 
-/// A counter as the application has it.
-pub type Counter = Object<FidCntr>;
+/// A counter that an application opened.
+pub type CntrObject = FidObject<FidCntr>;
 
 static OPS: Ops = Ops { close, control, ..Ops::NONE };
 static CNTR_OPS: OpsCntr =
     OpsCntr { read, readerr, add, set, wait: wait_for, adderr, seterr, ..OpsCntr::NONE };
 
-/// A counter by its place.
+/// A counter by its index.
 #[derive(Debug, Clone, Copy)]
-struct At(usize);
+struct CntrIndex(usize);
 
-impl Sleeper for At {
-    fn eps<'a>(&self, state: &'a State) -> Option<&'a Vec<usize>> {
+impl WaitTarget for CntrIndex {
+    fn eps<'a>(&self, state: &'a DomainState) -> Option<&'a Vec<usize>> {
         state.cntrs.get(self.0)?.as_ref().map(|cntr| &cntr.eps)
     }
 
-    fn sleep<'a>(&self, state: &'a State) -> Option<&'a Sleep> {
-        state.cntrs.get(self.0)?.as_ref()?.sleep.as_ref()
+    fn wait_fd<'a>(&self, state: &'a DomainState) -> Option<&'a WaitFd> {
+        state.cntrs.get(self.0)?.as_ref()?.wait_fd.as_ref()
     }
 }
 
-/// Opens one.
+/// Opens a counter.
 pub unsafe extern "C" fn open(
     domain: *mut FidDomain,
     attr: *mut FiCntrAttr,
@@ -43,157 +43,158 @@ pub unsafe extern "C" fn open(
     if cntr.is_null() {
         return -FI_EINVAL;
     }
-    // SAFETY: the caller has attributes there, or NULL for none.
+    // SAFETY: the caller passes attributes or NULL.
     let attr = unsafe { attr.as_ref() };
-    // SAFETY: the caller has a domain of ours.
-    let shared = unsafe { usable(domain) };
+    // SAFETY: the caller passes a domain that was opened here.
+    let shared = unsafe { domain_of(domain) };
     let open = || {
         let (events, wait_obj) = attr.map_or((0, FI_WAIT_UNSPEC), |a| (a.events, a.wait_obj));
         if events != FI_CNTR_EVENTS_COMP {
             return Err(Errno(FI_ENOSYS));
         }
-        let sleep = sleep_for(wait_obj)?;
-        let opened = Cntr { value: 0, errors: 0, eps: Vec::new(), sleep };
-        let at = shared.state.with(|state| place(&mut state.cntrs, opened));
+        let wait_fd = wait_fd_for(wait_obj)?;
+        let opened = CntrState { value: 0, errors: 0, eps: Vec::new(), wait_fd };
+        let at = shared.state.with(|state| insert(&mut state.cntrs, opened));
         shared.children.fetch_add(1, Ordering::Relaxed);
         let fid = Fid { fclass: FI_CLASS_CNTR, context, ops: &OPS };
         let fid = FidCntr { fid, ops: &CNTR_OPS };
-        // SAFETY: the caller has a place there for it.
-        unsafe { give(Object { fid, shared: Arc::clone(&shared), at }, cntr) };
+        // SAFETY: the caller passes a place for the counter.
+        unsafe { give_object(FidObject { fid, shared: Arc::clone(&shared), at }, cntr) };
         Ok(())
     };
-    answer(open())
+    to_status(open())
 }
 
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
-    // SAFETY: the caller closes a counter that we opened.
-    let object = unsafe { &*fid.cast::<Counter>() };
+    // SAFETY: the caller closes a counter that was opened here.
+    let object = unsafe { &*fid.cast::<CntrObject>() };
     let free = object.shared.state.with(|state| {
         let busy = state.cntrs.get(object.at).and_then(Option::as_ref);
         if busy.is_some_and(|cntr| !cntr.eps.is_empty()) {
             return false;
         }
-        wait::unexpose(state, &At(object.at));
-        if let Some(place) = state.cntrs.get_mut(object.at) {
-            *place = None;
+        wait::end_app_sleep(state, &CntrIndex(object.at));
+        if let Some(slot) = state.cntrs.get_mut(object.at) {
+            *slot = None;
         }
         true
     });
     if !free {
         return -FI_EBUSY;
     }
-    // SAFETY: it is closed once.
-    unsafe { closed::<FidCntr>(fid) }
+    // SAFETY: the counter is closed once.
+    unsafe { close_object::<FidCntr>(fid) }
 }
 
 unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: the caller gives a counter that we opened.
-    let object = unsafe { &*fid.cast::<Counter>() };
-    answer(object.shared.state.with(|state| {
-        let cntr = of(&mut state.cntrs, object.at)?;
+    // SAFETY: the caller passes a counter that was opened here.
+    let object = unsafe { &*fid.cast::<CntrObject>() };
+    to_status(object.shared.state.with(|state| {
+        let cntr = get(&mut state.cntrs, object.at)?;
         match command {
-            // SAFETY: for this command the caller has an `int` there.
-            FI_GETWAIT => unsafe { get_wait(cntr.sleep.as_ref(), arg) },
+            // SAFETY: for this command the caller passes room for an `int`.
+            FI_GETWAIT => unsafe { get_wait(cntr.wait_fd.as_ref(), arg) },
             _ => Err(Errno(FI_ENOSYS)),
         }
     }))
 }
 
-/// Whether nothing is to be read of it: that is known by who counts.
+/// Returns 0 if the application may sleep on the counter's descriptor, or `-FI_EAGAIN` if an event
+/// arrived. Only the application knows whether the value suffices.
 ///
 /// # Safety
-/// It is a counter of ours that is open.
+/// `fid` is an open counter that was opened here.
 pub unsafe fn may_sleep(fid: *const Fid) -> c_int {
-    // SAFETY: as the caller says.
-    let object = unsafe { &*fid.cast::<Counter>() };
+    // SAFETY: guaranteed by the caller.
+    let object = unsafe { &*fid.cast::<CntrObject>() };
     object.shared.state.with(|state| {
-        go_on(state, object.at);
-        if wait::expose(state, &At(object.at)) { 0 } else { -FI_EAGAIN }
+        progress(state, object.at);
+        if wait::begin_app_sleep(state, &CntrIndex(object.at)) { 0 } else { -FI_EAGAIN }
     })
 }
 
 #[inline]
-fn go_on(state: &mut State, at: usize) {
+fn progress(state: &mut DomainState, at: usize) {
     if let Some(Some(cntr)) = state.cntrs.get(at)
-        && let Some(sleep) = &cntr.sleep
-        && sleep.is_exposed()
+        && let Some(wait_fd) = &cntr.wait_fd
+        && wait_fd.is_app_sleeping()
     {
-        wait::unexpose(state, &At(at));
+        wait::end_app_sleep(state, &CntrIndex(at));
     }
     state.progress_all(|state| state.cntrs.get(at)?.as_ref().map(|cntr| &cntr.eps));
 }
 
-/// Does something with a counter.
+/// Runs `run` with a counter, after progress if `makes_progress`.
 ///
 /// # Safety
-/// It is a counter of ours that is open.
+/// The counter was opened here and is open.
 #[inline]
 unsafe fn with<R>(
     cntr: *mut FidCntr,
-    goes_on: bool,
-    run: impl FnOnce(&mut Cntr) -> R,
+    makes_progress: bool,
+    run: impl FnOnce(&mut CntrState) -> R,
 ) -> Result<R, Errno> {
-    // SAFETY: as the caller says.
-    let object = unsafe { &*cntr.cast::<Counter>() };
-    let (done, vain) = object.shared.state.with(|state| {
-        if goes_on {
-            go_on(state, object.at);
-            wait::leave(state, &At(object.at));
+    // SAFETY: guaranteed by the caller.
+    let object = unsafe { &*cntr.cast::<CntrObject>() };
+    let (done, misses) = object.shared.state.with(|state| {
+        if makes_progress {
+            progress(state, object.at);
+            wait::end_poll(state, &CntrIndex(object.at));
         }
-        let done = of(&mut state.cntrs, object.at).map(|cntr| {
+        let done = get(&mut state.cntrs, object.at).map(|cntr| {
             let done = run(cntr);
-            cntr.sleep.as_ref().map(Sleep::stir);
+            cntr.wait_fd.as_ref().map(WaitFd::wake);
             done
         });
-        (done, state.vain)
+        (done, state.misses)
     });
-    if goes_on {
-        wait::give_way(vain);
+    if makes_progress {
+        wait::yield_after_misses(misses);
     }
     done
 }
 
 unsafe extern "C" fn read(cntr: *mut FidCntr) -> u64 {
-    // SAFETY: the caller gives a counter that we opened.
+    // SAFETY: the caller passes a counter that was opened here.
     unsafe { with(cntr, true, |cntr| cntr.value) }.unwrap_or(0)
 }
 
 unsafe extern "C" fn readerr(cntr: *mut FidCntr) -> u64 {
-    // SAFETY: the caller gives a counter that we opened.
+    // SAFETY: the caller passes a counter that was opened here.
     unsafe { with(cntr, true, |cntr| cntr.errors) }.unwrap_or(0)
 }
 
 unsafe extern "C" fn add(cntr: *mut FidCntr, value: u64) -> c_int {
-    // SAFETY: the caller gives a counter that we opened.
-    answer(unsafe { with(cntr, false, |cntr| cntr.value = cntr.value.wrapping_add(value)) })
+    // SAFETY: the caller passes a counter that was opened here.
+    to_status(unsafe { with(cntr, false, |cntr| cntr.value = cntr.value.wrapping_add(value)) })
 }
 
 unsafe extern "C" fn set(cntr: *mut FidCntr, value: u64) -> c_int {
-    // SAFETY: the caller gives a counter that we opened.
-    answer(unsafe { with(cntr, false, |cntr| cntr.value = value) })
+    // SAFETY: the caller passes a counter that was opened here.
+    to_status(unsafe { with(cntr, false, |cntr| cntr.value = value) })
 }
 
 unsafe extern "C" fn adderr(cntr: *mut FidCntr, value: u64) -> c_int {
-    // SAFETY: the caller gives a counter that we opened.
-    answer(unsafe { with(cntr, false, |cntr| cntr.errors = cntr.errors.wrapping_add(value)) })
+    // SAFETY: the caller passes a counter that was opened here.
+    to_status(unsafe { with(cntr, false, |cntr| cntr.errors = cntr.errors.wrapping_add(value)) })
 }
 
 unsafe extern "C" fn seterr(cntr: *mut FidCntr, value: u64) -> c_int {
-    // SAFETY: the caller gives a counter that we opened.
-    answer(unsafe { with(cntr, false, |cntr| cntr.errors = value) })
+    // SAFETY: the caller passes a counter that was opened here.
+    to_status(unsafe { with(cntr, false, |cntr| cntr.errors = value) })
 }
 
 unsafe extern "C" fn wait_for(cntr: *mut FidCntr, threshold: u64, timeout: c_int) -> c_int {
-    // SAFETY: the caller gives a counter that we opened.
-    let object = unsafe { &*cntr.cast::<Counter>() };
+    // SAFETY: the caller passes a counter that was opened here.
+    let object = unsafe { &*cntr.cast::<CntrObject>() };
     let at = object.at;
-    let Ok(errors) = object.shared.state.with(|state| of(&mut state.cntrs, at).map(|c| c.errors))
+    let Ok(errors) = object.shared.state.with(|state| get(&mut state.cntrs, at).map(|c| c.errors))
     else {
         return -FI_EINVAL;
     };
-    let found = wait::until(&object.shared, &At(at), timeout, |state| {
-        go_on(state, at);
-        let cntr = of(&mut state.cntrs, at).ok()?;
+    let found = wait::until(&object.shared, &CntrIndex(at), timeout, |state| {
+        progress(state, at);
+        let cntr = get(&mut state.cntrs, at).ok()?;
         if cntr.value >= threshold {
             return Some(0);
         }
@@ -202,12 +203,12 @@ unsafe extern "C" fn wait_for(cntr: *mut FidCntr, threshold: u64, timeout: c_int
     found.unwrap_or(-FI_ETIMEDOUT)
 }
 
-/// The domain of a counter and its place there, for who binds it.
+/// Returns the domain of a counter and its index there, for a binding.
 ///
 /// # Safety
-/// It is a counter of ours that is open.
-pub unsafe fn bound<'a>(fid: *mut Fid) -> (&'a Arc<Shared>, usize) {
-    // SAFETY: as the caller says.
-    let object = unsafe { &*fid.cast::<Counter>() };
+/// `fid` is an open counter that was opened here.
+pub unsafe fn location<'a>(fid: *mut Fid) -> (&'a Arc<DomainShared>, usize) {
+    // SAFETY: guaranteed by the caller.
+    let object = unsafe { &*fid.cast::<CntrObject>() };
     (&object.shared, object.at)
 }

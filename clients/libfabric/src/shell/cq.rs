@@ -1,4 +1,5 @@
-//! Completion queues.
+//! Completion queues: reads, blocking reads and errors, in the formats of libfabric. Reads let the
+//! bound endpoints make progress.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
@@ -7,45 +8,48 @@ use std::sync::atomic::Ordering;
 
 use causeway_message::library::Missed;
 
-use super::object::{Object, answer, closed, give, usable};
-use super::sleep::Sleep;
-use super::state::{Cq, Shared, State, Straight, of, place};
-use super::wait::{self, Sleeper};
+use super::object::{FidObject, close_object, domain_of, give_object, to_status};
+use super::state::{CqState, DomainShared, DomainState, FastCompletion, get, insert};
+use super::wait::{self, WaitTarget};
+use super::wait_fd::WaitFd;
 use crate::abi::*;
 use crate::errno::describe_into;
-use crate::rdm::{Done, Errno};
+use crate::rdm::{Errno, OpCompletion};
 
-/// A queue as the application has it.
-pub type Queue = Object<FidCq>;
+/// A completion queue that an application opened.
+pub type CqObject = FidObject<FidCq>;
 
 static OPS: Ops = Ops { close, control, ..Ops::NONE };
 static CQ_OPS: OpsCq =
     OpsCq { read, readfrom, readerr, sread, sreadfrom, signal, strerror, ..OpsCq::NONE };
 
-/// A queue by its place.
+/// A queue by its index.
 #[derive(Debug, Clone, Copy)]
-struct At(usize);
+struct CqIndex(usize);
 
-impl Sleeper for At {
-    fn eps<'a>(&self, state: &'a State) -> Option<&'a Vec<usize>> {
+impl WaitTarget for CqIndex {
+    fn eps<'a>(&self, state: &'a DomainState) -> Option<&'a Vec<usize>> {
         state.cqs.get(self.0)?.as_ref().map(|cq| &cq.eps)
     }
 
-    fn sleep<'a>(&self, state: &'a State) -> Option<&'a Sleep> {
-        state.cqs.get(self.0)?.as_ref()?.sleep.as_ref()
+    fn wait_fd<'a>(&self, state: &'a DomainState) -> Option<&'a WaitFd> {
+        state.cqs.get(self.0)?.as_ref()?.wait_fd.as_ref()
     }
 }
 
-/// What is waited for by, as an application asks for it.
-pub fn sleep_for(wait_obj: u32) -> Result<Option<Sleep>, Errno> {
+/// Returns the wait object of this kind.
+///
+/// # Errors
+/// `FI_ENOSYS` for an unsupported kind.
+pub fn wait_fd_for(wait_obj: u32) -> Result<Option<WaitFd>, Errno> {
     match wait_obj {
         FI_WAIT_NONE => Ok(None),
-        FI_WAIT_UNSPEC | FI_WAIT_FD | FI_WAIT_YIELD => Sleep::new().map(Some),
+        FI_WAIT_UNSPEC | FI_WAIT_FD | FI_WAIT_YIELD => WaitFd::new().map(Some),
         _ => Err(Errno(FI_ENOSYS)),
     }
 }
 
-/// Opens one.
+/// Opens a completion queue.
 pub unsafe extern "C" fn open(
     domain: *mut FidDomain,
     attr: *mut FiCqAttr,
@@ -55,136 +59,138 @@ pub unsafe extern "C" fn open(
     if cq.is_null() {
         return -FI_EINVAL;
     }
-    // SAFETY: the caller has attributes there, or NULL for none.
+    // SAFETY: the caller passes attributes or NULL.
     let attr = unsafe { attr.as_ref() };
-    // SAFETY: the caller has a domain of ours.
-    let shared = unsafe { usable(domain) };
+    // SAFETY: the caller passes a domain that was opened here.
+    let shared = unsafe { domain_of(domain) };
     let open = || {
         let (format, wait_obj) = attr.map_or((0, 0), |attr| (attr.format, attr.wait_obj));
         if format > FI_CQ_FORMAT_TAGGED {
             return Err(Errno(FI_ENOSYS));
         }
         let format = if format == FI_CQ_FORMAT_UNSPEC { FI_CQ_FORMAT_CONTEXT } else { format };
-        let sleep = sleep_for(wait_obj)?;
-        let opened = Cq {
+        let wait_fd = wait_fd_for(wait_obj)?;
+        let opened = CqState {
             entries: VecDeque::with_capacity(64),
             eps: Vec::new(),
             format,
-            sleep,
+            wait_fd,
             full: false,
         };
-        let at = shared.state.with(|state| place(&mut state.cqs, opened));
+        let at = shared.state.with(|state| insert(&mut state.cqs, opened));
         shared.children.fetch_add(1, Ordering::Relaxed);
         let fid = Fid { fclass: FI_CLASS_CQ, context, ops: &OPS };
-        let object = Object { fid: FidCq { fid, ops: &CQ_OPS }, shared: Arc::clone(&shared), at };
-        // SAFETY: the caller has a place there for it.
-        unsafe { give(object, cq) };
+        let object =
+            FidObject { fid: FidCq { fid, ops: &CQ_OPS }, shared: Arc::clone(&shared), at };
+        // SAFETY: the caller passes a place for the queue.
+        unsafe { give_object(object, cq) };
         Ok(())
     };
-    answer(open())
+    to_status(open())
 }
 
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
-    // SAFETY: the caller closes a queue that we opened.
-    let object = unsafe { &*fid.cast::<Queue>() };
+    // SAFETY: the caller closes a queue that was opened here.
+    let object = unsafe { &*fid.cast::<CqObject>() };
     let free = object.shared.state.with(|state| {
         let busy = state.cqs.get(object.at).and_then(Option::as_ref);
         if busy.is_some_and(|cq| !cq.eps.is_empty()) {
             return false;
         }
-        wait::unexpose(state, &At(object.at));
-        if let Some(place) = state.cqs.get_mut(object.at) {
-            *place = None;
+        wait::end_app_sleep(state, &CqIndex(object.at));
+        if let Some(slot) = state.cqs.get_mut(object.at) {
+            *slot = None;
         }
         true
     });
     if !free {
         return -FI_EBUSY;
     }
-    // SAFETY: it is closed once.
-    unsafe { closed::<FidCq>(fid) }
+    // SAFETY: the queue is closed once.
+    unsafe { close_object::<FidCq>(fid) }
 }
 
-/// Writes the descriptor that an application is given to poll.
+/// Writes the descriptor of a wait object, which the application polls.
 ///
 /// # Safety
-/// `arg` is NULL, or there is a place for an `int`.
-pub unsafe fn get_wait(sleep: Option<&Sleep>, arg: *mut c_void) -> Result<(), Errno> {
-    let sleep = sleep.ok_or(Errno(FI_ENODATA))?;
+/// `arg` is NULL or has room for an `int`.
+pub unsafe fn get_wait(wait_fd: Option<&WaitFd>, arg: *mut c_void) -> Result<(), Errno> {
+    let wait_fd = wait_fd.ok_or(Errno(FI_ENODATA))?;
     if arg.is_null() {
         return Err(Errno(FI_EINVAL));
     }
-    // SAFETY: as the caller says.
-    unsafe { arg.cast::<c_int>().write(sleep.fd()) };
+    // SAFETY: guaranteed by the caller.
+    unsafe { arg.cast::<c_int>().write(wait_fd.fd()) };
     Ok(())
 }
 
 unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: the caller gives a queue that we opened.
-    let object = unsafe { &*fid.cast::<Queue>() };
-    answer(object.shared.state.with(|state| {
-        let cq = of(&mut state.cqs, object.at)?;
+    // SAFETY: the caller passes a queue that was opened here.
+    let object = unsafe { &*fid.cast::<CqObject>() };
+    to_status(object.shared.state.with(|state| {
+        let cq = get(&mut state.cqs, object.at)?;
         match command {
-            // SAFETY: for this command the caller has an `int` there.
-            FI_GETWAIT => unsafe { get_wait(cq.sleep.as_ref(), arg) },
+            // SAFETY: for this command the caller passes room for an `int`.
+            FI_GETWAIT => unsafe { get_wait(cq.wait_fd.as_ref(), arg) },
             _ => Err(Errno(FI_ENOSYS)),
         }
     }))
 }
 
-/// Whether nothing is to be read of it.
+/// Returns 0 if the queue is empty and the application may sleep on its descriptor, else
+/// `-FI_EAGAIN`.
 ///
 /// # Safety
-/// It is a queue of ours that is open.
+/// `fid` is an open queue that was opened here.
 pub unsafe fn may_sleep(fid: *const Fid) -> c_int {
-    // SAFETY: as the caller says.
-    let object = unsafe { &*fid.cast::<Queue>() };
+    // SAFETY: guaranteed by the caller.
+    let object = unsafe { &*fid.cast::<CqObject>() };
     object.shared.state.with(|state| {
-        go_on(state, object.at);
+        progress(state, object.at);
         let has = state.cqs.get(object.at).and_then(Option::as_ref);
         let empty = has.is_none_or(|cq| cq.entries.is_empty());
-        if empty && wait::expose(state, &At(object.at)) { 0 } else { -FI_EAGAIN }
+        if empty && wait::begin_app_sleep(state, &CqIndex(object.at)) { 0 } else { -FI_EAGAIN }
     })
 }
 
-/// All that fill it go on.
+/// Lets all endpoints of the queue make progress.
 #[inline]
-fn go_on(state: &mut State, at: usize) {
+fn progress(state: &mut DomainState, at: usize) {
     if let Some(Some(cq)) = state.cqs.get(at)
-        && let Some(sleep) = &cq.sleep
-        && sleep.is_exposed()
+        && let Some(wait_fd) = &cq.wait_fd
+        && wait_fd.is_app_sleeping()
     {
-        wait::unexpose(state, &At(at));
+        wait::end_app_sleep(state, &CqIndex(at));
     }
     state.progress_all(|state| state.cqs.get(at)?.as_ref().map(|cq| &cq.eps));
 }
 
-/// Writes something; gives where the next goes.
+/// Writes an entry; returns the address of the next.
 ///
 /// # Safety
-/// There is room for it.
+/// `to` has room for it.
 #[inline]
-unsafe fn put<T>(to: *mut c_void, entry: T) -> *mut c_void {
+unsafe fn write_entry<T>(to: *mut c_void, entry: T) -> *mut c_void {
     let to = to.cast::<T>();
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { to.write_unaligned(entry) };
     to.wrapping_add(1).cast()
 }
 
-/// Writes one completion in a format; gives where the next goes.
+/// Writes a completion in a format; returns the address of the next.
 ///
 /// # Safety
-/// There is room for one.
+/// `to` has room for an entry.
 #[inline]
-unsafe fn write(done: &Done, format: u32, to: *mut c_void) -> *mut c_void {
+unsafe fn write(done: &OpCompletion, format: u32, to: *mut c_void) -> *mut c_void {
     let report = &done.report;
     let op_context = std::ptr::without_provenance_mut::<c_void>(report.context);
     let buf = std::ptr::without_provenance_mut::<c_void>(report.buf);
     let (flags, len, data, tag) = (report.flags, done.len, done.data, report.tag);
     macro_rules! put {
         ($entry:expr) => {{
-            // SAFETY: as the caller says.
-            unsafe { put(to, $entry) }
+            // SAFETY: guaranteed by the caller.
+            unsafe { write_entry(to, $entry) }
         }};
     }
     match format {
@@ -195,33 +201,37 @@ unsafe fn write(done: &Done, format: u32, to: *mut c_void) -> *mut c_void {
     }
 }
 
-/// The same, and whom it is from, after so many, if that is wanted.
+/// Writes a completion as [`write()`] does, and its source at index `before` of `from`, unless that
+/// is NULL.
 ///
 /// # Safety
-/// There is room for one, and for as many sources if they are wanted.
+/// `to` has room for an entry, and `from` for the source.
 #[inline(always)]
-unsafe fn tell(
-    done: &Done,
+unsafe fn write_from(
+    done: &OpCompletion,
     format: u32,
     to: *mut c_void,
     from: *mut FiAddr,
     before: usize,
 ) -> *mut c_void {
     if !from.is_null() {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { from.wrapping_add(before).write(done.from) };
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { write(done, format, to) }
 }
 
-/// Takes what is there: how many, or none; or the first is an error.
+/// Moves at most `count` entries to the caller; returns their number.
+///
+/// # Errors
+/// `FI_EAVAIL` if the first entry is an error.
 ///
 /// # Safety
-/// There is room for so many, and for as many sources if they are wanted.
+/// `to` has room for `count` entries, and `from` is NULL or has room for as many sources.
 #[inline]
 unsafe fn take(
-    cq: &mut Cq,
+    cq: &mut CqState,
     mut to: *mut c_void,
     count: usize,
     from: *mut FiAddr,
@@ -230,15 +240,15 @@ unsafe fn take(
     while taken < count {
         match cq.entries.front() {
             None => break,
-            Some(first) if first.fault.is_some() => {
+            Some(first) if first.failure.is_some() => {
                 if taken == 0 {
                     return Err(Errno(FI_EAVAIL));
                 }
                 break;
             }
             Some(first) => {
-                // SAFETY: as the caller says.
-                to = unsafe { tell(first, cq.format, to, from, taken) };
+                // SAFETY: guaranteed by the caller.
+                to = unsafe { write_from(first, cq.format, to, from, taken) };
             }
         }
         cq.entries.pop_front();
@@ -247,13 +257,16 @@ unsafe fn take(
     Ok(taken)
 }
 
-/// As [`take`], of what comes and goes straight there; the queue has nothing.
+/// Receives messages on the fast path, while the queue is empty.
+///
+/// # Errors
+/// Those of [`DomainState::receive_fast`] for the first message.
 ///
 /// # Safety
-/// As of [`take`]; at least one is wanted.
+/// As for [`take`]; `count` is at least 1.
 #[inline(always)]
-unsafe fn look_straight(
-    state: &mut State,
+unsafe fn poll_fast(
+    state: &mut DomainState,
     at: usize,
     mut to: *mut c_void,
     count: usize,
@@ -261,13 +274,13 @@ unsafe fn look_straight(
 ) -> Result<usize, Missed> {
     let mut taken = 0_usize;
     loop {
-        let Straight { done, format, more } = match state.receive_straight(at) {
-            // All else is for the next look.
+        let FastCompletion { done, format, more } = match state.receive_fast(at) {
+            // The next poll handles all other cases.
             Err(_) if taken > 0 => return Ok(taken),
             took => took?,
         };
-        // SAFETY: as the caller says.
-        to = unsafe { tell(&done, format, to, from, taken) };
+        // SAFETY: guaranteed by the caller.
+        to = unsafe { write_from(&done, format, to, from, taken) };
         taken = taken.saturating_add(1);
         if !more || taken >= count {
             return Ok(taken);
@@ -275,58 +288,58 @@ unsafe fn look_straight(
     }
 }
 
-/// As [`take`], after all went on if there is nothing yet. Inlined into the call that polls: a message
-/// of a few bytes stays in registers from the partner's cache line to the application's memory.
+/// Moves entries as [`take`] does, after progress if the queue is empty. Inlined into the polling
+/// call: a small message stays in registers from the peer's cache line to the application's memory.
 ///
 /// # Safety
-/// As of [`take`].
+/// As for [`take`].
 #[inline(always)]
-unsafe fn look(
-    state: &mut State,
+unsafe fn poll(
+    state: &mut DomainState,
     at: usize,
     to: *mut c_void,
     count: usize,
     from: *mut FiAddr,
 ) -> Result<usize, Errno> {
-    let empty = of(&mut state.cqs, at)?.entries.is_empty();
+    let empty = get(&mut state.cqs, at)?.entries.is_empty();
     if empty && count > 0 {
-        // SAFETY: as the caller says.
-        match unsafe { look_straight(state, at, to, count, from) } {
+        // SAFETY: guaranteed by the caller.
+        match unsafe { poll_fast(state, at, to, count, from) } {
             Ok(taken) => return Ok(taken),
             Err(Missed::Nothing) => return Err(Errno(FI_EAGAIN)),
             Err(Missed::Unsure | Missed::Worked) => {}
         }
     }
-    // Who takes nothing wants no more than that.
+    // A read of no entries only requests progress.
     if empty || count == 0 {
-        go_on(state, at);
+        progress(state, at);
     }
-    let cq = of(&mut state.cqs, at)?;
+    let cq = get(&mut state.cqs, at)?;
     if cq.entries.is_empty() {
         return Err(Errno(FI_EAGAIN));
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let taken = unsafe { take(cq, to, count, from) };
     if cq.full {
-        state.relieve(at);
+        state.resume_held(at);
     }
     taken
 }
 
-/// As [`look`], for calls that may sleep.
+/// As [`poll`], for calls that may sleep.
 ///
 /// # Safety
-/// As of [`take`].
+/// As for [`take`].
 #[inline(never)]
-unsafe fn look_before_sleep(
-    state: &mut State,
+unsafe fn poll_before_sleep(
+    state: &mut DomainState,
     at: usize,
     to: *mut c_void,
     count: usize,
     from: *mut FiAddr,
 ) -> Result<usize, Errno> {
-    // SAFETY: as the caller says.
-    unsafe { look(state, at, to, count, from) }
+    // SAFETY: guaranteed by the caller.
+    unsafe { poll(state, at, to, count, from) }
 }
 
 #[inline]
@@ -338,7 +351,7 @@ fn number(taken: Result<usize, Errno>) -> isize {
 }
 
 unsafe extern "C" fn read(cq: *mut FidCq, buf: *mut c_void, count: usize) -> isize {
-    // SAFETY: as of `readfrom`.
+    // SAFETY: as for `readfrom`.
     unsafe { readfrom(cq, buf, count, std::ptr::null_mut()) }
 }
 
@@ -348,15 +361,15 @@ unsafe extern "C" fn readfrom(
     count: usize,
     from: *mut FiAddr,
 ) -> isize {
-    // SAFETY: the caller gives a queue that we opened.
-    let object = unsafe { &*cq.cast::<Queue>() };
-    let (taken, vain) = object.shared.state.with(|state| {
-        // SAFETY: and has the room that it says.
-        let taken = unsafe { look(state, object.at, buf, count, from) };
-        wait::leave(state, &At(object.at));
-        (taken, state.vain)
+    // SAFETY: the caller passes a queue that was opened here.
+    let object = unsafe { &*cq.cast::<CqObject>() };
+    let (taken, misses) = object.shared.state.with(|state| {
+        // SAFETY: the caller passes room for `count` entries and sources.
+        let taken = unsafe { poll(state, object.at, buf, count, from) };
+        wait::end_poll(state, &CqIndex(object.at));
+        (taken, state.misses)
     });
-    wait::give_way(vain);
+    wait::yield_after_misses(misses);
     number(taken)
 }
 
@@ -367,7 +380,7 @@ unsafe extern "C" fn sread(
     cond: *const c_void,
     timeout: c_int,
 ) -> isize {
-    // SAFETY: as of `sreadfrom`.
+    // SAFETY: as for `sreadfrom`.
     unsafe { sreadfrom(cq, buf, count, std::ptr::null_mut(), cond, timeout) }
 }
 
@@ -379,15 +392,15 @@ unsafe extern "C" fn sreadfrom(
     _cond: *const c_void,
     timeout: c_int,
 ) -> isize {
-    // SAFETY: the caller gives a queue that we opened.
-    let object = unsafe { &*cq.cast::<Queue>() };
-    let sleeps = object.shared.state.with(|state| At(object.at).sleep(state).is_some());
+    // SAFETY: the caller passes a queue that was opened here.
+    let object = unsafe { &*cq.cast::<CqObject>() };
+    let sleeps = object.shared.state.with(|state| CqIndex(object.at).wait_fd(state).is_some());
     if !sleeps {
         return failed_size(FI_ENOSYS);
     }
-    let found = wait::until(&object.shared, &At(object.at), timeout, |state| {
-        // SAFETY: and has the room that it says.
-        match unsafe { look_before_sleep(state, object.at, buf, count, from) } {
+    let found = wait::until(&object.shared, &CqIndex(object.at), timeout, |state| {
+        // SAFETY: the caller passes room for `count` entries and sources.
+        match unsafe { poll_before_sleep(state, object.at, buf, count, from) } {
             Err(Errno(FI_EAGAIN)) if !signalled(state, object.at) => None,
             taken => Some(taken),
         }
@@ -395,27 +408,27 @@ unsafe extern "C" fn sreadfrom(
     number(found.unwrap_or(Err(Errno(FI_EAGAIN))))
 }
 
-/// Whether somebody called [`signal`] since it was asked last.
-fn signalled(state: &mut State, at: usize) -> bool {
+/// Returns and clears whether [`signal`] was called.
+fn signalled(state: &mut DomainState, at: usize) -> bool {
     let cq = state.cqs.get_mut(at).and_then(Option::as_mut);
-    cq.and_then(|cq| cq.sleep.as_ref()).is_some_and(Sleep::was_signalled)
+    cq.and_then(|cq| cq.wait_fd.as_ref()).is_some_and(WaitFd::was_signalled)
 }
 
 unsafe extern "C" fn signal(cq: *mut FidCq) -> c_int {
-    // SAFETY: the caller gives a queue that we opened.
-    let object = unsafe { &*cq.cast::<Queue>() };
-    object.shared.state.with(|state| match At(object.at).sleep(state) {
-        Some(sleep) => {
-            sleep.signal();
+    // SAFETY: the caller passes a queue that was opened here.
+    let object = unsafe { &*cq.cast::<CqObject>() };
+    object.shared.state.with(|state| match CqIndex(object.at).wait_fd(state) {
+        Some(wait_fd) => {
+            wait_fd.signal();
             0
         }
         None => -FI_ENOSYS,
     })
 }
 
-/// Bytes of an error's entry that every caller has room for, and those with room for error data
-/// and sources.
-const FIRST: usize = std::mem::offset_of!(FiCqErrEntry, err_data_size);
+/// The bytes of an error entry that every caller has room for, and the versions since which callers
+/// have room for error data and for sources.
+const COMMON_BYTES: usize = std::mem::offset_of!(FiCqErrEntry, err_data_size);
 const SOURCES_SINCE: u32 = version(1, 20);
 const DATA_SINCE: u32 = version(1, 5);
 
@@ -423,18 +436,18 @@ unsafe extern "C" fn readerr(cq: *mut FidCq, entry: *mut FiCqErrEntry, _flags: u
     if entry.is_null() {
         return failed_size(FI_EINVAL);
     }
-    // SAFETY: the caller gives a queue that we opened.
-    let object = unsafe { &*cq.cast::<Queue>() };
+    // SAFETY: the caller passes a queue that was opened here.
+    let object = unsafe { &*cq.cast::<CqObject>() };
     let failed = object.shared.state.with(|state| {
-        let cq = of(&mut state.cqs, object.at).ok()?;
-        let (first, fault) = (*cq.entries.front()?, cq.entries.front()?.fault?);
+        let cq = get(&mut state.cqs, object.at).ok()?;
+        let (first, failure) = (*cq.entries.front()?, cq.entries.front()?.failure?);
         cq.entries.pop_front();
         if cq.full {
-            state.relieve(object.at);
+            state.resume_held(object.at);
         }
-        Some((first, fault))
+        Some((first, failure))
     });
-    let Some((done, fault)) = failed else { return failed_size(FI_EAGAIN) };
+    let Some((done, failure)) = failed else { return failed_size(FI_EAGAIN) };
     let report = done.report;
     let full = FiCqErrEntry {
         op_context: std::ptr::without_provenance_mut(report.context),
@@ -443,9 +456,9 @@ unsafe extern "C" fn readerr(cq: *mut FidCq, entry: *mut FiCqErrEntry, _flags: u
         buf: std::ptr::without_provenance_mut(report.buf),
         data: done.data,
         tag: report.tag,
-        olen: fault.olen,
-        err: fault.err,
-        prov_errno: fault.status.cast_signed(),
+        olen: failure.olen,
+        err: failure.err,
+        prov_errno: failure.status.cast_signed(),
         err_data: std::ptr::null_mut(),
         err_data_size: 0,
         src_addr: done.from,
@@ -453,9 +466,9 @@ unsafe extern "C" fn readerr(cq: *mut FidCq, entry: *mut FiCqErrEntry, _flags: u
     let len = match object.shared.api_version {
         SOURCES_SINCE.. => size_of::<FiCqErrEntry>(),
         DATA_SINCE.. => std::mem::offset_of!(FiCqErrEntry, src_addr),
-        _ => FIRST,
+        _ => COMMON_BYTES,
     };
-    // SAFETY: a caller of that version has room for so much, and what is copied is a whole entry.
+    // SAFETY: a caller of that version has room for `len` bytes, and `full` is longer.
     unsafe { std::ptr::copy_nonoverlapping((&raw const full).cast::<u8>(), entry.cast(), len) };
     1
 }
@@ -467,16 +480,16 @@ unsafe extern "C" fn strerror(
     buf: *mut c_char,
     len: usize,
 ) -> *const c_char {
-    // SAFETY: the caller has that room, or gives NULL.
+    // SAFETY: the caller passes room for `len` bytes, or NULL.
     unsafe { describe_into(prov_errno, buf, len) }
 }
 
-/// The domain of a queue and its place there, for who binds it.
+/// Returns the domain of a queue and its index there, for a binding.
 ///
 /// # Safety
-/// It is a queue of ours that is open.
-pub unsafe fn bound<'a>(fid: *mut Fid) -> (&'a Arc<Shared>, usize) {
-    // SAFETY: as the caller says.
-    let object = unsafe { &*fid.cast::<Queue>() };
+/// `fid` is an open queue that was opened here.
+pub unsafe fn location<'a>(fid: *mut Fid) -> (&'a Arc<DomainShared>, usize) {
+    // SAFETY: guaranteed by the caller.
+    let object = unsafe { &*fid.cast::<CqObject>() };
     (&object.shared, object.at)
 }

@@ -1,4 +1,5 @@
-//! Domains: a board of this host, and what is opened of it.
+//! Domains: a NIC of this host and the objects that are opened in it. A domain has no traffic of
+//! its own; its endpoints do.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,23 +7,23 @@ use std::sync::{Arc, OnceLock};
 
 use causeway_endpoint::lock::Guarded;
 
-use super::auto::Auto;
-use super::helper::Helper;
-use super::state::{Shared, State};
+use super::connect_thread::ConnectThread;
+use super::progress_thread::ProgressThread;
+use super::state::{DomainShared, DomainState};
 use super::{atomic, av, cntr, cq, endpoint, mr};
 use crate::abi::*;
-use crate::boards::{self, Board};
 use crate::fabric;
-use crate::info::{self, Asked};
+use crate::info::{self, Hints};
+use crate::nics::{self, LocalNic};
 use crate::rdm::Errno;
 
-/// A domain as the application has it.
+/// A domain that an application opened.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Domain {
     fid: FidDomain,
     fabric: *mut FidFabric,
-    pub shared: Arc<Shared>,
+    pub shared: Arc<DomainShared>,
 }
 
 static OPS: Ops = Ops { close, bind, ..Ops::NONE };
@@ -36,18 +37,18 @@ static DOMAIN_OPS: OpsDomain = OpsDomain {
     ..OpsDomain::NONE
 };
 
-/// The board that an application chose.
-fn board(asked: &Asked) -> Result<Board, c_int> {
-    let boards = boards::all().map_err(|_| FI_ENODEV)?;
-    let mut chosen = boards.into_iter().filter(|board| info::is_wanted(asked, board));
+/// Returns the NIC that matches the hints.
+fn choose_nic(hints: &Hints) -> Result<LocalNic, c_int> {
+    let nics = nics::all().map_err(|_| FI_ENODEV)?;
+    let mut chosen = nics.into_iter().filter(|nic| info::matches_hints(hints, nic));
     chosen.next().ok_or(FI_ENODEV)
 }
 
-/// Opens one.
+/// Opens a domain.
 ///
 /// # Safety
-/// The fabric is one of ours; other pointers are what the interface says of them, none NULL but
-/// `context`.
+/// The fabric was opened here; other pointers are as the interface requires, and none is NULL
+/// except `context`.
 pub unsafe fn open(
     fabric: *mut FidFabric,
     info: *mut FiInfo,
@@ -55,40 +56,40 @@ pub unsafe fn open(
     _flags: u64,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let api_version = unsafe { (*fabric).api_version };
-    // SAFETY: as the caller says.
-    let chosen = unsafe { info::chosen(info, api_version) };
-    let chosen = chosen.and_then(|(asked, offer)| Ok((board(&asked)?.number, offer)));
-    let (board, offer) = match chosen {
+    // SAFETY: guaranteed by the caller.
+    let chosen = unsafe { info::read_chosen(info, api_version) };
+    let chosen = chosen.and_then(|(hints, offer)| Ok((choose_nic(&hints)?.index, offer)));
+    let (nic_index, offer) = match chosen {
         Ok(chosen) => chosen,
         Err(code) => return failed(code),
     };
     super::process::begin();
-    let shared = Arc::new(Shared {
-        state: Guarded::new(State::default()),
+    let shared = Arc::new(DomainShared {
+        state: Guarded::new(DomainState::default()),
         helper: OnceLock::new(),
-        board,
+        nic_index,
         children: AtomicUsize::new(0),
         basic: offer.mr_mode & FI_MR_BASIC != 0,
         api_version,
     });
-    let auto = offer.data_progress == FI_PROGRESS_AUTO;
-    if offer.threading == FI_THREAD_DOMAIN && !auto {
-        // SAFETY: nobody else has the domain yet. The application serialises all calls of it
+    let is_auto = offer.data_progress == FI_PROGRESS_AUTO;
+    if offer.threading == FI_THREAD_DOMAIN && !is_auto {
+        // SAFETY: no other code refers to the domain yet. The application serialises its calls
         // (`FI_THREAD_DOMAIN`), and threads of the provider claim the lock.
         unsafe { shared.state.set_serial() };
     }
-    if !auto {
-        shared.helper.get_or_init(|| Arc::new(Helper::new(&shared)));
-    } else if let Err(Errno(err)) = Auto::begin(&shared) {
+    if !is_auto {
+        shared.helper.get_or_init(|| Arc::new(ConnectThread::new(&shared)));
+    } else if let Err(Errno(err)) = ProgressThread::begin(&shared) {
         return failed(err);
     }
-    super::process::note(&shared);
+    super::process::register(&shared);
     let fid = Fid { fclass: FI_CLASS_DOMAIN, context, ops: &OPS };
     let fid = FidDomain { fid, ops: &DOMAIN_OPS, mr: &mr::MR_OPS };
     let opened = Box::new(Domain { fid, fabric, shared });
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         fabric::hold(fabric);
         domain.write(Box::into_raw(opened).cast());
@@ -98,15 +99,15 @@ pub unsafe fn open(
 
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     let domain = fid.cast::<Domain>();
-    // SAFETY: the caller closes a domain that we opened; it begins with its fid.
+    // SAFETY: the caller closes a domain that was opened here; it begins with its fid.
     let opened = unsafe { &*domain };
     let (busy, fabric) = (opened.shared.children.load(Ordering::Acquire) != 0, opened.fabric);
     if busy {
         return -FI_EBUSY;
     }
-    Auto::end(&opened.shared);
-    // SAFETY: it came out of a box, is closed once, and nothing has it any more; the fabric was
-    // held for it.
+    ProgressThread::end(&opened.shared);
+    // SAFETY: the domain was boxed, is closed once, and has no children; the fabric was held for
+    // it.
     unsafe {
         drop(Box::from_raw(domain));
         fabric::release(fabric);
@@ -114,8 +115,8 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     0
 }
 
-/// Nothing is done later, so an event queue has nothing to tell.
+/// AllEndpoints calls complete before they return, so a bound event queue gets no events.
 unsafe extern "C" fn bind(_fid: *mut Fid, bound: *mut Fid, _flags: u64) -> c_int {
-    // SAFETY: the caller gives an object that is open.
+    // SAFETY: the caller passes an open object.
     if !bound.is_null() && unsafe { (*bound).fclass } == FI_CLASS_EQ { 0 } else { -FI_EINVAL }
 }

@@ -1,4 +1,4 @@
-//! Endpoints: opened, bound, named; and what all operations have in common.
+//! Endpoints: opening, binding, options and closing, and the common part of all operations.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -8,27 +8,28 @@ use std::time::{Duration, Instant};
 use causeway_endpoint::limits::CLOSE_MAX;
 use libc::iovec;
 
-use super::auto::Auto;
-use super::object::{Object, answer, usable};
+use super::object::{FidObject, domain_of, to_status};
+use super::progress_thread::ProgressThread;
 use super::state::{
-    Bound, Ep, READ, RECEIVED, REMOTE_READ, REMOTE_WRITTEN, SENT, Shared, State, WRITTEN, of, place,
+    CqBinding, DomainShared, DomainState, EpState, READ, RECEIVED, REMOTE_READ, REMOTE_WRITTEN,
+    SENT, WRITTEN, get, insert,
 };
 use super::{atomic, av, cntr, cq, msg, rma, tagged};
 use crate::abi::*;
 use crate::errno;
 use crate::info;
-use crate::limits::{CLOSE_LOOK, CLOSE_PAUSE, INJECT_MAX, OPERATIONS_MAX, PIECES_MAX};
-use crate::rdm::{Env, Errno, Place, Rdm, Report, Span};
+use crate::limits::{CLOSE_PAUSE, CLOSE_SPIN, INJECT_MAX, OPERATIONS_MAX, SEGMENTS_MAX};
+use crate::rdm::{AppSpan, DomainEnv, Errno, Payload, Rdm, ReportTemplate};
 
-/// An endpoint as the application has it.
+/// An endpoint that an application opened.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Endpoint {
-    object: Object<FidEp>,
-    /// The flags of calls that have none. Another thread may set them meanwhile (`FI_SETOPSFLAG`).
+    object: FidObject<FidEp>,
+    /// Default flags of operations. Other threads may set them at any time (`FI_SETOPSFLAG`).
     tx_flags: AtomicU64,
     rx_flags: AtomicU64,
-    /// Receives may be from one endpoint only; else whom they name means nothing.
+    /// Whether receives may be directed (`FI_DIRECTED_RECV`); otherwise their source is ignored.
     directed: bool,
 }
 
@@ -36,7 +37,7 @@ static OPS: Ops = Ops { close, bind, control, ..Ops::NONE };
 static EP_OPS: OpsEp = OpsEp { cancel, getopt, setopt, tx_size_left, rx_size_left, ..OpsEp::NONE };
 static CM_OPS: OpsCm = OpsCm { getname, ..OpsCm::NONE };
 
-/// Opens one.
+/// Opens an endpoint.
 pub unsafe extern "C" fn open(
     domain: *mut FidDomain,
     info: *mut FiInfo,
@@ -46,11 +47,11 @@ pub unsafe extern "C" fn open(
     if info.is_null() || ep.is_null() {
         return -FI_EINVAL;
     }
-    // SAFETY: the caller has what it asked for there; attributes may be NULL.
+    // SAFETY: the caller passes the `fi_info` that it got; attributes may be NULL.
     let (caps, tx_flags, rx_flags, source) = unsafe {
         let (tx, rx) = ((*info).tx_attr.as_ref(), (*info).rx_attr.as_ref());
         let flags = (tx.map_or(0, |tx| tx.op_flags), rx.map_or(0, |rx| rx.op_flags));
-        let source = info::place((*info).src_addr, (*info).src_addrlen);
+        let source = info::read_address((*info).src_addr, (*info).src_addrlen);
         ((*info).caps, flags.0, flags.1, source)
     };
     // SAFETY: as above.
@@ -58,18 +59,18 @@ pub unsafe extern "C" fn open(
     if !matches!(kind, FI_EP_UNSPEC | FI_EP_RDM) {
         return -FI_EINVAL;
     }
-    // SAFETY: the caller has a domain of ours.
-    let shared = unsafe { usable(domain) };
-    let mut rdm = match Rdm::open(shared.board, source.service()) {
+    // SAFETY: the caller passes a domain that was opened here.
+    let shared = unsafe { domain_of(domain) };
+    let mut rdm = match Rdm::open(shared.nic_index, source.service()) {
         Ok(rdm) => rdm,
         Err(error) => return errno::of(error).wrapping_neg(),
     };
-    let (book, tx, rx, counters) = (None, None, None, [None; 6]);
+    let (vector, tx, rx, counters) = (None, None, None, [None; 6]);
     rdm.helper = shared.helper.get().cloned();
-    let opened = Ep { rdm, book, tx, rx, counters, enabled: false };
+    let opened = EpState { rdm, vector, tx, rx, counters, enabled: false };
     let at = shared.state.with(|state| {
-        Auto::came(state);
-        place(&mut state.eps, opened)
+        ProgressThread::endpoint_opened(state);
+        insert(&mut state.eps, opened)
     });
     shared.children.fetch_add(1, Ordering::Relaxed);
     let fid = FidEp {
@@ -82,16 +83,16 @@ pub unsafe extern "C" fn open(
         atomic: &atomic::ATOMIC_OPS,
         collective: &OpsCollective::NONE,
     };
-    let object = Object { fid, shared: Arc::clone(&shared), at };
+    let object = FidObject { fid, shared: Arc::clone(&shared), at };
     let directed = caps & FI_DIRECTED_RECV != 0;
     let [tx_flags, rx_flags] = [tx_flags, rx_flags].map(AtomicU64::new);
     let opened = Endpoint { object, tx_flags, rx_flags, directed };
-    // SAFETY: the caller has a place there for it.
+    // SAFETY: the caller passes a place for the endpoint.
     unsafe { ep.write(Box::into_raw(Box::new(opened)).cast()) };
     0
 }
 
-/// The same, with flags of which there are none for us.
+/// Opens an endpoint; the flags are not used.
 pub unsafe extern "C" fn open2(
     domain: *mut FidDomain,
     info: *mut FiInfo,
@@ -99,40 +100,44 @@ pub unsafe extern "C" fn open2(
     _flags: u64,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: as of `open`.
+    // SAFETY: as for `open`.
     unsafe { open(domain, info, ep, context) }
 }
 
-/// One that the application gives.
+/// Returns the endpoint of a fid.
 ///
 /// # Safety
-/// It is an endpoint of ours that is open.
+/// The endpoint was opened here and is open.
 #[inline]
 pub unsafe fn of_fid<'a>(ep: *mut FidEp) -> &'a Endpoint {
-    // SAFETY: as the caller says; it begins with its fid.
+    // SAFETY: guaranteed by the caller; an endpoint begins with its fid.
     unsafe { &*ep.cast::<Endpoint>() }
 }
 
 impl Endpoint {
-    /// Does something with it.
+    /// Runs `run` with the endpoint's state.
     #[inline]
     pub fn with<R>(
         &self,
-        run: impl FnOnce(&mut Ep, Env<'_>) -> Result<R, Errno>,
+        run: impl FnOnce(&mut EpState, DomainEnv<'_>) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         self.object.shared.state.with(|state| state.with_ep(self.object.at, run))
     }
 
-    /// Begins an operation. If there is no room, all go on, so that there is later.
+    /// Starts an operation. Without room for it, the endpoint makes progress, so that a later
+    /// attempt succeeds.
     #[inline]
-    pub fn begin(&self, run: impl FnOnce(&mut Ep, Env<'_>) -> Result<(), Errno>) -> isize {
-        let enabled = |ep: &mut Ep, env: Env<'_>| {
+    pub fn begin(
+        &self,
+        run: impl FnOnce(&mut EpState, DomainEnv<'_>) -> Result<(), Errno>,
+    ) -> isize {
+        let enabled = |ep: &mut EpState, env: DomainEnv<'_>| {
             if ep.enabled { run(ep, env) } else { Err(Errno(FI_EOPBADSTATE)) }
         };
         self.object.shared.state.with(|state| match state.with_ep(self.object.at, enabled) {
             Ok(()) => {
                 if state.asleep > 0 {
-                    state.rouse(self.object.at);
+                    state.wake_if_busy(self.object.at);
                 }
                 0
             }
@@ -145,13 +150,13 @@ impl Endpoint {
         })
     }
 
-    /// The flags of a call that has none.
+    /// Returns the default flags of transmit operations.
     #[inline]
     pub fn tx_flags(&self) -> u64 {
         self.tx_flags.load(Ordering::Relaxed)
     }
 
-    /// Returns the flags of the direction that `given` names, and the others of these.
+    /// Returns the flags of the direction in `given`, and the remaining bits of `given`.
     fn flags(&self, given: u64) -> Result<(&AtomicU64, u64), Errno> {
         let direction = given & (FI_TRANSMIT | FI_RECV);
         let flags = match direction {
@@ -162,109 +167,131 @@ impl Endpoint {
         Ok((flags, given & !direction))
     }
 
-    /// Whom alone a receive is from.
+    /// Returns the source of a receive.
     #[inline]
     pub fn from(&self, named: FiAddr) -> FiAddr {
         if self.directed { named } else { FI_ADDR_UNSPEC }
     }
 
-    /// See [`Self::tx_flags`].
+    /// Returns the default flags of receive operations.
     #[inline]
     pub fn rx_flags(&self) -> u64 {
         self.rx_flags.load(Ordering::Relaxed)
     }
 }
 
-impl Ep {
-    /// What is told of an operation that sends.
+impl EpState {
+    /// Returns the completion of a transmit operation.
     #[inline]
-    pub fn tx_report(&self, flags: u64, what: u64, context: *mut c_void, place: &Place) -> Report {
+    pub fn tx_report(
+        &self,
+        flags: u64,
+        what: u64,
+        context: *mut c_void,
+        payload: &Payload,
+    ) -> ReportTemplate {
         let quiet = self.tx.is_none_or(|tx| tx.selective) && flags & FI_COMPLETION == 0;
-        Report { context: context.addr(), flags: what, quiet, tag: 0, buf: 0, len: place.len() }
-    }
-
-    /// The same of one that receives.
-    #[inline]
-    pub fn rx_report(&self, flags: u64, what: u64, context: *mut c_void, place: &Place) -> Report {
-        let quiet = self.rx.is_none_or(|rx| rx.selective) && flags & FI_COMPLETION == 0;
-        Report {
+        ReportTemplate {
             context: context.addr(),
             flags: what,
             quiet,
             tag: 0,
-            buf: place.start(),
-            len: place.len(),
+            buf: 0,
+            len: payload.len(),
+        }
+    }
+
+    /// Returns the completion of a receive operation.
+    #[inline]
+    pub fn rx_report(
+        &self,
+        flags: u64,
+        what: u64,
+        context: *mut c_void,
+        payload: &Payload,
+    ) -> ReportTemplate {
+        let quiet = self.rx.is_none_or(|rx| rx.selective) && flags & FI_COMPLETION == 0;
+        ReportTemplate {
+            context: context.addr(),
+            flags: what,
+            quiet,
+            tag: 0,
+            buf: payload.start(),
+            len: payload.len(),
         }
     }
 }
 
-/// Returns the place of one piece of the application's memory.
+/// Returns the payload of a contiguous buffer.
 ///
 /// # Safety
-/// As of [`Span::new`]: the caller lends the memory to the operation that gets the place, until that
-/// is reported or, where the interface says so, until the call returns.
+/// As for [`AppSpan::new`]: the caller lends the memory to the operation until that completes or, if
+/// the interface allows it, until the call returns.
 #[inline]
-pub unsafe fn piece(buf: *const c_void, len: usize) -> Place {
-    // SAFETY: as the caller says.
-    Place::One(unsafe { Span::new(buf.cast_mut().cast(), len) })
+pub unsafe fn buffer(buf: *const c_void, len: usize) -> Payload {
+    // SAFETY: guaranteed by the caller.
+    Payload::One(unsafe { AppSpan::new(buf.cast_mut().cast(), len) })
 }
 
-/// Returns the place of several pieces.
+/// Returns the payload of several segments.
+///
+/// # Errors
+/// `FI_EINVAL` for too many segments, `FI_EMSGSIZE` if the sum of the lengths overflows.
 ///
 /// # Safety
-/// So many are there, and for each as of [`piece`].
-pub unsafe fn pieces(iov: *const iovec, count: usize) -> Result<Place, Errno> {
-    if count > PIECES_MAX || (iov.is_null() && count > 0) {
+/// `iov` has `count` segments, and each is as for [`buffer`].
+pub unsafe fn segments(iov: *const iovec, count: usize) -> Result<Payload, Errno> {
+    if count > SEGMENTS_MAX || (iov.is_null() && count > 0) {
         return Err(Errno(FI_EINVAL));
     }
     let all = (0..count).map(|at| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let iovec { iov_base, iov_len } = iov.wrapping_add(at).read();
-            Span::new(iov_base.cast(), iov_len)
+            AppSpan::new(iov_base.cast(), iov_len)
         }
     });
-    Place::of(all.collect()).ok_or(Errno(FI_EMSGSIZE))
+    Payload::of(all.collect()).ok_or(Errno(FI_EMSGSIZE))
 }
 
-/// Whether so much may be sent with the memory free at once.
+/// Checks the length of an injected message.
 pub fn injectable(len: usize) -> Result<(), Errno> {
     if len > INJECT_MAX { Err(Errno(FI_EMSGSIZE)) } else { Ok(()) }
 }
 
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
-    // SAFETY: the caller closes an endpoint that we opened; it begins with its fid.
+    // SAFETY: the caller closes an endpoint that was opened here; it begins with its fid.
     let Endpoint { object, .. } = unsafe { &*fid.cast::<Endpoint>() };
     deliver(object);
     let taken = object.shared.state.with(|state| {
         let ep = state.eps.get_mut(object.at).and_then(Option::take);
         unbind(state, object.at, ep.as_ref());
         if let Some(ep) = &ep {
-            Auto::went(state, ep);
+            ProgressThread::endpoint_closed(state, ep);
         }
         ep
     });
     if let Some(mut ep) = taken {
         ep.rdm.finish();
-        crate::say::account(&ep.rdm.account());
-        crate::say::fetched(&ep.rdm.endpoint.way.channels.fetched());
+        crate::log::endpoint_stats(&ep.rdm.stats_report());
+        crate::log::large_messages(&ep.rdm.endpoint.way.channels.fetched());
     }
     object.shared.children.fetch_sub(1, Ordering::Release);
-    // SAFETY: it came out of a box, is closed once, and nothing has it any more.
+    // SAFETY: the endpoint was boxed, is closed once, and no other code refers to it.
     drop(unsafe { Box::from_raw(fid.cast::<Endpoint>()) });
     0
 }
 
-/// Before an endpoint is closed: what the application was told is sent is handed over, as its
-/// receivers take it. A receiver that does not within [`CLOSE_MAX`] gets no more.
-fn deliver(object: &Object<FidEp>) {
+/// Delivers the messages that were reported as sent before an endpoint closes. A receiver that does
+/// not take them within [`CLOSE_MAX`] loses them.
+fn deliver(object: &FidObject<FidEp>) {
     let since = Instant::now();
-    let look = |state: &mut State| {
-        // Its receivers may be other endpoints of the domain, for which nobody else calls.
+    let look = |state: &mut DomainState| {
+        // The receivers may be other endpoints of the domain that no other call polls.
         for at in 0..state.eps.len() {
             state.progress(at);
         }
-        of(&mut state.eps, object.at).map_or(0, |ep| ep.rdm.unsent())
+        get(&mut state.eps, object.at).map_or(0, |ep| ep.rdm.unsent())
     };
     let mut pause = Duration::ZERO;
     loop {
@@ -275,34 +302,35 @@ fn deliver(object: &Object<FidEp>) {
         if since.elapsed() >= CLOSE_MAX {
             let seconds = CLOSE_MAX.as_secs();
             let text = format!(
-                "an endpoint is closed and {unsent} messages that were told as sent are lost: their \
-                 receivers did not take them for {seconds} s"
+                "an endpoint closes before its messages are delivered: {unsent} messages that were \
+                 reported as sent are lost, because their receivers did not take them for \
+                 {seconds} s"
             );
-            return crate::say::warn(&text, true);
+            return crate::log::warn(&text, true);
         }
         if pause.is_zero() {
             std::thread::yield_now();
         } else {
             std::thread::sleep(pause);
         }
-        if since.elapsed() >= CLOSE_LOOK {
+        if since.elapsed() >= CLOSE_SPIN {
             pause = pause.saturating_add(CLOSE_PAUSE.0).min(CLOSE_PAUSE.1);
         }
     }
 }
 
-/// Queues and counters know it no more.
-fn unbind(state: &mut State, at: usize, ep: Option<&Ep>) {
+/// Removes an endpoint from its queues and counters.
+fn unbind(state: &mut DomainState, at: usize, ep: Option<&EpState>) {
     for cq in state.cqs.iter_mut().flatten().filter(|cq| cq.eps.contains(&at)) {
         cq.eps.retain(|&other| other != at);
-        if let (Some(sleep), Some(ep)) = (&cq.sleep, ep) {
-            sleep.forget(ep);
+        if let (Some(wait_fd), Some(ep)) = (&cq.wait_fd, ep) {
+            wait_fd.unwatch(ep);
         }
     }
     for cntr in state.cntrs.iter_mut().flatten().filter(|cntr| cntr.eps.contains(&at)) {
         cntr.eps.retain(|&other| other != at);
-        if let (Some(sleep), Some(ep)) = (&cntr.sleep, ep) {
-            sleep.forget(ep);
+        if let (Some(wait_fd), Some(ep)) = (&cntr.wait_fd, ep) {
+            wait_fd.unwatch(ep);
         }
     }
 }
@@ -311,38 +339,38 @@ unsafe extern "C" fn bind(fid: *mut Fid, bound: *mut Fid, flags: u64) -> c_int {
     if bound.is_null() {
         return -FI_EINVAL;
     }
-    // SAFETY: the caller gives an endpoint that we opened.
+    // SAFETY: the caller passes an endpoint that was opened here.
     let Endpoint { object, .. } = unsafe { &*fid.cast::<Endpoint>() };
-    // SAFETY: and an object that is open.
-    answer(match unsafe { (*bound).fclass } {
-        // SAFETY: an object of this class is one of `cq`.
-        FI_CLASS_CQ => bind_cq(object, unsafe { cq::bound(bound) }, flags),
-        // SAFETY: of `cntr`.
-        FI_CLASS_CNTR => bind_cntr(object, unsafe { cntr::bound(bound) }, flags),
-        // SAFETY: of `av`.
-        FI_CLASS_AV => bind_av(object, unsafe { av::bound(bound) }),
+    // SAFETY: the caller passes an open object.
+    to_status(match unsafe { (*bound).fclass } {
+        // SAFETY: an object of this class belongs to `cq`.
+        FI_CLASS_CQ => bind_cq(object, unsafe { cq::location(bound) }, flags),
+        // SAFETY: an object of this class belongs to `cntr`.
+        FI_CLASS_CNTR => bind_cntr(object, unsafe { cntr::location(bound) }, flags),
+        // SAFETY: an object of this class belongs to `av`.
+        FI_CLASS_AV => bind_av(object, unsafe { av::location(bound) }),
         FI_CLASS_EQ => Ok(()),
         _ => Err(Errno(FI_EINVAL)),
     })
 }
 
-/// Whether both are of one domain.
-fn together(object: &Object<FidEp>, shared: &Arc<Shared>) -> Result<(), Errno> {
+/// Checks that both objects belong to one domain.
+fn check_domain(object: &FidObject<FidEp>, shared: &Arc<DomainShared>) -> Result<(), Errno> {
     if Arc::ptr_eq(&object.shared, shared) { Ok(()) } else { Err(Errno(FI_EDOMAIN)) }
 }
 
 fn bind_cq(
-    object: &Object<FidEp>,
-    (shared, cq): (&Arc<Shared>, usize),
+    object: &FidObject<FidEp>,
+    (shared, cq): (&Arc<DomainShared>, usize),
     flags: u64,
 ) -> Result<(), Errno> {
-    together(object, shared)?;
+    check_domain(object, shared)?;
     if flags & (FI_TRANSMIT | FI_RECV) == 0 {
         return Err(Errno(FI_EBADFLAGS));
     }
-    let bound = Some(Bound { cq, selective: flags & FI_SELECTIVE_COMPLETION != 0 });
+    let bound = Some(CqBinding { cq, selective: flags & FI_SELECTIVE_COMPLETION != 0 });
     shared.state.with(|state| {
-        let ep = of(&mut state.eps, object.at)?;
+        let ep = get(&mut state.eps, object.at)?;
         let taken = (flags & FI_TRANSMIT != 0 && ep.tx.is_some())
             || (flags & FI_RECV != 0 && ep.rx.is_some());
         if taken {
@@ -354,9 +382,9 @@ fn bind_cq(
         if flags & FI_RECV != 0 {
             ep.rx = bound;
         }
-        let queue = of(&mut state.cqs, cq)?;
-        if let Some(sleep) = &queue.sleep {
-            sleep.watch(ep)?;
+        let queue = get(&mut state.cqs, cq)?;
+        if let Some(wait_fd) = &queue.wait_fd {
+            wait_fd.watch(ep)?;
         }
         if !queue.eps.contains(&object.at) {
             queue.eps.push(object.at);
@@ -366,12 +394,12 @@ fn bind_cq(
 }
 
 fn bind_cntr(
-    object: &Object<FidEp>,
-    (shared, cntr): (&Arc<Shared>, usize),
+    object: &FidObject<FidEp>,
+    (shared, cntr): (&Arc<DomainShared>, usize),
     flags: u64,
 ) -> Result<(), Errno> {
-    together(object, shared)?;
-    let places = [
+    check_domain(object, shared)?;
+    let kinds = [
         (FI_SEND, SENT),
         (FI_RECV, RECEIVED),
         (FI_READ, READ),
@@ -380,17 +408,17 @@ fn bind_cntr(
         (FI_REMOTE_WRITE, REMOTE_WRITTEN),
     ];
     shared.state.with(|state| {
-        let ep = of(&mut state.eps, object.at)?;
-        for (flag, place) in places {
+        let ep = get(&mut state.eps, object.at)?;
+        for (flag, kind) in kinds {
             if flags & flag != 0
-                && let Some(place) = ep.counters.get_mut(place)
+                && let Some(counter) = ep.counters.get_mut(kind)
             {
-                *place = Some(cntr);
+                *counter = Some(cntr);
             }
         }
-        let counter = of(&mut state.cntrs, cntr)?;
-        if let Some(sleep) = &counter.sleep {
-            sleep.watch(ep)?;
+        let counter = get(&mut state.cntrs, cntr)?;
+        if let Some(wait_fd) = &counter.wait_fd {
+            wait_fd.watch(ep)?;
         }
         if !counter.eps.contains(&object.at) {
             counter.eps.push(object.at);
@@ -399,30 +427,33 @@ fn bind_cntr(
     })
 }
 
-fn bind_av(object: &Object<FidEp>, (shared, av): (&Arc<Shared>, usize)) -> Result<(), Errno> {
-    together(object, shared)?;
+fn bind_av(
+    object: &FidObject<FidEp>,
+    (shared, av): (&Arc<DomainShared>, usize),
+) -> Result<(), Errno> {
+    check_domain(object, shared)?;
     shared.state.with(|state| {
-        let ep = of(&mut state.eps, object.at)?;
+        let ep = get(&mut state.eps, object.at)?;
         if ep.enabled {
             return Err(Errno(FI_EOPBADSTATE));
         }
-        // What is known of numbers is of those in one.
-        if ep.book.is_some_and(|book| book != av) {
+        // The state of peers is kept by the index in a single address vector.
+        if ep.vector.is_some_and(|vector| vector != av) {
             return Err(Errno(FI_EINVAL));
         }
-        ep.book = Some(av);
+        ep.vector = Some(av);
         Ok(())
     })
 }
 
 unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: the caller gives an endpoint that we opened.
+    // SAFETY: the caller passes an endpoint that was opened here.
     let opened = unsafe { &*fid.cast::<Endpoint>() };
     let object = &opened.object;
-    answer(match command {
+    to_status(match command {
         FI_ENABLE => object.shared.state.with(|state| {
-            let ep = of(&mut state.eps, object.at)?;
-            if ep.book.is_none() {
+            let ep = get(&mut state.eps, object.at)?;
+            if ep.vector.is_none() {
                 return Err(Errno(FI_ENOAV));
             }
             if ep.tx.is_none() && ep.rx.is_none() && ep.counters.iter().all(Option::is_none) {
@@ -434,7 +465,7 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
         FI_GETOPSFLAG | FI_SETOPSFLAG if arg.is_null() => Err(Errno(FI_EINVAL)),
         FI_GETOPSFLAG => {
             let given = arg.cast::<u64>();
-            // SAFETY: for these commands the caller has flags there.
+            // SAFETY: for these commands the caller passes flags.
             opened.flags(unsafe { given.read() }).map(|(flags, _)| {
                 // SAFETY: as above.
                 unsafe { given.write(flags.load(Ordering::Relaxed)) };
@@ -449,17 +480,17 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
 }
 
 unsafe extern "C" fn getname(fid: *mut Fid, addr: *mut c_void, len: *mut usize) -> c_int {
-    // SAFETY: the caller gives an endpoint that we opened.
+    // SAFETY: the caller passes an endpoint that was opened here.
     let Endpoint { object, .. } = unsafe { &*fid.cast::<Endpoint>() };
-    answer(object.shared.state.with(|state| {
-        let name = of(&mut state.eps, object.at)?.rdm.name().emit();
-        // SAFETY: and the room that it says.
+    to_status(object.shared.state.with(|state| {
+        let name = get(&mut state.eps, object.at)?.rdm.name().emit();
+        // SAFETY: the caller passes `len` bytes of room, or NULL.
         unsafe { av::write_address(&name, addr, len) }
     }))
 }
 
 unsafe extern "C" fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened.
+    // SAFETY: the caller passes an endpoint that was opened here.
     let ep = unsafe { &*fid.cast::<Endpoint>() };
     match ep.with(|ep, _| ep.rdm.cancel(context.addr())) {
         Ok(()) => 0,
@@ -480,10 +511,10 @@ unsafe extern "C" fn getopt(
     if value.is_null() || len.is_null() {
         return -FI_EINVAL;
     }
-    // SAFETY: the caller gives an endpoint that we opened.
+    // SAFETY: the caller passes an endpoint that was opened here.
     let ep = unsafe { &*fid.cast::<Endpoint>() };
     let found = ep.with(|ep, _| Ok(ep.rdm.multi_receive_min)).unwrap_or(0);
-    // SAFETY: and the room that it says.
+    // SAFETY: the caller passes `len` bytes of room.
     unsafe {
         if len.replace(size_of::<usize>()) < size_of::<usize>() {
             return -FI_ETOOSMALL;
@@ -508,16 +539,17 @@ unsafe extern "C" fn setopt(
     }
     match name {
         FI_OPT_MIN_MULTI_RECV if len == size_of::<usize>() => {
-            // SAFETY: the caller has such a number there, and gives an endpoint that we opened.
+            // SAFETY: the caller passes a number of this type, and an endpoint that was opened
+            // here.
             let (min, ep) =
                 unsafe { (value.cast::<usize>().read_unaligned(), &*fid.cast::<Endpoint>()) };
-            answer(ep.with(|ep, _| {
+            to_status(ep.with(|ep, _| {
                 ep.rdm.multi_receive_min = min;
                 Ok(())
             }))
         }
         FI_OPT_MIN_MULTI_RECV => -FI_EINVAL,
-        // There is no other memory here, and what is allowed is not used.
+        // AllEndpoints memory is host memory, and the provider does not use the permission.
         FI_OPT_CUDA_API_PERMITTED | FI_OPT_SHARED_MEMORY_PERMITTED => 0,
         _ => -FI_ENOPROTOOPT,
     }

@@ -1,4 +1,5 @@
-//! Registered memory.
+//! Registration of memory regions. Registering pins nothing: peers' operations copy in this
+//! process.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -6,13 +7,13 @@ use std::sync::atomic::Ordering;
 
 use libc::iovec;
 
-use super::object::{Object, answer, closed, give, usable};
+use super::object::{FidObject, close_object, domain_of, give_object, to_status};
 use crate::abi::*;
-use crate::limits::PIECES_MAX;
-use crate::rdm::{Errno, Region, Span};
+use crate::limits::SEGMENTS_MAX;
+use crate::rdm::{AppSpan, Errno, RegisteredRegion};
 
 static OPS: Ops = Ops { close, bind, control, ..Ops::NONE };
-/// What a domain registers with.
+/// The functions in a domain's table.
 pub static MR_OPS: OpsMr = OpsMr { reg, regv, regattr, ..OpsMr::NONE };
 
 unsafe extern "C" fn reg(
@@ -27,7 +28,7 @@ unsafe extern "C" fn reg(
     context: *mut c_void,
 ) -> c_int {
     let iov = iovec { iov_base: buf.cast_mut(), iov_len: len };
-    // SAFETY: as of `regv`.
+    // SAFETY: as for `regv`.
     unsafe { regv(fid, &iov, 1, access, offset, key, flags, mr, context) }
 }
 
@@ -42,14 +43,14 @@ unsafe extern "C" fn regattr(
     }
     macro_rules! get {
         ($field:ident) => {
-            // SAFETY: the caller has attributes there, which have this field in all versions.
+            // SAFETY: the caller passes attributes, which have this field in all versions.
             unsafe { (*attr).$field }
         };
     }
     let (iov, count) = (get!(mr_iov), get!(iov_count));
     let (access, offset, key) = (get!(access), get!(offset), get!(requested_key));
     let context = get!(context);
-    // SAFETY: as of `regv`.
+    // SAFETY: as for `regv`.
     unsafe { regv(fid, iov, count, access, offset, key, flags, mr, context) }
 }
 
@@ -64,26 +65,26 @@ unsafe extern "C" fn regv(
     mr: *mut *mut FidMr,
     context: *mut c_void,
 ) -> c_int {
-    if fid.is_null() || iov.is_null() || mr.is_null() || count == 0 || count > PIECES_MAX {
+    if fid.is_null() || iov.is_null() || mr.is_null() || count == 0 || count > SEGMENTS_MAX {
         return -FI_EINVAL;
     }
-    // SAFETY: the caller has a domain of ours; it begins with its fid.
-    let shared = unsafe { usable(fid.cast()) };
-    let pieces = (0..count).map(|at| {
-        // SAFETY: the caller has so many there, and registers their memory for any thread to reach
-        // until it closes the region, which takes it back from all operations.
+    // SAFETY: the caller passes a domain that was opened here; it begins with its fid.
+    let shared = unsafe { domain_of(fid.cast()) };
+    let segments = (0..count).map(|at| {
+        // SAFETY: the caller passes `count` segments, and registers their memory for access by any
+        // thread until it closes the region, which withdraws it from all operations.
         unsafe {
             let iovec { iov_base, iov_len } = iov.wrapping_add(at).read();
-            Span::new(iov_base.cast(), iov_len)
+            AppSpan::new(iov_base.cast(), iov_len)
         }
     });
-    let pieces: Box<[Span]> = pieces.collect();
-    let first = pieces.first().map_or(0, Span::address);
+    let segments: Box<[AppSpan]> = segments.collect();
+    let first = segments.first().map_or(0, AppSpan::address);
     let basic = shared.basic;
     let base = if basic { u64::try_from(first).unwrap_or(0) } else { 0 };
     let registered = shared.state.with(|state| {
         let key = if basic { state.regions.free_key() } else { key };
-        state.regions.insert(key, Region::new(pieces, access, base)).map(|()| key)
+        state.regions.insert(key, RegisteredRegion::new(segments, access, base)).map(|()| key)
     });
     let key = match registered {
         Ok(key) => key,
@@ -92,29 +93,29 @@ unsafe extern "C" fn regv(
     shared.children.fetch_add(1, Ordering::Relaxed);
     let fid = Fid { fclass: FI_CLASS_MR, context, ops: &OPS };
     let fid = FidMr { fid, mem_desc: std::ptr::null_mut(), key };
-    // SAFETY: the caller has a place there for it.
-    unsafe { give(Object { fid, shared: Arc::clone(&shared), at: 0 }, mr) };
+    // SAFETY: the caller passes a place for the region.
+    unsafe { give_object(FidObject { fid, shared: Arc::clone(&shared), at: 0 }, mr) };
     0
 }
 
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
-    // SAFETY: the caller closes memory that we registered.
-    let object = unsafe { &*fid.cast::<Object<FidMr>>() };
+    // SAFETY: the caller closes a region that was registered here.
+    let object = unsafe { &*fid.cast::<FidObject<FidMr>>() };
     let key = object.fid.key;
     object.shared.state.with(|state| {
         state.regions.remove(key);
         state.eps.iter_mut().flatten().for_each(|ep| ep.rdm.release(key));
     });
-    // SAFETY: it is closed once.
-    unsafe { closed::<FidMr>(fid) }
+    // SAFETY: the region is closed once.
+    unsafe { close_object::<FidMr>(fid) }
 }
 
-/// All endpoints of a domain reach its memory, so there is nothing to be bound to.
+/// AllEndpoints endpoints of a domain access its regions, so a binding has no effect.
 unsafe extern "C" fn bind(_fid: *mut Fid, bound: *mut Fid, _flags: u64) -> c_int {
     if bound.is_null() {
         return -FI_EINVAL;
     }
-    // SAFETY: the caller gives an object that is open.
+    // SAFETY: the caller passes an open object.
     match unsafe { (*bound).fclass } {
         FI_CLASS_EP => 0,
         _ => -FI_ENOSYS,
@@ -122,7 +123,7 @@ unsafe extern "C" fn bind(_fid: *mut Fid, bound: *mut Fid, _flags: u64) -> c_int
 }
 
 unsafe extern "C" fn control(_fid: *mut Fid, command: c_int, _arg: *mut c_void) -> c_int {
-    answer(match command {
+    to_status(match command {
         FI_ENABLE | FI_REFRESH => Ok(()),
         _ => Err(Errno(FI_ENOSYS)),
     })

@@ -1,15 +1,16 @@
-//! Messages without tags.
+//! Messages without tags (`fi_msg(3)`): the functions of the C interface. The common part is in
+//! [`tagged`](super::tagged).
 
 use std::ffi::c_void;
 
 use libc::iovec;
 
-use super::endpoint::{of_fid, piece, pieces};
-use super::tagged::{Received, Sent, receive, transmit, transmit_quietly};
+use super::endpoint::{buffer, of_fid, segments};
+use super::tagged::{ReceiveArgs, SendArgs, receive, transmit, transmit_injected};
 use crate::abi::*;
 use crate::rdm::Errno;
 
-/// What endpoints have.
+/// The functions in an endpoint's table.
 pub static MSG_OPS: OpsMsg = OpsMsg {
     recv,
     recvv,
@@ -31,10 +32,10 @@ unsafe extern "C" fn recv(
     from: FiAddr,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
-    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
-    let received = Received { from, tag: None, context };
-    receive(ep, place, received, ep.rx_flags())
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the memory.
+    let (ep, payload) = unsafe { (of_fid(ep), buffer(buf, len)) };
+    let received = ReceiveArgs { from, tag: None, context };
+    receive(ep, payload, received, ep.rx_flags())
 }
 
 unsafe extern "C" fn recvv(
@@ -45,11 +46,11 @@ unsafe extern "C" fn recvv(
     from: FiAddr,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends so many pieces.
-    let (ep, place) = unsafe { (of_fid(ep), pieces(iov, count)) };
-    let received = Received { from, tag: None, context };
-    match place {
-        Ok(place) => receive(ep, place, received, ep.rx_flags()),
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the segments.
+    let (ep, payload) = unsafe { (of_fid(ep), segments(iov, count)) };
+    let received = ReceiveArgs { from, tag: None, context };
+    match payload {
+        Ok(payload) => receive(ep, payload, received, ep.rx_flags()),
         Err(Errno(err)) => failed_size(err),
     }
 }
@@ -58,13 +59,13 @@ unsafe extern "C" fn recvmsg(ep: *mut FidEp, msg: *const FiMsg, flags: u64) -> i
     if msg.is_null() {
         return failed_size(FI_EINVAL);
     }
-    // SAFETY: the caller gives an endpoint that we opened, and a message.
+    // SAFETY: the caller passes an endpoint that was opened here, and a message structure.
     let (ep, msg) = unsafe { (of_fid(ep), &*msg) };
-    // SAFETY: and lends so many pieces.
-    let place = unsafe { pieces(msg.msg_iov, msg.iov_count) };
-    let received = Received { from: msg.addr, tag: None, context: msg.context };
-    match place {
-        Ok(place) => receive(ep, place, received, flags),
+    // SAFETY: the caller lends the segments.
+    let payload = unsafe { segments(msg.msg_iov, msg.iov_count) };
+    let received = ReceiveArgs { from: msg.addr, tag: None, context: msg.context };
+    match payload {
+        Ok(payload) => receive(ep, payload, received, flags),
         Err(Errno(err)) => failed_size(err),
     }
 }
@@ -77,10 +78,10 @@ unsafe extern "C" fn send(
     to: FiAddr,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
-    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
-    let sent = Sent { to, tag: None, data: None, context };
-    transmit(ep, place, sent, ep.tx_flags())
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the memory.
+    let (ep, payload) = unsafe { (of_fid(ep), buffer(buf, len)) };
+    let sent = SendArgs { to, tag: None, data: None, context };
+    transmit(ep, payload, sent, ep.tx_flags())
 }
 
 unsafe extern "C" fn sendv(
@@ -91,11 +92,11 @@ unsafe extern "C" fn sendv(
     to: FiAddr,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends so many pieces.
-    let (ep, place) = unsafe { (of_fid(ep), pieces(iov, count)) };
-    let sent = Sent { to, tag: None, data: None, context };
-    match place {
-        Ok(place) => transmit(ep, place, sent, ep.tx_flags()),
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the segments.
+    let (ep, payload) = unsafe { (of_fid(ep), segments(iov, count)) };
+    let sent = SendArgs { to, tag: None, data: None, context };
+    match payload {
+        Ok(payload) => transmit(ep, payload, sent, ep.tx_flags()),
         Err(Errno(err)) => failed_size(err),
     }
 }
@@ -104,23 +105,23 @@ unsafe extern "C" fn sendmsg(ep: *mut FidEp, msg: *const FiMsg, flags: u64) -> i
     if msg.is_null() {
         return failed_size(FI_EINVAL);
     }
-    // SAFETY: the caller gives an endpoint that we opened, and a message.
+    // SAFETY: the caller passes an endpoint that was opened here, and a message structure.
     let (ep, msg) = unsafe { (of_fid(ep), &*msg) };
-    // SAFETY: and lends so many pieces.
-    let place = unsafe { pieces(msg.msg_iov, msg.iov_count) };
+    // SAFETY: the caller lends the segments.
+    let payload = unsafe { segments(msg.msg_iov, msg.iov_count) };
     let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
-    let sent = Sent { to: msg.addr, tag: None, data, context: msg.context };
-    match place {
-        Ok(place) => transmit(ep, place, sent, flags),
+    let sent = SendArgs { to: msg.addr, tag: None, data, context: msg.context };
+    match payload {
+        Ok(payload) => transmit(ep, payload, sent, flags),
         Err(Errno(err)) => failed_size(err),
     }
 }
 
 unsafe extern "C" fn inject(ep: *mut FidEp, buf: *const c_void, len: usize, to: FiAddr) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
-    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
-    let sent = Sent { to, tag: None, data: None, context: std::ptr::null_mut() };
-    transmit_quietly(ep, place, sent)
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the memory.
+    let (ep, payload) = unsafe { (of_fid(ep), buffer(buf, len)) };
+    let sent = SendArgs { to, tag: None, data: None, context: std::ptr::null_mut() };
+    transmit_injected(ep, payload, sent)
 }
 
 unsafe extern "C" fn senddata(
@@ -132,10 +133,10 @@ unsafe extern "C" fn senddata(
     to: FiAddr,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
-    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
-    let sent = Sent { to, tag: None, data: Some(data), context };
-    transmit(ep, place, sent, ep.tx_flags())
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the memory.
+    let (ep, payload) = unsafe { (of_fid(ep), buffer(buf, len)) };
+    let sent = SendArgs { to, tag: None, data: Some(data), context };
+    transmit(ep, payload, sent, ep.tx_flags())
 }
 
 unsafe extern "C" fn injectdata(
@@ -145,8 +146,8 @@ unsafe extern "C" fn injectdata(
     data: u64,
     to: FiAddr,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
-    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
-    let sent = Sent { to, tag: None, data: Some(data), context: std::ptr::null_mut() };
-    transmit_quietly(ep, place, sent)
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the memory.
+    let (ep, payload) = unsafe { (of_fid(ep), buffer(buf, len)) };
+    let sent = SendArgs { to, tag: None, data: Some(data), context: std::ptr::null_mut() };
+    transmit_injected(ep, payload, sent)
 }

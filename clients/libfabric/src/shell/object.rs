@@ -1,56 +1,56 @@
-//! Objects as the application has them: a pointer to what the interface wants to see, and behind
-//! it where our part of it is.
+//! Objects that the application has pointers to: the interface's structure, followed by the
+//! provider's index into the domain's state.
 
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::domain::Domain;
-use super::state::Shared;
+use super::state::DomainShared;
 use crate::abi::{Fid, FidDomain, failed};
 use crate::rdm::Errno;
 
-/// See above. `F` begins with a [`Fid`].
+/// An object. `F` is the interface's structure, which begins with a [`Fid`].
 #[derive(Debug)]
 #[repr(C)]
-pub struct Object<F> {
+pub struct FidObject<F> {
     pub fid: F,
-    pub shared: Arc<Shared>,
-    /// Its place.
+    pub shared: Arc<DomainShared>,
+    /// The index in the domain's state.
     pub at: usize,
 }
 
-/// Gives one to the application.
+/// Gives an object to the application.
 ///
 /// # Safety
-/// There is a place for a pointer to it.
-pub unsafe fn give<F>(object: Object<F>, to: *mut *mut F) {
-    // SAFETY: as the caller says.
+/// `to` has room for a pointer.
+pub unsafe fn give_object<F>(object: FidObject<F>, to: *mut *mut F) {
+    // SAFETY: guaranteed by the caller.
     unsafe { to.write(Box::into_raw(Box::new(object)).cast()) };
 }
 
-/// Ends one that the application closed.
+/// Frees an object that the application closes.
 ///
 /// # Safety
-/// It is an object of that kind, and nobody has it any more.
-pub unsafe fn closed<F>(fid: *mut Fid) -> c_int {
-    // SAFETY: as the caller says; it came out of a box.
-    let object = unsafe { Box::from_raw(fid.cast::<Object<F>>()) };
+/// The object has this type, and no other code refers to it.
+pub unsafe fn close_object<F>(fid: *mut Fid) -> c_int {
+    // SAFETY: guaranteed by the caller; the object was boxed.
+    let object = unsafe { Box::from_raw(fid.cast::<FidObject<F>>()) };
     object.shared.children.fetch_sub(1, Ordering::Release);
     0
 }
 
-/// What all of a domain share.
+/// Returns the shared state of a domain.
 ///
 /// # Safety
-/// It is a domain of ours that is open.
-pub unsafe fn usable(domain: *mut FidDomain) -> Arc<Shared> {
-    // SAFETY: as the caller says.
+/// The domain was opened here and is open.
+pub unsafe fn domain_of(domain: *mut FidDomain) -> Arc<DomainShared> {
+    // SAFETY: guaranteed by the caller.
     Arc::clone(&unsafe { &*domain.cast::<Domain>() }.shared)
 }
 
-/// As functions return it.
-pub fn answer(done: Result<(), Errno>) -> c_int {
+/// Returns the result of a function of type `int`.
+pub fn to_status(done: Result<(), Errno>) -> c_int {
     match done {
         Ok(()) => 0,
         Err(Errno(err)) => failed(err),

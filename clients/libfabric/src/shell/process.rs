@@ -1,7 +1,7 @@
-//! What is done once in a process, and what becomes of domains in its children.
+//! Initialisation of the process, and the handling of domains after `fork(2)`.
 //!
-//! A child gets a copy of all memory and the same descriptors. It drops what it got of the
-//! endpoints, so that no partner takes it for its parent; it may open domains itself.
+//! A child process gets a copy of all memory and the same descriptors. It drops its copies of the
+//! endpoints, so that peers do not confuse it with its parent; it may open domains itself.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Once, Weak};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Once, Weak};
 use causeway_endpoint::lock::Guarded;
 use causeway_endpoint::{board, lock};
 
-use super::state::Shared;
+use super::state::DomainShared;
 
 unsafe extern "C" {
     fn pthread_atfork(
@@ -19,23 +19,23 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// All domains of this process.
-static DOMAINS: Guarded<Vec<Weak<Shared>>> = Guarded::new(Vec::new());
+/// AllEndpoints domains of this process.
+static DOMAINS: Guarded<Vec<Weak<DomainShared>>> = Guarded::new(Vec::new());
 
-/// Before the first domain.
+/// Initialises the process before its first domain.
 pub fn begin() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         lock::find_out();
-        // SAFETY: the functions are there as long as the process is (the library is never
-        // unloaded), and take locks that the thread that has the child does not hold: nothing of
-        // the application runs while one is held.
+        // SAFETY: the functions live as long as the process, because the library is never unloaded.
+        // They take locks that the forking thread does not hold, because no code of the application
+        // runs under these locks.
         unsafe { pthread_atfork(Some(before), Some(parent), Some(child)) };
     });
 }
 
-/// There is one more.
-pub fn note(shared: &Arc<Shared>) {
+/// Registers a domain.
+pub fn register(shared: &Arc<DomainShared>) {
     DOMAINS.with(|domains| {
         domains.retain(|known| known.strong_count() > 0);
         domains.push(Arc::downgrade(shared));
@@ -46,8 +46,8 @@ pub fn note(shared: &Arc<Shared>) {
 ///
 /// # Safety
 /// The lock of [`DOMAINS`] is held by [`before`], of this process or its parent.
-unsafe fn each(run: impl Fn(&Shared)) {
-    // SAFETY: as the caller says.
+unsafe fn for_each_domain(run: impl Fn(&DomainShared)) {
+    // SAFETY: guaranteed by the caller.
     let domains = unsafe { DOMAINS.unlocked() };
     domains.iter().filter_map(Weak::upgrade).for_each(|shared| run(&shared));
 }
@@ -55,19 +55,19 @@ unsafe fn each(run: impl Fn(&Shared)) {
 extern "C" fn before() {
     DOMAINS.lock_for_fork();
     // SAFETY: the lock was taken above.
-    unsafe { each(|shared| shared.state.lock_for_fork()) };
+    unsafe { for_each_domain(|shared| shared.state.lock_for_fork()) };
     board::before_fork();
 }
 
-/// Lets other threads go on.
+/// Releases the locks.
 ///
 /// # Safety
-/// [`before`] ran, in this process or its parent, and nothing was let go since.
-unsafe fn after(then: impl Fn(&Shared)) {
-    // SAFETY: `before` took all three, and each domain's lock is let go once.
+/// [`before`] ran in this process or its parent, and no lock was released since.
+unsafe fn after(then: impl Fn(&DomainShared)) {
+    // SAFETY: `before` took all three locks, and each domain's lock is released once.
     unsafe {
         board::after_fork();
-        each(|shared| {
+        for_each_domain(|shared| {
             shared.state.unlock_after_fork();
             then(shared);
         });
@@ -91,6 +91,6 @@ extern "C" fn child() {
             });
         });
     }
-    // The kernel's permission for fences is not inherited.
+    // The kernel's registration for membarrier(2) is not inherited.
     causeway_channel::allow_fences();
 }

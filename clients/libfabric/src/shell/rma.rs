@@ -1,15 +1,16 @@
-//! Reads and writes of others' memory.
+//! Reads and writes of remote memory (`fi_rma(3)`): the functions of the C interface, which convert
+//! their arguments for [`Rdm`](crate::rdm::Rdm).
 
 use std::ffi::c_void;
 
 use libc::iovec;
 
-use super::endpoint::{Endpoint, injectable, of_fid, piece, pieces};
+use super::endpoint::{Endpoint, buffer, injectable, of_fid, segments};
 use crate::abi::*;
-use crate::limits::REMOTE_PIECES_MAX;
-use crate::rdm::{Errno, Place, Remote, Report};
+use crate::limits::REMOTE_SEGMENTS_MAX;
+use crate::rdm::{Errno, Payload, RemoteMemory, ReportTemplate};
 
-/// What endpoints have.
+/// The functions in an endpoint's table.
 pub static RMA_OPS: OpsRma = OpsRma {
     read,
     readv,
@@ -23,60 +24,75 @@ pub static RMA_OPS: OpsRma = OpsRma {
     ..OpsRma::NONE
 };
 
-/// As functions return it.
+/// Returns the result of a function of type `ssize_t`.
 fn number(done: Result<(), Errno>) -> isize {
     done.map_or_else(|Errno(err)| failed_size(err), |()| 0)
 }
 
-fn get(ep: &Endpoint, place: Place, remote: Remote, context: *mut c_void, flags: u64) -> isize {
+fn start_read(
+    ep: &Endpoint,
+    payload: Payload,
+    remote: RemoteMemory,
+    context: *mut c_void,
+    flags: u64,
+) -> isize {
     ep.begin(|ep, env| {
-        let report = ep.tx_report(flags, FI_RMA | FI_READ, context, &place);
-        ep.rdm.read(env, remote, report, place)
+        let report = ep.tx_report(flags, FI_RMA | FI_READ, context, &payload);
+        ep.rdm.read(env, remote, report, payload)
     })
 }
 
-/// What is written, beside the bytes.
+/// The parameters of a write, besides its buffer.
 #[derive(Debug, Clone, Copy)]
-struct Written {
-    remote: Remote,
+struct WriteArgs {
+    remote: RemoteMemory,
     data: Option<u64>,
     context: *mut c_void,
 }
 
-fn put(ep: &Endpoint, place: Place, written: Written, flags: u64, injected: bool) -> isize {
-    if (injected || flags & FI_INJECT != 0) && injectable(place.len()).is_err() {
+fn start_write(
+    ep: &Endpoint,
+    payload: Payload,
+    written: WriteArgs,
+    flags: u64,
+    injected: bool,
+) -> isize {
+    if (injected || flags & FI_INJECT != 0) && injectable(payload.len()).is_err() {
         return failed_size(FI_EMSGSIZE);
     }
     ep.begin(|ep, env| {
-        let Written { remote, data, context } = written;
-        let report = ep.tx_report(flags, FI_RMA | FI_WRITE, context, &place);
+        let WriteArgs { remote, data, context } = written;
+        let report = ep.tx_report(flags, FI_RMA | FI_WRITE, context, &payload);
         let inject = if injected { FI_INJECT } else { 0 };
         let (quiet, flags) = (report.quiet || injected, report.flags | inject);
-        let report = Report { quiet, flags, ..report };
-        // What is short goes with the question, so that the memory is free at once.
-        ep.rdm.write(env, remote, report, place, data)
+        let report = ReportTemplate { quiet, flags, ..report };
+        // A short write is sent with its request, so that the memory is free at once.
+        ep.rdm.write(env, remote, report, payload, data)
     })
 }
 
-/// The one piece of others' memory that an operation is about.
+/// Returns the single remote segment of an operation.
+///
+/// # Errors
+/// `FI_EINVAL` for another number of segments, or another length than the local one.
 ///
 /// # Safety
-/// So many are there.
+/// `iov` is NULL or has `count` segments.
 unsafe fn remote(
     to: FiAddr,
     iov: *const FiRmaIov,
     count: usize,
     len: usize,
-) -> Result<Remote, Errno> {
-    if count != REMOTE_PIECES_MAX || iov.is_null() {
+) -> Result<RemoteMemory, Errno> {
+    if count != REMOTE_SEGMENTS_MAX || iov.is_null() {
         return Err(Errno(FI_EINVAL));
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let FiRmaIov { addr, len: theirs, key } = unsafe { iov.read() };
     if theirs != len {
         return Err(Errno(FI_EINVAL));
     }
-    Ok(Remote { to, key, address: addr })
+    Ok(RemoteMemory { to, key, address: addr })
 }
 
 unsafe extern "C" fn read(
@@ -89,10 +105,10 @@ unsafe extern "C" fn read(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
-    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
-    let remote = Remote { to: from, key, address: addr };
-    get(ep, place, remote, context, ep.tx_flags())
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the memory.
+    let (ep, payload) = unsafe { (of_fid(ep), buffer(buf, len)) };
+    let remote = RemoteMemory { to: from, key, address: addr };
+    start_read(ep, payload, remote, context, ep.tx_flags())
 }
 
 unsafe extern "C" fn readv(
@@ -105,11 +121,11 @@ unsafe extern "C" fn readv(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends so many pieces.
-    let (ep, place) = unsafe { (of_fid(ep), pieces(iov, count)) };
-    let remote = Remote { to: from, key, address: addr };
-    match place {
-        Ok(place) => get(ep, place, remote, context, ep.tx_flags()),
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the segments.
+    let (ep, payload) = unsafe { (of_fid(ep), segments(iov, count)) };
+    let remote = RemoteMemory { to: from, key, address: addr };
+    match payload {
+        Ok(payload) => start_read(ep, payload, remote, context, ep.tx_flags()),
         Err(errno) => number(Err(errno)),
     }
 }
@@ -118,24 +134,24 @@ unsafe extern "C" fn readmsg(ep: *mut FidEp, msg: *const FiMsgRma, flags: u64) -
     if msg.is_null() {
         return failed_size(FI_EINVAL);
     }
-    // SAFETY: the caller gives an endpoint that we opened, a message, and so many pieces.
-    let (ep, msg, parts) = unsafe { (of_fid(ep), &*msg, parts(&*msg)) };
-    match parts {
-        Ok((place, remote)) => get(ep, place, remote, msg.context, flags),
+    // SAFETY: the caller passes an open endpoint, a message structure and valid segments.
+    let (ep, msg, buffers) = unsafe { (of_fid(ep), &*msg, buffers(&*msg)) };
+    match buffers {
+        Ok((payload, remote)) => start_read(ep, payload, remote, msg.context, flags),
         Err(errno) => number(Err(errno)),
     }
 }
 
-/// Both sides of what a message is about.
+/// Returns the local and the remote buffer of a message structure.
 ///
 /// # Safety
-/// So many pieces are there as it says.
-unsafe fn parts(msg: &FiMsgRma) -> Result<(Place, Remote), Errno> {
-    // SAFETY: as the caller says.
+/// The structure has valid segments.
+unsafe fn buffers(msg: &FiMsgRma) -> Result<(Payload, RemoteMemory), Errno> {
+    // SAFETY: guaranteed by the caller.
     unsafe {
-        let place = pieces(msg.msg_iov, msg.iov_count)?;
-        let remote = remote(msg.addr, msg.rma_iov, msg.rma_iov_count, place.len())?;
-        Ok((place, remote))
+        let payload = segments(msg.msg_iov, msg.iov_count)?;
+        let remote = remote(msg.addr, msg.rma_iov, msg.rma_iov_count, payload.len())?;
+        Ok((payload, remote))
     }
 }
 
@@ -149,10 +165,11 @@ unsafe extern "C" fn write(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
-    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
-    let written = Written { remote: Remote { to, key, address: addr }, data: None, context };
-    put(ep, place, written, ep.tx_flags(), false)
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the memory.
+    let (ep, payload) = unsafe { (of_fid(ep), buffer(buf, len)) };
+    let written =
+        WriteArgs { remote: RemoteMemory { to, key, address: addr }, data: None, context };
+    start_write(ep, payload, written, ep.tx_flags(), false)
 }
 
 unsafe extern "C" fn writev(
@@ -165,11 +182,12 @@ unsafe extern "C" fn writev(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends so many pieces.
-    let (ep, place) = unsafe { (of_fid(ep), pieces(iov, count)) };
-    let written = Written { remote: Remote { to, key, address: addr }, data: None, context };
-    match place {
-        Ok(place) => put(ep, place, written, ep.tx_flags(), false),
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the segments.
+    let (ep, payload) = unsafe { (of_fid(ep), segments(iov, count)) };
+    let written =
+        WriteArgs { remote: RemoteMemory { to, key, address: addr }, data: None, context };
+    match payload {
+        Ok(payload) => start_write(ep, payload, written, ep.tx_flags(), false),
         Err(errno) => number(Err(errno)),
     }
 }
@@ -178,12 +196,12 @@ unsafe extern "C" fn writemsg(ep: *mut FidEp, msg: *const FiMsgRma, flags: u64) 
     if msg.is_null() {
         return failed_size(FI_EINVAL);
     }
-    // SAFETY: the caller gives an endpoint that we opened, a message, and so many pieces.
-    let (ep, msg, parts) = unsafe { (of_fid(ep), &*msg, parts(&*msg)) };
+    // SAFETY: the caller passes an open endpoint, a message structure and valid segments.
+    let (ep, msg, buffers) = unsafe { (of_fid(ep), &*msg, buffers(&*msg)) };
     let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
-    match parts {
-        Ok((place, remote)) => {
-            put(ep, place, Written { remote, data, context: msg.context }, flags, false)
+    match buffers {
+        Ok((payload, remote)) => {
+            start_write(ep, payload, WriteArgs { remote, data, context: msg.context }, flags, false)
         }
         Err(errno) => number(Err(errno)),
     }
@@ -197,11 +215,11 @@ unsafe extern "C" fn inject(
     addr: u64,
     key: u64,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
-    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
-    let remote = Remote { to, key, address: addr };
-    let written = Written { remote, data: None, context: std::ptr::null_mut() };
-    put(ep, place, written, 0, true)
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the memory.
+    let (ep, payload) = unsafe { (of_fid(ep), buffer(buf, len)) };
+    let remote = RemoteMemory { to, key, address: addr };
+    let written = WriteArgs { remote, data: None, context: std::ptr::null_mut() };
+    start_write(ep, payload, written, 0, true)
 }
 
 unsafe extern "C" fn writedata(
@@ -215,11 +233,11 @@ unsafe extern "C" fn writedata(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
-    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
-    let remote = Remote { to, key, address: addr };
-    let written = Written { remote, data: Some(data), context };
-    put(ep, place, written, ep.tx_flags(), false)
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the memory.
+    let (ep, payload) = unsafe { (of_fid(ep), buffer(buf, len)) };
+    let remote = RemoteMemory { to, key, address: addr };
+    let written = WriteArgs { remote, data: Some(data), context };
+    start_write(ep, payload, written, ep.tx_flags(), false)
 }
 
 unsafe extern "C" fn injectdata(
@@ -231,9 +249,9 @@ unsafe extern "C" fn injectdata(
     addr: u64,
     key: u64,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
-    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
-    let remote = Remote { to, key, address: addr };
-    let written = Written { remote, data: Some(data), context: std::ptr::null_mut() };
-    put(ep, place, written, 0, true)
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the memory.
+    let (ep, payload) = unsafe { (of_fid(ep), buffer(buf, len)) };
+    let remote = RemoteMemory { to, key, address: addr };
+    let written = WriteArgs { remote, data: Some(data), context: std::ptr::null_mut() };
+    start_write(ep, payload, written, 0, true)
 }

@@ -1,7 +1,8 @@
-//! All that a domain has, behind one lock.
+//! The state of a domain: all of its objects behind a single lock, and the routing of completions
+//! to queues and counters.
 //!
-//! Applications with one thread take it for nothing ([`causeway_endpoint::lock`]), and those with
-//! many have domains of their own if they care.
+//! The lock costs nothing in applications with a single thread ([`causeway_endpoint::lock`]);
+//! applications with several threads open a domain for each if they need concurrency.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;
@@ -10,108 +11,108 @@ use std::sync::{Arc, OnceLock};
 use causeway_endpoint::lock::Guarded;
 use causeway_message::library::Missed;
 
-use super::auto::Auto;
-use super::sleep::Sleep;
+use super::progress_thread::ProgressThread;
+use super::wait_fd::WaitFd;
 use crate::abi::{FI_EINVAL, FI_PEEK, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_WRITE};
-use crate::limits::{COMPLETIONS_MAX, VAIN_FAR};
-use crate::rdm::{Book, Done, Env, Errno, Helps, Rdm, Regions};
+use crate::limits::{COMPLETIONS_MAX, MISSES_FAR};
+use crate::rdm::{AddressVector, ConnectHelper, DomainEnv, Errno, OpCompletion, Rdm, RegionTable};
 
-/// What counters may count, by their place in [`Ep::counters`].
-pub use crate::rdm::tally::{KINDS, READ, RECEIVED, REMOTE_READ, REMOTE_WRITTEN, SENT, WRITTEN};
+/// The kinds of operations that counters count, by their index in [`EpState::counters`].
+pub use crate::rdm::stats::{KINDS, READ, RECEIVED, REMOTE_READ, REMOTE_WRITTEN, SENT, WRITTEN};
 
-/// A queue that an endpoint is bound to.
+/// The binding of an endpoint to a queue.
 #[derive(Debug, Clone, Copy)]
-pub struct Bound {
+pub struct CqBinding {
     pub cq: usize,
-    /// Only what is flagged goes there.
+    /// Whether only flagged operations are reported to the queue.
     pub selective: bool,
 }
 
 /// An endpoint.
 #[derive(Debug)]
-pub struct Ep {
+pub struct EpState {
     pub rdm: Rdm,
-    pub book: Option<usize>,
-    pub tx: Option<Bound>,
-    pub rx: Option<Bound>,
+    pub vector: Option<usize>,
+    pub tx: Option<CqBinding>,
+    pub rx: Option<CqBinding>,
     pub counters: [Option<usize>; KINDS],
     pub enabled: bool,
 }
 
 /// A completion queue.
 #[derive(Debug)]
-pub struct Cq {
-    pub entries: VecDeque<Done>,
-    /// Who fills it.
+pub struct CqState {
+    pub entries: VecDeque<OpCompletion>,
+    /// The endpoints that are bound to it.
     pub eps: Vec<usize>,
     pub format: u32,
-    pub sleep: Option<Sleep>,
-    /// Others were held back because of it.
+    pub wait_fd: Option<WaitFd>,
+    /// Whether peers' operations wait because the queue was full.
     pub full: bool,
 }
 
 /// A counter.
 #[derive(Debug)]
-pub struct Cntr {
+pub struct CntrState {
     pub value: u64,
     pub errors: u64,
     pub eps: Vec<usize>,
-    pub sleep: Option<Sleep>,
+    pub wait_fd: Option<WaitFd>,
 }
 
-/// See above. What was closed leaves its place to what is opened next.
+/// The state of a domain. A closed object leaves its index to the next one.
 #[derive(Debug, Default)]
-pub struct State {
-    pub eps: Vec<Option<Ep>>,
-    pub cqs: Vec<Option<Cq>>,
-    pub cntrs: Vec<Option<Cntr>>,
-    pub books: Vec<Option<Book>>,
-    pub regions: Regions,
-    /// Of an endpoint without one.
-    nobody: Book,
-    /// How often in a row was looked and nothing found.
-    pub vain: u32,
-    /// How often the application did something.
+pub struct DomainState {
+    pub eps: Vec<Option<EpState>>,
+    pub cqs: Vec<Option<CqState>>,
+    pub cntrs: Vec<Option<CntrState>>,
+    pub vectors: Vec<Option<AddressVector>>,
+    pub regions: RegionTable,
+    /// An empty vector, for an endpoint without an address vector.
+    empty_vector: AddressVector,
+    /// Empty polls in a row.
+    pub misses: u32,
+    /// Number of calls of the application.
     pub calls: u64,
     /// Threads of the application that sleep, or may.
     pub asleep: usize,
-    /// Something was done since those were last told that there is more to do.
+    /// Whether there was progress since the sleeping threads were last woken for it.
     pub worked: bool,
-    /// Who goes on when the application does nothing.
-    pub auto: Option<Auto>,
+    /// The thread for automatic progress.
+    pub auto: Option<ProgressThread>,
 }
 
-/// What went straight to who reads a queue.
+/// A completion that goes to the reader of a queue without being queued.
 #[derive(Debug, Clone, Copy)]
-pub struct Straight {
-    pub done: Done,
-    /// How the queue tells it.
+pub struct FastCompletion {
+    pub done: OpCompletion,
+    /// The format of the queue's entries.
     pub format: u32,
-    /// There may be more of the kind.
+    /// Whether another such completion may be available.
     pub more: bool,
 }
 
-/// A domain, as all that was opened from it shares it.
+/// The part of a domain that all of its objects share.
 #[derive(Debug)]
-pub struct Shared {
-    pub state: Guarded<State>,
-    /// Goes on with connects, where no other thread goes on with all.
-    pub helper: OnceLock<Arc<dyn Helps>>,
-    /// Its board, by number.
-    pub board: u32,
-    /// What was opened from it and is not closed.
+pub struct DomainShared {
+    pub state: Guarded<DomainState>,
+    /// The thread that continues connects, if the domain has no progress thread.
+    pub helper: OnceLock<Arc<dyn ConnectHelper>>,
+    /// The domain's NIC, by number.
+    pub nic_index: u32,
+    /// Objects that were opened from the domain and are not closed.
     pub children: AtomicUsize,
-    /// Memory is named by its address, with keys of ours.
+    /// Whether memory is addressed by virtual addresses, with keys of the provider (`FI_MR_BASIC`).
     pub basic: bool,
     pub api_version: u32,
 }
 
-/// Puts something into a free place.
-pub fn place<T>(all: &mut Vec<Option<T>>, value: T) -> usize {
+/// Stores a value at a free index, and returns the index.
+pub fn insert<T>(all: &mut Vec<Option<T>>, value: T) -> usize {
     match all.iter().position(Option::is_none) {
         Some(at) => {
-            if let Some(place) = all.get_mut(at) {
-                *place = Some(value);
+            if let Some(slot) = all.get_mut(at) {
+                *slot = Some(value);
             }
             at
         }
@@ -122,46 +123,50 @@ pub fn place<T>(all: &mut Vec<Option<T>>, value: T) -> usize {
     }
 }
 
-/// What is in a place.
-pub fn of<T>(all: &mut [Option<T>], at: usize) -> Result<&mut T, Errno> {
+/// Returns the value at an index.
+///
+/// # Errors
+/// `FI_EINVAL` if there is none.
+pub fn get<T>(all: &mut [Option<T>], at: usize) -> Result<&mut T, Errno> {
     all.get_mut(at).and_then(Option::as_mut).ok_or(Errno(FI_EINVAL))
 }
 
-impl State {
-    /// Does something with an endpoint; tells what came of it at once.
+impl DomainState {
+    /// Runs `run` with an endpoint for a call of the application, and routes the completions.
     #[inline]
     pub fn with_ep<R>(
         &mut self,
         at: usize,
-        run: impl FnOnce(&mut Ep, Env<'_>) -> Result<R, Errno>,
+        run: impl FnOnce(&mut EpState, DomainEnv<'_>) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         self.calls = self.calls.wrapping_add(1);
         if let Some(auto) = &self.auto
             && auto.armed
         {
-            Auto::leave(self);
+            ProgressThread::disarm(self);
         }
-        self.with_ep_unseen(at, run)
+        self.with_ep_internal(at, run)
     }
 
-    /// The same, by somebody else than the application.
+    /// Runs `run` as [`Self::with_ep`] does, for a thread of the provider: it does not count as
+    /// activity of the application.
     #[inline]
-    pub fn with_ep_unseen<R>(
+    pub fn with_ep_internal<R>(
         &mut self,
         at: usize,
-        run: impl FnOnce(&mut Ep, Env<'_>) -> Result<R, Errno>,
+        run: impl FnOnce(&mut EpState, DomainEnv<'_>) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        let Self { eps, cqs, cntrs, books, regions, nobody, vain, .. } = self;
-        let ep = of(eps, at)?;
-        let book = book(ep, books, nobody);
-        let done = run(ep, Env { book, regions });
-        if !ep.rdm.done.is_empty() {
-            *vain = begun(ep);
+        let Self { eps, cqs, cntrs, vectors, regions, empty_vector, misses, .. } = self;
+        let ep = get(eps, at)?;
+        let vector = vector(ep, vectors, empty_vector);
+        let done = run(ep, DomainEnv { vector, regions });
+        if !ep.rdm.completions.is_empty() {
+            *misses = initial_misses(ep);
             route(ep, cqs, cntrs);
         }
-        let quiet = ep.rdm.tally.take_quiet();
+        let quiet = ep.rdm.stats.take_injected();
         if quiet > 0 {
-            *vain = begun(ep);
+            *misses = initial_misses(ep);
             if let Some(cntr) = counter(&ep.counters, cntrs, SENT) {
                 count(cntr, quiet, 0);
             }
@@ -169,48 +174,50 @@ impl State {
         done
     }
 
-    /// An endpoint goes on.
+    /// Lets an endpoint make progress.
     #[inline]
     pub fn progress(&mut self, at: usize) {
-        let worked = self.with_ep(at, |ep, env| Ok(ep.rdm.progress(env).then(|| begun(ep))));
-        if let Ok(Some(vain)) = worked {
-            self.vain = vain;
+        let worked =
+            self.with_ep(at, |ep, env| Ok(ep.rdm.progress(env).then(|| initial_misses(ep))));
+        if let Ok(Some(misses)) = worked {
+            self.misses = misses;
             self.worked = true;
         }
     }
 
-    /// Takes what comes for a queue that is empty, where that goes straight
-    /// ([`Rdm::receive_straight`]).
+    /// Receives a message for an empty queue without queueing its completion
+    /// ([`Rdm::receive_fast`]).
     ///
     /// # Errors
-    /// Nothing came, or all are to go on.
+    /// [`Missed::Nothing`] if no message arrived; otherwise all endpoints of the queue must make
+    /// progress.
     #[inline(always)]
-    pub fn receive_straight(&mut self, at: usize) -> Result<Straight, Missed> {
-        let Self { eps, cqs, cntrs, books, regions, nobody, .. } = self;
+    pub fn receive_fast(&mut self, at: usize) -> Result<FastCompletion, Missed> {
+        let Self { eps, cqs, cntrs, vectors, regions, empty_vector, .. } = self;
         let Some(Some(cq)) = cqs.get(at) else { return Err(Missed::Unsure) };
         let [only] = *cq.eps.as_slice() else { return Err(Missed::Unsure) };
         let Some(Some(ep)) = eps.get_mut(only) else { return Err(Missed::Unsure) };
-        let exposed = cq.sleep.as_ref().is_some_and(Sleep::is_exposed);
-        if exposed
+        let app_sleeping = cq.wait_fd.as_ref().is_some_and(WaitFd::is_app_sleeping);
+        if app_sleeping
             || ep.rx.is_none_or(|rx| rx.cq != at)
             || self.auto.as_ref().is_some_and(|auto| auto.armed)
         {
             return Err(Missed::Unsure);
         }
         self.calls = self.calls.wrapping_add(1);
-        let book = book(ep, books, nobody);
-        match ep.rdm.receive_straight(Env { book, regions }) {
+        let vector = vector(ep, vectors, empty_vector);
+        match ep.rdm.receive_fast(DomainEnv { vector, regions }) {
             Ok((done, more)) => {
                 if let Some(cntr) = counter(&ep.counters, cntrs, RECEIVED) {
                     count(cntr, 1, 0);
                 }
-                (self.vain, self.worked) = (begun(ep), true);
-                Ok(Straight { done, format: cq.format, more })
+                (self.misses, self.worked) = (initial_misses(ep), true);
+                Ok(FastCompletion { done, format: cq.format, more })
             }
             Err(missed) => {
                 match missed {
-                    Missed::Nothing => self.vain = self.vain.wrapping_add(1),
-                    Missed::Worked => (self.vain, self.worked) = (begun(ep), true),
+                    Missed::Nothing => self.misses = self.misses.wrapping_add(1),
+                    Missed::Worked => (self.misses, self.worked) = (initial_misses(ep), true),
                     Missed::Unsure => {}
                 }
                 Err(missed)
@@ -218,30 +225,30 @@ impl State {
         }
     }
 
-    /// Who sleeps and waits for an endpoint comes back: another thread began something that only
-    /// they go on with.
+    /// Wakes the threads that wait for an endpoint with pending work: another thread started an
+    /// operation that only the sleeping threads continue.
     #[cold]
-    pub fn rouse(&mut self, at: usize) {
+    pub fn wake_if_busy(&mut self, at: usize) {
         if self.eps.get(at).is_some_and(|ep| ep.as_ref().is_some_and(|ep| ep.rdm.is_busy())) {
-            self.stir(at);
+            self.wake(at);
         }
     }
 
-    /// Who sleeps and waits for an endpoint comes back.
+    /// Wakes the threads that wait for an endpoint.
     #[cold]
-    pub fn stir(&self, at: usize) {
-        let cqs = self.cqs.iter().flatten().map(|cq| (&cq.eps, &cq.sleep));
-        let cntrs = self.cntrs.iter().flatten().map(|cntr| (&cntr.eps, &cntr.sleep));
-        for (eps, sleep) in cqs.chain(cntrs) {
-            if let Some(sleep) = sleep.as_ref().filter(|_| eps.contains(&at)) {
-                sleep.stir();
+    pub fn wake(&self, at: usize) {
+        let cqs = self.cqs.iter().flatten().map(|cq| (&cq.eps, &cq.wait_fd));
+        let cntrs = self.cntrs.iter().flatten().map(|cntr| (&cntr.eps, &cntr.wait_fd));
+        for (eps, wait_fd) in cqs.chain(cntrs) {
+            if let Some(wait_fd) = wait_fd.as_ref().filter(|_| eps.contains(&at)) {
+                wait_fd.wake();
             }
         }
     }
 
-    /// Who was held back because a queue was full is not any more, once half of it is read.
+    /// Lets peers' operations continue once half of a queue that was full is read.
     #[cold]
-    pub fn relieve(&mut self, at: usize) {
+    pub fn resume_held(&mut self, at: usize) {
         let Self { eps, cqs, .. } = self;
         let Some(Some(cq)) = cqs.get_mut(at) else { return };
         if cq.entries.len() > COMPLETIONS_MAX / 2 {
@@ -250,15 +257,15 @@ impl State {
         cq.full = false;
         for ep in eps.iter_mut().flatten() {
             if ep.rx.is_some_and(|rx| rx.cq == at) {
-                ep.rdm.held = false;
+                ep.rdm.is_cq_full = false;
             }
         }
     }
 
-    /// All that fill a queue or a counter go on.
+    /// Lets all endpoints of a queue or a counter make progress.
     #[inline]
     pub fn progress_all(&mut self, eps: impl Fn(&Self) -> Option<&Vec<usize>>) {
-        self.vain = self.vain.wrapping_add(1);
+        self.misses = self.misses.wrapping_add(1);
         let mut next = 0_usize;
         while let Some(at) = eps(self).and_then(|eps| eps.get(next)).copied() {
             self.progress(at);
@@ -267,79 +274,86 @@ impl State {
     }
 }
 
-/// Tells queues and counters what is over.
+/// Routes completions to queues and counters.
 #[inline]
-fn route(ep: &mut Ep, cqs: &mut [Option<Cq>], cntrs: &mut [Option<Cntr>]) {
-    let Ep { rdm, tx, rx, counters, .. } = ep;
-    // Where they lie: each is copied once.
-    for done in &rdm.done {
-        let (bound, kind) = whose((*tx, *rx), done);
+fn route(ep: &mut EpState, cqs: &mut [Option<CqState>], cntrs: &mut [Option<CntrState>]) {
+    let EpState { rdm, tx, rx, counters, .. } = ep;
+    // By reference, so that each is copied once.
+    for done in &rdm.completions {
+        let (bound, kind) = route_of((*tx, *rx), done);
         if done.counts && done.report.flags & FI_PEEK == 0 {
-            rdm.tally.over(kind, done);
+            rdm.stats.count_completion(kind, done);
             if let Some(cntr) = counter(counters, cntrs, kind) {
-                let failed = done.fault.is_some();
+                let failed = done.failure.is_some();
                 count(cntr, u64::from(!failed), u64::from(failed));
             }
         }
-        if done.report.quiet && (done.fault.is_none() || rdm.tally.lost_injected(done)) {
+        if done.report.quiet && (done.failure.is_none() || rdm.stats.lost_injected(done)) {
             continue;
         }
         if let Some(cq) = bound.and_then(|bound| cqs.get_mut(bound.cq)?.as_mut()) {
             cq.entries.push_back(*done);
-            rdm.tally.queued();
+            rdm.stats.queued();
             if cq.entries.len() >= COMPLETIONS_MAX {
                 cq.full = true;
-                // What is told there is told nowhere else.
-                rdm.held |= same(*rx, bound);
+                // Completions of peers' operations go to this queue only.
+                rdm.is_cq_full |= same(*rx, bound);
             }
-            if let Some(sleep) = &cq.sleep {
-                sleep.stir();
+            if let Some(wait_fd) = &cq.wait_fd {
+                wait_fd.wake();
             }
         }
     }
-    rdm.done.clear();
+    rdm.completions.clear();
 }
 
-/// From how many looks in vain on it is counted, once something was done.
+/// Returns the initial count of empty polls after progress.
 #[inline]
-fn begun(ep: &Ep) -> u32 {
-    if ep.rdm.endpoint.way.far { VAIN_FAR } else { 0 }
+fn initial_misses(ep: &EpState) -> u32 {
+    if ep.rdm.endpoint.way.far { MISSES_FAR } else { 0 }
 }
 
-/// Whether both are bound to one queue.
+/// Returns whether both are bindings to the same queue.
 #[cold]
-fn same(one: Option<Bound>, other: Option<Bound>) -> bool {
+fn same(one: Option<CqBinding>, other: Option<CqBinding>) -> bool {
     one.map(|bound| bound.cq) == other.map(|bound| bound.cq)
 }
 
-/// The counter of an endpoint for a kind.
+/// Returns the counter of an endpoint for a kind.
 #[inline]
 fn counter<'a>(
     counters: &[Option<usize>; KINDS],
-    cntrs: &'a mut [Option<Cntr>],
+    cntrs: &'a mut [Option<CntrState>],
     kind: usize,
-) -> Option<&'a mut Cntr> {
+) -> Option<&'a mut CntrState> {
     let at = counters.get(kind).copied().flatten()?;
     cntrs.get_mut(at)?.as_mut()
 }
 
-/// The names that an endpoint knows.
+/// Returns the address vector of an endpoint.
 #[inline]
-fn book<'a>(ep: &Ep, books: &'a [Option<Book>], nobody: &'a Book) -> &'a Book {
-    ep.book.and_then(|book| books.get(book)?.as_ref()).unwrap_or(nobody)
+fn vector<'a>(
+    ep: &EpState,
+    vectors: &'a [Option<AddressVector>],
+    empty_vector: &'a AddressVector,
+) -> &'a AddressVector {
+    ep.vector.and_then(|vector| vectors.get(vector)?.as_ref()).unwrap_or(empty_vector)
 }
 
-fn count(cntr: &mut Cntr, well: u64, failed: u64) {
+fn count(cntr: &mut CntrState, well: u64, failed: u64) {
     cntr.value = cntr.value.wrapping_add(well);
     cntr.errors = cntr.errors.wrapping_add(failed);
-    if let Some(sleep) = &cntr.sleep {
-        sleep.stir();
+    if let Some(wait_fd) = &cntr.wait_fd {
+        wait_fd.wake();
     }
 }
 
-/// Where an operation is told, and what it was.
+/// Returns the binding that a completion is reported to, and its kind.
 #[inline]
-fn whose((tx, rx): (Option<Bound>, Option<Bound>), done: &Done) -> (Option<Bound>, usize) {
+fn route_of(
+    (tx, rx): (Option<CqBinding>, Option<CqBinding>),
+    done: &OpCompletion,
+) -> (Option<CqBinding>, usize) {
     let flags = done.report.flags;
     if flags & FI_RECV != 0 {
         (rx, RECEIVED)

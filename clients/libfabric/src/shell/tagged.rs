@@ -1,14 +1,15 @@
-//! Messages with tags.
+//! Messages with tags (`fi_tagged(3)`): the functions of the C interface, and the common part of
+//! messages with and without tags.
 
 use std::ffi::c_void;
 
 use libc::iovec;
 
-use super::endpoint::{Endpoint, injectable, of_fid, piece, pieces};
+use super::endpoint::{Endpoint, buffer, injectable, of_fid, segments};
 use crate::abi::*;
-use crate::rdm::{Errno, Message, Place, Report, TAG_MASK, Wanted};
+use crate::rdm::{Errno, Message, Payload, ReceiveSpec, ReportTemplate, TAG_MASK};
 
-/// What endpoints have.
+/// The functions in an endpoint's table.
 pub static TAGGED_OPS: OpsTagged = OpsTagged {
     recv,
     recvv,
@@ -24,94 +25,96 @@ pub static TAGGED_OPS: OpsTagged = OpsTagged {
 
 const SENDS: u64 = FI_TAGGED | FI_SEND;
 const RECEIVES: u64 = FI_TAGGED | FI_RECV;
-/// When a message is over only when it was received.
+/// Flags with which a send completes on delivery.
 const DELIVERED: u64 = FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE;
 
-/// Who sends what.
+/// The parameters of a send, besides its buffer.
 #[derive(Debug, Clone, Copy)]
-pub struct Sent {
+pub struct SendArgs {
     pub to: FiAddr,
-    /// With one, if messages have any.
+    /// The tag, if the message has one.
     pub tag: Option<u64>,
     pub data: Option<u64>,
     pub context: *mut c_void,
 }
 
-/// Sends.
+/// Starts a send.
 #[inline]
-pub fn transmit(ep: &Endpoint, place: Place, sent: Sent, flags: u64) -> isize {
-    let Sent { to, tag, data, context } = sent;
+pub fn transmit(ep: &Endpoint, payload: Payload, sent: SendArgs, flags: u64) -> isize {
+    let SendArgs { to, tag, data, context } = sent;
     let inject = flags & FI_INJECT != 0;
     if tag.is_some_and(|tag| tag & !TAG_MASK != 0) {
         return failed_size(FI_EINVAL);
     }
-    if inject && injectable(place.len()).is_err() {
+    if inject && injectable(payload.len()).is_err() {
         return failed_size(FI_EMSGSIZE);
     }
     ep.begin(|ep, env| {
         let what = if tag.is_some() { SENDS } else { FI_MSG | FI_SEND };
-        let report = ep.tx_report(flags, what, context, &place);
-        let report = Report { tag: tag.unwrap_or(0), ..report };
+        let report = ep.tx_report(flags, what, context, &payload);
+        let report = ReportTemplate { tag: tag.unwrap_or(0), ..report };
         let delivered = flags & DELIVERED != 0;
-        ep.rdm.send(env, Message { to, report, place, data, inject, delivered })
+        ep.rdm.send(env, Message { to, report, payload, data, inject, delivered })
     })
 }
 
-/// Sends what is the application's again at once, and is not told of.
+/// Starts an injected send: the application may reuse the buffer at once, and a success is not
+/// reported.
 #[inline]
-pub fn transmit_quietly(ep: &Endpoint, place: Place, sent: Sent) -> isize {
+pub fn transmit_injected(ep: &Endpoint, payload: Payload, sent: SendArgs) -> isize {
     if sent.tag.is_some_and(|tag| tag & !TAG_MASK != 0) {
         return failed_size(FI_EINVAL);
     }
-    if injectable(place.len()).is_err() {
+    if injectable(payload.len()).is_err() {
         return failed_size(FI_EMSGSIZE);
     }
     ep.begin(|ep, env| {
-        let Sent { to, tag, data, context } = sent;
-        if let Place::One(piece) = &place
-            && ep.rdm.send_quietly(env, to, (tag, data), piece)
+        let SendArgs { to, tag, data, context } = sent;
+        if let Payload::One(buffer) = &payload
+            && ep.rdm.send_injected(env, to, (tag, data), buffer)
         {
             return Ok(());
         }
         let flags = FI_INJECT | if tag.is_some() { SENDS } else { FI_MSG | FI_SEND };
-        let (tag, len, context) = (tag.unwrap_or(0), place.len(), context.addr());
-        let report = Report { context, flags, quiet: true, tag, buf: 0, len };
-        ep.rdm.send(env, Message { to, report, place, data, inject: true, delivered: false })
+        let (tag, len, context) = (tag.unwrap_or(0), payload.len(), context.addr());
+        let report = ReportTemplate { context, flags, quiet: true, tag, buf: 0, len };
+        ep.rdm.send(env, Message { to, report, payload, data, inject: true, delivered: false })
     })
 }
 
-/// Who receives what.
+/// The parameters of a receive, besides its buffer.
 #[derive(Debug, Clone, Copy)]
-pub struct Received {
+pub struct ReceiveArgs {
     pub from: FiAddr,
     pub tag: Option<(u64, u64)>,
     pub context: *mut c_void,
 }
 
-/// Receives, or looks.
+/// Starts a receive, a peek or a claim, by the flags.
 #[inline]
-pub fn receive(ep: &Endpoint, place: Place, received: Received, flags: u64) -> isize {
-    let Received { from, tag, context } = received;
+pub fn receive(ep: &Endpoint, payload: Payload, received: ReceiveArgs, flags: u64) -> isize {
+    let ReceiveArgs { from, tag, context } = received;
     let from = ep.from(from);
     ep.begin(|ep, env| {
         let what = if tag.is_some() { RECEIVES } else { FI_MSG | FI_RECV };
-        let report = ep.rx_report(flags, what, context, &place);
+        let report = ep.rx_report(flags, what, context, &payload);
         let (tag, ignore) = tag.unwrap_or((0, 0));
-        let report = Report { tag: tag & TAG_MASK, ..report };
-        let wanted = Wanted { from, ignore, report };
+        let report = ReportTemplate { tag: tag & TAG_MASK, ..report };
+        let wanted = ReceiveSpec { from, ignore, report };
         if flags & (FI_PEEK | FI_CLAIM | FI_DISCARD | FI_MULTI_RECV) == 0 {
-            return ep.rdm.receive(env, wanted, place);
+            return ep.rdm.receive(env, wanted, payload);
         }
         let (claim, discard) = (flags & FI_CLAIM != 0, flags & FI_DISCARD != 0);
         if flags & FI_PEEK != 0 {
             let flags = report.flags | FI_PEEK;
-            let wanted = Wanted { report: Report { flags, quiet: false, ..report }, ..wanted };
+            let wanted =
+                ReceiveSpec { report: ReportTemplate { flags, quiet: false, ..report }, ..wanted };
             return ep.rdm.peek(env, wanted, (claim, discard));
         }
         match (claim, discard) {
             (_, true) => ep.rdm.discard_claimed(env, report),
-            (true, false) => ep.rdm.receive_claimed(env, report, place),
-            (false, false) => ep.rdm.receive_many(env, wanted, place),
+            (true, false) => ep.rdm.receive_claimed(env, report, payload),
+            (false, false) => ep.rdm.receive_many(env, wanted, payload),
         }
     })
 }
@@ -126,10 +129,10 @@ unsafe extern "C" fn recv(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
-    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
-    let received = Received { from, tag: Some((tag, ignore)), context };
-    receive(ep, place, received, ep.rx_flags())
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the memory.
+    let (ep, payload) = unsafe { (of_fid(ep), buffer(buf, len)) };
+    let received = ReceiveArgs { from, tag: Some((tag, ignore)), context };
+    receive(ep, payload, received, ep.rx_flags())
 }
 
 unsafe extern "C" fn recvv(
@@ -142,11 +145,11 @@ unsafe extern "C" fn recvv(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends so many pieces.
-    let (ep, place) = unsafe { (of_fid(ep), pieces(iov, count)) };
-    let received = Received { from, tag: Some((tag, ignore)), context };
-    match place {
-        Ok(place) => receive(ep, place, received, ep.rx_flags()),
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the segments.
+    let (ep, payload) = unsafe { (of_fid(ep), segments(iov, count)) };
+    let received = ReceiveArgs { from, tag: Some((tag, ignore)), context };
+    match payload {
+        Ok(payload) => receive(ep, payload, received, ep.rx_flags()),
         Err(Errno(err)) => failed_size(err),
     }
 }
@@ -155,14 +158,14 @@ unsafe extern "C" fn recvmsg(ep: *mut FidEp, msg: *const FiMsgTagged, flags: u64
     if msg.is_null() {
         return failed_size(FI_EINVAL);
     }
-    // SAFETY: the caller gives an endpoint that we opened, and a message.
+    // SAFETY: the caller passes an endpoint that was opened here, and a message structure.
     let (ep, msg) = unsafe { (of_fid(ep), &*msg) };
-    // SAFETY: and lends so many pieces.
-    let place = unsafe { pieces(msg.msg_iov, msg.iov_count) };
+    // SAFETY: the caller lends the segments.
+    let payload = unsafe { segments(msg.msg_iov, msg.iov_count) };
     let tag = Some((msg.tag, msg.ignore));
-    let received = Received { from: msg.addr, tag, context: msg.context };
-    match place {
-        Ok(place) => receive(ep, place, received, flags),
+    let received = ReceiveArgs { from: msg.addr, tag, context: msg.context };
+    match payload {
+        Ok(payload) => receive(ep, payload, received, flags),
         Err(Errno(err)) => failed_size(err),
     }
 }
@@ -176,10 +179,10 @@ unsafe extern "C" fn send(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
-    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
-    let sent = Sent { to, tag: Some(tag), data: None, context };
-    transmit(ep, place, sent, ep.tx_flags())
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the memory.
+    let (ep, payload) = unsafe { (of_fid(ep), buffer(buf, len)) };
+    let sent = SendArgs { to, tag: Some(tag), data: None, context };
+    transmit(ep, payload, sent, ep.tx_flags())
 }
 
 unsafe extern "C" fn sendv(
@@ -191,11 +194,11 @@ unsafe extern "C" fn sendv(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends so many pieces.
-    let (ep, place) = unsafe { (of_fid(ep), pieces(iov, count)) };
-    let sent = Sent { to, tag: Some(tag), data: None, context };
-    match place {
-        Ok(place) => transmit(ep, place, sent, ep.tx_flags()),
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the segments.
+    let (ep, payload) = unsafe { (of_fid(ep), segments(iov, count)) };
+    let sent = SendArgs { to, tag: Some(tag), data: None, context };
+    match payload {
+        Ok(payload) => transmit(ep, payload, sent, ep.tx_flags()),
         Err(Errno(err)) => failed_size(err),
     }
 }
@@ -204,14 +207,14 @@ unsafe extern "C" fn sendmsg(ep: *mut FidEp, msg: *const FiMsgTagged, flags: u64
     if msg.is_null() {
         return failed_size(FI_EINVAL);
     }
-    // SAFETY: the caller gives an endpoint that we opened, and a message.
+    // SAFETY: the caller passes an endpoint that was opened here, and a message structure.
     let (ep, msg) = unsafe { (of_fid(ep), &*msg) };
-    // SAFETY: and lends so many pieces.
-    let place = unsafe { pieces(msg.msg_iov, msg.iov_count) };
+    // SAFETY: the caller lends the segments.
+    let payload = unsafe { segments(msg.msg_iov, msg.iov_count) };
     let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
-    let sent = Sent { to: msg.addr, tag: Some(msg.tag), data, context: msg.context };
-    match place {
-        Ok(place) => transmit(ep, place, sent, flags),
+    let sent = SendArgs { to: msg.addr, tag: Some(msg.tag), data, context: msg.context };
+    match payload {
+        Ok(payload) => transmit(ep, payload, sent, flags),
         Err(Errno(err)) => failed_size(err),
     }
 }
@@ -223,10 +226,10 @@ unsafe extern "C" fn inject(
     to: FiAddr,
     tag: u64,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
-    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
-    let sent = Sent { to, tag: Some(tag), data: None, context: std::ptr::null_mut() };
-    transmit_quietly(ep, place, sent)
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the memory.
+    let (ep, payload) = unsafe { (of_fid(ep), buffer(buf, len)) };
+    let sent = SendArgs { to, tag: Some(tag), data: None, context: std::ptr::null_mut() };
+    transmit_injected(ep, payload, sent)
 }
 
 unsafe extern "C" fn senddata(
@@ -239,10 +242,10 @@ unsafe extern "C" fn senddata(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
-    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
-    let sent = Sent { to, tag: Some(tag), data: Some(data), context };
-    transmit(ep, place, sent, ep.tx_flags())
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the memory.
+    let (ep, payload) = unsafe { (of_fid(ep), buffer(buf, len)) };
+    let sent = SendArgs { to, tag: Some(tag), data: Some(data), context };
+    transmit(ep, payload, sent, ep.tx_flags())
 }
 
 unsafe extern "C" fn injectdata(
@@ -253,8 +256,8 @@ unsafe extern "C" fn injectdata(
     to: FiAddr,
     tag: u64,
 ) -> isize {
-    // SAFETY: the caller gives an endpoint that we opened, and lends the memory to the operation.
-    let (ep, place) = unsafe { (of_fid(ep), piece(buf, len)) };
-    let sent = Sent { to, tag: Some(tag), data: Some(data), context: std::ptr::null_mut() };
-    transmit_quietly(ep, place, sent)
+    // SAFETY: the caller passes an endpoint that was opened here, and lends the memory.
+    let (ep, payload) = unsafe { (of_fid(ep), buffer(buf, len)) };
+    let sent = SendArgs { to, tag: Some(tag), data: Some(data), context: std::ptr::null_mut() };
+    transmit_injected(ep, payload, sent)
 }

@@ -1,4 +1,8 @@
-//! Sleeping on queues and counters, from their side: what is done before and after.
+//! Sleeping on queues and counters: arming the wake-ups of their endpoints before, and processing
+//! them after.
+//!
+//! A wake-up is requested from peers and the daemon before a thread sleeps, so none is lost; the
+//! thread must not sleep if an event arrived meanwhile.
 
 use std::ffi::c_int;
 use std::os::fd::AsFd as _;
@@ -6,129 +10,132 @@ use std::time::{Duration, Instant};
 
 use causeway_endpoint::ears::Awaited;
 
-use super::sleep::{Sleep, doze};
-use super::state::{Shared, State};
+use super::state::{DomainShared, DomainState};
+use super::wait_fd::{WaitFd, sleep_on};
 use super::{cntr, cq};
 use crate::abi::{FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_EQ, FI_EINVAL, FI_ENOSYS, Fid};
 use crate::eq;
-use crate::limits::{LOOK, SLEEP_MAX, VAIN_LOOKS};
-use crate::rdm::LOOK_EVERY;
+use crate::limits::{MISSES_PER_YIELD, SLEEP_MAX, SPIN};
+use crate::rdm::PARTNER_CHECK;
 
-/// Whether nothing is to be read of it: 0, or `-FI_EAGAIN` if there is.
+/// Returns 0 if the application may sleep on an object, or `-FI_EAGAIN` if it has entries.
 ///
 /// # Safety
-/// It is NULL, or an object of ours that is open.
+/// `fid` is NULL, or an open object that was opened here.
 pub unsafe fn may_sleep(fid: *const Fid) -> c_int {
     if fid.is_null() {
         return -FI_EINVAL;
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     match unsafe { (*fid).fclass } {
-        // SAFETY: an object of this class is one of `eq`.
+        // SAFETY: an object of this class belongs to `eq`.
         FI_CLASS_EQ => unsafe { eq::may_sleep(fid) },
-        // SAFETY: and so on.
+        // SAFETY: an object of this class belongs to `cq`.
         FI_CLASS_CQ => unsafe { cq::may_sleep(fid) },
-        // SAFETY: and so on.
+        // SAFETY: an object of this class belongs to `cntr`.
         FI_CLASS_CNTR => unsafe { cntr::may_sleep(fid) },
         _ => -FI_ENOSYS,
     }
 }
 
-/// What is slept on: a queue or a counter.
-pub trait Sleeper {
-    /// Its endpoints, if it is still there.
-    fn eps<'a>(&self, state: &'a State) -> Option<&'a Vec<usize>>;
-    /// What it is waited for by.
-    fn sleep<'a>(&self, state: &'a State) -> Option<&'a Sleep>;
+/// A queue or a counter that threads sleep on.
+pub trait WaitTarget {
+    /// Returns its endpoints, if it is still open.
+    fn eps<'a>(&self, state: &'a DomainState) -> Option<&'a Vec<usize>>;
+    /// Returns its wait object.
+    fn wait_fd<'a>(&self, state: &'a DomainState) -> Option<&'a WaitFd>;
 }
 
-/// Asks all to ring before somebody sleeps. False: something came; do not sleep. Either way
-/// [`disarm`] comes after.
-pub fn arm(state: &mut State, of: &impl Sleeper) -> bool {
+/// Requests wake-ups for a thread that is about to sleep. Returns `false` if an event arrived, so
+/// that the thread must not sleep. [`disarm`] must follow in either case.
+pub fn arm(state: &mut DomainState, of: &impl WaitTarget) -> bool {
     let mut idle = true;
     for at in of.eps(state).cloned().unwrap_or_default() {
-        // The socket of the next daemon is another.
+        // The next daemon has another socket.
         if let Some(Some(ep)) = state.eps.get(at)
             && ep.rdm.endpoint.way.resumed() > 0
-            && let Some(sleep) = of.sleep(state)
+            && let Some(wait_fd) = of.wait_fd(state)
         {
-            let _ = sleep.watch(ep);
+            let _ = wait_fd.watch(ep);
         }
         let Some(Some(ep)) = state.eps.get_mut(at) else { continue };
-        ep.rdm.look_after_partners();
+        ep.rdm.check_partners();
         idle &= ep.rdm.endpoint.way.arm();
     }
     idle
 }
 
-/// Takes back what [`arm`] asked, and hears what rang. Others who sleep look again.
+/// Withdraws the request of [`arm`] and processes the wake-ups. Other sleeping threads poll as
+/// well.
 #[cold]
-pub fn disarm(state: &mut State, of: &impl Sleeper) {
+pub fn disarm(state: &mut DomainState, of: &impl WaitTarget) {
     for at in of.eps(state).cloned().unwrap_or_default() {
         let Some(Some(ep)) = state.eps.get_mut(at) else { continue };
         let endpoint = &mut ep.rdm.endpoint;
         endpoint.hear_all();
         endpoint.way.disarm();
         if endpoint.way.parted
-            && let Some(sleep) = of.sleep(state)
+            && let Some(wait_fd) = of.wait_fd(state)
             && let Some(Some(ep)) = state.eps.get(at)
         {
-            sleep.forget_daemon(ep);
+            wait_fd.unwatch_daemon(ep);
         }
     }
     if state.asleep == 0 {
         return;
     }
-    let cqs = state.cqs.iter().flatten().filter_map(|cq| cq.sleep.as_ref());
-    let cntrs = state.cntrs.iter().flatten().filter_map(|cntr| cntr.sleep.as_ref());
-    cqs.chain(cntrs).for_each(Sleep::stir);
+    let cqs = state.cqs.iter().flatten().filter_map(|cq| cq.wait_fd.as_ref());
+    let cntrs = state.cntrs.iter().flatten().filter_map(|cntr| cntr.wait_fd.as_ref());
+    cqs.chain(cntrs).for_each(WaitFd::wake);
 }
 
-/// The application wants to sleep on a descriptor. False: something is there, or came.
-pub fn expose(state: &mut State, of: &impl Sleeper) -> bool {
-    if let Some(sleep) = of.sleep(state) {
-        sleep.expose(true);
+/// Lets the application sleep on the descriptor. Returns `false` if an entry or an event is there.
+pub fn begin_app_sleep(state: &mut DomainState, of: &impl WaitTarget) -> bool {
+    if let Some(wait_fd) = of.wait_fd(state) {
+        wait_fd.set_app_sleeping(true);
         state.asleep = state.asleep.saturating_add(1);
     }
     let idle = arm(state, of);
     if idle {
-        // Nothing else tells the application that a connect takes too long.
-        let time = longest(state, of);
-        if let Some(sleep) = of.sleep(state).filter(|_| time < SLEEP_MAX || timed(state, of)) {
-            sleep.wake_in(Some(time));
+        // The timer alone wakes the application for a connect that takes too long.
+        let time = longest_sleep(state, of);
+        if let Some(wait_fd) =
+            of.wait_fd(state).filter(|_| time < SLEEP_MAX || has_deadline(state, of))
+        {
+            wait_fd.wake_in(Some(time));
         }
     } else {
-        unexpose(state, of);
+        end_app_sleep(state, of);
     }
     idle
 }
 
-/// It came back.
+/// Ends the application's sleep on the descriptor.
 #[cold]
-pub fn unexpose(state: &mut State, of: &impl Sleeper) {
-    if let Some(sleep) = of.sleep(state)
-        && sleep.is_exposed()
+pub fn end_app_sleep(state: &mut DomainState, of: &impl WaitTarget) {
+    if let Some(wait_fd) = of.wait_fd(state)
+        && wait_fd.is_app_sleeping()
     {
-        sleep.expose(false);
+        wait_fd.set_app_sleeping(false);
         state.asleep = state.asleep.saturating_sub(1);
     }
     disarm(state, of);
 }
 
-/// Whether anything takes too long some time.
-fn timed(state: &State, of: &impl Sleeper) -> bool {
+/// Returns whether a time-out is pending.
+fn has_deadline(state: &DomainState, of: &impl WaitTarget) -> bool {
     let eps = of.eps(state).into_iter().flatten();
     let mut eps = eps.filter_map(|at| state.eps.get(*at)?.as_ref());
-    eps.any(|ep| ep.rdm.endpoint.time_left().is_some() || ep.rdm.looks_again())
+    eps.any(|ep| ep.rdm.endpoint.time_left().is_some() || ep.rdm.must_check_partners())
 }
 
-/// How long may be slept, if nothing rings.
-pub fn longest(state: &State, of: &impl Sleeper) -> Duration {
+/// Returns the longest sleep without a wake-up.
+pub fn longest_sleep(state: &DomainState, of: &impl WaitTarget) -> Duration {
     let mut longest = SLEEP_MAX;
     for at in of.eps(state).into_iter().flatten() {
         let Some(Some(ep)) = state.eps.get(*at) else { continue };
-        if ep.rdm.looks_again() {
-            longest = longest.min(LOOK_EVERY);
+        if ep.rdm.must_check_partners() {
+            longest = longest.min(PARTNER_CHECK);
         }
         let endpoint = &ep.rdm.endpoint;
         if let Some(left) = endpoint.time_left() {
@@ -143,40 +150,41 @@ pub fn longest(state: &State, of: &impl Sleeper) -> Duration {
     longest
 }
 
-/// After a look, without the lock: whoever looked in vain for long gives the processor away.
+/// Yields the processor after many empty polls. Called without the lock.
 #[inline]
-pub fn give_way(vain: u32) {
-    let (least, each) = VAIN_LOOKS;
-    if vain >= least && vain.is_multiple_of(each) {
+pub fn yield_after_misses(misses: u32) {
+    let (least, each) = MISSES_PER_YIELD;
+    if misses >= least && misses.is_multiple_of(each) {
         std::thread::yield_now();
     }
 }
 
-/// A thread stops looking, since it found what it wanted or has no time left. Who sleeps asked to be
-/// rung for what there was to do before, so it looks itself what there is now.
+/// Ends the polling of a thread, which found its entry or timed out. Sleeping threads requested
+/// wake-ups for earlier work only, so they are woken for the work that is left.
 #[inline]
-pub fn leave(state: &mut State, of: &impl Sleeper) {
+pub fn end_poll(state: &mut DomainState, of: &impl WaitTarget) {
     if state.asleep > 0 && std::mem::take(&mut state.worked) {
-        pass_on(state, of);
+        wake_others(state, of);
     }
 }
 
 #[cold]
-fn pass_on(state: &State, of: &impl Sleeper) {
+fn wake_others(state: &DomainState, of: &impl WaitTarget) {
     for at in of.eps(state).into_iter().flatten() {
         let ep = state.eps.get(*at).and_then(Option::as_ref);
         if ep.is_some_and(|ep| ep.rdm.endpoint.goes_on()) {
-            state.stir(*at);
+            state.wake(*at);
         }
     }
 }
 
-/// Looks for something until it is there or the time is over: a moment awake, then asleep.
+/// Polls until `look` returns a value or the time-out is over: first awake for a short time, then
+/// asleep.
 pub fn until<T>(
-    shared: &Shared,
-    of: &impl Sleeper,
+    shared: &DomainShared,
+    of: &impl WaitTarget,
     timeout_ms: c_int,
-    mut look: impl FnMut(&mut State) -> Option<T>,
+    mut look: impl FnMut(&mut DomainState) -> Option<T>,
 ) -> Option<T> {
     let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
     let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -186,7 +194,7 @@ pub fn until<T>(
             let found = look(state);
             let over = found.is_none() && end.is_some_and(|end| Instant::now() >= end);
             if found.is_some() || over {
-                leave(state, of);
+                end_poll(state, of);
             }
             (found, over)
         });
@@ -195,24 +203,24 @@ pub fn until<T>(
         }
         let now = Instant::now();
         let left = end.map(|end| end.saturating_duration_since(now));
-        if now.saturating_duration_since(since) < LOOK {
+        if now.saturating_duration_since(since) < SPIN {
             std::thread::yield_now();
             continue;
         }
         let asleep = shared.state.with(|state| {
-            of.sleep(state).map(Sleep::begin);
+            of.wait_fd(state).map(WaitFd::begin);
             state.asleep = state.asleep.saturating_add(1);
             let idle = arm(state, of);
-            let share = of.sleep(state).and_then(Sleep::share);
-            // What came while it was asked for.
-            let share = if idle { share } else { None };
-            share.map(|share| (share, longest(state, of)))
+            let fd = of.wait_fd(state).and_then(WaitFd::try_clone);
+            // An event that arrived while the wake-ups were requested prevents the sleep.
+            let fd = if idle { fd } else { None };
+            fd.map(|fd| (fd, longest_sleep(state, of)))
         });
         if let Some((fd, time)) = asleep {
-            doze(fd.as_fd(), left.map_or(time, |left| time.min(left)));
+            sleep_on(fd.as_fd(), left.map_or(time, |left| time.min(left)));
         }
         shared.state.with(|state| {
-            of.sleep(state).map(Sleep::end);
+            of.wait_fd(state).map(WaitFd::end);
             state.asleep = state.asleep.saturating_sub(1);
             disarm(state, of);
         });

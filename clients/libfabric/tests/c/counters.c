@@ -1,5 +1,5 @@
-/* What an endpoint counted is said when it is closed: does so much of each kind that numbers tell
- * which is which. The test that runs it knows them too. */
+/* Performs different numbers of operations of each kind, which the test finds in the counters
+ * that are written when the endpoints close. */
 #include "pair.h"
 
 #define LONG 50000
@@ -21,7 +21,7 @@ static void messages(void) {
         well(&b, &words[1]);
         well(&a, &words[2]);
     }
-    /* They are there before who wants them. */
+    /* These arrive before their receives. */
     for (int i = 0; i < 2; i++)
         WELL(fi_tinject(a.ep, ours, 5, b.addr, 9));
     silent(&b);
@@ -29,7 +29,7 @@ static void messages(void) {
         WELL(fi_trecv(b.ep, theirs, 5, NULL, FI_ADDR_UNSPEC, 9, 0, &words[1]));
         well(&b, &words[1]);
     }
-    /* One too long, and one that does not come. */
+    /* A message that is too long, and a receive without a message. */
     WELL(fi_trecv(b.ep, theirs, 4, NULL, FI_ADDR_UNSPEC, 1, 0, &words[1]));
     WELL(fi_tinject(a.ep, ours, 6, b.addr, 1));
     CHECK(badly(&b, &words[1]).err == FI_ETRUNC);
@@ -54,7 +54,7 @@ static void memory(void) {
         WELL(fi_atomic(a.ep, &one, 1, NULL, b.addr, 0, KEY, FI_UINT64, FI_SUM, &words[3]));
         well(&a, &words[3]);
     }
-    /* What gives back what was there is a read. */
+    /* An operation that fetches counts as a read. */
     for (int i = 0; i < 2; i++) {
         WELL(fi_fetch_atomic(a.ep, &one, 1, NULL, ours, NULL, b.addr, 0, KEY, FI_UINT64, FI_SUM,
                              &words[3]));

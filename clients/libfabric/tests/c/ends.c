@@ -1,4 +1,4 @@
-/* Endpoints that end: closed a thousand times, in children, and killed in the middle of things. */
+/* Ends of endpoints: a thousand closes, children of fork, and processes that are killed. */
 #include <dirent.h>
 
 #include "pair.h"
@@ -25,7 +25,7 @@ static size_t resident(void) {
     return here * 4096;
 }
 
-/* Two endpoints, a message and a read between them, and all closed: with things still going on. */
+/* Two endpoints, a message and a read between them, then close with operations in progress. */
 static void once(int i) {
     entry told;
     struct fid_mr *mr;
@@ -55,7 +55,7 @@ static void once(int i) {
     close_domain();
 }
 
-/* What was injected arrives, although there was no time to connect. */
+/* An injected message arrives although there was no time to connect. */
 static void at_once(void) {
     struct end c = {0};
     open_domain(0, FI_PROGRESS_MANUAL);
@@ -88,7 +88,7 @@ static void a_thousand(void) {
     CHECK(resident() < bytes + (8 << 20));
 }
 
-/* Another process: says its name, does as it is told in one byte, and waits to be killed. */
+/* A second process: prints its name, obeys a byte, and waits to be killed. */
 static pid_t other(int to_it[2], int from_it[2], char name[NAME_BYTES]) {
     CHECK(pipe(to_it) == 0 && pipe(from_it) == 0);
     pid_t child = fork();
@@ -112,7 +112,7 @@ static pid_t other(int to_it[2], int from_it[2], char name[NAME_BYTES]) {
             entry some;
             told += fi_cq_read(a.cq, &some, 1) == 1;
         }
-        /* Some things are begun and never gone on with. */
+        /* Some operations are started and never continued. */
         if (how == 'n')
             WELL(fi_tsend(a.ep, memory, MOST, NULL, addr, 5, &words[1]));
         for (int i = 0; i < 50; i++)
@@ -128,7 +128,7 @@ static pid_t other(int to_it[2], int from_it[2], char name[NAME_BYTES]) {
     return child;
 }
 
-/* What waits for somebody who is killed fails within two seconds, whatever it is. */
+/* All operations that depend on a killed process fail within two seconds. */
 static void killed(void) {
     const char hows[] = "rRmwtsldn";
     for (const char *how = hows; *how; how++) {
@@ -177,7 +177,7 @@ static void killed(void) {
             CHECK(fi_cq_readerr(a.cq, &failed, 0) == 1 && failed.op_context == &words[4]);
         }
         CHECK(now() - since < 2);
-        /* And so does what is begun afterwards. */
+        /* Operations that are started afterwards fail as well. */
         WELL(fi_tsend(a.ep, memory, 8, NULL, addr, 1, &words[5]));
         CHECK(fi_cq_sread(a.cq, &told, 1, NULL, 5000) == -FI_EAVAIL);
         CHECK(fi_cq_readerr(a.cq, &failed, 0) == 1 && failed.op_context == &words[5]);
@@ -193,7 +193,7 @@ static void killed(void) {
     }
 }
 
-/* A child has nothing of its parent's, and the parent does not notice that it was there. */
+/* A child has no endpoint of its parent, and the parent is not disturbed by it. */
 static void children(enum fi_progress progress) {
     int status;
     open_domain(0, progress);
@@ -248,7 +248,7 @@ static void *have_children(void *unused) {
     return unused;
 }
 
-/* Another thread has children, while the one that makes all calls makes them without end. */
+/* A thread forks children while another thread makes calls without a pause. */
 static void others_fork(void) {
     pthread_t thread;
     threading = FI_THREAD_DOMAIN;

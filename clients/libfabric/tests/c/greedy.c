@@ -1,9 +1,9 @@
-/* One that sends and writes without end to another, which reads nothing of what it is told: it is
- * held back, and nothing is lost. */
+/* An endpoint sends and writes without a pause to another that reads no completions: the sender
+ * is throttled, and no message is lost. */
 #include "pair.h"
 
 #define KEY 7
-/* Completions that wait before others do, and what may be on its way besides. */
+/* Completions at which peers must wait, and the operations that may be in flight besides. */
 #define WAITING (1 << 16)
 #define MOST (6 * WAITING)
 
@@ -14,7 +14,7 @@ static struct fid_cq *received_cq;
 static struct fid_cntr *writes;
 static fi_addr_t addr;
 
-/* The one that reads nothing: it has a queue for each direction. */
+/* The endpoint that reads nothing has a queue for each direction. */
 static void open_deaf(void) {
     struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_TAGGED};
     struct fi_cntr_attr counts = {.events = FI_CNTR_EVENTS_COMP};
@@ -39,7 +39,7 @@ static void close_deaf(void) {
     CHECK(fi_close(&writes->fid) == 0);
 }
 
-/* It goes on, by the queue in which there is nothing; the other reads its own. */
+/* It makes progress by the queue that stays empty; the other endpoint reads its own. */
 static void both_go_on(void) {
     entry told[64];
     CHECK(fi_cq_read(sent_cq, told, 1) == -FI_EAGAIN);
@@ -47,7 +47,7 @@ static void both_go_on(void) {
     CHECK(count >= 0 || count == -FI_EAGAIN);
 }
 
-/* How often something can be begun until nothing goes on any more. */
+/* Returns how many operations can be started until none makes progress any more. */
 static uint64_t until_held(ssize_t (*begin)(uint64_t)) {
     uint64_t begun = 0;
     for (int idle = 0; idle < 2000;) {
@@ -61,7 +61,7 @@ static uint64_t until_held(ssize_t (*begin)(uint64_t)) {
     return begun;
 }
 
-/* All of it is told, once and in order; the last of it while nothing more is begun. */
+/* All operations are reported once and in order; the last ones while no others are started. */
 static void all_told(uint64_t begun, uint64_t flag, bool numbered) {
     double since = now();
     for (uint64_t told = 0; told < begun;) {
@@ -88,7 +88,8 @@ static ssize_t send_one(uint64_t data) {
     return fi_injectdata(a.ep, memory, 0, data, addr);
 }
 
-/* One that is known by many numbers is not asked for more than one that has one. */
+/* A peer with many indices in the address vector is no more loaded than a peer with a single
+ * index. */
 static void one_of_many_names(void) {
     enum { NAMES = 20, OF_ONE = 256 };
     char name[NAME_BYTES];
@@ -97,7 +98,7 @@ static void one_of_many_names(void) {
     CHECK(fi_getname(&ep->fid, name, &len) == 0);
     for (int at = 0; at < NAMES; at++) {
         CHECK(fi_av_insert(av, name, 1, &all[at], 0, NULL) == 1);
-        /* It is reached. */
+        /* The connect ends. */
         while (fi_write(a.ep, memory, 8, NULL, all[at], 0, KEY, NULL) != 0)
             both_go_on();
         entry told;
@@ -131,14 +132,14 @@ int main(void) {
     CHECK(fi_cntr_read(writes) < counted + begun);
     all_told(begun, FI_REMOTE_WRITE, true);
     CHECK(fi_cntr_read(writes) == counted + begun);
-    /* Messages without bytes never fill a buffer for many. */
+    /* Messages without bytes never fill a multi-receive buffer. */
     struct iovec iov = {memory, sizeof memory};
     struct fi_msg many = {&iov, NULL, 1, FI_ADDR_UNSPEC, &words[1], 0};
     CHECK(fi_recvmsg(ep, &many, FI_MULTI_RECV | FI_COMPLETION) == 0);
     begun = until_held(send_one);
     CHECK(begun >= WAITING);
     all_told(begun, FI_RECV, true);
-    /* It can be taken back, also while it takes nothing. */
+    /* The buffer can be cancelled, also while it is paused. */
     begun = until_held(send_one);
     CHECK(fi_cancel(&ep->fid, &words[1]) == 0);
     CHECK(fi_cancel(&ep->fid, &words[1]) == -FI_ENOENT);

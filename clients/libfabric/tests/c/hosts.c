@@ -1,6 +1,6 @@
-/* Two endpoints whose boards are on two hosts, and whose daemons are killed while they send. What
-   their test is to do to the daemon of the first is a line on standard output, answered by one on
-   standard input. */
+/* Two endpoints with NICs on two hosts, and daemons that are killed while they send. A line on
+ * standard output requests an action on the first daemon from the test, which answers by a line
+ * on standard input. */
 #include "pair.h"
 
 #define WINDOW 24
@@ -11,7 +11,7 @@ static struct fid_fabric *fabrics[2];
 static struct fid_domain *domains[2];
 static struct fid_av *avs[2];
 
-/* Messages from one end to the other: all have one tag, and say their number. */
+/* Messages from an endpoint to the other: all have the same tag, and contain their number. */
 struct stream {
     struct end *from, *to;
     fi_addr_t at;
@@ -53,7 +53,7 @@ static void close_host(int at, struct end *end) {
 
 static struct stream streams[2];
 
-/* What a queue has: completions of receives come in the order of the messages. */
+/* Reads a queue: completions of receives are in the order of the messages. */
 static void look(struct end *end) {
     entry entry;
     fault failed = {0};
@@ -84,7 +84,7 @@ static void look(struct end *end) {
     }
 }
 
-/* Goes on with a stream until so many messages are sent: two of three are injected. */
+/* Continues a stream until `count` messages are sent, two of three injected. */
 static void send_some(struct stream *stream, int until) {
     while (stream->posted < until && stream->posted - stream->received < WINDOW) {
         int *slot = &stream->slots[stream->posted % WINDOW];
@@ -109,7 +109,7 @@ static void send_some(struct stream *stream, int until) {
     }
 }
 
-/* Until both streams have so many messages there, or `most` seconds passed. */
+/* Continues both streams until their messages have arrived, or for `most` seconds. */
 static bool run(int until, double most) {
     double since = now();
     for (;;) {
@@ -180,7 +180,7 @@ int main(void) {
     streams[0].to = streams[1].from = &b;
     streams[1].at = of_a;
     all(200);
-    /* In the middle of both streams, and with messages that are sent while there is no daemon. */
+    /* In the middle of both streams, with messages that are sent while there is no daemon. */
     for (int round = 1; round <= 3; round++) {
         run(200 + 2000 * round - 1000, 0.01);
         told("kill");

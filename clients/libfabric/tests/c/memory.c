@@ -1,4 +1,4 @@
-/* Memory of another: written, read and changed; and what is not allowed. */
+/* Remote memory: writes, reads and atomic operations, and accesses that are not allowed. */
 #include "pair.h"
 
 #define MOST (1 << 20)
@@ -51,7 +51,7 @@ static void lengths(struct end *from, struct end *to) {
             memset(theirs, 0, sizeof theirs);
             WELL(fi_inject_write(from->ep, ours, len, to->addr, at, key));
             memset(ours, 0, len);
-            /* Reads come behind what was written before. */
+            /* Reads follow earlier writes. */
             WELL(fi_read(from->ep, ours, len, NULL, to->addr, at, key, &words[3]));
             well(from, &words[3]);
             CHECK(is(ours, len, (int)i));
@@ -63,7 +63,7 @@ static void lengths(struct end *from, struct end *to) {
 
 static int failed_with(struct end *end) { return badly(end, &words[4]).err; }
 
-/* Keys that are none, bytes outside, what was not granted. */
+/* Invalid keys, bytes outside the region, and access that was not granted. */
 static void refused(void) {
     const size_t sizes[] = {8, 50000};
     for (int i = 0; i < 2; i++) {
@@ -100,7 +100,7 @@ static void refused(void) {
     registered(FI_REMOTE_WRITE);
     WELL(fi_read(a.ep, ours, 8, NULL, b.addr, base, key, &words[4]));
     CHECK(failed_with(&a) == FI_EKEYREJECTED);
-    /* Who is told what was there reads it. */
+    /* An operation that fetches needs read access. */
     WELL(fi_fetch_atomic(a.ep, ours, 1, NULL, ours + 64, NULL, b.addr, base, key, FI_UINT8, FI_SUM,
                          &words[4]));
     CHECK(failed_with(&a) == FI_EKEYREJECTED && theirs[0] == 1);
@@ -110,7 +110,7 @@ static void refused(void) {
     silent(&b);
 }
 
-/* Memory is taken away while it is read and written: nobody touches it any more. */
+/* Memory is deregistered during reads and writes, and is not accessed afterwards. */
 static void taken_away(void) {
     for (int i = 0; i < 20; i++) {
         struct fid_mr *soon;
@@ -121,7 +121,7 @@ static void taken_away(void) {
         memset(memory, 0x11, len);
         CHECK(fi_mr_reg(domain, memory, len, BOTH, 0, 1000 + i, 0, &soon, NULL) == 0);
         uint64_t at = base ? (uintptr_t)memory : 0, by = fi_mr_key(soon);
-        /* Several at a time may be read where they lie. */
+        /* Several reads at a time may use the memory directly. */
         int parts = i & 1 ? 8 : 1;
         for (size_t part = 0; part < (size_t)parts; part++) {
             size_t each = len / (size_t)parts, from = part * each;
@@ -146,7 +146,7 @@ static void taken_away(void) {
     silent(&a);
 }
 
-/* What is written behind a read is not what is read, however many reads there were. */
+/* A write does not change the result of an earlier read, for any number of reads. */
 static void ordered(void) {
     enum { READS = 40, EACH = 4096 };
     static unsigned char all[READS][EACH];
@@ -172,7 +172,7 @@ static void ordered(void) {
 
 static unsigned char model[64];
 
-/* What is there afterwards, as the manual of libfabric says it. */
+/* The expected values, by libfabric's manual. */
 #define MODEL(TYPE, C)                                                       \
     static void model_##TYPE(int op, C old, C arg, C cmp) {                  \
         C v = old;                                                           \
@@ -203,7 +203,7 @@ static unsigned char model[64];
     }
 TYPES(MODEL)
 
-/* Every type, operation and kind of call that is offered does what the model does. */
+/* Every supported data type, operation and kind of call matches the model. */
 #define TRY(TYPE, C)                                                                            \
     for (int op = FI_MIN; op <= FI_MSWAP; op++)                                                 \
         for (int kind = 0; kind < 3; kind++) {                                                  \

@@ -1,4 +1,4 @@
-/* All calls that send and receive, and what is told of them. */
+/* All calls that send and receive, and their completions. */
 #include "pair.h"
 
 #define MOST (1 << 20)
@@ -7,7 +7,8 @@ static unsigned char out[MOST], in[MOST + 64];
 static const size_t LENGTHS[] = {0, 1, 15, 16, 17, 4095, 4096, 4097, 8175, 8176, 8177,
                                  8192, 32768, 32769, 100000, MOST};
 
-/* Every length, every kind of call, in both orders of send and receive, to another and to itself. */
+/* Every length and kind of call, with the send first and the receive first, to another endpoint
+ * and to itself. */
 static void lengths(struct end *from, struct end *to) {
     for (size_t i = 0; i < sizeof LENGTHS / sizeof *LENGTHS; i++) {
         size_t len = LENGTHS[i], half = len / 3;
@@ -52,13 +53,13 @@ static void lengths(struct end *from, struct end *to) {
                     WELL(fi_inject(from->ep, out, len, to->addr));
                 data = kind == 1 || kind == 2 || kind == 4;
                 if (kind >= 4) {
-                    /* The memory is ours again at once. */
+                    /* The buffer may be reused at once. */
                     fill(out, len, 99);
                     told = false;
                 }
             }
             if (from == to) {
-                /* In whichever order. */
+                /* In either order. */
                 entry both[2];
                 fault failed;
                 for (int at = 0; at < (told ? 2 : 1); at++) {
@@ -88,7 +89,7 @@ static void lengths(struct end *from, struct end *to) {
     silent(&b);
 }
 
-/* What finds no room is cut, and its receiver is told how much was. */
+/* A message that is too long is cut, and the completion contains the number of missing bytes. */
 static void truncation(void) {
     const size_t sizes[] = {10, 8000, 50000};
     for (int i = 0; i < 3; i++) {
@@ -111,7 +112,7 @@ static ssize_t look(uint64_t flags, uint64_t tag, fi_addr_t from, void *buf, siz
     return fi_trecvmsg(b.ep, &msg, flags);
 }
 
-/* Messages are looked at, claimed, and thrown away, short ones and long ones. */
+/* Messages are peeked at, claimed and discarded, short and long ones. */
 static void peeks(void) {
     const size_t sizes[] = {100, 60000};
     CHECK(look(FI_PEEK, 5, FI_ADDR_UNSPEC, NULL, 0) == 0);
@@ -128,7 +129,7 @@ static void peeks(void) {
             WELL(fi_tsenddata(a.ep, out + at * len, len, NULL, 40 + at, b.addr, 5, &words[at + 10]));
         }
         for (double since = now();;) {
-            /* Who does nothing but look sees what comes. */
+            /* An application that only peeks sees new messages. */
             CHECK(now() - since < 5);
             entry told;
             fault failed;
@@ -150,7 +151,7 @@ static void peeks(void) {
         CHECK(look(FI_PEEK | FI_CLAIM, 5, a.addr, NULL, 0) == 0);
         got = well(&b, &words[2]);
         CHECK(got.len == len && got.data == 40 && got.tag == 5);
-        /* What is claimed is nobody else's. */
+        /* A claimed message matches no other receive. */
         CHECK(look(FI_PEEK | FI_DISCARD, 5, a.addr, NULL, 0) == 0);
         got = well(&b, &words[2]);
         CHECK(got.len == len && got.data == 41);
@@ -161,7 +162,7 @@ static void peeks(void) {
         CHECK(well(&b, &words[2]).data == 42);
         CHECK(look(FI_CLAIM | FI_DISCARD, 5, a.addr, NULL, 0) == 0);
         well(&b, &words[2]);
-        /* All were sent, whatever became of them. */
+        /* All messages count as sent in any case. */
         for (int at = 0, all = 0; at < 3; at++) {
             entry told;
             fault failed;
@@ -173,7 +174,7 @@ static void peeks(void) {
     silent(&b);
 }
 
-/* Receives are taken back, also those from somebody alone; what is not there is not. */
+/* Receives are cancelled, also directed ones; a receive that does not exist is not. */
 static void cancels(void) {
     fault gone;
     WELL(fi_trecv(b.ep, in, 10, NULL, FI_ADDR_UNSPEC, 9, 0, &words[3]));
@@ -188,7 +189,7 @@ static void cancels(void) {
     well(&a, &words[1]);
 }
 
-/* One piece of memory for many messages: each behind the one before, until it is full. */
+/* A multi-receive buffer: each message is placed behind the previous one, until it is full. */
 static void multi(void) {
     struct iovec into = {in, 1000};
     struct fi_msg msg = {&into, NULL, 1, FI_ADDR_UNSPEC, &words[6], 0};
@@ -213,7 +214,7 @@ static void multi(void) {
     }
     CHECK(over && used > 800);
     silent(&b);
-    /* Long ones too; the last is cut. */
+    /* Long messages as well; the last is cut. */
     into.iov_len = 100000;
     CHECK(fi_recvmsg(b.ep, &msg, FI_MULTI_RECV) == 0);
     fill(out, 70000, 1);
@@ -227,12 +228,13 @@ static void multi(void) {
     told = well(&b, &words[6]);
     CHECK(told.flags & FI_MULTI_RECV);
     well(&a, &words[1]);
-    /* Taken back: told once. */
+    /* A cancelled buffer is reported once. */
     CHECK(fi_recvmsg(b.ep, &msg, FI_MULTI_RECV) == 0);
     CHECK(fi_cancel(&b.ep->fid, &words[6]) == 0);
     CHECK(badly(&b, &words[6]).err == FI_ECANCELED);
     silent(&b);
-    /* Of two the first is filled before the second gets anything; one that waits is taken back. */
+    /* Of two buffers the first is filled before the second gets a message; a waiting buffer can
+     * be cancelled. */
     into.iov_len = 1000;
     CHECK(fi_recvmsg(b.ep, &msg, FI_MULTI_RECV) == 0);
     for (int at = 7; at < 9; at++) {
@@ -256,7 +258,7 @@ static void multi(void) {
     CHECK(fi_recvmsg(b.ep, &msg, FI_MULTI_RECV) == -FI_EINVAL);
 }
 
-/* Nobody is where a name says: what waits for that fails, whatever it is. */
+/* All operations on an endpoint that does not exist fail. */
 static void nobody(void) {
     struct iovec into = {in, 1000};
     struct end gone = {0};
@@ -286,7 +288,7 @@ static void nobody(void) {
     CHECK(fi_tsend(a.ep, out, 10, NULL, 1 << 30, 1, &words[3]) == -FI_EINVAL);
 }
 
-/* Only what is flagged is told, and errors; counters count all. */
+/* With selective completion only flagged operations and errors are reported; counters count all. */
 static void selective(void) {
     struct end c = {0};
     struct iovec iov = {out, 8};
@@ -346,7 +348,8 @@ static void wrong(void) {
     silent(&a);
 }
 
-/* More than there is room for: who sends too much is told to come again, and nothing is lost. */
+/* More messages than there is room for: further sends are refused for a time, and no message is
+ * lost. */
 static void many(void) {
     enum { COUNT = 20000 };
     static uint32_t numbers[COUNT], seen[COUNT];
@@ -375,7 +378,8 @@ static void many(void) {
         CHECK(seen[at] == (uint32_t)at);
 }
 
-/* Whoever waits for it or not: what came is told by the next look, once, in order, and counted. */
+/* With and without posted receives, the next read reports each message once, in order, and
+ * counts it. */
 static void straight(void) {
     uint64_t before = fi_cntr_read(b.received);
     silent(&a);
@@ -389,7 +393,7 @@ static void straight(void) {
             WELL(fi_trecv(b.ep, in, sizeof in, NULL, from, 40, 0, &words[2]));
         WELL(fi_tinjectdata(a.ep, out, sizeof *out << (i % 3 == 0), i, b.addr, 40));
         if (late) {
-            /* One that nobody asked for yet, and one that goes before it. */
+            /* An unexpected message, and a message that precedes it. */
             WELL(fi_tinject(a.ep, &out[1], sizeof *out, b.addr, 41));
             for (int turn = 0; turn < 3; turn++)
                 go_on();
@@ -405,7 +409,7 @@ static void straight(void) {
         CHECK(in[0] == i && in[1] == (i % 3 ? 0 : -i));
         CHECK(fi_cq_read(b.cq, told, 1) == -FI_EAGAIN);
     }
-    /* Many in a row: each look finds some, as many as there is room for at most. */
+    /* Many in a row: each read returns some, at most as many as it has room for. */
     for (int room = 1; room <= 20; room += 19) {
         long out = 0, in[100] = {0}, next = 0;
         entry told[20];

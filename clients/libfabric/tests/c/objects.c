@@ -1,5 +1,5 @@
-/* What is there before a domain is opened, through the core: infos, fabrics, event queues.
- * With "slow": a daemon that never answers is asked once. */
+/* Objects that exist before a domain is opened, through the core: infos, fabrics, event queues.
+ * With "slow", a daemon that never answers is queried once. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static struct fi_info *wanted(void) {
     return hints;
 }
 
-/* What is got can be copied, asked for again, and freed. */
+/* The infos can be copied, used as hints, and freed. */
 static void infos(void) {
     struct fi_info *hints = wanted(), *info = NULL, *again = NULL, *copy;
     char text[16384];

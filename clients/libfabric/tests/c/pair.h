@@ -1,4 +1,4 @@
-/* Two endpoints of one process, and what is done with them in all programs here. */
+/* Two endpoints of a process, and helpers for all programs here. */
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -74,7 +74,7 @@ static inline void open_domain(int mr_mode, enum fi_progress progress) {
     fi_freeinfo(hints);
 }
 
-/* selective: only what is flagged is told. */
+/* With `selective`, only flagged operations are reported. */
 static inline void open_end(struct end *end, enum fi_wait_obj wait, uint64_t selective) {
     struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = wait};
     struct fi_cntr_attr counts = {.events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_UNSPEC};
@@ -107,14 +107,14 @@ static inline void close_domain(void) {
     fi_freeinfo(info);
 }
 
-/* Both go on. */
+/* Both endpoints make progress. */
 static inline void go_on(void) {
     fi_cq_read(a.cq, NULL, 0);
     if (b.cq)
         fi_cq_read(b.cq, NULL, 0);
 }
 
-/* The next that is told at an end, in at most some seconds: 0, or the error. */
+/* Returns the next completion of an endpoint, within a few seconds: 0 or the error. */
 static inline int next(struct end *end, entry *told, fault *failed, fi_addr_t *from) {
     double since = now();
     for (;;) {
@@ -130,7 +130,7 @@ static inline int next(struct end *end, entry *told, fault *failed, fi_addr_t *f
     }
 }
 
-/* What went well at an end, with that context. */
+/* Expects a success with this context. */
 static inline entry well(struct end *end, const int *context) {
     entry told;
     fault failed = {0};
@@ -143,7 +143,7 @@ static inline entry well(struct end *end, const int *context) {
     return told;
 }
 
-/* How what has that context failed. */
+/* Returns the error of the operation with this context. */
 static inline fault badly(struct end *end, const int *context) {
     entry told;
     fault failed = {0};
@@ -152,7 +152,7 @@ static inline fault badly(struct end *end, const int *context) {
     return failed;
 }
 
-/* Nothing is told. */
+/* Expects no completion. */
 static inline void silent(struct end *end) {
     entry told;
     for (int i = 0; i < 200; i++)

@@ -1,5 +1,5 @@
-/* One connection for each pair of endpoints: how an endpoint is found by its service, and what
-   becomes of messages before the connect, by two numbers of one endpoint, and at close. */
+/* A single connection for each pair of endpoints: look-up of an endpoint by its service, and
+ * messages that are sent before the connect, by two indices of an endpoint, and at close. */
 #include "pair.h"
 
 #define MANY 1000
@@ -15,7 +15,7 @@ static struct fi_info *asks(const char *node, const char *service, uint64_t flag
     return found;
 }
 
-/* An endpoint of a service is found by it, on this host and by the name of its board. */
+/* An endpoint is found by its service, on this host and by the name of its NIC. */
 static void service(void) {
     const char *nodes[] = {NULL, "localhost", "127.0.0.1", "a:0"};
     struct fi_info *plain, *other;
@@ -59,15 +59,15 @@ static void service(void) {
     close_domain();
 }
 
-/* Says what is to be done with the daemon, and waits until it is. */
+/* Requests an action on the daemon, and waits for it. */
 static void told(const char *what) {
     char line[20];
     puts(what);
     CHECK(fgets(line, sizeof line, stdin));
 }
 
-/* A child with an endpoint of its own, which knows the parent's, sends `count` messages; then it
-   closes its endpoint, or makes no more calls. */
+/* A child with an endpoint of its own and the parent's address sends `count` messages; then it
+ * closes its endpoint, or makes no more calls. */
 static pid_t child_sends(int count, bool closes, bool slow) {
     pid_t child = fork();
     if (child)
@@ -114,7 +114,7 @@ static void receive(int count, int pause_ms, bool slow) {
     close_domain();
 }
 
-/* Messages to one endpoint by two numbers arrive in the order of the calls. */
+/* Messages to an endpoint by two indices arrive in the order of the calls. */
 static void twice(void) {
     fi_addr_t again;
     int got[8], sent;
@@ -144,7 +144,8 @@ static void there(struct end *from, struct end *to, int context) {
     CHECK(well(to, &words[context]).len == sizeof got && got == context);
 }
 
-/* Endpoints of a daemon that is killed connect by the next one; so do those that are opened then. */
+/* Endpoints of a killed daemon connect through the next one; so do endpoints that are opened
+ * then. */
 static void restart(void) {
     struct end c = {0};
     int early = 5, got = -1;
@@ -154,7 +155,7 @@ static void restart(void) {
     open_end(&c, FI_WAIT_NONE, 0);
     there(&a, &b, 1);
     told("kill");
-    /* Channels go on without a daemon; a connect waits for the next. */
+    /* Channels work without a daemon; a connect waits for the next one. */
     there(&b, &a, 2);
     WELL(fi_tinject(a.ep, &early, sizeof early, c.addr, 1));
     told("start");

@@ -1,16 +1,16 @@
-/* Sleeping: on queues, on counters and on descriptors, and being woken by others. */
+/* Sleeping on queues, counters and descriptors, and wake-ups by other threads and processes. */
 #include "pair.h"
 
 #include <dirent.h>
 
 static unsigned char out[100000], in[100000];
 
-/* Threads that ended: how long they were ready to run and had no processor, in seconds. */
+/* The time that ended threads waited for a processor, in seconds. */
 static pthread_mutex_t ended = PTHREAD_MUTEX_INITIALIZER;
 static double ended_delayed;
 static int ended_tasks[64], ended_count;
 
-/* The same of one thread. */
+/* The same of a thread. */
 static double task_delayed(const char *task) {
     char path[300];
     double delay = 0;
@@ -24,7 +24,7 @@ static double task_delayed(const char *task) {
     return delay / 1e9;
 }
 
-/* A thread ends: what it waited for a processor is still counted. */
+/* Ends a thread; its wait for a processor stays counted. */
 static void leave(void) {
     char task[16];
     snprintf(task, sizeof task, "%d", gettid());
@@ -34,7 +34,7 @@ static void leave(void) {
     CHECK(pthread_mutex_unlock(&ended) == 0);
 }
 
-/* How long this process's threads were ready to run and had no processor, in seconds. */
+/* The time that the threads of this process waited for a processor, in seconds. */
 static double delayed(void) {
     DIR *tasks = opendir("/proc/self/task");
     CHECK(tasks && pthread_mutex_lock(&ended) == 0);
@@ -50,7 +50,7 @@ static double delayed(void) {
     return all;
 }
 
-/* The begin of a wait, and how long it took without what others took of the processors. */
+/* The start of a wait; its duration excludes the time that other processes took. */
 struct begin {
     double at, delayed;
 };
@@ -58,7 +58,7 @@ static struct begin begin(void) { return (struct begin){now(), delayed()}; }
 static double waited(struct begin since) { return now() - since.at - (delayed() - since.delayed); }
 static int turn[2];
 
-/* Between threads, without a descriptor of ours: the next step may be done. */
+/* Synchronises threads without a descriptor of the provider. */
 static void tell(void) { CHECK(write(turn[1], "x", 1) == 1); }
 static void hear(void) {
     char byte;
@@ -75,7 +75,8 @@ static void *send_later(void *len) {
     return NULL;
 }
 
-/* Who sleeps is woken by what another thread sends; and by nothing else when the time is over. */
+/* A sleeping thread is woken by a message that another thread sends, and by nothing else until
+ * the time-out. */
 static void sleeps(void) {
     const size_t sizes[] = {8, sizeof out};
     entry told;
@@ -107,7 +108,7 @@ static void *post_later(void *unused) {
     return unused;
 }
 
-/* The message is there before another thread posts the receive for it. */
+/* The message arrives before another thread posts its receive. */
 static void posted(void) {
     for (int i = 0; i < 10; i++) {
         pthread_t thread;
@@ -164,7 +165,7 @@ static void signals(void) {
     CHECK(fi_cq_sread(b.cq, &told, 1, NULL, -1) == -FI_EAGAIN);
     CHECK(waited(since) < 0.9);
     CHECK(pthread_join(thread, NULL) == 0);
-    /* Said before: who sleeps next comes back at once, and once. */
+    /* A signal before the wait makes the next wait return, once. */
     CHECK(fi_cq_signal(b.cq) == 0);
     since = begin();
     CHECK(fi_cq_sread(b.cq, &told, 1, NULL, 5000) == -FI_EAGAIN && waited(since) < 0.9);
@@ -172,7 +173,7 @@ static void signals(void) {
     CHECK(fi_cq_sread(b.cq, &told, 1, NULL, 60) == -FI_EAGAIN && now() - before > 0.05);
 }
 
-/* A descriptor: nothing is missed between looking and polling. */
+/* By a descriptor: no event is missed between the read and the poll. */
 static void descriptors(void) {
     struct pollfd polled = {.events = POLLIN};
     struct fid *fids[] = {&b.cq->fid};
@@ -198,7 +199,7 @@ static void descriptors(void) {
         CHECK(told.op_context == &words[2] && waited(since) < 0.9);
         CHECK(pthread_join(thread, NULL) == 0);
     }
-    /* What is there already is not slept on. */
+    /* The thread must not sleep if an entry is there. */
     entry told;
     WELL(fi_tsend(a.ep, out, 8, NULL, b.addr, 1, &words[1]));
     WELL(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &words[2]));
@@ -207,7 +208,7 @@ static void descriptors(void) {
     CHECK(fi_cq_sread(a.cq, &told, 1, NULL, 5000) == 1);
 }
 
-/* Many threads send; one sleeps for all that comes of it. */
+/* Many threads send; a single thread sleeps for all of the completions. */
 enum { THREADS = 4, EACH = 2000 };
 
 static void *send_many(void *unused) {
@@ -252,8 +253,8 @@ static void *asleep(void *unused) {
     return unused;
 }
 
-/* One thread sends more than there is room for and does nothing else; one that sleeps goes on with
- * it as there is room, and does not sleep until it happens to look. */
+/* A thread sends more than there is room for and does nothing else; a sleeping thread continues
+ * the sends as soon as there is room. */
 static void full(void) {
     struct fid_domain *here = domain, *there;
     struct fid_av *names = av, *theirs;
@@ -261,7 +262,7 @@ static void full(void) {
     struct end far = {0};
     fi_addr_t to;
     int soon = 0;
-    /* In a domain of its own: what is done there wakes nobody here. */
+    /* In a domain of its own, so that its progress wakes no thread here. */
     CHECK(fi_domain(fabric, info, &there, NULL) == 0);
     CHECK(fi_av_open(there, &attr, &theirs, NULL) == 0);
     domain = there;
@@ -292,8 +293,8 @@ static void full(void) {
     av = names;
 }
 
-/* An endpoint with two queues, and a thread asleep on each: one waits for what it sends, the other
- * for what comes, and does something else then. The first does not wait for that. */
+/* An endpoint with two queues and a thread asleep on each: the first waits for its sends, the
+ * second for a message and then does other work. The first does not depend on the second. */
 enum { LONG_ROUNDS = 40, LONG_BYTES = 3 << 20, LONG_TAG = 5, SHORT_TAG = 6 };
 
 static struct end both;
@@ -316,13 +317,13 @@ static void *waits_for_incoming(void *unused) {
     for (int round = 0; round < LONG_ROUNDS; round++) {
         CHECK(fi_trecv(both.ep, word, sizeof word, NULL, FI_ADDR_UNSPEC, SHORT_TAG, 0, NULL) == 0);
         CHECK(fi_cq_sread(incoming, &told, 1, NULL, 10000) == 1);
-        /* Until the long message is over. */
+        /* Until the long message is complete. */
         hear();
     }
     return unused;
 }
 
-/* Looks for what comes for so long. */
+/* Polls for messages for this time. */
 static ssize_t look(struct end *far, double time) {
     entry told;
     ssize_t got = 0;
@@ -333,12 +334,12 @@ static ssize_t look(struct end *far, double time) {
     return got;
 }
 
-/* Takes a long message, and wakes the other thread meanwhile; whether that takes no longer than it
- * must once it is looked for without end. */
+/* Receives a long message and wakes the other thread meanwhile; returns whether this takes no
+ * longer than with permanent polling. */
 static bool take_long(struct end *far, fi_addr_t to, int round) {
     CHECK(fi_trecv(far->ep, big_in, sizeof big_in, NULL, FI_ADDR_UNSPEC, LONG_TAG, 0, NULL) == 0);
     ssize_t got = look(far, round % 8 * 30e-6);
-    /* Whoever sends finds no room for a while, and sleeps. */
+    /* The sender finds no room for a while, and sleeps. */
     usleep(round % 2 * 3000);
     CHECK(fi_tinject(far->ep, out, 8, to, SHORT_TAG) == 0);
     if (got <= 0)
@@ -371,7 +372,7 @@ static void two_queues(void) {
     CHECK(fi_ep_bind(both.ep, &incoming->fid, FI_RECV) == 0);
     CHECK(fi_enable(both.ep) == 0);
     CHECK(fi_getname(&both.ep->fid, both.name, &len) == 0);
-    /* In a domain of its own: what is done there wakes nobody here. */
+    /* In a domain of its own, so that its progress wakes no thread here. */
     CHECK(fi_domain(fabric, info, &domain, NULL) == 0);
     CHECK(fi_av_open(domain, &attr, &theirs, NULL) == 0);
     av = theirs;
@@ -419,7 +420,7 @@ static void of_two_queues(bool direct) {
     close_domain();
 }
 
-/* Memory of a process that makes no calls is reached, and what it sent arrives. */
+/* Memory of a process without calls is accessed, and its messages arrive. */
 static void by_itself(void) {
     static unsigned char memory[300000];
     struct fid_mr *mr;
@@ -430,7 +431,7 @@ static void by_itself(void) {
     CHECK(fi_mr_reg(domain, memory, sizeof memory, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 1, 0, &mr,
                     NULL) == 0);
     for (int i = 0; i < 20; i++) {
-        /* Long enough for nobody to be awake. */
+        /* Long enough for all threads to sleep. */
         if (i > 10)
             usleep(10000);
         struct begin since = begin();
@@ -442,7 +443,7 @@ static void by_itself(void) {
         CHECK(fi_cq_sread(a.cq, &told, 1, NULL, 10000) == 1 && is(in, len, i));
         CHECK(waited(since) < 0.3);
     }
-    /* Nobody looks at anything, and it is there. */
+    /* No thread polls, and the bytes arrive. */
     for (int i = 0; i < 5; i++) {
         struct begin since = begin();
         memset(in, 0, sizeof in);
@@ -472,8 +473,8 @@ static void *sleeps_for_it(void *unused) {
     return unused;
 }
 
-/* Messages come that nobody wants, until one is not kept; then one thread sleeps, and another wants
- * just that one. */
+/* Unexpected messages fill the limit until one is not accepted; then a thread sleeps, and
+ * another posts the receive for exactly that message. */
 static void deferred(void) {
     uint64_t tag = 0;
     CHECK(setenv("FI_CAUSEWAY_UNEXPECTED_MIB", "1", 1) == 0);

@@ -1,5 +1,5 @@
-/* Many more messages than there is room for elsewhere are sent ahead of a barrier, and received
- * behind it, last to first: sends that are local must not hold up what is behind them. */
+/* Many more messages than fit elsewhere are sent ahead of a barrier, and received behind it,
+ * last to first: local sends must not block the barrier. */
 #include "check.h"
 
 enum { COUNT = 12000, LEN = 6000 };

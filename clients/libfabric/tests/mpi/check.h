@@ -1,4 +1,4 @@
-/* What all programs here share: contents that say where they come from, and ends that say why. */
+/* Shared by all programs here: contents that identify their origin, and failures with a reason. */
 #include <mpi.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* All collective operations, blocking or not, held against what each rank works out alone. */
+/* All collective operations, blocking or not, compared with a local computation of each rank. */
 #include "check.h"
 
 enum { LENGTHS = 4 };
@@ -89,7 +89,7 @@ static void exchanges(MPI_Comm comm, int me, int all)
     }
 }
 
-/* To each as many as its number says. */
+/* Each rank gets as many elements as its number. */
 static void uneven(MPI_Comm comm, int me, int all)
 {
     int counts[64], places[64], total = 0;

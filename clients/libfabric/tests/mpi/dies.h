@@ -1,11 +1,11 @@
-/* Two ranks of which one dies without a word, when both have heard of each other; the other says
- * when it was told. */
+/* Two ranks of which one is killed after both are connected; the other prints the time
+ * until it gets the error. */
 #include "check.h"
 #include <signal.h>
 
 static double since;
 
-/* MPI ends who is told; this is what it calls. */
+/* MPI ends a rank on an error; this function is called then. */
 static void told(void)
 {
     fprintf(stderr, "told after %.0f ms\n", (MPI_Wtime() - since) * 1e3);

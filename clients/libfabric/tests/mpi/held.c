@@ -1,5 +1,5 @@
-/* More long messages are sent than another host has room for before they are received, both ways;
- * what is sent behind them arrives, and they are received last to first. */
+/* More long messages than another host has room for are sent in both directions before they are
+ * received; messages behind them arrive, and the long ones are received last to first. */
 #include "check.h"
 
 enum { COUNT = 700, LEN = 70000 };

@@ -1,4 +1,5 @@
-//! HPCC, as this system has it: seven programs that check their own results, over the provider.
+//! HPCC as installed on this system: seven programs that check their own results, over the
+//! provider.
 
 use std::path::Path;
 
@@ -6,10 +7,10 @@ use crate::common::{Folder, Host, provider};
 use crate::library::system;
 
 const HPCC: &str = "/usr/bin/hpcc";
-/// Half of this side is transposed; all of it is solved.
+/// The order of the matrices: half of it is transposed, all of it is solved.
 const SIDE: usize = 1000;
 
-/// What it is asked: a value or more on each line, and a word on what they are. As in the bench.
+/// The input: a line with values and a comment each. The benchmark uses the same.
 const ASKED: &str = include_str!("../../../../bench/src/peers/hpccinf.txt");
 
 fn question([rows, columns]: [usize; 2]) -> String {
@@ -20,18 +21,18 @@ fn question([rows, columns]: [usize; 2]) -> String {
     })
 }
 
-/// A figure of its summary.
+/// Returns a value of the summary.
 fn figure(answer: &str, name: &str) -> f64 {
     let found = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
     let found = found.unwrap_or_else(|| panic!("no {name} in\n{answer}"));
     found.trim().parse().unwrap_or_else(|_| panic!("{name} is {found}"))
 }
 
-/// Every check of it passed, and what was measured was measured.
+/// Checks that every test passed, and that every measurement has a value.
 fn check(answer: &str) {
     assert_eq!(figure(answer, "Success"), 1.0, "{answer}");
     assert!(!answer.contains("FAILED"), "{answer}");
-    // A transposition has a line by the processor's clock too, but only where that clock moved.
+    // A transposition also has a line for the processor time, but only if that clock advanced.
     let passed = |start: &str| {
         answer.lines().filter(|line| line.starts_with(start) && line.contains("PASSED")).count()
     };
@@ -60,13 +61,13 @@ fn hpcc_says_that_all_its_results_are_right() {
     };
     let host = Host::new(&["a"]);
     let boards = [host.sockets(&["a"])];
-    // Ranks never sleep: where they have no core each, most of the time goes by in turns.
+    // Ranks never sleep: without a core each, they mostly wait for their turn.
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     for ranks in [2, 4].into_iter().filter(|ranks| *ranks == 2 || *ranks <= cores) {
         let folder = Folder::new();
         std::fs::write(folder.0.join("hpccinf.txt"), question([ranks / 2, 2])).unwrap();
-        let said = mpi.run_ready(Path::new(HPCC), &folder, ranks, &boards, &provider());
-        assert!(said.good, "{ranks} ranks: {said:?}");
+        let output = mpi.run_ready(Path::new(HPCC), &folder, ranks, &boards, &provider());
+        assert!(output.good, "{ranks} ranks: {output:?}");
         check(&std::fs::read_to_string(folder.0.join("hpccoutf.txt")).unwrap());
     }
 }

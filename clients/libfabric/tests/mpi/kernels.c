@@ -1,18 +1,18 @@
-/* Three small computations of the kind that MPI is for, each checked by itself: a conjugate
- * gradient, a sort into buckets, and a Fourier transform of a cube that is turned over between its
- * passes. Figures are the same whatever number of ranks there are. */
+/* Three small computations of typical MPI applications, each with a check: a conjugate gradient,
+ * a bucket sort, and a Fourier transform of a cube that is transposed between its passes.
+ * Results do not depend on the number of ranks. */
 #include "check.h"
 #include <complex.h>
 #include <math.h>
 
-/* A part of 0..whole that is this rank's. */
+/* The part of 0..whole of this rank. */
 static int begin_of(int of, int whole)
 {
     return (int)((long)whole * of / ranks);
 }
 
 /* The matrix of a membrane of SIDE x SIDE points: 4 in the diagonal, -1 for each neighbour. Each
- * rank has rows of the membrane, and one of each neighbour's. */
+ * rank has rows of the membrane, and a row of each neighbour. */
 enum { SIDE = 96 };
 
 static double dot(const double *a, const double *b, int count)
@@ -25,7 +25,7 @@ static double dot(const double *a, const double *b, int count)
     return whole;
 }
 
-/* `from` has a row before and a row behind those that are ours. */
+/* `from` has a row before and a row behind the rows of this rank. */
 static void times_matrix(double *from, double *to, int rows)
 {
     int above = rank > 0 ? rank - 1 : MPI_PROC_NULL;
@@ -85,7 +85,7 @@ static void conjugate_gradient(void)
     free(image);
 }
 
-/* Keys of all ranks, each to the rank that has its part of the range, and sorted there. */
+/* Sends each key to the rank that has its part of the range, and sorts there. */
 enum { KEYS = 200000, RANGE = 1 << 19 };
 
 static int by_key(const void *a, const void *b)
@@ -116,7 +116,7 @@ static void bucket_sort(void)
     CHECK(ranks <= 64);
     for (int at = 0; at < mine; at++) {
         unsigned long key = (unsigned long)(first + at + 1) * 0x9e3779b97f4a7c15UL;
-        /* Two draws, so that the middle has more than the ends. */
+        /* Two draws, so that the middle has more keys than the ends. */
         keys[at] = (int)(((key >> 40) % RANGE + (key >> 16 & 0xffffff) % RANGE) / 2);
         out[keys[at] / at_most]++;
     }
@@ -146,7 +146,7 @@ static void bucket_sort(void)
     free(got);
 }
 
-/* A cube of points in slices of its first axis; `turned` it is in slices of its last. */
+/* A cube of points in slices of its first axis; `turned` contains slices of its last. */
 enum { EDGE = 32 };
 typedef double complex point;
 
@@ -163,7 +163,7 @@ static void transform(point *line, int step, int sign)
         line[to * step] = out[to];
 }
 
-/* From [ours][EDGE][EDGE] to the same with the first axis and the last swapped. */
+/* Swaps the first and the last axis of [ours][EDGE][EDGE]. */
 static void turn_over(point *cube, point *room, int slices)
 {
     int block = slices * EDGE * slices;
@@ -207,7 +207,7 @@ static void fourier(void)
     int slices = EDGE / ranks, count = slices * EDGE * EDGE;
     point *cube = malloc((size_t)count * sizeof *cube), *room = malloc((size_t)count * sizeof *room);
 
-    /* One wave (3, 5, 7) has one line of its own; then what is not so simple comes back as it was. */
+    /* A single wave (3, 5, 7) has a single line; then other data returns unchanged. */
     for (int at = 0; at < count; at++) {
         int x = rank * slices + at / EDGE / EDGE, y = at / EDGE % EDGE, z = at % EDGE;
         cube[at] = cexp(2 * M_PI * I * (3 * x + 5 * y + 7 * z) / EDGE);

@@ -1,4 +1,4 @@
-/* One rank dies without a word; the other, which waits for a message of it, is told. */
+/* A rank is killed; the other, which waits for a message from it, gets an error. */
 #include "dies.h"
 
 int main(int count, char **words)

@@ -1,9 +1,9 @@
-//! The MPI libraries that there are, and how each is told to use the provider.
+//! The installed MPI libraries, and their options to use the provider.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{self, Folder, Said, command, run};
+use crate::common::{self, Folder, Output, command, run};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -12,20 +12,20 @@ enum Kind {
     Mpich,
 }
 
-/// One of them.
+/// An MPI library.
 #[derive(Debug)]
 pub struct Library {
     kind: Kind,
-    /// Where its programs are; none: where all are.
+    /// The directory of its programs; `None` for the search path.
     folder: Option<PathBuf>,
 }
 
-/// This system's, which other programs of the system are built with.
+/// Returns the system's library, with which other programs of the system are built.
 pub fn system() -> Option<Library> {
     Library::new(None).filter(|library| library.kind == Kind::OpenMpi4)
 }
 
-/// All that there are.
+/// Returns all libraries.
 pub fn all() -> Vec<Library> {
     let more = std::env::var_os("CAUSEWAY_MPI").unwrap_or_default();
     let more = std::env::split_paths(&more).filter(|path| !path.as_os_str().is_empty());
@@ -37,7 +37,7 @@ pub fn all() -> Vec<Library> {
     found
 }
 
-/// Those that `scripts/mpi.sh` got.
+/// Returns the libraries that `scripts/mpi.sh` installed.
 fn fetched() -> impl Iterator<Item = PathBuf> {
     let programs = common::fetched().into_iter().map(|place| place.join("bin"));
     programs.filter(|path| path.join("mpirun").exists())
@@ -47,12 +47,12 @@ impl Library {
     fn new(folder: Option<PathBuf>) -> Option<Self> {
         let program = |name: &str| folder.as_deref().map_or(name.into(), |f: &Path| f.join(name));
         Command::new(program("mpicc")).arg("--version").output().ok()?;
-        let said = Command::new(program("mpirun")).arg("--version").output().ok()?.stdout;
-        let said = String::from_utf8_lossy(&said).into_owned();
-        let kind = match said {
-            said if said.contains("(Open MPI) 4.") => Kind::OpenMpi4,
-            said if said.contains("(Open MPI) 5.") => Kind::OpenMpi5,
-            said if said.contains("HYDRA") => Kind::Mpich,
+        let output = Command::new(program("mpirun")).arg("--version").output().ok()?.stdout;
+        let output = String::from_utf8_lossy(&output).into_owned();
+        let kind = match output {
+            output if output.contains("(Open MPI) 4.") => Kind::OpenMpi4,
+            output if output.contains("(Open MPI) 5.") => Kind::OpenMpi5,
+            output if output.contains("HYDRA") => Kind::Mpich,
             other => panic!("an MPI that is not known: {other}"),
         };
         Some(Self { kind, folder })
@@ -62,7 +62,7 @@ impl Library {
         self.folder.as_deref().map_or(name.into(), |folder| folder.join(name))
     }
 
-    /// By which of `causeway mpi-env`'s names it goes.
+    /// Returns the name in `causeway mpi-env`.
     pub fn name(&self) -> &'static str {
         match self.kind {
             Kind::OpenMpi4 => "openmpi4",
@@ -71,7 +71,7 @@ impl Library {
         }
     }
 
-    /// Compiles a program of ours.
+    /// Compiles a program of `tests/mpi`.
     pub fn compile(&self, name: &str) -> Folder {
         let folder = Folder::new();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi").join(name);
@@ -84,35 +84,35 @@ impl Library {
         folder
     }
 
-    /// Runs a program over our provider alone. Ranks have the boards in turn.
-    pub fn run(&self, name: &str, ranks: usize, boards: &[String], provider: &Folder) -> Said {
+    /// Runs a program over the provider only. Ranks use the NICs in turn.
+    pub fn run(&self, name: &str, ranks: usize, boards: &[String], provider: &Folder) -> Output {
         self.run_with(&[], name, ranks, boards, provider)
     }
 
-    /// As [`Self::run`]; what endpoints counted is in the program's folder: all of it.
+    /// As [`Self::run`]; also returns the counters of all endpoints.
     pub fn run_counted(
         &self,
         name: &str,
         ranks: usize,
         boards: &[String],
         provider: &Folder,
-    ) -> (Said, Vec<String>) {
+    ) -> (Output, Vec<String>) {
         let folder = self.compile(name);
         let mut mpirun = self.over_ours(ranks, boards, provider);
         mpirun.env("FI_CAUSEWAY_COUNTERS", folder.0.join("counted"));
-        let said = start(mpirun, &folder.0.join("program"), &folder, boards);
+        let output = start(mpirun, &folder.0.join("program"), &folder, boards);
         let files = folder.0.read_dir().unwrap().map(|entry| entry.unwrap().path());
         let files = files.filter(|path| path.to_string_lossy().contains("counted."));
-        (said, files.map(|path| std::fs::read_to_string(path).unwrap()).collect())
+        (output, files.map(|path| std::fs::read_to_string(path).unwrap()).collect())
     }
 
-    /// Whether ranks can go on when one dies: others' starters end all, whatever they are told.
+    /// Returns whether ranks continue if another dies: the launchers of other libraries end all.
     pub fn lets_ranks_die(&self) -> bool {
         self.kind == Kind::OpenMpi4
     }
 
-    /// As [`Self::run`], where they do.
-    pub fn run_on(&self, name: &str, ranks: usize, boards: &[String], provider: &Folder) -> Said {
+    /// As [`Self::run`], and ranks continue if another dies.
+    pub fn run_on(&self, name: &str, ranks: usize, boards: &[String], provider: &Folder) -> Output {
         self.run_with(&["--enable-recovery"], name, ranks, boards, provider)
     }
 
@@ -123,13 +123,13 @@ impl Library {
         ranks: usize,
         boards: &[String],
         provider: &Folder,
-    ) -> Said {
+    ) -> Output {
         let mut mpirun = self.over_ours(ranks, boards, provider);
         mpirun.args(more);
         self.finish(mpirun, name, boards)
     }
 
-    /// Runs a program that is there already, in a folder, over our provider alone.
+    /// Runs an existing program in a directory, over the provider only.
     pub fn run_ready(
         &self,
         program: &Path,
@@ -137,7 +137,7 @@ impl Library {
         ranks: usize,
         boards: &[String],
         provider: &Folder,
-    ) -> Said {
+    ) -> Output {
         start(self.over_ours(ranks, boards, provider), program, folder, boards)
     }
 
@@ -156,14 +156,14 @@ impl Library {
         mpirun
     }
 
-    /// Runs it over whatever is there, ours first; what libfabric has to say is heard.
+    /// Runs a program over any provider, preferably this one, with libfabric's warnings.
     pub fn run_over_any(
         &self,
         name: &str,
         ranks: usize,
         boards: &[String],
         provider: &Folder,
-    ) -> Said {
+    ) -> Output {
         let mut mpirun = self.mpirun(ranks, boards, provider);
         if self.kind != Kind::Mpich {
             mpirun.args(["--mca", "mtl", "ofi"]);
@@ -178,7 +178,7 @@ impl Library {
         let mut mpirun = command(program.to_str().unwrap(), provider, None, boards);
         mpirun.args(["-n", &ranks.to_string()]);
         match self.kind {
-            // It has ways of its own between ranks of one host.
+            // MPICH has its own transports between ranks of a host.
             Kind::Mpich => {
                 mpirun.env("MPIR_CVAR_CH4_NETMOD", "ofi").env("MPIR_CVAR_NOLOCAL", "1");
             }
@@ -188,7 +188,7 @@ impl Library {
                         mpirun.env(format!("{name}_ALLOW_RUN_AS_ROOT{more}"), "1");
                     }
                 }
-                // Its one-sided operations of Debian's version fall over wherever they may.
+                // The RMA component of Debian's version crashes with any provider.
                 mpirun.args(["--oversubscribe", "--timeout", "60"]);
                 if self.kind == Kind::OpenMpi4 {
                     mpirun.args(["--mca", "osc", "pt2pt"]);
@@ -198,14 +198,14 @@ impl Library {
         mpirun
     }
 
-    fn finish(&self, mpirun: Command, name: &str, boards: &[String]) -> Said {
+    fn finish(&self, mpirun: Command, name: &str, boards: &[String]) -> Output {
         let folder = self.compile(name);
         start(mpirun, &folder.0.join("program"), &folder, boards)
     }
 }
 
-/// Runs a program in a folder. Each rank has a board by its number.
-fn start(mut mpirun: Command, program: &Path, folder: &Folder, boards: &[String]) -> Said {
+/// Runs a program in a directory. Each rank has the NIC of its number.
+fn start(mut mpirun: Command, program: &Path, folder: &Folder, boards: &[String]) -> Output {
     let wrapper = folder.0.join("rank");
     let all = boards.join(" ");
     let count = boards.len();

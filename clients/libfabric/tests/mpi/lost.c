@@ -1,5 +1,5 @@
-/* One rank dies without a word; the other sends it a few bytes that nobody takes any more, and lives
- * on for some seconds. */
+/* A rank is killed; the other sends it a few bytes that are never received, and lives on for
+ * some seconds. */
 #include "dies.h"
 #include <unistd.h>
 

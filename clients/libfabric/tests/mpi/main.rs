@@ -1,5 +1,6 @@
-//! MPI, unmodified, over the provider: Debian's Open MPI, those that `scripts/mpi.sh` got, and others
-//! whose folders of programs `CAUSEWAY_MPI` names. Programs are ours and know nothing of Causeway.
+//! Unmodified MPI over the provider: Debian's Open MPI, the libraries that `scripts/mpi.sh`
+//! installed, and others with program directories in `CAUSEWAY_MPI`. The programs of `tests/mpi`
+//! know nothing of Causeway.
 
 #[path = "../provider/common.rs"]
 #[allow(dead_code, reason = "the other tests of this crate use the rest")]
@@ -16,22 +17,25 @@ use std::time::Instant;
 use common::{Host, provider};
 use library::{Library, all};
 
-/// The boards of one host.
+/// Returns the NICs of a host.
 fn here(host: &Host) -> Vec<String> {
     vec![host.sockets(&["a"])]
 }
 
-/// Runs a program, which says that all is well.
-fn runs(mpi: &Library, program: &str, ranks: usize, boards: &[String]) {
-    let said = mpi.run(program, ranks, boards, &provider());
-    assert!(said.good && said.out.lines().any(|line| line == "ok"), "{mpi:?} {program} {said:?}");
+/// Runs a program, which prints `ok` on success.
+fn assert_ok(mpi: &Library, program: &str, ranks: usize, boards: &[String]) {
+    let output = mpi.run(program, ranks, boards, &provider());
+    assert!(
+        output.good && output.out.lines().any(|line| line == "ok"),
+        "{mpi:?} {program} {output:?}"
+    );
 }
 
 fn on_one_host(program: &str) {
     let host = Host::new(&["a"]);
     for mpi in all() {
         for ranks in [2, 4] {
-            runs(&mpi, program, ranks, &here(&host));
+            assert_ok(&mpi, program, ranks, &here(&host));
         }
     }
 }
@@ -42,7 +46,7 @@ fn messages_of_all_lengths_arrive_whole_in_order_and_as_they_are_looked_for() {
 }
 
 #[test]
-fn messages_arrive_whichever_way_they_are_sent_waited_for_and_laid_out() {
+fn mpi_messages_arrive_in_all_modes_and_layouts() {
     on_one_host("modes.c");
 }
 
@@ -62,17 +66,17 @@ fn memory_of_others_is_written_read_added_to_and_swapped() {
 }
 
 #[test]
-fn collective_operations_of_uneven_parts_overlap_and_have_operators_of_their_own() {
+fn mpi_collectives_with_uneven_parts_and_user_operators_overlap() {
     on_one_host("together.c");
 }
 
 #[test]
-fn memory_is_exposed_to_some_and_for_a_time() {
+fn mpi_windows_expose_memory_to_a_group_for_an_epoch() {
     on_one_host("windows.c");
 }
 
 #[test]
-fn computations_come_to_what_is_known_of_their_results() {
+fn mpi_kernels_compute_known_results() {
     on_one_host("kernels.c");
 }
 
@@ -81,7 +85,7 @@ fn several_threads_of_a_rank_call_at_a_time() {
     on_one_host("threads.c");
 }
 
-/// What ranks of two hosts run, and how many of them.
+/// The programs for ranks of two hosts, and the number of ranks.
 const PROGRAMS: [(&str, usize); 9] = [
     ("ahead.c", 2),
     ("held.c", 2),
@@ -94,16 +98,16 @@ const PROGRAMS: [(&str, usize); 9] = [
     ("kernels.c", 4),
 ];
 
-/// Ranks of two hosts, in turn, whose daemons have interfaces that are each other's far end.
+/// Runs ranks of two hosts in turn. The interfaces of the daemons are connected to each other.
 fn two_hosts() {
-    // What starts the ranks talks to them by the loopback interface.
+    // The launcher uses the loopback interface.
     wire::ip("link set lo up");
     for bypass in [false, true] {
         let (one, two) = (Host::on("near", "a", bypass), Host::on("far", "b", bypass));
         let boards = [one.sockets(&["a"]), two.sockets(&["b"])];
         for mpi in all() {
             for (program, ranks) in PROGRAMS {
-                runs(&mpi, program, ranks, &boards);
+                assert_ok(&mpi, program, ranks, &boards);
             }
         }
     }
@@ -114,7 +118,7 @@ fn ranks_of_two_hosts_are_as_those_of_one() {
     wire::with_wire("ranks_of_two_hosts_are_as_those_of_one", two_hosts);
 }
 
-/// The sum of what tables say of a name.
+/// Returns the sum of a counter in tables.
 fn sum(tables: &[String], name: &str) -> u64 {
     let rows = tables.iter().flat_map(|table| table.lines());
     let rows = rows.filter_map(|line| line.trim().split_once(' '));
@@ -126,8 +130,8 @@ fn sum(tables: &[String], name: &str) -> u64 {
 fn what_ranks_sent_is_what_ranks_received_by_their_counters() {
     let host = Host::new(&["a"]);
     for mpi in all() {
-        let (said, tables) = mpi.run_counted("threads.c", 2, &here(&host), &provider());
-        assert!(said.good, "{mpi:?} {said:?}");
+        let (output, tables) = mpi.run_counted("threads.c", 2, &here(&host), &provider());
+        assert!(output.good, "{mpi:?} {output:?}");
         assert_eq!(tables.len(), 2, "{mpi:?} a file of each rank");
         let all = |name| sum(&tables, name);
         assert!(all("sent") > 100 && all("completions") > 100, "{mpi:?} {tables:?}");
@@ -137,15 +141,15 @@ fn what_ranks_sent_is_what_ranks_received_by_their_counters() {
     }
 }
 
-/// One of two ranks kills itself; the other says when it was told.
-fn tells_of_a_killed_rank(program: &str, boards: &[String]) {
+/// Runs two ranks of which one kills itself; checks when the other gets the error.
+fn assert_killed_rank_is_reported(program: &str, boards: &[String]) {
     for mpi in all().iter().filter(|mpi| mpi.lets_ranks_die()) {
         let since = Instant::now();
-        let said = mpi.run_on(program, 2, boards, &provider());
-        // It says how long it took by itself: starting and ending take their time too.
-        let told = said.out.lines().chain(said.err.lines());
+        let output = mpi.run_on(program, 2, boards, &provider());
+        // The rank measures the time itself, without the start and the end of the job.
+        let told = output.out.lines().chain(output.err.lines());
         let told: Vec<&str> = told.filter(|line| line.starts_with("told after ")).collect();
-        let [line] = told[..] else { panic!("{mpi:?} after {:?}: {said:?}", since.elapsed()) };
+        let [line] = told[..] else { panic!("{mpi:?} after {:?}: {output:?}", since.elapsed()) };
         let ms: u64 = line.split(' ').nth(2).unwrap().parse().unwrap();
         assert!(ms < 2000, "{mpi:?} {line}");
     }
@@ -154,7 +158,7 @@ fn tells_of_a_killed_rank(program: &str, boards: &[String]) {
 #[test]
 fn who_waits_for_a_rank_that_was_killed_is_told_within_two_seconds() {
     let host = Host::new(&["a"]);
-    tells_of_a_killed_rank("killed.c", &here(&host));
+    assert_killed_rank_is_reported("killed.c", &here(&host));
 }
 
 #[test]
@@ -166,26 +170,25 @@ fn who_sends_to_a_rank_of_another_host_that_was_killed_is_told_within_two_second
             let (one, two) = (Host::on("near", "a", bypass), Host::on("far", "b", bypass));
             let boards = [one.sockets(&["a"]), two.sockets(&["b"])];
             for program in ["killed.c", "unwanted.c"] {
-                tells_of_a_killed_rank(program, &boards);
+                assert_killed_rank_is_reported(program, &boards);
             }
         }
     });
 }
 
 #[test]
-fn who_sends_a_few_bytes_to_a_rank_that_was_killed_hears_of_it_however_early_they_were_sent() {
-    let name =
-        "who_sends_a_few_bytes_to_a_rank_that_was_killed_hears_of_it_however_early_they_were_sent";
+fn mpi_small_message_to_a_killed_rank_is_reported_as_lost() {
+    let name = "mpi_small_message_to_a_killed_rank_is_reported_as_lost";
     wire::with_wire(name, || {
         wire::ip("link set lo up");
-        // The daemon would know that nobody is there, and say so before anything is sent.
+        // A daemon would know that the peer is gone, and report it before the send.
         let (one, two) = (Host::on("near", "a", true), Host::on("far", "b", true));
         let boards = [one.sockets(&["a"]), two.sockets(&["b"])];
         for mpi in all().iter().filter(|mpi| mpi.lets_ranks_die()) {
-            let said = mpi.run_on("lost.c", 2, &boards, &provider());
-            // It may be known before that nobody is there.
-            let heard = ["was told as sent did not arrive", "told after "];
-            assert!(heard.iter().any(|text| said.err.contains(text)), "{mpi:?} {said:?}");
+            let output = mpi.run_on("lost.c", 2, &boards, &provider());
+            // The loss of the peer may be known before the send.
+            let heard = ["was reported as sent was lost", "told after "];
+            assert!(heard.iter().any(|text| output.err.contains(text)), "{mpi:?} {output:?}");
         }
     });
 }
@@ -195,9 +198,13 @@ fn without_a_daemon_another_way_is_taken_and_it_is_said_why() {
     for mpi in all() {
         let boards = ["/nonexistent/mx0.sock".to_owned()];
         let since = Instant::now();
-        let said = mpi.run_over_any("collectives.c", 2, &boards, &provider());
-        assert!(said.good && said.out.contains("ok"), "{mpi:?} {:?} {said:?}", since.elapsed());
+        let output = mpi.run_over_any("collectives.c", 2, &boards, &provider());
+        assert!(
+            output.good && output.out.contains("ok"),
+            "{mpi:?} {:?} {output:?}",
+            since.elapsed()
+        );
         let why = "/nonexistent/mx0.sock: the daemon does not answer: start causewayd";
-        assert!(said.err.contains(why) || said.out.contains(why), "{mpi:?} {said:?}");
+        assert!(output.err.contains(why) || output.out.contains(why), "{mpi:?} {output:?}");
     }
 }

@@ -1,4 +1,4 @@
-/* Others' memory: written, read, added to and swapped, between fences and under locks. */
+/* Remote memory: writes, reads, accumulation and swaps, between fences and under locks. */
 #include "check.h"
 
 enum { WORDS = 40000 };
@@ -41,8 +41,8 @@ static void fences(long *mine, MPI_Win window)
 
 static void locks(long *mine, MPI_Win window)
 {
-    /* Whoever waits for a lock looks again and again: with more ranks than processors each turn
-     * takes as long as there are ranks. */
+    /* A rank that waits for a lock polls: with more ranks than processors, the duration of a turn
+     * grows with the number of ranks. */
     const int turns = 200 / ranks;
     long one = 1, old, zero = 0;
 

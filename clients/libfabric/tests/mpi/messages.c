@@ -1,5 +1,5 @@
-/* Messages from point to point, of all lengths around every edge, in all the ways in which they are
- * sent, received and looked for. */
+/* Point-to-point messages of all lengths around every limit, in all modes of sending, receiving
+ * and probing. */
 #include "check.h"
 
 static const int LENGTHS[] = {0,    1,    7,     8,     15,    16,    17,     23,     24,
@@ -31,7 +31,7 @@ static void round_the_ring(void)
     }
 }
 
-/* Many at a time, received in another order, from anybody. */
+/* Many at a time, received in another order, from any source. */
 static void many_at_a_time(void)
 {
     enum { EACH = 64, LEN = 3000 };
@@ -64,7 +64,7 @@ static void many_at_a_time(void)
     free(out);
 }
 
-/* Messages that came before they were asked for, seen before they are received. */
+/* Messages that arrive before their receives are probed first. */
 static void probed(void)
 {
     int peer = rank ^ 1;
@@ -98,7 +98,7 @@ static void probed(void)
     CHECK(!flag);
 }
 
-/* To oneself. */
+/* To the rank itself. */
 static void to_oneself(void)
 {
     for (int at = 0; at < COUNT; at++) {
@@ -113,7 +113,7 @@ static void to_oneself(void)
     }
 }
 
-/* Less room than there are bytes: an error, and nothing beyond. */
+/* A buffer that is too short: an error, and no byte beyond its end. */
 static void cut_off(void)
 {
     int peer = rank ^ 1;
@@ -138,7 +138,7 @@ static void cut_off(void)
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
 }
 
-/* What was sent first is received first, short or long. */
+/* Messages are received in the order of the sends, short or long. */
 static void in_order(void)
 {
     int peer = rank ^ 1;

@@ -1,5 +1,5 @@
-/* Messages again: the other ways of sending and of waiting, layouts of memory that are not in one
- * piece, and communicators that have other ranks in them. */
+/* Messages in the other modes of sending and of waiting, with layouts of memory in several
+ * pieces, and with communicators of other ranks. */
 #include "check.h"
 #include <stddef.h>
 
@@ -9,7 +9,7 @@ static const int LENGTHS[EDGES] = {0,    1,    23,   24,   4080,  4095,  4096,
 
 static unsigned char *sent, *came;
 
-/* Synchronous, buffered and ready. */
+/* Synchronous, buffered and ready sends. */
 static void modes(void)
 {
     int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks, room;
@@ -29,7 +29,7 @@ static void modes(void)
 
         memset(came, 0, len);
         MPI_Bsend(sent, len, MPI_BYTE, next, 2, MPI_COMM_WORLD);
-        /* It is the library's now. */
+        /* The buffer belongs to the library now. */
         memset(sent, 0xee, len);
         MPI_Recv(came, len, MPI_BYTE, before, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         verify(came, len, before + at);
@@ -46,7 +46,7 @@ static void modes(void)
     free(buffer);
 }
 
-/* What is synchronous does not end before it is received. */
+/* A synchronous send does not complete before the receive. */
 static void no_sooner(void)
 {
     int peer = rank ^ 1, done = 0;
@@ -68,7 +68,7 @@ static void no_sooner(void)
     }
 }
 
-/* Requests that are made once and started often. */
+/* Persistent requests. */
 static void persistent(void)
 {
     enum { LEN = 10000, TURNS = 40 };
@@ -87,7 +87,7 @@ static void persistent(void)
     MPI_Request_free(&requests[1]);
 }
 
-/* All to one, who takes them from anybody, as they come, in three ways. */
+/* All ranks send to the first, which receives from any source in three ways. */
 static void from_anybody(void)
 {
     enum { EACH = 60 };
@@ -161,7 +161,7 @@ static void as_they_end(void)
     MPI_Waitall(COUNT, out, MPI_STATUSES_IGNORE);
 }
 
-/* Columns of a matrix, parts of a structure, and something in place of what was sent. */
+/* Columns of a matrix, parts of a structure, and a different type at the receiver. */
 static void layouts(void)
 {
     enum { ROWS = 300, COLUMNS = 40 };
@@ -221,7 +221,7 @@ static void layouts(void)
     free(matrix);
 }
 
-/* Halves of the world speak to each other, and the same tag means another message in each
+/* Messages within halves of the world; the same tag matches another message in each
  * communicator. */
 static void communicators(void)
 {
@@ -270,7 +270,7 @@ int main(int count, char **words)
     modes();
     no_sooner();
     persistent();
-    /* Whoever looks for anything is not to find what others send before or behind. */
+    /* A probe of any source must not find messages of the other communicator. */
     MPI_Barrier(MPI_COMM_WORLD);
     from_anybody();
     MPI_Barrier(MPI_COMM_WORLD);

@@ -1,4 +1,4 @@
-//! NetPIPE, as this system has it: it looks at every byte that it sent there and back.
+//! NetPIPE as installed on this system: it checks every byte that it sent there and back.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::common::{Folder, Host, provider};
 use crate::library::system;
 
 const NETPIPE: &str = "/usr/bin/NPopenmpi";
-/// Ways of its own to send and to receive, with buffers that lie across words.
+/// Options for its modes of sending and receiving, with unaligned buffers.
 const WAYS: [&str; 4] = ["", "-a", "-S", "-z -O 1,3"];
 
 #[test]
@@ -20,9 +20,9 @@ fn netpipe_finds_every_byte_as_it_was_sent() {
         let folder = Folder::new();
         let program = format!("{NETPIPE} -i -u 1048576 -n 5 {way}");
         let boards = [host.sockets(&["a"])];
-        let said = mpi.run_ready(Path::new(&program), &folder, 2, &boards, &provider());
-        let passed = said.out.matches("Integrity check passed").count()
-            + said.err.matches("Integrity check passed").count();
-        assert!(said.good && passed > 30, "{way}: {passed} lengths passed: {said:?}");
+        let output = mpi.run_ready(Path::new(&program), &folder, 2, &boards, &provider());
+        let passed = output.out.matches("Integrity check passed").count()
+            + output.err.matches("Integrity check passed").count();
+        assert!(output.good && passed > 30, "{way}: {passed} lengths passed: {output:?}");
     }
 }

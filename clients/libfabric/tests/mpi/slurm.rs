@@ -1,25 +1,25 @@
-//! Ranks that Slurm starts, by the lines that `causeway mpi-env --slurm` prints. A cluster of two
-//! nodes, each with a board of its own, is this machine twice, in a namespace of the test's own.
+//! Ranks that Slurm starts by the lines that `causeway mpi-env --slurm` prints. Two `slurmd` on
+//! this machine, each with a NIC of its own, act as a cluster of two nodes in a network namespace.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{Folder, Host, Said, command, provider, run};
+use crate::common::{Folder, Host, Output, command, provider, run};
 use crate::library::{Library, all};
 use crate::wire;
 
-/// As the configuration and the interfaces name them.
+/// The names of the nodes in the configuration, and of their interfaces.
 const NODES: [&str; 2] = ["near", "far"];
 const PATIENCE: Duration = Duration::from_secs(20);
 const CONFIGURATION: &str = "slurm.conf";
-/// What must be there, with a word that each knows.
+/// The required programs, and an option that each accepts.
 const PROGRAMS: [(&str, &str); 4] =
     [("munged", "--version"), ("slurmctld", "-V"), ("slurmd", "-V"), ("srun", "-V")];
 
-/// All that it writes is in a folder of ours; what is a node's own has the node's name in its path,
-/// so that one machine is both.
+/// Returns the configuration: all files are in the test's directory, and the files of a node have
+/// its name in the path, because one machine acts as both.
 fn configuration(folder: &Path) -> String {
     let host = String::from_utf8(Command::new("uname").arg("-n").output().unwrap().stdout).unwrap();
     let user = String::from_utf8(Command::new("id").arg("-un").output().unwrap().stdout).unwrap();
@@ -59,7 +59,7 @@ impl Cluster {
             }
         }
         std::fs::write(at(CONFIGURATION), configuration(&folder.0)).unwrap();
-        // Secret to nobody: it is this test's alone.
+        // The key is for this test only, so it need not be secret.
         std::fs::write(at("key"), [7; 64]).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o400);
         std::fs::set_permissions(at("key"), mode).unwrap();
@@ -82,8 +82,8 @@ impl Cluster {
             cluster.daemon("slurmd", |slurmd, _| _ = slurmd.args(["-D", "-N", node]));
         }
         cluster.until("both nodes are idle", |cluster| {
-            let said = cluster.run(Command::new("sinfo").args(["--noheader", "--format=%T %D"]));
-            said.out.trim() == "idle 2"
+            let output = cluster.run(Command::new("sinfo").args(["--noheader", "--format=%T %D"]));
+            output.out.trim() == "idle 2"
         });
         cluster
     }
@@ -109,16 +109,16 @@ impl Cluster {
         }
     }
 
-    /// A command that is to know of this cluster.
+    /// Makes a command use this cluster.
     fn knowing<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.env("SLURM_CONF", self.folder.0.join(CONFIGURATION))
     }
 
-    fn run(&self, command: &mut Command) -> Said {
+    fn run(&self, command: &mut Command) -> Output {
         run(self.knowing(command))
     }
 
-    /// What the daemons wrote.
+    /// Returns the logs of the daemons.
     fn logs(&self) -> String {
         let files = self.folder.0.read_dir().unwrap().map(|entry| entry.unwrap().path());
         let logs = files.filter(|path| path.extension().is_some_and(|word| word == "log"));
@@ -129,7 +129,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         for mut daemon in self.daemons.drain(..).rev() {
-            // Slurm's end their steps and then themselves.
+            // Slurm's daemons end their steps, then themselves.
             let _ = Command::new("kill").arg(daemon.id().to_string()).status();
             let since = Instant::now();
             while daemon.try_wait().unwrap().is_none() && since.elapsed() < PATIENCE {
@@ -141,23 +141,30 @@ impl Drop for Cluster {
     }
 }
 
-/// The `causeway` that was built beside this test.
+/// Returns the `causeway` that was built beside this test.
 fn causeway() -> Option<PathBuf> {
     let test = std::env::current_exe().unwrap();
     test.ancestors().skip(1).take(2).map(|at| at.join("causeway")).find(|path| path.exists())
 }
 
-/// Runs a program as a user would: what `mpi-env` says is evaluated, and then the line it names.
-fn ranks(cluster: &Cluster, mpi: &Library, program: &str, count: usize, boards: &[String]) -> Said {
+/// Runs a program as a user would: evaluates the output of `mpi-env`, and then the start line that
+/// it names.
+fn ranks(
+    cluster: &Cluster,
+    mpi: &Library,
+    program: &str,
+    count: usize,
+    boards: &[String],
+) -> Output {
     let compiled = mpi.compile(program);
     let provider = provider();
     let mut shell = command("sh", &provider, None, &boards[0]);
-    // Boards of several hosts have one name, which here they cannot have.
+    // NICs of several hosts share a path, which they cannot here.
     let script = format!(
         r#"set -e
-        said=$("$causeway" mpi-env --slurm --mpi {} --provider "$FI_PROVIDER_PATH")
-        eval "$said"
-        start=$(printf '%s\n' "$said" | sed -n 's/^# \(srun --mpi=[a-z0-9]*\) .*/\1/p')
+        output=$("$causeway" mpi-env --slurm --mpi {} --provider "$FI_PROVIDER_PATH")
+        eval "$output"
+        start=$(printf '%s\n' "$output" | sed -n 's/^# \(srun --mpi=[a-z0-9]*\) .*/\1/p')
         exec $start -N 2 -n {count} sh -c '
             if [ "$SLURMD_NODENAME" = far ]; then CAUSEWAY_MX=$other; fi; exec "$program"'"#,
         mpi.name(),
@@ -168,20 +175,20 @@ fn ranks(cluster: &Cluster, mpi: &Library, program: &str, count: usize, boards: 
 }
 
 fn by_slurm() {
-    // Its daemons, and what starts ranks, talk by the loopback interface.
+    // The daemons and the launcher use the loopback interface.
     wire::ip("link set lo up");
-    // Addresses are looked up only where an interface besides that one has some.
+    // Host names are resolved only if an interface besides the loopback has an address.
     wire::ip("address add 192.0.2.1/24 dev near");
     let (one, two) = (Host::on("near", "a", false), Host::on("far", "b", false));
     let boards = [one.sockets(&["a"]), two.sockets(&["b"])];
     let cluster = Cluster::start();
     for mpi in all() {
-        // Open MPI 5 started by Slurm has no more ranks than processors, whatever it runs over.
+        // Open MPI 5 under Slurm starts no more ranks than processors, with any transport.
         let count = if mpi.name() == "openmpi5" { 2 } else { 4 };
         for program in ["messages.c", "collectives.c", "memory.c"] {
-            let said = ranks(&cluster, &mpi, program, count, &boards);
-            let well = said.good && said.out.lines().any(|line| line == "ok");
-            assert!(well, "{mpi:?} {program} {said:?} {}", cluster.logs());
+            let output = ranks(&cluster, &mpi, program, count, &boards);
+            let well = output.good && output.out.lines().any(|line| line == "ok");
+            assert!(well, "{mpi:?} {program} {output:?} {}", cluster.logs());
         }
     }
 }

@@ -1,5 +1,5 @@
-/* Several threads of each rank at a time, each with a communicator of its own and with tags of its
- * own in one that they share. */
+/* Several threads of each rank at a time, each with a communicator of its own, and with tags of
+ * its own in a shared communicator. */
 #include "check.h"
 #include <pthread.h>
 

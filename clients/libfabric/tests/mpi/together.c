@@ -1,10 +1,10 @@
-/* The other collective operations: of uneven parts, that do not block, of operators and types of
- * one's own, in place; several of them at a time. */
+/* The other collective operations: with uneven parts, non-blocking, with user operators and
+ * types, in place; several at a time. */
 #include "check.h"
 
 enum { MOST = 64 };
 
-/* Of each rank as many as its number says, to one, from one, and all to all. */
+/* As many elements as the rank's number: gathered, scattered, and from all to all. */
 static void uneven(int scale)
 {
     int counts[MOST], places[MOST], back[MOST], from[MOST], total = 0, root = ranks - 1;
@@ -28,7 +28,7 @@ static void uneven(int scale)
         CHECK(own[at] == rank * 1000000 + at);
     free(whole);
 
-    /* To a rank go as many as our number and its own make together. */
+    /* A rank gets as many elements as the sum of both numbers. */
     total = 0;
     for (int to = 0; to < ranks; to++) {
         counts[to] = back[to] = (rank + to) * scale;
@@ -50,7 +50,7 @@ static void uneven(int scale)
     free(in);
 }
 
-/* Multiplies matrices of two by two, which may not be swapped. */
+/* Multiplies matrices of two by two, which is not commutative. */
 static void multiply(void *left, void *right, int *count, MPI_Datatype *type)
 {
     long *a = left, *b = right;
@@ -127,7 +127,7 @@ static void built_in(void)
         CHECK(sums[of] == (long long)of * 100);
 }
 
-/* Many that do not block, ended in another order than they were begun. */
+/* Many non-blocking operations, completed in another order than started. */
 static void at_a_time(int len)
 {
     enum { KINDS = 6 };

@@ -1,4 +1,4 @@
-/* One rank dies without a word; the other, whose messages wait for it, is told. */
+/* A rank is killed; the other, which has messages waiting for it, gets an error. */
 #include "dies.h"
 
 enum { COUNT = 200, LEN = 70000 };

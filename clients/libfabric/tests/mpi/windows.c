@@ -1,10 +1,10 @@
-/* Others' memory again: exposed to some and for a time, under all locks at once, with requests of
- * its own, with operations that give what was there, and in pieces. */
+/* Remote memory: exposed to a group for an epoch, under all locks at once, with request-based
+ * operations, with operations that fetch, and in pieces. */
 #include "check.h"
 
 enum { WORDS = 20000 };
 
-/* Neighbours expose their memory to each other, and to nobody else. */
+/* Neighbours expose their memory to each other, and to no other rank. */
 static void exposed(double *mine, MPI_Win window)
 {
     int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
@@ -33,7 +33,7 @@ static void exposed(double *mine, MPI_Win window)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* All add to what all have, and see it. */
+/* All ranks add to the memory of all, and see the result. */
 static void all_at_once(double *mine, MPI_Win window)
 {
     enum { TURNS = 50 };
@@ -50,7 +50,7 @@ static void all_at_once(double *mine, MPI_Win window)
             MPI_Get_accumulate(three, 4, MPI_DOUBLE, old, 4, MPI_DOUBLE, of, 10, 4, MPI_DOUBLE,
                                MPI_SUM, window);
             MPI_Win_flush(of, window);
-            /* All four were added at once: none is ahead of the others. */
+            /* All four values are added at once: none is ahead of the others. */
             CHECK(old[1] == 2 * old[0] && old[2] == 3 * old[0] && old[3] == 4 * old[0]);
             CHECK(old[0] >= turn && old[0] < TURNS * ranks);
         }
@@ -62,7 +62,7 @@ static void all_at_once(double *mine, MPI_Win window)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Writes and reads that are waited for one by one, and a column of a matrix. */
+/* Writes and reads that are waited for separately, and a column of a matrix. */
 static void by_request(double *mine, MPI_Win window)
 {
     enum { ROWS = 100, COLUMNS = 50, EACH = 8 };
@@ -106,7 +106,7 @@ int main(int count, char **words)
     MPI_Win window;
 
     begin(&count, &words);
-    /* Memory that was there before. */
+    /* Memory that existed before the window. */
     mine = malloc(WORDS * sizeof *mine);
     MPI_Win_create(mine, WORDS * sizeof *mine, sizeof *mine, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
     exposed(mine, window);

@@ -1,4 +1,4 @@
-//! A daemon in the test's process, and programs of libfabric's users that find our provider.
+//! A daemon in the test's process, and programs that use libfabric and find the provider.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,17 +10,17 @@ use causeway_model::Command as Control;
 use causeway_model::Mac;
 use causeway_model::{MxSpec, MxUdp, PortKind, PortSpec};
 
-/// How long a program may take.
+/// The longest duration of a program.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Boards of one group.
+/// The NICs of a group, on a daemon.
 pub struct Host {
     handle: Handle,
     _fabric: Fabric,
     pub dir: Folder,
 }
 
-/// The address of a board.
+/// Returns the address of a NIC.
 pub fn nic(board: &str) -> u64 {
     0x0200_0000_0000 | u64::from(board.as_bytes()[0])
 }
@@ -30,21 +30,22 @@ impl Host {
         Self::with(boards, |local| local)
     }
 
-    /// With a board on an interface, at which its processes are themselves or not.
+    /// Starts a daemon with a NIC on an interface, in direct mode or not.
     #[allow(dead_code, reason = "for tests of two hosts")]
     pub fn on(interface: &str, board: &str, bypass: bool) -> Self {
         let interface = Some(interface.to_owned());
         Self::with(&[board], |local| MxSpec { interface: interface.clone(), bypass, ..local })
     }
 
-    /// With its sockets in a folder that stays, where those of another may have been.
+    /// Starts a daemon with its sockets in a directory that remains, where another daemon may have
+    /// had them.
     #[allow(dead_code, reason = "for tests of daemons that are killed")]
     pub fn at(dir: &Path, boards: &[&str]) -> Self {
         boards.iter().for_each(|board| drop(std::fs::remove_file(dir.join(board))));
         Self::over(Folder::lent(dir), boards, |local| local)
     }
 
-    /// As [`Self::at`], of one board that is reached from another host by datagrams.
+    /// As [`Self::at`], with a NIC that another host reaches by datagrams.
     #[allow(dead_code, reason = "for tests of daemons that are killed")]
     pub fn carried(dir: &Path, board: &str, udp: &MxUdp) -> Self {
         drop(std::fs::remove_file(dir.join(board)));
@@ -80,7 +81,7 @@ impl Host {
         host
     }
 
-    /// Where the boards' sockets are, as `CAUSEWAY_MX` names them.
+    /// Returns the paths of the NICs' sockets in the form of `CAUSEWAY_MX`.
     pub fn sockets(&self, boards: &[&str]) -> String {
         let paths = boards.iter().map(|board| self.dir.0.join(board).display().to_string());
         paths.collect::<Vec<_>>().join(":")
@@ -93,7 +94,7 @@ impl Drop for Host {
     }
 }
 
-/// A folder of a test's own.
+/// A directory of a test.
 pub struct Folder(pub PathBuf, bool);
 
 impl Folder {
@@ -106,7 +107,7 @@ impl Folder {
         Self(path, true)
     }
 
-    /// One of another, which stays.
+    /// Refers to a directory that remains.
     #[allow(dead_code, reason = "for tests of daemons that are killed")]
     fn lent(path: &Path) -> Self {
         Self(path.to_owned(), false)
@@ -121,7 +122,7 @@ impl Drop for Folder {
     }
 }
 
-/// Where the provider lies, under the name by which the core finds it.
+/// Returns a directory with the provider under the name that the core searches.
 pub fn provider() -> Folder {
     let test = std::env::current_exe().unwrap();
     let here = test.parent().unwrap();
@@ -133,7 +134,7 @@ pub fn provider() -> Folder {
     folder
 }
 
-/// What `scripts/mpi.sh` got, below the target folder in which this test is: a folder for each.
+/// Returns the directories that `scripts/mpi.sh` filled, below the target directory of this test.
 pub fn fetched() -> Vec<PathBuf> {
     let test = std::env::current_exe().unwrap();
     let folders = test.ancestors().skip(3).filter_map(|target| target.join("mpi").read_dir().ok());
@@ -142,8 +143,8 @@ pub fn fetched() -> Vec<PathBuf> {
     found
 }
 
-/// Libraries of libfabric to try: this system's, the one that MPICH of the Python index brings (2.x),
-/// and those in the folders that `CAUSEWAY_LIBFABRIC` names.
+/// Returns the libraries of libfabric to test: the system's, the 2.x of MPICH of the Python index,
+/// and those in the directories that `CAUSEWAY_LIBFABRIC` lists.
 pub fn cores() -> Vec<Option<PathBuf>> {
     let brought = fetched().into_iter().map(|place| place.join("lib/mpich"));
     let brought = brought.filter(|folder| folder.join("libfabric.so.1").exists());
@@ -152,8 +153,8 @@ pub fn cores() -> Vec<Option<PathBuf>> {
     std::iter::once(None).chain(brought.chain(more).map(Some)).collect()
 }
 
-/// Whether a program of libfabric's is there.
-pub fn is_there(program: &str) -> bool {
+/// Returns whether a program of libfabric is installed.
+pub fn is_installed(program: &str) -> bool {
     let there = Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
     if !there {
         eprintln!("{program} is not installed (libfabric-bin): nothing is tested");
@@ -161,15 +162,16 @@ pub fn is_there(program: &str) -> bool {
     there
 }
 
-/// What a program said and how it ended.
+/// The output of a program, and whether it succeeded.
 #[derive(Debug)]
-pub struct Said {
+pub struct Output {
     pub out: String,
     pub err: String,
     pub good: bool,
 }
 
-/// A command with our provider, and none of the variables that whoever runs the tests may have.
+/// Returns a command that uses the provider, without the variables of libfabric from the
+/// environment.
 pub fn command(program: &str, provider: &Folder, core: Option<&Path>, boards: &str) -> Command {
     let mut command = Command::new(program);
     for name in ["FI_PROVIDER", "FI_LOG_LEVEL", "FI_LOG_PROV", "FI_LOG_SUBSYS"] {
@@ -182,8 +184,8 @@ pub fn command(program: &str, provider: &Folder, core: Option<&Path>, boards: &s
     command
 }
 
-/// Runs it to its end, or ends it when it takes too long.
-pub fn run(command: &mut Command) -> Said {
+/// Runs a command to its end, or kills it after a time-out.
+pub fn run(command: &mut Command) -> Output {
     let folder = Folder::new();
     let files = ["out", "err"].map(|name| folder.0.join(name));
     let [out, err] = files.each_ref().map(|path| std::fs::File::create(path).unwrap());
@@ -191,7 +193,7 @@ pub fn run(command: &mut Command) -> Said {
     let status = wait(child);
     let [out, err] =
         files.map(|path| String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned());
-    Said { out, err, good: status.is_some_and(|status| status.success()) }
+    Output { out, err, good: status.is_some_and(|status| status.success()) }
 }
 
 fn wait(mut child: Child) -> Option<std::process::ExitStatus> {
@@ -209,7 +211,7 @@ fn wait(mut child: Child) -> Option<std::process::ExitStatus> {
     }
 }
 
-/// Compiles a program of `tests/c`; none where libfabric's headers are not installed.
+/// Compiles a program of `tests/c`. Returns `None` if libfabric's headers are not installed.
 pub fn compile(name: &str) -> Option<Folder> {
     let preprocessed = Command::new("cc")
         .args(["-E", "-include", "rdma/fabric.h", "-x", "c", "/dev/null", "-o", "/dev/null"])

@@ -1,4 +1,4 @@
-//! The provider as libfabric's users see it.
+//! The provider as users of libfabric see it.
 
 mod common;
 mod restart;
@@ -6,10 +6,10 @@ mod restart;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;
 
-use common::{Folder, Host, Said, command, compile, cores, is_there, provider, run};
+use common::{Folder, Host, Output, command, compile, cores, is_installed, provider, run};
 
-/// What `fi_info -v` says of one endpoint, in its order; values that differ between versions of it
-/// are not here.
+/// The output of `fi_info -v` for an endpoint, in order, without values that differ between its
+/// versions.
 const VERBOSE: &[&str] = &[
     "caps: [ FI_MSG, FI_RMA, FI_TAGGED, FI_ATOMIC, FI_READ, FI_WRITE, FI_RECV, FI_SEND, \
      FI_REMOTE_READ, FI_REMOTE_WRITE, FI_MULTI_RECV, FI_LOCAL_COMM, FI_REMOTE_COMM, FI_SOURCE, \
@@ -44,20 +44,20 @@ const VERBOSE: &[&str] = &[
     "prov_version: 0.1",
 ];
 
-/// The first of `wanted` that is not in `text`, each after the one before.
+/// Returns the first line of `wanted` that is not in `text` in this order.
 fn missing<'a>(text: &str, wanted: &[&'a str]) -> Option<&'a str> {
     let mut lines = text.lines().map(str::trim);
     wanted.iter().find(|&&wanted| !lines.any(|line| line == wanted)).copied()
 }
 
-/// How often a line is there.
+/// Returns the number of occurrences of a line.
 fn count(text: &str, line: &str) -> usize {
     text.lines().filter(|found| found.trim() == line).count()
 }
 
 #[test]
 fn every_board_is_offered_once_with_all_that_it_has() {
-    if !is_there("fi_info") {
+    if !is_installed("fi_info") {
         return;
     }
     let (host, provider) = (Host::new(&["a", "b"]), provider());
@@ -75,7 +75,7 @@ fn every_board_is_offered_once_with_all_that_it_has() {
         assert_eq!(missing(&verbose.out, VERBOSE), None, "{core:?} {verbose:?}");
         assert_eq!(count(&verbose.out, "prov_name: causeway"), 1, "{core:?} {verbose:?}");
         assert_eq!(verbose.err, "", "{core:?}");
-        // What there is not: connections, datagrams, other domains and capabilities.
+        // Not provided: connections, datagrams, other domains and capabilities.
         for arguments in [
             ["-t", "FI_EP_MSG"],
             ["-t", "FI_EP_DGRAM"],
@@ -91,40 +91,44 @@ fn every_board_is_offered_once_with_all_that_it_has() {
     }
 }
 
-/// That a program found nothing, and said why in one line with these words.
-fn says_why(said: &Said, words: &[&str]) {
-    let ours: Vec<&str> = said.err.lines().filter(|line| line.contains(":causeway:")).collect();
-    let [line] = ours[..] else { panic!("one line: {said:?}") };
-    assert!(!said.good && words.iter().all(|word| line.contains(word)), "{said:?}");
+/// Checks that a program found no provider, and that a single line with these words contains the
+/// reason.
+fn assert_reason(output: &Output, words: &[&str]) {
+    let ours: Vec<&str> = output.err.lines().filter(|line| line.contains(":causeway:")).collect();
+    let [line] = ours[..] else { panic!("one line: {output:?}") };
+    assert!(!output.good && words.iter().all(|word| line.contains(word)), "{output:?}");
 }
 
 #[test]
 fn who_wants_us_by_name_is_told_why_we_are_not_there() {
-    if !is_there("fi_info") {
+    if !is_installed("fi_info") {
         return;
     }
     let (folder, provider) = (Folder::new(), provider());
     let nowhere = folder.0.join("mx0.sock").display().to_string();
-    // A socket that nobody listens at any more, as a daemon leaves it that was killed.
+    // A socket without a listener, as a killed daemon leaves it.
     drop(UnixListener::bind(folder.0.join("dead.sock")).unwrap());
     let dead = folder.0.join("dead.sock").display().to_string();
     for core in cores() {
         let info = |boards: &str| command("fi_info", &provider, core.as_deref(), boards);
-        says_why(&run(info(&nowhere).args(["-p", "causeway"])), &["mx0.sock", "start causewayd"]);
+        assert_reason(
+            &run(info(&nowhere).args(["-p", "causeway"])),
+            &["mx0.sock", "start causewayd"],
+        );
         let dead = run(info(&dead).env("FI_PROVIDER", "causeway"));
-        says_why(&dead, &["dead.sock", "start causewayd", "CAUSEWAY_MX"]);
-        says_why(&run(info("").args(["-p", "causeway"])), &["port of kind mx"]);
+        assert_reason(&dead, &["dead.sock", "start causewayd", "CAUSEWAY_MX"]);
+        assert_reason(&run(info("").args(["-p", "causeway"])), &["port of kind mx"]);
         let warned = run(info("").env("FI_LOG_LEVEL", "warn").args(["-t", "FI_EP_RDM"]));
         assert!(warned.err.contains("port of kind mx"), "{warned:?}");
-        // Who wants others hears nothing of us.
+        // No output if other providers are requested.
         let others = run(&mut info(&nowhere));
         assert!(!others.err.contains("causeway"), "{others:?}");
     }
 }
 
 #[test]
-fn a_board_that_is_not_ours_to_use_is_said_to_be() {
-    if !is_there("fi_info") || !is_root() {
+fn provider_reports_a_nic_without_permission() {
+    if !is_installed("fi_info") || !is_root() {
         return;
     }
     let (host, provider) = (Host::new(&["a"]), provider());
@@ -133,7 +137,7 @@ fn a_board_that_is_not_ours_to_use_is_said_to_be() {
     std::fs::set_permissions(&socket, mode).unwrap();
     let mut info = command("fi_info", &provider, None, &host.sockets(&["a"]));
     let denied = run(info.args(["-p", "causeway"]).uid(65534).gid(65534));
-    says_why(&denied, &["/a: permission denied", "socket_mode"]);
+    assert_reason(&denied, &["/a: permission denied", "socket_mode"]);
 }
 
 fn is_root() -> bool {
@@ -141,19 +145,19 @@ fn is_root() -> bool {
     status.lines().any(|line| line.starts_with("Uid:\t0\t0\t"))
 }
 
-/// Runs a program of ours.
-fn run_ours(program: &Folder, argument: &str, core: Option<&std::path::Path>, boards: &str) {
+/// Runs a program of `tests/c`.
+fn run_program(program: &Folder, argument: &str, core: Option<&std::path::Path>, boards: &str) {
     let (program, provider) = (program.0.join("program"), provider());
     let mut program = command(program.to_str().unwrap(), &provider, core, boards);
-    let said = run(program.arg(argument));
-    assert!(said.good && said.out == "ok\n", "{core:?} {said:?}");
+    let output = run(program.arg(argument));
+    assert!(output.good && output.out == "ok\n", "{core:?} {output:?}");
 }
 
 #[test]
-fn infos_fabrics_and_event_queues_are_what_the_core_takes_them_for() {
+fn provider_objects_are_accepted_by_the_core() {
     let (host, Some(program)) = (Host::new(&["a"]), compile("objects.c")) else { return };
     for core in cores() {
-        run_ours(&program, "", core.as_deref(), &host.sockets(&["a"]));
+        run_program(&program, "", core.as_deref(), &host.sockets(&["a"]));
     }
 }
 
@@ -163,28 +167,28 @@ fn a_daemon_that_never_answers_holds_nobody_up_for_long() {
     let sockets = ["mx0.sock", "mx1.sock", "mx2.sock"].map(|name| folder.0.join(name));
     let _listeners = sockets.each_ref().map(|path| UnixListener::bind(path).unwrap());
     let boards = sockets.map(|path| path.display().to_string()).join(":");
-    run_ours(&program, "slow", None, &boards);
+    run_program(&program, "slow", None, &boards);
 }
 
-/// Runs a program of ours over a board, with each core.
-fn holds(name: &str, arguments: &[&str]) {
+/// Runs a program of `tests/c` on a NIC, with each libfabric.
+fn assert_program(name: &str, arguments: &[&str]) {
     let (host, Some(program)) = (Host::new(&["a"]), compile(name)) else { return };
     for core in cores() {
         for argument in arguments {
-            run_ours(&program, argument, core.as_deref(), &host.sockets(&["a"]));
+            run_program(&program, argument, core.as_deref(), &host.sockets(&["a"]));
         }
     }
 }
 
 #[test]
 fn messages_are_sent_and_received_by_all_calls_and_told_as_the_interface_says() {
-    holds("messages.c", &[""]);
+    assert_program("messages.c", &[""]);
 }
 
-/// libfabric's own program: a process that serves at a port, and one that asks it.
+/// libfabric's own program: a server process and a client process.
 #[test]
-fn fi_pingpong_finds_every_byte_of_all_its_lengths() {
-    if !is_there("fi_pingpong") {
+fn provider_passes_fi_pingpong_at_all_lengths() {
+    if !is_installed("fi_pingpong") {
         return;
     }
     let (host, provider) = (Host::new(&["a"]), provider());
@@ -202,17 +206,17 @@ fn fi_pingpong_finds_every_byte_of_all_its_lengths() {
         drop(listener);
         std::thread::scope(|scope| {
             let server = scope.spawn(|| run(&mut pingpong(&["-B", &port])));
-            // It may not listen yet.
+            // The server may not listen yet.
             let ask = || run(&mut pingpong(&["-P", &port, "127.0.0.1"]));
             let asked = std::iter::repeat_with(ask)
                 .take(50)
                 .inspect(|_| std::thread::sleep(std::time::Duration::from_millis(100)))
-                .find(|said| said.good || server.is_finished());
+                .find(|output| output.good || server.is_finished());
             let (served, asked) = (server.join().unwrap(), asked.expect("the server is there"));
-            for said in [served, asked] {
-                // A row of each length.
-                let rows = said.out.lines().filter(|line| line.contains("=20")).count();
-                assert!(said.good && rows >= 40, "{core:?} {mode} {rows} {said:?}");
+            for output in [served, asked] {
+                // A row for each length.
+                let rows = output.out.lines().filter(|line| line.contains("=20")).count();
+                assert!(output.good && rows >= 40, "{core:?} {mode} {rows} {output:?}");
             }
         });
     }
@@ -220,77 +224,77 @@ fn fi_pingpong_finds_every_byte_of_all_its_lengths() {
 
 #[test]
 fn provider_finds_an_endpoint_by_its_service() {
-    holds("pairs.c", &["service"]);
+    assert_program("pairs.c", &["service"]);
 }
 
 #[test]
 fn provider_delivers_injected_messages_before_it_closes() {
-    holds("pairs.c", &["close"]);
+    assert_program("pairs.c", &["close"]);
 }
 
 #[test]
 fn provider_sends_the_first_message_without_more_calls() {
-    holds("pairs.c", &["first"]);
+    assert_program("pairs.c", &["first"]);
 }
 
 #[test]
 fn provider_keeps_the_order_of_messages_by_two_numbers_of_one_endpoint() {
-    holds("pairs.c", &["twice"]);
+    assert_program("pairs.c", &["twice"]);
 }
 
 #[test]
 fn memory_is_reached_where_it_was_granted_and_atomic_operations_do_as_a_model_does() {
-    holds("memory.c", &[""]);
+    assert_program("memory.c", &[""]);
 }
 
 #[test]
 fn who_sends_and_writes_more_than_is_read_is_held_back_and_nothing_is_lost() {
-    holds("greedy.c", &[""]);
+    assert_program("greedy.c", &[""]);
 }
 
 #[test]
 fn who_sleeps_is_woken_by_what_comes_and_by_other_threads() {
-    holds("waits.c", &[""]);
+    assert_program("waits.c", &[""]);
 }
 
 #[test]
-fn a_domain_goes_on_by_itself_for_who_asks_for_that() {
-    holds("waits.c", &["auto"]);
+fn provider_progresses_automatically_on_request() {
+    assert_program("waits.c", &["auto"]);
 }
 
 #[test]
-fn who_sleeps_hears_of_a_message_for_which_there_was_no_room() {
-    holds("waits.c", &["deferred"]);
+fn provider_wakes_a_sleeper_for_a_deferred_message() {
+    assert_program("waits.c", &["deferred"]);
 }
 
 #[test]
 fn a_thread_that_waits_for_what_it_sent_does_not_need_the_one_that_waits_for_what_comes() {
-    holds("waits.c", &["queues", "channels"]);
+    assert_program("waits.c", &["queues", "channels"]);
 }
 
 #[test]
-fn a_thousand_endpoints_leave_nothing_behind() {
-    holds("ends.c", &["thousand"]);
+fn provider_closes_a_thousand_endpoints_without_leaks() {
+    assert_program("ends.c", &["thousand"]);
 }
 
 #[test]
-fn what_waits_for_a_process_that_is_killed_fails_within_two_seconds() {
-    holds("ends.c", &["killed"]);
+fn provider_fails_operations_within_two_seconds_of_a_kill() {
+    assert_program("ends.c", &["killed"]);
 }
 
 #[test]
 fn children_have_nothing_of_their_parents() {
-    holds("ends.c", &["children"]);
+    assert_program("ends.c", &["children"]);
 }
 
-/// What a table of counters says of a name, endpoint by endpoint.
+/// Returns the values of a counter in tables, endpoint by endpoint.
 fn counted(tables: &str, name: &str) -> Vec<u64> {
     let rows = tables.lines().filter_map(|line| line.trim().split_once(' '));
     let values = rows.filter(|(of, _)| *of == name).map(|(_, value)| value.trim());
     values.map(|value| value.parse().unwrap()).collect()
 }
 
-/// What `counters.c` does, as both its endpoints count it.
+/// The counters of both endpoints of `counters.c`.
 const COUNTED: [(&str, [u64; 2]); 20] = [
     ("sent", [13, 0]),
     ("sent_bytes", [7 * 10 + 3 * 50_000 + 2 * 5 + 6, 0]),
@@ -320,17 +324,17 @@ fn what_an_endpoint_counted_is_said_when_it_is_closed_to_who_asked() {
     let (provider, path) = (provider(), program.0.join("program"));
     let run_with = |name: &str, value: &str| {
         let mut command = command(path.to_str().unwrap(), &provider, None, &host.sockets(&["a"]));
-        let said = run(command.env(name, value));
-        assert!(said.good && said.out == "ok\n", "{said:?}");
-        said.err
+        let output = run(command.env(name, value));
+        assert!(output.good && output.out == "ok\n", "{output:?}");
+        output.err
     };
-    let said = run_with("FI_CAUSEWAY_COUNTERS", "stderr");
+    let output = run_with("FI_CAUSEWAY_COUNTERS", "stderr");
     for (name, values) in COUNTED {
-        assert_eq!(counted(&said, name), values, "{name} {said}");
+        assert_eq!(counted(&output, name), values, "{name} {output}");
     }
-    // What was done is told of, and nothing else: 10 sends that are not injected and 19 calls; 13
-    // receives and the one that was taken back.
-    assert_eq!(counted(&said, "completions"), [29, 14], "{said}");
+    // Completions are reported for these only: 10 sends that are not injected and 19 calls; 13
+    // receives and a cancelled receive.
+    assert_eq!(counted(&output, "completions"), [29, 14], "{output}");
     let prefix = program.0.join("counted");
     let nothing = run_with("FI_CAUSEWAY_COUNTERS", prefix.to_str().unwrap());
     assert_eq!(nothing, "");
@@ -362,7 +366,7 @@ fn the_library_exports_one_function_and_stays_where_it_was_loaded() {
 }
 
 #[test]
-fn what_is_installed_is_found_by_the_core() {
+fn provider_is_found_where_it_is_installed() {
     let (host, provider, prefix) = (Host::new(&["a"]), provider(), Folder::new());
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let script = root.join("scripts/install-libfabric.sh");
@@ -375,7 +379,7 @@ fn what_is_installed_is_found_by_the_core() {
     assert!(installed.good, "{installed:?}");
     let page = std::fs::read_to_string(prefix.0.join("share/man/man7/fi_causeway.7")).unwrap();
     assert!(page.starts_with(".TH FI_CAUSEWAY 7"), "{page}");
-    if is_there("fi_info") {
+    if is_installed("fi_info") {
         let mut info = command("fi_info", &provider, None, &host.sockets(&["a"]));
         let info = run(info
             .env("FI_PROVIDER_PATH", prefix.0.join("lib/libfabric"))

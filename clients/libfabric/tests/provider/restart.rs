@@ -1,4 +1,4 @@
-//! Programs whose daemon is killed, started again, or stopped while they run.
+//! Programs that run while their daemon is killed, started again, or stopped.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::UdpSocket;
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::common::{Folder, Host, command, compile, provider};
 
-/// Where a process that is to be a daemon has its board.
+/// The directory of a process that acts as a daemon.
 const DAEMON: &str = "CAUSEWAY_TEST_FI_DAEMON";
 
 /// A process that is killed when it is dropped.
@@ -23,10 +23,10 @@ impl Drop for Running {
     }
 }
 
-/// The board of a daemon that reaches another host, and where both listen.
+/// The NIC of a daemon that reaches another host, and the addresses of both.
 const CARRIED: &str = "CAUSEWAY_TEST_FI_CARRIED";
 
-/// A daemon in a process of its own. `carried`: as of [`CARRIED`], or empty.
+/// Starts a daemon in a process of its own. `carried` is as [`CARRIED`], or empty.
 fn daemon(dir: &Path, test: &str, carried: &str) -> Running {
     let mut process = Command::new(std::env::current_exe().unwrap());
     process.args(["--exact", test, "--nocapture"]).env(DAEMON, dir).env(CARRIED, carried);
@@ -37,7 +37,7 @@ fn daemon(dir: &Path, test: &str, carried: &str) -> Running {
     process
 }
 
-/// Is the daemon until it is killed, or nobody holds its standard input.
+/// Acts as the daemon until it is killed or its standard input is closed.
 fn be_daemon(dir: &Path) {
     let carried = std::env::var(CARRIED).unwrap_or_default();
     let words: Vec<&str> = carried.split(' ').collect();
@@ -52,20 +52,25 @@ fn be_daemon(dir: &Path) {
     let _ = std::io::stdin().lock().read_line(&mut String::new());
 }
 
-/// Runs `pairs.c`, and does to the daemon what it asks for.
-fn holds(argument: &str, test: &str) {
+/// Runs `pairs.c`, and controls the daemon as the program requests.
+fn assert_program(argument: &str, test: &str) {
     if let Some(dir) = std::env::var_os(DAEMON) {
         return be_daemon(dir.as_ref());
     }
     let dir = Folder::new();
     let boards = dir.0.join("a").display().to_string();
-    let done = obeys("pairs.c", argument, &boards, || daemon(&dir.0, test, ""));
+    let done = run_controlled("pairs.c", argument, &boards, || daemon(&dir.0, test, ""));
     assert_eq!(done.as_deref().unwrap_or("ok"), "ok");
 }
 
-/// Runs a program with a daemon, and does to the daemon what the program asks for. Returns the last
-/// line that it wrote, or how it ended; none where it cannot be compiled.
-fn obeys(name: &str, argument: &str, boards: &str, daemon: impl Fn() -> Running) -> Option<String> {
+/// Runs a program with a daemon, and controls the daemon as the program requests. Returns the last
+/// line of its output, or its exit status; `None` if it cannot be compiled.
+fn run_controlled(
+    name: &str,
+    argument: &str,
+    boards: &str,
+    daemon: impl Fn() -> Running,
+) -> Option<String> {
     let (program, provider) = (compile(name)?, provider());
     let mut running = Some(daemon());
     let path = program.0.join("program");
@@ -106,16 +111,16 @@ fn provider_sends_again_when_a_daemon_between_hosts_was_killed() {
     let boards = ["a", "b"].map(|board| dir.0.join(board).display().to_string()).join(":");
     let _other = daemon(&dir.0, test, &format!("b {two} {one}"));
     let first = || daemon(&dir.0, test, &format!("a {one} {two}"));
-    let done = obeys("hosts.c", "", &boards, first);
+    let done = run_controlled("hosts.c", "", &boards, first);
     assert_eq!(done.as_deref().unwrap_or("ok"), "ok");
 }
 
 #[test]
 fn provider_goes_on_by_the_next_daemon() {
-    holds("restart", "restart::provider_goes_on_by_the_next_daemon");
+    assert_program("restart", "restart::provider_goes_on_by_the_next_daemon");
 }
 
 #[test]
 fn provider_finishes_a_slow_connect_without_more_calls() {
-    holds("slow", "restart::provider_finishes_a_slow_connect_without_more_calls");
+    assert_program("slow", "restart::provider_finishes_a_slow_connect_without_more_calls");
 }

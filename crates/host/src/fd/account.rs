@@ -44,13 +44,13 @@ impl Account {
         self.0.serve(run)
     }
 
-    /// Returns the account on whose behalf this thread runs.
+    /// Returns the account that this thread serves.
     pub(crate) fn now() -> Self {
         Self(Owner::now())
     }
 
-    /// Returns whether so many descriptors of the account wait to be closed that no more should be
-    /// accepted. `false` for the default.
+    /// Returns whether more than [`UNCLOSED_MAX`] descriptors of the account wait for their close.
+    /// No further descriptors should be accepted from its peer then. `false` for the default.
     pub fn is_behind(self) -> bool {
         self != Self::default() && unclosed().get(&self).is_some_and(|count| *count > UNCLOSED_MAX)
     }

@@ -8,63 +8,65 @@ use std::mem::MaybeUninit;
 
 /// Bytes of a header.
 pub(crate) const HEADER_BYTES: usize = size_of::<libc::cmsghdr>();
-/// A header begins at a multiple of so many bytes from the begin of the buffer.
+/// Alignment of a header in the buffer, in bytes.
 const ALIGNMENT: usize = size_of::<usize>();
 
-/// One control message.
+/// A control message.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Message<'a> {
+pub(crate) struct ControlMessage<'a> {
     /// `cmsg_level` and `cmsg_type`.
     pub kind: (c_int, c_int),
     data: &'a [MaybeUninit<u8>],
 }
 
-impl Message<'_> {
-    /// Returns the `at`th value of `N` bytes, or `None` beyond the last whole one.
+impl ControlMessage<'_> {
+    /// Returns the `at`th value of `N` bytes, or `None` beyond the last whole value.
     pub fn value<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
         let (values, _) = self.data.as_chunks::<N>();
-        // SAFETY: the kernel wrote all data of a message, as `Messages::new` asks for.
+        // SAFETY: the kernel wrote all data of a message, as the caller of `ControlMessages::new`
+        // guarantees.
         values.get(at).map(|value| unsafe { value.as_ptr().cast::<[u8; N]>().read() })
     }
 }
 
 /// All control messages of a buffer, in order; a header that does not fit ends them.
 #[derive(Debug, Clone)]
-pub(crate) struct Messages<'a> {
+pub(crate) struct ControlMessages<'a> {
     rest: &'a [MaybeUninit<u8>],
 }
 
-impl<'a> Messages<'a> {
+impl<'a> ControlMessages<'a> {
     /// Returns the messages of a buffer.
     ///
     /// # Safety
-    /// The kernel wrote `bytes`, or they are initialised: each header, and as many bytes behind it as
-    /// it says.
+    /// The kernel wrote `bytes`, or they are initialised: each header, and the data behind it up to
+    /// the header's length.
     pub unsafe fn new(bytes: &'a [MaybeUninit<u8>]) -> Self {
         Self { rest: bytes }
     }
 
     /// Returns the messages of a buffer that was initialised.
     pub fn of(bytes: &'a [u8]) -> Self {
-        // SAFETY: initialised bytes may be taken for such that need not be.
+        // SAFETY: initialised bytes may be viewed as possibly uninitialised ones.
         let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) };
         // SAFETY: they are initialised.
         unsafe { Self::new(bytes) }
     }
 }
 
-impl<'a> Iterator for Messages<'a> {
-    type Item = Message<'a>;
+impl<'a> Iterator for ControlMessages<'a> {
+    type Item = ControlMessage<'a>;
 
-    fn next(&mut self) -> Option<Message<'a>> {
+    fn next(&mut self) -> Option<ControlMessage<'a>> {
         let header = self.rest.first_chunk::<HEADER_BYTES>()?;
-        // SAFETY: a whole header is there, which `new` says is initialised; it is numbers only.
+        // SAFETY: a whole header is there, initialised as the caller of `new` guarantees; it
+        // consists of numbers only.
         let header = unsafe { header.as_ptr().cast::<libc::cmsghdr>().read_unaligned() };
         #[allow(clippy::unnecessary_cast, reason = "the type differs between C libraries")]
         let len = header.cmsg_len as usize;
         let data = self.rest.get(HEADER_BYTES..len)?;
         self.rest = self.rest.get(len.next_multiple_of(ALIGNMENT)..).unwrap_or_default();
-        Some(Message { kind: (header.cmsg_level, header.cmsg_type), data })
+        Some(ControlMessage { kind: (header.cmsg_level, header.cmsg_type), data })
     }
 }
 
@@ -72,7 +74,7 @@ impl<'a> Iterator for Messages<'a> {
 mod tests {
     use super::*;
 
-    /// A header that says `len`, and `data` behind it, up to the next message.
+    /// Returns a header with the length `len`, then `data`, padded up to the next message.
     fn message(len: usize, kind: (c_int, c_int), data: &[u8]) -> Vec<u8> {
         // SAFETY: an all-zero header is valid: numbers only.
         let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };
@@ -90,7 +92,7 @@ mod tests {
     type Read = ((c_int, c_int), Vec<[u8; 4]>);
 
     fn read(bytes: &[u8]) -> Vec<Read> {
-        Messages::of(bytes)
+        ControlMessages::of(bytes)
             .map(|message| (message.kind, (0..).map_while(|at| message.value(at)).collect()))
             .collect()
     }

@@ -1,4 +1,4 @@
-//! Closes descriptors whose close may block, in threads other than the caller's.
+//! Closes descriptors that may block, in threads other than the caller's.
 //!
 //! The last close of a file waits for its file system, which a peer may implement (FUSE). The close
 //! of a TCP socket may linger; that of a Unix socket closes the descriptors that lie in it unread;
@@ -21,78 +21,79 @@ use crate::fd::account::Account;
 use crate::fd::reaper;
 use crate::fd::receive::{in_line, receive_with};
 use crate::fd::received_fd::{Kind, ReceivedFd, is_unix};
-use crate::limits::{CLOSERS_MAX, LOOK_DESCRIPTORS_MAX, LOOK_MESSAGES_MAX};
+use crate::limits::{CLOSERS_MAX, SCAN_DESCRIPTORS_MAX, SCAN_MESSAGES_MAX};
 use causeway_memory::Background;
 
-/// Bytes of a message that are looked at in one go.
-const LOOK_BYTES: usize = 4096;
+/// Bytes of a message that are read at a time.
+const SCAN_BYTES: usize = 4096;
 
 static MEMORY: Background<OwnedFd> = Background::new("causeway-closer", CLOSERS_MAX, drop);
 
-/// Closes a memory file elsewhere: that takes its time, and waits for nobody. It is counted to no
-/// account: many are handed over at a time by those who mean well.
+/// Closes a memory file in a thread for memory files. That close takes long and waits for no peer.
+/// It is charged to no account, because well-behaved peers send many memory files at a time.
 pub(crate) fn memory(fd: OwnedFd) {
     MEMORY.hand_over(fd);
 }
 
 /// Closes a descriptor in a thread of its account.
-pub(crate) fn slow(giver: Account, fd: OwnedFd) {
-    giver.begin();
+pub(crate) fn slow(account: Account, fd: OwnedFd) {
+    account.begin();
     let close = move || {
-        close(giver, fd);
-        giver.end();
+        close(account, fd);
+        account.end();
     };
-    reaper::hand_over(giver, Box::new(close));
+    reaper::hand_over(account, Box::new(close));
 }
 
-fn close(giver: Account, fd: OwnedFd) {
+fn close(account: Account, fd: OwnedFd) {
     if !is_unix(&fd) {
-        // Of other sockets.
+        // The lingering sockets that arrive are TCP sockets; a Unix socket is scanned instead.
         let _ = sockopt::set_socket_linger(&fd, None);
-    } else if !giver.is_behind() {
-        return Look::new(giver).close(fd);
+    } else if !account.is_behind() {
+        return UnreadScan::new(account).close(fd);
     }
     drop(fd);
 }
 
-/// What lies in a socket unread, and in sockets that lie there: whatever lingers is seen to. It is
-/// looked at and left there, so that the other ends see what they would see without.
-struct Look {
-    giver: Account,
+/// A scan of the descriptors that lie unread in a socket, and in Unix sockets among these. The scan
+/// turns their lingering off. It only peeks at the messages, so that the other ends see the same as
+/// without a scan.
+struct UnreadScan {
+    account: Account,
     messages: usize,
-    /// Sockets that were found, by the kernel's own names.
+    /// Sockets that the scan found, by their socket cookies.
     found: Vec<u64>,
-    todo: Vec<OwnedFd>,
-    looked: Vec<OwnedFd>,
+    pending: Vec<OwnedFd>,
+    scanned: Vec<OwnedFd>,
     files: Vec<OwnedFd>,
 }
 
-impl Look {
-    fn new(giver: Account) -> Self {
-        let (found, todo, looked, files) = Default::default();
-        Self { giver, messages: LOOK_MESSAGES_MAX, found, todo, looked, files }
+impl UnreadScan {
+    fn new(account: Account) -> Self {
+        let (found, pending, scanned, files) = Default::default();
+        Self { account, messages: SCAN_MESSAGES_MAX, found, pending, scanned, files }
     }
 
-    /// Closes a socket with all that lies in it.
+    /// Closes a socket with all descriptors that lie in it.
     fn close(mut self, socket: OwnedFd) {
         self.found.extend(sockopt::socket_cookie(&socket));
-        self.todo.push(socket);
-        while let Some(socket) = self.todo.pop() {
-            let all = self.look_through(&socket);
-            self.looked.push(socket);
+        self.pending.push(socket);
+        while let Some(socket) = self.pending.pop() {
+            let all = self.scan(&socket);
+            self.scanned.push(socket);
             if !all {
                 break;
             }
         }
-        let Self { giver, looked, todo, files, .. } = self;
-        // The outermost first: of those that lie in it ours are the last then. What was not looked
-        // through may linger until this thread is interrupted.
-        looked.into_iter().chain(todo).for_each(drop);
-        files.into_iter().for_each(|file| slow(giver, file));
+        let Self { account, scanned, pending, files, .. } = self;
+        // The outermost first, so that this process holds the last reference to the sockets inside.
+        // A socket that was not scanned may linger until this thread is interrupted.
+        scanned.into_iter().chain(pending).for_each(drop);
+        files.into_iter().for_each(|file| slow(account, file));
     }
 
-    /// False: there is more than is looked at.
-    fn look_through(&mut self, socket: &OwnedFd) -> bool {
+    /// Scans the messages of a socket. Returns `false` if a limit of the scan was reached.
+    fn scan(&mut self, socket: &OwnedFd) -> bool {
         in_line(socket);
         let from = 0_i32;
         // SAFETY: the option's value is an int, of which the kernel is given address and length.
@@ -108,15 +109,15 @@ impl Look {
         if set != 0 {
             return false;
         }
-        // Others have empty messages, which are not the end.
+        // A socket with messages may have an empty message, which is not the end.
         let stream = sockopt::socket_type(socket) == Ok(SocketType::STREAM);
-        let mut part = [0; LOOK_BYTES];
+        let mut part = [0; SCAN_BYTES];
         loop {
             let Some(left) = self.messages.checked_sub(1) else { return false };
             self.messages = left;
             let mut room = true;
-            let got = receive_with(socket, RecvFlags::PEEK, &mut part, |handed| {
-                room &= self.see(handed);
+            let got = receive_with(socket, RecvFlags::PEEK, &mut part, |received| {
+                room &= self.add(received);
             });
             match got {
                 Ok(got) if !room || got.cut => return false,
@@ -127,14 +128,15 @@ impl Look {
         }
     }
 
-    /// One more descriptor of what lies there. False: there is no room for it.
-    fn see(&mut self, handed: ReceivedFd) -> bool {
-        let kind = handed.kind();
-        let fd = handed.into_fd();
-        let count = self.todo.len().saturating_add(self.looked.len());
-        let room = count.saturating_add(self.files.len()) < LOOK_DESCRIPTORS_MAX;
+    /// Adds a descriptor that lies in a socket. Returns `false` if there is no room for it.
+    fn add(&mut self, received: ReceivedFd) -> bool {
+        let kind = received.kind();
+        let fd = received.into_fd();
+        let count = self.pending.len().saturating_add(self.scanned.len());
+        let room = count.saturating_add(self.files.len()) < SCAN_DESCRIPTORS_MAX;
         match kind {
-            // Of all these another is where they lie.
+            // The message still holds another reference to each of these, so this close is not the
+            // last one.
             Kind::Memory | Kind::Event | Kind::Process => {}
             Kind::Unix => {
                 let Ok(cookie) = sockopt::socket_cookie(&fd) else { return false };
@@ -142,10 +144,10 @@ impl Look {
                     return true;
                 }
                 if room {
-                    // What comes later would not be seen.
+                    // A message that arrives after the scan would not be scanned.
                     let _ = shutdown(&fd, Shutdown::Read);
                     self.found.push(cookie);
-                    self.todo.push(fd);
+                    self.pending.push(fd);
                 }
                 return room;
             }

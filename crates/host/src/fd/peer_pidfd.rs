@@ -1,5 +1,6 @@
-//! The process at the other end of a Unix socket: a pidfd of it, and its groups (unix(7),
-//! `SO_PEERPIDFD`, `SO_PEERGROUPS`).
+//! The process at the other end of a Unix socket: its pidfd and its supplementary groups (unix(7),
+//! `SO_PEERPIDFD`, `SO_PEERGROUPS`). Permission checks on local sockets use both; the module
+//! decides nothing itself.
 
 use std::io;
 use std::mem::size_of;
@@ -11,14 +12,15 @@ const SO_PEERPIDFD: libc::c_int = 77;
 const SO_PEERGROUPS: libc::c_int = 59;
 /// Most supplementary groups of a process (`NGROUPS_MAX` of linux/limits.h).
 const GROUPS_MAX: usize = 65_536;
-/// Groups that the first call has room for; the kernel names the size where that is too small.
+/// Groups that the first call has room for. If these are too few, the kernel returns the needed
+/// size.
 const GROUPS_FIRST: usize = 64;
 
-/// A descriptor of the process that connected: never of another one that has its number now.
+/// Returns a pidfd of the process that connected, never of a later process with the same number.
 ///
 /// # Errors
-/// The system's own: `ENOPROTOOPT` of kernels before 6.5. Of a process that has ended `ESRCH` or
-/// `EINVAL`; newer kernels give a descriptor of nothing that lives.
+/// The kernel's: `ENOPROTOOPT` before Linux 6.5; `ESRCH` or `EINVAL` if the process has ended.
+/// Newer kernels return a pidfd of the ended process.
 pub fn process(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut found: libc::c_int = -1;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
@@ -31,14 +33,14 @@ pub fn process(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     if found < 0 {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    // SAFETY: the kernel made it for us; nobody else has it.
+    // SAFETY: the kernel created the descriptor for this call; no other value owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(found) })
 }
 
 /// Returns the supplementary groups that the peer of a connected Unix socket had when it connected.
 ///
 /// # Errors
-/// The system's own: `ENOPROTOOPT` of kernels before 4.13, `ENODATA` where the socket has no peer.
+/// The kernel's: `ENOPROTOOPT` before Linux 4.13, `ENODATA` if the socket has no peer.
 pub fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut groups: Vec<libc::gid_t> = vec![0; GROUPS_FIRST];
     loop {
@@ -70,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether a descriptor is of the process that has this number.
+    /// Returns whether a pidfd refers to the process with this number.
     fn is_of(process: &OwnedFd, pid: &str) -> bool {
         let info = format!("/proc/self/fdinfo/{}", process.as_raw_fd());
         let info = std::fs::read_to_string(info).unwrap();
@@ -86,7 +88,7 @@ mod tests {
         let (accepted, _) = listener.accept().unwrap();
         let found = match process(accepted.as_fd()) {
             Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
-                eprintln!("skipped: this kernel does not tell");
+                eprintln!("skipped: the kernel has no SO_PEERPIDFD");
                 let _ = std::fs::remove_file(&own);
                 return;
             }
@@ -94,14 +96,15 @@ mod tests {
         };
         assert!(is_of(&found, &std::process::id().to_string()));
         drop(stream);
-        // One connects, leaves the socket to a child that stays as long as we do, and ends.
+        // The child connects, leaves the socket to a process that lives as long as the test, and
+        // ends.
         let python = "import os,socket,sys\ns=socket.socket(socket.AF_UNIX)\n\
                       s.connect(sys.argv[1])\nif os.fork(): os._exit(0)\ns.recv(1)";
         let gone = Command::new("python3").args(["-c", python]).arg(&own).status();
         if gone.is_ok_and(|status| status.success()) {
             let (accepted, _) = listener.accept().unwrap();
             let lives = process(accepted.as_fd()).is_ok_and(|found| !is_of(&found, "-1"));
-            assert!(!lives, "the one that connected has ended");
+            assert!(!lives, "the process that connected has ended");
         }
         std::fs::remove_file(&own).unwrap();
     }

@@ -1,14 +1,15 @@
-//! Closes descriptors whose close may block, in threads that no two peers share.
+//! Closes descriptors that may block, in threads that no two peers share.
 //!
-//! Each descriptor belongs to an [account](Account). One thread at a time closes for one account, and
-//! at most [`REAPERS_PER_OWNER_MAX`] for the accounts of one port, so a close that blocks delays
-//! closes of the same peer only. A TCP socket that lingers blocks its close for as long as its
-//! option says, and one that lies unread in a Unix socket is not always found before; so each thread
-//! interrupts itself every [`CLOSE_PATIENCE_NS`], which ends the wait of a lingering close (the
-//! connection is then closed in the background, as without the option).
+//! Each descriptor belongs to an [account](Account). At most one thread at a time closes for an
+//! account, and at most [`REAPERS_PER_OWNER_MAX`] for the accounts of a port, so a close that
+//! blocks delays closes of the same peer only. A TCP socket that lingers blocks its close for the
+//! time of its option, and a scan does not always find a TCP socket that lies unread in a Unix
+//! socket. So each thread interrupts itself every [`CLOSE_PATIENCE_NS`], which ends the wait of a
+//! lingering close (the kernel then closes the connection in the background, as without the
+//! option).
 //!
-//! A FUSE server may hold up the flush of its file without any bound. Its account then stays behind,
-//! and its peer is refused, until the server answers or ends.
+//! A FUSE server may block the flush of its file without limit. Its account then stays behind, and
+//! its peer is refused, until the server answers or ends.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -18,56 +19,56 @@ use crate::fd::account::Account;
 use crate::limits::{CLOSE_PATIENCE_NS, REAPER_STACK_BYTES, REAPERS_MAX, REAPERS_PER_OWNER_MAX};
 
 /// A close that may block.
-pub(crate) type Close = Box<dyn FnOnce() + Send>;
+pub(crate) type PendingClose = Box<dyn FnOnce() + Send>;
 
 /// Pending closes of a port's accounts.
 #[derive(Default)]
-struct Owner {
-    waiting: VecDeque<(Account, Close)>,
-    /// Accounts whose close is under way.
+struct OwnerQueue {
+    waiting: VecDeque<(Account, PendingClose)>,
+    /// Accounts with a close in progress.
     serving: Vec<Account>,
     /// Threads that close for them.
     threads: usize,
 }
 
-impl Owner {
+impl OwnerQueue {
     /// Takes the oldest close of an account that no thread serves, or returns `None`.
-    fn next(&mut self) -> Option<(Account, Close)> {
-        let at = self.waiting.iter().position(|(giver, _)| !self.serving.contains(giver))?;
-        let (giver, close) = self.waiting.remove(at)?;
-        self.serving.push(giver);
-        Some((giver, close))
+    fn next(&mut self) -> Option<(Account, PendingClose)> {
+        let at = self.waiting.iter().position(|(account, _)| !self.serving.contains(account))?;
+        let (account, close) = self.waiting.remove(at)?;
+        self.serving.push(account);
+        Some((account, close))
     }
 
-    fn done(&mut self, giver: Account) {
-        if let Some(at) = self.serving.iter().position(|served| *served == giver) {
+    fn done(&mut self, account: Account) {
+        if let Some(at) = self.serving.iter().position(|served| *served == account) {
             self.serving.swap_remove(at);
         }
     }
 }
 
 #[derive(Default)]
-struct State {
-    owners: BTreeMap<u64, Owner>,
+struct Reapers {
+    owners: BTreeMap<u64, OwnerQueue>,
     threads: usize,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { owners: BTreeMap::new(), threads: 0 });
+static STATE: Mutex<Reapers> = Mutex::new(Reapers { owners: BTreeMap::new(), threads: 0 });
 
-fn state() -> MutexGuard<'static, State> {
+fn state() -> MutexGuard<'static, Reapers> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has `close` called in a thread that closes for `giver` only. Where the host refuses a thread, the
+/// Queues `close` for a thread that closes for the account only. If the host refuses a thread, the
 /// close waits for the next thread of any account that ends.
-pub(crate) fn hand_over(giver: Account, close: Close) {
+pub(crate) fn hand_over(account: Account, close: PendingClose) {
     let mut state = state();
     let threads = state.threads;
-    let number = giver.owner().number();
+    let number = account.owner().number();
     let owner = state.owners.entry(number).or_default();
-    owner.waiting.push_back((giver, close));
+    owner.waiting.push_back((account, close));
     let full = owner.threads >= REAPERS_PER_OWNER_MAX || threads >= REAPERS_MAX;
-    if full || owner.serving.contains(&giver) {
+    if full || owner.serving.contains(&account) {
         return;
     }
     let thread = thread::Builder::new().name("causeway-reaper".into());
@@ -77,11 +78,11 @@ pub(crate) fn hand_over(giver: Account, close: Close) {
     }
 }
 
-/// Whether closes of this account wait for one that takes its time.
-pub(crate) fn is_held_up(giver: Account) -> bool {
+/// Returns whether closes of this account wait behind a close that blocks.
+pub(crate) fn is_held_up(account: Account) -> bool {
     let state = state();
-    let owner = state.owners.get(&giver.owner().number());
-    owner.is_some_and(|owner| owner.waiting.iter().any(|(waiting, _)| *waiting == giver))
+    let owner = state.owners.get(&account.owner().number());
+    owner.is_some_and(|owner| owner.waiting.iter().any(|(waiting, _)| *waiting == account))
 }
 
 fn work(first: u64) {
@@ -89,21 +90,22 @@ fn work(first: u64) {
     let mut number = first;
     loop {
         let next = state().next(&mut number);
-        let Some((giver, close)) = next else { return };
+        let Some((account, close)) = next else { return };
         close();
         if let Some(owner) = state().owners.get_mut(&number) {
-            owner.done(giver);
+            owner.done(account);
         }
     }
 }
 
-impl State {
-    /// Takes a close of the owner with this number for the calling thread; then one of an owner that
-    /// has no thread, and stores its number. `None`: the thread ends, and is no longer counted.
-    fn next(&mut self, number: &mut u64) -> Option<(Account, Close)> {
+impl Reapers {
+    /// Takes a close of the owner with this number for the calling thread; without one, takes a
+    /// close of an owner that has no thread, and stores its number. Returns `None` if the thread
+    /// must end; the thread is then no longer counted.
+    fn next(&mut self, number: &mut u64) -> Option<(Account, PendingClose)> {
         if let Some(owner) = self.owners.get_mut(number) {
-            if let Some(taken) = owner.next() {
-                return Some(taken);
+            if let Some(close) = owner.next() {
+                return Some(close);
             }
             owner.threads = owner.threads.saturating_sub(1);
             if owner.waiting.is_empty() && owner.serving.is_empty() && owner.threads == 0 {
@@ -112,10 +114,10 @@ impl State {
         }
         let mut without = self.owners.iter_mut().filter(|(_, owner)| owner.threads == 0);
         let found = without.find_map(|(found, owner)| {
-            let taken = owner.next()?;
+            let close = owner.next()?;
             owner.threads = 1;
             *number = *found;
-            Some(taken)
+            Some(close)
         });
         if found.is_none() {
             self.threads = self.threads.saturating_sub(1);
@@ -129,9 +131,9 @@ struct Interrupted(Option<libc::timer_t>);
 
 impl Interrupted {
     fn new() -> Self {
-        prepare();
+        install_handler();
         // SAFETY: all-zero is a valid sigevent and a valid itimerspec; both live throughout the
-        // calls, and the timer is one that the first call made.
+        // calls, and the timer is the one that the first call created.
         unsafe {
             let mut event: libc::sigevent = std::mem::zeroed();
             event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -159,20 +161,20 @@ impl Drop for Interrupted {
     }
 }
 
-/// Ignored by a process that has no handler for it, so a stray one does no harm.
+/// Ignored by a process that has no handler for it, so a stray signal does no harm.
 const SIGNAL: libc::c_int = libc::SIGURG;
 
-extern "C" fn nothing(_: libc::c_int) {}
+extern "C" fn ignore_signal(_: libc::c_int) {}
 
 /// Gives the process a handler for the signal, once, and lets the signal through to this thread.
-fn prepare() {
+fn install_handler() {
     static DONE: Once = Once::new();
     DONE.call_once(|| {
         // SAFETY: all-zero is a valid sigaction (empty mask, no flags: without SA_RESTART a system
         // call that the signal interrupts ends with EINTR); the handler touches nothing.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = nothing as *const () as usize;
+            action.sa_sigaction = ignore_signal as *const () as usize;
             libc::sigaction(SIGNAL, &raw const action, std::ptr::null_mut());
         }
     });

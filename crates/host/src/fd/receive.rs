@@ -1,9 +1,12 @@
-//! Receives bytes and descriptors from a Unix socket. The peer may send descriptors of any kind.
+//! Receives bytes and descriptors from a Unix socket; the peer may send descriptors of any kind.
 //!
-//! Descriptors whose close may block are closed in other threads (`fd::deferred_close`).
-//! That includes descriptors that were sent and never received, because the close of the socket
-//! closes them; and descriptors that came with urgent bytes, because the kernel discards these while
-//! it reads on, unless the socket keeps urgent bytes in line ([`in_line`]).
+//! Descriptors that may block their close are closed in other threads (`fd::deferred_close`). That
+//! includes descriptors that were sent and never received, because the close of the socket closes
+//! them; and descriptors that arrived with urgent bytes, because the kernel discards these when a
+//! reader passes them, unless the socket keeps urgent bytes in line ([`in_line`]).
+//!
+//! The module parses no message. Attachments, MX services and the holder read their sockets through
+//! it.
 
 use std::io::IoSliceMut;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -15,23 +18,23 @@ use rustix::net::{
 };
 
 use crate::fd::account::Account;
-use crate::fd::control::{HEADER_BYTES, Messages};
+use crate::fd::control::{ControlMessages, HEADER_BYTES};
 use crate::fd::deferred_close;
 use crate::fd::reaper;
 use crate::fd::received_fd::{Kind, ReceivedFd};
 use crate::limits::DESCRIPTORS_RECEIVED_MAX;
 
-/// How many bytes were read, and whether descriptors were lost.
+/// The result of a receive call.
 #[derive(Debug, Clone, Copy)]
 pub struct Got {
-    /// 0: the other end closed.
+    /// Bytes that were read; 0 if the peer closed.
     pub bytes: usize,
-    /// Whether more descriptors came than there was room for.
+    /// Whether the kernel dropped descriptors for lack of room.
     pub cut: bool,
 }
 
-/// Reads into `part`, without waiting. Descriptors of a kind that messages may have go to `fds`;
-/// that there were others is said in `odd`.
+/// Reads into `part` without blocking. Descriptors of an expected kind are appended to `fds`; if
+/// another descriptor arrives, it is closed and `odd` becomes true.
 ///
 /// # Errors
 /// The kernel's.
@@ -41,13 +44,14 @@ pub fn receive(
     fds: &mut Vec<ReceivedFd>,
     odd: &mut bool,
 ) -> Result<Got, Errno> {
-    receive_with(socket.as_fd(), RecvFlags::empty(), part, |handed| match handed.kind() {
+    receive_with(socket.as_fd(), RecvFlags::empty(), part, |received| match received.kind() {
         Kind::Odd => *odd = true,
-        _ => fds.push(handed),
+        _ => fds.push(received),
     })
 }
 
-/// As [`receive`], of one who is trusted: with descriptors of any kind.
+/// Reads as [`receive`] does, but from a trusted peer: descriptors of any kind are appended to
+/// `fds`.
 ///
 /// # Errors
 /// The kernel's.
@@ -56,7 +60,7 @@ pub fn receive_any(
     part: &mut [u8],
     fds: &mut Vec<ReceivedFd>,
 ) -> Result<Got, Errno> {
-    receive_with(socket.as_fd(), RecvFlags::empty(), part, |handed| fds.push(handed))
+    receive_with(socket.as_fd(), RecvFlags::empty(), part, |received| fds.push(received))
 }
 
 pub(crate) fn receive_with(
@@ -71,7 +75,7 @@ pub(crate) fn receive_with(
     let flags = flags | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let mut vectors = [IoSliceMut::new(part)];
     let got = rustix::net::recvmsg(socket, &mut vectors, &mut control, flags)?;
-    // To the end, whatever is found: what is left over would be closed here.
+    // Drains the whole buffer: its destructor would close the rest in this thread.
     let rights = control.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(received) => Some(received),
         _ => None,
@@ -80,18 +84,18 @@ pub(crate) fn receive_with(
     Ok(Got { bytes: got.bytes, cut: got.flags.contains(ReturnFlags::CTRUNC) })
 }
 
-/// As [`receive`], of one that may send no descriptors at all.
+/// Reads as [`receive`] does, from a peer that must not send descriptors.
 ///
 /// # Errors
-/// [`Errno::BADMSG`]: it did; or the kernel's.
+/// [`Errno::BADMSG`] if descriptors arrived; or the kernel's.
 pub fn receive_bytes(socket: impl AsFd, part: &mut [u8]) -> Result<usize, Errno> {
     let mut any = false;
     let got = receive_with(socket.as_fd(), RecvFlags::empty(), part, |_| any = true)?;
     if any || got.cut { Err(Errno::BADMSG) } else { Ok(got.bytes) }
 }
 
-/// From here on nobody can send descriptors to whoever connects to `socket`, or to itself, if the
-/// kernel knows of that (Linux 6.16).
+/// Makes the kernel refuse descriptors that are sent to `socket`, or to the sockets it accepts. Has
+/// no effect before Linux 6.16.
 pub fn refuse_descriptors(socket: impl AsFd) {
     const SO_PASSRIGHTS: libc::c_int = 83;
     let no: libc::c_int = 0;
@@ -107,18 +111,18 @@ pub fn refuse_descriptors(socket: impl AsFd) {
     }
 }
 
-/// Has urgent bytes of a stream stand where they came, as any others.
+/// Keeps the urgent bytes of a stream in line with the others.
 pub fn in_line(socket: impl AsFd) {
-    // Other sockets have none.
+    // Sockets other than streams refuse the option and have no urgent bytes.
     let _ = sockopt::set_socket_oobinline(socket, true);
 }
 
-/// A connected Unix socket whose other end may send anything, and that nobody but us has. What lies
-/// in it unread when it is closed may have descriptors: then it is closed elsewhere. The other end
-/// sees the same as without.
+/// A connected Unix socket with an untrusted peer. Unread data may contain descriptors when the
+/// socket is dropped: then another thread closes the socket. The peer sees the same as after a
+/// close in this thread. No other descriptor of this process may refer to the socket.
 #[derive(Debug)]
 pub struct Incoming {
-    /// Taken out when this is dropped, and at no other time.
+    /// Taken when the value is dropped, and at no other time.
     socket: ManuallyDrop<OwnedFd>,
     giver: Account,
 }
@@ -133,18 +137,19 @@ impl From<OwnedFd> for Incoming {
 }
 
 impl Incoming {
-    /// Descriptors that come by it, or that lie in it in the end, are that one's.
+    /// Charges descriptors that arrive on the socket, or that lie unread in it at its close, to
+    /// `giver`.
     pub fn given_by(mut self, giver: Account) -> Self {
         self.giver = giver;
         self
     }
 
-    /// Whose they are.
+    /// Returns the account that descriptors of the socket are charged to.
     pub fn giver(&self) -> Account {
         self.giver
     }
 
-    /// As [`receive`].
+    /// Receives as the function [`receive`] does, and charges descriptors to the socket's account.
     ///
     /// # Errors
     /// The kernel's.
@@ -166,15 +171,15 @@ impl AsFd for Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        // SAFETY: nobody sees it again.
+        // SAFETY: the field is not used after this.
         let socket = unsafe { ManuallyDrop::take(&mut self.socket) };
-        // Nothing more can come.
+        // Afterwards no further message can arrive.
         let _ = shutdown(&socket, Shutdown::Read);
         let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
         let unread = rustix::net::recv(&socket, &mut [0; 1], flags);
         if unread.is_ok_and(|(_, bytes)| bytes > 0) {
             if reaper::is_held_up(self.giver) {
-                // The peer learns of the end at once.
+                // The peer learns of the end at once, although the close is delayed.
                 let _ = shutdown(&socket, Shutdown::Both);
             }
             deferred_close::slow(self.giver, socket);
@@ -182,51 +187,54 @@ impl Drop for Incoming {
     }
 }
 
-/// What [`Incoming`] does before it is closed, for a socket that is only sometimes such a one.
+/// Prepares the close of a socket that is not always an [`Incoming`]: if unread data may contain
+/// descriptors, another thread takes a reference and closes it.
 pub fn part(socket: &OwnedFd) {
     if let Ok(other) = socket.try_clone() {
         drop(Incoming::from(other));
     }
 }
 
-/// Room for the descriptors of a message that the kernel receives into memory of a guest.
+/// A control buffer for the descriptors of a message that the kernel writes to guest memory.
 #[derive(Debug)]
 #[repr(C, align(8))]
-pub(crate) struct Control([MaybeUninit<u8>; CONTROL_BYTES]);
+pub(crate) struct DescriptorBuffer([MaybeUninit<u8>; CONTROL_BYTES]);
 
-/// A header, and as many descriptors as there may be.
+/// A header, and the most descriptors of a message.
 const CONTROL_BYTES: usize = HEADER_BYTES
     .saturating_add(DESCRIPTORS_RECEIVED_MAX.saturating_mul(size_of::<RawFd>()))
     .next_multiple_of(8);
 
-impl Control {
+impl DescriptorBuffer {
     pub fn new() -> Self {
         Self([MaybeUninit::uninit(); CONTROL_BYTES])
     }
 
-    /// Lets a message's descriptors come here.
+    /// Makes the kernel write the descriptors of a message to this buffer.
     pub fn lend(&mut self, message: &mut libc::msghdr) {
         message.msg_control = self.0.as_mut_ptr().cast();
         message.msg_controllen = CONTROL_BYTES as _;
     }
 
-    /// Takes over the descriptors that came with a message; returns whether there were any.
+    /// Takes the descriptors that arrived with a message and drops them; returns whether there were
+    /// any.
     ///
     /// # Safety
     /// `recvmsg(2)` received `message`, to which the buffer was [lent](Self::lend), and succeeded.
-    /// Nothing else takes over its descriptors.
+    /// No other code takes its descriptors.
     pub unsafe fn take(self, message: &libc::msghdr) -> bool {
         let mut any = message.msg_flags & libc::MSG_CTRUNC != 0;
         #[allow(clippy::unnecessary_cast, reason = "the type differs between C libraries")]
         let written = self.0.get(..message.msg_controllen as usize).unwrap_or(&self.0);
-        // SAFETY: the kernel wrote the messages of so many bytes, as the caller says.
-        for message in unsafe { Messages::new(written) } {
+        // SAFETY: the kernel wrote the messages in these bytes, as the caller guarantees.
+        for message in unsafe { ControlMessages::new(written) } {
             if message.kind != (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
                 continue;
             }
             for fd in (0..).map_while(|at| message.value(at)).map(RawFd::from_ne_bytes) {
                 any = true;
-                // SAFETY: the kernel made the descriptor for this process, and nobody else has it.
+                // SAFETY: the kernel created the descriptor for this process; no other value owns
+                // it.
                 drop(ReceivedFd::new(unsafe { OwnedFd::from_raw_fd(fd) }));
             }
         }

@@ -1,5 +1,5 @@
-//! Descriptors that another process sent. Those whose close may block are closed in other threads
-//! (`fd::deferred_close`).
+//! Descriptors that another process sent, by kind. Those that may block their close are closed in other
+//! threads (`fd::deferred_close`). The module never reads or maps the files.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -11,7 +11,7 @@ use crate::fd::deferred_close;
 use causeway_memory::is_memory;
 use causeway_memory::limits::{BLOCK_BYTES, UNMAPPED_AT_ONCE_MAX};
 
-/// What a descriptor stands for.
+/// The kind of file that a descriptor refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A memory file.
@@ -22,12 +22,13 @@ pub enum Kind {
     Process,
     /// A Unix socket.
     Unix,
-    /// Anything else, which nobody hands over who means well.
+    /// Any other file. A well-behaved peer sends none.
     Odd,
 }
 
 impl Kind {
-    /// By the kernel's own name for it: asking the file itself could block.
+    /// Reads the kind from the kernel's name of the file, because a query of the file itself could
+    /// block.
     fn of(fd: &OwnedFd) -> Self {
         if is_memory(fd.as_fd()) {
             return Self::Memory;
@@ -48,34 +49,34 @@ pub(crate) fn is_unix(fd: &OwnedFd) -> bool {
     sockopt::socket_domain(fd).is_ok_and(|domain| domain == AddressFamily::UNIX)
 }
 
-/// Whether a memory file is as large as takes a while to free.
+/// Returns whether freeing a memory file takes long.
 fn is_large(fd: &OwnedFd) -> bool {
     let blocks = rustix::fs::fstat(fd).map_or(u64::MAX, |stat| stat.st_blocks.unsigned_abs());
     blocks.saturating_mul(BLOCK_BYTES) > UNMAPPED_AT_ONCE_MAX as u64
 }
 
-/// A descriptor that another process handed over.
+/// A descriptor that another process sent.
 #[derive(Debug)]
 pub struct ReceivedFd {
-    /// Taken out when this is dropped or unwrapped, and at no other time.
+    /// Taken when the value is dropped or unwrapped, and at no other time.
     fd: ManuallyDrop<OwnedFd>,
     kind: Kind,
-    giver: Account,
+    account: Account,
 }
 
 impl ReceivedFd {
-    /// Takes a descriptor of any kind.
+    /// Wraps a descriptor of any kind, and charges it to the account that this thread serves.
     pub fn new(fd: OwnedFd) -> Self {
-        Self { kind: Kind::of(&fd), giver: Account::now(), fd: ManuallyDrop::new(fd) }
+        Self { kind: Kind::of(&fd), account: Account::now(), fd: ManuallyDrop::new(fd) }
     }
 
-    /// What it stands for.
+    /// Returns the kind of the file.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The descriptor itself, which from here on is closed by whoever has it: of one who is
-    /// trusted, or of a kind that closes at once.
+    /// Returns the descriptor, which the caller closes from now on. The sender must be trusted, or
+    /// the kind must close at once.
     pub fn into_fd(self) -> OwnedFd {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is neither dropped nor used again.
@@ -97,13 +98,13 @@ impl AsFd for ReceivedFd {
 
 impl Drop for ReceivedFd {
     fn drop(&mut self) {
-        // SAFETY: nobody sees it again.
+        // SAFETY: the field is not used after this.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         match self.kind {
             Kind::Memory if is_large(&fd) => deferred_close::memory(fd),
             Kind::Memory | Kind::Event | Kind::Process => {}
-            // Others may write to it until it is closed.
-            Kind::Unix | Kind::Odd => deferred_close::slow(self.giver, fd),
+            // A peer may add messages or data until the close.
+            Kind::Unix | Kind::Odd => deferred_close::slow(self.account, fd),
         }
     }
 }

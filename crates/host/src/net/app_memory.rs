@@ -1,8 +1,12 @@
-//! Memory of the application's own process, lent for a while and sent from its place.
+//! Memory of the application's own process, lent for a time and sent from its place.
 //!
-//! This process does not touch lent memory; the kernel does, and detects missing pages. An owner that
-//! frees or reuses lent memory therefore causes other bytes to be sent, or none, and no fault. After
-//! memory was taken back no further piece of it is handed out; earlier pieces stay usable.
+//! This process does not touch lent memory; the kernel does, and detects missing pages. An owner
+//! that frees or reuses lent memory therefore causes other bytes to be sent, or none, and no fault.
+//! After an owner takes memory back no further piece of it is handed out; earlier pieces stay
+//! usable.
+//!
+//! Long MX messages of an endpoint that sends directly to the network pass here: the MXoE engine
+//! addresses lent memory as a region, and [`crate::net::send`] sends its pieces.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -11,141 +15,143 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::limits::OWN_PLACES_MAX;
+use crate::limits::OWN_LOANS_MAX;
 
-/// Addresses that each place has: more than the longest message has bytes.
-const PLACE_BYTES: u64 = 1 << 32;
+/// Address range of a loan in the region, in bytes; longer than the longest message.
+const LOAN_BYTES: u64 = 1 << 32;
 
-/// What is lent of one message.
+/// A lent range of memory.
 #[derive(Debug)]
-struct Lent {
+struct Loan {
     start: usize,
     len: usize,
-    /// It was taken back, or is not there.
+    /// The owner took the range back, or its pages are missing.
     gone: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Places {
-    all: Vec<Option<Arc<Lent>>>,
+struct Loans {
+    all: Vec<Option<Arc<Loan>>>,
     free: Vec<usize>,
 }
 
 #[derive(Debug)]
-struct Whole {
-    places: Mutex<Places>,
-    /// What is read goes by way of it: the kernel reads there what it may read to send it, from any
-    /// mapping and under any filter of system calls.
+struct Lender {
+    loans: Mutex<Loans>,
+    /// A file through which lent memory is read: the kernel copies the bytes into it. So exactly
+    /// the pages that a send may read can be read, in any mapping and under any filter of system
+    /// calls.
     by: Mutex<OwnedFd>,
 }
 
-/// All that is lent, as if it were one region. Clones are the same.
+/// All lent memory of a process, addressed as a region. Clones refer to the same memory.
 #[derive(Debug, Clone)]
-pub struct OwnMemory(Arc<Whole>);
+pub struct OwnMemory(Arc<Lender>);
 
-/// Some bytes that are lent.
+/// A piece of lent memory.
 #[derive(Debug, Clone)]
 pub struct OwnPiece {
     whole: OwnMemory,
-    of: Arc<Lent>,
+    of: Arc<Loan>,
     at: usize,
     len: usize,
 }
 
-/// Which place of the region it is.
-fn place(at: u64) -> usize {
-    usize::try_from(at / PLACE_BYTES).unwrap_or(usize::MAX)
+/// Returns the index of the loan at an address of the region.
+fn loan_index(at: u64) -> usize {
+    usize::try_from(at / LOAN_BYTES).unwrap_or(usize::MAX)
 }
 
 impl OwnMemory {
     /// Length of the region, in bytes.
-    pub const BYTES: u64 = PLACE_BYTES * OWN_PLACES_MAX as u64;
+    pub const BYTES: u64 = LOAN_BYTES * OWN_LOANS_MAX as u64;
 
-    /// Nothing is lent yet.
+    /// Creates a region in which nothing is lent.
     ///
     /// # Errors
-    /// The host has no room for a file.
+    /// The host refuses the memory file.
     pub fn new() -> io::Result<Self> {
         let by = Mutex::new(memfd_create("causeway-own", MemfdFlags::CLOEXEC)?);
-        let places = Mutex::new(Places { all: Vec::new(), free: Vec::new() });
-        Ok(Self(Arc::new(Whole { places, by })))
+        let loans = Mutex::new(Loans { all: Vec::new(), free: Vec::new() });
+        Ok(Self(Arc::new(Lender { loans, by })))
     }
 
-    fn places(&self) -> MutexGuard<'_, Places> {
-        self.0.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn loans(&self) -> MutexGuard<'_, Loans> {
+        self.0.loans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lends so many bytes until they are [given back](Self::give): where they are in the region.
-    /// None: too many are lent, or they are too long.
+    /// Lends a range of memory until it is [given back](Self::give). Returns its address in the
+    /// region, or `None` if too many ranges are lent or the range is too long.
     pub fn lend(&self, start: *const u8, len: usize) -> Option<u64> {
         let start = start.expose_provenance();
-        if len as u64 >= PLACE_BYTES {
+        if len as u64 >= LOAN_BYTES {
             return None;
         }
-        let mut places = self.places();
-        let lent = Some(Arc::new(Lent { start, len, gone: AtomicBool::new(false) }));
-        let at = match places.free.pop() {
+        let mut loans = self.loans();
+        let lent = Some(Arc::new(Loan { start, len, gone: AtomicBool::new(false) }));
+        let at = match loans.free.pop() {
             Some(at) => {
-                *places.all.get_mut(at)? = lent;
+                *loans.all.get_mut(at)? = lent;
                 at
             }
-            None if places.all.len() < OWN_PLACES_MAX => {
-                places.all.push(lent);
-                places.all.len().wrapping_sub(1)
+            None if loans.all.len() < OWN_LOANS_MAX => {
+                loans.all.push(lent);
+                loans.all.len().wrapping_sub(1)
             }
             None => return None,
         };
-        Some((at as u64).wrapping_mul(PLACE_BYTES))
+        Some((at as u64).wrapping_mul(LOAN_BYTES))
     }
 
-    fn lent(&self, at: u64) -> Option<Arc<Lent>> {
-        self.places().all.get(place(at))?.clone()
+    fn lent(&self, at: u64) -> Option<Arc<Loan>> {
+        self.loans().all.get(loan_index(at))?.clone()
     }
 
-    /// Their owner needs them, although they are not given back: they are not sent from now on.
+    /// Withdraws a loan before it is given back: no further piece of it is handed out.
     pub fn take_back(&self, at: u64) {
         if let Some(lent) = self.lent(at) {
             lent.gone.store(true, Ordering::Release);
         }
     }
 
-    /// Nobody asks for them any more: the place is another's.
+    /// Ends a loan that no request refers to any more; a later loan may have its address.
     pub fn give(&self, at: u64) {
-        let (mut places, place) = (self.places(), place(at));
-        if places.all.get_mut(place).is_some_and(|lent| lent.take().is_some()) {
-            places.free.push(place);
+        let (mut loans, place) = (self.loans(), loan_index(at));
+        if loans.all.get_mut(place).is_some_and(|lent| lent.take().is_some()) {
+            loans.free.push(place);
         }
     }
 
-    /// So many bytes of the region, if they are lent.
+    /// Returns `len` bytes at an address of the region, or `None` if they are not lent.
     pub fn piece(&self, at: u64, len: usize) -> Option<OwnPiece> {
         let of = self.lent(at).filter(|lent| !lent.gone.load(Ordering::Acquire))?;
-        let at = usize::try_from(at % PLACE_BYTES).ok()?;
+        let at = usize::try_from(at % LOAN_BYTES).ok()?;
         (at.checked_add(len)? <= of.len).then(|| OwnPiece { whole: self.clone(), of, at, len })
     }
 }
 
 impl OwnPiece {
-    /// How many bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether the piece has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its first byte, for the kernel: nobody else is to follow it.
+    /// Returns the address of the first byte, for the kernel: this process must not dereference it.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         std::ptr::with_exposed_provenance_mut(self.of.start.wrapping_add(self.at))
     }
 
-    /// Copies it out, by the kernel. False: it is not there, which is so from now on.
+    /// Copies the bytes out by the kernel. Returns `false` if pages are missing; the loan is
+    /// withdrawn then.
     pub fn read_into(&self, into: &mut [u8]) -> bool {
         let by = self.whole.0.by.lock().unwrap_or_else(PoisonError::into_inner);
         let len = into.len();
-        // SAFETY: only the kernel follows the address, and finds out what is there.
+        // SAFETY: only the kernel dereferences the address, and detects missing pages.
         let put =
             unsafe { libc::pwrite(by.as_raw_fd(), self.as_ptr().cast_const().cast(), len, 0) };
         let whole = len <= self.len
@@ -167,7 +173,7 @@ mod tests {
     use std::os::fd::AsFd as _;
 
     #[test]
-    fn what_is_lent_is_there_until_it_is_given_or_taken_back() {
+    fn app_memory_is_lent_until_it_is_given_or_taken_back() {
         let (own, first, second) = (OwnMemory::new().unwrap(), vec![1; 100], vec![2; 50]);
         let lend = |bytes: &[u8]| own.lend(bytes.as_ptr(), bytes.len());
         let (a, b) = (lend(&first).unwrap(), lend(&second).unwrap());
@@ -177,29 +183,28 @@ mod tests {
         };
         assert_eq!(read(a + 10, 90), Some(vec![1; 90]));
         assert_eq!(read(b, 50), Some(vec![2; 50]));
-        for (at, len) in [(a, 101), (a + 100, 1), (b + 1, 50), (b + PLACE_BYTES, 1), (u64::MAX, 2)]
-        {
+        for (at, len) in [(a, 101), (a + 100, 1), (b + 1, 50), (b + LOAN_BYTES, 1), (u64::MAX, 2)] {
             assert!(own.piece(at, len).is_none(), "{at} {len}");
         }
         own.take_back(a);
         assert!(own.piece(a, 1).is_none());
-        // Its place is another's only when it is given.
+        // The address is reused only after the loan is given back.
         let c = lend(&second).unwrap();
         assert!(c != a && c != b);
         own.give(a);
         own.give(a);
         assert_eq!(lend(&second), Some(a));
-        assert_eq!(lend(&first), Some(c + PLACE_BYTES), "given once");
+        assert_eq!(lend(&first), Some(c + LOAN_BYTES), "given once");
         assert_eq!(read(a, 50), Some(vec![2; 50]));
     }
 
     #[test]
-    fn so_many_and_no_more() {
+    fn app_memory_loans_are_bounded() {
         let own = OwnMemory::new().unwrap();
         let lend = |bytes: &[u8]| own.lend(bytes.as_ptr(), bytes.len());
-        let all: Vec<u64> = (0..OWN_PLACES_MAX).map(|_| lend(&[1]).unwrap()).collect();
-        let last = all[OWN_PLACES_MAX - 1];
-        assert!(last + PLACE_BYTES <= OwnMemory::BYTES);
+        let all: Vec<u64> = (0..OWN_LOANS_MAX).map(|_| lend(&[1]).unwrap()).collect();
+        let last = all[OWN_LOANS_MAX - 1];
+        assert!(last + LOAN_BYTES <= OwnMemory::BYTES);
         assert_eq!(lend(&[1]), None);
         own.give(last);
         assert_eq!(lend(&[1]), Some(last));
@@ -211,11 +216,11 @@ mod tests {
         let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let own = OwnMemory::new().unwrap();
         let protect = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at a place of the kernel's choice.
+        // SAFETY: a new mapping at an address of the kernel's choice.
         let start =
             unsafe { mmap_anonymous(std::ptr::null_mut(), 8192, protect, MapFlags::PRIVATE) }
                 .unwrap();
-        // SAFETY: so many bytes are mapped there, and nobody else has them.
+        // SAFETY: these bytes are mapped, and no other code refers to them.
         let bytes = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), 8192) };
         let at = own.lend(bytes.as_ptr(), bytes.len()).unwrap();
         let body = Body::Own(own.piece(at, 5000).unwrap());
@@ -224,12 +229,12 @@ mod tests {
         let mut room = vec![1; 6000];
         assert_eq!(rustix::io::read(&b, &mut room).unwrap(), 5004);
         assert_eq!(room[..5004], [&b"head"[..], &[0; 5000]].concat());
-        // SAFETY: nobody follows references to it any more.
+        // SAFETY: no reference to the mapping is used after this.
         unsafe { munmap(start, 8192) }.unwrap();
         let sent = send_each(a.as_fd(), std::iter::once(frame)).unwrap_err();
         assert_eq!(sent.raw_os_error(), Some(libc::EFAULT));
         assert!(own.piece(at, 1).is_some());
         assert!(!body.read_into(&mut [0; 5000]));
-        assert!(own.piece(at, 1).is_none(), "known from then on");
+        assert!(own.piece(at, 1).is_none(), "the loss is remembered");
     }
 }

@@ -1,72 +1,76 @@
-//! Filters of packet sockets: classic BPF programs that the kernel runs before it queues a frame. The
-//! kernel verifies a program before it accepts it.
+//! Filters of packet sockets: classic BPF programs that the kernel runs before it queues a frame.
+//! The kernel verifies a program before it accepts it.
+//!
+//! A program is a sequence of [`Step`]s. A test continues with the next step for a frame that may
+//! pass and ends the program for any other; so programs are concatenated, and the last step is an
+//! [end](Step::end). This module does not verify programs and does not run them.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use crate::net::socket::set_at;
 
-/// Where a frame says its EtherType, in bytes from its beginning.
+/// Offset of the EtherType in a frame, in bytes.
 const ETHERTYPE: u32 = 12;
 
-/// One instruction.
+/// An instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
     code: u32,
     k: u32,
-    /// Instructions that are left out where the condition holds, and where it does not.
+    /// Instructions to skip if the condition holds, and if it does not.
     jumps: (u8, u8),
 }
 
-/// What of a frame is looked at, at so many bytes from its beginning. Frames that are shorter are not
-/// taken.
+/// The source of a load. Offsets are in bytes from the beginning of the frame; a shorter frame is
+/// dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// Four bytes, the first most significant.
+    /// Four bytes at an offset, the first most significant.
     Word(u32),
-    /// Two.
+    /// Two bytes at an offset, the first most significant.
     Half(u32),
-    /// One.
+    /// The byte at an offset.
     Byte(u32),
-    /// None: this value.
+    /// A constant.
     Value(u32),
-    /// None: what was kept.
+    /// The value that [`Do::Keep`] stored.
     Kept,
-    /// None: the EtherType that the host reads from the frame.
+    /// The EtherType that the kernel read from the frame.
     Protocol,
-    /// None: for whom the host takes the frame to be (packet(7), `sll_pkttype`).
+    /// The kernel's class of the frame's destination (packet(7), `sll_pkttype`).
     PacketType,
-    /// None: the index of the interface that the frame came by.
+    /// The index of the interface that received the frame.
     Interface,
-    /// None: 1 if the host took a VLAN tag off, else 0.
+    /// 1 if the kernel removed a VLAN tag, else 0.
     Tagged,
 }
 
-/// What is compared.
+/// A condition on the accumulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum If {
-    /// It is that.
+    /// The accumulator equals the value.
     Is(u32),
-    /// It is that, or more.
+    /// The accumulator is at least the value.
     AtLeast(u32),
-    /// It has one of these bits.
+    /// The accumulator has a bit of the value.
     Has(u32),
 }
 
-/// What is calculated with what was loaded.
+/// An operation on the accumulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Do {
-    /// These bits alone.
+    /// Keeps these bits and clears the others.
     And(u32),
-    /// These bits the other way.
+    /// Inverts these bits.
     Xor(u32),
-    /// Shifted right by so many.
+    /// Shifts right by a constant.
     Shift(u32),
-    /// Shifted right by what was put beside.
+    /// Shifts right by the index register.
     ShiftBy,
-    /// It is kept.
+    /// Stores the accumulator in scratch memory.
     Keep,
-    /// It is put beside.
+    /// Copies the accumulator to the index register.
     Beside,
 }
 
@@ -75,7 +79,7 @@ impl Step {
         Self { code, k, jumps: (0, 0) }
     }
 
-    /// Loads.
+    /// Returns an instruction that loads a value into the accumulator.
     pub const fn load(what: Load) -> Self {
         match what {
             Load::Word(at) => Self::plain(libc::BPF_LD | libc::BPF_ABS | libc::BPF_W, at),
@@ -90,13 +94,14 @@ impl Step {
         }
     }
 
-    /// Loads what the host knows of the frame besides its bytes.
+    /// Returns an instruction that loads an ancillary value, which the kernel knows beside the
+    /// bytes.
     const fn ancillary(what: libc::c_int) -> Self {
         let at = libc::SKF_AD_OFF.wrapping_add(what).cast_unsigned();
         Self::plain(libc::BPF_LD | libc::BPF_ABS | libc::BPF_W, at)
     }
 
-    /// Calculates.
+    /// Returns an instruction that calculates with the accumulator.
     pub const fn calculate(what: Do) -> Self {
         const ALU: u32 = libc::BPF_ALU;
         match what {
@@ -109,7 +114,8 @@ impl Step {
         }
     }
 
-    /// Leaves the next `so` instructions out where the condition holds, the next `not` where not.
+    /// Returns a branch: skips the next `so` instructions if the condition holds, the next `not` if
+    /// it does not.
     pub const fn branch(condition: If, so: u8, not: u8) -> Self {
         let (code, k) = match condition {
             If::Is(k) => (libc::BPF_JEQ, k),
@@ -119,25 +125,25 @@ impl Step {
         Self { code: libc::BPF_JMP | libc::BPF_K | code, k, jumps: (so, not) }
     }
 
-    /// Leaves the next ones out.
+    /// Returns a jump that skips the next `count` instructions.
     pub const fn skip(count: u32) -> Self {
         Self::plain(libc::BPF_JMP | libc::BPF_JA, count)
     }
 
-    /// The end: the frame is taken, or it is not.
+    /// Returns an instruction that ends the program: the frame is accepted or dropped.
     pub const fn end(takes: bool) -> Self {
         Self::plain(libc::BPF_RET | libc::BPF_K, if takes { u32::MAX } else { 0 })
     }
 }
 
-/// Only what is loaded and has this value is looked at by what follows.
+/// Returns steps that drop frames unless the loaded value equals `value`.
 pub const fn only(what: Load, value: u32) -> [Step; 3] {
     [Step::load(what), Step::branch(If::Is(value), 1, 0), Step::end(false)]
 }
 
-/// Only frames that came by this interface, untagged and of this EtherType are looked at by what
-/// follows, and none that this host sends. Whoever has the socket may bind it anew, to another
-/// protocol or interface, but hears no more by that.
+/// Returns steps that drop frames unless they arrived by this interface, untagged and with this
+/// EtherType; frames that this host sends are dropped as well. A process that has the socket may
+/// bind it to another protocol or interface, but receives no further frames by that.
 pub fn came_by(interface: u32, protocol: u16) -> Vec<Step> {
     let sent = [
         Step::load(Load::PacketType),
@@ -154,7 +160,7 @@ pub fn came_by(interface: u32, protocol: u16) -> Vec<Step> {
     all.concat()
 }
 
-/// Frames to this address alone are looked at by what follows.
+/// Returns steps that drop frames to any address but this.
 pub const fn to_address([a, b, c, d, e, f]: [u8; 6]) -> [Step; 6] {
     [
         Step::load(Load::Word(0)),
@@ -166,30 +172,31 @@ pub const fn to_address([a, b, c, d, e, f]: [u8; 6]) -> [Step; 6] {
     ]
 }
 
-/// Frames to groups are taken; others are looked at by what follows.
+/// Steps that accept multicast and broadcast frames; the next step sees the others.
 pub const GROUPS: [Step; 3] =
     [Step::load(Load::Byte(0)), Step::branch(If::Has(1), 0, 1), Step::end(true)];
 
-/// Of all frames a socket takes only what the program takes, from now on.
+/// Attaches a program to a socket: from now on the socket queues only frames that the program
+/// accepts.
 ///
 /// # Errors
-/// The host does not take the program: it does not end, or is too long.
+/// The kernel refuses the program, because a path does not end or it is too long.
 pub fn attach(fd: BorrowedFd<'_>, program: &[Step]) -> io::Result<()> {
-    let narrow = |Step { code, k, jumps: (jt, jf) }: &Step| {
+    let encode = |Step { code, k, jumps: (jt, jf) }: &Step| {
         let code = u16::try_from(*code).unwrap_or(u16::MAX);
         libc::sock_filter { code, jt: *jt, jf: *jf, k: *k }
     };
-    let mut steps: Vec<_> = program.iter().map(narrow).collect();
+    let mut steps: Vec<_> = program.iter().map(encode).collect();
     let len = libc::c_ushort::try_from(steps.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let filter = libc::sock_fprog { len, filter: steps.as_mut_ptr() };
-    // What it points to outlives the call.
+    // `steps`, to which the value points, outlives the call.
     set_at(libc::SOL_SOCKET, fd, libc::SO_ATTACH_FILTER, &filter)
 }
 
-/// Whoever has the socket cannot change what it takes any more.
+/// Locks the filter of a socket: no process that has the socket can change it afterwards.
 ///
 /// # Errors
-/// The host cannot do that.
+/// The kernel's.
 pub fn lock(fd: BorrowedFd<'_>) -> io::Result<()> {
     set_at(libc::SOL_SOCKET, fd, libc::SO_LOCK_FILTER, &1_i32)
 }

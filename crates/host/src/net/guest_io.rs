@@ -1,11 +1,14 @@
-//! Sends guest memory to a socket and receives into it, without a private copy: the kernel reads and
-//! writes the guest's pages itself, and reports a lost page as an error.
+//! Sends guest memory to a socket and receives into it, without a private copy: the kernel reads
+//! and writes the guest's pages itself, and reports a lost page as an error.
+//!
+//! Sockets of guests towards this host (virtio-vsock) use it. It keeps no buffer and does not
+//! block; the caller repeats a partial transfer.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
 
-use crate::fd::receive::Control;
+use crate::fd::receive::DescriptorBuffer;
 use crate::limits::IOVECS_MAX;
 use causeway_memory::Cursor;
 use causeway_memory::Map;
@@ -13,7 +16,8 @@ use causeway_memory::Rights;
 
 const EMPTY: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
-/// Lists the next at most `limit` bytes for an access that needs `needed`.
+/// Writes vectors for the next at most `limit` bytes to `out`, for an access that needs `needed`;
+/// returns their count.
 fn iovecs(
     (map, needed): (&Map, Rights),
     mut cursor: Cursor<'_>,
@@ -54,7 +58,7 @@ fn finish(map: &Map, cursor: &mut Cursor<'_>, done: isize) -> Result<usize, Errn
     }
 }
 
-/// Returns a message of the next at most `limit` bytes; it points into `vectors`.
+/// Returns a message header for the next at most `limit` bytes; it points into `vectors`.
 fn message(
     map: (&Map, Rights),
     cursor: Cursor<'_>,
@@ -69,8 +73,11 @@ fn message(
     message
 }
 
-/// Sends at most `limit` bytes at the cursor to `socket`; moves the cursor by what was sent.
-/// Never raises SIGPIPE.
+/// Sends at most `limit` bytes at the cursor to `socket` and advances the cursor by the bytes sent.
+/// Returns their number. Never blocks, never raises SIGPIPE.
+///
+/// # Errors
+/// The kernel's. After `EFAULT` the page is marked as lost.
 pub fn send(
     socket: BorrowedFd<'_>,
     map: &Map,
@@ -86,11 +93,11 @@ pub fn send(
     finish(map, cursor, done)
 }
 
-/// Receives at most `limit` bytes from `socket` to the cursor; moves it by what came.
-/// Zero means that the other side closed.
+/// Receives at most `limit` bytes from `socket` to the cursor and advances it by the bytes
+/// received. Returns their number; 0 if the peer closed.
 ///
 /// # Errors
-/// [`Errno::BADMSG`]: descriptors came too, which nobody asked for; or the kernel's.
+/// [`Errno::BADMSG`] if descriptors arrived as well; or the kernel's.
 pub fn receive(
     socket: BorrowedFd<'_>,
     map: &Map,
@@ -99,12 +106,12 @@ pub fn receive(
 ) -> Result<usize, Errno> {
     let mut vectors = [EMPTY; IOVECS_MAX];
     let mut message = message((map, Rights::WRITE), *cursor, limit, &mut vectors);
-    let mut control = Control::new();
+    let mut control = DescriptorBuffer::new();
     control.lend(&mut message);
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the vectors name mapped, writable memory that `map` keeps alive over the call.
     let done = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, flags) };
-    // SAFETY: the message was received, with `control` lent to it, where the kernel refused nothing.
+    // SAFETY: the message was received successfully, with `control` lent to it.
     if done >= 0 && unsafe { control.take(&message) } {
         return Err(Errno::BADMSG);
     }

@@ -1,4 +1,8 @@
-//! Packet sockets, batched sends and socket options.
+//! Packet sockets, their filters and receive rings, batched sends, and options of UDP and TCP
+//! sockets.
+//!
+//! The modules move bytes between sockets and memory; they read no header beyond the link layer.
+//! Links, the holders of MX NICs and the fabric's UDP sockets stand above them.
 
 pub mod app_memory;
 pub mod bpf;

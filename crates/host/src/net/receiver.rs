@@ -1,8 +1,9 @@
-//! Receives frames from an interface: by a ring shared with the kernel, or by a system call for each
-//! frame where the kernel refuses a ring.
+//! Receives frames from an interface: by a ring shared with the kernel, or by a system call for
+//! each frame if the kernel refuses a ring. Links of kind `raw` and MX endpoints that receive
+//! directly from an interface poll it; it does not interpret the frames.
 //!
-//! A ring does not report the state of the interface, and the kernel may lose its place in it.
-//! Therefore an empty ring asks the socket at intervals, and is replaced where frames are lost and
+//! A ring does not report the state of the interface, and the kernel may lose its position in it.
+//! Therefore an empty ring queries the socket at intervals, and is replaced if frames are lost and
 //! none arrives.
 
 use std::io;
@@ -10,87 +11,88 @@ use std::io;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use crate::limits::{ASK_IDLE_NS, ASK_NS, RENEW_NS};
+use crate::limits::{QUERY_IDLE_NS, QUERY_NS, RENEW_NS};
 use crate::net::rx_ring::{PacketRing, Slots};
 use crate::net::socket::{Packet, PacketSocket};
 
-/// See the module. It outlives the sockets that it is used with, one after the other.
+/// The receive side of a packet socket. It outlives the sockets that it is used with in turn.
 #[derive(Debug, Default)]
 pub struct PacketInlet {
     ring: Option<PacketRing>,
-    /// When the socket was last asked, and whether a frame came since.
-    asked_ns: u64,
-    came: bool,
-    /// Frames that the host lost, if none is known to have come since, and when the ring was made
-    /// anew.
+    /// Time of the last query of the socket, and whether a frame arrived since.
+    queried_ns: u64,
+    has_frame: bool,
+    /// Frames that the kernel dropped if none is known to have arrived since, and the time of the
+    /// last replacement of the ring.
     missed: u64,
     renewed_ns: u64,
-    /// Frames that the host had no room for.
+    /// Frames that the kernel dropped for lack of room.
     pub lost: u64,
 }
 
 impl PacketInlet {
-    /// Receives from this socket from now on, which was not received from before.
+    /// Starts to receive from this socket, from which no frame was received before.
     ///
     /// # Errors
-    /// The host gives no ring; then each frame takes a system call.
+    /// The kernel refuses a ring; each frame then takes a system call.
     pub fn open(&mut self, socket: &PacketSocket, slots: Slots) -> io::Result<()> {
         self.ring = None;
         self.ring = Some(PacketRing::new(socket, slots)?);
         Ok(())
     }
 
-    /// The socket is no more.
+    /// Ends the use of the current socket and releases its ring.
     pub fn close(&mut self) {
         self.ring = None;
     }
 
-    /// The next frame of the socket that it was opened for, as [`PacketSocket::receive`] gives it.
-    /// `asks`: whether we were woken, so that it is looked why if it was for no frame.
+    /// Receives the next frame of the current socket, as [`PacketSocket::receive`] does. `is_woken` is
+    /// true after a wake-up: if no frame is there, the socket is queried for the reason.
     ///
     /// # Errors
-    /// As for [`PacketSocket::receive`] and [`PacketRing::receive`].
+    /// Those of [`PacketSocket::receive`] and [`PacketRing::receive`].
     pub fn receive(
         &mut self,
         socket: &PacketSocket,
         room: &mut [u8],
         now_ns: u64,
-        asks: bool,
+        is_woken: bool,
     ) -> io::Result<Packet> {
         let Some(ring) = &mut self.ring else { return socket.receive(room) };
         let packet = ring.receive(socket, room);
-        self.heard(socket, packet, now_ns, asks)
+        self.query_if_empty(socket, packet, now_ns, is_woken)
     }
 
-    /// As [`Self::receive`], but a frame that is in the ring stays there, until the next look or
-    /// [`Self::let_go`]: see [`Self::held`].
+    /// Receives as [`Self::receive`] does, but leaves a frame that lies in the ring there until the
+    /// next call or [`Self::let_go`]; [`Self::held`] returns it.
     ///
     /// # Errors
-    /// As for [`Self::receive`].
+    /// Those of [`Self::receive`].
     pub fn look(
         &mut self,
         socket: &PacketSocket,
         room: &mut [u8],
         now_ns: u64,
-        asks: bool,
+        is_woken: bool,
     ) -> io::Result<Packet> {
         let Some(ring) = &mut self.ring else { return socket.receive(room) };
         let packet = ring.look(socket, room);
-        self.heard(socket, packet, now_ns, asks)
+        self.query_if_empty(socket, packet, now_ns, is_woken)
     }
 
-    /// Whether a look may find something, as a glance shows; without a ring that is not known.
+    /// Returns whether a call of [`Self::look`] may find a frame, from the status of the next slot
+    /// alone. Always true without a ring.
     #[inline]
     pub fn comes(&self) -> bool {
         self.ring.as_ref().is_none_or(PacketRing::comes)
     }
 
-    /// The frame that the last look found, if it is read in the ring.
+    /// Returns the frame that the last [`Self::look`] found, if it lies in the ring.
     pub fn held(&self) -> Option<&[u8]> {
         self.ring.as_ref()?.held()
     }
 
-    /// The frame that the last look found is not read any more.
+    /// Releases the frame that the last [`Self::look`] found.
     #[inline]
     pub fn let_go(&mut self) {
         if let Some(ring) = &mut self.ring {
@@ -98,51 +100,52 @@ impl PacketInlet {
         }
     }
 
-    /// What a look at the ring came to. Where that is nothing, the socket is asked now and then.
-    fn heard(
+    /// Returns the result of a receive from the ring; if the ring is empty and a query is due,
+    /// queries the socket first.
+    fn query_if_empty(
         &mut self,
         socket: &PacketSocket,
         packet: io::Result<Packet>,
         now_ns: u64,
-        asks: bool,
+        is_woken: bool,
     ) -> io::Result<Packet> {
         match packet {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                if asks || now_ns >= self.asked_ns.saturating_add(ASK_NS) {
-                    self.asked_ns = now_ns;
+                if is_woken || now_ns >= self.queried_ns.saturating_add(QUERY_NS) {
+                    self.queried_ns = now_ns;
                     sockopt::socket_error(socket)??;
-                    self.revive(socket, now_ns)?;
+                    self.renew_if_stalled(socket, now_ns)?;
                 }
                 Err(error)
             }
             other => {
-                self.came = true;
+                self.has_frame = true;
                 other
             }
         }
     }
 
-    /// When it is to be looked whether frames are lost, though nobody was woken: where the host has
-    /// lost its place it wakes nobody.
+    /// Returns the time at which an empty ring must query the socket without a wake-up, in
+    /// nanoseconds: a kernel that lost its position in the ring wakes no receiver.
     pub fn deadline(&self) -> u64 {
-        let pause = if self.missed > 0 { ASK_NS } else { ASK_IDLE_NS };
-        self.ring.as_ref().map_or(u64::MAX, |_| self.asked_ns.saturating_add(pause))
+        let pause = if self.missed > 0 { QUERY_NS } else { QUERY_IDLE_NS };
+        self.ring.as_ref().map_or(u64::MAX, |_| self.queried_ns.saturating_add(pause))
     }
 
-    /// Nothing is in the ring: makes a new one if that is because the host lost its place in it:
-    /// it loses frames, and none came since it was last asked.
-    fn revive(&mut self, socket: &PacketSocket, now_ns: u64) -> io::Result<()> {
+    /// Replaces an empty ring if the kernel lost its position in it: frames were dropped, and none
+    /// arrived since the last query.
+    fn renew_if_stalled(&mut self, socket: &PacketSocket, now_ns: u64) -> io::Result<()> {
         let Some(ring) = &mut self.ring else { return Ok(()) };
         let lost = u64::from(ring.lost(socket)?);
         self.lost = self.lost.saturating_add(lost);
-        let came = std::mem::take(&mut self.came);
-        // Those that came may have come before those that were lost: that is known the next time.
+        let came = std::mem::take(&mut self.has_frame);
+        // The frames that arrived may be older than the dropped ones; the next query decides.
         self.missed = if came && lost == 0 { 0 } else { self.missed.saturating_add(lost) };
         if came || self.missed == 0 || now_ns < self.renewed_ns.saturating_add(RENEW_NS) {
             return Ok(());
         }
         (self.renewed_ns, self.missed) = (now_ns, 0);
-        // As if the interface had gone: it is tried again soon.
+        // Reported as a lost interface, so that the caller reopens the socket soon.
         ring.renew(socket).map_err(|_| Errno::NETDOWN.into())
     }
 }
@@ -153,32 +156,34 @@ mod tests {
     use crate::net::socket::{FINISH_BYTES, PacketError};
     use std::time::{Duration, Instant};
 
-    /// Of nobody else: kept for experiments.
+    /// An EtherType for local experiments (IEEE 802).
     const PROTOCOL: u16 = 0x88b5;
 
-    /// Others may run this test beside us.
-    fn ours() -> [u8; 6] {
+    /// The address of this process, because other processes may run this test at the same time.
+    fn own_address() -> [u8; 6] {
         let [a, b, c, d] = std::process::id().to_be_bytes();
         [2, 1, a, b, c, d]
     }
 
-    /// The loopback interface, if it may be used: to hear by, and to send by.
+    /// Two sockets on the loopback interface, to receive and to send, or `None` if it may not be
+    /// used.
     fn loopback() -> Option<(PacketSocket, PacketSocket)> {
-        let hears = PacketSocket::open_for("lo", PROTOCOL, Some(ours()));
-        if let Err(PacketError::Denied(_) | PacketError::Down(_)) = hears {
-            eprintln!("skipped: it takes the right to open packet sockets, and loopback");
+        let receives = PacketSocket::open_for("lo", PROTOCOL, Some(own_address()));
+        if let Err(PacketError::Denied(_) | PacketError::Down(_)) = receives {
+            eprintln!("skipped: CAP_NET_RAW and a loopback interface that is up are needed");
             return None;
         }
-        let sends = PacketSocket::open_for("lo", PROTOCOL, Some([2; 6]));
-        Some((hears.unwrap(), sends.unwrap()))
+        let sender = PacketSocket::open_for("lo", PROTOCOL, Some([2; 6]));
+        Some((receives.unwrap(), sender.unwrap()))
     }
 
     fn send(socket: &PacketSocket, number: u8) {
-        let head = [&[0; FINISH_BYTES][..], &ours(), &[2; 6], &PROTOCOL.to_be_bytes()].concat();
+        let head =
+            [&[0; FINISH_BYTES][..], &own_address(), &[2; 6], &PROTOCOL.to_be_bytes()].concat();
         rustix::io::write(socket, &[&head[..], &[number; 60]].concat()).unwrap();
     }
 
-    /// Looks until something is so.
+    /// Polls until a condition holds.
     fn soon(mut is: impl FnMut() -> bool) {
         let since = Instant::now();
         while !is() {
@@ -192,7 +197,7 @@ mod tests {
         let mut inlet = PacketInlet::default();
         assert_eq!(inlet.deadline(), u64::MAX, "there is nothing to be asked");
         inlet.open(&socket, Slots::SHORT).unwrap();
-        let mut now = 10 * ASK_IDLE_NS;
+        let mut now = 10 * QUERY_IDLE_NS;
         let next = |inlet: &mut PacketInlet, now| {
             let mut room = [0; 200];
             inlet.receive(&socket, &mut room, now, false).ok().map(|_| room[60])
@@ -203,19 +208,19 @@ mod tests {
         };
         hear(&mut inlet, now, 1);
         assert_eq!(next(&mut inlet, now), None);
-        assert_eq!(inlet.deadline(), now + ASK_IDLE_NS);
+        assert_eq!(inlet.deadline(), now + QUERY_IDLE_NS);
         hear(&mut inlet, now, 2);
-        // The host wakes nobody any more. What it loses is noticed when that is due, and as some
-        // came before, it may not be deaf; it is asked again sooner.
+        // The kernel wakes no receiver from here on. The next query notices the loss; as a frame
+        // arrived before, the ring may be intact, and the following query comes sooner.
         inlet.ring.as_ref().unwrap().lose_place();
         send(&peer, 5);
-        now += ASK_NS - 1;
+        now += QUERY_NS - 1;
         assert_eq!((next(&mut inlet, now), inlet.lost), (None, 0), "it is not asked yet");
         soon(|| {
             now = inlet.deadline();
             next(&mut inlet, now).is_none() && inlet.lost == 1
         });
-        assert_eq!(inlet.deadline(), now + ASK_NS);
+        assert_eq!(inlet.deadline(), now + QUERY_NS);
         send(&peer, 6);
         assert_eq!(next(&mut inlet, now), None, "deaf");
         now = inlet.deadline();

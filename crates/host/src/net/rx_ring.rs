@@ -1,12 +1,13 @@
 //! The receive ring of a packet socket (packet(7), `PACKET_RX_RING`, version 2): no system call per
 //! frame, nor any while no frame arrives.
 //!
-//! Slots are short, so that many small frames fit. A frame longer than a slot lies in the socket's
-//! own queue in addition; its slot marks that and keeps the order.
+//! Slots are short, so that many small frames fit. The kernel queues a frame longer than a slot in
+//! the socket as well; its slot marks that and keeps the order. The ring reports neither the state
+//! of the interface nor lost frames; [`crate::net::receiver`] does that.
 //!
 //! # Budget
-//! A frame of a slot costs one read of the slot's status, one store that returns the slot, and one
-//! copy or none. A longer frame costs a system call in addition.
+//! A frame of a slot costs a read of the slot's status, a store that returns the slot, and at most
+//! a copy. A longer frame costs a system call in addition.
 
 use std::io;
 use std::mem::size_of;
@@ -18,36 +19,36 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::net::socket::{Packet, PacketSocket, drops, set, tag_of};
 
-/// How long the slots of a ring are, and how many there are.
+/// The geometry of a ring: the length and the number of its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slots {
     bytes: usize,
-    /// Slots of each piece that the host makes the ring of, which is some 256 KiB long.
+    /// Slots per block. The kernel allocates the ring in blocks, here of about 256 KiB.
     of_block: usize,
     blocks: usize,
 }
 
 impl Slots {
-    /// For frames of 1500 bytes and all that stands before them.
+    /// For frames of 1500 bytes and their headers.
     pub const SHORT: Self = Self::new(2048, 128, 16);
-    /// For frames of a page and all that stands before them.
+    /// For frames of a 4 KiB page and their headers.
     pub const LONG: Self = Self::new(8192, 32, 32);
-    /// For frames of 9000 bytes and all that stands before them, where pages have 4 KiB.
+    /// For frames of 9000 bytes and their headers, where pages have 4 KiB.
     const JUMBO: Self = Self::new(9216, 28, 37);
-    /// The same, of which as many are a piece in pages of any length.
+    /// The same for larger pages: a block is a multiple of each page size.
     const JUMBO_OF_LONG_PAGES: Self = Self::new(16_384, 16, 64);
 
     const fn new(bytes: usize, of_block: usize, blocks: usize) -> Self {
         Self { bytes, of_block, blocks }
     }
 
-    /// For frames of 9000 bytes and all that stands before them.
+    /// Returns the slots for frames of 9000 bytes and their headers.
     pub fn jumbo() -> Self {
         let whole = Self::JUMBO.block_bytes().is_multiple_of(rustix::param::page_size());
         if whole { Self::JUMBO } else { Self::JUMBO_OF_LONG_PAGES }
     }
 
-    /// How many frames wait there at most.
+    /// Returns the number of slots.
     pub const fn count(self) -> usize {
         self.of_block.saturating_mul(self.blocks)
     }
@@ -56,37 +57,38 @@ impl Slots {
         self.bytes.saturating_mul(self.of_block)
     }
 
-    /// Length of the ring, in bytes.
+    /// Returns the length of the ring in bytes.
     const fn ring_bytes(self) -> usize {
         self.block_bytes().saturating_mul(self.blocks)
     }
 }
 
-/// The ring of one socket, which is to live as long.
+/// The ring of a socket, which must live as long as the ring.
 #[derive(Debug)]
 pub struct PacketRing {
     memory: NonNull<u8>,
     slots: Slots,
-    /// How many bytes stand before each frame.
+    /// Length of the header before each frame, in bytes.
     before: usize,
-    /// Below the number of slots.
+    /// Index of the slot that the kernel fills next.
     next: usize,
-    /// The frame of the next slot, which is read there.
-    held: Option<Held>,
+    /// The frame of the next slot, while the caller reads it there.
+    held: Option<HeldFrame>,
 }
 
-/// A frame in its slot: where it begins, and how long it is there.
+/// The offset and the length of a frame in its slot.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct HeldFrame {
     from: usize,
     len: usize,
 }
 
-// SAFETY: the mapping is this ring's alone and may be read from any thread; the host writes a slot
-// only while its status says so, which is read and written atomically.
+// SAFETY: the mapping belongs to this ring alone and may be read from any thread; the kernel writes
+// a slot only while its status permits that, which both sides access atomically.
 unsafe impl Send for PacketRing {}
 
-/// Asks the host for a ring of such slots, or to give up the one that it has.
+/// Requests a ring with these slots from the kernel, or without slots the removal of the current
+/// ring.
 fn request(socket: &PacketSocket, slots: Option<Slots>) -> io::Result<()> {
     let number = |value: usize| libc::c_uint::try_from(value).unwrap_or(0);
     let request = libc::tpacket_req {
@@ -98,10 +100,10 @@ fn request(socket: &PacketSocket, slots: Option<Slots>) -> io::Result<()> {
     set(socket.as_fd(), libc::PACKET_RX_RING, &request)
 }
 
-/// Has the host make a ring, and maps it.
+/// Creates a ring in the kernel and maps it.
 fn map(socket: &PacketSocket, slots: Slots) -> io::Result<NonNull<u8>> {
     request(socket, Some(slots))?;
-    // SAFETY: a new mapping at a place of the host's choice; nothing else is there.
+    // SAFETY: a new mapping at an address of the kernel's choice.
     let mapped = unsafe {
         mmap(
             std::ptr::null_mut(),
@@ -121,42 +123,42 @@ fn map(socket: &PacketSocket, slots: Slots) -> io::Result<NonNull<u8>> {
         };
     }
     if memory.is_none() {
-        // What came would be in a ring that nobody reads.
+        // Without a mapping, the kernel would put frames into a ring that no process reads.
         request(socket, None)?;
     }
     memory.ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
 impl PacketRing {
-    /// Has what comes to the socket put into a ring from now on; to be made before anything was
-    /// received.
+    /// Makes the kernel put frames into a ring from now on. No frame may have been received from
+    /// the socket before.
     ///
     /// # Errors
-    /// The host has no room, or no such rings.
+    /// The kernel has no memory for the ring, or no such rings.
     pub fn new(socket: &PacketSocket, slots: Slots) -> io::Result<Self> {
         let fd = socket.as_fd();
         set(fd, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as libc::c_int))?;
-        // From which length on a frame that does not fit its slot is queued besides: from any.
+        // Queue any frame that does not fit its slot, from a length of 1 byte.
         set(fd, libc::PACKET_COPY_THRESH, &1_i32)?;
         let before = socket.before();
         Ok(Self { memory: map(socket, slots)?, slots, before, next: 0, held: None })
     }
 
-    /// How many frames the host could not put into the ring since this was last asked. A frame
-    /// that it cannot describe (a segment of a kind that has no name in virtio) keeps the slot
-    /// that was meant for it for ever, and all frames after it are lost too: where some were lost
-    /// and nothing is in the ring, [`Self::renew`] it.
+    /// Returns the number of frames that the kernel dropped since the last call. A frame that the
+    /// kernel cannot describe (a segment of a kind that virtio does not define) keeps its slot
+    /// reserved without end, and all later frames are dropped as well. A caller that sees drops and
+    /// an empty ring must [replace](Self::renew) the ring.
     ///
     /// # Errors
-    /// The host fails us.
+    /// The kernel's.
     pub fn lost(&self, socket: &PacketSocket) -> io::Result<u32> {
         drops(socket.as_fd())
     }
 
-    /// Begins with a new ring. What is in this one is lost.
+    /// Replaces the ring. Frames in the old ring are lost.
     ///
     /// # Errors
-    /// The host gives no other: then this one is of no use, and the socket is to be closed.
+    /// The kernel refuses another ring. The value is then unusable, and the socket must be closed.
     pub fn renew(&mut self, socket: &PacketSocket) -> io::Result<()> {
         self.held = None;
         self.unmap();
@@ -168,12 +170,13 @@ impl PacketRing {
     fn unmap(&mut self) {
         let memory = std::mem::replace(&mut self.memory, NonNull::dangling());
         if memory != NonNull::dangling() {
-            // SAFETY: `map` made this mapping; what referred to it is gone, as `self` is borrowed.
+            // SAFETY: `map` created this mapping; no reference into it is left, because `self` is
+            // borrowed mutably.
             let _ = unsafe { munmap(memory.as_ptr().cast(), self.slots.ring_bytes()) };
         }
     }
 
-    /// The slot that is filled next.
+    /// Returns the slot that the kernel fills next.
     fn slot(&self) -> *mut u8 {
         // SAFETY: `next` is less than the number of slots, so this stays inside the mapping.
         unsafe { self.memory.as_ptr().add(self.next.wrapping_mul(self.slots.bytes)) }
@@ -181,16 +184,16 @@ impl PacketRing {
 
     fn status(&self) -> &AtomicU32 {
         // SAFETY: the first word of a slot is its status: aligned, mapped as long as `self`, and
-        // only ever touched atomically by both sides.
+        // accessed only atomically by both sides.
         unsafe { AtomicU32::from_ptr(self.slot().cast()) }
     }
 
-    /// Receives one frame, behind the bytes that stand before it. Never waits,
-    /// and asks the host nothing while nothing has come.
+    /// Receives a frame with its header into `room`. Never blocks, and makes no system call while
+    /// the ring is empty.
     ///
     /// # Errors
-    /// Nothing is there, or a frame that did not fit its slot was not to be had otherwise: ENOBUFS
-    /// where the host had no room to queue it.
+    /// `EAGAIN` if the ring is empty; `ENOBUFS` if the kernel had no room to queue a frame that did
+    /// not fit its slot; or the socket's error for such a frame.
     pub fn receive(&mut self, socket: &PacketSocket, room: &mut [u8]) -> io::Result<Packet> {
         let packet = self.look(socket, room)?;
         if let Some(frame) = self.held() {
@@ -203,11 +206,12 @@ impl PacketRing {
         Ok(packet)
     }
 
-    /// As [`Self::receive`], but a frame that fits its slot stays there, until the next look or
-    /// [`Self::give_back`]: see [`Self::held`]. Others are put into `room`.
+    /// Receives as [`Self::receive`] does, but leaves a frame that fits its slot there until the
+    /// next call or [`Self::give_back`]; [`Self::held`] returns it. Other frames are copied to
+    /// `room`.
     ///
     /// # Errors
-    /// As for [`Self::receive`].
+    /// Those of [`Self::receive`].
     pub fn look(&mut self, socket: &PacketSocket, room: &mut [u8]) -> io::Result<Packet> {
         if self.memory == NonNull::dangling() {
             return Err(io::ErrorKind::NotConnected.into());
@@ -220,7 +224,7 @@ impl PacketRing {
         if status & libc::TP_STATUS_COPY == 0 {
             return self.hold(status);
         }
-        // It was queued before its slot was filled.
+        // The kernel queued the frame before it filled the slot.
         let gone = |e: io::Error| match e.kind() {
             io::ErrorKind::WouldBlock => io::ErrorKind::InvalidData.into(),
             _ => e,
@@ -230,7 +234,7 @@ impl PacketRing {
         packet
     }
 
-    /// Whether a look may find something.
+    /// Returns whether [`Self::look`] may find a frame.
     #[inline]
     pub fn comes(&self) -> bool {
         if self.held.is_some() || self.memory == NonNull::dangling() {
@@ -239,48 +243,52 @@ impl PacketRing {
         self.status().load(Ordering::Relaxed) & libc::TP_STATUS_USER != 0
     }
 
-    /// The frame that the last look found, with what stands before it, if it is read in its slot.
+    /// Returns the frame that the last [`Self::look`] found, with its header, if it lies in its
+    /// slot.
     pub fn held(&self) -> Option<&[u8]> {
-        let Held { from, len } = self.held?;
-        // SAFETY: `hold` checked that both lie inside the slot. It is ours, so that the host does
-        // not write to it, until `give_back`, which cannot be called while this is borrowed.
+        let HeldFrame { from, len } = self.held?;
+        // SAFETY: `hold` checked that the range lies inside the slot. The slot belongs to this
+        // process, so that the kernel does not write to it, until `give_back`, which cannot be
+        // called during this borrow.
         Some(unsafe { std::slice::from_raw_parts(self.slot().add(from), len) })
     }
 
-    /// What [`Self::held`] gave is not read any more: the host may fill its slot again.
+    /// Returns the slot of the held frame to the kernel, if there is one.
     pub fn give_back(&mut self) {
         if self.held.take().is_some() {
             self.next_slot();
         }
     }
 
-    /// The slot is the host's again.
+    /// Returns the current slot to the kernel and advances to the next.
     fn next_slot(&mut self) {
         self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
         let next = self.next.wrapping_add(1);
         self.next = if next < self.slots.count() { next } else { 0 };
     }
 
-    /// As if the host had lost its place: the slot that it fills next is not its own, nor ours.
+    /// Simulates a kernel that lost its position: the slot that it fills next belongs to neither
+    /// side.
     #[cfg(test)]
     pub(crate) fn lose_place(&self) {
         self.status().store(libc::TP_STATUS_LOSING, Ordering::Release);
     }
 
-    /// Holds the frame of the next slot, which is ours now.
+    /// Holds the frame of the current slot, which belongs to this process now.
     fn hold(&mut self, status: u32) -> io::Result<Packet> {
-        // SAFETY: a slot begins with its header; the host does not write it while it is ours.
+        // SAFETY: a slot begins with its header; the kernel does not write it while it belongs to
+        // this process.
         let header = unsafe { self.slot().cast::<libc::tpacket2_hdr>().read() };
         let from = usize::from(header.tp_mac).saturating_sub(self.before);
         let from = from.max(size_of::<libc::tpacket2_hdr>());
         let whole = (header.tp_snaplen as usize).saturating_add(self.before);
-        // One that was cut although its slot does not say so was not queued: there was no room.
-        let told = (header.tp_len as usize).saturating_add(self.before);
-        if whole < told || from.saturating_add(whole) > self.slots.bytes {
+        // A frame that was cut without `TP_STATUS_COPY` was not queued, for lack of room.
+        let original = (header.tp_len as usize).saturating_add(self.before);
+        if whole < original || from.saturating_add(whole) > self.slots.bytes {
             self.next_slot();
             return Err(rustix::io::Errno::NOBUFS.into());
         }
-        self.held = Some(Held { from, len: whole });
+        self.held = Some(HeldFrame { from, len: whole });
         let tag = tag_of(status, header.tp_vlan_tpid, header.tp_vlan_tci);
         Ok(Packet { len: whole, tag })
     }

@@ -4,6 +4,9 @@
 //!
 //! Bytes that another process writes to a body during the send leave as written. A sender passes a
 //! body to the kernel before it reports to the owner that the memory may be reused.
+//!
+//! This is the last step of a frame that leaves by a packet socket or a tunnel. The module builds
+//! no header and retries nothing.
 
 use std::io;
 use std::mem::size_of;
@@ -16,17 +19,17 @@ use crate::limits::FRAMES_PER_CALL_MAX;
 use crate::net::app_memory::OwnPiece;
 use causeway_memory::View;
 
-/// What stands behind the head of a frame.
+/// The body of a frame, behind its head.
 #[derive(Debug, Clone)]
 pub enum Body {
-    /// Memory that others share.
+    /// Memory that other processes share.
     Shared(View),
-    /// Memory of this process that its owner lent.
+    /// Memory of this process, lent by its owner.
     Own(OwnPiece),
 }
 
 impl Body {
-    /// How many bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         match self {
             Self::Shared(view) => view.len(),
@@ -34,7 +37,7 @@ impl Body {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether the body has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -46,7 +49,7 @@ impl Body {
         }
     }
 
-    /// Copies it out. False: it is not there.
+    /// Copies the body out. Returns `false` if pages are missing.
     pub fn read_into(&self, into: &mut [u8]) -> bool {
         match self {
             Self::Shared(view) => view.read_into(0, into).is_ok() && !view.poisoned(),
@@ -55,29 +58,29 @@ impl Body {
     }
 }
 
-/// One frame.
+/// A frame to send.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
-    /// Its first bytes.
+    /// The first bytes, in private memory.
     pub head: &'a [u8],
-    /// The others.
+    /// The bytes behind the head.
     pub body: Option<&'a Body>,
 }
 
 impl Frame<'_> {
-    /// Bytes of both.
+    /// Returns the length of head and body in bytes.
     pub fn len(&self) -> usize {
         self.head.len().saturating_add(self.body.map_or(0, Body::len))
     }
 
-    /// Whether it has none.
+    /// Returns whether the frame has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Frames of our own that lie one behind the other in `bytes`, from number `from` on; `ends` says
-/// where each ends.
+/// Returns the frames that lie back to back in `bytes`, from index `from` on. `ends` contains the
+/// end of each frame.
 pub fn in_a_row<'a>(
     bytes: &'a [u8],
     ends: &'a [usize],
@@ -88,14 +91,14 @@ pub fn in_a_row<'a>(
     starts.zip(ends).skip(from).map(frame).map(|head| Frame { head, body: None })
 }
 
-/// Where the pieces of a frame lie, for the kernel.
+/// Returns the vectors of a frame's head and body.
 fn pieces_of(Frame { head, body }: &Frame<'_>) -> (libc::iovec, Option<libc::iovec>) {
     let lent = |body: &Body| libc::iovec { iov_base: body.as_ptr().cast(), iov_len: body.len() };
     let head = libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() };
     (head, body.map(lent))
 }
 
-/// The same of frames, and how many each has.
+/// Returns the vectors of frames, and the number of vectors of each frame.
 fn pieces<'a>(frames: impl Iterator<Item = Frame<'a>>) -> (Vec<libc::iovec>, Vec<usize>) {
     let (mut all, mut counts) = (Vec::new(), Vec::new());
     for frame in frames.take(FRAMES_PER_CALL_MAX) {
@@ -107,7 +110,7 @@ fn pieces<'a>(frames: impl Iterator<Item = Frame<'a>>) -> (Vec<libc::iovec>, Vec
     (all, counts)
 }
 
-/// Says how many of what was to be sent left.
+/// Converts the result of a system call to the number of messages or bytes sent.
 fn sent<T>(done: T) -> io::Result<usize>
 where
     usize: TryFrom<T>,
@@ -115,11 +118,11 @@ where
     usize::try_from(done).map_err(|_| io::Error::last_os_error())
 }
 
-/// Sends frames, each as a message of its own, [`FRAMES_PER_CALL_MAX`] at most; says how many left.
-/// Never waits.
+/// Sends frames, each as a message of its own, at most [`FRAMES_PER_CALL_MAX`]. Returns the number
+/// that was sent. Never blocks.
 ///
 /// # Errors
-/// The first of them did not leave.
+/// The first frame was not sent; the error is the kernel's.
 pub fn send_each<'a>(
     fd: BorrowedFd<'_>,
     mut frames: impl Iterator<Item = Frame<'a>>,
@@ -141,13 +144,13 @@ pub fn send_each<'a>(
     let mut messages: Vec<libc::mmsghdr> = counts.iter().map(message).collect();
     let count = libc::c_uint::try_from(messages.len()).unwrap_or(0);
     let flags = libc::MSG_DONTWAIT;
-    // SAFETY: each message names so many vectors that lie one behind the other in `vectors`, and
-    // those bytes which the frames borrow: mapped, or ours, until the call is over. Of bytes that
-    // are lent the kernel finds out whether they are there.
+    // SAFETY: each message names its own consecutive vectors in `vectors`, and these the bytes that
+    // the frames borrow: mapped, or private, until the call returns. The kernel detects missing
+    // pages of lent bytes.
     sent(unsafe { libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count, flags as _) })
 }
 
-/// As [`send_each`], one alone, which costs less, and least where it lies in one piece.
+/// Sends a frame as [`send_each`] does, at less cost, and least without a body.
 fn send_one(fd: BorrowedFd<'_>, frame: &Frame<'_>) -> io::Result<usize> {
     if frame.body.is_none() {
         let flags = rustix::net::SendFlags::DONTWAIT;
@@ -160,24 +163,24 @@ fn send_one(fd: BorrowedFd<'_>, frame: &Frame<'_>) -> io::Result<usize> {
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     (message.msg_iov, message.msg_iovlen) = (vectors.as_mut_ptr(), count as _);
     let flags = libc::MSG_DONTWAIT;
-    // SAFETY: the message names so many of the vectors, and those bytes which the frame borrows:
-    // mapped, or ours, until the call is over; or lent, and looked at by the kernel.
+    // SAFETY: the message names its vectors, and these the bytes that the frame borrows: mapped, or
+    // private, until the call returns; or lent, and checked by the kernel.
     sent(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) }).map(|_| 1)
 }
 
-/// The control message that says how long the datagrams are that the kernel is to cut.
+/// The control message with the length of the datagrams that the kernel cuts (`UDP_SEGMENT`).
 #[repr(C, align(8))]
-struct CutInto {
+struct SegmentSize {
     header: libc::cmsghdr,
     len: u16,
 }
 
-/// Sends frames of one length (the last may be shorter) in datagrams that the kernel cuts (UDP
-/// GSO): all of them, or none. Never waits.
+/// Sends frames of equal length (the last may be shorter) by a system call, as datagrams that the
+/// kernel cuts (UDP GSO): either all of them or none. Never blocks.
 ///
 /// # Errors
-/// None was sent: the kernel has no room, refuses the address or the length, or there are more than
-/// [`FRAMES_PER_CALL_MAX`].
+/// No frame was sent: the kernel has no room or refuses the address or the length, or there are
+/// more than [`FRAMES_PER_CALL_MAX`] frames.
 pub fn send_together<'a>(
     fd: BorrowedFd<'_>,
     to: &SocketAddr,
@@ -189,21 +192,21 @@ pub fn send_together<'a>(
         return Err(rustix::io::Errno::MSGSIZE.into());
     }
     let (mut vectors, counts) = pieces(frames);
-    // SAFETY: this only calculates.
+    // SAFETY: the function only calculates.
     let cmsg_len = unsafe { libc::CMSG_LEN(size_of::<u16>() as u32) };
     let (cmsg_level, cmsg_type) = (libc::SOL_UDP, libc::UDP_SEGMENT);
     let header = libc::cmsghdr { cmsg_len: cmsg_len as _, cmsg_level, cmsg_type };
-    let mut control = CutInto { header, len };
+    let mut control = SegmentSize { header, len };
     // SAFETY: an all-zero message is valid: no name, no data, no control.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     (message.msg_iov, message.msg_iovlen) = (vectors.as_mut_ptr(), vectors.len() as _);
     if counts.len() > 1 {
         message.msg_control = (&raw mut control).cast();
-        message.msg_controllen = size_of::<CutInto>() as _;
+        message.msg_controllen = size_of::<SegmentSize>() as _;
     }
     // SAFETY: the message names the address, the vectors and the control message, and the vectors
-    // those bytes which the frames borrow: mapped, or ours, until the call is over; or lent, and
-    // looked at by the kernel.
+    // the bytes that the frames borrow: mapped, or private, until the call returns; or lent, and
+    // checked by the kernel.
     sent(unsafe {
         to.with_sockaddr(|address, len| {
             message.msg_name = address.cast_mut().cast();
@@ -223,7 +226,7 @@ mod tests {
     use std::os::fd::AsFd as _;
     use std::sync::Arc;
 
-    /// A window of shared memory with these bytes.
+    /// Returns a window of shared memory with these bytes.
     fn shared(bytes: &[u8]) -> Body {
         let file = create("test", 8192).unwrap();
         let mapping = Arc::new(Mapping::new(file.as_fd(), 0, 8192).unwrap());
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn each_frame_is_a_message_of_its_head_and_its_body() {
+    fn frames_are_messages_of_head_and_body() {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let body = shared(b"body");
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_one_length_leave_together_as_datagrams() {
+    fn frames_of_equal_length_leave_as_one_gso_batch() {
         for local in ["127.0.0.1:0", "[::1]:0"] {
             let (a, b) = (UdpSocket::bind(local).unwrap(), UdpSocket::bind(local).unwrap());
             b.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();

@@ -1,9 +1,11 @@
-//! Packet sockets on an interface of this host (packet(7)).
+//! Packet sockets on an interface of this host (packet(7)): where frames of `raw` links and of MX
+//! NICs enter and leave the process.
 //!
 //! A header of ten bytes precedes each frame (`PACKET_VNET_HDR`, in the host's byte order): it
 //! describes a checksum or segmentation that is left to the receiver. Protocols without either open
 //! the socket bare ([`PacketSocket::open_bare`]), which is cheaper. Frames that this host sends by
 //! the interface are not received. A VLAN tag that the kernel removed is reported beside the frame.
+//! The socket adds, removes and checks no other header.
 
 use std::io;
 use std::mem::size_of;
@@ -11,46 +13,46 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 
-use crate::fd::control::Messages;
+use crate::fd::control::ControlMessages;
 use crate::net::bpf::{GROUPS, Step, attach, to_address};
 use crate::net::send::{Frame, send_each};
 
-/// Length of what stands before each frame, in bytes.
+/// Length of the header before each frame, in bytes.
 pub const FINISH_BYTES: usize = 10;
-/// Ethernet's own tag.
+/// EtherType of an IEEE 802.1Q tag.
 const TAG_ETHERTYPE: u16 = 0x8100;
 
-/// A socket on one interface; it never blocks.
+/// A socket on an interface; it never blocks.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
     mtu: usize,
-    /// How many bytes stand before each frame.
+    /// Length of the header before each frame, in bytes.
     before: usize,
 }
 
-/// One frame that came.
+/// A received frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
-    /// Bytes that came, with those before the frame; more than there was room for if it was cut.
+    /// Length of header and frame in bytes; more than the buffer has if the frame was cut.
     pub len: usize,
-    /// The VLAN tag that was taken off: its EtherType and its value.
+    /// The VLAN tag that the kernel removed: its EtherType and its value.
     pub tag: Option<(u16, u16)>,
 }
 
-/// What is wrong with an interface.
+/// The reason why an interface cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketError {
-    /// There is none of that name.
+    /// No interface has this name.
     #[error("there is no interface {0}")]
     None(String),
-    /// It is not up.
-    #[error("interface {0} is down: `ip link set {0} up`")]
+    /// The interface is down.
+    #[error("interface {0} is down: run `ip link set {0} up`")]
     Down(String),
-    /// The host does not let us.
-    #[error("interface {0}: not permitted: the capability CAP_NET_RAW is needed")]
+    /// The process lacks CAP_NET_RAW.
+    #[error("interface {0} cannot be opened: the process needs the capability CAP_NET_RAW")]
     Denied(String),
-    /// The host fails us.
+    /// Another error of the kernel.
     #[error("interface {0}: {1}")]
     Host(String, io::Error),
 }
@@ -73,12 +75,12 @@ pub(crate) fn set_at<T: Copy>(
 ) -> io::Result<()> {
     let len = libc::socklen_t::try_from(size_of::<T>()).unwrap_or(libc::socklen_t::MAX);
     let value = std::ptr::from_ref(value).cast();
-    // SAFETY: `value` points to `len` readable bytes, of a type that has no destructor; and what
-    // these may point to outlives the call, as those who call here see to.
+    // SAFETY: `value` points to `len` readable bytes of a type without a destructor; memory that
+    // these point to outlives the call, as each caller ensures.
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, value, len) })
 }
 
-/// Frames that did not get to the socket since it was last asked.
+/// Returns the number of frames that the kernel dropped at the socket since the last call.
 pub(crate) fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
     let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut len = libc::socklen_t::try_from(size_of::<libc::tpacket_stats>()).unwrap_or(0);
@@ -90,29 +92,29 @@ pub(crate) fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(stats.tp_drops)
 }
 
-/// Asks something of an interface. `question` is one that answers in the request itself.
-fn ask(fd: BorrowedFd<'_>, name: &str, question: libc::Ioctl) -> io::Result<libc::ifreq> {
+/// Queries an interface by a request that the kernel overwrites with the answer.
+fn query(fd: BorrowedFd<'_>, name: &str, request: libc::Ioctl) -> io::Result<libc::ifreq> {
     // SAFETY: an all-zero request is valid: an empty name and numbers.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last stays zero: it ends the name.
-    let room = request.ifr_name.iter_mut().take(libc::IFNAMSIZ.saturating_sub(1));
+    let mut answer: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays zero and ends the name.
+    let room = answer.ifr_name.iter_mut().take(libc::IFNAMSIZ.saturating_sub(1));
     for (to, from) in room.zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    // SAFETY: the questions asked here read the name and write the rest of the request.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), question, &raw mut request) })?;
-    Ok(request)
+    // SAFETY: the requests used here read the name and write the rest of the structure.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut answer) })?;
+    Ok(answer)
 }
 
-/// The MTU of an interface, in bytes.
+/// Returns the MTU of an interface, in bytes.
 fn mtu_of(fd: BorrowedFd<'_>, name: &str) -> io::Result<usize> {
-    let answer = ask(fd, name, libc::SIOCGIFMTU)?;
-    // SAFETY: this question is answered by the MTU.
+    let answer = query(fd, name, libc::SIOCGIFMTU)?;
+    // SAFETY: the answer to this request is the MTU.
     let mtu = unsafe { answer.ifr_ifru.ifru_mtu };
     Ok(usize::try_from(mtu).unwrap_or(0))
 }
 
-/// The name of the interface that a packet socket is bound to.
+/// Returns the name of the interface that a packet socket is bound to.
 fn interface_of(fd: BorrowedFd<'_>) -> io::Result<String> {
     // SAFETY: an all-zero address is valid: numbers only.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -123,7 +125,7 @@ fn interface_of(fd: BorrowedFd<'_>) -> io::Result<String> {
     Ok(netdevice::index_to_name(fd, index)?)
 }
 
-/// Hears frames of a protocol at an interface from now on, and sends.
+/// Starts to receive frames of a protocol at an interface; sends go to that interface as well.
 fn bind(fd: BorrowedFd<'_>, index: libc::c_int, protocol: u16) -> io::Result<()> {
     // SAFETY: an all-zero address is valid: numbers only.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -131,7 +133,7 @@ fn bind(fd: BorrowedFd<'_>, index: libc::c_int, protocol: u16) -> io::Result<()>
     address.sll_protocol = protocol.to_be();
     address.sll_ifindex = index;
     let len = libc::socklen_t::try_from(size_of::<libc::sockaddr_ll>()).unwrap_or(0);
-    // SAFETY: the address is one of packet sockets, and `len` bytes long.
+    // SAFETY: the address is a packet socket's, `len` bytes long.
     check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) })
 }
 
@@ -139,15 +141,16 @@ impl PacketSocket {
     /// Opens a socket on an interface that is up, for frames to all addresses.
     ///
     /// # Errors
-    /// [`PacketError`] says what to do.
+    /// [`PacketError`] with the remedy.
     pub fn open(name: &str) -> Result<Self, PacketError> {
         Self::open_for(name, libc::ETH_P_ALL as u16, None)
     }
 
-    /// As [`Self::open`], for frames of one EtherType, and only those to `address` or to groups.
+    /// Opens a socket as [`Self::open`] does, for frames of an EtherType to `address` or to groups
+    /// only.
     ///
     /// # Errors
-    /// [`PacketError`] says what to do.
+    /// [`PacketError`] with the remedy.
     pub fn open_for(
         name: &str,
         protocol: u16,
@@ -158,12 +161,12 @@ impl PacketSocket {
         Self::open_with(name, protocol, |_| program, FINISH_BYTES)
     }
 
-    /// Opens a socket on an interface that is up, for bare frames of one EtherType that the program
-    /// takes, from the first on; nothing stands before them. The program is made for the index of
-    /// the interface.
+    /// Opens a socket on an interface that is up, for frames of an EtherType that the program
+    /// accepts, from the first frame on, without a header before each. `program` is called with the
+    /// index of the interface.
     ///
     /// # Errors
-    /// [`PacketError`] says what to do.
+    /// [`PacketError`] with the remedy.
     pub fn open_bare(
         name: &str,
         protocol: u16,
@@ -185,15 +188,15 @@ impl PacketSocket {
             _ => PacketError::Host(name.to_owned(), e),
         };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Of no protocol: nothing comes before it is bound.
+        // Without a protocol the socket receives nothing before it is bound.
         let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
             .map_err(|e| host(e.into()))?;
         let fd_ref = fd.as_fd();
         let index = netdevice::name_to_index(fd_ref, name).map_err(|e| host(e.into()))?;
         let program = program(index);
         let index = libc::c_int::try_from(index).unwrap_or(libc::c_int::MAX);
-        let flags = ask(fd_ref, name, libc::SIOCGIFFLAGS).map_err(host)?;
-        // SAFETY: this question is answered by flags.
+        let flags = query(fd_ref, name, libc::SIOCGIFFLAGS).map_err(host)?;
+        // SAFETY: the answer to this request is the flags.
         let flags = unsafe { flags.ifr_ifru.ifru_flags };
         if libc::c_int::from(flags) & libc::IFF_UP == 0 {
             return Err(PacketError::Down(name.to_owned()));
@@ -219,52 +222,53 @@ impl PacketSocket {
         Ok(Self { fd, mtu, before })
     }
 
-    /// One that another process opened by [`Self::open_bare`], and gave us. Where the host does not
-    /// tell its MTU, that is zero.
+    /// Adopts a socket that another process opened by [`Self::open_bare`]. The MTU is zero if the
+    /// kernel does not report it.
     ///
     /// # Errors
-    /// It is no such socket.
+    /// The descriptor is not a packet socket.
     pub fn given(fd: OwnedFd) -> io::Result<Self> {
-        // It has that by now; others refuse.
+        // The option is already set; the call fails for other descriptors.
         set(fd.as_fd(), libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
         let mtu = interface_of(fd.as_fd()).and_then(|name| mtu_of(fd.as_fd(), &name));
         let mtu = mtu.unwrap_or(0);
         Ok(Self { fd, mtu, before: 0 })
     }
 
-    /// From now on what is sent goes to the interface's driver at once, past the host's queueing
-    /// discipline (tc(8)) and unseen by who listens on this host; where the driver has no room, it
-    /// is not sent.
+    /// Sends frames to the interface's driver directly from now on: past the kernel's queueing
+    /// discipline (tc(8)) and invisible to other listeners on this host. If the driver has no room,
+    /// the frame is not sent.
     ///
     /// # Errors
-    /// The host has no such option.
+    /// The kernel has no such option.
     pub fn skip_queues(&self) -> io::Result<()> {
         set(self.fd.as_fd(), libc::PACKET_QDISC_BYPASS, &1_i32)
     }
 
-    /// How many bytes stand before each frame, in both directions: [`FINISH_BYTES`] or none.
+    /// Returns the length of the header before each frame, in both directions: [`FINISH_BYTES`] or
+    /// 0.
     pub fn before(&self) -> usize {
         self.before
     }
 
-    /// For another process.
+    /// Returns the descriptor, for another process.
     pub fn into_fd(self) -> OwnedFd {
         self.fd
     }
 
-    /// The longest packet that the interface carried when it was opened, in bytes, without the
-    /// Ethernet header.
+    /// Returns the longest packet that the interface carried when it was opened, in bytes, without
+    /// the Ethernet header.
     pub fn mtu(&self) -> usize {
         self.mtu
     }
 
-    /// Receives one frame, behind the bytes that stand before it. Never waits.
+    /// Receives a frame behind its header. Never blocks.
     ///
     /// # Errors
-    /// Nothing is there, the interface is down, or the host cannot tell how a frame is to be
-    /// finished.
+    /// `EAGAIN` without a frame; the state of an interface that is down; or an error of the kernel
+    /// for an offload that it cannot describe.
     pub fn receive(&self, room: &mut [u8]) -> io::Result<Packet> {
-        /// Aligned as control messages are.
+        /// Aligned as control messages must be.
         #[repr(align(8))]
         struct Control([u8; 64]);
         let mut control = Control([0; 64]);
@@ -284,31 +288,33 @@ impl PacketSocket {
         Ok(Packet { len, tag: tag(written) })
     }
 
-    /// Sends frames, each behind those bytes,
-    /// [`FRAMES_PER_CALL_MAX`](crate::limits::FRAMES_PER_CALL_MAX) at most; says how many left.
-    /// Never waits.
+    /// Sends frames, each with its header, at most
+    /// [`FRAMES_PER_CALL_MAX`](crate::limits::FRAMES_PER_CALL_MAX). Returns the number that was
+    /// sent. Never blocks.
     ///
     /// # Errors
-    /// The first of them did not leave: the host has no room, it is too long, or the interface is
-    /// down.
+    /// The first frame was not sent: the kernel has no room, the frame is too long, or the
+    /// interface is down.
     pub fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>>) -> io::Result<usize> {
         send_each(self.as_fd(), frames)
     }
 }
 
-/// The tag that the host took off, if the status says so: its EtherType and its value.
+/// Returns the tag that the kernel removed, if the status reports a tag: its EtherType and its
+/// value.
 pub(crate) fn tag_of(status: u32, kind: u16, value: u16) -> Option<(u16, u16)> {
     let typed = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
     let kind = if typed { kind } else { TAG_ETHERTYPE };
     (status & libc::TP_STATUS_VLAN_VALID != 0).then_some((kind, value))
 }
 
-/// Returns the tag that the host took off, if one of the control messages says so.
+/// Returns the tag that the kernel removed, if a control message reports a tag.
 fn tag(control: &[u8]) -> Option<(u16, u16)> {
     let kind = (libc::SOL_PACKET, libc::PACKET_AUXDATA);
-    let message = Messages::of(control).find(|message| message.kind == kind)?;
+    let message = ControlMessages::of(control).find(|message| message.kind == kind)?;
     let bytes = message.value::<{ size_of::<libc::tpacket_auxdata>() }>(0)?;
-    // SAFETY: so many bytes are a value of the type, which is numbers only; no alignment is assumed.
+    // SAFETY: these bytes are a value of the type, which consists of numbers only; no alignment is
+    // assumed.
     let data = unsafe { bytes.as_ptr().cast::<libc::tpacket_auxdata>().read_unaligned() };
     tag_of(data.tp_status, data.tp_vlan_tpid, data.tp_vlan_tci)
 }
@@ -324,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_that_is_not_there_is_named() {
+    fn packet_socket_error_names_the_missing_interface() {
         match PacketSocket::open("nowhere0") {
             Err(PacketError::None(name) | PacketError::Denied(name)) => {
                 assert_eq!(name, "nowhere0");

@@ -1,43 +1,46 @@
 //! The kernel's state of a TCP connection (tcp(7), `TCP_INFO`), and the bound on its unsent bytes.
+//! Stream links show the state and decide by it; this module keeps none of it.
 
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// A connection, as its host sees it.
+/// The state of a connection, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connection {
-    /// Smoothed; none before it was measured.
+    /// Smoothed round-trip time; `None` before the first measurement.
     pub round_trip: Option<Duration>,
-    /// The longest IP packet that crosses uncut, in bytes.
+    /// The longest IP packet that crosses the path unfragmented, in bytes.
     pub path_mtu: u32,
-    /// Segments with data that left since it began, those sent again included.
+    /// Segments with data that were sent since the connection began, retransmits included.
     pub sent: u32,
-    /// Segments sent again since it began.
+    /// Segments that were retransmitted since the connection began.
     pub sent_again: u32,
-    /// Whether it is established and the peer acknowledged all that it had to: no segment and no
-    /// keepalive probe waits for an answer after a time-out.
+    /// Whether the connection is established and no segment and no keepalive probe is
+    /// unacknowledged after a time-out.
     pub answers: bool,
-    /// How fast the peer took data last, in bytes a second; 0 before that was measured.
+    /// The last measured rate of delivery to the peer, in bytes per second; 0 before the first
+    /// measurement.
     pub delivery_rate: u64,
 }
 
 /// `TCP_ESTABLISHED` of the kernel's tcp_states.h.
 const ESTABLISHED: u8 = 1;
 
-/// What stands of a connection; none for what is no TCP socket, and on a host that does not tell.
+/// Returns the state of a connection, or `None` for a socket that is not TCP and on a kernel
+/// without `TCP_INFO`.
 pub fn connection(socket: BorrowedFd<'_>) -> Option<Connection> {
     // SAFETY: an all-zero answer is valid: numbers only.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).ok()?;
     let (fd, room) = (socket.as_raw_fd(), (&raw mut info).cast());
-    // SAFETY: `room` points to `len` writable bytes, whatever they hold afterwards.
+    // SAFETY: `room` points to `len` writable bytes, which may hold any values afterwards.
     let done =
         unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, room, &raw mut len) };
-    // The last field that is read here; older kernels know fewer.
-    let told = offset_of!(libc::tcp_info, tcpi_data_segs_out).saturating_add(size_of::<u32>());
+    // The length up to the last required field; older kernels report fewer.
+    let required = offset_of!(libc::tcp_info, tcpi_data_segs_out).saturating_add(size_of::<u32>());
     let rated = offset_of!(libc::tcp_info, tcpi_delivery_rate).saturating_add(size_of::<u64>());
-    (done == 0 && len as usize >= told).then(|| Connection {
+    (done == 0 && len as usize >= required).then(|| Connection {
         round_trip: (info.tcpi_rtt > 0).then(|| Duration::from_micros(info.tcpi_rtt.into())),
         path_mtu: info.tcpi_pmtu,
         sent: info.tcpi_data_segs_out,
@@ -49,10 +52,11 @@ pub fn connection(socket: BorrowedFd<'_>) -> Option<Connection> {
     })
 }
 
-/// Bounds what the kernel takes of a connection and has not sent yet, in bytes (TCP_NOTSENT_LOWAT).
+/// Bounds the bytes that the kernel accepts from the sender and has not sent yet
+/// (`TCP_NOTSENT_LOWAT`).
 ///
 /// # Errors
-/// The socket is not one of TCP.
+/// The socket is not a TCP socket.
 pub fn bound_unsent(socket: BorrowedFd<'_>, bytes: u32) -> std::io::Result<()> {
     let (fd, value) = (socket.as_raw_fd(), (&raw const bytes).cast());
     let len = libc::socklen_t::try_from(size_of::<u32>()).unwrap_or(4);
@@ -71,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_are_known_and_other_sockets_are_not() {
+    fn tcp_info_is_read_of_connections_only() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut peer, _) = listener.accept().unwrap();
@@ -79,7 +83,7 @@ mod tests {
         peer.read_exact(&mut [0; 3]).unwrap();
         let known = connection(stream.as_fd()).unwrap();
         assert!(known.round_trip.is_some_and(|rtt| rtt < Duration::from_secs(10)), "{known:?}");
-        // The loopback interface's.
+        // The MTU of the loopback interface.
         assert!(known.path_mtu >= 65_535, "{known:?}");
         assert!(known.sent >= 1 && known.sent_again < known.sent, "{known:?}");
         assert!(known.answers, "{known:?}");

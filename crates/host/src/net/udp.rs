@@ -1,4 +1,5 @@
-//! Options of UDP sockets (udp(7)): datagrams without a checksum.
+//! Options of UDP sockets (udp(7)): datagrams without a checksum. The sockets themselves belong to
+//! the fabric.
 
 use std::io;
 use std::mem::size_of;
@@ -7,10 +8,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// UDP_NO_CHECK6_RX of linux/udp.h.
 const NO_CHECK6_RX: libc::c_int = 102;
 
-/// Takes datagrams over IPv6 that have no checksum, as RFC 6935 allows for tunnels.
+/// Makes the kernel accept IPv6 datagrams without a checksum, as RFC 6935 allows for tunnels.
 ///
 /// # Errors
-/// The socket is not one of UDP.
+/// The socket is not a UDP socket.
 pub fn accept_unchecked(socket: BorrowedFd<'_>) -> io::Result<()> {
     let on: libc::c_int = 1;
     let (fd, value) = (socket.as_raw_fd(), (&raw const on).cast());
@@ -48,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn only_sockets_of_udp_take_datagrams_without_checksum() {
+    fn udp_option_is_refused_by_other_sockets() {
         let udp = std::net::UdpSocket::bind("[::1]:0").unwrap();
         accept_unchecked(udp.as_fd()).unwrap();
         let (other, _) = std::os::unix::net::UnixStream::pair().unwrap();

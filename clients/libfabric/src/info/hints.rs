@@ -1,4 +1,5 @@
-//! What an application asks for, read from where it says so.
+//! Reads the hints of an application from C structures into values. It judges none of them;
+//! [`offer`](super::offer) does.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -7,9 +8,10 @@ use crate::abi::{
 };
 use crate::address::{self, Address, BYTES};
 
-/// Declares what is read of a structure. Zero is what anything fits; so no structure is all zero.
-/// Read are only fields that libfabric 1.17 had: a core may hand over no more.
-macro_rules! asked {
+/// Declares the fields that are read of a structure. Zero stands for "any", so a default value
+/// requests nothing. Only fields of libfabric 1.17 are read, because an older core passes no
+/// others.
+macro_rules! hint_structs {
     ($($(#[$doc:meta])* $name:ident of $from:ident { $($field:ident: $type:ty),* $(,)? })*) => {
         $(
             $(#[$doc])*
@@ -19,16 +21,16 @@ macro_rules! asked {
             }
 
             impl $name {
-                /// NULL asks for nothing.
+                /// Reads the structure; NULL requests nothing.
                 ///
                 /// # Safety
-                /// It is NULL, or a structure that the core took for one.
+                /// `from` is NULL, or a structure that the core accepted.
                 unsafe fn read(from: *const $from) -> Self {
                     if from.is_null() {
                         return Self::default();
                     }
-                    // SAFETY: the caller says that the structure is there; of it only these fields
-                    // are looked at.
+                    // SAFETY: the caller guarantees the structure; only these fields of it are
+                    // read.
                     unsafe { Self { $($field: (&raw const (*from).$field).read(),)* } }
                 }
             }
@@ -36,29 +38,29 @@ macro_rules! asked {
     };
 }
 
-asked! {
-    /// Of the sending side.
-    Tx of FiTxAttr {
+hint_structs! {
+    /// Hints on the transmit side.
+    TxHints of FiTxAttr {
         caps: u64, op_flags: u64, msg_order: u64, comp_order: u64, inject_size: usize,
         size: usize, iov_limit: usize, rma_iov_limit: usize,
     }
 
-    /// Of the receiving side.
-    Rx of FiRxAttr {
+    /// Hints on the receive side.
+    RxHints of FiRxAttr {
         caps: u64, op_flags: u64, msg_order: u64, comp_order: u64, total_buffered_recv: usize,
         size: usize, iov_limit: usize,
     }
 
-    /// Of the endpoint.
-    Ep of FiEpAttr {
+    /// Hints on the endpoint.
+    EpHints of FiEpAttr {
         kind: u32, protocol: u32, protocol_version: u32, max_msg_size: usize,
         msg_prefix_size: usize, max_order_raw_size: usize, max_order_war_size: usize,
         max_order_waw_size: usize, mem_tag_format: u64, tx_ctx_cnt: usize, rx_ctx_cnt: usize,
         auth_key_size: usize,
     }
 
-    /// Of the domain.
-    Domain of FiDomainAttr {
+    /// Hints on the domain.
+    DomainHints of FiDomainAttr {
         threading: u32, control_progress: u32, data_progress: u32, resource_mgmt: u32,
         av_type: u32, mr_mode: i32, mr_key_size: usize, cq_data_size: usize, cq_cnt: usize,
         ep_cnt: usize, tx_ctx_cnt: usize, rx_ctx_cnt: usize, max_ep_tx_ctx: usize,
@@ -67,19 +69,19 @@ asked! {
     }
 }
 
-/// An address that an application names.
+/// An address in the hints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Place {
-    /// It names none.
+pub enum AddressHint {
+    /// No address.
     #[default]
     Any,
-    /// This.
+    /// This address.
     Is(Address),
-    /// One that cannot be ours.
-    Strange,
+    /// An address of another provider.
+    Foreign,
 }
 
-impl Place {
+impl AddressHint {
     /// Returns the service in the address, or 0.
     pub fn service(&self) -> u32 {
         match self {
@@ -89,104 +91,104 @@ impl Place {
     }
 }
 
-/// All that it asks for.
+/// All hints, with the arguments of `fi_getinfo`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Asked {
-    /// Of the interface, as the application was built.
+pub struct Hints {
+    /// The version of the interface that the application was built for.
     pub version: u32,
     pub caps: u64,
     pub addr_format: u32,
-    pub source: Place,
-    pub destination: Place,
-    pub tx: Tx,
-    pub rx: Rx,
-    pub ep: Ep,
-    pub domain: Domain,
+    pub source: AddressHint,
+    pub destination: AddressHint,
+    pub tx: TxHints,
+    pub rx: RxHints,
+    pub ep: EpHints,
+    pub domain: DomainHints,
     pub fabric_name: Option<String>,
     pub domain_name: Option<String>,
-    /// The provider, or several.
+    /// The name of a provider, or of several.
     pub provider: Option<String>,
-    /// Node and service, and whether they are the source.
+    /// Node and service, and whether they name the source.
     pub node: Option<String>,
     pub service: Option<String>,
     pub is_source: bool,
 }
 
-impl Asked {
-    /// Whether memory is registered as it was before there were modes of it.
-    pub fn is_before_modes(&self) -> bool {
+impl Hints {
+    /// Returns whether the application's version predates the modes of memory registration.
+    pub fn predates_mr_modes(&self) -> bool {
         self.version < version(1, 5)
     }
 }
 
-/// A text of the application's.
+/// Reads a string of the application.
 ///
 /// # Safety
-/// It is NULL, or ends with a zero.
+/// `from` is NULL or a C string.
 unsafe fn text(from: *const c_char) -> Option<String> {
     if from.is_null() {
         return None;
     }
-    // SAFETY: the caller says that it ends with a zero.
+    // SAFETY: the caller guarantees a C string.
     Some(unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned())
 }
 
-/// An address of the application's.
+/// Reads an address of the application.
 ///
 /// # Safety
-/// It is NULL, or has that length.
-pub unsafe fn place(from: *const c_void, len: usize) -> Place {
+/// `from` is NULL or has `len` bytes.
+pub unsafe fn read_address(from: *const c_void, len: usize) -> AddressHint {
     if from.is_null() {
-        return Place::Any;
+        return AddressHint::Any;
     }
     if len != BYTES {
-        return Place::Strange;
+        return AddressHint::Foreign;
     }
-    // SAFETY: the caller says that so many bytes are there; no alignment is assumed.
-    Place::Is(unsafe { from.cast::<Address>().read_unaligned() })
+    // SAFETY: the caller guarantees the bytes; no alignment is assumed.
+    AddressHint::Is(unsafe { from.cast::<Address>().read_unaligned() })
 }
 
-/// Reads what `getinfo` was called with.
+/// Reads the arguments of `fi_getinfo`.
 ///
 /// # Safety
-/// Pointers are NULL, or what the interface says of them.
+/// Pointers are NULL or as the interface requires.
 pub unsafe fn read(
     version: u32,
     node: *const c_char,
     service: *const c_char,
     flags: u64,
-    hints: *const FiInfo,
-) -> Asked {
-    // SAFETY: as the caller says.
+    info: *const FiInfo,
+) -> Hints {
+    // SAFETY: guaranteed by the caller.
     let (node, service) = unsafe { (text(node), text(service)) };
     let is_source = flags & FI_SOURCE != 0;
-    let asked = Asked { version, node, service, is_source, ..Asked::default() };
-    if hints.is_null() {
-        return asked;
+    let hints = Hints { version, node, service, is_source, ..Hints::default() };
+    if info.is_null() {
+        return hints;
     }
-    // SAFETY: as the caller says; the structure is only read, and no other thread writes it.
-    let hints = unsafe { &*hints };
-    let fabric: *const FiFabricAttr = hints.fabric_attr;
-    let domain: *const FiDomainAttr = hints.domain_attr;
-    // SAFETY: what hints point to is NULL or there, as the caller says; of the domain's attributes
-    // only those are looked at that all cores have.
+    // SAFETY: guaranteed by the caller; the structure is only read, and no other thread writes it.
+    let info = unsafe { &*info };
+    let fabric: *const FiFabricAttr = info.fabric_attr;
+    let domain: *const FiDomainAttr = info.domain_attr;
+    // SAFETY: the caller guarantees that pointers in the hints are NULL or valid; of the domain's
+    // attributes, only fields that all cores have are read.
     unsafe {
-        Asked {
-            caps: hints.caps,
-            addr_format: hints.addr_format,
-            source: place(hints.src_addr, hints.src_addrlen),
-            destination: place(hints.dest_addr, hints.dest_addrlen),
-            tx: Tx::read(hints.tx_attr),
-            rx: Rx::read(hints.rx_attr),
-            ep: Ep::read(hints.ep_attr),
-            domain: Domain::read(domain),
+        Hints {
+            caps: info.caps,
+            addr_format: info.addr_format,
+            source: read_address(info.src_addr, info.src_addrlen),
+            destination: read_address(info.dest_addr, info.dest_addrlen),
+            tx: TxHints::read(info.tx_attr),
+            rx: RxHints::read(info.rx_attr),
+            ep: EpHints::read(info.ep_attr),
+            domain: DomainHints::read(domain),
             fabric_name: fabric.as_ref().and_then(|fabric| text(fabric.name)),
             provider: fabric.as_ref().and_then(|fabric| text(fabric.prov_name)),
             domain_name: match domain.is_null() {
                 true => None,
                 false => text((&raw const (*domain).name).read()),
             },
-            ..asked
+            ..hints
         }
     }
 }

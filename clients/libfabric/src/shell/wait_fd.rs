@@ -1,8 +1,9 @@
-//! How a queue or a counter is waited for: one descriptor that is readable when there may be
-//! something.
+//! The wait object of a queue or a counter: a descriptor that becomes readable when there may be an
+//! event.
 //!
-//! It watches what the endpoints hear by while somebody sleeps, and a descriptor of its own, which
-//! other threads write to when they did what is waited for.
+//! It is an epoll set of the endpoints' wake-up descriptors, which are armed while threads sleep,
+//! of an eventfd for wake-ups by other threads, and of a timer. It does not know the events; a
+//! woken thread polls.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -13,31 +14,33 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use super::state::Ep;
+use super::state::EpState;
 use crate::rdm::Errno;
 
-/// See above.
+/// A wait object.
 #[derive(Debug)]
-pub struct Sleep {
-    /// What is polled.
+pub struct WaitFd {
+    /// The epoll set, which is polled.
     all: OwnedFd,
-    /// Written to by other threads.
+    /// The eventfd that other threads write to.
     own: OwnedFd,
-    /// Rings when something is due.
+    /// The timer.
     clock: OwnedFd,
-    /// Threads of ours that sleep on it.
+    /// Threads of the provider's calls that sleep on it.
     sleepers: AtomicU32,
-    /// Somebody wanted who waits to come back.
+    /// Whether `fi_cq_signal` was called.
     signalled: AtomicBool,
-    /// The application does, or may.
-    exposed: AtomicBool,
-    /// The clock is set.
+    /// Whether the application polls it, or may.
+    app_sleeping: AtomicBool,
+    /// Whether the timer is set.
     clocked: AtomicBool,
 }
 
 const FLAGS: epoll::EventFlags = epoll::EventFlags::IN;
 
-impl Sleep {
+impl WaitFd {
+    /// Creates a wait object.
+    ///
     /// # Errors
     /// The process has too many descriptors.
     pub fn new() -> Result<Self, Errno> {
@@ -55,16 +58,16 @@ impl Sleep {
             clock,
             sleepers: AtomicU32::new(0),
             signalled: AtomicBool::new(false),
-            exposed: AtomicBool::new(false),
+            app_sleeping: AtomicBool::new(false),
             clocked: AtomicBool::new(false),
         })
     }
 
-    /// An endpoint fills what is waited for. Twice is once.
+    /// Watches the wake-up descriptors of an endpoint. A repeated call has no effect.
     ///
     /// # Errors
     /// The process has too many watches.
-    pub fn watch(&self, ep: &Ep) -> Result<(), Errno> {
+    pub fn watch(&self, ep: &EpState) -> Result<(), Errno> {
         let way = &ep.rdm.endpoint.way;
         let daemon = epoll::EventData::new_u64(1);
         for fd in [way.bells(), way.conversation.as_fd()] {
@@ -76,70 +79,70 @@ impl Sleep {
         Ok(())
     }
 
-    /// It does so no more.
-    pub fn forget(&self, ep: &Ep) {
+    /// Stops watching an endpoint.
+    pub fn unwatch(&self, ep: &EpState) {
         let way = &ep.rdm.endpoint.way;
         let _ = epoll::delete(&self.all, way.bells());
         let _ = epoll::delete(&self.all, way.conversation.as_fd());
     }
 
-    /// What the application polls.
+    /// Returns the descriptor for the application.
     pub fn fd(&self) -> RawFd {
         self.all.as_raw_fd()
     }
 
-    /// Wakes who sleeps, if anybody does.
+    /// Wakes the sleeping threads, if there are any.
     #[inline]
-    pub fn stir(&self) {
-        if self.is_slept_on() {
-            self.ring();
+    pub fn wake(&self) {
+        if self.has_sleepers() {
+            self.signal_fd();
         }
     }
 
-    /// Wakes who sleeps.
+    /// Wakes the sleeping threads.
     #[cold]
-    pub fn ring(&self) {
+    pub fn signal_fd(&self) {
         let _ = rustix::io::write(&self.own, &1_u64.to_ne_bytes());
     }
 
-    /// Whether anybody sleeps on it, or may.
+    /// Returns whether a thread sleeps on it, or may.
     #[inline]
-    pub fn is_slept_on(&self) -> bool {
-        self.sleepers.load(Ordering::Relaxed) > 0 || self.is_exposed()
+    pub fn has_sleepers(&self) -> bool {
+        self.sleepers.load(Ordering::Relaxed) > 0 || self.is_app_sleeping()
     }
 
-    /// A thread of ours is about to sleep.
+    /// Registers a thread that is about to sleep.
     pub fn begin(&self) {
         self.sleepers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It does not any more.
+    /// Unregisters a thread that slept.
     pub fn end(&self) {
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
-        self.hush();
+        self.clear();
     }
 
-    /// Whether the application was told that it may sleep.
+    /// Returns whether the application was allowed to sleep on the descriptor.
     #[inline]
-    pub fn is_exposed(&self) -> bool {
-        self.exposed.load(Ordering::Relaxed)
+    pub fn is_app_sleeping(&self) -> bool {
+        self.app_sleeping.load(Ordering::Relaxed)
     }
 
-    /// It was, or came back.
-    pub fn expose(&self, exposed: bool) {
-        self.exposed.store(exposed, Ordering::Relaxed);
-        if !exposed {
+    /// Sets whether the application may sleep on the descriptor.
+    pub fn set_app_sleeping(&self, app_sleeping: bool) {
+        self.app_sleeping.store(app_sleeping, Ordering::Relaxed);
+        if !app_sleeping {
             if self.clocked.swap(false, Ordering::Relaxed) {
                 self.wake_in(None);
             }
-            self.hush();
+            self.clear();
         }
     }
 
-    /// Whoever polls is woken then; none: not by the clock.
+    /// Sets the time after which pollers are woken, or clears it.
     pub fn wake_in(&self, time: Option<Duration>) {
         self.clocked.store(time.is_some(), Ordering::Relaxed);
-        // 0 is never.
+        // A value of 0 would disarm the timer.
         let time = time.map_or(Duration::ZERO, |time| time.max(Duration::from_nanos(1)));
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         let it_value = Timespec::try_from(time).unwrap_or(never);
@@ -147,37 +150,38 @@ impl Sleep {
         let _ = timerfd_settime(&self.clock, TimerfdTimerFlags::empty(), &once);
     }
 
-    /// Who waits, or is about to, is to come back.
+    /// Makes the current or next waiting call return (`fi_cq_signal`).
     pub fn signal(&self) {
         self.signalled.store(true, Ordering::Relaxed);
-        self.ring();
+        self.signal_fd();
     }
 
-    /// Whether that was said since it was asked last.
+    /// Returns and clears whether a waiting call must return.
     pub fn was_signalled(&self) -> bool {
         self.signalled.swap(false, Ordering::Relaxed)
     }
 
-    /// What was rung is known, unless it is for others.
-    fn hush(&self) {
-        if !self.is_slept_on() {
+    /// Clears the eventfd, unless the wake-up is for others.
+    fn clear(&self) {
+        if !self.has_sleepers() {
             let _ = rustix::io::read(&self.own, &mut [0_u8; 8]);
         }
     }
 
-    /// The daemon of an endpoint is gone: its socket would be readable for ever.
-    pub fn forget_daemon(&self, ep: &Ep) {
+    /// Stops watching the daemon's socket of an endpoint, which stays readable after the daemon
+    /// closed it.
+    pub fn unwatch_daemon(&self, ep: &EpState) {
         let _ = epoll::delete(&self.all, ep.rdm.endpoint.way.conversation.as_fd());
     }
 
-    /// A share of what is polled: the queue may be closed meanwhile.
-    pub fn share(&self) -> Option<OwnedFd> {
+    /// Returns a duplicate of the descriptor, because the queue may be closed while a thread polls.
+    pub fn try_clone(&self) -> Option<OwnedFd> {
         self.all.try_clone().ok()
     }
 }
 
-/// Sleeps until the descriptor is readable, at most so long.
-pub fn doze(fd: BorrowedFd<'_>, time: Duration) {
+/// Sleeps until the descriptor is readable, for at most `time`.
+pub fn sleep_on(fd: BorrowedFd<'_>, time: Duration) {
     let time = Timespec::try_from(time).ok();
     let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], time.as_ref());
 }

@@ -1,65 +1,71 @@
-//! `struct fi_info` as the core frees it: every part by itself, from the C library's heap.
+//! Builds a list of `struct fi_info` that the core can free: each part is a separate allocation of
+//! the C library.
 
 use std::ffi::{CString, c_char, c_void};
 use std::ptr::NonNull;
 
 use super::offer::{
-    COMPLETION_ORDER, FABRIC, ORDER, Offer, PROTOCOL, PROTOCOL_VERSION, TAG_FORMAT,
+    COMPLETION_ORDER, FABRIC, ORDER, PROTOCOL, PROTOCOL_VERSION, ProviderOffer, TAG_FORMAT,
 };
 use crate::abi::*;
 use crate::address::{self, Address};
-use crate::boards::Board;
 use crate::limits::{
     DATA_BYTES, ENDPOINTS_MAX, INJECT_MAX, KEY_BYTES, MESSAGE_MAX, OBJECTS_MAX, OPERATIONS_MAX,
-    ORDERED_MAX, PIECES_MAX, REMOTE_PIECES_MAX,
+    ORDERED_MAX, REMOTE_SEGMENTS_MAX, SEGMENTS_MAX,
 };
+use crate::nics::LocalNic;
 
-/// A newer core may look at fields that came after ours: there it finds zeroes, in so many bytes.
+/// Zeroed bytes behind each structure, for fields that a newer core may read.
 const LATER: usize = 128;
 
-/// There is no memory.
+/// The C library has no memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoMemory;
 
-/// A list that is being made; what is not handed over is freed.
+/// A list under construction. Dropping it frees the entries.
 #[derive(Debug)]
-pub struct List {
+pub struct InfoList {
     first: *mut FiInfo,
     last: *mut FiInfo,
 }
 
-impl List {
-    /// An empty one.
+impl InfoList {
+    /// Returns an empty list.
     pub const fn new() -> Self {
         Self { first: std::ptr::null_mut(), last: std::ptr::null_mut() }
     }
 
-    /// Adds what is offered over a board.
-    pub fn push(&mut self, board: &Board, offer: &Offer, version: u32) -> Result<(), NoMemory> {
+    /// Appends the entry of a NIC.
+    pub fn push(
+        &mut self,
+        nic: &LocalNic,
+        offer: &ProviderOffer,
+        version: u32,
+    ) -> Result<(), NoMemory> {
         let info = allocate::<FiInfo>()?;
         match NonNull::new(self.last) {
-            // SAFETY: it is one that was put here before.
+            // SAFETY: the pointer is an entry that was appended before.
             Some(mut last) => unsafe { last.as_mut() }.next = info,
             None => self.first = info,
         }
         self.last = info;
-        // SAFETY: it was allocated in full length, as zeroes, which are values of all its fields;
-        // nobody else has it.
+        // SAFETY: the entry was allocated in full length as zeroes, which are valid for all its
+        // fields; no other code refers to it.
         let info = unsafe { &mut *info };
-        fill(info, board, offer, version)
+        fill(info, nic, offer, version)
     }
 
-    /// Hands it over.
+    /// Returns the first entry; the list belongs to the caller.
     pub fn take(mut self) -> *mut FiInfo {
         std::mem::replace(&mut self.first, std::ptr::null_mut())
     }
 }
 
-impl Drop for List {
+impl Drop for InfoList {
     fn drop(&mut self) {
         while let Some(info) = NonNull::new(self.first) {
-            // SAFETY: it and its parts were allocated here, and not handed over; a part that there
-            // is not is NULL.
+            // SAFETY: the entry and its parts were allocated here and not given away; absent parts
+            // are NULL.
             unsafe {
                 let info = info.as_ptr();
                 self.first = (*info).next;
@@ -86,18 +92,18 @@ impl Drop for List {
     }
 }
 
-/// Zeroed memory for a structure.
+/// Allocates zeroed memory for a structure.
 fn allocate<T>() -> Result<*mut T, NoMemory> {
     let bytes = const { size_of::<T>().saturating_add(LATER) };
-    // SAFETY: it allocates, no more; what it gives is aligned for anything.
+    // SAFETY: the call only allocates; the result is aligned for any type.
     let memory = unsafe { libc::calloc(1, bytes) }.cast::<T>();
     if memory.is_null() { Err(NoMemory) } else { Ok(memory) }
 }
 
-/// A structure of these values.
+/// Allocates a structure with this value.
 fn put<T>(value: T) -> Result<*mut T, NoMemory> {
     let memory = allocate::<T>()?;
-    // SAFETY: it was allocated for such a value.
+    // SAFETY: the memory was allocated for such a value.
     unsafe { memory.write(value) };
     Ok(memory)
 }
@@ -113,12 +119,17 @@ fn put_address(address: &Address) -> Result<*mut c_void, NoMemory> {
     Ok(put(*address)?.cast())
 }
 
-/// Parts are put where they belong at once, so that they are freed if there is no memory for the
-/// next.
-fn fill(info: &mut FiInfo, board: &Board, offer: &Offer, version: u32) -> Result<(), NoMemory> {
+/// Fills an entry. Each part is stored as soon as it is allocated, so that it is freed if the next
+/// allocation fails.
+fn fill(
+    info: &mut FiInfo,
+    nic: &LocalNic,
+    offer: &ProviderOffer,
+    version: u32,
+) -> Result<(), NoMemory> {
     info.caps = offer.caps;
     info.addr_format = FI_FORMAT_UNSPEC;
-    info.src_addr = put_address(&address::of_service(board.nic, offer.service))?;
+    info.src_addr = put_address(&address::of_service(nic.address, offer.service))?;
     info.src_addrlen = address::BYTES;
     if let Some(destination) = &offer.destination {
         info.dest_addr = put_address(destination)?;
@@ -131,13 +142,13 @@ fn fill(info: &mut FiInfo, board: &Board, offer: &Offer, version: u32) -> Result
     info.fabric_attr = put(FiFabricAttr {
         fabric: std::ptr::null_mut(),
         name: std::ptr::null_mut(),
-        // The core's to fill in.
+        // The core fills this in.
         prov_name: std::ptr::null_mut(),
         prov_version: crate::provider::VERSION,
         api_version: version,
     })?;
-    let (domain, fabric) = (put_text(&board.name), put_text(FABRIC));
-    // SAFETY: both were put there above, and nobody else has them.
+    let (domain, fabric) = (put_text(&nic.name), put_text(FABRIC));
+    // SAFETY: both parts were stored above, and no other code refers to them.
     unsafe {
         (*info.domain_attr).name = domain.unwrap_or(std::ptr::null_mut());
         (*info.fabric_attr).name = fabric.unwrap_or(std::ptr::null_mut());
@@ -145,7 +156,7 @@ fn fill(info: &mut FiInfo, board: &Board, offer: &Offer, version: u32) -> Result
     domain.and(fabric).map(|_| ())
 }
 
-fn tx(offer: &Offer) -> FiTxAttr {
+fn tx(offer: &ProviderOffer) -> FiTxAttr {
     FiTxAttr {
         caps: offer.tx_caps,
         mode: 0,
@@ -154,13 +165,13 @@ fn tx(offer: &Offer) -> FiTxAttr {
         comp_order: COMPLETION_ORDER,
         inject_size: INJECT_MAX,
         size: OPERATIONS_MAX,
-        iov_limit: PIECES_MAX,
-        rma_iov_limit: REMOTE_PIECES_MAX,
+        iov_limit: SEGMENTS_MAX,
+        rma_iov_limit: REMOTE_SEGMENTS_MAX,
         tclass: FI_TC_UNSPEC,
     }
 }
 
-fn rx(offer: &Offer) -> FiRxAttr {
+fn rx(offer: &ProviderOffer) -> FiRxAttr {
     FiRxAttr {
         caps: offer.rx_caps,
         mode: 0,
@@ -169,7 +180,7 @@ fn rx(offer: &Offer) -> FiRxAttr {
         comp_order: COMPLETION_ORDER,
         total_buffered_recv: 0,
         size: OPERATIONS_MAX,
-        iov_limit: PIECES_MAX,
+        iov_limit: SEGMENTS_MAX,
     }
 }
 
@@ -191,7 +202,7 @@ fn ep() -> FiEpAttr {
     }
 }
 
-fn domain(offer: &Offer) -> FiDomainAttr {
+fn domain(offer: &ProviderOffer) -> FiDomainAttr {
     FiDomainAttr {
         domain: std::ptr::null_mut(),
         name: std::ptr::null_mut(),
@@ -212,7 +223,7 @@ fn domain(offer: &Offer) -> FiDomainAttr {
         max_ep_stx_ctx: 0,
         max_ep_srx_ctx: 0,
         cntr_cnt: OBJECTS_MAX,
-        mr_iov_limit: PIECES_MAX,
+        mr_iov_limit: SEGMENTS_MAX,
         caps: FI_LOCAL_COMM | FI_REMOTE_COMM,
         mode: 0,
         auth_key: std::ptr::null_mut(),

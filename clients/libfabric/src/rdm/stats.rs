@@ -1,63 +1,64 @@
-//! What an endpoint counts, for whoever looks why something is slow: said when it is closed.
+//! Statistics of an endpoint, for the diagnosis of slow applications; they are written when the
+//! endpoint closes.
 //!
-//! All of it is plain numbers beside what is changed anyway, under the lock of the domain.
+//! The counters are plain numbers beside data that changes anyway, under the lock of the domain.
 
 use std::fmt;
 use std::time::Instant;
 
-use super::done::Done;
-use super::{Name, Rdm};
+use super::completion::OpCompletion;
+use super::{EndpointName, Rdm};
 use crate::abi::{FI_ECANCELED, FI_ETRUNC, FI_INJECT};
 
-/// What is told of, by its place: also the places of libfabric's counters.
+/// The kinds of operations, by their index; also the indices of libfabric's counters.
 pub const SENT: usize = 0;
 pub const RECEIVED: usize = 1;
 pub const READ: usize = 2;
 pub const WRITTEN: usize = 3;
 pub const REMOTE_READ: usize = 4;
 pub const REMOTE_WRITTEN: usize = 5;
-/// How many of them there are.
+/// The number of kinds.
 pub const KINDS: usize = 6;
 
-/// How many, and their bytes.
+/// A number of operations, and the sum of their bytes.
 #[derive(Debug, Clone, Copy, Default)]
-struct Sum {
+struct OpCount {
     count: u64,
     bytes: u64,
 }
 
-/// See above.
+/// The statistics of an endpoint.
 #[derive(Debug)]
-pub struct Tally {
+pub struct EndpointStats {
     since: Instant,
-    kinds: [Sum; KINDS],
-    /// Completions that went into a queue.
+    kinds: [OpCount; KINDS],
+    /// Completions that were written to a queue.
     completions: u64,
-    /// Messages that were sent and that counters do not count yet.
-    quiet: u64,
-    /// Messages too long to go with their head.
+    /// Messages without a completion that are not in libfabric's counters yet.
+    uncounted: u64,
+    /// Messages too long to be eager.
     pub long_sent: u64,
     pub long_received: u64,
-    /// Atomic operations, which are among reads and writes.
+    /// AtomicRequest operations, which are reads or writes as well.
     pub atomics: u64,
-    /// The same, done for others.
+    /// AtomicRequest operations of peers.
     pub remote_atomics: u64,
-    /// Messages that were there before the receive that took them.
+    /// Messages that arrived before the receive that took them.
     pub early: u64,
-    /// How often messages were found lost that had been told as sent.
+    /// Losses of messages that were reported as sent.
     pub lost: u64,
     cancelled: u64,
     truncated: u64,
     failed: u64,
 }
 
-impl Tally {
+impl EndpointStats {
     pub fn new() -> Self {
         Self {
             since: Instant::now(),
-            kinds: [Sum::default(); KINDS],
+            kinds: [OpCount::default(); KINDS],
             completions: 0,
-            quiet: 0,
+            uncounted: 0,
             long_sent: 0,
             long_received: 0,
             atomics: 0,
@@ -70,12 +71,12 @@ impl Tally {
         }
     }
 
-    /// An operation is over.
+    /// Counts a completion.
     #[inline]
-    pub fn over(&mut self, kind: usize, done: &Done) {
-        if let Some(fault) = &done.fault {
-            self.ill(fault.err);
-            if fault.err != FI_ETRUNC {
+    pub fn count_completion(&mut self, kind: usize, done: &OpCompletion) {
+        if let Some(failure) = &done.failure {
+            self.count_failure(failure.err);
+            if failure.err != FI_ETRUNC {
                 return;
             }
         }
@@ -90,42 +91,42 @@ impl Tally {
         }
     }
 
-    /// A message was sent of which nobody is told.
+    /// Counts a message that is sent without a completion.
     #[inline]
-    pub fn sent_quietly(&mut self, len: usize) {
+    pub fn count_injected(&mut self, len: usize) {
         self.add(SENT, len);
-        self.quiet = self.quiet.wrapping_add(1);
+        self.uncounted = self.uncounted.wrapping_add(1);
     }
 
-    /// How many of those there were since it was asked last.
+    /// Returns and clears the number of these messages.
     #[inline]
-    pub fn take_quiet(&mut self) -> u64 {
-        std::mem::take(&mut self.quiet)
+    pub fn take_injected(&mut self) -> u64 {
+        std::mem::take(&mut self.uncounted)
     }
 
-    /// Counts and reports an operation that failed though the application was told that it is over,
-    /// and returns whether it is one: an error entry of it would have no context.
+    /// Counts and reports a failed injected message; returns whether `done` is injected. The queue gets
+    /// no entry, because its entry would have no context.
     #[cold]
-    pub fn lost_injected(&mut self, done: &Done) -> bool {
-        let Some(fault) = done.fault.filter(|_| done.report.flags & FI_INJECT != 0) else {
+    pub fn lost_injected(&mut self, done: &OpCompletion) -> bool {
+        let Some(failure) = done.failure.filter(|_| done.report.flags & FI_INJECT != 0) else {
             return false;
         };
-        self.lose(fault.status);
+        self.count_loss(failure.status);
         true
     }
 
-    /// Counts and reports messages that did not arrive though they were reported as sent.
+    /// Counts and reports messages that did not arrive although they were reported as sent.
     #[cold]
-    pub fn lose(&mut self, status: u32) {
+    pub fn count_loss(&mut self, status: u32) {
         count(&mut self.lost);
         let why = i32::try_from(status).map(crate::errno::describe).unwrap_or_default();
         let why = why.to_string_lossy();
-        let text = format!("a message that was told as sent did not arrive: {why}");
-        crate::say::warn(&text, true);
+        let text = format!("a message that was reported as sent was lost: {why}");
+        crate::log::warn(&text, true);
     }
 
     #[cold]
-    fn ill(&mut self, err: i32) {
+    fn count_failure(&mut self, err: i32) {
         let counter = match err {
             FI_ECANCELED => &mut self.cancelled,
             FI_ETRUNC => &mut self.truncated,
@@ -134,34 +135,34 @@ impl Tally {
         *counter = counter.wrapping_add(1);
     }
 
-    /// A completion goes into a queue.
+    /// Counts an entry of a queue.
     #[inline]
     pub fn queued(&mut self) {
         self.completions = self.completions.wrapping_add(1);
     }
 }
 
-/// One more of something.
+/// Increments a counter.
 pub fn count(counter: &mut u64) {
     *counter = counter.wrapping_add(1);
 }
 
-/// All that is known of an endpoint when it is closed.
+/// The statistics of an endpoint that closes.
 #[derive(Debug)]
-pub struct Account {
-    name: Name,
+pub struct StatsReport {
+    name: EndpointName,
     seconds: f64,
-    /// Messages sent and received in a second, over its whole life.
+    /// Messages sent and received per second, over the endpoint's life.
     rate: f64,
     /// All counters, always in the same order.
     pub rows: Vec<(&'static str, u64)>,
 }
 
 impl Rdm {
-    /// What was counted until now.
-    pub fn account(&self) -> Account {
-        let tally = &self.tally;
-        let [sent, received, read, written, remote_read, remote_written] = tally.kinds;
+    /// Returns the statistics up to now.
+    pub fn stats_report(&self) -> StatsReport {
+        let stats = &self.stats;
+        let [sent, received, read, written, remote_read, remote_written] = stats.kinds;
         let staged = self.endpoint.way.staged();
         let engine = self.endpoint.library.counters().named();
         let of_engine = |name: &str| {
@@ -170,40 +171,40 @@ impl Rdm {
         let rows = vec![
             ("sent", sent.count),
             ("sent_bytes", sent.bytes),
-            ("sent_long", tally.long_sent),
+            ("sent_long", stats.long_sent),
             ("received", received.count),
             ("received_bytes", received.bytes),
-            ("received_long", tally.long_received),
+            ("received_long", stats.long_received),
             ("reads", read.count),
             ("read_bytes", read.bytes),
             ("writes", written.count),
             ("written_bytes", written.bytes),
-            ("atomics", tally.atomics),
+            ("atomics", stats.atomics),
             ("remote_reads", remote_read.count),
             ("remote_read_bytes", remote_read.bytes),
             ("remote_writes", remote_written.count),
             ("remote_written_bytes", remote_written.bytes),
-            ("remote_atomics", tally.remote_atomics),
-            ("unexpected", tally.early),
-            ("cancelled", tally.cancelled),
-            ("truncated", tally.truncated),
-            ("failed", tally.failed),
-            ("lost", tally.lost),
-            ("completions", tally.completions),
+            ("remote_atomics", stats.remote_atomics),
+            ("unexpected", stats.early),
+            ("cancelled", stats.cancelled),
+            ("truncated", stats.truncated),
+            ("failed", stats.failed),
+            ("lost", stats.lost),
+            ("completions", stats.completions),
             ("connects", of_engine("connects")),
             ("staging_lent", staged.lent),
             ("staging_used_again", staged.taken.saturating_sub(staged.lent)),
         ];
-        let seconds = tally.since.elapsed().as_secs_f64();
+        let seconds = stats.since.elapsed().as_secs_f64();
         #[allow(clippy::cast_precision_loss, reason = "to be read, not to be reckoned with")]
         let messages = sent.count.wrapping_add(received.count) as f64;
         let rate = if seconds > 0.0 { messages / seconds } else { 0.0 };
-        Account { name: self.name(), seconds, rate, rows }
+        StatsReport { name: self.name(), seconds, rate, rows }
     }
 }
 
-impl Account {
-    /// In one line: what is not 0.
+impl StatsReport {
+    /// Returns the counters that are not 0, in a line.
     pub fn line(&self) -> String {
         use fmt::Write as _;
         let Self { name, seconds, rate, rows } = self;
@@ -215,8 +216,8 @@ impl Account {
     }
 }
 
-/// A table: all, each in a line of its own.
-impl fmt::Display for Account {
+/// Formats all counters as a table, a line each.
+impl fmt::Display for StatsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, seconds, rate, rows } = self;
         writeln!(f, "{name}")?;

@@ -1,4 +1,5 @@
-//! Names of endpoints, and the numbers by which the application knows them: an address vector.
+//! The address vector: names of endpoints, and the indices by which the application refers to them.
+//! It stores names only; connections are in [`connect`](super::connect).
 
 use std::collections::HashMap;
 
@@ -8,32 +9,32 @@ use causeway_message::split::{Address, NicId};
 use super::Errno;
 use crate::abi::{FI_ADDR_NOTAVAIL, FI_EINVAL, FI_ENOMEM};
 use crate::address;
-use crate::limits::NAMES_MAX;
+use crate::limits::ADDRESSES_MAX;
 
 const MAGIC: [u8; 4] = *b"CWFI";
-/// Nobody's number.
-pub const NOBODY: u64 = FI_ADDR_NOTAVAIL;
+/// The index of an endpoint that is not in the vector.
+pub const NOT_IN_VECTOR: u64 = FI_ADDR_NOTAVAIL;
 
-/// A name: who an endpoint is, all over the network.
+/// A name, which identifies an endpoint in the whole network.
 ///
-/// | bytes | what |
+/// | bytes | field |
 /// |---|---|
-/// | 0 to 8 | address of the board, little-endian |
+/// | 0 to 8 | address of the NIC, little-endian |
 /// | 8 | number of the endpoint |
 /// | 9 to 12 | 0 |
 /// | 12 to 16 | session, little-endian |
 /// | 16 to 20 | `CWFI` |
-/// | 20 to 24 | service, little-endian; 0 if the endpoint was opened without one |
+/// | 20 to 24 | service, little-endian; 0 if the endpoint was opened without a service |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Name {
+pub struct EndpointName {
     /// The endpoint.
     pub source: Source,
-    /// The service that it was opened for, or 0. The key of a connect depends on it.
+    /// The service that the endpoint was opened for, or 0. It determines the key of a connect.
     pub service: u32,
 }
 
-impl Name {
-    /// As the application passes it round.
+impl EndpointName {
+    /// Returns the address that applications exchange.
     pub fn emit(self) -> address::Address {
         let Source { address: Address { nic, endpoint }, session } = self.source;
         let mut bytes = address::of_service(nic.0, self.service);
@@ -42,7 +43,7 @@ impl Name {
         bytes
     }
 
-    /// Reads one; none if it is not of ours.
+    /// Parses an address; returns `None` if it is not a name of this provider.
     pub fn parse(bytes: &address::Address) -> Option<Self> {
         let (_, rest) = bytes.split_first_chunk::<8>()?;
         let (&[endpoint, zero @ ..], rest) = rest.split_first_chunk::<4>()?;
@@ -50,29 +51,29 @@ impl Name {
         if !rest.starts_with(&MAGIC) || zero != [0; 3] {
             return None;
         }
-        let address = Address { nic: NicId(address::board(bytes)), endpoint };
+        let address = Address { nic: NicId(address::nic(bytes)), endpoint };
         let source = Source { address, session: u32::from_le_bytes(*session) };
         Some(Self { source, service: address::service(bytes) })
     }
 }
 
-/// See above.
+/// An address vector.
 #[derive(Debug, Default)]
-pub struct Book {
+pub struct AddressVector {
     names: Vec<Option<Source>>,
-    /// The first number of each.
+    /// The first index of each endpoint.
     numbers: HashMap<Source, u64>,
-    /// The services of those that were opened for one.
+    /// The services of endpoints that were opened for a service.
     services: HashMap<Source, u32>,
 }
 
-impl Book {
-    /// Adds a name; gives its number. The same name may be there more than once.
+impl AddressVector {
+    /// Appends a name; returns its index. A name may have several.
     ///
     /// # Errors
-    /// There are too many.
-    pub fn insert(&mut self, name: Name) -> Result<u64, Errno> {
-        if self.names.len() >= NAMES_MAX {
+    /// The vector is full.
+    pub fn insert(&mut self, name: EndpointName) -> Result<u64, Errno> {
+        if self.names.len() >= ADDRESSES_MAX {
             return Err(Errno(FI_ENOMEM));
         }
         let number = u64::try_from(self.names.len()).map_err(|_| Errno(FI_ENOMEM))?;
@@ -84,13 +85,13 @@ impl Book {
         Ok(number)
     }
 
-    /// Takes one out; its number is not used again.
+    /// Removes an index, which is not reused.
     ///
     /// # Errors
-    /// There is none.
+    /// The index is not in use.
     pub fn remove(&mut self, number: u64) -> Result<(), Errno> {
-        let place = usize::try_from(number).ok().and_then(|at| self.names.get_mut(at));
-        let name = place.and_then(Option::take).ok_or(Errno(FI_EINVAL))?;
+        let slot = usize::try_from(number).ok().and_then(|at| self.names.get_mut(at));
+        let name = slot.and_then(Option::take).ok_or(Errno(FI_EINVAL))?;
         if self.numbers.get(&name) == Some(&number) {
             self.numbers.remove(&name);
             let again = self.names.iter().position(|other| *other == Some(name));
@@ -103,20 +104,20 @@ impl Book {
         Ok(())
     }
 
-    /// The name of a number.
+    /// Returns the endpoint of an index.
     #[inline]
     pub fn get(&self, number: u64) -> Option<Source> {
         self.names.get(usize::try_from(number).ok()?).copied().flatten()
     }
 
-    /// Returns the name of a number as it was inserted.
-    pub fn name(&self, number: u64) -> Option<Name> {
+    /// Returns the name of an index as it was inserted.
+    pub fn name(&self, number: u64) -> Option<EndpointName> {
         let source = self.get(number)?;
         let service = self.services.get(&source).copied().unwrap_or(0);
-        Some(Name { source, service })
+        Some(EndpointName { source, service })
     }
 
-    /// The first number of who has this one: what is counted of each is counted there.
+    /// Returns the first index of the same endpoint. Its state is kept there.
     #[inline]
     pub fn first(&self, number: u64) -> u64 {
         if self.numbers.len() == self.names.len() {
@@ -125,13 +126,13 @@ impl Book {
         self.get(number).map_or(number, |source| self.find(source))
     }
 
-    /// The number of a name, or [`NOBODY`].
+    /// Returns the first index of an endpoint, or [`NOT_IN_VECTOR`].
     pub fn find(&self, name: Source) -> u64 {
-        self.numbers.get(&name).copied().unwrap_or(NOBODY)
+        self.numbers.get(&name).copied().unwrap_or(NOT_IN_VECTOR)
     }
 }
 
-impl std::fmt::Display for Name {
+impl std::fmt::Display for EndpointName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Source { address: Address { nic, endpoint }, session } = self.source;
         write!(f, "causeway://{:012x}/{endpoint}#{session:08x}", nic.0)

@@ -1,37 +1,36 @@
-//! The application's memory as the engine sees it, with a head of ours before it where a message
-//! has one.
+//! Buffers of requests: the application's memory as the engine sees it, behind the provider's head
+//! if the message has a head. Nothing here decides on the life of the memory; the operations do.
 
 use std::ptr::NonNull;
 
 use causeway_message::library::Buffer;
 
-use super::span::Span;
+use super::span::AppSpan;
 
-/// Bytes of a head.
+/// Length of a head, in bytes.
 pub const HEAD_BYTES: usize = 16;
 
-/// Where a head lies while a request has it.
+/// The memory of a head while a request uses it.
 pub type Head = NonNull<[u8; HEAD_BYTES]>;
 
-/// Memory of the application, or a copy of it.
+/// The bytes of a message without its head: memory of the application, or a copy.
 #[derive(Debug)]
-pub enum Place {
-    /// One piece.
-    One(Span),
-    /// Several, and their bytes in all.
-    Many(Box<[Span]>, usize),
-    /// Ours.
+pub enum Payload {
+    /// A contiguous piece of the application's memory.
+    One(AppSpan),
+    /// Several pieces, and the sum of their lengths.
+    Many(Box<[AppSpan]>, usize),
+    /// A copy.
     Owned(Box<[u8]>),
-    /// Memory of that length that is the application's again: zeros are read, and what is written is
-    /// dropped.
+    /// Released memory of this length: reads return zeros, and writes are dropped.
     Gone(usize),
 }
 
-/// What is read where nothing is any more.
+/// The bytes that reads of released memory return.
 static ZEROS: [u8; 4096] = [0; 4096];
 
 /// Returns the piece in which the byte `at` of all of them lies, and where it lies there.
-fn find(pieces: &[Span], mut at: usize) -> Option<(usize, usize)> {
+fn find(pieces: &[AppSpan], mut at: usize) -> Option<(usize, usize)> {
     for (number, piece) in pieces.iter().enumerate() {
         if at < piece.len() {
             return Some((number, at));
@@ -41,30 +40,30 @@ fn find(pieces: &[Span], mut at: usize) -> Option<(usize, usize)> {
     None
 }
 
-impl Place {
+impl Payload {
     /// No bytes.
-    pub const NOWHERE: Self = Self::One(Span::EMPTY);
+    pub const EMPTY: Self = Self::One(AppSpan::EMPTY);
 
-    /// Returns the place of several pieces, or `None` if they have more bytes than can be counted.
-    pub fn of(mut pieces: Vec<Span>) -> Option<Self> {
+    /// Returns the payload of several pieces, or `None` if the sum of their lengths overflows.
+    pub fn of(mut pieces: Vec<AppSpan>) -> Option<Self> {
         if pieces.len() <= 1 {
-            return Some(pieces.pop().map_or(Self::NOWHERE, Self::One));
+            return Some(pieces.pop().map_or(Self::EMPTY, Self::One));
         }
         let sum = pieces.iter().try_fold(0_usize, |sum, piece| sum.checked_add(piece.len()))?;
         Some(Self::Many(pieces.into(), sum))
     }
 
-    /// Returns the same place once more.
+    /// Returns a second payload of the same memory.
     ///
     /// # Safety
-    /// As of [`Span::alias`].
+    /// As for [`AppSpan::alias`].
     #[inline]
     pub unsafe fn alias(&self) -> Self {
         match self {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             Self::One(piece) => Self::One(unsafe { piece.alias() }),
             Self::Many(pieces, len) => {
-                // SAFETY: as the caller says.
+                // SAFETY: guaranteed by the caller.
                 let pieces = pieces.iter().map(|piece| unsafe { piece.alias() });
                 Self::Many(pieces.collect(), *len)
             }
@@ -83,11 +82,11 @@ impl Place {
         }
     }
 
-    /// Returns the address of the first byte, as the application is told.
+    /// Returns the address of the first byte, which completions report.
     pub fn start(&self) -> usize {
         match self {
             Self::One(piece) => piece.address(),
-            Self::Many(pieces, _) => pieces.first().map_or(0, Span::address),
+            Self::Many(pieces, _) => pieces.first().map_or(0, AppSpan::address),
             Self::Owned(_) | Self::Gone(_) => 0,
         }
     }
@@ -123,8 +122,8 @@ impl Place {
         }
     }
 
-    /// Reads a value that the application may write meanwhile ([`Span::load`]), byte by byte where it
-    /// crosses pieces.
+    /// Reads a value that the application may write concurrently ([`AppSpan::load`]), byte by byte if
+    /// it crosses pieces.
     pub fn load(&self, at: usize, value: &mut [u8]) {
         if !self.piece(at).is_some_and(|(piece, at)| piece.load(at, value)) {
             for (byte, at) in value.iter_mut().zip(at..) {
@@ -135,7 +134,7 @@ impl Place {
         }
     }
 
-    /// Writes a value that the application may poll ([`Span::store`]), byte by byte where it crosses
+    /// Writes a value that the application may poll ([`AppSpan::store`]), byte by byte where it crosses
     /// pieces.
     pub fn store(&mut self, at: usize, value: &[u8]) {
         if !self.piece_mut(at).is_some_and(|(piece, at)| piece.store(at, value)) {
@@ -147,7 +146,7 @@ impl Place {
         }
     }
 
-    /// Writes bytes that the application may poll ([`Span::publish`]).
+    /// Writes bytes that the application may poll ([`AppSpan::publish`]).
     pub fn publish(&mut self, bytes: &[u8]) {
         let mut done = 0_usize;
         while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
@@ -160,7 +159,7 @@ impl Place {
     }
 
     /// Returns the application's piece in which the byte `at` lies, and where it lies there.
-    fn piece(&self, at: usize) -> Option<(&Span, usize)> {
+    fn piece(&self, at: usize) -> Option<(&AppSpan, usize)> {
         match self {
             Self::One(piece) => Some((piece, at)),
             Self::Many(pieces, _) => {
@@ -171,7 +170,7 @@ impl Place {
     }
 
     /// Returns the same, to be written.
-    fn piece_mut(&mut self, at: usize) -> Option<(&mut Span, usize)> {
+    fn piece_mut(&mut self, at: usize) -> Option<(&mut AppSpan, usize)> {
         match self {
             Self::One(piece) => Some((piece, at)),
             Self::Many(pieces, _) => {
@@ -182,12 +181,12 @@ impl Place {
         }
     }
 
-    /// A copy of all bytes, in place of them.
+    /// Returns a payload that owns a copy of the bytes.
     pub fn to_owned(&self) -> Self {
         Self::Owned(self.to_vec().into())
     }
 
-    /// A copy of all bytes.
+    /// Returns a copy of the bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len());
         while all.len() < self.len() {
@@ -200,7 +199,7 @@ impl Place {
         all
     }
 
-    /// Copies bytes in; says how many found room.
+    /// Copies bytes to the memory; returns how many fit.
     pub fn fill(&mut self, bytes: &[u8]) -> usize {
         causeway_message::library::fill(self, 0, bytes.len(), |at, into| {
             let from = bytes.get(at..).unwrap_or_default();
@@ -213,7 +212,7 @@ impl Place {
     }
 }
 
-impl Buffer for Place {
+impl Buffer for Payload {
     fn len(&self) -> usize {
         Self::len(self)
     }
@@ -227,56 +226,56 @@ impl Buffer for Place {
     }
 }
 
-/// What a request of the engine sends or receives.
+/// The buffer of a request of the engine: an optional head and the payload.
 #[derive(Debug)]
-pub struct Parcel {
+pub struct MessageBuffer {
     head: Option<Head>,
-    place: Place,
+    payload: Payload,
 }
 
-// SAFETY: the memory is of spans, which may be sent, and of a head, which `headed` says is reached by
-// nobody else meanwhile: in one thread at a time, under the lock of the domain.
-unsafe impl Send for Parcel {}
+// SAFETY: the memory consists of spans, which may be sent, and of a head that no other code
+// accesses meanwhile (see `headed`): a thread at a time, under the lock of the domain.
+unsafe impl Send for MessageBuffer {}
 
-impl Parcel {
-    /// Without a head.
-    pub fn bare(place: Place) -> Self {
-        Self { head: None, place }
+impl MessageBuffer {
+    /// Returns a buffer without a head.
+    pub fn bare(payload: Payload) -> Self {
+        Self { head: None, payload }
     }
 
-    /// Returns what has the head of an operation before its bytes.
+    /// Returns a buffer with the head of an operation before the payload.
     ///
     /// # Safety
-    /// Until the parcel is dropped the head is there, and nobody reaches it while a reference from
-    /// the parcel is there.
+    /// The head must live until the buffer is dropped, and no other code may access it while a
+    /// reference from the buffer lives.
     #[inline]
-    pub unsafe fn headed(head: Head, place: Place) -> Self {
-        Self { head: Some(head), place }
+    pub unsafe fn headed(head: Head, payload: Payload) -> Self {
+        Self { head: Some(head), payload }
     }
 
-    /// Puts another head in place of the one before, with the same bytes.
+    /// Replaces the head.
     ///
     /// # Safety
-    /// As of [`Self::headed`].
+    /// As for [`Self::headed`].
     pub unsafe fn set_head(&mut self, head: Head) {
         self.head = Some(head);
     }
 
-    /// Whether the bytes are its own.
-    pub fn is_own(&self) -> bool {
-        matches!(self.place, Place::Owned(_))
+    /// Returns whether the payload is a copy.
+    pub fn is_copy(&self) -> bool {
+        matches!(self.payload, Payload::Owned(_))
     }
 
-    /// From now on the bytes are its own.
-    pub fn own(&mut self) {
-        if !matches!(self.place, Place::Owned(_)) {
-            self.place = self.place.to_owned();
+    /// Replaces the payload by a copy of it.
+    pub fn copy_payload(&mut self) {
+        if !matches!(self.payload, Payload::Owned(_)) {
+            self.payload = self.payload.to_owned();
         }
     }
 
-    /// The memory is the application's again, although the request goes on.
-    pub fn lose(&mut self) {
-        self.place = Place::Gone(self.place.len());
+    /// Releases the application's memory although the request continues.
+    pub fn release(&mut self) {
+        self.payload = Payload::Gone(self.payload.len());
     }
 
     #[inline]
@@ -285,35 +284,37 @@ impl Parcel {
     }
 }
 
-impl Buffer for Parcel {
+impl Buffer for MessageBuffer {
     #[inline]
     fn len(&self) -> usize {
-        self.head_len().saturating_add(self.place.len())
+        self.head_len().saturating_add(self.payload.len())
     }
 
     #[inline]
     fn bytes(&self, at: usize) -> &[u8] {
         match self.head {
-            // SAFETY: `headed` says that the head is there and nobody writes it meanwhile.
+            // SAFETY: as `headed` requires, the head lives, and no code writes it during the
+            // borrow.
             Some(head) if at < HEAD_BYTES => unsafe { head.as_ref() }.get(at..).unwrap_or_default(),
-            _ => self.place.bytes(at.saturating_sub(self.head_len())),
+            _ => self.payload.bytes(at.saturating_sub(self.head_len())),
         }
     }
 
     #[inline]
     fn two(&self) -> Option<(&[u8], &[u8])> {
-        // SAFETY: as of `bytes`.
+        // SAFETY: as for `bytes`.
         let head = self.head.as_ref().map(|head| unsafe { head.as_ref() }.as_slice());
         let head = head.unwrap_or_default();
-        let body = self.place.bytes(0);
-        (body.len() == self.place.len()).then_some((head, body))
+        let body = self.payload.bytes(0);
+        (body.len() == self.payload.len()).then_some((head, body))
     }
 
     #[inline(always)]
     fn two_mut(&mut self) -> (&mut [u8], &mut [u8]) {
-        // SAFETY: `headed` says that the head is there and nobody reaches it meanwhile.
+        // SAFETY: as `headed` requires, the head lives, and no other code accesses it during the
+        // borrow.
         let head = self.head.as_mut().map(|head| unsafe { head.as_mut() }.as_mut_slice());
-        (head.unwrap_or_default(), self.place.bytes_mut(0))
+        (head.unwrap_or_default(), self.payload.bytes_mut(0))
     }
 
     #[inline]
@@ -321,10 +322,10 @@ impl Buffer for Parcel {
         let before = self.head_len();
         match &mut self.head {
             Some(head) if at < HEAD_BYTES => {
-                // SAFETY: as of `two_mut`.
+                // SAFETY: as for `two_mut`.
                 unsafe { head.as_mut() }.get_mut(at..).unwrap_or_default()
             }
-            _ => self.place.bytes_mut(at.saturating_sub(before)),
+            _ => self.payload.bytes_mut(at.saturating_sub(before)),
         }
     }
 }

@@ -1,0 +1,115 @@
+//! Diagnostics on standard error, at the level that `FI_LOG_LEVEL` requests, and endpoint counters
+//! where `FI_CAUSEWAY_COUNTERS` names a destination.
+//!
+//! A provider outside libfabric's tree cannot reach the core's own log if the core was loaded for
+//! only a part of the process, so this module writes by itself. It never fails an operation.
+
+use std::sync::Mutex;
+
+use causeway_message::library::Fetched;
+
+use crate::provider::NAME;
+use crate::rdm::StatsReport;
+
+/// The last warning. A warning is not repeated if an application polls for its cause.
+static LAST: Mutex<String> = Mutex::new(String::new());
+
+/// The levels of `FI_LOG_LEVEL`, by increasing verbosity.
+const LEVELS: [&str; 4] = ["warn", "trace", "info", "debug"];
+
+/// Returns whether `FI_LOG_LEVEL` includes a level.
+fn is_wanted(level: &str) -> bool {
+    let position = |name: &str| LEVELS.iter().position(|known| name.eq_ignore_ascii_case(known));
+    let requested = std::env::var("FI_LOG_LEVEL").ok();
+    requested
+        .and_then(|requested| position(&requested))
+        .is_some_and(|requested| Some(requested) >= position(level))
+}
+
+/// Returns whether a list of providers, in the form of hints and `FI_PROVIDER`, names this
+/// provider.
+pub fn names_this_provider(providers: &str) -> bool {
+    !providers.starts_with('^')
+        && providers.split([',', ';']).any(|name| name.trim().eq_ignore_ascii_case(NAME))
+}
+
+/// Writes a warning if the level includes warnings, or if the application selects this provider by
+/// name (`by_name`, or `FI_PROVIDER`).
+pub fn warn(text: &str, by_name: bool) {
+    let by_name =
+        by_name || std::env::var("FI_PROVIDER").is_ok_and(|names| names_this_provider(&names));
+    if !by_name && !is_wanted("warn") {
+        return;
+    }
+    let Ok(mut last) = LAST.lock() else { return };
+    if *last != text {
+        text.clone_into(&mut last);
+        write("warn", text);
+    }
+}
+
+/// Writes a line of level `info`.
+pub fn info(text: &str) {
+    if is_wanted("info") {
+        write("info", text);
+    }
+}
+
+/// The destination of endpoint counters: `stderr`, or the prefix of a file name.
+const COUNTERS: &str = "FI_CAUSEWAY_COUNTERS";
+
+/// Writes the counters of an endpoint that is closed.
+pub fn endpoint_stats(stats: &StatsReport) {
+    use std::io::Write as _;
+    if is_wanted("info") {
+        write("info", &stats.line());
+    }
+    let Some(to) = std::env::var_os(COUNTERS).filter(|to| !to.is_empty()) else { return };
+    let table = stats.to_string();
+    if to == "stderr" {
+        let _ = std::io::stderr().write_all(table.as_bytes());
+        return;
+    }
+    let mut path = to;
+    path.push(format!(".{}", std::process::id()));
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
+    if let Err(error) = file.and_then(|mut file| file.write_all(table.as_bytes())) {
+        write("warn", &format!("{COUNTERS}: {}: {error}", path.display()));
+    }
+}
+
+/// Writes how large messages of this host were received by an endpoint that is closed.
+pub fn large_messages(fetched: &Fetched) {
+    let Fetched { messages, helped, fell_back, refused, unknown } = *fetched;
+    info(&format!(
+        "large messages from peers on this host: {messages} were read from the peer's memory \
+         ({helped} by both processes), {fell_back} were copied through the channel; the kernel \
+         refused reads from {refused} peers (ptrace_scope, other credentials), {unknown} peers \
+         were not tried (another user or PID namespace, CAUSEWAY_DIRECT=0)",
+    ));
+}
+
+fn write(level: &str, text: &str) {
+    use std::io::Write as _;
+    // Standard error may be closed.
+    let _ = writeln!(
+        std::io::stderr(),
+        "libfabric:{}:{NAME}:core:<{level}> {text}",
+        std::process::id()
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names_this_provider;
+
+    #[test]
+    fn log_recognises_the_provider_in_lists_of_names() {
+        for names in ["causeway", "tcp,causeway", "Causeway", "causeway;ofi_rxm", "shm, causeway"] {
+            assert!(names_this_provider(names), "{names}");
+        }
+        for names in ["", "^causeway", "tcp", "causeways", "^tcp,causeway"] {
+            assert!(!names_this_provider(names), "{names}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Finds the NICs of this host, by asking the daemon at each socket that `causeway-endpoint` lists.
+//! `fi_getinfo` reports a domain for each. The module opens no endpoint.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use causeway_endpoint::Error;
+use causeway_endpoint::board::{Conversation, sockets};
+
+/// A NIC that the daemon reported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalNic {
+    /// The index of its socket, by which endpoints are opened.
+    pub index: u32,
+    pub address: u64,
+    pub name: String,
+}
+
+/// The reason reason no NIC is available.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NicsUnavailable {
+    /// The first socket, if any.
+    path: Option<PathBuf>,
+    reason: Error,
+}
+
+impl std::fmt::Display for NicsUnavailable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Some(path) = &self.path else {
+            return f.write_str(
+                "no NIC of this host is found: give causewayd a port of kind mx with a socket \
+                 /run/causeway/mx*.sock, or set CAUSEWAY_MX to the path of its socket",
+            );
+        };
+        write!(f, "{}: ", path.display())?;
+        match self.reason {
+            Error::NoPermission => f.write_str(
+                "permission denied: give the user access to the NIC by socket_group and \
+                 socket_mode in causewayd's configuration",
+            ),
+            Error::Version => f.write_str(
+                "the daemon has another version: use the library and the daemon of one release",
+            ),
+            Error::NoDaemon | Error::DaemonGone => f.write_str(
+                "the daemon does not answer: start causewayd, or set CAUSEWAY_MX to the \
+                 path of another socket",
+            ),
+            reason => write!(f, "{reason}"),
+        }
+    }
+}
+
+/// If a daemon takes longer than this to fail, the other sockets are not tried: a daemon usually
+/// serves several.
+const SLOW: Duration = Duration::from_secs(1);
+/// Time until sockets are tried again after a slow failure. An MPI library calls `fi_getinfo` about
+/// ten times at its start.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// The last slow failure and its time.
+static LAST_SLOW: Mutex<Option<(Instant, NicsUnavailable)>> = Mutex::new(None);
+
+/// Returns all NICs that answer now, in the order of their sockets.
+///
+/// # Errors
+/// No NIC answers; the error contains the first reason.
+pub fn all() -> Result<Vec<LocalNic>, NicsUnavailable> {
+    // A concurrent caller waits for the result of the first.
+    let mut slowest = LAST_SLOW.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, missing)) = slowest.as_ref().filter(|(when, _)| when.elapsed() < RETRY_AFTER) {
+        return Err(missing.clone());
+    }
+    *slowest = None;
+    let sockets = sockets();
+    let mut missing = NicsUnavailable { path: sockets.first().cloned(), reason: Error::NoBoard };
+    let mut nics: Vec<LocalNic> = Vec::new();
+    for (number, path) in (0_u32..).zip(sockets) {
+        let since = Instant::now();
+        match Conversation::new(number) {
+            Ok(conversation) => {
+                let known = conversation.board;
+                if nics.iter().all(|nic| nic.address != known.nic) {
+                    nics.push(LocalNic { index: number, address: known.nic, name: known.name });
+                }
+            }
+            Err(reason) => {
+                if missing.reason == Error::NoBoard {
+                    missing = NicsUnavailable { path: Some(path), reason };
+                }
+                if since.elapsed() > SLOW {
+                    *slowest = nics.is_empty().then(|| (Instant::now(), missing.clone()));
+                    break;
+                }
+            }
+        }
+    }
+    if nics.is_empty() { Err(missing) } else { Ok(nics) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Error, NicsUnavailable};
+
+    #[test]
+    fn nics_unavailable_names_the_remedy() {
+        for (path, reason, remedy) in [
+            (None, Error::NoBoard, "CAUSEWAY_MX"),
+            (Some("/x/mx0.sock"), Error::NoPermission, "/x/mx0.sock: permission denied"),
+            (Some("/x/mx0.sock"), Error::NoDaemon, "start causewayd"),
+            (Some("/x/mx0.sock"), Error::Version, "of one release"),
+            (Some("/x/mx0.sock"), Error::NoResources, "/x/mx0.sock: a limit is reached"),
+        ] {
+            let text = NicsUnavailable { path: path.map(Into::into), reason }.to_string();
+            assert!(text.contains(remedy) && !text.contains('\n'), "{text}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The limit of unexpected messages, and the warning when it is reached.
+//!
+//! At the limit, a sender waits with all messages behind the first that does not fit. A correct MPI
+//! program can reach it: buffered sends, then a barrier.
+
+use super::Rdm;
+use crate::limits::UNEXPECTED_MIB;
+
+/// The variable that sets another limit, in MiB.
+const MAX: &str = "FI_CAUSEWAY_UNEXPECTED_MIB";
+
+/// Returns the limit in bytes.
+pub fn bytes_max() -> usize {
+    let requested = std::env::var(MAX).ok().filter(|requested| !requested.is_empty());
+    let mib = requested.map_or(UNEXPECTED_MIB, |requested| {
+        requested.parse().unwrap_or_else(|_| {
+            let text = format!(
+                "{MAX}={requested} is not a number of MiB: the limit is {UNEXPECTED_MIB} MiB"
+            );
+            crate::log::warn(&text, true);
+            UNEXPECTED_MIB
+        })
+    });
+    mib.clamp(1, usize::MAX >> 20) << 20
+}
+
+impl Rdm {
+    /// Warns once that peers wait.
+    #[inline]
+    pub(super) fn warn_unexpected(&mut self) {
+        if self.endpoint.library.take_crowded()
+            && !std::mem::replace(&mut self.has_warned_unexpected, true)
+        {
+            let (count, mib) = (self.endpoint.library.unexpected(), bytes_max() >> 20);
+            crate::log::warn(
+                &format!(
+                    "the limit of unexpected messages is reached: peers wait until receives are \
+                     posted; if the application does not continue, set {MAX} above {mib} \
+                     (messages={count})"
+                ),
+                true,
+            );
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The thread that continues connects while the application makes no calls. A slow connect starts
+//! it, and it ends when no message waits for a connect.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use super::progress_thread::spawn_unsignalled;
+use super::state::{DomainShared, DomainState};
+use crate::limits::CONNECT_POLL;
+use crate::rdm::ConnectHelper;
+
+/// Starts the thread, at most one per domain.
+#[derive(Debug)]
+pub struct ConnectThread {
+    domain: Weak<DomainShared>,
+    /// Whether the thread runs. Changed under the domain's lock.
+    running: Arc<AtomicBool>,
+}
+
+impl ConnectThread {
+    /// Returns the starter for a domain.
+    pub fn new(shared: &Arc<DomainShared>) -> Self {
+        Self { domain: Arc::downgrade(shared), running: Arc::default() }
+    }
+}
+
+impl ConnectHelper for ConnectThread {
+    fn help(&self) {
+        if self.running.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (domain, running) = (self.domain.clone(), Arc::clone(&self.running));
+        let thread = std::thread::Builder::new().name("causeway-fi".to_owned());
+        if spawn_unsignalled(|| thread.spawn(move || run(&domain, &running))).is_err() {
+            // The application's calls continue the connect instead.
+            self.running.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The result of a poll.
+enum ConnectPoll {
+    /// No message waits for a connect.
+    Nothing,
+    /// A connect is in progress.
+    Waiting,
+    /// A connect ended.
+    Ended,
+}
+
+fn run(domain: &Weak<DomainShared>, running: &AtomicBool) {
+    let (mut pause, longest) = CONNECT_POLL;
+    loop {
+        std::thread::sleep(pause);
+        let Some(shared) = domain.upgrade() else { return };
+        match shared.state.claimed(|state| look(state, running)) {
+            ConnectPoll::Nothing => return,
+            ConnectPoll::Waiting => pause = pause.saturating_mul(2).min(longest),
+            ConnectPoll::Ended => pause = CONNECT_POLL.0,
+        }
+    }
+}
+
+fn look(state: &mut DomainState, running: &AtomicBool) -> ConnectPoll {
+    let waiting = |state: &DomainState| -> Vec<usize> {
+        let eps = (0_usize..).zip(&state.eps);
+        let eps = eps.filter(|(_, ep)| ep.as_ref().is_some_and(|ep| ep.rdm.has_waiting()));
+        eps.map(|(at, _)| at).collect()
+    };
+    let before = waiting(state);
+    for at in &before {
+        let _ = state.with_ep_internal(*at, |ep, env| {
+            ep.rdm.endpoint.look();
+            ep.rdm.progress(env);
+            Ok(())
+        });
+        // This thread may have taken messages that sleeping threads wait for.
+        state.wake(*at);
+    }
+    let after = waiting(state);
+    if after.is_empty() {
+        running.store(false, Ordering::Relaxed);
+        ConnectPoll::Nothing
+    } else if after.len() < before.len() {
+        ConnectPoll::Ended
+    } else {
+        ConnectPoll::Waiting
+    }
+}
