@@ -38,8 +38,8 @@ impl ShardEntry {
         if before || self.round != round {
             self.empty_polls = 0;
         }
-        let looks = usize::try_from(idle).unwrap_or(usize::MAX);
-        self.empty_polls = if during { 0 } else { self.empty_polls.saturating_add(looks) };
+        let polls = usize::try_from(idle).unwrap_or(usize::MAX);
+        self.empty_polls = if during { 0 } else { self.empty_polls.saturating_add(polls) };
         self.round = round;
     }
 }
