@@ -1,4 +1,4 @@
-//! The interface between links and the services whose frames they carry.
+//! The interface between links and the services that send frames through them.
 //!
 //! A service passes frames to a link's [`Carrier`] in its own thread; the carrier sends them
 //! itself. Received frames reach the service's shard as [`Arrivals`] through a [`crate::mailbox`].
@@ -380,7 +380,7 @@ mod tests {
         buffer.fill(7);
         drop(buffer);
         let again = pool.take(10);
-        assert_eq!(*again, [7; 1000], "as it was: nothing is wiped in vain");
+        assert_eq!(*again, [7; 1000], "the content is kept: the pool does not clear buffers");
         assert!(pool.take(10).iter().all(|b| *b == 0), "another one");
     }
 }

@@ -61,7 +61,7 @@ pub trait Controller: Send + fmt::Debug {
         false
     }
 
-    /// Removes objects whose time has passed.
+    /// Removes expired objects.
     fn tick(&mut self) {}
 }
 

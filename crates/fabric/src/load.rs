@@ -60,7 +60,7 @@ mod tests {
         load.publish(meter.percent(1000), 5_000_000_000);
         assert_eq!(load.percent(6_000_000_000), 50);
         assert_eq!(load.percent(8_000_000_000), 0, "its owner sleeps");
-        assert_eq!(meter.percent(1000), 0, "a window is told once");
+        assert_eq!(meter.percent(1000), 0, "a window is reported once");
         assert_eq!(meter.percent(0), 0);
     }
 }

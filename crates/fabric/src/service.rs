@@ -84,7 +84,7 @@ pub trait Service: Send + std::fmt::Debug {
 
     /// Stops queue `queue`, as when a VM is paused. Its chains in flight were returned, but their
     /// bytes stay readable during this call. The queue may start again where it stopped; if the
-    /// guest begins anew or leaves, [`Self::stopped`] follows.
+    /// guest restarts its driver or leaves, [`Self::stopped`] follows.
     fn paused(&mut self, _cx: &mut Context<'_>, _port: PortId, _queue: usize) {}
 
     /// Reacts to a new memory map of the frontend, which running queues use already. Pending work

@@ -38,8 +38,8 @@ impl ShardEntry {
         if before || self.round != round {
             self.empty_polls = 0;
         }
-        let looks = usize::try_from(idle).unwrap_or(usize::MAX);
-        self.empty_polls = if during { 0 } else { self.empty_polls.saturating_add(looks) };
+        let polls = usize::try_from(idle).unwrap_or(usize::MAX);
+        self.empty_polls = if during { 0 } else { self.empty_polls.saturating_add(polls) };
         self.round = round;
     }
 }
@@ -221,7 +221,7 @@ impl ShardTable {
         self.entries.iter_mut().flatten().map(|s| (&s.key, &mut *s.shard))
     }
 
-    /// Wakes the sources whose doorbells this thread rang.
+    /// Wakes the sources that this thread rang.
     pub(crate) fn deliver_rings(&mut self) {
         while let Some(ring) = source_doorbell::pop_local_ring() {
             let index = usize::from(ring.slot);
@@ -308,7 +308,7 @@ impl ShardTable {
         busy.all(|entry| entry.round == self.round && entry.empty_polls >= entry.shard.waiting())
     }
 
-    /// Schedules the deadline handlers of the shards whose deadlines have passed.
+    /// Schedules the deadline handlers of shards with a passed deadline.
     pub(crate) fn schedule_deadlines(&mut self) {
         let now = self.now_ns;
         let passed =

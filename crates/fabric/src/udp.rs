@@ -605,7 +605,7 @@ mod tests {
         assert_eq!(look(true), Some(3));
         a.send(to, &[1; 4], 1400).unwrap();
         wait(&b);
-        assert_eq!(look(false), Some(4), "who was rung looks at once");
+        assert_eq!(look(false), Some(4), "an event is followed by a call");
     }
 
     #[test]

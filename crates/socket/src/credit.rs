@@ -185,6 +185,6 @@ mod tests {
         credit.advertise(100, 50).unwrap();
         assert!(matches!(credit.advertise(100, 49), Err(CreditError::Backwards { .. })));
         credit.advertise(0, 50).unwrap();
-        assert_eq!(credit.free(), 50, "what was granted stays granted");
+        assert_eq!(credit.free(), 50, "granted credit stays granted");
     }
 }

@@ -436,7 +436,7 @@ impl Socket {
         self.filling_ports = open;
     }
 
-    /// Clears the ledger entries of resets whose receive ring is published.
+    /// Clears the ledger entries of published resets.
     pub(crate) fn clear_published_resets(&mut self, cx: &mut Context<'_>) {
         let Self { unpublished_resets, socket_ports, .. } = self;
         unpublished_resets.retain(|to| {

@@ -621,7 +621,7 @@ impl Socket {
         self.tokens.handshake_deadlines.front().map(|(at, _)| *at)
     }
 
-    /// Refuses the processes whose handshake deadline has passed.
+    /// Refuses the processes with an expired handshake.
     pub(crate) fn expire_handshakes(&mut self, now_ns: u64) {
         while let Some((at, token)) = self.tokens.handshake_deadlines.front().copied() {
             if at > now_ns {

@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(ledger.survivors.len(), 0);
         ledger.remove();
         assert!(!dir.join("p.open").exists());
-        assert!(Ledger::of(&dir.join("p.sock")).unwrap().is_none(), "nobody holds it");
+        assert!(Ledger::of(&dir.join("p.sock")).unwrap().is_none(), "the holder does not hold it");
         std::fs::remove_dir_all(&dir).unwrap();
     }
 

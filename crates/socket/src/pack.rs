@@ -12,7 +12,7 @@ use crate::limits::{PACK_BYTES, STAGED_PACK_BYTES, STAGED_PIECE_BYTES};
 /// Pieces of one sender for one receiver, in order.
 #[derive(Debug)]
 pub struct Pack {
-    /// Sender, whose quota is charged.
+    /// Sender; its quota is charged.
     pub from: PortId,
     bytes: Vec<u8>,
     /// Delivered bytes.

@@ -455,7 +455,7 @@ impl Socket {
         self.open_connection(cx, Conn::new(kind, caller, callee)).map(drop)
     }
 
-    /// Adds a connection whose callee is a guest, and sends the request.
+    /// Adds a connection to a guest, and sends the request.
     pub(crate) fn open_connection(
         &mut self,
         cx: &mut Context<'_>,

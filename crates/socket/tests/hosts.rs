@@ -278,7 +278,7 @@ fn vsock_guest_receives_nothing_after_its_reset_while_a_connection_drains() {
     assert_eq!(got.len(), sent as usize, "the last bytes still reach the process");
     rig.wait_for("red", 3, |v| v.counters["connections"] == 0);
     if let Some(late) = guest.receive(&mut data).unwrap() {
-        panic!("told after its reset: {:?}", late.operation());
+        panic!("a packet after its reset: {:?}", late.operation());
     }
 }
 

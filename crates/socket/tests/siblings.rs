@@ -137,7 +137,7 @@ fn unknown_peers_ports_groups_and_types_are_reset() {
             },
             || "no reset".into(),
         );
-        assert!(answer.join().unwrap(), "nobody listens");
+        assert!(answer.join().unwrap(), "no listener");
     });
 }
 

@@ -191,7 +191,7 @@ fn dispatcher_polls_new_work_before_it_yields() {
     });
     let mut seen = turn(&mut dispatcher, 1);
     assert_eq!(yields(&seen), [0; 0], "{seen:?}");
-    // A shard is added whose last source has work.
+    // A shard is added; its last source has work.
     let key = ShardKey { group: "group-2".parse().unwrap(), service: "sources" };
     let service = Box::new(TestSources(12, 6));
     let shard = Box::new(Shard::new(key.group.clone(), service, Pacing::default()).unwrap());

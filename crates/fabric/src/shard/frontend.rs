@@ -380,7 +380,7 @@ impl Shard {
         self.close_frontend(id, PortState::Listening, None);
     }
 
-    /// Closes a connection whose socket failed.
+    /// Closes a connection with a failed socket.
     fn connection_lost(&mut self, id: PortId, reason: &str) {
         self.warn(id, &format!("the connection to a frontend was lost: {reason}"));
         self.close_frontend(id, PortState::Listening, None);

@@ -94,9 +94,9 @@ pub struct Shard {
     /// Paused activities of ports, with the time of their end.
     pauses: BTreeSet<(u64, PortId, Pausable)>,
     dirty: Vec<(PortId, usize)>,
-    /// Queues whose guests are notified at the end of the turn.
+    /// Queues with a notification at the end of the turn.
     notifications: Vec<(PortId, usize)>,
-    /// A turn is under way, at whose end guests are notified.
+    /// A turn is under way; guests are notified at its end.
     in_turn: bool,
     woken: Vec<(PortId, usize)>,
     faults: Vec<(PortId, String)>,

@@ -86,7 +86,7 @@ impl Shard {
         self.pauses.first().map(|(at, ..)| *at)
     }
 
-    /// Ends the pauses whose time has passed.
+    /// Ends the pauses that have expired.
     pub(super) fn end_pauses(&mut self) {
         while let Some(&due) = self.pauses.first().filter(|(at, ..)| *at <= self.now_ns) {
             self.pauses.remove(&due);

@@ -30,7 +30,7 @@ pub(crate) fn no_group(name: &Name) -> CommandError {
 const STOPPED: &str = "the queue is stopped";
 
 impl Shard {
-    /// Adds a port whose values were checked. If `listening`, frontends connect to its socket;
+    /// Adds a port with checked values. If `listening`, frontends connect to its socket;
     /// otherwise the caller passes them in by [`Shard::connect`].
     ///
     /// # Errors

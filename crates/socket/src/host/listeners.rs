@@ -133,7 +133,7 @@ impl Socket {
         self.tokens.paused.push_back((cx.now_ns.saturating_add(HOST_LISTENER_PAUSE_NS), port));
     }
 
-    /// Resumes the listeners whose pause has ended.
+    /// Resumes the listeners after their pauses.
     pub(crate) fn resume_listeners(&mut self, cx: &mut Context<'_>) {
         while let Some(&(_, port)) = self.tokens.paused.front().filter(|(at, _)| *at <= cx.now_ns) {
             self.tokens.paused.pop_front();
