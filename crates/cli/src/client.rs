@@ -174,6 +174,9 @@ fn answer(reply: &[u8]) -> Result<Value> {
 }
 
 /// Reads a reply's value into its view.
+///
+/// # Errors
+/// A field is missing or has another type.
 pub fn view<T: DeserializeOwned>(value: &Value) -> Result<T> {
     T::deserialize(value).map_err(|e| Error::Reply(e.to_string()))
 }

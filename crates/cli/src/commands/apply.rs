@@ -13,6 +13,7 @@ use crate::limits::FILE_BYTES_MAX;
 /// Default configuration file of causewayd.
 const CONFIG_DEFAULT: &str = "/etc/causeway/causeway.toml";
 
+/// Runs `causeway apply` and prints the result.
 pub fn run(cx: &CommandContext, args: &ApplyArgs) -> Result<()> {
     let text = read_file(&args.file, FILE_BYTES_MAX)?;
     let file = args.file.display().to_string();

@@ -33,6 +33,7 @@ struct CapturePart {
     closed: bool,
 }
 
+/// Runs `causeway capture` and prints the result.
 pub fn run(cx: &CommandContext, args: &CaptureArgs) -> Result<()> {
     let (kind, name) = match (&args.port_name, &args.link) {
         (_, Some(link)) => ("edge", link),

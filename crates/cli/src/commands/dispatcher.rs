@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::table::{Align, TextTable};
 use crate::view::DispatcherInfo;
 
+/// Runs `causeway dispatcher` and prints the result.
 pub fn run(cx: &CommandContext, verb: DispatcherVerb) -> Result<()> {
     match verb {
         DispatcherVerb::List => {

@@ -12,6 +12,7 @@ use crate::view::GroupInfo;
 
 const SEE_GROUPS: &str = "see `causeway group list`";
 
+/// Runs `causeway group` and prints the result.
 pub fn run(cx: &CommandContext, verb: GroupVerb) -> Result<()> {
     match verb {
         GroupVerb::List => list(cx),

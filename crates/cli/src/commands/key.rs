@@ -13,6 +13,7 @@ use crate::args::{Format, KeyVerb};
 use crate::error::{Error, Result};
 use crate::limits::KEY_FILE_BYTES_MAX;
 
+/// Runs `causeway key` and prints the result.
 pub fn run(cx: &CommandContext, verb: KeyVerb) -> Result<()> {
     match verb {
         KeyVerb::Generate { out: Some(file) } => {

@@ -20,6 +20,7 @@ use crate::view::LinkInfo;
 
 const SEE_LINKS: &str = "see `causeway link list`";
 
+/// Runs `causeway link` and prints the result.
 pub fn run(cx: &CommandContext, verb: LinkVerb) -> Result<()> {
     match verb {
         LinkVerb::List { group } => list(cx, group.as_ref()),

@@ -25,6 +25,7 @@ struct MpiEnvironment {
     start: &'static str,
 }
 
+/// Runs `causeway mpi-env` and prints the result.
 pub fn run(cx: &CommandContext, args: &MpiArgs) -> Result<()> {
     let found = provider(args.provider.as_deref())
         .and_then(|provider| Ok((provider, nics(cx, &args.board)?)));

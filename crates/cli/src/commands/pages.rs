@@ -10,12 +10,14 @@ use super::{print, print_bytes};
 use crate::args::Cli;
 use crate::error::{Error, Result};
 
+/// Prints the completions of a shell.
 pub fn completion(shell: clap_complete::Shell) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "causeway", &mut script);
     print_bytes(&script)
 }
 
+/// Writes the manual pages into a directory, or prints the first one.
 pub fn man(dir: Option<&Path>) -> Result<()> {
     let failed = |what: String| move |error| Error::Output { what, error };
     let mut command = Cli::command();

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::table::{Align, TextTable};
 use crate::view::{PairInfo, PeerInfo};
 
+/// Runs `causeway peer` and prints the result.
 pub fn run(cx: &CommandContext, verb: PeerVerb) -> Result<()> {
     let value = cx.client.get("/v1/peers")?;
     match verb {

@@ -20,6 +20,7 @@ use crate::view::PortInfo;
 
 const SEE_PORTS: &str = "see `causeway port list`";
 
+/// Runs `causeway port` and prints the result.
 pub fn run(cx: &CommandContext, verb: PortVerb) -> Result<()> {
     match verb {
         PortVerb::List { group } => list(cx, group.as_ref()),

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::table::{Align, TextTable};
 use crate::view::{RouteEndInfo, RouteInfo};
 
+/// Runs `causeway route` and prints the result.
 pub fn run(cx: &CommandContext, verb: RouteVerb) -> Result<()> {
     match verb {
         RouteVerb::List { group } => list(cx, group.as_ref()),

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::table::{Align, TextTable};
 use crate::view::RuleInfo;
 
+/// Runs `causeway rule` and prints the result.
 pub fn run(cx: &CommandContext, verb: RuleVerb) -> Result<()> {
     match verb {
         RuleVerb::List => list(cx),

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::table::{Align, TextTable};
 use crate::view::{PortStats, RefusalStats, Stats};
 
+/// Runs `causeway stats` and prints the result.
 pub fn run(cx: &CommandContext, args: &StatsArgs) -> Result<()> {
     let Some(interval) = args.interval.or(args.count.map(|_| 1)) else {
         let value = sample(cx, args)?;

@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::table::pairs;
 use crate::view::TraceInfo;
 
+/// Runs `causeway trace` and prints the result.
 pub fn run(cx: &CommandContext, verb: TraceVerb) -> Result<()> {
     let query = match verb {
         TraceVerb::Frame { from, to, source } => {

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::table::{Align, TextTable};
 use crate::view::TrafficInfo;
 
+/// Runs `causeway traffic` and prints the result.
 pub fn run(cx: &CommandContext, group: &Name) -> Result<()> {
     let value = cx.client.get(&format!("/v1/traffic/{group}"));
     let value = value.map_err(|e| hint(e, "group", "see `causeway group list`"))?;

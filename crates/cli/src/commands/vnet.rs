@@ -8,6 +8,7 @@ use crate::args::VnetArgs;
 use crate::error::Result;
 use crate::limits::FILE_BYTES_MAX;
 
+/// Runs `causeway vnet` and prints the result.
 pub fn run(cx: &CommandContext, args: &VnetArgs) -> Result<()> {
     let text = read_file(&args.file, FILE_BYTES_MAX)?;
     let file = args.file.display().to_string();

@@ -2,7 +2,7 @@
 //! executes them.
 //!
 //! `POST /v1/apply` reads the running state ([`read_running`]), compares it with the file
-//! ([`plan`]) and executes the steps ([`execute`]). Planning has no side effect.
+//! ([`plan`]) and executes the steps ([`execute()`]). Planning has no side effect.
 
 mod execute;
 mod rules;
