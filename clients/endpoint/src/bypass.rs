@@ -12,9 +12,9 @@
 //! environment sends them through it.
 //!
 //! # Budget
-//! A short message goes to the engine without the rings ([`Bypass::send_unreported`]): one system call,
-//! about 1,500 instructions before it, and no completion event. A short message that arrives: no
-//! system call, one event, about 2,500 instructions. The kernel reads a long contiguous message
+//! A short message goes to the engine without the rings ([`Bypass::send_unreported`]): one system
+//! call, about 1,500 instructions before it, and no completion event. A short message that arrives:
+//! no system call, one event, about 2,500 instructions. The kernel reads a long contiguous message
 //! from the application's memory, in frames of 4 or 8 KiB, 64 per system call; frames are copied
 //! only while the host has no room, and for a rest below 100 bytes. A sleeping thread costs five
 //! more system calls and a wake-up, without a daemon in between.

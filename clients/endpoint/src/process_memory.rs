@@ -80,8 +80,8 @@ impl Direct for ProcessMemory {
         let Some((remote, count)) = vectors(from) else { return Ok(0) };
         let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
         let (remote, count) = (remote.as_ptr(), count as libc::c_ulong);
-        // SAFETY: only `into` is written, which this function borrows exclusively. The read memory is the other
-        // process's; the kernel checks its addresses. Both lists outlive the call.
+        // SAFETY: only `into` is written, which this function borrows exclusively. The read memory
+        // is the other process's; the kernel checks its addresses. Both lists outlive the call.
         copied(unsafe { libc::process_vm_readv(self.pid, &local, 1, remote, count, 0) })
     }
 

@@ -92,7 +92,8 @@ pub trait Transport<B: Buffer> {
         data: &B,
     ) -> Result<Handover, Refused>;
 
-    /// Offers a message of any length. Ends with [`TransportEvent::Wanted`] or [`TransportEvent::Sent`].
+    /// Offers a message of any length. Ends with [`TransportEvent::Wanted`] or
+    /// [`TransportEvent::Sent`].
     ///
     /// # Errors
     /// [`Refused`]: no room now, or never.

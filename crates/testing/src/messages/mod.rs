@@ -1,6 +1,6 @@
-//! Endpoints of the message library in one process, joined by channels in memory: buffers that return
-//! their bytes, endpoints, pairs of endpoints, and a fake transport. No daemon and no descriptors of
-//! doorbells are involved.
+//! Endpoints of the message library in one process, joined by channels in memory: buffers that
+//! return their bytes, endpoints, pairs of endpoints, and a fake transport. No daemon and no
+//! descriptors of doorbells are involved.
 
 pub mod fake;
 pub mod model;
