@@ -225,18 +225,19 @@ impl Bypass {
             if count > 0 && !self.inlet.comes() {
                 break;
             }
-            let asks = std::mem::take(&mut self.has_slept);
-            let packet = match self.inlet.look(&self.socket, &mut self.frame_buffer, now, asks) {
-                Ok(packet) => packet,
-                Err(error) => {
-                    if error.kind() == io::ErrorKind::NotConnected {
-                        // No room for a new ring: each frame takes a system call.
-                        self.inlet.close();
+            let after_sleep = std::mem::take(&mut self.has_slept);
+            let packet =
+                match self.inlet.look(&self.socket, &mut self.frame_buffer, now, after_sleep) {
+                    Ok(packet) => packet,
+                    Err(error) => {
+                        if error.kind() == io::ErrorKind::NotConnected {
+                            // No room for a new ring: each frame takes a system call.
+                            self.inlet.close();
+                        }
+                        // The interface is down: no frames arrive.
+                        return count > 0;
                     }
-                    // The interface is down: no frames arrive.
-                    return count > 0;
-                }
-            };
+                };
             let whole = self.inlet.held().unwrap_or(&self.frame_buffer);
             // A tagged frame belongs to another network.
             let frame = whole.get(..packet.len).filter(|_| packet.tag.is_none());

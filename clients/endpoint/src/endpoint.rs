@@ -88,8 +88,8 @@ impl<B: Buffer> Endpoint<B> {
         opening: Opening,
     ) -> Result<Self, Error> {
         conversation.ask(Ask::Open { tag: 0, endpoint: wanted, key: opening.key })?;
-        let (told, fds) = conversation.wait()?;
-        let Tell::Opened { code, session, endpoint, bypass, .. } = told else {
+        let (message, fds) = conversation.wait()?;
+        let Tell::Opened { code, session, endpoint, bypass, .. } = message else {
             return Err(Error::NoDaemon);
         };
         match code {
@@ -228,14 +228,14 @@ impl<B: Buffer> Endpoint<B> {
     /// Handles messages of the daemon, or tries to reach the next one. Returns whether there was
     /// any work.
     pub fn hear(&mut self) -> bool {
-        let heard = self.way.hear();
+        let worked = self.way.hear();
         if self.resumed != self.way.resumed() {
             // Without a free descriptor, the next call retries.
             if self.ears.set_daemon(&self.way.conversation).is_ok() {
                 self.resumed = self.way.resumed();
             }
         }
-        heard
+        worked
     }
 
     /// Handles timeouts. Returns whether any was due.

@@ -49,9 +49,9 @@ impl ProcessMemory {
 
 /// Parses the process number in the `fdinfo` of a process descriptor.
 fn pid_in(info: &str) -> Option<libc::pid_t> {
-    let told = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+    let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
     // 0: outside this process namespace. -1: ended.
-    told.trim().parse().ok().filter(|pid| *pid > 0)
+    pid.trim().parse().ok().filter(|pid| *pid > 0)
 }
 
 /// Converts ranges for the kernel; `None` for invalid ranges.
