@@ -69,7 +69,7 @@ pub(crate) fn ticks() -> u64 {
 }
 
 impl<B: Buffer> Endpoint<B> {
-    /// Opens the endpoint `wanted` of a NIC, or any free one
+    /// Opens the endpoint `wanted` of a NIC, or any free endpoint
     /// ([`ENDPOINT_ANY`](crate::limits::ENDPOINT_ANY)).
     ///
     /// # Errors
@@ -170,8 +170,8 @@ impl<B: Buffer> Endpoint<B> {
         !self.library.is_still() || self.way.channels.is_reading()
     }
 
-    /// Runs a few cheap checks for events. Returns false if there is one, or if cheap checks cannot
-    /// detect it.
+    /// Runs a few cheap checks for events. Returns false if there is an event, or if cheap checks
+    /// cannot detect it.
     #[inline]
     pub fn stays_quiet(&mut self) -> bool {
         if self.way.is_networked() {
@@ -225,7 +225,7 @@ impl<B: Buffer> Endpoint<B> {
         self.hear() | self.look_at_clock()
     }
 
-    /// Handles messages of the daemon, or tries to reach the next one. Returns whether there was
+    /// Handles messages of the daemon, or tries to reach the next daemon. Returns whether there was
     /// any work.
     pub fn hear(&mut self) -> bool {
         let worked = self.way.hear();

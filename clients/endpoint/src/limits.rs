@@ -13,7 +13,7 @@ pub const CONNECTS_PENDING_MAX: usize = 256;
 pub const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Time for which a closing endpoint waits for the receivers of messages that were reported as
 /// sent: as long as a process computes between two calls, but a stopped process must not block
-/// another one for good.
+/// another for good.
 pub const CLOSE_MAX: Duration = Duration::from_secs(30);
 /// Time for which connects wait for the next daemon; then they fail. Longer than a restart by a
 /// service manager.

@@ -9,11 +9,11 @@
 //! unless it permits more (`PR_SET_PTRACER`). The application may do so; this library never does,
 //! and the ranks of a job use the channel then.
 //!
-//! The process is the one that connected to the daemon; a child has none of its parent's endpoints.
+//! The daemon names the process that connected to it; a child has none of its parent's endpoints.
 //! A process that executes another program ends its endpoints, and its peers notice a moment later.
 //! Until then they read memory of the new program, which they may read anyway; and they write to
 //! addresses of the old program, within a bound ([cooperative copy](causeway_message::library)). A
-//! program must not execute another one while it receives.
+//! program must not execute another program while it receives.
 //!
 //! `CAUSEWAY_DIRECT=0` in the environment disables both directions for a process.
 
