@@ -216,8 +216,8 @@ impl Conversation {
     pub fn wait(&mut self) -> Result<(Tell, Vec<OwnedFd>), Error> {
         let since = Instant::now();
         loop {
-            if let Some(told) = self.hear()? {
-                return Ok(told);
+            if let Some(message) = self.hear()? {
+                return Ok(message);
             }
             let left = ANSWER_MAX.checked_sub(since.elapsed()).ok_or(Error::NoDaemon)?;
             let (wanted, left) = self.awaited().poll(left);

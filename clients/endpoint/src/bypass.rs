@@ -12,9 +12,9 @@
 //! environment sends them through it.
 //!
 //! # Budget
-//! A short message goes to the engine without the rings ([`Bypass::send_unreported`]): one system call,
-//! about 1,500 instructions before it, and no completion event. A short message that arrives: no
-//! system call, one event, about 2,500 instructions. The kernel reads a long contiguous message
+//! A short message goes to the engine without the rings ([`Bypass::send_unreported`]): one system
+//! call, about 1,500 instructions before it, and no completion event. A short message that arrives:
+//! no system call, one event, about 2,500 instructions. The kernel reads a long contiguous message
 //! from the application's memory, in frames of 4 or 8 KiB, 64 per system call; frames are copied
 //! only while the host has no room, and for a rest below 100 bytes. A sleeping thread costs five
 //! more system calls and a wake-up, without a daemon in between.
@@ -225,18 +225,19 @@ impl Bypass {
             if count > 0 && !self.inlet.comes() {
                 break;
             }
-            let asks = std::mem::take(&mut self.has_slept);
-            let packet = match self.inlet.look(&self.socket, &mut self.frame_buffer, now, asks) {
-                Ok(packet) => packet,
-                Err(error) => {
-                    if error.kind() == io::ErrorKind::NotConnected {
-                        // No room for a new ring: each frame takes a system call.
-                        self.inlet.close();
+            let after_sleep = std::mem::take(&mut self.has_slept);
+            let packet =
+                match self.inlet.look(&self.socket, &mut self.frame_buffer, now, after_sleep) {
+                    Ok(packet) => packet,
+                    Err(error) => {
+                        if error.kind() == io::ErrorKind::NotConnected {
+                            // No room for a new ring: each frame takes a system call.
+                            self.inlet.close();
+                        }
+                        // The interface is down: no frames arrive.
+                        return count > 0;
                     }
-                    // The interface is down: no frames arrive.
-                    return count > 0;
-                }
-            };
+                };
             let whole = self.inlet.held().unwrap_or(&self.frame_buffer);
             // A tagged frame belongs to another network.
             let frame = whole.get(..packet.len).filter(|_| packet.tag.is_none());

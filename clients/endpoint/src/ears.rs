@@ -115,10 +115,10 @@ impl Ears {
         let mut all =
             [PollFd::new(&self.doorbell, rung), PollFd::new(&self.doorbells.0, rung), daemon];
         let gone = awaited == Awaited::Nothing;
-        let heard = if gone { all.split_last_mut().map(|(_, rest)| rest) } else { None };
+        let watched = if gone { all.split_last_mut().map(|(_, rest)| rest) } else { None };
         let time = Timespec::try_from(time).ok();
-        let _ = match heard {
-            Some(heard) => poll(heard, time.as_ref()),
+        let _ = match watched {
+            Some(watched) => poll(watched, time.as_ref()),
             None => poll(&mut all, time.as_ref()),
         };
         let [doorbell, doorbells, daemon] = all.map(|fd| !fd.revents().is_empty());

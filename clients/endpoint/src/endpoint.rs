@@ -69,7 +69,7 @@ pub(crate) fn ticks() -> u64 {
 }
 
 impl<B: Buffer> Endpoint<B> {
-    /// Opens the endpoint `wanted` of a NIC, or any free one
+    /// Opens the endpoint `wanted` of a NIC, or any free endpoint
     /// ([`ENDPOINT_ANY`](crate::limits::ENDPOINT_ANY)).
     ///
     /// # Errors
@@ -88,8 +88,8 @@ impl<B: Buffer> Endpoint<B> {
         opening: Opening,
     ) -> Result<Self, Error> {
         conversation.ask(Ask::Open { tag: 0, endpoint: wanted, key: opening.key })?;
-        let (told, fds) = conversation.wait()?;
-        let Tell::Opened { code, session, endpoint, bypass, .. } = told else {
+        let (message, fds) = conversation.wait()?;
+        let Tell::Opened { code, session, endpoint, bypass, .. } = message else {
             return Err(Error::NoDaemon);
         };
         match code {
@@ -170,8 +170,8 @@ impl<B: Buffer> Endpoint<B> {
         !self.library.is_still() || self.way.channels.is_reading()
     }
 
-    /// Runs a few cheap checks for events. Returns false if there is one, or if cheap checks cannot
-    /// detect it.
+    /// Runs a few cheap checks for events. Returns false if there is an event, or if cheap checks
+    /// cannot detect it.
     #[inline]
     pub fn stays_quiet(&mut self) -> bool {
         if self.way.is_networked() {
@@ -225,17 +225,17 @@ impl<B: Buffer> Endpoint<B> {
         self.hear() | self.look_at_clock()
     }
 
-    /// Handles messages of the daemon, or tries to reach the next one. Returns whether there was
+    /// Handles messages of the daemon, or tries to reach the next daemon. Returns whether there was
     /// any work.
     pub fn hear(&mut self) -> bool {
-        let heard = self.way.hear();
+        let worked = self.way.hear();
         if self.resumed != self.way.resumed() {
             // Without a free descriptor, the next call retries.
             if self.ears.set_daemon(&self.way.conversation).is_ok() {
                 self.resumed = self.way.resumed();
             }
         }
-        heard
+        worked
     }
 
     /// Handles timeouts. Returns whether any was due.

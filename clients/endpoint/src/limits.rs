@@ -13,7 +13,7 @@ pub const CONNECTS_PENDING_MAX: usize = 256;
 pub const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Time for which a closing endpoint waits for the receivers of messages that were reported as
 /// sent: as long as a process computes between two calls, but a stopped process must not block
-/// another one for good.
+/// another for good.
 pub const CLOSE_MAX: Duration = Duration::from_secs(30);
 /// Time for which connects wait for the next daemon; then they fail. Longer than a restart by a
 /// service manager.
@@ -27,8 +27,8 @@ pub const RESUME_PAUSE: (Duration, Duration) =
 /// Cheap checks before the next poll; each takes 10 to 40 ns. Without the pause in each check, the
 /// processor has executed further polls speculatively when an event arrives, and must discard them.
 pub const CHEAP_CHECKS: u32 = 6;
-/// Value of the poll counter, of [`RARE_CHECK_WEIGHT`], below which a poll without an event is a cheap
-/// check only.
+/// Value of the poll counter, of [`RARE_CHECK_WEIGHT`], below which a poll without an event is a
+/// cheap check only.
 pub const CHEAP_CHECK_WEIGHT: u32 = 48;
 /// Pause of a receiver in a stream of short messages, in TSC ticks: about 200 ns, or a few
 /// messages.

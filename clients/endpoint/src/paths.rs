@@ -66,8 +66,8 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Returns the paths of an endpoint. `direct_secrets`: its key and session in direct mode. `fds`:
-    /// descriptors of the daemon's answer.
+    /// Returns the paths of an endpoint. `direct_secrets`: its key and session in direct mode.
+    /// `fds`: descriptors of the daemon's answer.
     ///
     /// # Errors
     /// The kernel's error if memory or descriptors are missing.

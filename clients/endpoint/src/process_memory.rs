@@ -9,11 +9,11 @@
 //! unless it permits more (`PR_SET_PTRACER`). The application may do so; this library never does,
 //! and the ranks of a job use the channel then.
 //!
-//! The process is the one that connected to the daemon; a child has none of its parent's endpoints.
+//! The daemon names the process that connected to it; a child has none of its parent's endpoints.
 //! A process that executes another program ends its endpoints, and its peers notice a moment later.
 //! Until then they read memory of the new program, which they may read anyway; and they write to
 //! addresses of the old program, within a bound ([cooperative copy](causeway_message::library)). A
-//! program must not execute another one while it receives.
+//! program must not execute another program while it receives.
 //!
 //! `CAUSEWAY_DIRECT=0` in the environment disables both directions for a process.
 
@@ -49,9 +49,9 @@ impl ProcessMemory {
 
 /// Parses the process number in the `fdinfo` of a process descriptor.
 fn pid_in(info: &str) -> Option<libc::pid_t> {
-    let told = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+    let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
     // 0: outside this process namespace. -1: ended.
-    told.trim().parse().ok().filter(|pid| *pid > 0)
+    pid.trim().parse().ok().filter(|pid| *pid > 0)
 }
 
 /// Converts ranges for the kernel; `None` for invalid ranges.
@@ -80,8 +80,8 @@ impl Direct for ProcessMemory {
         let Some((remote, count)) = vectors(from) else { return Ok(0) };
         let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
         let (remote, count) = (remote.as_ptr(), count as libc::c_ulong);
-        // SAFETY: only `into` is written, which this function borrows exclusively. The read memory is the other
-        // process's; the kernel checks its addresses. Both lists outlive the call.
+        // SAFETY: only `into` is written, which this function borrows exclusively. The read memory
+        // is the other process's; the kernel checks its addresses. Both lists outlive the call.
         copied(unsafe { libc::process_vm_readv(self.pid, &local, 1, remote, count, 0) })
     }
 

@@ -163,7 +163,7 @@ impl StagingSlabs {
     }
 
     /// Returns the longest idle slab among those that `meant` selects to the daemon. Returns
-    /// whether there was one.
+    /// whether there was an idle slab.
     fn return_idle(&mut self, meant: impl Fn(&StagingSlab) -> bool) -> bool {
         let idle = |slab: &StagingSlab| slab.used == 0 && slab.region.is_some() && meant(slab);
         let all = self.slabs.iter().enumerate().filter(|(_, slab)| idle(slab));

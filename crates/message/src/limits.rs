@@ -8,8 +8,7 @@ pub use causeway_wire::mx::limits::*;
 /// that the NIC side requests at a time (`BLOCKS_ASKED`), so that the host side has time to copy;
 /// no more, so that the bytes are still in a cache when they are copied.
 pub const PULL_AHEAD_BYTES: u64 = 4 << 20;
-/// Pulls from one peer that run at a time, at any length; they may exceed
-/// [`PULL_AHEAD_BYTES`].
+/// Pulls from one peer that may run at a time even if their bytes exceed [`PULL_AHEAD_BYTES`].
 pub const PULLS_AHEAD_MIN: usize = 2;
 /// Maximum bits of a context id (`MX_CONTEXT_ID_BITS_MAX`).
 pub const CONTEXT_BITS_MAX: u8 = 16;

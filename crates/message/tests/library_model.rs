@@ -15,7 +15,7 @@ fn lengths() -> impl Strategy<Value = usize> {
     ]
 }
 
-/// Probes may span contexts; receives must select one.
+/// Probes may span contexts; receives must select a single context.
 fn ops(contexts: u8) -> impl Strategy<Value = Op> {
     let covered = (1_u64 << contexts) - 1;
     let matching = move |covered: u64| {

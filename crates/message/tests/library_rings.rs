@@ -360,7 +360,7 @@ fn rings_pull_a_few_long_messages_at_a_time() {
     assert!(backend.asked().is_none(), "its place is in use");
     way(&mut ours).done();
     backend.expect(&asked(3, long));
-    // No window is free, and then there is one.
+    // No window is free at first.
     ours.staging.places = 1;
     over(&mut backend, 2, Status::Aborted);
     assert!(matches!(next(&mut ours), TransportEvent::Pulled { token: Token(2), .. }));

@@ -16,7 +16,7 @@ impl Numbers {
         self.0 >> 20
     }
 
-    /// Returns one of the values.
+    /// Returns a value of `of`.
     ///
     /// # Panics
     /// `of` is empty.

@@ -1,4 +1,4 @@
-//! Descriptors whose close or wake-up takes long.
+//! Descriptors with a slow close or wake-up.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use rustix::net::sockopt::set_socket_linger;
 /// How long the last close of a [`lingering`] socket would block: far longer than any test.
 pub const LINGER: Duration = Duration::from_secs(100);
 
-/// Returns a socket whose last close blocks because its peer never reads, and the peer.
+/// Returns a socket that blocks in its last close because its peer never reads, and the peer.
 ///
 /// # Panics
 /// The loopback interface cannot be used.

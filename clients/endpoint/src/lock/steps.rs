@@ -44,9 +44,9 @@ pub fn try_take(word: &impl FutexWord) -> bool {
     word.exchange(FREE, HELD)
 }
 
-/// Takes the lock; polls `looks` times before it sleeps.
-pub fn take(word: &impl FutexWord, looks: u32) {
-    for _ in 0..looks {
+/// Takes the lock; polls `polls` times before it sleeps.
+pub fn take(word: &impl FutexWord, polls: u32) {
+    for _ in 0..polls {
         if word.load() == FREE && try_take(word) {
             return;
         }

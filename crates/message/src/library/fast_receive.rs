@@ -27,7 +27,7 @@ impl<B: Buffer> Library<B> {
     /// pending. Also returns whether another event of the same peer is ready.
     ///
     /// # Errors
-    /// [`Missed`] if the event is another one, or the receive needs the general path.
+    /// [`Missed`] if the event is no short message, or the receive needs the general path.
     #[inline(always)]
     pub fn receive_straight<T: Transport<B>>(
         &mut self,

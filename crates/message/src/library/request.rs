@@ -74,8 +74,8 @@ pub(super) enum RequestState {
 }
 
 /// A [`Partner`] in one word. Fields that are read soon after they were written are read with the
-/// same width, here and in the order of [`RequestEntry`]: a load that spans two pending stores cannot be
-/// forwarded from the store buffer and stalls.
+/// same width, here and in the order of [`RequestEntry`]: a load that spans two pending stores
+/// cannot be forwarded from the store buffer and stalls.
 #[derive(Debug, Clone, Copy)]
 struct PackedPartner(u64);
 

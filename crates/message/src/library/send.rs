@@ -220,7 +220,7 @@ impl<B: Buffer> Library<B> {
     fn send_to_self(&mut self, at: u32) {
         let Some(request) = self.requests.get(at) else { return };
         let info = request.match_info;
-        // Sends in `own` come first, and the handler sees this one unless a receive matches.
+        // Sends in `own` come first, and the handler sees this send unless a receive matches.
         if self.own.is_empty() && self.asked.is_none() {
             if let Some(receive) = self.take_posted(Partner::SELF.peer, info) {
                 self.deliver_own(at, receive);

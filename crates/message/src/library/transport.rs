@@ -32,7 +32,7 @@ pub enum Refused {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the variants describe their fields")]
 pub enum TransportEvent {
-    /// A new peer, or one that restarted; precedes every other event of that peer.
+    /// A new or restarted peer; precedes every other event of that peer.
     PeerSeen { peer: PeerId, address: Address, session: u32 },
     /// The peer is unreachable. The library answers with [`Transport::forget`].
     PeerGone { peer: PeerId, status: Status },
@@ -92,7 +92,8 @@ pub trait Transport<B: Buffer> {
         data: &B,
     ) -> Result<Handover, Refused>;
 
-    /// Offers a message of any length. Ends with [`TransportEvent::Wanted`] or [`TransportEvent::Sent`].
+    /// Offers a message of any length. Ends with [`TransportEvent::Wanted`] or
+    /// [`TransportEvent::Sent`].
     ///
     /// # Errors
     /// [`Refused`]: no room now, or never.
@@ -175,7 +176,7 @@ pub trait Transport<B: Buffer> {
     /// Disconnects a peer that broke the protocol.
     fn fail_peer(&mut self, peer: PeerId);
 
-    /// Returns the next event; the same one again until [`Self::done`] or [`Self::defer`].
+    /// Returns the next event; the same event again until [`Self::done`] or [`Self::defer`].
     fn next(&mut self) -> Option<TransportEvent>;
 
     /// Returns the next event if it is a short message, with its bytes. The caller takes it by

@@ -1,6 +1,6 @@
-//! Endpoints of the message library in one process, joined by channels in memory: buffers that return
-//! their bytes, endpoints, pairs of endpoints, and a fake transport. No daemon and no descriptors of
-//! doorbells are involved.
+//! Endpoints of the message library in one process, joined by channels in memory: buffers that
+//! return their bytes, endpoints, pairs of endpoints, and a fake transport. No daemon and no
+//! descriptors of doorbells are involved.
 
 pub mod fake;
 pub mod model;
@@ -115,7 +115,7 @@ pub fn options(endpoint: u8) -> LibraryOptions {
     }
 }
 
-/// Paths of an endpoint whose peers need no doorbell.
+/// Channels of an endpoint to peers without a doorbell.
 pub type LocalChannels = Channels<fn()>;
 
 fn ignore_doorbell() {}
@@ -144,17 +144,17 @@ pub fn channel(memory: &View, side: Side, to: u8) -> Channel<fn()> {
     Channel { peer: PeerId(to.into()), address, session, sender, receiver, doorbell, direct: None }
 }
 
-/// An endpoint and its paths to others.
+/// An endpoint and its channels to others.
 #[derive(Debug)]
 pub struct End {
     /// The library of the endpoint.
     pub library: Library<Pad>,
-    /// Its paths.
+    /// Its channels.
     pub ways: LocalChannels,
 }
 
 impl End {
-    /// Creates an endpoint without paths.
+    /// Creates an endpoint without channels.
     ///
     /// # Panics
     /// The options are invalid.

@@ -141,8 +141,8 @@ impl MessageModel {
     }
 }
 
-/// Plays operations and compares the results with the model. The lowest `contexts` bits of the match
-/// information are the context id; receives must cover them.
+/// Plays operations and compares the results with the model. The lowest `contexts` bits of the
+/// match information are the context id; receives must cover them.
 ///
 /// # Panics
 /// A result differs.

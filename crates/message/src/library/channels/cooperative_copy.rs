@@ -9,17 +9,18 @@
 //! # When the receiver's memory is free again
 //! No sender writes after a receive has ended, with or without success: a shared word records
 //! whether the sender is copying. A receiver that disconnects in the middle waits for that word
-//! ([`PeerChannel::await_peer_writes`]), and so does a receiver that loses its memory ([`Channels::withdraw_share`]).
-//! It does not wait for an ended process, nor longer than [`HELP_ENDS_NS`]: a sender that was
-//! stopped within a part counts as hostile then, and may finish that part later. A sender claims at
-//! most twice in a row, so a process that executes another program while it receives is written to
-//! for at most 2 MiB ([`SHARED_PARTS_AT_ONCE`]).
+//! ([`PeerChannel::await_peer_writes`]), and so does a receiver that loses its memory
+//! ([`Channels::withdraw_share`]). It does not wait for an ended process, nor longer than
+//! [`HELP_ENDS_NS`]: a sender that was stopped within a part counts as hostile then, and may finish
+//! that part later. A sender claims at most twice in a row, so a process that executes another
+//! program while it receives is written to for at most 2 MiB ([`SHARED_PARTS_AT_ONCE`]).
 //!
 //! # Trust
-//! As in [`super::direct_read`]: a receiver may send any addresses, since they refer to its own memory,
-//! and it sends them only to a peer that the daemon vouched for. It may send addresses with page
-//! faults that it serves itself (a mapped file of its own file system), and so block its sender in the
-//! kernel; a sender may block a reader in the same way. Both processes belong to one user.
+//! As in [`super::direct_read`]: a receiver may send any addresses, since they refer to its own
+//! memory, and it sends them only to a peer that the daemon vouched for. It may send addresses with
+//! page faults that it serves itself (a mapped file of its own file system), and so block its
+//! sender in the kernel; a sender may block a reader in the same way. Both processes belong to one
+//! user.
 
 use std::collections::VecDeque;
 

@@ -3,13 +3,13 @@
 //!
 //! An offer carries the addresses of its segments in the sender's process. The receiver reads them
 //! by [`Direct`], in bounded steps between other events, and reports the end to the sender. The
-//! sender may copy a part ([`super::cooperative_copy`]). After any failure the message is pulled through the
-//! channel from its first byte.
+//! sender may copy a part ([`super::cooperative_copy`]). After any failure the message is pulled
+//! through the channel from its first byte.
 //!
 //! # Trust
-//! The creator of the channel vouches for the process that is read; the peer cannot choose
-//! it. A sender may send any addresses: they refer to its own memory, and the length is bounded by
-//! the offer. Bytes that it changes meanwhile are bytes that it sent. An endpoint sends its own
+//! The creator of the channel vouches for the process that is read; the peer cannot choose it. A
+//! sender may send any addresses: they refer to its own memory, and the length is bounded by the
+//! offer. Bytes that it changes meanwhile are bytes that it sent. An endpoint sends its own
 //! addresses only to a peer for which it has a [`Direct`].
 //!
 //! # When the sender's bytes may change

@@ -14,9 +14,9 @@
 //! Chunks in order, or one fail, answer a pull. The sender of a large message is done when the last
 //! chunk is in the channel; no event confirms the chunks.
 //!
-//! The bytes of an offer ([`super::direct_read`]): the sender's count of withdrawals, then address and
-//! length of each segment, 8 bytes each, little-endian. A receiver that reads the segments directly
-//! sends no pull; it sends *taken* at the end.
+//! The bytes of an offer ([`super::direct_read`]): the sender's count of withdrawals, then address
+//! and length of each segment, 8 bytes each, little-endian. A receiver that reads the segments
+//! directly sends no pull; it sends *taken* at the end.
 //!
 //! The bytes of a help event: the number of the cooperative copy, then the receiver's segments. The
 //! sender may ignore it. A sender that helped sends *put* when no part is left.

@@ -547,7 +547,7 @@ impl<D: PeerDoorbell> Channels<D> {
         false
     }
 
-    /// Polls all channels, beginning with the current one.
+    /// Polls all channels, beginning with the current channel.
     #[inline]
     fn poll_channels(&mut self) -> bool {
         if self.turn > 0 && self.poll_channel(self.at) {

@@ -46,7 +46,7 @@ impl PathTimes {
         faster
     }
 
-    /// Records the duration of a message. An outlier counts at most a quarter above the mean.
+    /// Records the duration of a message. An outlier is capped at a quarter above the mean.
     pub(super) fn took(&mut self, timed: &TimedMessage, now: u64) {
         let whole = now.saturating_sub(timed.since).saturating_mul(1024);
         let Some(new) = whole.checked_div(timed.len.into()) else { return };

@@ -2,13 +2,13 @@
 //!
 //! # Choice
 //! Through the channel, two processors copy one message at the same time. With a direct read the
-//! receiver copies alone, unless the sender helps ([`super::cooperative_copy`]). So a message without other
-//! traffic and without help is mostly faster through the channel: 80 us instead of 105 to 120 for 1
-//! MiB (a cache line takes 0.05 us). It is slower where the sender did not write the bytes
-//! recently. With help it takes 52 us. [`super::path_times`] measures both paths. With other traffic in
-//! either direction both processors have enough to copy, and the path with half as many copies
-//! wins: 128 KiB to 2 MiB in both directions at 23 to 31 GB/s instead of 10 to 12. (Two processors
-//! with one process each, MPI; Open MPI's shared memory with one copy reaches 21 to 40.)
+//! receiver copies alone, unless the sender helps ([`super::cooperative_copy`]). So a message
+//! without other traffic and without help is mostly faster through the channel: 80 us instead of
+//! 105 to 120 for 1 MiB (a cache line takes 0.05 us). It is slower where the sender did not write
+//! the bytes recently. With help it takes 52 us. [`super::path_times`] measures both paths. With
+//! other traffic in either direction both processors have enough to copy, and the path with half as
+//! many copies wins: 128 KiB to 2 MiB in both directions at 23 to 31 GB/s instead of 10 to 12. (Two
+//! processors with one process each, MPI; Open MPI's shared memory with one copy reaches 21 to 40.)
 
 use causeway_channel::Head;
 use causeway_wire::mx::{PeerId, Token};
