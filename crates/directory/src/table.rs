@@ -34,7 +34,7 @@ pub struct Change<K> {
 #[derive(Debug)]
 pub struct Directory<K> {
     claims: BTreeMap<K, Claims>,
-    /// Places whose claims are followed only if no reachable place claims the address.
+    /// Places with claims that are followed only if no reachable place claims the address.
     unreachable: BTreeSet<Place>,
     /// Newest epoch that was received or given.
     newest: u64,

@@ -166,7 +166,7 @@ impl Relay {
                 self.sleep(RETRY_PAUSE_MAX)
             }
             Err(ExchangeError::FrontendLeft) => Err(RelayEnd::FrontendLeft),
-            Err(trouble) => Err(RelayEnd::NotResumed(trouble)),
+            Err(error) => Err(RelayEnd::NotResumed(error)),
         }
     }
 
@@ -211,7 +211,7 @@ impl Relay {
                 return Ok(());
             }
             Err(ExchangeError::FrontendLeft) => return Err(RelayEnd::FrontendLeft),
-            Err(trouble) => return Err(RelayEnd::NotResumed(trouble)),
+            Err(error) => return Err(RelayEnd::NotResumed(error)),
         };
         self.deaths = 0;
         let (request, header) = (raw.request, raw.header);
@@ -243,11 +243,11 @@ impl Relay {
             self.record.inflight = Some(self.make_inflight(packed)?);
         }
         let index = raw.payload.first().map_or(0, |index| u32::from(*index));
-        let anew = self
+        let is_restart = self
             .record
             .ring(index)
             .is_some_and(|ring| ring.kick.is_none() && ring.stopped_at != Some(ring.position()));
-        if anew && let Some(inflight) = &self.record.inflight {
+        if is_restart && let Some(inflight) = &self.record.inflight {
             inflight
                 .clear(index)
                 .map_err(|_| ExchangeError::Lacking("a record of chains in flight"))?;

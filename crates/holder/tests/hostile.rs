@@ -83,7 +83,7 @@ fn hostile_bytes_end_their_connection_alone() {
         bad.shutdown(std::net::Shutdown::Write).unwrap();
         hung_up(bad);
     }
-    held.asks("good");
+    held.ask_causewayd("good");
     halt();
 }
 
@@ -91,7 +91,7 @@ fn hostile_bytes_end_their_connection_alone() {
 fn hostile_descriptors_are_closed() {
     let held = Held::new();
     let halt = background(Life::new(&held, "p"));
-    held.asks("p");
+    held.ask_causewayd("p");
     let file = std::fs::File::open("/dev/null").unwrap();
     let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let before = count();
@@ -107,7 +107,7 @@ fn hostile_descriptors_are_closed() {
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         hung_up(stream);
     }
-    held.asks("p");
+    held.ask_causewayd("p");
     let since = std::time::Instant::now();
     while count() > before + 4 {
         assert!(since.elapsed() < LIMIT, "{} descriptors leaked", count() - before);
@@ -171,7 +171,7 @@ fn hostile_answers_of_causewayd_cost_one_connection() {
     }
     drop(control);
     let halt = background(Life::new(&held, "good"));
-    held.asks("good");
+    held.ask_causewayd("good");
     halt();
 }
 
@@ -266,7 +266,7 @@ fn hostile_control_packets_end_their_own_connection() {
     assert!(why.contains("another causewayd"), "{why}");
     drop(first);
     let halt = background(Life::new(&held, "p"));
-    held.asks("p");
+    held.ask_causewayd("p");
     halt();
 }
 

@@ -105,8 +105,8 @@ fn a_driver_that_begins_anew_with_a_smaller_ring_gets_a_new_record() {
     // It starts at the index where it stopped, zero, and yet it is another ring.
     tell(R::SET_VRING_NUM, 1, 8, &[]);
     tell(R::SET_VRING_BASE, 1, 0, &[]);
-    let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
-    tell(R::SET_VRING_KICK, 1, 0, &[bell.as_fd()]);
+    let doorbell = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+    tell(R::SET_VRING_KICK, 1, 0, &[doorbell.as_fd()]);
     let mut life = halt();
     life.until("the queue's start", |life| life.runs());
 }

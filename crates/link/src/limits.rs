@@ -57,7 +57,7 @@ pub const INITIATION_JITTER_NS: u64 = 250_000_000;
 /// peer, because their sender may be a clone; three heartbeats, 1.5 s.
 pub const HEARD_NS: u64 = 3 * HEARTBEAT_NS;
 /// Time for which a clone or a clock that went back is shown and not logged again; 1 min.
-pub const TROUBLE_NS: u64 = 60_000_000_000;
+pub const HANDSHAKE_FAULT_NS: u64 = 60_000_000_000;
 /// Consecutive crossed initiations of the end with precedence before it yields.
 pub const CROSSED_MAX: u32 = 3;
 

@@ -146,7 +146,7 @@ mod tests {
     const ONE: [u8; 4] = [10, 0, 0, 1];
     const TWO: [u8; 4] = [10, 0, 0, 2];
 
-    fn look(sizes: &SegmentSizes, bytes: &[u8]) -> Option<usize> {
+    fn lookup(sizes: &SegmentSizes, bytes: &[u8]) -> Option<usize> {
         let network = Frame::parse(bytes).unwrap().network.unwrap();
         sizes.payload(bytes, &network, &network.transport.unwrap())
     }
@@ -157,14 +157,14 @@ mod tests {
         let note = |bytes: &[u8]| {
             sizes.record(bytes, &Frame::parse(bytes).unwrap().network.unwrap());
         };
-        assert_eq!(look(&sizes, &frame(TWO, ONE, None)), None);
+        assert_eq!(lookup(&sizes, &frame(TWO, ONE, None)), None);
         note(&frame(ONE, TWO, None));
-        assert_eq!(look(&sizes, &frame(TWO, ONE, None)), None, "no SYN");
+        assert_eq!(lookup(&sizes, &frame(TWO, ONE, None)), None, "no SYN");
         note(&frame(ONE, TWO, Some(1_200)));
-        assert_eq!(look(&sizes, &frame(TWO, ONE, None)), Some(1_200));
-        assert_eq!(look(&sizes, &frame(ONE, TWO, None)), None, "the other way");
+        assert_eq!(lookup(&sizes, &frame(TWO, ONE, None)), Some(1_200));
+        assert_eq!(lookup(&sizes, &frame(ONE, TWO, None)), None, "the other way");
         note(&frame(ONE, TWO, Some(3)));
-        assert_eq!(look(&sizes, &frame(TWO, ONE, None)), Some(1_200), "nonsense");
+        assert_eq!(lookup(&sizes, &frame(TWO, ONE, None)), Some(1_200), "nonsense");
     }
 
     #[test]

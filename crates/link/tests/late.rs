@@ -111,8 +111,8 @@ fn names_are_resolved_when_they_can_be_and_followed_to_other_addresses() {
     let bare = bare("bare", "blue", LinkKind::Vxlan, ("127.0.0.55:21504", "0.0.0.0:21503", 7));
     keep(&a, named(bare));
     for link in ["tunnel", "bare"] {
-        let told = || reason(&a, link).contains("cannot be resolved");
-        wait(told, || reason(&a, link));
+        let is_reported = || reason(&a, link).contains("cannot be resolved");
+        wait(is_reported, || reason(&a, link));
     }
     b.link(tunnel(&b, y, x, 54, 53)).unwrap();
     KNOWN.lock().unwrap().push(y.parse().unwrap());

@@ -31,14 +31,14 @@ fn addresses_beyond_the_quota_are_announced_once_there_is_room() {
     for number in 0..=ADDRESSES_MAX {
         socket.announce(id, mac(number), Some(5), 1);
     }
-    let told = |socket: &TunnelSocket| socket.state(tunnel, 1).unwrap().0.addresses.0;
-    assert_eq!((told(&socket), socket.over_quota()), (ADDRESSES_MAX, vec![]));
+    let announced = |socket: &TunnelSocket| socket.state(tunnel, 1).unwrap().0.addresses.0;
+    assert_eq!((announced(&socket), socket.over_quota()), (ADDRESSES_MAX, vec![]));
     socket.announce(id, mac(3), None, 2);
-    assert_eq!((told(&socket), socket.over_quota()), (ADDRESSES_MAX - 1, vec![id]));
+    assert_eq!((announced(&socket), socket.over_quota()), (ADDRESSES_MAX - 1, vec![id]));
     assert_eq!(socket.over_quota(), [], "once");
     // As the service does, which knows all addresses.
     for number in (0..=ADDRESSES_MAX).filter(|number| *number != 3) {
         socket.announce(id, mac(number), Some(5), 3);
     }
-    assert_eq!((told(&socket), socket.over_quota()), (ADDRESSES_MAX, vec![]));
+    assert_eq!((announced(&socket), socket.over_quota()), (ADDRESSES_MAX, vec![]));
 }

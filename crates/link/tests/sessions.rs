@@ -303,7 +303,7 @@ fn a_clone_of_a_peer_is_refused_and_named() {
     assert_eq!(world.tunnel(0).remote(), Some(address(1)));
     assert!(world.refusals(0, Refusal::Clone) > 3);
     assert_eq!(world.seen(0, |what| *what == What::Clone(address(2))), 1, "told once a minute");
-    assert_eq!(world.tunnel(0).state(world.now).trouble, Some(HandshakeFault::Clone(address(2))));
+    assert_eq!(world.tunnel(0).state(world.now).fault, Some(HandshakeFault::Clone(address(2))));
 }
 
 #[test]
@@ -317,8 +317,8 @@ fn a_peer_whose_clock_was_set_back_a_day_is_named_and_taken_up_again() {
     world.hosts[1].address = address(9);
     world.wall -= day;
     world.run(60 * SECOND);
-    let trouble = world.tunnel(0).state(world.now).trouble;
-    assert!(matches!(trouble, Some(HandshakeFault::Behind(ns)) if ns > day / 2), "{trouble:?}");
+    let fault = world.tunnel(0).state(world.now).fault;
+    assert!(matches!(fault, Some(HandshakeFault::Behind(ns)) if ns > day / 2), "{fault:?}");
     world.run(300 * SECOND);
     assert!(world.tunnel(1).is_up() && world.tunnel(0).is_up());
 }

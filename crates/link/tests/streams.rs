@@ -189,8 +189,8 @@ fn hostile_connections_from_elsewhere_are_closed_and_counted() {
     assert_eq!(b.link_counter("to-a", "socket_drop_unknown_peer_total"), 1);
     assert_eq!(b.link_view("to-a").state, LinkState::Down);
     a.link(connects("to-b", at(35))).unwrap();
-    let told = || a.link_view("to-b").reason.contains("closed the connection");
-    wait(told, || format!("{:?}", a.link_view("to-b")));
+    let is_reported = || a.link_view("to-b").reason.contains("closed the connection");
+    wait(is_reported, || format!("{:?}", a.link_view("to-b")));
     assert!(hosts::is_silent(&mut two));
 }
 

@@ -88,8 +88,8 @@ fn link_at(name: &str, at: SocketAddr, listens: bool, peer: &str, files: &Files)
 }
 
 fn wait_reason(host: &Host, link: &str, words: &str) {
-    let told = || host.link_view(link).reason.contains(words);
-    wait(told, || format!("{words}: {:?}", host.link_view(link)));
+    let is_reported = || host.link_view(link).reason.contains(words);
+    wait(is_reported, || format!("{words}: {:?}", host.link_view(link)));
     assert_eq!(host.link_view(link).state, LinkState::Down);
 }
 

@@ -15,7 +15,7 @@ impl Map {
         const BYTES: usize = 16;
         match self.pointer(addr, Rights::READ) {
             Some((from, left)) if left >= BYTES => {
-                // SAFETY: `pointer` gives `left` mapped bytes.
+                // SAFETY: `pointer` returned `left` mapped bytes.
                 Ok(unsafe { kernel::load_pair(from.as_ptr()) }.map(u64::from_le))
             }
             // The bytes lie in several grants, or in none.
@@ -34,7 +34,7 @@ impl Map {
     pub fn read_array<const N: usize>(&self, addr: u64, into: &mut [u8; N]) -> bool {
         match self.pointer(addr, Rights::READ) {
             Some((from, left)) if left >= N => {
-                // SAFETY: `pointer` gives `left` mapped bytes; `into` is private and has N.
+                // SAFETY: `pointer` returned `left` mapped bytes; `into` is private and has N.
                 unsafe { kernel::copy(into.as_mut_ptr(), from.as_ptr(), N) };
                 true
             }
@@ -50,7 +50,7 @@ impl Map {
     pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), OutOfGrant> {
         match self.pointer(addr, Rights::READ) {
             Some((from, left)) if into.len() <= left => {
-                // SAFETY: `pointer` gives `left` mapped bytes; `into` is private.
+                // SAFETY: `pointer` returned `left` mapped bytes; `into` is private.
                 unsafe { kernel::copy(into.as_mut_ptr(), from.as_ptr(), into.len()) };
                 Ok(())
             }
@@ -68,7 +68,7 @@ impl Map {
             let (from, left) = self.pointer(addr, Rights::READ).ok_or(wrong)?;
             let now = left.min(into.len());
             let (head, tail) = into.split_at_mut(now);
-            // SAFETY: `pointer` gives `left` mapped bytes; `head` is private and has `now` <= left.
+            // SAFETY: `pointer` returned `left` mapped bytes; `head` is private and has `now` <= left.
             unsafe { kernel::copy(head.as_mut_ptr(), from.as_ptr(), now) };
             into = tail;
             addr = addr.checked_add(now as u64).ok_or(wrong)?;
@@ -95,7 +95,7 @@ impl Map {
         match self.pointer(addr, Rights::WRITE) {
             Some((there, left)) if left >= header.len().saturating_add(body.len()) => {
                 let there = there.as_ptr();
-                // SAFETY: `pointer` gives `left` mapped bytes, room for both; both are private.
+                // SAFETY: `pointer` returned `left` mapped bytes, room for both; both are private.
                 unsafe {
                     if !is_there(there, header) {
                         kernel::copy(there, header.as_ptr(), header.len());
@@ -126,7 +126,7 @@ impl Map {
         match self.pointer(addr, Rights::WRITE) {
             Some((there, left)) if left >= N.wrapping_add(header.len()) && !self.is_logged() => {
                 let there = there.as_ptr();
-                // SAFETY: `pointer` gives `left` mapped bytes, room for both; both are private.
+                // SAFETY: `pointer` returned `left` mapped bytes, room for both; both are private.
                 unsafe {
                     if !is_there(there, header) {
                         kernel::copy(there, header.as_ptr(), header.len());
@@ -147,7 +147,7 @@ impl Map {
     pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), OutOfGrant> {
         match self.pointer(addr, Rights::WRITE) {
             Some((to, left)) if from.len() <= left => {
-                // SAFETY: `pointer` gives `left` mapped bytes; `from` is private.
+                // SAFETY: `pointer` returned `left` mapped bytes; `from` is private.
                 unsafe { kernel::copy(to.as_ptr(), from.as_ptr(), from.len()) };
                 self.wrote(addr, from.len());
                 Ok(())
@@ -166,7 +166,7 @@ impl Map {
             let (to, left) = self.pointer(addr, Rights::WRITE).ok_or(wrong)?;
             let now = left.min(from.len());
             let (head, tail) = from.split_at(now);
-            // SAFETY: `pointer` gives `left` mapped bytes; `head` is private and has `now` <= left.
+            // SAFETY: `pointer` returned `left` mapped bytes; `head` is private and has `now` <= left.
             unsafe { kernel::copy(to.as_ptr(), head.as_ptr(), now) };
             self.wrote(addr, now);
             from = tail;

@@ -60,7 +60,7 @@ impl Held {
     }
 
     /// Connects and sends a request that only causewayd can answer.
-    pub fn asks(&self, name: &str) {
+    pub fn ask_causewayd(&self, name: &str) {
         let client = native::Client::connect_within(&self.path(name), LIMIT).unwrap();
         assert_eq!(client.offered(), model().offered());
     }

@@ -62,7 +62,7 @@ pub struct BareSocket {
     /// Segment sizes of local TCP endpoints; for VXLAN only.
     sizes: Option<Arc<SegmentSizes>>,
     /// Datagrams that belong to no link, by reason.
-    pub strays: Strays,
+    pub unmatched: UnmatchedDatagrams,
 }
 
 /// The peer of one link.
@@ -106,7 +106,7 @@ impl Senders {
 
 /// Datagrams that belong to no link.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Strays {
+pub struct UnmatchedDatagrams {
     /// Source address without a link.
     pub unknown_peer: u64,
     /// Virtual network without a link to that peer.
@@ -136,7 +136,7 @@ impl BareSocket {
             bursts: Vec::new(),
             peers: HashMap::new(),
             sizes: (encapsulation == Encapsulation::Vxlan).then(Arc::default),
-            strays: Strays::default(),
+            unmatched: UnmatchedDatagrams::default(),
         }
     }
 
@@ -243,15 +243,16 @@ impl BareSocket {
             total = total.saturating_add(1);
             let bytes = burst.buffer.get(datagram.clone()).unwrap_or(&[]);
             let Some((vni, start)) = self.header(bytes) else {
-                self.strays.truncated = self.strays.truncated.wrapping_add(1);
+                self.unmatched.truncated = self.unmatched.truncated.wrapping_add(1);
                 continue;
             };
             let Some(peer) = self.peers.get_mut(&(ip, vni)) else {
                 let known = self.peers.keys().any(|(peer, _)| *peer == ip);
-                let strays = &mut self.strays;
-                let count = if known { &mut strays.wrong_vni } else { &mut strays.unknown_peer };
+                let unmatched = &mut self.unmatched;
+                let count =
+                    if known { &mut unmatched.wrong_vni } else { &mut unmatched.unknown_peer };
                 *count = count.wrapping_add(1);
-                strays.last = Some(ip);
+                unmatched.last = Some(ip);
                 continue;
             };
             peer.local_address.record(burst.to);

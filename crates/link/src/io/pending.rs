@@ -38,7 +38,7 @@ impl OpenRetry {
     }
 
     /// The state of a link that was open and is reopened.
-    fn anew(now_ns: u64) -> Self {
+    fn for_reopen(now_ns: u64) -> Self {
         let again_ns = now_ns.saturating_add(REOPEN_NS);
         Self { reason: "the link is being reopened".into(), again_ns, pause_ns: REOPEN_NS }
     }
@@ -117,8 +117,8 @@ impl Links {
         let links = self.links.values();
         let due = links.flat_map(|link| {
             let opens = link.retry.as_ref().filter(|_| !link.spec.is_unresolved());
-            let asks = link.lookup.as_ref().filter(|lookup| !lookup.in_progress);
-            [opens.map(|retry| retry.again_ns), asks.map(|lookup| lookup.again_ns)]
+            let lookup = link.lookup.as_ref().filter(|lookup| !lookup.in_progress);
+            [opens.map(|retry| retry.again_ns), lookup.map(|lookup| lookup.again_ns)]
         });
         due.flatten().min().unwrap_or(u64::MAX)
     }
@@ -205,7 +205,7 @@ impl Links {
                 .tunnel
                 .and_then(|(number, _)| socket.state(number, now_ns))
                 .is_some_and(|(state, _)| state.up),
-            Some(SourceKind::Stream(stream)) => stream.trouble().is_none(),
+            Some(SourceKind::Stream(stream)) => stream.down_reason().is_none(),
             _ => false,
         }
     }
@@ -327,7 +327,7 @@ impl Links {
             link.spec = link.spec.with_remote(to);
         }
         (link.source, link.tunnel) = (NO_SOURCE, None);
-        link.retry = Some(OpenRetry::anew(cx.now_ns));
+        link.retry = Some(OpenRetry::for_reopen(cx.now_ns));
         // The old carrier holds the socket; its address is free once the group has dropped the
         // carrier.
         if link.inbox.to.demand(Message::Carrier(id, Box::new(ClosedCarrier))).is_err() {

@@ -10,7 +10,7 @@ use super::raw::RawLink;
 use super::service::{LinkEntry, Links, SourceKind};
 use super::stream::StreamLink;
 use super::tls::days_until;
-use crate::limits::TROUBLE_NS;
+use crate::limits::HANDSHAKE_FAULT_NS;
 use crate::tunnel::{HandshakeFault, TunnelState};
 
 fn short(bytes: usize) -> u16 {
@@ -55,17 +55,17 @@ impl Links {
             Some(SourceKind::Bare(socket)) => {
                 view.state = LinkState::Open;
                 view.reason = "this kind of link does not detect whether the peer is alive".into();
-                let strays = socket.strays;
-                if let Some(last) = strays.last {
+                let unmatched = socket.unmatched;
+                if let Some(last) = unmatched.last {
                     let text = format!(
                         "; its socket received datagrams that match no link, the last from {last}"
                     );
                     view.reason.push_str(&text);
                 }
                 for (name, count) in [
-                    ("unknown_peer", strays.unknown_peer),
-                    ("wrong_vni", strays.wrong_vni),
-                    ("truncated", strays.truncated),
+                    ("unknown_peer", unmatched.unknown_peer),
+                    ("wrong_vni", unmatched.wrong_vni),
+                    ("truncated", unmatched.truncated),
                 ] {
                     view.counters.insert(format!("socket_drop_{name}_total"), count);
                 }
@@ -87,7 +87,7 @@ impl Links {
     }
 
     fn stream(&self, view: &mut LinkView, stream: &StreamLink, source: u32) {
-        (view.state, view.reason) = match stream.trouble() {
+        (view.state, view.reason) = match stream.down_reason() {
             None => (LinkState::Up, "the peer is connected".to_owned()),
             Some(reason) => (LinkState::Down, reason.to_owned()),
         };
@@ -125,7 +125,7 @@ impl Links {
 }
 
 fn raw(view: &mut LinkView, link: &RawLink) {
-    (view.state, view.reason) = match link.trouble() {
+    (view.state, view.reason) = match link.down_reason() {
         None => (
             LinkState::Open,
             "this kind of link does not detect whether hosts are there".to_owned(),
@@ -159,12 +159,12 @@ fn tunnel(view: &mut LinkView, state: &TunnelState, ups: u64) {
         ),
         (false, Some(_), _) => (LinkState::Down, "the peer does not answer".to_owned()),
     };
-    match state.trouble {
+    match state.fault {
         Some(HandshakeFault::Clone(at)) => {
             let text = format!("; another host, at {at}, uses its private key and is refused");
             view.reason.push_str(&text);
         }
-        Some(HandshakeFault::Behind(ns)) if !state.up && ns >= TROUBLE_NS => {
+        Some(HandshakeFault::Behind(ns)) if !state.up && ns >= HANDSHAKE_FAULT_NS => {
             let hours = ns as f64 / 3.6e12;
             view.reason = format!(
                 "the peer's clock was set back by {hours:.1} h: its handshakes are refused until its \

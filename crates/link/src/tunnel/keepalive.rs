@@ -96,7 +96,7 @@ impl Tunnel {
     /// report. `None` below [`DELIVERED_MIN`] datagrams.
     fn report(&mut self) -> Option<Delivered> {
         let slot = self.current.as_mut().filter(|slot| !slot.session.is_plain())?;
-        let (next, came) = (slot.replay.next(), slot.came);
+        let (next, came) = (slot.replay.next(), slot.received);
         let sent = next.saturating_sub(slot.reported.0);
         if sent < DELIVERED_MIN {
             return None;

@@ -19,7 +19,7 @@ use causeway_wire::tunnel::{Kind, Outer};
 use crate::event::{Event, What};
 use crate::handshake::Initiation;
 use crate::health::{Changes, Health};
-use crate::limits::{ADDRESSES_MAX, TROUBLE_NS, VNIS_MAX};
+use crate::limits::{ADDRESSES_MAX, HANDSHAKE_FAULT_NS, VNIS_MAX};
 use crate::moment::Moment;
 use crate::outlet::{Outlet, Path};
 use crate::reassembly::Reassembler;
@@ -48,7 +48,7 @@ struct SessionSlot {
     replay: Replay,
     since: u64,
     /// Datagrams received, and the counter and number of the last report to the peer.
-    came: u64,
+    received: u64,
     reported: (u64, u64),
     /// The time in the peer's initiation; 0 for our own.
     peer_time: u64,
@@ -101,7 +101,7 @@ pub struct Tunnel {
     /// When the last datagram of the current session arrived.
     received_at: u64,
     /// The fault of the peer's handshakes, and when it was first noticed.
-    trouble: Option<(HandshakeFault, u64)>,
+    fault: Option<(HandshakeFault, u64)>,
 
     health: Health,
     fragments: Reassembler,
@@ -133,7 +133,7 @@ pub struct TunnelState {
     /// The peer's key; `None` without encryption.
     pub peer: Option<PublicKey>,
     /// The fault of the peer's handshakes within the last minute.
-    pub trouble: Option<HandshakeFault>,
+    pub fault: Option<HandshakeFault>,
     /// The peer's address, as last proven.
     pub remote: Option<SocketAddr>,
     /// Age of the session, in ns; `None` without a session.
@@ -185,7 +185,7 @@ impl Tunnel {
             own_time: 0,
             peer_time: 0,
             received_at: 0,
-            trouble: None,
+            fault: None,
             health: Health::new(config.longest),
             fragments: Reassembler::default(),
             own_claims: Advertisement::default(),
@@ -203,7 +203,7 @@ impl Tunnel {
                 session,
                 replay: Replay::default(),
                 since: moment.now,
-                came: 0,
+                received: 0,
                 reported: (0, 0),
                 peer_time: 0,
                 ours: true,
@@ -288,9 +288,9 @@ impl Tunnel {
         TunnelState {
             up: self.health.is_up(),
             peer: self.peer().copied(),
-            trouble: self
-                .trouble
-                .filter(|(_, at)| now < at.saturating_add(TROUBLE_NS))
+            fault: self
+                .fault
+                .filter(|(_, at)| now < at.saturating_add(HANDSHAKE_FAULT_NS))
                 .map(|(what, _)| what),
             remote: self.remote,
             session_age: self.current.as_ref().map(|slot| now.saturating_sub(slot.since)),

@@ -53,7 +53,7 @@ impl Tunnel {
         if !slot.replay.take(outer.counter) {
             return Err(Refusal::Replayed);
         }
-        slot.came = slot.came.saturating_add(1);
+        slot.received = slot.received.saturating_add(1);
         if which == SlotName::Current {
             self.received_at = moment.now;
         }
@@ -249,8 +249,8 @@ impl Tunnel {
             let what = if record.header.kind == record::GONE {
                 self.peer_claims.remove(key, epoch).map(|_| What::Gone { vni, mac, epoch })
             } else {
-                let news = self.peer_claims.insert(key, epoch).map_err(|_| Refusal::Directory)?;
-                news.then_some(What::Here { vni, mac, epoch })
+                let is_new = self.peer_claims.insert(key, epoch).map_err(|_| Refusal::Directory)?;
+                is_new.then_some(What::Here { vni, mac, epoch })
             };
             if let Some(what) = what.filter(|_| carried) {
                 events.push(crate::event::Event { tunnel: self.number, what });

@@ -14,8 +14,9 @@ use crate::event::What;
 use crate::handshake::{Initiation, ReceivedInitiation};
 use crate::health::Changes;
 use crate::limits::{
-    CONFIRM_NS_MAX, CROSSED_MAX, HEARD_NS, INITIATION_JITTER_NS, INITIATION_NS_MAX,
-    INITIATION_NS_MIN, REKEY_LATE_NS, REKEY_NS, SESSION_GRACE_NS, SESSION_NS_MAX, TROUBLE_NS,
+    CONFIRM_NS_MAX, CROSSED_MAX, HANDSHAKE_FAULT_NS, HEARD_NS, INITIATION_JITTER_NS,
+    INITIATION_NS_MAX, INITIATION_NS_MIN, REKEY_LATE_NS, REKEY_NS, SESSION_GRACE_NS,
+    SESSION_NS_MAX,
 };
 use crate::moment::Moment;
 use crate::refusal::Refusal;
@@ -89,23 +90,24 @@ impl Tunnel {
     }
 
     /// Records a fault of initiations with the peer's key. Reports it at most once per
-    /// [`TROUBLE_NS`].
-    fn report_fault(&mut self, now: u64, what: HandshakeFault, sink: &mut Sink) {
+    /// [`HANDSHAKE_FAULT_NS`].
+    fn report_fault(&mut self, now: u64, fault: HandshakeFault, sink: &mut Sink) {
         let same = |(known, at): &(HandshakeFault, u64)| {
-            std::mem::discriminant(known) == std::mem::discriminant(&what)
-                && now < at.saturating_add(TROUBLE_NS)
+            std::mem::discriminant(known) == std::mem::discriminant(&fault)
+                && now < at.saturating_add(HANDSHAKE_FAULT_NS)
         };
-        let since = self.trouble.filter(same).map(|(_, at)| at);
-        self.trouble = Some((what, since.unwrap_or(now)));
+        let since = self.fault.filter(same).map(|(_, at)| at);
+        self.fault = Some((fault, since.unwrap_or(now)));
         // Small differences come from replays or from duplication in the network.
-        if since.is_some() || matches!(what, HandshakeFault::Behind(ns) if ns < TROUBLE_NS) {
+        if since.is_some() || matches!(fault, HandshakeFault::Behind(ns) if ns < HANDSHAKE_FAULT_NS)
+        {
             return;
         }
-        let what = match what {
+        let event = match fault {
             HandshakeFault::Clone(at) => What::Clone(at),
             HandshakeFault::Behind(ns) => What::Behind(ns),
         };
-        self.event(what, sink);
+        self.event(event, sink);
     }
 
     /// Processes the response to our initiation.
@@ -193,7 +195,7 @@ impl Tunnel {
             session,
             replay: Replay::default(),
             since: now,
-            came: 0,
+            received: 0,
             reported: (0, 0),
             peer_time,
             ours,

@@ -92,7 +92,7 @@ impl RawLink {
     }
 
     /// Returns why the link is down; `None` if it is up.
-    pub fn trouble(&self) -> Option<&str> {
+    pub fn down_reason(&self) -> Option<&str> {
         self.socket.is_none().then_some(&*self.reason)
     }
 

@@ -67,6 +67,9 @@ pub(super) fn explain(error: &io::Error, remote: SocketAddr) -> String {
 
 impl ConnectionAttempt {
     /// Returns an attempt on a socket that is accepted, connected or connecting.
+    ///
+    /// # Errors
+    /// TLS rejects its configuration, or the descriptor cannot be watched.
     pub fn new(
         cx: &Context<'_>,
         source: u32,
@@ -88,6 +91,9 @@ impl ConnectionAttempt {
     }
 
     /// Continues the attempt. Returns whether the connection may carry frames.
+    ///
+    /// # Errors
+    /// [`ConnectionEnd`]: the attempt failed or timed out.
     pub fn advance(&mut self, now_ns: u64, inbox: &LinkInbox) -> Result<bool, ConnectionEnd> {
         let socket = self.connection.socket.clone();
         if !self.connected {

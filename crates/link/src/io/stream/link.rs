@@ -152,7 +152,7 @@ impl StreamLink {
     }
 
     /// Returns why the link is down; `None` if it is up.
-    pub fn trouble(&self) -> Option<&str> {
+    pub fn down_reason(&self) -> Option<&str> {
         self.live.is_none().then_some(&*self.reason)
     }
 
@@ -403,8 +403,9 @@ impl StreamLink {
                 }
                 Err(ended) => {
                     // The cause may be an earlier write error.
-                    let met = self.connection.lock().as_mut().and_then(StreamConnection::failure);
-                    let reason = format!("{}: {}", live.from, met.unwrap_or(ended));
+                    let failure =
+                        self.connection.lock().as_mut().and_then(StreamConnection::failure);
+                    let reason = format!("{}: {}", live.from, failure.unwrap_or(ended));
                     self.end_live(now_ns, reason);
                 }
             }

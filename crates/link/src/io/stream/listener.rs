@@ -35,7 +35,7 @@ struct ListenerPeer {
     /// The source of its link.
     source: u32,
     /// Its rate limit.
-    came: Bucket,
+    accepts: Bucket,
 }
 
 fn spare(socket: &TcpListener) -> Option<OwnedFd> {
@@ -72,7 +72,7 @@ impl StreamListener {
         if let Some(other) = self.peers.get(&peer) {
             return Err(other.source);
         }
-        self.peers.insert(peer, ListenerPeer { source, came: Bucket::default() });
+        self.peers.insert(peer, ListenerPeer { source, accepts: Bucket::default() });
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl StreamListener {
                         self.unknown_peer = self.unknown_peer.saturating_add(1);
                         continue;
                     };
-                    if !peer.came.take(now_ns, ACCEPTS_PER_SECOND_MAX) {
+                    if !peer.accepts.take(now_ns, ACCEPTS_PER_SECOND_MAX) {
                         self.too_often = self.too_often.saturating_add(1);
                     } else if socket.set_nonblocking(true).is_ok() {
                         all.push((peer.source, socket, from));

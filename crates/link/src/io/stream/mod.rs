@@ -2,7 +2,7 @@
 //!
 //! The side without `listen` connects and reconnects with growing pauses; the side with `listen`
 //! accepts connections from the peer's address only. With TLS a newer connection replaces the older
-//! one once its peer is authenticated.
+//! connection once its peer is authenticated.
 //!
 //! | module | purpose |
 //! |---|---|
