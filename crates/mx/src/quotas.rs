@@ -129,12 +129,19 @@ mod tests {
             (0..=REGIONS_PER_USER_MAX).filter(|at| all[at % 20].charge_region(4096)).count()
         };
         assert_eq!(lend(&mut one), REGIONS_PER_USER_MAX);
-        assert_eq!(lend(&mut other), REGIONS_PER_USER_MAX, "it has its own");
-        assert_eq!(lend(&mut elsewhere), REGIONS_PER_USER_MAX, "so has its name in another group");
+        assert_eq!(lend(&mut other), REGIONS_PER_USER_MAX, "each user has a separate quota");
+        assert_eq!(
+            lend(&mut elsewhere),
+            REGIONS_PER_USER_MAX,
+            "the same user in another group has a separate quota"
+        );
         drop(elsewhere);
         one[3].set_regions((1, 4096));
         let given = REGIONS_PER_USER_MAX.div_ceil(20) - 1;
-        assert!((given - 1..=given).contains(&lend(&mut one)), "what it gave back it may lend");
+        assert!(
+            (given - 1..=given).contains(&lend(&mut one)),
+            "released regions can be used again"
+        );
         drop(one);
         let mut again = lender("red", 1);
         assert!(
@@ -159,6 +166,6 @@ mod tests {
             "others may"
         );
         drop(processes);
-        assert!(users().is_empty(), "nothing is left behind");
+        assert!(users().is_empty(), "all entries are removed");
     }
 }

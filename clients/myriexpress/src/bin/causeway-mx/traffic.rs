@@ -191,20 +191,20 @@ impl BenchSide<'_> {
             }
         }
         // SAFETY: the buffer is empty.
-        let told = unsafe { endpoint.send(self.peer, DONE, &[], false) }?;
+        let sent = unsafe { endpoint.send(self.peer, DONE, &[], false) }?;
         endpoint.wait(done)?;
-        endpoint.wait(told)
+        endpoint.wait(sent)
     }
 
     /// Waits until the peer is ready as well.
     fn meet(&self) -> Result<(), Error> {
         // SAFETY: the buffers are empty.
-        let (come, told) = unsafe {
-            let come = self.endpoint.receive(crate::bench_request::READY, &mut [])?;
-            (come, self.endpoint.send(self.peer, crate::bench_request::READY, &[], false)?)
+        let (ready, sent) = unsafe {
+            let ready = self.endpoint.receive(crate::bench_request::READY, &mut [])?;
+            (ready, self.endpoint.send(self.peer, crate::bench_request::READY, &[], false)?)
         };
-        self.endpoint.wait(come)?;
-        self.endpoint.wait(told)
+        self.endpoint.wait(ready)?;
+        self.endpoint.wait(sent)
     }
 }
 
