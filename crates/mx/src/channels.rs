@@ -80,7 +80,7 @@ mod tests {
         assert!(!ways.remove(at(1), at(3), first), "another's number");
         assert!(ways.remove(at(1), at(3), second) && !ways.remove(at(1), at(3), second));
         assert_eq!(ways.close(at(1)), [(at(2), first)]);
-        assert_eq!((ways.count(at(2)), ways.all.len()), (0, 0), "nothing is left behind");
+        assert_eq!((ways.count(at(2)), ways.all.len()), (0, 0), "all entries are removed");
         assert_ne!(ways.add(at(1), at(2)), first);
     }
 }

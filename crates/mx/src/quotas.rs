@@ -15,13 +15,13 @@ use crate::limits::{
 
 /// Regions with their bytes, and endpoints with a network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Usage {
+struct ResourceUsage {
     regions: usize,
     bytes: u64,
     endpoints: usize,
 }
 
-impl Usage {
+impl ResourceUsage {
     fn plus(self, other: Self) -> Self {
         let regions = self.regions.saturating_add(other.regions);
         let endpoints = self.endpoints.saturating_add(other.endpoints);
@@ -38,9 +38,9 @@ impl Usage {
 /// A group, and the user of a process if it is known.
 type QuotaUser = (Name, Option<u32>);
 
-static USERS: Mutex<BTreeMap<QuotaUser, Usage>> = Mutex::new(BTreeMap::new());
+static USERS: Mutex<BTreeMap<QuotaUser, ResourceUsage>> = Mutex::new(BTreeMap::new());
 
-fn users() -> MutexGuard<'static, BTreeMap<QuotaUser, Usage>> {
+fn users() -> MutexGuard<'static, BTreeMap<QuotaUser, ResourceUsage>> {
     USERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -48,13 +48,13 @@ fn users() -> MutexGuard<'static, BTreeMap<QuotaUser, Usage>> {
 #[derive(Debug)]
 pub struct ProcessQuota {
     user: QuotaUser,
-    own: Usage,
+    own: ResourceUsage,
 }
 
 impl ProcessQuota {
     /// Creates an empty account.
     pub fn new(group: Name, uid: Option<u32>) -> Self {
-        Self { user: (group, uid), own: Usage::default() }
+        Self { user: (group, uid), own: ResourceUsage::default() }
     }
 
     /// Charges a region. Returns false if the quota of the user or of all users is used up.
@@ -62,7 +62,7 @@ impl ProcessQuota {
         let mut users = users();
         let all = users.values().fold(0_usize, |sum, user| sum.saturating_add(user.regions));
         let user = users.entry(self.user.clone()).or_default();
-        let one = Usage { regions: 1, bytes, ..Usage::default() };
+        let one = ResourceUsage { regions: 1, bytes, ..ResourceUsage::default() };
         let then = user.plus(one);
         let fits = all < REGIONS_MAX
             && then.regions <= REGIONS_PER_USER_MAX
@@ -80,7 +80,7 @@ impl ProcessQuota {
         let user = users.entry(self.user.clone()).or_default();
         let fits = user.endpoints < ENDPOINTS_HELD_PER_USER_MAX;
         if fits {
-            let one = Usage { endpoints: 1, ..Usage::default() };
+            let one = ResourceUsage { endpoints: 1, ..ResourceUsage::default() };
             (*user, self.own) = (user.plus(one), self.own.plus(one));
         }
         fits
@@ -88,21 +88,21 @@ impl ProcessQuota {
 
     /// Releases an endpoint.
     pub fn release_endpoint(&mut self) {
-        let one = Usage { endpoints: 1, ..Usage::default() };
+        let one = ResourceUsage { endpoints: 1, ..ResourceUsage::default() };
         self.set(self.own.minus(one));
     }
 
     /// Sets the number of regions and their bytes.
     pub fn set_regions(&mut self, (regions, bytes): (usize, u64)) {
-        self.set(Usage { regions, bytes, ..self.own });
+        self.set(ResourceUsage { regions, bytes, ..self.own });
     }
 
-    fn set(&mut self, now: Usage) {
+    fn set(&mut self, now: ResourceUsage) {
         let mut users = users();
         let user = users.entry(self.user.clone()).or_default();
         *user = user.minus(self.own).plus(now);
         self.own = now;
-        if *user == Usage::default() {
+        if *user == ResourceUsage::default() {
             users.remove(&self.user);
         }
     }
@@ -110,7 +110,7 @@ impl ProcessQuota {
 
 impl Drop for ProcessQuota {
     fn drop(&mut self) {
-        self.set(Usage::default());
+        self.set(ResourceUsage::default());
     }
 }
 
@@ -129,12 +129,19 @@ mod tests {
             (0..=REGIONS_PER_USER_MAX).filter(|at| all[at % 20].charge_region(4096)).count()
         };
         assert_eq!(lend(&mut one), REGIONS_PER_USER_MAX);
-        assert_eq!(lend(&mut other), REGIONS_PER_USER_MAX, "it has its own");
-        assert_eq!(lend(&mut elsewhere), REGIONS_PER_USER_MAX, "so has its name in another group");
+        assert_eq!(lend(&mut other), REGIONS_PER_USER_MAX, "each user has a separate quota");
+        assert_eq!(
+            lend(&mut elsewhere),
+            REGIONS_PER_USER_MAX,
+            "the same user in another group has a separate quota"
+        );
         drop(elsewhere);
         one[3].set_regions((1, 4096));
         let given = REGIONS_PER_USER_MAX.div_ceil(20) - 1;
-        assert!((given - 1..=given).contains(&lend(&mut one)), "what it gave back it may lend");
+        assert!(
+            (given - 1..=given).contains(&lend(&mut one)),
+            "released regions can be used again"
+        );
         drop(one);
         let mut again = lender("red", 1);
         assert!(
@@ -159,6 +166,6 @@ mod tests {
             "others may"
         );
         drop(processes);
-        assert!(users().is_empty(), "nothing is left behind");
+        assert!(users().is_empty(), "all entries are removed");
     }
 }

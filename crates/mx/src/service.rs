@@ -297,7 +297,7 @@ impl Messages {
     }
 
     /// Connects a NIC with its network as configured.
-    fn wire(
+    fn open_network(
         &mut self,
         cx: &mut Context<'_>,
         port: PortId,
@@ -313,8 +313,8 @@ impl Messages {
         let peer = |peer: causeway_model::MxPeer| (NicId::of(peer.mac.0), peer.name);
         let peers = mx.peers.into_iter().map(peer).collect();
         let locks = LockFiles::new(socket);
-        let wiring = NetworkConfig { by, source, peers, locks, bypass: mx.bypass };
-        let network = NicNetwork::new(cx, NicId::of(mx.mac.0), &mx.hostname, wiring)?;
+        let config = NetworkConfig { carrier: by, source, peers, locks, bypass: mx.bypass };
+        let network = NicNetwork::new(cx, NicId::of(mx.mac.0), &mx.hostname, config)?;
         self.sources.insert(source, SourceOwner::Carrier(port));
         cx.wake_source(source);
         Ok(Some(network))
@@ -427,7 +427,7 @@ impl Service for Messages {
         }
         let mut local_nic = LocalNic::new(nic, mx.hostname.clone());
         local_nic.network = self
-            .wire(cx, port, mx, &socket)
+            .open_network(cx, port, mx, &socket)
             .map_err(|text| CommandError::Host(format!("port {name}: {text}")))?;
         self.nics.insert(port, local_nic);
         Ok(())

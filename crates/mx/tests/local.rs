@@ -109,7 +109,7 @@ fn two_processes_are_joined_by_a_channel_of_their_own() {
     assert_eq!(tell, Tell::Gone { endpoint: 3, of: 0, way, nic: nic("a") });
     host.wait("a", "endpoints", 0);
     let mut one = host.attach("a");
-    assert_ne!(one.open(0, 1), of_one, "a session of its own");
+    assert_ne!(one.open(0, 1), of_one, "a new session");
     one.ask(Ask::Connect { endpoint: 0, to: 3, key: 77, token: 9, nic: nic("b") });
     assert!(matches!(two.hear().0, Tell::Channel { .. }));
 }
@@ -123,17 +123,32 @@ fn hostile_connects_to_strangers_and_with_wrong_keys_are_refused() {
     other.open(2, 3);
     assert_eq!(one.refused(0, ("b", 1), 3), Status::BadKey as u8);
     assert_eq!(one.refused(0, ("b", 2), 2), Status::EndpointClosed as u8);
-    assert_eq!(one.refused(0, ("c", 2), 3), Status::EndpointUnknown as u8, "another group's");
+    assert_eq!(
+        one.refused(0, ("c", 2), 3),
+        Status::EndpointUnknown as u8,
+        "the NIC belongs to another group"
+    );
     assert_eq!(one.refused(0, ("a", 0), 1), Status::BadEndpoint as u8, "itself");
-    assert_eq!(one.refused(1, ("b", 1), 2), Status::BadEndpoint as u8, "it has no such endpoint");
+    assert_eq!(
+        one.refused(1, ("b", 1), 2),
+        Status::BadEndpoint as u8,
+        "the process has no such endpoint"
+    );
     let mut third = host.attach("a");
-    assert_eq!(third.refused(0, ("b", 1), 2), Status::BadEndpoint as u8, "somebody else's");
+    assert_eq!(
+        third.refused(0, ("b", 1), 2),
+        Status::BadEndpoint as u8,
+        "the endpoint belongs to another process"
+    );
     // Another process cannot close it, nor open its number.
     third.ask(Ask::Close { endpoint: 0 });
     third.ask(Ask::Open { tag: 1, endpoint: 0, key: 0 });
     assert!(matches!(third.hear().0, Tell::Opened { code: 20, .. }));
     third.ask(Ask::Open { tag: 1, endpoint: 255, key: 0 });
-    assert!(matches!(third.hear().0, Tell::Opened { code: 0, endpoint: 1, .. }), "any other");
+    assert!(
+        matches!(third.hear().0, Tell::Opened { code: 0, endpoint: 1, .. }),
+        "any free endpoint"
+    );
 }
 
 #[test]
@@ -224,7 +239,7 @@ fn hostile_and_late_disconnects_close_no_other_way() {
     one.ask(close(first + 1));
     third.ask(Ask::Disconnect { endpoint: 1, to: 0, way: first, nic: nic("a") });
     third.ask(Ask::Disconnect { endpoint: 2, to: 0, way: first, nic: nic("a") });
-    assert_eq!(two.refused(1, ("a", 0), 1), Status::Success as u8, "it is there");
+    assert_eq!(two.refused(1, ("a", 0), 1), Status::Success as u8, "already present");
     // A side that cannot use its channel closes it, and the other is informed.
     one.ask(close(first));
     assert_eq!(two.hear().0, Tell::Gone { endpoint: 1, of: 0, way: first, nic: nic("a") });
@@ -234,7 +249,7 @@ fn hostile_and_late_disconnects_close_no_other_way() {
     assert_eq!(way_of(&mut two), second);
     // A late request for the first channel does not close the second.
     two.ask(Ask::Disconnect { endpoint: 1, to: 0, way: first, nic: nic("a") });
-    assert_eq!(two.refused(1, ("a", 0), 1), Status::Success as u8, "it is there");
+    assert_eq!(two.refused(1, ("a", 0), 1), Status::Success as u8, "already present");
     assert_eq!(one.refused(0, ("b", 1), 2), Status::Success as u8, "on both sides");
 }
 
@@ -292,8 +307,8 @@ fn hostile_floods_of_connects_part_nobody_who_is_busy() {
     }
     assert_eq!((came, gone), (made, made));
     other.ask(Ask::Connect { endpoint: 0, to: 0, key: 1, token: 9, nic: nic("a") });
-    assert!(matches!(other.hear().0, Tell::Channel { .. }), "others connect again");
-    soon(|| host.counter("a", "endpoints") == 1, "it was parted from");
+    assert!(matches!(other.hear().0, Tell::Channel { .. }), "other processes can connect again");
+    soon(|| host.counter("a", "endpoints") == 1, "the process is disconnected");
 }
 
 /// Repeats a request as often as possible.
@@ -318,7 +333,7 @@ fn hostile_processes_that_do_not_read_are_not_listened_to() {
     let host = Host::new();
     let (mut deaf, mut honest) = (host.attach("a"), host.attach("a"));
     let asked = ask_on(&mut deaf, Ask::Name { tag: 0, nic: nic("b") }, 20_000);
-    assert!(asked < 20_000, "it is listened to for ever");
+    assert!(asked < 20_000, "requests are read without a limit");
     // Other processes are served.
     honest.open(7, 0);
     // When the process reads, it gets all answers.
@@ -400,7 +415,7 @@ fn hostile_processes_that_rest_and_go_are_parted_from_at_once() {
         host.wait("a", "processes", 0);
         host.counter("a", "asked_total") - before < asked
     });
-    assert!(unanswered, "all that it asked was answered first");
+    assert!(unanswered, "all requests were answered before the pause");
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn met() -> (Host, Host, (Process, Rings), (Process, Rings)) {
     let (one, two) = (Host::on("near", "a"), Host::on("far", "b"));
     let (mut of_one, mut of_two) = (one.attach("a"), two.attach("b"));
     let (mut a, b) = (Rings::open(&mut of_one, 3), Rings::open(&mut of_two, 4));
-    soon(|| a.connect(at("b", 4), 7).0 == Status::Success, "they do not meet");
+    soon(|| a.connect(at("b", 4), 7).0 == Status::Success, "the endpoints do not connect");
     (one, two, (of_one, a), (of_two, b))
 }
 
@@ -61,9 +61,9 @@ fn lies() {
         drop(liar);
     }
     one.wait("a", "processes", 1);
-    assert_eq!(its.connect(at("b", 4), 7).0, Status::Success, "others go on");
+    assert_eq!(its.connect(at("b", 4), 7).0, Status::Success, "other processes continue");
     assert_eq!(its.connect(at("b", 4), 8).0, Status::BadKey);
-    assert_eq!(its.connect(at("z", 4), 8).0, Status::EndpointUnreachable, "nobody knows it");
+    assert_eq!(its.connect(at("z", 4), 8).0, Status::EndpointUnreachable, "the NIC is unknown");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn bad_regions() {
     }
     let mut liar = one.attach("a");
     liar.ask(Ask::Region { tag: 5, endpoint: 1, len: 8192 });
-    assert!(liar.is_parted(), "no memory at all");
+    assert!(liar.is_parted(), "the request has no descriptor");
     // The maximum number of regions.
     let mut greedy = one.attach("a");
     let _rings = Rings::open(&mut greedy, 1);
@@ -137,7 +137,7 @@ fn bad_regions() {
     of_one.ask(Ask::Unregion { endpoint: 3, region });
     of_one.ask(Ask::Unregion { endpoint: 1, region: 0 });
     of_one.ask(Ask::Find { tag: 1, name: Name::new("a:0").unwrap() });
-    assert!(matches!(of_one.hear().0, Tell::Host { known: 1, .. }), "it has its turn");
+    assert!(matches!(of_one.hear().0, Tell::Host { known: 1, .. }), "the process is served");
     assert!(refused(region, 0, 8192), "stale");
 }
 
@@ -179,9 +179,9 @@ fn sleeper() {
     };
     let (name_of, find) = (Ask::Name { tag: 2, nic: nic("a") }, Name::new("b:0").unwrap());
     let a_is = Some((nic("a"), "a:0".to_owned()));
-    soon(|| named(&mut of_two, name_of) == a_is, "it is not named");
+    soon(|| named(&mut of_two, name_of) == a_is, "the name is unknown");
     let find = Ask::Find { tag: 2, name: find };
-    soon(|| named(&mut of_one, find) == Some((nic("b"), "b:0".to_owned())), "it is not found");
+    soon(|| named(&mut of_one, find) == Some((nic("b"), "b:0".to_owned())), "the NIC is not found");
     let peers = one.peers();
     assert_eq!(peers.len(), 1);
     assert_eq!((peers[0].known, peers[0].state, peers[0].partners), ("announced", "answers", 1));
@@ -219,7 +219,7 @@ fn held() {
     let mut holds = Holds::new(a.view.clone());
     assert!(holds.set(peer_b, true));
     to_a(&mut b, 1);
-    soon(|| one.counter("a", "library_full_total") > 0, "it is not held");
+    soon(|| one.counter("a", "library_full_total") > 0, "the peer is not held");
     // Messages of another peer are delivered.
     to_a(&mut c, 2);
     let message = |a: &mut Rings| loop {
@@ -263,9 +263,9 @@ fn frames() {
     let dropped = |why: &str| one.counter("a", &format!("drop_{why}_total"));
     // Announcements and names are excluded: they go to discovery.
     let all = || dropped("unknown_board") + dropped("malformed") == 512 - 4;
-    soon(all, "they do not come");
+    soon(all, "the frames do not arrive");
     assert!(dropped("unknown_board") >= 8 && dropped("malformed") >= 2 * (256 - 14));
-    assert_eq!(a.connect(at("b", 4), 7).0, Status::Success, "others go on");
+    assert_eq!(a.connect(at("b", 4), 7).0, Status::Success, "other processes continue");
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn datagrams() {
     let (one, two) = (Host::with_udp("a", 9101, &[9102]), Host::with_udp("b", 9102, &[9101]));
     let (mut of_one, mut of_two) = (one.attach("a"), two.attach("b"));
     let (mut a, _b) = (Rings::open(&mut of_one, 3), Rings::open(&mut of_two, 4));
-    soon(|| a.connect(at("b", 4), 7).0 == Status::Success, "they do not meet");
+    soon(|| a.connect(at("b", 4), 7).0 == Status::Success, "the endpoints do not connect");
     // From an unknown address; from a configured one with another MAC or none.
     let [_, _, own @ ..] = nic("a").to_be_bytes();
     let frame = |source: [u8; 6]| [&own[..], &source, &[0x86, 0xdf, 0, 0, 3], &[0; 50]].concat();
@@ -329,7 +329,7 @@ fn hollow() {
     let (mut liar, mut of_one, mut of_two) = (one.attach("a"), one.attach("a"), two.attach("b"));
     let (mut bad, mut a) = (Rings::open(&mut liar, 3), Rings::open(&mut of_one, 5));
     let (mut b, mut its) = (Rings::open(&mut of_two, 4), Rings::open(&mut of_two, 6));
-    soon(|| bad.connect(at("b", 4), 7).0 == Status::Success, "they do not meet");
+    soon(|| bad.connect(at("b", 4), 7).0 == Status::Success, "the endpoints do not connect");
     let (_, peer) = bad.connect(at("b", 4), 7);
     let (_, honest) = a.connect(at("b", 6), 7);
     let region_of = |process: &mut Process, endpoint: u8, file: OwnedFd| {
@@ -357,7 +357,7 @@ fn hollow() {
         other => panic!("{other:?}"),
     }
     assert!(one.counter("a", "drop_memory_gone_total") >= 1);
-    assert_eq!(one.counter("a", "drop_interface_down_total"), 0, "nobody else's is lost");
+    assert_eq!(one.counter("a", "drop_interface_down_total"), 0, "frames of others are not lost");
 }
 
 #[test]
@@ -453,7 +453,7 @@ fn rebound() {
     python.args(["-c", REBIND, &number, &(hex(head.bytes()) + &hex(data))]);
     match python.status() {
         Err(_) => eprintln!("skipped: takes python3"),
-        Ok(status) => assert!(status.success(), "see above"),
+        Ok(status) => assert!(status.success(), "the output of the process has the reason"),
     }
 }
 

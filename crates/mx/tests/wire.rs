@@ -17,7 +17,7 @@ fn connect(from: &mut Rings, board: &str, endpoint: u8) -> PeerId {
         peer = its;
         status == Status::Success
     };
-    soon(connects, "they do not meet");
+    soon(connects, "the endpoints do not connect");
     peer
 }
 
@@ -67,14 +67,14 @@ fn stuck() {
     ip("link set far mtu 1500");
     let (token, data) = (Token(1), &vec![7; MEDIUM_BYTES_MAX][..]);
     long.request(&Request::Eager { peer: to_long, token, match_info: 1, data });
-    soon(|| one.counter("a", "drop_interface_full_total") > 0, "it does not stick");
+    soon(|| one.counter("a", "drop_interface_full_total") > 0, "no frame is stuck");
     let since = Instant::now();
     for info in 0..20 {
         short.send(to_short, info, b"short");
         assert_eq!(hears.receive(), (info, b"short".to_vec()));
     }
     assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
-    assert!(!long.receiver.ready(), "it is not there");
+    assert!(!long.receiver.ready(), "the message has not arrived");
     // Sending continues when there is room again.
     ip("link set far mtu 9000");
     assert!(matches!(

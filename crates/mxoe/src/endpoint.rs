@@ -18,11 +18,11 @@ use crate::timers::{Timer, TimerOwner};
 
 /// Events that wait for room at the host side. Messages do not wait here but with their peers.
 #[derive(Debug, Default)]
-pub(crate) struct Outbox {
+pub(crate) struct EventOutbox {
     waiting: VecDeque<Event<'static>>,
 }
 
-impl Outbox {
+impl EventOutbox {
     /// Reports an event, now or when the host side has room.
     pub(crate) fn report(
         &mut self,
@@ -94,7 +94,7 @@ pub(crate) struct NicEndpoint {
     /// Peers that wait for a window.
     pub(crate) window_waiters: VecDeque<PeerId>,
     pub(crate) offers: OfferTable,
-    pub(crate) outbox: Outbox,
+    pub(crate) outbox: EventOutbox,
     /// Peers whose next message found no room at the host side.
     pub(crate) ready: VecDeque<PeerId>,
     pub(crate) reorder_quota: ReorderQuota,
@@ -146,7 +146,7 @@ impl NicEndpoint {
             windows: SendWindows::new(random),
             window_waiters: VecDeque::new(),
             offers: OfferTable::default(),
-            outbox: Outbox::default(),
+            outbox: EventOutbox::default(),
             ready: VecDeque::new(),
             reorder_quota: ReorderQuota::default(),
             sends: PendingSends::default(),

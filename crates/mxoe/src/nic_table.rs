@@ -93,7 +93,7 @@ mod tests {
         let (a, b) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
         assert_eq!((hosts.add(a), hosts.add(b), hosts.add(a)), (Some(0), Some(1), Some(0)));
         assert_eq!(hosts.find(b, 1), Some(1));
-        assert_eq!(hosts.find(b, 0), Some(1), "the hint is another's");
+        assert_eq!(hosts.find(b, 0), Some(1), "the hint belongs to another NIC");
         assert_eq!(hosts.find([9; 6], 0), None);
         hosts.learn(1, 77);
         assert_eq!(hosts.get(1), Some((b, 77)));

@@ -561,9 +561,9 @@ mod tests {
         peers.get_mut(a).unwrap().adopt(77, 1, 0, None);
         peers.remove(a).unwrap();
         assert!(peers.remove(a).is_none() && peers.past((1, 2), 77) == Some(0));
-        assert_eq!(peers.at((1, 2)), None, "although it was the last");
+        assert_eq!(peers.at((1, 2)), None, "despite the lookup cache");
         let b = peers.at_or_new((1, 2), 0).unwrap();
-        assert_ne!(a, b, "not forgotten");
+        assert_ne!(a, b, "the number is not forgotten");
         assert_eq!(
             peers.get(b).unwrap().receive.next,
             SequenceNumber::first(1),

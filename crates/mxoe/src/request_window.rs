@@ -63,12 +63,12 @@ mod tests {
         (first..most).for_each(|_| window.arrived());
         assert_eq!(window.blocks(), most);
         (0..1000).for_each(|_| window.arrived());
-        assert_eq!(window.blocks(), most, "no more than that");
+        assert_eq!(window.blocks(), most, "the maximum is kept");
         window.lost(100, 50);
         window.lost(149, 50);
-        assert_eq!(window.blocks(), most / 2, "one loss");
+        assert_eq!(window.blocks(), most / 2, "both belong to one loss");
         (1..most / 2).for_each(|_| window.arrived());
-        assert_eq!(window.blocks(), most / 2, "slowly now");
+        assert_eq!(window.blocks(), most / 2, "congestion avoidance is slower");
         window.arrived();
         assert_eq!(window.blocks(), most / 2 + 1);
         (2..20).for_each(|at| window.lost(at * 100, 50));

@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(asked(PULLED_AGAIN_NS - 1, &mut windows), 0);
         assert_eq!(asked(PULLED_AGAIN_NS, &mut windows), 1);
         windows.close(number);
-        assert_eq!(asked(10 * PULLED_AGAIN_NS, &mut windows), 0, "it is closed");
+        assert_eq!(asked(10 * PULLED_AGAIN_NS, &mut windows), 0, "the window is closed");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Sending messages: sequence numbers, the congestion window, acknowledgements and retransmission.
 //!
-//! A message awaits_window in the queue of its peer, is in flight until the peer acknowledges it, and is
+//! A message waits in the queue of its peer, is in flight until the peer acknowledges it, and is
 //! retransmitted after a timeout or duplicate acknowledgements. Large messages are offered here;
 //! their data is sent by [`pull_reply`](crate::pull_reply).
 
@@ -167,7 +167,7 @@ impl NicEndpoint {
         let message = send.queue.front_mut()?;
         let packets = send.packets.saturating_add(message.content.packets());
         let wide = send.flight.is_empty() || packets <= send.window;
-        // An offer that awaits_window for a window delays later messages, but not notifications before it.
+        // An offer that awaits a window delays later messages, but not notifications before it.
         let awaits_window = send.awaits_window && !message.content.is_notify();
         if !wide || send.flight.len() >= IN_FLIGHT_MAX || awaits_window {
             return None;
@@ -307,7 +307,7 @@ impl NicEndpoint {
         self.query_liveness(ctx, peer);
     }
 
-    /// Starts or ends the supervision of a peer for which the host side awaits_window.
+    /// Starts or ends the supervision of a peer for which the host side waits.
     pub(crate) fn watch(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId, on: bool) {
         let Some(remote) = self.peers.get_mut(peer).filter(|remote| remote.is_reported) else {
             count(&mut self.counters.wrong_requests);

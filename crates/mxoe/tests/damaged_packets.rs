@@ -89,7 +89,10 @@ fn a_pull_that_is_refused_is_asked_for_once_more_and_then_its_sender_hears_of_it
     script.deliver(&refusal).unwrap();
     let frames = script.sent();
     let Some(Packet::Pull(again)) = packets(&frames).first().copied() else { panic!("not again") };
-    assert!(again.magic != magic && again == Pull { magic: again.magic, ..pull }, "once more");
+    assert!(
+        again.magic != magic && again == Pull { magic: again.magic, ..pull },
+        "the request is repeated"
+    );
     // A duplicate, and refusals of other blocks.
     for _ in 0..3 {
         assert_eq!(script.deliver(&refusal), Err(Dropped::Refusal));

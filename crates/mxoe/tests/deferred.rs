@@ -112,7 +112,7 @@ impl World {
 fn window_not_needed_goes_to_the_next_peer() {
     let (mut world, _, windows) = World::without_windows();
     let (one, two) = (world.partner(9), world.partner(10));
-    assert_eq!((world.offer(one, 1001), world.offer(two, 1002)), (None, None), "none is left");
+    assert_eq!((world.offer(one, 1001), world.offer(two, 1002)), (None, None), "no window is free");
     // The first waiting offer is cancelled.
     assert_eq!(world.script.ask(&Request::Cancel { token: Token(1001) }), Admission::Yes);
     world.notify(1, windows[0]);
@@ -133,5 +133,5 @@ fn deregistration_ends_all_offers_of_a_region() {
     assert_eq!(world.offered(), []);
     let told = world.script.told();
     let sent = |told: &&RecordedEvent| matches!(told, RecordedEvent::Event(Event::Sent { .. }));
-    assert_eq!(told.iter().filter(sent).count(), usize::from(WINDOWS) + 9, "all of them end");
+    assert_eq!(told.iter().filter(sent).count(), usize::from(WINDOWS) + 9, "all offers end");
 }

@@ -104,5 +104,5 @@ fn held_peer_notifications_are_processed() {
     script.nic.room(script.now, OURS, &mut script.side);
     assert_eq!(received(&mut script), [(peer.0, 10)]);
     message(&mut script, TO_US, 3, 11);
-    assert_eq!(received(&mut script), [(peer.0, 11)], "it has its number");
+    assert_eq!(received(&mut script), [(peer.0, 11)], "the number is assigned");
 }

@@ -80,7 +80,7 @@ fn hostile_frames_of_others_and_for_others_do_nothing() {
     assert!(packets(&frames).iter().all(|packet| matches!(
         packet, Packet::Nack(nack) if nack.reason == nack::BAD_SESSION
     )));
-    assert_eq!(frames.len(), 2, "who is not known hears nothing");
+    assert_eq!(frames.len(), 2, "unknown NICs get no answer");
     let mut frame = theirs(28, &[(0, &[37, OURS, THEIRS, 0, 0, 4])]);
     frame[..6].copy_from_slice(&[0xff; 6]);
     assert_eq!(script.receive_frame(&frame), Err(Dropped::NotOurs));
@@ -222,7 +222,7 @@ fn hostile_late_pulls_do_not_read_a_reused_window() {
     // A late notification ends nothing either.
     let told = script.told().len();
     notify(&mut script, first);
-    assert_eq!(script.told(), [], "of {told} before");
+    assert_eq!(script.told(), [], "after {told} events");
     assert_eq!(script.deliver(&Packet::Pull(pull(session, again))), Ok(()));
     assert_eq!(script.sent().len(), 3);
 }
@@ -282,7 +282,7 @@ fn hostile_pull_replies_write_nothing() {
         forged(&mut script, THEIR_MAC, reply, Dropped::Number);
     }
     assert_eq!(script.deliver(&Packet::PullReply(good)), Ok(()));
-    assert_eq!(script.deliver(&Packet::PullReply(good)), Err(Dropped::Number), "it is there");
+    assert_eq!(script.deliver(&Packet::PullReply(good)), Err(Dropped::Number), "already present");
     assert_eq!(script.side.regions[&(OURS, 0)].iter().filter(|byte| **byte == 0xbd).count(), 4096);
 }
 
@@ -317,7 +317,7 @@ fn hostile_refusals_end_nothing_that_was_not_refused() {
     ignored(THEIR_MAC, Packet::PullNack(PullNack { handle: handle ^ 1, ..pull_refusal }));
     ignored(THEIR_MAC, Packet::PullNack(PullNack { magic: magic ^ 0x100, ..pull_refusal }));
     assert_eq!(script.deliver(&Packet::PullNack(pull_refusal)), Ok(()));
-    assert_eq!(script.told(), [], "it is asked once more");
+    assert_eq!(script.told(), [], "the pull is repeated");
     let frames = script.sent();
     let magic = packets(&frames).iter().find_map(|packet| match packet {
         Packet::Pull(again) => Some(again.magic),
@@ -430,7 +430,7 @@ fn hostile_claims_that_a_silent_partner_is_gone_end_nothing_unless_it_is_refused
         assert_eq!(script.deliver(&Packet::Nack(refusal(1))), Ok(()));
         script.pass(10 * DOUBT_NS);
     }
-    assert_eq!(script.told(), [], "it has no time for us");
+    assert_eq!(script.told(), [], "a silent peer may be busy");
     // The query is refused as well: number 0 is the last acknowledged one.
     assert_eq!(script.deliver(&Packet::Nack(refusal(1))), Ok(()));
     assert_eq!(script.deliver(&Packet::Nack(refusal(0))), Ok(()));
@@ -466,7 +466,7 @@ fn who_is_said_to_be_gone_and_is_far_away_has_time_to_be_heard_and_is_asked_twic
     script.pass(TRIP);
     assert_eq!(asked(&script.sent()), 0);
     script.pass(TRIP);
-    assert_eq!((asked(&script.sent()), script.told()), (1, vec![]), "the first may be lost");
+    assert_eq!((asked(&script.sent()), script.told()), (1, vec![]), "the first query may be lost");
     script.pass(TRIP);
     let gone =
         [Event::Sent { token: Token(2), status, taken: 0 }, Event::PeerGone { peer, status }];
@@ -554,8 +554,8 @@ fn hostile_connects_of_one_nic_are_bounded() {
         let _ = script.deliver(&packet);
     }
     assert!(script.nic.partners(OURS).len() <= 256);
-    assert_eq!(script.told(), [], "none of it concerns the library");
-    assert!(script.sent().len() <= 20_000, "an answer each, or two questions whether it is there");
+    assert_eq!(script.told(), [], "the host side gets no event");
+    assert!(script.sent().len() <= 20_000, "an answer or two queries for each");
     let (counters, _) = script.nic.endpoint_counters(OURS).unwrap();
     assert_eq!((counters.connects_received, counters.restarts), (10_000, 0));
     // Another NIC can still connect.

@@ -60,7 +60,7 @@ fn interop_connect_and_send_a_tiny_message() {
     request[14..16].copy_from_slice(&[0xff, 0xff]);
     assert_eq!(script.sent(), std::slice::from_ref(&request));
     script.pass(40 * MS);
-    assert_eq!(script.sent(), [request], "tried again, as the same request");
+    assert_eq!(script.sent(), [request], "the request is repeated unchanged");
     let reply = theirs(
         32,
         &[
@@ -80,9 +80,9 @@ fn interop_connect_and_send_a_tiny_message() {
     let message =
         golden(29, &[(0, &[37, THEIRS, OURS, 0, 0, 5]), (8, &common(1, 1)), (24, b"hello")]);
     assert_eq!(script.sent(), std::slice::from_ref(&message));
-    assert_eq!(script.told(), [], "it is not acknowledged");
+    assert_eq!(script.told(), [], "the message is not acknowledged");
     script.pass(500 * MS);
-    assert!(script.sent().iter().all(|again| *again == message), "sent again as it was");
+    assert!(script.sent().iter().all(|again| *again == message), "the retransmission is identical");
     let ack = theirs(
         28,
         &[
@@ -97,7 +97,7 @@ fn interop_connect_and_send_a_tiny_message() {
     let sent = Event::Sent { token: Token(2), status: Status::Success, taken: 5 };
     assert_eq!(script.told(), [RecordedEvent::Event(sent)]);
     script.pass(5_000 * MS);
-    assert_eq!(script.sent(), Vec::<Vec<u8>>::new(), "nothing is left to say");
+    assert_eq!(script.sent(), Vec::<Vec<u8>>::new(), "no packet is pending");
     assert_eq!(script.nic.deadline(), None);
 }
 
@@ -128,7 +128,7 @@ fn interop_the_peer_connects_and_its_messages_are_acknowledged_as_mx_does() {
     );
     assert_eq!(script.sent(), std::slice::from_ref(&reply));
     assert_eq!(script.receive_frame(&request), Ok(()));
-    assert_eq!(script.sent(), [reply], "asked again, answered again");
+    assert_eq!(script.sent(), [reply], "a repeated request is answered again");
     let ack = |next: u8, number: u8| {
         golden(
             28,
@@ -144,16 +144,16 @@ fn interop_the_peer_connects_and_its_messages_are_acknowledged_as_mx_does() {
     assert_eq!(script.receive_frame(&tiny(&script, 1, b"one")), Ok(()));
     assert_eq!(script.sent(), Vec::<Vec<u8>>::new());
     script.pass(15 * MS);
-    assert_eq!(script.sent(), Vec::<Vec<u8>>::new(), "not yet");
+    assert_eq!(script.sent(), Vec::<Vec<u8>>::new(), "the acknowledgement is delayed");
     script.pass(MS);
-    assert_eq!(script.sent(), [ack(2, 1)], "after a 64th of a second");
+    assert_eq!(script.sent(), [ack(2, 1)], "after the maximum delay");
     for number in 2..=5 {
         assert_eq!(script.sent(), Vec::<Vec<u8>>::new());
         assert_eq!(script.receive_frame(&tiny(&script, number, b"more")), Ok(()));
     }
-    assert_eq!(script.sent(), [ack(6, 2)], "four at once");
+    assert_eq!(script.sent(), [ack(6, 2)], "after four messages");
     assert_eq!(script.receive_frame(&tiny(&script, 5, b"more")), Ok(()));
-    assert_eq!(script.sent(), [ack(6, 3)], "it did not hear");
+    assert_eq!(script.sent(), [ack(6, 3)], "the acknowledgement is repeated");
     let told = script.told();
     assert_eq!(told.len(), 6, "{told:?}");
     let one = RecordedEvent::Message { peer: 0, match_info: 9, data: b"one".to_vec() };
@@ -215,7 +215,7 @@ fn interop_medium_messages_are_fragmented() {
         "what received acknowledges, and is not whole"
     );
     assert_eq!(script.receive_frame(&fragment(1, &data[4096..])), Ok(()));
-    assert_eq!(script.told(), [], "twice the same");
+    assert_eq!(script.told(), [], "a duplicate");
     assert_eq!(script.receive_frame(&fragment(0, &data[..4096])), Ok(()));
     assert_eq!(script.told(), [RecordedEvent::Message { peer: 0, match_info: 9, data }]);
 }
@@ -334,7 +334,7 @@ fn interop_pull_of_a_large_message_at_any_offset() {
     assert_eq!(script.ask(&Request::Pull { handle, token: Token(5), into }), Admission::Yes);
     let frames = script.sent();
     let named: [u8; 8] = frames[0][32..40].try_into().unwrap();
-    assert_eq!(named[7], 0x80 ^ OURS, "where hardware looks for the endpoint");
+    assert_eq!(named[7], 0x80 ^ OURS, "hardware finds the endpoint here");
     let pull = |first: u16, block: u16, frame: u8| {
         golden(
             32,
@@ -378,7 +378,7 @@ fn interop_pull_of_a_large_message_at_any_offset() {
     script.pass(10 * MS);
     let (from, to) = edges(2);
     let again = script.sent();
-    assert_eq!(again[0], pull(0, (to - from) as u16, 2), "what is missing, and no more");
+    assert_eq!(again[0], pull(0, (to - from) as u16, 2), "only the missing frames");
     let last = theirs(
         16 + to - from,
         &[
@@ -455,7 +455,7 @@ fn interop_refused_connects_have_the_status_of_mx() {
         assert_eq!(script.told(), [RecordedEvent::Event(connected)]);
         assert!(script.nic.partners(OURS).is_empty());
         script.pass(600 * MS);
-        assert_eq!(script.nic.deadline(), None, "nothing is left to do");
+        assert_eq!(script.nic.deadline(), None, "no timer is pending");
     }
 }
 

@@ -61,12 +61,12 @@ fn jumbo_frames_are_given_up_on_a_narrow_path() {
     let (long, _) = carry(&mut world, &mut host_sides, &[LEN]);
     assert!(long > 0 && world.now - begun < 1_000 * MS, "{} ms", (world.now - begun) / MS);
     let (long, _) = carry(&mut world, &mut host_sides, &[LEN; 3]);
-    assert_eq!(long, 0, "once is enough");
+    assert_eq!(long, 0, "one attempt suffices");
     // The loss may have had another cause: jumbo frames are tried again after pauses.
     world.pass(JUMBO_PAUSE_NS.0);
     assert!(carry(&mut world, &mut host_sides, &[LEN]).0 > 0);
     world.pass(JUMBO_PAUSE_NS.0);
-    assert_eq!(carry(&mut world, &mut host_sides, &[LEN]).0, 0, "less and less often");
+    assert_eq!(carry(&mut world, &mut host_sides, &[LEN]).0, 0, "the pause doubles");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn jumbo_state_ignores_a_single_missing_frame() {
     }
     script.pass(10_000 * MS);
     let sent = script.sent();
-    assert!(packets(&sent).len() > JUMBO_TRIES_MAX.1 as usize, "it was asked for again");
+    assert!(packets(&sent).len() > JUMBO_TRIES_MAX.1 as usize, "the block is requested again");
     script.deliver(&Packet::PullReply(reply(pull, 8, &bytes[..100]))).unwrap();
     script.sent();
     script.told();
@@ -214,7 +214,7 @@ fn hostile_jumbo_frames_must_lie_in_a_block_and_be_complete() {
         let two = Packet::PullReply(reply(pull, frame, &bytes));
         assert_eq!(script.deliver(&two), Ok(()), "{frame}");
         assert_eq!(filled(&script), filled_then * FRAGMENT_LEN, "{frame}");
-        assert_eq!(script.deliver(&two), Err(Dropped::Number), "it is there");
+        assert_eq!(script.deliver(&two), Err(Dropped::Number), "already present");
     }
 }
 

@@ -29,7 +29,7 @@ fn network_good_delivers_everything() {
     host_sides.plan(LENS);
     host_sides.finish(&mut world, 5_000 * MS);
     host_sides.check();
-    assert_eq!(world.dropped, [], "nothing of it is wrong");
+    assert_eq!(world.dropped, [], "no frame is dropped");
     for (board, endpoint) in [(0, 0), (1, 3)] {
         let partners = world.nics[board].partners(endpoint);
         assert_eq!(partners.len(), 1);
@@ -154,7 +154,7 @@ fn full_event_ring_slows_peers_and_loses_nothing() {
         }
         let parked: usize = world.nics[1].partners(0).iter().map(|partner| partner.parked).sum();
         assert!(parked > 0 && parked <= causeway_mxoe::limits::PARKED_BYTES_MAX);
-        assert!(world.sides[0].told.is_empty(), "it waits");
+        assert!(world.sides[0].told.is_empty(), "the event waits");
         let end = world.now + 600_000 * MS;
         while !host_sides.is_idle() || !world.sides.iter().all(|side| side.told.is_empty()) {
             let events = world.rng.below(20) as usize;

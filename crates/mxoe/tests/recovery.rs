@@ -57,9 +57,9 @@ fn a_whole_window_that_is_lost_costs_one_wait() {
     for lens in [&[1 << 20][..], &[256 << 10; 4], &[1 << 20; 8], &[4 << 20]] {
         let (mut world, mut host_sides) = warm();
         let (took, again) = lose_a_window(&mut world, &mut host_sides, lens);
-        assert!(again > 0, "nothing was lost");
+        assert!(again > 0, "no frame was lost");
         assert!(took < 2 * least, "{lens:?} took {took} ns");
     }
     let (_, _, most) = BLOCKS_REQUESTED;
-    assert_eq!(most * 32_768, 1 << 20, "the first is a window");
+    assert_eq!(most * 32_768, 1 << 20, "the first length fills a window");
 }

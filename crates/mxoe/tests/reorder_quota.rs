@@ -71,7 +71,7 @@ fn reorder_quota_of_later_messages_yields_to_the_next() {
     let mut script = partners(8);
     fill(&mut script, 8);
     for source in 0..8 {
-        assert_eq!(medium(&mut script, source, 1), Ok(()), "of {source}");
+        assert_eq!(medium(&mut script, source, 1), Ok(()), "sender {source}");
         let told = messages(&mut script);
         assert_eq!(told[0], (source, 1));
         let numbers: Vec<_> = told.iter().map(|told| told.1).collect();

@@ -82,7 +82,7 @@ fn restart_unanswered_peer_is_acknowledged() {
     script.nic.host_remove(script.now, nic(1), &mut script.side);
     script.nic.host_add(nic(1)).unwrap();
     let next = insists(&mut script, 1, 1);
-    assert_ne!(next, 1, "we began anew");
+    assert_ne!(next, 1, "this endpoint restarted");
     // The peer retransmits until its message is acknowledged.
     let heard = (0..40).find_map(|_| {
         let _ = says(&mut script, next, 1);
@@ -156,7 +156,7 @@ fn acquainted(script: &mut Script) -> PeerId {
 fn goes_on(script: &mut Script, number: u8, expected: u16) {
     let next = insists(script, number, expected);
     let gone = |told: &RecordedEvent| matches!(told, RecordedEvent::Event(Event::PeerGone { .. }));
-    assert!(script.told().iter().any(gone), "what was before is over");
+    assert!(script.told().iter().any(gone), "the previous peer ends");
     says(script, next, expected).unwrap();
     let told = script.told();
     let peer = told.iter().find_map(|told| match told {
@@ -256,7 +256,7 @@ fn ack_repetitions_count_once() {
     for _ in 0..10 {
         let _ = acks(&mut script, 4, 4);
     }
-    assert!(!resent(&mut script), "one that received ten times says that nothing is missing");
+    assert!(!resent(&mut script), "ten copies of an acknowledgement report no loss");
     for number in 5..8 {
         acks(&mut script, 4, number).unwrap();
     }

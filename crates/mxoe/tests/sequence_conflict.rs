@@ -71,16 +71,20 @@ fn conflict_peer_with_unknown_numbers_gets_nothing_and_ends() {
     for says in WAYS {
         let (mut script, peer) = sent_two();
         says(&mut script, 2);
-        assert_eq!(wire(&mut script), (1, vec![]), "it is asked");
+        assert_eq!(wire(&mut script), (1, vec![]), "a query is sent");
         script.told();
         // As many messages as would make the acknowledgement possible.
         (10..14).for_each(|token| send(&mut script, peer, token));
-        assert_eq!(wire(&mut script), (0, vec![]), "nothing new");
+        assert_eq!(wire(&mut script), (0, vec![]), "no new message is sent");
         for number in 3..8 {
             let _ = ack(&mut script, 7, number);
             script.pass(DOUBT_NS / 8);
         }
-        assert_eq!((wire(&mut script), script.told()), ((1, vec![]), vec![]), "asked again");
+        assert_eq!(
+            (wire(&mut script), script.told()),
+            ((1, vec![]), vec![]),
+            "the query is repeated"
+        );
         script.pass(DOUBT_NS / 2);
         let mut expected: Vec<_> = (10..14).map(|token| sent(token, GONE)).collect();
         expected.push(RecordedEvent::Event(Event::PeerGone { peer, status: GONE }));
@@ -110,14 +114,14 @@ fn hostile_claims_to_be_ahead_end_nothing_while_the_peer_answers() {
             says(&mut script, 2 + round);
             script.told();
             send(&mut script, peer, token);
-            assert_eq!(wire(&mut script), (1, vec![]), "it is asked");
+            assert_eq!(wire(&mut script), (1, vec![]), "a query is sent");
             script.pass(DOUBT_NS / 4);
             // Late acknowledgements, or those of the forger.
             let _ = ack(&mut script, 3 + round as u16, 1);
             let _ = ack(&mut script, 9 + round as u16, 1);
             assert_eq!(wire(&mut script), (0, vec![]));
             ack(&mut script, 3 + round as u16, 2 + 2 * round).unwrap();
-            assert_eq!(wire(&mut script), (0, vec![3 + round as u16]), "it goes on");
+            assert_eq!(wire(&mut script), (0, vec![3 + round as u16]), "the connection continues");
             ack(&mut script, 4 + round as u16, 3 + 2 * round).unwrap();
             assert_eq!(script.told(), [sent(token, Status::Success)]);
             script.pass(2 * DOUBT_NS);
@@ -142,10 +146,14 @@ fn conflict_peer_that_lost_its_state_is_queried_and_restarts() {
     let (times, ns) = CONFLICTS_TOLERATED;
     lacks(&mut script, ns / u64::from(times) + MS);
     let _ = ack(&mut script, 1, 100);
-    assert_eq!((wire(&mut script), script.told()), ((1, vec![]), vec![]), "it is asked first");
+    assert_eq!(
+        (wire(&mut script), script.told()),
+        ((1, vec![]), vec![]),
+        "the peer is queried first"
+    );
     let _ = ack(&mut script, 1, 101);
     script.pass(DOUBT_NS - 1);
-    assert_eq!((wire(&mut script), script.told()), ((1, vec![]), vec![]), "and once more");
+    assert_eq!((wire(&mut script), script.told()), ((1, vec![]), vec![]), "the query is repeated");
     script.pass(1);
     assert_eq!(script.told(), [RecordedEvent::Event(Event::PeerGone { peer, status: GONE })]);
 }

@@ -46,7 +46,11 @@ fn unreported_sends_are_numbered_with_requests_and_not_reported() {
     assert_eq!(script.nic.untold(OURS), 2);
     let ack = Ack { ends: TO_US, session: script.session, acknowledged: first + 3, number: 1 };
     script.deliver(&Packet::Ack(ack)).unwrap();
-    assert_eq!(ended(&script.told()), [(Token(9), Status::Success)], "of the others nothing");
+    assert_eq!(
+        ended(&script.told()),
+        [(Token(9), Status::Success)],
+        "unreported sends have no event"
+    );
     assert_eq!(script.nic.untold(OURS), 0);
 }
 
@@ -65,7 +69,7 @@ fn unreported_sends_fail_with_their_peer() {
         "after them"
     );
     assert_eq!(script.nic.untold(OURS), 0);
-    assert!(!send(&mut script, peer, 4, b""), "it is gone");
+    assert!(!send(&mut script, peer, 4, b""), "the daemon is gone");
     assert_eq!(script.nic.untold(OURS), 0);
 }
 
@@ -77,12 +81,12 @@ fn unreported_sends_are_limited_in_number_and_length() {
     for info in 0..EARLY_SENDS_MAX as u64 {
         assert!(send(&mut script, peer, info, b"x"));
     }
-    assert!(!send(&mut script, peer, 0, b"x"), "it is to be asked for");
+    assert!(!send(&mut script, peer, 0, b"x"), "the limit is reached");
     assert_eq!(script.nic.untold(OURS), EARLY_SENDS_MAX);
     let asked = Request::Eager { peer, token: Token(9), match_info: 2, data: b"" };
-    assert_eq!(script.ask(&asked), Admission::Yes, "that is");
+    assert_eq!(script.ask(&asked), Admission::Yes, "a request is admitted");
     script.nic.close(script.now, OURS, &mut script.side);
-    assert!(!send(&mut script, peer, 0, b"x"), "it is closed");
+    assert!(!send(&mut script, peer, 0, b"x"), "the window is closed");
     assert_eq!(ended(&script.told()), []);
 }
 

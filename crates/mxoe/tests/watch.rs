@@ -33,7 +33,7 @@ fn gone(script: &mut Script) -> bool {
 fn watched_peer_is_queried_periodically() {
     let (mut script, peer) = Script::connected();
     script.pass(3600 * 1000 * MS);
-    assert_eq!(question(&mut script), None, "nobody waits for it");
+    assert_eq!(question(&mut script), None, "the peer is not watched");
     watch(&mut script, peer, true);
     let sequence = question(&mut script).expect("is it there?");
     watch(&mut script, peer, true);
@@ -69,7 +69,7 @@ fn watched_peer_closed_or_silent_is_gone() {
     script.pass(3600 * 1000 * MS);
     watch(&mut script, peer, true);
     script.pass(GIVE_UP_NS - WATCH_NS);
-    assert!(!gone(&mut script), "what was long ago is no silence");
+    assert!(!gone(&mut script), "earlier silence does not count");
     script.pass(2 * WATCH_NS);
     assert!(gone(&mut script));
 }

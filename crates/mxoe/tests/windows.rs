@@ -38,7 +38,7 @@ fn what_was_pulled_is_said_before_what_waits_for_a_window() {
         let ack = Ack { ends: TO_US, session, acknowledged, number: token as u32 + 1 };
         script.deliver(&Packet::Ack(ack)).unwrap();
     }
-    assert_eq!(number as u64, WINDOWS + 1, "the others wait");
+    assert_eq!(number as u64, WINDOWS + 1, "the other offers wait");
     // The peer, which may lack windows as well, offers a message of which nothing is wanted.
     let offer = Rendezvous {
         ends: TO_US,

@@ -80,7 +80,7 @@ fn who_hears_that_a_request_is_over_does_not_sleep_on_it() {
     let since = Instant::now();
     let mut locked = lead(locked, SLEEP_MAX).unwrap();
     assert!(since.elapsed() < PATIENCE);
-    assert_eq!(locked.endpoint().core.library.deadline(), None, "it is over");
+    assert_eq!(locked.endpoint().core.library.deadline(), None, "the request has ended");
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn who_sleeps_sends_what_the_daemon_had_no_room_for() {
         let mut heard = 0;
         while heard <= asked {
             heard += u32::from(daemon.receive().unwrap().is_some());
-            assert!(since.elapsed() < PATIENCE, "the rest is not sent: {heard} of {asked} are");
+            assert!(since.elapsed() < PATIENCE, "{heard} of {asked} requests are sent");
         }
         daemon
     });

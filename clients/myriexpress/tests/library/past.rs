@@ -107,7 +107,7 @@ fn who_sends_and_leaves_stays_until_all_is_there() {
             leaves.end();
             stays.end();
         });
-        assert!(lost > 0, "nothing was lost");
+        assert!(lost > 0, "no frame was lost");
     });
 }
 
@@ -222,7 +222,7 @@ fn partners_past_the_daemons_go_on_without_them_and_sleep_while_nothing_comes() 
         asks.ask("idle");
         let program = compile("goes_on.c");
         let third = two.start(&program, &["b"], &["answers"]).fails();
-        assert!(third.contains("mx_open_endpoint"), "its endpoint is taken: {third}");
+        assert!(third.contains("mx_open_endpoint"), "the endpoint is in use: {third}");
         asks.end();
         answers.end();
         let since = Instant::now();
@@ -249,7 +249,7 @@ fn partners_of_one_host_go_on_without_its_daemon_too() {
         let mut asks = Asking::new(&host, "a", "c");
         asks.ask("now");
         let dir = host.stop();
-        asks.ask("it is gone");
+        asks.ask("the daemon is gone");
         asks.end();
         answers.end();
         let _ = std::fs::remove_dir_all(dir);
@@ -268,7 +268,7 @@ fn who_does_not_call_for_long_loses_no_partner() {
             let id = answers.0.id().to_string();
             assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
             if signal == "-STOP" {
-                writeln!(asks.lines, "while it does not call").unwrap();
+                writeln!(asks.lines, "while the process makes no calls").unwrap();
                 std::thread::sleep(Duration::from_secs(3));
             }
         }

@@ -230,7 +230,7 @@ fn boards_of_one_address_are_counted_for_neither_can_reach_the_other() {
         let since = Instant::now();
         let heard = |host: &Host| host.counters("a")["addresses_contested_total"] > 0;
         while !hosts.iter().all(heard) {
-            assert!(since.elapsed() < Duration::from_secs(10), "none heard the other");
+            assert!(since.elapsed() < Duration::from_secs(10), "no NIC notices the other");
             std::thread::sleep(Duration::from_millis(50));
         }
         assert_eq!(hosts[0].counters("a")["boards_known"], 0);

@@ -28,5 +28,5 @@ pub fn with_wire(test: &str, act: impl FnOnce()) {
     let this = std::env::current_exe().unwrap();
     let mut process = Command::new("unshare");
     process.arg("--net").arg(this).args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
-    assert!(process.status().unwrap().success(), "see above");
+    assert!(process.status().unwrap().success(), "the output of the process has the reason");
 }

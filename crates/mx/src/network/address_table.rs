@@ -210,7 +210,11 @@ mod tests {
             assert_eq!(book.check_source(NIC, at(2), b"", now + after, || 6), SourceCheck::Foreign);
         }
         let again = book.check_source(NIC, at(3), b"", now + QUERY_NS, || 6);
-        assert_eq!(again, SourceCheck::Query { both: [at(1), at(3)], magic: 6 }, "asked again");
+        assert_eq!(
+            again,
+            SourceCheck::Query { both: [at(1), at(3)], magic: 6 },
+            "the query is repeated"
+        );
         assert_eq!(book.place(NIC), Some(at(1)));
     }
 

@@ -52,28 +52,28 @@ pub enum NicCarrier {
 }
 
 impl NicCarrier {
-    /// Opens a carrier. The processes of the endpoints `elsewhere` have packet sockets from the
+    /// Opens a carrier. The processes of the endpoints `direct` have packet sockets from the
     /// previous daemon. An interface that is down is no error: the carrier tries again later.
     ///
     /// # Errors
     /// The reason why the interface or address cannot be used.
     pub fn open(
         cx: &Context<'_>,
-        wiring: &NetworkConfig,
+        config: &NetworkConfig,
         own: [u8; 6],
-        elsewhere: impl Iterator<Item = u8>,
+        direct: impl Iterator<Item = u8>,
     ) -> Result<Self, String> {
-        match &wiring.by {
+        match &config.carrier {
             CarrierSpec::Interface(name) => {
-                let mut interface = NicInterface::new(name.clone(), own, wiring.source);
-                elsewhere.for_each(|endpoint| interface.add_direct(endpoint));
+                let mut interface = NicInterface::new(name.clone(), own, config.source);
+                direct.for_each(|endpoint| interface.add_direct(endpoint));
                 match interface.bind(cx) {
                     Ok(()) | Err(PacketError::Down(_)) => Ok(Self::Interface(interface)),
                     Err(error) => Err(error.to_string()),
                 }
             }
             CarrierSpec::Udp(listen, peers) => {
-                UdpCarrier::bind(cx, *listen, peers.clone(), own, wiring.source)
+                UdpCarrier::bind(cx, *listen, peers.clone(), own, config.source)
                     .map(Self::Udp)
                     .map_err(|error| format!("udp: listen {listen}: {error}"))
             }
@@ -93,10 +93,10 @@ impl NicCarrier {
         matches!(self, Self::Interface(interface) if interface.is_wide())
     }
 
-    /// Receives a frame. `asks`: the carrier was woken.
-    pub fn receive(&mut self, now_ns: u64, asks: bool) -> ReceiveResult {
+    /// Receives a frame. `is_woken`: the carrier was woken.
+    pub fn receive(&mut self, now_ns: u64, is_woken: bool) -> ReceiveResult {
         match self {
-            Self::Interface(interface) => interface.receive(now_ns, asks),
+            Self::Interface(interface) => interface.receive(now_ns, is_woken),
             Self::Udp(udp) => udp.receive(now_ns),
         }
     }
@@ -110,9 +110,9 @@ impl NicCarrier {
     }
 
     /// Starts a pass: results of the previous pass may be outdated.
-    pub fn look(&mut self) {
+    pub fn begin_pass(&mut self) {
         if let Self::Udp(udp) = self {
-            udp.look();
+            udp.begin_pass();
         }
     }
 
@@ -124,24 +124,24 @@ impl NicCarrier {
         }
     }
 
-    /// Ends a pass without frames: see [`NicInterface::rest`].
-    pub fn rest(&mut self, polled: bool) -> bool {
+    /// Ends a pass without frames: see [`NicInterface::end_pass`].
+    pub fn end_pass(&mut self, polled: bool) -> bool {
         match self {
-            Self::Interface(interface) => interface.rest(polled),
-            Self::Udp(udp) => udp.rest(polled),
+            Self::Interface(interface) => interface.end_pass(polled),
+            Self::Udp(udp) => udp.end_pass(polled),
         }
     }
 
-    /// Returns the time of the next call of [`Self::again`] in ns.
-    pub fn again_ns(&self) -> Option<u64> {
+    /// Returns the time of the next call of [`Self::rebind`] in ns.
+    pub fn rebind_at_ns(&self) -> Option<u64> {
         match self {
-            Self::Interface(interface) => interface.again_ns(),
+            Self::Interface(interface) => interface.rebind_at_ns(),
             Self::Udp(_) => None,
         }
     }
 
     /// Returns the time of the next pass without a wake-up in ns.
-    pub fn look_ns(&self) -> u64 {
+    pub fn poll_at_ns(&self) -> u64 {
         match self {
             Self::Interface(interface) => interface.inlet.deadline(),
             Self::Udp(_) => u64::MAX,
@@ -149,7 +149,7 @@ impl NicCarrier {
     }
 
     /// Binds an interface that was down. Returns whether it is up now.
-    pub fn again(&mut self, cx: &mut Context<'_>) -> bool {
+    pub fn rebind(&mut self, cx: &mut Context<'_>) -> bool {
         let Self::Interface(interface) = self else { return false };
         let up = interface.bind(cx).is_ok();
         if up {
@@ -188,8 +188,8 @@ impl NicCarrier {
                 ("interface_lost_total", interface.inlet.lost),
             ],
             Self::Udp(udp) => [
-                ("drop_unknown_address_total", udp.strangers),
-                ("drop_board_elsewhere_total", udp.elsewhere),
+                ("drop_unknown_address_total", udp.unknown_addresses),
+                ("drop_board_elsewhere_total", udp.foreign_frames),
             ],
         }
     }

@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn what_is_for_boards_is_the_daemons_and_what_is_for_others_is_nobodys() {
         let mut direct = DirectEndpoints::default();
-        assert_eq!(filter_of_daemon(NIC, &direct).len(), 10, "nothing more is looked at");
+        assert_eq!(filter_of_daemon(NIC, &direct).len(), 10, "the filter has no lookup");
         direct.add(3);
         let query = Packet::HostQuery(HostQuery { index_of_destination: 3, magic: 0x8383_8383 });
         let [daemon, process] = [filter_of_daemon(NIC, &direct), endpoint_steps(NIC, 3)];

@@ -33,7 +33,7 @@ struct BoundSocket {
 
 /// Ends a pass without frames. If `polled`, the next pass comes without a wake-up. Returns false if
 /// wake-ups could not be enabled, so that another pass is necessary.
-pub fn rest(watch: &ServiceWatch, is_polled: &mut bool, polled: bool) -> bool {
+pub fn end_pass(watch: &ServiceWatch, is_polled: &mut bool, polled: bool) -> bool {
     if *is_polled != polled && (if polled { watch.hush() } else { watch.listen() }) {
         *is_polled = polled;
     }
@@ -47,7 +47,7 @@ pub struct NicInterface {
     address: [u8; 6],
     pub source: u32,
     bound: Option<BoundSocket>,
-    again_ns: Option<u64>,
+    rebind_at_ns: Option<u64>,
     /// Reason why the interface is down.
     pub reason: String,
     pub inlet: PacketInlet,
@@ -68,7 +68,7 @@ impl NicInterface {
             address,
             source,
             bound: None,
-            again_ns: None,
+            rebind_at_ns: None,
             reason: String::new(),
             inlet: PacketInlet::default(),
             room: vec![0; FRAME_ROOM],
@@ -138,13 +138,13 @@ impl NicInterface {
         let opened = self.try_bind(cx);
         match &opened {
             Ok(()) => {
-                self.again_ns = None;
+                self.rebind_at_ns = None;
                 self.reason.clear();
                 self.ups = self.ups.saturating_add(1);
             }
             Err(error) => {
                 self.reason = error.to_string();
-                self.again_ns = Some(cx.now_ns.saturating_add(REBIND_NS));
+                self.rebind_at_ns = Some(cx.now_ns.saturating_add(REBIND_NS));
             }
         }
         opened
@@ -185,15 +185,15 @@ impl NicInterface {
     }
 
     /// Returns the time of the next call of [`Self::bind`] in ns.
-    pub fn again_ns(&self) -> Option<u64> {
-        self.again_ns
+    pub fn rebind_at_ns(&self) -> Option<u64> {
+        self.rebind_at_ns
     }
 
     /// Ends a pass without frames. If `polled`, the next pass comes without a wake-up, and senders
     /// need not wake the dispatcher. Returns false if another pass is necessary.
-    pub fn rest(&mut self, polled: bool) -> bool {
+    pub fn end_pass(&mut self, polled: bool) -> bool {
         let Some(bound) = &mut self.bound else { return true };
-        rest(&bound.watch, &mut bound.is_polled, polled)
+        end_pass(&bound.watch, &mut bound.is_polled, polled)
     }
 
     /// Returns the frame that was received last.
@@ -202,11 +202,11 @@ impl NicInterface {
         whole.get(..self.len).unwrap_or(&[])
     }
 
-    /// Receives a frame. `asks`: the interface was woken, and a wake-up without a frame is examined
+    /// Receives a frame. `is_woken`: the interface was woken, and a wake-up without a frame is examined
     /// for its reason.
-    pub fn receive(&mut self, now_ns: u64, asks: bool) -> ReceiveResult {
+    pub fn receive(&mut self, now_ns: u64, is_woken: bool) -> ReceiveResult {
         let Some(BoundSocket { socket, .. }) = &self.bound else { return ReceiveResult::Empty };
-        match self.inlet.look(socket, &mut self.room, now_ns, asks) {
+        match self.inlet.look(socket, &mut self.room, now_ns, is_woken) {
             Ok(packet) => {
                 self.len = packet.len;
                 // Frames with a VLAN tag belong to other networks.
@@ -221,7 +221,7 @@ impl NicInterface {
                     self.reason = format!("interface {}: {error}", self.name);
                     self.bound = None;
                     self.inlet.close();
-                    self.again_ns = Some(now_ns.saturating_add(REBIND_NS));
+                    self.rebind_at_ns = Some(now_ns.saturating_add(REBIND_NS));
                     ReceiveResult::Down
                 }
                 _ => ReceiveResult::Invalid,

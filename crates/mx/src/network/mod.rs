@@ -69,7 +69,7 @@ struct EndpointOwner {
 #[derive(Debug)]
 pub struct NetworkConfig {
     /// The carrier.
-    pub by: CarrierSpec,
+    pub carrier: CarrierSpec,
     /// Number by which the carrier is served.
     pub source: u32,
     /// Configured NICs of other hosts.
@@ -198,21 +198,21 @@ impl NicNetwork {
         cx: &Context<'_>,
         nic: NicId,
         name: &str,
-        wiring: NetworkConfig,
+        config: NetworkConfig,
     ) -> Result<Self, String> {
         let (serial, magic) = (random(), random());
         let [_, _, mac @ ..] = nic.0.to_be_bytes();
-        let with_sockets = matches!(wiring.by, CarrierSpec::Interface(_));
-        let survivors = with_sockets.then(|| Survivors::new(wiring.locks.clone(), cx.now_ns));
-        let served = Survivors::new(wiring.locks.served(), cx.now_ns);
-        let elsewhere = survivors.iter().flat_map(Survivors::endpoints);
-        let carrier = NicCarrier::open(cx, &wiring, mac, elsewhere)?;
-        let config = Config { wide: carrier.is_wide(), ..Config::new(nic, name) };
+        let with_sockets = matches!(config.carrier, CarrierSpec::Interface(_));
+        let survivors = with_sockets.then(|| Survivors::new(config.locks.clone(), cx.now_ns));
+        let served = Survivors::new(config.locks.served(), cx.now_ns);
+        let direct = survivors.iter().flat_map(Survivors::endpoints);
+        let carrier = NicCarrier::open(cx, &config, mac, direct)?;
+        let nic_config = Config { wide: carrier.is_wide(), ..Config::new(nic, name) };
         let mut network = Self {
-            engine: Engine::new(config, carrier.output()),
+            engine: Engine::new(nic_config, carrier.output()),
             carrier,
             discovery: Discovery::new(nic, serial, magic, cx.now_ns),
-            bypass: wiring.bypass,
+            bypass: config.bypass,
             survivors,
             served,
             served_until_ns: cx.now_ns.saturating_add(SERVED_AWAITED_NS),
@@ -224,14 +224,14 @@ impl NicNetwork {
             notes: Vec::new(),
         };
         network.await_served();
-        for (peer, name) in wiring.peers {
+        for (peer, name) in config.peers {
             let news = network.discovery.add_static(peer, name, cx.now_ns);
             news.into_iter().for_each(|news| network.apply_change(cx.now_ns, news));
         }
         Ok(network)
     }
 
-    /// Updates the endpoints in owner name the engine refuses nothing.
+    /// Updates the endpoints in whose name the engine refuses nothing.
     fn await_served(&mut self) {
         self.engine.board.set_awaited(self.served.endpoints());
     }
@@ -243,7 +243,7 @@ impl NicNetwork {
 
     /// Stops waiting for processes that ended, and for all of them after the time limit.
     fn check_served(&mut self, now: u64) {
-        let mut ended = self.served.look(now);
+        let mut ended = self.served.check(now);
         if now >= self.served_until_ns {
             ended.extend(self.served.endpoints());
         }
@@ -325,7 +325,7 @@ impl NicNetwork {
             return None;
         }
         if self.carrier.end_direct(endpoint) {
-            self.survivors.iter_mut().for_each(|survivors| survivors.over(endpoint, now));
+            self.survivors.iter_mut().for_each(|survivors| survivors.end(endpoint, now));
             return None;
         }
         self.engine.take_last(now, endpoint);
@@ -394,7 +394,7 @@ impl NicNetwork {
     pub fn serve_carrier(&mut self, now: u64, budget: usize, polled: bool) -> Served {
         let (count, last) = self.take_frames(now, budget, polled);
         let progress = match last {
-            ReceiveResult::Empty if self.carrier.rest(polled) => {
+            ReceiveResult::Empty if self.carrier.end_pass(polled) => {
                 if polled {
                     Progress::Idle
                 } else {
@@ -410,11 +410,11 @@ impl NicNetwork {
 
     /// Receives at most `budget` frames. Returns their number and the last result.
     fn take_frames(&mut self, now: u64, budget: usize, polled: bool) -> (u32, ReceiveResult) {
-        let (mut looked, mut count, mut last) = (0_usize, 0_u32, ReceiveResult::Invalid);
-        self.carrier.look();
-        while looked < budget {
-            last = self.carrier.receive(now, !polled && looked == 0);
-            looked = looked.saturating_add(1);
+        let (mut polls, mut count, mut last) = (0_usize, 0_u32, ReceiveResult::Invalid);
+        self.carrier.begin_pass();
+        while polls < budget {
+            last = self.carrier.receive(now, !polled && polls == 0);
+            polls = polls.saturating_add(1);
             match last {
                 ReceiveResult::Frame => {
                     self.arrive(now);
@@ -471,9 +471,9 @@ impl NicNetwork {
 
     /// Returns the latest time of the next call of [`Self::tick`] in ns.
     pub fn deadline(&self) -> u64 {
-        let again = self.carrier.again_ns().unwrap_or(u64::MAX);
+        let again = self.carrier.rebind_at_ns().unwrap_or(u64::MAX);
         let survivors = self.survivors.as_ref().map_or(u64::MAX, Survivors::deadline);
-        let own = self.discovery.deadline().min(self.carrier.look_ns());
+        let own = self.discovery.deadline().min(self.carrier.poll_at_ns());
         let served = self.served.deadline();
         self.engine.deadline().min(again).min(own).min(survivors).min(served)
     }
@@ -481,17 +481,17 @@ impl NicNetwork {
     /// Runs what is due: timers, announcements, and attempts to bind the interface.
     pub fn tick(&mut self, cx: &mut Context<'_>) {
         let now = cx.now_ns;
-        if self.carrier.again_ns().is_some_and(|at| at <= now) && self.carrier.again(cx) {
+        if self.carrier.rebind_at_ns().is_some_and(|at| at <= now) && self.carrier.rebind(cx) {
             self.engine.outlet.frames.output = self.carrier.output();
             self.engine.board.set_wide(self.carrier.is_wide());
         }
         let ended =
-            self.survivors.as_mut().map(|survivors| survivors.look(now)).unwrap_or_default();
+            self.survivors.as_mut().map(|survivors| survivors.check(now)).unwrap_or_default();
         for endpoint in ended {
             self.carrier.end_direct(endpoint);
         }
         self.check_served(now);
-        if self.carrier.look_ns() <= now {
+        if self.carrier.poll_at_ns() <= now {
             self.notes.push(NetworkAction::Serve(self.carrier.source()));
         }
         if self.discovery.deadline() <= now {

@@ -25,23 +25,23 @@ pub struct LockFiles {
     /// Path of the socket of the NIC.
     socket: PathBuf,
     /// Separator between the name of the socket and the endpoint number.
-    mark: &'static str,
+    separator: &'static str,
 }
 
 impl LockFiles {
     /// Returns the lock files of the NIC with this socket.
     pub fn new(socket: &Path) -> Self {
-        Self { socket: socket.to_owned(), mark: "." }
+        Self { socket: socket.to_owned(), separator: "." }
     }
 
     /// Returns the lock files of the endpoints that the daemon serves.
     pub fn served(&self) -> Self {
-        Self { socket: self.socket.clone(), mark: ".r" }
+        Self { socket: self.socket.clone(), separator: ".r" }
     }
 
     fn path(&self, endpoint: u8) -> PathBuf {
         let mut path = self.socket.clone().into_os_string();
-        path.push(format!("{}{endpoint}", self.mark));
+        path.push(format!("{}{endpoint}", self.separator));
         path.into()
     }
 
@@ -85,8 +85,12 @@ impl LockFiles {
         let Some(name) = name.to_str() else { return Vec::new() };
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         let endpoint = |entry: std::fs::DirEntry| {
-            let number =
-                entry.file_name().to_str()?.strip_prefix(name)?.strip_prefix(self.mark)?.to_owned();
+            let number = entry
+                .file_name()
+                .to_str()?
+                .strip_prefix(name)?
+                .strip_prefix(self.separator)?
+                .to_owned();
             number.parse().ok()
         };
         entries.filter_map(endpoint).collect()
@@ -98,7 +102,7 @@ impl LockFiles {
 pub struct Survivors {
     locks: LockFiles,
     endpoints: BTreeSet<u8>,
-    look_ns: u64,
+    check_at_ns: u64,
 }
 
 impl Survivors {
@@ -106,7 +110,7 @@ impl Survivors {
     pub fn new(locks: LockFiles, now_ns: u64) -> Self {
         let all = locks.all().into_iter();
         let endpoints = all.filter(|endpoint| locks.is_held(*endpoint)).collect();
-        Self { locks, endpoints, look_ns: now_ns.saturating_add(SURVIVORS_CHECK_NS) }
+        Self { locks, endpoints, check_at_ns: now_ns.saturating_add(SURVIVORS_CHECK_NS) }
     }
 
     /// Returns the lock files.
@@ -121,7 +125,7 @@ impl Survivors {
 
     /// Returns the time of the next check in ns.
     pub fn deadline(&self) -> u64 {
-        if self.endpoints.is_empty() { u64::MAX } else { self.look_ns }
+        if self.endpoints.is_empty() { u64::MAX } else { self.check_at_ns }
     }
 
     /// Removes an endpoint, because its process resumed it or is no longer waited for.
@@ -132,19 +136,19 @@ impl Survivors {
     /// Records the end of an endpoint. Its number stays reserved while another process holds its
     /// file, for example a child that inherited its socket and would receive the frames of the next
     /// endpoint.
-    pub fn over(&mut self, endpoint: u8, now_ns: u64) {
+    pub fn end(&mut self, endpoint: u8, now_ns: u64) {
         if self.locks.is_held(endpoint) {
-            self.look_ns = now_ns.saturating_add(SURVIVORS_CHECK_NS);
+            self.check_at_ns = now_ns.saturating_add(SURVIVORS_CHECK_NS);
             self.endpoints.insert(endpoint);
         }
     }
 
     /// Checks which endpoints have ended, if it is time, and removes them.
-    pub fn look(&mut self, now_ns: u64) -> Vec<u8> {
+    pub fn check(&mut self, now_ns: u64) -> Vec<u8> {
         if self.deadline() > now_ns {
             return Vec::new();
         }
-        self.look_ns = now_ns.saturating_add(SURVIVORS_CHECK_NS);
+        self.check_at_ns = now_ns.saturating_add(SURVIVORS_CHECK_NS);
         let ended: Vec<u8> =
             self.endpoints().filter(|endpoint| !self.locks.is_held(*endpoint)).collect();
         self.endpoints.retain(|endpoint| !ended.contains(endpoint));
@@ -162,7 +166,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let locks = LockFiles::new(&folder.join("mx0.sock"));
         let held = [7, 250].map(|endpoint| locks.take(endpoint).unwrap());
-        assert!(locks.take(7).is_err(), "somebody has it");
+        assert!(locks.take(7).is_err(), "the file is locked");
         for name in ["mx0.sock", "mx0.sock.9", "mx0.sock.256", "mx0.sock.x", "mx1.sock.3"] {
             std::fs::write(folder.join(name), "").unwrap();
         }
@@ -173,7 +177,7 @@ mod tests {
         // A duplicate of the descriptor, as in a child process, also holds the file.
         let share = one.try_clone().unwrap();
         drop(one);
-        assert!(outlived.look(outlived.deadline()).is_empty());
+        assert!(outlived.check(outlived.deadline()).is_empty());
         drop(share);
         // Endpoints that the daemon serves have separate files.
         let served = locks.served();
@@ -181,12 +185,12 @@ mod tests {
         assert_eq!(Survivors::new(served.clone(), 5).endpoints().collect::<Vec<_>>(), [7]);
         drop(seven);
         assert_eq!(Survivors::new(served, 5).endpoints().count(), 0);
-        assert!(outlived.look(outlived.deadline() - 1).is_empty(), "it is not time");
-        assert_eq!(outlived.look(outlived.deadline()), [7]);
+        assert!(outlived.check(outlived.deadline() - 1).is_empty(), "the check is not due");
+        assert_eq!(outlived.check(outlived.deadline()), [7]);
         locks.take(7).unwrap();
         drop(other);
-        assert_eq!(outlived.look(outlived.deadline()), [250]);
-        assert_eq!(outlived.deadline(), u64::MAX, "there is nothing to look for");
+        assert_eq!(outlived.check(outlived.deadline()), [250]);
+        assert_eq!(outlived.deadline(), u64::MAX, "no endpoint is left to check");
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

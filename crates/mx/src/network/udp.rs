@@ -159,8 +159,8 @@ pub struct UdpCarrier {
     /// Number by which the socket is served.
     pub source: u32,
     /// Datagrams from unknown addresses, and frames of NICs at other addresses.
-    pub strangers: u64,
-    pub elsewhere: u64,
+    pub unknown_addresses: u64,
+    pub foreign_frames: u64,
 }
 
 impl UdpCarrier {
@@ -187,8 +187,8 @@ impl UdpCarrier {
             is_polled: false,
             datagrams: Datagrams::new(),
             source,
-            strangers: 0,
-            elsewhere: 0,
+            unknown_addresses: 0,
+            foreign_frames: 0,
         })
     }
 
@@ -197,13 +197,13 @@ impl UdpCarrier {
         self.output.clone()
     }
 
-    /// Ends a pass without frames: see [`super::interface::NicInterface::rest`].
-    pub fn rest(&mut self, polled: bool) -> bool {
-        super::interface::rest(&self.watch, &mut self.is_polled, polled)
+    /// Ends a pass without frames: see [`super::interface::NicInterface::end_pass`].
+    pub fn end_pass(&mut self, polled: bool) -> bool {
+        super::interface::end_pass(&self.watch, &mut self.is_polled, polled)
     }
 
     /// Starts a pass. The socket wakes the dispatcher once for datagrams since the previous pass.
-    pub fn look(&mut self) {
+    pub fn begin_pass(&mut self) {
         self.datagrams.drained = false;
     }
 
@@ -227,7 +227,7 @@ impl UdpCarrier {
         let mut addresses = self.output.addresses();
         if !addresses.knows(&from) {
             drop(addresses);
-            self.strangers = self.strangers.wrapping_add(1);
+            self.unknown_addresses = self.unknown_addresses.wrapping_add(1);
             return ReceiveResult::Invalid;
         }
         let frame = self.datagrams.last();
@@ -258,7 +258,7 @@ impl UdpCarrier {
                 }
             }
         }
-        self.elsewhere = self.elsewhere.wrapping_add(1);
+        self.foreign_frames = self.foreign_frames.wrapping_add(1);
         ReceiveResult::Invalid
     }
 }
@@ -301,7 +301,7 @@ mod tests {
         let rest = take(&mut came, &socket, 64);
         assert_eq!(rest, [&[LEN; 56][..], &[1]].concat());
         send(1, 2);
-        assert_eq!(take(&mut came, &socket, 64), [2], "nothing was said to be there, once");
+        assert_eq!(take(&mut came, &socket, 64), [2], "an empty pass precedes the datagram");
     }
 
     #[test]
@@ -310,7 +310,7 @@ mod tests {
         send(2, LEN);
         assert_eq!(take(&mut came, &socket, 2), [LEN; 2]);
         send(1, 1);
-        assert_eq!(take(&mut came, &socket, 9), [0; 0], "it is another look's");
+        assert_eq!(take(&mut came, &socket, 9), [0; 0], "the next pass reads it");
         assert_eq!(take(&mut came, &socket, 9), [1]);
     }
 

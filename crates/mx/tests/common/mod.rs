@@ -190,7 +190,7 @@ impl Process {
                     received.fds.into_iter().map(ReceivedFd::into_fd).collect(),
                 );
             }
-            assert!(since.elapsed() < PATIENCE, "nothing is heard");
+            assert!(since.elapsed() < PATIENCE, "no message arrives");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -211,7 +211,7 @@ impl Process {
         self.ask(Ask::Open { tag: 5, endpoint, key });
         let (tell, fds) = self.hear();
         let Tell::Opened { tag: 5, code: 0, session, .. } = tell else { panic!("{tell:?}") };
-        assert!(fds.is_empty(), "nothing leads to other hosts");
+        assert!(fds.is_empty(), "the endpoint has no network");
         session
     }
 
@@ -259,5 +259,5 @@ pub fn with_wire(test: &str, act: impl FnOnce()) {
     let this = std::env::current_exe().unwrap();
     let mut process = unshare();
     process.arg("--net").arg(this).args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
-    assert!(process.status().unwrap().success(), "see above");
+    assert!(process.status().unwrap().success(), "the output of the process has the reason");
 }

@@ -43,7 +43,7 @@ impl Rings {
 
     /// Returns the next event.
     pub fn hear(&mut self) -> Event<'static> {
-        soon(|| self.receiver.ready(), "nothing is heard");
+        soon(|| self.receiver.ready(), "no message arrives");
         let event = self.receiver.poll().unwrap().unwrap();
         self.receiver.advance(&event);
         read_event(&event.head, event.len).unwrap()
@@ -81,7 +81,7 @@ impl Rings {
     /// Returns the next message.
     pub fn receive(&mut self) -> (u64, Vec<u8>) {
         loop {
-            soon(|| self.receiver.ready(), "nothing is heard");
+            soon(|| self.receiver.ready(), "no message arrives");
             let event = self.receiver.poll().unwrap().unwrap();
             let mut data = vec![0; event.len];
             self.receiver.copy(&event, 0, &mut data);

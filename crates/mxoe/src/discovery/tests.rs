@@ -37,7 +37,7 @@ fn discovery_finds_nics_and_their_names() {
     assert_eq!(b.hear(0, &frames[0]), Some(NicChange::Added(nic_id(1))));
     assert_eq!(b.hear(1, &frames[0]), None, "known");
     let (frames, _) = tick(&mut b, 1);
-    assert_eq!(frames.len(), 2, "its own announcement, and a question");
+    assert_eq!(frames.len(), 2, "an announcement and a name query");
     assert_eq!(a.hear(2, &frames[0]), Some(NicChange::Added(nic_id(2))));
     let (_, Packet::HostQuery(query)) = parse(&frames[1]).unwrap() else { panic!("a question") };
     // Answers to another query and of another NIC, and an invalid name.
@@ -196,7 +196,7 @@ fn hostile_announcements_are_bounded_and_claim_no_other_nic() {
     }
     assert_eq!(added, NIC_NAMELESS_MAX);
     let (frames, _) = tick(&mut a, 5);
-    assert_eq!(frames.len(), NIC_NAMELESS_MAX + 1, "one answer for all of them");
+    assert_eq!(frames.len(), NIC_NAMELESS_MAX + 1, "a single announcement answers all");
     tick(&mut a, 5 + NIC_NAMELESS_NS);
     assert_eq!(a.peers().count(), 0);
 }

@@ -294,7 +294,7 @@ mod tests {
 
     /// A NIC with one endpoint, and the host side's end of its rings.
     struct Host {
-        half: Engine<(), Wire>,
+        engine: Engine<(), Wire>,
         wire: Wire,
         asks: Sender,
         hears: Receiver,
@@ -314,12 +314,12 @@ mod tests {
     impl Host {
         fn new(number: u8, other: u8) -> Self {
             let wire = Wire::default();
-            let mut half = Engine::new(Config::new(nic(number), ""), Some(wire.clone()));
-            half.board.host_add(nic(other)).unwrap();
+            let mut engine = Engine::new(Config::new(nic(number), ""), Some(wire.clone()));
+            engine.board.host_add(nic(other)).unwrap();
             let (endpoint_io, file) = EndpointIo::new(()).unwrap();
-            half.open(0, (9, u32::from(number)), endpoint_io).unwrap();
+            engine.open(0, (9, u32::from(number)), endpoint_io).unwrap();
             let (asks, hears) = rings(&file);
-            Self { half, wire, asks, hears, now: 1 }
+            Self { engine, wire, asks, hears, now: 1 }
         }
 
         fn ask(&mut self, request: &Request<'_>) -> bool {
@@ -327,22 +327,22 @@ mod tests {
         }
 
         fn serve(&mut self, budget: usize) {
-            self.half.serve(self.now, 0, budget, true);
-            self.half.outlet.settle(self.now, |_, (), _| ());
+            self.engine.serve(self.now, 0, budget, true);
+            self.engine.outlet.settle(self.now, |_, (), _| ());
         }
 
         fn send(&mut self, to: PeerId, info: u64, data: (&[u8], &[u8])) -> bool {
-            let sent = self.half.send_untold(self.now, 0, (to, info), data);
-            self.half.outlet.settle(self.now, |_, (), _| ());
+            let sent = self.engine.send_untold(self.now, 0, (to, info), data);
+            self.engine.outlet.settle(self.now, |_, (), _| ());
             sent
         }
 
         /// Receives the frames of another NIC, and returns the reported events with their bytes.
         fn hear(&mut self, from: &Wire) -> Vec<(Event<'static>, Vec<u8>)> {
             for frame in from.0.lock().unwrap().drain(..) {
-                self.half.arrive(self.now, &frame).unwrap();
+                self.engine.arrive(self.now, &frame).unwrap();
             }
-            self.half.outlet.settle(self.now, |_, (), _| ());
+            self.engine.outlet.settle(self.now, |_, (), _| ());
             let mut told = Vec::new();
             while let Some(event) = self.hears.poll().unwrap() {
                 let mut bytes = vec![0; event.len];
@@ -385,9 +385,9 @@ mod tests {
         let asked =
             |info: u64| Request::Eager { peer, token: Token(info), match_info: info, data: b"" };
         assert!(one.ask(&asked(2)) && one.ask(&asked(3)));
-        assert!(!one.send(peer, 4, (b"x", b"")), "two are before it");
+        assert!(!one.send(peer, 4, (b"x", b"")), "two requests are pending");
         one.serve(1);
-        assert!(!one.send(peer, 4, (b"x", b"")), "one is");
+        assert!(!one.send(peer, 4, (b"x", b"")), "a request is pending");
         one.serve(1);
         assert!(one.send(peer, 4, (b"", b"x")));
         let long = vec![7; MEDIUM_BYTES_MAX];
@@ -406,15 +406,15 @@ mod tests {
         while one.ask(&asked) {
             one.serve(1);
         }
-        assert!(!one.send(peer, 3, (b"x", b"")), "behind what is in the rings");
+        assert!(!one.send(peer, 3, (b"x", b"")), "requests in the ring come first");
     }
 
     #[test]
     fn unreported_sends_need_an_open_unbroken_endpoint() {
         let (mut one, _two, peer) = pair();
-        assert!(!one.half.send_untold(1, 1, (peer, 3), (b"x", b"")), "it is not open");
+        assert!(!one.engine.send_untold(1, 1, (peer, 3), (b"x", b"")), "the endpoint is not open");
         assert!(one.send(peer, 3, (b"x", b"")));
-        one.half.outlet.endpoints.get_mut(&0).unwrap().broken = Some("nonsense".into());
+        one.engine.outlet.endpoints.get_mut(&0).unwrap().broken = Some("nonsense".into());
         assert!(!one.send(peer, 3, (b"x", b"")));
     }
 }

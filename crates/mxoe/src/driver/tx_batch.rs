@@ -392,7 +392,7 @@ pub(crate) mod tests {
             push(&mut frames, at);
             frames.send_by(one_each(&mut taken));
             frames.keep_copies();
-            assert!(frames.waiting.len() <= 20 && frames.used < 20_000, "what left is let go of");
+            assert!(frames.waiting.len() <= 20 && frames.used < 20_000, "sent frames are released");
         }
         while !frames.waiting.is_empty() {
             frames.send_by(one_each(&mut taken));
@@ -481,7 +481,7 @@ pub(crate) mod tests {
             Ok(count)
         });
         assert_eq!((frames.sent, frames.down, frames.hollow), (3, 0, 2));
-        assert!(hollow.poisoned(), "its owner hears of it");
+        assert!(hollow.poisoned(), "the owner is informed");
         for (number, fill) in [(1, 7), (3, 8), (5, 9)] {
             let mut room = [0; 2000];
             let len = theirs.recv(&mut room).unwrap();

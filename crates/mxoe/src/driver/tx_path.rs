@@ -146,9 +146,9 @@ mod tests {
 
     #[test]
     fn lent_memory_is_sent_before_an_event_allows_reuse() {
-        let mut outlet = TxPath::<(), std::convert::Infallible>::new(None);
-        outlet.frames.push_lent(&[3; 16], crate::driver::tx_batch::tests::lent(50, 4));
-        outlet.event(1, &Event::Pulled { token: Token(1), status: Status::Success });
-        assert_eq!(outlet.frames.down, 1, "it had nowhere to go, but it did");
+        let mut tx_path = TxPath::<(), std::convert::Infallible>::new(None);
+        tx_path.frames.push_lent(&[3; 16], crate::driver::tx_batch::tests::lent(50, 4));
+        tx_path.event(1, &Event::Pulled { token: Token(1), status: Status::Success });
+        assert_eq!(tx_path.frames.down, 1, "the frame was sent without an output");
     }
 }

@@ -225,7 +225,11 @@ impl HostSides {
                     self.arrived_somehow(world, place, message, same && data.len() >= 16);
                     return;
                 }
-                assert_eq!(host_side.places[&PeerId(peer)], message.from, "of another");
+                assert_eq!(
+                    host_side.places[&PeerId(peer)],
+                    message.from,
+                    "the peer is another one"
+                );
                 assert!(same, "{message:?}: other bytes");
                 self.arrived(place, message);
                 return;
@@ -236,7 +240,7 @@ impl HostSides {
             Event::Connected { token, status, peer } => {
                 let to = host_side.connecting.remove(&token).expect("a connect that was made");
                 if status == Status::Success {
-                    assert_eq!(host_side.places[&peer], to, "it was seen before");
+                    assert_eq!(host_side.places[&peer], to, "the peer was introduced before");
                     host_side.peers.insert(to, peer);
                 } else {
                     assert!(self.crashes, "a connect ended with {status:?}");
@@ -245,7 +249,7 @@ impl HostSides {
             }
             Event::PeerSeen { peer, address, .. } => {
                 let from = ((address.nic.0 & 0xff) as usize - 1, address.endpoint);
-                assert_eq!(host_side.places.insert(peer, from), None, "it is another's");
+                assert_eq!(host_side.places.insert(peer, from), None, "the address is in use");
                 host_side.peers.insert(from, peer);
             }
             Event::Offered { peer, match_info, len, handle } => {
@@ -253,7 +257,7 @@ impl HostSides {
                 let most = if self.damaged_headers { LEN_MAX } else { u32::MAX };
                 host_side.waiting.push_back((message, len.min(most) as usize, handle, peer));
                 if !self.damaged_headers {
-                    assert_eq!(host_side.places[&peer], message.from, "of another");
+                    assert_eq!(host_side.places[&peer], message.from, "the peer is another one");
                     self.arrived(place, message);
                 }
             }
@@ -273,7 +277,7 @@ impl HostSides {
                 let (message, len, region) = host_side.pulls.remove(&token).expect("pulled, once");
                 let bytes = world.unregister(board, endpoint, region).unwrap();
                 if status == Status::Success {
-                    assert!(bytes[..13] == [0xee; 13], "before the window");
+                    assert!(bytes[..13] == [0xee; 13], "the bytes before the window are unchanged");
                     let same = bytes[13..] == message.bytes(len);
                     assert!(same || self.damaged_headers, "{message:?}: other bytes");
                     if self.damaged_headers {
@@ -312,7 +316,7 @@ impl HostSides {
         if !same {
             return;
         }
-        assert_eq!(message.to, place, "it is for another");
+        assert_eq!(message.to, place, "the receiver is another one");
         let instance = self.all[&place].instance;
         self.doubles += u64::from(!self.seen.insert((place, instance, message)));
         assert!(self.doubles <= world.damaged_headers, "{message:?} received twice");
@@ -331,7 +335,7 @@ impl HostSides {
                 if self.crashes {
                     assert!(message.number >= next, "{message:?} received late");
                 } else {
-                    assert_eq!(message.number, next, "of {:?}", message.from);
+                    assert_eq!(message.number, next, "sender {:?}", message.from);
                 }
                 last.insert((message.from, message.instance), message.number);
             }

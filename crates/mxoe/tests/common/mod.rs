@@ -82,7 +82,7 @@ impl TestOutside {
     fn span(&self, key: (u8, u8), offset: u64, len: usize) -> std::ops::Range<usize> {
         let from = usize::try_from(offset).unwrap();
         let have = self.regions.get(&key).map_or(0, Vec::len);
-        assert!(from + len <= have, "outside of region {key:?}: {offset} + {len} of {have}");
+        assert!(from + len <= have, "{offset} + {len} exceeds region {key:?} of {have}");
         from..from + len
     }
 }
@@ -366,7 +366,7 @@ impl World {
                 self.nics[board].tick(self.now, &mut self.sides[board]);
                 self.carry(board);
                 let due = self.nics[board].deadline();
-                assert!(due.is_none_or(|due| due > self.now), "the same again and again");
+                assert!(due.is_none_or(|due| due > self.now), "timers must make progress");
             }
         }
     }

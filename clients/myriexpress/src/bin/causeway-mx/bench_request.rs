@@ -19,7 +19,7 @@ const WINDOW_MIN: usize = 4;
 
 /// Pattern of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pattern {
+pub enum MessagePattern {
     /// There and back, one at a time.
     Pingpong,
     /// From the requesting side.
@@ -33,7 +33,7 @@ pub enum Pattern {
 /// A request for a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BenchRequest {
-    pub pattern: Pattern,
+    pub pattern: MessagePattern,
     pub len: u32,
     pub count: u32,
     pub sync: bool,
@@ -43,15 +43,15 @@ pub struct BenchRequest {
 impl BenchRequest {
     /// The last request of a peer.
     pub const END: Self =
-        Self { pattern: Pattern::End, len: 0, count: 0, sync: false, verify: false };
+        Self { pattern: MessagePattern::End, len: 0, count: 0, sync: false, verify: false };
 
     /// Returns the request as bytes.
     pub fn emit(&self) -> [u8; BYTES] {
         let play = match self.pattern {
-            Pattern::Pingpong => 0,
-            Pattern::Stream => 1,
-            Pattern::Both => 2,
-            Pattern::End => 3,
+            MessagePattern::Pingpong => 0,
+            MessagePattern::Stream => 1,
+            MessagePattern::Both => 2,
+            MessagePattern::End => 3,
         };
         let flags = u32::from(self.sync) | u32::from(self.verify) << 1;
         let mut bytes = [0; BYTES];
@@ -70,10 +70,10 @@ impl BenchRequest {
         }
         let [magic, play, len, count, flags, _] = words;
         let pattern = match play {
-            0 => Pattern::Pingpong,
-            1 => Pattern::Stream,
-            2 => Pattern::Both,
-            3 => Pattern::End,
+            0 => MessagePattern::Pingpong,
+            1 => MessagePattern::Stream,
+            2 => MessagePattern::Both,
+            3 => MessagePattern::End,
             _ => return None,
         };
         let right = bytes.len() == BYTES && magic == MAGIC && len <= crate::args::LEN_MAX;
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn bench_request_round_trips() {
         let order = BenchRequest {
-            pattern: Pattern::Both,
+            pattern: MessagePattern::Both,
             len: 70_000,
             count: 9,
             sync: true,

@@ -27,12 +27,14 @@ fn run(args: &CommandLine) -> Result<(), Error> {
     match &args.command {
         ToolCommand::Info(how) => info::run(&api, how),
         ToolCommand::Serve(how) => serve::run(&api, how),
-        ToolCommand::Pingpong(how) => measure::run(&api, how, bench_request::Pattern::Pingpong),
+        ToolCommand::Pingpong(how) => {
+            measure::run(&api, how, bench_request::MessagePattern::Pingpong)
+        }
         ToolCommand::Stream(how) => {
             let pattern = if how.both {
-                bench_request::Pattern::Both
+                bench_request::MessagePattern::Both
             } else {
-                bench_request::Pattern::Stream
+                bench_request::MessagePattern::Stream
             };
             measure::run(&api, &how.measure, pattern)
         }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::api::{Api, ENDPOINT_ANY, MxAddress};
 use crate::args::MeasureArgs;
-use crate::bench_request::{BenchRequest, Pattern, REQUEST};
+use crate::bench_request::{BenchRequest, MessagePattern, REQUEST};
 use crate::endpoint::BenchEndpoint;
 use crate::error::Error;
 use crate::report::{MeasureReport, Row};
@@ -20,7 +20,7 @@ const RUN_S: f64 = 1.0;
 const COUNT_MAX: f64 = 2e6;
 
 /// Measures each length and prints the results.
-pub fn run(api: &Api, how: &MeasureArgs, pattern: Pattern) -> Result<(), Error> {
+pub fn run(api: &Api, how: &MeasureArgs, pattern: MessagePattern) -> Result<(), Error> {
     let nic = api.nic(&how.peer)?;
     let endpoint = BenchEndpoint::open(api, &how.own, ENDPOINT_ANY)?;
     let peer = endpoint.connect(nic, how.endpoint.into())?;
@@ -62,7 +62,7 @@ fn parts(
     let side = BenchSide { endpoint, peer, asked: true };
     ask_for(endpoint, peer, order)?;
     let every = match order.pattern {
-        Pattern::Pingpong => (order.count / PARTS).max(1),
+        MessagePattern::Pingpong => (order.count / PARTS).max(1),
         _ => u32::MAX,
     };
     let (mut parts, mut done) = (Vec::new(), 0);

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::bench_request::{BenchRequest, Pattern};
+use crate::bench_request::{BenchRequest, MessagePattern};
 use crate::error::Error;
 
 /// Result for one length.
@@ -21,17 +21,19 @@ pub struct Row {
 impl Row {
     /// Computes the result from the durations of the parts in seconds.
     pub fn new(order: &BenchRequest, parts: &[f64]) -> Self {
-        let ways = if order.pattern == Pattern::Stream { 1.0 } else { 2.0 };
+        let ways = if order.pattern == MessagePattern::Stream { 1.0 } else { 2.0 };
         let each = match order.pattern {
-            Pattern::Pingpong => f64::from((order.count / crate::measure::PARTS).max(1)),
+            MessagePattern::Pingpong => f64::from((order.count / crate::measure::PARTS).max(1)),
             _ => f64::from(order.count),
         };
         let mut us: Vec<f64> = parts.iter().map(|s| s * 1e6 / each / ways).collect();
         us.sort_by(f64::total_cmp);
         let at = |index: usize| us.get(index).copied().unwrap_or(f64::NAN);
         let median = at(us.len() / 2);
-        let one_way = if order.pattern == Pattern::Pingpong { median } else { median * ways };
-        let carried = f64::from(order.len) * if order.pattern == Pattern::Both { 2.0 } else { 1.0 };
+        let one_way =
+            if order.pattern == MessagePattern::Pingpong { median } else { median * ways };
+        let carried =
+            f64::from(order.len) * if order.pattern == MessagePattern::Both { 2.0 } else { 1.0 };
         let us = [at(0), median, at(us.len().saturating_sub(1))];
         Self { len: order.len, count: order.count, us, mb_s: carried / one_way }
     }
@@ -52,17 +54,18 @@ impl Row {
 #[derive(Debug)]
 pub struct MeasureReport {
     peer: String,
-    pattern: Pattern,
+    pattern: MessagePattern,
     /// Results for a report in JSON, which is printed at the end.
     rows: Option<Vec<Value>>,
 }
 
 impl MeasureReport {
     /// Creates a report. Prints the head of the table.
-    pub fn new(peer: &str, pattern: Pattern, json: bool) -> Self {
+    pub fn new(peer: &str, pattern: MessagePattern, json: bool) -> Self {
         let report = Self { peer: peer.to_owned(), pattern, rows: json.then(Vec::new) };
         if !json {
-            let what = if pattern == Pattern::Pingpong { "half round trip" } else { "per message" };
+            let what =
+                if pattern == MessagePattern::Pingpong { "half round trip" } else { "per message" };
             println!("{:>10} {:>10}  {:>32} {:>12}", "", "", format!("{what}, us"), "");
             let heads = ["min", "median", "max"];
             let [min, median, max] = heads;
@@ -93,10 +96,10 @@ impl MeasureReport {
     pub fn end(self) -> Result<(), Error> {
         let Some(rows) = self.rows else { return Ok(()) };
         let play = match self.pattern {
-            Pattern::Pingpong => "pingpong",
-            Pattern::Stream => "stream",
-            Pattern::Both => "stream both ways",
-            Pattern::End => "",
+            MessagePattern::Pingpong => "pingpong",
+            MessagePattern::Stream => "stream",
+            MessagePattern::Both => "stream both ways",
+            MessagePattern::End => "",
         };
         let all = json!({ "peer": self.peer, "play": play, "rows": rows });
         Ok(writeln!(std::io::stdout().lock(), "{all:#}")?)
@@ -110,7 +113,7 @@ mod tests {
     #[test]
     fn report_rows_have_the_median_part() {
         let order = BenchRequest {
-            pattern: Pattern::Pingpong,
+            pattern: MessagePattern::Pingpong,
             len: 1000,
             count: 210,
             sync: false,
@@ -121,9 +124,9 @@ mod tests {
         let row = Row::new(&order, &parts);
         assert_eq!(row.us.map(|us| us.round()), [1.0, 2.0, 4.0]);
         assert_eq!(row.mb_s.round(), 500.0);
-        let stream = BenchRequest { pattern: Pattern::Stream, ..order };
+        let stream = BenchRequest { pattern: MessagePattern::Stream, ..order };
         assert_eq!(Row::new(&stream, &[210e-6]).mb_s.round(), 1000.0);
-        let both = BenchRequest { pattern: Pattern::Both, ..order };
+        let both = BenchRequest { pattern: MessagePattern::Both, ..order };
         assert_eq!(Row::new(&both, &[210e-6]).mb_s.round(), 2000.0);
     }
 }

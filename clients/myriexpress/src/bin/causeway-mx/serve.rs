@@ -2,7 +2,7 @@
 
 use crate::api::Api;
 use crate::args::ServeArgs;
-use crate::bench_request::{BYTES, BenchRequest, Pattern, REQUEST};
+use crate::bench_request::{BYTES, BenchRequest, MessagePattern, REQUEST};
 use crate::endpoint::BenchEndpoint;
 use crate::error::Error;
 use crate::traffic::BenchSide;
@@ -20,8 +20,8 @@ pub fn run(api: &Api, how: &ServeArgs) -> Result<(), Error> {
         let side = BenchSide { endpoint: &endpoint, peer: status.source, asked: false };
         let order = BenchRequest::parse(bytes.get(..status.len as usize).unwrap_or(&[]));
         match order {
-            Some(BenchRequest { pattern: Pattern::End, .. }) if how.once => return Ok(()),
-            Some(BenchRequest { pattern: Pattern::End, .. }) => {}
+            Some(BenchRequest { pattern: MessagePattern::End, .. }) if how.once => return Ok(()),
+            Some(BenchRequest { pattern: MessagePattern::End, .. }) => {}
             // A peer that ends or sends invalid data does not end the service.
             Some(order) => match side.run(&order, &mut || {}) {
                 Err(error) if how.once => return Err(error),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::api::{ApiStatus, MxAddress};
-use crate::bench_request::{BenchRequest, DATA, DONE, Pattern};
+use crate::bench_request::{BenchRequest, DATA, DONE, MessagePattern};
 use crate::endpoint::BenchEndpoint;
 use crate::error::Error;
 
@@ -52,9 +52,9 @@ impl BenchSide<'_> {
     /// Runs a measurement. Calls `mark` after each message that was answered.
     pub fn run(&self, order: &BenchRequest, mark: &mut dyn FnMut()) -> Result<(), Error> {
         match order.pattern {
-            Pattern::Pingpong => self.pingpong(order, mark),
-            Pattern::Stream | Pattern::Both => self.stream(order),
-            Pattern::End => Ok(()),
+            MessagePattern::Pingpong => self.pingpong(order, mark),
+            MessagePattern::Stream | MessagePattern::Both => self.stream(order),
+            MessagePattern::End => Ok(()),
         }
     }
 
@@ -122,7 +122,7 @@ impl BenchSide<'_> {
     }
 
     fn stream(&self, order: &BenchRequest) -> Result<(), Error> {
-        let both = order.pattern == Pattern::Both;
+        let both = order.pattern == MessagePattern::Both;
         let (sends, receives) = match self.asked {
             true => (order.count, if both { order.count } else { 0 }),
             false => (if both { order.count } else { 0 }, order.count),
@@ -191,20 +191,20 @@ impl BenchSide<'_> {
             }
         }
         // SAFETY: the buffer is empty.
-        let told = unsafe { endpoint.send(self.peer, DONE, &[], false) }?;
+        let sent = unsafe { endpoint.send(self.peer, DONE, &[], false) }?;
         endpoint.wait(done)?;
-        endpoint.wait(told)
+        endpoint.wait(sent)
     }
 
     /// Waits until the peer is ready as well.
     fn meet(&self) -> Result<(), Error> {
         // SAFETY: the buffers are empty.
-        let (come, told) = unsafe {
-            let come = self.endpoint.receive(crate::bench_request::READY, &mut [])?;
-            (come, self.endpoint.send(self.peer, crate::bench_request::READY, &[], false)?)
+        let (ready, sent) = unsafe {
+            let ready = self.endpoint.receive(crate::bench_request::READY, &mut [])?;
+            (ready, self.endpoint.send(self.peer, crate::bench_request::READY, &[], false)?)
         };
-        self.endpoint.wait(come)?;
-        self.endpoint.wait(told)
+        self.endpoint.wait(ready)?;
+        self.endpoint.wait(sent)
     }
 }
 
