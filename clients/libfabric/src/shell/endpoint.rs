@@ -549,7 +549,7 @@ unsafe extern "C" fn setopt(
             }))
         }
         FI_OPT_MIN_MULTI_RECV => -FI_EINVAL,
-        // AllEndpoints memory is host memory, and the provider does not use the permission.
+        // All memory is host memory, and the provider does not use the permission.
         FI_OPT_CUDA_API_PERMITTED | FI_OPT_SHARED_MEMORY_PERMITTED => 0,
         _ => -FI_ENOPROTOOPT,
     }
