@@ -53,6 +53,7 @@ pub struct EndpointStats {
 }
 
 impl EndpointStats {
+    /// Returns statistics without any operation.
     pub fn new() -> Self {
         Self {
             since: Instant::now(),
