@@ -1,4 +1,4 @@
-//! QueuedEvent queues: events that applications write. The provider itself writes none, because endpoints
+//! Event queues: events that applications write. The provider itself writes none, because endpoints
 //! are connectionless and address vectors complete at once. So most event queues stay empty.
 
 use std::collections::VecDeque;

@@ -22,7 +22,7 @@ pub const SCAN_MESSAGES_MAX: usize = 4096;
 pub const SCAN_DESCRIPTORS_MAX: usize = 256;
 /// Most threads that close large memory files.
 pub const CLOSERS_MAX: usize = 4;
-/// Most threads that close, for the accounts of a port, descriptors that may block.
+/// Most threads that close, for the accounts of a port, descriptors with a close that may block.
 pub const REAPERS_PER_OWNER_MAX: usize = 4;
 /// Most such threads of this process: more than a host may have ports.
 pub const REAPERS_MAX: usize = 2048;

@@ -1,4 +1,4 @@
-//! QueuedEvent queues, opened as the core opens them.
+//! Event queues, opened as the core opens them.
 
 use std::ptr::null_mut;
 

@@ -36,6 +36,9 @@ impl InfoList {
     }
 
     /// Appends the entry of a NIC.
+    ///
+    /// # Errors
+    /// The C library has no memory.
     pub fn push(
         &mut self,
         nic: &LocalNic,

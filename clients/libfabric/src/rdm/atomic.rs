@@ -1,4 +1,4 @@
-//! AtomicRequest operations on bytes: libfabric's data types and operations.
+//! Atomic operations on bytes: libfabric's data types and operations.
 //!
 //! The target process performs all of them, so they are atomic among themselves. Complex numbers,
 //! long doubles and 128-bit integers are not supported. This module accesses no shared memory.

@@ -137,7 +137,7 @@ pub struct Rdm {
     bodies_lost: HashSet<(Source, u32)>,
     /// Makes connects progress while the application makes no calls.
     pub helper: Option<Arc<dyn ConnectHelper>>,
-    /// FlowState of the peers, by their index in the address vector.
+    /// State of the peers, by their index in the address vector.
     peers: Vec<PeerState>,
     /// Messages that were peeked at and claimed.
     claimed: Vec<peek::ClaimedMessage>,
@@ -153,9 +153,9 @@ pub struct Rdm {
     served: Vec<u32>,
     /// The sum of these.
     served_all: usize,
-    /// MultiBuffer-receive buffers.
+    /// Multi-receive buffers.
     multi_buffers: multi::MultiBuffers,
-    /// MultiBuffer-receive buffers that take no messages for now.
+    /// Multi-receive buffers that take no messages for now.
     paused: Vec<u32>,
     /// Whether the warning about unexpected messages was written.
     has_warned_unexpected: bool,

@@ -1,4 +1,4 @@
-//! MultiBuffer-receive buffers (`FI_MULTI_RECV`): each message is placed behind the previous one.
+//! Multi-receive buffers (`FI_MULTI_RECV`): each message is placed behind the previous one.
 //!
 //! The engine has a single receive of such a buffer at a time, for the rest of it. A buffer takes
 //! messages until it is full; buffers that were posted later for the same messages are queued and

@@ -94,6 +94,7 @@ pub struct Operations {
 }
 
 impl Operations {
+    /// Returns an empty table.
     pub const fn new() -> Self {
         Self { entries: Vec::new(), heads: Vec::new(), free: u32::MAX, used: 0, started: 0 }
     }

@@ -336,6 +336,7 @@ pub struct MessageMeta {
 }
 
 impl MessageMeta {
+    /// Combines the template of a receive with the properties of its message.
     #[inline]
     pub fn new(
         report: ReportTemplate,
@@ -368,6 +369,7 @@ impl MessageMeta {
         }
     }
 
+    /// Returns the completion of a message of `len` bytes, cut to the receive buffer.
     #[inline]
     pub fn of_len(self, len: usize) -> OpCompletion {
         let Self { report, from, data, room } = self;

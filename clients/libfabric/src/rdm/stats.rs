@@ -39,9 +39,9 @@ pub struct EndpointStats {
     /// Messages too long to be eager.
     pub long_sent: u64,
     pub long_received: u64,
-    /// AtomicRequest operations, which are reads or writes as well.
+    /// Atomic operations, which are reads or writes as well.
     pub atomics: u64,
-    /// AtomicRequest operations of peers.
+    /// Atomic operations of peers.
     pub remote_atomics: u64,
     /// Messages that arrived before the receive that took them.
     pub early: u64,
@@ -53,6 +53,7 @@ pub struct EndpointStats {
 }
 
 impl EndpointStats {
+    /// Returns statistics without any operation.
     pub fn new() -> Self {
         Self {
             since: Instant::now(),

@@ -1,4 +1,4 @@
-//! AtomicRequest operations (`fi_atomic(3)`): the functions of the C interface, which convert their
+//! Atomic operations (`fi_atomic(3)`): the functions of the C interface, which convert their
 //! arguments for [`Rdm::atomic`](crate::rdm::Rdm::atomic).
 
 use std::ffi::{c_int, c_void};

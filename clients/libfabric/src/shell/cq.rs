@@ -112,6 +112,9 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
 
 /// Writes the descriptor of a wait object, which the application polls.
 ///
+/// # Errors
+/// `FI_ENODATA` without a wait object, `FI_EINVAL` for NULL.
+///
 /// # Safety
 /// `arg` is NULL or has room for an `int`.
 pub unsafe fn get_wait(wait_fd: Option<&WaitFd>, arg: *mut c_void) -> Result<(), Errno> {

@@ -115,7 +115,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     0
 }
 
-/// AllEndpoints calls complete before they return, so a bound event queue gets no events.
+/// All calls complete before they return, so a bound event queue gets no events.
 unsafe extern "C" fn bind(_fid: *mut Fid, bound: *mut Fid, _flags: u64) -> c_int {
     // SAFETY: the caller passes an open object.
     if !bound.is_null() && unsafe { (*bound).fclass } == FI_CLASS_EQ { 0 } else { -FI_EINVAL }

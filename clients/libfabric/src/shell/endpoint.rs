@@ -116,6 +116,9 @@ pub unsafe fn of_fid<'a>(ep: *mut FidEp) -> &'a Endpoint {
 
 impl Endpoint {
     /// Runs `run` with the endpoint's state.
+    ///
+    /// # Errors
+    /// The error of `run`, or `FI_EINVAL` for a closed endpoint.
     #[inline]
     pub fn with<R>(
         &self,
@@ -255,6 +258,9 @@ pub unsafe fn segments(iov: *const iovec, count: usize) -> Result<Payload, Errno
 }
 
 /// Checks the length of an injected message.
+///
+/// # Errors
+/// `FI_EMSGSIZE` above [`INJECT_MAX`].
 pub fn injectable(len: usize) -> Result<(), Errno> {
     if len > INJECT_MAX { Err(Errno(FI_EMSGSIZE)) } else { Ok(()) }
 }
@@ -549,7 +555,7 @@ unsafe extern "C" fn setopt(
             }))
         }
         FI_OPT_MIN_MULTI_RECV => -FI_EINVAL,
-        // AllEndpoints memory is host memory, and the provider does not use the permission.
+        // All memory is host memory, and the provider does not use the permission.
         FI_OPT_CUDA_API_PERMITTED | FI_OPT_SHARED_MEMORY_PERMITTED => 0,
         _ => -FI_ENOPROTOOPT,
     }

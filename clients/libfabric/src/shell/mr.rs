@@ -110,7 +110,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     unsafe { close_object::<FidMr>(fid) }
 }
 
-/// AllEndpoints endpoints of a domain access its regions, so a binding has no effect.
+/// All endpoints of a domain access its regions, so a binding has no effect.
 unsafe extern "C" fn bind(_fid: *mut Fid, bound: *mut Fid, _flags: u64) -> c_int {
     if bound.is_null() {
         return -FI_EINVAL;

@@ -19,7 +19,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// AllEndpoints domains of this process.
+/// All domains of this process.
 static DOMAINS: Guarded<Vec<Weak<DomainShared>>> = Guarded::new(Vec::new());
 
 /// Initialises the process before its first domain.

@@ -21,7 +21,7 @@ use crate::rdm::Errno;
 #[derive(Debug)]
 pub struct ProgressThread {
     wait_fd: WaitFd,
-    /// AllEndpoints endpoints of the domain.
+    /// All endpoints of the domain.
     eps: Vec<usize>,
     /// Whether wake-ups are requested from peers.
     pub armed: bool,
@@ -32,7 +32,7 @@ pub struct ProgressThread {
     process: u32,
 }
 
-/// AllEndpoints endpoints of a domain.
+/// All endpoints of a domain.
 struct AllEndpoints;
 
 impl WaitTarget for AllEndpoints {

@@ -133,6 +133,9 @@ pub fn get<T>(all: &mut [Option<T>], at: usize) -> Result<&mut T, Errno> {
 
 impl DomainState {
     /// Runs `run` with an endpoint for a call of the application, and routes the completions.
+    ///
+    /// # Errors
+    /// The error of `run`, or `FI_EINVAL` for a closed endpoint.
     #[inline]
     pub fn with_ep<R>(
         &mut self,
@@ -150,6 +153,9 @@ impl DomainState {
 
     /// Runs `run` as [`Self::with_ep`] does, for a thread of the provider: it does not count as
     /// activity of the application.
+    ///
+    /// # Errors
+    /// Those of [`Self::with_ep`].
     #[inline]
     pub fn with_ep_internal<R>(
         &mut self,

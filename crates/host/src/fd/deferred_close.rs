@@ -1,4 +1,4 @@
-//! Closes descriptors that may block, in threads other than the caller's.
+//! Closes descriptors in threads other than the caller's, because a close may block.
 //!
 //! The last close of a file waits for its file system, which a peer may implement (FUSE). The close
 //! of a TCP socket may linger; that of a Unix socket closes the descriptors that lie in it unread;
@@ -7,8 +7,8 @@
 //! for no peer, and each [account](Account) has a thread of its own for all other descriptors
 //! ([`crate::fd::reaper`]).
 //!
-//! A descriptor that waits for its close counts against the process's limit and against its account,
-//! whose peer is refused above [`UNCLOSED_MAX`](crate::limits::UNCLOSED_MAX). If the process is at
+//! A descriptor that waits for its close counts against the process's limit and against its account;
+//! the peer is refused above [`UNCLOSED_MAX`](crate::limits::UNCLOSED_MAX). If the process is at
 //! its limit, the kernel closes received descriptors in the receiving thread; so the daemon's limit
 //! must be far above the pending closes of all peers.
 
@@ -31,12 +31,12 @@ static MEMORY: Background<OwnedFd> = Background::new("causeway-closer", CLOSERS_
 
 /// Closes a memory file in a thread for memory files. That close takes long and waits for no peer.
 /// It is charged to no account, because well-behaved peers send many memory files at a time.
-pub(crate) fn memory(fd: OwnedFd) {
+pub(crate) fn close_memory(fd: OwnedFd) {
     MEMORY.hand_over(fd);
 }
 
 /// Closes a descriptor in a thread of its account.
-pub(crate) fn slow(account: Account, fd: OwnedFd) {
+pub(crate) fn close_slow(account: Account, fd: OwnedFd) {
     account.begin();
     let close = move || {
         close(account, fd);
@@ -89,7 +89,7 @@ impl UnreadScan {
         // The outermost first, so that this process holds the last reference to the sockets inside.
         // A socket that was not scanned may linger until this thread is interrupted.
         scanned.into_iter().chain(pending).for_each(drop);
-        files.into_iter().for_each(|file| slow(account, file));
+        files.into_iter().for_each(|file| close_slow(account, file));
     }
 
     /// Scans the messages of a socket. Returns `false` if a limit of the scan was reached.

@@ -1,4 +1,4 @@
-//! Closes descriptors that may block, in threads that no two peers share.
+//! Closes descriptors in threads that no two peers share, because a close may block.
 //!
 //! Each descriptor belongs to an [account](Account). At most one thread at a time closes for an
 //! account, and at most [`REAPERS_PER_OWNER_MAX`] for the accounts of a port, so a close that

@@ -1,6 +1,6 @@
 //! Receives bytes and descriptors from a Unix socket; the peer may send descriptors of any kind.
 //!
-//! Descriptors that may block their close are closed in other threads (`fd::deferred_close`). That
+//! Descriptors with a close that may block are closed in other threads (`fd::deferred_close`). That
 //! includes descriptors that were sent and never received, because the close of the socket closes
 //! them; and descriptors that arrived with urgent bytes, because the kernel discards these when a
 //! reader passes them, unless the socket keeps urgent bytes in line ([`in_line`]).
@@ -182,7 +182,7 @@ impl Drop for Incoming {
                 // The peer learns of the end at once, although the close is delayed.
                 let _ = shutdown(&socket, Shutdown::Both);
             }
-            deferred_close::slow(self.giver, socket);
+            deferred_close::close_slow(self.giver, socket);
         }
     }
 }
@@ -206,6 +206,7 @@ const CONTROL_BYTES: usize = HEADER_BYTES
     .next_multiple_of(8);
 
 impl DescriptorBuffer {
+    /// Returns an empty buffer.
     pub fn new() -> Self {
         Self([MaybeUninit::uninit(); CONTROL_BYTES])
     }

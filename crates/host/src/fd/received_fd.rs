@@ -1,4 +1,4 @@
-//! Descriptors that another process sent, by kind. Those that may block their close are closed in other
+//! Descriptors that another process sent, by kind. Those with a close that may block are closed in other
 //! threads (`fd::deferred_close`). The module never reads or maps the files.
 
 use std::mem::ManuallyDrop;
@@ -101,10 +101,10 @@ impl Drop for ReceivedFd {
         // SAFETY: the field is not used after this.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         match self.kind {
-            Kind::Memory if is_large(&fd) => deferred_close::memory(fd),
+            Kind::Memory if is_large(&fd) => deferred_close::close_memory(fd),
             Kind::Memory | Kind::Event | Kind::Process => {}
             // A peer may add messages or data until the close.
-            Kind::Unix | Kind::Odd => deferred_close::slow(self.account, fd),
+            Kind::Unix | Kind::Odd => deferred_close::close_slow(self.account, fd),
         }
     }
 }
