@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetOptions, NetPort};
-use causeway_fabric::{Handle, Turned};
+use causeway_fabric::{Handle, ManualFabric};
 use causeway_model::LinkState;
 use causeway_model::keys::PrivateKey;
 use causeway_model::{LinkKind, LinkSpec, TunnelSpec, UdpSpec, metric_default};
@@ -230,7 +230,7 @@ fn turn(
     stop: &AtomicBool,
 ) -> Result<f64, String> {
     pin(host);
-    let turned = Turned::new(SERVICES, polling(Duration::from_millis(100)));
+    let turned = ManualFabric::new(SERVICES, polling(Duration::from_millis(100)));
     let mut turned = turned.map_err(|e| e.to_string())?;
     tell.send(turned.handle()).map_err(|e| e.to_string())?;
     let number = host as u8 + 1;

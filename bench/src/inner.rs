@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use causeway_fabric::Pacing;
+use causeway_fabric::PollConfig;
 
 use crate::peers::process::{Program, command};
 use crate::rig::{GROUP, Rig};
@@ -35,7 +35,7 @@ fn resident_kib() -> u64 {
 /// Serves, with queues paced as the daemon does by default, until its input ends: `vsock CID` and
 /// `net NUMBER` add a port and answer with its socket, `usage` answers with time and memory.
 pub fn serve() -> ExitCode {
-    let rig = Rig::paced(Pacing::default());
+    let rig = Rig::paced(PollConfig::default());
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { break };
         let answer = match line.split_once(' ') {

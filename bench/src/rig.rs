@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use causeway_attach::native::{
     NET_HEADER_BYTES, NativeError, NetOptions, NetPort, VsockOptions, VsockPort,
 };
-use causeway_fabric::{Fabric, Handle, Options, Pacing, Registration};
+use causeway_fabric::{Fabric, Handle, Options, PollConfig, ServiceRegistration};
 use causeway_model::PollPolicy;
 use causeway_model::commands::{links, peers};
 use causeway_model::{Answer, Command, LinkState, PortView};
@@ -33,7 +33,7 @@ pub struct Rig {
 }
 
 /// The services that are measured.
-pub const SERVICES: &[Registration] = &[
+pub const SERVICES: &[ServiceRegistration] = &[
     causeway_ethernet::SERVICE,
     causeway_socket::SERVICE,
     causeway_link::SERVICE,
@@ -41,10 +41,10 @@ pub const SERVICES: &[Registration] = &[
 ];
 
 /// Idle queues are polled for `spin` before the dispatcher parks; not at all for zero.
-pub fn polling(spin: Duration) -> Pacing {
+pub fn polling(spin: Duration) -> PollConfig {
     let policy = if spin.is_zero() { PollPolicy::GuestDriven } else { PollPolicy::VmmDriven };
     let spin_ns = u64::try_from(spin.as_nanos()).expect("a short time");
-    Pacing { policy, spin_ns, ..Pacing::default() }
+    PollConfig { policy, spin_ns, ..PollConfig::default() }
 }
 
 impl Rig {
@@ -59,12 +59,12 @@ impl Rig {
     }
 
     /// A dispatcher with queues that are paced so.
-    pub fn paced(pacing: Pacing) -> Self {
-        Self::placed(SERVER, pacing)
+    pub fn paced(poll_config: PollConfig) -> Self {
+        Self::placed(SERVER, poll_config)
     }
 
-    fn placed(core: usize, pacing: Pacing) -> Self {
-        let options = Options { dispatchers: 1, cpus: vec![core], pacing };
+    fn placed(core: usize, poll_config: PollConfig) -> Self {
+        let options = Options { dispatchers: 1, cpus: vec![core], poll_config };
         let fabric = Fabric::start(SERVICES, options).expect("a dispatcher");
         pin(CLIENT);
         let mut rig = Self::with(fabric.handle());

@@ -1,7 +1,7 @@
 //! Messages inside a host: a peer that writes what it likes into the memory of a channel, and
 //! applications that call what they like, against a model.
 
-use causeway_channel::{Head, Layout, Receiver, Sender, Side, open};
+use causeway_channel::{EventHead, Layout, Receiver, Sender, Side, open};
 use causeway_memory::View;
 use causeway_message::library::Partner;
 use causeway_message::split::PeerId;
@@ -77,7 +77,7 @@ fn step(scene: &mut Scene, input: &mut Input<'_>) {
             let kind = input.u8() % 7;
             let words = [(); 3].map(|()| names[usize::from(input.u8()) % names.len()]);
             let len = usize::from(input.u16()) % 2100;
-            let _ = sender.send(Head { kind, words }, &vec![9; len]);
+            let _ = sender.send(EventHead { kind, words }, &vec![9; len]);
         }
         6 => {
             while let Ok(Some(event)) = receiver.poll() {
@@ -114,7 +114,7 @@ fn step(scene: &mut Scene, input: &mut Input<'_>) {
 fn finish(scene: Scene) {
     let Scene { mut end, backs, .. } = scene;
     end.run();
-    end.ways.lost(PeerId(2), Status::EndpointUnreachable);
+    end.ways.report_lost(PeerId(2), Status::EndpointUnreachable);
     for _ in 0..4 {
         end.run();
     }

@@ -2,10 +2,10 @@
 //! entry is one that comes back as it was, or none.
 
 use causeway_channel::mx_rings::{layout, read_event, read_request, write_event, write_request};
-use causeway_channel::{Head, Receiver, Sender, Side, open};
+use causeway_channel::{EventHead, Receiver, Sender, Side, open};
 use causeway_memory::View;
 use causeway_mxoe::discovery::Discovery;
-use causeway_wire::local::{Ask, MESSAGE_BYTES, Tell};
+use causeway_wire::local::{ClientMessage, DaemonMessage, MESSAGE_BYTES};
 use causeway_wire::mx::{Event, NicId};
 
 use crate::Input;
@@ -21,7 +21,7 @@ pub fn entry(data: &[u8]) {
         if small & bit == 0 { word } else { word & 0xff }
     };
     let words = [word(1), word(2), word(4)];
-    let head = Head { kind: input.u8() % 10, words };
+    let head = EventHead { kind: input.u8() % 10, words };
     let bytes = input.rest();
     if let Ok(request) = read_request(&head, bytes) {
         let (mut sender, receiver) = pair();
@@ -44,7 +44,7 @@ fn pair() -> (Sender, Receiver) {
     (sender, receiver)
 }
 
-fn taken(receiver: &Receiver) -> (Head, Vec<u8>) {
+fn taken(receiver: &Receiver) -> (EventHead, Vec<u8>) {
     let event = receiver.poll().expect("it is ours").expect("it is there");
     let mut bytes = vec![0; event.len];
     receiver.copy(&event, 0, &mut bytes);
@@ -66,16 +66,16 @@ pub fn entry_seeds() -> Vec<Vec<u8>> {
 pub fn word(data: &[u8]) {
     let mut bytes = [0; MESSAGE_BYTES];
     bytes.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
-    if let Ok(ask) = Ask::parse(&bytes) {
-        assert_eq!(Ask::parse(&ask.emit()), Ok(ask));
+    if let Ok(ask) = ClientMessage::parse(&bytes) {
+        assert_eq!(ClientMessage::parse(&ask.emit()), Ok(ask));
     }
-    if let Ok(tell) = Tell::parse(&bytes) {
-        assert_eq!(Tell::parse(&tell.emit()), Ok(tell));
+    if let Ok(tell) = DaemonMessage::parse(&bytes) {
+        assert_eq!(DaemonMessage::parse(&tell.emit()), Ok(tell));
     }
     let mut discovery = Discovery::new(NicId(0x0200_0000_0001), 5, 7, 0);
     for (now, frame) in (0_u64..).zip(data.chunks(64)) {
         if Discovery::takes(frame) {
-            let _ = discovery.hear(now, frame);
+            let _ = discovery.receive(now, frame);
         }
     }
     assert!(discovery.peers().count() <= data.len() / 64 + 1);

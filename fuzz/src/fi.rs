@@ -6,16 +6,16 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use causeway_attach::doorbell;
-use causeway_attach::local::Local;
+use causeway_attach::local::LocalAttachment;
 use causeway_channel::{Layout, format};
-use causeway_endpoint::board::Conversation;
-use causeway_endpoint::{Endpoint, Opening};
+use causeway_endpoint::nic::Conversation;
+use causeway_endpoint::{Endpoint, OpenOptions};
 use causeway_memory::{Mapping, View, create};
 use causeway_message::library::Partner;
 use causeway_message::split::PeerId;
 use causeway_message::status::Status;
-use causeway_provider::story::{KEY, REGISTERED, Side, Told};
-use causeway_wire::local::{Ask, Name, Tell, VERSION};
+use causeway_provider::scenario::{KEY, REGISTERED, ScenarioCompletion, ScenarioEndpoint};
+use causeway_wire::local::{ClientMessage, DaemonMessage, Name, VERSION};
 
 use crate::Input;
 
@@ -39,7 +39,7 @@ const NOTICE: u64 = 1 << 63;
 
 /// A daemon for one endpoint, which answers as it should.
 struct Daemon {
-    local: Local,
+    local: LocalAttachment,
     own: u8,
     /// The other endpoint is there.
     there: bool,
@@ -48,35 +48,50 @@ struct Daemon {
 impl Daemon {
     fn new(own: u8) -> (Self, UnixStream) {
         let (one, other) = UnixStream::pair().expect("the host gives sockets");
-        let mut local = Local::new(one.into());
+        let mut local = LocalAttachment::new(one.into());
         let name = Name::new("a:0").expect("it is short");
-        let welcome = Tell::Welcome { version: VERSION, nic: NIC, host: [0; 16], name };
-        let opened =
-            Tell::Opened { tag: 0, code: 0, session: session(own), endpoint: own, bypass: 0 };
+        let welcome = DaemonMessage::Welcome { version: VERSION, nic: NIC, host: [0; 16], name };
+        let opened = DaemonMessage::Opened {
+            tag: 0,
+            code: 0,
+            session: session(own),
+            endpoint: own,
+            bypass: 0,
+        };
         for tell in [welcome, opened] {
             local.send(tell.emit(), Vec::new()).expect("there is room");
         }
         (Self { local, own, there: true }, other)
     }
 
-    fn tell(&mut self, tell: Tell, fds: Vec<OwnedFd>) {
+    fn tell(&mut self, tell: DaemonMessage, fds: Vec<OwnedFd>) {
         let _ = self.local.send(tell.emit(), fds);
     }
 
     fn join(&mut self, other: u8, side: u8, fds: [OwnedFd; 2]) {
         let (endpoint, session) = (self.own, session(other));
-        let tell = Tell::Channel { endpoint, of: other, side, session, way: 1, token: 0, nic: NIC };
+        let tell = DaemonMessage::Channel {
+            endpoint,
+            of: other,
+            side,
+            session,
+            way: 1,
+            token: 0,
+            nic: NIC,
+        };
         self.tell(tell, fds.into());
     }
 
     /// Answers what is asked: who is joined already is reached.
     fn go_on(&mut self) {
         while let Ok(Some(received)) = self.local.receive() {
-            if let Ok(Ask::Connect { token, to, .. }) = Ask::parse(&received.bytes) {
+            if let Ok(ClientMessage::Connect { token, to, .. }) =
+                ClientMessage::parse(&received.bytes)
+            {
                 let reached = self.there && to == THEIRS;
                 let status = if reached { Status::Success } else { Status::EndpointClosed };
                 let status = u8::try_from(status as u32).expect("they are few");
-                self.tell(Tell::Refused { endpoint: self.own, status, token }, Vec::new());
+                self.tell(DaemonMessage::Refused { endpoint: self.own, status, token }, Vec::new());
             }
         }
     }
@@ -114,7 +129,7 @@ enum Fate {
 
 /// What is played with.
 struct Scene {
-    side: Side,
+    side: ScenarioEndpoint,
     daemon: Daemon,
     foe: Endpoint<Vec<u8>>,
     its_daemon: Daemon,
@@ -133,9 +148,9 @@ impl Scene {
     fn new() -> Self {
         let (mut daemon, stream) = Daemon::new(OURS);
         let (mut its_daemon, its_stream) = Daemon::new(THEIRS);
-        let mut side = Side::open(stream).expect("the daemon plays its part");
+        let mut side = ScenarioEndpoint::open(stream).expect("the daemon plays its part");
         let conversation = Conversation::over(its_stream, 0).expect("the same");
-        let opening = Opening { key: KEY, context_bits: 2, context_shift: 62, raises: false };
+        let opening = OpenOptions { key: KEY, context_bits: 2, context_shift: 62, raises: false };
         let mut foe = Endpoint::open_over(conversation, 255, opening).expect("the same");
         join(&mut daemon, &mut its_daemon);
         side.go_on();
@@ -158,7 +173,7 @@ impl Scene {
 
     fn says(&mut self, info: u64, bytes: Vec<u8>) {
         let to = Partner { peer: PeerId(0), epoch: 0 };
-        let _ = self.foe.library.isend(&mut self.foe.way, to, info, 0, bytes);
+        let _ = self.foe.library.isend(&mut self.foe.paths, to, info, 0, bytes);
     }
 
     fn begun(&mut self, whether: bool, fate: Fate) {
@@ -168,7 +183,7 @@ impl Scene {
     fn go_on(&mut self) {
         self.daemon.go_on();
         self.side.go_on();
-        for Told { context, err, flags, len, last } in self.side.told() {
+        for ScenarioCompletion { context, err, flags, len, last } in self.side.told() {
             self.told.push((flags, err));
             assert!(err >= 0 && len <= 1 << 32, "{context} {err} {len}");
             let fate = &mut self.fates[context];
@@ -187,7 +202,7 @@ impl Scene {
         self.foe.step();
         while let Ok(Some(_)) = self.foe.library.test_any(0, 0) {}
         while let Ok(Some(taken)) =
-            self.foe.library.take_kept(&mut self.foe.way, None, (CONTROL, 3 << 62))
+            self.foe.library.take_kept(&mut self.foe.paths, None, (CONTROL, 3 << 62))
         {
             if let Some(name) = taken.bytes.get(4..8).and_then(|name| name.first_chunk::<4>()) {
                 self.names.push(u32::from_le_bytes(*name).into());
@@ -207,7 +222,7 @@ impl Scene {
             let word = head.last_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word));
             self.names.push(word >> 32 & NAME);
         }
-        let way = &mut self.foe.way;
+        let way = &mut self.foe.paths;
         let _ = self.foe.library.irecv_from(way, None, (space, mask), 0, vec![0; len]);
     }
 }
@@ -392,9 +407,9 @@ fn finish(scene: &mut Scene) {
         scene.go_on();
         scene.foe_goes_on();
     }
-    scene.foe.way.end();
+    scene.foe.paths.end();
     scene.daemon.there = false;
-    let gone = Tell::Gone { endpoint: OURS, of: THEIRS, way: 1, nic: NIC };
+    let gone = DaemonMessage::Gone { endpoint: OURS, of: THEIRS, way: 1, nic: NIC };
     scene.daemon.tell(gone, Vec::new());
     for _ in 0..64 {
         scene.go_on();

@@ -8,7 +8,7 @@ use causeway_attach::vhost_user::message::{
     emit_region, emit_table,
 };
 use causeway_attach::vhost_user::server::features;
-use causeway_attach::vhost_user::stream::{Received, Stream};
+use causeway_attach::vhost_user::stream::{MessageStream, ReadOutcome};
 use causeway_attach::{Event, Model, Server};
 use causeway_ring::Chain;
 use rustix::event::{EventfdFlags, eventfd};
@@ -163,7 +163,7 @@ pub(crate) fn message(
 struct Play<'a> {
     ground: &'a mut Ground,
     purse: Purse,
-    peer: Option<Stream>,
+    peer: Option<MessageStream>,
     server: Server,
     runs: [bool; QUEUES],
     chain: Chain,
@@ -179,7 +179,7 @@ pub fn run(data: &[u8]) {
         let mut play = Play {
             ground,
             purse,
-            peer: Some(Stream::new(ours)),
+            peer: Some(MessageStream::new(ours)),
             server: Server::new(model(), theirs),
             runs: [false; QUEUES],
             chain: Chain::new(),
@@ -271,7 +271,7 @@ impl Play<'_> {
         self.judge(failed, events);
         // Answers are read, so that they do not fill the socket.
         if let Some(peer) = &mut self.peer {
-            while let Ok(Received::Message(raw)) = peer.receive() {
+            while let Ok(ReadOutcome::Message(raw)) = peer.receive() {
                 assert!(raw.header.is_reply());
             }
         }
@@ -296,11 +296,11 @@ impl Play<'_> {
         }
         let device = self.server.device();
         for (queue, runs) in self.runs.iter().enumerate() {
-            assert_eq!(device.runs(queue), *runs, "queue {queue}");
+            assert_eq!(device.is_running(queue), *runs, "queue {queue}");
         }
         assert_eq!(self.server.is_over(), failed || closed);
         if failed {
-            let clean = device.queues.iter().all(|q| !q.runs() && !q.started());
+            let clean = device.queues.iter().all(|q| !q.is_running() && !q.is_started());
             assert!(clean && device.map.regions().is_empty(), "everything is let go of");
         }
     }

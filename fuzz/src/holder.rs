@@ -4,8 +4,8 @@ use std::os::fd::AsFd;
 
 use causeway_attach::Server;
 use causeway_attach::vhost_user::message::{Header, Message};
-use causeway_attach::vhost_user::stream::{Received, Stream};
-use causeway_holder::protocol::{Answer, PacketError, Request, receive, send};
+use causeway_attach::vhost_user::stream::{MessageStream, ReadOutcome};
+use causeway_holder::protocol::{Answer, ProtocolError, Request, receive, send};
 use causeway_holder::record::Record;
 use causeway_host::ReceivedFd;
 use rustix::net::{RecvFlags, SendFlags, SocketType};
@@ -23,7 +23,7 @@ pub fn control(data: &[u8]) {
         assert_eq!(sent, Ok(packet.len()));
         // Either side's words may come from the other.
         let answered: Result<Answer, _> = receive(&theirs, RecvFlags::DONTWAIT | RecvFlags::PEEK);
-        let asked: Result<Request, PacketError> = receive(&theirs, RecvFlags::DONTWAIT);
+        let asked: Result<Request, ProtocolError> = receive(&theirs, RecvFlags::DONTWAIT);
         if let Ok(request) = asked {
             send(&ours, &request).expect("it was short enough");
             let again: Request = receive(&theirs, RecvFlags::DONTWAIT).expect("it was sent");
@@ -57,7 +57,7 @@ pub fn record(data: &[u8]) {
     ground::with::<{ 64 << 10 }>(|ground| {
         let purse = Purse::new(ground);
         let (ours, theirs) = pair(SocketType::STREAM);
-        let mut peer = Stream::new(ours);
+        let mut peer = MessageStream::new(ours);
         let mut server = Server::new(model(), theirs);
         let mut record = Record::default();
         let mut input = Input::new(data);
@@ -82,7 +82,7 @@ pub fn record(data: &[u8]) {
 
 /// Says one message, and gives the answer's payload; none when the conversation is over.
 fn say(
-    peer: &mut Stream,
+    peer: &mut MessageStream,
     server: &mut Server,
     code: u32,
     payload: &[u8],
@@ -92,7 +92,7 @@ fn say(
     peer.send(header, payload, fds).expect("room for one message");
     server.receive(&mut Vec::new()).ok()?;
     match peer.receive() {
-        Ok(Received::Message(raw)) => Some(raw.payload),
+        Ok(ReadOutcome::Message(raw)) => Some(raw.payload),
         _ => None,
     }
 }
@@ -109,7 +109,7 @@ fn note(
     if code == 11 {
         let stands = Message::decode_ring_value(request, answer).expect("our own answer");
         record.stopped(stands);
-    } else if !causeway_holder::inner::is_question(request)
+    } else if !causeway_holder::inner::expects_reply(request)
         && matches!(Message::decode_number(request, answer), Ok(0))
     {
         let message = Message::decode(request, payload, owned().map(ReceivedFd::new).collect());
@@ -129,7 +129,7 @@ fn compare(record: &Record, server: &Server) {
     assert!(record.rings.len() <= causeway_attach::limits::QUEUES_MAX);
     for (index, ring) in record.rings.iter().enumerate() {
         let Some(queue) = device.queues.get(index) else { continue };
-        assert_eq!(ring.kick.is_some(), queue.started(), "queue {index} is started");
+        assert_eq!(ring.kick.is_some(), queue.is_started(), "queue {index} is started");
         if ring.size.is_some() {
             assert_eq!(ring.size, queue.size().map(u32::from), "size of queue {index}");
         }

@@ -3,8 +3,8 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use causeway_mxoe::limits::{PARKED_BYTES_MAX, PARTNERS_MAX};
-use causeway_mxoe::{Admission, Config, Nic, Outside, RegionFault};
+use causeway_mxoe::limits::{PARTNERS_MAX, PENDING_BYTES_MAX};
+use causeway_mxoe::{Admission, Nic, NicConfig, Outside, RegionFault};
 use causeway_wire::mx::{Address, Event, Handle, NicId, PeerId, RegionId, Request, Token, Window};
 use causeway_wire::mxoe::{self, Kind, Packet};
 
@@ -170,11 +170,11 @@ impl Stage {
     fn new() -> Self {
         let mut sides = [1, 2].map(|random| Side { random, room: 1_000, ..Side::default() });
         let boards = [0, 1].map(|number| {
-            let config = Config::new(nic(number), "host:0");
-            let config = Config { give_up_ns: 10_000 * MS, wide: true, ..config };
+            let config = NicConfig::new(nic(number), "host:0");
+            let config = NicConfig { give_up_ns: 10_000 * MS, wide: true, ..config };
             let mut board = Nic::new(config);
             for other in 0..3 {
-                board.host_add(nic(other)).expect("there is room");
+                board.nic_add(nic(other)).expect("there is room");
             }
             board.open(1, KEY, &mut sides[number]).expect("it is free");
             board
@@ -361,7 +361,7 @@ impl Stage {
             _ => match input.u8() {
                 0..=15 => self.sides[board].broken ^= true,
                 16..=31 => {
-                    self.at(board, |board, now, side| board.host_remove(now, nic(2), side));
+                    self.at(board, |board, now, side| board.nic_remove(now, nic(2), side));
                 }
                 32..=47 => self.reopen(board),
                 _ => {}
@@ -371,10 +371,10 @@ impl Stage {
 
     fn check(&self) {
         for board in &self.boards {
-            let partners = board.partners(1);
+            let partners = board.peer_states(1);
             assert!(partners.len() <= PARTNERS_MAX);
-            let parked: usize = partners.iter().map(|partner| partner.parked).sum();
-            assert!(parked <= PARKED_BYTES_MAX);
+            let pending_bytes: usize = partners.iter().map(|partner| partner.pending_bytes).sum();
+            assert!(pending_bytes <= PENDING_BYTES_MAX);
         }
     }
 }

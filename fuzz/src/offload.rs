@@ -2,7 +2,7 @@
 //! modulo 65535, one word at a time.
 
 use causeway_ethernet::offload::segment::Segmenter;
-use causeway_ethernet::offload::{Plan, plan};
+use causeway_ethernet::offload::{OffloadPlan, plan};
 use causeway_wire::frame::{Frame, HEADERS_MAX, Protocol, Version};
 use causeway_wire::virtio_net::{ChecksumPlace, GSO_PIECES_MAX, Gso, Header, Offload};
 
@@ -124,9 +124,11 @@ pub fn run(data: &[u8]) {
     let told = offload.to_header(1);
     assert_eq!(Offload::check(&told, ALL, &frame, bytes.len()), Ok(offload));
     match plan(&offload, theirs) {
-        Plan::Pass => {}
-        Plan::Complete(place) => complete(bytes, place),
-        Plan::Cut { place, gso, complete } => cut(&bytes, &frame, &offload, place, gso, complete),
+        OffloadPlan::Pass => {}
+        OffloadPlan::Complete(place) => complete(bytes, place),
+        OffloadPlan::Cut { place, gso, complete } => {
+            cut(&bytes, &frame, &offload, place, gso, complete)
+        }
     }
 }
 
@@ -162,7 +164,7 @@ pub(crate) fn cut(
     let counted = (bytes.len() - transport.offset) as u64;
     let (mut at, mut pieces) = (head, 0_usize);
     let longest = offload.piece_len(bytes.len());
-    while let Some(mut piece) = segmenter.next_piece() {
+    while let Some(mut piece) = segmenter.next_segment() {
         assert_eq!(piece.payload.start, at, "pieces follow each other");
         at = piece.payload.end;
         let payload = &bytes[piece.payload.clone()];

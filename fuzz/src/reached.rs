@@ -3,9 +3,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use causeway_channel::{Head, Layout, Receiver, Sender, Side, open};
+use causeway_channel::{EventHead, Layout, Receiver, Sender, Side, open};
 use causeway_memory::View;
-use causeway_message::library::{Direct, Never, Place};
+use causeway_message::library::{Inaccessible, RemoteMemory, RemoteRange};
 use causeway_message::limits::{DIRECT_PLACES_MAX, SHARED_PART_BYTES};
 use causeway_message::split::PeerId;
 use causeway_message::status::Status;
@@ -24,7 +24,7 @@ const UNITS: usize = 24;
 struct Memory(AtomicU64);
 
 impl Memory {
-    fn end(&self, places: &[Place], len: usize) -> Result<usize, Never> {
+    fn end(&self, places: &[RemoteRange], len: usize) -> Result<usize, Inaccessible> {
         assert!(places.len() <= DIRECT_PLACES_MAX && places.iter().all(|place| place.len > 0));
         let all: u64 = places.iter().map(|place| place.len).sum();
         assert_eq!(all, len as u64, "{places:?}");
@@ -32,7 +32,7 @@ impl Memory {
         let next = state.load(Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         state.store(next, Ordering::Relaxed);
         match next >> 58 {
-            0 => Err(Never),
+            0 => Err(Inaccessible),
             1 => Ok(0),
             2 => Ok(len / 2),
             _ => Ok(len),
@@ -40,13 +40,13 @@ impl Memory {
     }
 }
 
-impl Direct for Memory {
-    fn read(&self, from: &[Place], into: &mut [u8]) -> Result<usize, Never> {
+impl RemoteMemory for Memory {
+    fn read(&self, from: &[RemoteRange], into: &mut [u8]) -> Result<usize, Inaccessible> {
         into.fill(9);
         self.end(from, into.len())
     }
 
-    fn write(&self, to: &[Place], from: &[u8]) -> Result<usize, Never> {
+    fn write(&self, to: &[RemoteRange], from: &[u8]) -> Result<usize, Inaccessible> {
         assert!(from.iter().all(|byte| *byte == 3), "not what was sent");
         self.end(to, from.len())
     }
@@ -120,12 +120,12 @@ fn step(scene: &mut Scene, input: &mut Input<'_>) {
                 words.extend([1 << 40, len - first]);
             }
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            let _ = sender.send(Head { kind, words: [a, b, len] }, &bytes);
+            let _ = sender.send(EventHead { kind, words: [a, b, len] }, &bytes);
         }
         4 => {
             let kind = input.u8() % 9;
             let words = [name(input), name(input), units(input) as u64];
-            let _ = sender.send(Head { kind, words }, &[]);
+            let _ = sender.send(EventHead { kind, words }, &[]);
         }
         5 => {
             while let Ok(Some(event)) = receiver.poll() {
@@ -152,7 +152,7 @@ fn step(scene: &mut Scene, input: &mut Input<'_>) {
 fn finish(scene: Scene) {
     let Scene { mut end, .. } = scene;
     end.run();
-    end.ways.lost(PeerId(2), Status::EndpointUnreachable);
+    end.ways.report_lost(PeerId(2), Status::EndpointUnreachable);
     for _ in 0..4 {
         end.run();
     }

@@ -3,7 +3,7 @@
 mod frames;
 mod packets;
 
-use causeway_fabric::Pacing;
+use causeway_fabric::PollConfig;
 use causeway_model::{Name, PollPolicy};
 
 pub use frames::{run as frames, seeds as frames_seeds};
@@ -12,8 +12,8 @@ pub use packets::{run as packets, seeds as packets_seeds};
 /// Longest story.
 const STEPS_MAX: usize = 128;
 
-const PACING: Pacing =
-    Pacing { policy: PollPolicy::GuestDriven, upper: 1, lower: 1, period_ns: 1, spin_ns: 0 };
+const PACING: PollConfig =
+    PollConfig { policy: PollPolicy::GuestDriven, upper: 1, lower: 1, period_ns: 1, spin_ns: 0 };
 
 fn name(text: &str) -> Name {
     text.parse().expect("a name")

@@ -8,7 +8,7 @@ use causeway_link::framing::Deframer;
 use causeway_link::limits::{
     ADDRESSES_MAX, FRAGMENTED_BYTES_MAX, FRAGMENTED_FRAMES_MAX, FRAME_BYTES_MAX,
 };
-use causeway_link::{Config, Hub, Moment, Sink, What};
+use causeway_link::{Clock, EventKind, Sink, TunnelConfig, TunnelSet};
 use causeway_model::keys::{PrivateKey, PublicKey};
 use causeway_wire::tunnel::record::{self, Fragment};
 use causeway_wire::tunnel::{Inner, Kind, Outer};
@@ -21,7 +21,7 @@ const MS: u64 = 1_000_000;
 
 /// Two hubs, and what passes between them.
 struct Stage {
-    hubs: [Hub; 2],
+    hubs: [TunnelSet; 2],
     sink: Sink,
     now: u64,
     random: u8,
@@ -52,12 +52,12 @@ impl Stage {
             random = random.wrapping_add(1);
             bytes.fill(random);
         };
-        let mut moment = Moment { now, wall: now, entropy: &mut entropy };
+        let mut moment = Clock { now, wall: now, random: &mut entropy };
         let mut sink = Sink::default();
         let hubs = [0, 1].map(|own| {
-            let mut hub = Hub::new(Some(Arc::clone(&keys()[own].0)), &mut moment);
+            let mut hub = TunnelSet::new(Some(Arc::clone(&keys()[own].0)), &mut moment);
             let peer = (Arc::clone(&keys()[own].0), keys()[1 - own].1);
-            let config = Config {
+            let config = TunnelConfig {
                 keys: (!plain).then_some(peer),
                 // Only the first begins, so that no handshake is done for nothing.
                 remote: (plain || own == 0).then(|| address(1 - own)),
@@ -75,14 +75,14 @@ impl Stage {
         &mut self,
         host: usize,
         pass: bool,
-        with: impl FnOnce(&mut Hub, &mut Moment<'_>, &mut Sink),
+        with: impl FnOnce(&mut TunnelSet, &mut Clock<'_>, &mut Sink),
     ) {
         let Self { now, random, sink, hubs, .. } = self;
         let mut entropy = |bytes: &mut [u8]| {
             *random = random.wrapping_add(1);
             bytes.fill(*random);
         };
-        let mut moment = Moment { now: *now, wall: *now, entropy: &mut entropy };
+        let mut moment = Clock { now: *now, wall: *now, random: &mut entropy };
         with(&mut hubs[host], &mut moment, sink);
         let letters = std::mem::take(&mut self.sink.datagrams);
         self.given += letters.len();
@@ -106,7 +106,7 @@ impl Stage {
             check_origin(sink.frame(frame));
         }
         for event in sink.events.drain(..) {
-            if let What::Here { vni, .. } | What::Gone { vni, .. } = event.what {
+            if let EventKind::Here { vni, .. } | EventKind::Gone { vni, .. } = event.kind {
                 assert_eq!(vni, VNI);
             }
         }
@@ -250,7 +250,7 @@ pub fn run(data: &[u8]) {
             _ => {
                 let vni = if what & 0x80 == 0 { VNI } else { input.u32() };
                 let text = [&Inner { vni, flags: 0 }.emit()[..], &records(&mut input)].concat();
-                let Some(path) = stage.hubs[0].tunnel(0).and_then(|tunnel| tunnel.outlet().path())
+                let Some(path) = stage.hubs[0].tunnel(0).and_then(|tunnel| tunnel.tx_path().path())
                 else {
                     continue;
                 };

@@ -1,9 +1,9 @@
 //! Frames whose checksum, and whose cutting, a far kernel left to hardware: what is asked for them
 //! is what the switch can do, whatever they say of themselves.
 
-use causeway_ethernet::offload::{Plan, plan};
+use causeway_ethernet::offload::{OffloadPlan, plan};
 use causeway_fabric::carrier::OFFLOAD_BYTES;
-use causeway_link::unfinished::left_to_do;
+use causeway_link::partial_offload::missing_offload;
 use causeway_wire::frame::{Frame, HEADERS_MAX};
 use causeway_wire::virtio_net::{Header, Offload};
 
@@ -22,7 +22,7 @@ pub fn run(data: &[u8]) {
         0 => unfinish(&mut bytes),
         _ => false,
     };
-    let offload = left_to_do(&bytes);
+    let offload = missing_offload(&bytes);
     if offload == [0; OFFLOAD_BYTES] {
         assert!(!left, "what was left is asked for");
         return;
@@ -34,9 +34,11 @@ pub fn run(data: &[u8]) {
     let frame = Frame::parse(start).expect("it was read before");
     let Ok(offload) = Offload::check(&header, ALL, &frame, bytes.len()) else { return };
     match plan(&offload, 0) {
-        Plan::Pass => panic!("{header:?} asks for nothing"),
-        Plan::Complete(place) => complete(bytes, place),
-        Plan::Cut { place, gso, complete } => cut(&bytes, &frame, &offload, place, gso, complete),
+        OffloadPlan::Pass => panic!("{header:?} asks for nothing"),
+        OffloadPlan::Complete(place) => complete(bytes, place),
+        OffloadPlan::Cut { place, gso, complete } => {
+            cut(&bytes, &frame, &offload, place, gso, complete)
+        }
     }
 }
 

@@ -32,7 +32,7 @@ impl Bells {
         mut rng: Option<&mut Rng>,
     ) -> Result<(), NativeError> {
         for queue in 0..queues {
-            let (_, lane) = frontend.lane(queue)?;
+            let (_, lane) = frontend.driver_queue(queue)?;
             let waits = self.late.iter().any(|(_, late)| *late == queue);
             if !lane.ring_due() || (waits && rng.is_some()) {
                 continue;
@@ -55,7 +55,7 @@ impl Bells {
             self.late.iter().filter(|(at, _)| *at <= now_ns).map(|(_, queue)| *queue).collect();
         self.late.retain(|(at, _)| *at > now_ns);
         for queue in due {
-            frontend.lane(queue)?.1.ring();
+            frontend.driver_queue(queue)?.1.ring();
         }
         Ok(())
     }
@@ -68,7 +68,7 @@ impl Bells {
         if !self.asleep.contains(&queue) {
             return Ok(true);
         }
-        let (_, lane) = frontend.lane(queue)?;
+        let (_, lane) = frontend.driver_queue(queue)?;
         let mut fds = [PollFd::new(lane.call(), PollFlags::IN)];
         let called = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0;
         if called {
@@ -88,7 +88,7 @@ impl Bells {
         queue: usize,
         sender: bool,
     ) -> Result<bool, NativeError> {
-        let (_, lane) = frontend.lane(queue)?;
+        let (_, lane) = frontend.driver_queue(queue)?;
         if lane.arm(sender)? {
             lane.disarm()?;
             return Ok(false);

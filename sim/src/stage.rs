@@ -3,7 +3,7 @@
 //! A frontend is a native port over a socket pair. While it waits for an answer the shard works,
 //! so that a whole set-up is one call. Afterwards the shard works when [`Stage::step`] says so,
 //! time stands where [`Stage::advance`] put it, and a port attached here rings no doorbell by
-//! itself: [`causeway_attach::native::Lane::ring_due`] tells of one that a guest would ring, and
+//! itself: [`causeway_attach::native::DriverQueue::ring_due`] tells of one that a guest would ring, and
 //! `ring` rings it.
 
 use std::io;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use causeway_attach::native::{
     Client, NativeError, NetOptions, NetPort, Pump, VsockOptions, VsockPort,
 };
-use causeway_fabric::{Pacing, Service, Shard};
+use causeway_fabric::{PollConfig, Service, Shard};
 use causeway_model::Name;
 use causeway_model::{CommandError, PortView};
 use causeway_model::{Mac, NetSpec, PortKind, PortSpec, VsockSpec};
@@ -111,8 +111,12 @@ impl Stage {
     ///
     /// # Errors
     /// The host gives no descriptor.
-    pub fn new(group: Name, service: Box<dyn Service>, pacing: Pacing) -> io::Result<Self> {
-        let shard = Shard::new(group.clone(), service, pacing)?;
+    pub fn new(
+        group: Name,
+        service: Box<dyn Service>,
+        poll_config: PollConfig,
+    ) -> io::Result<Self> {
+        let shard = Shard::new(group.clone(), service, poll_config)?;
         let core = Core { shard, now_ns: 0, patience: None };
         Ok(Self { core: Arc::new(Mutex::new(core)), group })
     }
@@ -245,7 +249,7 @@ impl Stage {
         let pairs = usize::from(options.pairs);
         let mut port = NetPort::over(client, options)?;
         for queue in 0..pairs * 2 {
-            port.frontend().lane(queue)?.1.set_quiet(true);
+            port.frontend().driver_queue(queue)?.1.set_quiet(true);
         }
         Ok(port)
     }
@@ -276,7 +280,7 @@ impl Stage {
         client.decline(declined);
         let mut port = VsockPort::over(client, options)?;
         for queue in 0..3 {
-            port.frontend().lane(queue)?.1.set_quiet(true);
+            port.frontend().driver_queue(queue)?.1.set_quiet(true);
         }
         Ok(port)
     }

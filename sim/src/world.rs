@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use causeway_fabric::Pacing;
+use causeway_fabric::PollConfig;
 use causeway_model::PollPolicy;
 use causeway_wire::virtio::{
     VIRTIO_F_EVENT_IDX, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_RING_PACKED, mask,
@@ -73,9 +73,14 @@ pub fn pieces(rng: &mut Rng, ring_size: u16, choices: &[Option<u32>]) -> Option<
     rng.pick(choices).filter(|_| ring_size >= PIECES_MAX)
 }
 
-fn pacing(rng: &mut Rng) -> Pacing {
+fn poll_config(rng: &mut Rng) -> PollConfig {
     let policy = rng.pick(&[PollPolicy::Adaptive, PollPolicy::GuestDriven, PollPolicy::VmmDriven]);
-    Pacing { policy, spin_ns: rng.below(200_000), period_ns: 1_000_000, ..Pacing::default() }
+    PollConfig {
+        policy,
+        spin_ns: rng.below(200_000),
+        period_ns: 1_000_000,
+        ..PollConfig::default()
+    }
 }
 
 /// How a world is to be played.
@@ -112,11 +117,11 @@ fn cast(rng: &mut Rng) -> Result<Vec<Box<dyn Play>>, StageError> {
     let stages = if rng.chance(30) { 2 } else { 1 };
     let mut plays: Vec<Box<dyn Play>> = Vec::new();
     for index in 0..stages {
-        let (ports, pacing) = (rng.within(2, 6) as u8, pacing(rng));
+        let (ports, poll_config) = (rng.within(2, 6) as u8, poll_config(rng));
         plays.push(if sockets {
-            Box::new(Sockets::new(index, ports, pacing, temper)?)
+            Box::new(Sockets::new(index, ports, poll_config, temper)?)
         } else {
-            Box::new(Cards::new(index, ports, pacing, temper, rng)?)
+            Box::new(Cards::new(index, ports, poll_config, temper, rng)?)
         });
     }
     Ok(plays)

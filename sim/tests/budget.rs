@@ -2,7 +2,7 @@
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
 use causeway_ethernet::Ethernet;
-use causeway_fabric::Pacing;
+use causeway_fabric::PollConfig;
 use causeway_model::Name;
 use causeway_sim::Stage;
 use causeway_sim::stage::{net_spec, plain_net};
@@ -25,7 +25,8 @@ fn broadcast(number: u64) -> Vec<u8> {
 /// A group of many, in the given ring format.
 fn group(ring: u64) -> (Stage, Vec<NetPort>) {
     let group: Name = "g".parse().unwrap();
-    let stage = Stage::new(group.clone(), Box::new(Ethernet::new()), Pacing::default()).unwrap();
+    let stage =
+        Stage::new(group.clone(), Box::new(Ethernet::new()), PollConfig::default()).unwrap();
     let plain = NetOptions::default();
     let options = NetOptions { features: plain.features | ring, ..plain };
     let port = |n| {
@@ -48,7 +49,7 @@ fn hostile_broadcasts(ring: u64) {
     }
     ports[0].flush(0).unwrap();
     // On a stage doorbells are rung by hand.
-    ports[0].frontend().lane(1).unwrap().1.ring();
+    ports[0].frontend().driver_queue(1).unwrap().1.ring();
     let mut before = 0;
     for _ in 0..10 * FRAMES {
         stage.advance(1000);

@@ -1,7 +1,7 @@
 //! The stage itself: nothing happens in it that nobody asked for.
 
 use causeway_attach::native::{NetOptions, VsockOptions};
-use causeway_fabric::Pacing;
+use causeway_fabric::PollConfig;
 use causeway_model::{Name, PollPolicy};
 use causeway_sim::stage::{Stage, net_spec, plain_net, vsock_spec};
 
@@ -9,8 +9,8 @@ fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
 
-const PACING: Pacing =
-    Pacing { policy: PollPolicy::GuestDriven, upper: 1, lower: 1, period_ns: 1, spin_ns: 0 };
+const PACING: PollConfig =
+    PollConfig { policy: PollPolicy::GuestDriven, upper: 1, lower: 1, period_ns: 1, spin_ns: 0 };
 
 fn mac(n: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, n]
@@ -33,7 +33,7 @@ fn a_frame_arrives_once_its_doorbell_is_rung() {
     stage.step(16).unwrap();
     let mut got = Vec::new();
     assert!(ports[1].receive(0, &mut got).unwrap().is_none(), "the doorbell was kept back");
-    let (_, lane) = ports[0].frontend().lane(1).unwrap();
+    let (_, lane) = ports[0].frontend().driver_queue(1).unwrap();
     assert!(lane.ring_due());
     lane.ring();
     stage.step_elsewhere(16).unwrap();

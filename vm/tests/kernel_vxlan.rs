@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-use causeway_fabric::carrier::Pool;
-use causeway_fabric::udp::{Cut, Origin, Receiver, Udp};
+use causeway_fabric::carrier::BufferPool;
+use causeway_fabric::udp::{Fragmentation, Origin, Udp, UdpReceiver};
 use causeway_guest_tool::limits::STREAM_PORT;
 use causeway_vm::daemon::Member;
 use causeway_vm::{Daemon, Guest, Machine, Namespace, process, traffic};
@@ -197,7 +197,7 @@ impl Router {
             let kind = Some(rustix::thread::LinkNameSpaceType::Network);
             rustix::thread::move_into_link_name_space(std::os::fd::AsFd::as_fd(&space), kind)
                 .unwrap();
-            ends.map(|end| Arc::new(Udp::bind(end, Cut::Allowed).unwrap()))
+            ends.map(|end| Arc::new(Udp::bind(end, Fragmentation::Allowed).unwrap()))
         };
         let sockets = std::thread::spawn(bind).join().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
@@ -209,7 +209,8 @@ impl Router {
             let (write, saw) = (router.writes[direction].clone(), router.saw[direction].clone());
             from.report_classes();
             router.threads.push(std::thread::spawn(move || {
-                let (mut receiver, mut bursts) = (Receiver::new(Pool::default()), Vec::new());
+                let (mut receiver, mut bursts) =
+                    (UdpReceiver::new(BufferPool::default()), Vec::new());
                 while !stop.load(Ordering::Relaxed) {
                     receiver.receive(&from, &mut bursts, false, usize::MAX).unwrap();
                     for burst in bursts.drain(..) {

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use causeway_fabric::room::{hold_received, hold_sent};
+use causeway_fabric::socket_buffers::{set_receive_buffer, set_send_buffer};
 use causeway_host::limits::FRAMES_PER_CALL_MAX;
 use causeway_host::net::rx_ring::{PacketRing, Slots};
-use causeway_host::net::send::in_a_row;
-use causeway_host::net::socket::{FINISH_BYTES, PacketSocket};
+use causeway_host::net::send::contiguous_frames;
+use causeway_host::net::socket::{PacketSocket, VNET_HEADER_BYTES};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::underlay::{Ends, Underlay};
@@ -16,11 +16,11 @@ use crate::pin::{CLIENT, SERVER, pin};
 /// EtherType for experiments, of IEEE 802.
 const ETHERTYPE: u16 = 0x88b5;
 /// Length of the shortest frame, with the bytes before it that say how it is to be finished.
-const LEN: usize = FINISH_BYTES + 60;
+const LEN: usize = VNET_HEADER_BYTES + 60;
 
 fn frame() -> [u8; LEN] {
     let mut frame = [0; LEN];
-    let (to, kind) = (FINISH_BYTES, FINISH_BYTES + 12);
+    let (to, kind) = (VNET_HEADER_BYTES, VNET_HEADER_BYTES + 12);
     frame[to..to + 6].fill(0xff);
     frame[to + 6] = 2;
     frame[kind..kind + 2].copy_from_slice(&ETHERTYPE.to_be_bytes());
@@ -99,10 +99,10 @@ pub fn frame_gbits(effort: &Effort, total: u64, data: usize) -> Result<Vec<f64>,
     let receive = || {
         pin(SERVER);
         let socket = open()?;
-        hold_received(&socket, HELD);
+        set_receive_buffer(&socket, HELD);
         let slots = if data > DATA { Slots::jumbo() } else { Slots::LONG };
         let mut ring = PacketRing::new(&socket, slots)?;
-        let mut room = vec![0; FINISH_BYTES + 2 * data];
+        let mut room = vec![0; VNET_HEADER_BYTES + 2 * data];
         let (mut came, mut first, mut last) = (0_u64, None, Instant::now());
         while last.elapsed() < QUIET[usize::from(came > 0)] {
             if ring.receive(&socket, &mut room).is_ok() {
@@ -118,13 +118,13 @@ pub fn frame_gbits(effort: &Effort, total: u64, data: usize) -> Result<Vec<f64>,
     let send = || {
         pin(CLIENT);
         let socket = open()?;
-        hold_sent(&socket, HELD);
-        let one = [&frame()[..FINISH_BYTES + 14], &vec![7; data]].concat();
+        set_send_buffer(&socket, HELD);
+        let one = [&frame()[..VNET_HEADER_BYTES + 14], &vec![7; data]].concat();
         let bytes = one.repeat(FRAMES_PER_CALL_MAX);
         let ends: Vec<usize> = (1..=FRAMES_PER_CALL_MAX).map(|n| n * one.len()).collect();
         let mut sent = 0;
         while sent < count {
-            match socket.send(in_a_row(&bytes, &ends, 0)) {
+            match socket.send(contiguous_frames(&bytes, &ends, 0)) {
                 Ok(more) => sent += more as u64,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::NetPort;
-use causeway_fabric::Pacing;
+use causeway_fabric::PollConfig;
 use rustix::process::setpriority_process;
 
 use super::contain::{attackers_core, thread_s};
@@ -115,7 +115,7 @@ fn p99(mut trips: Vec<f64>) -> Result<f64, String> {
 
 /// The victim's 99th percentile beside the attacker, less the one of the control.
 fn excess(effort: &Effort, make: Make) -> Result<Vec<f64>, String> {
-    let rig = Rig::paced(Pacing::default());
+    let rig = Rig::paced(PollConfig::default());
     let mut victim = Victim([1, 2].map(|number| rig.net(number, options(64))));
     let work = make(&rig)?;
     let modes = Modes::default();

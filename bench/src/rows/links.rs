@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use causeway_attach::native::NET_HEADER_BYTES;
-use causeway_ethernet::route::Routes;
+use causeway_ethernet::route::RouteTable;
 use causeway_model::Forwarding;
 use causeway_model::{Mac, Name};
 use causeway_model::{MacMatch, RouteEnd, RouteSpec};
@@ -119,7 +119,7 @@ fn look_up_ns(effort: &Effort, count: u32) -> Result<Vec<f64>, String> {
         to: edge.clone(),
         from: None,
     };
-    let mut routes = Routes::default();
+    let mut routes = RouteTable::default();
     let all = (0..count).map(|n| (u64::from(n) + 1, route(n))).collect();
     routes.replace(all, Forwarding::Routes, |_| Some(7));
     let pairs: Vec<(u64, u64)> =

@@ -24,13 +24,13 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_host::OwnMemory;
-use causeway_host::net::receiver::PacketInlet;
+use causeway_host::AppMemory;
+use causeway_host::net::receiver::PacketReceiver;
 use causeway_host::net::socket::PacketSocket;
 use causeway_message::split::{NicId, PeerId, RegionId};
 use causeway_mxoe::driver::limits::{FRAME_ROOM, FRAMES_BEFORE_DUE_MAX, WIDE_MTU, slots_for};
-use causeway_mxoe::driver::{Action, EndpointIo, Engine};
-use causeway_mxoe::{Config, Dropped};
+use causeway_mxoe::driver::{EndpointAction, EndpointIo, Engine};
+use causeway_mxoe::{DropReason, NicConfig};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::time::{
@@ -58,7 +58,7 @@ pub struct Bypass {
         reason = "held for its lock: a later daemon sees by it that this endpoint is open"
     )]
     lock: OwnedFd,
-    inlet: PacketInlet,
+    inlet: PacketReceiver,
     /// Buffer for frames that are not read in the ring.
     frame_buffer: Vec<u8>,
     /// Fires when a timer of the engine is due while a thread sleeps.
@@ -100,16 +100,16 @@ impl Bypass {
             // Without this option the socket sends through the queueing discipline.
             let _ = socket.skip_queues();
         }
-        let mut inlet = PacketInlet::default();
+        let mut inlet = PacketReceiver::default();
         // Without a ring, each frame takes a system call.
         let _ = inlet.open(&socket, slots_for(socket.mtu()));
         // The daemon answers name requests. Peers in direct mode are silent while they do not
         // call.
-        let config = Config {
+        let config = NicConfig {
             give_up_ns: GIVE_UP_NS,
             silent: true,
             wide: socket.mtu() >= WIDE_MTU,
-            ..Config::new(nic, "")
+            ..NicConfig::new(nic, "")
         };
         let mut engine = Engine::new(config, Some(Arc::clone(&socket)));
         let (io, file) = EndpointIo::new(())?;
@@ -146,7 +146,7 @@ impl Bypass {
     #[inline]
     pub fn send_unreported(&mut self, to: (PeerId, u64), data: (&[u8], &[u8])) -> bool {
         let now = now();
-        let sent = self.engine.send_untold(now, self.endpoint, to, data);
+        let sent = self.engine.send_unreported(now, self.endpoint, to, data);
         if sent {
             self.flush(now);
         }
@@ -155,7 +155,7 @@ impl Bypass {
 
     /// Returns whether messages without a completion event are unacknowledged.
     pub fn is_sending(&self) -> bool {
-        self.engine.board.untold(self.endpoint) > 0
+        self.engine.nic.unreported(self.endpoint) > 0
     }
 
     /// Polls, if a cheap check finds work. Returns whether there was any.
@@ -168,7 +168,7 @@ impl Bypass {
     #[inline]
     pub fn may_have_work(&self) -> bool {
         self.inlet.comes()
-            || self.engine.asks(self.endpoint)
+            || self.engine.has_work(self.endpoint)
             || !self.unknown_nics.is_empty()
             || ticks().wrapping_sub(self.polled_at) >= FULL_POLL_TICKS
     }
@@ -178,7 +178,7 @@ impl Bypass {
         self.polled_at = ticks();
         let now = now();
         let mut frames = self.take_frames(now, FRAMES_PER_TURN);
-        let requests = if self.engine.asks(self.endpoint) {
+        let requests = if self.engine.has_work(self.endpoint) {
             self.engine.serve(now, self.endpoint, REQUESTS_PER_TURN, true).1
         } else {
             0
@@ -189,16 +189,16 @@ impl Bypass {
             frames |= self.take_frames(now, FRAMES_BEFORE_DUE_MAX);
             self.engine.tick(now);
         }
-        let left = self.engine.outlet.frames.sent;
+        let left = self.engine.tx_path.frames.sent;
         self.flush(now);
-        requests > 0 || frames || due || self.engine.outlet.frames.sent != left
+        requests > 0 || frames || due || self.engine.tx_path.frames.sent != left
     }
 
     fn flush(&mut self, now: u64) {
         let broken = &mut self.broken;
         self.engine
-            .outlet
-            .settle(now, |_, (), action| *broken |= matches!(action, Action::Broken(_)));
+            .tx_path
+            .commit(now, |_, (), action| *broken |= matches!(action, EndpointAction::Broken(_)));
         if let Some(until) = self.sleep_until {
             self.shorten_sleep(until);
         }
@@ -242,7 +242,7 @@ impl Bypass {
             // A tagged frame belongs to another network.
             let frame = whole.get(..packet.len).filter(|_| packet.tag.is_none());
             let Some(frame) = frame else { continue };
-            if self.engine.arrive(now, frame) == Err(Dropped::UnknownBoard)
+            if self.engine.receive(now, frame) == Err(DropReason::UnknownNic)
                 && let Some([_, _, _, _, _, _, from @ ..]) = frame.first_chunk::<12>()
             {
                 let nic = NicId::of(*from);
@@ -260,24 +260,24 @@ impl Bypass {
 
     /// Records that the daemon knows this NIC.
     pub fn add_known_nic(&mut self, nic: NicId) {
-        let _ = self.engine.board.host_add(nic);
+        let _ = self.engine.nic.nic_add(nic);
     }
 
     /// Adds a staging slab.
     pub fn add_staging(&mut self, file: &OwnedFd, len: u64) -> Option<RegionId> {
-        self.engine.lend(self.endpoint, file.as_fd(), len).ok()
+        self.engine.add_region(self.endpoint, file.as_fd(), len).ok()
     }
 
     /// Adds the process's own memory as a region, from which contiguous messages are sent.
-    pub fn add_own_memory(&mut self) -> Option<(RegionId, OwnMemory)> {
-        let own = OwnMemory::new().ok()?;
-        self.engine.lend_own(self.endpoint, own.clone()).map(|region| (region, own))
+    pub fn add_own_memory(&mut self) -> Option<(RegionId, AppMemory)> {
+        let own = AppMemory::new().ok()?;
+        self.engine.add_own_region(self.endpoint, own.clone()).map(|region| (region, own))
     }
 
     /// Removes a staging slab.
     pub fn remove_staging(&mut self, region: RegionId) {
         let now = now();
-        self.engine.give_back(now, self.endpoint, region);
+        self.engine.remove_region(now, self.endpoint, region);
         self.flush(now);
     }
 
@@ -315,16 +315,16 @@ impl Bypass {
     /// Closes the endpoint: handles outstanding requests, and acknowledges received messages.
     pub fn close(&mut self) {
         let now = now();
-        self.engine.take_last(now, self.endpoint);
+        self.engine.drain_requests(now, self.endpoint);
         self.engine.close(now, self.endpoint);
         self.flush(now);
         // Frames for which the host has no room now must leave before the process ends.
         for _ in 0..LAST_SEND_TRIES {
-            if self.engine.outlet.frames.again_ns.is_none() {
+            if self.engine.tx_path.frames.again_ns.is_none() {
                 break;
             }
             std::thread::sleep(LAST_SEND_PAUSE);
-            self.engine.outlet.frames.flush(crate::endpoint::now());
+            self.engine.tx_path.frames.flush(crate::endpoint::now());
         }
     }
 }

@@ -5,23 +5,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_message::library::{
-    Buffer, Completion, Library, LibraryOptions, Missed, RequestId, Step,
+    Buffer, Completion, FastMiss, Library, LibraryOptions, ProgressStep, RequestId,
 };
 use causeway_message::split::{Address, NicId};
-use causeway_wire::local::{Ask, Tell};
+use causeway_wire::local::{ClientMessage, DaemonMessage};
 
-use crate::board::Conversation;
-use crate::ears::{Ears, Rung};
 use crate::error::Error;
 use crate::limits::{
     CHEAP_CHECK_WEIGHT, CHEAP_CHECKS, CLOSE_MAX, EMPTY_POLL_WEIGHT, RARE_CHECK_TICKS,
     RARE_CHECK_WEIGHT, STREAM_TICKS,
 };
+use crate::nic::Conversation;
 use crate::paths::Paths;
+use crate::waiter::{Waiter, WakeReasons};
 
 /// Parameters of an endpoint.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Opening {
+pub struct OpenOptions {
     /// Key that a peer must present to connect.
     pub key: u32,
     /// Bits of the match information that hold the context id; 0 for none.
@@ -38,9 +38,9 @@ pub struct Endpoint<B> {
     /// Matching engine.
     pub library: Library<B>,
     /// Paths to peers.
-    pub way: Paths,
+    pub paths: Paths,
     /// Waiter; each sleeping thread holds a reference.
-    pub ears: Arc<Ears>,
+    pub waiter: Arc<Waiter>,
     poll_weight: u32,
     checked_at: u64,
     /// Resumptions with another daemon that the waiter has seen.
@@ -74,7 +74,7 @@ impl<B: Buffer> Endpoint<B> {
     ///
     /// # Errors
     /// [`Error`] if there is no such NIC, or its daemon does not answer or refuses.
-    pub fn open(board: u32, wanted: u8, opening: Opening) -> Result<Self, Error> {
+    pub fn open(board: u32, wanted: u8, opening: OpenOptions) -> Result<Self, Error> {
         Self::open_over(Conversation::new(board)?, wanted, opening)
     }
 
@@ -85,11 +85,11 @@ impl<B: Buffer> Endpoint<B> {
     pub fn open_over(
         mut conversation: Conversation,
         wanted: u8,
-        opening: Opening,
+        opening: OpenOptions,
     ) -> Result<Self, Error> {
-        conversation.ask(Ask::Open { tag: 0, endpoint: wanted, key: opening.key })?;
+        conversation.ask(ClientMessage::Open { tag: 0, endpoint: wanted, key: opening.key })?;
         let (message, fds) = conversation.wait()?;
-        let Tell::Opened { code, session, endpoint, bypass, .. } = message else {
+        let DaemonMessage::Opened { code, session, endpoint, bypass, .. } = message else {
             return Err(Error::NoDaemon);
         };
         match code {
@@ -100,10 +100,11 @@ impl<B: Buffer> Endpoint<B> {
         }
         let nic = NicId(conversation.board.nic);
         let secrets = (bypass == 1).then_some((opening.key, session));
-        let way = Paths::new(endpoint, secrets, conversation, fds);
-        let mut way = way.map_err(|_| Error::NoResources)?;
-        way.set_secrets((opening.key, session));
-        let ears = Ears::new(way.bells(), &way.conversation).map_err(|_| Error::NoResources)?;
+        let paths = Paths::new(endpoint, secrets, conversation, fds);
+        let mut paths = paths.map_err(|_| Error::NoResources)?;
+        paths.set_secrets((opening.key, session));
+        let waiter =
+            Waiter::new(paths.doorbells(), &paths.conversation).map_err(|_| Error::NoResources)?;
         let mut library = Library::new(LibraryOptions {
             address: Address { nic, endpoint },
             session,
@@ -112,22 +113,29 @@ impl<B: Buffer> Endpoint<B> {
             context_shift: opening.context_shift,
         })?;
         library.set_raises(opening.raises);
-        Ok(Self { library, way, ears: Arc::new(ears), poll_weight: 0, checked_at: 0, resumed: 0 })
+        Ok(Self {
+            library,
+            paths,
+            waiter: Arc::new(waiter),
+            poll_weight: 0,
+            checked_at: 0,
+            resumed: 0,
+        })
     }
 
     /// Polls once. Also returns whether other waiters of this endpoint must check again: work was
     /// done, or an answer of the daemon was read that would have woken them.
     #[inline]
-    pub fn step(&mut self) -> (Step, bool) {
+    pub fn step(&mut self) -> (ProgressStep, bool) {
         // The cheap check found no event; a full poll follows from time to time.
         let still = self.poll_weight < CHEAP_CHECK_WEIGHT
             && self.library.is_still()
-            && !self.way.comes()
-            && !self.way.channels.is_reading();
-        let step = if still { Step::Idle } else { self.library.progress(&mut self.way) };
-        let weight = if step == Step::Idle { EMPTY_POLL_WEIGHT } else { 1 };
+            && !self.paths.comes()
+            && !self.paths.channels.is_reading();
+        let step = if still { ProgressStep::Idle } else { self.library.progress(&mut self.paths) };
+        let weight = if step == ProgressStep::Idle { EMPTY_POLL_WEIGHT } else { 1 };
         self.poll_weight = self.poll_weight.wrapping_add(weight);
-        let mut wakes_others = step == Step::Worked;
+        let mut wakes_others = step == ProgressStep::Worked;
         if self.poll_weight >= RARE_CHECK_WEIGHT {
             self.poll_weight = 0;
             wakes_others |= self.run_rare_checks();
@@ -136,54 +144,54 @@ impl<B: Buffer> Endpoint<B> {
     }
 
     /// Delivers a short message to a posted receive, if that is the only work
-    /// ([`Library::receive_straight`]).
+    /// ([`Library::receive_fast`]).
     ///
     /// # Errors
-    /// [`Missed`] without an event, or if [`Self::step`] must be called.
+    /// [`FastMiss`] without an event, or if [`Self::step`] must be called.
     #[inline(always)]
-    pub fn receive_straight(&mut self) -> Result<(Completion, bool), Missed> {
-        let Self { library, way, poll_weight, .. } = self;
+    pub fn receive_fast(&mut self) -> Result<(Completion, bool), FastMiss> {
+        let Self { library, paths, poll_weight, .. } = self;
         // For remote peers, the cheap check is required before the fast path.
-        let comes = !way.is_networked() || way.comes();
+        let comes = !paths.is_networked() || paths.comes();
         if comes && poll_weight.saturating_add(1) < RARE_CHECK_WEIGHT {
-            let took = library.receive_straight(way);
-            if took != Err(Missed::Unsure) {
+            let took = library.receive_fast(paths);
+            if took != Err(FastMiss::Unsure) {
                 *poll_weight = poll_weight.wrapping_add(1);
                 return took;
             }
         }
-        let comes = comes && way.comes();
+        let comes = comes && paths.comes();
         if *poll_weight >= CHEAP_CHECK_WEIGHT
             || comes
             || !library.is_still()
-            || way.channels.is_reading()
+            || paths.channels.is_reading()
         {
-            return Err(Missed::Unsure);
+            return Err(FastMiss::Unsure);
         }
         *poll_weight = poll_weight.wrapping_add(EMPTY_POLL_WEIGHT);
-        Err(Missed::Nothing)
+        Err(FastMiss::Nothing)
     }
 
     /// Returns whether work is in progress that needs polls and not only wake-ups: a message that
     /// is fed, or copied between processes.
     pub fn goes_on(&self) -> bool {
-        !self.library.is_still() || self.way.channels.is_reading()
+        !self.library.is_still() || self.paths.channels.is_reading()
     }
 
     /// Runs a few cheap checks for events. Returns false if there is an event, or if cheap checks
     /// cannot detect it.
     #[inline]
     pub fn stays_quiet(&mut self) -> bool {
-        if self.way.is_networked() {
+        if self.paths.is_networked() {
             return false;
         }
-        if self.way.channels.is_streaming() {
+        if self.paths.channels.is_streaming() {
             self.yield_to_sender();
         }
         // The pause comes first, since the caller has just polled.
         (0..CHEAP_CHECKS).all(|_| {
             std::hint::spin_loop();
-            !self.way.comes()
+            !self.paths.comes()
         })
     }
 
@@ -195,8 +203,8 @@ impl<B: Buffer> Endpoint<B> {
         while ticks().wrapping_sub(since) < STREAM_TICKS {
             std::hint::spin_loop();
         }
-        if !self.way.comes() {
-            self.way.channels.end_stream();
+        if !self.paths.comes() {
+            self.paths.channels.end_stream();
         }
     }
 
@@ -205,7 +213,7 @@ impl<B: Buffer> Endpoint<B> {
     fn run_rare_checks(&mut self) -> bool {
         let ticks = ticks();
         let (soon, later) = RARE_CHECK_TICKS;
-        let due = if self.way.connecting() { soon } else { later };
+        let due = if self.paths.connecting() { soon } else { later };
         if ticks.wrapping_sub(self.checked_at) < due {
             return false;
         }
@@ -228,11 +236,11 @@ impl<B: Buffer> Endpoint<B> {
     /// Handles messages of the daemon, or tries to reach the next daemon. Returns whether there was
     /// any work.
     pub fn hear(&mut self) -> bool {
-        let worked = self.way.hear();
-        if self.resumed != self.way.resumed() {
+        let worked = self.paths.hear();
+        if self.resumed != self.paths.resumed() {
             // Without a free descriptor, the next call retries.
-            if self.ears.set_daemon(&self.way.conversation).is_ok() {
-                self.resumed = self.way.resumed();
+            if self.waiter.set_daemon(&self.paths.conversation).is_ok() {
+                self.resumed = self.paths.resumed();
             }
         }
         worked
@@ -242,15 +250,15 @@ impl<B: Buffer> Endpoint<B> {
     pub fn look_at_clock(&mut self) -> bool {
         let deadline = self.library.deadline();
         if deadline.is_some() {
-            self.tell_time();
+            self.update_time();
         }
         self.library.deadline() != deadline
     }
 
     /// Sets the library's time; required before a request gets a time limit.
     #[cold]
-    pub fn tell_time(&mut self) {
-        self.library.tick(&mut self.way, now());
+    pub fn update_time(&mut self) {
+        self.library.tick(&mut self.paths, now());
     }
 
     /// Returns the time until the next timeout.
@@ -260,15 +268,15 @@ impl<B: Buffer> Endpoint<B> {
     }
 
     /// Clears the doorbells that rang.
-    pub fn hush(&mut self, rung: Rung) {
-        let Self { ears, way, .. } = self;
-        ears.hush(rung, |doorbell| way.record_ring(doorbell));
+    pub fn hush(&mut self, rung: WakeReasons) {
+        let Self { waiter, paths, .. } = self;
+        waiter.hush(rung, |doorbell| paths.record_ring(doorbell));
     }
 
     /// Clears all doorbells and handles the daemon's messages, after another thread slept for this
     /// endpoint.
     pub fn hear_all(&mut self) {
-        self.hush(Rung::ANY);
+        self.hush(WakeReasons::ANY);
         self.hear();
     }
 
@@ -287,21 +295,21 @@ impl<B: Buffer> Endpoint<B> {
     /// Waits as [`Self::await_end`] does; collects the request, or cancels it after `patience`.
     pub fn wait_for(&mut self, request: RequestId, patience: Duration) -> Option<Completion> {
         if !self.await_end(request, patience) {
-            let _ = self.library.cancel(&mut self.way, request);
+            let _ = self.library.cancel(&mut self.paths, request);
         }
         self.library.test(request).ok().flatten()
     }
 
     /// Polls once, and sleeps at most `time` if there was no work.
     fn poll_or_sleep(&mut self, time: Duration) {
-        if self.library.progress(&mut self.way) == Step::Worked {
+        if self.library.progress(&mut self.paths) == ProgressStep::Worked {
             return;
         }
-        if self.way.arm() {
-            let rung = self.ears.listen(self.way.awaited(), time);
+        if self.paths.arm() {
+            let rung = self.waiter.listen(self.paths.awaited(), time);
             self.hush(rung);
         }
-        self.way.disarm();
+        self.paths.disarm();
         self.look();
     }
 
@@ -310,15 +318,15 @@ impl<B: Buffer> Endpoint<B> {
     pub fn finish(&mut self) {
         let since = Instant::now();
         self.library.set_handler(false);
-        while self.library.unconfirmed() > 0 || self.way.is_sending() {
+        while self.library.unconfirmed() > 0 || self.paths.is_sending() {
             let Some(left) = CLOSE_MAX.checked_sub(since.elapsed()) else { break };
             self.poll_or_sleep(left);
         }
-        self.way.end();
+        self.paths.end();
     }
 
     /// Drops the endpoint in a child process; it stays the parent's, and peers see no change.
     pub fn abandon(self) {
-        self.ears.abandon();
+        self.waiter.abandon();
     }
 }

@@ -9,10 +9,10 @@ pub enum Error {
     #[error(
         "no NIC found on this host: add a port of kind mx, or set CAUSEWAY_MX to the path of its socket"
     )]
-    NoBoard,
+    NoNic,
     /// There is no NIC with that number.
     #[error("no NIC has this number")]
-    UnknownBoard,
+    UnknownNic,
     /// The socket refuses connections, or the daemon does not answer in time.
     #[error("the NIC's daemon does not answer: check that causewayd runs")]
     NoDaemon,

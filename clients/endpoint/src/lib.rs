@@ -16,8 +16,8 @@
 //! | type | content |
 //! |---|---|
 //! | [`Endpoint`] | matching engine, paths and waiter of one endpoint |
-//! | [`board::Conversation`] | socket of a NIC: commands to the daemon and its answers |
-//! | [`ears::Ears`] | descriptors on which threads sleep |
+//! | [`nic::Conversation`] | socket of a NIC: commands to the daemon and its answers |
+//! | [`waiter::Waiter`] | descriptors on which threads sleep |
 //! | [`lock::Guarded`] | lock without atomic operations in a process with one thread |
 //!
 //! # Example
@@ -25,14 +25,14 @@
 //! use std::time::Duration;
 //!
 //! use causeway_endpoint::limits::ENDPOINT_ANY;
-//! use causeway_endpoint::{Endpoint, Opening};
+//! use causeway_endpoint::{Endpoint, OpenOptions};
 //! use causeway_message::library::Partner;
 //!
-//! let opening = Opening { key: 7, ..Opening::default() };
+//! let opening = OpenOptions { key: 7, ..OpenOptions::default() };
 //! let mut endpoint = Endpoint::<Vec<u8>>::open(0, ENDPOINT_ANY, opening)?;
-//! let Endpoint { library, way, .. } = &mut endpoint;
-//! let receive = library.irecv(way, 5, u64::MAX, 0, vec![0; 8])?;
-//! library.isend(way, Partner::SELF, 5, 0, b"hello".to_vec())?;
+//! let Endpoint { library, paths, .. } = &mut endpoint;
+//! let receive = library.irecv(paths, 5, u64::MAX, 0, vec![0; 8])?;
+//! library.isend(paths, Partner::SELF, 5, 0, b"hello".to_vec())?;
 //! assert!(endpoint.wait_for(receive, Duration::from_secs(1)).is_some());
 //! endpoint.finish();
 //! # Ok::<(), causeway_endpoint::Error>(())
@@ -49,17 +49,17 @@
     )
 )]
 
-pub mod board;
 mod bypass;
-pub mod ears;
 mod endpoint;
 mod error;
 pub mod limits;
 pub mod lock;
+pub mod nic;
 pub mod paths;
 mod process_memory;
 mod staging;
 mod unknown_nics;
+pub mod waiter;
 
-pub use endpoint::{Endpoint, Opening, now};
+pub use endpoint::{Endpoint, OpenOptions, now};
 pub use error::Error;

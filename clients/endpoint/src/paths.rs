@@ -13,10 +13,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use causeway_message::library::{Channels, PeerDoorbell, Rings, Transport};
 use causeway_message::split::{NicId, RegionId};
-use causeway_wire::local::Ask;
+use causeway_wire::local::ClientMessage;
 
-use crate::board::Conversation;
 use crate::bypass::Bypass;
+use crate::nic::Conversation;
 use crate::staging::{StagingCounters, StagingSlabs};
 use connects::Connects;
 use local_peers::LocalPeers;
@@ -55,14 +55,14 @@ pub struct Paths {
     /// Peers of this host.
     local_peers: LocalPeers,
     /// The daemon is gone: channels go on, but there are no new ones.
-    pub parted: bool,
+    pub has_no_daemon: bool,
     resume: Resume,
     /// Held while the endpoint is open: the next daemon detects it by this lock.
     lock: Option<OwnedFd>,
     connects: Connects,
     turn: PollTurn,
     /// The last event came through the daemon, which needs a processor, too.
-    pub far: bool,
+    pub is_through_daemon: bool,
 }
 
 impl Paths {
@@ -90,17 +90,17 @@ impl Paths {
             granted: false,
             conversation,
             local_peers: LocalPeers::new()?,
-            parted: false,
+            has_no_daemon: false,
             resume: Resume::new(),
             lock,
             connects: Connects::default(),
             turn: PollTurn::default(),
-            far: false,
+            is_through_daemon: false,
         })
     }
 
     /// Returns the descriptor that is readable when a peer rings.
-    pub fn bells(&self) -> BorrowedFd<'_> {
+    pub fn doorbells(&self) -> BorrowedFd<'_> {
         self.local_peers.doorbells()
     }
 
@@ -125,16 +125,18 @@ impl Paths {
         for (ask, files) in std::mem::take(&mut rings.staging.commands) {
             if let Some(bypass) = &mut self.bypass {
                 match (ask, files.first()) {
-                    (Ask::Region { tag, len, .. }, Some(file)) => {
+                    (ClientMessage::Region { tag, len, .. }, Some(file)) => {
                         rings.staging.record_answer(tag, bypass.add_staging(file, len));
                         self.granted = true;
                     }
-                    (Ask::Unregion { region, .. }, _) => bypass.remove_staging(RegionId(region)),
+                    (ClientMessage::Unregion { region, .. }, _) => {
+                        bypass.remove_staging(RegionId(region))
+                    }
                     _ => {}
                 }
                 continue;
             }
-            if !self.parted && self.conversation.ask_with(ask, files).is_err() {
+            if !self.has_no_daemon && self.conversation.ask_with(ask, files).is_err() {
                 return self.part();
             }
         }
@@ -195,15 +197,15 @@ impl Paths {
         if let Some(mut bypass) = self.bypass.take() {
             bypass.close();
         }
-        if !self.parted {
-            let _ = self.conversation.ask(Ask::Close { endpoint: self.own });
+        if !self.has_no_daemon {
+            let _ = self.conversation.ask(ClientMessage::Close { endpoint: self.own });
         }
     }
 
     /// Retries deferred messages after a receive was posted, which must happen before a sleep.
     /// Returns whether there are any.
     #[inline]
-    pub fn stir(&mut self) -> bool {
+    pub fn nudge(&mut self) -> bool {
         let near = self.channels.nudge();
         self.rings.as_mut().is_some_and(|rings| rings.nudge()) || near
     }

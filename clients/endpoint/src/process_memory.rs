@@ -20,7 +20,7 @@
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::Instant;
 
-use causeway_message::library::{Direct, Never, Place};
+use causeway_message::library::{Inaccessible, RemoteMemory, RemoteRange};
 use causeway_message::limits::DIRECT_PLACES_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -55,7 +55,7 @@ fn pid_in(info: &str) -> Option<libc::pid_t> {
 }
 
 /// Converts ranges for the kernel; `None` for invalid ranges.
-fn vectors(places: &[Place]) -> Option<([libc::iovec; DIRECT_PLACES_MAX], usize)> {
+fn vectors(places: &[RemoteRange]) -> Option<([libc::iovec; DIRECT_PLACES_MAX], usize)> {
     let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
     let mut remote = [nothing; DIRECT_PLACES_MAX];
     for (vector, place) in remote.iter_mut().zip(places) {
@@ -66,17 +66,17 @@ fn vectors(places: &[Place]) -> Option<([libc::iovec; DIRECT_PLACES_MAX], usize)
 }
 
 /// Converts the kernel's result of a copy.
-fn copied(bytes: libc::ssize_t) -> Result<usize, Never> {
+fn copied(bytes: libc::ssize_t) -> Result<usize, Inaccessible> {
     let error = std::io::Error::last_os_error().raw_os_error();
     match usize::try_from(bytes) {
         Ok(bytes) => Ok(bytes),
         Err(_) if matches!(error, Some(libc::EFAULT | libc::ENOMEM | libc::EINTR)) => Ok(0),
-        Err(_) => Err(Never),
+        Err(_) => Err(Inaccessible),
     }
 }
 
-impl Direct for ProcessMemory {
-    fn read(&self, from: &[Place], into: &mut [u8]) -> Result<usize, Never> {
+impl RemoteMemory for ProcessMemory {
+    fn read(&self, from: &[RemoteRange], into: &mut [u8]) -> Result<usize, Inaccessible> {
         let Some((remote, count)) = vectors(from) else { return Ok(0) };
         let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
         let (remote, count) = (remote.as_ptr(), count as libc::c_ulong);
@@ -85,7 +85,7 @@ impl Direct for ProcessMemory {
         copied(unsafe { libc::process_vm_readv(self.pid, &local, 1, remote, count, 0) })
     }
 
-    fn write(&self, to: &[Place], from: &[u8]) -> Result<usize, Never> {
+    fn write(&self, to: &[RemoteRange], from: &[u8]) -> Result<usize, Inaccessible> {
         let Some((remote, count)) = vectors(to) else { return Ok(0) };
         let local = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
         let (remote, count) = (remote.as_ptr(), count as libc::c_ulong);
@@ -131,10 +131,10 @@ mod tests {
         let memory = ProcessMemory::of(process.try_clone().unwrap()).expect("it is not waited for");
         child.wait().unwrap();
         assert!(ProcessMemory::of(process).is_none(), "it ended");
-        let place = [Place { at: 4096, len: 1 }];
+        let place = [RemoteRange { at: 4096, len: 1 }];
         assert!(!memory.lives());
-        assert_eq!(memory.read(&place, &mut [0]), Err(Never));
-        assert_eq!(memory.write(&place, &[0]), Err(Never));
+        assert_eq!(memory.read(&place, &mut [0]), Err(Inaccessible));
+        assert_eq!(memory.write(&place, &[0]), Err(Inaccessible));
     }
 
     #[test]
@@ -144,14 +144,14 @@ mod tests {
         let mut into = [[b'.'; 8]; 2];
         let places = into
             .each_mut()
-            .map(|bytes| Place { at: bytes.as_mut_ptr().expose_provenance() as u64, len: 6 });
+            .map(|bytes| RemoteRange { at: bytes.as_mut_ptr().expose_provenance() as u64, len: 6 });
         assert_eq!(memory.write(&places, b"first second"), Ok(12));
         assert_eq!(std::hint::black_box(&mut into), &[*b"first ..", *b"second.."]);
-        let nowhere = Place { at: 16, len: 6 };
+        let nowhere = RemoteRange { at: 16, len: 6 };
         assert_eq!(memory.write(&[nowhere], b"nobody"), Ok(0));
-        assert_eq!(memory.write(&[Place { at: u64::MAX, len: 1 }], b"x"), Ok(0));
+        assert_eq!(memory.write(&[RemoteRange { at: u64::MAX, len: 1 }], b"x"), Ok(0));
         // Read-only memory.
-        let text = Place { at: (own as fn() -> _ as usize) as u64, len: 6 };
+        let text = RemoteRange { at: (own as fn() -> _ as usize) as u64, len: 6 };
         assert_eq!(memory.write(&[text], b"nobody"), Ok(0));
     }
 
@@ -159,16 +159,18 @@ mod tests {
     fn process_memory_reads_the_ranges_only() {
         let memory = own().unwrap();
         let (one, two) = (*b"first ", *b"second");
-        let place =
-            |bytes: &[u8]| Place { at: bytes.as_ptr().addr() as u64, len: bytes.len() as u64 };
+        let place = |bytes: &[u8]| RemoteRange {
+            at: bytes.as_ptr().addr() as u64,
+            len: bytes.len() as u64,
+        };
         let mut into = [0; 12];
         assert_eq!(memory.read(&[place(&one), place(&two)], &mut into), Ok(12));
         assert_eq!(&into, b"first second");
         // The first page is never mapped.
-        let nowhere = Place { at: 16, len: 6 };
+        let nowhere = RemoteRange { at: 16, len: 6 };
         assert_eq!(memory.read(&[nowhere], &mut into[..6]), Ok(0));
         assert_eq!(memory.read(&[place(&one), nowhere], &mut into), Ok(6));
-        assert_eq!(memory.read(&[Place { at: u64::MAX, len: 12 }], &mut into), Ok(0));
+        assert_eq!(memory.read(&[RemoteRange { at: u64::MAX, len: 12 }], &mut into), Ok(0));
         assert_eq!(&into[6..], b"second");
     }
 }

@@ -15,12 +15,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use causeway_host::OwnMemory;
+use causeway_host::AppMemory;
 use causeway_memory::{Map, Mapping, Region, create};
-use causeway_message::library::{Purpose, Refused, Staging};
+use causeway_message::library::{Purpose, Staging, TransportError};
 use causeway_message::split::{RegionId, Window};
 use causeway_message::status::Status;
-use causeway_wire::local::Ask;
+use causeway_wire::local::ClientMessage;
 
 use crate::limits::{SLAB_BYTES, STAGING_BYTES_MAX, STAGING_IDLE_MAX, STAGING_ROOM_BYTES};
 
@@ -28,7 +28,7 @@ use crate::limits::{SLAB_BYTES, STAGING_BYTES_MAX, STAGING_IDLE_MAX, STAGING_ROO
 const GRAIN: u64 = 4096;
 
 /// A command for the daemon, with its descriptors.
-pub type StagingCommand = (Ask, Vec<OwnedFd>);
+pub type StagingCommand = (ClientMessage, Vec<OwnedFd>);
 
 #[derive(Debug)]
 struct StagingSlab {
@@ -94,7 +94,7 @@ pub struct StagingSlabs {
     endpoint: u8,
     slabs: Vec<StagingSlab>,
     /// Region number and table of the process's own memory, if the NIC side sends from it.
-    own: Option<(RegionId, OwnMemory)>,
+    own: Option<(RegionId, AppMemory)>,
     last: u32,
     pub commands: VecDeque<StagingCommand>,
     /// Number of slabs that were lent.
@@ -125,11 +125,11 @@ impl StagingSlabs {
     }
 
     /// Sets the region from which contiguous offers are sent.
-    pub fn set_own(&mut self, own: (RegionId, OwnMemory)) {
+    pub fn set_own(&mut self, own: (RegionId, AppMemory)) {
         self.own = Some(own);
     }
 
-    fn own_memory(&self, window: Window) -> Option<&OwnMemory> {
+    fn own_memory(&self, window: Window) -> Option<&AppMemory> {
         self.own.as_ref().filter(|(region, _)| *region == window.region).map(|(_, own)| own)
     }
 
@@ -169,7 +169,7 @@ impl StagingSlabs {
         let all = self.slabs.iter().enumerate().filter(|(_, slab)| idle(slab));
         let Some((at, _)) = all.max_by_key(|(_, slab)| slab.len) else { return false };
         if let Some(region) = self.slabs.remove(at).region {
-            let ask = Ask::Unregion { endpoint: self.endpoint, region: region.0 };
+            let ask = ClientMessage::Unregion { endpoint: self.endpoint, region: region.0 };
             self.commands.push_back((ask, Vec::new()));
             self.is_refused = false;
         }
@@ -184,8 +184,8 @@ impl StagingSlabs {
     }
 
     /// Requests a slab with a window of `len` bytes.
-    fn request_slab(&mut self, purpose: Purpose, len: u64) -> Result<(), Refused> {
-        let never = Refused::Never(Status::NoResources);
+    fn request_slab(&mut self, purpose: Purpose, len: u64) -> Result<(), TransportError> {
+        let never = TransportError::Never(Status::NoResources);
         let size = len.next_multiple_of(SLAB_BYTES);
         while self.is_refused || !self.fits(purpose, size) {
             // If the daemon accepts no more, idle slabs of the other purpose make room.
@@ -203,7 +203,7 @@ impl StagingSlabs {
         let tag = self.last;
         let (slab, file) = StagingSlab::new(tag, purpose, size).ok_or(never)?;
         self.slabs.push(slab);
-        let ask = Ask::Region { tag, endpoint: self.endpoint, len: size };
+        let ask = ClientMessage::Region { tag, endpoint: self.endpoint, len: size };
         self.commands.push_back((ask, vec![file]));
         Ok(())
     }
@@ -214,7 +214,7 @@ impl StagingSlabs {
 }
 
 impl Staging for StagingSlabs {
-    fn take(&mut self, len: u32, purpose: Purpose) -> Result<Window, Refused> {
+    fn take(&mut self, len: u32, purpose: Purpose) -> Result<Window, TransportError> {
         let needed = rounded(len);
         // The shortest slab with room, so that long slabs become idle after their message.
         let room = |slab: &&mut StagingSlab| slab.purpose == purpose && slab.has_room(needed);
@@ -228,7 +228,7 @@ impl Staging for StagingSlabs {
         if !self.for_purpose(purpose).any(comes) {
             self.request_slab(purpose, needed)?;
         }
-        Err(Refused::Full)
+        Err(TransportError::Full)
     }
 
     fn lend(&mut self, bytes: &[u8]) -> Option<Window> {
@@ -276,7 +276,7 @@ mod tests {
 
     fn record_answer(slabs: &mut StagingSlabs, region: u8) -> u64 {
         let (ask, files) = slabs.commands.pop_front().unwrap();
-        let Ask::Region { tag, len, .. } = ask else { panic!("{ask:?}") };
+        let ClientMessage::Region { tag, len, .. } = ask else { panic!("{ask:?}") };
         assert_eq!(files.len(), 1);
         slabs.record_answer(tag, Some(RegionId(region)));
         len
@@ -285,8 +285,8 @@ mod tests {
     #[test]
     fn staging_windows_are_disjoint_and_reused() {
         let mut slabs = StagingSlabs::new(1);
-        assert_eq!(slabs.take(100_000, Purpose::Offer), Err(Refused::Full));
-        assert_eq!(slabs.take(100_000, Purpose::Offer), Err(Refused::Full));
+        assert_eq!(slabs.take(100_000, Purpose::Offer), Err(TransportError::Full));
+        assert_eq!(slabs.take(100_000, Purpose::Offer), Err(TransportError::Full));
         assert!(slabs.awaits_answer());
         assert_eq!(record_answer(&mut slabs, 7), SLAB_BYTES);
         assert!(slabs.commands.is_empty(), "asked once");
@@ -305,7 +305,7 @@ mod tests {
         }
         // The free ranges were merged.
         assert_eq!(slabs.take(SLAB_BYTES as u32, Purpose::Offer).unwrap().offset, 0);
-        assert_eq!(slabs.take(1, Purpose::Offer), Err(Refused::Full), "the next slab");
+        assert_eq!(slabs.take(1, Purpose::Offer), Err(TransportError::Full), "the next slab");
     }
 
     #[test]
@@ -313,7 +313,7 @@ mod tests {
         let mut slabs = StagingSlabs::new(1);
         let bytes = vec![9; 100_000];
         assert_eq!(slabs.lend(&bytes), None, "the daemon does not reach it");
-        let own = OwnMemory::new().unwrap();
+        let own = AppMemory::new().unwrap();
         slabs.set_own((RegionId(0), own.clone()));
         let window = slabs.lend(&bytes).unwrap();
         assert_eq!((window.region, window.len), (RegionId(0), 100_000));
@@ -323,7 +323,7 @@ mod tests {
         slabs.give(window);
         assert_eq!(slabs.lend(&bytes), Some(window));
         // Other windows come from slabs as before.
-        assert_eq!(slabs.take(10, Purpose::Offer), Err(Refused::Full));
+        assert_eq!(slabs.take(10, Purpose::Offer), Err(TransportError::Full));
         record_answer(&mut slabs, 7);
         let other = slabs.take(10, Purpose::Offer).unwrap();
         slabs.take_back(other);
@@ -335,17 +335,17 @@ mod tests {
     fn staging_idle_slabs_are_bounded() {
         let mut slabs = StagingSlabs::new(1);
         let large = (STAGING_IDLE_MAX + SLAB_BYTES) as u32;
-        assert_eq!(slabs.take(large, Purpose::Offer), Err(Refused::Full));
+        assert_eq!(slabs.take(large, Purpose::Offer), Err(TransportError::Full));
         record_answer(&mut slabs, 3);
         let window = slabs.take(large, Purpose::Offer).unwrap();
         slabs.give(window);
         let (ask, _) = slabs.commands.pop_front().unwrap();
-        assert_eq!(ask, Ask::Unregion { endpoint: 1, region: 3 });
-        let never = Err(Refused::Never(Status::NoResources));
+        assert_eq!(ask, ClientMessage::Unregion { endpoint: 1, region: 3 });
+        let never = Err(TransportError::Never(Status::NoResources));
         // The daemon refuses, and there is no slab.
-        assert_eq!(slabs.take(1, Purpose::Offer), Err(Refused::Full));
+        assert_eq!(slabs.take(1, Purpose::Offer), Err(TransportError::Full));
         let (ask, _) = slabs.commands.pop_front().unwrap();
-        let Ask::Region { tag, .. } = ask else { panic!("{ask:?}") };
+        let ClientMessage::Region { tag, .. } = ask else { panic!("{ask:?}") };
         slabs.record_answer(tag, None);
         assert_eq!(slabs.take(1, Purpose::Offer), never);
     }
@@ -355,7 +355,7 @@ mod tests {
         let mut slabs = StagingSlabs::new(1);
         let place = |slabs: &mut StagingSlabs, len: u64, region| {
             let len = len as u32;
-            assert_eq!(slabs.take(len, Purpose::Pull), Err(Refused::Full));
+            assert_eq!(slabs.take(len, Purpose::Pull), Err(TransportError::Full));
             record_answer(slabs, region);
             slabs.take(len, Purpose::Pull).unwrap()
         };
@@ -364,7 +364,10 @@ mod tests {
         let short = place(&mut slabs, 100_000, 2);
         slabs.give(short);
         slabs.give(long);
-        assert_eq!(slabs.commands.pop_front().unwrap().0, Ask::Unregion { endpoint: 1, region: 1 });
+        assert_eq!(
+            slabs.commands.pop_front().unwrap().0,
+            ClientMessage::Unregion { endpoint: 1, region: 1 }
+        );
         assert!(slabs.commands.is_empty(), "the short one is kept");
         // A long slab within the idle limit stays; a short message does not use it if a short
         // slab has room.
@@ -374,7 +377,7 @@ mod tests {
         assert_eq!(short.region, RegionId(2));
         slabs.give(short);
         // A slab for which a message waits is kept.
-        assert_eq!(slabs.take(STAGING_IDLE_MAX as u32, Purpose::Pull), Err(Refused::Full));
+        assert_eq!(slabs.take(STAGING_IDLE_MAX as u32, Purpose::Pull), Err(TransportError::Full));
         record_answer(&mut slabs, 4);
         let short = slabs.take(100_000, Purpose::Pull).unwrap();
         slabs.give(short);
@@ -388,30 +391,30 @@ mod tests {
         let part = (STAGING_BYTES_MAX / 4) as u32;
         let mut offered = Vec::new();
         for region in 0..4 {
-            assert_eq!(slabs.take(part, Purpose::Offer), Err(Refused::Full));
+            assert_eq!(slabs.take(part, Purpose::Offer), Err(TransportError::Full));
             record_answer(&mut slabs, region);
             offered.push(slabs.take(part, Purpose::Offer).unwrap());
         }
         // No more slabs for offers, but slabs for pulls.
         for _ in 0..3 {
-            assert_eq!(slabs.take(1, Purpose::Offer), Err(Refused::Full));
+            assert_eq!(slabs.take(1, Purpose::Offer), Err(TransportError::Full));
         }
         assert!(slabs.commands.is_empty() && !slabs.awaits_answer());
-        assert_eq!(slabs.take(1 << 20, Purpose::Pull), Err(Refused::Full));
+        assert_eq!(slabs.take(1 << 20, Purpose::Pull), Err(TransportError::Full));
         record_answer(&mut slabs, 9);
         assert_eq!(slabs.take(1 << 20, Purpose::Pull).unwrap().region, RegionId(9));
         // Windows of offers are not used for pulls.
         slabs.give(offered.pop().unwrap());
-        assert_eq!(slabs.take(part, Purpose::Pull), Err(Refused::Full));
+        assert_eq!(slabs.take(part, Purpose::Pull), Err(TransportError::Full));
         // The longest message is accepted if it is alone.
         let mut slabs = StagingSlabs::new(1);
-        assert_eq!(slabs.take(u32::MAX, Purpose::Pull), Err(Refused::Full));
+        assert_eq!(slabs.take(u32::MAX, Purpose::Pull), Err(TransportError::Full));
         assert_eq!(record_answer(&mut slabs, 1), 1 << 32);
         let all = slabs.take(u32::MAX, Purpose::Pull).unwrap();
-        assert_eq!(slabs.take(1, Purpose::Pull).map(|place| place.len), Err(Refused::Full));
+        assert_eq!(slabs.take(1, Purpose::Pull).map(|place| place.len), Err(TransportError::Full));
         assert!(!slabs.awaits_answer(), "windows in use will be freed");
         slabs.give(all);
         let (ask, _) = slabs.commands.pop_front().unwrap();
-        assert_eq!(ask, Ask::Unregion { endpoint: 1, region: 1 });
+        assert_eq!(ask, ClientMessage::Unregion { endpoint: 1, region: 1 });
     }
 }

@@ -6,10 +6,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use causeway_endpoint::board::Conversation;
-use causeway_endpoint::{Endpoint, Opening};
+use causeway_endpoint::nic::Conversation;
+use causeway_endpoint::{Endpoint, OpenOptions};
 use causeway_fabric::{Fabric, Handle, Options};
-use causeway_message::library::{Buffer, Fetched, Partner, RequestId};
+use causeway_message::library::{Buffer, DirectCounters, Partner, RequestId};
 use causeway_message::split::{Address, NicId};
 use causeway_message::status::Status;
 use causeway_model::Command as Control;
@@ -117,7 +117,7 @@ impl Drop for Running {
 fn open(board: &Path, number: u8) -> Endpoint<Pad> {
     let stream = std::os::unix::net::UnixStream::connect(board).unwrap();
     let conversation = Conversation::over(stream, 0).unwrap();
-    Endpoint::open_over(conversation, number, Opening::default()).unwrap()
+    Endpoint::open_over(conversation, number, OpenOptions::default()).unwrap()
 }
 
 fn until<T>(
@@ -139,8 +139,8 @@ fn until<T>(
 fn connect(endpoint: &mut Endpoint<Pad>, to: u8) -> Partner {
     until(endpoint, |endpoint| {
         let to = Address { nic: NicId(NIC), endpoint: to };
-        let Endpoint { library, way, .. } = endpoint;
-        let asked = library.iconnect(way, to, 0, 0, 0, None).unwrap();
+        let Endpoint { library, paths, .. } = endpoint;
+        let asked = library.iconnect(paths, to, 0, 0, 0, None).unwrap();
         let done = until(endpoint, |endpoint| endpoint.library.test(asked).unwrap());
         // The other endpoint may not be open yet.
         done.partner.filter(|_| done.status == Status::Success)
@@ -151,18 +151,18 @@ fn connect(endpoint: &mut Endpoint<Pad>, to: u8) -> Partner {
 type Expected = (Arc<Mutex<Vec<u8>>>, Vec<u8>);
 
 /// Sends and receives at the same time; waits for the other process at the end.
-fn exchange(endpoint: &mut Endpoint<Pad>, own: u64, other: Partner) -> Fetched {
+fn exchange(endpoint: &mut Endpoint<Pad>, own: u64, other: Partner) -> DirectCounters {
     for round in 0..ROUNDS {
         let mut all: Vec<(RequestId, Option<Expected>)> = Vec::new();
         for (at, len) in LENS.into_iter().enumerate() {
             let info = (round * LENS.len() + at) as u64;
             let its = content(info << 1 | (1 - own), len);
             let (into, back) = (vec![0; len], Arc::default());
-            let Endpoint { library, way, .. } = &mut *endpoint;
+            let Endpoint { library, paths, .. } = &mut *endpoint;
             let pad = Pad(into, Arc::clone(&back));
-            all.push((library.irecv(way, info, u64::MAX, 0, pad).unwrap(), Some((back, its))));
+            all.push((library.irecv(paths, info, u64::MAX, 0, pad).unwrap(), Some((back, its))));
             let data = Pad(content(info << 1 | own, len), Arc::default());
-            all.push((library.issend(way, other, info, 0, data).unwrap(), None));
+            all.push((library.issend(paths, other, info, 0, data).unwrap(), None));
         }
         for (request, receive) in all {
             let done = until(endpoint, |endpoint| endpoint.library.test(request).unwrap());
@@ -172,38 +172,38 @@ fn exchange(endpoint: &mut Endpoint<Pad>, own: u64, other: Partner) -> Fetched {
             }
         }
     }
-    endpoint.way.channels.fetched()
+    endpoint.paths.channels.fetched()
 }
 
 /// First one side sends message after message, then the other.
-fn take_turns(endpoint: &mut Endpoint<Pad>, own: u64, other: Partner) -> Fetched {
+fn take_turns(endpoint: &mut Endpoint<Pad>, own: u64, other: Partner) -> DirectCounters {
     for message in 0..ROUNDS * LENS.len() * 2 {
         let (info, len) = (message as u64, LENS[message % LENS.len()]);
         let bytes = content(info, len);
-        let Endpoint { library, way, .. } = &mut *endpoint;
+        let Endpoint { library, paths, .. } = &mut *endpoint;
         let back = Arc::default();
         let request = if info / LENS.len() as u64 % 2 == own {
-            library.issend(way, other, info, 0, Pad(bytes.clone(), Arc::clone(&back)))
+            library.issend(paths, other, info, 0, Pad(bytes.clone(), Arc::clone(&back)))
         } else {
-            library.irecv(way, info, u64::MAX, 0, Pad(vec![0; len], Arc::clone(&back)))
+            library.irecv(paths, info, u64::MAX, 0, Pad(vec![0; len], Arc::clone(&back)))
         };
         let request = request.unwrap();
         let done = until(endpoint, |endpoint| endpoint.library.test(request).unwrap());
         assert_eq!(done.status, Status::Success);
         assert!(*back.lock().unwrap() == bytes, "{len} bytes");
     }
-    endpoint.way.channels.fetched()
+    endpoint.paths.channels.fetched()
 }
 
 /// Receives, or sends, long messages until the other process has ended.
 fn until_gone(endpoint: &mut Endpoint<Pad>, sends: bool, other: Partner) -> Status {
     loop {
-        let Endpoint { library, way, .. } = &mut *endpoint;
+        let Endpoint { library, paths, .. } = &mut *endpoint;
         let pad = Pad(vec![0; 8 << 20], Arc::default());
         let request = if sends {
-            library.issend(way, other, 1, 0, pad)
+            library.issend(paths, other, 1, 0, pad)
         } else {
-            library.irecv(way, 1, u64::MAX, 0, pad)
+            library.irecv(paths, 1, u64::MAX, 0, pad)
         };
         let request = request.unwrap();
         let done = until(endpoint, |endpoint| {
@@ -244,7 +244,7 @@ fn start(host: &Host, play: &str, direct: &str) -> Running {
     Running(process.unwrap())
 }
 
-fn with_other(test: &str, play: &str, direct: &str) -> Fetched {
+fn with_other(test: &str, play: &str, direct: &str) -> DirectCounters {
     let host = Host::new(test);
     let mut endpoint = open(&host.board(), 0);
     let mut process = start(&host, play, direct);
@@ -279,7 +279,7 @@ fn direct_read_works_both_ways_between_processes() {
 
 #[test]
 fn direct_read_disabled_process_uses_the_channel() {
-    let Fetched { messages, helped, fell_back, refused, unknown } =
+    let DirectCounters { messages, helped, fell_back, refused, unknown } =
         with_other("channel", "exchange", "0");
     assert_eq!((messages, helped, fell_back, refused, unknown), (0, 0, 0, 0, 1));
 }

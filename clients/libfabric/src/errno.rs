@@ -12,7 +12,7 @@ use crate::abi::*;
 /// Returns the number of an error of a NIC or an endpoint.
 pub fn of(error: Error) -> i32 {
     match error {
-        Error::NoBoard | Error::UnknownBoard => FI_ENODEV,
+        Error::NoNic | Error::UnknownNic => FI_ENODEV,
         Error::NoDaemon => FI_ECONNREFUSED,
         Error::NoPermission => FI_EACCES,
         Error::Version => FI_ENOSYS,
@@ -115,8 +115,8 @@ mod tests {
     #[test]
     fn errno_of_nics_and_endpoints() {
         for (error, expected) in [
-            (Error::NoBoard, FI_ENODEV),
-            (Error::UnknownBoard, FI_ENODEV),
+            (Error::NoNic, FI_ENODEV),
+            (Error::UnknownNic, FI_ENODEV),
             (Error::NoDaemon, FI_ECONNREFUSED),
             (Error::NoPermission, FI_EACCES),
             (Error::Version, FI_ENOSYS),

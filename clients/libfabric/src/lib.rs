@@ -50,8 +50,8 @@ mod log;
 mod nics;
 mod provider;
 mod rdm;
+#[cfg(feature = "scenario")]
+pub mod scenario;
 mod shell;
-#[cfg(feature = "story")]
-pub mod story;
 
 pub use provider::fi_prov_ini;

@@ -6,7 +6,7 @@
 
 use std::sync::Mutex;
 
-use causeway_message::library::Fetched;
+use causeway_message::library::DirectCounters;
 
 use crate::provider::NAME;
 use crate::rdm::StatsReport;
@@ -79,8 +79,8 @@ pub fn endpoint_stats(stats: &StatsReport) {
 }
 
 /// Writes how large messages of this host were received by an endpoint that is closed.
-pub fn large_messages(fetched: &Fetched) {
-    let Fetched { messages, helped, fell_back, refused, unknown } = *fetched;
+pub fn large_messages(fetched: &DirectCounters) {
+    let DirectCounters { messages, helped, fell_back, refused, unknown } = *fetched;
     info(&format!(
         "large messages from peers on this host: {messages} were read from the peer's memory \
          ({helped} by both processes), {fell_back} were copied through the channel; the kernel \

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_endpoint::Error;
-use causeway_endpoint::board::{Conversation, sockets};
+use causeway_endpoint::nic::{Conversation, sockets};
 
 /// A NIC that the daemon reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub fn all() -> Result<Vec<LocalNic>, NicsUnavailable> {
     }
     *slowest = None;
     let sockets = sockets();
-    let mut missing = NicsUnavailable { path: sockets.first().cloned(), reason: Error::NoBoard };
+    let mut missing = NicsUnavailable { path: sockets.first().cloned(), reason: Error::NoNic };
     let mut nics: Vec<LocalNic> = Vec::new();
     for (number, path) in (0_u32..).zip(sockets) {
         let since = Instant::now();
@@ -85,7 +85,7 @@ pub fn all() -> Result<Vec<LocalNic>, NicsUnavailable> {
                 }
             }
             Err(reason) => {
-                if missing.reason == Error::NoBoard {
+                if missing.reason == Error::NoNic {
                     missing = NicsUnavailable { path: Some(path), reason };
                 }
                 if since.elapsed() > SLOW {
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn nics_unavailable_names_the_remedy() {
         for (path, reason, remedy) in [
-            (None, Error::NoBoard, "CAUSEWAY_MX"),
+            (None, Error::NoNic, "CAUSEWAY_MX"),
             (Some("/x/mx0.sock"), Error::NoPermission, "/x/mx0.sock: permission denied"),
             (Some("/x/mx0.sock"), Error::NoDaemon, "start causewayd"),
             (Some("/x/mx0.sock"), Error::Version, "of one release"),

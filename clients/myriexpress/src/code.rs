@@ -94,8 +94,8 @@ impl From<causeway_endpoint::Error> for Return {
     fn from(error: causeway_endpoint::Error) -> Self {
         use causeway_endpoint::Error;
         match error {
-            Error::NoBoard => Self::NoDev,
-            Error::UnknownBoard => Self::BoardUnknown,
+            Error::NoNic => Self::NoDev,
+            Error::UnknownNic => Self::BoardUnknown,
             Error::NoDaemon => Self::NoDriver,
             Error::NoPermission => Self::NoPerm,
             Error::Version => Self::BadKernelVersion,

@@ -3,11 +3,11 @@
 
 use std::thread::ThreadId;
 
-use causeway_endpoint::board::Conversation;
-use causeway_endpoint::ears::Rung;
-use causeway_endpoint::{Endpoint as CoreEndpoint, Opening as CoreParams};
+use causeway_endpoint::nic::Conversation;
+use causeway_endpoint::waiter::WakeReasons;
+use causeway_endpoint::{Endpoint as CoreEndpoint, OpenOptions as CoreParams};
 use causeway_message::library::{
-    Asked, Buffer, Completion, Counters, Library, Partner, RequestId, Step,
+    Buffer, Completion, Counters, HandlerMessage, Library, Partner, ProgressStep, RequestId,
 };
 
 use crate::abi::{EndpointAddr, ErrorHandler, MxStatus, UnexpHandler};
@@ -58,7 +58,7 @@ pub struct MxEndpoint {
     pub errors: Option<ErrorHandler>,
     pub handler: Option<UnexpectedHandler>,
     /// The message for which the handler must run.
-    pub asked: Option<Asked>,
+    pub asked: Option<HandlerMessage>,
     /// The thread that runs the handler.
     pub handling: Option<ThreadId>,
     /// A thread reports failures to the error handler.
@@ -116,9 +116,9 @@ impl MxEndpoint {
 
     /// Makes progress with received events.
     #[inline]
-    pub fn step(&mut self) -> Step {
+    pub fn step(&mut self) -> ProgressStep {
         if self.disabled > 0 {
-            return Step::Idle;
+            return ProgressStep::Idle;
         }
         let (step, stirs) = self.core.step();
         if stirs {
@@ -135,11 +135,13 @@ impl MxEndpoint {
         let mut left = polls;
         loop {
             match self.step() {
-                Step::Ask(asked) => {
+                ProgressStep::Ask(asked) => {
                     self.asked = Some(asked);
                     return false;
                 }
-                Step::Idle if left > 1 && !self.core.stays_quiet() => left = left.saturating_sub(1),
+                ProgressStep::Idle if left > 1 && !self.core.stays_quiet() => {
+                    left = left.saturating_sub(1)
+                }
                 _ => return !self.core.library.has_failed(),
             }
         }
@@ -149,7 +151,7 @@ impl MxEndpoint {
     /// if the daemon carries messages, it may need this processor for the next.
     #[inline]
     pub fn should_yield(&mut self) -> bool {
-        if !self.core.way.far {
+        if !self.core.paths.is_through_daemon {
             return false;
         }
         self.idle_tests = self.idle_tests.wrapping_add(1);
@@ -160,7 +162,7 @@ impl MxEndpoint {
     #[inline]
     pub fn before_send(&mut self) {
         if self.core.library.limits_sends() {
-            self.core.tell_time();
+            self.core.update_time();
         }
     }
 
@@ -175,13 +177,13 @@ impl MxEndpoint {
     #[cold]
     fn wake_all(&self) {
         if self.has_leader {
-            self.core.ears.ring();
+            self.core.waiter.ring();
         }
         self.call(self.followers);
     }
 
     /// Clears the doorbells that rang.
-    pub fn clear(&mut self, rung: Rung) {
+    pub fn clear(&mut self, rung: WakeReasons) {
         self.core.hush(rung);
     }
 
@@ -231,7 +233,7 @@ impl MxEndpoint {
 
     /// Returns the counters with their names.
     pub fn counters(&self) -> [(&'static str, u64); COUNTERS] {
-        let way = &self.core.way;
+        let way = &self.core.paths;
         let memory = (self.mapped.checks, way.lent(), way.channels.fetched().messages);
         named_counters(&self.core.library.counters(), memory)
     }

@@ -7,7 +7,7 @@
 use std::ffi::c_int;
 use std::sync::Once;
 
-use causeway_endpoint::board;
+use causeway_endpoint::nic;
 
 use crate::table;
 
@@ -32,13 +32,13 @@ pub fn watch() {
 
 extern "C" fn before() {
     table::take_all();
-    board::before_fork();
+    nic::before_fork();
 }
 
 extern "C" fn parent() {
     // SAFETY: the C library calls this after `before`, in the same thread.
     unsafe {
-        board::after_fork();
+        nic::after_fork();
         table::give_all();
     }
 }
@@ -46,7 +46,7 @@ extern "C" fn parent() {
 extern "C" fn child() {
     // SAFETY: the C library calls this after `before`, in the copy of its thread.
     unsafe {
-        board::after_fork();
+        nic::after_fork();
         table::abandon_all();
     }
     // Children do not inherit the kernel's registration for `membarrier`.

@@ -289,7 +289,7 @@ mod tests {
 
     /// Buffers of an allocator are often a power of two apart.
     #[test]
-    fn buffers_that_lie_powers_of_two_apart_are_all_known() {
+    fn page_cache_holds_buffers_powers_of_two_apart() {
         for (apart, len) in [(64, 40), (256, 256), (1024, 300)] {
             let memory = vec![1_u8; (4 * apart + len) * PAGE];
             let mut known = MappedPages::with_cache(true);

@@ -15,7 +15,7 @@ use crate::errors::raise_status;
 use crate::limits::{POLL_ROUNDS, POLL_TIME, POLLS_OF_TEST, SLEEP_MAX};
 use crate::table::{self, LockedEndpoint};
 use causeway_endpoint::now;
-use causeway_message::library::{Action, Asked};
+use causeway_message::library::{HandlerAction, HandlerMessage};
 
 /// Maximum wait of a call.
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +81,7 @@ fn raise_all(mut locked: LockedEndpoint) -> Result<LockedEndpoint, Return> {
         if let Some((id, status)) = endpoint.core.library.next_failed() {
             (locked, code) = locked.unlocked(|| raise_status(handler, status))?;
             let endpoint = locked.endpoint();
-            endpoint.core.library.tell_failed(id, code);
+            endpoint.core.library.set_failure_code(id, code);
             endpoint.wake();
         } else if let Some(status) = endpoint.core.library.take_lost() {
             // The send had been reported as successful, so the handler is the only recipient.
@@ -95,31 +95,39 @@ fn raise_all(mut locked: LockedEndpoint) -> Result<LockedEndpoint, Return> {
 
 /// Runs the application's handler for a message.
 #[cold]
-fn run_handler(mut locked: LockedEndpoint, asked: Asked) -> Result<LockedEndpoint, Return> {
+fn run_handler(
+    mut locked: LockedEndpoint,
+    asked: HandlerMessage,
+) -> Result<LockedEndpoint, Return> {
     let endpoint = locked.endpoint();
     let source = endpoint.address(asked.partner);
     let handler = endpoint.handler;
     let mut bytes = vec![0_u8; if asked.whole { asked.len as usize } else { 0 }];
-    endpoint.core.library.asked_bytes(&endpoint.core.way, &mut bytes);
+    endpoint.core.library.asked_bytes(&endpoint.core.paths, &mut bytes);
     endpoint.handling = Some(std::thread::current().id());
-    let Some(handler) = handler else { return Ok(answer(locked, Action::Continue)) };
+    let Some(handler) = handler else { return Ok(answer(locked, HandlerAction::Continue)) };
     let (locked, action) = locked.unlocked(|| run(handler, source, asked, &mut bytes))?;
     Ok(answer(locked, action))
 }
 
-fn run(handler: UnexpectedHandler, source: EndpointAddr, asked: Asked, bytes: &mut [u8]) -> Action {
+fn run(
+    handler: UnexpectedHandler,
+    source: EndpointAddr,
+    asked: HandlerMessage,
+    bytes: &mut [u8],
+) -> HandlerAction {
     let data = if asked.whole { bytes.as_mut_ptr().cast() } else { std::ptr::null_mut() };
     let context = std::ptr::without_provenance_mut::<c_void>(handler.context);
     match (handler.run)(context, source, asked.match_info, asked.len, data) {
-        1 => Action::Finished,
-        _ => Action::Continue,
+        1 => HandlerAction::Finished,
+        _ => HandlerAction::Continue,
     }
 }
 
-fn answer(mut locked: LockedEndpoint, action: Action) -> LockedEndpoint {
+fn answer(mut locked: LockedEndpoint, action: HandlerAction) -> LockedEndpoint {
     let endpoint = locked.endpoint();
     endpoint.handling = None;
-    endpoint.core.library.answer(&mut endpoint.core.way, action);
+    endpoint.core.library.answer(&mut endpoint.core.paths, action);
     endpoint.wake();
     locked
 }
@@ -198,7 +206,7 @@ fn sleep(mut locked: LockedEndpoint, limit: WaitLimit) -> Result<LockedEndpoint,
     let endpoint = locked.endpoint();
     if endpoint.has_leader {
         // The leader does not know yet of the room or deadline that this thread waits for.
-        endpoint.core.ears.ring();
+        endpoint.core.waiter.ring();
         follow(locked, time)
     } else {
         lead(locked, time)
@@ -227,26 +235,26 @@ fn lead(mut locked: LockedEndpoint, time: Duration) -> Result<LockedEndpoint, Re
     let left = deadline.map(|deadline| Duration::from_nanos(deadline.saturating_sub(now())));
     let time = time.min(left.unwrap_or(time));
     // Without progress there is nothing to poll. Enabling progress rings the doorbell.
-    let idle = endpoint.disabled > 0 || endpoint.handling.is_some() || endpoint.core.way.arm();
+    let idle = endpoint.disabled > 0 || endpoint.handling.is_some() || endpoint.core.paths.arm();
     if idle {
         endpoint.has_leader = true;
-        let (ears, awaited) = (Arc::clone(&endpoint.core.ears), endpoint.core.way.awaited());
+        let (waiter, awaited) = (Arc::clone(&endpoint.core.waiter), endpoint.core.paths.awaited());
         let rung;
-        (locked, rung) = locked.unlocked(|| ears.listen(awaited, time))?;
+        (locked, rung) = locked.unlocked(|| waiter.listen(awaited, time))?;
         let endpoint = locked.endpoint();
         endpoint.has_leader = false;
         endpoint.clear(rung);
         // Unsent requests to the daemon are retried even if the daemon sent nothing.
-        if rung.daemon || awaited == causeway_endpoint::ears::Awaited::Descriptors {
-            endpoint.core.way.hear_one();
+        if rung.daemon || awaited == causeway_endpoint::waiter::Awaited::Descriptors {
+            endpoint.core.paths.hear_one();
         }
         // The daemon is gone: look for the next one.
-        if awaited == causeway_endpoint::ears::Awaited::Nothing {
+        if awaited == causeway_endpoint::waiter::Awaited::Nothing {
             endpoint.core.hear();
         }
     }
     let endpoint = locked.endpoint();
-    endpoint.core.way.disarm();
+    endpoint.core.paths.disarm();
     endpoint.core.look_at_clock();
     Ok(locked)
 }

@@ -4,7 +4,7 @@
 //! An [`Attachment`] reads its protocol from a descriptor and reports the consequences as
 //! [`Event`]s. The dispatcher watches the descriptor, passes the events to the port's service, and
 //! drops the attachment when it ends. vhost-user ([`Server`]) and the local attachment
-//! ([`Local`](crate::local::Local)) implement the interface. Configuration space and handshakes are
+//! ([`LocalAttachment`](crate::local::LocalAttachment)) implement the interface. Configuration space and handshakes are
 //! internal to the protocol and raise no events; frames and packets do not pass through the
 //! interface.
 //!
@@ -69,7 +69,7 @@ impl AttachmentError {
     /// Sets whether the frontend blocked the dispatcher, and could do so again at once. The port
     /// then refuses frontends for a while.
     #[must_use]
-    pub fn barring(mut self, bars: bool) -> Self {
+    pub fn with_bar(mut self, bars: bool) -> Self {
         self.bars = bars;
         self
     }
@@ -80,7 +80,7 @@ impl AttachmentError {
     }
 
     /// Returns whether the frontend blocked the dispatcher.
-    pub fn bars(&self) -> bool {
+    pub fn is_barred(&self) -> bool {
         self.bars
     }
 }
@@ -145,8 +145,8 @@ pub trait Attachment: AsFd + Debug + Send {
     }
 
     /// Returns whether queue `n` runs.
-    fn runs(&self, queue: usize) -> bool {
-        self.device().is_some_and(|device| device.runs(queue))
+    fn is_running(&self, queue: usize) -> bool {
+        self.device().is_some_and(|device| device.is_running(queue))
     }
 
     /// Returns how the guest rings the doorbell of queue `n`.
@@ -241,10 +241,10 @@ impl Connection {
 
     /// Returns whether queue `n` runs.
     #[inline]
-    pub fn runs(&self, queue: usize) -> bool {
+    pub fn is_running(&self, queue: usize) -> bool {
         match &self.0 {
-            ConnectionKind::VhostUser(server) => server.device().runs(queue),
-            ConnectionKind::Other(other) => other.runs(queue),
+            ConnectionKind::VhostUser(server) => server.device().is_running(queue),
+            ConnectionKind::Other(other) => other.is_running(queue),
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::limits::{RINGS_BYTES, RINGS_LEFT_MAX};
 
 /// One end of a doorbell.
 #[derive(Debug)]
-pub struct Doorbell(OwnedFd);
+pub struct SocketDoorbell(OwnedFd);
 
 /// Returns the two ends of a new doorbell.
 ///
@@ -31,7 +31,7 @@ pub fn pair() -> io::Result<[OwnedFd; 2]> {
     Ok([one, other])
 }
 
-impl Doorbell {
+impl SocketDoorbell {
     /// Takes an end that was received from another process.
     pub fn new(end: OwnedFd) -> Self {
         receive::in_line(&end);
@@ -46,7 +46,7 @@ impl Doorbell {
 
     /// Clears all rings of the other end. Never blocks. Returns `false` if the peer sent
     /// descriptors, which only a hostile peer does.
-    pub fn hush(&self) -> bool {
+    pub fn clear(&self) -> bool {
         let (mut rings, mut fds, mut odd) = ([0; RINGS_BYTES], Vec::new(), false);
         let got = receive::receive(&self.0, &mut rings, &mut fds, &mut odd);
         let none = fds.is_empty();
@@ -57,7 +57,7 @@ impl Doorbell {
     /// peer sent are not closed with it on this thread.
     ///
     /// Do not call this before a plain close: child processes may share the end.
-    pub fn part(&self) {
+    pub fn shut_down(&self) {
         let _ = shutdown(&self.0, Shutdown::Both);
         // Most of the data are rings, which are dropped without further work.
         let mut rings = [0; RINGS_BYTES];
@@ -70,7 +70,7 @@ impl Doorbell {
     }
 }
 
-impl AsFd for Doorbell {
+impl AsFd for SocketDoorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -86,11 +86,11 @@ mod tests {
 
     use super::*;
 
-    fn bells() -> [Doorbell; 2] {
-        pair().unwrap().map(Doorbell::new)
+    fn bells() -> [SocketDoorbell; 2] {
+        pair().unwrap().map(SocketDoorbell::new)
     }
 
-    fn is_rung(bell: &Doorbell) -> bool {
+    fn is_rung(bell: &SocketDoorbell) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&now)).unwrap() == 1
     }
@@ -101,14 +101,14 @@ mod tests {
         one.ring();
         one.ring();
         assert!(is_rung(&other) && !is_rung(&one));
-        assert!(other.hush() && !is_rung(&other), "several rings are cleared together");
-        assert!(other.hush(), "clearing does not block");
+        assert!(other.clear() && !is_rung(&other), "several rings are cleared together");
+        assert!(other.clear(), "clearing does not block");
         other.ring();
         assert!(is_rung(&one) && !is_rung(&other));
     }
 
     #[test]
-    fn hostile_ends_that_are_not_heard_or_block_hold_nobody_up() {
+    fn hostile_doorbell_ends_do_not_block_each_other() {
         let [one, other] = bells();
         for bell in [&one, &other] {
             let flags = fcntl_getfl(bell).unwrap();
@@ -121,17 +121,17 @@ mod tests {
         }
         assert!(is_rung(&one) && is_rung(&other));
         while is_rung(&one) {
-            assert!(one.hush());
+            assert!(one.clear());
         }
         other.ring();
         assert!(is_rung(&one), "there is room again");
         // A ring to a closed end has no effect.
-        other.part();
+        other.shut_down();
         drop(other);
         one.ring();
     }
 
-    fn send(by: &Doorbell, fd: std::os::fd::BorrowedFd<'_>) {
+    fn send(by: &SocketDoorbell, fd: std::os::fd::BorrowedFd<'_>) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let fds = [fd];
@@ -143,7 +143,7 @@ mod tests {
     /// Descriptor whose close blocks: a Unix socket that contains an unread TCP connection, which
     /// lingers because its peer reads nothing.
     #[test]
-    fn hostile_descriptors_that_take_long_to_close_hold_up_nobody() {
+    fn hostile_descriptors_whose_close_blocks_block_no_other_thread() {
         use std::net::{TcpListener, TcpStream};
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let patience = std::time::Duration::from_secs(20);
@@ -162,11 +162,11 @@ mod tests {
         let (first, _silent) = slow();
         send(&one, first.as_fd());
         drop(first);
-        assert!(!other.hush());
+        assert!(!other.clear());
         let (second, _silent) = slow();
         send(&one, second.as_fd());
         drop(second);
-        other.part();
+        other.shut_down();
         drop(other);
         assert!(
             since.elapsed() < patience / 2,
@@ -177,9 +177,9 @@ mod tests {
     #[test]
     fn doorbell_closed_by_a_child_still_works_in_the_parent() {
         let [one, other] = bells();
-        drop(Doorbell::new(other.as_fd().try_clone_to_owned().unwrap()));
+        drop(SocketDoorbell::new(other.as_fd().try_clone_to_owned().unwrap()));
         one.ring();
-        assert!(is_rung(&other) && other.hush() && !is_rung(&other));
+        assert!(is_rung(&other) && other.clear() && !is_rung(&other));
         one.ring();
         assert!(is_rung(&other), "rings still arrive");
     }
@@ -190,9 +190,9 @@ mod tests {
         let file: OwnedFd = std::fs::File::open("/").unwrap().into();
         for fd in [file.as_fd(), one.as_fd()] {
             send(&one, fd);
-            assert!(!other.hush());
+            assert!(!other.clear());
         }
         one.ring();
-        assert!(other.hush());
+        assert!(other.clear());
     }
 }

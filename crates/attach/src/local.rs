@@ -2,7 +2,7 @@
 //! over a Unix stream socket ([`causeway_wire::local`]). Either end may be hostile.
 //!
 //! The daemon's end is an [`Attachment`] that raises [`Event::Message`] and [`Event::Closed`]; the
-//! service reads the message with [`Local::take_message`]. Memory grants of a process arrive in
+//! service reads the message with [`LocalAttachment::take_message`]. Memory grants of a process arrive in
 //! messages and belong to the process, not to a port, so the attachment has no map. The module does
 //! not interpret messages; it never blocks and never drops a message.
 
@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use causeway_host::ReceivedFd;
-use causeway_host::fd::receive::{self, Got, Incoming};
+use causeway_host::fd::receive::{self, ReceivedBytes, UntrustedSocket};
 use causeway_memory::Map;
 use causeway_wire::local::MESSAGE_BYTES;
 use rustix::io::Errno;
@@ -23,7 +23,7 @@ use crate::limits::{LOCAL_DESCRIPTORS_MAX, LOCAL_UNSENT_MAX};
 
 /// A message with its descriptors.
 #[derive(Debug)]
-pub struct Received {
+pub struct LocalMessage {
     /// The message.
     pub bytes: [u8; MESSAGE_BYTES],
     /// The descriptors. A process may send memory files and event counters only; others are
@@ -33,7 +33,7 @@ pub struct Received {
 
 /// The reason why a local attachment ended.
 #[derive(Debug, thiserror::Error)]
-pub enum Ended {
+pub enum LocalError {
     /// The peer closed the socket.
     #[error("the peer closed the connection")]
     Closed,
@@ -54,7 +54,7 @@ pub enum Ended {
     Attachment(#[from] AttachmentError),
 }
 
-impl Ended {
+impl LocalError {
     /// Returns the party that caused the end.
     pub fn kind(&self) -> FaultKind {
         match self {
@@ -66,7 +66,7 @@ impl Ended {
     }
 }
 
-impl From<Errno> for Ended {
+impl From<Errno> for LocalError {
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::PIPE | Errno::CONNRESET => Self::Closed,
@@ -81,7 +81,7 @@ enum LocalSocket {
     /// A process that connected to the daemon. Its children may share the socket.
     Own(OwnedFd),
     /// The daemon.
-    Accepted(Incoming),
+    Accepted(UntrustedSocket),
 }
 
 impl LocalSocket {
@@ -95,7 +95,7 @@ impl LocalSocket {
         part: &mut [u8],
         fds: &mut Vec<ReceivedFd>,
         odd: &mut bool,
-    ) -> Result<Got, Errno> {
+    ) -> Result<ReceivedBytes, Errno> {
         match self {
             Self::Own(socket) => receive::receive_any(socket, part, fds),
             Self::Accepted(socket) => socket.receive(part, fds, odd),
@@ -114,7 +114,7 @@ impl AsFd for LocalSocket {
 
 /// One end of a local attachment.
 #[derive(Debug)]
-pub struct Local {
+pub struct LocalAttachment {
     socket: LocalSocket,
     bytes: [u8; MESSAGE_BYTES],
     have: usize,
@@ -127,12 +127,12 @@ pub struct Local {
     /// have arrived.
     stuck: bool,
     /// The message of the last [`Event::Message`].
-    message: Option<Received>,
+    message: Option<LocalMessage>,
     /// Messages that [`Attachment::poll`] has read.
     polled: u64,
 }
 
-impl Local {
+impl LocalAttachment {
     /// Returns a process's end over a connected Unix stream socket.
     pub fn new(socket: OwnedFd) -> Self {
         Self::on(LocalSocket::Own(socket))
@@ -140,7 +140,7 @@ impl Local {
 
     /// Returns the daemon's end over a connection from a process, which may send any descriptor.
     /// The daemon must not share the socket.
-    pub fn accepted(socket: impl Into<Incoming>) -> Self {
+    pub fn accepted(socket: impl Into<UntrustedSocket>) -> Self {
         Self::on(LocalSocket::Accepted(socket.into()))
     }
 
@@ -155,7 +155,7 @@ impl Local {
     ///
     /// # Errors
     /// Returns an error if the attachment has ended.
-    pub fn receive(&mut self) -> Result<Option<Received>, Ended> {
+    pub fn receive(&mut self) -> Result<Option<LocalMessage>, LocalError> {
         while self.have < MESSAGE_BYTES {
             let part = self.bytes.get_mut(self.have..).unwrap_or_default();
             let mut odd = false;
@@ -167,19 +167,19 @@ impl Local {
             };
             let behind = !self.fds.is_empty() && self.socket.is_behind();
             if odd || got.cut || behind || self.fds.len() > LOCAL_DESCRIPTORS_MAX {
-                return Err(Ended::Descriptors);
+                return Err(LocalError::Descriptors);
             }
             if got.bytes == 0 {
-                return Err(Ended::Closed);
+                return Err(LocalError::Closed);
             }
             self.have = self.have.saturating_add(got.bytes);
         }
         self.have = 0;
-        Ok(Some(Received { bytes: self.bytes, fds: std::mem::take(&mut self.fds) }))
+        Ok(Some(LocalMessage { bytes: self.bytes, fds: std::mem::take(&mut self.fds) }))
     }
 
     /// Returns the message of the last [`Event::Message`], once.
-    pub fn take_message(&mut self) -> Option<Received> {
+    pub fn take_message(&mut self) -> Option<LocalMessage> {
         self.message.take()
     }
 
@@ -188,7 +188,11 @@ impl Local {
     /// # Errors
     /// Returns an error if the attachment has ended, or if the peer leaves [`LOCAL_UNSENT_MAX`]
     /// messages unread.
-    pub fn send(&mut self, bytes: [u8; MESSAGE_BYTES], fds: Vec<OwnedFd>) -> Result<(), Ended> {
+    pub fn send(
+        &mut self,
+        bytes: [u8; MESSAGE_BYTES],
+        fds: Vec<OwnedFd>,
+    ) -> Result<(), LocalError> {
         self.queue(bytes, fds)?;
         self.flush().map(drop)
     }
@@ -197,9 +201,13 @@ impl Local {
     ///
     /// # Errors
     /// Returns an error if the peer leaves [`LOCAL_UNSENT_MAX`] messages unread.
-    pub fn queue(&mut self, bytes: [u8; MESSAGE_BYTES], fds: Vec<OwnedFd>) -> Result<(), Ended> {
+    pub fn queue(
+        &mut self,
+        bytes: [u8; MESSAGE_BYTES],
+        fds: Vec<OwnedFd>,
+    ) -> Result<(), LocalError> {
         if self.unsent.len() >= LOCAL_UNSENT_MAX {
-            return Err(Ended::Unread);
+            return Err(LocalError::Unread);
         }
         self.unsent.push_back((bytes, fds));
         Ok(())
@@ -217,7 +225,7 @@ impl Local {
 
     /// Returns whether the host currently lets no more descriptors pass. The cause may be other
     /// processes, and no event reports its end.
-    pub fn is_stuck(&self) -> bool {
+    pub fn is_at_descriptor_limit(&self) -> bool {
         self.stuck
     }
 
@@ -225,7 +233,7 @@ impl Local {
     ///
     /// # Errors
     /// Returns an error if the attachment has ended.
-    pub fn flush(&mut self) -> Result<bool, Ended> {
+    pub fn flush(&mut self) -> Result<bool, LocalError> {
         self.stuck = false;
         while let Some((bytes, fds)) = self.unsent.front() {
             let rest = bytes.get(self.sent..).unwrap_or(&[]);
@@ -238,7 +246,7 @@ impl Local {
                 && !borrowed.is_empty()
                 && !control.push(SendAncillaryMessage::ScmRights(&borrowed))
             {
-                return Err(Ended::Descriptors);
+                return Err(LocalError::Descriptors);
             }
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let vectors = [IoSlice::new(rest)];
@@ -261,7 +269,7 @@ impl Local {
     }
 }
 
-impl Attachment for Local {
+impl Attachment for LocalAttachment {
     /// Reads one message, unless the last message was not taken yet.
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), AttachmentError> {
         if self.message.is_some() {
@@ -274,7 +282,7 @@ impl Attachment for Local {
                 self.polled = self.polled.saturating_add(1);
                 events.push(Event::Message);
             }
-            Err(Ended::Closed) => events.push(Event::Closed),
+            Err(LocalError::Closed) => events.push(Event::Closed),
             Err(ended) => return Err(AttachmentError::new(ended.kind(), ended)),
         }
         Ok(())
@@ -289,7 +297,7 @@ impl Attachment for Local {
     }
 }
 
-impl AsFd for Local {
+impl AsFd for LocalAttachment {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -305,9 +313,9 @@ mod tests {
         socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
     }
 
-    fn pair() -> (Local, Local) {
+    fn pair() -> (LocalAttachment, LocalAttachment) {
         let (a, b) = sockets();
-        (Local::new(a), Local::new(b))
+        (LocalAttachment::new(a), LocalAttachment::new(b))
     }
 
     fn memory() -> OwnedFd {
@@ -327,13 +335,13 @@ mod tests {
         }
         assert!(b.receive().unwrap().is_none());
         drop(a);
-        assert!(matches!(b.receive(), Err(Ended::Closed)));
+        assert!(matches!(b.receive(), Err(LocalError::Closed)));
     }
 
     #[test]
     fn local_attachment_raises_an_event_for_each_message_and_the_end() {
         let (a, b) = sockets();
-        let (mut a, mut b) = (Local::new(a), Local::accepted(b));
+        let (mut a, mut b) = (LocalAttachment::new(a), LocalAttachment::accepted(b));
         let mut events = Vec::new();
         b.poll(&mut events).unwrap();
         assert!(events.is_empty() && b.take_message().is_none());
@@ -349,14 +357,14 @@ mod tests {
             assert_eq!((message.bytes, message.fds.len()), ([byte; MESSAGE_BYTES], 1));
         }
         assert_eq!(b.cost(), 2);
-        assert!(b.map().is_none() && b.device().is_none() && !b.runs(0));
+        assert!(b.map().is_none() && b.device().is_none() && !b.is_running(0));
         drop(a);
         b.poll(&mut events).unwrap();
         assert_eq!(events, [Event::Closed]);
     }
 
     #[test]
-    fn hostile_ends_that_do_not_read_are_given_up() {
+    fn hostile_peer_that_does_not_read_is_disconnected() {
         let (mut a, _b) = pair();
         let mut sent = 0;
         let ended = loop {
@@ -366,11 +374,11 @@ mod tests {
             }
             assert!(sent < 1_000_000);
         };
-        assert!(matches!(ended, Ended::Unread), "{ended}");
+        assert!(matches!(ended, LocalError::Unread), "{ended}");
     }
 
     /// Sends a message with descriptors of any type.
-    fn send(a: &Local, fds: &[BorrowedFd<'_>]) {
+    fn send(a: &LocalAttachment, fds: &[BorrowedFd<'_>]) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
@@ -383,19 +391,19 @@ mod tests {
     fn hostile_descriptors_end_the_conversation() {
         let odd: OwnedFd = std::fs::File::open("/").unwrap().into();
         let (a, b) = sockets();
-        let (mut a, mut b) = (Local::new(a), Local::accepted(b));
+        let (mut a, mut b) = (LocalAttachment::new(a), LocalAttachment::accepted(b));
         send(&a, &[odd.as_fd(), odd.as_fd()]);
         let mut events = Vec::new();
         let error = b.poll(&mut events).unwrap_err();
         assert!(events.is_empty() && error.kind() == FaultKind::Guest);
-        assert_eq!(error.to_string(), Ended::Descriptors.to_string());
+        assert_eq!(error.to_string(), LocalError::Descriptors.to_string());
         // Processes trust the daemon, which may send any descriptor.
         send(&b, &[odd.as_fd(), odd.as_fd()]);
         assert_eq!(a.receive().unwrap().unwrap().fds.len(), 2);
         let (a, mut b) = pair();
         let plain = memory();
         send(&a, &[plain.as_fd(); LOCAL_DESCRIPTORS_MAX + 1]);
-        assert!(matches!(b.receive(), Err(Ended::Descriptors)));
+        assert!(matches!(b.receive(), Err(LocalError::Descriptors)));
     }
 
     /// Opens a TCP connection whose close blocks: its peer reads nothing, and it lingers.
@@ -410,7 +418,7 @@ mod tests {
         let patience = std::time::Duration::from_secs(20);
         rustix::net::sockopt::set_socket_linger(&lingers, Some(patience)).unwrap();
         let (a, b) = sockets();
-        let (a, b) = (Local::new(a), Local::accepted(b));
+        let (a, b) = (LocalAttachment::new(a), LocalAttachment::accepted(b));
         send(&a, &[lingers.as_fd()]);
         drop(lingers);
         let since = std::time::Instant::now();

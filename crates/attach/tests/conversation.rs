@@ -71,11 +71,11 @@ fn vhost_user_queue_starts_runs_and_stops() {
     bench.configure_queue(1);
     bench.request(R::SET_VRING_CALL, &RingEvent::emit(1, true), &[event().as_fd()]).unwrap();
     bench.kick(1).unwrap();
-    assert!(!bench.server.device().runs(1), "started, not enabled");
+    assert!(!bench.server.device().is_running(1), "started, not enabled");
     bench.ring_value(R::SET_VRING_ENABLE, 1, 1).unwrap();
     assert_eq!(bench.events[1..], [Event::QueueStarted(1)]);
     let (_, queue) = bench.server.device_mut().queue_mut(1).unwrap();
-    assert!(queue.runs() && queue.doorbell().is_some() && queue.notifier().is_some());
+    assert!(queue.is_running() && queue.doorbell().is_some() && queue.notifier().is_some());
     bench.ring_value(R::SET_VRING_ENABLE, 1, 0).unwrap();
     assert_eq!(bench.events[2..], [Event::QueueStopped(1)]);
     bench.ring_value(R::SET_VRING_ENABLE, 1, 1).unwrap();
@@ -106,7 +106,7 @@ fn vhost_user_queue_without_a_doorbell_is_polled() {
     bench.request(R::SET_VRING_KICK, &RingEvent::emit(0, false), &[]).unwrap();
     bench.ring_value(R::SET_VRING_ENABLE, 0, 1).unwrap();
     let queue = &bench.server.device().queues[0];
-    assert!(queue.runs() && queue.doorbell().is_none());
+    assert!(queue.is_running() && queue.doorbell().is_none());
 }
 
 #[test]
@@ -196,11 +196,11 @@ fn vhost_user_reset_device_stops_queues_and_keeps_memory() {
     assert_eq!(bench.server.device().map.regions().len(), 1);
     bench.send_number(R::SET_FEATURES, features::RING | features::PROTOCOL_FEATURES).unwrap();
     bench.run_queue(0);
-    assert!(bench.server.device().runs(0));
+    assert!(bench.server.device().is_running(0));
 }
 
 #[test]
-fn a_new_memory_table_takes_running_queues_along() {
+fn vhost_user_new_memory_table_keeps_running_queues() {
     let mut bench = Bench::running();
     let epoch = bench.server.device().epoch();
     let more = RegionSpec { guest: GUEST + LEN, len: LEN, user: USER + 2 * LEN, offset: 0 };
@@ -208,7 +208,7 @@ fn a_new_memory_table_takes_running_queues_along() {
     let table = emit_table(&[region(), more]);
     bench.request(R::SET_MEM_TABLE, &table, &[first.as_fd(), second.as_fd()]).unwrap();
     assert_eq!(bench.events, [Event::MemoryChanged]);
-    assert!(bench.server.device().runs(0));
+    assert!(bench.server.device().is_running(0));
     assert_eq!(bench.server.device().epoch(), epoch + 1);
     make_available(&bench, 1);
     let (map, queue) = bench.server.device_mut().queue_mut(0).unwrap();
@@ -234,7 +234,7 @@ fn regions_may_be_added_and_removed_once_for_every_queue_pair() {
     let epoch = bench.server.device().epoch();
     bench.add_region(&region()).unwrap();
     assert_eq!((bench.events.as_slice(), bench.server.device().epoch()), (&[][..], epoch));
-    assert!(bench.server.device().runs(0));
+    assert!(bench.server.device().is_running(0));
     for _ in 0..2 {
         bench.request(R::REM_MEM_REG, &emit_region(&region()), &[]).unwrap();
     }
@@ -272,11 +272,11 @@ fn vhost_user_inflight_buffer_is_created_and_adopted() {
         bench.request(R::SET_INFLIGHT_FD, &raw.payload, &[raw.fds[0].as_fd()]).unwrap();
     }
     bench.run_queue(0);
-    assert!(bench.server.device().runs(0));
+    assert!(bench.server.device().is_running(0));
 }
 
 #[test]
-fn what_was_in_flight_when_a_backend_died_is_given_again() {
+fn vhost_user_chains_in_flight_are_popped_again_after_a_crash() {
     let mut first = Bench::granted();
     let ask = InflightSpec { len: 0, offset: 0, queues: 1, ring_size: SIZE, padded: true };
     first.request(R::GET_INFLIGHT_FD, &ask.emit(), &[]).unwrap();
@@ -324,7 +324,7 @@ fn vhost_user_close_releases_all_grants() {
 }
 
 #[test]
-fn a_frontend_that_leaves_before_its_answer_is_at_no_fault() {
+fn vhost_user_close_before_the_reply_is_no_fault() {
     let mut bench = Bench::running();
     let peer = bench.peer.take().unwrap();
     let header = Header::request(R::GET_FEATURES, 0);

@@ -44,7 +44,7 @@ fn moving() -> (Bench, std::fs::File) {
     assert_eq!(bench.reply_number(), 0);
     bench.send_number(R::SET_FEATURES, ON).unwrap();
     bench.request(R::SET_VRING_ADDR, &logs(0, 1), &[]).unwrap();
-    assert!(bench.server.device().runs(0), "the ring continues");
+    assert!(bench.server.device().is_running(0), "the ring continues");
     assert!(!bench.events.contains(&Event::QueueStopped(0)));
     assert_eq!(bench.server.device().features(), features::RING, "a bit of the transport");
     (bench, file.into())
@@ -71,7 +71,7 @@ fn dirty_log_cancelled_migration_changes_nothing() {
     let (mut bench, log) = moving();
     bench.send_number(R::SET_FEATURES, OFF).unwrap();
     bench.request(R::SET_VRING_ADDR, &logs(0, 0), &[]).unwrap();
-    assert!(bench.server.device().runs(0));
+    assert!(bench.server.device().is_running(0));
     bench.server.device().map.write(GUEST, &[1]).unwrap();
     bench.ring_value(R::SET_VRING_ENABLE, 0, 0).unwrap();
     assert_eq!(noted(&log), [0; 0]);
@@ -89,7 +89,7 @@ fn dirty_log_queue_may_be_enabled_after_migration_begins() {
         bench.request(R::SET_VRING_ADDR, &logs(0, flags), &[]).unwrap();
     }
     bench.ring_value(R::SET_VRING_ENABLE, 0, 1).unwrap();
-    assert!(bench.server.device().runs(0));
+    assert!(bench.server.device().is_running(0));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn cost(bench: &mut Bench, run: impl FnOnce(&mut Bench)) -> u64 {
 }
 
 #[test]
-fn hostile_messages_that_remap_memory_cost_what_they_cause() {
+fn hostile_messages_that_remap_memory_are_charged() {
     let set_log = |bench: &mut Bench| {
         let file = memory(LOG_BYTES);
         bench.request(R::SET_LOG_BASE, &base(LOG_BYTES, 0), &[file.as_fd()]).unwrap();
@@ -171,5 +171,5 @@ fn hostile_logs_are_refused_and_their_loss_is_found() {
     let (bench, log) = moving();
     log.set_len(0).unwrap();
     bench.server.device().map.write(GUEST, &[1]).unwrap();
-    assert!(bench.server.device().map.poisoned());
+    assert!(bench.server.device().map.is_poisoned());
 }

@@ -173,7 +173,7 @@ fn hostile_descriptors_that_are_no_memory() {
 }
 
 #[test]
-fn hostile_file_that_shrinks_under_us() {
+fn hostile_file_that_shrinks_while_mapped() {
     let mut good = Bench::running();
     let mut bench = Bench::running();
     rustix::fs::ftruncate(&bench.memory, 0).unwrap();

@@ -223,7 +223,7 @@ fn hostile_port_goes_down_alone() {
     assert_fault(&mut bad, result, &["SET_OWNER", "1 descriptors"]);
     good.request(R::GET_FEATURES, &[], &[]).unwrap();
     assert_eq!(good.reply_number(), model().offered());
-    assert!(good.server.device().runs(0));
+    assert!(good.server.device().is_running(0));
 }
 
 proptest! {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use causeway_attach::Fault;
 use causeway_attach::vhost_user::FrontendReq as R;
 use causeway_attach::vhost_user::message::RingEvent;
-use causeway_host::Rescue;
+use causeway_host::Watchdog;
 use causeway_ring::Chain;
 use common::*;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -42,7 +42,7 @@ fn held_up(end: fn(&mut Bench) -> Result<(), Fault>) {
             }
         }
     });
-    let _rescue = Rescue::new().unwrap();
+    let _rescue = Watchdog::new().unwrap();
     let mut bench = Bench::granted();
     (0..).zip(&calls).for_each(|(index, call)| trap(&mut bench, index, call));
     let result = end(&mut bench);

@@ -177,7 +177,7 @@ fn hostile_changes_while_a_queue_runs() {
     // A message that changes nothing is allowed: QEMU sends it when it cancels a migration.
     let mut bench = Bench::running();
     bench.request(R::SET_VRING_ADDR, &addresses(0).emit(), &[]).unwrap();
-    assert!(bench.server.device().runs(0));
+    assert!(bench.server.device().is_running(0));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn hostile_inflight_records() {
     }
     let (bench, result) = start_with_record(&record(1, SIZE, 0, 0));
     result.unwrap();
-    assert!(bench.server.device().runs(0));
+    assert!(bench.server.device().is_running(0));
 }
 
 #[test]

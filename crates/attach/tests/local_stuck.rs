@@ -4,17 +4,17 @@
 use std::os::fd::OwnedFd;
 use std::process::Command;
 
-use causeway_attach::local::Local;
+use causeway_attach::local::LocalAttachment;
 use causeway_wire::local::MESSAGE_BYTES;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 const INSIDE: &str = "CAUSEWAY_TEST_BOUNDED";
-const NAME: &str = "hostile_descriptors_that_are_not_read_part_nobody_else";
+const NAME: &str = "hostile_unread_descriptors_disconnect_no_other_peer";
 
-fn pair() -> (Local, Local) {
+fn pair() -> (LocalAttachment, LocalAttachment) {
     let flags = SocketFlags::CLOEXEC;
     let (one, other) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
-    (Local::new(one), Local::new(other))
+    (LocalAttachment::new(one), LocalAttachment::new(other))
 }
 
 fn memory() -> OwnedFd {
@@ -24,20 +24,20 @@ fn memory() -> OwnedFd {
 fn bounded() {
     let ((mut hog, mut unread), (mut other, mut reads)) = (pair(), pair());
     let mut sent = 0;
-    while !hog.is_stuck() {
+    while !hog.is_at_descriptor_limit() {
         hog.send([1; MESSAGE_BYTES], vec![memory(), memory()]).unwrap();
         sent += 1;
         assert!(sent < 1000, "no bound applies");
     }
     other.send([2; MESSAGE_BYTES], vec![memory()]).unwrap();
     other.send([3; MESSAGE_BYTES], vec![]).unwrap();
-    assert!(other.is_stuck() && (other.backlog(), other.descriptors()) == (2, 1));
-    assert!(!other.flush().unwrap() && other.is_stuck());
+    assert!(other.is_at_descriptor_limit() && (other.backlog(), other.descriptors()) == (2, 1));
+    assert!(!other.flush().unwrap() && other.is_at_descriptor_limit());
     // The peer reads them at last.
     for _ in 1..sent {
         assert_eq!(unread.receive().unwrap().unwrap().fds.len(), 2);
     }
-    assert!(other.flush().unwrap() && !other.is_stuck());
+    assert!(other.flush().unwrap() && !other.is_at_descriptor_limit());
     for (byte, fds) in [(2, 1), (3, 0)] {
         let received = reads.receive().unwrap().unwrap();
         assert_eq!((received.bytes[0], received.fds.len()), (byte, fds));
@@ -45,7 +45,7 @@ fn bounded() {
 }
 
 #[test]
-fn hostile_descriptors_that_are_not_read_part_nobody_else() {
+fn hostile_unread_descriptors_disconnect_no_other_peer() {
     if std::env::var_os(INSIDE).is_some() {
         return bounded();
     }

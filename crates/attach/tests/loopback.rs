@@ -225,7 +225,7 @@ fn native_frames_of_all_sizes_are_echoed(format: u64) {
 }
 
 fn native_frames_in_descriptors_and_several_pairs_are_echoed(format: u64) {
-    let options = NetOptions { pairs: 3, piece_bytes: Some(500), ..net(format) };
+    let options = NetOptions { pairs: 3, descriptor_bytes: Some(500), ..net(format) };
     echo_with(options, &[60, 1514, 9014, 65_553]);
 }
 
@@ -257,12 +257,12 @@ fn native_frames_left_in_buffers_are_echoed_and_discarded(format: u64) {
 }
 
 fn native_frames_left_in_buffers_are_echoed_in_batches(format: u64) {
-    for (merged, piece_bytes) in [(false, None), (true, None), (false, Some(400))] {
+    for (merged, descriptor_bytes) in [(false, None), (true, None), (false, Some(400))] {
         let (features, receive_bytes) =
             if merged { (net_features::MRG_RXBUF, 200) } else { (0, 1600) };
         let features = features | format;
         let options =
-            NetOptions { ring_size: 16, receive_bytes, features, piece_bytes, ..net(format) };
+            NetOptions { ring_size: 16, receive_bytes, features, descriptor_bytes, ..net(format) };
         let attach = |client| NetPort::over(client, options).unwrap();
         let (mut port, _backend) = over(net_model(1), echo_frames, attach);
         let (mut sent, mut got) = (0, 0);
@@ -513,7 +513,7 @@ fn native_vsock_stream_works_in_descriptors_and_small_rings(format: u64) {
     carry_bytes(&VsockOptions {
         ring_size: 128,
         receive_bytes: 1044,
-        piece_bytes: Some(44),
+        descriptor_bytes: Some(44),
         ..vsock(format)
     });
 }

@@ -56,7 +56,7 @@ fn base(bench: &mut Bench) -> u32 {
 }
 
 #[test]
-fn the_base_of_a_packed_ring_is_where_both_sides_stand() {
+fn packed_ring_base_has_both_positions() {
     // QEMU sends both positions, DPDK only the lower one, user-mode Linux only zero.
     for begin in [0x8000_8000, 0x8000, 0] {
         let mut bench = granted();
@@ -140,7 +140,7 @@ fn packed_ring_may_have_any_length() {
     bench.ring_value(R::SET_VRING_BASE, 0, 0x8063).unwrap();
     bench.kick(0).unwrap();
     bench.ring_value(R::SET_VRING_ENABLE, 0, 1).unwrap();
-    assert!(bench.server.device().runs(0));
+    assert!(bench.server.device().is_running(0));
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn hostile_packed_record_for_split_rings() {
 }
 
 #[test]
-fn what_was_in_flight_in_a_packed_ring_is_given_again() {
+fn packed_ring_chains_in_flight_are_popped_again() {
     let mut first = granted();
     let ask = InflightSpec { len: 0, offset: 0, queues: 2, ring_size: SIZE, padded: true };
     first.request(R::GET_INFLIGHT_FD, &ask.emit(), &[]).unwrap();

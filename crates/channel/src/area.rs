@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use causeway_memory::{View, copy_shared};
 use rustix::thread::{MembarrierCommand, membarrier};
 
+use crate::cooperative_copy::Cell;
 use crate::handshake::ChannelWords;
-use crate::shared::Cell;
 
 /// Length from which bytes are copied by `rep movsb`, in bytes. One side of the copy is private and
 /// cached, so `rep movsb` is slower below.
@@ -109,8 +109,8 @@ impl Area {
     }
 
     /// Returns whether a page of the memory was lost.
-    pub(crate) fn poisoned(&self) -> bool {
-        self.view.poisoned()
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.view.is_poisoned()
     }
 }
 
@@ -186,7 +186,7 @@ pub fn far_fence() -> bool {
     membarrier(MembarrierCommand::GlobalExpedited).is_ok()
 }
 
-/// Registers this process for the fences of others ([`far_fence`]); see [`crate::Sender::spare`].
+/// Registers this process for the fences of others ([`far_fence`]); see [`crate::Sender::omit_fences`].
 /// Returns false if the kernel does not support it.
 pub fn allow_fences() -> bool {
     membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()

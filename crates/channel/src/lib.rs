@@ -43,8 +43,8 @@
 //!
 //! Control words, each in its own line: +0 consumed counts, written by the receiver (slots, u32,
 //! and data in units of 64 bytes, u32); +128 receiver sleeps; +192 progress of a cooperative copy
-//! ([`shared`]); +256 sender waits for room; +320 number of withdrawals ([`Sender::withdraw`]);
-//! +384 sender closed; +448 sender omits fences after its events ([`Sender::spare`]).
+//! ([`cooperative_copy`]); +256 sender waits for room; +320 number of withdrawals ([`Sender::withdraw`]);
+//! +384 sender closed; +448 sender omits fences after its events ([`Sender::omit_fences`]).
 //!
 //! A slot has 64 bytes: words a, b at 0 and 8, inline bytes at 16, word c at 48, and at 56 the word
 //! that is stored last: id u16, kind u8, flags u8, length u32. The id is that of the pass over the
@@ -63,12 +63,12 @@
 //!
 //! # Trust
 //! The peer may write any bytes at any time. A slot is copied once and then checked; a peer that
-//! violates the rules ([`Broken`]) loses this channel only. A forged slot is at worst a different
+//! violates the rules ([`BrokenChannel`]) loses this channel only. A forged slot is at worst a different
 //! event, which the peer could have sent as well.
 //!
 //! # Lost pages
 //! The memory is a [`View`], so the fault handler of its mapping recovers accesses to a file that
-//! shrank. This costs nothing per access. [`Receiver::poisoned`] reports it afterwards.
+//! shrank. This costs nothing per access. [`Receiver::is_poisoned`] reports it afterwards.
 
 #![cfg_attr(
     not(test),
@@ -82,20 +82,20 @@
 )]
 
 mod area;
+pub mod cooperative_copy;
 pub mod handshake;
 mod layout;
 pub mod limits;
 pub mod mx_rings;
 mod receiver;
 mod sender;
-pub mod shared;
 mod short;
 
 pub use area::{allow_fences, far_fence};
 pub use layout::{ChannelError, Layout, Side, UNUSED, format, open};
 pub use receiver::{Event, Receiver};
-pub use sender::{Head, Sender, WARM_BYTES, Writing};
-pub use short::Short;
+pub use sender::{EventHead, EventWriter, Sender, WARM_BYTES};
+pub use short::ShortEvent;
 
 #[cfg(doc)]
 use causeway_memory::View;
@@ -106,4 +106,4 @@ pub const INLINE_BYTES: usize = 32;
 /// The peer violated a rule of the channel, which must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the peer wrote invalid values into the channel; close it")]
-pub struct Broken;
+pub struct BrokenChannel;

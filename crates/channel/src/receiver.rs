@@ -4,11 +4,11 @@
 use std::sync::atomic::{Ordering, fence};
 
 use crate::area::Area;
+use crate::cooperative_copy::Cell;
 use crate::layout::{DirectionOffsets, INLINE_AT, Layout, SLOT_BYTES, UNIT};
-use crate::sender::{AT_BEGIN, Head, WARM_BYTES, pass_id, units_of};
-use crate::shared::Cell;
-use crate::short::Short;
-use crate::{Broken, INLINE_BYTES, handshake};
+use crate::sender::{AT_BEGIN, EventHead, WARM_BYTES, pass_id, units_of};
+use crate::short::ShortEvent;
+use crate::{BrokenChannel, INLINE_BYTES, handshake};
 
 /// Number of data units after which the consumed counts are published: half of the area that a
 /// sender reuses.
@@ -19,7 +19,7 @@ const KEPT_UNITS: u32 = (WARM_BYTES / 2 / UNIT) as u32;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Event {
     /// Kind and words.
-    pub head: Head,
+    pub head: EventHead,
     /// Number of bytes, at most the channel's maximum.
     pub len: usize,
     /// Whether the bytes start at the beginning of the data ring.
@@ -84,9 +84,9 @@ impl Receiver {
     /// Returns the next event, if it is there. It stays the next event until [`Self::advance`].
     ///
     /// # Errors
-    /// [`Broken`] if its length exceeds the maximum.
+    /// [`BrokenChannel`] if its length exceeds the maximum.
     #[inline]
-    pub fn poll(&self) -> Result<Option<Event>, Broken> {
+    pub fn poll(&self) -> Result<Option<Event>, BrokenChannel> {
         let slot = self.area.line(self.slot());
         // Acquire like `handshake::load_word`: earlier writes are visible.
         let last = slot.get::<7>(Ordering::Acquire);
@@ -95,14 +95,14 @@ impl Receiver {
         }
         let len = (last >> 32) as usize;
         if len > self.event_bytes_max {
-            return Err(Broken);
+            return Err(BrokenChannel);
         }
         let words = [
             slot.get::<0>(Ordering::Relaxed),
             slot.get::<1>(Ordering::Relaxed),
             slot.get::<6>(Ordering::Relaxed),
         ];
-        let head = Head { kind: (last >> 16) as u8, words };
+        let head = EventHead { kind: (last >> 16) as u8, words };
         let at_begin = (last >> 16) as u16 & AT_BEGIN != 0;
         Ok(Some(Event { head, len, at_begin }))
     }
@@ -110,13 +110,13 @@ impl Receiver {
     /// Returns a copy of the first word and the bytes of the next event, if it is of this kind and
     /// its bytes are in its cache line. Any other event is left to [`Self::poll`].
     #[inline(always)]
-    pub fn poll_short(&self, kind: u8) -> Option<Short> {
+    pub fn poll_short(&self, kind: u8) -> Option<ShortEvent> {
         self.poll_short_of(kind).map(|(short, _)| short)
     }
 
     /// Like [`Self::poll_short`], with the event's other two words.
     #[inline(always)]
-    pub fn poll_short_of(&self, kind: u8) -> Option<(Short, [u64; 2])> {
+    pub fn poll_short_of(&self, kind: u8) -> Option<(ShortEvent, [u64; 2])> {
         let slot = self.area.line(self.slot());
         let last = slot.get::<7>(Ordering::Acquire);
         let len = (last >> 32) as usize;
@@ -130,7 +130,7 @@ impl Receiver {
             slot.get::<5>(Ordering::Relaxed),
         ];
         let others = [slot.get::<1>(Ordering::Relaxed), slot.get::<6>(Ordering::Relaxed)];
-        Some((Short::new(slot.get::<0>(Ordering::Relaxed), len, bytes), others))
+        Some((ShortEvent::new(slot.get::<0>(Ordering::Relaxed), len, bytes), others))
     }
 
     /// Consumes the event of [`Self::poll_short`], like [`Self::advance`].
@@ -215,16 +215,16 @@ impl Receiver {
 
     /// Requests a wake-up by the next event, before the caller sleeps. Returns true if the event is
     /// there: the caller must not sleep then.
-    pub fn ask(&mut self) -> bool {
+    pub fn arm(&mut self) -> bool {
         let at = self.slot().wrapping_add(56);
         let last = handshake::arm(&self.area, self.offsets.receiver_sleeps(), at);
         self.is_next(last)
     }
 
-    /// First half of [`Self::ask`], for any number of channels whose senders may omit fences.
+    /// First half of [`Self::arm`], for any number of channels whose senders may omit fences.
     /// Returns true if this sender does: then a [`far_fence`](crate::far_fence) is needed before
     /// the second half, [`Self::ready`].
-    pub fn wish(&mut self) -> bool {
+    pub fn request_wake(&mut self) -> bool {
         handshake::request_wake(
             &self.area,
             self.offsets.receiver_sleeps(),
@@ -232,8 +232,8 @@ impl Receiver {
         )
     }
 
-    /// Withdraws the request of [`Self::ask`].
-    pub fn awake(&mut self) {
+    /// Withdraws the request of [`Self::arm`].
+    pub fn disarm(&mut self) {
         handshake::disarm(&self.area, self.offsets.receiver_sleeps());
     }
 
@@ -255,7 +255,7 @@ impl Receiver {
     }
 
     /// Returns whether a page of the memory was lost: the channel is unusable then.
-    pub fn poisoned(&self) -> bool {
-        self.area.poisoned()
+    pub fn is_poisoned(&self) -> bool {
+        self.area.is_poisoned()
     }
 }

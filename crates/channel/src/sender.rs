@@ -5,10 +5,10 @@
 use std::sync::atomic::Ordering;
 
 use crate::area::Area;
+use crate::cooperative_copy::Cell;
 use crate::layout::{DirectionOffsets, INLINE_AT, Layout, SLOT_BYTES, Side, UNIT};
-use crate::shared::Cell;
-use crate::short::Short;
-use crate::{Broken, INLINE_BYTES, handshake};
+use crate::short::ShortEvent;
+use crate::{BrokenChannel, INLINE_BYTES, handshake};
 
 /// Number of bytes of the data ring in use while the receiver keeps up: they stay in a first-level
 /// cache.
@@ -22,7 +22,7 @@ const AHEAD: u32 = 4;
 
 /// Kind and words of an event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Head {
+pub struct EventHead {
     /// Kind of the event; its meaning belongs to the users of the channel.
     pub kind: u8,
     /// Words with a meaning that depends on the kind.
@@ -91,9 +91,9 @@ impl Sender {
     /// Returns whether there is room for an event with `len` bytes.
     ///
     /// # Errors
-    /// [`Broken`] if the peer consumed more than was sent.
+    /// [`BrokenChannel`] if the peer consumed more than was sent.
     #[inline]
-    pub fn room(&mut self, len: usize) -> Result<bool, Broken> {
+    pub fn room(&mut self, len: usize) -> Result<bool, BrokenChannel> {
         if self.fits(len) {
             return Ok(true);
         }
@@ -103,7 +103,7 @@ impl Sender {
 
     /// Reads the consumed counts.
     #[inline]
-    fn read_consumed(&mut self) -> Result<(), Broken> {
+    fn read_consumed(&mut self) -> Result<(), BrokenChannel> {
         self.accept_consumed(handshake::load_word(&self.area, self.offsets.consumed()))
     }
 
@@ -115,13 +115,13 @@ impl Sender {
     }
 
     /// Accepts the consumed counts if they are plausible.
-    fn accept_consumed(&mut self, consumed: u64) -> Result<(), Broken> {
+    fn accept_consumed(&mut self, consumed: u64) -> Result<(), BrokenChannel> {
         let (taken, freed) = (consumed as u32, (consumed >> 32) as u32);
         let slots_out = self.sent.wrapping_sub(taken);
         let units_out = self.put.wrapping_sub(freed);
         let was = (self.sent.wrapping_sub(self.taken), self.put.wrapping_sub(self.freed));
         if slots_out > was.0 || units_out > was.1 {
-            return Err(Broken);
+            return Err(BrokenChannel);
         }
         self.taken = taken;
         self.freed = freed;
@@ -132,9 +132,9 @@ impl Sender {
     /// [`Self::event_bytes_max`].
     ///
     /// # Errors
-    /// [`Broken`] as for [`Self::room`].
+    /// [`BrokenChannel`] as for [`Self::room`].
     #[inline]
-    pub fn send(&mut self, head: Head, bytes: &[u8]) -> Result<bool, Broken> {
+    pub fn send(&mut self, head: EventHead, bytes: &[u8]) -> Result<bool, BrokenChannel> {
         let Some(mut writing) = self.begin(bytes.len())? else { return Ok(false) };
         writing.put(bytes);
         writing.send(head);
@@ -145,9 +145,9 @@ impl Sender {
     /// and third word of the event keep the old content of the slot.
     ///
     /// # Errors
-    /// [`Broken`] as for [`Self::room`].
+    /// [`BrokenChannel`] as for [`Self::room`].
     #[inline]
-    pub fn send_short(&mut self, kind: u8, short: &Short) -> Result<bool, Broken> {
+    pub fn send_short(&mut self, kind: u8, short: &ShortEvent) -> Result<bool, BrokenChannel> {
         if !self.room(0)? {
             return Ok(false);
         }
@@ -176,21 +176,21 @@ impl Sender {
     /// is no room.
     ///
     /// # Errors
-    /// [`Broken`] as for [`Self::room`].
+    /// [`BrokenChannel`] as for [`Self::room`].
     #[inline]
-    pub fn begin(&mut self, len: usize) -> Result<Option<Writing<'_>>, Broken> {
+    pub fn begin(&mut self, len: usize) -> Result<Option<EventWriter<'_>>, BrokenChannel> {
         if len > self.event_bytes_max || !self.room(len)? {
             return Ok(None);
         }
         let skip = if len > INLINE_BYTES { self.units_to_skip(units_of(len))? } else { 0 };
-        Ok(Some(Writing { sender: self, len, at: 0, skip }))
+        Ok(Some(EventWriter { sender: self, len, at: 0, skip }))
     }
 
     /// Returns the number of units to skip so that data of `units` starts at the beginning of the
     /// ring: the rest of the ring, if the data would leave the first [`WARM_BYTES`] and these are
     /// consumed. A small area that is reused constantly crosses much faster between caches.
     #[inline]
-    fn units_to_skip(&mut self, units: u32) -> Result<u32, Broken> {
+    fn units_to_skip(&mut self, units: u32) -> Result<u32, BrokenChannel> {
         let at = self.put & self.units.wrapping_sub(1);
         if at.saturating_add(units) <= WARM_UNITS {
             return Ok(0);
@@ -216,9 +216,9 @@ impl Sender {
     /// Like [`Self::data_out`], by the current counts.
     ///
     /// # Errors
-    /// [`Broken`] as for [`Self::room`].
+    /// [`BrokenChannel`] as for [`Self::room`].
     #[inline]
-    pub fn look_data_out(&mut self) -> Result<usize, Broken> {
+    pub fn refresh_data_out(&mut self) -> Result<usize, BrokenChannel> {
         self.read_consumed()?;
         Ok(self.data_out())
     }
@@ -238,8 +238,8 @@ impl Sender {
     /// Omits the fence of [`Self::must_wake`] from now on: a receiver that is about to sleep
     /// executes a fence in this process instead. Requires that
     /// [`allow_fences`](crate::allow_fences) returned true, and that the receiver sleeps by
-    /// [`Receiver::wish`](crate::Receiver::wish).
-    pub fn spare(&mut self) {
+    /// [`Receiver::request_wake`](crate::Receiver::request_wake).
+    pub fn omit_fences(&mut self) {
         handshake::omit_fences(&self.area, self.offsets.sender_omits_fences());
         self.omits_fences = true;
     }
@@ -247,7 +247,7 @@ impl Sender {
     /// Like [`Self::must_wake`], but returns true only once for each request of the receiver. For
     /// receivers with an expensive doorbell: each sleep costs the sender a single ring.
     #[inline]
-    pub fn take_wish(&self) -> bool {
+    pub fn take_wake_request(&self) -> bool {
         let sleeps = self.offsets.receiver_sleeps();
         if self.omits_fences {
             handshake::take_wake_request_unfenced(&self.area, sleeps)
@@ -260,16 +260,16 @@ impl Sender {
     /// fit. Returns true if they fit now: the caller must not sleep then.
     ///
     /// # Errors
-    /// [`Broken`] as for [`Self::room`].
-    pub fn ask_room(&mut self, len: usize) -> Result<bool, Broken> {
+    /// [`BrokenChannel`] as for [`Self::room`].
+    pub fn arm_room(&mut self, len: usize) -> Result<bool, BrokenChannel> {
         let (waits, consumed) = (self.offsets.sender_waits(), self.offsets.consumed());
         let consumed = handshake::arm(&self.area, waits, consumed);
         self.accept_consumed(consumed)?;
         Ok(self.fits(len))
     }
 
-    /// Withdraws the request of [`Self::ask_room`].
-    pub fn awake(&mut self) {
+    /// Withdraws the request of [`Self::arm_room`].
+    pub fn disarm(&mut self) {
         handshake::disarm(&self.area, self.offsets.sender_waits());
     }
 
@@ -319,7 +319,7 @@ impl Sender {
 
     /// Writes the words of the slot, then publishes it.
     #[inline]
-    fn publish(&mut self, head: Head, len: usize, skip: u32) {
+    fn publish(&mut self, head: EventHead, len: usize, skip: u32) {
         let line = self.area.line(self.slot());
         let [a, b, c] = head.words;
         line.put::<0>(a, Ordering::Relaxed);
@@ -352,14 +352,14 @@ impl Sender {
 
 /// An event being written. It is discarded without [`Self::send`].
 #[derive(Debug)]
-pub struct Writing<'a> {
+pub struct EventWriter<'a> {
     sender: &'a mut Sender,
     len: usize,
     at: usize,
     skip: u32,
 }
 
-impl Writing<'_> {
+impl EventWriter<'_> {
     /// Appends bytes. Those beyond the length of [`Sender::begin`] are ignored.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) {
@@ -376,7 +376,7 @@ impl Writing<'_> {
 
     /// Sends the event. Bytes that were not written have old content of this channel.
     #[inline]
-    pub fn send(self, head: Head) {
+    pub fn send(self, head: EventHead) {
         self.sender.publish(head, self.len, self.skip);
     }
 }

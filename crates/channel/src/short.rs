@@ -8,14 +8,14 @@ use crate::INLINE_BYTES;
 
 /// The bytes of a short event as words in memory order, and its first word.
 #[derive(Debug, Clone, Copy)]
-pub struct Short {
+pub struct ShortEvent {
     /// The first word of the event.
     pub word: u64,
     len: usize,
     bytes: [u64; INLINE_BYTES / 8],
 }
 
-impl Short {
+impl ShortEvent {
     pub(crate) fn new(word: u64, len: usize, bytes: [u64; INLINE_BYTES / 8]) -> Self {
         Self { word, len, bytes }
     }
@@ -152,7 +152,7 @@ mod tests {
         for len in 0..=INLINE_BYTES {
             for cut in 0..=len {
                 let (first, second) = all[..len].split_at(cut);
-                let short = Short::of(7, first, second).unwrap();
+                let short = ShortEvent::of(7, first, second).unwrap();
                 assert_eq!((short.word, short.len()), (7, len));
                 for room in 0..=len + 9 {
                     for cut in 0..=room {
@@ -166,6 +166,6 @@ mod tests {
                 }
             }
         }
-        assert!(Short::of(7, &all, &[0]).is_none());
+        assert!(ShortEvent::of(7, &all, &[0]).is_none());
     }
 }

@@ -2,7 +2,9 @@
 
 mod common;
 
-use causeway_channel::{ChannelError, Head, Layout, Side, allow_fences, far_fence, format, open};
+use causeway_channel::{
+    ChannelError, EventHead, Layout, Side, allow_fences, far_fence, format, open,
+};
 use common::{memory, pair};
 
 /// Returns bytes that depend on seed and position.
@@ -17,8 +19,8 @@ fn content(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| next(&mut state)).collect()
 }
 
-fn head(number: u64) -> Head {
-    Head { kind: number as u8, words: [number, !number, number << 7] }
+fn head(number: u64) -> EventHead {
+    EventHead { kind: number as u8, words: [number, !number, number << 7] }
 }
 
 #[test]
@@ -45,14 +47,14 @@ fn channel_events_of_every_length_arrive_unchanged() {
 }
 
 #[test]
-fn a_sender_that_makes_no_fences_still_wakes_who_sleeps() {
+fn channel_sender_without_fences_wakes_a_sleeper() {
     assert!(allow_fences() && far_fence(), "this kernel has membarrier");
     let (_memory, (mut sender, _), (_, mut receiver)) = pair(Layout::new(16, 4096).unwrap());
-    assert!(!receiver.wish(), "the sender makes its fences itself");
-    receiver.awake();
-    sender.spare();
-    assert!(receiver.wish());
-    receiver.awake();
+    assert!(!receiver.request_wake(), "the sender makes its fences itself");
+    receiver.disarm();
+    sender.omit_fences();
+    assert!(receiver.request_wake());
+    receiver.disarm();
     // In each round there is one event. Either the receiver sees it, or the sender sees that the
     // receiver sleeps.
     const ROUNDS: u64 = 20_000;
@@ -63,19 +65,19 @@ fn a_sender_that_makes_no_fences_still_wakes_who_sleeps() {
             for round in 0..ROUNDS {
                 barrier.wait();
                 while !sender.send(head(round), &[]).unwrap() {}
-                rung.store(sender.take_wish(), std::sync::atomic::Ordering::SeqCst);
+                rung.store(sender.take_wake_request(), std::sync::atomic::Ordering::SeqCst);
                 barrier.wait();
             }
         });
         for round in 0..ROUNDS {
             barrier.wait();
-            let there = (receiver.wish() && !far_fence()) || receiver.ready();
+            let there = (receiver.request_wake() && !far_fence()) || receiver.ready();
             barrier.wait();
             let rung = rung.load(std::sync::atomic::Ordering::SeqCst);
             assert!(there || rung, "asleep without a doorbell");
             let event = receiver.poll().unwrap().unwrap();
             assert_eq!(event.head, head(round));
-            receiver.awake();
+            receiver.disarm();
             receiver.advance(&event);
         }
     });
@@ -148,7 +150,7 @@ fn channel_counts_continue_past_the_last_id() {
     // 2^32 events are too many for a test; passes of the id are not.
     let (_memory, (mut sender, _), (_, mut receiver)) = pair(Layout::new(16, 4096).unwrap());
     for number in 0..16 * 70_000_u64 {
-        assert!(sender.send(Head { kind: 1, words: [number, 0, 0] }, &[]).unwrap());
+        assert!(sender.send(EventHead { kind: 1, words: [number, 0, 0] }, &[]).unwrap());
         let event = receiver.poll().unwrap().unwrap();
         assert_eq!(event.head.words[0], number);
         receiver.advance(&event);
@@ -162,17 +164,17 @@ fn channel_receiver_is_woken_once_for_each_sleep() {
     for spares in [false, true] {
         let (_memory, (mut sender, _), (_, mut receiver)) = pair(layout);
         if spares {
-            sender.spare();
+            sender.omit_fences();
         }
         for _ in 0..3 {
-            assert!(!receiver.ask());
+            assert!(!receiver.arm());
             let mut rings = 0;
             for number in 0..5 {
                 assert!(sender.send(head(number), &[]).unwrap());
-                rings += usize::from(sender.take_wish());
+                rings += usize::from(sender.take_wake_request());
             }
             assert_eq!(rings, 1, "spares: {spares}");
-            receiver.awake();
+            receiver.disarm();
             while let Some(event) = receiver.poll().unwrap() {
                 receiver.advance(&event);
             }
@@ -186,25 +188,25 @@ fn channel_wakes_only_a_side_that_sleeps() {
     let (_memory, (mut sender, _), (_, mut receiver)) = pair(layout);
     assert!(sender.send(head(1), &[]).unwrap());
     assert!(!sender.must_wake());
-    assert!(receiver.ask(), "there is an event");
-    receiver.awake();
+    assert!(receiver.arm(), "there is an event");
+    receiver.disarm();
     let event = receiver.poll().unwrap().unwrap();
     receiver.advance(&event);
-    assert!(!receiver.ask());
+    assert!(!receiver.arm());
     assert!(sender.send(head(2), &[]).unwrap());
     assert!(sender.must_wake());
-    receiver.awake();
+    receiver.disarm();
     assert!(!sender.must_wake());
     // The other direction of waiting: the sender waits for room.
     while sender.send(head(3), &[]).unwrap() {}
-    assert!(!sender.ask_room(0).unwrap());
+    assert!(!sender.arm_room(0).unwrap());
     let mut rung = false;
     while let Some(event) = receiver.poll().unwrap() {
         rung |= receiver.advance(&event);
     }
     assert!(rung, "the sender waits");
-    assert!(sender.ask_room(0).unwrap());
-    sender.awake();
+    assert!(sender.arm_room(0).unwrap());
+    sender.disarm();
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 mod common;
 
-use causeway_channel::{Broken, Head, Layout};
+use causeway_channel::{BrokenChannel, EventHead, Layout};
 use common::pair;
 use proptest::prelude::*;
 
-const HEAD: Head = Head { kind: 1, words: [2, 3, 4] };
+const HEAD: EventHead = EventHead { kind: 1, words: [2, 3, 4] };
 
 /// Offsets of the first side's control words and first slot, from the table in the crate's
 /// documentation.
@@ -19,7 +19,7 @@ fn hostile_consumed_counts_break_the_channel() {
     for lie in [1_u64, 17, u64::from(u32::MAX), 1 << 32, 200 << 32, u64::MAX] {
         let (memory, (mut sender, _), _) = pair(layout);
         memory.write(CONTROL, &lie.to_le_bytes()).unwrap();
-        assert_eq!(sender.ask_room(0), Err(Broken), "{lie:#x}");
+        assert_eq!(sender.arm_room(0), Err(BrokenChannel), "{lie:#x}");
     }
     // Decreasing counts too.
     let (memory, (mut sender, _), (_, mut receiver)) = pair(layout);
@@ -28,9 +28,9 @@ fn hostile_consumed_counts_break_the_channel() {
         let event = receiver.poll().unwrap().unwrap();
         receiver.advance(&event);
     }
-    assert!(sender.ask_room(0).unwrap());
+    assert!(sender.arm_room(0).unwrap());
     memory.write(CONTROL, &2_u64.to_le_bytes()).unwrap();
-    assert_eq!(sender.ask_room(0), Err(Broken));
+    assert_eq!(sender.arm_room(0), Err(BrokenChannel));
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn hostile_event_lengths_break_the_channel() {
         let (memory, _, (_, receiver)) = pair(layout);
         let last = 0x8000_u64 | 1 << 16 | u64::from(len) << 32;
         memory.write(SLOT + 56, &last.to_le_bytes()).unwrap();
-        assert_eq!(receiver.poll(), Err(Broken), "{len}");
+        assert_eq!(receiver.poll(), Err(BrokenChannel), "{len}");
     }
 }
 
@@ -90,9 +90,9 @@ proptest! {
             }
             match call {
                 0..=2 => { let _ = sender.send(HEAD, &vec![1; len]); }
-                3 => { let _ = sender.ask_room(len); }
+                3 => { let _ = sender.arm_room(len); }
                 4 => { let _ = sender.must_wake(); }
-                5 => { let _ = receiver.ask(); }
+                5 => { let _ = receiver.arm(); }
                 _ => if let Ok(Some(event)) = receiver.poll() {
                     prop_assert!(event.len <= layout.event_bytes_max());
                     let mut into = vec![0; len];
@@ -114,7 +114,7 @@ proptest! {
         for len in lengths {
             let _ = sender.send(HEAD, &vec![0xee; len]);
         }
-        let _ = sender.ask_room(2048);
+        let _ = sender.arm_room(2048);
         // Slots, control words and data of the other direction are unchanged.
         for (from, to) in [(2048, 4096), (5120, 6144), (10_240, 14_336)] {
             for at in (from..to).step_by(8) {

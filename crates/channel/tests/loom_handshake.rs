@@ -106,7 +106,7 @@ fn channel_sleeper_that_sleeps_again_misses_nothing() {
 /// The same with requests that are cleared, so that a single doorbell covers any number of events
 /// until the next request.
 #[test]
-fn a_wish_that_is_taken_is_woken_for() {
+fn channel_cleared_wake_request_is_signalled() {
     loom::model(|| {
         let area = Area::new();
         let sender = area.clone();

@@ -1,19 +1,21 @@
 //! Model check of the cooperative copy: every order in which receiver and sender can take parts,
 //! and every value that a weakly ordered machine can load. The steps are those of
-//! `causeway_channel::shared`.
+//! `causeway_channel::cooperative_copy`.
 //!
 //! Mutations tried by hand: if the sender takes its parts before it sets `BUSY`, a receiver
 //! releases memory that is still written; with a relaxed exchange it misses its part.
 
 use std::sync::atomic::Ordering;
 
-use causeway_channel::shared::{Cell, End, Giving, Most, Next, Taking, Turn};
+use causeway_channel::cooperative_copy::{
+    Cell, CopyEnd, ReceiverShare, ReceiverStep, SenderShare, SenderStep, ShareSize,
+};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
 
 const PARTS: u32 = 3;
-const ONE: Most = Most { least: 1, most: 1 };
+const ONE: ShareSize = ShareSize { least: 1, most: 1 };
 
 /// The word, and the copier of each part.
 struct Message {
@@ -53,9 +55,9 @@ impl Cell for Message {
 
 /// A sender that copies the parts it takes. Returns whether it notified the receiver at the end.
 fn give(message: &Message, copies: bool) -> bool {
-    let mut giving = Giving::of(End::Back, 1, PARTS);
+    let mut giving = SenderShare::of(CopyEnd::Back, 1, PARTS);
     let mut notified = false;
-    while let Next::Copy(parts) = giving.next(message, ONE) {
+    while let SenderStep::Copy(parts) = giving.next(message, ONE) {
         if copies {
             message.copy(parts.clone(), 2);
         }
@@ -72,18 +74,18 @@ fn shared_parts_are_copied_once_and_a_waiting_receiver_is_notified() {
     for copies in [true, false] {
         loom::model(move || {
             let message = Message::new();
-            let mut taking = Taking::begin(&*message, End::Front, 0, PARTS);
+            let mut taking = ReceiverShare::begin(&*message, CopyEnd::Front, 0, PARTS);
             let sender = message.clone();
             let sending = thread::spawn(move || give(&sender, copies));
             let mut sending = Some(sending);
             loop {
                 match taking.take(&*message, ONE).unwrap() {
-                    Turn::Copy(parts) => message.copy(parts, 1),
-                    Turn::Wait => {
+                    ReceiverStep::Copy(parts) => message.copy(parts, 1),
+                    ReceiverStep::Wait => {
                         let notified = sending.take().expect("the sender has ended already").join();
                         assert!(notified.unwrap(), "the receiver waits without notification");
                     }
-                    Turn::Done => break,
+                    ReceiverStep::Done => break,
                 }
             }
             let all = message.parts.iter().all(|part| part.load(Ordering::Relaxed) > 0);
@@ -97,7 +99,7 @@ fn shared_parts_are_copied_once_and_a_waiting_receiver_is_notified() {
 fn shared_memory_is_not_written_after_its_release() {
     loom::model(|| {
         let message = Message::new();
-        let mut taking = Taking::begin(&*message, End::Front, 0, PARTS);
+        let mut taking = ReceiverShare::begin(&*message, CopyEnd::Front, 0, PARTS);
         let sender = message.clone();
         let sending = thread::spawn(move || give(&sender, true));
         let mut busy = taking.end(&*message);
@@ -108,8 +110,8 @@ fn shared_memory_is_not_written_after_its_release() {
         // From here on the memory belongs to the next message: a late sender of the first message
         // takes none of its parts.
         let before = message.parts.each_ref().map(|part| part.swap(7, Ordering::Relaxed));
-        let mut next = Taking::begin(&*message, End::Front, 1, PARTS);
-        assert_eq!(next.take(&*message, ONE), Ok(Turn::Copy(0..1)));
+        let mut next = ReceiverShare::begin(&*message, CopyEnd::Front, 1, PARTS);
+        assert_eq!(next.take(&*message, ONE), Ok(ReceiverStep::Copy(0..1)));
         sending.join().unwrap();
         assert!(message.parts.iter().all(|part| part.load(Ordering::Relaxed) == 7), "{before:?}");
     });

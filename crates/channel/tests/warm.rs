@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::VecDeque;
 
-use causeway_channel::{Head, INLINE_BYTES, Layout, Receiver, WARM_BYTES};
+use causeway_channel::{EventHead, INLINE_BYTES, Layout, Receiver, WARM_BYTES};
 use causeway_memory::View;
 use common::pair;
 use proptest::prelude::*;
@@ -18,8 +18,8 @@ fn content(number: u64, len: usize) -> Vec<u8> {
     (0..len).map(|at| (number as usize * 31 + at * 7 + 1) as u8).collect()
 }
 
-fn head(number: u64) -> Head {
-    Head { kind: 1, words: [number, 0, 0] }
+fn head(number: u64) -> EventHead {
+    EventHead { kind: 1, words: [number, 0, 0] }
 }
 
 /// Takes the next event, and checks that it is event `number`.
@@ -60,7 +60,7 @@ fn channel_pieces_taken_in_time_reuse_few_bytes() {
     for number in 0..2000_u64 {
         // A sender with back-pressure: two pieces at a time.
         while sender.data_out() + 4096 > WARM_BYTES
-            && sender.look_data_out().unwrap() + 4096 > WARM_BYTES
+            && sender.refresh_data_out().unwrap() + 4096 > WARM_BYTES
         {
             take(&mut receiver, taken, 4096);
             taken += 1;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use causeway_model::Name;
 use causeway_model::commands::{links, routes};
-use causeway_model::{Answer, Ask, Command, CommandError, PortState, PortView};
+use causeway_model::{Answer, Command, CommandError, PortState, PortView, TypedRequest};
 use causeway_model::{FileMode, PortSpec, SocketPermissions, message_socket};
 use rustix::fs::{AtFlags, FileType, Gid, OFlags, Uid};
 use rustix::io::Errno;
@@ -44,7 +44,7 @@ pub trait FabricControl: Send + Sync {
 ///
 /// # Errors
 /// The service refuses the command, or no service of `fabric` has it.
-pub fn ask<T: Ask>(
+pub fn ask<T: TypedRequest>(
     fabric: &(impl FabricControl + ?Sized),
     command: T,
 ) -> Result<T::Answer, CommandError> {

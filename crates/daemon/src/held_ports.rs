@@ -11,8 +11,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use causeway_holder::client::{Client, HoldError};
-use causeway_holder::holder::dir_of;
+use causeway_holder::client::{Client, HolderError};
+use causeway_holder::holder::holder_dir;
 use causeway_holder::protocol::HeldPort;
 use causeway_model::Name;
 use causeway_model::port::DeviceInfo;
@@ -35,7 +35,7 @@ pub struct HolderStarter(Option<Mutex<StartRequests>>);
 #[derive(Debug)]
 struct StartRequests {
     requests: Sender<PathBuf>,
-    answers: Receiver<Result<(), HoldError>>,
+    answers: Receiver<Result<(), HolderError>>,
 }
 
 impl HolderStarter {
@@ -60,10 +60,10 @@ impl HolderStarter {
         Ok(Self(Some(Mutex::new(StartRequests { requests, answers }))))
     }
 
-    fn start(&self, dir: &Path) -> Result<(), HoldError> {
-        let Some(channel) = &self.0 else { return Err(HoldError::Silent(dir.to_owned())) };
+    fn start(&self, dir: &Path) -> Result<(), HolderError> {
+        let Some(channel) = &self.0 else { return Err(HolderError::Silent(dir.to_owned())) };
         let channel = channel.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone = || HoldError::Silent(dir.to_owned());
+        let gone = || HolderError::Silent(dir.to_owned());
         channel.requests.send(dir.to_owned()).map_err(|_| gone())?;
         channel.answers.recv().map_err(|_| gone())?
     }
@@ -104,11 +104,11 @@ impl HeldPortsFabric {
         policy: HoldPolicy,
         run_dir: &Path,
         starter: HolderStarter,
-    ) -> Result<Self, HoldError> {
-        let dir = dir_of(run_dir);
+    ) -> Result<Self, HolderError> {
+        let dir = holder_dir(run_dir);
         let client = match Client::connect(&dir) {
             Ok(client) => Some(client),
-            Err(HoldError::System(_)) => None,
+            Err(HolderError::System(_)) => None,
             Err(error) => return Err(error),
         };
         let found = client.is_some();
@@ -130,7 +130,7 @@ impl HeldPortsFabric {
     ///
     /// # Errors
     /// The holder does not answer.
-    pub fn confirm_ports(&self) -> Result<(), HoldError> {
+    pub fn confirm_ports(&self) -> Result<(), HolderError> {
         self.state().client.as_mut().map_or(Ok(()), Client::synced)
     }
 
@@ -205,7 +205,7 @@ impl HeldPortsFabric {
 impl HolderState {
     /// Returns the connection to the holder. Starts a holder if none runs, and registers the held
     /// ports with it.
-    fn reach(&mut self, dir: &Path, starter: &HolderStarter) -> Result<&mut Client, HoldError> {
+    fn reach(&mut self, dir: &Path, starter: &HolderStarter) -> Result<&mut Client, HolderError> {
         let client = match self.client.take().filter(Client::is_there) {
             Some(client) => client,
             None => {
@@ -244,7 +244,7 @@ impl FabricControl for HeldPortsFabric {
     }
 }
 
-fn host(error: HoldError) -> CommandError {
+fn host(error: HolderError) -> CommandError {
     CommandError::Host(error.to_string())
 }
 

@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
 
-use causeway_model::Kind;
+use causeway_model::KindDefinition;
 use causeway_model::commands::links;
 
 use crate::accounts::group_id;
@@ -50,7 +50,7 @@ const SOCKET_MODE_OF_GROUP: u32 = 0o660;
 #[derive(Debug)]
 pub struct Daemon {
     config: Config,
-    kinds: &'static [&'static Kind],
+    kinds: &'static [&'static KindDefinition],
     control: ControlSocket,
     access: ControlAccess,
     socket_group: Option<u32>,
@@ -71,7 +71,10 @@ impl Daemon {
     ///
     /// # Errors
     /// Another daemon runs, an account of the configuration does not exist, or a system call fails.
-    pub fn claim(config: Config, kinds: &'static [&'static Kind]) -> Result<Self, StartError> {
+    pub fn claim(
+        config: Config,
+        kinds: &'static [&'static KindDefinition],
+    ) -> Result<Self, StartError> {
         let daemon = &config.daemon;
         let number = |key: &str, name: &Option<String>| -> Result<Option<u32>, StartError> {
             let found = name.as_deref().map(group_id).transpose();

@@ -7,8 +7,8 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::thread;
 
-use causeway_fabric::{Fabric, Options, Registration};
-use causeway_model::Kind;
+use causeway_fabric::{Fabric, Options, ServiceRegistration};
+use causeway_model::KindDefinition;
 
 use crate::accounts;
 use crate::args::Args;
@@ -28,7 +28,7 @@ use crate::services::kinds;
 ///
 /// # Errors
 /// The daemon cannot start, or fails while it serves: a sentence for the operator.
-pub fn run(args: &Args, services: &'static [Registration]) -> Result<(), StartError> {
+pub fn run(args: &Args, services: &'static [ServiceRegistration]) -> Result<(), StartError> {
     if args.man {
         return print(&Args::man_page()?);
     }
@@ -36,7 +36,7 @@ pub fn run(args: &Args, services: &'static [Registration]) -> Result<(), StartEr
         return print(&Args::completions(shell));
     }
     // Allocated once and used until the process ends.
-    let kinds: &'static [&'static Kind] = kinds(services).leak();
+    let kinds: &'static [&'static KindDefinition] = kinds(services).leak();
     let config = Config::load(&args.config, &ConfigContext::of_process(kinds))
         .map_err(|error| format!("the configuration cannot be used\n{error}"))?;
     if args.print_config {
@@ -93,7 +93,7 @@ fn resolve_accounts(config: &Config) {
 /// Runs the dispatchers, and the rest beside them.
 fn serve(
     config: Config,
-    (services, kinds): (&'static [Registration], &'static [&'static Kind]),
+    (services, kinds): (&'static [ServiceRegistration], &'static [&'static KindDefinition]),
     keep: bool,
     sandbox: Option<Sandbox>,
     starter: HolderStarter,
@@ -117,7 +117,7 @@ fn serve(
 /// Starts the dispatchers. A thread passes its restrictions on to the threads that it starts, so a
 /// thread of its own takes on those of dispatchers and starts them.
 fn start_fabric(
-    services: &'static [Registration],
+    services: &'static [ServiceRegistration],
     options: Options,
     sandbox: Option<Sandbox>,
 ) -> Result<Fabric, StartError> {

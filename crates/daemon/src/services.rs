@@ -1,10 +1,10 @@
 //! The services of the daemon. No other file lists them.
 
-use causeway_fabric::Registration;
-use causeway_model::Kind;
+use causeway_fabric::ServiceRegistration;
+use causeway_model::KindDefinition;
 
 /// Every service.
-pub const SERVICES: &[Registration] = &[
+pub const SERVICES: &[ServiceRegistration] = &[
     causeway_ethernet::SERVICE,
     causeway_socket::SERVICE,
     causeway_link::SERVICE,
@@ -12,6 +12,6 @@ pub const SERVICES: &[Registration] = &[
 ];
 
 /// Returns the kinds of ports of `services`.
-pub fn kinds(services: &[Registration]) -> Vec<&'static Kind> {
+pub fn kinds(services: &[ServiceRegistration]) -> Vec<&'static KindDefinition> {
     services.iter().flat_map(|service| service.kinds).copied().collect()
 }

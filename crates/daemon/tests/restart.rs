@@ -99,7 +99,7 @@ fn send_frames(mut port: NetPort, seen: &LoadCounters) {
         }
         if number.is_multiple_of(16) {
             port.flush(0).unwrap();
-            port.frontend().revive().unwrap();
+            port.frontend().reconnect().unwrap();
             thread::sleep(Duration::from_micros(100));
         }
     }

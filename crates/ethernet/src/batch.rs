@@ -118,7 +118,7 @@ impl Scratch {
             let left = rest.len();
             let Some(RxFrame { chain, at, headers, .. }) = rest.first_mut() else { return outcome };
             if !std::mem::replace(&mut ahead, true) {
-                to.ring.look_ahead(to.map, u16::try_from(left).unwrap_or(u16::MAX));
+                to.ring.prefetch(to.map, u16::try_from(left).unwrap_or(u16::MAX));
             }
             let delivered = match outcome.fault {
                 // Used entries of earlier frames were written, but a broken ring is not published.

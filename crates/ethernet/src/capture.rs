@@ -10,7 +10,7 @@ use causeway_wire::frame::{Frame, Version};
 use causeway_wire::pcapng::{self, Direction};
 
 use crate::limits::{CAPTURE_BYTES_MAX, CAPTURE_FETCH_BYTES};
-use causeway_model::{Fetched, Filter, Mac};
+use causeway_model::{CaptureChunk, Filter, Mac};
 
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk::<N>().copied()
@@ -112,12 +112,12 @@ impl Recording {
     }
 
     /// Takes the recorded bytes, at most [`CAPTURE_FETCH_BYTES`] a call.
-    pub fn fetch(&self) -> Fetched {
+    pub fn fetch(&self) -> CaptureChunk {
         let mut state = self.state();
         let now = state.bytes.len().min(CAPTURE_FETCH_BYTES);
         let bytes = state.bytes.drain(..now).collect();
         let RecordingState { frames, dropped, closed, .. } = *state;
-        Fetched { bytes, frames, dropped, closed }
+        CaptureChunk { bytes, frames, dropped, closed }
     }
 
     /// Ends the recording; recorded bytes can still be fetched.
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_let_through_what_fits_everything() {
+    fn capture_filter_passes_frames_that_match_every_field() {
         for tagged in [false, true] {
             let frame = segment(tagged);
             for (json, fits) in [
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn recordings_are_bounded_and_say_what_they_lost() {
+    fn capture_is_bounded_and_counts_drops() {
         let recording = Recording::new("vm1", 0, 0);
         let frame = [7; 60_000];
         for _ in 0..200 {

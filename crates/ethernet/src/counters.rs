@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_has_its_own_counter() {
+    fn drop_reasons_have_counters_of_their_own() {
         let mut counters = PortCounters::default();
         for (index, why) in DropReason::ALL.into_iter().enumerate() {
             assert_eq!(why as usize, index);

@@ -22,7 +22,7 @@ use crate::frame_store::{FrameStore, put, skip};
 use crate::headers::{FrameHeaders, header_for, header_len, put_header};
 use crate::limits::MERGED_BUFFERS_MAX;
 use crate::offload::segment::{GsoSegment, Segmenter};
-use crate::offload::{Plan, plan};
+use crate::offload::{OffloadPlan, plan};
 
 /// Why a frame was not delivered, or only in part.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,9 +102,9 @@ impl Scratch {
             return self.pass_through(from, to);
         }
         match plan(&from.headers.offload, to.features) {
-            Plan::Pass => self.pass_through(from, to),
-            Plan::Complete(place) => self.deliver_completed(from, to, place),
-            Plan::Cut { place, gso, complete } => {
+            OffloadPlan::Pass => self.pass_through(from, to),
+            OffloadPlan::Complete(place) => self.deliver_completed(from, to, place),
+            OffloadPlan::Cut { place, gso, complete } => {
                 self.deliver_segments(from, to, (place, gso, complete), done, slice)
             }
         }
@@ -166,7 +166,7 @@ impl Scratch {
         // The payload is walked once, segment by segment.
         let (mut rest, mut at) = (from.source.all(from.chain, from.at, headers), 0_usize);
         let mut result = Ok(());
-        while let Some(piece) = segmenter.next_piece() {
+        while let Some(piece) = segmenter.next_segment() {
             skip(&mut rest, piece.payload.start.saturating_sub(at));
             at = at.max(piece.payload.start);
             let body = match frame.get(HEADER_LEN..).filter(|_| complete) {

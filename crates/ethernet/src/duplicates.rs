@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn echo_ends_a_loop_by_one_link_and_forgets_it() {
+    fn duplicates_stop_a_loop_by_one_link_and_forget_it() {
         let mut duplicates = DuplicateFilter::default();
         let passed =
             (0..10_000).filter(|n| !duplicates.is_duplicate(b"frame", 1, n * 100_000)).count();

@@ -15,7 +15,7 @@ use causeway_fabric::carrier::Body;
 use causeway_fabric::{Context, Port, PortId, Progress};
 use causeway_memory::{Cursor, Map};
 use causeway_model::{Forwarding, GroupKind};
-use causeway_ring::{Popped, Queue, RingError};
+use causeway_ring::{PoppedBatch, Queue, RingError};
 use causeway_wire::ethernet::{self, is_group};
 use causeway_wire::hello;
 use causeway_wire::pcapng::Direction;
@@ -28,7 +28,7 @@ use crate::deliver::{Scratch, TargetQueue};
 use crate::frame_store::FrameStore;
 use crate::headers::{FrameHeaders, RxFrame};
 use crate::limits::{BATCH_FRAMES, FLOOD_BYTES, PENALTY_TURNS};
-use crate::offload::{Plan, plan};
+use crate::offload::{OffloadPlan, plan};
 use crate::pending_queue::TransmitQueue;
 use crate::port::{CachedHop, Switch, pair};
 use crate::route::SetId;
@@ -339,9 +339,9 @@ impl Switch {
         let Offload::Segment(_, gso) = headers.offload else { return 0 };
         let passes = match egress {
             Egress::Done => true,
-            Egress::To(to, _) => {
-                self.get(to).is_some_and(|port| plan(&headers.offload, port.features) == Plan::Pass)
-            }
+            Egress::To(to, _) => self
+                .get(to)
+                .is_some_and(|port| plan(&headers.offload, port.features) == OffloadPlan::Pass),
             Egress::Link(to) => self.uplinks.takes_offloads(to),
             Egress::All | Egress::Learners | Egress::Set(_) => false,
         };
@@ -463,11 +463,11 @@ fn pop_batch(
 /// Pops frames into `batch` until it is full or the ring is empty; returns their number.
 fn pop_frames(map: &Map, ring: &mut Queue, popped: &mut [RxFrame]) -> Result<usize, RingError> {
     let most = popped.len();
-    let Popped { mut count, odd } =
+    let PoppedBatch { mut count, needs_pop } =
         ring.pop_batch(map, popped.iter_mut().map(|rx| &mut rx.chain), most)?;
-    let rest = popped.get_mut(count..).filter(|_| odd).unwrap_or(&mut []);
-    if odd {
-        ring.look_ahead(map, u16::try_from(rest.len()).unwrap_or(u16::MAX));
+    let rest = popped.get_mut(count..).filter(|_| needs_pop).unwrap_or(&mut []);
+    if needs_pop {
+        ring.prefetch(map, u16::try_from(rest.len()).unwrap_or(u16::MAX));
     }
     for rx in rest {
         if !ring.pop(map, &mut rx.chain)? {
@@ -546,7 +546,7 @@ pub(crate) fn deliver_to_queue(
     let CopyOutcome { committed, shortage, out_of_time, mut fault, sender_faults } =
         scratch.deliver_all(source, &mut to, delivery, cx.slice);
     (outcome.committed, outcome.shortage, outcome.out_of_time) = (committed, shortage, out_of_time);
-    if map.poisoned() {
+    if map.is_poisoned() {
         fault = Some(TRUNCATED.into());
     }
     if !switch.mirrors.is_empty() {
@@ -581,7 +581,7 @@ pub(crate) fn return_chains(
 /// Closes a port whose ring is broken. Lost memory reads as zeroes and breaks any ring rule, so the
 /// loss is reported in place of the rule.
 pub(crate) fn close_port(cx: &mut Context<'_>, id: PortId, queue: usize, error: RingError) {
-    let poisoned = cx.ports.get(id).and_then(Port::map).is_some_and(Map::poisoned);
+    let poisoned = cx.ports.get(id).and_then(Port::map).is_some_and(Map::is_poisoned);
     if poisoned {
         cx.fault(id, TRUNCATED);
     } else {

@@ -24,7 +24,7 @@
 //! # Main types
 //!
 //! - [`SERVICE`] registers the service with a fabric.
-//! - [`table::AddressTable`] maps MAC addresses to ports and peers; [`route::Routes`] overrides it.
+//! - [`table::AddressTable`] maps MAC addresses to ports and peers; [`route::RouteTable`] overrides it.
 //! - [`offload`] completes checksums and cuts segments that a receiver did not negotiate.
 //! - [`counters::DropReason`] names each reason for a dropped frame.
 //!
@@ -90,14 +90,15 @@ mod uplink;
 
 pub use service::Ethernet;
 
-use causeway_fabric::Registration;
+use causeway_fabric::ServiceRegistration;
 use causeway_fabric::carrier::FORWARDS_FRAMES;
 
 /// The kinds of ports that the service serves.
-const KINDS: &[&causeway_model::Kind] = &[&causeway_model::port::NET];
+const KINDS: &[&causeway_model::KindDefinition] = &[&causeway_model::port::NET];
 
 /// Registers the service with a fabric.
-pub const SERVICE: Registration = Registration::new(service::NAME, || Box::new(Ethernet::new()))
-    .with_kinds(KINDS)
-    .with_controller(|| Box::<control::EthernetController>::default())
-    .with_capabilities(&[FORWARDS_FRAMES]);
+pub const SERVICE: ServiceRegistration =
+    ServiceRegistration::new(service::NAME, || Box::new(Ethernet::new()))
+        .with_kinds(KINDS)
+        .with_controller(|| Box::<control::EthernetController>::default())
+        .with_capabilities(&[FORWARDS_FRAMES]);

@@ -6,8 +6,8 @@
 //! receiver has no buffer waits as a copy, within the bounds for guest frames. The module neither
 //! decrypts nor decapsulates: the link service has done so.
 
-use causeway_fabric::carrier::{Arrival, Arrivals, LinkId, Message};
-use causeway_fabric::{Context, Progress, Served, cost};
+use causeway_fabric::carrier::{LinkId, Message, ReceivedFrame, ReceivedFrames};
+use causeway_fabric::{Context, Progress, SourceProgress, cost};
 use causeway_model::Mac;
 use causeway_wire::ethernet::{self, is_group};
 use causeway_wire::hello::is_hello;
@@ -99,9 +99,9 @@ fn estimated_ns(len: usize) -> u64 {
 }
 
 /// Returns the leading frames that fit in the time left, at least one.
-fn frames_within(frames: &[Arrival], left_ns: u64) -> &[Arrival] {
+fn frames_within(frames: &[ReceivedFrame], left_ns: u64) -> &[ReceivedFrame] {
     let mut sum_ns = 0_u64;
-    let fits = |frame: &&Arrival| {
+    let fits = |frame: &&ReceivedFrame| {
         let fits = sum_ns == 0 || sum_ns < left_ns;
         sum_ns = sum_ns.saturating_add(estimated_ns(frame.at.len()));
         fits
@@ -138,12 +138,12 @@ impl Switch {
 
 impl Ethernet {
     /// Serves the mailbox of the links.
-    pub(crate) fn serve_links(&mut self, cx: &mut Context<'_>) -> Served {
+    pub(crate) fn serve_links(&mut self, cx: &mut Context<'_>) -> SourceProgress {
         self.now_ns = cx.now_ns;
         let (mut count, mut any) = (0_usize, false);
         self.deliveries = 0;
         if !self.resume_link_frames(cx) {
-            return Served { progress: Progress::Worked, count: 0 };
+            return SourceProgress { progress: Progress::Worked, count: 0 };
         }
         if let Some((arrivals, at)) = self.unfinished_arrivals.take() {
             any = true;
@@ -159,18 +159,18 @@ impl Ethernet {
             any = true;
             self.deliveries = self.deliveries.saturating_add(1);
             match message {
-                Message::Arrivals(arrivals) => {
+                Message::ReceivedFrames(arrivals) => {
                     count = count.saturating_add(arrivals.frames.len());
                     self.process_arrivals(cx, arrivals, 0);
                 }
-                Message::Standing(id, standing) => {
+                Message::LinkStatus(id, standing) => {
                     let changed = self.switch.uplinks.set_standing(id, standing);
                     self.path_changed(changed);
                     self.elect_forwarders(cx.now_ns);
                 }
                 Message::Carrier(id, carrier) => self.replace(id, carrier),
-                Message::Here(id, macs) => self.apply_advertisement(cx, id, &macs, true),
-                Message::Gone(id, macs) => self.apply_advertisement(cx, id, &macs, false),
+                Message::AddressAdded(id, macs) => self.apply_advertisement(cx, id, &macs, true),
+                Message::AddressRemoved(id, macs) => self.apply_advertisement(cx, id, &macs, false),
             }
         }
         self.switch.traffic.commit_run(cx.now_ns);
@@ -181,7 +181,7 @@ impl Ethernet {
             false if armed() => Progress::Parked,
             false => Progress::Worked,
         };
-        Served { progress, count: u32::try_from(count).unwrap_or(u32::MAX) }
+        SourceProgress { progress, count: u32::try_from(count).unwrap_or(u32::MAX) }
     }
 
     /// Handles a change of the links at a switch index between up and down.
@@ -254,7 +254,7 @@ impl Ethernet {
     /// Processes frames of a link from frame `at` on, in slices, because a few flooded frames are
     /// as much work as many unicast frames. Frames beyond the turn's bounds are left for the next
     /// turn.
-    fn process_arrivals(&mut self, cx: &mut Context<'_>, arrivals: Arrivals, mut at: usize) {
+    fn process_arrivals(&mut self, cx: &mut Context<'_>, arrivals: ReceivedFrames, mut at: usize) {
         let Some(place) = self.switch.uplinks.place_of(arrivals.link) else { return };
         if self.switch.uplinks.is_standby(arrivals.link) {
             return self.receive_on_standby(cx.now_ns, place, &arrivals);
@@ -273,7 +273,7 @@ impl Ethernet {
     }
 
     /// Processes the frames of a standby link: hellos are received, all others are dropped.
-    fn receive_on_standby(&mut self, now_ns: u64, place: SwitchIndex, arrivals: &Arrivals) {
+    fn receive_on_standby(&mut self, now_ns: u64, place: SwitchIndex, arrivals: &ReceivedFrames) {
         for arrival in &arrivals.frames {
             self.deliveries = self.deliveries.saturating_add(1);
             let frame = arrivals.bytes.get(arrival.at.clone()).unwrap_or(&[]);
@@ -292,8 +292,8 @@ impl Ethernet {
         &mut self,
         cx: &mut Context<'_>,
         place: SwitchIndex,
-        arrivals: &Arrivals,
-        frames: &[Arrival],
+        arrivals: &ReceivedFrames,
+        frames: &[ReceivedFrame],
     ) {
         self.switch.routes.tidy();
         let mut arrived = std::mem::take(&mut self.arrived);
@@ -331,7 +331,7 @@ impl Ethernet {
         cx: &mut Context<'_>,
         (place, link): (SwitchIndex, LinkId),
         rx: &mut RxFrame,
-        arrival: &Arrival,
+        arrival: &ReceivedFrame,
         bytes: &[u8],
     ) -> Result<Egress, DropReason> {
         let frame = bytes.get(arrival.at.clone()).ok_or(DropReason::Runt)?;

@@ -18,7 +18,7 @@ use crate::deliver::SourceFrame;
 use crate::frame_store::{FrameStore, skip};
 use crate::headers::RxFrame;
 use crate::offload::segment::Segmenter;
-use crate::offload::{Plan, plan};
+use crate::offload::{OffloadPlan, plan};
 use crate::port::Switch;
 use crate::route::SwitchIndex;
 use crate::uplink::push;
@@ -33,12 +33,12 @@ fn push_frame(
     slice: &mut Slice,
 ) -> Result<bool, DropReason> {
     let headers = &*from.headers;
-    let todo = if carrier.takes_offloads() { Plan::Pass } else { plan(&headers.offload, 0) };
+    let todo = if carrier.takes_offloads() { OffloadPlan::Pass } else { plan(&headers.offload, 0) };
     let offload = match todo {
-        Plan::Pass => headers.offload,
-        Plan::Complete(place) => Offload::Checksum(place),
+        OffloadPlan::Pass => headers.offload,
+        OffloadPlan::Complete(place) => Offload::Checksum(place),
         // Segments would share one flood number: links that carry numbers carry frames uncut.
-        Plan::Cut { place, gso, .. } => {
+        OffloadPlan::Cut { place, gso, .. } => {
             return push_segments(from, hops, carrier, (place, gso), done, slice);
         }
     };
@@ -65,7 +65,7 @@ fn push_segments(
     let given = usize::from(gso.size).saturating_mul(*done);
     skip(&mut body, usize::from(gso.header_len).saturating_add(given));
     let mut result = Ok(());
-    while let Some(piece) = segmenter.next_piece() {
+    while let Some(piece) = segmenter.next_segment() {
         let (offload, head, len) = (&piece.offload(), &*piece.headers, piece.len());
         let pushed = push(carrier, &Outgoing { offload, head, body, len, hops, flood: None });
         skip(&mut body, piece.payload.len());

@@ -18,7 +18,7 @@ use crate::flood_sequence::FloodSequences;
 use crate::mirror::Mirrors;
 use crate::pending_queue::PendingQueue;
 use crate::resume::UnfinishedFrame;
-use crate::route::{Routes, SwitchIndex};
+use crate::route::{RouteTable, SwitchIndex};
 use crate::standby::ForwarderElection;
 use crate::table::{AddressInUse, AddressTable};
 use crate::traffic::TrafficMatrix;
@@ -129,7 +129,7 @@ pub(crate) struct Switch {
     pub flood_sequences: FloodSequences,
     pub duplicates: DuplicateFilter,
     pub election: ForwarderElection,
-    pub routes: Routes,
+    pub routes: RouteTable,
     /// Decides whether link-local frames are forwarded.
     pub kind: GroupKind,
     pub traffic: TrafficMatrix,

@@ -3,7 +3,7 @@
 //! Each type names the type of its answer; the shard answers them in [`crate::Ethernet`]'s `ask`.
 //! They carry control-plane work only, never frames.
 
-use causeway_model::{Ask, CaptureSpec, Forwarding, GroupKind, Name};
+use causeway_model::{CaptureSpec, Forwarding, GroupKind, Name, TypedRequest};
 use causeway_model::{RouteSpec, RouteView, TrafficView};
 
 use crate::capture::Recording;
@@ -17,7 +17,7 @@ pub(crate) struct SetRoutes {
     pub kind: GroupKind,
 }
 
-impl Ask for SetRoutes {
+impl TypedRequest for SetRoutes {
     type Answer = ();
 }
 
@@ -25,7 +25,7 @@ impl Ask for SetRoutes {
 #[derive(Debug)]
 pub(crate) struct AddRoute(pub u64, pub RouteSpec);
 
-impl Ask for AddRoute {
+impl TypedRequest for AddRoute {
     type Answer = RouteView;
 }
 
@@ -33,7 +33,7 @@ impl Ask for AddRoute {
 #[derive(Debug)]
 pub(crate) struct DeleteRoute(pub u64);
 
-impl Ask for DeleteRoute {
+impl TypedRequest for DeleteRoute {
     type Answer = ();
 }
 
@@ -41,7 +41,7 @@ impl Ask for DeleteRoute {
 #[derive(Debug)]
 pub(crate) struct ListRoutes;
 
-impl Ask for ListRoutes {
+impl TypedRequest for ListRoutes {
     type Answer = Vec<RouteView>;
 }
 
@@ -49,7 +49,7 @@ impl Ask for ListRoutes {
 #[derive(Debug)]
 pub(crate) struct ReadTraffic(pub Name);
 
-impl Ask for ReadTraffic {
+impl TypedRequest for ReadTraffic {
     type Answer = TrafficView;
 }
 
@@ -57,6 +57,6 @@ impl Ask for ReadTraffic {
 #[derive(Debug)]
 pub(crate) struct BeginCapture(pub CaptureSpec);
 
-impl Ask for BeginCapture {
+impl TypedRequest for BeginCapture {
     type Answer = Recording;
 }

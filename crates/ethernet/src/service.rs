@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
-use causeway_fabric::carrier::{Arrivals, Carrier, LinkId, Membership, Message};
+use causeway_fabric::carrier::{Carrier, LinkId, Membership, Message, ReceivedFrames};
 use causeway_fabric::carrier::{Join, Leave, OpenInbox, ReadDrops};
 use causeway_fabric::limits::ARRIVALS_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender};
-use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Served, Service};
+use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Service, SourceProgress};
 use causeway_model::{CaptureSpec, Name, RouteSpec, RouteView, TrafficView};
-use causeway_model::{CommandError, Dispatch, Request, TraceQuery, TraceView};
+use causeway_model::{CommandError, RequestDispatch, ServiceRequest, TraceQuery, TraceView};
 use causeway_model::{NetSpec, PortSpec};
 use causeway_ring::Chain;
 
@@ -60,7 +60,7 @@ pub struct Ethernet {
     /// Frames of links that are being processed.
     pub(crate) arrived: Vec<RxFrame>,
     /// Arrivals that did not fit in a turn, and the first frame that is left.
-    pub(crate) unfinished_arrivals: Option<(Arrivals, usize)>,
+    pub(crate) unfinished_arrivals: Option<(ReceivedFrames, usize)>,
     pub(crate) deliveries: usize,
     /// Frames of links whose delivery did not finish in the turn.
     pub(crate) late: VecDeque<LateFrame>,
@@ -84,7 +84,7 @@ impl Ethernet {
         let place = self.switch.place(id)?;
         let net = self.switch.get_mut(place)?;
         let port = cx.ports.get(id);
-        let is_running = |queue: &usize| port.is_some_and(|p| p.runs(*queue));
+        let is_running = |queue: &usize| port.is_some_and(|p| p.is_running(*queue));
         net.features = port.map_or(0, causeway_fabric::Port::features);
         let was_running = !net.receive.is_empty();
         net.receive =
@@ -255,7 +255,12 @@ impl Service for Ethernet {
         }
     }
 
-    fn serve_source(&mut self, cx: &mut Context<'_>, _value: u32, _budget: usize) -> Served {
+    fn serve_source(
+        &mut self,
+        cx: &mut Context<'_>,
+        _value: u32,
+        _budget: usize,
+    ) -> SourceProgress {
         self.serve_links(cx)
     }
 
@@ -264,8 +269,8 @@ impl Service for Ethernet {
         self.switch.uplinks.flush();
     }
 
-    fn ask(&mut self, cx: &mut Context<'_>, request: Request) -> Dispatch {
-        Dispatch::new(request)
+    fn ask(&mut self, cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request)
             .on(|OpenInbox| self.inbox(cx))
             .on(|Join(member)| self.join(member))
             .on(|Leave(id)| {

@@ -27,7 +27,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use causeway_fabric::LogLimit;
 use causeway_fabric::carrier::{Body, LinkId, Outgoing};
 use causeway_fabric::limits::HOPS_MAX;
-use causeway_wire::hello::{self, Attachment, Hello, LEN_MAX};
+use causeway_wire::hello::{self, Hello, LEN_MAX, SegmentAttachment};
 use causeway_wire::virtio_net::Offload;
 
 use crate::limits::{ATTACHMENTS_MAX, HELLO_HOLD_NS, HELLO_LISTEN_NS, HELLO_NS, HELLO_SOON_NS};
@@ -40,7 +40,7 @@ struct FarHello {
     /// Serial number of the newest hello.
     serial: u32,
     /// The largest attachment on the path; of several paths, the smallest such value.
-    crossed: Attachment,
+    crossed: SegmentAttachment,
 }
 
 /// An attachment as heard on its segment.
@@ -56,7 +56,7 @@ struct NearHello {
 struct SegmentState {
     /// Time since which the link is up.
     since_ns: u64,
-    heard: BTreeMap<Attachment, NearHello>,
+    heard: BTreeMap<SegmentAttachment, NearHello>,
 }
 
 /// Links that must stand by from now on, or no longer.
@@ -69,7 +69,7 @@ pub(crate) struct ForwarderElection {
     own: u64,
     serial: u32,
     /// By attachment, and whether the hello arrived by a transit link.
-    far: BTreeMap<(Attachment, bool), FarHello>,
+    far: BTreeMap<(SegmentAttachment, bool), FarHello>,
     segments: BTreeMap<LinkId, SegmentState>,
     /// Time of the next hellos.
     next_ns: Option<u64>,
@@ -88,8 +88,8 @@ impl ForwarderElection {
         self.next_ns
     }
 
-    const fn ours(&self, link: LinkId) -> Attachment {
-        Attachment { daemon: self.own, link: link.0 }
+    const fn ours(&self, link: LinkId) -> SegmentAttachment {
+        SegmentAttachment { daemon: self.own, link: link.0 }
     }
 
     /// Handles links that came, went, or changed their state.
@@ -121,12 +121,12 @@ impl ForwarderElection {
     /// cross the link's segment, or `None` without such a path.
     fn crossed_on_path(
         &self,
-        from: Attachment,
+        from: SegmentAttachment,
         to: LinkInfo<'_>,
         now_ns: u64,
-    ) -> Option<Attachment> {
+    ) -> Option<SegmentAttachment> {
         if from.daemon == self.own {
-            return Some(Attachment::default());
+            return Some(SegmentAttachment::default());
         }
         let by =
             |transit| self.far.get(&(from, transit)).filter(|far| is_recent(far.at_ns, now_ns));
@@ -140,7 +140,7 @@ impl ForwarderElection {
         &'a self,
         link: LinkInfo<'a>,
         now_ns: u64,
-    ) -> impl Iterator<Item = (Attachment, NearHello, Attachment)> + 'a {
+    ) -> impl Iterator<Item = (SegmentAttachment, NearHello, SegmentAttachment)> + 'a {
         let heard = self.segments.get(&link.id).into_iter().flat_map(|segment| &segment.heard);
         let heard = heard.filter(move |(_, near)| is_recent(near.at_ns, now_ns));
         heard.filter_map(move |(from, near)| {
@@ -182,8 +182,11 @@ impl ForwarderElection {
                 if !near && !at.transit && !by.transit {
                     continue;
                 }
-                let crossed =
-                    if by.segment && !near { self.ours(by.id) } else { Attachment::default() };
+                let crossed = if by.segment && !near {
+                    self.ours(by.id)
+                } else {
+                    SegmentAttachment::default()
+                };
                 let hello = Hello { near, hops: 0, from, serial: self.serial, crossed };
                 let rivals = self.rivals(at, now_ns).filter(|_| near);
                 all.push((by.id, hello, rivals.map(|(other, ..)| other).collect::<Vec<_>>()));
@@ -274,7 +277,7 @@ impl ForwarderElection {
 }
 
 /// Sends a hello by a link.
-fn send_hello(uplinks: &mut Uplinks, id: LinkId, hello: &Hello, rivals: &[Attachment]) {
+fn send_hello(uplinks: &mut Uplinks, id: LinkId, hello: &Hello, rivals: &[SegmentAttachment]) {
     let mut frame = [0; LEN_MAX];
     let len = hello::emit(hello, rivals, &mut frame);
     let (head, rest) = frame.get(..len).and_then(|f| f.split_at_checked(14)).unwrap_or_default();

@@ -11,7 +11,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use causeway_fabric::carrier::{Carrier, LinkId, Membership, Notice, Outgoing, Refusal, Standing};
+use causeway_fabric::carrier::{
+    Carrier, LinkId, LinkStatus, Membership, Notice, Outgoing, Refusal,
+};
 use causeway_model::CommandError;
 use causeway_model::Mac;
 use causeway_model::Name;
@@ -188,7 +190,7 @@ impl Uplinks {
     }
 
     /// Sets the standing of a link. Returns the switch index if its bundle came up or went down.
-    pub fn set_standing(&mut self, id: LinkId, standing: Standing) -> Option<SwitchIndex> {
+    pub fn set_standing(&mut self, id: LinkId, standing: LinkStatus) -> Option<SwitchIndex> {
         let at = *self.links.get(&id)?;
         let bundle = self.bundles.get_mut(at)?.as_mut()?;
         bundle.flush();
@@ -385,7 +387,11 @@ impl Uplinks {
 
 fn notify(member: &Membership, mac: Mac, here: bool) {
     let Some(notices) = &member.notices else { return };
-    let notice = if here { Notice::Here(member.id, mac) } else { Notice::Gone(member.id, mac) };
+    let notice = if here {
+        Notice::AddressAdded(member.id, mac)
+    } else {
+        Notice::AddressRemoved(member.id, mac)
+    };
     if notices.push(notice).is_err() {
         log::error!(link = member.name.as_str(); "cannot announce an address: the queue of notices to the links is full or closed; the peer keeps flooding frames to the address");
     }
@@ -443,10 +449,10 @@ mod tests {
     }
 
     #[test]
-    fn links_to_one_peer_stand_in_for_each_other() {
+    fn links_to_one_peer_replace_each_other() {
         let mut uplinks = Uplinks::default();
-        let up = Standing { up: true, poor: false, rtt_ns: None };
-        let down = Standing { up: false, poor: false, rtt_ns: None };
+        let up = LinkStatus { up: true, poor: false, rtt_ns: None };
+        let down = LinkStatus { up: false, poor: false, rtt_ns: None };
         let a = uplinks.join(member(1, "a", 100)).unwrap();
         assert_eq!(uplinks.join(member(2, "a", 50)).unwrap(), a);
         let b = uplinks.join(member(3, "b", 100)).unwrap();
@@ -467,7 +473,7 @@ mod tests {
     #[test]
     fn frames_pass_between_links_only_where_that_is_allowed() {
         let mut uplinks = Uplinks::default();
-        let up = Standing { up: true, poor: false, rtt_ns: None };
+        let up = LinkStatus { up: true, poor: false, rtt_ns: None };
         let places: Vec<SwitchIndex> = [(1, "a"), (2, "b"), (9, "c")]
             .map(|(id, peer)| {
                 let place = uplinks.join(member(id, peer, 1)).unwrap();

@@ -108,7 +108,7 @@ fn dispatcher_move_to_an_unknown_target_is_refused() {
 }
 
 #[test]
-fn a_busy_queue_is_polled_and_a_quiet_one_rings() {
+fn queue_is_polled_while_busy_and_notified_while_idle() {
     let rig = Rig::new();
     let mut a = rig.port("a", net(1), 0);
     let mut b = rig.port("b", net(2), 0);

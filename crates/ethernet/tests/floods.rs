@@ -25,7 +25,7 @@ fn flood_is_forwarded_once_by_any_path() {
 }
 
 #[test]
-fn what_is_refused_does_not_silence_the_frame_of_its_number() {
+fn flood_refused_frame_does_not_suppress_its_number() {
     let mut group = Group::new(&[true, true, true]);
     let frame = broadcast(1, b"hello");
     // Too short; from an invalid address; the number on another frame.
@@ -39,7 +39,7 @@ fn what_is_refused_does_not_silence_the_frame_of_its_number() {
 }
 
 #[test]
-fn a_hostile_flood_by_one_link_makes_no_copy_of_anothers_frame_new() {
+fn hostile_flood_does_not_reopen_copies_of_other_links() {
     let mut group = Group::new(&[true, true, true]);
     let frame = broadcast(1, b"hello");
     group.inject(0, Some(7), &frame);
@@ -52,7 +52,7 @@ fn a_hostile_flood_by_one_link_makes_no_copy_of_anothers_frame_new() {
 }
 
 #[test]
-fn a_copy_by_transit_goes_where_the_first_was_not_allowed_to() {
+fn flood_copy_by_transit_reaches_links_closed_to_the_first() {
     // The first copy arrived by a link that is not for transit, and might leave by the transit link
     // only.
     let mut group = Group::new(&[false, false, true, false]);

@@ -27,7 +27,7 @@ fn name(text: &str) -> Name {
 }
 
 #[test]
-fn a_frame_arrives_as_it_was_sent() {
+fn ethernet_frame_arrives_unchanged() {
     let rig = Rig::new();
     let mut a = rig.port("a", net(1), ALL);
     let mut b = rig.port("b", net(2), ALL);
@@ -46,7 +46,7 @@ fn a_frame_arrives_as_it_was_sent() {
 /// BPDU, PAUSE, LACP, LLDP and the last address of the reserved block; and the first address behind
 /// it.
 #[test]
-fn frames_of_the_link_layers_own_protocols_cross_wires_and_no_bridges() {
+fn link_local_frames_cross_wires_and_no_bridges() {
     let rig = Rig::new();
     let lab = GroupSpec { kind: GroupKind::Wire, ..name("lab").into() };
     rig.handle.call(Command::GroupAdd(lab)).unwrap();
@@ -75,9 +75,9 @@ fn frames_cut_into_many_descriptors_arrive() {
     let rig = Rig::new();
     rig.try_add("a", "red", NetSpec { mtu: 65535, ..net(1) }).unwrap();
     rig.try_add("b", "red", NetSpec { mtu: 65535, ..net(2) }).unwrap();
-    for (piece_bytes, receive_bytes) in [(Some(7), 100), (Some(1000), 4096), (None, 1526)] {
+    for (descriptor_bytes, receive_bytes) in [(Some(7), 100), (Some(1000), 4096), (None, 1526)] {
         let options =
-            NetOptions { features: ALL, piece_bytes, receive_bytes, ..Default::default() };
+            NetOptions { features: ALL, descriptor_bytes, receive_bytes, ..Default::default() };
         let mut b = rig.attach("b", NetOptions { ring_size: 1024, ..options.clone() });
         let mut a = rig.attach("a", options);
         for len in [10, 400, 5000, 65535] {
@@ -96,7 +96,7 @@ fn frames_cut_into_many_descriptors_arrive() {
 }
 
 #[test]
-fn batches_of_all_kinds_arrive_in_their_order() {
+fn ethernet_mixed_batches_arrive_in_order() {
     const BUFFER: usize = 200;
     let rig = Rig::new();
     for ring in [0, VIRTIO_F_RING_PACKED] {
@@ -194,7 +194,7 @@ fn broadcast_and_multicast_stay_in_the_group() {
 }
 
 #[test]
-fn a_broadcast_that_nobody_is_there_to_hear_is_counted() {
+fn broadcast_without_receivers_is_counted() {
     let rig = Rig::new();
     let mut a = rig.port("a", net(1), ALL);
     send(&mut a, &Header::default(), &plain(1, [0xff; 6], b"hello?"));
@@ -228,7 +228,7 @@ fn hostile_forged_source_is_dropped() {
 }
 
 #[test]
-fn learning_ports_get_what_is_behind_them_and_what_is_unknown() {
+fn learning_ports_receive_learnt_and_unknown_addresses() {
     let rig = Rig::new();
     let mut a = rig.port("a", net(1), ALL);
     let mut b = rig.port("b", NetSpec { learn: true, ..net(2) }, ALL);
@@ -309,7 +309,7 @@ fn ethernet_frame_longer_than_an_mtu_is_dropped() {
 }
 
 #[test]
-fn trace_tells_what_forwarding_does() {
+fn trace_explains_forwarding() {
     let rig = Rig::new();
     rig.try_add("a", "red", net(1)).unwrap();
     let _b = rig.port("b", net(2), ALL);

@@ -38,7 +38,7 @@ fn free_later(call: &OwnedFd) -> (impl FnOnce(), JoinHandle<bool>) {
 }
 
 #[test]
-fn hostile_frontend_that_holds_up_its_notification() {
+fn hostile_frontend_that_blocks_its_notification() {
     let rig = Rig::new();
     let mut good = rig.port("good", net(1), ALL);
     let mut other = rig.port("other", net(2), ALL);

@@ -11,8 +11,8 @@ use causeway_attach::limits::MAPPING_COST;
 use causeway_attach::native::Client;
 use causeway_attach::vhost_user::message::RegionSpec;
 use causeway_ethernet::Ethernet;
-use causeway_fabric::limits::{CONNECTS_PER_SECOND, MESSAGES_PER_SECOND, SHUT_NS};
-use causeway_fabric::{Pacing, Shard};
+use causeway_fabric::limits::{CONNECTS_PER_SECOND, LISTENER_PAUSE_NS, MESSAGES_PER_SECOND};
+use causeway_fabric::{PollConfig, Shard};
 use causeway_model::{PortKind, PortSpec};
 use causeway_model::{PortState, PortView};
 use causeway_wire::virtio_net::Header;
@@ -22,7 +22,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 /// Each change of the memory table flushes the TLBs of all processors, also those of other tenants.
 /// A bounded number is accepted each second; the next waits, and traffic of the port continues.
 #[test]
-fn hostile_memory_tables_without_end_are_taken_at_a_bounded_rate() {
+fn hostile_memory_tables_are_accepted_at_a_bounded_rate() {
     let rig = Rig::new();
     let (mut one, mut two) = (rig.port("one", net(1), 0), rig.port("two", net(2), 0));
     rig.wait_running(&["one", "two"]);
@@ -72,12 +72,12 @@ fn hostile_grants_that_exhaust_addresses_are_no_fault_of_a_later_frontend() {
 }
 
 #[test]
-fn hostile_reconnects_are_taken_at_a_bounded_rate() {
+fn hostile_reconnects_are_accepted_at_a_bounded_rate() {
     let name = format!("hostile-reconnects-{}", std::process::id());
     let socket = std::env::temp_dir().join(name);
     let group = "red".parse().unwrap();
     let service = Box::new(Ethernet::new());
-    let mut shard = Shard::new(group, service, Pacing::default()).unwrap();
+    let mut shard = Shard::new(group, service, PollConfig::default()).unwrap();
     let kind = PortKind::of(net(1));
     let (name, group) = ("p1".parse().unwrap(), "red".parse().unwrap());
     let spec = PortSpec {
@@ -101,18 +101,18 @@ fn hostile_reconnects_are_taken_at_a_bounded_rate() {
     let begin = 1_000_000_000;
     storm(&mut shard, begin);
     assert_eq!(taken(&shard), CONNECTS_PER_SECOND);
-    assert_eq!(shard.deadline_ns(), Some(begin + SHUT_NS), "no earlier deadline");
+    assert_eq!(shard.deadline_ns(), Some(begin + LISTENER_PAUSE_NS), "no earlier deadline");
     // Waiting frontends are accepted later; none is refused.
     let mut now = begin;
     for _ in 0..10 {
-        now += SHUT_NS;
+        now += LISTENER_PAUSE_NS;
         for _ in 0..100 {
             shard.step(now, 8).unwrap();
         }
     }
     assert_eq!(taken(&shard), 2 * CONNECTS_PER_SECOND);
     for _ in 0..20 {
-        now += SHUT_NS;
+        now += LISTENER_PAUSE_NS;
         for _ in 0..100 {
             shard.step(now, 8).unwrap();
         }

@@ -104,7 +104,7 @@ fn send_pages(rig: &Rig, name: &str, file: &File, most: u64) -> u64 {
 }
 
 #[test]
-fn hostile_sparse_memory_closes_the_port_that_makes_the_daemon_pay() {
+fn hostile_sparse_memory_closes_its_port() {
     let rig = Rig::new();
     let mut victim = rig.port("victim", net(1), ALL);
     let mut other = rig.port("other", net(2), ALL);
@@ -121,7 +121,7 @@ fn hostile_sparse_memory_closes_the_port_that_makes_the_daemon_pay() {
 }
 
 #[test]
-fn memory_that_the_guest_touched_first_counts_for_nothing() {
+fn memory_touched_first_by_the_guest_is_not_charged() {
     let rig = Rig::new();
     add(&rig, "good", 3, 8);
     let file = sparse();
@@ -170,7 +170,7 @@ fn hostile_holes_punched_under_the_daemon_close_the_port_that_they_stall() {
 }
 
 #[test]
-fn memory_that_a_guest_gives_back_unused_costs_it_nothing() {
+fn memory_returned_unused_is_not_charged() {
     let rig = Rig::new();
     add(&rig, "good", 3, 1 << 20);
     let file = sparse();

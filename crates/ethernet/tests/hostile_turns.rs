@@ -6,14 +6,14 @@ use std::sync::mpsc::channel;
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
 use causeway_ethernet::limits::PENALTY_TURNS;
-use causeway_fabric::{Handle, Pacing, Turned};
+use causeway_fabric::{Handle, ManualFabric, PollConfig};
 use causeway_model::PollPolicy;
 use causeway_model::{Answer, Command};
 use causeway_model::{PortKind, PortSpec};
 use common::{PATIENCE, mac, net};
 
 /// Attaches a port to a fabric that this thread turns.
-fn attach(turned: &mut Turned, handle: &Handle, n: u8) -> NetPort {
+fn attach(turned: &mut ManualFabric, handle: &Handle, n: u8) -> NetPort {
     let (give, port) = channel();
     let handle = handle.clone();
     let name = format!("hostile-turns-{}-{n}", std::process::id());
@@ -43,7 +43,10 @@ fn attach(turned: &mut Turned, handle: &Handle, n: u8) -> NetPort {
     port
 }
 
-fn ask<R: Send + 'static>(turned: &mut Turned, ask: impl FnOnce() -> R + Send + 'static) -> R {
+fn ask<R: Send + 'static>(
+    turned: &mut ManualFabric,
+    ask: impl FnOnce() -> R + Send + 'static,
+) -> R {
     let helper = std::thread::spawn(ask);
     while !helper.is_finished() {
         turned.turn().unwrap();
@@ -60,11 +63,12 @@ fn forged(port: &mut NetPort, count: usize) {
 }
 
 #[test]
-fn hostile_floods_of_forged_frames_sit_out_turns() {
+fn hostile_floods_of_forged_frames_are_penalised() {
     // Polled, so that each turn serves each queue once.
     let spin_ns = 60_000_000_000;
-    let pacing = Pacing { policy: PollPolicy::VmmDriven, spin_ns, ..Pacing::default() };
-    let mut turned = Turned::new(&[causeway_ethernet::SERVICE], pacing).unwrap();
+    let poll_config =
+        PollConfig { policy: PollPolicy::VmmDriven, spin_ns, ..PollConfig::default() };
+    let mut turned = ManualFabric::new(&[causeway_ethernet::SERVICE], poll_config).unwrap();
     let handle = turned.handle();
     let group = handle.clone();
     ask(&mut turned, move || {
@@ -75,7 +79,7 @@ fn hostile_floods_of_forged_frames_sit_out_turns() {
     let mut honest = attach(&mut turned, &handle, 2);
     let mut room = Vec::new();
     // Used by the daemon: popped and dropped.
-    let settle = |turned: &mut Turned, port: &mut NetPort| {
+    let settle = |turned: &mut ManualFabric, port: &mut NetPort| {
         let mut turns = 0;
         while !port.is_idle(0).unwrap() {
             turned.turn().unwrap();

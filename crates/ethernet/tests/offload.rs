@@ -148,7 +148,7 @@ proptest! {
         let start = &frame[..frame.len().min(HEADERS_MAX)];
         let mut segmenter = Segmenter::new(start, &parsed, place, gso, frame.len()).unwrap();
         let (mut again, mut index) = (Vec::new(), 0_u16);
-        while let Some(mut piece) = segmenter.next_piece() {
+        while let Some(mut piece) = segmenter.next_segment() {
             let body = &frame[piece.payload.clone()];
             let len_promised = piece.len();
             prop_assert!(len_promised <= offload.piece_len(frame.len()));

@@ -62,7 +62,7 @@ fn cut_and_join(rig: &Rig, features: u64, header: Header, frame: &[u8], partial:
 }
 
 #[test]
-fn big_segments_are_cut_for_a_receiver_that_takes_none() {
+fn big_segments_are_cut_for_a_receiver_without_offloads() {
     let rig = Rig::new();
     rig.try_add("a", "red", net(1)).unwrap();
     rig.try_add("b", "red", net(2)).unwrap();

@@ -163,7 +163,7 @@ fn rings() -> Vec<Vec<Kind>> {
 }
 
 #[test]
-fn in_every_ring_of_kinds_a_broadcast_ends_and_each_station_hears_it_once() {
+fn standby_broadcast_terminates_in_every_ring_of_links() {
     for kinds in rings() {
         let mut ring = Ring::new(&kinds);
         // Until the election of forwarding links has settled.

@@ -150,7 +150,7 @@ fn hostile_forgery_of_a_configured_address_is_seen() {
 }
 
 #[test]
-fn what_a_peer_says_of_itself_counts_more_than_a_late_frame() {
+fn address_table_advertisement_overrides_a_late_frame() {
     let mut table = AddressTable::new();
     table.learn(mac(1), 1, 0);
     table.advertise(mac(1), 2, 1);
@@ -183,7 +183,7 @@ fn what_a_peer_says_of_itself_counts_more_than_a_late_frame() {
 
 /// Peers have a quota of their own and take none from ports that learn.
 #[test]
-fn hostile_peers_take_no_room_from_ports() {
+fn hostile_peers_take_no_quota_from_ports() {
     let mut table = AddressTable::new();
     let address = |n: u32| {
         let [a, b, c, d] = n.to_be_bytes();

@@ -21,7 +21,7 @@ fn each(lines: &[Line], of: impl Fn(&Line) -> usize) -> f64 {
 }
 
 #[test]
-fn a_frame_is_copied_once_and_touches_as_many_lines_as_the_table_says() {
+fn ethernet_copies_and_lines_match_the_cost_table() {
     let rings = [("split", 0, 5.1), ("packed", mask(VIRTIO_F_RING_PACKED), 4.7)];
     for (ring, features, table) in rings {
         let touched = each(&burst(features, 64), |_| 1);

@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
 use causeway_ethernet::Ethernet;
 use causeway_fabric::limits::QUANTUM_NS;
-use causeway_fabric::{Pacing, Shard, cost};
+use causeway_fabric::{PollConfig, Shard, cost};
 use causeway_model::{NetSpec, PortKind, PortSpec};
 use common::raw::Raw;
 use common::*;
@@ -29,7 +29,7 @@ impl Driven {
         let dir = std::env::temp_dir().join(format!("turns-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let service = Box::new(Ethernet::new());
-        let shard = Shard::new("red".parse().unwrap(), service, Pacing::default()).unwrap();
+        let shard = Shard::new("red".parse().unwrap(), service, PollConfig::default()).unwrap();
         Self { shard, dir }
     }
 
@@ -220,7 +220,7 @@ fn notifications(call: &OwnedFd) -> u64 {
 }
 
 #[test]
-fn turn_notifies_a_queue_once_however_many_send_to_it() {
+fn turn_notifies_a_queue_once_for_all_senders() {
     let mut driven = Driven::new("notifications");
     let mut senders: Vec<_> = (1..9).map(|n| driven.attach(n, sender())).collect();
     // Without event indices, the guest requests a notification for every frame.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use causeway_attach::native::{Client, Frontend, NetOptions, NetPort, Plan, QueuePlan, Role};
+use causeway_attach::native::{Client, DevicePlan, Frontend, NetOptions, NetPort, QueuePlan, Role};
 use causeway_model::PortState;
 use causeway_wire::virtio_net::Header;
 use common::*;
@@ -78,7 +78,7 @@ fn hostile_receiver_without_buffers_keeps_no_ring() {
 fn hostile_frames_of_many_descriptors_do_not_wait() {
     let rig = Rig::new();
     rig.try_add("a", "red", net(1)).unwrap();
-    let options = NetOptions { features: ALL, piece_bytes: Some(16), ..Default::default() };
+    let options = NetOptions { features: ALL, descriptor_bytes: Some(16), ..Default::default() };
     let mut a = rig.attach("a", options);
     rig.try_add("b", "red", net(2)).unwrap();
     let mut b = small(&rig, "b", 4);
@@ -184,7 +184,7 @@ fn hostile_receive_buffers_below_a_header_close_their_port_only() {
     rig.try_add("b", "red", net(2)).unwrap();
     let queue = |role, slot_bytes| QueuePlan { role, size: 8, slot_bytes };
     let queues = vec![queue(Role::Receive, 11), queue(Role::Send, 2000)];
-    let plan = Plan { features: MERGE, queues, config_bytes: 0 };
+    let plan = DevicePlan { features: MERGE, queues, config_bytes: 0 };
     let client = Client::connect(&rig.path("b")).unwrap();
     let _b = Frontend::attach(client, &plan).unwrap();
     send(&mut a, &Header::default(), &numbered(1));

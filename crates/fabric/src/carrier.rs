@@ -1,7 +1,7 @@
 //! The interface between links and the services that send frames through them.
 //!
 //! A service passes frames to a link's [`Carrier`] in its own thread; the carrier sends them
-//! itself. Received frames reach the service's shard as [`Arrivals`] through a [`crate::mailbox`].
+//! itself. Received frames reach the service's shard as [`ReceivedFrames`] through a [`crate::mailbox`].
 //! The types here carry frames and the state of links; encapsulation is the link's, and forwarding
 //! the service's.
 
@@ -14,7 +14,7 @@ use causeway_wire::virtio_net::Offload;
 
 use crate::mailbox::Sender;
 use crate::registration::Capability;
-use causeway_model::{Ask, Mac, Name};
+use causeway_model::{Mac, Name, TypedRequest};
 
 /// Identifies a link for as long as it exists; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,18 +36,18 @@ pub enum Body<'a> {
 /// Error: the sender's memory was withdrawn, so the bytes of a frame are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the sender's memory was taken away")]
-pub struct Lost;
+pub struct MemoryLost;
 
 impl Body<'_> {
     /// Copies the next `out.len()` bytes.
     ///
     /// # Errors
     /// Fewer bytes are left, or their memory was withdrawn.
-    pub fn read(&mut self, out: &mut [u8]) -> Result<(), Lost> {
+    pub fn read(&mut self, out: &mut [u8]) -> Result<(), MemoryLost> {
         match self {
-            Self::Guest(map, cursor) => cursor.read(map, out).map_err(|_| Lost),
+            Self::Guest(map, cursor) => cursor.read(map, out).map_err(|_| MemoryLost),
             Self::Private(bytes) => {
-                let (now, later) = bytes.split_at_checked(out.len()).ok_or(Lost)?;
+                let (now, later) = bytes.split_at_checked(out.len()).ok_or(MemoryLost)?;
                 out.copy_from_slice(now);
                 *bytes = later;
                 Ok(())
@@ -85,7 +85,7 @@ impl Outgoing<'_> {
     ///
     /// # Errors
     /// The frame has fewer bytes, or their memory was withdrawn.
-    pub fn write(&self, into: &mut [u8]) -> Result<(), Lost> {
+    pub fn write(&self, into: &mut [u8]) -> Result<(), MemoryLost> {
         self.reader().read(into)?;
         if let Offload::Checksum(place) = self.offload {
             place.complete(into);
@@ -106,10 +106,10 @@ impl Reader<'_> {
     ///
     /// # Errors
     /// Fewer bytes are left, or their memory was withdrawn.
-    pub fn read(&mut self, out: &mut [u8]) -> Result<(), Lost> {
+    pub fn read(&mut self, out: &mut [u8]) -> Result<(), MemoryLost> {
         let now = self.head.len().min(out.len());
-        let (first, later) = self.head.split_at_checked(now).ok_or(Lost)?;
-        let (into, rest) = out.split_at_mut_checked(now).ok_or(Lost)?;
+        let (first, later) = self.head.split_at_checked(now).ok_or(MemoryLost)?;
+        let (into, rest) = out.split_at_mut_checked(now).ok_or(MemoryLost)?;
         into.copy_from_slice(first);
         self.head = later;
         if rest.is_empty() { Ok(()) } else { self.body.read(rest) }
@@ -153,8 +153,8 @@ pub trait Carrier: Send + std::fmt::Debug {
 
 /// A received frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Arrival {
-    /// Position in [`Arrivals::bytes`].
+pub struct ReceivedFrame {
+    /// Position in [`ReceivedFrames::bytes`].
     pub at: Range<usize>,
     /// Offload request, from the network: to be checked like a guest's.
     pub offload: [u8; OFFLOAD_BYTES],
@@ -166,18 +166,18 @@ pub struct Arrival {
 
 /// Frames received by a link.
 #[derive(Debug)]
-pub struct Arrivals {
+pub struct ReceivedFrames {
     /// Link.
     pub link: LinkId,
     /// Bytes of the frames.
-    pub bytes: Buffer,
+    pub bytes: PooledBuffer,
     /// Frames.
-    pub frames: Vec<Arrival>,
+    pub frames: Vec<ReceivedFrame>,
 }
 
 /// State of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct LinkStatus {
     /// The link carries frames.
     pub up: bool,
     /// The link loses many frames: among several links to a peer, others are preferred.
@@ -190,14 +190,14 @@ pub struct Standing {
 #[derive(Debug)]
 pub enum Message {
     /// Received frames.
-    Arrivals(Arrivals),
+    ReceivedFrames(ReceivedFrames),
     /// The link came up, went down or changed in quality.
-    Standing(LinkId, Standing),
+    LinkStatus(LinkId, LinkStatus),
     /// The peer of the link advertises that it has these addresses; this supersedes earlier
     /// advertisements.
-    Here(LinkId, Vec<Mac>),
+    AddressAdded(LinkId, Vec<Mac>),
     /// The peer of the link withdraws these addresses.
-    Gone(LinkId, Vec<Mac>),
+    AddressRemoved(LinkId, Vec<Mac>),
     /// The link has a new transmit path: it was opened after its group had joined it, or reopened.
     Carrier(LinkId, Box<dyn Carrier>),
 }
@@ -206,9 +206,9 @@ pub enum Message {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
     /// An address is at a local port now.
-    Here(LinkId, Mac),
+    AddressAdded(LinkId, Mac),
     /// The address is no longer at a local port.
-    Gone(LinkId, Mac),
+    AddressRemoved(LinkId, Mac),
 }
 
 /// The values with which a service uses a link.
@@ -240,7 +240,7 @@ pub const FORWARDS_FRAMES: Capability = Capability("forwards frames");
 #[derive(Debug)]
 pub struct OpenInbox;
 
-impl Ask for OpenInbox {
+impl TypedRequest for OpenInbox {
     type Answer = Sender<Message>;
 }
 
@@ -248,7 +248,7 @@ impl Ask for OpenInbox {
 #[derive(Debug)]
 pub struct Join(pub Membership);
 
-impl Ask for Join {
+impl TypedRequest for Join {
     type Answer = ();
 }
 
@@ -256,7 +256,7 @@ impl Ask for Join {
 #[derive(Debug)]
 pub struct Leave(pub LinkId);
 
-impl Ask for Leave {
+impl TypedRequest for Leave {
     type Answer = ();
 }
 
@@ -264,7 +264,7 @@ impl Ask for Leave {
 #[derive(Debug)]
 pub struct ReadDrops(pub Option<LinkId>);
 
-impl Ask for ReadDrops {
+impl TypedRequest for ReadDrops {
     type Answer = Vec<(LinkId, BTreeMap<String, u64>)>;
 }
 
@@ -272,7 +272,7 @@ impl Ask for ReadDrops {
 #[derive(Debug, Clone)]
 pub struct FindLink(pub Name);
 
-impl Ask for FindLink {
+impl TypedRequest for FindLink {
     type Answer = Option<Name>;
 }
 
@@ -285,35 +285,35 @@ pub struct LinkDeleted {
     pub group: Name,
 }
 
-impl Ask for LinkDeleted {
+impl TypedRequest for LinkDeleted {
     type Answer = ();
 }
 
 /// A pool of reusable buffers.
 #[derive(Debug, Clone, Default)]
-pub struct Pool(Arc<Mutex<Vec<Vec<u8>>>>);
+pub struct BufferPool(Arc<Mutex<Vec<Vec<u8>>>>);
 
 /// Buffers that a pool keeps.
 const POOLED_MAX: usize = 64;
 
-impl Pool {
+impl BufferPool {
     /// Returns a buffer of at least `len` bytes with arbitrary content.
-    pub fn take(&self, len: usize) -> Buffer {
+    pub fn take(&self, len: usize) -> PooledBuffer {
         let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut bytes = bytes.unwrap_or_default();
         if bytes.len() < len {
             bytes.resize(len, 0);
         }
-        Buffer { bytes, pool: self.clone() }
+        PooledBuffer { bytes, pool: self.clone() }
     }
 
     /// Makes a vector a buffer of this pool.
-    pub fn adopt(&self, bytes: Vec<u8>) -> Buffer {
-        Buffer { bytes, pool: self.clone() }
+    pub fn adopt(&self, bytes: Vec<u8>) -> PooledBuffer {
+        PooledBuffer { bytes, pool: self.clone() }
     }
 }
 
-impl Buffer {
+impl PooledBuffer {
     /// Returns the bytes; they do not return to the pool.
     pub fn into_bytes(mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
@@ -322,25 +322,25 @@ impl Buffer {
 
 /// A buffer that returns to its pool when dropped.
 #[derive(Debug)]
-pub struct Buffer {
+pub struct PooledBuffer {
     bytes: Vec<u8>,
-    pool: Pool,
+    pool: BufferPool,
 }
 
-impl std::ops::Deref for Buffer {
+impl std::ops::Deref for PooledBuffer {
     type Target = Vec<u8>;
     fn deref(&self) -> &Vec<u8> {
         &self.bytes
     }
 }
 
-impl std::ops::DerefMut for Buffer {
+impl std::ops::DerefMut for PooledBuffer {
     fn deref_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 }
 
-impl Drop for Buffer {
+impl Drop for PooledBuffer {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
         let mut pool = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -370,12 +370,12 @@ mod tests {
         reader.read(&mut a).unwrap();
         reader.read(&mut b).unwrap();
         assert_eq!((a, b), ([1, 2], [3, 4, 5, 6]));
-        assert_eq!(reader.read(&mut a), Err(Lost), "one byte is left");
+        assert_eq!(reader.read(&mut a), Err(MemoryLost), "one byte is left");
     }
 
     #[test]
     fn carrier_buffers_are_reused() {
-        let pool = Pool::default();
+        let pool = BufferPool::default();
         let mut buffer = pool.take(1000);
         buffer.fill(7);
         drop(buffer);

@@ -8,7 +8,7 @@
 use std::fmt;
 
 use causeway_model::{CommandError, PortSpec};
-use causeway_model::{Dispatch, GroupView, Name, Request};
+use causeway_model::{GroupView, Name, RequestDispatch, ServiceRequest};
 
 use crate::registry::Control;
 use crate::shard::ShardKey;
@@ -18,8 +18,8 @@ pub trait Controller: Send + fmt::Debug {
     /// Answers a command of the operator or a request of another controller.
     ///
     /// Returns a request of an unknown type unanswered.
-    fn ask(&mut self, _control: &mut Control<'_>, request: Request) -> Dispatch {
-        Dispatch::new(request)
+    fn ask(&mut self, _control: &mut Control<'_>, request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request)
     }
 
     /// Configures a new shard of the service.
@@ -47,7 +47,7 @@ pub trait Controller: Send + fmt::Debug {
     }
 
     /// Returns an object in `group` that prevents the deletion of the group.
-    fn object_in(&self, _group: &Name) -> Option<Object> {
+    fn object_in(&self, _group: &Name) -> Option<ServiceObject> {
         None
     }
 
@@ -67,7 +67,7 @@ pub trait Controller: Send + fmt::Debug {
 
 /// An object of a service, as messages name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Object {
+pub struct ServiceObject {
     /// Kind, in the singular, for example `link`.
     pub kind: &'static str,
     /// Name.

@@ -21,7 +21,7 @@ use causeway_model::limits::{
 
 /// Parameters of the dispatch modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pacing {
+pub struct PollConfig {
     /// Selects a fixed mode or the adaptive choice.
     pub policy: PollPolicy,
     /// Chains per second above which a queue becomes VMM-driven.
@@ -35,7 +35,7 @@ pub struct Pacing {
     pub spin_ns: u64,
 }
 
-impl Default for Pacing {
+impl Default for PollConfig {
     fn default() -> Self {
         Self {
             policy: PollPolicy::Adaptive,
@@ -66,8 +66,8 @@ pub(crate) struct QueueMode {
 }
 
 impl QueueMode {
-    pub(crate) fn mode(&self, pacing: &Pacing) -> PollMode {
-        match pacing.policy {
+    pub(crate) fn mode(&self, poll_config: &PollConfig) -> PollMode {
+        match poll_config.policy {
             PollPolicy::Adaptive => self.mode,
             PollPolicy::GuestDriven => PollMode::GuestDriven,
             PollPolicy::VmmDriven => PollMode::VmmDriven,
@@ -86,15 +86,15 @@ impl QueueMode {
 
     /// Updates the mode at the end of a period; `chains` counts the queue's chains and may wrap.
     #[inline]
-    pub(crate) fn update(&mut self, pacing: &Pacing, now_ns: u64, chains: u32) {
+    pub(crate) fn update(&mut self, poll_config: &PollConfig, now_ns: u64, chains: u32) {
         let elapsed = now_ns.saturating_sub(self.since_ns);
-        if elapsed < pacing.period_ns {
+        if elapsed < poll_config.period_ns {
             return;
         }
         let count = u64::from(chains.wrapping_sub(self.base));
-        let mode = if count > expected(pacing.upper, elapsed) {
+        let mode = if count > expected(poll_config.upper, elapsed) {
             PollMode::VmmDriven
-        } else if count < expected(pacing.lower, elapsed) {
+        } else if count < expected(poll_config.lower, elapsed) {
             PollMode::GuestDriven
         } else {
             self.mode
@@ -113,9 +113,9 @@ impl QueueMode {
     }
 
     /// Returns the reason of the present mode, for the operator.
-    pub(crate) fn reason(&self, pacing: &Pacing) -> String {
-        let Pacing { upper, lower, .. } = pacing;
-        match (pacing.policy, self.mode) {
+    pub(crate) fn reason(&self, poll_config: &PollConfig) -> String {
+        let PollConfig { upper, lower, .. } = poll_config;
+        match (poll_config.policy, self.mode) {
             (PollPolicy::GuestDriven | PollPolicy::VmmDriven, _) => "configured".into(),
             (_, PollMode::VmmDriven) if self.rate > *upper => {
                 format!("{} chains/s, above {upper}", self.rate)
@@ -144,20 +144,20 @@ mod tests {
 
     #[test]
     fn modes_follow_the_rate_with_hysteresis() {
-        let pacing = Pacing::default();
+        let poll_config = PollConfig::default();
         let mut queue_mode = QueueMode::default();
         let (mut now, mut total) = (0, u32::MAX - 50);
         queue_mode.start(now, total);
         let mut period = |queue_mode: &mut QueueMode, chains: u32| {
             now += PERIOD;
             total = total.wrapping_add(chains);
-            queue_mode.update(&pacing, now, total);
-            queue_mode.mode(&pacing)
+            queue_mode.update(&poll_config, now, total);
+            queue_mode.mode(&poll_config)
         };
         assert_eq!(period(&mut queue_mode, 100), PollMode::GuestDriven, "not above the upper rate");
         assert_eq!(period(&mut queue_mode, 101), PollMode::VmmDriven);
         assert_eq!(period(&mut queue_mode, 50), PollMode::VmmDriven, "kept between");
-        assert!(queue_mode.reason(&pacing).contains("kept between"));
+        assert!(queue_mode.reason(&poll_config).contains("kept between"));
         assert_eq!(period(&mut queue_mode, 10), PollMode::VmmDriven, "not below the lower rate");
         assert_eq!(period(&mut queue_mode, 9), PollMode::GuestDriven);
         assert_eq!(period(&mut queue_mode, 50), PollMode::GuestDriven, "kept between");
@@ -166,25 +166,25 @@ mod tests {
 
     #[test]
     fn dispatch_mode_late_update_divides_by_elapsed_time() {
-        let pacing = Pacing::default();
+        let poll_config = PollConfig::default();
         let mut queue_mode = QueueMode::default();
         queue_mode.start(0, 0);
-        queue_mode.update(&pacing, 100 * PERIOD, 5000);
+        queue_mode.update(&poll_config, 100 * PERIOD, 5000);
         assert_eq!(
-            queue_mode.mode(&pacing),
+            queue_mode.mode(&poll_config),
             PollMode::GuestDriven,
             "5,000 a second, however late it is seen"
         );
-        queue_mode.update(&pacing, 100 * PERIOD + PERIOD / 2, 9000);
+        queue_mode.update(&poll_config, 100 * PERIOD + PERIOD / 2, 9000);
         assert_eq!(queue_mode.rate(), 5000, "the period is not over");
     }
 
     #[test]
     fn dispatch_mode_configured_stays() {
-        let pacing = Pacing { policy: PollPolicy::GuestDriven, ..Pacing::default() };
+        let poll_config = PollConfig { policy: PollPolicy::GuestDriven, ..PollConfig::default() };
         let mut queue_mode = QueueMode::default();
-        queue_mode.update(&pacing, PERIOD, 1_000_000);
-        assert_eq!(queue_mode.mode(&pacing), PollMode::GuestDriven);
-        assert_eq!(queue_mode.reason(&pacing), "configured");
+        queue_mode.update(&poll_config, PERIOD, 1_000_000);
+        assert_eq!(queue_mode.mode(&poll_config), PollMode::GuestDriven);
+        assert_eq!(queue_mode.reason(&poll_config), "configured");
     }
 }

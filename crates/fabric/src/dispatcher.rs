@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use causeway_host::Rescue;
+use causeway_host::Watchdog;
 use rustix::event::EventfdFlags;
 
 use crate::limits::{
@@ -116,7 +116,7 @@ impl Dispatcher {
         cpu: Option<usize>,
     ) -> io::Result<(Self, Arc<Worker>)> {
         // Unmapping the memory of a dead guest would stall the other ports.
-        causeway_memory::unmap_elsewhere();
+        causeway_memory::unmap_in_background();
         let poller = Poller::new()?;
         let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let watch = poller.watch(doorbell.as_fd(), WatchToken::Order, Trigger::Doorbell)?;
@@ -151,7 +151,7 @@ impl Dispatcher {
             rustix::thread::sched_setaffinity(None, &set)?;
         }
         // Interrupts this thread if a frontend keeps it in a notification.
-        let _rescue = Rescue::new()?;
+        let _rescue = Watchdog::new()?;
         self.begin();
         while self.turn(true)? {}
         Ok(())

@@ -9,15 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use causeway_host::Rescue;
+use causeway_host::Watchdog;
 
-use crate::dispatch_mode::Pacing;
+use crate::dispatch_mode::PollConfig;
 use crate::dispatcher::{Dispatcher, Worker};
 use crate::limits::{BALANCE_MS, CONTROL_TICK};
-use crate::registration::Registration;
+use crate::registration::ServiceRegistration;
 use crate::registry::Registry;
 use causeway_model::limits::{DISPATCHERS_MAX, SPIN_US_MAX};
-use causeway_model::{Answer, Ask, Command, CommandError};
+use causeway_model::{Answer, Command, CommandError, TypedRequest};
 
 /// Options of dispatching.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -27,7 +27,7 @@ pub struct Options {
     /// CPU of each dispatcher, by its number; dispatchers beyond the list are not bound to a CPU.
     pub cpus: Vec<usize>,
     /// Parameters of polling.
-    pub pacing: Pacing,
+    pub poll_config: PollConfig,
 }
 
 /// The running dispatchers.
@@ -68,7 +68,7 @@ impl Handle {
     ///
     /// # Errors
     /// See [`CommandError`]; also if no registered service knows the command.
-    pub fn ask<T: Ask>(&self, request: T) -> Result<T::Answer, CommandError> {
+    pub fn ask<T: TypedRequest>(&self, request: T) -> Result<T::Answer, CommandError> {
         self.call(Command::service(request))?.to_service::<T>()
     }
 
@@ -111,7 +111,7 @@ impl Fabric {
     ///
     /// # Errors
     /// The host refuses a thread or a descriptor.
-    pub fn start(services: &[Registration], options: Options) -> io::Result<Self> {
+    pub fn start(services: &[ServiceRegistration], options: Options) -> io::Result<Self> {
         crate::memory_charge::start_sampling()?;
         let (handle, made) = make(services, options)?;
         let count = made.len();
@@ -170,18 +170,21 @@ impl Drop for Fabric {
 }
 
 /// Makes dispatchers that do not run yet, and their handle.
-fn make(services: &[Registration], options: Options) -> io::Result<(Handle, Vec<Dispatcher>)> {
-    let Options { dispatchers, cpus, mut pacing } = options;
-    pacing.spin_ns = pacing.spin_ns.min(SPIN_US_MAX.saturating_mul(1000));
+fn make(
+    services: &[ServiceRegistration],
+    options: Options,
+) -> io::Result<(Handle, Vec<Dispatcher>)> {
+    let Options { dispatchers, cpus, mut poll_config } = options;
+    poll_config.spin_ns = poll_config.spin_ns.min(SPIN_US_MAX.saturating_mul(1000));
     let start = Instant::now();
     let (mut made, mut workers) = (Vec::new(), Vec::new());
     for number in 0..dispatchers.clamp(1, DISPATCHERS_MAX) {
         let cpu = cpus.get(number).copied();
-        let (dispatcher, worker) = Dispatcher::new(start, pacing.spin_ns, cpu)?;
+        let (dispatcher, worker) = Dispatcher::new(start, poll_config.spin_ns, cpu)?;
         made.push(dispatcher);
         workers.push(worker);
     }
-    let registry = Registry::new(services, pacing, workers.clone(), start);
+    let registry = Registry::new(services, poll_config, workers.clone(), start);
     let stopped = AtomicBool::new(false);
     let inner = Inner { registry: Mutex::new(registry), workers, stopped };
     Ok((Handle(Arc::new(inner)), made))
@@ -189,24 +192,24 @@ fn make(services: &[Registration], options: Options) -> io::Result<(Handle, Vec<
 
 /// A fabric with a single dispatcher that the caller's event loop turns.
 #[derive(Debug)]
-pub struct Turned {
+pub struct ManualFabric {
     handle: Handle,
     dispatcher: Dispatcher,
     /// Bound to the thread that made it, which keeps this value in that thread.
-    _rescue: Rescue,
+    _rescue: Watchdog,
 }
 
-impl Turned {
+impl ManualFabric {
     /// Makes a dispatcher without groups and ports, to be turned by this thread.
     ///
     /// # Errors
     /// The host refuses a descriptor.
-    pub fn new(services: &[Registration], pacing: Pacing) -> io::Result<Self> {
-        let (handle, made) = make(services, Options { pacing, ..Options::default() })?;
+    pub fn new(services: &[ServiceRegistration], poll_config: PollConfig) -> io::Result<Self> {
+        let (handle, made) = make(services, Options { poll_config, ..Options::default() })?;
         let none = || io::Error::other("no dispatcher was made");
         let mut dispatcher = made.into_iter().next().ok_or_else(none)?;
         dispatcher.begin();
-        Ok(Self { handle, dispatcher, _rescue: Rescue::new()? })
+        Ok(Self { handle, dispatcher, _rescue: Watchdog::new()? })
     }
 
     /// Returns a handle for other threads. The turning thread must not call it: it would wait for

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use causeway_host::fd::receive::{self, Incoming};
+use causeway_host::fd::receive::{self, UntrustedSocket};
 use causeway_host::net::guest_io;
 use causeway_memory::{Cursor, Map};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,7 +17,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::limits::{WAKE_BYTE_NS, WAKE_USUAL_NS};
 use crate::listen::Listener;
-use crate::wakes::{Verdict, Wakes};
+use crate::wakes::{Verdict, WakeAccount};
 use causeway_model::CommandError;
 
 /// A listening Unix socket; its file is removed when it is dropped.
@@ -72,14 +72,14 @@ impl AsFd for HostListener {
 /// descriptor ends the stream.
 #[derive(Debug)]
 pub struct HostStream {
-    socket: Incoming,
+    socket: UntrustedSocket,
     /// Cost of waking the process.
-    wakes: Wakes,
+    wakes: WakeAccount,
 }
 
-impl From<Incoming> for HostStream {
-    fn from(socket: Incoming) -> Self {
-        Self { socket, wakes: Wakes::default() }
+impl From<UntrustedSocket> for HostStream {
+    fn from(socket: UntrustedSocket) -> Self {
+        Self { socket, wakes: WakeAccount::default() }
     }
 }
 
@@ -106,7 +106,7 @@ impl HostStream {
         let fd = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
         receive::refuse_descriptors(&fd);
         rustix::net::connect(&fd, &rustix::net::SocketAddrUnix::new(path)?)?;
-        Ok(Incoming::from(fd).into())
+        Ok(UntrustedSocket::from(fd).into())
     }
 
     /// Receives at most `limit` bytes into guest memory. `Ok(None)`: no data now; `Ok(Some(0))`:

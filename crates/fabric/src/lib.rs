@@ -6,12 +6,12 @@
 //! entries and notifies guests. It knows no service, and parses no frame, packet or message: a
 //! service registers itself with its part of a shard ([`Service`]) and its control-plane part
 //! ([`Controller`]). Services send each other, and their own shards, typed requests
-//! ([`causeway_model::Ask`]).
+//! ([`causeway_model::TypedRequest`]).
 //!
 //! | type | content |
 //! |---|---|
 //! | [`Fabric`], [`Handle`] | the dispatchers, and access to them from any thread |
-//! | [`Registration`] | a service for [`Fabric::start`] |
+//! | [`ServiceRegistration`] | a service for [`Fabric::start`] |
 //! | [`Service`], [`Context`] | the data-path part of a service, and the state that it reaches |
 //! | [`Controller`], [`Control`] | the control-plane part of a service, and the state that it reaches |
 //! | [`Port`], [`Ports`] | attached devices and their rings |
@@ -23,7 +23,7 @@
 //! use std::collections::BTreeMap;
 //!
 //! use causeway_attach::Model;
-//! use causeway_fabric::{Context, Fabric, Options, PortId, Registration, Service};
+//! use causeway_fabric::{Context, Fabric, Options, PortId, ServiceRegistration, Service};
 //! use causeway_model::{CommandError, PortSpec};
 //!
 //! /// A service without ports.
@@ -46,7 +46,7 @@
 //!     }
 //! }
 //!
-//! let quiet = Registration::new("quiet", || Box::<Quiet>::default());
+//! let quiet = ServiceRegistration::new("quiet", || Box::<Quiet>::default());
 //! let fabric = Fabric::start(&[quiet], Options::default())?;
 //! fabric.handle().stop();
 //! fabric.wait()?;
@@ -83,28 +83,28 @@ pub mod port;
 pub mod rate;
 pub mod registration;
 mod registry;
-pub mod room;
 pub mod rules;
 mod schedule;
 pub mod service;
 pub mod shard;
 mod shard_table;
 pub mod slice;
+pub mod socket_buffers;
 mod source_doorbell;
 mod spin_budget;
 pub mod udp;
 pub mod wakes;
 mod watch;
 
-pub use controller::{Controller, NoCommands, Object};
-pub use dispatch_mode::Pacing;
-pub use fabric::{Fabric, Handle, Options, Turned};
+pub use controller::{Controller, NoCommands, ServiceObject};
+pub use dispatch_mode::PollConfig;
+pub use fabric::{Fabric, Handle, ManualFabric, Options};
 pub use log_limit::LogLimit;
 pub use port::{GroupId, Port, PortId, Ports};
-pub use registration::{Capability, Maker, Registration};
+pub use registration::{Capability, Maker, ServiceRegistration};
 pub use registry::Control;
 pub use rules::{RuleEnd, Rules};
-pub use service::{Context, Progress, Served, Service, ServiceWatch};
+pub use service::{Context, Progress, Service, ServiceWatch, SourceProgress};
 pub use shard::{Shard, ShardKey};
 pub use slice::{Slice, cost};
-pub use wakes::Wakes;
+pub use wakes::WakeAccount;

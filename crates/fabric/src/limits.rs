@@ -92,7 +92,7 @@ pub const WAKE_STRIKES_MAX: u32 = 4;
 pub const WAKE_STRIKES_NS: u64 = 60_000_000_000;
 /// Pause of a listening socket whose port reached its rate limit; 100 ms. Connections wait in its
 /// backlog.
-pub const SHUT_NS: u64 = 100_000_000;
+pub const LISTENER_PAUSE_NS: u64 = 100_000_000;
 /// Guest-triggered log lines of one port per [`LOG_WINDOW_NS`]; further lines are counted.
 pub const LOG_LINES_MAX: u32 = 10;
 /// Window of [`LOG_LINES_MAX`]; 5 s.

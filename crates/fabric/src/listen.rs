@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use causeway_host::Account;
-use causeway_host::fd::receive::Incoming;
+use causeway_host::fd::receive::UntrustedSocket;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, listen, shutdown,
@@ -94,7 +94,7 @@ impl Listener {
     /// Accepts the next connection. If no descriptor is left, it closes the connection with the
     /// reserve descriptor: the peer must not wait forever, and the dispatcher must not be woken
     /// again and again.
-    pub(crate) fn accept(&mut self) -> io::Result<Incoming> {
+    pub(crate) fn accept(&mut self) -> io::Result<UntrustedSocket> {
         let accepted = self.socket.accept();
         if let Err(error) = &accepted
             && matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
@@ -108,8 +108,8 @@ impl Listener {
         Ok(self.incoming(stream))
     }
 
-    fn incoming(&self, stream: UnixStream) -> Incoming {
-        Incoming::from(OwnedFd::from(stream)).given_by(self.account)
+    fn incoming(&self, stream: UnixStream) -> UntrustedSocket {
+        UntrustedSocket::from(OwnedFd::from(stream)).charged_to(self.account)
     }
 }
 

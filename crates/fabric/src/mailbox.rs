@@ -86,16 +86,16 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     /// As for [`Self::push`].
-    pub fn insist(&self, message: T) -> Result<(), T> {
+    pub fn push_urgent(&self, message: T) -> Result<(), T> {
         self.put(message, self.0.room.saturating_mul(2))
     }
 
-    /// As [`Self::insist`], for even rarer messages whose content is not repeated: the limit is
+    /// As [`Self::push_urgent`], for even rarer messages whose content is not repeated: the limit is
     /// four times the room.
     ///
     /// # Errors
     /// As for [`Self::push`].
-    pub fn demand(&self, message: T) -> Result<(), T> {
+    pub fn push_critical(&self, message: T) -> Result<(), T> {
         self.put(message, self.0.room.saturating_mul(4))
     }
 
@@ -177,10 +177,10 @@ mod tests {
     fn mailbox_full_or_without_reader_returns_messages() {
         let (sender, mailbox) = mailbox(2).unwrap();
         assert_eq!((sender.push(1), sender.push(2), sender.push(3)), (Ok(()), Ok(()), Err(3)));
-        assert_eq!((sender.insist(4), sender.insist(5)), (Ok(()), Ok(())));
-        assert_eq!(sender.insist(6), Err(6), "even that has an end");
-        assert_eq!((6..10).map(|n| sender.demand(n)).filter(Result::is_ok).count(), 4);
-        assert_eq!(sender.demand(10), Err(10));
+        assert_eq!((sender.push_urgent(4), sender.push_urgent(5)), (Ok(()), Ok(())));
+        assert_eq!(sender.push_urgent(6), Err(6), "even that has an end");
+        assert_eq!((6..10).map(|n| sender.push_critical(n)).filter(Result::is_ok).count(), 4);
+        assert_eq!(sender.push_critical(10), Err(10));
         drop(mailbox);
         assert_eq!(sender.push(4), Err(4));
     }

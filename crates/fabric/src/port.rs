@@ -11,14 +11,14 @@ use causeway_host::Account;
 use causeway_memory::Map;
 use causeway_ring::{DoorbellError, Queue, RingError};
 
-use crate::dispatch_mode::{Pacing, QueueMode};
+use crate::dispatch_mode::{PollConfig, QueueMode};
 use crate::footprint::Footprint;
 use crate::limits::{BARRED_DOUBLINGS_MAX, BARRED_NS, PUNCHED_BYTES};
 use crate::listen::Listener;
 use crate::log_limit::LogLimit;
 use crate::memory_charge;
 use crate::rate::Bucket;
-use crate::wakes::{self, Verdict, Wakes};
+use crate::wakes::{self, Verdict, WakeAccount};
 use crate::watch::Watch;
 use causeway_model::PollMode;
 use causeway_model::PortState;
@@ -55,7 +55,7 @@ pub struct Port {
     pub group: GroupId,
     pub(crate) id: PortId,
     /// Account of the descriptors that the port's frontends send.
-    pub giver: Account,
+    pub descriptor_account: Account,
     pub(crate) state: PortState,
     pub(crate) fault: Option<PortEvent>,
     /// Last event that affected the guest although it broke no rule.
@@ -88,7 +88,7 @@ pub struct Port {
     /// Number of frontends that were closed for that.
     pub(crate) footprint_faults: u32,
     /// Cost of its notifications.
-    pub(crate) wakes: Wakes,
+    pub(crate) wakes: WakeAccount,
     /// Time before which no notification is sent: see [`QueueWork::notify_later`].
     pub(crate) wakes_paused_until_ns: u64,
 }
@@ -130,7 +130,7 @@ pub(crate) enum PublishError {
 
 impl PublishError {
     /// Returns whether the frontend stalled the dispatcher and could at once do so again.
-    pub(crate) fn bars(&self) -> bool {
+    pub(crate) fn is_barred(&self) -> bool {
         matches!(self, Self::Notification(_) | Self::Excess)
     }
 }
@@ -158,8 +158,8 @@ pub(crate) struct QueueWork {
 impl QueueWork {
     /// Returns whether the empty queue is still polled.
     #[inline]
-    pub(crate) fn is_polled(&self, pacing: &Pacing, now_ns: u64, spin_ns: u64) -> bool {
-        self.queue_mode.mode(pacing) == PollMode::VmmDriven
+    pub(crate) fn is_polled(&self, poll_config: &PollConfig, now_ns: u64, spin_ns: u64) -> bool {
+        self.queue_mode.mode(poll_config) == PollMode::VmmDriven
             && now_ns.saturating_sub(self.worked_ns) < spin_ns
     }
 }
@@ -192,8 +192,8 @@ impl Port {
 
     /// Returns whether queue `index` runs.
     #[inline]
-    pub fn runs(&self, index: usize) -> bool {
-        self.connection.as_ref().is_some_and(|connection| connection.runs(index))
+    pub fn is_running(&self, index: usize) -> bool {
+        self.connection.as_ref().is_some_and(|connection| connection.is_running(index))
     }
 
     /// Returns the guest's memory in its present epoch.
@@ -205,7 +205,7 @@ impl Port {
     /// Returns whether granted memory is gone because its file shrank.
     #[inline]
     pub(crate) fn memory_lost(&self) -> bool {
-        self.map().is_some_and(Map::poisoned)
+        self.map().is_some_and(Map::is_poisoned)
     }
 
     /// Returns an event of now, of the present frontend or, if there is none, of the last frontend.
@@ -271,10 +271,10 @@ impl Port {
 
     /// Updates the dispatch mode of queue `index` by the chains popped from it.
     #[inline]
-    pub(crate) fn update_mode(&mut self, index: usize, pacing: &Pacing, now_ns: u64) {
+    pub(crate) fn update_mode(&mut self, index: usize, poll_config: &PollConfig, now_ns: u64) {
         let Some(taken) = self.queue(index).map(|(_, ring)| ring.popped()) else { return };
         if let Some(work) = self.queues.get_mut(index) {
-            work.queue_mode.update(pacing, now_ns, taken);
+            work.queue_mode.update(poll_config, now_ns, taken);
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use causeway_model::Kind;
+use causeway_model::KindDefinition;
 
 use crate::controller::{Controller, NoCommands};
 use crate::service::Service;
@@ -27,11 +27,11 @@ impl fmt::Display for Capability {
 
 /// The fabric's view of a service.
 #[derive(Debug, Clone, Copy)]
-pub struct Registration {
+pub struct ServiceRegistration {
     /// Unique name by which operators know the service.
     pub name: &'static str,
     /// Kinds of ports that the service serves.
-    pub kinds: &'static [&'static Kind],
+    pub kinds: &'static [&'static KindDefinition],
     /// Makes the service of a shard.
     pub make: Maker,
     /// Makes the controller, once in a process.
@@ -40,7 +40,7 @@ pub struct Registration {
     pub capabilities: &'static [Capability],
 }
 
-impl Registration {
+impl ServiceRegistration {
     /// Registers a service without commands and capabilities.
     pub const fn new(name: &'static str, make: Maker) -> Self {
         Self { name, kinds: &[], make, controller: || Box::new(NoCommands), capabilities: &[] }
@@ -48,7 +48,7 @@ impl Registration {
 
     /// Sets the kinds of ports.
     #[must_use]
-    pub const fn with_kinds(self, kinds: &'static [&'static Kind]) -> Self {
+    pub const fn with_kinds(self, kinds: &'static [&'static KindDefinition]) -> Self {
         Self { kinds, ..self }
     }
 

@@ -10,9 +10,9 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
 use causeway_attach::{Connection, Model, Server};
-use causeway_host::fd::receive::Incoming;
+use causeway_host::fd::receive::UntrustedSocket;
 
-use crate::dispatch_mode::Pacing;
+use crate::dispatch_mode::PollConfig;
 use crate::mailbox::{Mailbox, Sender, with_doorbell};
 use crate::port::{PortId, Ports};
 use crate::rules::Rules;
@@ -21,7 +21,7 @@ use crate::slice::Slice;
 use crate::source_doorbell::SourceDoorbell;
 use crate::watch::{Poller, Trigger, Watch, WatchToken};
 use causeway_model::PortSpec;
-use causeway_model::{CommandError, Dispatch, Request, TraceQuery, TraceView};
+use causeway_model::{CommandError, RequestDispatch, ServiceRequest, TraceQuery, TraceView};
 
 /// Result of serving a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub enum Progress {
 
 /// Result of serving a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Served {
+pub struct SourceProgress {
     /// As for a queue; a [`Progress::Parked`] source is served again when its descriptor becomes
     /// ready.
     pub progress: Progress,
@@ -54,7 +54,7 @@ pub trait Service: Send + std::fmt::Debug {
 
     /// Returns the attachment of a frontend that connected to such a port by `stream`: a virtio
     /// device over vhost-user, unless the service has another protocol.
-    fn connect(&self, spec: &PortSpec, stream: Incoming) -> Connection {
+    fn connect(&self, spec: &PortSpec, stream: UntrustedSocket) -> Connection {
         Server::new(self.model(spec), stream).into()
     }
 
@@ -66,7 +66,7 @@ pub trait Service: Send + std::fmt::Debug {
 
     /// Takes a frontend that connected to a port of [`Self::attaches`]. The connection closes if
     /// the service drops `stream`.
-    fn attached(&mut self, _cx: &mut Context<'_>, _port: PortId, _stream: Incoming) {}
+    fn attached(&mut self, _cx: &mut Context<'_>, _port: PortId, _stream: UntrustedSocket) {}
 
     /// Adds a port.
     ///
@@ -119,8 +119,13 @@ pub trait Service: Send + std::fmt::Debug {
     /// Serves at most `budget` frames of a source ([`Context::watch_source`]). An empty source is
     /// [`Progress::Idle`] while [`Context::polls_source`] returns true; after that the service arms
     /// it, polls it once more and parks it.
-    fn serve_source(&mut self, _cx: &mut Context<'_>, _value: u32, _budget: usize) -> Served {
-        Served { progress: Progress::Parked, count: 0 }
+    fn serve_source(
+        &mut self,
+        _cx: &mut Context<'_>,
+        _value: u32,
+        _budget: usize,
+    ) -> SourceProgress {
+        SourceProgress { progress: Progress::Parked, count: 0 }
     }
 
     /// Ends a turn: sends output that was collected over several queues.
@@ -129,8 +134,8 @@ pub trait Service: Send + std::fmt::Debug {
     /// Answers a request of a controller.
     ///
     /// Returns a request of an unknown type unanswered.
-    fn ask(&mut self, _cx: &mut Context<'_>, request: Request) -> Dispatch {
-        Dispatch::new(request)
+    fn ask(&mut self, _cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request)
     }
 
     /// Returns the next deadline, in nanoseconds of [`Context::now_ns`].
@@ -169,7 +174,7 @@ pub struct Context<'a> {
     pub rules: &'a mut Rules,
     /// Monotonic time of this round, in nanoseconds.
     pub now_ns: u64,
-    pub(crate) pacing: &'a Pacing,
+    pub(crate) poll_config: &'a PollConfig,
     pub(crate) spin_ns: u64,
     pub(crate) poller: &'a Poller,
     pub(crate) dirty: &'a mut Vec<(PortId, usize)>,
@@ -187,13 +192,13 @@ pub struct ServiceWatch(Watch);
 impl ServiceWatch {
     /// Disables events other than errors while the service polls the descriptor, so that its writer
     /// pays no wake-up. Returns false if the host fails; the events then stay enabled.
-    pub fn hush(&self) -> bool {
+    pub fn mute(&self) -> bool {
         self.0.mute().is_ok()
     }
 
     /// Enables events again, and reports a descriptor that is ready already. Returns false if the
     /// host fails.
-    pub fn listen(&self) -> bool {
+    pub fn unmute(&self) -> bool {
         self.0.unmute().is_ok()
     }
 }
@@ -245,7 +250,7 @@ impl Context<'_> {
     /// While true, the service returns [`Progress::Idle`].
     pub fn polls(&self, port: PortId, queue: usize) -> bool {
         let work = self.ports.get(port).and_then(|p| p.queues.get(queue));
-        work.is_some_and(|w| w.is_polled(self.pacing, self.now_ns, self.spin_ns))
+        work.is_some_and(|w| w.is_polled(self.poll_config, self.now_ns, self.spin_ns))
     }
 
     /// Closes a port because its guest broke a rule; the operator sees the reason.
@@ -341,19 +346,19 @@ impl Context<'_> {
 
     /// Reports that a process was notified which may need this very processor: the dispatcher
     /// yields as soon as it has no other work.
-    pub fn let_in(&mut self) {
+    pub fn yield_to_process(&mut self) {
         self.sources.has_notified = true;
     }
 
     /// Returns whether an empty source is still polled.
     pub fn polls_source(&self, value: u32) -> bool {
-        self.sources.is_polled(value, self.pacing, self.now_ns, self.spin_ns)
+        self.sources.is_polled(value, self.poll_config, self.now_ns, self.spin_ns)
     }
 
     /// Returns whether an empty source is still polled, also because its answers arrive so soon
     /// that spinning for them pays although processors are scarce.
     pub fn awaits_source(&self, value: u32) -> bool {
-        self.polls_source(value) || self.sources.is_awaited(value, self.pacing, self.now_ns)
+        self.polls_source(value) || self.sources.is_awaited(value, self.poll_config, self.now_ns)
     }
 
     /// Watches a listener, level-triggered: [`Service::ready`] is called with `value` while a

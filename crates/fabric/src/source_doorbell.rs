@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_stays_in_its_thread_or_goes_by_the_descriptor() {
+    fn source_doorbell_rings_in_its_thread_or_by_the_descriptor() {
         let doorbell = SourceDoorbell::new(7).unwrap();
         doorbell.ring();
         assert!(is_readable(&doorbell), "no dispatcher has it");

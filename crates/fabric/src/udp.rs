@@ -20,7 +20,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
-use causeway_host::net::send::{Frame, send_together};
+use causeway_host::net::send::{OutgoingFrame, send_segmented};
 use nix::libc;
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt,
@@ -30,11 +30,11 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 
-use crate::carrier::{Buffer, Pool};
+use crate::carrier::{BufferPool, PooledBuffer};
 use crate::limits::{
     UDP_BATCH_MAX, UDP_RECEIVE_BYTES, UDP_RECEIVES_MAX, UDP_REST_TURNS, UDP_SOCKET_BYTES,
 };
-use crate::room::{hold_received, hold_sent};
+use crate::socket_buffers::{set_receive_buffer, set_send_buffer};
 
 /// A non-blocking UDP socket.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub struct Udp {
 
 /// Policy of IP fragmentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cut {
+pub enum Fragmentation {
     /// IP fragments datagrams that are longer than the path carries.
     Allowed,
     /// Datagrams that are longer than the interface carries are refused.
@@ -60,7 +60,7 @@ impl Udp {
     ///
     /// # Errors
     /// The address is in use, or does not belong to this host.
-    pub fn bind(local: SocketAddr, cut: Cut) -> io::Result<Self> {
+    pub fn bind(local: SocketAddr, cut: Fragmentation) -> io::Result<Self> {
         Self::bind_as(local, cut, false)
     }
 
@@ -69,7 +69,7 @@ impl Udp {
     ///
     /// # Errors
     /// As for [`Self::bind`].
-    pub fn bind_both(port: u16, cut: Cut) -> io::Result<Self> {
+    pub fn bind_both(port: u16, cut: Fragmentation) -> io::Result<Self> {
         let all = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
         match Self::bind_as(all, cut, true) {
             Err(error)
@@ -84,7 +84,7 @@ impl Udp {
         }
     }
 
-    fn bind_as(local: SocketAddr, cut: Cut, is_dual_stack: bool) -> io::Result<Self> {
+    fn bind_as(local: SocketAddr, cut: Fragmentation, is_dual_stack: bool) -> io::Result<Self> {
         let domain = socket2::Domain::for_address(local);
         let socket = socket2::Socket::new(domain, socket2::Type::DGRAM, None)?;
         if local.is_ipv6() {
@@ -102,8 +102,8 @@ impl Udp {
         // A probe with an arbitrary length; 0 leaves the length to each call.
         let cuts = setsockopt(&socket, more::UdpGsoSegment, &1400)
             .and_then(|()| setsockopt(&socket, more::UdpGsoSegment, &0));
-        hold_received(&socket, UDP_SOCKET_BYTES);
-        hold_sent(&socket, UDP_SOCKET_BYTES);
+        set_receive_buffer(&socket, UDP_SOCKET_BYTES);
+        set_send_buffer(&socket, UDP_SOCKET_BYTES);
         Ok(Self { socket, batch: if cuts.is_ok() { UDP_BATCH_MAX } else { 1 }, is_dual_stack })
     }
 
@@ -111,7 +111,7 @@ impl Udp {
     ///
     /// # Errors
     /// As for [`Self::bind`].
-    pub fn bind_to_send(local: IpAddr, cut: Cut) -> io::Result<Self> {
+    pub fn bind_to_send(local: IpAddr, cut: Fragmentation) -> io::Result<Self> {
         let udp = Self::bind(SocketAddr::new(local, 0), cut)?;
         // The socket is never read: the kernel keeps as little as it can.
         let _ = sockopt::set_socket_recv_buffer_size(&udp.socket, 0);
@@ -130,8 +130,8 @@ impl Udp {
     ///
     /// # Errors
     /// The host fails.
-    pub fn accept_unchecked(&self) -> io::Result<()> {
-        causeway_host::net::udp::accept_unchecked(self.as_fd())
+    pub fn accept_zero_checksum(&self) -> io::Result<()> {
+        causeway_host::net::udp::accept_zero_checksum(self.as_fd())
     }
 
     /// Returns an address in the socket's address family.
@@ -207,7 +207,7 @@ impl Udp {
 
     /// Enables the report of destination addresses, if the socket is bound to the wildcard address
     /// and the host has several addresses.
-    pub fn tell_destinations(&self) {
+    pub fn report_destinations(&self) {
         let Ok(local) = self.local() else { return };
         if !local.ip().is_unspecified() || !has_several(local.is_ipv4()) {
             return;
@@ -238,9 +238,9 @@ impl Udp {
     pub fn send_frames<'a>(
         &self,
         to: SocketAddr,
-        frames: impl Iterator<Item = Frame<'a>> + Clone,
+        frames: impl Iterator<Item = OutgoingFrame<'a>> + Clone,
     ) -> io::Result<()> {
-        send_together(self.as_fd(), &self.native(to), frames)
+        send_segmented(self.as_fd(), &self.native(to), frames)
     }
 
     /// Receives waiting datagrams of one flow into `room`, with `space` for control messages.
@@ -316,18 +316,18 @@ fn has_several(is_ipv4: bool) -> bool {
 }
 
 /// Sets the fragmentation policy of a socket bound to `local`.
-fn may_cut(socket: &UdpSocket, local: IpAddr, cut: Cut) -> io::Result<()> {
+fn may_cut(socket: &UdpSocket, local: IpAddr, cut: Fragmentation) -> io::Result<()> {
     match (local, cut) {
-        (IpAddr::V4(_), Cut::Allowed) => {
+        (IpAddr::V4(_), Fragmentation::Allowed) => {
             sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DONT)?;
         }
-        (IpAddr::V4(_), Cut::Refused) => {
+        (IpAddr::V4(_), Fragmentation::Refused) => {
             sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::PROBE)?;
         }
-        (IpAddr::V6(_), Cut::Allowed) => {
+        (IpAddr::V6(_), Fragmentation::Allowed) => {
             sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DONT)?;
         }
-        (IpAddr::V6(_), Cut::Refused) => {
+        (IpAddr::V6(_), Fragmentation::Refused) => {
             sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::PROBE)?;
             // The option above concerns the path, this option the interface.
             setsockopt(socket, more::Ipv6DontFrag, &true)?;
@@ -352,13 +352,13 @@ impl AsFd for Udp {
 pub struct Burst {
     /// Source address.
     pub from: SocketAddr,
-    /// Destination address, if reported ([`Udp::tell_destinations`]).
+    /// Destination address, if reported ([`Udp::report_destinations`]).
     pub to: Option<IpAddr>,
     /// Traffic class of their IP headers, if reported ([`Udp::report_classes`]), or 0. GRO does not
     /// merge datagrams that differ in it.
     pub class: u8,
     /// Bytes of the datagrams, from the start of the buffer.
-    pub buffer: Buffer,
+    pub buffer: PooledBuffer,
     /// Bytes of all datagrams.
     pub len: usize,
     /// Bytes of each datagram.
@@ -375,10 +375,10 @@ impl Burst {
 
 /// The receive state of a socket.
 #[derive(Debug)]
-pub struct Receiver {
-    pool: Pool,
+pub struct UdpReceiver {
+    pool: BufferPool,
     /// Buffer of the next call.
-    buffer: Option<Buffer>,
+    buffer: Option<PooledBuffer>,
     space: Vec<u8>,
     /// Polls for which the drained socket is still skipped.
     skips: u8,
@@ -386,9 +386,9 @@ pub struct Receiver {
     is_sparse: bool,
 }
 
-impl Receiver {
+impl UdpReceiver {
     /// Makes a receiver that takes its buffers from `pool`.
-    pub fn new(pool: Pool) -> Self {
+    pub fn new(pool: BufferPool) -> Self {
         Self {
             pool,
             buffer: None,
@@ -446,7 +446,7 @@ impl Receiver {
 
 /// Returns whether the host refused a batch as such: it is longer than the kernel segments at once,
 /// or the interface cannot segment. Single datagrams may still be sent.
-pub fn is_too_much(error: &io::Error) -> bool {
+pub fn is_batch_refusal(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MSGSIZE | Errno::INVAL | Errno::IO))
 }
 
@@ -472,9 +472,9 @@ mod tests {
     }
 
     #[test]
-    fn udp_tells_which_address_was_called_and_answers_from_it() {
+    fn udp_reports_the_destination_and_answers_from_it() {
         for (any, called) in [("0.0.0.0:0", "127.0.0.2"), ("[::]:0", "::1")] {
-            let udp = Udp::bind(any.parse().unwrap(), Cut::Allowed).unwrap();
+            let udp = Udp::bind(any.parse().unwrap(), Fragmentation::Allowed).unwrap();
             let called: IpAddr = called.parse().unwrap();
             match called {
                 IpAddr::V4(_) => setsockopt(&udp.socket, more::Ipv4PacketInfo, &true).unwrap(),
@@ -483,7 +483,7 @@ mod tests {
             let port = udp.local().unwrap().port();
             let peer = UdpSocket::bind(any).unwrap();
             peer.send_to(b"hello", (called, port)).unwrap();
-            let (mut receiver, mut bursts) = (Receiver::new(Pool::default()), Vec::new());
+            let (mut receiver, mut bursts) = (UdpReceiver::new(BufferPool::default()), Vec::new());
             while bursts.is_empty() {
                 receiver.receive(&udp, &mut bursts, false, usize::MAX).unwrap();
             }
@@ -510,13 +510,13 @@ mod tests {
         {
             let local: SocketAddr = local.parse().unwrap();
             let bind = || match is_dual_stack {
-                true => Udp::bind_both(0, Cut::Refused).unwrap(),
-                false => Udp::bind(local, Cut::Refused).unwrap(),
+                true => Udp::bind_both(0, Fragmentation::Refused).unwrap(),
+                false => Udp::bind(local, Fragmentation::Refused).unwrap(),
             };
             let (a, b) = (bind(), bind());
             b.report_classes();
             let to = SocketAddr::new(local.ip(), b.local().unwrap().port());
-            let (mut receiver, mut bursts) = (Receiver::new(Pool::default()), Vec::new());
+            let (mut receiver, mut bursts) = (UdpReceiver::new(BufferPool::default()), Vec::new());
             // A single datagram, several of one size, and several with a source address.
             for (class, count, from) in (0..=255).step_by(7).flat_map(|class| {
                 [(class, 1, None), (class, 3, None), (class, 3, Some(local.ip()))]
@@ -546,12 +546,14 @@ mod tests {
 
     fn exchange(local: &str) {
         let local: SocketAddr = local.parse().unwrap();
-        let (a, b) =
-            (Udp::bind(local, Cut::Allowed).unwrap(), Udp::bind(local, Cut::Refused).unwrap());
+        let (a, b) = (
+            Udp::bind(local, Fragmentation::Allowed).unwrap(),
+            Udp::bind(local, Fragmentation::Refused).unwrap(),
+        );
         let to = b.local().unwrap();
         let sent: Vec<u8> = (0..10 * 1000 + 500_u32).map(|i| i as u8).collect();
         a.send(to, &sent, 1000).unwrap();
-        let mut receiver = Receiver::new(Pool::default());
+        let mut receiver = UdpReceiver::new(BufferPool::default());
         let (mut bursts, mut got, mut count) = (Vec::new(), Vec::new(), 0);
         while count < 11 {
             wait(&b);
@@ -582,10 +584,12 @@ mod tests {
     #[test]
     fn udp_drained_polled_socket_is_skipped_and_loses_nothing() {
         let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let (a, b) =
-            (Udp::bind(local, Cut::Allowed).unwrap(), Udp::bind(local, Cut::Refused).unwrap());
+        let (a, b) = (
+            Udp::bind(local, Fragmentation::Allowed).unwrap(),
+            Udp::bind(local, Fragmentation::Refused).unwrap(),
+        );
         let to = b.local().unwrap();
-        let (mut receiver, mut bursts) = (Receiver::new(Pool::default()), Vec::new());
+        let (mut receiver, mut bursts) = (UdpReceiver::new(BufferPool::default()), Vec::new());
         let mut look = |polled| {
             bursts.clear();
             assert!(!receiver.receive(&b, &mut bursts, polled, usize::MAX).unwrap());
@@ -611,16 +615,18 @@ mod tests {
     #[test]
     fn udp_ipv6_fragments_beyond_the_path_mtu_if_allowed() {
         let local: SocketAddr = "[::1]:0".parse().unwrap();
-        let to = Udp::bind(local, Cut::Allowed).unwrap();
+        let to = Udp::bind(local, Fragmentation::Allowed).unwrap();
         // With its headers longer than the MTU of the loopback device.
         let sent = vec![7; 65_507];
-        let whole = Udp::bind(local, Cut::Refused).unwrap();
+        let whole = Udp::bind(local, Fragmentation::Refused).unwrap();
         assert!(whole.send(to.local().unwrap(), &sent, sent.len()).is_err());
-        let cut = Udp::bind(local, Cut::Allowed).unwrap();
+        let cut = Udp::bind(local, Fragmentation::Allowed).unwrap();
         cut.send(to.local().unwrap(), &sent, sent.len()).unwrap();
         wait(&to);
         let mut bursts = Vec::new();
-        Receiver::new(Pool::default()).receive(&to, &mut bursts, false, usize::MAX).unwrap();
+        UdpReceiver::new(BufferPool::default())
+            .receive(&to, &mut bursts, false, usize::MAX)
+            .unwrap();
         let from: Vec<_> = bursts.iter().map(|burst| (burst.from, burst.len)).collect();
         assert_eq!(from, [(cut.local().unwrap(), sent.len())]);
     }

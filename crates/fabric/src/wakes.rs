@@ -2,7 +2,7 @@
 //!
 //! A wake-up (a write to an eventfd, a message on a socket) runs in the kernel all work that the
 //! owner attached to the descriptor: thousands of epoll watches take milliseconds of the
-//! dispatcher. [`Wakes`] is the account of one owner. A wake-up of ordinary cost is free. The
+//! dispatcher. [`WakeAccount`] is the account of one owner. A wake-up of ordinary cost is free. The
 //! excess may take a share of the time ([`WAKE_SHARE`]); an owner beyond its share is not woken for
 //! a while, for twice as long each time, and the last time it is to be closed. The caller pauses
 //! and closes; the account only judges.
@@ -35,7 +35,7 @@ pub enum Verdict {
 
 /// The account of an owner of descriptors.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wakes {
+pub struct WakeAccount {
     /// Excess that time has not paid off yet, in nanoseconds.
     owed_ns: u64,
     at_ns: u64,
@@ -49,7 +49,7 @@ pub struct Wakes {
 pub const EXCESS: &str = "waking the owner takes more than its share of the dispatcher's time: its \
                           notification descriptor has too many watchers";
 
-impl Wakes {
+impl WakeAccount {
     /// Runs `wake`, a system call that wakes the owner, and charges the owner for it.
     #[inline]
     pub fn charge<T>(&mut self, wake: impl FnOnce() -> T) -> (T, Verdict) {
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn wakes_that_are_usual_are_free_however_many() {
-        let mut wakes = Wakes { measured: 1, ..Wakes::default() };
+        let mut wakes = WakeAccount { measured: 1, ..WakeAccount::default() };
         for call in 0..1_000_000_u64 {
             assert_eq!(wakes.settle(call * WAKE_USUAL_NS, 0), Verdict::Fine);
         }
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn wakes_that_are_usual_are_free_beside_expensive_ones_of_the_same_owner() {
-        let mut wakes = Wakes::default();
+        let mut wakes = WakeAccount::default();
         let verdicts: Vec<_> = (1..=WAKE_STRIKES_MAX).map(|_| wakes.settle(MS, 50 * MS)).collect();
         assert_eq!(verdicts.last(), Some(&Verdict::Excess));
         assert_eq!(wakes.settle(MS, 0), Verdict::Fine);
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn wakes_beyond_the_share_pause_their_owner_for_longer_each_time_and_close_it() {
-        let mut wakes = Wakes::default();
+        let mut wakes = WakeAccount::default();
         let (mut now, mut until, mut pauses, mut spent) = (0, 0, Vec::new(), 0);
         loop {
             now += MS;
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn wakes_within_the_share_go_on_and_old_strikes_are_forgotten() {
-        let mut wakes = Wakes::default();
+        let mut wakes = WakeAccount::default();
         for call in 1..10_000 {
             // Three percent.
             assert_eq!(wakes.settle(call * 10 * MS, 300_000), Verdict::Fine);
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn wakes_that_waited_for_the_processor_cost_nothing() {
-        let mut wakes = Wakes::default();
+        let mut wakes = WakeAccount::default();
         for _ in 0..20 {
             let sleep = || std::thread::sleep(std::time::Duration::from_millis(3));
             let ((), verdict) = wakes.charge(sleep);

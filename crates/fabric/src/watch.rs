@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hushed_descriptor_is_not_heard_until_it_is_listened_to() {
+    fn watch_muted_descriptor_reports_nothing_until_unmuted() {
         let (poller, mut events) = (Poller::new().unwrap(), Vec::new());
         let flags = rustix::event::EventfdFlags::NONBLOCK;
         let eventfd = rustix::event::eventfd(0, flags).unwrap();

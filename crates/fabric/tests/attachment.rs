@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use causeway_attach::{
     Attachment, AttachmentError, Connection, DoorbellSource, Event, FaultKind, Model,
 };
-use causeway_fabric::{Context, Pacing, PortId, Progress, Service, Shard};
-use causeway_host::fd::receive::Incoming;
+use causeway_fabric::{Context, PollConfig, PortId, Progress, Service, Shard};
+use causeway_host::fd::receive::UntrustedSocket;
 use causeway_memory::{Grant, Grants, Map, Mapping, Rights};
 use causeway_model::Name;
 use causeway_model::{CommandError, PortState, PortView};
@@ -21,7 +21,7 @@ const PAGE: u64 = 4096;
 /// An attachment whose messages are single bytes: each stands for an event or an error.
 #[derive(Debug)]
 struct Bytes {
-    stream: Incoming,
+    stream: UntrustedSocket,
     memory: Arc<Mapping>,
     grants: Grants,
     map: Map,
@@ -30,7 +30,7 @@ struct Bytes {
 }
 
 impl Bytes {
-    fn new(stream: Incoming) -> Self {
+    fn new(stream: UntrustedSocket) -> Self {
         let file = causeway_memory::create("attachment", PAGE).unwrap();
         let memory = Arc::new(Mapping::new(file.as_fd(), 0, PAGE).unwrap());
         Self { stream, memory, grants: Grants::new(), map: Map::default(), runs: false, cost: 0 }
@@ -59,7 +59,7 @@ impl Bytes {
             b'x' => Ok(Event::Message),
             b'r' => Ok(Event::Reset),
             b'g' => failed(FaultKind::Guest),
-            b'b' => failed(FaultKind::Guest).map_err(|error| error.barring(true)),
+            b'b' => failed(FaultKind::Guest).map_err(|error| error.with_bar(true)),
             b'h' => failed(FaultKind::Host),
             b'n' => failed(FaultKind::Connection),
             _ => Ok(Event::Closed),
@@ -89,7 +89,7 @@ impl Attachment for Bytes {
         Some(&self.map)
     }
 
-    fn runs(&self, queue: usize) -> bool {
+    fn is_running(&self, queue: usize) -> bool {
         self.runs && queue == 0
     }
 
@@ -119,7 +119,7 @@ impl Service for Recorder {
         Model::new(1, 0, Vec::new())
     }
 
-    fn connect(&self, _: &PortSpec, stream: Incoming) -> Connection {
+    fn connect(&self, _: &PortSpec, stream: UntrustedSocket) -> Connection {
         let attachment: Box<dyn Attachment> = Box::new(Bytes::new(stream));
         attachment.into()
     }
@@ -178,8 +178,8 @@ impl Bench {
     fn new() -> Self {
         let (service, group): (_, Name) = (Recorder::default(), "group".parse().unwrap());
         let calls = Arc::clone(&service.0);
-        let pacing = Pacing::default();
-        let mut shard = Shard::new(group.clone(), Box::new(service), pacing).unwrap();
+        let poll_config = PollConfig::default();
+        let mut shard = Shard::new(group.clone(), Box::new(service), poll_config).unwrap();
         let spec = PortSpec {
             name: name(),
             group,
@@ -199,7 +199,7 @@ impl Bench {
         let (near, far) = UnixStream::pair().unwrap();
         far.set_nonblocking(true).unwrap();
         self.stream = near;
-        self.shard.connect(&name(), Incoming::from(OwnedFd::from(far)))
+        self.shard.connect(&name(), UntrustedSocket::from(OwnedFd::from(far)))
     }
 
     /// Sends bytes, and returns the calls that follow.

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use causeway_attach::Model;
 use causeway_fabric::{
-    Capability, Context, Control, Controller, Fabric, Object, Options, PortId, Registration,
-    Service, ShardKey,
+    Capability, Context, Control, Controller, Fabric, Options, PortId, Service, ServiceObject,
+    ServiceRegistration, ShardKey,
 };
 use causeway_model::{
-    Answer, Ask, Command, CommandError, Dispatch, GroupView, Name, PortSpec, Request,
+    Answer, Command, CommandError, GroupView, Name, PortSpec, RequestDispatch, ServiceRequest,
+    TypedRequest,
 };
 
 /// A service whose shards each add numbers.
@@ -23,7 +24,7 @@ const ADDS_UP: Capability = Capability("adds up");
 #[derive(Debug)]
 struct Add(u64);
 
-impl Ask for Add {
+impl TypedRequest for Add {
     type Answer = u64;
 }
 
@@ -42,8 +43,8 @@ impl Service for Adder {
         BTreeMap::new()
     }
 
-    fn ask(&mut self, _: &mut Context<'_>, request: Request) -> Dispatch {
-        Dispatch::new(request).on(|Add(number)| {
+    fn ask(&mut self, _: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request).on(|Add(number)| {
             let sum = self.0.checked_add(number);
             self.0 = sum.ok_or_else(|| CommandError::Full("the sum is too large".into()))?;
             Ok(self.0)
@@ -61,13 +62,13 @@ struct AdderController {
 #[derive(Debug, Clone)]
 struct Opened;
 
-impl Ask for Opened {
+impl TypedRequest for Opened {
     type Answer = usize;
 }
 
 impl Controller for AdderController {
-    fn ask(&mut self, _: &mut Control<'_>, request: Request) -> Dispatch {
-        Dispatch::new(request).on(|Opened| Ok(self.opened))
+    fn ask(&mut self, _: &mut Control<'_>, request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request).on(|Opened| Ok(self.opened))
     }
 
     fn shard_opened(
@@ -91,7 +92,7 @@ struct Open {
     group: Name,
 }
 
-impl Ask for Open {
+impl TypedRequest for Open {
     type Answer = usize;
 }
 
@@ -99,7 +100,7 @@ impl Ask for Open {
 #[derive(Debug)]
 struct Pay(Name, u64);
 
-impl Ask for Pay {
+impl TypedRequest for Pay {
     type Answer = u64;
 }
 
@@ -107,7 +108,7 @@ impl Ask for Pay {
 #[derive(Debug)]
 struct Close(Name);
 
-impl Ask for Close {
+impl TypedRequest for Close {
     type Answer = ();
 }
 
@@ -116,10 +117,10 @@ fn shard_in(control: &Control<'_>, group: &Name) -> Result<ShardKey, CommandErro
 }
 
 impl Controller for Accounts {
-    fn ask(&mut self, control: &mut Control<'_>, request: Request) -> Dispatch {
+    fn ask(&mut self, control: &mut Control<'_>, request: ServiceRequest) -> RequestDispatch {
         let missing =
             |name: &Name| CommandError::NotFound { what: "account", name: name.to_string() };
-        Dispatch::new(request)
+        RequestDispatch::new(request)
             .on(|Open { name, group }| {
                 control.group(&group)?;
                 control.hold(&shard_in(control, &group)?)?;
@@ -138,9 +139,9 @@ impl Controller for Accounts {
             })
     }
 
-    fn object_in(&self, group: &Name) -> Option<Object> {
+    fn object_in(&self, group: &Name) -> Option<ServiceObject> {
         let (name, _) = self.0.iter().find(|(_, of)| *of == group)?;
-        Some(Object { kind: "account", name: name.clone() })
+        Some(ServiceObject { kind: "account", name: name.clone() })
     }
 
     fn extend_group(&self, view: &mut GroupView) {
@@ -149,10 +150,10 @@ impl Controller for Accounts {
     }
 }
 
-const SERVICES: [Registration; 2] = [
-    Registration::new("accounts", || Box::<Adder>::default())
+const SERVICES: [ServiceRegistration; 2] = [
+    ServiceRegistration::new("accounts", || Box::<Adder>::default())
         .with_controller(|| Box::<Accounts>::default()),
-    Registration::new(ADDER, || Box::<Adder>::default())
+    ServiceRegistration::new(ADDER, || Box::<Adder>::default())
         .with_controller(|| Box::<AdderController>::default())
         .with_capabilities(&[ADDS_UP]),
 ];
@@ -161,7 +162,7 @@ fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
 
-fn started(services: &[Registration]) -> Fabric {
+fn started(services: &[ServiceRegistration]) -> Fabric {
     let fabric = Fabric::start(services, Options { dispatchers: 2, ..Options::default() }).unwrap();
     for group in ["red", "blue"] {
         fabric.handle().call(Command::GroupAdd(name(group).into())).unwrap();

@@ -21,14 +21,14 @@ use rustix::net::{
 
 use crate::holder::CONTROL;
 use crate::limits::{CONTROL_TIMEOUT, START_PAUSE, START_TIMEOUT};
-use crate::protocol::{Answer, HeldPort, PacketError, Request, VERSION, receive, send};
+use crate::protocol::{Answer, HeldPort, ProtocolError, Request, VERSION, receive, send};
 
 /// Name of the log file of a holder started by causewayd, in the holder's directory.
 pub const LOG: &str = "holder.log";
 
 /// Why the holder cannot be reached, or refused a request.
 #[derive(Debug, thiserror::Error)]
-pub enum HoldError {
+pub enum HolderError {
     /// The directory cannot be created.
     #[error("cannot make directory {path}: {error}")]
     Dir {
@@ -59,7 +59,7 @@ pub enum HoldError {
     Silent(PathBuf),
     /// The control connection failed.
     #[error("the holder: {0}")]
-    Conversation(#[from] PacketError),
+    Conversation(#[from] ProtocolError),
     /// The holder refused the request.
     #[error("the holder: {0}")]
     Refused(String),
@@ -85,31 +85,31 @@ impl Client {
     /// The directory is unusable, or the holder cannot be started, does not listen, or refuses us.
     pub fn reach(
         dir: &Path,
-        begin: impl FnOnce(&Path) -> Result<(), HoldError>,
-    ) -> Result<Self, HoldError> {
+        begin: impl FnOnce(&Path) -> Result<(), HolderError>,
+    ) -> Result<Self, HolderError> {
         make_dir(dir)?;
         match Self::connect(dir) {
-            Err(HoldError::System(Errno::NOENT | Errno::CONNREFUSED)) => {}
+            Err(HolderError::System(Errno::NOENT | Errno::CONNREFUSED)) => {}
             other => return other,
         }
         begin(dir)?;
         let since = Instant::now();
         while since.elapsed() < START_TIMEOUT {
             match Self::connect(dir) {
-                Err(HoldError::System(Errno::NOENT | Errno::CONNREFUSED)) => {
+                Err(HolderError::System(Errno::NOENT | Errno::CONNREFUSED)) => {
                     thread::sleep(START_PAUSE);
                 }
                 other => return other,
             }
         }
-        Err(HoldError::Silent(dir.join(CONTROL)))
+        Err(HolderError::Silent(dir.join(CONTROL)))
     }
 
     /// Connects to the holder of `dir`.
     ///
     /// # Errors
     /// No holder listens, or it refuses us.
-    pub fn connect(dir: &Path) -> Result<Self, HoldError> {
+    pub fn connect(dir: &Path) -> Result<Self, HolderError> {
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(CONTROL_TIMEOUT))?;
@@ -119,8 +119,8 @@ impl Client {
         let hello = Request::Hello { version: VERSION, pid: std::process::id() };
         match client.ask(&hello)? {
             Answer::Hello { version: VERSION, pid } => client.pid = pid,
-            Answer::Refused(why) => return Err(HoldError::Refused(why)),
-            _ => return Err(HoldError::Garbled),
+            Answer::Refused(why) => return Err(HolderError::Refused(why)),
+            _ => return Err(HolderError::Garbled),
         }
         Ok(client)
     }
@@ -137,16 +137,16 @@ impl Client {
         poll(&mut fds, Some(&none)).is_ok_and(|ready| ready == 0)
     }
 
-    fn ask(&mut self, request: &Request) -> Result<Answer, HoldError> {
+    fn ask(&mut self, request: &Request) -> Result<Answer, HolderError> {
         send(&self.socket, request)?;
         Ok(receive(&self.socket, RecvFlags::empty())?)
     }
 
-    fn request(&mut self, request: &Request) -> Result<(), HoldError> {
+    fn request(&mut self, request: &Request) -> Result<(), HolderError> {
         match self.ask(request)? {
             Answer::Done => Ok(()),
-            Answer::Refused(why) => Err(HoldError::Refused(why)),
-            Answer::Hello { .. } => Err(HoldError::Garbled),
+            Answer::Refused(why) => Err(HolderError::Refused(why)),
+            Answer::Hello { .. } => Err(HolderError::Garbled),
         }
     }
 
@@ -154,7 +154,7 @@ impl Client {
     ///
     /// # Errors
     /// The connection failed, or the holder refused.
-    pub fn add(&mut self, port: HeldPort) -> Result<(), HoldError> {
+    pub fn add(&mut self, port: HeldPort) -> Result<(), HolderError> {
         self.request(&Request::Add(port))
     }
 
@@ -162,7 +162,7 @@ impl Client {
     ///
     /// # Errors
     /// The connection failed, or the holder refused.
-    pub fn delete(&mut self, name: &str) -> Result<(), HoldError> {
+    pub fn delete(&mut self, name: &str) -> Result<(), HolderError> {
         self.request(&Request::Delete { name: name.into() })
     }
 
@@ -170,7 +170,7 @@ impl Client {
     ///
     /// # Errors
     /// The connection failed, or the holder refused.
-    pub fn synced(&mut self) -> Result<(), HoldError> {
+    pub fn synced(&mut self) -> Result<(), HolderError> {
         self.request(&Request::Synced)
     }
 
@@ -178,7 +178,7 @@ impl Client {
     ///
     /// # Errors
     /// The connection failed, or the holder refused.
-    pub fn let_go(mut self) -> Result<(), HoldError> {
+    pub fn let_go(mut self) -> Result<(), HolderError> {
         self.request(&Request::LetGo)
     }
 }
@@ -187,14 +187,14 @@ impl Client {
 ///
 /// # Errors
 /// It cannot be created, or other users can write to it.
-pub fn make_dir(dir: &Path) -> Result<(), HoldError> {
+pub fn make_dir(dir: &Path) -> Result<(), HolderError> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    let wrong = |error| HoldError::Dir { path: dir.to_owned(), error };
+    let wrong = |error| HolderError::Dir { path: dir.to_owned(), error };
     made.map_err(wrong)?;
     let meta = std::fs::symlink_metadata(dir).map_err(wrong)?;
     let own = rustix::process::geteuid().as_raw();
     if !meta.is_dir() || (meta.uid() != own && meta.uid() != 0) || meta.mode() & 0o022 != 0 {
-        return Err(HoldError::Unsafe(dir.to_owned()));
+        return Err(HolderError::Unsafe(dir.to_owned()));
     }
     Ok(())
 }
@@ -204,8 +204,8 @@ pub fn make_dir(dir: &Path) -> Result<(), HoldError> {
 ///
 /// # Errors
 /// The program cannot be started, or its log file cannot be opened.
-pub fn start(dir: &Path, program: &Path) -> Result<(), HoldError> {
-    let wrong = |error| HoldError::Start { program: program.to_owned(), error };
+pub fn start(dir: &Path, program: &Path) -> Result<(), HolderError> {
+    let wrong = |error| HolderError::Start { program: program.to_owned(), error };
     let log = File::options()
         .write(true)
         .create(true)

@@ -19,7 +19,7 @@ use rustix::net::{RecvFlags, SocketType};
 use crate::limits::{CHECK_INTERVAL, IDLE_LEAVE, PORTS_MAX, REFUSAL_WAIT};
 use crate::listen::UnixSocketListener;
 use crate::port::{HeldPortState, ServedPort};
-use crate::protocol::{Answer, HeldPort, PacketError, Request, VERSION, receive, send};
+use crate::protocol::{Answer, HeldPort, ProtocolError, Request, VERSION, receive, send};
 
 /// Name of the control socket in the holder's directory.
 pub const CONTROL: &str = "control";
@@ -28,7 +28,7 @@ pub const LOCK: &str = "lock";
 
 /// Configuration of a holder.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct HolderOptions {
     /// Directory of the control socket and the ports' inner sockets, accessible to this user only.
     pub dir: PathBuf,
     /// Do not exit when idle: the parent process ends this process.
@@ -66,7 +66,7 @@ struct DaemonConnection {
 /// The holder.
 #[derive(Debug)]
 pub struct Holder {
-    options: Options,
+    options: HolderOptions,
     control: UnixSocketListener,
     _lock: OwnedFd,
     daemon: Option<DaemonConnection>,
@@ -92,7 +92,7 @@ impl Holder {
     ///
     /// # Errors
     /// Another holder has the directory, or a system call failed.
-    pub fn new(options: Options) -> io::Result<Self> {
+    pub fn new(options: HolderOptions) -> io::Result<Self> {
         let lock = crate::client::lock(&options.dir.join(LOCK))?;
         let control = UnixSocketListener::bind(&options.dir.join(CONTROL), SocketType::SEQPACKET)?;
         let wakeup = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -209,8 +209,8 @@ impl Holder {
         let Some(daemon) = &self.daemon else { return };
         let request = match receive::<Request>(&daemon.socket, RecvFlags::DONTWAIT) {
             Ok(request) => request,
-            Err(PacketError::Nothing) => return,
-            Err(PacketError::Closed) => return self.lose_daemon("causewayd is gone"),
+            Err(ProtocolError::Nothing) => return,
+            Err(ProtocolError::Closed) => return self.lose_daemon("causewayd is gone"),
             Err(error) => return self.lose_daemon(&error.to_string()),
         };
         let answer = self.answer(request);
@@ -324,6 +324,6 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// Returns the holder's directory within the run directory `run_dir`.
-pub fn dir_of(run_dir: &Path) -> PathBuf {
+pub fn holder_dir(run_dir: &Path) -> PathBuf {
     run_dir.join("held")
 }

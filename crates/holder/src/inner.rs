@@ -8,7 +8,7 @@ use std::path::Path;
 
 use causeway_attach::Reason;
 use causeway_attach::vhost_user::message::{Header, Message};
-use causeway_attach::vhost_user::stream::{Raw, Received, Stream};
+use causeway_attach::vhost_user::stream::{MessageStream, Raw, ReadOutcome};
 use causeway_attach::vhost_user::{FrontendReq as R, VhostUserProtocolFeatures as Protocol};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -46,14 +46,14 @@ impl From<Reason> for ExchangeError {
 /// A connection to a port's inner socket.
 #[derive(Debug)]
 pub struct DaemonStream {
-    stream: Stream,
+    stream: MessageStream,
 }
 
 /// Protocol features that the holder needs for itself.
 pub const NEEDED: Protocol = Protocol::REPLY_ACK.union(Protocol::INFLIGHT_SHMFD);
 
 /// Returns whether the reply to a request is more than an acknowledgement.
-pub fn is_question(request: R) -> bool {
+pub fn expects_reply(request: R) -> bool {
     matches!(
         request,
         R::GET_FEATURES
@@ -81,7 +81,7 @@ impl DaemonStream {
             Ok(socket)
         };
         connected()
-            .map(|socket| Self { stream: Stream::new(socket) })
+            .map(|socket| Self { stream: MessageStream::new(socket) })
             .map_err(|_| ExchangeError::Gone)
     }
 
@@ -139,12 +139,12 @@ impl DaemonStream {
         self.stream.send(Header::request(request, size).need_reply(), payload, fds)?;
         loop {
             match self.stream.receive()? {
-                Received::Message(raw) if raw.header.is_reply() && raw.request == request => {
+                ReadOutcome::Message(raw) if raw.header.is_reply() && raw.request == request => {
                     return Ok(raw);
                 }
-                Received::Message(_) => return Err(Reason::Reply(request).into()),
-                Received::Closed => return Err(ExchangeError::Gone),
-                Received::Nothing => {}
+                ReadOutcome::Message(_) => return Err(Reason::Reply(request).into()),
+                ReadOutcome::Closed => return Err(ExchangeError::Gone),
+                ReadOutcome::Nothing => {}
             }
             let mut both = [
                 PollFd::new(&self.stream, PollFlags::IN),

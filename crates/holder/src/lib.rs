@@ -23,11 +23,11 @@
 //! ```no_run
 //! use std::path::Path;
 //! use causeway_holder::client::{Client, start};
-//! use causeway_holder::holder::dir_of;
+//! use causeway_holder::holder::holder_dir;
 //! use causeway_holder::protocol::HeldPort;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let dir = dir_of(Path::new("/run/causeway"));
+//! let dir = holder_dir(Path::new("/run/causeway"));
 //! let program = Path::new("/usr/bin/causeway-holder");
 //! let mut holder = Client::reach(&dir, |dir| start(dir, program))?;
 //! holder.add(HeldPort {

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use causeway_host::Account;
-use causeway_host::fd::receive::Incoming;
+use causeway_host::fd::receive::UntrustedSocket;
 use rustix::net::{Shutdown, SocketType, shutdown};
 
 use crate::holder::{lock, signal, until};
@@ -33,7 +33,7 @@ pub struct ServedPort {
 #[derive(Debug)]
 struct FrontendConnection {
     /// A duplicate descriptor of the connection, to shut it down.
-    connection: Incoming,
+    connection: UntrustedSocket,
     thread: JoinHandle<()>,
     ended: Arc<AtomicBool>,
 }
@@ -63,7 +63,7 @@ pub struct HeldPortState {
     route: SharedRoute,
     frontend: Option<FrontendConnection>,
     /// A frontend that connected before its predecessor left, and the end of its wait.
-    next: Option<(Incoming, Instant)>,
+    next: Option<(UntrustedSocket, Instant)>,
     /// Before this time no connection is accepted.
     accept_after: Option<Instant>,
     /// Account of descriptors that its frontends send.
@@ -141,7 +141,7 @@ impl HeldPortState {
     pub fn accept(&mut self, wakeup: &Arc<OwnedFd>) {
         let now = Instant::now();
         let accepted = self.listener.accept();
-        let given = |stream: OwnedFd| Incoming::from(stream).given_by(self.account);
+        let given = |stream: OwnedFd| UntrustedSocket::from(stream).charged_to(self.account);
         match accepted.map(|stream| stream.map(given)) {
             Ok(None) => {}
             Ok(Some(_)) if self.account.is_behind() => {
@@ -167,7 +167,7 @@ impl HeldPortState {
         }
     }
 
-    fn start_relay(&mut self, stream: Incoming, wakeup: &Arc<OwnedFd>) {
+    fn start_relay(&mut self, stream: UntrustedSocket, wakeup: &Arc<OwnedFd>) {
         match self.start(stream, wakeup.clone()) {
             Ok(frontend) => self.frontend = Some(frontend),
             Err(error) => {
@@ -178,9 +178,13 @@ impl HeldPortState {
         }
     }
 
-    fn start(&self, stream: Incoming, wakeup: Arc<OwnedFd>) -> io::Result<FrontendConnection> {
+    fn start(
+        &self,
+        stream: UntrustedSocket,
+        wakeup: Arc<OwnedFd>,
+    ) -> io::Result<FrontendConnection> {
         let connection =
-            Incoming::from(stream.as_fd().try_clone_to_owned()?).given_by(self.account);
+            UntrustedSocket::from(stream.as_fd().try_clone_to_owned()?).charged_to(self.account);
         let ended = Arc::new(AtomicBool::new(false));
         let relay = Relay::new(stream, self.route.clone());
         let (name, log_budget, done) =

@@ -81,7 +81,7 @@ pub enum Answer {
 
 /// Why a packet could not be sent or received.
 #[derive(Debug, thiserror::Error)]
-pub enum PacketError {
+pub enum ProtocolError {
     /// The peer closed the connection.
     #[error("the peer closed the connection")]
     Closed,
@@ -103,15 +103,15 @@ pub enum PacketError {
 ///
 /// # Errors
 /// The value is too long, the peer closed the connection, or the socket failed.
-pub fn send<T: Serialize>(socket: impl AsFd, value: &T) -> Result<(), PacketError> {
+pub fn send<T: Serialize>(socket: impl AsFd, value: &T) -> Result<(), ProtocolError> {
     let bytes = serde_json::to_vec(value)?;
     if bytes.len() > CONTROL_BYTES_MAX {
-        return Err(PacketError::Long);
+        return Err(ProtocolError::Long);
     }
     let mut none = rustix::net::SendAncillaryBuffer::default();
     match rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut none, SendFlags::NOSIGNAL) {
         Ok(_) => Ok(()),
-        Err(Errno::PIPE | Errno::CONNRESET) => Err(PacketError::Closed),
+        Err(Errno::PIPE | Errno::CONNRESET) => Err(ProtocolError::Closed),
         Err(errno) => Err(errno.into()),
     }
 }
@@ -120,18 +120,21 @@ pub fn send<T: Serialize>(socket: impl AsFd, value: &T) -> Result<(), PacketErro
 ///
 /// # Errors
 /// No packet is there, it is invalid, the peer closed the connection, or the socket failed.
-pub fn receive<T: DeserializeOwned>(socket: impl AsFd, flags: RecvFlags) -> Result<T, PacketError> {
+pub fn receive<T: DeserializeOwned>(
+    socket: impl AsFd,
+    flags: RecvFlags,
+) -> Result<T, ProtocolError> {
     let mut bytes = vec![0; CONTROL_BYTES_MAX];
     let got = match rustix::net::recv(socket, &mut bytes[..], flags | RecvFlags::TRUNC) {
         Ok((_, got)) => got,
-        Err(Errno::AGAIN | Errno::INTR) => return Err(PacketError::Nothing),
-        Err(Errno::CONNRESET) => return Err(PacketError::Closed),
+        Err(Errno::AGAIN | Errno::INTR) => return Err(ProtocolError::Nothing),
+        Err(Errno::CONNRESET) => return Err(ProtocolError::Closed),
         Err(errno) => return Err(errno.into()),
     };
     if got == 0 {
-        return Err(PacketError::Closed);
+        return Err(ProtocolError::Closed);
     }
-    Ok(serde_json::from_slice(bytes.get(..got).ok_or(PacketError::Long)?)?)
+    Ok(serde_json::from_slice(bytes.get(..got).ok_or(ProtocolError::Long)?)?)
 }
 
 #[cfg(test)]
@@ -177,23 +180,23 @@ mod tests {
     fn hostile_packets_are_distinguished() {
         let (a, b) = pair();
         let next = || receive::<Request>(&b, RecvFlags::DONTWAIT);
-        assert!(matches!(next(), Err(PacketError::Nothing)));
+        assert!(matches!(next(), Err(ProtocolError::Nothing)));
         for text in ["", "{", "{\"add\":{}}", "\"synced\" ", "{\"hello\":{\"version\":-1}}", "[]"] {
             let sent = rustix::net::send(&a, text.as_bytes(), SendFlags::NOSIGNAL);
             assert_eq!(sent, Ok(text.len()));
             match (text, next()) {
-                ("\"synced\" ", Ok(Request::Synced)) | ("", Err(PacketError::Closed)) => {}
-                (_, Err(PacketError::Garbled(_))) => {}
+                ("\"synced\" ", Ok(Request::Synced)) | ("", Err(ProtocolError::Closed)) => {}
+                (_, Err(ProtocolError::Garbled(_))) => {}
                 (_, other) => panic!("{text}: {other:?}"),
             }
         }
         let long = vec![b' '; CONTROL_BYTES_MAX + 1];
         rustix::net::send(&a, &long, SendFlags::NOSIGNAL).unwrap();
-        assert!(matches!(next(), Err(PacketError::Long)));
+        assert!(matches!(next(), Err(ProtocolError::Long)));
         let name = "x".repeat(CONTROL_BYTES_MAX);
-        assert!(matches!(send(&a, &Request::Delete { name }), Err(PacketError::Long)));
+        assert!(matches!(send(&a, &Request::Delete { name }), Err(ProtocolError::Long)));
         drop(a);
-        assert!(matches!(next(), Err(PacketError::Closed)));
-        assert!(matches!(send(&b, &Answer::Done), Err(PacketError::Closed)));
+        assert!(matches!(next(), Err(ProtocolError::Closed)));
+        assert!(matches!(send(&b, &Answer::Done), Err(ProtocolError::Closed)));
     }
 }

@@ -146,7 +146,7 @@ impl Record {
             }),
             M::SetVringAddr(addresses) => self.with_ring(addresses.index, |ring| {
                 // A running queue continues if only the log address changes, as in causewayd.
-                if !ring.addresses.as_ref().is_some_and(|old| addresses.lies_as(old)) {
+                if !ring.addresses.as_ref().is_some_and(|old| addresses.has_same_addresses(old)) {
                     ring.stop();
                 }
                 ring.addresses = Some(addresses);

@@ -11,15 +11,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_attach::vhost_user::message::{Header, InflightSpec, Message};
-use causeway_attach::vhost_user::stream::{Raw, Received, Stream};
+use causeway_attach::vhost_user::stream::{MessageStream, Raw, ReadOutcome};
 use causeway_attach::vhost_user::{FrontendReq as R, VhostUserProtocolFeatures as Protocol};
 use causeway_attach::{FaultKind, Reason};
-use causeway_host::fd::receive::Incoming;
+use causeway_host::fd::receive::UntrustedSocket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::inflight::Inflight;
-use crate::inner::{DaemonStream, ExchangeError, NEEDED, is_question};
+use crate::inner::{DaemonStream, ExchangeError, NEEDED, expects_reply};
 use crate::limits::{DEATHS_MAX, PARTING_GRACE, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, TRIES_MAX};
 use crate::record::Record;
 use crate::replay::{RING_PACKED, replay};
@@ -66,7 +66,7 @@ pub enum RelayEnd {
 /// A frontend's connection and its recorded state.
 #[derive(Debug)]
 pub struct Relay {
-    frontend: Stream,
+    frontend: MessageStream,
     inner: Option<DaemonStream>,
     record: Record,
     route: SharedRoute,
@@ -84,9 +84,9 @@ type ExchangeResult = Result<(), ExchangeError>;
 
 impl Relay {
     /// Returns a relay between the frontend on `frontend` and the causewayd on `route`.
-    pub fn new(frontend: Incoming, route: SharedRoute) -> Self {
+    pub fn new(frontend: UntrustedSocket, route: SharedRoute) -> Self {
         Self {
-            frontend: Stream::new(frontend),
+            frontend: MessageStream::new(frontend),
             inner: None,
             record: Record::default(),
             route,
@@ -173,9 +173,9 @@ impl Relay {
     /// Waits for the frontend's next message, or for causewayd's end.
     fn step(&mut self) -> Result<(), RelayEnd> {
         match self.frontend.receive() {
-            Ok(Received::Message(raw)) => return self.forward_with_retry(raw),
-            Ok(Received::Closed) => return Err(RelayEnd::FrontendLeft),
-            Ok(Received::Nothing) => {}
+            Ok(ReadOutcome::Message(raw)) => return self.forward_with_retry(raw),
+            Ok(ReadOutcome::Closed) => return Err(RelayEnd::FrontendLeft),
+            Ok(ReadOutcome::Nothing) => {}
             Err(reason) => return Err(end_of(reason)),
         }
         let Some(inner) = &self.inner else { return Ok(()) };
@@ -217,7 +217,7 @@ impl Relay {
         let (request, header) = (raw.request, raw.header);
         let taken = self.record_acknowledged(raw, &answer).map_err(end_of)?;
         let acks = header.needs_reply() && self.has_reply_ack();
-        if !is_question(request) && !acks {
+        if !expects_reply(request) && !acks {
             return Ok(());
         }
         log::trace!(request:? = request, taken; "answered");
@@ -291,7 +291,7 @@ impl Relay {
             self.record.stopped(stands);
             return Ok(true);
         }
-        if is_question(request) {
+        if expects_reply(request) {
             return Ok(true);
         }
         let taken = Message::decode_number(request, &answer.payload)? == 0;

@@ -120,5 +120,5 @@ fn used_index<'a>(mut regions: impl Iterator<Item = &'a RegionFile>, used: u64) 
     let mapping = Arc::new(Mapping::new(file.as_fd(), offset, LEN).ok()?);
     let view = View::new(mapping, 0, usize::try_from(LEN).ok()?).ok()?;
     let index = view.load(USED_INDEX, Ordering::Acquire).ok()?;
-    (!view.poisoned()).then_some(index)
+    (!view.is_poisoned()).then_some(index)
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use causeway_attach::vhost_user::FrontendReq as R;
 use causeway_attach::vhost_user::message::Header;
-use causeway_attach::vhost_user::stream::Stream;
-use causeway_holder::client::{Client, HoldError};
-use causeway_holder::protocol::{Answer, PacketError, Request, VERSION, receive, send};
+use causeway_attach::vhost_user::stream::MessageStream;
+use causeway_holder::client::{Client, HolderError};
+use causeway_holder::protocol::{Answer, ProtocolError, Request, VERSION, receive, send};
 use common::{Held, LIMIT, Life, attach, background};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect,
@@ -97,7 +97,7 @@ fn hostile_descriptors_are_closed() {
     let before = count();
     for round in 0..50 {
         let stream = OwnedFd::from(dial(&held, "p"));
-        let bad = Stream::new(stream.try_clone().unwrap());
+        let bad = MessageStream::new(stream.try_clone().unwrap());
         let fds: Vec<BorrowedFd<'_>> = (0..round % 9).map(|_| file.as_fd()).collect();
         // This message takes no descriptor.
         let sent = bad.send(Header::request(R::SET_OWNER, 0), &[], &fds);
@@ -249,7 +249,7 @@ fn hostile_control_packets_end_their_own_connection() {
         rustix::net::send(&socket, packet.as_bytes(), SendFlags::NOSIGNAL).unwrap();
         match receive::<Answer>(&socket, RecvFlags::empty()) {
             Ok(Answer::Refused(why)) => assert!(why.contains("hello"), "{why}"),
-            Err(PacketError::Closed) => {}
+            Err(ProtocolError::Closed) => {}
             other => panic!("{packet}: {other:?}"),
         }
         drop(socket);
@@ -262,7 +262,7 @@ fn hostile_control_packets_end_their_own_connection() {
     assert!(why.contains("version 2"), "{why}");
     drop(socket);
     let first = held.client();
-    let Err(HoldError::Refused(why)) = Client::connect(&held.dir) else { panic!("two at once") };
+    let Err(HolderError::Refused(why)) = Client::connect(&held.dir) else { panic!("two at once") };
     assert!(why.contains("another causewayd"), "{why}");
     drop(first);
     let halt = background(Life::new(&held, "p"));
@@ -275,14 +275,14 @@ fn hostile_paths_are_refused() {
     let held = Held::new();
     let mut control = held.client();
     std::fs::write(held.path("file"), "precious").unwrap();
-    let Err(HoldError::Refused(why)) = control.add(held.port("file")) else { panic!("replaced") };
+    let Err(HolderError::Refused(why)) = control.add(held.port("file")) else { panic!("replaced") };
     assert!(why.contains("not a socket"), "{why}");
     assert_eq!(std::fs::read_to_string(held.path("file")).unwrap(), "precious");
     let _other = UnixListener::bind(held.path("served")).unwrap();
-    let Err(HoldError::Refused(why)) = control.add(held.port("served")) else { panic!("taken") };
+    let Err(HolderError::Refused(why)) = control.add(held.port("served")) else { panic!("taken") };
     assert!(why.contains("another process listens"), "{why}");
     let mut long = held.port("long");
     long.public = format!("/tmp/{}", "x".repeat(200)).into();
-    assert!(matches!(control.add(long), Err(HoldError::Refused(_))));
+    assert!(matches!(control.add(long), Err(HolderError::Refused(_))));
     control.add(held.port("good")).unwrap();
 }

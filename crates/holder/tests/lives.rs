@@ -26,7 +26,7 @@ fn chains_in_flight_are_given_again_once() {
         life.push(&[taken[&(first + 3)], taken[&(first + 1)]]);
         drop(life);
         life = Life::new(&held, "p");
-        life.until("the queue", |life| life.runs());
+        life.until("the queue", |life| life.is_running());
         let again: Vec<(u16, u8)> = std::iter::from_fn(|| life.pop()).collect();
         let frames: Vec<u8> = again.iter().map(|(_, frame)| *frame).collect();
         assert_eq!(frames, [first, first + 2, first + 4], "round {round}");
@@ -38,7 +38,7 @@ fn chains_in_flight_are_given_again_once() {
 }
 
 #[test]
-fn what_is_sent_while_nobody_is_there_waits() {
+fn holder_keeps_messages_while_causewayd_is_away() {
     let held = Held::new();
     let life = Life::new(&held, "p");
     let (mut port, life) = attach(&held.path("p"), life);
@@ -47,13 +47,13 @@ fn what_is_sent_while_nobody_is_there_waits() {
     std::thread::sleep(2 * PARTING_GRACE);
     assert!(!port.frontend().is_gone(), "let go of while causewayd was away");
     let mut life = Life::new(&held, "p");
-    life.until("the queue", |life| life.runs());
+    life.until("the queue", |life| life.is_running());
     let frames: Vec<u8> = std::iter::from_fn(|| life.pop()).map(|(_, frame)| frame).collect();
     assert_eq!(frames, Vec::from_iter(0..20));
 }
 
 #[test]
-fn a_message_that_was_under_way_is_answered_by_the_next_one() {
+fn holder_repeats_an_unacknowledged_message() {
     let held = Held::new();
     let life = Life::new(&held, "p");
     let (mut port, life) = attach(&held.path("p"), life);
@@ -108,7 +108,7 @@ fn a_driver_that_begins_anew_with_a_smaller_ring_gets_a_new_record() {
     let doorbell = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
     tell(R::SET_VRING_KICK, 1, 0, &[doorbell.as_fd()]);
     let mut life = halt();
-    life.until("the queue's start", |life| life.runs());
+    life.until("the queue's start", |life| life.is_running());
 }
 
 #[test]

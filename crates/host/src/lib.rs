@@ -14,9 +14,9 @@
 //!
 //! # Main types
 //! [`ReceivedFd`] is a descriptor that another process sent, [`Account`] the peer that it is
-//! charged to. [`net::socket::PacketSocket`] is a packet socket, [`net::receiver::PacketInlet`] its
-//! receive side, [`net::send::Frame`] a frame to send. [`OwnMemory`] is application memory that is
-//! sent from its place. [`Rescue`] guards the calling thread.
+//! charged to. [`net::socket::PacketSocket`] is a packet socket, [`net::receiver::PacketReceiver`] its
+//! receive side, [`net::send::OutgoingFrame`] a frame to send. [`AppMemory`] is application memory that is
+//! sent from its place. [`Watchdog`] guards the calling thread.
 //!
 //! # Example
 //! ```
@@ -24,12 +24,12 @@
 //! use std::os::unix::net::UnixStream;
 //!
 //! use causeway_host::Account;
-//! use causeway_host::fd::receive::Incoming;
+//! use causeway_host::fd::receive::UntrustedSocket;
 //!
 //! let (ours, mut theirs) = UnixStream::pair()?;
 //! std::io::Write::write_all(&mut theirs, b"hello")?;
 //! // Descriptors that arrive on this socket are charged to an account of its own.
-//! let socket = Incoming::from(OwnedFd::from(ours)).given_by(Account::unique());
+//! let socket = UntrustedSocket::from(OwnedFd::from(ours)).charged_to(Account::unique());
 //! let (mut bytes, mut fds, mut is_odd) = ([0; 16], Vec::new(), false);
 //! let got = socket.receive(&mut bytes, &mut fds, &mut is_odd)?;
 //! assert_eq!(&bytes[..got.bytes], b"hello");
@@ -54,5 +54,5 @@ pub mod net;
 pub mod watchdog;
 
 pub use fd::{Account, ReceivedFd};
-pub use net::{OwnMemory, OwnPiece};
-pub use watchdog::Rescue;
+pub use net::{AppMemory, AppMemoryPiece};
+pub use watchdog::Watchdog;

@@ -2,7 +2,7 @@
 //!
 //! The flags of an eventfd belong to all its holders: a frontend can clear O_NONBLOCK after this
 //! process set it and fill the counter, so that a write blocks without limit. A thread that serves
-//! many guests therefore holds a [`Rescue`]. The thread marks when it enters and leaves a
+//! many guests therefore holds a [`Watchdog`]. The thread marks when it enters and leaves a
 //! notification; a second thread that finds it twice in the same notification interrupts the write
 //! with a signal. The write ends with EINTR, which identifies the blocking frontend: a write that
 //! does not block is never interrupted. The caller decides the consequence for the frontend.
@@ -41,7 +41,7 @@ fn toggle_mark() {
     });
 }
 
-/// Runs `call`, which may block, under the watch of the calling thread's [`Rescue`], if there is one.
+/// Runs `call`, which may block, under the watch of the calling thread's [`Watchdog`], if there is one.
 #[inline]
 pub fn marked<T>(call: impl FnOnce() -> T) -> T {
     toggle_mark();
@@ -55,14 +55,14 @@ pub fn marked<T>(call: impl FnOnce() -> T) -> T {
 ///
 /// The first watchdog installs a handler for SIGURG in the process.
 #[derive(Debug)]
-pub struct Rescue {
+pub struct Watchdog {
     stop: Arc<AtomicBool>,
     watcher: Option<JoinHandle<()>>,
     /// Not `Send`: it refers to the calling thread.
     _here: PhantomData<*const ()>,
 }
 
-impl Rescue {
+impl Watchdog {
     /// Starts to watch the calling thread.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Rescue {
     }
 }
 
-impl Drop for Rescue {
+impl Drop for Watchdog {
     fn drop(&mut self) {
         let _ = MARK.try_with(|mark| mark.take());
         self.stop.store(true, Ordering::Release);

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use causeway_host::Account;
-use causeway_host::fd::receive::Incoming;
+use causeway_host::fd::receive::UntrustedSocket;
 use causeway_host::fd::received_fd::ReceivedFd;
 use causeway_host::limits::{REAPERS_PER_OWNER_MAX, SCAN_DESCRIPTORS_MAX};
 use rustix::io::Errno;
@@ -92,7 +92,7 @@ fn hostile_closes_that_linger_are_cut_and_delay_no_other_account() {
         send(&theirs, &[slow.as_fd()]);
         outer.push(theirs);
         drop(slow);
-        drop(Incoming::from(ours).given_by(bad.of_user(n as u32 % 2)));
+        drop(UntrustedSocket::from(ours).charged_to(bad.of_user(n as u32 % 2)));
     }
     let (ours, theirs) = sockets();
     drop(good.serve(|| ReceivedFd::new(ours)));

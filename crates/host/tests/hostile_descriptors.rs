@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_host::Account;
-use causeway_host::fd::receive::{self, Incoming};
-use causeway_host::fd::received_fd::{Kind, ReceivedFd};
+use causeway_host::fd::receive::{self, UntrustedSocket};
+use causeway_host::fd::received_fd::{FdKind, ReceivedFd};
 use causeway_host::limits::UNCLOSED_MAX;
 use causeway_memory::{Cursor, Map, Mapping, Region, Span, create};
 use rustix::event::{EventfdFlags, eventfd};
@@ -87,7 +87,7 @@ fn closed_with(kind: SocketType, put: impl Fn(&OwnedFd, &OwnedFd)) {
         put(&inner, &slow);
         let (ours, theirs) = sockets();
         send(&theirs, &[middle.as_fd()]);
-        drop((slow, middle, Incoming::from(ours)));
+        drop((slow, middle, UntrustedSocket::from(ours)));
         stay.extend(others);
         stay.push(inner);
         outer.push(theirs);
@@ -121,12 +121,12 @@ fn descriptor_kinds_are_distinguished() {
     let (unix, _other) = sockets();
     let (read, _write) = std::io::pipe().unwrap();
     let kinds = [
-        (create("kinds", 4096).unwrap(), Kind::Memory),
-        (eventfd(0, EventfdFlags::CLOEXEC).unwrap(), Kind::Event),
-        (unix, Kind::Unix),
-        (std::fs::File::open("/dev/null").unwrap().into(), Kind::Odd),
-        (TcpListener::bind("127.0.0.1:0").unwrap().into(), Kind::Odd),
-        (read.into(), Kind::Odd),
+        (create("kinds", 4096).unwrap(), FdKind::Memory),
+        (eventfd(0, EventfdFlags::CLOEXEC).unwrap(), FdKind::Event),
+        (unix, FdKind::Unix),
+        (std::fs::File::open("/dev/null").unwrap().into(), FdKind::Odd),
+        (TcpListener::bind("127.0.0.1:0").unwrap().into(), FdKind::Odd),
+        (read.into(), FdKind::Odd),
     ];
     for (fd, kind) in kinds {
         assert_eq!(ReceivedFd::new(fd).kind(), kind);
@@ -148,7 +148,7 @@ fn hostile_descriptors_left_unread_are_closed_in_other_threads() {
         let (ours, theirs) = sockets();
         send(&theirs, &[slow.as_fd()]);
         drop(slow);
-        soon(|| drop(Incoming::from(ours)));
+        soon(|| drop(UntrustedSocket::from(ours)));
     }
 }
 
@@ -165,7 +165,7 @@ fn hostile_descriptors_do_not_block_the_closing_threads() {
         send(&theirs, &[slow.as_fd()]);
         outer.push(theirs);
         drop(slow);
-        drop(Incoming::from(ours));
+        drop(UntrustedSocket::from(ours));
     }
     soon(|| {
         for theirs in &outer {
@@ -244,7 +244,7 @@ fn hostile_sockets_that_hold_themselves_are_closed_once() {
         if given {
             drop(ReceivedFd::new(other));
         } else {
-            drop(Incoming::from(other));
+            drop(UntrustedSocket::from(other));
         }
         ends.push(one);
     }
@@ -263,7 +263,7 @@ fn hostile_urgent_bytes_are_no_way_round() {
     for unread in [false, true] {
         let (slow, _stay) = nested(0);
         let (ours, theirs) = sockets();
-        let ours = Incoming::from(ours);
+        let ours = UntrustedSocket::from(ours);
         if !send_urgent(&theirs, &[slow.as_fd()]) {
             return;
         }
@@ -314,10 +314,10 @@ fn hostile_memory_is_freed_elsewhere() {
 
 /// Descriptors with a pending close are charged to their sender, and to no other account.
 #[test]
-fn hostile_givers_are_known() {
+fn hostile_descriptors_are_charged_to_their_sender() {
     let (bad, good) = (Account::unique(), Account::unique());
     let (ours, theirs) = sockets();
-    let ours = Incoming::from(ours).given_by(bad);
+    let ours = UntrustedSocket::from(ours).charged_to(bad);
     let mut kept = Vec::new();
     for _ in 0..2 * UNCLOSED_MAX {
         let (read, write) = std::io::pipe().unwrap();

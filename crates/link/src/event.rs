@@ -8,15 +8,15 @@ use std::net::SocketAddr;
 /// A change of a tunnel's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// The tunnel's number in the [`crate::hub::Hub`].
+    /// The tunnel's number in the [`crate::tunnel_set::TunnelSet`].
     pub tunnel: u16,
     /// The kind of change.
-    pub what: What,
+    pub kind: EventKind,
 }
 
 /// The kind of change, with its values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     /// The peer answers heartbeats: frames reach it.
     Up,
     /// The peer no longer answers.

@@ -8,12 +8,12 @@
 //!
 //! This module encodes and decodes the number; it does not detect duplicates.
 
-use causeway_fabric::carrier::{Arrival, Lost, Outgoing};
+use causeway_fabric::carrier::{MemoryLost, Outgoing, ReceivedFrame};
 use causeway_wire::tunnel::record::{FLOODED, NUMBER_LEN, emit_metadata};
 
 use crate::limits::FRAME_BYTES_MAX;
 use crate::pack::{Batch, Packer, PushError};
-use crate::unpack::{ReceivedFrame, Sink};
+use crate::unpack::{Sink, UnpackedFrame};
 
 /// Packs a frame of network `vni` with its flood sequence number, if it has one. Without the number
 /// where it would make the frame too long.
@@ -25,7 +25,7 @@ pub fn pack(
     vni: u32,
     frame: &Outgoing<'_>,
     send: impl FnMut(&Batch),
-) -> Result<(), PushError<Lost>> {
+) -> Result<(), PushError<MemoryLost>> {
     let metadata = frame.offload.to_header(0);
     // Offsets grow, so one reader passes over the frame once.
     let mut reader = frame.reader();
@@ -37,11 +37,11 @@ pub fn pack(
     let number = number.to_be_bytes();
     let read = |offset: usize, into: &mut [u8]| {
         let left = frame.len.saturating_sub(offset).min(into.len());
-        let (of_frame, of_number) = into.split_at_mut_checked(left).ok_or(Lost)?;
+        let (of_frame, of_number) = into.split_at_mut_checked(left).ok_or(MemoryLost)?;
         reader.read(of_frame)?;
         let from = offset.saturating_add(left).saturating_sub(frame.len);
         let bytes = number.get(from..).and_then(|bytes| bytes.get(..of_number.len()));
-        of_number.copy_from_slice(bytes.ok_or(Lost)?);
+        of_number.copy_from_slice(bytes.ok_or(MemoryLost)?);
         Ok(())
     };
     packer.push(vni, frame.hops | FLOODED, &metadata, long, read, send)
@@ -49,7 +49,7 @@ pub fn pack(
 
 /// Returns a frame received by a tunnel in the form that its group expects. `None` for a flooded
 /// frame that is too short for its number.
-pub fn arrival(sink: &Sink, frame: &ReceivedFrame) -> Option<Arrival> {
+pub fn arrival(sink: &Sink, frame: &UnpackedFrame) -> Option<ReceivedFrame> {
     let offload = emit_metadata(&frame.metadata);
     let hops = (frame.hops & !FLOODED).saturating_add(1);
     let mut at = frame.at.clone();
@@ -59,5 +59,5 @@ pub fn arrival(sink: &Sink, frame: &ReceivedFrame) -> Option<Arrival> {
         flood = Some(u64::from_be_bytes(*number));
         at.end = at.end.saturating_sub(NUMBER_LEN);
     }
-    Some(Arrival { at, offload, hops, flood })
+    Some(ReceivedFrame { at, offload, hops, flood })
 }

@@ -5,7 +5,7 @@
 //! guard keeps no state for senders that were asked. Initiations with a valid cookie have budgets
 //! of their own, so a sender cannot exhaust the budget of another by forging its address.
 //!
-//! [`crate::hub::Hub`] asks the guard before it decrypts an initiation. The guard does not check
+//! [`crate::tunnel_set::TunnelSet`] asks the guard before it decrypts an initiation. The guard does not check
 //! keys, and limits no other datagrams.
 
 use std::net::{IpAddr, SocketAddr};
@@ -13,12 +13,12 @@ use std::net::{IpAddr, SocketAddr};
 use causeway_fabric::rate::Bucket;
 use zeroize::Zeroizing;
 
+use crate::clock::Clock;
 use crate::handshake::{COOKIE_LEN, mac};
 use crate::limits::{
     COOKIE_NS, INITIATIONS_ADDRESS, INITIATIONS_ALL, INITIATIONS_KNOWN, INITIATIONS_PROVEN,
     INITIATIONS_SOURCE, SOURCES,
 };
-use crate::moment::Moment;
 use crate::refusal::Refusal;
 
 /// Decision about an initiation.
@@ -50,10 +50,10 @@ pub struct HandshakeGuard {
 
 impl HandshakeGuard {
     /// Returns a guard with fresh secrets.
-    pub fn new(moment: &mut Moment<'_>) -> Self {
+    pub fn new(clock: &mut Clock<'_>) -> Self {
         Self {
-            secrets: [Zeroizing::new(moment.random()), Zeroizing::new(moment.random())],
-            rotated: moment.now,
+            secrets: [Zeroizing::new(clock.random()), Zeroizing::new(clock.random())],
+            rotated: clock.now,
             all: Bucket::default(),
             proven: Bucket::default(),
             known: Bucket::default(),
@@ -67,13 +67,13 @@ impl HandshakeGuard {
     /// only.
     pub fn admit(
         &mut self,
-        moment: &mut Moment<'_>,
+        clock: &mut Clock<'_>,
         from: SocketAddr,
         cookie: &[u8; COOKIE_LEN],
         known: impl FnOnce() -> bool,
     ) -> Admission {
-        let now = moment.now;
-        self.rotate(moment);
+        let now = clock.now;
+        self.rotate(clock);
         let proven = *cookie != [0; COOKIE_LEN]
             && self.secrets.iter().any(|secret| same(&cookie_of(secret, from), cookie));
         let [secret, _] = &self.secrets;
@@ -97,12 +97,12 @@ impl HandshakeGuard {
         Admission::Ask(cookie_of(secret, from))
     }
 
-    fn rotate(&mut self, moment: &mut Moment<'_>) {
-        if moment.now.saturating_sub(self.rotated) >= COOKIE_NS {
-            self.rotated = moment.now;
+    fn rotate(&mut self, clock: &mut Clock<'_>) {
+        if clock.now.saturating_sub(self.rotated) >= COOKIE_NS {
+            self.rotated = clock.now;
             self.secrets.swap(0, 1);
             let [secret, _] = &mut self.secrets;
-            *secret = Zeroizing::new(moment.random());
+            *secret = Zeroizing::new(clock.random());
         }
     }
 }
@@ -147,18 +147,18 @@ fn place_of(secret: &[u8; 32], from: SocketAddr) -> usize {
 mod tests {
     use super::*;
 
-    fn moment(now: u64, with: impl FnOnce(&mut Moment<'_>)) {
+    fn clock(now: u64, with: impl FnOnce(&mut Clock<'_>)) {
         let mut at = 0_u8;
         let mut entropy = |bytes: &mut [u8]| {
             at += 1;
             bytes.fill(at);
         };
-        with(&mut Moment { now, wall: 0, entropy: &mut entropy });
+        with(&mut Clock { now, wall: 0, random: &mut entropy });
     }
 
     #[test]
     fn hostile_initiation_floods_cost_bounded_decryptions() {
-        moment(0, |m| {
+        clock(0, |m| {
             let mut guard = HandshakeGuard::new(m);
             let mut passed = 0;
             for i in 0..100_000_u32 {
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn handshake_guard_admits_a_valid_cookie_during_a_flood() {
-        moment(0, |m| {
+        clock(0, |m| {
             let mut guard = HandshakeGuard::new(m);
             let from = SocketAddr::from(([192, 0, 2, 1], 9));
             let cookie = loop {
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn peers_behind_one_address_are_admitted_within_two_seconds() {
-        moment(0, |m| {
+        clock(0, |m| {
             let mut guard = HandshakeGuard::new(m);
             let peers = (0..60).map(|n| SocketAddr::from(([192, 0, 2, 1], 1_000 + n)));
             let mut waiting: Vec<_> = peers.map(|from| (from, [0; 16])).collect();
@@ -219,10 +219,10 @@ mod tests {
     }
 
     #[test]
-    fn known_peers_pass_while_others_use_up_what_is_for_strangers() {
-        moment(0, |m| {
+    fn known_peers_pass_while_unknown_senders_exhaust_their_budget() {
+        clock(0, |m| {
             let mut guard = HandshakeGuard::new(m);
-            let prove = |guard: &mut HandshakeGuard, m: &mut Moment<'_>, from| loop {
+            let prove = |guard: &mut HandshakeGuard, m: &mut Clock<'_>, from| loop {
                 if let Admission::Ask(cookie) = guard.admit(m, from, &[0; 16], || false) {
                     break cookie;
                 }
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn handshake_guard_cookies_expire() {
-        moment(0, |m| {
+        clock(0, |m| {
             let mut guard = HandshakeGuard::new(m);
             let from = SocketAddr::from(([192, 0, 2, 1], 9));
             let cookie = cookie_of(&guard.secrets[0], from);

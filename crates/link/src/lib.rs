@@ -1,14 +1,14 @@
 //! Links carry the Ethernet frames of a group to daemons on other hosts.
 //!
 //! The crate has two parts. The core (all modules but [`io`]) implements encrypted tunnels and is
-//! sans-I/O: bytes, time and randomness are arguments ([`Moment`]), datagrams to send and events
+//! sans-I/O: bytes, time and randomness are arguments ([`Clock`]), datagrams to send and events
 //! are values ([`Sink`]). So the daemon, the simulator and the fuzzer run the same code. [`io`] is
 //! the service on top: it owns sockets, threads for name resolution, and the other kinds of links
 //! (VNET/P, VXLAN, TCP, TLS, raw interfaces).
 //!
 //! On the way of a frame, `ethernet` decides that a frame leaves by a link and calls the link's
 //! `Carrier` in its own thread; [`flood::pack`] and [`Packer`] put it into datagrams. At the peer,
-//! [`Hub`] accepts the datagrams, [`unpack`] returns the frames, and [`io`] passes them to the
+//! [`TunnelSet`] accepts the datagrams, [`unpack`] returns the frames, and [`io`] passes them to the
 //! group's shard through a mailbox.
 //!
 //! This crate does not: decide where a frame goes (`ethernet`), own addresses (`directory`),
@@ -20,17 +20,17 @@
 //! | [`handshake_guard`] | rate limits and cookies for initiations of unknown senders |
 //! | [`session`] | sealing and opening of datagrams |
 //! | [`replay`] | the replay window of a session |
-//! | [`outlet`] | the TX path: session, address and datagram length for sending threads |
+//! | [`tx_path`] | the TX path: session, address and datagram length for sending threads |
 //! | [`pack`] | frames into datagrams: small frames share a datagram, long frames are fragmented |
 //! | [`flood`] | flood sequence numbers: a flooded frame crosses a loop of links once |
 //! | [`unpack`] | datagrams into frames |
 //! | [`reassembly`] | reassembly of fragmented frames |
 //! | [`health`] | heartbeats, round trips, loss, path MTU |
 //! | [`tunnel`] | all of these for one peer |
-//! | [`hub`] | the tunnels of one underlay socket |
+//! | [`tunnel_set`] | the tunnels of one underlay socket |
 //! | [`framing`] | frames on a byte stream |
 //! | [`mss`] | maximum segment sizes of local TCP endpoints |
-//! | [`unfinished`] | frames with partial checksums and uncut TCP from VXLAN peers |
+//! | [`partial_offload`] | frames with partial checksums and uncut TCP from VXLAN peers |
 //! | [`refusal`] | reasons for dropped datagrams, counted |
 //!
 //! # Example
@@ -38,18 +38,18 @@
 //! A tunnel without encryption sends its first heartbeat with the first tick:
 //!
 //! ```
-//! use causeway_link::{Config, Hub, Moment, Sink};
+//! use causeway_link::{TunnelConfig, TunnelSet, Clock, Sink};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut random = |bytes: &mut [u8]| bytes.fill(7); // The daemon asks the kernel.
-//! let mut moment = Moment { now: 0, wall: 0, entropy: &mut random };
-//! let mut hub = Hub::new(None, &mut moment);
+//! let mut clock = Clock { now: 0, wall: 0, random: &mut random };
+//! let mut hub = TunnelSet::new(None, &mut clock);
 //! let peer = "192.0.2.1:9000".parse()?;
-//! let config = Config { keys: None, remote: Some(peer), longest: 1_472 };
-//! let tunnel = hub.add(&config, &moment)?;
+//! let config = TunnelConfig { keys: None, remote: Some(peer), longest: 1_472 };
+//! let tunnel = hub.add(&config, &clock)?;
 //! let mut sink = Sink::default();
 //! hub.tunnel_mut(tunnel).expect("just added").carry(5_000, &mut sink);
-//! hub.tick(&mut moment, &mut sink);
+//! hub.tick(&mut clock, &mut sink);
 //! assert_eq!(sink.datagrams[0].0, peer);
 //! # Ok(())
 //! # }
@@ -68,34 +68,34 @@
     )
 )]
 
+pub mod clock;
 pub mod event;
 pub mod flood;
 pub mod framing;
 pub mod handshake;
 pub mod handshake_guard;
 pub mod health;
-pub mod hub;
 pub mod io;
 pub mod limits;
-pub mod moment;
 pub mod mss;
-pub mod outlet;
 pub mod pack;
+pub mod partial_offload;
 pub mod reassembly;
 pub mod refusal;
 pub mod replay;
 pub mod session;
 pub mod tunnel;
-pub mod unfinished;
+pub mod tunnel_set;
+pub mod tx_path;
 pub mod unpack;
 
-pub use event::{Event, What};
-pub use hub::Hub;
+pub use clock::{Clock, RandomSource};
+pub use event::{Event, EventKind};
 pub use io::SERVICE;
-pub use moment::{Entropy, Moment};
-pub use outlet::{Outlet, Path};
 pub use pack::{Batch, Packer, PushError};
 pub use refusal::{Refusal, RefusalCounters};
 pub use session::TunnelSession;
-pub use tunnel::{Config, HandshakeFault, Tunnel, TunnelState};
-pub use unpack::{ReceivedFrame, Sink};
+pub use tunnel::{HandshakeFault, Tunnel, TunnelConfig, TunnelState};
+pub use tunnel_set::TunnelSet;
+pub use tx_path::{Path, TunnelTxPath};
+pub use unpack::{Sink, UnpackedFrame};

@@ -1,7 +1,7 @@
 //! Maximum segment sizes of local TCP endpoints, learnt from their SYNs (RFC 9293, section 3.7.1).
 //!
 //! Large TCP segments from a VXLAN peer's kernel are cut to the receiver's size
-//! ([`crate::unfinished`]). The sending shard records sizes, the links' shard looks them up. The
+//! ([`crate::partial_offload`]). The sending shard records sizes, the links' shard looks them up. The
 //! table has a fixed size and no locks; a flow that another flow displaced is cut by the link's
 //! MTU. The module never changes a SYN (no MSS clamping).
 

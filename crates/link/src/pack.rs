@@ -17,8 +17,8 @@ use crate::limits::{
     BATCH_BYTES_MAX, BATCH_DATAGRAMS_MAX, DATAGRAM_BYTES_MAX, FRAGMENT_BYTES_MIN, FRAME_BYTES_MAX,
     WHOLE_BYTES_MAX,
 };
-use crate::outlet::{Outlet, Path};
 use crate::session::SealError;
+use crate::tx_path::{Path, TunnelTxPath};
 
 /// Header bytes of a fragment record.
 const FRAGMENT_HEADERS: usize = record::HEADER_LEN + record::FRAGMENT_LEN;
@@ -86,7 +86,7 @@ impl Batch {
 /// The sending side of a tunnel for one thread.
 #[derive(Debug)]
 pub struct Packer {
-    outlet: Arc<Outlet>,
+    tx_path: Arc<TunnelTxPath>,
     version: u64,
     path: Option<Arc<Path>>,
     /// Plaintext of the datagram being filled.
@@ -97,14 +97,14 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// Returns whether segments have to be cut before [`Packer::push`] ([`Outlet::is_lossy`]).
+    /// Returns whether segments have to be cut before [`Packer::push`] ([`TunnelTxPath::is_lossy`]).
     #[inline]
     pub fn is_lossy(&self) -> bool {
-        self.outlet.is_lossy()
+        self.tx_path.is_lossy()
     }
 
     /// Returns a packer for the calling thread.
-    pub fn new(outlet: Arc<Outlet>) -> Self {
+    pub fn new(tx_path: Arc<TunnelTxPath>) -> Self {
         let batch = Batch {
             bytes: vec![0; DATAGRAM_BYTES_MAX].into(),
             used: 0,
@@ -114,8 +114,8 @@ impl Packer {
             class: 0,
         };
         let text = vec![0; DATAGRAM_BYTES_MAX].into();
-        let (version, path) = (outlet.version(), outlet.path());
-        Self { outlet, version, path, text, used: 0, vni: 0, batch }
+        let (version, path) = (tx_path.version(), tx_path.path());
+        Self { tx_path, version, path, text, used: 0, vni: 0, batch }
     }
 
     /// Returns whether no frame waits for [`Packer::finish`].
@@ -206,10 +206,10 @@ impl Packer {
 
     /// Adopts a changed path, once no pending datagram belongs to the old path.
     fn refresh(&mut self) {
-        let version = self.outlet.version();
+        let version = self.tx_path.version();
         if version != self.version && self.is_empty() {
             self.version = version;
-            self.path = self.outlet.path();
+            self.path = self.tx_path.path();
         }
     }
 
@@ -257,7 +257,7 @@ impl Packer {
         read: &mut impl FnMut(usize, &mut [u8]) -> Result<(), E>,
         send: &mut impl FnMut(&Batch),
     ) -> Result<(), PushError<E>> {
-        let (id, total) = (self.outlet.next_frame(), frame.total());
+        let (id, total) = (self.tx_path.next_frame(), frame.total());
         let mut offset = 0;
         while offset < total {
             let left = total.saturating_sub(offset);

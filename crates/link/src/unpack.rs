@@ -1,6 +1,6 @@
 //! Received frames, events and datagrams to send: the output of the core.
 //!
-//! [`crate::hub::Hub`] and [`crate::tunnel::Tunnel`] append to a [`Sink`]; the driver empties it
+//! [`crate::tunnel_set::TunnelSet`] and [`crate::tunnel::Tunnel`] append to a [`Sink`]; the driver empties it
 //! after each call. Frames stay in the buffer into which they were opened, so a whole frame is not
 //! copied.
 
@@ -15,8 +15,8 @@ use crate::limits::SINK_BYTES_MIN;
 
 /// A received frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReceivedFrame {
-    /// The tunnel that received it, by its number in the [`crate::hub::Hub`].
+pub struct UnpackedFrame {
+    /// The tunnel that received it, by its number in the [`crate::tunnel_set::TunnelSet`].
     pub tunnel: u16,
     /// The virtual network.
     pub vni: u32,
@@ -32,7 +32,7 @@ pub struct ReceivedFrame {
 #[derive(Debug, Default)]
 pub struct Sink {
     /// Received frames, in order of arrival.
-    pub frames: Vec<ReceivedFrame>,
+    pub frames: Vec<UnpackedFrame>,
     /// Datagrams to send: destination and bytes.
     pub datagrams: Vec<(SocketAddr, Vec<u8>)>,
     /// Changes of tunnel state, in order.
@@ -50,7 +50,7 @@ impl Sink {
     }
 
     /// Returns the bytes of a frame of [`Sink::frames`].
-    pub fn frame(&self, frame: &ReceivedFrame) -> &[u8] {
+    pub fn frame(&self, frame: &UnpackedFrame) -> &[u8] {
         self.bytes.get(frame.at.clone()).unwrap_or(&[])
     }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use causeway_link::limits::ADDRESSES_MAX;
-use causeway_link::{Refusal, What};
+use causeway_link::{EventKind, Refusal};
 use causeway_wire::tunnel::record::{self, Entry};
 use causeway_wire::tunnel::{Inner, Kind, Outer};
 use common::*;
@@ -26,12 +26,12 @@ fn address_is_announced_at_once() {
     let mut world = World::pair(1, false, 1_472);
     announce(&mut world, 0, 1, 77);
     world.run(MS);
-    let here = What::Here { vni: VNI, mac: mac(1), epoch: 77 };
+    let here = EventKind::Here { vni: VNI, mac: mac(1), epoch: 77 };
     assert_eq!(world.seen(1, |what| *what == here), 1);
     let now = world.now;
     world.tunnel_mut(0).withdraw(now, VNI, mac(1));
     world.run(SECOND);
-    let gone = What::Gone { vni: VNI, mac: mac(1), epoch: 77 };
+    let gone = EventKind::Gone { vni: VNI, mac: mac(1), epoch: 77 };
     assert_eq!(world.seen(1, |what| *what == gone), 1);
     assert_eq!(world.seen(1, |what| *what == here), 1, "said three times, news once");
 }
@@ -47,7 +47,7 @@ fn address_claims_are_repeated_on_request() {
     host.hub.tunnel(0).unwrap().repeat_claims(VNI + 1, &mut host.sink);
     world.run(MS);
     for (number, epoch) in [(1, 77), (2, 78)] {
-        let here = What::Here { vni: VNI, mac: mac(number), epoch };
+        let here = EventKind::Here { vni: VNI, mac: mac(number), epoch };
         assert_eq!(world.seen(1, |what| *what == here), 2);
     }
 }
@@ -61,11 +61,11 @@ fn address_announced_before_the_session_is_synchronised() {
     let other = VNI + 1;
     world.tunnel_mut(0).announce(now, other, mac(2), 78).unwrap();
     world.run(SECOND);
-    assert_eq!(world.seen(1, |what| matches!(what, What::Here { .. })), 1);
+    assert_eq!(world.seen(1, |what| matches!(what, EventKind::Here { .. })), 1);
     let host = &mut world.hosts[1];
     assert!(host.hub.tunnel_mut(0).unwrap().carry(other, &mut host.sink));
     world.run(MS);
-    let here = What::Here { vni: other, mac: mac(2), epoch: 78 };
+    let here = EventKind::Here { vni: other, mac: mac(2), epoch: 78 };
     assert_eq!(world.seen(1, |what| *what == here), 1);
 }
 
@@ -152,9 +152,9 @@ proptest! {
         for host in [0, 1] {
             let mut known = std::collections::BTreeSet::new();
             for event in &world.hosts[host].events {
-                match event.what {
-                    What::Here { mac, .. } => { known.insert(mac); }
-                    What::Gone { mac, .. } => { known.remove(&mac); }
+                match event.kind {
+                    EventKind::Here { mac, .. } => { known.insert(mac); }
+                    EventKind::Gone { mac, .. } => { known.remove(&mac); }
                     _ => {}
                 }
             }

@@ -3,7 +3,7 @@
 mod common;
 
 use causeway_link::limits::FRAME_BYTES_MAX;
-use causeway_link::{Refusal, What};
+use causeway_link::{EventKind, Refusal};
 use common::*;
 
 /// Returns frames of these lengths.
@@ -34,7 +34,7 @@ fn frames_of_every_length_cross_with_their_metadata() {
 }
 
 #[test]
-fn every_length_around_the_brim_crosses() {
+fn frames_around_the_datagram_limit_cross() {
     let mut world = World::pair(4, false, 1_472);
     for first in [0, 700, 1_300] {
         for len in 1_300..1_480 {
@@ -80,9 +80,9 @@ fn frames_of_another_network_are_refused() {
 fn tunnel_reports_up_at_both_ends() {
     let world = World::pair(7, false, 1_472);
     for host in [0, 1] {
-        assert_eq!(world.seen(host, |what| *what == What::Up), 1);
-        assert!(world.seen(host, |what| *what == What::Session) >= 1);
-        assert_eq!(world.seen(host, |what| *what == What::Datagram(1_472)), 1);
+        assert_eq!(world.seen(host, |what| *what == EventKind::Up), 1);
+        assert!(world.seen(host, |what| *what == EventKind::Session) >= 1);
+        assert_eq!(world.seen(host, |what| *what == EventKind::Datagram(1_472)), 1);
         let state = world.tunnel(host).state(world.now);
         assert_eq!((state.up, state.datagram), (true, 1_472));
         assert_eq!(state.rtt, Some(MS / 5));

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 /// Seals any plaintext as the peer itself would.
 fn seal(world: &World, host: usize, text: &[u8]) -> Vec<u8> {
-    let path = world.tunnel(host).outlet().path().unwrap();
+    let path = world.tunnel(host).tx_path().path().unwrap();
     let mut bytes = Vec::new();
     TunnelSession::seal(&path.session, text, &mut bytes).unwrap();
     bytes

@@ -5,7 +5,7 @@ mod hosts;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Mutex;
 
-use causeway_fabric::Registration;
+use causeway_fabric::ServiceRegistration;
 use causeway_link::io::service::Links;
 use causeway_model::LinkState;
 use causeway_model::commands::links;
@@ -98,7 +98,7 @@ fn resolve(host: &str, _port: u16) -> Result<Vec<SocketAddr>, String> {
 
 #[test]
 fn names_are_resolved_when_they_can_be_and_followed_to_other_addresses() {
-    let a = Host::with_links(Registration {
+    let a = Host::with_links(ServiceRegistration {
         make: || Box::new(Links::with_resolver(resolve)),
         ..causeway_link::SERVICE
     });

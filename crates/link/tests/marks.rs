@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use causeway_attach::native::NetPort;
-use causeway_fabric::carrier::Pool;
-use causeway_fabric::udp::{Cut, Origin, Receiver, Udp};
+use causeway_fabric::carrier::BufferPool;
+use causeway_fabric::udp::{Fragmentation, Origin, Udp, UdpReceiver};
 use causeway_model::keys::PrivateKey;
 use causeway_model::{Dscp, LinkKind, TrafficClass, TunnelSpec, UdpSpec};
 use causeway_wire::checksum;
@@ -34,12 +34,12 @@ struct Relay {
 
 impl Relay {
     fn new(at: SocketAddr, ends: [SocketAddr; 2]) -> Self {
-        let udp = Udp::bind(at, Cut::Allowed).unwrap();
+        let udp = Udp::bind(at, Fragmentation::Allowed).unwrap();
         udp.report_classes();
         let (writes, saw) = (Arc::new(AtomicU16::new(PASS)), Arc::new(Mutex::new(Vec::new())));
         let stop = Arc::new(AtomicBool::new(false));
         let (write, see, end) = (writes.clone(), saw.clone(), stop.clone());
-        let mut receiver = Receiver::new(Pool::default());
+        let mut receiver = UdpReceiver::new(BufferPool::default());
         let thread = std::thread::spawn(move || {
             let mut bursts = Vec::new();
             while !end.load(Ordering::Relaxed) {

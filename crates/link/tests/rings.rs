@@ -100,7 +100,7 @@ fn without_numbers_a_broadcast_that_comes_from_either_side_is_taken_once() {
 /// beside it. The sender's address belongs to no known port: at one of the three, and at the
 /// fourth.
 #[test]
-fn a_circle_of_unlike_links_ends_whatever_a_stranger_sends() {
+fn flood_loop_of_mixed_links_ends_for_unknown_senders() {
     let hosts: Vec<Host> = (0..4).map(|_| Host::new()).collect();
     let at = |n: usize, port: u16| format!("127.0.0.{}:{port}", 100 + n);
     let edges: [(usize, usize, Kind, u16); 4] = [

@@ -2,28 +2,28 @@
 
 use std::sync::Arc;
 
-use causeway_fabric::carrier::{LinkId, Pool};
+use causeway_fabric::carrier::{BufferPool, LinkId};
 use causeway_fabric::mailbox::mailbox;
-use causeway_fabric::udp::{Cut, Udp};
-use causeway_link::Moment;
+use causeway_fabric::udp::{Fragmentation, Udp};
+use causeway_link::Clock;
 use causeway_link::io::inbox::LinkInbox;
 use causeway_link::io::tunnels::TunnelSocket;
 use causeway_link::limits::ADDRESSES_MAX;
 
-fn at<R>(now: u64, act: impl FnOnce(&mut Moment<'_>) -> R) -> R {
+fn at<R>(now: u64, act: impl FnOnce(&mut Clock<'_>) -> R) -> R {
     let mut entropy = |bytes: &mut [u8]| bytes.fill(7);
-    act(&mut Moment { now, wall: now, entropy: &mut entropy })
+    act(&mut Clock { now, wall: now, random: &mut entropy })
 }
 
 #[test]
 fn addresses_beyond_the_quota_are_announced_once_there_is_room() {
-    let udp = Udp::bind("127.0.0.1:0".parse().unwrap(), Cut::Refused).unwrap();
-    let mut socket = at(0, |moment| TunnelSocket::new(udp, None, Pool::default(), moment));
+    let udp = Udp::bind("127.0.0.1:0".parse().unwrap(), Fragmentation::Refused).unwrap();
+    let mut socket = at(0, |clock| TunnelSocket::new(udp, None, BufferPool::default(), clock));
     let (to, _mailbox) = mailbox(1).unwrap();
     let (id, name, stats) = (LinkId(1), "l".parse().unwrap(), Arc::default());
-    let inbox = LinkInbox { id, name, to, stats, pool: Pool::default() };
+    let inbox = LinkInbox { id, name, to, stats, pool: BufferPool::default() };
     let remote = Some("127.0.0.1:9".parse().unwrap());
-    let tunnel = at(0, |moment| socket.add(None, (remote, None), 7, inbox, moment)).unwrap();
+    let tunnel = at(0, |clock| socket.add(None, (remote, None), 7, inbox, clock)).unwrap();
     let mac = |number: usize| {
         let [.., a, b, c] = number.to_be_bytes();
         [2, 0, 0, a, b, c]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use causeway_link::{Config, HandshakeFault, Refusal, What};
+use causeway_link::{EventKind, HandshakeFault, Refusal, TunnelConfig};
 use causeway_model::keys::PrivateKey;
 use causeway_wire::tunnel::{Kind, Outer};
 use common::*;
@@ -29,7 +29,7 @@ fn sessions_are_replaced_every_two_minutes_and_no_frame_is_lost() {
     let handshakes = world.tunnel(0).state(world.now).handshakes;
     assert!((5..=6).contains(&handshakes), "{handshakes} in ten minutes");
     assert_eq!(world.hosts[0].got.len() + world.hosts[1].got.len(), 6_000);
-    assert_eq!(world.seen(0, |what| *what == What::Down), 0);
+    assert_eq!(world.seen(0, |what| *what == EventKind::Down), 0);
     assert!(world.refused.is_empty(), "{:?}", world.refused);
 }
 
@@ -79,7 +79,7 @@ fn a_daemon_that_comes_back_is_taken_up_again() {
         let remote = Some(address(1 - host));
         world.run(3 * SECOND);
         assert!(!world.tunnel(1 - host).is_up());
-        world.add(host, &Config { keys: Some(keys), remote, longest: 1_472 });
+        world.add(host, &TunnelConfig { keys: Some(keys), remote, longest: 1_472 });
         world.run(SECOND);
         assert!(world.tunnel(0).is_up() && world.tunnel(1).is_up());
         world.send(0, &[small(1)]);
@@ -97,8 +97,8 @@ fn one_end_need_not_know_the_others_address_and_follows_it() {
         Some((world.hosts[own].key.clone(), world.hosts[other].key.public()))
     };
     let (a, b) = (keys(&world, 0, 1), keys(&world, 1, 0));
-    world.add(0, &Config { keys: a, remote: None, longest: 1_472 });
-    world.add(1, &Config { keys: b, remote: Some(address(0)), longest: 1_472 });
+    world.add(0, &TunnelConfig { keys: a, remote: None, longest: 1_472 });
+    world.add(1, &TunnelConfig { keys: b, remote: Some(address(0)), longest: 1_472 });
     world.run(SECOND);
     assert_eq!(world.tunnel(0).remote(), Some(address(1)));
     // The other end moves to another address; its next datagram reports it.
@@ -106,14 +106,14 @@ fn one_end_need_not_know_the_others_address_and_follows_it() {
     world.send(1, &[small(1)]);
     world.run(10 * MS);
     assert_eq!(world.tunnel(0).remote(), Some(address(5)));
-    assert_eq!(world.seen(0, |what| *what == What::Roamed(address(5))), 1);
+    assert_eq!(world.seen(0, |what| *what == EventKind::Roamed(address(5))), 1);
     world.send(0, &[small(2)]);
     world.run(10 * MS);
     assert_eq!(world.hosts[1].got.len(), 1);
 }
 
 #[test]
-fn a_forged_source_moves_nobody() {
+fn session_ignores_a_forged_source() {
     let mut world = World::pair(5, false, 1_472);
     world.tape = Some(Vec::new());
     world.send(0, &[small(1)]);
@@ -129,11 +129,11 @@ fn a_forged_source_moves_nobody() {
 }
 
 #[test]
-fn who_is_not_known_gets_no_answer() {
+fn session_unknown_peer_gets_no_answer() {
     let mut world = World::new(6, 2);
     world.add(
         0,
-        &Config {
+        &TunnelConfig {
             keys: Some((world.hosts[0].key.clone(), world.hosts[1].key.public())),
             remote: Some(address(1)),
             longest: 1_472,
@@ -143,7 +143,11 @@ fn who_is_not_known_gets_no_answer() {
     let other = PrivateKey::new([9; 32]).public();
     world.add(
         1,
-        &Config { keys: Some((world.hosts[1].key.clone(), other)), remote: None, longest: 1_472 },
+        &TunnelConfig {
+            keys: Some((world.hosts[1].key.clone(), other)),
+            remote: None,
+            longest: 1_472,
+        },
     );
     world.tape = Some(Vec::new());
     world.run(10 * SECOND);
@@ -182,7 +186,7 @@ fn hostile_floods_of_initiations_cost_little_and_do_not_lock_out_the_peer() {
     world.restart(0);
     let remote = Some(address(1));
     let keys = Some((world.hosts[0].key.clone(), world.hosts[1].key.public()));
-    world.add(0, &Config { keys, remote, longest: 1_472 });
+    world.add(0, &TunnelConfig { keys, remote, longest: 1_472 });
     // Ten seconds of forged initiations from all addresses, including the peer's own, at a thousand
     // per second.
     let mut asked = 0;
@@ -242,7 +246,7 @@ fn a_peer_that_falls_silent_is_down_within_two_seconds_and_up_when_it_speaks() {
     world.weather.lost = 0;
     world.run(6 * SECOND);
     assert!(world.tunnel(0).is_up() && world.tunnel(1).is_up());
-    assert_eq!(world.seen(0, |what| *what == What::Up), 2);
+    assert_eq!(world.seen(0, |what| *what == EventKind::Up), 2);
     let (of, lost) = world.tunnel(0).state(world.now).loss;
     assert!(of == 32 && (20..32).contains(&lost), "{lost} of {of}");
 }
@@ -252,7 +256,7 @@ fn session_expires_without_rekey() {
     let mut world = World::pair(11, false, 1_472);
     world.weather.lost = 1000;
     world.run(301 * SECOND);
-    assert!(world.tunnel(0).outlet().path().is_none());
+    assert!(world.tunnel(0).tx_path().path().is_none());
     assert!(world.tunnel(0).state(world.now).session_age.is_none());
 }
 
@@ -296,13 +300,17 @@ fn a_clone_of_a_peer_is_refused_and_named() {
     // A third host has the key of the second.
     let keys = Some((world.hosts[1].key.clone(), world.hosts[0].key.public()));
     world.clone_host(1);
-    world.add(2, &Config { keys, remote: Some(address(0)), longest: 1_472 });
+    world.add(2, &TunnelConfig { keys, remote: Some(address(0)), longest: 1_472 });
     world.run(30 * SECOND);
-    assert_eq!(world.seen(0, |what| *what == What::Down), 0);
-    assert_eq!(world.seen(1, |what| *what == What::Down), 0);
+    assert_eq!(world.seen(0, |what| *what == EventKind::Down), 0);
+    assert_eq!(world.seen(1, |what| *what == EventKind::Down), 0);
     assert_eq!(world.tunnel(0).remote(), Some(address(1)));
     assert!(world.refusals(0, Refusal::Clone) > 3);
-    assert_eq!(world.seen(0, |what| *what == What::Clone(address(2))), 1, "told once a minute");
+    assert_eq!(
+        world.seen(0, |what| *what == EventKind::Clone(address(2))),
+        1,
+        "told once a minute"
+    );
     assert_eq!(world.tunnel(0).state(world.now).fault, Some(HandshakeFault::Clone(address(2))));
 }
 
@@ -311,7 +319,7 @@ fn a_peer_whose_clock_was_set_back_a_day_is_named_and_taken_up_again() {
     let mut world = World::pair(34, false, 1_472);
     let keys = Some((world.hosts[1].key.clone(), world.hosts[0].key.public()));
     world.restart(1);
-    world.add(1, &Config { keys, remote: Some(address(0)), longest: 1_472 });
+    world.add(1, &TunnelConfig { keys, remote: Some(address(0)), longest: 1_472 });
     let day = 86_400 * SECOND;
     // Only the peer's clock: the other end initiates nothing any more, as behind a NAT.
     world.hosts[1].address = address(9);

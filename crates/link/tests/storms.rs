@@ -2,7 +2,7 @@
 
 mod common;
 
-use causeway_link::{Refusal, What};
+use causeway_link::{EventKind, Refusal};
 use common::*;
 use proptest::prelude::*;
 
@@ -74,7 +74,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn what_arrives_was_sent_and_arrives_once(seed: u64) {
+    fn frames_arrive_unchanged_and_once(seed: u64) {
         let mut choice = Seed(seed | 1);
         let mut of = |most: u64| choice.below(most);
         let weather = Weather {
@@ -123,7 +123,7 @@ fn a_path_that_becomes_narrow_carries_all_frames_again_in_seconds() {
     world.weather.mtu = 1_400;
     world.run(12 * SECOND);
     assert!(world.tunnel(0).is_up(), "short heartbeats pass");
-    assert_eq!(world.seen(0, |what| *what == What::Down), 0);
+    assert_eq!(world.seen(0, |what| *what == EventKind::Down), 0);
     assert_eq!(world.tunnel(0).state(world.now).datagram, 1_392);
     let frame = (VNI, 0, Default::default(), vec![5; 9_000]);
     world.send(0, std::slice::from_ref(&frame));
@@ -141,7 +141,7 @@ fn an_underlay_that_refuses_long_datagrams_is_believed_at_once() {
     let now = world.now;
     let host = &mut world.hosts[0];
     host.hub.tunnel_mut(0).unwrap().shorten_datagrams(now, &mut host.sink);
-    assert_eq!(world.tunnel(0).outlet().path().unwrap().datagram, 1_232);
+    assert_eq!(world.tunnel(0).tx_path().path().unwrap().datagram, 1_232);
     world.run(2 * SECOND);
-    assert_eq!(world.tunnel(0).outlet().path().unwrap().datagram, 1_472);
+    assert_eq!(world.tunnel(0).tx_path().path().unwrap().datagram, 1_472);
 }

@@ -43,8 +43,8 @@ impl DirtyLog {
     }
 
     /// Returns whether the log's file shrank.
-    pub fn poisoned(&self) -> bool {
-        self.bits.poisoned()
+    pub fn is_poisoned(&self) -> bool {
+        self.bits.is_poisoned()
     }
 }
 
@@ -114,6 +114,6 @@ mod tests {
         let log = DirtyLog::new(open.as_fd(), 0, 8192).unwrap();
         rustix::fs::ftruncate(&open, 0).unwrap();
         log.mark(4096, 1);
-        assert!(log.poisoned());
+        assert!(log.is_poisoned());
     }
 }

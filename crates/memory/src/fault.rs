@@ -3,7 +3,7 @@
 //! An access to a page beyond the end of its file raises SIGBUS. The handler finds the mapping of
 //! the address in a fixed, lock-free table, marks it poisoned, and replaces all of it by zeroed
 //! memory (`crate::substitute`), so that the access completes (reads return zeros). The guest's
-//! port checks the mark ([`crate::Map::poisoned`]) once per batch and closes. A SIGBUS at any other
+//! port checks the mark ([`crate::Map::is_poisoned`]) once per batch and closes. A SIGBUS at any other
 //! address is passed to the previous handler.
 //!
 //! Wayland compositors use the same technique for client buffers (`wl_shm`).
@@ -76,7 +76,7 @@ impl Guard {
 
     /// Returns whether a page of the mapping was lost.
     #[inline]
-    pub(crate) fn poisoned(&self) -> bool {
+    pub(crate) fn is_poisoned(&self) -> bool {
         SLOTS.get(self.slot).is_none_or(|s| s.poisoned.load(Ordering::Relaxed))
     }
 
@@ -234,7 +234,7 @@ mod tests {
             // The second byte lies on the page that the first was written to.
             assert_eq!(read, 0, "{at}");
         }
-        assert!(mapping.poisoned());
+        assert!(mapping.is_poisoned());
         mapping.guard().forget_replaced();
     }
 }

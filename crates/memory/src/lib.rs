@@ -68,7 +68,7 @@ pub mod trace;
 mod unmap;
 mod view;
 
-pub use addresses::{fits, is_behind as is_behind_in_unmapping};
+pub use addresses::{fits, is_behind as has_unmap_backlog};
 pub use background::Background;
 pub use copy::{Cursor, Span};
 pub use dirty::DirtyLog;
@@ -79,5 +79,5 @@ pub use mapping::{KeptFile, Mapping, MappingError, create, is_memory};
 pub use owner::Owner;
 pub use regions::{Access, GuestSpans, RegionError, RegionKey, Regions, Registration};
 pub use rights::Rights;
-pub use unmap::unmap_elsewhere;
+pub use unmap::unmap_in_background;
 pub use view::View;

@@ -40,6 +40,6 @@ pub const SUBSTITUTE_BYTES_MAX: u64 = 1 << 62;
 pub const CACHE_LINE_BYTES: usize = 64;
 /// Largest mapping that is unmapped in the thread that drops it, in bytes; 1 MiB: that takes about
 /// 100 us.
-pub const UNMAPPED_AT_ONCE_MAX: usize = 1 << 20;
+pub const UNMAP_INLINE_BYTES_MAX: usize = 1 << 20;
 /// The unit in which the kernel counts the allocated bytes of a file (`st_blocks`).
 pub const BLOCK_BYTES: u64 = 512;

@@ -207,10 +207,10 @@ impl Map {
     /// Returns whether a page of any mapping was lost because its file shrank. Callers check this
     /// once a batch.
     #[inline]
-    pub fn poisoned(&self) -> bool {
-        self.regions.iter().any(|r| r.mapping.poisoned())
-            || self.files.iter().flatten().any(|mapping| mapping.poisoned())
-            || self.log.as_ref().is_some_and(|log| log.poisoned())
+    pub fn is_poisoned(&self) -> bool {
+        self.regions.iter().any(|r| r.mapping.is_poisoned())
+            || self.files.iter().flatten().any(|mapping| mapping.is_poisoned())
+            || self.log.as_ref().is_some_and(|log| log.is_poisoned())
     }
 
     /// Returns the guest address of the frontend's address `user`. Grants have no such address.

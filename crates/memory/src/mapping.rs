@@ -12,7 +12,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::addresses;
 use crate::fault::Guard;
-use crate::limits::{BLOCK_BYTES, MAPPINGS_MAX, REGION_BYTES_MAX, UNMAPPED_AT_ONCE_MAX};
+use crate::limits::{BLOCK_BYTES, MAPPINGS_MAX, REGION_BYTES_MAX, UNMAP_INLINE_BYTES_MAX};
 use crate::owner::Owner;
 use crate::substitute;
 use crate::unmap::{Range, unmap};
@@ -156,7 +156,7 @@ impl Mapping {
         let skip = usize::try_from(skip).map_err(|_| range())?;
         let len = usize::try_from(len).map_err(|_| range())?;
         // Built even when the table is full, so that Drop unmaps.
-        let is_small = size <= UNMAPPED_AT_ONCE_MAX as u64 && seals.contains(SealFlags::GROW);
+        let is_small = size <= UNMAP_INLINE_BYTES_MAX as u64 && seals.contains(SealFlags::GROW);
         let mapping =
             Self { base, mapped, skip, len, is_small, owner: Owner::now(), file: None, guard };
         addresses::take(mapped);
@@ -192,8 +192,8 @@ impl Mapping {
 
     /// Returns whether a page was lost because the file shrank.
     #[inline]
-    pub fn poisoned(&self) -> bool {
-        self.guard.as_ref().is_none_or(Guard::poisoned)
+    pub fn is_poisoned(&self) -> bool {
+        self.guard.as_ref().is_none_or(Guard::is_poisoned)
     }
 
     #[cfg(test)]

@@ -307,8 +307,8 @@ impl GuestSpans {
     }
 
     /// Returns whether a page of the epoch was lost because its file shrank.
-    pub fn poisoned(&self) -> bool {
-        self.epoch.poisoned()
+    pub fn is_poisoned(&self) -> bool {
+        self.epoch.is_poisoned()
     }
 
     /// Returns the guest address at `offset` and the number of bytes that follow it in its span.

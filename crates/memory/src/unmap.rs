@@ -35,7 +35,7 @@ static IN_BACKGROUND: AtomicBool = AtomicBool::new(false);
 
 /// Unmaps large mappings in a background thread from now on. Not for processes that fork: a child
 /// has no such thread.
-pub fn unmap_elsewhere() {
+pub fn unmap_in_background() {
     IN_BACKGROUND.store(true, Ordering::Relaxed);
 }
 
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn mappings_are_unmapped_in_the_background() {
-        unmap_elsewhere();
+        unmap_in_background();
         for len in [4096, 64 << 20] {
             let name = format!("unmapped-{len}");
             let file = create(&name, len).unwrap();
@@ -119,7 +119,7 @@ mod tests {
         // Freeing the first part takes milliseconds, which makes the order visible.
         const HUGE: u64 = 4 << 40;
         const FILLED: u64 = 64 << 20;
-        unmap_elsewhere();
+        unmap_in_background();
         let name = "counted-until-unmapped";
         let file = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, HUGE).unwrap();

@@ -60,8 +60,8 @@ impl View {
 
     /// Returns whether a page of the mapping was lost because its file shrank.
     #[inline]
-    pub fn poisoned(&self) -> bool {
-        self.mapping.poisoned()
+    pub fn is_poisoned(&self) -> bool {
+        self.mapping.is_poisoned()
     }
 
     #[inline]

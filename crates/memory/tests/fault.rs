@@ -41,13 +41,13 @@ fn hostile_file_that_shrinks_poisons_only_its_own_map() {
     let mut bytes = [1_u8; 5];
     hostile.read(5000, &mut bytes).unwrap();
     assert_eq!(bytes, [0; 5], "a lost page reads as zeros");
-    assert!(hostile.poisoned());
+    assert!(hostile.is_poisoned());
     hostile.write(900_000, b"nowhere").unwrap();
 
     victim.write(77, b"alive").unwrap();
     victim.read(77, &mut bytes).unwrap();
     assert_eq!(&bytes, b"alive");
-    assert!(!victim.poisoned());
+    assert!(!victim.is_poisoned());
 }
 
 /// Set in the process in which the kernel refuses private memory.
@@ -78,7 +78,7 @@ fn hostile_shrink_where_the_kernel_refuses_private_memory() {
     setrlimit(Resource::Data, before).unwrap();
     assert!(thread.is_err(), "the limit does not work here");
     assert_eq!((read, written, bytes), (Ok(()), Ok(()), [0; 5]));
-    assert!(map.poisoned());
+    assert!(map.is_poisoned());
 }
 
 #[test]
@@ -107,8 +107,8 @@ fn hostile_shrink_during_a_copy_between_guests() {
     rustix::fs::ftruncate(&file, 8192).unwrap();
     let spans = [Span { addr: 0, len: MIB as u32 }];
     copy::copy((&from, &mut Cursor::new(&spans)), (&to, &mut Cursor::new(&spans)), MIB).unwrap();
-    assert!(from.poisoned());
-    assert!(!to.poisoned());
+    assert!(from.is_poisoned());
+    assert!(!to.is_poisoned());
 }
 
 #[test]
@@ -121,13 +121,13 @@ fn hostile_shrink_under_a_ring_window_and_a_system_call() {
     rustix::fs::ftruncate(&file, 0).unwrap();
     rustix::fs::ftruncate(&other, 0).unwrap();
     assert_eq!(view.load(0, std::sync::atomic::Ordering::Acquire).unwrap(), 0);
-    assert!(view.poisoned());
+    assert!(view.is_poisoned());
 
     let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
     let spans = [Span { addr: 0, len: 64 }];
     let sent = guest_io::send(near.as_fd(), &map, &mut Cursor::new(&spans), 64);
     assert_eq!(sent, Err(rustix::io::Errno::FAULT));
-    assert!(map.poisoned());
+    assert!(map.is_poisoned());
 }
 
 #[test]

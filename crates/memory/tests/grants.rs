@@ -149,9 +149,9 @@ fn hostile_files_of_grants_are_bounded_and_may_shrink() {
         .unwrap();
     let map = grants.epoch();
     rustix::fs::ftruncate(&file, 0).unwrap();
-    assert!(!map.poisoned());
+    assert!(!map.is_poisoned());
     map.read(0, &mut [0; 8]).unwrap();
-    assert!(map.poisoned());
+    assert!(map.is_poisoned());
 }
 
 #[test]

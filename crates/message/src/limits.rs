@@ -1,11 +1,11 @@
 //! Every bound of the crate.
 
-use causeway_channel::shared::Most;
+use causeway_channel::cooperative_copy::ShareSize;
 
 pub use causeway_wire::mx::limits::*;
 
 /// Bytes of large messages that the host side pulls from one peer at a time. Four times the bytes
-/// that the NIC side requests at a time (`BLOCKS_ASKED`), so that the host side has time to copy;
+/// that the NIC side requests at a time (`BLOCKS_REQUESTED`), so that the host side has time to copy;
 /// no more, so that the bytes are still in a cache when they are copied.
 pub const PULL_AHEAD_BYTES: u64 = 4 << 20;
 /// Pulls from one peer that may run at a time even if their bytes exceed [`PULL_AHEAD_BYTES`].
@@ -59,7 +59,7 @@ pub const SHARED_BYTES_MIN: usize = 64 << 10;
 pub const SHARED_PART_BYTES: usize = 4096;
 /// Fewest and most parts that one side claims at a time. Each claim costs a system call, and at the
 /// end one side waits for the other side's last claim.
-pub const SHARED_PARTS_AT_ONCE: Most = Most { least: 16, most: 256 };
+pub const SHARED_PARTS_AT_ONCE: ShareSize = ShareSize { least: 16, most: 256 };
 /// Polls of a helping sender without progress of its receiver before the sender stops helping.
 pub const HELP_POLLS_MAX: u32 = 512;
 /// Age up to which a check that the peer's process lives stays valid, in ns: about the time to copy

@@ -1,7 +1,9 @@
 //! Endpoints in threads, joined by channels; and peers that end or write arbitrary bytes.
 
-use causeway_channel::{Head, Layout, Side, open};
-use causeway_message::library::{Channels, Completion, Partner, RequestId, Step, Transport};
+use causeway_channel::{EventHead, Layout, Side, open};
+use causeway_message::library::{
+    Channels, Completion, Partner, ProgressStep, RequestId, Transport,
+};
 use causeway_message::split::PeerId;
 use causeway_message::status::Status;
 use causeway_testing::messages::*;
@@ -71,7 +73,7 @@ fn talk(end: &mut End, me: u64, other: Partner) {
             receives.push((id, back, posted));
             posted += 1;
         }
-        if end.library.progress(&mut end.ways) == Step::Idle {
+        if end.library.progress(&mut end.ways) == ProgressStep::Idle {
             std::thread::yield_now();
         }
         sends.retain(|&(id, number)| {
@@ -149,7 +151,7 @@ fn channels_doorbells_wake_for_messages_and_for_room() {
     std::thread::scope(|scope| {
         for (((mut library, mut ways), other), doorbell) in ends.into_iter().zip(&doorbells) {
             scope.spawn(move || {
-                while library.progress(&mut ways) == Step::Worked {}
+                while library.progress(&mut ways) == ProgressStep::Worked {}
                 for round in 0..300_u64 {
                     let len = [10, 100_000, 0, 8192, 40_000][round as usize % 5];
                     let bytes = content(round, len);
@@ -158,7 +160,7 @@ fn channels_doorbells_wake_for_messages_and_for_room() {
                     let send = library.isend(&mut ways, other, round, 0, pad(&bytes)).unwrap();
                     for id in [send, receive] {
                         while library.test(id).unwrap().is_none() {
-                            if library.progress(&mut ways) == Step::Worked {
+                            if library.progress(&mut ways) == ProgressStep::Worked {
                                 continue;
                             }
                             let mut rung = doorbell.0.lock().unwrap();
@@ -196,7 +198,7 @@ fn channels_lost_peer_ends_only_its_own_requests() {
         let [dying, mut healthy] = peers;
         if died {
             drop(dying);
-            end.ways.lost(PeerId(2), Status::EndpointUnreachable);
+            end.ways.report_lost(PeerId(2), Status::EndpointUnreachable);
         } else {
             let mut dying = dying;
             dying.library.disconnect(&mut dying.ways, A).unwrap();
@@ -239,7 +241,7 @@ fn channels_hostile_chunk_without_a_pull_closes_the_channel() {
         assert!(end.ways.add(channel(&memory, Side::First, 2)));
         end.run();
         let (mut liar, _) = open(&memory, Side::Second).unwrap();
-        assert!(liar.send(Head { kind: 4, words }, b"bytes").unwrap());
+        assert!(liar.send(EventHead { kind: 4, words }, b"bytes").unwrap());
         end.run();
         assert!(!end.library.is_reached(B));
     }
@@ -253,12 +255,12 @@ fn channels_hostile_excess_bytes_close_the_channel_and_write_nothing() {
     end.run();
     let (mut liar, mut ear) = open(&memory, Side::Second).unwrap();
     let (receive, back) = end.receive(0, 0, 100);
-    assert!(liar.send(Head { kind: 2, words: [7, 8, 60] }, &[]).unwrap());
+    assert!(liar.send(EventHead { kind: 2, words: [7, 8, 60] }, &[]).unwrap());
     end.run();
     let pull = ear.poll().unwrap().unwrap();
     assert_eq!((pull.head.kind, pull.head.words[0], pull.head.words[2]), (3, 8, 60));
     ear.advance(&pull);
-    let chunk = Head { kind: 4, words: [pull.head.words[1], 0, 0] };
+    let chunk = EventHead { kind: 4, words: [pull.head.words[1], 0, 0] };
     assert!(liar.send(chunk, &[1; 50]).unwrap());
     assert!(liar.send(chunk, &[2; 11]).unwrap());
     end.run();
@@ -293,7 +295,7 @@ proptest! {
                 ear.advance(&event);
             }
             let words = picks.map(|pick| names[usize::from(pick) % names.len()]);
-            let _ = liar.send(Head { kind, words }, &vec![9; len]);
+            let _ = liar.send(EventHead { kind, words }, &vec![9; len]);
             if len % 3 == 0 {
                 let (pad, _) = room(len * 10);
                 end.library.irecv(&mut end.ways, words[0], u64::MAX, 0, pad).unwrap();
@@ -305,7 +307,7 @@ proptest! {
             let _ = end.ways.arm();
             end.ways.disarm();
         }
-        end.ways.lost(PeerId(2), Status::EndpointUnreachable);
+        end.ways.report_lost(PeerId(2), Status::EndpointUnreachable);
         end.run();
         // Messages to itself still arrive.
         let (receive, back) = end.receive(1 << 50, u64::MAX, 5);

@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use causeway_channel::{Head, Layout, Side, open};
-use causeway_message::library::{Buffer as _, Direct, Never, Place, RequestId, Step};
+use causeway_channel::{EventHead, Layout, Side, open};
+use causeway_message::library::{
+    Buffer as _, Inaccessible, ProgressStep, RemoteMemory, RemoteRange, RequestId,
+};
 use causeway_message::limits::{
     DIRECT_BYTES_MIN, HELP_POLLS_MAX, SHARED_BYTES_MIN, SHARED_PART_BYTES, SHARED_PARTS_AT_ONCE,
 };
@@ -23,7 +25,7 @@ struct Log {
     reads: usize,
     written: Vec<(u64, Vec<u8>)>,
     /// Planned results of writes, in order.
-    plan: Vec<Result<usize, Never>>,
+    plan: Vec<Result<usize, Inaccessible>>,
     /// Memory can no longer be written.
     closed: bool,
     /// Memory cannot be read.
@@ -49,11 +51,11 @@ impl Fake {
     }
 }
 
-impl Direct for Fake {
-    fn read(&self, from: &[Place], into: &mut [u8]) -> Result<usize, Never> {
+impl RemoteMemory for Fake {
+    fn read(&self, from: &[RemoteRange], into: &mut [u8]) -> Result<usize, Inaccessible> {
         let mut log = self.log();
         if log.never {
-            return Err(Never);
+            return Err(Inaccessible);
         }
         log.reads += 1;
         let mut done = 0;
@@ -70,7 +72,7 @@ impl Direct for Fake {
         Ok(done)
     }
 
-    fn write(&self, to: &[Place], from: &[u8]) -> Result<usize, Never> {
+    fn write(&self, to: &[RemoteRange], from: &[u8]) -> Result<usize, Inaccessible> {
         if self.log().slow {
             self.1.store(true, Ordering::SeqCst);
             std::thread::sleep(std::time::Duration::from_millis(30));
@@ -158,7 +160,7 @@ impl Both {
     fn step(&mut self, of_sender: bool) -> bool {
         let EndpointPair { a, b, .. } = &mut self.pair;
         let end = if of_sender { a } else { b };
-        end.library.progress(&mut end.ways) != Step::Idle
+        end.library.progress(&mut end.ways) != ProgressStep::Idle
     }
 
     fn helped(&self) -> u64 {
@@ -230,7 +232,7 @@ proptest! {
         let plan = failing.into_iter().map(|how| match how {
             0 => Ok(0),
             1 => Ok(1),
-            _ => Err(Never),
+            _ => Err(Inaccessible),
         });
         both.writes.log().plan = plan.collect();
         let (_, end) = both.begin(1, &bytes, (size(pieces.0), size(pieces.1)));
@@ -264,7 +266,7 @@ fn cooperative_copy_idle_sender_costs_nothing_and_may_join_late() {
 
 #[test]
 fn cooperative_copy_falls_back_to_a_read() {
-    for how in [Ok(0), Ok(100), Err(Never)] {
+    for how in [Ok(0), Ok(100), Err(Inaccessible)] {
         let mut both = Both::new(Side::Second);
         both.writes.log().plan = vec![how];
         let bytes = content(1, 1 << 20);
@@ -314,7 +316,7 @@ fn cooperative_copy_stops_at_the_failure_of_the_receive() {
                 Status::EndpointClosed
             }
             2 => {
-                b.ways.lost(PeerId(1), Status::EndpointClosed);
+                b.ways.report_lost(PeerId(1), Status::EndpointClosed);
                 Status::EndpointClosed
             }
             _ => {
@@ -506,7 +508,7 @@ fn cooperative_copy_disconnect_waits_for_the_sender() {
             }
             assert!(!writes.is_writing(), "it did not wait");
             writes.log().closed = true;
-            assert_eq!(sender.join().unwrap(), Step::Worked);
+            assert_eq!(sender.join().unwrap(), ProgressStep::Worked);
         });
     }
 }
@@ -542,7 +544,7 @@ impl Liar {
 
     fn say(&mut self, kind: u8, words: [u64; 3], told: &[u64]) {
         let bytes: Vec<u8> = told.iter().flat_map(|word| word.to_le_bytes()).collect();
-        assert!(self.mouth.send(Head { kind, words }, &bytes).unwrap());
+        assert!(self.mouth.send(EventHead { kind, words }, &bytes).unwrap());
         self.end.run();
     }
 
@@ -599,7 +601,7 @@ fn cooperative_copy_hostile_requests_write_only_the_offered_bytes() {
     // A word that is reset again and again: a request ends when all parts were claimed.
     liar.writes.log().written.clear();
     let told: Vec<u8> = [3, 4096, len].iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
-    assert!(liar.mouth.send(Head { kind: 7, words: [name, 5, len] }, &told).unwrap());
+    assert!(liar.mouth.send(EventHead { kind: 7, words: [name, 5, len] }, &told).unwrap());
     for _ in 0..50 {
         liar.share(3, 0, 1);
         liar.end.library.progress(&mut liar.end.ways);
@@ -672,7 +674,7 @@ fn cooperative_copy_hostile_sender_loses_its_channel_in_bounded_time() {
         both.pair.memory.write(at, &lie.to_le_bytes()).unwrap();
         both.reads.log().dead = true;
         both.reads.log().tick = 1_000_000;
-        both.pair.b.ways.lost(PeerId(1), Status::EndpointClosed);
+        both.pair.b.ways.report_lost(PeerId(1), Status::EndpointClosed);
         both.pair.run();
         assert_eq!(both.pair.b.ended(end.receive).status, Status::EndpointClosed);
         assert!(both.reads.log().now < 100_000_000);

@@ -2,15 +2,17 @@
 
 use std::sync::{Arc, Mutex};
 
-use causeway_channel::{Head, Layout, Side, open};
-use causeway_message::library::{Buffer as _, Direct, Never, Place, RequestId, Step};
+use causeway_channel::{EventHead, Layout, Side, open};
+use causeway_message::library::{
+    Buffer as _, Inaccessible, ProgressStep, RemoteMemory, RemoteRange, RequestId,
+};
 use causeway_message::limits::{DIRECT_BYTES_MIN, DIRECT_PLACES_MAX, DIRECT_STEP_BYTES};
 use causeway_message::split::PeerId;
 use causeway_message::status::Status;
 use causeway_testing::messages::*;
 
 /// Result of a read.
-type Read = Result<usize, Never>;
+type Read = Result<usize, Inaccessible>;
 
 /// Memory of a process as far as the test reads it, and planned results of reads.
 #[derive(Debug, Default)]
@@ -43,8 +45,8 @@ impl Fake {
     }
 }
 
-impl Direct for Fake {
-    fn read(&self, from: &[Place], into: &mut [u8]) -> Result<usize, Never> {
+impl RemoteMemory for Fake {
+    fn read(&self, from: &[RemoteRange], into: &mut [u8]) -> Result<usize, Inaccessible> {
         let mut memory = self.0.lock().unwrap();
         memory.reads += 1;
         memory.now += 1000 * into.len() as u64;
@@ -64,7 +66,7 @@ impl Direct for Fake {
         Ok(done)
     }
 
-    fn write(&self, _to: &[Place], _from: &[u8]) -> Result<usize, Never> {
+    fn write(&self, _to: &[RemoteRange], _from: &[u8]) -> Result<usize, Inaccessible> {
         Ok(0)
     }
 
@@ -194,8 +196,8 @@ fn direct_read_failure_pulls_from_the_first_byte() {
         (&[Ok(DIRECT_STEP_BYTES - 1)], 1, 0),
         (&[step, step, Ok(7)], 3, 0),
         (&[step, Ok(0)], 2, 0),
-        (&[Err(Never)], 1, 1),
-        (&[step, Err(Never)], 2, 1),
+        (&[Err(Inaccessible)], 1, 1),
+        (&[step, Err(Inaccessible)], 2, 1),
     ];
     for (plan, reads, refused) in plans {
         let (mut pair, fake) = pair();
@@ -227,7 +229,7 @@ fn direct_read_refusal_pulls_queued_messages_too() {
     let sends = [1, 2, 3].map(|info| pair.a.send(B, info, &vec![info as u8; len]));
     pair.run();
     let receives = [1, 2, 3].map(|info| (info, pair.b.receive(info, u64::MAX, len)));
-    fake.plan(&[Err(Never)]);
+    fake.plan(&[Err(Inaccessible)]);
     pair.run();
     for (info, (receive, back)) in receives {
         assert_eq!(pair.b.ended(receive).status, Status::Success);
@@ -259,13 +261,13 @@ fn direct_read_ends_a_receive_without_memory() {
         let fake = Fake::default();
         let mut a = End::new(options(1));
         let mut to_b = channel(&memory, Side::First, 2);
-        to_b.direct = direct.then(|| Box::new(Fake::default()) as Box<dyn Direct>);
+        to_b.direct = direct.then(|| Box::new(Fake::default()) as Box<dyn RemoteMemory>);
         let (mut library, mut ways) = (
             causeway_message::library::Library::<Gone>::new(options(2)).unwrap(),
             LocalChannels::default(),
         );
         let mut to_a = channel(&memory, Side::Second, 1);
-        to_a.direct = direct.then(|| Box::new(fake.clone()) as Box<dyn Direct>);
+        to_a.direct = direct.then(|| Box::new(fake.clone()) as Box<dyn RemoteMemory>);
         assert!(a.ways.add(to_b) && ways.add(to_a));
         a.run();
         let sends = [1, 2, 3].map(|info| a.send(B, info, &content(info, 100_000)));
@@ -294,7 +296,7 @@ fn direct_read_fails_when_the_sender_cancels_or_ends() {
         let sent = send(&mut pair, &fake, 1, &content(1, len), len);
         pair.a.run();
         while fake.reads() == 0 {
-            assert_eq!(pair.b.library.progress(&mut pair.b.ways), Step::Worked);
+            assert_eq!(pair.b.library.progress(&mut pair.b.ways), ProgressStep::Worked);
         }
         assert_eq!(fake.reads(), 1, "one step at a time");
         assert!(!pair.b.ways.arm(), "it does not sleep over it");
@@ -312,7 +314,7 @@ fn direct_read_fails_when_the_sender_cancels_or_ends() {
                 Status::EndpointClosed
             }
             2 => {
-                pair.b.ways.lost(PeerId(1), Status::EndpointClosed);
+                pair.b.ways.report_lost(PeerId(1), Status::EndpointClosed);
                 Status::EndpointClosed
             }
             _ => {
@@ -380,7 +382,7 @@ fn direct_read_hostile_offers_and_ends_affect_no_other_request() {
         ear.advance(&offer);
         let (receive, _) = end.receive(0, 0, len as usize);
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        assert!(liar.send(Head { kind: 2, words: [7, 8, len] }, &bytes).unwrap());
+        assert!(liar.send(EventHead { kind: 2, words: [7, 8, len] }, &bytes).unwrap());
         end.run();
         let pull = ear.poll().unwrap().unwrap();
         assert_eq!((pull.head.kind, pull.head.words[0], pull.head.words[2]), (3, 8, len));
@@ -389,14 +391,14 @@ fn direct_read_hostile_offers_and_ends_affect_no_other_request() {
         let own = offer.head.words[1];
         for name in (0..8).flat_map(|by: u64| [own.wrapping_add(by), own.wrapping_sub(by)]) {
             if name != own {
-                assert!(liar.send(Head { kind: 6, words: [name, 9, 0] }, &[]).unwrap());
+                assert!(liar.send(EventHead { kind: 6, words: [name, 9, 0] }, &[]).unwrap());
             }
         }
         end.run();
         assert!(end.is_pending(to_honest) && end.is_pending(to_liar) && end.is_pending(receive));
         // A length beyond the message ends it as a whole.
-        assert!(liar.send(Head { kind: 6, words: [own, 60_000, 0] }, &[]).unwrap());
-        assert!(liar.send(Head { kind: 6, words: [own, 1, 0] }, &[]).unwrap());
+        assert!(liar.send(EventHead { kind: 6, words: [own, 60_000, 0] }, &[]).unwrap());
+        assert!(liar.send(EventHead { kind: 6, words: [own, 1, 0] }, &[]).unwrap());
         end.run();
         let done = end.ended(to_liar);
         assert_eq!((done.status, done.xfer_length), (Status::Success, 50_000));

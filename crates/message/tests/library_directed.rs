@@ -1,15 +1,15 @@
 //! Directed receives, and unexpected messages that are probed or taken without a receive.
 
 use causeway_channel::{Layout, Side};
-use causeway_message::library::{LibraryOptions, Partner, Source};
+use causeway_message::library::{EndpointIdentity, LibraryOptions, Partner};
 use causeway_message::status::Status;
 use causeway_testing::messages::*;
 
 const ALL: (u64, u64) = (0, 0);
 
-fn source(endpoint: u8) -> Source {
+fn source(endpoint: u8) -> EndpointIdentity {
     let LibraryOptions { address, session, .. } = options(endpoint);
-    Source { address, session }
+    EndpointIdentity { address, session }
 }
 
 /// Endpoints 1 and 3 with channels to 2.
@@ -38,7 +38,7 @@ impl Three {
 
     fn receive(
         &mut self,
-        from: Option<Source>,
+        from: Option<EndpointIdentity>,
         len: usize,
     ) -> (causeway_message::library::RequestId, Back) {
         let (pad, back) = room(len);
@@ -81,7 +81,7 @@ fn directed_receive_finds_unexpected_messages() {
 #[test]
 fn directed_receive_ignores_other_sessions() {
     let mut three = Three::new();
-    let stale = Source { session: source(3).session + 1, ..source(3) };
+    let stale = EndpointIdentity { session: source(3).session + 1, ..source(3) };
     let (directed, _) = three.receive(Some(stale), 6);
     three.c.send(B, 7, b"from c");
     three.run();

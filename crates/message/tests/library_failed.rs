@@ -20,8 +20,8 @@ fn failed_request_is_reported_once_before_it_is_collected() {
     assert_eq!(pair.b.library.next_failed(), Some((cut, Status::Truncated)));
     assert_eq!(pair.b.library.next_failed(), None);
     assert!(pair.b.is_pending(cut) && !pair.b.library.has_failed());
-    pair.b.library.tell_failed(cut, 77);
-    pair.b.library.tell_failed(cut, 78);
+    pair.b.library.set_failure_code(cut, 77);
+    pair.b.library.set_failure_code(cut, 78);
     assert_eq!(given(&back), b"too");
     let ended = pair.b.ended(cut);
     assert_eq!((ended.status, ended.code), (Status::Truncated, 77));
@@ -42,7 +42,7 @@ fn failed_forgotten_request_is_reported_and_removed() {
     pair.a.library.forget(receive).unwrap();
     for id in [send, receive] {
         assert_eq!(pair.a.library.next_failed(), Some((id, Status::Truncated)));
-        pair.a.library.tell_failed(id, 5);
+        pair.a.library.set_failure_code(id, 5);
     }
     assert_eq!(pair.a.library.next_failed(), None);
     assert_eq!((pair.a.library.requests(), pair.a.library.ipeek()), (0, None));

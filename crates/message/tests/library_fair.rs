@@ -83,7 +83,7 @@ fn fairness_each_peer_has_a_guaranteed_minimum() {
         foes.push(foe);
     }
     assert!(pair.b.library.unexpected() >= 200);
-    assert!(pair.b.library.take_crowded() && !pair.b.library.take_crowded());
+    assert!(pair.b.library.take_unexpected_full() && !pair.b.library.take_unexpected_full());
     for _ in 0..UNEXPECTED_PER_PEER_MIN {
         pair.a.send(B, 1, b"heard");
     }

@@ -1,6 +1,8 @@
 //! The fast path: completions and their order are the same as on the general path.
 
-use causeway_message::library::{Completion, LibraryOptions, Missed, Source, Step};
+use causeway_message::library::{
+    Completion, EndpointIdentity, FastMiss, LibraryOptions, ProgressStep,
+};
 use causeway_message::status::Status;
 use causeway_testing::messages::*;
 use proptest::prelude::*;
@@ -31,7 +33,7 @@ fn ops() -> impl Strategy<Value = Op> {
 fn take(end: &mut End, straight: bool) -> Vec<Completion> {
     let mut told = Vec::new();
     loop {
-        let took = straight.then(|| end.library.receive_straight(&mut end.ways));
+        let took = straight.then(|| end.library.receive_fast(&mut end.ways));
         if let Some(Ok((ended, _))) = took {
             told.push(ended);
             continue;
@@ -40,7 +42,7 @@ fn take(end: &mut End, straight: bool) -> Vec<Completion> {
         while let Some(ended) = end.library.test_any(0, 0).unwrap() {
             told.push(ended);
         }
-        if step == Step::Idle && took != Some(Err(Missed::Worked)) {
+        if step == ProgressStep::Idle && took != Some(Err(FastMiss::Worked)) {
             return told;
         }
     }
@@ -56,7 +58,7 @@ fn play(ops: &[Op], straight: bool) -> (Vec<Completion>, Vec<Option<Vec<u8>>>) {
             Op::Receive { info, mask, len, directed, forget } => {
                 let from = directed.map(|endpoint| {
                     let LibraryOptions { address, session, .. } = options(endpoint);
-                    Source { address, session }
+                    EndpointIdentity { address, session }
                 });
                 let (pad, back) = room(len);
                 let End { library, ways } = &mut pair.b;
@@ -89,8 +91,8 @@ proptest! {
 #[test]
 fn fast_path_needs_a_short_message_and_a_posted_receive() {
     let mut pair = EndpointPair::new();
-    let straight = |pair: &mut EndpointPair| pair.b.library.receive_straight(&mut pair.b.ways);
-    assert_eq!(straight(&mut pair), Err(Missed::Unsure), "nothing came");
+    let straight = |pair: &mut EndpointPair| pair.b.library.receive_fast(&mut pair.b.ways);
+    assert_eq!(straight(&mut pair), Err(FastMiss::Unsure), "nothing came");
     let (id, back) = pair.b.receive(1, u64::MAX, 8);
     pair.a.send(B, 1, b"straight");
     let (ended, more) = straight(&mut pair).unwrap();
@@ -104,24 +106,24 @@ fn fast_path_needs_a_short_message_and_a_posted_receive() {
     assert_eq!((pair.b.library.requests(), pair.b.library.ipeek()), (0, None));
 
     pair.a.send(B, 2, b"early");
-    assert_eq!(straight(&mut pair), Err(Missed::Unsure), "no receive waits for it");
+    assert_eq!(straight(&mut pair), Err(FastMiss::Unsure), "no receive waits for it");
     pair.b.run();
     let (early, _) = pair.b.receive(2, u64::MAX, 8);
     let (behind, _) = pair.b.receive(3, u64::MAX, 8);
     pair.a.send(B, 3, b"behind");
-    assert_eq!(straight(&mut pair), Err(Missed::Unsure), "another is to be collected first");
+    assert_eq!(straight(&mut pair), Err(FastMiss::Unsure), "another is to be collected first");
     assert_eq!(pair.b.ended(early).match_info, 2);
     assert_eq!(straight(&mut pair).unwrap().0.match_info, 3);
     assert!(pair.b.library.test(behind).is_err());
 
     let (cut, _) = pair.b.receive(4, u64::MAX, 3);
     pair.a.send(B, 4, b"too long");
-    assert_eq!(straight(&mut pair), Err(Missed::Worked), "it completes as a truncated message");
+    assert_eq!(straight(&mut pair), Err(FastMiss::Worked), "it completes as a truncated message");
     assert_eq!(pair.b.ended(cut).status, Status::Truncated);
     pair.b.library.set_raises(true);
     pair.b.receive(5, u64::MAX, 8);
     pair.a.send(B, 5, b"raises");
-    assert_eq!(straight(&mut pair), Err(Missed::Unsure), "failures are reported first");
+    assert_eq!(straight(&mut pair), Err(FastMiss::Unsure), "failures are reported first");
 }
 
 /// Every poll finds a ready message, however many came from one peer.
@@ -135,13 +137,13 @@ fn fast_path_finds_every_ready_message() {
     let mut next = 0;
     while next < 100 {
         let End { library, ways } = &mut pair.b;
-        match library.receive_straight(ways) {
+        match library.receive_fast(ways) {
             Ok((ended, more)) => {
                 assert_eq!((ended.match_info, more), (next, next < 99));
                 next += 1;
             }
-            Err(Missed::Unsure) => {
-                assert_eq!(library.progress(ways), Step::Worked, "after {next}");
+            Err(FastMiss::Unsure) => {
+                assert_eq!(library.progress(ways), ProgressStep::Worked, "after {next}");
                 while let Some(ended) = library.test_any(0, 0).unwrap() {
                     assert_eq!(ended.match_info, next);
                     next += 1;

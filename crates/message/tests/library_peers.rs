@@ -1,6 +1,6 @@
 //! Peers that come and go, confirmations and timeouts, over a transport that the test controls.
 
-use causeway_message::library::{Error, Handover, Library, Partner, Step, TransportEvent};
+use causeway_message::library::{Error, Handover, Library, Partner, ProgressStep, TransportEvent};
 use causeway_message::limits::EARLY_SENDS_MAX;
 use causeway_message::split::{Address, NicId, PeerId, Token};
 use causeway_message::status::Status;
@@ -31,7 +31,7 @@ impl Lone {
     }
 
     fn run(&mut self) {
-        while self.library.progress(&mut self.way) == Step::Worked {}
+        while self.library.progress(&mut self.way) == ProgressStep::Worked {}
     }
 
     fn send(&mut self, len: usize) -> causeway_message::library::RequestId {

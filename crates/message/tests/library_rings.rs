@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use causeway_channel::mx_rings::{Holds, layout, read_request, write_event};
-use causeway_channel::{Head, Receiver, Sender, Side, open};
+use causeway_channel::{EventHead, Receiver, Sender, Side, open};
 use causeway_message::library::{
-    Buffer, Purpose, Refused, Rings, Staging, Transport, TransportEvent, is_remote,
+    Buffer, Purpose, Rings, Staging, Transport, TransportError, TransportEvent, is_remote,
 };
 use causeway_message::limits::PULL_AHEAD_BYTES;
 use causeway_message::split::{
@@ -35,12 +35,12 @@ struct Stage {
 const OWN: RegionId = RegionId(4);
 
 impl Staging for Stage {
-    fn take(&mut self, len: u32, _purpose: Purpose) -> Result<Window, Refused> {
+    fn take(&mut self, len: u32, _purpose: Purpose) -> Result<Window, TransportError> {
         if self.ended {
-            return Err(Refused::Never(Status::NoResources));
+            return Err(TransportError::Never(Status::NoResources));
         }
         if self.taken >= self.places {
-            return Err(Refused::Full);
+            return Err(TransportError::Full);
         }
         self.taken += 1;
         self.bytes.borrow_mut().resize(len as usize, 0);
@@ -92,7 +92,7 @@ impl Backend {
         assert!(write_event(&mut self.sender, event).unwrap());
     }
 
-    fn asked(&mut self) -> Option<(Head, Vec<u8>)> {
+    fn asked(&mut self) -> Option<(EventHead, Vec<u8>)> {
         let event = self.receiver.poll().unwrap()?;
         let mut bytes = vec![0; event.len];
         self.receiver.copy(&event, 0, &mut bytes);
@@ -154,9 +154,9 @@ fn rings_offers_and_pulls_use_staging() {
     backend.expect(&Request::Offer { peer: PeerId(5), token: Token(1), match_info: 7, from });
     assert_eq!(*ours.staging.bytes.borrow(), data);
     // Without staging the message waits.
-    assert_eq!(way(&mut ours).offer(PEER, Token(2), 7, &data), Err(Refused::Full));
+    assert_eq!(way(&mut ours).offer(PEER, Token(2), 7, &data), Err(TransportError::Full));
     let pulled = way(&mut ours).pull(PEER, 9, Token(3), None, 10);
-    assert_eq!(pulled, Err(Refused::Full));
+    assert_eq!(pulled, Err(TransportError::Full));
     backend.tell(&Event::Sent { token: Token(1), status: Status::Success, taken: 100_000 });
     assert!(matches!(
         next(&mut ours),
@@ -227,7 +227,7 @@ fn rings_short_messages_use_the_fast_path() {
     assert_eq!(short(&mut ours), Some((PEER, 5, b"again".to_vec())));
     assert!(!way(&mut ours).short_done() && !ours.may_have_event());
     // The general path reports an invalid event.
-    let nonsense = Head { kind: 3, words: [6, 1, 5] };
+    let nonsense = EventHead { kind: 3, words: [6, 1, 5] };
     assert!(backend.sender.send(nonsense, b"x").unwrap());
     assert_eq!(short(&mut ours), None);
     assert_eq!(
@@ -639,14 +639,14 @@ fn rings_hostile_nic_side_is_bounded_in_memory() {
 fn rings_hostile_entries_end_the_rings() {
     let (mut ours, mut backend) = pair();
     seen(&mut ours, &mut backend);
-    assert!(backend.sender.send(Head { kind: 77, words: [0; 3] }, &[]).unwrap());
+    assert!(backend.sender.send(EventHead { kind: 77, words: [0; 3] }, &[]).unwrap());
     let gone = TransportEvent::PeerGone { peer: PEER, status: Status::EndpointUnreachable };
     let told = way(&mut ours).next().or_else(|| way(&mut ours).next());
     assert_eq!(told, Some(gone));
     way(&mut ours).forget(PEER);
     way(&mut ours).done();
     assert_eq!(way(&mut ours).next(), None);
-    let never = Refused::Never(Status::EndpointUnreachable);
+    let never = TransportError::Never(Status::EndpointUnreachable);
     assert_eq!(way(&mut ours).eager(PEER, Token(1), 1, &vec![1]), Err(never));
     assert_eq!(way(&mut ours).offer(PEER, Token(1), 1, &vec![1]), Err(never));
     assert_eq!(ours.staging.taken, 0, "its place is free");
@@ -658,9 +658,9 @@ fn rings_doorbell_wakes_the_nic_side() {
     seen(&mut ours, &mut backend);
     way(&mut ours).eager(PEER, Token(1), 1, &vec![1]).unwrap();
     assert_eq!(*backend.rung.borrow(), 0);
-    assert!(backend.receiver.ask(), "something is there");
+    assert!(backend.receiver.arm(), "something is there");
     backend.asked().unwrap();
-    assert!(!backend.receiver.ask());
+    assert!(!backend.receiver.arm());
     way(&mut ours).eager(PEER, Token(1), 1, &vec![1]).unwrap();
     assert_eq!(*backend.rung.borrow(), 1);
 }

@@ -1,24 +1,24 @@
 //! Typed requests through interfaces that do not know the types.
 //!
 //! An operator's command to a service, a request to a shard of a service, and a request from one
-//! service to another are types of their own; each names the type of its answer ([`Ask`]). The
-//! control plane and the fabric carry a [`Request`] and a [`Response`] without knowing either type.
-//! The answering service lists its request types with [`Dispatch::on`], so the compiler checks that
+//! service to another are types of their own; each names the type of its answer ([`TypedRequest`]). The
+//! control plane and the fabric carry a [`ServiceRequest`] and a [`ServiceResponse`] without knowing either type.
+//! The answering service lists its request types with [`RequestDispatch::on`], so the compiler checks that
 //! each is answered with its own answer type.
 //!
 //! Requests are not on the data path: each costs an allocation and a type check.
 //!
 //! ```
-//! use causeway_model::{Ask, Dispatch, Request};
+//! use causeway_model::{TypedRequest, RequestDispatch, ServiceRequest};
 //!
 //! #[derive(Debug)]
 //! struct CountFrames;
-//! impl Ask for CountFrames {
+//! impl TypedRequest for CountFrames {
 //!     type Answer = u64;
 //! }
 //!
-//! let request = Request::new(CountFrames);
-//! let response = Dispatch::new(request).on(|CountFrames| Ok(7)).finish().unwrap();
+//! let request = ServiceRequest::new(CountFrames);
+//! let response = RequestDispatch::new(request).on(|CountFrames| Ok(7)).finish().unwrap();
 //! assert_eq!(response.take::<CountFrames>().unwrap(), 7);
 //! ```
 
@@ -28,32 +28,32 @@ use std::fmt;
 use crate::CommandError;
 
 /// A request that names the type of its answer.
-pub trait Ask: Any + fmt::Debug + Send {
+pub trait TypedRequest: Any + fmt::Debug + Send {
     /// Type of the answer.
     type Answer: Any + Send;
 }
 
 /// A request of any type, erased.
-pub struct Request {
+pub struct ServiceRequest {
     request: Box<dyn Any + Send>,
     name: &'static str,
     print: fn(&dyn Any, &mut fmt::Formatter<'_>) -> fmt::Result,
 }
 
-impl fmt::Debug for Request {
+impl fmt::Debug for ServiceRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (self.print)(&*self.request, f)
     }
 }
 
 /// Prints a request that was erased from a `T`.
-fn print<T: Ask>(request: &dyn Any, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn print<T: TypedRequest>(request: &dyn Any, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     request.downcast_ref::<T>().map_or(Ok(()), |request| request.fmt(f))
 }
 
-impl Request {
+impl ServiceRequest {
     /// Erases the type of `request`.
-    pub fn new<T: Ask>(request: T) -> Self {
+    pub fn new<T: TypedRequest>(request: T) -> Self {
         Self { request: Box::new(request), name: type_name::<T>(), print: print::<T> }
     }
 
@@ -63,7 +63,7 @@ impl Request {
     }
 
     /// Returns whether the request is a `T`.
-    pub fn is<T: Ask>(&self) -> bool {
+    pub fn is<T: TypedRequest>(&self) -> bool {
         self.request.is::<T>()
     }
 
@@ -71,25 +71,25 @@ impl Request {
     ///
     /// # Errors
     /// The request has another type and is returned unchanged.
-    pub fn take<T: Ask>(self) -> Result<T, Self> {
+    pub fn take<T: TypedRequest>(self) -> Result<T, Self> {
         let Self { request, name, print } = self;
         let taken = request.downcast::<T>().map(|request| *request);
         taken.map_err(|request| Self { request, name, print })
     }
 }
 
-/// The answer to a [`Request`], erased.
-pub struct Response(Box<dyn Any + Send>);
+/// The answer to a [`ServiceRequest`], erased.
+pub struct ServiceResponse(Box<dyn Any + Send>);
 
-impl fmt::Debug for Response {
+impl fmt::Debug for ServiceResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Response").finish_non_exhaustive()
+        f.debug_struct("ServiceResponse").finish_non_exhaustive()
     }
 }
 
-impl Response {
+impl ServiceResponse {
     /// Erases the type of the answer to a request of type `T`.
-    pub fn new<T: Ask>(answer: T::Answer) -> Self {
+    pub fn new<T: TypedRequest>(answer: T::Answer) -> Self {
         Self(Box::new(answer))
     }
 
@@ -97,7 +97,7 @@ impl Response {
     ///
     /// # Errors
     /// The response answers a request of another type.
-    pub fn take<T: Ask>(self) -> Result<T::Answer, CommandError> {
+    pub fn take<T: TypedRequest>(self) -> Result<T::Answer, CommandError> {
         let answer = self.0.downcast::<T::Answer>();
         answer.map(|answer| *answer).map_err(|_| {
             CommandError::Host(format!("{} got the answer to another request", type_name::<T>()))
@@ -108,24 +108,27 @@ impl Response {
 /// A request that is offered to one handler after the other.
 #[derive(Debug)]
 #[must_use = "a request without an answer is refused by `finish`"]
-pub enum Dispatch {
+pub enum RequestDispatch {
     /// No handler so far accepts the type.
-    Open(Request),
+    Open(ServiceRequest),
     /// A handler answered the request.
-    Answered(Result<Response, CommandError>),
+    Answered(Result<ServiceResponse, CommandError>),
 }
 
-impl Dispatch {
+impl RequestDispatch {
     /// Starts with a request that no handler has been offered.
-    pub fn new(request: Request) -> Self {
+    pub fn new(request: ServiceRequest) -> Self {
         Self::Open(request)
     }
 
     /// Answers the request with `handle` if it is a `T` and not answered yet.
-    pub fn on<T: Ask>(self, handle: impl FnOnce(T) -> Result<T::Answer, CommandError>) -> Self {
+    pub fn on<T: TypedRequest>(
+        self,
+        handle: impl FnOnce(T) -> Result<T::Answer, CommandError>,
+    ) -> Self {
         match self {
             Self::Open(request) => match request.take::<T>() {
-                Ok(request) => Self::Answered(handle(request).map(Response::new::<T>)),
+                Ok(request) => Self::Answered(handle(request).map(ServiceResponse::new::<T>)),
                 Err(request) => Self::Open(request),
             },
             answered @ Self::Answered(_) => answered,
@@ -136,7 +139,7 @@ impl Dispatch {
     ///
     /// # Errors
     /// The handler's error; [`CommandError::Invalid`] if no handler accepts the type.
-    pub fn finish(self) -> Result<Response, CommandError> {
+    pub fn finish(self) -> Result<ServiceResponse, CommandError> {
         match self {
             Self::Answered(answer) => answer,
             Self::Open(request) => {
@@ -152,18 +155,18 @@ mod tests {
 
     #[derive(Debug)]
     struct Double(u32);
-    impl Ask for Double {
+    impl TypedRequest for Double {
         type Answer = u32;
     }
 
     #[derive(Debug)]
     struct Greet;
-    impl Ask for Greet {
+    impl TypedRequest for Greet {
         type Answer = String;
     }
 
-    fn dispatch(request: Request) -> Dispatch {
-        Dispatch::new(request)
+    fn dispatch(request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request)
             .on(|Double(number)| {
                 let double = number.checked_mul(2);
                 double.ok_or_else(|| CommandError::Invalid("too large".into()))
@@ -173,23 +176,23 @@ mod tests {
 
     #[test]
     fn ask_reaches_the_handler_of_its_type() {
-        let answer = dispatch(Request::new(Double(21))).finish().unwrap();
+        let answer = dispatch(ServiceRequest::new(Double(21))).finish().unwrap();
         assert_eq!(answer.take::<Double>().unwrap(), 42);
-        let refused = dispatch(Request::new(Double(u32::MAX))).finish().unwrap_err();
+        let refused = dispatch(ServiceRequest::new(Double(u32::MAX))).finish().unwrap_err();
         assert_eq!(refused, CommandError::Invalid("too large".into()));
     }
 
     #[test]
     fn ask_without_a_handler_is_refused_by_name() {
-        let refused = dispatch(Request::new(Greet)).finish().unwrap_err().to_string();
+        let refused = dispatch(ServiceRequest::new(Greet)).finish().unwrap_err().to_string();
         assert!(refused.contains("no service answers") && refused.contains("Greet"), "{refused}");
-        let kept = Request::new(Greet).take::<Double>().unwrap_err();
+        let kept = ServiceRequest::new(Greet).take::<Double>().unwrap_err();
         assert!(kept.is::<Greet>(), "a request of another type is given back");
     }
 
     #[test]
     fn ask_refuses_the_answer_to_another_request() {
-        let answer = Response::new::<Greet>("hello".into());
+        let answer = ServiceResponse::new::<Greet>("hello".into());
         assert!(answer.take::<Double>().is_err());
     }
 }

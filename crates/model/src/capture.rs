@@ -46,7 +46,7 @@ pub struct Filter {
 
 /// The next part of a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fetched {
+pub struct CaptureChunk {
     /// The next bytes of the capture file.
     pub bytes: Vec<u8>,
     /// Frames that passed the filter, since the capture began.

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Ask, GroupSpec, Mac, Name, PortSpec, Request, RuleSpec};
+use crate::{GroupSpec, Mac, Name, PortSpec, RuleSpec, ServiceRequest, TypedRequest};
 
 /// A request to the fabric: about ports, groups, rules and dispatchers, or to a service.
 #[derive(Debug)]
@@ -52,13 +52,13 @@ pub enum Command {
         dispatcher: usize,
     },
     /// A command of one service ([`crate::commands`]).
-    Service(Request),
+    Service(ServiceRequest),
 }
 
 impl Command {
     /// Returns the command for a service's own request type.
-    pub fn service<T: Ask>(request: T) -> Self {
-        Self::Service(Request::new(request))
+    pub fn service<T: TypedRequest>(request: T) -> Self {
+        Self::Service(ServiceRequest::new(request))
     }
 }
 

@@ -11,7 +11,7 @@
 //!
 //! A command passes through this crate's types: `causeway` or `curl` sends JSON, the daemon reads
 //! it into a draft or a specification ([`draft`], [`port::read`]), hands a [`Command`] to the
-//! fabric, which answers it or passes it to a service ([`Ask`], [`Request`]), and prints the
+//! fabric, which answers it or passes it to a service ([`TypedRequest`], [`ServiceRequest`]), and prints the
 //! [`Answer`].
 //!
 //! ```
@@ -51,8 +51,8 @@ mod traffic_class;
 mod view;
 
 pub use access::{FileMode, SocketAccess, SocketPermissions};
-pub use ask::{Ask, Dispatch, Request, Response};
-pub use capture::{CaptureSpec, Fetched, Filter};
+pub use ask::{RequestDispatch, ServiceRequest, ServiceResponse, TypedRequest};
+pub use capture::{CaptureChunk, CaptureSpec, Filter};
 pub use command::{Command, CommandError, SocketKind, TraceQuery};
 pub use date::date;
 pub use error::SpecError;
@@ -65,14 +65,14 @@ pub use mac::Mac;
 pub use name::Name;
 pub use poll::{PollMode, PollPolicy};
 pub use port::{
-    CID_GUEST_MIN, CID_HOST, Kind, KindInfo, MxPeer, MxSpec, MxUdp, NetSpec, Offloads, PortContext,
-    PortKind, PortOptions, PortSpec, VsockSpec, message_socket,
+    CID_GUEST_MIN, CID_HOST, KindDefinition, KindInfo, MxPeer, MxSpec, MxUdp, NetSpec, Offloads,
+    PortContext, PortKind, PortOptions, PortSpec, VsockSpec, message_socket,
 };
 pub use route::{MacMatch, RouteEnd, RouteSpec};
 pub use rule::{RuleAction, RuleSide, RuleSpec};
 pub use traffic_class::{DSCP_MAX, Dscp, TrafficClass, ecn_default};
 pub use view::{
-    Answer, CaptureView, DispatcherView, GroupView, LinkState, LinkView, PairView, PeerView,
-    PortState, PortView, QueueView, RouteView, RuleView, ShardView, TraceView, TrafficPair,
-    TrafficView, Whose,
+    Answer, CaptureView, DispatcherView, EventFrontend, GroupView, LinkState, LinkView, PairView,
+    PeerView, PortState, PortView, QueueView, RouteView, RuleView, ShardView, TraceView,
+    TrafficPair, TrafficView,
 };

@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Ask, CommandError, Forwarding, GroupKind, GroupSpec, LinkSpec, Mac, Name, PollMode, PortSpec,
-    Response, RouteSpec, RuleSpec,
+    CommandError, Forwarding, GroupKind, GroupSpec, LinkSpec, Mac, Name, PollMode, PortSpec,
+    RouteSpec, RuleSpec, ServiceResponse, TypedRequest,
 };
 
 /// The answer to a [`Command`](crate::Command).
@@ -30,7 +30,7 @@ pub enum Answer {
     Dispatchers(Vec<DispatcherView>),
     /// Answer to `Service`. The caller knows its type and its JSON form.
     #[serde(skip)]
-    Service(Response),
+    Service(ServiceResponse),
 }
 
 impl Answer {
@@ -38,7 +38,7 @@ impl Answer {
     ///
     /// # Errors
     /// The answer belongs to another command.
-    pub fn to_service<T: Ask>(self) -> Result<T::Answer, CommandError> {
+    pub fn to_service<T: TypedRequest>(self) -> Result<T::Answer, CommandError> {
         match self {
             Self::Service(response) => response.take::<T>(),
             other => Err(CommandError::Host(format!("a service's command got {other:?}"))),
@@ -64,7 +64,7 @@ pub enum PortState {
 /// The frontend that caused an event of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Whose {
+pub enum EventFrontend {
     /// The frontend that is connected now.
     Present,
     /// A frontend that has disconnected.
@@ -89,7 +89,7 @@ pub struct PortView {
     pub fault_age_seconds: Option<u64>,
     /// The frontend that caused the violation.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fault_of: Option<Whose>,
+    pub fault_of: Option<EventFrontend>,
     /// The last event that impaired the guest although it violated no rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
@@ -98,7 +98,7 @@ pub struct PortView {
     pub notice_age_seconds: Option<u64>,
     /// The frontend that the event concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub notice_of: Option<Whose>,
+    pub notice_of: Option<EventFrontend>,
     /// Protocol violations for which the port was closed or reset.
     pub faults_total: u64,
     /// Reason of the last failure of this host to serve a well-behaved frontend.

@@ -7,13 +7,13 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use causeway_attach::local::{Ended, Local, Received};
+use causeway_attach::local::{LocalAttachment, LocalError, LocalMessage};
 use causeway_attach::{Attachment as _, Event};
-use causeway_fabric::wakes::{self, Verdict, Wakes};
+use causeway_fabric::wakes::{self, Verdict, WakeAccount};
 use causeway_fabric::{Context, PortId, ServiceWatch};
 use causeway_host::ReceivedFd;
 use causeway_model::Name;
-use causeway_wire::local::{Ask, Tell};
+use causeway_wire::local::{ClientMessage, DaemonMessage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::limits::{BACKLOG_MAX, UNREAD_MAX, WORK_AHEAD_NS};
@@ -23,7 +23,7 @@ use crate::quotas::ProcessQuota;
 #[derive(Debug)]
 pub struct ClientProcess {
     pub port: PortId,
-    local: Local,
+    local: LocalAttachment,
     #[expect(dead_code, reason = "held for its drop")]
     watch: ServiceWatch,
     /// Watches the socket for room while messages are unsent.
@@ -39,11 +39,11 @@ pub struct ClientProcess {
     /// Time until which the requests of the process are paid for.
     pub paid_ns: u64,
     /// Reports of closed channels that wait for room: at most as many as the process had channels.
-    gone: VecDeque<Tell>,
+    gone: VecDeque<DaemonMessage>,
     /// Reason for disconnecting the process.
-    ended: Option<Ended>,
+    ended: Option<LocalError>,
     /// Account of the wake-ups of the user's processes.
-    wakes: Arc<Mutex<Wakes>>,
+    wakes: Arc<Mutex<WakeAccount>>,
     /// Nothing is sent before this time.
     paused_until: Option<Instant>,
 }
@@ -51,11 +51,11 @@ pub struct ClientProcess {
 impl ClientProcess {
     pub fn new(
         port: PortId,
-        local: Local,
+        local: LocalAttachment,
         watch: ServiceWatch,
         group: Name,
         (uid, process): (Option<u32>, Option<OwnedFd>),
-        wakes: Arc<Mutex<Wakes>>,
+        wakes: Arc<Mutex<WakeAccount>>,
     ) -> Self {
         let gone = VecDeque::new();
         let (room, quota) = (None, ProcessQuota::new(group, uid));
@@ -111,13 +111,13 @@ impl ClientProcess {
     }
 
     /// Returns whether a message waits because the kernel refuses its descriptors at present.
-    pub fn is_stuck(&self) -> bool {
-        self.local.is_stuck()
+    pub fn is_at_descriptor_limit(&self) -> bool {
+        self.local.is_at_descriptor_limit()
     }
 
     /// Reports a closed channel, now or when the process reads again. Other processes close
     /// channels, so that this must not disconnect a slow reader.
-    pub fn report_gone(&mut self, gone: Tell) {
+    pub fn report_gone(&mut self, gone: DaemonMessage) {
         if self.is_reading() {
             self.notify(&gone, Vec::new());
         } else {
@@ -126,30 +126,30 @@ impl ClientProcess {
     }
 
     /// Returns the next request of the process with the memory that it carries, or `None`.
-    pub fn next(&mut self) -> Option<(Ask, Option<ReceivedFd>)> {
+    pub fn next(&mut self) -> Option<(ClientMessage, Option<ReceivedFd>)> {
         let mut events = Vec::new();
         if let Err(error) = self.local.poll(&mut events) {
             self.end(error.into());
         }
         if events.contains(&Event::Closed) {
-            self.end(Ended::Closed);
+            self.end(LocalError::Closed);
         }
-        let Received { bytes, mut fds } = self.local.take_message()?;
-        match Ask::parse(&bytes) {
+        let LocalMessage { bytes, mut fds } = self.local.take_message()?;
+        match ClientMessage::parse(&bytes) {
             Ok(ask) => {
-                let wanted = usize::from(matches!(ask, Ask::Region { .. }));
+                let wanted = usize::from(matches!(ask, ClientMessage::Region { .. }));
                 if fds.len() == wanted {
                     return Some((ask, fds.pop()));
                 }
-                self.end(Ended::Descriptors);
+                self.end(LocalError::Descriptors);
             }
-            Err(error) => self.end(Ended::Host(std::io::Error::other(error))),
+            Err(error) => self.end(LocalError::Host(std::io::Error::other(error))),
         }
         None
     }
 
     /// Queues a message to the process, and sends it if possible.
-    pub fn notify(&mut self, tell: &Tell, fds: Vec<OwnedFd>) {
+    pub fn notify(&mut self, tell: &DaemonMessage, fds: Vec<OwnedFd>) {
         if self.ended.is_some() {
             return;
         }
@@ -181,7 +181,7 @@ impl ClientProcess {
             Verdict::Pause(pause) => {
                 self.paused_until = Instant::now().checked_add(Duration::from_nanos(pause));
             }
-            Verdict::Excess => self.end(Ended::Wakes(wakes::EXCESS)),
+            Verdict::Excess => self.end(LocalError::Wakes(wakes::EXCESS)),
         }
     }
 
@@ -206,12 +206,12 @@ impl ClientProcess {
     }
 
     /// Marks the process for disconnection. The first reason is kept.
-    pub fn end(&mut self, ended: Ended) {
+    pub fn end(&mut self, ended: LocalError) {
         self.ended.get_or_insert(ended);
     }
 
     /// Returns the reason for disconnecting the process, if it is to be disconnected.
-    pub fn ended(&self) -> Option<&Ended> {
+    pub fn ended(&self) -> Option<&LocalError> {
         self.ended.as_ref()
     }
 }

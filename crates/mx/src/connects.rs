@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use causeway_attach::doorbell;
 use causeway_channel::Layout;
 use causeway_fabric::PortId;
-use causeway_wire::local::Tell;
+use causeway_wire::local::DaemonMessage;
 use causeway_wire::mx::{Address, Status};
 
 use crate::client::ClientProcess;
@@ -15,7 +15,7 @@ use crate::limits::{
     UNREAD_DESCRIPTORS_OF_USER_MAX,
 };
 use crate::nic::{EndpointEntry, channel};
-use crate::service::Messages;
+use crate::service::MxService;
 
 /// Result of a connect request.
 pub(crate) enum ConnectOutcome {
@@ -27,7 +27,7 @@ pub(crate) enum ConnectOutcome {
     Ended(Status),
 }
 
-impl Messages {
+impl MxService {
     /// Creates a channel from an endpoint of the process `value` to the endpoint `to`, which must have
     /// the key.
     pub(crate) fn connect(
@@ -63,7 +63,7 @@ impl Messages {
         let way = self.channels.add(from, to);
         let side = |endpoint, of: Address, session, token, side| {
             let (nic, of) = (of.nic.0, of.endpoint);
-            Tell::Channel { endpoint, of, side, session, way, token, nic }
+            DaemonMessage::Channel { endpoint, of, side, session, way, token, nic }
         };
         // The target learns of the channel before its first message arrives.
         self.notify(peer, &side(to.endpoint, from, own_session, 0, 1), its_fds);

@@ -2,7 +2,7 @@
 
 use causeway_fabric::{Control, Controller};
 use causeway_model::commands::peers;
-use causeway_model::{Ask, CommandError, Dispatch, PeerView, Request};
+use causeway_model::{CommandError, PeerView, RequestDispatch, ServiceRequest, TypedRequest};
 
 use crate::service::NAME;
 
@@ -10,7 +10,7 @@ use crate::service::NAME;
 #[derive(Debug)]
 pub(crate) struct ListPeers;
 
-impl Ask for ListPeers {
+impl TypedRequest for ListPeers {
     type Answer = Vec<PeerView>;
 }
 
@@ -29,7 +29,7 @@ fn list(control: &Control<'_>) -> Result<Vec<PeerView>, CommandError> {
 }
 
 impl Controller for MxController {
-    fn ask(&mut self, control: &mut Control<'_>, request: Request) -> Dispatch {
-        Dispatch::new(request).on(|peers::List| list(control))
+    fn ask(&mut self, control: &mut Control<'_>, request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request).on(|peers::List| list(control))
     }
 }

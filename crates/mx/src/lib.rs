@@ -14,13 +14,13 @@
 //! guests: a process that breaks a rule or exceeds a quota loses only its own endpoints.
 //!
 //! # Main types
-//! [`Messages`] is the service for one group; [`SERVICE`] registers it with a fabric.
+//! [`MxService`] is the service for one group; [`SERVICE`] registers it with a fabric.
 //!
 //! ```
 //! use causeway_fabric::Service;
 //!
 //! // A fabric creates the service by its registration, one instance for each group.
-//! let service: Box<dyn Service> = Box::new(causeway_mx::Messages::new());
+//! let service: Box<dyn Service> = Box::new(causeway_mx::MxService::new());
 //! assert_eq!(service.deadline_ns(), None);
 //! ```
 
@@ -48,14 +48,15 @@ mod quotas;
 mod requests;
 mod service;
 
-pub use service::Messages;
+pub use service::MxService;
 
-use causeway_fabric::Registration;
+use causeway_fabric::ServiceRegistration;
 
 /// The kinds of ports of the service.
-const KINDS: &[&causeway_model::Kind] = &[&causeway_model::port::MX];
+const KINDS: &[&causeway_model::KindDefinition] = &[&causeway_model::port::MX];
 
 /// The registration of the service with a fabric.
-pub const SERVICE: Registration = Registration::new(service::NAME, || Box::new(Messages::new()))
-    .with_kinds(KINDS)
-    .with_controller(|| Box::new(control::MxController));
+pub const SERVICE: ServiceRegistration =
+    ServiceRegistration::new(service::NAME, || Box::new(MxService::new()))
+        .with_kinds(KINDS)
+        .with_controller(|| Box::new(control::MxController));

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_of_other_namespaces_and_users_are_not_vouched_for() {
+    fn pidfds_of_other_namespaces_and_users_are_withheld() {
         assert_eq!(pid_seen_here("pos:\t0\nPid:\t77\nNSpid:\t77\n"), Some(77));
         for info in ["NSpid:\t77\t1\n", "NSpid:\t0\n", "NSpid:\t-1\n", "NSpid:\n", "Pid:\t77\n", ""]
         {

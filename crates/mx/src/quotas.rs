@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_lends_so_much_on_all_boards_and_leaves_some_to_others() {
+    fn quota_of_a_user_applies_to_all_nics_and_leaves_room_for_others() {
         // The maximum number of processes on many NICs.
         let lender = |group: &str, uid| ProcessQuota::new(group.parse().unwrap(), Some(uid));
         let of = |uid| (0..20).map(|_| lender("red", uid)).collect::<Vec<_>>();

@@ -3,78 +3,78 @@
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
-use causeway_attach::local::Ended;
+use causeway_attach::local::LocalError;
 use causeway_fabric::{Context, PortId};
 use causeway_host::ReceivedFd;
 use causeway_mxoe::driver::limits::REGION_BYTES_MAX;
 use causeway_mxoe::driver::{RegionRefusal, random};
-use causeway_wire::local::{Ask, Name, Tell, VERSION};
+use causeway_wire::local::{ClientMessage, DaemonMessage, Name, VERSION};
 use causeway_wire::mx::{Address, NicId, RegionId};
 
 use crate::connects::ConnectOutcome;
 use crate::limits::{ENDPOINTS_PER_USER_MAX, REGIONS_PER_CLIENT_MAX, REGIONS_PER_NIC_MAX};
-use crate::service::{Messages, SourceOwner, host};
+use crate::service::{MxService, SourceOwner, host};
 
 /// `mx_return_t` codes of an endpoint in use, and of a reached limit.
 const BUSY: u32 = 20;
 const NO_RESOURCES: u32 = 15;
 
-impl Messages {
+impl MxService {
     /// Answers a request of a process.
     ///
     /// # Errors
-    /// [`Ended`]: the process broke a rule and must be disconnected.
+    /// [`LocalError`]: the process broke a rule and must be disconnected.
     pub(crate) fn answer(
         &mut self,
         cx: &mut Context<'_>,
         value: u32,
-        (ask, memory): (Ask, Option<ReceivedFd>),
-    ) -> Result<(), Ended> {
+        (ask, memory): (ClientMessage, Option<ReceivedFd>),
+    ) -> Result<(), LocalError> {
         let Some(client) = self.clients.get_mut(&value) else { return Ok(()) };
         let port = client.port;
-        if !client.greeted && !matches!(ask, Ask::Hello { .. }) {
-            return Err(Ended::Closed);
+        if !client.greeted && !matches!(ask, ClientMessage::Hello { .. }) {
+            return Err(LocalError::Closed);
         }
-        let Some(local_nic) = self.nics.get_mut(&port) else { return Err(Ended::Closed) };
+        let Some(local_nic) = self.nics.get_mut(&port) else { return Err(LocalError::Closed) };
         match ask {
-            Ask::Hello { direct, .. } => self.answer_hello(value, port, direct)?,
-            Ask::Open { tag, endpoint, key } => {
+            ClientMessage::Hello { direct, .. } => self.answer_hello(value, port, direct)?,
+            ClientMessage::Open { tag, endpoint, key } => {
                 let vacant = local_nic.free_endpoint(endpoint);
                 self.open(cx, (value, port), tag, (endpoint, vacant), (key, random()));
             }
-            Ask::Resume { tag, endpoint, key, session } => {
+            ClientMessage::Resume { tag, endpoint, key, session } => {
                 let vacant = Some(endpoint).filter(|endpoint| local_nic.is_resumable(*endpoint));
                 self.open(cx, (value, port), tag, (endpoint, vacant), (key, session));
             }
-            Ask::Close { endpoint } => self.close(cx.now_ns, value, port, endpoint),
-            Ask::Connect { endpoint, to, key, token, nic } => {
+            ClientMessage::Close { endpoint } => self.close(cx.now_ns, value, port, endpoint),
+            ClientMessage::Connect { endpoint, to, key, token, nic } => {
                 let to = Address { nic: NicId(nic), endpoint: to };
                 self.answer_connect(value, (port, endpoint), to, key, token);
             }
-            Ask::Disconnect { endpoint, to, way, nic } => {
+            ClientMessage::Disconnect { endpoint, to, way, nic } => {
                 let (own, to) =
                     (local_nic.address(endpoint), Address { nic: NicId(nic), endpoint: to });
                 if local_nic.is_of(endpoint, value) && self.channels.remove(own, to, way) {
                     self.report_gone(to, own, way);
                 }
             }
-            Ask::Find { tag, name } => {
+            ClientMessage::Find { tag, name } => {
                 let nic = self.find(port, name.as_str());
                 let (known, nic) = nic.map_or((0, 0), |nic| (1, nic.0));
-                self.notify(value, &Tell::Host { tag, known, nic, name }, vec![]);
+                self.notify(value, &DaemonMessage::Host { tag, known, nic, name }, vec![]);
             }
-            Ask::Name { tag, nic } => self.answer_name(value, port, tag, NicId(nic)),
-            Ask::Region { tag, endpoint, len } => {
-                let memory = memory.ok_or(Ended::Descriptors)?;
+            ClientMessage::Name { tag, nic } => self.answer_name(value, port, tag, NicId(nic)),
+            ClientMessage::Region { tag, endpoint, len } => {
+                let memory = memory.ok_or(LocalError::Descriptors)?;
                 let added = self.add_region((value, port), endpoint, memory.as_fd(), len);
                 let (code, region) = match added {
                     Ok(region) => (0, region.0),
                     Err(RegionRefusal::Limit) => (NO_RESOURCES, 0),
-                    Err(RegionRefusal::Rule) => return Err(Ended::Descriptors),
+                    Err(RegionRefusal::Rule) => return Err(LocalError::Descriptors),
                 };
-                self.notify(value, &Tell::Region { tag, code, endpoint, region }, vec![]);
+                self.notify(value, &DaemonMessage::Region { tag, code, endpoint, region }, vec![]);
             }
-            Ask::Unregion { endpoint, region } => {
+            ClientMessage::Unregion { endpoint, region } => {
                 if local_nic.is_of(endpoint, value)
                     && let Some(network) = &mut local_nic.network
                 {
@@ -87,16 +87,16 @@ impl Messages {
     }
 
     /// Welcomes a process. `direct`: the process offers its pidfd to others.
-    fn answer_hello(&mut self, value: u32, port: PortId, direct: u8) -> Result<(), Ended> {
+    fn answer_hello(&mut self, value: u32, port: PortId, direct: u8) -> Result<(), LocalError> {
         let Some(client) = self.clients.get_mut(&value) else { return Ok(()) };
-        let Some(local_nic) = self.nics.get(&port) else { return Err(Ended::Closed) };
+        let Some(local_nic) = self.nics.get(&port) else { return Err(LocalError::Closed) };
         client.greeted = true;
         if direct == 0 {
             client.process = None;
         }
-        let name = Name::new(&local_nic.name).ok_or(Ended::Closed)?;
+        let name = Name::new(&local_nic.name).ok_or(LocalError::Closed)?;
         let (nic, host) = (local_nic.nic.0, host());
-        self.notify(value, &Tell::Welcome { version: VERSION, nic, host, name }, vec![]);
+        self.notify(value, &DaemonMessage::Welcome { version: VERSION, nic, host, name }, vec![]);
         Ok(())
     }
 
@@ -113,11 +113,11 @@ impl Messages {
             ConnectOutcome::Informed => {}
             ConnectOutcome::Remote { known } => {
                 let known = u8::from(known);
-                self.notify(value, &Tell::Remote { endpoint, known, token }, vec![]);
+                self.notify(value, &DaemonMessage::Remote { endpoint, known, token }, vec![]);
             }
             ConnectOutcome::Ended(status) => {
                 let status = u8::try_from(status as u32).unwrap_or(u8::MAX);
-                self.notify(value, &Tell::Refused { endpoint, status, token }, vec![]);
+                self.notify(value, &DaemonMessage::Refused { endpoint, status, token }, vec![]);
             }
         }
     }
@@ -129,7 +129,7 @@ impl Messages {
         let name = self.name(port, nic).and_then(Name::new);
         let known = u8::from(peer || name.is_some());
         let Some(name) = name.or_else(|| Name::new("")) else { return };
-        self.notify(value, &Tell::Host { tag, known, nic: nic.0, name }, vec![]);
+        self.notify(value, &DaemonMessage::Host { tag, known, nic: nic.0, name }, vec![]);
     }
 
     /// Returns the NIC with a name: of the group on this host, or of another host.
@@ -193,12 +193,13 @@ impl Messages {
                 local_nic.opened_total = local_nic.opened_total.saturating_add(1);
                 let entry = crate::nic::EndpointEntry { client: value, session, key };
                 local_nic.endpoints.insert(endpoint, entry);
-                let opened = Tell::Opened { tag, code: 0, session, endpoint, bypass };
+                let opened = DaemonMessage::Opened { tag, code: 0, session, endpoint, bypass };
                 self.notify(value, &opened, fds);
             }
             Err(code) => {
                 local_nic.refused_total = local_nic.refused_total.saturating_add(1);
-                let refused = Tell::Opened { tag, code, session: 0, endpoint: wanted, bypass: 0 };
+                let refused =
+                    DaemonMessage::Opened { tag, code, session: 0, endpoint: wanted, bypass: 0 };
                 self.notify(value, &refused, vec![]);
             }
         }

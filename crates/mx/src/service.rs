@@ -6,14 +6,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use causeway_attach::Model;
-use causeway_attach::local::{Ended, Local};
-use causeway_fabric::{Context, PortId, Progress, Served, Service, Wakes};
-use causeway_host::fd::receive::Incoming;
+use causeway_attach::local::{LocalAttachment, LocalError};
+use causeway_fabric::{Context, PortId, Progress, Service, SourceProgress, WakeAccount};
+use causeway_host::fd::receive::UntrustedSocket;
 use causeway_host::limits::UNCLOSED_MAX;
-use causeway_model::{CommandError, Dispatch, PeerView, Request};
+use causeway_model::{CommandError, PeerView, RequestDispatch, ServiceRequest};
 use causeway_model::{MxSpec, PortSpec};
 use causeway_mxoe::driver::random;
-use causeway_wire::local::{Ask, Tell};
+use causeway_wire::local::{ClientMessage, DaemonMessage};
 use causeway_wire::mx::{Address, NicId};
 use rustix::net::sockopt;
 
@@ -44,14 +44,14 @@ pub(crate) enum SourceOwner {
 
 /// The service for the NICs of one group.
 #[derive(Debug, Default)]
-pub struct Messages {
+pub struct MxService {
     pub(crate) nics: BTreeMap<PortId, LocalNic>,
     /// By the number that is watched.
     pub(crate) clients: BTreeMap<u32, ClientProcess>,
     pub(crate) sources: BTreeMap<u32, SourceOwner>,
     pub(crate) channels: ChannelTable,
     /// Accounts of wake-ups, by user.
-    wakes: BTreeMap<Option<u32>, Arc<Mutex<Wakes>>>,
+    wakes: BTreeMap<Option<u32>, Arc<Mutex<WakeAccount>>>,
     /// Times until which the requests of the users' processes are paid for.
     paid_ns: BTreeMap<Option<u32>, u64>,
     /// Paused processes.
@@ -79,7 +79,7 @@ pub(crate) fn host() -> [u8; 16] {
     })
 }
 
-impl Messages {
+impl MxService {
     /// Creates the service without NICs.
     pub fn new() -> Self {
         Self::default()
@@ -96,10 +96,10 @@ impl Messages {
         (0..u32::MAX).find(|value| !self.sources.contains_key(value)).unwrap_or(u32::MAX)
     }
 
-    pub(crate) fn notify(&mut self, client: u32, tell: &Tell, fds: Vec<OwnedFd>) {
+    pub(crate) fn notify(&mut self, client: u32, tell: &DaemonMessage, fds: Vec<OwnedFd>) {
         let Some(told) = self.clients.get_mut(&client) else { return };
         told.notify(tell, fds);
-        if told.is_stuck() || told.is_paused() {
+        if told.is_at_descriptor_limit() || told.is_paused() {
             self.pause(client, self.now_ns);
         }
     }
@@ -131,7 +131,7 @@ impl Messages {
         if let Some(client) = self.at(to).map(|(_, endpoint)| endpoint.client) {
             let (nic, of, endpoint) = (other.nic.0, other.endpoint, to.endpoint);
             if let Some(client) = self.clients.get_mut(&client) {
-                client.report_gone(Tell::Gone { endpoint, of, way, nic });
+                client.report_gone(DaemonMessage::Gone { endpoint, of, way, nic });
             }
         }
     }
@@ -172,7 +172,7 @@ impl Messages {
         let Some(client) = self.clients.get(&value) else { return };
         let port = client.port;
         match client.ended() {
-            None | Some(Ended::Closed) => {}
+            None | Some(LocalError::Closed) => {}
             Some(ended) => cx.note(port, format_args!("a process was disconnected: {ended}")),
         }
         let Some(local_nic) = self.nics.get_mut(&port) else { return };
@@ -211,18 +211,18 @@ impl Messages {
         };
         if network.take_written() {
             // The reader may need the processor of this thread.
-            cx.let_in();
+            cx.yield_to_process();
         }
         let mut notes = std::mem::take(&mut network.notes);
         for note in notes.drain(..) {
             match note {
                 NetworkAction::Wake { client, endpoint } => {
-                    self.notify(client, &Tell::Wake { endpoint }, vec![]);
+                    self.notify(client, &DaemonMessage::Wake { endpoint }, vec![]);
                 }
                 NetworkAction::Serve(source) => cx.wake_source(source),
                 NetworkAction::Broken { client, why } => {
                     if let Some(client) = self.clients.get_mut(&client) {
-                        client.end(Ended::Host(std::io::Error::other(why)));
+                        client.end(LocalError::Host(std::io::Error::other(why)));
                     }
                 }
             }
@@ -236,10 +236,10 @@ impl Messages {
     }
 
     /// Answers the requests of a process.
-    fn serve_client(&mut self, cx: &mut Context<'_>, value: u32) -> Served {
-        let mut served = Served { progress: Progress::Worked, count: 0 };
+    fn serve_client(&mut self, cx: &mut Context<'_>, value: u32) -> SourceProgress {
+        let mut served = SourceProgress { progress: Progress::Worked, count: 0 };
         let Some(port) = self.clients.get(&value).map(|client| client.port) else {
-            return Served { progress: Progress::Parked, count: 0 };
+            return SourceProgress { progress: Progress::Parked, count: 0 };
         };
         for _ in 0..REQUESTS_PER_TURN_MAX {
             served.progress = Progress::Parked;
@@ -251,7 +251,7 @@ impl Messages {
             if let Some(until) = client.charged_until(cx.now_ns, paid) {
                 // A process that ended must not keep resources until its pause is over.
                 if client.is_gone() {
-                    client.end(Ended::Closed);
+                    client.end(LocalError::Closed);
                 } else {
                     self.pause(value, until);
                 }
@@ -283,7 +283,7 @@ impl Messages {
     fn flush(&mut self, cx: &mut Context<'_>, value: u32, hears: bool) {
         if let Some(client) = self.clients.get_mut(&value) {
             client.flush();
-            if client.is_stuck() || client.is_paused() {
+            if client.is_at_descriptor_limit() || client.is_paused() {
                 self.pause(value, self.now_ns);
             }
         }
@@ -328,18 +328,18 @@ fn in_turn(mut all: BTreeSet<u32>, last: u32) -> impl Iterator<Item = u32> {
 }
 
 /// Returns whether a request costs system calls, so that its rate is limited.
-fn is_work(ask: &Ask) -> bool {
+fn is_work(ask: &ClientMessage) -> bool {
     matches!(
         ask,
-        Ask::Open { .. }
-            | Ask::Resume { .. }
-            | Ask::Connect { .. }
-            | Ask::Region { .. }
-            | Ask::Unregion { .. }
+        ClientMessage::Open { .. }
+            | ClientMessage::Resume { .. }
+            | ClientMessage::Connect { .. }
+            | ClientMessage::Region { .. }
+            | ClientMessage::Unregion { .. }
     )
 }
 
-impl Messages {
+impl MxService {
     /// Returns the NICs of other hosts that the group's NICs know.
     fn peers(&self, cx: &Context<'_>) -> Vec<PeerView> {
         let mut all = Vec::new();
@@ -352,7 +352,7 @@ impl Messages {
     }
 }
 
-impl Service for Messages {
+impl Service for MxService {
     fn model(&self, _spec: &PortSpec) -> Model {
         Model::new(0, 0, Vec::new())
     }
@@ -361,18 +361,18 @@ impl Service for Messages {
         true
     }
 
-    fn attached(&mut self, cx: &mut Context<'_>, port: PortId, stream: Incoming) {
+    fn attached(&mut self, cx: &mut Context<'_>, port: PortId, stream: UntrustedSocket) {
         let value = self.free_number();
         if self.wakes.len() >= USERS_MAX {
             self.wakes.retain(|_, wakes| Arc::strong_count(wakes) > 1);
         }
         let Some(local_nic) = self.nics.get_mut(&port) else { return };
         let Some(of) = cx.ports.get(port) else { return };
-        let (group, account) = (of.spec.group.clone(), of.giver);
+        let (group, account) = (of.spec.group.clone(), of.descriptor_account);
         let cred = sockopt::socket_peercred(&stream).ok();
         let uid = cred.map(|cred| cred.uid.as_raw());
         let giver = uid.map_or(account, |uid| account.of_user(uid));
-        let stream = stream.given_by(giver);
+        let stream = stream.charged_to(giver);
         let wakes = self.wakes.entry(uid).or_default().clone();
         let barred = wakes.lock().unwrap_or_else(PoisonError::into_inner).is_barred();
         let its = self.clients.values().filter(|client| client.port == port && client.uid == uid);
@@ -401,7 +401,7 @@ impl Service for Messages {
                 local_nic.clients = local_nic.clients.saturating_add(1);
                 let process = cred
                     .and_then(|cred| process::open(stream.as_fd(), cred.pid, cred.uid.as_raw()));
-                let local = Local::accepted(stream);
+                let local = LocalAttachment::accepted(stream);
                 let client = ClientProcess::new(port, local, watch, group, (uid, process), wakes);
                 self.clients.insert(value, client);
                 self.sources.insert(value, SourceOwner::ClientProcess);
@@ -455,11 +455,11 @@ impl Service for Messages {
         self.disconnect_marked(cx);
     }
 
-    fn serve_source(&mut self, cx: &mut Context<'_>, value: u32, budget: usize) -> Served {
+    fn serve_source(&mut self, cx: &mut Context<'_>, value: u32, budget: usize) -> SourceProgress {
         self.now_ns = cx.now_ns;
         let polled = cx.awaits_source(value);
         let now = cx.now_ns;
-        let parked = Served { progress: Progress::Parked, count: 0 };
+        let parked = SourceProgress { progress: Progress::Parked, count: 0 };
         let served = match self.sources.get(&value).copied() {
             None => return parked,
             Some(SourceOwner::ClientProcess) => self.serve_client(cx, value),
@@ -485,8 +485,8 @@ impl Service for Messages {
         served
     }
 
-    fn ask(&mut self, cx: &mut Context<'_>, request: Request) -> Dispatch {
-        Dispatch::new(request).on(|ListPeers| Ok(self.peers(cx)))
+    fn ask(&mut self, cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request).on(|ListPeers| Ok(self.peers(cx)))
     }
 
     fn deadline_ns(&self) -> Option<u64> {
@@ -537,7 +537,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_not_served_last_has_the_next_turn() {
+    fn turns_start_after_the_process_served_last() {
         let all = || BTreeSet::from([2, 5, 9]);
         let turns = |last| in_turn(all(), last).collect::<Vec<_>>();
         assert_eq!(turns(0), [2, 5, 9]);

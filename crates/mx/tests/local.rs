@@ -8,34 +8,34 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_attach::doorbell::Doorbell;
-use causeway_attach::local::{Ended, Local};
-use causeway_channel::{Head, Layout, Receiver, Sender, Side, open};
+use causeway_attach::doorbell::SocketDoorbell;
+use causeway_attach::local::{LocalAttachment, LocalError};
+use causeway_channel::{EventHead, Layout, Receiver, Sender, Side, open};
 use causeway_memory::{Mapping, View};
 use causeway_model::Command;
 use causeway_mx::limits;
 use causeway_testing::slow::watch_often;
-use causeway_wire::local::{Ask, Name, Tell};
+use causeway_wire::local::{ClientMessage, DaemonMessage, Name};
 use causeway_wire::mx::Status;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use common::{Host, PATIENCE, Process, nic, soon};
 
 /// A channel: both its ends, and the doorbell of this side.
-type Joined = (Sender, Receiver, Doorbell);
+type Joined = (Sender, Receiver, SocketDoorbell);
 
-fn channel(tell: Tell, fds: Vec<OwnedFd>) -> Joined {
-    let Tell::Channel { side, .. } = tell else { panic!("{tell:?}") };
+fn channel(tell: DaemonMessage, fds: Vec<OwnedFd>) -> Joined {
+    let DaemonMessage::Channel { side, .. } = tell else { panic!("{tell:?}") };
     let [file, bell]: [OwnedFd; 2] = fds.try_into().unwrap();
     let len = Layout::DEFAULT.bytes();
     let mapping = Mapping::new(file.as_fd(), 0, len as u64).unwrap();
     let view = View::new(Arc::new(mapping), 0, len).unwrap();
     let side = if side == 0 { Side::First } else { Side::Second };
     let (sender, receiver) = open(&view, side).unwrap();
-    (sender, receiver, Doorbell::new(bell))
+    (sender, receiver, SocketDoorbell::new(bell))
 }
 
-fn is_rung(bell: &Doorbell) -> bool {
+fn is_rung(bell: &SocketDoorbell) -> bool {
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&now)).unwrap() == 1
 }
@@ -47,7 +47,7 @@ fn processes_of_one_user_are_handed_on_to_each_other_where_both_ask_for_that() {
         let (mut one, mut two) = (host.attach_as("a", ones), host.attach_as("b", twos));
         one.open(0, 1);
         two.open(3, 77);
-        one.ask(Ask::Connect { endpoint: 0, to: 3, key: 77, token: 9, nic: nic("b") });
+        one.ask(ClientMessage::Connect { endpoint: 0, to: 3, key: 77, token: 9, nic: nic("b") });
         for process in [&mut one, &mut two] {
             let (_, fds) = process.hear();
             assert_eq!(fds.len(), if (ones, twos) == (1, 1) { 3 } else { 2 });
@@ -67,20 +67,22 @@ fn two_processes_are_joined_by_a_channel_of_their_own() {
     let host = Host::new();
     let (mut one, mut two) = (host.attach("a"), host.attach("b"));
     let (of_one, of_two) = (one.open(0, 1), two.open(3, 77));
-    one.ask(Ask::Connect { endpoint: 0, to: 3, key: 77, token: 9, nic: nic("b") });
+    one.ask(ClientMessage::Connect { endpoint: 0, to: 3, key: 77, token: 9, nic: nic("b") });
     let (tell, fds) = two.hear();
-    let Tell::Channel { way, .. } = tell else { panic!("{tell:?}") };
+    let DaemonMessage::Channel { way, .. } = tell else { panic!("{tell:?}") };
     let (session, token) = (of_one, 0);
-    let asked = Tell::Channel { endpoint: 3, of: 0, side: 1, session, way, token, nic: nic("a") };
+    let asked =
+        DaemonMessage::Channel { endpoint: 3, of: 0, side: 1, session, way, token, nic: nic("a") };
     assert_eq!(tell, asked);
     let (mut to_one, from_one, bell_of_two) = channel(tell, fds);
     let (tell, fds) = one.hear();
     let (session, token) = (of_two, 9);
-    let joined = Tell::Channel { endpoint: 0, of: 3, side: 0, session, way, token, nic: nic("b") };
+    let joined =
+        DaemonMessage::Channel { endpoint: 0, of: 3, side: 0, session, way, token, nic: nic("b") };
     assert_eq!(tell, joined);
     let (mut to_two, from_two, bell_of_one) = channel(tell, fds);
-    assert!(to_two.send(Head { kind: 1, words: [1, 2, 3] }, b"there").unwrap());
-    assert!(to_one.send(Head { kind: 2, words: [4, 5, 6] }, b"back").unwrap());
+    assert!(to_two.send(EventHead { kind: 1, words: [1, 2, 3] }, b"there").unwrap());
+    assert!(to_one.send(EventHead { kind: 2, words: [4, 5, 6] }, b"back").unwrap());
     let bytes = |receiver: &Receiver| {
         let event = receiver.poll().unwrap().unwrap();
         let mut bytes = vec![0; event.len];
@@ -96,9 +98,9 @@ fn two_processes_are_joined_by_a_channel_of_their_own() {
         rustix::fs::fcntl_setfl(hear, flags - rustix::fs::OFlags::NONBLOCK).unwrap();
         ring.ring();
         assert!(is_rung(hear) && !is_rung(ring));
-        assert!(hear.hush() && !is_rung(hear));
+        assert!(hear.clear() && !is_rung(hear));
         (0..10_000).for_each(|_| ring.ring());
-        assert!(is_rung(hear) && hear.hush());
+        assert!(is_rung(hear) && hear.clear());
     }
     // A single channel for both directions of a pair.
     assert_eq!(two.refused(3, ("a", 0), 1), Status::Success as u8);
@@ -106,12 +108,12 @@ fn two_processes_are_joined_by_a_channel_of_their_own() {
     // When a process ends, the other is informed and may be connected again.
     drop(one);
     let (tell, _) = two.hear();
-    assert_eq!(tell, Tell::Gone { endpoint: 3, of: 0, way, nic: nic("a") });
+    assert_eq!(tell, DaemonMessage::Gone { endpoint: 3, of: 0, way, nic: nic("a") });
     host.wait("a", "endpoints", 0);
     let mut one = host.attach("a");
     assert_ne!(one.open(0, 1), of_one, "a new session");
-    one.ask(Ask::Connect { endpoint: 0, to: 3, key: 77, token: 9, nic: nic("b") });
-    assert!(matches!(two.hear().0, Tell::Channel { .. }));
+    one.ask(ClientMessage::Connect { endpoint: 0, to: 3, key: 77, token: 9, nic: nic("b") });
+    assert!(matches!(two.hear().0, DaemonMessage::Channel { .. }));
 }
 
 #[test]
@@ -141,12 +143,12 @@ fn hostile_connects_to_strangers_and_with_wrong_keys_are_refused() {
         "the endpoint belongs to another process"
     );
     // Another process cannot close it, nor open its number.
-    third.ask(Ask::Close { endpoint: 0 });
-    third.ask(Ask::Open { tag: 1, endpoint: 0, key: 0 });
-    assert!(matches!(third.hear().0, Tell::Opened { code: 20, .. }));
-    third.ask(Ask::Open { tag: 1, endpoint: 255, key: 0 });
+    third.ask(ClientMessage::Close { endpoint: 0 });
+    third.ask(ClientMessage::Open { tag: 1, endpoint: 0, key: 0 });
+    assert!(matches!(third.hear().0, DaemonMessage::Opened { code: 20, .. }));
+    third.ask(ClientMessage::Open { tag: 1, endpoint: 255, key: 0 });
     assert!(
-        matches!(third.hear().0, Tell::Opened { code: 0, endpoint: 1, .. }),
+        matches!(third.hear().0, DaemonMessage::Opened { code: 0, endpoint: 1, .. }),
         "any free endpoint"
     );
 }
@@ -155,38 +157,40 @@ fn hostile_connects_to_strangers_and_with_wrong_keys_are_refused() {
 fn process_resumes_its_endpoint_with_number_and_session() {
     let host = Host::new();
     let (mut one, mut two) = (host.attach("a"), host.attach("b"));
-    let resume = Ask::Resume { tag: 5, endpoint: 9, key: 77, session: 0x1234 };
+    let resume = ClientMessage::Resume { tag: 5, endpoint: 9, key: 77, session: 0x1234 };
     one.ask(resume);
-    let opened = Tell::Opened { tag: 5, code: 0, session: 0x1234, endpoint: 9, bypass: 0 };
+    let opened = DaemonMessage::Opened { tag: 5, code: 0, session: 0x1234, endpoint: 9, bypass: 0 };
     assert_eq!(one.hear().0, opened);
     two.open(1, 2);
-    two.ask(Ask::Connect { endpoint: 1, to: 9, key: 77, token: 3, nic: nic("a") });
+    two.ask(ClientMessage::Connect { endpoint: 1, to: 9, key: 77, token: 3, nic: nic("a") });
     let (tell, _) = two.hear();
-    assert!(matches!(tell, Tell::Channel { of: 9, session: 0x1234, .. }), "{tell:?}");
+    assert!(matches!(tell, DaemonMessage::Channel { of: 9, session: 0x1234, .. }), "{tell:?}");
     // An endpoint in use cannot be resumed, nor can any number.
     let mut third = host.attach("a");
     third.ask(resume);
-    assert!(matches!(third.hear().0, Tell::Opened { code: 20, .. }));
-    third.ask(Ask::Resume { tag: 5, endpoint: 255, key: 77, session: 1 });
-    assert!(matches!(third.hear().0, Tell::Opened { code: 20, .. }));
+    assert!(matches!(third.hear().0, DaemonMessage::Opened { code: 20, .. }));
+    third.ask(ClientMessage::Resume { tag: 5, endpoint: 255, key: 77, session: 1 });
+    assert!(matches!(third.hear().0, DaemonMessage::Opened { code: 20, .. }));
 }
 
 #[test]
-fn boards_are_found_by_name_in_their_group_alone() {
+fn nics_are_found_by_name_in_their_group_only() {
     let host = Host::new();
     let mut one = host.attach("a");
     for (name, known) in [("b:0", 1), ("b", 0), ("c:0", 0)] {
-        one.ask(Ask::Find { tag: 3, name: Name::new(name).unwrap() });
+        one.ask(ClientMessage::Find { tag: 3, name: Name::new(name).unwrap() });
         let (tell, _) = one.hear();
-        let Tell::Host { tag: 3, known: found, nic: its, .. } = tell else { panic!("{tell:?}") };
+        let DaemonMessage::Host { tag: 3, known: found, nic: its, .. } = tell else {
+            panic!("{tell:?}")
+        };
         assert_eq!(found, known, "{name}");
         assert!(found == 0 || its == nic("b"));
     }
-    one.ask(Ask::Name { tag: 4, nic: nic("b") });
-    let Tell::Host { tag: 4, known: 1, name, .. } = one.hear().0 else { panic!() };
+    one.ask(ClientMessage::Name { tag: 4, nic: nic("b") });
+    let DaemonMessage::Host { tag: 4, known: 1, name, .. } = one.hear().0 else { panic!() };
     assert_eq!(name.as_str(), "b:0");
-    one.ask(Ask::Name { tag: 4, nic: nic("c") });
-    assert!(matches!(one.hear().0, Tell::Host { known: 0, .. }));
+    one.ask(ClientMessage::Name { tag: 4, nic: nic("c") });
+    assert!(matches!(one.hear().0, DaemonMessage::Host { known: 0, .. }));
     let text = host.add("d", "red", nic("b")).unwrap_err().to_string();
     assert!(text.contains("mac"), "{text}");
 }
@@ -199,15 +203,15 @@ fn hostile_processes_cost_only_themselves() {
     // Garbage, and requests before the greeting.
     let mut garbage = UnixStream::connect(host.dir.join("a")).unwrap();
     garbage.write_all(&[0xff; 1000]).unwrap();
-    assert!(Process(Local::new(garbage.into())).is_parted());
+    assert!(Process(LocalAttachment::new(garbage.into())).is_parted());
     let rude = UnixStream::connect(host.dir.join("a")).unwrap();
-    let mut rude = Process(Local::new(rude.into()));
-    rude.ask(Ask::Open { tag: 0, endpoint: 1, key: 0 });
+    let mut rude = Process(LocalAttachment::new(rude.into()));
+    rude.ask(ClientMessage::Open { tag: 0, endpoint: 1, key: 0 });
     assert!(rude.is_parted());
     // Unexpected descriptors.
     let mut odd = host.attach("a");
     let file = causeway_memory::create("odd", 4096).unwrap();
-    odd.0.send(Ask::Close { endpoint: 0 }.emit(), vec![file]).unwrap();
+    odd.0.send(ClientMessage::Close { endpoint: 0 }.emit(), vec![file]).unwrap();
     assert!(odd.is_parted());
     // The removal of a port disconnects its processes.
     host.wait("a", "processes", 1);
@@ -219,7 +223,7 @@ fn hostile_processes_cost_only_themselves() {
 /// Returns the number of the next channel.
 fn way_of(process: &mut Process) -> u32 {
     let (tell, _) = process.hear();
-    let Tell::Channel { way, .. } = tell else { panic!("{tell:?}") };
+    let DaemonMessage::Channel { way, .. } = tell else { panic!("{tell:?}") };
     way
 }
 
@@ -230,31 +234,31 @@ fn hostile_and_late_disconnects_close_no_other_way() {
     one.open(0, 1);
     two.open(1, 2);
     third.open(2, 3);
-    let connect = Ask::Connect { endpoint: 0, to: 1, key: 2, token: 9, nic: nic("b") };
-    let close = |way| Ask::Disconnect { endpoint: 0, to: 1, way, nic: nic("b") };
+    let connect = ClientMessage::Connect { endpoint: 0, to: 1, key: 2, token: 9, nic: nic("b") };
+    let close = |way| ClientMessage::Disconnect { endpoint: 0, to: 1, way, nic: nic("b") };
     one.ask(connect);
     let first = way_of(&mut one);
     assert_eq!(way_of(&mut two), first);
     // With another number, or by a process at neither end.
     one.ask(close(first + 1));
-    third.ask(Ask::Disconnect { endpoint: 1, to: 0, way: first, nic: nic("a") });
-    third.ask(Ask::Disconnect { endpoint: 2, to: 0, way: first, nic: nic("a") });
+    third.ask(ClientMessage::Disconnect { endpoint: 1, to: 0, way: first, nic: nic("a") });
+    third.ask(ClientMessage::Disconnect { endpoint: 2, to: 0, way: first, nic: nic("a") });
     assert_eq!(two.refused(1, ("a", 0), 1), Status::Success as u8, "already present");
     // A side that cannot use its channel closes it, and the other is informed.
     one.ask(close(first));
-    assert_eq!(two.hear().0, Tell::Gone { endpoint: 1, of: 0, way: first, nic: nic("a") });
+    assert_eq!(two.hear().0, DaemonMessage::Gone { endpoint: 1, of: 0, way: first, nic: nic("a") });
     one.ask(connect);
     let second = way_of(&mut one);
     assert_ne!(first, second);
     assert_eq!(way_of(&mut two), second);
     // A late request for the first channel does not close the second.
-    two.ask(Ask::Disconnect { endpoint: 1, to: 0, way: first, nic: nic("a") });
+    two.ask(ClientMessage::Disconnect { endpoint: 1, to: 0, way: first, nic: nic("a") });
     assert_eq!(two.refused(1, ("a", 0), 1), Status::Success as u8, "already present");
     assert_eq!(one.refused(0, ("b", 1), 2), Status::Success as u8, "on both sides");
 }
 
 #[test]
-fn hostile_floods_of_connects_part_nobody_who_is_busy() {
+fn hostile_floods_of_connects_disconnect_no_busy_process() {
     let host = Host::new();
     let (mut busy, mut other) = (host.attach("a"), host.attach("b"));
     busy.open(0, 1);
@@ -263,14 +267,15 @@ fn hostile_floods_of_connects_part_nobody_who_is_busy() {
     for endpoint in 1..=80 {
         flood.open(endpoint, 0);
     }
-    let connect = |endpoint| Ask::Connect { endpoint, to: 0, key: 1, token: 9, nic: nic("a") };
+    let connect =
+        |endpoint| ClientMessage::Connect { endpoint, to: 0, key: 1, token: 9, nic: nic("a") };
     // More channels than a process may have to an endpoint.
     let mut ways = Vec::new();
     for endpoint in 1..=80 {
         flood.ask(connect(endpoint));
         match flood.hear().0 {
-            Tell::Channel { way, .. } => ways.push(way),
-            Tell::Refused { status, .. } => assert_eq!(status, Status::NoResources as u8),
+            DaemonMessage::Channel { way, .. } => ways.push(way),
+            DaemonMessage::Refused { status, .. } => assert_eq!(status, Status::NoResources as u8),
             tell => panic!("{tell:?}"),
         }
     }
@@ -279,14 +284,14 @@ fn hostile_floods_of_connects_part_nobody_who_is_busy() {
     let (mut refused, mut made) = (0, 64);
     for (round, way) in ways.iter().cycle().take(3000).enumerate() {
         let (endpoint, way) = (round as u8 % 64 + 1, if round < 64 { *way } else { u32::MAX });
-        flood.ask(Ask::Disconnect { endpoint, to: 0, way, nic: nic("a") });
+        flood.ask(ClientMessage::Disconnect { endpoint, to: 0, way, nic: nic("a") });
         flood.ask(connect(endpoint));
         match flood.hear().0 {
-            Tell::Channel { way, .. } => {
+            DaemonMessage::Channel { way, .. } => {
                 made += 1;
-                flood.ask(Ask::Disconnect { endpoint, to: 0, way, nic: nic("a") });
+                flood.ask(ClientMessage::Disconnect { endpoint, to: 0, way, nic: nic("a") });
             }
-            Tell::Refused { .. } => refused += 1,
+            DaemonMessage::Refused { .. } => refused += 1,
             tell => panic!("{tell:?}"),
         }
     }
@@ -295,29 +300,32 @@ fn hostile_floods_of_connects_part_nobody_who_is_busy() {
     host.wait("b", "processes", 1);
     // When it reads at last, it gets all messages, and is still attached.
     let (mut came, mut gone) = (0, 0);
-    busy.ask(Ask::Find { tag: 3, name: Name::new("b:0").unwrap() });
+    busy.ask(ClientMessage::Find { tag: 3, name: Name::new("b:0").unwrap() });
     let mut answered = false;
     while !answered || gone < came {
         match busy.hear().0 {
-            Tell::Channel { .. } => came += 1,
-            Tell::Gone { .. } => gone += 1,
-            Tell::Host { .. } => answered = true,
+            DaemonMessage::Channel { .. } => came += 1,
+            DaemonMessage::Gone { .. } => gone += 1,
+            DaemonMessage::Host { .. } => answered = true,
             tell => panic!("{tell:?}"),
         }
     }
     assert_eq!((came, gone), (made, made));
-    other.ask(Ask::Connect { endpoint: 0, to: 0, key: 1, token: 9, nic: nic("a") });
-    assert!(matches!(other.hear().0, Tell::Channel { .. }), "other processes can connect again");
+    other.ask(ClientMessage::Connect { endpoint: 0, to: 0, key: 1, token: 9, nic: nic("a") });
+    assert!(
+        matches!(other.hear().0, DaemonMessage::Channel { .. }),
+        "other processes can connect again"
+    );
     soon(|| host.counter("a", "endpoints") == 1, "the process is disconnected");
 }
 
 /// Repeats a request as often as possible.
-fn ask_on(process: &mut Process, ask: Ask, most: usize) -> usize {
+fn ask_on(process: &mut Process, ask: ClientMessage, most: usize) -> usize {
     let (mut asked, mut full) = (0, 0);
     while asked < most && full < 100 {
         match process.0.send(ask.emit(), Vec::new()) {
             Ok(()) => (asked, full) = (asked + 1, 0),
-            Err(Ended::Unread) => {
+            Err(LocalError::Unread) => {
                 full += 1;
                 process.0.flush().unwrap();
                 std::thread::sleep(std::time::Duration::from_millis(1));
@@ -332,18 +340,18 @@ fn ask_on(process: &mut Process, ask: Ask, most: usize) -> usize {
 fn hostile_processes_that_do_not_read_are_not_listened_to() {
     let host = Host::new();
     let (mut deaf, mut honest) = (host.attach("a"), host.attach("a"));
-    let asked = ask_on(&mut deaf, Ask::Name { tag: 0, nic: nic("b") }, 20_000);
+    let asked = ask_on(&mut deaf, ClientMessage::Name { tag: 0, nic: nic("b") }, 20_000);
     assert!(asked < 20_000, "requests are read without a limit");
     // Other processes are served.
     honest.open(7, 0);
     // When the process reads, it gets all answers.
     for _ in 0..asked {
         deaf.0.flush().unwrap();
-        assert!(matches!(deaf.hear().0, Tell::Host { known: 1, .. }));
+        assert!(matches!(deaf.hear().0, DaemonMessage::Host { known: 1, .. }));
     }
     deaf.open(8, 0);
     // The end of a process that does not read is noticed.
-    ask_on(&mut deaf, Ask::Name { tag: 0, nic: nic("b") }, 20_000);
+    ask_on(&mut deaf, ClientMessage::Name { tag: 0, nic: nic("b") }, 20_000);
     drop(deaf);
     host.wait("a", "processes", 1);
 }
@@ -355,7 +363,11 @@ fn hostile_processes_whose_wake_ups_take_long_are_delayed_and_parted_from() {
     honest.open(7, 0);
     let watchers = watch_often(slow.0.as_fd());
     let (since, mut asked) = (Instant::now(), 0);
-    'parted: while slow.0.send(Ask::Name { tag: 0, nic: nic("b") }.emit(), Vec::new()).is_ok() {
+    'parted: while slow
+        .0
+        .send(ClientMessage::Name { tag: 0, nic: nic("b") }.emit(), Vec::new())
+        .is_ok()
+    {
         asked += 1;
         loop {
             match slow.0.receive() {
@@ -383,7 +395,7 @@ fn hostile_floods_of_questions_that_are_work_are_slowed() {
     let mut opened = 0_u64;
     while since.elapsed().as_millis() < 1500 {
         flood.open(1, 0);
-        flood.ask(Ask::Close { endpoint: 1 });
+        flood.ask(ClientMessage::Close { endpoint: 1 });
         opened += 1;
     }
     let may = u64::try_from(since.elapsed().as_nanos()).unwrap() + limits::WORK_AHEAD_NS;
@@ -392,7 +404,7 @@ fn hostile_floods_of_questions_that_are_work_are_slowed() {
 }
 
 #[test]
-fn hostile_processes_that_rest_and_go_are_parted_from_at_once() {
+fn hostile_paused_processes_that_end_are_disconnected_at_once() {
     let host = Host::new();
     // A request without an answer, more often than is answered soon.
     let unanswered = (0..20).any(|_| {
@@ -407,7 +419,7 @@ fn hostile_processes_that_rest_and_go_are_parted_from_at_once() {
                 std::thread::sleep(std::time::Duration::from_millis(1));
                 continue;
             }
-            flood.ask(Ask::Unregion { endpoint: 1, region: 1 });
+            flood.ask(ClientMessage::Unregion { endpoint: 1, region: 1 });
             asked += 1;
         }
         asked -= flood.0.backlog() as u64;
@@ -425,10 +437,10 @@ fn hostile_users_leave_endpoints_to_others() {
     let mut opened = 0;
     for at in 0..255 {
         let process = &mut processes[at % 4];
-        process.ask(Ask::Open { tag: 1, endpoint: 255, key: 0 });
+        process.ask(ClientMessage::Open { tag: 1, endpoint: 255, key: 0 });
         match process.hear().0 {
-            Tell::Opened { code: 0, .. } => opened += 1,
-            Tell::Opened { code: 15, .. } => {}
+            DaemonMessage::Opened { code: 0, .. } => opened += 1,
+            DaemonMessage::Opened { code: 15, .. } => {}
             tell => panic!("{tell:?}"),
         }
     }
@@ -451,13 +463,21 @@ fn hostile_users_leave_ways_to_others() {
         for endpoint in 1..=limits::CHANNELS_OF_CLIENT_MAX {
             let endpoint = (at / 5 * limits::CHANNELS_OF_CLIENT_MAX + endpoint) as u8;
             process.open(endpoint, 0);
-            process.ask(Ask::Connect { endpoint, to: 0, key: 1, token: 9, nic: nic("a") });
+            process.ask(ClientMessage::Connect {
+                endpoint,
+                to: 0,
+                key: 1,
+                token: 9,
+                nic: nic("a"),
+            });
             match process.hear().0 {
-                Tell::Channel { .. } => {
+                DaemonMessage::Channel { .. } => {
                     made += 1;
-                    assert!(matches!(target.hear().0, Tell::Channel { .. }));
+                    assert!(matches!(target.hear().0, DaemonMessage::Channel { .. }));
                 }
-                Tell::Refused { status, .. } => assert_eq!(status, Status::NoResources as u8),
+                DaemonMessage::Refused { status, .. } => {
+                    assert_eq!(status, Status::NoResources as u8)
+                }
                 tell => panic!("{tell:?}"),
             }
         }

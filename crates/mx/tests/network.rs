@@ -4,14 +4,14 @@ mod common;
 
 use std::os::fd::OwnedFd;
 
-use causeway_channel::Head;
+use causeway_channel::EventHead;
 use causeway_channel::mx_rings::Holds;
 use causeway_memory::create;
 use causeway_model::Command;
 use causeway_model::{MxSpec, PortKind, PortSpec};
-use causeway_wire::local::{Ask, Name, Tell};
+use causeway_wire::local::{ClientMessage, DaemonMessage, Name};
 use causeway_wire::mx::{Event, RegionId, Request, Status, Token, Window};
-use causeway_wire::mxoe::{Eager, Ends, Header, Packet, emit};
+use causeway_wire::mxoe::{Eager, EndpointPair, Header, Packet, emit};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags};
 
@@ -32,18 +32,18 @@ fn lies() {
     let mut honest = one.attach("a");
     let mut its = Rings::open(&mut honest, 9);
     // An unknown request.
-    assert!(a.sender.send(Head { kind: 99, words: [1; 3] }, b"").unwrap());
+    assert!(a.sender.send(EventHead { kind: 99, words: [1; 3] }, b"").unwrap());
     a.ring();
     assert!(of_one.is_parted());
     // An invalid field; a message that is too long; invalid indices.
     let mut liar = one.attach("a");
     let mut rings = Rings::open(&mut liar, 1);
-    assert!(rings.sender.send(Head { kind: 2, words: [1, 1, 1] }, b"").unwrap());
+    assert!(rings.sender.send(EventHead { kind: 2, words: [1, 1, 1] }, b"").unwrap());
     rings.ring();
     assert!(liar.is_parted());
     let mut liar = one.attach("a");
     let mut rings = Rings::open(&mut liar, 1);
-    assert!(rings.sender.send(Head { kind: 4, words: [0; 3] }, &[0; 40_000]).unwrap());
+    assert!(rings.sender.send(EventHead { kind: 4, words: [0; 3] }, &[0; 40_000]).unwrap());
     rings.ring();
     assert!(liar.is_parted());
     // Random content everywhere: with or without disconnection, others are not affected.
@@ -72,7 +72,7 @@ fn hostile_rings_cost_only_their_process() {
 }
 
 fn lend(process: &mut Process, endpoint: u8, len: u64, file: OwnedFd) {
-    process.0.send(Ask::Region { tag: 5, endpoint, len }.emit(), vec![file]).unwrap();
+    process.0.send(ClientMessage::Region { tag: 5, endpoint, len }.emit(), vec![file]).unwrap();
 }
 
 fn bad_regions() {
@@ -103,7 +103,7 @@ fn bad_regions() {
         assert!(liar.is_parted(), "endpoint {endpoint}, {len} bytes");
     }
     let mut liar = one.attach("a");
-    liar.ask(Ask::Region { tag: 5, endpoint: 1, len: 8192 });
+    liar.ask(ClientMessage::Region { tag: 5, endpoint: 1, len: 8192 });
     assert!(liar.is_parted(), "the request has no descriptor");
     // The maximum number of regions.
     let mut greedy = one.attach("a");
@@ -112,8 +112,8 @@ fn bad_regions() {
     loop {
         lend(&mut greedy, 1, 8192, sealed());
         match greedy.hear().0 {
-            Tell::Region { tag: 5, code: 0, .. } => taken += 1,
-            Tell::Region { tag: 5, code: 15, .. } => break,
+            DaemonMessage::Region { tag: 5, code: 0, .. } => taken += 1,
+            DaemonMessage::Region { tag: 5, code: 15, .. } => break,
             other => panic!("{other:?}"),
         }
     }
@@ -121,7 +121,7 @@ fn bad_regions() {
     // Unregistered memory, deregistered memory, and bytes outside of a region are not sent.
     let (_, peer) = a.connect(at("b", 4), 7);
     lend(&mut of_one, 3, 8192, sealed());
-    let Tell::Region { code: 0, region, .. } = of_one.hear().0 else { panic!() };
+    let DaemonMessage::Region { code: 0, region, .. } = of_one.hear().0 else { panic!() };
     let mut refused = |region: u8, offset: u64, len: u32| {
         let from = Window { region: RegionId(region), offset, len };
         a.request(&Request::Offer { peer, token: Token(9), match_info: 1, from });
@@ -132,12 +132,15 @@ fn bad_regions() {
     };
     assert!(refused(region + 1, 0, 1) && refused(region, 8000, 193));
     assert!(refused(region, u64::MAX, 1) && refused(region, 0, u32::MAX));
-    of_one.ask(Ask::Unregion { endpoint: 3, region });
+    of_one.ask(ClientMessage::Unregion { endpoint: 3, region });
     // Twice, and a region of another process.
-    of_one.ask(Ask::Unregion { endpoint: 3, region });
-    of_one.ask(Ask::Unregion { endpoint: 1, region: 0 });
-    of_one.ask(Ask::Find { tag: 1, name: Name::new("a:0").unwrap() });
-    assert!(matches!(of_one.hear().0, Tell::Host { known: 1, .. }), "the process is served");
+    of_one.ask(ClientMessage::Unregion { endpoint: 3, region });
+    of_one.ask(ClientMessage::Unregion { endpoint: 1, region: 0 });
+    of_one.ask(ClientMessage::Find { tag: 1, name: Name::new("a:0").unwrap() });
+    assert!(
+        matches!(of_one.hear().0, DaemonMessage::Host { known: 1, .. }),
+        "the process is served"
+    );
     assert!(refused(region, 0, 8192), "stale");
 }
 
@@ -150,12 +153,12 @@ fn sleeper() {
     let (one, two, (mut of_one, mut a), (mut of_two, mut b)) = met();
     let (_, peer) = a.connect(at("b", 4), 7);
     // The process asks for a wake-up, and gets one, regardless of the number of events.
-    b.receiver.ask();
+    b.receiver.arm();
     for number in 0..50 {
         let (token, match_info, data) = (Token(number), number, &b"bytes"[..]);
         a.request(&Request::Eager { peer, token, match_info, data });
     }
-    assert_eq!(of_two.hear().0, Tell::Wake { endpoint: 4 });
+    assert_eq!(of_two.hear().0, DaemonMessage::Wake { endpoint: 4 });
     assert!(matches!(b.hear(), Event::PeerSeen { .. }));
     for number in 0..50 {
         match b.hear() {
@@ -172,15 +175,18 @@ fn sleeper() {
         }
     }
     // NICs of other hosts answer name queries.
-    let named = |process: &mut Process, ask: Ask| {
+    let named = |process: &mut Process, ask: ClientMessage| {
         process.ask(ask);
-        let Tell::Host { known, nic, name, .. } = process.hear().0 else { panic!("woken again") };
+        let DaemonMessage::Host { known, nic, name, .. } = process.hear().0 else {
+            panic!("woken again")
+        };
         (known == 1).then(|| (nic, name.as_str().to_owned()))
     };
-    let (name_of, find) = (Ask::Name { tag: 2, nic: nic("a") }, Name::new("b:0").unwrap());
+    let (name_of, find) =
+        (ClientMessage::Name { tag: 2, nic: nic("a") }, Name::new("b:0").unwrap());
     let a_is = Some((nic("a"), "a:0".to_owned()));
     soon(|| named(&mut of_two, name_of) == a_is, "the name is unknown");
-    let find = Ask::Find { tag: 2, name: find };
+    let find = ClientMessage::Find { tag: 2, name: find };
     soon(|| named(&mut of_one, find) == Some((nic("b"), "b:0".to_owned())), "the NIC is not found");
     let peers = one.peers();
     assert_eq!(peers.len(), 1);
@@ -237,8 +243,8 @@ fn held() {
 }
 
 #[test]
-fn one_partner_is_held_and_no_other() {
-    with_wire("one_partner_is_held_and_no_other", held);
+fn held_peer_does_not_hold_others() {
+    with_wire("held_peer_does_not_hold_others", held);
 }
 
 fn frames() {
@@ -307,8 +313,8 @@ fn datagrams() {
 }
 
 #[test]
-fn hostile_datagrams_come_from_nobody_or_in_no_other_name() {
-    with_wire("hostile_datagrams_come_from_nobody_or_in_no_other_name", datagrams);
+fn hostile_datagrams_need_a_configured_address_and_their_own_mac() {
+    with_wire("hostile_datagrams_need_a_configured_address_and_their_own_mac", datagrams);
 }
 
 fn hollow() {
@@ -334,7 +340,7 @@ fn hollow() {
     let (_, honest) = a.connect(at("b", 6), 7);
     let region_of = |process: &mut Process, endpoint: u8, file: OwnedFd| {
         lend(process, endpoint, LEN.into(), file);
-        let Tell::Region { code: 0, region, .. } = process.hear().0 else { panic!() };
+        let DaemonMessage::Region { code: 0, region, .. } = process.hear().0 else { panic!() };
         Window { region: RegionId(region), offset: 0, len: LEN }
     };
     let from = region_of(&mut liar, 3, huge);
@@ -431,13 +437,13 @@ fn rebound() {
     let kind = PortKind::of(MxSpec { bypass: true, ..mx });
     host.handle.call(Command::PortAdd(PortSpec { kind, ..spec })).unwrap();
     let mut process = host.attach("x");
-    process.ask(Ask::Open { tag: 5, endpoint: 3, key: 9 });
+    process.ask(ClientMessage::Open { tag: 5, endpoint: 3, key: 9 });
     let (tell, fds) = process.hear();
-    assert!(matches!(tell, Tell::Opened { code: 0, bypass: 1, .. }), "{tell:?}");
+    assert!(matches!(tell, DaemonMessage::Opened { code: 0, bypass: 1, .. }), "{tell:?}");
     let [_, _, board @ ..] = nic("x").to_be_bytes();
     let header = Header { destination: board, source: [2; 6], peer_index: 7 };
     let eager = Eager {
-        ends: Ends { destination: 3, source: 1 },
+        ends: EndpointPair { destination: 3, source: 1 },
         data: &[7; 40],
         sequence: 1,
         acknowledged: 2,
@@ -459,6 +465,6 @@ fn rebound() {
 
 /// A process receives only packets of its endpoint, even if it binds its socket anew.
 #[test]
-fn hostile_process_that_binds_its_socket_anew_hears_nothing_of_others() {
-    with_wire("hostile_process_that_binds_its_socket_anew_hears_nothing_of_others", rebound);
+fn hostile_process_that_rebinds_its_socket_receives_nothing_of_others() {
+    with_wire("hostile_process_that_rebinds_its_socket_receives_nothing_of_others", rebound);
 }

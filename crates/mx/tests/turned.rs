@@ -5,7 +5,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use causeway_fabric::{Handle, Pacing, Turned};
+use causeway_fabric::{Handle, ManualFabric, PollConfig};
 use causeway_host::net::socket::PacketSocket;
 use causeway_model::Name;
 use causeway_model::PortSpec;
@@ -15,7 +15,7 @@ use common::{PATIENCE, interface_board, nic, with_wire};
 
 /// A daemon that runs only when the test lets it.
 struct ByHand {
-    turned: Turned,
+    turned: ManualFabric,
     handle: Handle,
     dir: PathBuf,
 }
@@ -24,7 +24,7 @@ impl ByHand {
     fn new(board: impl FnOnce(&Path) -> PortSpec) -> Self {
         let dir = std::env::temp_dir().join(format!("causeway-mx-turned-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let turned = Turned::new(&[causeway_mx::SERVICE], Pacing::default()).unwrap();
+        let turned = ManualFabric::new(&[causeway_mx::SERVICE], PollConfig::default()).unwrap();
         let mut host = Self { handle: turned.handle(), turned, dir };
         let group: Name = "red".parse().unwrap();
         host.call(Command::GroupAdd(group.into()));
@@ -103,6 +103,6 @@ fn unseen_loss() {
 }
 
 #[test]
-fn frames_that_the_host_lost_are_noticed_though_none_comes_any_more() {
-    with_wire("frames_that_the_host_lost_are_noticed_though_none_comes_any_more", unseen_loss);
+fn interface_losses_are_noticed_without_further_frames() {
+    with_wire("interface_losses_are_noticed_without_further_frames", unseen_loss);
 }

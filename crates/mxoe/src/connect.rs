@@ -7,13 +7,13 @@
 //! endpoints share a peer.
 
 use causeway_wire::mx::{Address, Event, PeerId, Status, Token};
-use causeway_wire::mxoe::{Answer, Connect, Ends, Greeting, Packet};
+use causeway_wire::mxoe::{Connect, ConnectBody, ConnectStatus, EndpointPair, Packet};
 
 use crate::Admission;
 use crate::context::{EngineContext, count};
 use crate::endpoint::NicEndpoint;
 use crate::limits::{CONNECTS_MAX, ENDPOINTS_MAX, RECONNECT_NS};
-use crate::nic::Dropped;
+use crate::nic::DropReason;
 use crate::peer::{Incarnation, LivenessQuery};
 use crate::sequence::SequenceNumber;
 use crate::sequence_conflict::AckCheck;
@@ -92,7 +92,7 @@ impl NicEndpoint {
             // If the peer table is full, the connect is repeated later.
             if let Some(peer) = self.peers.at_or_new(address, ctx.now) {
                 count(&mut self.counters.connects_sent);
-                self.send_connect(ctx, peer, number, self.session, Greeting::Request { key });
+                self.send_connect(ctx, peer, number, self.session, ConnectBody::Request { key });
             }
         }
         self.rearm_connects(ctx);
@@ -114,11 +114,11 @@ impl NicEndpoint {
         peer: PeerId,
         number: u8,
         session: u32,
-        greeting: Greeting,
+        greeting: ConnectBody,
     ) {
         let Some(remote) = self.peers.get(peer) else { return };
         let connect = Connect {
-            ends: Ends { destination: remote.endpoint, source: self.id },
+            ends: EndpointPair { destination: remote.endpoint, source: self.id },
             index_of_destination: remote.host,
             session,
             expected: remote.receive.next.0,
@@ -207,17 +207,17 @@ impl NicEndpoint {
     /// Processes a connect packet.
     ///
     /// # Errors
-    /// [`Dropped`]: the key or session is wrong, or the peer table is full.
+    /// [`DropReason`]: the key or session is wrong, or the peer table is full.
     pub(crate) fn on_connect(
         &mut self,
         ctx: &mut EngineContext<'_>,
         host: u16,
         connect: &Connect,
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         ctx.hosts.learn(host, connect.index_of_destination);
         match connect.greeting {
-            Greeting::Request { key } => self.on_connect_request(ctx, host, connect, key),
-            Greeting::Reply { session, answer } => {
+            ConnectBody::Request { key } => self.on_connect_request(ctx, host, connect, key),
+            ConnectBody::Reply { session, answer } => {
                 self.on_answer(ctx, host, connect, session, answer)
             }
         }
@@ -273,21 +273,21 @@ impl NicEndpoint {
         host: u16,
         connect: &Connect,
         session: u32,
-        answer: Answer,
-    ) -> Result<(), Dropped> {
+        answer: ConnectStatus,
+    ) -> Result<(), DropReason> {
         let Connect { ends, expected, number, .. } = *connect;
         let address = (host, ends.source);
         let ours = |other: &PendingConnect| other.address == address && other.number == number;
         let Some(at) = self.connects.iter().position(ours) else {
-            return Err(Dropped::UnknownPeer);
+            return Err(DropReason::UnknownPeer);
         };
         if connect.session != self.session {
             count(&mut self.counters.wrong_session);
-            return Err(Dropped::Session);
+            return Err(DropReason::Session);
         }
-        if answer != Answer::SUCCESS {
+        if answer != ConnectStatus::SUCCESS {
             let ended = self.connects.swap_remove(at);
-            let wrong_key = answer == Answer::BAD_KEY;
+            let wrong_key = answer == ConnectStatus::BAD_KEY;
             let status = if wrong_key { Status::BadKey } else { Status::Rejected };
             self.connect_ended(ctx, &ended, status);
             return Ok(());
@@ -305,7 +305,7 @@ impl NicEndpoint {
             Some(_) => Incarnation::New,
         });
         if incarnation == Some(Incarnation::Unknown) {
-            return Err(Dropped::Session);
+            return Err(DropReason::Session);
         }
         let Some(peer) = peer.filter(|_| incarnation == Some(Incarnation::Same)) else {
             // The peer restarted meanwhile and has an outdated number: the request is repeated.

@@ -4,11 +4,11 @@
 //! a request that cannot be late replaces the known peer.
 
 use causeway_wire::mx::{PeerId, Status};
-use causeway_wire::mxoe::{Answer, Connect, Ends, Greeting, Packet};
+use causeway_wire::mxoe::{Connect, ConnectBody, ConnectStatus, EndpointPair, Packet};
 
 use crate::context::{EngineContext, count};
 use crate::endpoint::NicEndpoint;
-use crate::nic::Dropped;
+use crate::nic::DropReason;
 use crate::peer::Incarnation;
 use crate::sequence::SequenceNumber;
 
@@ -16,25 +16,25 @@ impl NicEndpoint {
     /// Processes a connect request with a key.
     ///
     /// # Errors
-    /// [`Dropped`]: the key is wrong, the request may be late, or the peer table is full.
+    /// [`DropReason`]: the key is wrong, the request may be late, or the peer table is full.
     pub(crate) fn on_connect_request(
         &mut self,
         ctx: &mut EngineContext<'_>,
         host: u16,
         connect: &Connect,
         key: u32,
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         count(&mut self.counters.connects_received);
         if key != self.key {
             self.reject_key(ctx, host, connect);
-            return Err(Dropped::Key);
+            return Err(DropReason::Key);
         }
         let Connect { ends, session, expected, number, .. } = *connect;
         let address = (host, ends.source);
         let past = self.peers.past(address, session);
         let (peer, restarted) = self.peer_of_request(ctx, address, connect, past.is_some())?;
         let before = self.peers.past_generation(address);
-        let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::NoRoom) };
+        let Some(remote) = self.peers.get_mut(peer) else { return Err(DropReason::NoRoom) };
         remote.heard_at = ctx.now;
         let newer = remote.is_newer(number);
         if newer {
@@ -53,7 +53,7 @@ impl NicEndpoint {
             Some(_) if newer => self.check_expected(ctx, peer, SequenceNumber(expected)),
             Some(_) => {}
         }
-        let greeting = Greeting::Reply { session: self.session, answer: Answer::SUCCESS };
+        let greeting = ConnectBody::Reply { session: self.session, answer: ConnectStatus::SUCCESS };
         self.send_connect(ctx, peer, number, session, greeting);
         self.pump(ctx, peer);
         self.begin_pulls(ctx, peer);
@@ -65,10 +65,10 @@ impl NicEndpoint {
     fn reject_key(&mut self, ctx: &mut EngineContext<'_>, host: u16, connect: &Connect) {
         count(&mut self.counters.wrong_key);
         let rejection = Connect {
-            ends: Ends { destination: connect.ends.source, source: self.id },
+            ends: EndpointPair { destination: connect.ends.source, source: self.id },
             index_of_destination: host,
             expected: 0,
-            greeting: Greeting::Reply { session: 0, answer: Answer::BAD_KEY },
+            greeting: ConnectBody::Reply { session: 0, answer: ConnectStatus::BAD_KEY },
             ..*connect
         };
         ctx.send(host, &Packet::Connect(rejection));
@@ -82,13 +82,13 @@ impl NicEndpoint {
         address: (u16, u8),
         connect: &Connect,
         is_past: bool,
-    ) -> Result<(PeerId, bool), Dropped> {
+    ) -> Result<(PeerId, bool), DropReason> {
         let Connect { session, expected, number, .. } = *connect;
         let found = self.peers.at_or_new(address, ctx.now);
         let Some((peer, remote)) = found.and_then(|peer| Some((peer, self.peers.get_mut(peer)?)))
         else {
             count(&mut self.counters.no_partner);
-            return Err(Dropped::NoRoom);
+            return Err(DropReason::NoRoom);
         };
         let newer = remote.is_newer(number);
         let is_known = remote.session.is_some();
@@ -100,20 +100,20 @@ impl NicEndpoint {
                     Incarnation::Same => false,
                     Incarnation::New => true,
                     Incarnation::Wrapped if remote.confirms_restart(ctx.now) => true,
-                    Incarnation::Wrapped | Incarnation::Unknown => return Err(Dropped::Session),
+                    Incarnation::Wrapped | Incarnation::Unknown => return Err(DropReason::Session),
                     Incarnation::OtherGeneration => {
                         self.doubt(ctx, peer, Status::EndpointUnreachable);
-                        return Err(Dropped::Session);
+                        return Err(DropReason::Session);
                     }
                 }
             }
             // A late request of a previous instance, possibly one so short-lived that this is
             // its first packet. A live peer repeats its request.
-            Some(_) if is_past || !remote.is_quiet(ctx.now) => return Err(Dropped::Session),
+            Some(_) if is_past || !remote.is_quiet(ctx.now) => return Err(DropReason::Session),
             // The peer repeats its request after the previous instance is known to be gone.
             Some(_) => {
                 self.doubt(ctx, peer, Status::EndpointUnreachable);
-                return Err(Dropped::Session);
+                return Err(DropReason::Session);
             }
         };
         if !replaced {
@@ -121,7 +121,7 @@ impl NicEndpoint {
         }
         let Some(peer) = self.replace_peer(ctx, address) else {
             count(&mut self.counters.no_partner);
-            return Err(Dropped::NoRoom);
+            return Err(DropReason::NoRoom);
         };
         Ok((peer, is_known))
     }

@@ -3,7 +3,7 @@
 //! [`EngineContext`] builds the header of each outgoing packet. It makes no protocol decisions.
 
 use causeway_wire::mx::RegionId;
-use causeway_wire::mxoe::{FRAGMENT_LEN, Header, Packet, PullReply, WIDE_LEN, emit};
+use causeway_wire::mxoe::{FRAGMENT_LEN, Header, JUMBO_LEN, Packet, PullReply, emit};
 
 use crate::buffer_pool::BufferPool;
 use crate::counters::NicCounters;
@@ -48,7 +48,7 @@ impl EngineContext<'_> {
         (offset, len): (u64, usize),
     ) -> Result<(), RegionFault> {
         /// Placeholder for the data, which the implementation of [`Outside`] appends to the head.
-        const BLANK: [u8; WIDE_LEN] = [0; WIDE_LEN];
+        const BLANK: [u8; JUMBO_LEN] = [0; JUMBO_LEN];
         let Some((destination, peer_index)) = self.hosts.get(host) else { return Ok(()) };
         let header = Header { destination, source: self.own, peer_index };
         let blank = BLANK.get(..len).ok_or(RegionFault)?;

@@ -68,7 +68,7 @@ pub(crate) struct PendingSends {
     pub(crate) messages: usize,
     pub(crate) bytes: usize,
     /// Messages without an event on success.
-    pub(crate) untold: usize,
+    pub(crate) unreported: usize,
 }
 
 impl PendingSends {
@@ -118,7 +118,7 @@ pub struct PeerState {
     /// Messages in flight, and messages queued.
     pub sending: (usize, usize),
     /// Bytes of received messages that wait for an earlier message or for room.
-    pub parked: usize,
+    pub pending_bytes: usize,
     /// Smoothed round trip in ns, or 0 if none was measured.
     pub round_trip_ns: u64,
     /// Counters of the peer.
@@ -254,9 +254,9 @@ impl NicEndpoint {
                 ctx.pool.give(data);
                 self.sends.end(len);
                 let well = status == Status::Success;
-                let untold = message.token == Some(Token::UNREPORTED);
-                self.sends.untold = self.sends.untold.saturating_sub(untold.into());
-                if let Some(token) = message.token.filter(|_| !(untold && well)) {
+                let unreported = message.token == Some(Token::UNREPORTED);
+                self.sends.unreported = self.sends.unreported.saturating_sub(unreported.into());
+                if let Some(token) = message.token.filter(|_| !(unreported && well)) {
                     let taken = u32::try_from(len).unwrap_or(u32::MAX);
                     let taken = if well { taken } else { 0 };
                     self.report(ctx, Event::Sent { token, status, taken });
@@ -383,7 +383,7 @@ impl NicEndpoint {
                 address: Address { nic, endpoint: remote.endpoint },
                 session: remote.session,
                 sending: (remote.send.flight.len(), remote.send.queue.len()),
-                parked: remote.receive.bytes,
+                pending_bytes: remote.receive.bytes,
                 round_trip_ns: remote.send.trip.smoothed(),
                 counters: remote.counters,
             })

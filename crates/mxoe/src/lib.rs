@@ -22,13 +22,13 @@
 //!
 //! # Example
 //! ```
-//! use causeway_mxoe::{Config, Nic, OpenError, Outside};
+//! use causeway_mxoe::{NicConfig, Nic, OpenError, Outside};
 //! use causeway_wire::mx::NicId;
 //!
 //! /// Creates a NIC with endpoint 0, which may connect to endpoints of the NIC `peer`.
 //! fn start(own: NicId, peer: NicId, key: u32, out: &mut dyn Outside) -> Result<Nic, OpenError> {
-//!     let mut nic = Nic::new(Config::new(own, "host-a:0"));
-//!     nic.host_add(peer);
+//!     let mut nic = Nic::new(NicConfig::new(own, "host-a:0"));
+//!     nic.nic_add(peer);
 //!     nic.open(0, key, out)?;
 //!     Ok(nic)
 //! }
@@ -84,7 +84,7 @@ use causeway_wire::mx::{Event, PeerId, RegionId};
 
 pub use counters::{EndpointCounters, NicCounters, PeerCounters};
 pub use endpoint::PeerState;
-pub use nic::{Config, Dropped, Nic, OpenError};
+pub use nic::{DropReason, Nic, NicConfig, OpenError};
 
 /// The bytes of a region cannot be reached because their memory was unmapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -100,7 +100,7 @@ pub trait Outside {
     fn frame(&mut self, head: &[u8], data: &[u8]);
 
     /// Sends a frame whose second part is `len` bytes of a region of an endpoint, at most
-    /// [`WIDE_LEN`](causeway_wire::mxoe::WIDE_LEN). An implementation can read them in place.
+    /// [`JUMBO_LEN`](causeway_wire::mxoe::JUMBO_LEN). An implementation can read them in place.
     ///
     /// # Errors
     /// [`RegionFault`]: the frame is not sent.
@@ -111,7 +111,7 @@ pub trait Outside {
         region: RegionId,
         (offset, len): (u64, usize),
     ) -> Result<(), RegionFault> {
-        let mut bytes = [0; causeway_wire::mxoe::WIDE_LEN];
+        let mut bytes = [0; causeway_wire::mxoe::JUMBO_LEN];
         let data = bytes.get_mut(..len).ok_or(RegionFault)?;
         self.read(endpoint, region, offset, data)?;
         self.frame(head, data);

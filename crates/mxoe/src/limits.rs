@@ -17,10 +17,10 @@ pub const IN_FLIGHT_MAX: usize = 255;
 pub const EARLY_MAX: usize = 255;
 /// Bytes of messages that an endpoint keeps because they are out of order or the host side has no
 /// room. A NIC may use at most as much as it leaves free, so that others always have a share.
-pub const PARKED_BYTES_MAX: usize = 8 << 20;
-/// Share of [`PARKED_BYTES_MAX`] that each NIC has in any case: one message of medium length.
+pub const PENDING_BYTES_MAX: usize = 8 << 20;
+/// Share of [`PENDING_BYTES_MAX`] that each NIC has in any case: one message of medium length.
 pub const PENDING_BYTES_OF_NIC_MIN: usize = MEDIUM_BYTES_MAX;
-/// Share of [`PARKED_BYTES_MAX`] that a peer has beyond its next message.
+/// Share of [`PENDING_BYTES_MAX`] that a peer has beyond its next message.
 pub const PENDING_BYTES_OF_PEER_MAX: usize = 1 << 20;
 /// Number of large messages that are offered to an endpoint and not pulled.
 pub const OFFERS_MAX: usize = 4096;

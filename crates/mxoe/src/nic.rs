@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_wire::mx::{NicId, PeerId, RegionId, Request, Status};
 use causeway_wire::mxoe::{
-    self, Ends, Header, HostQuery, HostReply, Packet, Pull, PullNack, nack, parse,
+    self, EndpointPair, Header, HostQuery, HostReply, Packet, Pull, PullNack, nack, parse,
 };
 
 use crate::buffer_pool::BufferPool;
@@ -23,7 +23,7 @@ use crate::{Admission, Outside};
 
 /// Configuration of a NIC.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
+pub struct NicConfig {
     /// MAC of the NIC.
     pub nic: NicId,
     /// Answer to name queries. If empty, queries are not answered.
@@ -38,7 +38,7 @@ pub struct Config {
     pub wide: bool,
 }
 
-impl Config {
+impl NicConfig {
     /// Creates a configuration with the timeout of MX.
     pub fn new(nic: NicId, name: &str) -> Self {
         Self { nic, name: name.to_owned(), give_up_ns: GIVE_UP_NS, silent: false, wide: false }
@@ -58,7 +58,7 @@ pub enum OpenError {
 
 /// Reason why a frame was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Dropped {
+pub enum DropReason {
     /// The frame is not a valid packet.
     #[error(transparent)]
     Malformed(#[from] mxoe::Error),
@@ -67,7 +67,7 @@ pub enum Dropped {
     NotOurs,
     /// The NIC of the sender is not known.
     #[error("the sending NIC is not known")]
-    UnknownBoard,
+    UnknownNic,
     /// Mappers and peer tables serve such packets, not NICs.
     #[error("the packet is not for a NIC")]
     NotServed,
@@ -104,7 +104,7 @@ pub enum Dropped {
 #[derive(Debug)]
 pub struct Nic {
     own: [u8; 6],
-    config: Config,
+    config: NicConfig,
     hosts: NicTable,
     pool: BufferPool,
     timers: Timers,
@@ -116,7 +116,7 @@ pub struct Nic {
 
 impl Nic {
     /// Creates a NIC without endpoints and known NICs. The upper 16 bits of the MAC are ignored.
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: NicConfig) -> Self {
         let own = mac_of(NicId(config.nic.0 & 0xffff_ffff_ffff)).unwrap_or_default();
         Self {
             own,
@@ -143,7 +143,7 @@ impl Nic {
         out: &'a mut dyn Outside,
     ) -> (&'a mut Vec<Option<Box<NicEndpoint>>>, EngineContext<'a>) {
         let Self { own, config, hosts, pool, timers, endpoints, counters, .. } = self;
-        let (own, &mut Config { give_up_ns, silent, wide, .. }) = (*own, config);
+        let (own, &mut NicConfig { give_up_ns, silent, wide, .. }) = (*own, config);
         let ctx = EngineContext {
             now,
             out,
@@ -171,7 +171,7 @@ impl Nic {
         Some((endpoint, ctx))
     }
 
-    /// Sets [`Config::wide`], because the interface or its MTU changed.
+    /// Sets [`NicConfig::wide`], because the interface or its MTU changed.
     pub fn set_wide(&mut self, wide: bool) {
         self.config.wide = wide;
         self.endpoints.iter_mut().flatten().for_each(|endpoint| endpoint.peers.forget_jumbo());
@@ -180,12 +180,12 @@ impl Nic {
     /// Adds a known NIC. Returns its number in the table, which stays valid until the NIC is
     /// removed, or `None` if the table is full. A NIC that reaches itself over the network is added
     /// like any other.
-    pub fn host_add(&mut self, nic: NicId) -> Option<u16> {
+    pub fn nic_add(&mut self, nic: NicId) -> Option<u16> {
         self.hosts.add(mac_of(nic)?)
     }
 
     /// Removes a known NIC and its peers.
-    pub fn host_remove(&mut self, now: u64, nic: NicId, out: &mut dyn Outside) {
+    pub fn nic_remove(&mut self, now: u64, nic: NicId, out: &mut dyn Outside) {
         let Some(number) = mac_of(nic).and_then(|mac| self.hosts.number(mac)) else { return };
         let (endpoints, mut ctx) = self.split(now, out);
         for endpoint in endpoints.iter_mut().flatten() {
@@ -277,7 +277,7 @@ impl Nic {
     /// process. Returns false without an effect if a limit is reached; the caller must submit a
     /// request then.
     #[inline]
-    pub fn send_untold(
+    pub fn send_unreported(
         &mut self,
         now: u64,
         endpoint: u8,
@@ -286,20 +286,20 @@ impl Nic {
         out: &mut dyn Outside,
     ) -> bool {
         let found = self.at(now, out, endpoint);
-        found.is_some_and(|(of, mut ctx)| of.send_untold(&mut ctx, peer, match_info, data))
+        found.is_some_and(|(of, mut ctx)| of.send_unreported(&mut ctx, peer, match_info, data))
     }
 
-    /// Returns whether [`Self::send_untold`] admits another message.
+    /// Returns whether [`Self::send_unreported`] admits another message.
     #[inline]
-    pub fn takes_untold(&self, endpoint: u8) -> bool {
+    pub fn admits_unreported(&self, endpoint: u8) -> bool {
         let endpoint = self.endpoints.get(usize::from(endpoint)).and_then(Option::as_ref);
-        endpoint.is_some_and(|endpoint| endpoint.takes_untold())
+        endpoint.is_some_and(|endpoint| endpoint.admits_unreported())
     }
 
     /// Returns the number of unreported messages that have not ended.
-    pub fn untold(&self, endpoint: u8) -> usize {
+    pub fn unreported(&self, endpoint: u8) -> usize {
         let endpoint = self.endpoints.get(usize::from(endpoint)).and_then(Option::as_ref);
-        endpoint.map_or(0, |endpoint| endpoint.sends.untold)
+        endpoint.map_or(0, |endpoint| endpoint.sends.unreported)
     }
 
     /// Returns the additional cost of a cancel in requests: it searches the sends of the endpoint.
@@ -340,27 +340,27 @@ impl Nic {
     /// Processes a received frame.
     ///
     /// # Errors
-    /// [`Dropped`]: the reason why the frame was dropped.
+    /// [`DropReason`]: the reason why the frame was dropped.
     pub fn receive(
         &mut self,
         now: u64,
         frame: &[u8],
         out: &mut dyn Outside,
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         count(&mut self.counters.frames_received);
         let (header, packet) = parse(frame).inspect_err(|_| count(&mut self.counters.malformed))?;
         if header.destination != self.own {
             count(&mut self.counters.not_ours);
-            return Err(Dropped::NotOurs);
+            return Err(DropReason::NotOurs);
         }
         let Some(host) = self.host_of(&header) else {
             count(&mut self.counters.unknown_boards);
-            return Err(Dropped::UnknownBoard);
+            return Err(DropReason::UnknownNic);
         };
         match packet {
             Packet::Raw(_) | Packet::HostReply(_) => {
                 count(&mut self.counters.not_served);
-                Err(Dropped::NotServed)
+                Err(DropReason::NotServed)
             }
             Packet::HostQuery(query) => self.answer_name_query(now, host, query, out),
             packet => self.dispatch(now, host, &packet, out),
@@ -378,7 +378,7 @@ impl Nic {
         host: u16,
         query: HostQuery,
         out: &mut dyn Outside,
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         let name = std::mem::take(&mut self.config.name);
         self.hosts.learn(host, query.index_of_destination);
         let reply =
@@ -397,7 +397,7 @@ impl Nic {
         host: u16,
         packet: &Packet<'_>,
         out: &mut dyn Outside,
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         let to = match packet {
             Packet::Ack(ack) => ack.ends.destination,
             Packet::Connect(connect) => connect.ends.destination,
@@ -452,13 +452,13 @@ impl Nic {
         host: u16,
         packet: &Packet<'_>,
         out: &mut dyn Outside,
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         count(&mut self.counters.no_endpoint);
         let (ends, sequence) = match packet {
             Packet::Connect(connect)
-                if matches!(connect.greeting, mxoe::Greeting::Reply { .. }) =>
+                if matches!(connect.greeting, mxoe::ConnectBody::Reply { .. }) =>
             {
-                return Err(Dropped::NoEndpoint);
+                return Err(DropReason::NoEndpoint);
             }
             Packet::Connect(connect) => (connect.ends, 0),
             Packet::Tiny(eager) | Packet::Small(eager) => (eager.ends, eager.sequence),
@@ -466,24 +466,24 @@ impl Nic {
             Packet::Rendezvous(offer) => (offer.ends, offer.sequence),
             Packet::Notify(notify) => (notify.ends, notify.sequence),
             Packet::Pull(Pull { ends, .. }) if self.awaited.contains(&ends.destination) => {
-                return Err(Dropped::NoEndpoint);
+                return Err(DropReason::NoEndpoint);
             }
             Packet::Pull(Pull { ends, handle, magic, .. }) => {
                 let (source, reason) = (ends.destination, reason(ends.destination));
                 let nack = PullNack { source, reason, handle: *handle, magic: *magic };
                 let (_, mut ctx) = self.split(now, out);
                 ctx.send(host, &Packet::PullNack(nack));
-                return Err(Dropped::NoEndpoint);
+                return Err(DropReason::NoEndpoint);
             }
-            _ => return Err(Dropped::NoEndpoint),
+            _ => return Err(DropReason::NoEndpoint),
         };
         if self.awaited.contains(&ends.destination) {
-            return Err(Dropped::NoEndpoint);
+            return Err(DropReason::NoEndpoint);
         }
-        let back = Ends { destination: ends.source, source: ends.destination };
+        let back = EndpointPair { destination: ends.source, source: ends.destination };
         let (_, mut ctx) = self.split(now, out);
         refuse(&mut ctx, host, back, sequence, reason(ends.destination));
-        Err(Dropped::NoEndpoint)
+        Err(DropReason::NoEndpoint)
     }
 
     /// Returns the name of the NIC.
@@ -516,7 +516,7 @@ impl Nic {
     }
 
     /// Returns the states of the peers of an endpoint.
-    pub fn partners(&self, endpoint: u8) -> Vec<PeerState> {
+    pub fn peer_states(&self, endpoint: u8) -> Vec<PeerState> {
         let endpoint = self.endpoints.get(usize::from(endpoint)).and_then(Option::as_ref);
         let mac = |host| self.hosts.get(host).map(|(mac, _)| mac);
         endpoint.map(|endpoint| endpoint.states(mac)).unwrap_or_default()

@@ -7,12 +7,12 @@
 use std::collections::VecDeque;
 
 use causeway_wire::mx::{Event, Handle, PeerId, Status, Token, Window};
-use causeway_wire::mxoe::{Ends, FRAGMENT_LEN, Packet, Pull as PullRequest, PullReply};
+use causeway_wire::mxoe::{EndpointPair, FRAGMENT_LEN, Packet, Pull as PullRequest, PullReply};
 
 use crate::context::{EngineContext, add, count};
 use crate::endpoint::NicEndpoint;
 use crate::limits::{BLOCKS_SPAN_MAX, OFFERS_OF_PEER_MAX, PULLS_OF_PEER_MAX};
-use crate::nic::Dropped;
+use crate::nic::DropReason;
 use crate::offers::{ActivePull, FrameLayout, Offer, OfferState};
 use crate::peer::{MessageContent, OfferHeader, QueuedMessage, RemoteEndpoint};
 
@@ -48,7 +48,7 @@ fn request_block(
     let (_, to) = layout.range(frame_index.saturating_add(frames).saturating_sub(1));
     let base = if frame_index == 0 { layout.base } else { 0 };
     let ask = PullRequest {
-        ends: Ends { destination: remote.endpoint, source: id },
+        ends: EndpointPair { destination: remote.endpoint, source: id },
         session,
         total_len: pull.into.len,
         window: offered.window,
@@ -216,21 +216,21 @@ impl NicEndpoint {
     /// Processes a frame of a block.
     ///
     /// # Errors
-    /// [`Dropped`]: the frame belongs to no pull, or its data has already arrived.
+    /// [`DropReason`]: the frame belongs to no pull, or its data has already arrived.
     pub(crate) fn on_pull_reply(
         &mut self,
         ctx: &mut EngineContext<'_>,
         host: u16,
         reply: &PullReply<'_>,
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         let id = self.id;
         let handle = Handle(reply.handle);
         let Some((offer, remote)) = self.pull_of_reply(host, reply) else {
             count(&mut self.counters.replies_forged);
-            return Err(Dropped::Handle);
+            return Err(DropReason::Handle);
         };
         let (peer, offered) = (offer.peer, offer.offered);
-        let OfferState::Pulling(pull) = &mut offer.state else { return Err(Dropped::Handle) };
+        let OfferState::Pulling(pull) = &mut offer.state else { return Err(DropReason::Handle) };
         remote.heard_at = ctx.now;
         let layout = FrameLayout::new(offered.offset, pull.into.len);
         let frames = layout.frames_at(reply.offset, reply.data.len()).filter(|(frame, two)| {
@@ -241,13 +241,13 @@ impl NicEndpoint {
         let missing = frames.and_then(|(frame, two)| pull.missing(frame, two));
         let Some((at, block, bits)) = missing else {
             count(&mut remote.counters.replies_stray);
-            return Err(Dropped::Number);
+            return Err(DropReason::Number);
         };
         let offset = into.offset.saturating_add(reply.offset.into());
         if ctx.out.write(id, into.region, offset, reply.data).is_err() {
             count(&mut self.counters.region_faults);
             self.end_pull(ctx, handle, Status::BadRdmaWindow);
-            return Err(Dropped::Window);
+            return Err(DropReason::Window);
         }
         count(&mut remote.counters.replies_received);
         add(&mut remote.counters.bytes_pulled, reply.data.len());

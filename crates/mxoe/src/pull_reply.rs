@@ -9,7 +9,7 @@ use causeway_wire::mxoe::{Pull, PullReply, nack};
 
 use crate::context::{EngineContext, count};
 use crate::endpoint::NicEndpoint;
-use crate::nic::Dropped;
+use crate::nic::DropReason;
 use crate::offers::FrameLayout;
 use crate::send_windows::SendWindow;
 
@@ -17,25 +17,25 @@ impl NicEndpoint {
     /// Processes a pull request of a peer.
     ///
     /// # Errors
-    /// [`Dropped`]: the peer, session or window is wrong. The pull is refused.
+    /// [`DropReason`]: the peer, session or window is wrong. The pull is refused.
     pub(crate) fn on_pull(
         &mut self,
         ctx: &mut EngineContext<'_>,
         host: u16,
         pull: &Pull,
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         let named = (pull.handle, pull.magic);
         if pull.session != self.session {
             count(&mut self.counters.wrong_session);
             self.refuse_pull(ctx, host, named, nack::BAD_SESSION);
-            return Err(Dropped::Session);
+            return Err(DropReason::Session);
         }
         let Some(peer) = self.peers.at((host, pull.ends.source)) else {
             count(&mut self.counters.strangers);
             self.refuse_pull(ctx, host, named, nack::BAD_SESSION);
-            return Err(Dropped::UnknownPeer);
+            return Err(DropReason::UnknownPeer);
         };
-        let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
+        let Some(remote) = self.peers.get_mut(peer) else { return Err(DropReason::UnknownPeer) };
         remote.heard_at = ctx.now;
         let open = self.windows.get(pull.window, pull.window_sequence, peer);
         // Offers start at the start of their window.
@@ -43,7 +43,7 @@ impl NicEndpoint {
         let Some(open) = open else {
             count(&mut remote.counters.wrong_pulls);
             self.refuse_pull(ctx, host, named, nack::BAD_WINDOW);
-            return Err(Dropped::Window);
+            return Err(DropReason::Window);
         };
         self.reply(ctx, peer, host, pull, open)
     }
@@ -56,19 +56,19 @@ impl NicEndpoint {
         host: u16,
         pull: &Pull,
         open: SendWindow,
-    ) -> Result<(), Dropped> {
-        let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
+    ) -> Result<(), DropReason> {
+        let Some(remote) = self.peers.get_mut(peer) else { return Err(DropReason::UnknownPeer) };
         let layout = FrameLayout::new(pull.offset, pull.total_len);
         let (start, _) = layout.range(pull.frame_index);
         let from = u64::from(start).saturating_add(pull.first_frame_offset.into());
         let to = from.saturating_add(pull.block_len.into());
         if pull.frame_index >= layout.frames() || to > u64::from(pull.total_len) {
             count(&mut remote.counters.wrong_pulls);
-            return Err(Dropped::Window);
+            return Err(DropReason::Window);
         }
         if !self.windows.charge(ctx.now, pull.window, pull.block_len.into()) {
             count(&mut remote.counters.pulled_too_often);
-            return Err(Dropped::Window);
+            return Err(DropReason::Window);
         }
         let (mut at, mut frame) = (from, pull.frame_index);
         while at < to {
@@ -88,7 +88,7 @@ impl NicEndpoint {
                 self.withdraw(ctx, pull.window, open, Status::BadRdmaWindow);
                 let named = (pull.handle, pull.magic);
                 self.refuse_pull(ctx, host, named, nack::BAD_WINDOW);
-                return Err(Dropped::Window);
+                return Err(DropReason::Window);
             }
             count(&mut remote.counters.replies_sent);
             (at, frame) = (end, more.saturating_add(1));

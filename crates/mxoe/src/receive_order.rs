@@ -4,12 +4,14 @@
 //! within the quota of [`reorder_quota`](crate::reorder_quota). It is delivered exactly once.
 
 use causeway_wire::mx::{Event, PeerId};
-use causeway_wire::mxoe::{Ack, Eager, Ends, FragmentPlace, Notify, Packet, Rendezvous, nack};
+use causeway_wire::mxoe::{
+    Ack, Eager, EndpointPair, FragmentPlace, Notify, Packet, Rendezvous, nack,
+};
 
 use crate::context::{EngineContext, add, count};
 use crate::endpoint::NicEndpoint;
 use crate::limits::{ACK_DELAY_NS, EARLY_MAX, FOREIGN_PACKETS_MAX, UNACKED_MAX};
-use crate::nic::Dropped;
+use crate::nic::DropReason;
 use crate::peer::{OfferHeader, PendingMessage};
 use crate::sequence::SequenceNumber;
 
@@ -18,7 +20,7 @@ pub(crate) const HALF: usize = 8192;
 
 /// Common fields of the packets with a sequence number.
 pub(crate) struct Envelope {
-    pub(crate) ends: Ends,
+    pub(crate) ends: EndpointPair,
     pub(crate) sequence: u16,
     pub(crate) acknowledged: u16,
     pub(crate) session: u32,
@@ -106,29 +108,29 @@ impl NicEndpoint {
     /// Processes a packet with a sequence number.
     ///
     /// # Errors
-    /// [`Dropped`]: the session, peer or number is wrong, or a limit is reached.
+    /// [`DropReason`]: the session, peer or number is wrong, or a limit is reached.
     pub(crate) fn on_sequenced(
         &mut self,
         ctx: &mut EngineContext<'_>,
         host: u16,
         envelope: &Envelope,
         content: &PacketContent<'_>,
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         let Envelope { ends, sequence, acknowledged, session } = *envelope;
         if session != self.session {
             count(&mut self.counters.wrong_session);
             self.refuse(ctx, host, ends.source, sequence, nack::BAD_SESSION);
-            return Err(Dropped::Session);
+            return Err(DropReason::Session);
         }
         let Some(peer) = self.peers.at((host, ends.source)) else {
             count(&mut self.counters.strangers);
             self.refuse(ctx, host, ends.source, sequence, nack::BAD_SESSION);
-            return Err(Dropped::UnknownPeer);
+            return Err(DropReason::UnknownPeer);
         };
         if self.accepts_ack(ctx, peer, SequenceNumber(acknowledged), false) {
             self.on_acknowledgement(ctx, peer, SequenceNumber(acknowledged), false);
         }
-        let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
+        let Some(remote) = self.peers.get_mut(peer) else { return Err(DropReason::UnknownPeer) };
         remote.heard_at = ctx.now;
         let ahead = SequenceNumber(sequence).ahead_of(remote.receive.next).map(usize::from);
         let ours = ahead.is_some_and(|ahead| !(EARLY_MAX + 1..HALF).contains(&ahead));
@@ -137,12 +139,12 @@ impl NicEndpoint {
             // The pulls were requested before the session of the peer was known.
             self.begin_pulls(ctx, peer);
         }
-        let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
+        let Some(remote) = self.peers.get_mut(peer) else { return Err(DropReason::UnknownPeer) };
         match ahead {
             None => {
                 count(&mut remote.counters.wrong_number);
                 self.refuse(ctx, host, ends.source, sequence, nack::BAD_SESSION);
-                return Err(Dropped::Number);
+                return Err(DropReason::Number);
             }
             Some(ahead) if ahead <= EARLY_MAX => self.accept(ctx, peer, ahead, content)?,
             Some(ahead) if ahead >= HALF => {
@@ -153,7 +155,7 @@ impl NicEndpoint {
                 count(&mut remote.counters.wrong_number);
                 // The acknowledgement contains the expected number.
                 self.send_ack(ctx, peer);
-                return Err(Dropped::Number);
+                return Err(DropReason::Number);
             }
         }
         self.rearm(ctx, peer);
@@ -167,8 +169,8 @@ impl NicEndpoint {
         peer: PeerId,
         ahead: usize,
         content: &PacketContent<'_>,
-    ) -> Result<(), Dropped> {
-        let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
+    ) -> Result<(), DropReason> {
+        let Some(remote) = self.peers.get_mut(peer) else { return Err(DropReason::UnknownPeer) };
         let early = &mut remote.receive.early;
         if early.len() <= ahead {
             early.resize_with(ahead.saturating_add(1), || None);
@@ -180,7 +182,7 @@ impl NicEndpoint {
             let len = place.take().map_or(0, |parked| parked.len());
             self.reorder_quota.give(remote.host, len);
             remote.receive.bytes = remote.receive.bytes.saturating_sub(len);
-            return Err(Dropped::Number);
+            return Err(DropReason::Number);
         }
         let early = &remote.receive.early;
         let known = matches!(early.get(ahead), Some(Some(_)));
@@ -266,8 +268,8 @@ impl NicEndpoint {
         peer: PeerId,
         ahead: usize,
         content: &PacketContent<'_>,
-    ) -> Result<(), Dropped> {
-        let Some(remote) = self.peers.get(peer) else { return Err(Dropped::UnknownPeer) };
+    ) -> Result<(), DropReason> {
+        let Some(remote) = self.peers.get(peer) else { return Err(DropReason::UnknownPeer) };
         if !matches!(remote.receive.early.get(ahead), Some(Some(_))) {
             let incoming = match *content {
                 PacketContent::Whole(match_info, data) => {
@@ -292,7 +294,9 @@ impl NicEndpoint {
                 PacketContent::Offer(offered) => PendingMessage::Offer(offered),
                 PacketContent::Notify { .. } => PendingMessage::Notified,
             };
-            let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
+            let Some(remote) = self.peers.get_mut(peer) else {
+                return Err(DropReason::UnknownPeer);
+            };
             if ahead > 0 {
                 count(&mut remote.counters.early);
             }
@@ -303,7 +307,7 @@ impl NicEndpoint {
                 return Ok(());
             }
         }
-        let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
+        let Some(remote) = self.peers.get_mut(peer) else { return Err(DropReason::UnknownPeer) };
         let fresh = match (remote.receive.early.get_mut(ahead), content) {
             (Some(Some(incoming)), PacketContent::Fragment(match_info, place, data)) => {
                 incoming.fill(*match_info, *place, data)
@@ -388,7 +392,7 @@ impl NicEndpoint {
         receive.unacked = 0;
         receive.acks = receive.acks.wrapping_add(1);
         let ack = Ack {
-            ends: Ends { destination: remote.endpoint, source: self.id },
+            ends: EndpointPair { destination: remote.endpoint, source: self.id },
             session,
             acknowledged: receive.next.0,
             number: receive.acks,
@@ -400,29 +404,29 @@ impl NicEndpoint {
     /// Processes a separate acknowledgement.
     ///
     /// # Errors
-    /// [`Dropped`]: the session, peer or number is wrong.
+    /// [`DropReason`]: the session, peer or number is wrong.
     pub(crate) fn on_ack(
         &mut self,
         ctx: &mut EngineContext<'_>,
         host: u16,
         ack: &Ack,
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         if ack.session != self.session {
             count(&mut self.counters.wrong_session);
-            return Err(Dropped::Session);
+            return Err(DropReason::Session);
         }
         let Some(peer) = self.peers.at((host, ack.ends.source)) else {
             count(&mut self.counters.strangers);
-            return Err(Dropped::UnknownPeer);
+            return Err(DropReason::UnknownPeer);
         };
-        let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
+        let Some(remote) = self.peers.get_mut(peer) else { return Err(DropReason::UnknownPeer) };
         remote.heard_at = ctx.now;
         let number = SequenceNumber(ack.acknowledged);
         let newer = matches!(ack.number.wrapping_sub(remote.send.heard), 1..=0x7fff_ffff);
         if !self.accepts_ack(ctx, peer, number, newer) {
-            return Err(Dropped::Number);
+            return Err(DropReason::Number);
         }
-        let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
+        let Some(remote) = self.peers.get_mut(peer) else { return Err(DropReason::UnknownPeer) };
         let send = &mut remote.send;
         let ahead = number.ahead_of(send.first).map(usize::from);
         // An acknowledgement of more messages is newer in any case. An acknowledgement without news may be of a
@@ -433,7 +437,7 @@ impl NicEndpoint {
             None => false,
         };
         if !counts {
-            return Err(Dropped::Number);
+            return Err(DropReason::Number);
         }
         send.heard = ack.number;
         count(&mut remote.counters.acks_received);

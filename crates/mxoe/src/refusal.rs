@@ -3,11 +3,11 @@
 //! A received refusal may be forged, so it only starts a liveness query of the peer.
 
 use causeway_wire::mx::{Handle, PeerId, Status};
-use causeway_wire::mxoe::{Ends, Nack, Packet, PullNack, nack};
+use causeway_wire::mxoe::{EndpointPair, Nack, Packet, PullNack, nack};
 
 use crate::context::{EngineContext, count};
 use crate::endpoint::NicEndpoint;
-use crate::nic::Dropped;
+use crate::nic::DropReason;
 use crate::offers::OfferState;
 use crate::peer::LivenessQuery;
 use crate::pull::magic_of;
@@ -27,7 +27,7 @@ pub(crate) fn status_of(reason: u8) -> Option<Status> {
 pub(crate) fn refuse(
     ctx: &mut EngineContext<'_>,
     host: u16,
-    ends: Ends,
+    ends: EndpointPair,
     sequence: u16,
     reason: u8,
 ) {
@@ -46,7 +46,7 @@ impl NicEndpoint {
         reason: u8,
     ) {
         count(&mut self.counters.nacks_sent);
-        refuse(ctx, host, Ends { destination: to, source: self.id }, sequence, reason);
+        refuse(ctx, host, EndpointPair { destination: to, source: self.id }, sequence, reason);
     }
 
     /// Refuses a pull.
@@ -63,7 +63,7 @@ impl NicEndpoint {
 
     /// Starts a liveness query of a peer that was reported gone. Any NIC can send such a report, so
     /// the peer is gone only if it does not answer. If [peers can be
-    /// silent](crate::Config::silent), the query must also be refused.
+    /// silent](crate::NicConfig::silent), the query must also be refused.
     pub(crate) fn doubt(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId, status: Status) {
         let Some(remote) = self.peers.get_mut(peer) else { return };
         if let Some(doubt) = &mut remote.doubt {
@@ -79,18 +79,18 @@ impl NicEndpoint {
     /// Processes a refusal of a connect or of a message in flight.
     ///
     /// # Errors
-    /// [`Dropped::Refusal`]: the reason is unknown, or no such packet was sent.
+    /// [`DropReason::Refusal`]: the reason is unknown, or no such packet was sent.
     pub(crate) fn on_nack(
         &mut self,
         ctx: &mut EngineContext<'_>,
         host: u16,
         nack: &Nack,
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         count(&mut self.counters.nacks_received);
         let address = (host, nack.ends.source);
         let Some(status) = status_of(nack.reason) else {
             count(&mut self.counters.nacks_strange);
-            return Err(Dropped::Refusal);
+            return Err(DropReason::Refusal);
         };
         if nack.sequence == 0 && self.doubt_connects(ctx, address, status) {
             return Ok(());
@@ -111,7 +111,7 @@ impl NicEndpoint {
             }
             None => {
                 count(&mut self.counters.nacks_strange);
-                Err(Dropped::Refusal)
+                Err(DropReason::Refusal)
             }
         }
     }
@@ -119,13 +119,13 @@ impl NicEndpoint {
     /// Processes a refusal of a pull.
     ///
     /// # Errors
-    /// [`Dropped::Refusal`]: the refusal belongs to no pull, or its reason is unknown.
+    /// [`DropReason::Refusal`]: the refusal belongs to no pull, or its reason is unknown.
     pub(crate) fn on_pull_nack(
         &mut self,
         ctx: &mut EngineContext<'_>,
         host: u16,
         nack: &PullNack,
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         count(&mut self.counters.nacks_received);
         let handle = Handle(nack.handle);
         let known = self.offers.get(handle).is_some_and(|offer| {
@@ -140,9 +140,9 @@ impl NicEndpoint {
         };
         let Some(status) = status.filter(|_| known) else {
             count(&mut self.counters.nacks_strange);
-            return Err(Dropped::Refusal);
+            return Err(DropReason::Refusal);
         };
-        let Some(offer) = self.offers.get(handle) else { return Err(Dropped::Handle) };
+        let Some(offer) = self.offers.get(handle) else { return Err(DropReason::Handle) };
         let peer = offer.peer;
         if let OfferState::Pulling(pull) = &mut offer.state
             && !pull.refused

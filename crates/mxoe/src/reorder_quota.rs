@@ -6,8 +6,8 @@ use causeway_wire::mx::PeerId;
 
 use crate::context::{EngineContext, count};
 use crate::endpoint::NicEndpoint;
-use crate::limits::{PARKED_BYTES_MAX, PENDING_BYTES_OF_NIC_MIN, PENDING_BYTES_OF_PEER_MAX};
-use crate::nic::Dropped;
+use crate::limits::{PENDING_BYTES_MAX, PENDING_BYTES_OF_NIC_MIN, PENDING_BYTES_OF_PEER_MAX};
+use crate::nic::DropReason;
 use crate::peer::{PendingMessage, ReceiveState};
 
 /// Bytes of the pending messages of an endpoint, in total and by NIC.
@@ -23,7 +23,7 @@ impl ReorderQuota {
     pub(crate) fn take(&mut self, host: u16, len: usize) -> bool {
         let total = self.total.saturating_add(len);
         let more = self.of_host.get(&host).copied().unwrap_or(0).saturating_add(len);
-        let left = PARKED_BYTES_MAX.saturating_sub(total);
+        let left = PENDING_BYTES_MAX.saturating_sub(total);
         if more > left && more > PENDING_BYTES_OF_NIC_MIN {
             return false;
         }
@@ -70,25 +70,25 @@ impl NicEndpoint {
     /// the same NIC, which are retransmitted.
     ///
     /// # Errors
-    /// [`Dropped::NoRoom`]: the quota is used up.
+    /// [`DropReason::NoRoom`]: the quota is used up.
     pub(crate) fn charge_pending(
         &mut self,
         ctx: &mut EngineContext<'_>,
         peer: PeerId,
         ahead: usize,
         len: usize,
-    ) -> Result<(), Dropped> {
-        let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
+    ) -> Result<(), DropReason> {
+        let Some(remote) = self.peers.get_mut(peer) else { return Err(DropReason::UnknownPeer) };
         let (host, bytes) = (remote.host, remote.receive.bytes.saturating_add(len));
         let has = if ahead > 0 {
             bytes <= PENDING_BYTES_OF_PEER_MAX && self.reorder_quota.take(host, len)
         } else {
             self.reorder_quota.take(host, len) || self.displace(ctx, peer, host, len)
         };
-        let Some(remote) = self.peers.get_mut(peer) else { return Err(Dropped::UnknownPeer) };
+        let Some(remote) = self.peers.get_mut(peer) else { return Err(DropReason::UnknownPeer) };
         if !has {
             count(&mut remote.counters.no_room);
-            return Err(Dropped::NoRoom);
+            return Err(DropReason::NoRoom);
         }
         remote.receive.bytes = remote.receive.bytes.saturating_add(len);
         Ok(())
@@ -133,15 +133,15 @@ mod tests {
     }
 
     #[test]
-    fn hostile_boards_together_leave_room_for_others() {
+    fn hostile_nics_together_leave_room_for_others() {
         let mut reorder_quota = ReorderQuota::default();
-        assert_eq!(fill(&mut reorder_quota, 1), PARKED_BYTES_MAX / 2);
+        assert_eq!(fill(&mut reorder_quota, 1), PENDING_BYTES_MAX / 2);
         let second = fill(&mut reorder_quota, 2);
-        assert!((PARKED_BYTES_MAX / 4..=PARKED_BYTES_MAX / 3).contains(&second), "{second}");
+        assert!((PENDING_BYTES_MAX / 4..=PENDING_BYTES_MAX / 3).contains(&second), "{second}");
         for host in 3..KNOWN_NICS_MAX as u16 {
             assert!(fill(&mut reorder_quota, host) >= PENDING_BYTES_OF_NIC_MIN, "{host}");
         }
-        let most = PARKED_BYTES_MAX + KNOWN_NICS_MAX * PENDING_BYTES_OF_NIC_MIN;
+        let most = PENDING_BYTES_MAX + KNOWN_NICS_MAX * PENDING_BYTES_OF_NIC_MIN;
         assert!(reorder_quota.total <= most, "{}", reorder_quota.total);
         for host in 1..KNOWN_NICS_MAX as u16 {
             let has = reorder_quota.of_host[&host];

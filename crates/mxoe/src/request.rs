@@ -92,8 +92,8 @@ impl NicEndpoint {
         }
         self.sends.messages = self.sends.messages.saturating_add(1);
         self.sends.bytes = bytes;
-        let untold = usize::from(token == Token::UNREPORTED);
-        self.sends.untold = self.sends.untold.saturating_add(untold);
+        let unreported = usize::from(token == Token::UNREPORTED);
+        self.sends.unreported = self.sends.unreported.saturating_add(unreported);
         let content = MessageContent::Eager { match_info, data: ctx.pool.with(data) };
         self.enqueue(ctx, peer, message(token, content));
         Admission::Yes
@@ -101,14 +101,14 @@ impl NicEndpoint {
 
     /// Sends a message whose success is not reported. Returns false if nothing was done; then the
     /// caller must submit a request instead.
-    pub(crate) fn send_untold(
+    pub(crate) fn send_unreported(
         &mut self,
         ctx: &mut EngineContext<'_>,
         peer: PeerId,
         match_info: u64,
         data: &[u8],
     ) -> bool {
-        let may = self.takes_untold()
+        let may = self.admits_unreported()
             && data.len() <= MEDIUM_BYTES_MAX
             && !self.outbox.is_full()
             && self.peers.get(peer).is_some_and(|remote| remote.is_reported);
@@ -116,8 +116,8 @@ impl NicEndpoint {
     }
 
     /// Returns whether another unreported send is admitted.
-    pub(crate) fn takes_untold(&self) -> bool {
-        self.sends.untold < EARLY_SENDS_MAX
+    pub(crate) fn admits_unreported(&self) -> bool {
+        self.sends.unreported < EARLY_SENDS_MAX
     }
 
     fn send_offer(

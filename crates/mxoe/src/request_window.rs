@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_grows_while_nothing_is_lost_and_is_halved_once_for_a_round_trip() {
+    fn request_window_grows_and_is_halved_once_for_a_round_trip() {
         let (first, least, most) = BLOCKS_REQUESTED;
         let mut window = RequestWindow::new();
         assert_eq!(window.blocks(), first);

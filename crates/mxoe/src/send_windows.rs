@@ -133,7 +133,7 @@ mod tests {
     use causeway_wire::mx::RegionId;
 
     #[test]
-    fn hostile_partners_have_a_window_twice_and_then_slowly() {
+    fn hostile_peers_pull_a_window_twice_and_then_slowly() {
         let mut windows = SendWindows::new(5);
         let len = 1 << 20;
         let from = Window { region: RegionId(1), offset: 0, len };

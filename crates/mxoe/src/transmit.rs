@@ -6,7 +6,8 @@
 
 use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{
-    Eager, Ends, FRAGMENT_LEN, Fragment, FragmentPlace, Notify, PIPELINE, Packet, Rendezvous,
+    Eager, EndpointPair, FRAGMENT_LEN, Fragment, FragmentPlace, Notify, PIPELINE, Packet,
+    Rendezvous,
 };
 
 use crate::context::{EngineContext, add, count};
@@ -44,7 +45,7 @@ impl MessageContent {
 #[derive(Clone, Copy)]
 struct PeerHeader {
     host: u16,
-    ends: Ends,
+    ends: EndpointPair,
     session: u32,
     acknowledged: u16,
 }
@@ -53,7 +54,7 @@ impl PeerHeader {
     fn of(source: u8, remote: &RemoteEndpoint) -> Option<Self> {
         Some(Self {
             host: remote.host,
-            ends: Ends { destination: remote.endpoint, source },
+            ends: EndpointPair { destination: remote.endpoint, source },
             session: remote.session?,
             acknowledged: remote.receive.next.0,
         })

@@ -3,7 +3,7 @@
 mod common;
 
 use causeway_mxoe::limits::FOREIGN_PACKETS_MAX;
-use causeway_mxoe::{Admission, Dropped};
+use causeway_mxoe::{Admission, DropReason};
 use causeway_wire::mx::{Event, Request, Status, Token, Window};
 use causeway_wire::mxoe::{
     Eager, Fragment, FragmentPlace, Notify, Packet, Pull, PullNack, Rendezvous, nack,
@@ -58,7 +58,7 @@ fn damaged_fragment_does_not_block_a_message() {
 }
 
 #[test]
-fn a_pull_that_is_refused_is_asked_for_once_more_and_then_its_sender_hears_of_it() {
+fn pull_refused_twice_is_reported_to_its_sender() {
     let (mut script, _) = Script::connected();
     let session = script.session;
     let offer = Rendezvous {
@@ -95,7 +95,7 @@ fn a_pull_that_is_refused_is_asked_for_once_more_and_then_its_sender_hears_of_it
     );
     // A duplicate, and refusals of other blocks.
     for _ in 0..3 {
-        assert_eq!(script.deliver(&refusal), Err(Dropped::Refusal));
+        assert_eq!(script.deliver(&refusal), Err(DropReason::Refusal));
     }
     assert_eq!((script.told(), script.sent()), (vec![], Vec::<Vec<u8>>::new()));
     let magic = again.magic;

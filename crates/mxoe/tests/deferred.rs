@@ -4,7 +4,7 @@ mod common;
 
 use causeway_mxoe::Admission;
 use causeway_wire::mx::{Event, PeerId, RegionId, Request, Token, Window};
-use causeway_wire::mxoe::{Ack, Connect, Ends, Greeting, Notify, Packet};
+use causeway_wire::mxoe::{Ack, Connect, ConnectBody, EndpointPair, Notify, Packet};
 
 use common::script::{KEY, OURS, Script, THEIR_INDEX, TO_US, packets};
 use common::{RecordedEvent, address};
@@ -89,14 +89,14 @@ impl World {
             _ => None,
         });
         let reply = Connect {
-            ends: Ends { source, ..TO_US },
+            ends: EndpointPair { source, ..TO_US },
             index_of_destination: THEIR_INDEX,
             session: self.script.session,
             expected: 1,
             number: number.unwrap(),
-            greeting: Greeting::Reply {
+            greeting: ConnectBody::Reply {
                 session: 0x7777_0000 + u32::from(source),
-                answer: causeway_wire::mxoe::Answer::SUCCESS,
+                answer: causeway_wire::mxoe::ConnectStatus::SUCCESS,
             },
         };
         self.script.deliver(&Packet::Connect(reply)).unwrap();

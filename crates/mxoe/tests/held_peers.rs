@@ -4,19 +4,19 @@ mod common;
 
 use causeway_mxoe::Admission;
 use causeway_wire::mx::{Event, PeerId, RegionId, Request, Status, Token, Window};
-use causeway_wire::mxoe::{Connect, Eager, Ends, Greeting, Notify, Packet};
+use causeway_wire::mxoe::{Connect, ConnectBody, Eager, EndpointPair, Notify, Packet};
 
 use common::RecordedEvent;
 use common::script::{KEY, OURS, Script, THEIR_INDEX, TO_US, packets};
 
 /// Another endpoint of the peer's NIC.
-const OTHER: Ends = Ends { source: 9, ..TO_US };
+const OTHER: EndpointPair = EndpointPair { source: 9, ..TO_US };
 
 /// Returns two peers: endpoint 4, to which the NIC connected, and an endpoint that connected
 /// itself.
 fn two() -> (Script, PeerId, PeerId) {
     let (mut script, peer) = Script::connected();
-    let greeting = Greeting::Request { key: KEY };
+    let greeting = ConnectBody::Request { key: KEY };
     let connect = Connect {
         ends: OTHER,
         index_of_destination: THEIR_INDEX,
@@ -37,7 +37,7 @@ fn two() -> (Script, PeerId, PeerId) {
     (script, peer, other)
 }
 
-fn message(script: &mut Script, ends: Ends, sequence: u16, match_info: u64) {
+fn message(script: &mut Script, ends: EndpointPair, sequence: u16, match_info: u64) {
     let session = script.session;
     let eager = Eager { ends, sequence, acknowledged: 1, match_info, session, data: b"data" };
     script.deliver(&Packet::Small(eager)).unwrap();

@@ -5,11 +5,11 @@ mod common;
 use causeway_mxoe::limits::{
     CONNECTS_MAX, DOUBT_NS, OFFERS_OF_PEER_MAX, OUTBOX_MAX, QUIET_NS, RESEND_NS, SENDS_MAX,
 };
-use causeway_mxoe::{Admission, Dropped};
+use causeway_mxoe::{Admission, DropReason};
 use causeway_wire::mx::{Address, Event, Handle, PeerId, RegionId, Request, Status, Token, Window};
 use causeway_wire::mxoe::{
-    Ack, Connect, Eager, Ends, Fragment, FragmentPlace, Greeting, Nack, Notify, Packet, Pull,
-    PullNack, PullReply, Rendezvous, nack,
+    Ack, Connect, ConnectBody, Eager, EndpointPair, Fragment, FragmentPlace, Nack, Notify, Packet,
+    Pull, PullNack, PullReply, Rendezvous, nack,
 };
 use proptest::prelude::*;
 
@@ -26,8 +26,8 @@ fn eager(session: u32, sequence: u16) -> Eager<'static> {
     Eager { ends: TO_US, sequence, acknowledged: 1, match_info: 1, session, data: b"evil" }
 }
 
-fn connect(ends: Ends, session: u32, number: u8, key: u32) -> Packet<'static> {
-    let greeting = Greeting::Request { key };
+fn connect(ends: EndpointPair, session: u32, number: u8, key: u32) -> Packet<'static> {
+    let greeting = ConnectBody::Request { key };
     let index_of_destination = THEIR_INDEX;
     Packet::Connect(Connect { ends, index_of_destination, session, expected: 1, number, greeting })
 }
@@ -71,11 +71,11 @@ fn hostile_frames_of_others_and_for_others_do_nothing() {
     let (mut script, _) = Script::connected();
     let session = script.session;
     let packet = Packet::Tiny(eager(session, 1));
-    assert_eq!(script.deliver_from(STRANGER, &packet), Err(Dropped::UnknownBoard));
-    assert_eq!(script.deliver_from(THIRD_MAC, &packet), Err(Dropped::UnknownPeer));
-    let ends = Ends { source: 9, ..TO_US };
+    assert_eq!(script.deliver_from(STRANGER, &packet), Err(DropReason::UnknownNic));
+    assert_eq!(script.deliver_from(THIRD_MAC, &packet), Err(DropReason::UnknownPeer));
+    let ends = EndpointPair { source: 9, ..TO_US };
     let other = Packet::Tiny(Eager { ends, ..eager(session, 1) });
-    assert_eq!(script.deliver(&other), Err(Dropped::UnknownPeer));
+    assert_eq!(script.deliver(&other), Err(DropReason::UnknownPeer));
     let frames = script.sent();
     assert!(packets(&frames).iter().all(|packet| matches!(
         packet, Packet::Nack(nack) if nack.reason == nack::BAD_SESSION
@@ -83,8 +83,8 @@ fn hostile_frames_of_others_and_for_others_do_nothing() {
     assert_eq!(frames.len(), 2, "unknown NICs get no answer");
     let mut frame = theirs(28, &[(0, &[37, OURS, THEIRS, 0, 0, 4])]);
     frame[..6].copy_from_slice(&[0xff; 6]);
-    assert_eq!(script.receive_frame(&frame), Err(Dropped::NotOurs));
-    assert!(matches!(script.receive_frame(&frame[..30]), Err(Dropped::Malformed(_))));
+    assert_eq!(script.receive_frame(&frame), Err(DropReason::NotOurs));
+    assert!(matches!(script.receive_frame(&frame[..30]), Err(DropReason::Malformed(_))));
     assert_eq!((script.told(), script.sent()), (vec![], vec![]));
 }
 
@@ -97,7 +97,7 @@ fn hostile_peer_indexes_do_not_identify_a_sender() {
         &[(0, &[37, OURS, THEIRS, 0, 0, 4]), (8, &[0, 1]), (20, &script.session.to_be_bytes())],
     );
     frame[6..12].copy_from_slice(&THIRD_MAC);
-    assert_eq!(script.receive_frame(&frame), Err(Dropped::UnknownPeer));
+    assert_eq!(script.receive_frame(&frame), Err(DropReason::UnknownPeer));
     // The peer with an outdated index is still the peer.
     frame[6..12].copy_from_slice(&THEIR_MAC);
     frame[14..16].copy_from_slice(&[0xab, 0xcd]);
@@ -109,15 +109,15 @@ fn hostile_peer_indexes_do_not_identify_a_sender() {
 fn hostile_sessions_and_endpoints_are_refused() {
     let (mut script, _) = Script::connected();
     let wrong = script.session ^ 1;
-    assert_eq!(script.deliver(&Packet::Tiny(eager(wrong, 1))), Err(Dropped::Session));
+    assert_eq!(script.deliver(&Packet::Tiny(eager(wrong, 1))), Err(DropReason::Session));
     let ack = Ack { ends: TO_US, session: wrong, acknowledged: 1, number: 1 };
-    assert_eq!(script.deliver(&Packet::Ack(ack)), Err(Dropped::Session));
-    let closed = Ends { destination: 77, ..TO_US };
+    assert_eq!(script.deliver(&Packet::Ack(ack)), Err(DropReason::Session));
+    let closed = EndpointPair { destination: 77, ..TO_US };
     let ends = Eager { ends: closed, ..eager(wrong, 5) };
-    assert_eq!(script.deliver(&Packet::Tiny(ends)), Err(Dropped::NoEndpoint));
-    let raw = Ends { destination: 255, ..TO_US };
-    assert_eq!(script.deliver(&connect(raw, 1, 1, KEY)), Err(Dropped::NoEndpoint));
-    assert_eq!(script.deliver(&Packet::Pull(pull(wrong, (0, 0)))), Err(Dropped::Session));
+    assert_eq!(script.deliver(&Packet::Tiny(ends)), Err(DropReason::NoEndpoint));
+    let raw = EndpointPair { destination: 255, ..TO_US };
+    assert_eq!(script.deliver(&connect(raw, 1, 1, KEY)), Err(DropReason::NoEndpoint));
+    assert_eq!(script.deliver(&Packet::Pull(pull(wrong, (0, 0)))), Err(DropReason::Session));
     let frames = script.sent();
     let reasons: Vec<_> = packets(&frames)
         .iter()
@@ -140,16 +140,16 @@ fn hostile_sessions_and_endpoints_are_refused() {
 #[test]
 fn nothing_is_refused_in_the_name_of_endpoints_that_are_awaited() {
     let (mut script, _) = Script::connected();
-    let to = Ends { destination: 77, ..TO_US };
+    let to = EndpointPair { destination: 77, ..TO_US };
     let message = Packet::Tiny(Eager { ends: to, ..eager(1, 5) });
     script.nic.set_awaited([77].into_iter());
-    assert_eq!(script.deliver(&message), Err(Dropped::NoEndpoint));
-    assert_eq!(script.deliver(&connect(to, 1, 1, KEY)), Err(Dropped::NoEndpoint));
+    assert_eq!(script.deliver(&message), Err(DropReason::NoEndpoint));
+    assert_eq!(script.deliver(&connect(to, 1, 1, KEY)), Err(DropReason::NoEndpoint));
     let pulls = Pull { ends: to, ..pull(1, (0, 0)) };
-    assert_eq!(script.deliver(&Packet::Pull(pulls)), Err(Dropped::NoEndpoint));
+    assert_eq!(script.deliver(&Packet::Pull(pulls)), Err(DropReason::NoEndpoint));
     assert_eq!(script.sent().len(), 0);
     script.nic.set_awaited(std::iter::empty());
-    assert_eq!(script.deliver(&message), Err(Dropped::NoEndpoint));
+    assert_eq!(script.deliver(&message), Err(DropReason::NoEndpoint));
     assert_eq!(script.sent().len(), 1);
 }
 
@@ -166,7 +166,7 @@ fn hostile_pulls_get_only_offers_to_their_sender() {
     let refused = |script: &mut Script, from: [u8; 6], pull: Pull| {
         assert_eq!(
             script.deliver_from(from, &Packet::Pull(pull)),
-            Err(Dropped::Window),
+            Err(DropReason::Window),
             "{pull:?}"
         );
         let frames = script.sent();
@@ -217,7 +217,7 @@ fn hostile_late_pulls_do_not_read_a_reused_window() {
         }
         notify(&mut script, next);
     };
-    assert_eq!(script.deliver(&Packet::Pull(pull(session, first))), Err(Dropped::Window));
+    assert_eq!(script.deliver(&Packet::Pull(pull(session, first))), Err(DropReason::Window));
     assert_eq!(script.sent().len(), 1, "a refusal");
     // A late notification ends nothing either.
     let told = script.told().len();
@@ -267,22 +267,31 @@ fn hostile_pull_replies_write_nothing() {
         assert_eq!(script.deliver_from(from, &Packet::PullReply(reply)), Err(dropped));
         assert!(script.side.regions[&(OURS, 0)].iter().all(|byte| *byte == 0));
     };
-    forged(&mut script, THIRD_MAC, good, Dropped::Handle);
-    forged(&mut script, THEIR_MAC, PullReply { handle: handle ^ 1, ..good }, Dropped::Handle);
-    forged(&mut script, THEIR_MAC, PullReply { handle: handle ^ 0x1000, ..good }, Dropped::Handle);
-    forged(&mut script, THEIR_MAC, PullReply { magic: magic ^ 0x100, ..good }, Dropped::Handle);
-    forged(&mut script, THEIR_MAC, PullReply { magic: magic ^ 1, ..good }, Dropped::NoEndpoint);
-    forged(&mut script, THEIR_MAC, PullReply { frame_sequence: 2, ..good }, Dropped::Number);
-    forged(&mut script, THEIR_MAC, PullReply { offset: 4097, ..good }, Dropped::Number);
-    forged(&mut script, THEIR_MAC, PullReply { data: &data[1..], ..good }, Dropped::Number);
+    forged(&mut script, THIRD_MAC, good, DropReason::Handle);
+    forged(&mut script, THEIR_MAC, PullReply { handle: handle ^ 1, ..good }, DropReason::Handle);
+    forged(
+        &mut script,
+        THEIR_MAC,
+        PullReply { handle: handle ^ 0x1000, ..good },
+        DropReason::Handle,
+    );
+    forged(&mut script, THEIR_MAC, PullReply { magic: magic ^ 0x100, ..good }, DropReason::Handle);
+    forged(&mut script, THEIR_MAC, PullReply { magic: magic ^ 1, ..good }, DropReason::NoEndpoint);
+    forged(&mut script, THEIR_MAC, PullReply { frame_sequence: 2, ..good }, DropReason::Number);
+    forged(&mut script, THEIR_MAC, PullReply { offset: 4097, ..good }, DropReason::Number);
+    forged(&mut script, THEIR_MAC, PullReply { data: &data[1..], ..good }, DropReason::Number);
     // Frames that were not requested, and invalid ones.
     for frame in [8 * 4, 72, 73, 74, 256 + 1, 0x000f_ffff] {
         let [frame_sequence, ..] = u32::to_le_bytes(frame);
         let reply = PullReply { frame_sequence, offset: frame * 4096, ..good };
-        forged(&mut script, THEIR_MAC, reply, Dropped::Number);
+        forged(&mut script, THEIR_MAC, reply, DropReason::Number);
     }
     assert_eq!(script.deliver(&Packet::PullReply(good)), Ok(()));
-    assert_eq!(script.deliver(&Packet::PullReply(good)), Err(Dropped::Number), "already present");
+    assert_eq!(
+        script.deliver(&Packet::PullReply(good)),
+        Err(DropReason::Number),
+        "already present"
+    );
     assert_eq!(script.side.regions[&(OURS, 0)].iter().filter(|byte| **byte == 0xbd).count(), 4096);
 }
 
@@ -297,7 +306,7 @@ fn hostile_refusals_end_nothing_that_was_not_refused() {
     let source = THEIRS;
     let pull_refusal = PullNack { source, reason: nack::BAD_WINDOW, handle, magic };
     let mut ignored = |from, packet: Packet<'_>| {
-        assert_eq!(script.deliver_from(from, &packet), Err(Dropped::Refusal), "{packet:?}");
+        assert_eq!(script.deliver_from(from, &packet), Err(DropReason::Refusal), "{packet:?}");
         assert_eq!(script.told(), []);
     };
     for reason in (0..=255).filter(|reason| !(1..=3).contains(reason)) {
@@ -311,7 +320,7 @@ fn hostile_refusals_end_nothing_that_was_not_refused() {
     for sequence in [0, 2, 0x4001, 0x3fff] {
         ignored(THEIR_MAC, Packet::Nack(Nack { sequence, ..refusal }));
     }
-    let ends = Ends { source: 9, ..TO_US };
+    let ends = EndpointPair { source: 9, ..TO_US };
     ignored(THEIR_MAC, Packet::Nack(Nack { ends, ..refusal }));
     ignored(THEIR_MAC, Packet::PullNack(PullNack { source: 9, ..pull_refusal }));
     ignored(THEIR_MAC, Packet::PullNack(PullNack { handle: handle ^ 1, ..pull_refusal }));
@@ -380,7 +389,7 @@ fn hostile_numbers_do_not_move_the_window() {
     let session = script.session;
     for sequence in [0x4001, 0x8001, 0xc001, 258, 4_000, 8_000] {
         let packet = Packet::Tiny(eager(session, sequence));
-        assert_eq!(script.deliver(&packet), Err(Dropped::Number), "{sequence:#x}");
+        assert_eq!(script.deliver(&packet), Err(DropReason::Number), "{sequence:#x}");
     }
     // Acknowledgements of unsent messages.
     for acknowledged in [2, 0, 500, 0x4001] {
@@ -393,7 +402,7 @@ fn hostile_numbers_do_not_move_the_window() {
 }
 
 #[test]
-fn hostile_claims_that_a_partner_is_gone_end_nothing_while_it_is_heard() {
+fn hostile_claims_that_a_peer_is_gone_end_nothing_while_it_answers() {
     let (mut script, peer) = Script::connected();
     let send = Request::Eager { peer, token: Token(2), match_info: 1, data: b"x" };
     assert_eq!(script.ask(&send), Admission::Yes);
@@ -403,7 +412,7 @@ fn hostile_claims_that_a_partner_is_gone_end_nothing_while_it_is_heard() {
     let session = script.session;
     for number in 1..50 {
         assert_eq!(script.deliver(&Packet::Nack(refusal)), Ok(()));
-        assert_eq!(script.deliver(&other), Err(Dropped::Session));
+        assert_eq!(script.deliver(&other), Err(DropReason::Session));
         script.pass(DOUBT_NS / 2);
         let ack = Ack { ends: TO_US, session, acknowledged: 1, number };
         assert_eq!(script.deliver(&Packet::Ack(ack)), Ok(()));
@@ -420,7 +429,7 @@ fn hostile_claims_that_a_partner_is_gone_end_nothing_while_it_is_heard() {
 }
 
 #[test]
-fn hostile_claims_that_a_silent_partner_is_gone_end_nothing_unless_it_is_refused_itself() {
+fn hostile_claims_that_a_silent_peer_is_gone_need_a_refused_query() {
     let (mut script, peer) = Script::connected_to_silent();
     let send = Request::Eager { peer, token: Token(2), match_info: 1, data: b"x" };
     assert_eq!(script.ask(&send), Admission::Yes);
@@ -442,7 +451,7 @@ fn hostile_claims_that_a_silent_partner_is_gone_end_nothing_unless_it_is_refused
 }
 
 #[test]
-fn who_is_said_to_be_gone_and_is_far_away_has_time_to_be_heard_and_is_asked_twice() {
+fn liveness_query_allows_for_distance_and_is_repeated() {
     const TRIP: u64 = DOUBT_NS - DOUBT_NS / 4;
     let (mut script, peer) = Script::connected();
     let send = |number| Request::Eager { peer, token: Token(number), match_info: 1, data: b"x" };
@@ -477,7 +486,7 @@ fn who_is_said_to_be_gone_and_is_far_away_has_time_to_be_heard_and_is_asked_twic
 }
 
 #[test]
-fn hostile_refusals_of_connects_leave_who_is_far_away_the_time_to_answer() {
+fn hostile_refusals_of_connects_leave_a_distant_peer_time_to_answer() {
     const TRIP: u64 = DOUBT_NS + DOUBT_NS / 2;
     let refusal = Nack { ends: TO_US, reason: nack::ENDPOINT_CLOSED, peer_index: 0, sequence: 0 };
     let connect = |token, endpoint| {
@@ -496,7 +505,7 @@ fn hostile_refusals_of_connects_leave_who_is_far_away_the_time_to_answer() {
     let session = script.session;
     let ack = Ack { ends: TO_US, session, acknowledged: 2, number: 1 };
     assert_eq!(script.deliver(&Packet::Ack(ack)), Ok(()));
-    let elsewhere = Nack { ends: Ends { source: 9, ..TO_US }, ..refusal };
+    let elsewhere = Nack { ends: EndpointPair { source: 9, ..TO_US }, ..refusal };
     for (late, endpoint, refusal) in [(0, THEIRS, refusal), (0, 9, elsewhere)] {
         script.told();
         assert_eq!(script.ask(&connect(5, endpoint)), Admission::Yes);
@@ -527,8 +536,9 @@ fn restart_wrapped_generations_of_a_silent_peer_are_answered() {
         let request = script.request(number, THEIR_SESSION, generation << 14 | 1, KEY);
         assert_eq!(script.deliver(&request), Ok(()));
         let frames = script.sent();
-        let Some(Packet::Connect(Connect { expected, greeting: Greeting::Reply { .. }, .. })) =
-            packets(&frames).first().copied()
+        let Some(Packet::Connect(Connect {
+            expected, greeting: ConnectBody::Reply { .. }, ..
+        })) = packets(&frames).first().copied()
         else {
             panic!("{:?}", packets(&frames));
         };
@@ -545,7 +555,7 @@ fn restart_wrapped_generations_of_a_silent_peer_are_answered() {
 fn hostile_connects_of_one_nic_are_bounded() {
     let mut script = Script::new();
     for n in 0..10_000_u32 {
-        let ends = Ends { destination: OURS, source: (n % 256) as u8 };
+        let ends = EndpointPair { destination: OURS, source: (n % 256) as u8 };
         // Each with another session, as after a restart, and late enough not to be a late packet.
         if n % 256 == 0 {
             script.pass(QUIET_NS + 1);
@@ -553,21 +563,21 @@ fn hostile_connects_of_one_nic_are_bounded() {
         let packet = connect(ends, n, (n / 256) as u8, KEY);
         let _ = script.deliver(&packet);
     }
-    assert!(script.nic.partners(OURS).len() <= 256);
+    assert!(script.nic.peer_states(OURS).len() <= 256);
     assert_eq!(script.told(), [], "the host side gets no event");
     assert!(script.sent().len() <= 20_000, "an answer or two queries for each");
     let (counters, _) = script.nic.endpoint_counters(OURS).unwrap();
     assert_eq!((counters.connects_received, counters.restarts), (10_000, 0));
     // Another NIC can still connect.
     script.deliver_from(THIRD_MAC, &connect(TO_US, 1, 1, KEY)).unwrap();
-    assert_eq!(script.nic.partners(OURS).len(), 257);
+    assert_eq!(script.nic.peer_states(OURS).len(), 257);
     // A wrong key creates no peer.
     for n in 0..1_000 {
-        let ends = Ends { destination: OURS, source: (n % 256) as u8 };
+        let ends = EndpointPair { destination: OURS, source: (n % 256) as u8 };
         let wrong = script.deliver_from(THIRD_MAC, &connect(ends, n, 1, KEY ^ 1));
-        assert_eq!(wrong, Err(Dropped::Key));
+        assert_eq!(wrong, Err(DropReason::Key));
     }
-    assert_eq!(script.nic.partners(OURS).len(), 257);
+    assert_eq!(script.nic.peer_states(OURS).len(), 257);
 }
 
 #[test]
@@ -577,20 +587,20 @@ fn hostile_replies_to_connects_that_were_not_made_do_nothing() {
     let ask = Request::Connect { token: Token(1), to, key: 9, timeout_ns: None };
     assert_eq!(script.ask(&ask), Admission::Yes);
     let reply = |session, number, ends| {
-        let answer = causeway_wire::mxoe::Answer::SUCCESS;
-        let greeting = Greeting::Reply { session: THEIR_SESSION, answer };
+        let answer = causeway_wire::mxoe::ConnectStatus::SUCCESS;
+        let greeting = ConnectBody::Reply { session: THEIR_SESSION, answer };
         let index_of_destination = THEIR_INDEX;
         let expected = 1;
         Packet::Connect(Connect { ends, index_of_destination, session, expected, number, greeting })
     };
     let session = script.session;
-    let other = Ends { source: 9, ..TO_US };
-    assert_eq!(script.deliver(&reply(session, 2, TO_US)), Err(Dropped::UnknownPeer));
-    assert_eq!(script.deliver(&reply(session, 1, other)), Err(Dropped::UnknownPeer));
-    assert_eq!(script.deliver(&reply(session ^ 1, 1, TO_US)), Err(Dropped::Session));
+    let other = EndpointPair { source: 9, ..TO_US };
+    assert_eq!(script.deliver(&reply(session, 2, TO_US)), Err(DropReason::UnknownPeer));
+    assert_eq!(script.deliver(&reply(session, 1, other)), Err(DropReason::UnknownPeer));
+    assert_eq!(script.deliver(&reply(session ^ 1, 1, TO_US)), Err(DropReason::Session));
     assert_eq!(
         script.deliver_from(THIRD_MAC, &reply(session, 1, TO_US)),
-        Err(Dropped::UnknownPeer)
+        Err(DropReason::UnknownPeer)
     );
     assert_eq!(script.told(), []);
     assert_eq!(script.deliver(&reply(session, 1, TO_US)), Ok(()));
@@ -731,7 +741,7 @@ fn hostile_unmapped_memory_ends_its_operations() {
     let window = offer(&mut script, peer, 2);
     let session = script.session;
     script.side.broken.insert((OURS, 0));
-    assert_eq!(script.deliver(&Packet::Pull(pull(session, window))), Err(Dropped::Window));
+    assert_eq!(script.deliver(&Packet::Pull(pull(session, window))), Err(DropReason::Window));
     let failed = Event::Sent { token: Token(2), status: Status::BadRdmaWindow, taken: 0 };
     assert_eq!(script.told(), [RecordedEvent::Event(failed)]);
     let frames = script.sent();
@@ -740,7 +750,7 @@ fn hostile_unmapped_memory_ends_its_operations() {
     script.side.broken.insert((OURS, 1));
     let data = [1; 4096];
     let reply = PullReply { frame_sequence: 0, offset: 0, handle, magic, data: &data };
-    assert_eq!(script.deliver(&Packet::PullReply(reply)), Err(Dropped::Window));
+    assert_eq!(script.deliver(&Packet::PullReply(reply)), Err(DropReason::Window));
     let failed = Event::Pulled { token: Token(9), status: Status::BadRdmaWindow };
     assert_eq!(script.told(), [RecordedEvent::Event(failed)]);
     let frames = script.sent();

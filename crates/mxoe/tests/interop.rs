@@ -453,7 +453,7 @@ fn interop_refused_connects_have_the_status_of_mx() {
         let peer = PeerId::NONE;
         let connected = Event::Connected { token: Token(1), status, peer };
         assert_eq!(script.told(), [RecordedEvent::Event(connected)]);
-        assert!(script.nic.partners(OURS).is_empty());
+        assert!(script.nic.peer_states(OURS).is_empty());
         script.pass(600 * MS);
         assert_eq!(script.nic.deadline(), None, "no timer is pending");
     }

@@ -3,9 +3,9 @@
 mod common;
 
 use causeway_mxoe::limits::{JUMBO_PAUSE_NS, JUMBO_TRIES_MAX};
-use causeway_mxoe::{Admission, Dropped};
+use causeway_mxoe::{Admission, DropReason};
 use causeway_wire::mx::{Event, RegionId, Request, Token, Window};
-use causeway_wire::mxoe::{FRAGMENT_LEN, Packet, Pull, PullReply, Rendezvous, WIDE_LEN};
+use causeway_wire::mxoe::{FRAGMENT_LEN, JUMBO_LEN, Packet, Pull, PullReply, Rendezvous};
 
 use common::hosts::{HostSides, Place};
 use common::script::{OURS, Script, TO_US, packets};
@@ -19,7 +19,7 @@ const LEN: usize = (1 << 20) + 5000;
 /// replies.
 fn carry(world: &mut World, host_sides: &mut HostSides, lens: &[usize]) -> (u64, u64) {
     let replies = |world: &World| -> u64 {
-        let partners = PLACES.iter().flat_map(|place| world.nics[place.0].partners(place.1));
+        let partners = PLACES.iter().flat_map(|place| world.nics[place.0].peer_states(place.1));
         partners.map(|partner| partner.counters.replies_sent).sum()
     };
     let before = (world.long, replies(world));
@@ -40,7 +40,7 @@ fn world(wide: [bool; 2]) -> (World, HostSides) {
 fn jumbo_frames_are_used_where_both_nics_support_them() {
     let (mut world, mut host_sides) = world([true; 2]);
     let (long, replies) = carry(&mut world, &mut host_sides, &[LEN]);
-    let halves = LEN.div_ceil(WIDE_LEN) as u64;
+    let halves = LEN.div_ceil(JUMBO_LEN) as u64;
     assert_eq!((long, replies), (2 * halves, 2 * halves), "of two messages");
 }
 
@@ -110,7 +110,7 @@ fn jumbo_state_ignores_a_single_missing_frame() {
     let (mut script, _) = Script::connected_wide();
     // Nine frames, the last without a neighbour.
     let pull = pulling(&mut script, 8 * FRAGMENT_LEN + 100);
-    let bytes = [0xbd; WIDE_LEN];
+    let bytes = [0xbd; JUMBO_LEN];
     for frame in [0, 2, 4, 6] {
         script.deliver(&Packet::PullReply(reply(pull, frame, &bytes))).unwrap();
     }
@@ -192,8 +192,8 @@ fn hostile_unrequested_jumbo_frames_write_nothing() {
     let (mut script, _) = Script::connected();
     let pull = pulling(&mut script, LEN);
     assert!(!pull.wide);
-    let two = Packet::PullReply(reply(pull, 0, &[0xbd; WIDE_LEN]));
-    assert_eq!(script.deliver(&two), Err(Dropped::Number));
+    let two = Packet::PullReply(reply(pull, 0, &[0xbd; JUMBO_LEN]));
+    assert_eq!(script.deliver(&two), Err(DropReason::Number));
     assert_eq!(filled(&script), 0);
 }
 
@@ -202,11 +202,11 @@ fn hostile_jumbo_frames_must_lie_in_a_block_and_be_complete() {
     let (mut script, _) = Script::connected_wide();
     let pull = pulling(&mut script, LEN);
     assert!(pull.wide);
-    let bytes = [0xbd; WIDE_LEN];
+    let bytes = [0xbd; JUMBO_LEN];
     // Frames of two blocks, and lengths of neither one nor two frames.
-    for (frame, len) in [(7, WIDE_LEN), (0, WIDE_LEN - 1), (0, FRAGMENT_LEN + 1)] {
+    for (frame, len) in [(7, JUMBO_LEN), (0, JUMBO_LEN - 1), (0, FRAGMENT_LEN + 1)] {
         let two = Packet::PullReply(reply(pull, frame, &bytes[..len]));
-        assert_eq!(script.deliver(&two), Err(Dropped::Number), "{frame}: {len}");
+        assert_eq!(script.deliver(&two), Err(DropReason::Number), "{frame}: {len}");
     }
     assert_eq!(filled(&script), 0);
     // Accepted if one of both frames is missing, but not if both have arrived.
@@ -214,14 +214,14 @@ fn hostile_jumbo_frames_must_lie_in_a_block_and_be_complete() {
         let two = Packet::PullReply(reply(pull, frame, &bytes));
         assert_eq!(script.deliver(&two), Ok(()), "{frame}");
         assert_eq!(filled(&script), filled_then * FRAGMENT_LEN, "{frame}");
-        assert_eq!(script.deliver(&two), Err(Dropped::Number), "already present");
+        assert_eq!(script.deliver(&two), Err(DropReason::Number), "already present");
     }
 }
 
 #[test]
 fn hostile_requests_for_jumbo_frames_respect_the_network() {
     for (connected, longest) in
-        [(Script::connected(), FRAGMENT_LEN), (Script::connected_wide(), WIDE_LEN)]
+        [(Script::connected(), FRAGMENT_LEN), (Script::connected_wide(), JUMBO_LEN)]
     {
         let ((mut script, peer), bytes) = (connected, 40_000);
         let region = RegionId(script.nic.region_add(OURS, bytes).unwrap().0);

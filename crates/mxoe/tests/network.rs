@@ -31,7 +31,7 @@ fn network_good_delivers_everything() {
     host_sides.check();
     assert_eq!(world.dropped, [], "no frame is dropped");
     for (board, endpoint) in [(0, 0), (1, 3)] {
-        let partners = world.nics[board].partners(endpoint);
+        let partners = world.nics[board].peer_states(endpoint);
         assert_eq!(partners.len(), 1);
         let counters = partners[0].counters;
         assert_eq!((counters.resent, counters.blocks_asked_again), (0, 0), "{counters:?}");
@@ -152,8 +152,9 @@ fn full_event_ring_slows_peers_and_loses_nothing() {
             host_sides.run_host_sides(&mut world);
             world.pass(100 * MS);
         }
-        let parked: usize = world.nics[1].partners(0).iter().map(|partner| partner.parked).sum();
-        assert!(parked > 0 && parked <= causeway_mxoe::limits::PARKED_BYTES_MAX);
+        let pending_bytes: usize =
+            world.nics[1].peer_states(0).iter().map(|partner| partner.pending_bytes).sum();
+        assert!(pending_bytes > 0 && pending_bytes <= causeway_mxoe::limits::PENDING_BYTES_MAX);
         assert!(world.sides[0].told.is_empty(), "the event waits");
         let end = world.now + 600_000 * MS;
         while !host_sides.is_idle() || !world.sides.iter().all(|side| side.told.is_empty()) {

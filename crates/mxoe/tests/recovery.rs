@@ -11,7 +11,7 @@ const NOTHING: NetworkFaults = NetworkFaults { lost: 100, doubled: 0, late: 0, d
 
 /// Returns the requested blocks of both NICs, and the repeated requests among them.
 fn asked(world: &World) -> (u64, u64) {
-    let partners = PLACES.iter().flat_map(|place| world.nics[place.0].partners(place.1));
+    let partners = PLACES.iter().flat_map(|place| world.nics[place.0].peer_states(place.1));
     let both = |sum: (u64, u64), asked: (u64, u64)| (sum.0 + asked.0, sum.1 + asked.1);
     partners
         .map(|partner| (partner.counters.blocks_asked, partner.counters.blocks_asked_again))
@@ -52,7 +52,7 @@ fn lose_a_window(world: &mut World, host_sides: &mut HostSides, lens: &[usize]) 
 }
 
 #[test]
-fn a_whole_window_that_is_lost_costs_one_wait() {
+fn loss_of_a_window_costs_one_timeout() {
     let (least, _) = REREQUEST_NS;
     for lens in [&[1 << 20][..], &[256 << 10; 4], &[1 << 20; 8], &[4 << 20]] {
         let (mut world, mut host_sides) = warm();

@@ -2,8 +2,10 @@
 
 mod common;
 
-use causeway_mxoe::Dropped;
-use causeway_wire::mxoe::{Connect, Eager, Ends, Fragment, FragmentPlace, Greeting, Packet};
+use causeway_mxoe::DropReason;
+use causeway_wire::mxoe::{
+    Connect, ConnectBody, Eager, EndpointPair, Fragment, FragmentPlace, Packet,
+};
 use common::script::{KEY, Script, THEIR_INDEX, TO_US};
 use common::{MS, RecordedEvent};
 
@@ -11,8 +13,8 @@ use common::{MS, RecordedEvent};
 const FRAGMENTS: u8 = 8;
 const LEN: u16 = 32_768;
 
-fn ends(source: u8) -> Ends {
-    Ends { source, ..TO_US }
+fn ends(source: u8) -> EndpointPair {
+    EndpointPair { source, ..TO_US }
 }
 
 /// Creates a NIC with `count` peers.
@@ -25,7 +27,7 @@ fn partners(count: u8) -> Script {
             session: u32::from(source) + 1,
             expected: 1,
             number: 1,
-            greeting: Greeting::Request { key: KEY },
+            greeting: ConnectBody::Request { key: KEY },
         };
         script.deliver(&Packet::Connect(connect)).unwrap();
     }
@@ -33,7 +35,7 @@ fn partners(count: u8) -> Script {
 }
 
 /// Sends all fragments of a message.
-fn medium(script: &mut Script, source: u8, sequence: u16) -> Result<(), Dropped> {
+fn medium(script: &mut Script, source: u8, sequence: u16) -> Result<(), DropReason> {
     let (session, data) = (script.session, [source; 4096]);
     (0..FRAGMENTS).try_for_each(|number| {
         let place = FragmentPlace { message_len: LEN, number, pipeline: 12 };
@@ -81,8 +83,9 @@ fn reorder_quota_of_later_messages_yields_to_the_next() {
         assert_eq!(medium(&mut script, source, next), Ok(()));
         assert_eq!(messages(&mut script)[0], (source, next.into()));
     }
-    let parked: usize = script.nic.partners(common::script::OURS).iter().map(|p| p.parked).sum();
-    assert_eq!(parked, 0);
+    let pending_bytes: usize =
+        script.nic.peer_states(common::script::OURS).iter().map(|p| p.pending_bytes).sum();
+    assert_eq!(pending_bytes, 0);
 }
 
 #[test]

@@ -3,9 +3,9 @@
 mod common;
 
 use causeway_mxoe::limits::QUIET_NS;
-use causeway_mxoe::{Admission, Dropped};
+use causeway_mxoe::{Admission, DropReason};
 use causeway_wire::mx::{Event, PeerId, Request, Status, Token, Window};
-use causeway_wire::mxoe::{Ack, Connect, Eager, Greeting, Packet, Rendezvous};
+use causeway_wire::mxoe::{Ack, Connect, ConnectBody, Eager, Packet, Rendezvous};
 
 use common::script::{KEY, OURS, Script, THEIR_SESSION, THEIRS, TO_US, packets};
 use common::{MS, RecordedEvent, address, nic};
@@ -16,7 +16,7 @@ fn asks(script: &mut Script, number: u8, expected: u16) -> Option<u16> {
     let _ = script.deliver(&request);
     let frames = script.sent();
     packets(&frames).iter().find_map(|packet| match packet {
-        Packet::Connect(Connect { expected, greeting: Greeting::Reply { .. }, .. }) => {
+        Packet::Connect(Connect { expected, greeting: ConnectBody::Reply { .. }, .. }) => {
             Some(*expected)
         }
         _ => None,
@@ -34,13 +34,13 @@ fn insists(script: &mut Script, number: u8, expected: u16) -> u16 {
     panic!("not answered");
 }
 
-fn says(script: &mut Script, sequence: u16, acknowledged: u16) -> Result<(), Dropped> {
+fn says(script: &mut Script, sequence: u16, acknowledged: u16) -> Result<(), DropReason> {
     let (session, match_info, data) = (script.session, 1, b"data");
     let ends = TO_US;
     script.deliver(&Packet::Tiny(Eager { ends, sequence, acknowledged, match_info, session, data }))
 }
 
-fn acks(script: &mut Script, acknowledged: u16, number: u32) -> Result<(), Dropped> {
+fn acks(script: &mut Script, acknowledged: u16, number: u32) -> Result<(), DropReason> {
     let session = script.session;
     script.deliver(&Packet::Ack(Ack { ends: TO_US, session, acknowledged, number }))
 }
@@ -79,8 +79,8 @@ fn restart_unanswered_peer_is_acknowledged() {
     let mut script = Script::new();
     let lost = asks(&mut script, 1, 1);
     assert_eq!(lost, Some(1));
-    script.nic.host_remove(script.now, nic(1), &mut script.side);
-    script.nic.host_add(nic(1)).unwrap();
+    script.nic.nic_remove(script.now, nic(1), &mut script.side);
+    script.nic.nic_add(nic(1)).unwrap();
     let next = insists(&mut script, 1, 1);
     assert_ne!(next, 1, "this endpoint restarted");
     // The peer retransmits until its message is acknowledged.
@@ -105,8 +105,8 @@ fn restart_unanswered_peer_is_acknowledged() {
 fn restart_offers_of_an_unanswered_peer_are_pulled() {
     let mut script = Script::new();
     assert_eq!(asks(&mut script, 1, 1), Some(1));
-    script.nic.host_remove(script.now, nic(1), &mut script.side);
-    script.nic.host_add(nic(1)).unwrap();
+    script.nic.nic_remove(script.now, nic(1), &mut script.side);
+    script.nic.nic_add(nic(1)).unwrap();
     let sequence = insists(&mut script, 1, 1);
     let offer = Rendezvous {
         ends: TO_US,
@@ -271,7 +271,7 @@ fn connects(script: &mut Script, token: u64, ns: u64) -> Option<u16> {
     script.pass(ns);
     let frames = script.sent();
     let one = |packet: &Packet<'_>| match packet {
-        Packet::Connect(Connect { expected, greeting: Greeting::Request { .. }, .. }) => {
+        Packet::Connect(Connect { expected, greeting: ConnectBody::Request { .. }, .. }) => {
             Some(*expected)
         }
         _ => None,
@@ -280,7 +280,7 @@ fn connects(script: &mut Script, token: u64, ns: u64) -> Option<u16> {
 }
 
 /// Receives a message of the peer with match information.
-fn tells(script: &mut Script, sequence: u16, match_info: u64) -> Result<(), Dropped> {
+fn tells(script: &mut Script, sequence: u16, match_info: u64) -> Result<(), DropReason> {
     let (session, data, ends) = (script.session, b"data", TO_US);
     let acknowledged = 1;
     script.deliver(&Packet::Tiny(Eager { ends, sequence, acknowledged, match_info, session, data }))
@@ -321,14 +321,16 @@ fn early_messages_of_a_previous_instance_are_discarded() {
         // Messages to a previous instance that expected the same number.
         tells(&mut script, 3, 30).unwrap();
         tells(&mut script, 2, 20).unwrap();
-        let held: usize = script.nic.partners(OURS).iter().map(|partner| partner.parked).sum();
+        let held: usize =
+            script.nic.peer_states(OURS).iter().map(|partner| partner.pending_bytes).sum();
         assert_eq!(held, 8);
         if answers {
             script.reply(2, 1);
         } else {
             assert_eq!(asks(&mut script, 1, 1), Some(1));
         }
-        let held: usize = script.nic.partners(OURS).iter().map(|partner| partner.parked).sum();
+        let held: usize =
+            script.nic.peer_states(OURS).iter().map(|partner| partner.pending_bytes).sum();
         assert_eq!(held, 0);
         for number in 1..=4 {
             tells(&mut script, number, number.into()).unwrap();

@@ -3,7 +3,7 @@
 mod common;
 
 use causeway_mxoe::limits::{CONFLICTS_TOLERATED, DOUBT_NS};
-use causeway_mxoe::{Admission, Dropped};
+use causeway_mxoe::{Admission, DropReason};
 use causeway_wire::mx::{Event, PeerId, Request, Status, Token};
 use causeway_wire::mxoe::{Ack, Eager, Packet};
 
@@ -12,7 +12,7 @@ use common::{MS, RecordedEvent};
 
 const GONE: Status = Status::EndpointUnreachable;
 
-fn ack(script: &mut Script, acknowledged: u16, number: u32) -> Result<(), Dropped> {
+fn ack(script: &mut Script, acknowledged: u16, number: u32) -> Result<(), DropReason> {
     let session = script.session;
     script.deliver(&Packet::Ack(Ack { ends: TO_US, session, acknowledged, number }))
 }
@@ -53,7 +53,7 @@ fn sent_two() -> (Script, PeerId) {
 type Says = fn(&mut Script, number: u32);
 
 const WAYS: [Says; 3] = [
-    |script, number| assert_eq!(ack(script, 7, number), Err(Dropped::Number)),
+    |script, number| assert_eq!(ack(script, 7, number), Err(DropReason::Number)),
     |script, number| {
         let (session, sequence, data) = (script.session, number as u16 - 1, b"data");
         let ends = TO_US;

@@ -13,7 +13,7 @@ use common::script::{OURS, Script, TO_US, packets};
 use common::{MS, NetworkFaults, RecordedEvent, World, address};
 
 fn send(script: &mut Script, peer: PeerId, info: u64, data: &[u8]) -> bool {
-    script.nic.send_untold(script.now, OURS, (peer, info), data, &mut script.side)
+    script.nic.send_unreported(script.now, OURS, (peer, info), data, &mut script.side)
 }
 
 /// Returns the ends of messages.
@@ -43,7 +43,7 @@ fn unreported_sends_are_numbered_with_requests_and_not_reported() {
         .collect();
     let first = numbers[0].0;
     assert_eq!(numbers, [(first, 1), (first + 1, 2), (first + 2, 3)]);
-    assert_eq!(script.nic.untold(OURS), 2);
+    assert_eq!(script.nic.unreported(OURS), 2);
     let ack = Ack { ends: TO_US, session: script.session, acknowledged: first + 3, number: 1 };
     script.deliver(&Packet::Ack(ack)).unwrap();
     assert_eq!(
@@ -51,7 +51,7 @@ fn unreported_sends_are_numbered_with_requests_and_not_reported() {
         [(Token(9), Status::Success)],
         "unreported sends have no event"
     );
-    assert_eq!(script.nic.untold(OURS), 0);
+    assert_eq!(script.nic.unreported(OURS), 0);
 }
 
 #[test]
@@ -68,9 +68,9 @@ fn unreported_sends_fail_with_their_peer() {
         matches!(told.last(), Some(RecordedEvent::Event(Event::PeerGone { .. }))),
         "after them"
     );
-    assert_eq!(script.nic.untold(OURS), 0);
+    assert_eq!(script.nic.unreported(OURS), 0);
     assert!(!send(&mut script, peer, 4, b""), "the daemon is gone");
-    assert_eq!(script.nic.untold(OURS), 0);
+    assert_eq!(script.nic.unreported(OURS), 0);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn unreported_sends_are_limited_in_number_and_length() {
         assert!(send(&mut script, peer, info, b"x"));
     }
     assert!(!send(&mut script, peer, 0, b"x"), "the limit is reached");
-    assert_eq!(script.nic.untold(OURS), EARLY_SENDS_MAX);
+    assert_eq!(script.nic.unreported(OURS), EARLY_SENDS_MAX);
     let asked = Request::Eager { peer, token: Token(9), match_info: 2, data: b"" };
     assert_eq!(script.ask(&asked), Admission::Yes, "a request is admitted");
     script.nic.close(script.now, OURS, &mut script.side);
@@ -111,7 +111,7 @@ fn through(faults: NetworkFaults, seed: u64) -> Vec<u64> {
         while next < COUNT {
             let bytes = vec![next as u8; world.rng.below(6000) as usize];
             let straight = world.rng.chance(70)
-                && world.nics[0].send_untold(
+                && world.nics[0].send_unreported(
                     world.now,
                     0,
                     (peer, next),
@@ -134,7 +134,7 @@ fn through(faults: NetworkFaults, seed: u64) -> Vec<u64> {
     let until = world.now + 200_000 * MS;
     while world.now < until
         && (more(&mut world).is_continue()
-            || world.nics[0].partners(0)[0].sending != (0, 0)
+            || world.nics[0].peer_states(0)[0].sending != (0, 0)
             || received.len() < COUNT as usize)
     {
         world.step(world.now + MS);
@@ -146,7 +146,7 @@ fn through(faults: NetworkFaults, seed: u64) -> Vec<u64> {
             RecordedEvent::Event(_) => None,
         }));
     }
-    assert_eq!(world.nics[0].untold(0), 0);
+    assert_eq!(world.nics[0].unreported(0), 0);
     let told = ended(&world.events(0));
     assert!(
         told.iter()

@@ -13,7 +13,7 @@ use common::script::{OURS, Script, THEIR_SESSION, TO_US, packets};
 const WINDOWS: u64 = 256;
 
 #[test]
-fn what_was_pulled_is_said_before_what_waits_for_a_window() {
+fn notifications_precede_offers_that_wait_for_a_window() {
     let (mut script, peer) = Script::connected();
     let region = script.nic.region_add(OURS, 100_000).unwrap();
     assert_eq!(region, RegionId(0));

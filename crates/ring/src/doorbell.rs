@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use causeway_host::fd::received_fd::{Kind, ReceivedFd};
+use causeway_host::fd::received_fd::{FdKind, ReceivedFd};
 use causeway_host::watchdog;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -31,7 +31,7 @@ pub enum DoorbellError {
 
 /// Checks that `fd` is an eventfd and makes it non-blocking.
 fn admit(fd: &ReceivedFd) -> Result<(), DoorbellError> {
-    if fd.kind() != Kind::Event {
+    if fd.kind() != FdKind::Event {
         return Err(DoorbellError::NotAnEventfd);
     }
     let flags = rustix::fs::fcntl_getfl(fd).map_err(DoorbellError::Kernel)?;
@@ -44,7 +44,7 @@ fn admit(fd: &ReceivedFd) -> Result<(), DoorbellError> {
 /// # Errors
 /// [`DoorbellError::Unread`] if bytes are queued, [`DoorbellError::Kernel`] if a call fails.
 fn admit_unix_stream(fd: &ReceivedFd) -> Result<bool, DoorbellError> {
-    if fd.kind() != Kind::Unix {
+    if fd.kind() != FdKind::Unix {
         return Ok(false);
     }
     let kind = sockopt::socket_type(fd).map_err(DoorbellError::Kernel)?;
@@ -111,7 +111,7 @@ impl Notifier {
     }
 
     /// Returns whether a notification blocked. The notifier is disabled then.
-    pub fn blocked(&self) -> bool {
+    pub fn is_blocked(&self) -> bool {
         self.blocked.load(Ordering::Relaxed)
     }
 
@@ -128,7 +128,7 @@ impl Notifier {
             let _ = rustix::net::send(&self.fd, &one, flags);
             return Ok(());
         }
-        if self.blocked() {
+        if self.is_blocked() {
             return Err(DoorbellError::Blocked);
         }
         if let Err(Errno::INTR) = watchdog::marked(|| rustix::io::write(&self.fd, &one)) {

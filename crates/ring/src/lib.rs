@@ -64,4 +64,4 @@ pub use chain::Chain;
 pub use doorbell::{Doorbell, DoorbellError, Notifier};
 pub use error::RingError;
 pub use inflight::{Inflight, PackedInflight, SplitInflight};
-pub use queue::{Popped, Queue, Setup};
+pub use queue::{PoppedBatch, Queue, QueueSetup};

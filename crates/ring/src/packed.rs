@@ -47,7 +47,7 @@ use crate::latch::Latch;
 use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
 use crate::packed::locate::{RingPosition, SlotFlags};
 use crate::position::Position;
-use crate::queue::Setup;
+use crate::queue::QueueSetup;
 
 /// State of a buffer id.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +70,7 @@ impl InFlightChain {
 /// The device side of one packed ring.
 #[derive(Debug)]
 pub struct PackedQueue {
-    setup: Setup,
+    setup: QueueSetup,
     ring: View,
     /// The event suppression structures of the driver and of the device.
     driver_events: View,
@@ -106,7 +106,7 @@ pub struct PackedQueue {
 
 /// Returns views of the ring and both event suppression structures, after checks of grant and
 /// alignment.
-fn views(setup: &Setup, map: &Map) -> Result<(View, View, View), RingError> {
+fn views(setup: &QueueSetup, map: &Map) -> Result<(View, View, View), RingError> {
     let part = |part, addr: u64, align: u64, len: usize| {
         if addr.checked_rem(align) != Some(0) {
             return Err(RingError::Alignment { part, addr, align });
@@ -153,7 +153,7 @@ fn entry(at: Position, id: u16, written: u32) -> (u64, u16) {
 
 impl PackedQueue {
     /// Implements [`crate::Queue::packed`].
-    pub fn new(setup: Setup, used: u16, map: &Map) -> Result<Self, RingError> {
+    pub fn new(setup: QueueSetup, used: u16, map: &Map) -> Result<Self, RingError> {
         let size = setup.size;
         if size == 0 || size > QUEUE_SIZE_MAX {
             return Err(RingError::Size(size));

@@ -11,7 +11,7 @@ use crate::split::SplitQueue;
 
 /// Parameters of a queue, as the driver and frontend chose them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Setup {
+pub struct QueueSetup {
     /// Number of entries, 1 to 32768; for a split ring a power of two.
     pub size: u16,
     /// Guest address of the descriptor table, or of the packed ring, 16-byte aligned.
@@ -33,11 +33,11 @@ pub struct Setup {
 
 /// Result of a batch pop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Popped {
+pub struct PoppedBatch {
     /// Number of chains popped.
     pub count: usize,
     /// Whether another chain is available that [`Queue::pop`] must pop.
-    pub odd: bool,
+    pub needs_pop: bool,
 }
 
 /// The device side of a virtio queue.
@@ -67,7 +67,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`RingError`] if the size, alignment or grant of a ring part is invalid.
-    pub fn new(setup: Setup, map: &Map) -> Result<Self, RingError> {
+    pub fn new(setup: QueueSetup, map: &Map) -> Result<Self, RingError> {
         Ok(Self::Split(SplitQueue::new(setup, map)?))
     }
 
@@ -76,7 +76,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`RingError`] if the size, alignment or grant of a ring part, or a position is invalid.
-    pub fn packed(setup: Setup, used: u16, map: &Map) -> Result<Self, RingError> {
+    pub fn packed(setup: QueueSetup, used: u16, map: &Map) -> Result<Self, RingError> {
         Ok(Self::Packed(PackedQueue::new(setup, used, map)?))
     }
 
@@ -126,7 +126,7 @@ impl Queue {
         }
     }
 
-    /// Returns the next available index to pop, as in [`Setup::next`]: the value for
+    /// Returns the next available index to pop, as in [`QueueSetup::next`]: the value for
     /// GET_VRING_BASE.
     pub fn next_available(&self) -> u16 {
         each!(self, q => q.next_available())
@@ -174,8 +174,8 @@ impl Queue {
     /// then the first lines of buffers, all in parallel. The values read here are hints only; each
     /// pop reads and checks them again.
     #[inline]
-    pub fn look_ahead(&mut self, map: &Map, most: u16) {
-        each!(self, q => q.look_ahead(map, most));
+    pub fn prefetch(&mut self, map: &Map, most: u16) {
+        each!(self, q => q.prefetch(map, most));
     }
 
     /// Pops the next available chain into `chain`. Returns `false` if there is none.
@@ -188,7 +188,7 @@ impl Queue {
     }
 
     /// Pops up to `most` chains, at most [`BATCH_CHAINS`], as long as each consists of a single
-    /// descriptor in the ring, which is the common case. Prefetches as [`Self::look_ahead`] does.
+    /// descriptor in the ring, which is the common case. Prefetches as [`Self::prefetch`] does.
     /// Any other chain, and any violation, is left to [`Self::pop`].
     ///
     /// # Errors
@@ -201,7 +201,7 @@ impl Queue {
         map: &Map,
         into: impl Iterator<Item = &'a mut Chain>,
         most: usize,
-    ) -> Result<Popped, RingError> {
+    ) -> Result<PoppedBatch, RingError> {
         each!(self, q => q.pop_batch(map, into, most))
     }
 

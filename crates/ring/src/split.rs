@@ -26,12 +26,12 @@ use crate::head_set::HeadSet;
 use crate::inflight::{Inflight, SplitInflight};
 use crate::latch::Latch;
 use crate::limits::{DESCRIPTOR_BYTES, QUEUE_SIZE_MAX};
-use crate::queue::Setup;
+use crate::queue::QueueSetup;
 
 /// The device side of one split ring.
 #[derive(Debug)]
 pub struct SplitQueue {
-    setup: Setup,
+    setup: QueueSetup,
     desc: View,
     avail: View,
     used: View,
@@ -56,7 +56,7 @@ pub struct SplitQueue {
 }
 
 /// Returns views of the three parts of a ring, after checks of grant and alignment.
-fn views(setup: &Setup, map: &Map) -> Result<(View, View, View), RingError> {
+fn views(setup: &QueueSetup, map: &Map) -> Result<(View, View, View), RingError> {
     let size = usize::from(setup.size);
     let event = if setup.event_index { 2 } else { 0 };
     let part = |part, addr: u64, align: u64, len: usize| {
@@ -77,7 +77,7 @@ fn views(setup: &Setup, map: &Map) -> Result<(View, View, View), RingError> {
 
 impl SplitQueue {
     /// Implements [`crate::Queue::new`].
-    pub fn new(setup: Setup, map: &Map) -> Result<Self, RingError> {
+    pub fn new(setup: QueueSetup, map: &Map) -> Result<Self, RingError> {
         if !setup.size.is_power_of_two() || setup.size > QUEUE_SIZE_MAX {
             return Err(RingError::Size(setup.size));
         }

@@ -212,7 +212,7 @@ impl Scene {
 
     fn pop(&mut self) -> bool {
         // Prefetching has no observable effect.
-        self.ours.look_ahead(&self.both.ours, 5);
+        self.ours.prefetch(&self.both.ours, 5);
         let got = self.ours.pop(&self.both.ours, &mut self.chain).unwrap();
         self.popped_one(got)
     }
@@ -241,8 +241,8 @@ impl Scene {
             self.chain = chain;
             assert!(self.popped_one(true));
         }
-        if got.odd || got.count < most.min(BATCH_CHAINS) {
-            assert_eq!(self.pop(), got.odd, "whether there is another");
+        if got.needs_pop || got.count < most.min(BATCH_CHAINS) {
+            assert_eq!(self.pop(), got.needs_pop, "whether there is another");
         }
     }
 
@@ -363,7 +363,7 @@ proptest! {
 
 /// A full pass of the indices and more, with a driver that mostly requests no notification.
 #[test]
-fn a_whole_turn_of_the_indices() {
+fn split_queue_equals_the_oracle_over_a_pass_of_the_indices() {
     for event_index in [false, true] {
         let mut scene = Scene::new(8, event_index, 65_530);
         let plan = Plan { readable: vec![(1, 64)], writable: vec![], direct: 1, pick: 0 };

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use causeway_memory::Span;
 use causeway_ring::limits::BATCH_CHAINS;
-use causeway_ring::{Chain, Queue, Setup};
+use causeway_ring::{Chain, Queue, QueueSetup};
 use common::packed::*;
 use common::*;
 use proptest::prelude::*;
@@ -230,7 +230,7 @@ impl Scene {
 
     fn pop(&mut self) -> bool {
         // Prefetching has no observable effect.
-        self.queue.look_ahead(&self.guest.map, 5);
+        self.queue.prefetch(&self.guest.map, 5);
         let got = self.queue.pop(&self.guest.map, &mut self.chain).unwrap();
         self.popped_one(got)
     }
@@ -262,8 +262,8 @@ impl Scene {
             self.chain = chain;
             assert!(self.popped_one(true));
         }
-        if got.odd || got.count < most.min(BATCH_CHAINS) {
-            assert_eq!(self.pop(), got.odd, "whether there is another");
+        if got.needs_pop || got.count < most.min(BATCH_CHAINS) {
+            assert_eq!(self.pop(), got.needs_pop, "whether there is another");
         }
     }
 
@@ -372,7 +372,7 @@ impl Scene {
         self.queue.finish().unwrap();
         (self.published, self.returnable) = (self.pushed, 0);
         let next = self.queue.next_available();
-        let setup = Setup { next, ..self.guest.setup };
+        let setup = QueueSetup { next, ..self.guest.setup };
         self.queue = Queue::packed(setup, next, &self.guest.map).unwrap();
     }
 
@@ -391,7 +391,7 @@ impl Scene {
 
 proptest! {
     #[test]
-    fn lawful_drivers_see_the_same_packed_device(
+    fn packed_queue_equals_the_model_for_conforming_drivers(
         size in prop_oneof![1_u16..10, Just(64_u16), Just(256_u16)],
         event_index: bool,
         steps in prop::collection::vec(step(), 1..400),
@@ -404,7 +404,7 @@ proptest! {
 
 /// Many passes over the ring, with both wrap counters and chains that cross its end.
 #[test]
-fn many_turns_of_the_ring() {
+fn packed_queue_equals_the_model_over_many_passes() {
     for (size, event_index) in [(1, false), (5, true), (8, false), (8, true)] {
         let mut scene = Scene::new(size, event_index);
         let buffers = |n: usize| vec![(1_u16, 64_u16); n];

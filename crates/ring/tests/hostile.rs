@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_memory::{Map, OutOfGrant, Span};
-use causeway_ring::{Chain, Queue, RingError, Setup};
+use causeway_ring::{Chain, Queue, QueueSetup, RingError};
 use common::*;
 
 const SIZE: u16 = 8;
 
-fn setup_error(setup: Setup) -> RingError {
+fn setup_error(setup: QueueSetup) -> RingError {
     Queue::new(setup, &memory()).unwrap_err()
 }
 
@@ -26,7 +26,7 @@ fn guest() -> Guest {
 #[test]
 fn hostile_queue_sizes() {
     for size in [0, 3, 5, 255, 257, 32767, 32769, 65535] {
-        assert_eq!(setup_error(Setup { size, ..setup(8, true, 0) }), RingError::Size(size));
+        assert_eq!(setup_error(QueueSetup { size, ..setup(8, true, 0) }), RingError::Size(size));
     }
 }
 
@@ -34,11 +34,11 @@ fn hostile_queue_sizes() {
 fn hostile_parts_out_of_line() {
     let good = setup(SIZE, true, 0);
     for (setup, part, addr, align) in [
-        (Setup { desc: DESC + 8, ..good }, "descriptor table", DESC + 8, 16),
-        (Setup { desc: DESC + 1, ..good }, "descriptor table", DESC + 1, 16),
-        (Setup { avail: AVAIL + 1, ..good }, "available ring", AVAIL + 1, 2),
-        (Setup { used: USED + 2, ..good }, "used ring", USED + 2, 4),
-        (Setup { used: u64::MAX, ..good }, "used ring", u64::MAX, 4),
+        (QueueSetup { desc: DESC + 8, ..good }, "descriptor table", DESC + 8, 16),
+        (QueueSetup { desc: DESC + 1, ..good }, "descriptor table", DESC + 1, 16),
+        (QueueSetup { avail: AVAIL + 1, ..good }, "available ring", AVAIL + 1, 2),
+        (QueueSetup { used: USED + 2, ..good }, "used ring", USED + 2, 4),
+        (QueueSetup { used: u64::MAX, ..good }, "used ring", u64::MAX, 4),
     ] {
         assert_eq!(setup_error(setup), RingError::Alignment { part, addr, align });
     }
@@ -65,18 +65,18 @@ fn hostile_parts_in_holes() {
         other => panic!("{other}"),
     };
     for desc in places(16 * 8, 16) {
-        assert_eq!(hole(Setup { desc, ..good }), "descriptor table", "{desc:#x}");
+        assert_eq!(hole(QueueSetup { desc, ..good }), "descriptor table", "{desc:#x}");
     }
     for avail in places(4 + 2 * 8 + 2, 2) {
-        assert_eq!(hole(Setup { avail, ..good }), "available ring", "{avail:#x}");
+        assert_eq!(hole(QueueSetup { avail, ..good }), "available ring", "{avail:#x}");
     }
     for used in places(4 + 8 * 8 + 2, 4) {
-        assert_eq!(hole(Setup { used, ..good }), "used ring", "{used:#x}");
+        assert_eq!(hole(QueueSetup { used, ..good }), "used ring", "{used:#x}");
     }
     // The event index belongs to the ring: without the feature, the same address is valid.
-    let tight = Setup { avail: end - (4 + 2 * 8), ..good };
+    let tight = QueueSetup { avail: end - (4 + 2 * 8), ..good };
     assert_eq!(hole(tight), "available ring");
-    assert!(Queue::new(Setup { event_index: false, ..tight }, &memory()).is_ok());
+    assert!(Queue::new(QueueSetup { event_index: false, ..tight }, &memory()).is_ok());
 }
 
 #[test]
@@ -358,13 +358,13 @@ fn hostile_file_that_shrinks_under_the_ring() {
         let _ = queue.disarm();
     }
     let _ = queue.finish();
-    assert!(guest.map.poisoned(), "the owner of the guest can see it");
+    assert!(guest.map.is_poisoned(), "the owner of the guest can see it");
 
     other.offer(2);
     assert_eq!(theirs.pop(&other.map, &mut chain), Ok(true));
     theirs.push(2, 0).unwrap();
     assert_eq!(theirs.publish(), Ok(true));
-    assert!(!other.map.poisoned());
+    assert!(!other.map.is_poisoned());
 }
 
 /// A guest rewrites descriptors and indices while they are read: popped chains are valid

@@ -157,7 +157,7 @@ impl Wild {
 fn against(wild: &Wild, size: u16, indirect: bool, start: u16) -> Option<RingError> {
     let both = Both::new();
     wild.write(&both);
-    let setup = causeway_ring::Setup { indirect, ..setup(size, false, start) };
+    let setup = causeway_ring::QueueSetup { indirect, ..setup(size, false, start) };
     let mut ours = Queue::new(setup, &both.ours).unwrap();
     let mut theirs = both.oracle(setup);
     let mut taken = vec![false; usize::from(size)];
@@ -169,7 +169,7 @@ fn against(wild: &Wild, size: u16, indirect: bool, start: u16) -> Option<RingErr
         both.write(AVAIL + 2, &index.to_le_bytes());
         loop {
             // Prefetching has no effect on any bytes.
-            ours.look_ahead(&both.ours, u16::MAX);
+            ours.prefetch(&both.ours, u16::MAX);
             let got = pop(&mut ours, &both.ours, &mut chain);
             // The oracle's iterator refuses the same index jumps.
             let chains = theirs.iter(&both.theirs).ok().map(|mut all| all.next());

@@ -5,7 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use causeway_host::Rescue;
+use causeway_host::Watchdog;
 use causeway_ring::{DoorbellError, Notifier};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -53,12 +53,12 @@ fn hostile_eventfd_made_blocking_and_full() {
     let notifier = Notifier::new(ours).unwrap();
     take_nonblock_back(&theirs);
     let call = || {
-        let _rescue = Rescue::new().unwrap();
+        let _rescue = Watchdog::new().unwrap();
         assert_eq!(notifier.notify(), Ok(()), "room for it: no reason to complain");
         drain(&theirs);
         fill(&theirs);
         assert_eq!(notifier.notify(), Err(DoorbellError::Blocked));
-        assert!(notifier.blocked());
+        assert!(notifier.is_blocked());
         // A blocked notifier is disabled.
         assert_eq!(notifier.notify(), Err(DoorbellError::Blocked));
         // Other notifiers are not affected.
@@ -82,7 +82,7 @@ fn hostile_eventfds_of_two_threads_at_a_time() {
         thread::scope(|scope| {
             for (theirs, ours) in theirs.iter().zip(ours) {
                 scope.spawn(move || {
-                    let _rescue = Rescue::new().unwrap();
+                    let _rescue = Watchdog::new().unwrap();
                     let notifier = Notifier::new(ours).unwrap();
                     fill(theirs);
                     take_nonblock_back(theirs);
@@ -135,7 +135,7 @@ fn hostile_stream_with_unread_bytes_is_refused() {
 fn watchdog_ends_with_its_thread_and_disturbs_no_other() {
     for _ in 0..20 {
         let (theirs, ours) = shared();
-        let rescue = Rescue::new().unwrap();
+        let rescue = Watchdog::new().unwrap();
         let notifier = Notifier::new(ours).unwrap();
         for _ in 0..1000 {
             notifier.notify().unwrap();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_memory::{Map, Mapping, OutOfGrant, Region, Span};
-use causeway_ring::{Chain, Queue, RingError, Setup};
+use causeway_ring::{Chain, Queue, QueueSetup, RingError};
 use common::packed::*;
 use common::*;
 
@@ -20,7 +20,7 @@ fn guest() -> PackedGuest {
     guest
 }
 
-fn setup_error(setup: Setup, used: u16) -> RingError {
+fn setup_error(setup: QueueSetup, used: u16) -> RingError {
     Queue::packed(setup, used, &memory()).unwrap_err()
 }
 
@@ -28,21 +28,21 @@ fn setup_error(setup: Setup, used: u16) -> RingError {
 fn hostile_packed_sizes_and_positions() {
     let good = PackedGuest::new(SIZE).setup;
     for size in [0, 32_769, 65_535] {
-        assert_eq!(setup_error(Setup { size, ..good }, 0x8000), RingError::Size(size));
+        assert_eq!(setup_error(QueueSetup { size, ..good }, 0x8000), RingError::Size(size));
     }
     for bits in [8, 9, 0x7fff, 0x8008, 0xffff] {
         let expected = RingError::Position { bits, size: SIZE };
-        assert_eq!(setup_error(Setup { next: bits, ..good }, 0x8000), expected);
+        assert_eq!(setup_error(QueueSetup { next: bits, ..good }, 0x8000), expected);
         assert_eq!(setup_error(good, bits), expected);
     }
     // Positions further apart than the ring's length.
     for (next, used) in [(0x8000, 0x8001), (0x0001, 0x8000)] {
         let expected = RingError::Position { bits: next, size: SIZE };
-        assert_eq!(setup_error(Setup { next, ..good }, used), expected);
+        assert_eq!(setup_error(QueueSetup { next, ..good }, used), expected);
     }
     // Any other length is valid, a power of two or not.
     for size in [1, 3, 7, 255] {
-        assert!(Queue::packed(Setup { size, ..good }, 0x8000, &memory()).is_ok());
+        assert!(Queue::packed(QueueSetup { size, ..good }, 0x8000, &memory()).is_ok());
     }
 }
 
@@ -70,18 +70,18 @@ fn hostile_packed_parts_out_of_line_or_in_holes() {
     let good = PackedGuest::new(SIZE).setup;
     let end = GUEST + FIRST + SECOND;
     for (setup, part, addr, align) in [
-        (Setup { desc: DESC + 8, ..good }, "descriptor ring", DESC + 8, 16),
-        (Setup { avail: AVAIL + 2, ..good }, "driver event area", AVAIL + 2, 4),
-        (Setup { used: USED + 2, ..good }, "device event area", USED + 2, 4),
+        (QueueSetup { desc: DESC + 8, ..good }, "descriptor ring", DESC + 8, 16),
+        (QueueSetup { avail: AVAIL + 2, ..good }, "driver event area", AVAIL + 2, 4),
+        (QueueSetup { used: USED + 2, ..good }, "device event area", USED + 2, 4),
     ] {
         assert_eq!(setup_error(setup, 0x8000), RingError::Alignment { part, addr, align });
     }
     for (setup, name) in [
-        (Setup { desc: end - 112, ..good }, "descriptor ring"),
-        (Setup { desc: GUEST + FIRST - 16, ..good }, "descriptor ring"),
-        (Setup { desc: !15, ..good }, "descriptor ring"),
-        (Setup { avail: end, ..good }, "driver event area"),
-        (Setup { used: GUEST - 4, ..good }, "device event area"),
+        (QueueSetup { desc: end - 112, ..good }, "descriptor ring"),
+        (QueueSetup { desc: GUEST + FIRST - 16, ..good }, "descriptor ring"),
+        (QueueSetup { desc: !15, ..good }, "descriptor ring"),
+        (QueueSetup { avail: end, ..good }, "driver event area"),
+        (QueueSetup { used: GUEST - 4, ..good }, "device event area"),
     ] {
         let error = setup_error(setup, 0x8000);
         assert!(matches!(error, RingError::Hole { part, .. } if part == name), "{error}");
@@ -272,11 +272,11 @@ fn hostile_packed_file_that_shrinks_under_the_ring() {
         let _ = queue.disarm();
     }
     let _ = queue.finish();
-    assert!(guest.map.poisoned(), "the owner of the guest can see it");
+    assert!(guest.map.is_poisoned(), "the owner of the guest can see it");
     assert_eq!(theirs.pop(&other.map, &mut chain), Ok(true));
     theirs.push(chain.head(), 0).unwrap();
     assert_eq!(theirs.publish(), Ok(true));
-    assert!(!other.map.poisoned());
+    assert!(!other.map.is_poisoned());
 }
 
 /// A guest rewrites descriptors including flags while they are read: popped chains are valid

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_memory::{Cursor, Map, Mapping, Region, Span, View, copy};
-use causeway_ring::{Chain, Queue, Setup};
+use causeway_ring::{Chain, Queue, QueueSetup};
 use causeway_testing::numbers::Numbers;
 use common::{INDIRECT, NEXT, WRITE, descriptor, file, pop};
 use std::os::fd::AsFd;
@@ -139,8 +139,15 @@ fn rewrite(map: &Map, numbers: &mut Numbers, packed: bool, what: What) {
 
 fn queue(map: &Map, packed: bool) -> Queue {
     let (event_index, indirect) = (true, true);
-    let mut setup =
-        Setup { size: SIZE, desc: DESC, avail: AVAIL, used: USED, event_index, indirect, next: 0 };
+    let mut setup = QueueSetup {
+        size: SIZE,
+        desc: DESC,
+        avail: AVAIL,
+        used: USED,
+        event_index,
+        indirect,
+        next: 0,
+    };
     if packed {
         setup.next = 1 << 15;
         Queue::packed(setup, 1 << 15, map).unwrap()
@@ -177,7 +184,7 @@ fn offer(map: &Map, numbers: &mut Numbers, packed: bool) {
 fn turn(queue: &mut Queue, chain: &mut Chain, guest: &Memory, peer: &Memory) -> u32 {
     let mut given = 0;
     for _ in 0..3 {
-        queue.look_ahead(&guest.map, 8);
+        queue.prefetch(&guest.map, 8);
         match pop(queue, &guest.map, chain) {
             Ok(true) => {}
             Ok(false) => break,
@@ -273,7 +280,7 @@ fn race(packed: bool, what: What) {
     scribbler.join().unwrap();
     for memory in [&guest, &peer, &bystander.guest] {
         memory.assert_canaries();
-        assert!(!memory.map.poisoned());
+        assert!(!memory.map.is_poisoned());
     }
     assert!(given > RACES / 100, "{given} chains only: the race is too one-sided");
     assert!(broken > 0, "nothing was ever refused");

@@ -6,7 +6,7 @@ mod common;
 
 use causeway_memory::{Map, Span};
 use causeway_ring::driver::{Driver, Layout};
-use causeway_ring::{Chain, Queue, RingError, Setup};
+use causeway_ring::{Chain, Queue, QueueSetup, RingError};
 use common::*;
 use proptest::prelude::*;
 
@@ -14,9 +14,9 @@ const SIZE: u16 = 8;
 const LAYOUT: Layout = Layout { base: GUEST, size: SIZE, table_entries: 4 };
 const START: u16 = 0x8000;
 
-fn setup(next: u16) -> Setup {
+fn setup(next: u16) -> QueueSetup {
     let (desc, avail, used) = (LAYOUT.desc().0, LAYOUT.avail().0, LAYOUT.used().0);
-    Setup { size: SIZE, desc, avail, used, event_index: true, indirect: true, next }
+    QueueSetup { size: SIZE, desc, avail, used, event_index: true, indirect: true, next }
 }
 
 /// Starts a process that takes the queue over.
@@ -108,7 +108,7 @@ impl Scene {
 
 proptest! {
     #[test]
-    fn packed_queue_goes_on_where_its_killed_process_stood(
+    fn packed_queue_continues_at_the_position_of_a_killed_process(
         writable: bool,
         steps in prop::collection::vec((0_u8..16, 0_usize..8), 0..200),
     ) {
@@ -143,7 +143,7 @@ proptest! {
 /// Writes the flags of all slots, and returns the position of a queue that is set up at `at`.
 fn stands(flags: &[u16; 4], at: u16) -> Result<u16, RingError> {
     let map = memory();
-    let setup = Setup { size: 4, ..setup(at) };
+    let setup = QueueSetup { size: 4, ..setup(at) };
     for (slot, flags) in (0..).zip(flags) {
         let bytes = descriptor(DATA, 64, slot, *flags);
         map.write(LAYOUT.desc().0 + 16 * u64::from(slot), &bytes).unwrap();

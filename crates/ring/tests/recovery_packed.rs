@@ -9,7 +9,7 @@ mod common;
 
 use causeway_memory::{Map, Span, View};
 use causeway_ring::driver::{Driver, Layout};
-use causeway_ring::{Chain, Inflight, Queue, RingError, Setup};
+use causeway_ring::{Chain, Inflight, Queue, QueueSetup, RingError};
 use common::*;
 use proptest::prelude::*;
 
@@ -39,8 +39,15 @@ struct Scene {
 /// Starts a process that takes the queue over and knows only the ring's start.
 fn take_over(map: &Map, record: &View) -> Result<Queue, RingError> {
     let (desc, avail, used) = (LAYOUT.desc().0, LAYOUT.avail().0, LAYOUT.used().0);
-    let setup =
-        Setup { size: SIZE, desc, avail, used, event_index: true, indirect: true, next: 0x8000 };
+    let setup = QueueSetup {
+        size: SIZE,
+        desc,
+        avail,
+        used,
+        event_index: true,
+        indirect: true,
+        next: 0x8000,
+    };
     let mut queue = Queue::packed(setup, 0x8000, map)?;
     queue.record(Inflight::packed(record.clone(), SIZE)?)?;
     Ok(queue)

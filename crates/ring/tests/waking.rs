@@ -44,7 +44,7 @@ fn parking_device_is_woken_after_a_polled_pass() {
 
 /// A device that popped chains, found too few and put them back sleeps until there are more.
 #[test]
-fn a_device_that_put_chains_back_is_woken_by_the_next() {
+fn parking_device_is_woken_after_it_put_chains_back() {
     for (packed, event_index) in [(false, false), (false, true), (true, false), (true, true)] {
         let map = memory();
         let layout = Layout { base: GUEST, size: 8, table_entries: 0 };

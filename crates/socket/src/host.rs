@@ -223,7 +223,7 @@ impl Socket {
         let (group, cid) = (socket_port.group, socket_port.cid);
         let Some(own) = self.next_host_port(to, cid, port) else { return };
         let Some(socket_port) = self.socket_ports.get_mut(to) else { return };
-        let Some(target) = cx.ports.get(to).filter(|p| p.runs(0) && p.runs(1)) else {
+        let Some(target) = cx.ports.get(to).filter(|p| p.is_running(0) && p.is_running(1)) else {
             bump(&mut socket_port.counters.refused_unknown);
             return;
         };

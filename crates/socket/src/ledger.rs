@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_open_is_found_by_the_next_process() {
+    fn ledger_is_found_by_the_next_process() {
         let dir = std::env::temp_dir().join(format!("causeway-ledger-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let socket = dir.join("p.inner");

@@ -80,11 +80,11 @@ pub mod unread;
 
 pub use service::Socket;
 
-use causeway_fabric::Registration;
+use causeway_fabric::ServiceRegistration;
 
 /// Kinds of ports of the service.
-const KINDS: &[&causeway_model::Kind] = &[&causeway_model::port::VSOCK];
+const KINDS: &[&causeway_model::KindDefinition] = &[&causeway_model::port::VSOCK];
 
 /// Registers the service with a fabric. It has no commands of its own: the fabric keeps the rules.
-pub const SERVICE: Registration =
-    Registration::new("vsock", || Box::new(Socket::new())).with_kinds(KINDS);
+pub const SERVICE: ServiceRegistration =
+    ServiceRegistration::new("vsock", || Box::new(Socket::new())).with_kinds(KINDS);

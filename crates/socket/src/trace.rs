@@ -142,7 +142,7 @@ fn decide_guest(
         steps.push(format!("port {name} has CID {cid}, but no host_socket to connect by"));
         return None;
     }
-    if !(target.runs(0) && target.runs(1)) {
+    if !(target.is_running(0) && target.is_running(1)) {
         steps.push(format!("port {name} has CID {cid}, but no guest runs it now"));
         return None;
     }

@@ -446,7 +446,7 @@ impl Socket {
             return self.connect_to_host(cx, from, caller, header.dst_port, kind);
         }
         let to = *self.directory.get(&(group, cid)).ok_or(Refusal::Unknown)?;
-        let target = cx.ports.get(to).filter(|p| p.runs(0) && p.runs(1) && to != from);
+        let target = cx.ports.get(to).filter(|p| p.is_running(0) && p.is_running(1) && to != from);
         let target = target.ok_or(Refusal::Unknown)?;
         if kind == Type::Seqpacket && target.features() & VSOCK_F_SEQPACKET == 0 {
             return Err(Refusal::Type);

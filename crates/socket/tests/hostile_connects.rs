@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use causeway_fabric::{Pacing, Shard};
+use causeway_fabric::{PollConfig, Shard};
 use causeway_model::{PortKind, PortSpec, VsockSpec};
 use causeway_socket::Socket;
 use causeway_socket::limits::{HOST_CONNECTS_PER_SECOND, HOST_LISTENER_PAUSE_NS};
@@ -26,7 +26,7 @@ fn path(name: &str) -> Path {
 fn hostile_connects_to_a_host_socket_are_taken_at_a_bounded_rate() {
     let (socket, host) = (path("port"), path("host"));
     let service = Box::new(Socket::new());
-    let mut shard = Shard::new("red".parse().unwrap(), service, Pacing::default()).unwrap();
+    let mut shard = Shard::new("red".parse().unwrap(), service, PollConfig::default()).unwrap();
     let kind = PortKind::of(VsockSpec { cid: 3, host_socket: Some(host.0.clone()) });
     let (name, group) = ("p1".parse().unwrap(), "red".parse().unwrap());
     shard

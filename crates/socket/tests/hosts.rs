@@ -283,7 +283,7 @@ fn vsock_guest_receives_nothing_after_its_reset_while_a_connection_drains() {
 }
 
 #[test]
-fn trace_knows_what_reaches_nobody() {
+fn vsock_trace_shows_refusals() {
     let rig = Rig::new();
     let _guest = rig.sockets("red", 3);
     let verdict = |from: Option<&str>, group: Option<&str>, cid| {

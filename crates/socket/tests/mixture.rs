@@ -100,12 +100,12 @@ fn vsock_mixed_traffic_arrives() {
         let shapes = [(16, 4096, None), (64, 300, Some(1000)), (256, 4096, Some(44))];
         let mut guests: Vec<Sockets> = (3..)
             .zip(shapes)
-            .map(|(cid, (ring_size, receive_bytes, piece_bytes))| {
+            .map(|(cid, (ring_size, receive_bytes, descriptor_bytes))| {
                 let features = if seed % 2 == 0 { 1 << 28 | 1 << 29 } else { 0 };
                 let options = VsockOptions {
                     ring_size,
                     receive_bytes,
-                    piece_bytes,
+                    descriptor_bytes,
                     features,
                     reconnect: None,
                 };

@@ -31,11 +31,11 @@ fn streams_fit_every_receive_buffer_and_descriptor_layout() {
     let rig = Rig::new();
     let mut cid = 10;
     for receive_bytes in [45, 100, 4096, 65_580] {
-        for piece_bytes in [None, Some(44), Some(1000), Some(7)] {
+        for descriptor_bytes in [None, Some(44), Some(1000), Some(7)] {
             for features in [0, 1 << 28, 1 << 29, 1 << 28 | 1 << 29] {
-                let options = |piece_bytes| VsockOptions {
+                let options = |descriptor_bytes| VsockOptions {
                     receive_bytes,
-                    piece_bytes,
+                    descriptor_bytes,
                     features,
                     ring_size: 64,
                     reconnect: None,
@@ -43,8 +43,8 @@ fn streams_fit_every_receive_buffer_and_descriptor_layout() {
                 // A large packet in pieces of seven bytes would need more descriptors than the ring
                 // has.
                 let (total, write) =
-                    if piece_bytes == Some(7) { (4000, 300) } else { (100_000, 20_000) };
-                let mut a = Sockets::new(rig.port_with("red", cid, options(piece_bytes)));
+                    if descriptor_bytes == Some(7) { (4000, 300) } else { (100_000, 20_000) };
+                let mut a = Sockets::new(rig.port_with("red", cid, options(descriptor_bytes)));
                 let mut b = Sockets::new(rig.port_with("red", cid + 1, options(None)));
                 cid += 2;
                 let (ca, cb) = join(&mut a, &mut b, Type::Stream, 1);

@@ -31,7 +31,7 @@ const FLAG_NEAR: u8 = 1;
 
 /// One link of one daemon to a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Attachment {
+pub struct SegmentAttachment {
     /// Number of the daemon, random for each group.
     pub daemon: u64,
     /// Number of the link in the daemon.
@@ -46,11 +46,11 @@ pub struct Hello {
     /// Number of daemons that forwarded the hello.
     pub hops: u8,
     /// Attachment that sent the hello.
-    pub from: Attachment,
+    pub from: SegmentAttachment,
     /// Serial number among the hellos of that attachment.
     pub serial: u32,
     /// The largest attachment on the path, both ends of each segment included; zero if none.
-    pub crossed: Attachment,
+    pub crossed: SegmentAttachment,
 }
 
 /// The reason why a frame is not a hello.
@@ -69,15 +69,15 @@ pub const fn is_hello(destination: u64) -> bool {
     destination == ethernet::number(ADDRESS)
 }
 
-fn attachment(bytes: [u8; ATTACHMENT_LEN]) -> Attachment {
+fn attachment(bytes: [u8; ATTACHMENT_LEN]) -> SegmentAttachment {
     let [a, b, c, d, e, f, g, h, i, j, k, l] = bytes;
-    Attachment {
+    SegmentAttachment {
         daemon: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
         link: u32::from_be_bytes([i, j, k, l]),
     }
 }
 
-fn put(w: &mut Writer<'_>, attachment: Attachment) {
+fn put(w: &mut Writer<'_>, attachment: SegmentAttachment) {
     w.put(attachment.daemon.to_be_bytes());
     w.put(attachment.link.to_be_bytes());
 }
@@ -86,7 +86,7 @@ fn put(w: &mut Writer<'_>, attachment: Attachment) {
 ///
 /// # Errors
 /// [`Error`] if the frame is cut off or not a hello.
-pub fn parse(frame: &[u8]) -> Result<(Hello, impl Iterator<Item = Attachment> + '_), Error> {
+pub fn parse(frame: &[u8]) -> Result<(Hello, impl Iterator<Item = SegmentAttachment> + '_), Error> {
     let mut r = Reader::new("hello", HEAD_LEN, frame)?;
     let _addresses: [u8; 12] = r.take();
     let (kind, magic): ([u8; 2], [u8; 4]) = (r.take(), r.take());
@@ -106,7 +106,7 @@ pub fn parse(frame: &[u8]) -> Result<(Hello, impl Iterator<Item = Attachment> + 
 }
 
 /// Writes a frame with the first [`RIVALS_MAX`] rivals, and returns its length in bytes.
-pub fn emit(hello: &Hello, rivals: &[Attachment], frame: &mut [u8; LEN_MAX]) -> usize {
+pub fn emit(hello: &Hello, rivals: &[SegmentAttachment], frame: &mut [u8; LEN_MAX]) -> usize {
     let rivals = rivals.get(..RIVALS_MAX).unwrap_or(rivals);
     let count = u16::try_from(rivals.len()).unwrap_or(0);
     *frame = [0; LEN_MAX];
@@ -132,8 +132,8 @@ pub fn emit(hello: &Hello, rivals: &[Attachment], frame: &mut [u8; LEN_MAX]) -> 
 mod tests {
     use super::*;
 
-    fn at(daemon: u64, link: u32) -> Attachment {
-        Attachment { daemon, link }
+    fn at(daemon: u64, link: u32) -> SegmentAttachment {
+        SegmentAttachment { daemon, link }
     }
 
     fn hello(near: bool) -> Hello {

@@ -12,18 +12,18 @@
 //! | 2 to 4 | zero |
 //! | 4 on | the fields in the order of their declaration here, then zeroes |
 //!
-//! The process sends [`Ask`], the daemon sends [`Tell`]: answers, and events at any time.
+//! The process sends [`ClientMessage`], the daemon sends [`DaemonMessage`]: answers, and events at any time.
 //! Descriptors accompany
 //!
 //! | message | descriptors, in this order |
 //! |---|---|
-//! | [`Tell::Opened`] | if the NIC has a network: the memory of the endpoint's rings, and the daemon's doorbell; if the NIC grants its processes the network (`bypass`): a packet socket, and a file that stays locked while the process holds it |
-//! | [`Tell::Channel`] | the memory of the channel, this process's end of the doorbell between both, and the pidfd of the peer process if that process allows direct mode |
-//! | [`Ask::Region`] | the memory of the region |
+//! | [`DaemonMessage::Opened`] | if the NIC has a network: the memory of the endpoint's rings, and the daemon's doorbell; if the NIC grants its processes the network (`bypass`): a packet socket, and a file that stays locked while the process holds it |
+//! | [`DaemonMessage::Channel`] | the memory of the channel, this process's end of the doorbell between both, and the pidfd of the peer process if that process allows direct mode |
+//! | [`ClientMessage::Region`] | the memory of the region |
 //!
 //! The doorbell of a channel is a socket pair of its own. So neither the peer nor a third process
 //! can fill it and thereby block the process that rings it. The daemon never rings a doorbell of a
-//! process; it sends [`Tell::Wake`].
+//! process; it sends [`DaemonMessage::Wake`].
 
 use crate::field::{Reader, Truncated, Writer};
 
@@ -84,28 +84,28 @@ impl Name {
 /// A message from a process to the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names of the fields are their meaning")]
-pub enum Ask {
+pub enum ClientMessage {
     /// Starts the connection. `direct`: 1 if the process accepts descriptors of other processes and
     /// allows that others receive its own; the kernel decides their rights.
     Hello { version: u16, direct: u8 },
-    /// Opens an endpoint: this number, or any free number if 255. Answered by [`Tell::Opened`].
+    /// Opens an endpoint: this number, or any free number if 255. Answered by [`DaemonMessage::Opened`].
     Open { tag: u32, endpoint: u8, key: u32 },
     /// Opens an endpoint again that the process had from a daemon that is gone, with the number,
-    /// key and session by which peers know it. Answered by [`Tell::Opened`].
+    /// key and session by which peers know it. Answered by [`DaemonMessage::Opened`].
     Resume { tag: u32, endpoint: u8, key: u32, session: u32 },
     /// Closes an endpoint of the process.
     Close { endpoint: u8 },
     /// Requests a channel from an endpoint of the process to another endpoint. Answered by
-    /// [`Tell::Channel`], [`Tell::Remote`] or [`Tell::Refused`].
+    /// [`DaemonMessage::Channel`], [`DaemonMessage::Remote`] or [`DaemonMessage::Refused`].
     Connect { endpoint: u8, to: u8, key: u32, token: u64, nic: u64 },
     /// Closes the channel `way` to that endpoint.
     Disconnect { endpoint: u8, to: u8, way: u32, nic: u64 },
-    /// Looks up a NIC by its name. Answered by [`Tell::Host`].
+    /// Looks up a NIC by its name. Answered by [`DaemonMessage::Host`].
     Find { tag: u32, name: Name },
-    /// Looks up the name of a NIC. Answered by [`Tell::Host`].
+    /// Looks up the name of a NIC. Answered by [`DaemonMessage::Host`].
     Name { tag: u32, nic: u64 },
     /// Registers memory of `len` bytes for large messages of an endpoint: a memfd that is sealed
-    /// against shrinking. Answered by [`Tell::Region`].
+    /// against shrinking. Answered by [`DaemonMessage::Region`].
     Region { tag: u32, endpoint: u8, len: u64 },
     /// Releases a region.
     Unregion { endpoint: u8, region: u8 },
@@ -114,8 +114,8 @@ pub enum Ask {
 /// A message from the daemon to a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names of the fields are their meaning")]
-pub enum Tell {
-    /// Answers [`Ask::Hello`]: address and name of the NIC, and the identity of the daemon.
+pub enum DaemonMessage {
+    /// Answers [`ClientMessage::Hello`]: address and name of the NIC, and the identity of the daemon.
     Welcome { version: u16, nic: u64, host: [u8; 16], name: Name },
     /// Answers an open: success (code 0), or an `mx_return_t`. `bypass`: 1 if the process has the
     /// network itself.
@@ -156,7 +156,7 @@ fn open<'a>(what: &'static str, bytes: &'a [u8]) -> Result<(u16, Reader<'a>), Er
     if reader.u16_le() == 0 { Ok((kind, reader)) } else { Err(Error::Field("reserved")) }
 }
 
-impl Ask {
+impl ClientMessage {
     /// Encodes the message.
     pub fn emit(&self) -> [u8; MESSAGE_BYTES] {
         match *self {
@@ -239,7 +239,7 @@ impl Ask {
     }
 }
 
-impl Tell {
+impl DaemonMessage {
     /// Encodes the message.
     pub fn emit(&self) -> [u8; MESSAGE_BYTES] {
         match *self {

@@ -1,7 +1,7 @@
 //! One chain with tables, against a plain model of virtio 1.3, 2.7.5 and 2.8.
 
 use causeway_memory::Span;
-use causeway_ring::{Chain, Queue, Setup};
+use causeway_ring::{Chain, Queue, QueueSetup};
 
 use crate::Input;
 use crate::ground::{self, GUEST, Ground};
@@ -165,7 +165,8 @@ pub fn run(data: &[u8]) {
         let places = [0, AVAIL, USED].map(|at| GUEST + at as u64);
         let [desc, avail, used] = places;
         let next = if packed { 0x8000 } else { 0 };
-        let setup = Setup { size: SIZE, desc, avail, used, event_index: false, indirect, next };
+        let setup =
+            QueueSetup { size: SIZE, desc, avail, used, event_index: false, indirect, next };
         let queue = match packed {
             true => Queue::packed(setup, next, &ground.map),
             false => Queue::new(setup, &ground.map),
@@ -175,7 +176,7 @@ pub fn run(data: &[u8]) {
         }
         let mut queue = queue.expect("the usual places");
         let mut chain = Chain::new();
-        queue.look_ahead(&ground.map, u16::MAX);
+        queue.prefetch(&ground.map, u16::MAX);
         let got = queue.pop(&ground.map, &mut chain);
         match expected(ground, &ring, packed, indirect) {
             Some((readable, writable)) => {

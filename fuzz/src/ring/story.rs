@@ -5,7 +5,7 @@
 //! lets it, and an error stays. A device that dies gives again what it held.
 
 use causeway_memory::View;
-use causeway_ring::{Chain, Inflight, Queue, RingError, Setup};
+use causeway_ring::{Chain, Inflight, Queue, QueueSetup, RingError};
 
 use crate::Input;
 use crate::ground::{self, GUEST, Ground};
@@ -27,7 +27,7 @@ const INDIRECT: u16 = 4;
 struct Story<'g> {
     ground: &'g mut Ground,
     packed: bool,
-    setup: Setup,
+    setup: QueueSetup,
     queue: Queue,
     chain: Chain,
     /// Heads that we hold, in the order they were taken.
@@ -52,12 +52,12 @@ fn record_view(record: &Ground, packed: bool, size: u16) -> View {
     record.map.view(GUEST, bytes).expect("the record has room")
 }
 
-fn open(setup: Setup, used: u16, packed: bool, ground: &Ground) -> Result<Queue, RingError> {
+fn open(setup: QueueSetup, used: u16, packed: bool, ground: &Ground) -> Result<Queue, RingError> {
     if packed { Queue::packed(setup, used, &ground.map) } else { Queue::new(setup, &ground.map) }
 }
 
 /// Where a queue is set up, mostly with sense.
-fn setup(input: &mut Input<'_>, packed: bool) -> (Setup, u16) {
+fn setup(input: &mut Input<'_>, packed: bool) -> (QueueSetup, u16) {
     let flags = input.u8();
     let mut size = if packed { input.below(64) as u16 + 1 } else { 1 << input.below(7) };
     let mut next = input.u16();
@@ -72,7 +72,7 @@ fn setup(input: &mut Input<'_>, packed: bool) -> (Setup, u16) {
     let [desc, avail, used] = places;
     let (event_index, indirect) = (flags & 2 != 0, flags & 4 != 0);
     let start = if flags & 8 == 0 { next } else { input.u16() };
-    (Setup { size, desc, avail, used, event_index, indirect, next }, start)
+    (QueueSetup { size, desc, avail, used, event_index, indirect, next }, start)
 }
 
 /// Plays `data` on a ring of one format.
@@ -100,7 +100,7 @@ pub fn run(data: &[u8], packed: bool) {
 }
 
 impl<'g> Story<'g> {
-    fn new(ground: &'g mut Ground, packed: bool, setup: Setup, queue: Queue) -> Self {
+    fn new(ground: &'g mut Ground, packed: bool, setup: QueueSetup, queue: Queue) -> Self {
         let (tail, wrap) = match packed {
             true => (setup.next & 0x7fff, setup.next & 0x8000 != 0),
             false => (setup.next, false),
@@ -241,7 +241,7 @@ impl<'g> Story<'g> {
 
     fn pop(&mut self) {
         let mut chain = std::mem::take(&mut self.chain);
-        self.queue.look_ahead(&self.ground.map, u16::MAX);
+        self.queue.prefetch(&self.ground.map, u16::MAX);
         let popped = self.queue.pop(&self.ground.map, &mut chain);
         if self.judge(popped) == Some(true) {
             let head = chain.head();
@@ -378,7 +378,7 @@ impl<'g> Story<'g> {
             true => self.setup.next,
             false => u16::from_le_bytes(self.ground.read(USED + 2)),
         };
-        let setup = Setup { next: used, ..self.setup };
+        let setup = QueueSetup { next: used, ..self.setup };
         let Ok(queue) = open(setup, used, self.packed, self.ground) else { return };
         self.queue = queue;
         let mut lost = std::mem::take(&mut self.held);

@@ -61,7 +61,7 @@ impl Play {
         match input.below(8) {
             0..=3 => self.send(input),
             4 => {
-                let lane = self.hostile.frontend().lane(1);
+                let lane = self.hostile.frontend().driver_queue(1);
                 lane.expect("it has two").1.ring();
                 self.work();
             }
@@ -72,7 +72,8 @@ impl Play {
             }
             _ => {
                 self.spoiled = true;
-                let (map, lane) = self.hostile.frontend().lane(input.below(2)).expect("two");
+                let (map, lane) =
+                    self.hostile.frontend().driver_queue(input.below(2)).expect("two");
                 scribble(input, map);
                 lane.ring();
                 self.work();
@@ -131,8 +132,8 @@ impl Play {
     fn end(&mut self) {
         for _ in 0..4 {
             self.receive();
-            self.good.frontend().lane(0).expect("two").1.ring();
-            if let Ok((_, lane)) = self.hostile.frontend().lane(1) {
+            self.good.frontend().driver_queue(0).expect("two").1.ring();
+            if let Ok((_, lane)) = self.hostile.frontend().driver_queue(1) {
                 lane.ring();
             }
             self.stage.advance(200_000_000);

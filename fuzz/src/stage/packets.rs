@@ -106,7 +106,7 @@ impl Play {
             _ => {
                 let guest = &mut self.guests[who];
                 guest.spoiled = true;
-                let (map, _) = guest.port.frontend().lane(input.below(2)).expect("three");
+                let (map, _) = guest.port.frontend().driver_queue(input.below(2)).expect("three");
                 scribble(input, map);
                 self.ring(who);
             }
@@ -119,7 +119,7 @@ impl Play {
 
     fn ring(&mut self, who: usize) {
         for lane in 0..2 {
-            if let Ok((_, lane)) = self.guests[who].port.frontend().lane(lane) {
+            if let Ok((_, lane)) = self.guests[who].port.frontend().driver_queue(lane) {
                 lane.ring();
             }
         }

@@ -11,10 +11,10 @@ mod process;
 
 use std::io;
 
-use causeway_fabric::Pacing;
+use causeway_fabric::PollConfig;
 use causeway_model::{Mac, MxPeer, MxSpec, MxUdp, PortKind, PortSpec};
 use causeway_model::{Name, PollPolicy};
-use causeway_mx::Messages;
+use causeway_mx::MxService;
 
 use crate::check::broken;
 use crate::event::{Event, Place, Post};
@@ -53,7 +53,7 @@ struct Boards {
     hosts: Vec<Host>,
     net: Net,
     folder: Folder,
-    pacing: Pacing,
+    poll_config: PollConfig,
     /// Boards know each other from the beginning.
     named: bool,
     /// Lives of all processes.
@@ -77,12 +77,13 @@ impl Boards {
         let policy =
             rng.pick(&[PollPolicy::Adaptive, PollPolicy::GuestDriven, PollPolicy::VmmDriven]);
         let spin_ns = rng.pick(&[0, 50_000]);
-        let pacing = Pacing { policy, spin_ns, period_ns: 1_000_000, ..Pacing::default() };
+        let poll_config =
+            PollConfig { policy, spin_ns, period_ns: 1_000_000, ..PollConfig::default() };
         let net = Net::new(count, Rng::new(rng.number()))?;
         let (named, hosts) = (rng.chance(60), Vec::new());
         let (now, lives, looks_at) = (1_000_000_000, 0, 0);
         let folder = Folder::new()?;
-        let mut world = Self { now, hosts, net, folder, pacing, named, lives, looks_at };
+        let mut world = Self { now, hosts, net, folder, poll_config, named, lives, looks_at };
         for board in 0..count {
             let stage = world.stage(board, count)?;
             world.hosts.push(Host { stage, processes: Vec::new() });
@@ -94,7 +95,7 @@ impl Boards {
     }
 
     fn stage(&self, board: usize, count: usize) -> Result<Stage, StageError> {
-        let stage = Stage::new(name()?, Box::new(Messages::new()), self.pacing)?;
+        let stage = Stage::new(name()?, Box::new(MxService::new()), self.poll_config)?;
         stage.advance(self.now);
         let local = MxSpec::local(mac(board), format!("board-{board}:0"));
         let peer = |at| MxPeer { mac: mac(at), name: Some(format!("board-{at}:0")) };
@@ -149,7 +150,7 @@ impl Boards {
         let places: Vec<_> = processes.iter().map(|process| process.at).collect();
         processes.into_iter().try_for_each(|process| process.die(tape))?;
         // The old socket is gone before the new one is there.
-        let nobody = Stage::new(name()?, Box::new(Messages::new()), self.pacing)?;
+        let nobody = Stage::new(name()?, Box::new(MxService::new()), self.poll_config)?;
         self.hosts[board].stage = nobody;
         self.net.left(board);
         self.hosts[board].stage = self.stage(board, self.hosts.len())?;

@@ -8,12 +8,12 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use causeway_attach::local::Local;
+use causeway_attach::local::LocalAttachment;
 use causeway_channel::mx_rings::{layout, read_event, write_request};
 use causeway_channel::{Receiver, Sender, Side, open};
 use causeway_host::ReceivedFd;
 use causeway_memory::{Mapping, View, create};
-use causeway_wire::local::{Ask, Tell, VERSION};
+use causeway_wire::local::{ClientMessage, DaemonMessage, VERSION};
 use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
 use causeway_wire::mx::{
     Address, Event as Told, Handle, NicId, PeerId, RegionId, Request, Status, Token, Window,
@@ -80,7 +80,7 @@ pub struct Process {
     pub away_until: u64,
     /// It looks again and again, and does not sleep.
     polls: bool,
-    local: Local,
+    local: LocalAttachment,
     sender: Sender,
     receiver: Receiver,
     bell: OwnedFd,
@@ -104,10 +104,13 @@ pub struct Process {
 }
 
 /// What the daemon says next.
-fn hear(local: &mut Local, stage: &Stage) -> Result<(Tell, Vec<OwnedFd>), StageError> {
+fn hear(
+    local: &mut LocalAttachment,
+    stage: &Stage,
+) -> Result<(DaemonMessage, Vec<OwnedFd>), StageError> {
     for _ in 0..ANSWER_TURNS {
         if let Some(received) = local.receive().map_err(failed)? {
-            let tell = Tell::parse(&received.bytes).map_err(failed)?;
+            let tell = DaemonMessage::parse(&received.bytes).map_err(failed)?;
             return Ok((tell, received.fds.into_iter().map(ReceivedFd::into_fd).collect()));
         }
         stage.step(1)?;
@@ -115,19 +118,23 @@ fn hear(local: &mut Local, stage: &Stage) -> Result<(Tell, Vec<OwnedFd>), StageE
     Err(failed("the daemon does not answer"))
 }
 
-fn ask(local: &mut Local, ask: Ask, fds: Vec<OwnedFd>) -> Result<(), StageError> {
+fn ask(
+    local: &mut LocalAttachment,
+    ask: ClientMessage,
+    fds: Vec<OwnedFd>,
+) -> Result<(), StageError> {
     local.send(ask.emit(), fds).map_err(failed)
 }
 
 impl Process {
     /// Attaches to a board, and opens its endpoint.
     pub fn start(stage: &Stage, at: Place, life: u8, polls: bool) -> Result<Self, StageError> {
-        let mut local = Local::new(stage.stream(stage.group())?);
-        ask(&mut local, Ask::Hello { version: VERSION, direct: 0 }, vec![])?;
-        let (Tell::Welcome { .. }, _) = hear(&mut local, stage)? else {
+        let mut local = LocalAttachment::new(stage.stream(stage.group())?);
+        ask(&mut local, ClientMessage::Hello { version: VERSION, direct: 0 }, vec![])?;
+        let (DaemonMessage::Welcome { .. }, _) = hear(&mut local, stage)? else {
             return Err(failed("it is not welcome"));
         };
-        ask(&mut local, Ask::Open { tag: 1, endpoint: at.guest, key: KEY }, vec![])?;
+        ask(&mut local, ClientMessage::Open { tag: 1, endpoint: at.guest, key: KEY }, vec![])?;
         let (tell, fds) = hear(&mut local, stage)?;
         // The file, the bell, and the lock of an endpoint that the next daemon awaits.
         let Ok([file, bell, lock]) = <[OwnedFd; 3]>::try_from(fds) else {
@@ -142,9 +149,9 @@ impl Process {
             let file = create("sim-region", LEN_MAX as u64).map_err(failed)?;
             let (tag, len) = (2, LEN_MAX as u64);
             let lent = file.try_clone()?;
-            ask(&mut local, Ask::Region { tag, endpoint: at.guest, len }, vec![lent])?;
+            ask(&mut local, ClientMessage::Region { tag, endpoint: at.guest, len }, vec![lent])?;
             let (tell, _) = hear(&mut local, stage)?;
-            let Tell::Region { code: 0, region, .. } = tell else {
+            let DaemonMessage::Region { code: 0, region, .. } = tell else {
                 return Err(failed(format!("no memory: {tell:?}")));
             };
             regions.push(Lent { file: file.into(), region: RegionId(region), busy: false });
@@ -225,16 +232,16 @@ impl Process {
 
     fn wake(&mut self) {
         if std::mem::take(&mut self.asleep) {
-            self.receiver.awake();
-            self.sender.awake();
+            self.receiver.disarm();
+            self.sender.disarm();
         }
     }
 
     /// Sleeps, unless there is something to do.
     fn sleep(&mut self) -> Result<(), StageError> {
-        let mut stays = self.receiver.ask();
+        let mut stays = self.receiver.arm();
         if let Some(len) = self.full {
-            stays |= self.sender.ask_room(len).map_err(failed)?;
+            stays |= self.sender.arm_room(len).map_err(failed)?;
         }
         self.asleep = true;
         if stays {
@@ -248,8 +255,8 @@ impl Process {
     fn listen(&mut self) -> Result<bool, StageError> {
         let mut some = false;
         while let Some(received) = self.local.receive().map_err(failed)? {
-            match Tell::parse(&received.bytes).map_err(failed)? {
-                Tell::Wake { .. } => self.wake(),
+            match DaemonMessage::parse(&received.bytes).map_err(failed)? {
+                DaemonMessage::Wake { .. } => self.wake(),
                 other => return Err(failed(format!("nobody asked for {other:?}"))),
             }
             some = true;

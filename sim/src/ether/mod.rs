@@ -6,7 +6,7 @@ pub(crate) mod guest;
 use causeway_attach::native::{Frontend, NetOptions, NetPort};
 use causeway_attach::vhost_user::FrontendReq;
 use causeway_ethernet::Ethernet;
-use causeway_fabric::Pacing;
+use causeway_fabric::PollConfig;
 use causeway_model::{PortState, PortView};
 use causeway_wire::virtio::has;
 use causeway_wire::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
@@ -46,12 +46,12 @@ impl Cards {
     pub fn new(
         index: u8,
         ports: u8,
-        pacing: Pacing,
+        poll_config: PollConfig,
         temper: Temper,
         rng: &mut Rng,
     ) -> Result<Self, StageError> {
         let group = "group".parse().map_err(|_| StageError::Host(std::io::Error::other("name")))?;
-        let stage = Stage::new(group, Box::new(Ethernet::new()), pacing)?;
+        let stage = Stage::new(group, Box::new(Ethernet::new()), poll_config)?;
         let guests = (0..ports)
             .map(|guest| Guest::new(Place { stage: index, guest }, rng.pick(&[576, 1500, 65535])))
             .collect();
@@ -109,7 +109,7 @@ impl Play for Cards {
             ring_size,
             receive_bytes: rng.pick(if merges { &[1526, 2048, 4096] } else { &[1526, 66_000] }),
             features,
-            piece_bytes: pieces(rng, ring_size, &[None, Some(64), Some(1000)]),
+            descriptor_bytes: pieces(rng, ring_size, &[None, Some(64), Some(1000)]),
             ..NetOptions::default()
         };
         let receive_bytes = options.receive_bytes;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_fabric::carrier::{Carrier, Outgoing, Refusal};
 use causeway_link::limits::FRAME_BYTES_MAX;
-use causeway_link::{Batch, Outlet, Packer, PushError, flood};
+use causeway_link::{Batch, Packer, PushError, TunnelTxPath, flood};
 
 /// Datagrams of one host for the network: on which one, to whom, and the bytes.
 #[derive(Debug, Clone, Default)]
@@ -48,8 +48,8 @@ pub struct Way {
 
 impl Way {
     /// Frames of network `vni` by a tunnel.
-    pub fn new(outlet: Arc<Outlet>, outbox: Outbox, under: usize, vni: u32) -> Self {
-        Self { packer: Packer::new(outlet), outbox, under, vni }
+    pub fn new(tx_path: Arc<TunnelTxPath>, outbox: Outbox, under: usize, vni: u32) -> Self {
+        Self { packer: Packer::new(tx_path), outbox, under, vni }
     }
 }
 

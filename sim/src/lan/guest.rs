@@ -79,7 +79,7 @@ impl Guest {
             receive_bytes: rng.pick(&[1526, 4096]),
             // Frames may be longer than a buffer.
             features: offloads(rng) | mask(VIRTIO_NET_F_MRG_RXBUF) | ring,
-            piece_bytes: pieces(rng, RING, &[None, Some(64), Some(1000)]),
+            descriptor_bytes: pieces(rng, RING, &[None, Some(64), Some(1000)]),
             ..NetOptions::default()
         };
         self.port = Some(stage.net(&name, options, declined)?);

@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use causeway_directory::{Change, Directory, MacKey, Place, Report};
 use causeway_ethernet::Ethernet;
-use causeway_fabric::Pacing;
+use causeway_fabric::PollConfig;
 use causeway_fabric::carrier::{
-    Arrival, Arrivals, Join, LinkId, Membership, Message, Notice, OpenInbox, Pool, Standing,
+    BufferPool, Join, LinkId, LinkStatus, Membership, Message, Notice, OpenInbox, ReceivedFrame,
+    ReceivedFrames,
 };
 use causeway_fabric::limits::NOTICES_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender, mailbox};
-use causeway_link::{Config, Event, Hub, Moment, Sink, Tunnel, What, flood};
+use causeway_link::{Clock, Event, EventKind, Sink, Tunnel, TunnelConfig, TunnelSet, flood};
 use causeway_model::Mac;
 use causeway_model::keys::{PrivateKey, PublicKey};
 
@@ -50,11 +51,11 @@ impl Room {
         for Change { key: (_, mac), from, to } in changes {
             let macs = vec![Mac(mac)];
             let message = match (from, to) {
-                (_, Some(Place::Link(id))) => Message::Here(LinkId(id), macs),
-                (Some(Place::Link(id)), _) => Message::Gone(LinkId(id), macs),
+                (_, Some(Place::Link(id))) => Message::AddressAdded(LinkId(id), macs),
+                (Some(Place::Link(id)), _) => Message::AddressRemoved(LinkId(id), macs),
                 (Some(Place::Here) | None, _) => continue,
             };
-            let _ = self.inbox.insist(message);
+            let _ = self.inbox.push_urgent(message);
         }
     }
 }
@@ -65,7 +66,7 @@ pub struct Under {
     /// The host's address there.
     pub address: SocketAddr,
     /// Its tunnels.
-    pub hub: Hub,
+    pub hub: TunnelSet,
     sink: Sink,
     seats: BTreeMap<u16, Seat>,
 }
@@ -89,7 +90,7 @@ pub struct Host {
     links: BTreeMap<LinkId, (usize, u16, usize)>,
     notices: (Sender<Notice>, Mailbox<Notice>),
     outbox: Outbox,
-    pool: Pool,
+    pool: BufferPool,
     entropy: Rng,
     /// How far its time of day is ahead, in nanoseconds.
     ahead_ns: u64,
@@ -134,7 +135,7 @@ impl Host {
     pub fn new(
         addresses: &[SocketAddr],
         groups: usize,
-        pacing: Pacing,
+        poll_config: PollConfig,
         mut entropy: Rng,
     ) -> Result<Self, StageError> {
         let mut secret = [0; 32];
@@ -143,7 +144,7 @@ impl Host {
         let mut rooms = Vec::new();
         for group in 0..groups {
             let name = format!("g{group}").parse().map_err(|_| other("a name"))?;
-            let stage = Stage::new(name, Box::new(Ethernet::new()), pacing)?;
+            let stage = Stage::new(name, Box::new(Ethernet::new()), poll_config)?;
             let inbox = stage.with(|shard| shard.ask(OpenInbox))?;
             rooms.push(Room { stage, inbox, directory: Directory::default() });
         }
@@ -155,13 +156,13 @@ impl Host {
             links: BTreeMap::new(),
             notices: mailbox(NOTICES_WAITING_MAX)?,
             outbox: Outbox::default(),
-            pool: Pool::default(),
+            pool: BufferPool::default(),
             entropy,
             ahead_ns,
         };
         for &address in addresses {
             let own = host.key.clone();
-            let hub = host.at(0, |_, moment| Hub::new(Some(own), moment));
+            let hub = host.at(0, |_, moment| TunnelSet::new(Some(own), moment));
             let (sink, seats) = Default::default();
             host.unders.push(Under { address, hub, sink, seats });
         }
@@ -183,11 +184,11 @@ impl Host {
         CLOCK_NS.saturating_add(now)
     }
 
-    fn at<R>(&mut self, now: u64, act: impl FnOnce(&mut Self, &mut Moment<'_>) -> R) -> R {
+    fn at<R>(&mut self, now: u64, act: impl FnOnce(&mut Self, &mut Clock<'_>) -> R) -> R {
         let wall = WALL_NS + now + self.ahead_ns;
         let mut rng = self.entropy.clone();
         let mut entropy = |bytes: &mut [u8]| bytes.fill_with(|| rng.number() as u8);
-        let mut moment = Moment { now: Self::clock(now), wall, entropy: &mut entropy };
+        let mut moment = Clock { now: Self::clock(now), wall, random: &mut entropy };
         let result = act(self, &mut moment);
         self.entropy = rng;
         result
@@ -199,7 +200,7 @@ impl Host {
     /// A refusal.
     pub fn link(&mut self, now: u64, line: &Line) -> Result<(), StageError> {
         let keys = line.key.map(|key| (self.key.clone(), key));
-        let config = Config { keys, remote: line.remote, longest: line.longest };
+        let config = TunnelConfig { keys, remote: line.remote, longest: line.longest };
         let Line { under, peer, transit, .. } = *line;
         let number = self.at(now, |host, moment| host.unders[under].hub.add(&config, moment));
         let number = number.map_err(other)?;
@@ -207,8 +208,8 @@ impl Host {
         for group in 0..self.rooms.len() {
             let id = LinkId(self.links.len() as u32 + 1);
             let tunnel = self.unders[under].hub.tunnel(number).ok_or_else(|| other("no tunnel"))?;
-            let outlet = tunnel.outlet().clone();
-            let carrier = Way::new(outlet, self.outbox.clone(), under, vni(group));
+            let tx_path = tunnel.tx_path().clone();
+            let carrier = Way::new(tx_path, self.outbox.clone(), under, vni(group));
             let member = Membership {
                 id,
                 name: format!("l{}", id.0).parse().map_err(|_| other("a name"))?,
@@ -289,13 +290,13 @@ impl Host {
         any
     }
 
-    fn announce(&mut self, notice: Notice, moment: &mut Moment<'_>) {
-        let (Notice::Here(id, mac) | Notice::Gone(id, mac)) = notice;
+    fn announce(&mut self, notice: Notice, moment: &mut Clock<'_>) {
+        let (Notice::AddressAdded(id, mac) | Notice::AddressRemoved(id, mac)) = notice;
         let Some(&(under, number, group)) = self.links.get(&id) else { return };
         let directory = &mut self.rooms[group].directory;
         let epoch = match notice {
-            Notice::Here(..) => Some(directory.claim_local((0, mac.0), moment.wall)),
-            Notice::Gone(..) => {
+            Notice::AddressAdded(..) => Some(directory.claim_local((0, mac.0), moment.wall)),
+            Notice::AddressRemoved(..) => {
                 let change = directory.withdraw(Place::Here, (0, mac.0));
                 self.rooms[group].change(change);
                 None
@@ -332,10 +333,14 @@ impl Host {
             let Some(&(_, _, group)) = links.get(&link) else { continue };
             let Some(arrival) = flood::arrival(sink, frame) else { continue };
             let bytes = sink.bytes().get(arrival.at.clone()).unwrap_or(&[]);
-            let frames = vec![Arrival { at: 0..bytes.len(), ..arrival }];
+            let frames = vec![ReceivedFrame { at: 0..bytes.len(), ..arrival }];
             let bytes = pool.adopt(bytes.to_vec());
             // A group that is too busy loses it, as in the daemon.
-            let _ = rooms[group].inbox.push(Message::Arrivals(Arrivals { link, bytes, frames }));
+            let _ = rooms[group].inbox.push(Message::ReceivedFrames(ReceivedFrames {
+                link,
+                bytes,
+                frames,
+            }));
         }
         sink.clear();
         busy
@@ -351,38 +356,38 @@ fn happened(
     wall: u64,
 ) {
     let room_of = |id: &LinkId| links.get(id).map(|(_, _, group)| *group);
-    match event.what {
-        What::Up | What::Down => {
-            seat.up = event.what == What::Up;
+    match event.kind {
+        EventKind::Up | EventKind::Down => {
+            seat.up = event.kind == EventKind::Up;
             for id in seat.links.values() {
-                let standing = Standing { up: seat.up, poor: false, rtt_ns: None };
+                let standing = LinkStatus { up: seat.up, poor: false, rtt_ns: None };
                 if let Some(group) = room_of(id) {
-                    let _ = rooms[group].inbox.insist(Message::Standing(*id, standing));
+                    let _ = rooms[group].inbox.push_urgent(Message::LinkStatus(*id, standing));
                     let report = Report::Reachable { place: place(*id), up: seat.up };
                     let changes = rooms[group].directory.apply(report, wall);
                     rooms[group].change(changes);
                 }
             }
         }
-        What::Here { vni, mac, epoch } => {
+        EventKind::Here { vni, mac, epoch } => {
             let Some(id) = seat.links.get(&vni) else { return };
             let Some(group) = room_of(id) else { return };
             let report = Report::Claimed { place: place(*id), key: (0, mac), epoch };
             let changes = rooms[group].directory.apply(report, wall);
             rooms[group].change(changes);
         }
-        What::Gone { vni, mac, .. } => {
+        EventKind::Gone { vni, mac, .. } => {
             let Some(id) = seat.links.get(&vni) else { return };
             let Some(group) = room_of(id) else { return };
             let directory = &mut rooms[group].directory;
             let change = directory.withdraw(place(*id), (0, mac));
             rooms[group].change(change);
         }
-        What::Session
-        | What::Datagram(_)
-        | What::Roamed(_)
-        | What::Poor(_)
-        | What::Clone(_)
-        | What::Behind(_) => {}
+        EventKind::Session
+        | EventKind::Datagram(_)
+        | EventKind::Roamed(_)
+        | EventKind::Poor(_)
+        | EventKind::Clone(_)
+        | EventKind::Behind(_) => {}
     }
 }

@@ -10,7 +10,7 @@ mod guest;
 mod host;
 mod net;
 
-use causeway_fabric::Pacing;
+use causeway_fabric::PollConfig;
 use causeway_link::limits::{FRAGMENTED_BYTES_MAX, FRAGMENTED_FRAMES_MAX};
 use causeway_model::PollPolicy;
 
@@ -62,7 +62,8 @@ impl Lan {
         let unders = if rng.chance(30) { 2 } else { 1 };
         let policy =
             rng.pick(&[PollPolicy::Adaptive, PollPolicy::GuestDriven, PollPolicy::VmmDriven]);
-        let pacing = Pacing { policy, spin_ns: 0, period_ns: 1_000_000, ..Pacing::default() };
+        let poll_config =
+            PollConfig { policy, spin_ns: 0, period_ns: 1_000_000, ..PollConfig::default() };
         let net = Net::new(Rng::new(rng.number()));
         let (star, sealed) = (hosts > 2 && rng.chance(25), rng.chance(85));
         let transit = !star && rng.chance(25);
@@ -71,7 +72,7 @@ impl Lan {
         let mut lan = Self { now, hosts: all, guests, net, unders, star, sealed, roamed };
         for at in 0..hosts {
             let addresses: Vec<_> = (0..unders).map(|under| address(under, at, 0)).collect();
-            let host = Host::new(&addresses, groups, pacing, Rng::new(rng.number()))?;
+            let host = Host::new(&addresses, groups, poll_config, Rng::new(rng.number()))?;
             lan.hosts.push(host);
         }
         let longest = rng.pick(&[1_472, 8_972, 65_507]);

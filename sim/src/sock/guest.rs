@@ -65,7 +65,7 @@ impl Guest {
     }
 
     /// Whether it runs.
-    pub fn runs(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         self.port.is_some() && self.life.paused.is_none()
     }
 

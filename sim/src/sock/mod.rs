@@ -5,7 +5,7 @@ pub mod guest;
 
 use causeway_attach::native::{Frontend, VsockOptions, VsockPort};
 use causeway_attach::vhost_user::FrontendReq;
-use causeway_fabric::Pacing;
+use causeway_fabric::PollConfig;
 use causeway_model::PortState;
 use causeway_socket::Socket;
 
@@ -39,9 +39,14 @@ impl Sockets {
     ///
     /// # Errors
     /// The host fails us.
-    pub fn new(index: u8, ports: u8, pacing: Pacing, temper: Temper) -> Result<Self, StageError> {
+    pub fn new(
+        index: u8,
+        ports: u8,
+        poll_config: PollConfig,
+        temper: Temper,
+    ) -> Result<Self, StageError> {
         let group = "group".parse().map_err(|_| StageError::Host(std::io::Error::other("name")))?;
-        let stage = Stage::new(group, Box::new(Socket::new()), pacing)?;
+        let stage = Stage::new(group, Box::new(Socket::new()), poll_config)?;
         let guests = (0..ports).map(|guest| Guest::new(Place { stage: index, guest })).collect();
         let scene = Scene::new(stage, index, ports, temper, 'v');
         let mut play = Self { scene, guests, excused: 0 };
@@ -102,7 +107,7 @@ impl Play for Sockets {
                 false => rng.pick(&[64, 200, 1500, 4096, 70_000]),
             },
             features,
-            piece_bytes: pieces(rng, ring_size, &[None, Some(44), Some(1000)]),
+            descriptor_bytes: pieces(rng, ring_size, &[None, Some(44), Some(1000)]),
             ..VsockOptions::default()
         };
         let receive_bytes = options.receive_bytes;

@@ -10,10 +10,10 @@
 use std::collections::BTreeMap;
 
 use causeway_attach::Model;
-use causeway_fabric::{Context, PortId, Progress, Registration, Service};
+use causeway_fabric::{Context, PortId, Progress, Service, ServiceRegistration};
 use causeway_model::port::{DeviceInfo, GUEST_FIELDS, PortContext, unicast};
 use causeway_model::schema::{DefaultValue, ValueType, table};
-use causeway_model::{CommandError, Kind, Mac, PortOptions, PortSpec};
+use causeway_model::{CommandError, KindDefinition, Mac, PortOptions, PortSpec};
 use causeway_ring::Chain;
 
 /// Number of virtqueues: a receive queue and a transmit queue.
@@ -41,20 +41,20 @@ table! {
 }
 
 /// The kind of ports.
-pub static KIND: Kind = Kind::new::<LoopbackSpec>(
+pub static KIND: KindDefinition = KindDefinition::new::<LoopbackSpec>(
     "loopback",
     "A network interface that receives the frames that it sends",
     &[LOOPBACK_FIELDS, GUEST_FIELDS],
 );
 
-const KINDS: &[&Kind] = &[&KIND];
+const KINDS: &[&KindDefinition] = &[&KIND];
 
 /// The registration, for the daemon's list of services.
-pub const SERVICE: Registration =
-    Registration::new("loopback", || Box::new(Loopback::default())).with_kinds(KINDS);
+pub const SERVICE: ServiceRegistration =
+    ServiceRegistration::new("loopback", || Box::new(Loopback::default())).with_kinds(KINDS);
 
 impl PortOptions for LoopbackSpec {
-    fn kind() -> &'static Kind {
+    fn kind() -> &'static KindDefinition {
         &KIND
     }
 

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use causeway_daemon::services::SERVICES;
 use causeway_daemon::{args::Args, run::run};
-use causeway_fabric::Registration;
+use causeway_fabric::ServiceRegistration;
 use clap::Parser as _;
 
-const ALL: &[Registration] = &{
+const ALL: &[ServiceRegistration] = &{
     let [a, b, c, d] = *SERVICES.first_chunk().unwrap();
     // The only line that adds the service.
     [a, b, c, d, causeway_loopback::SERVICE]

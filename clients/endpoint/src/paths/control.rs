@@ -5,21 +5,21 @@ use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
 use causeway_channel::allow_fences;
-use causeway_message::library::{Channel, Direct, Refused, Rings};
+use causeway_message::library::{Channel, RemoteMemory, Rings, TransportError};
 use causeway_message::split::{Address, NicId, PeerId, RegionId, Token};
 use causeway_message::status::Status;
-use causeway_wire::local::{Ask, Tell};
+use causeway_wire::local::{ClientMessage, DaemonMessage};
 
 use super::open::map;
 use super::{AnyTransport, Paths};
-use crate::ears::Awaited;
 use crate::process_memory::ProcessMemory;
+use crate::waiter::Awaited;
 
 impl Paths {
     /// Handles the daemon's messages. Returns whether there were any.
     #[cold]
     pub fn hear(&mut self) -> bool {
-        if self.parted {
+        if self.has_no_daemon {
             return self.look_for_daemon();
         }
         if self.resume.count > 0 {
@@ -27,7 +27,7 @@ impl Paths {
             self.retry_connects();
         }
         let mut record_ring = false;
-        while !self.parted {
+        while !self.has_no_daemon {
             match self.conversation.hear() {
                 Ok(Some((tell, fds))) => self.handle_message(tell, fds),
                 Ok(None) => return record_ring,
@@ -41,7 +41,7 @@ impl Paths {
     /// Handles one message of the daemon, which is known to be there; a sleeping thread is woken by
     /// the next.
     pub fn hear_one(&mut self) {
-        if self.parted {
+        if self.has_no_daemon {
             self.look_for_daemon();
             return;
         }
@@ -54,7 +54,7 @@ impl Paths {
 
     /// Returns the condition for which the endpoint waits on the daemon's socket.
     pub fn awaited(&self) -> Awaited {
-        match self.parted {
+        match self.has_no_daemon {
             true => Awaited::Nothing,
             // No event announces the next attempt.
             false if self.has_retries() => Awaited::Descriptors,
@@ -62,9 +62,9 @@ impl Paths {
         }
     }
 
-    fn handle_message(&mut self, tell: Tell, fds: Vec<OwnedFd>) {
+    fn handle_message(&mut self, tell: DaemonMessage, fds: Vec<OwnedFd>) {
         match tell {
-            Tell::Channel { of, side, session, way, token, nic, .. } => {
+            DaemonMessage::Channel { of, side, session, way, token, nic, .. } => {
                 let address = Address { nic: NicId(nic), endpoint: of };
                 let peer = self.add(address, session, (way, side), fds);
                 if peer.is_none() {
@@ -78,8 +78,8 @@ impl Paths {
                     }
                 }
             }
-            Tell::Refused { status, token, .. } if self.retry_connect(token, status) => {}
-            Tell::Refused { status, token, .. } => {
+            DaemonMessage::Refused { status, token, .. } if self.retry_connect(token, status) => {}
+            DaemonMessage::Refused { status, token, .. } => {
                 let Some(parameters) = self.connects.end(token) else { return };
                 let known = self.local_peers.at(parameters.to);
                 match (Status::of(status.into()), known) {
@@ -92,13 +92,13 @@ impl Paths {
                     (Some(status), _) => self.connects.note(token, status, PeerId::NONE),
                 }
             }
-            Tell::Gone { of, way, nic, .. } => {
+            DaemonMessage::Gone { of, way, nic, .. } => {
                 let address = Address { nic: NicId(nic), endpoint: of };
                 if let Some(peer) = self.local_peers.closed(address, way) {
-                    self.channels.lost(peer, Status::EndpointClosed);
+                    self.channels.report_lost(peer, Status::EndpointClosed);
                 }
             }
-            Tell::Remote { token, known, .. } => {
+            DaemonMessage::Remote { token, known, .. } => {
                 if let Some(parameters) = self.connects.parameters(token) {
                     if let Some(bypass) = self.bypass.as_mut().filter(|_| known == 1) {
                         bypass.add_known_nic(parameters.to.nic);
@@ -107,18 +107,21 @@ impl Paths {
                     self.connect_remote();
                 }
             }
-            Tell::Region { tag, code, region, .. } => {
+            DaemonMessage::Region { tag, code, region, .. } => {
                 if let Some(rings) = &mut self.rings {
                     let region = (code == 0).then_some(RegionId(region));
                     rings.staging.record_answer(tag, region);
                 }
             }
-            Tell::Host { known: 1, nic, .. } => {
+            DaemonMessage::Host { known: 1, nic, .. } => {
                 if let Some(bypass) = &mut self.bypass {
                     bypass.add_known_nic(NicId(nic));
                 }
             }
-            Tell::Welcome { .. } | Tell::Opened { .. } | Tell::Host { .. } | Tell::Wake { .. } => {}
+            DaemonMessage::Welcome { .. }
+            | DaemonMessage::Opened { .. }
+            | DaemonMessage::Host { .. }
+            | DaemonMessage::Wake { .. } => {}
         }
     }
 
@@ -132,7 +135,7 @@ impl Paths {
             }
         }
         while let Some(token) = self.connects.next_remote() {
-            let gone = Err(Refused::Never(Status::EndpointUnreachable));
+            let gone = Err(TransportError::Never(Status::EndpointUnreachable));
             let handed = match (self.connects.parameters(token), &mut self.rings) {
                 // The request was cancelled.
                 (None, _) => Ok(()),
@@ -147,11 +150,11 @@ impl Paths {
                 }
                 (Some(_), None) => gone,
             };
-            if handed == Err(Refused::Full) {
+            if handed == Err(TransportError::Full) {
                 return;
             }
             self.connects.end_remote();
-            if let Err(Refused::Never(status)) = handed {
+            if let Err(TransportError::Never(status)) = handed {
                 self.connects.note(token, status, PeerId::NONE);
             }
         }
@@ -161,8 +164,8 @@ impl Paths {
     /// while it has unread commands, the question is dropped, and a later frame repeats it.
     #[cold]
     pub(super) fn ask_about(&mut self, board: NicId) {
-        if !self.parted && self.conversation.awaited() == Awaited::Words {
-            let _ = self.conversation.ask(Ask::Name { tag: 0, nic: board.0 });
+        if !self.has_no_daemon && self.conversation.awaited() == Awaited::Words {
+            let _ = self.conversation.ask(ClientMessage::Name { tag: 0, nic: board.0 });
         }
     }
 
@@ -179,11 +182,12 @@ impl Paths {
         let (mut sender, receiver, _) = map(&file, side)?;
         static ALLOWED: OnceLock<bool> = OnceLock::new();
         if *ALLOWED.get_or_init(allow_fences) {
-            sender.spare();
+            sender.omit_fences();
         }
         let peer = self.local_peers.free()?;
-        let direct =
-            process.and_then(ProcessMemory::of).map(|memory| Box::new(memory) as Box<dyn Direct>);
+        let direct = process
+            .and_then(ProcessMemory::of)
+            .map(|memory| Box::new(memory) as Box<dyn RemoteMemory>);
         let channels = &mut self.channels;
         let added = self.local_peers.add(peer, (address, way), doorbell, |doorbell| {
             channels.add(Channel { peer, address, session, sender, receiver, doorbell, direct })
@@ -201,8 +205,8 @@ impl Paths {
     /// Reports to the daemon that a path is closed.
     fn disconnect_from(&mut self, address: Address, way: u32) {
         let Address { nic, endpoint: to } = address;
-        let ask = Ask::Disconnect { endpoint: self.own, to, way, nic: nic.0 };
-        if !self.parted && self.conversation.ask(ask).is_err() {
+        let ask = ClientMessage::Disconnect { endpoint: self.own, to, way, nic: nic.0 };
+        if !self.has_no_daemon && self.conversation.ask(ask).is_err() {
             self.part();
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use causeway_attach::doorbell::Doorbell;
+use causeway_attach::doorbell::SocketDoorbell;
 use causeway_message::library::PeerDoorbell;
 use causeway_message::limits::PEER_NUMBERS_MAX;
 use causeway_message::split::{Address, PeerId};
@@ -12,7 +12,7 @@ use rustix::event::epoll;
 
 /// Doorbell between this endpoint and a peer.
 #[derive(Debug, Clone)]
-pub struct LocalDoorbell(Arc<Doorbell>);
+pub struct LocalDoorbell(Arc<SocketDoorbell>);
 
 impl PeerDoorbell for LocalDoorbell {
     fn ring(&self) {
@@ -26,7 +26,7 @@ struct LocalPeer {
     address: Address,
     /// Number of the path to it in the daemon.
     path: u32,
-    doorbell: Arc<Doorbell>,
+    doorbell: Arc<SocketDoorbell>,
     /// The daemon has closed the path.
     gone: bool,
 }
@@ -78,7 +78,7 @@ impl LocalPeers {
         doorbell: OwnedFd,
         begin: impl FnOnce(LocalDoorbell) -> bool,
     ) -> bool {
-        let doorbell = Arc::new(Doorbell::new(doorbell));
+        let doorbell = Arc::new(SocketDoorbell::new(doorbell));
         // Edge-triggered: a peer that rings too often only causes wake-ups.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let of = epoll::EventData::new_u64(peer.0.into());
@@ -87,7 +87,7 @@ impl LocalPeers {
         }
         if !begin(LocalDoorbell(Arc::clone(&doorbell))) {
             let _ = epoll::delete(&self.doorbells, &*doorbell);
-            doorbell.part();
+            doorbell.shut_down();
             return false;
         }
         let entry = Some(LocalPeer { address, path, doorbell, gone: false });
@@ -103,7 +103,7 @@ impl LocalPeers {
     pub fn remove(&mut self, peer: PeerId) -> Option<(Address, u32)> {
         let known = self.peers.get_mut(place(peer)).and_then(Option::take)?;
         let _ = epoll::delete(&self.doorbells, &*known.doorbell);
-        known.doorbell.part();
+        known.doorbell.shut_down();
         if self.by_address.get(&known.address) == Some(&peer) {
             self.by_address.remove(&known.address);
         }
@@ -152,7 +152,7 @@ impl LocalPeers {
     pub fn clear(&mut self, mut broken: impl FnMut(PeerId)) {
         while let Some(peer) = self.rung.pop() {
             if let Some(Some(known)) = self.peers.get(place(peer))
-                && !known.doorbell.hush()
+                && !known.doorbell.clear()
             {
                 broken(peer);
             }
@@ -161,6 +161,6 @@ impl LocalPeers {
 
     /// Closes all doorbells, which reports the end of this endpoint to the peers.
     pub fn part(&self) {
-        self.peers.iter().flatten().for_each(|peer| peer.doorbell.part());
+        self.peers.iter().flatten().for_each(|peer| peer.doorbell.shut_down());
     }
 }

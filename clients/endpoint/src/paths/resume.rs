@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use causeway_message::library::Rings;
 use causeway_message::split::{Address, PeerId};
 use causeway_message::status::Status;
-use causeway_wire::local::{Ask, Tell, VERSION};
+use causeway_wire::local::{ClientMessage, DaemonMessage, VERSION};
 
 use super::Paths;
 use super::connects::ConnectParameters;
 use super::open::rings;
-use crate::board::Conversation;
 use crate::limits::{ANSWER_MAX, RESUME_PAUSE, RESUME_PEERS, RESUME_WAIT};
+use crate::nic::Conversation;
 
 /// State of the resumption.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Paths {
 
     /// Returns whether the next daemon is awaited.
     pub fn awaits_daemon(&self) -> bool {
-        self.parted && self.resume.secrets.is_some() && !self.resume.failed
+        self.has_no_daemon && self.resume.secrets.is_some() && !self.resume.failed
     }
 
     /// Returns the number of resumptions.
@@ -84,12 +84,12 @@ impl Paths {
     /// Handles the end of the daemon. Requests to the next daemon wait for it for [`RESUME_WAIT`].
     pub(super) fn part(&mut self) {
         let now = Instant::now();
-        if !self.parted {
+        if !self.has_no_daemon {
             let resume = &mut self.resume;
             (resume.since, resume.next, resume.pause) = (now, now, RESUME_PAUSE.0);
             (resume.conversation, resume.failed, resume.rings) = (None, false, None);
         }
-        self.parted = true;
+        self.has_no_daemon = true;
         // Direct mode goes on without the daemon.
         if self.bypass.is_none()
             && let Some(rings) = &mut self.rings
@@ -122,7 +122,7 @@ impl Paths {
             if Instant::now() < resume.next {
                 return false;
             }
-            let resumes = Ask::Resume { tag: 0, endpoint: self.own, key, session };
+            let resumes = ClientMessage::Resume { tag: 0, endpoint: self.own, key, session };
             let conversation = self.conversation.reconnect().and_then(|mut conversation| {
                 conversation.ask(resumes)?;
                 Ok(conversation)
@@ -137,12 +137,12 @@ impl Paths {
             return false;
         };
         match conversation.hear() {
-            Ok(Some((Tell::Welcome { version, nic, .. }, _)))
+            Ok(Some((DaemonMessage::Welcome { version, nic, .. }, _)))
                 if version == VERSION && nic == self.conversation.board.nic =>
             {
                 self.look_for_daemon()
             }
-            Ok(Some((Tell::Opened { code: 0, .. }, fds))) => {
+            Ok(Some((DaemonMessage::Opened { code: 0, .. }, fds))) => {
                 self.take_over(fds);
                 true
             }
@@ -158,7 +158,7 @@ impl Paths {
     fn take_over(&mut self, fds: Vec<OwnedFd>) {
         let Some(conversation) = self.resume.conversation.take() else { return };
         self.conversation = conversation;
-        self.parted = false;
+        self.has_no_daemon = false;
         self.resume.count = self.resume.count.saturating_add(1);
         (self.resume.since, self.resume.again) = (Instant::now(), VecDeque::new());
         let mut fds = fds.into_iter();
@@ -215,7 +215,7 @@ impl Paths {
 
     fn ask_connect(&mut self, token: u64, to: Address, key: u32) -> bool {
         let Address { nic, endpoint: to } = to;
-        let ask = Ask::Connect { endpoint: self.own, to, key, token, nic: nic.0 };
+        let ask = ClientMessage::Connect { endpoint: self.own, to, key, token, nic: nic.0 };
         self.conversation.ask(ask).is_ok()
     }
 

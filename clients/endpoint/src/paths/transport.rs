@@ -1,13 +1,13 @@
 //! Channels and rings as one [`Transport`]: the parity of a peer's number selects between them.
 //! This module decides which of them has the next turn.
 
-use causeway_channel::Short;
+use causeway_channel::ShortEvent;
 use causeway_message::library::{
-    Buffer, Channels, Handover, Refused, Rings, Transport, TransportEvent, is_remote,
+    Buffer, Channels, Handover, Rings, Transport, TransportError, TransportEvent, is_remote,
 };
 use causeway_message::split::{Address, PeerId, Token};
 use causeway_message::status::Status;
-use causeway_wire::local::Ask;
+use causeway_wire::local::ClientMessage;
 
 use super::connects::ConnectParameters;
 use super::{AnyTransport, LocalDoorbell, NicDoorbell, Paths};
@@ -61,7 +61,7 @@ impl Paths {
     /// Returns the next event of the rings if it is a short message. Frames are read only while the
     /// rings are empty, since the rings have room for their events then.
     #[inline]
-    fn short_from_rings(&mut self) -> Option<(PeerId, Short)> {
+    fn short_from_rings(&mut self) -> Option<(PeerId, ShortEvent)> {
         let rings = self.rings.as_mut()?;
         let mut short = (rings as &mut AnyTransport).short();
         if short.is_none() && self.bypass.is_some() && !rings.may_have_event() {
@@ -75,7 +75,7 @@ impl Paths {
     }
 
     /// Returns the next event of this host or another if it is a short message.
-    fn short_from_any(&mut self) -> Option<(PeerId, Short)> {
+    fn short_from_any(&mut self) -> Option<(PeerId, ShortEvent)> {
         (self.turn.direct_polled, self.turn.short_from_nic) = (false, false);
         // Other events have their turn, too.
         let waits = self.turn.shorts_in_row >= SHORTS_IN_ROW_MAX || self.connects.has_notes();
@@ -102,7 +102,8 @@ impl Paths {
             next = (self.rings.as_mut()? as &mut AnyTransport).next();
         }
         if next.is_some() {
-            (self.turn.source, self.far) = (EventSource::Rings, self.bypass.is_none());
+            (self.turn.source, self.is_through_daemon) =
+                (EventSource::Rings, self.bypass.is_none());
         } else {
             // Waiting messages may have requested staging.
             self.send_commands();
@@ -123,7 +124,7 @@ impl Paths {
             return self.connects.first_note();
         }
         if next.is_some() {
-            (self.turn.source, self.far) = (EventSource::Channels, false);
+            (self.turn.source, self.is_through_daemon) = (EventSource::Channels, false);
         }
         next
     }
@@ -170,7 +171,7 @@ impl<B: Buffer> Transport<B> for Paths {
         token: Token,
         match_info: u64,
         data: &B,
-    ) -> Result<Handover, Refused> {
+    ) -> Result<Handover, TransportError> {
         if is_remote(peer) && self.send_direct(peer, match_info, data) {
             return Ok(Handover::Done);
         }
@@ -189,7 +190,7 @@ impl<B: Buffer> Transport<B> for Paths {
         token: Token,
         match_info: u64,
         data: &B,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), TransportError> {
         let Some(rings) = self.rings_to(peer) else {
             return self.channels.offer(peer, token, match_info, data);
         };
@@ -206,7 +207,7 @@ impl<B: Buffer> Transport<B> for Paths {
         token: Token,
         into: Option<&mut B>,
         len: u32,
-    ) -> Result<Handover, Refused> {
+    ) -> Result<Handover, TransportError> {
         let Some(rings) = self.rings_to(peer) else {
             return self.channels.pull(peer, offer, token, into, len);
         };
@@ -223,7 +224,7 @@ impl<B: Buffer> Transport<B> for Paths {
         data: &B,
         at: usize,
         end: usize,
-    ) -> Result<usize, Refused> {
+    ) -> Result<usize, TransportError> {
         self.channels.feed(peer, to, data, at, end)
     }
 
@@ -244,15 +245,15 @@ impl<B: Buffer> Transport<B> for Paths {
         to: Address,
         key: u32,
         timeout_ns: Option<u64>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), TransportError> {
         let parameters = ConnectParameters { to, key, timeout_ns };
-        if self.parted && !self.awaits_daemon() {
-            return Err(Refused::Never(Status::EndpointUnreachable));
+        if self.has_no_daemon && !self.awaits_daemon() {
+            return Err(TransportError::Never(Status::EndpointUnreachable));
         }
         if self.connects.is_full() {
-            return Err(Refused::Full);
+            return Err(TransportError::Full);
         }
-        if self.parted {
+        if self.has_no_daemon {
             self.connects.begin(token.0, parameters);
             return Ok(());
         }
@@ -262,12 +263,17 @@ impl<B: Buffer> Transport<B> for Paths {
             return Ok(());
         }
         let Address { nic, endpoint } = to;
-        let ask =
-            Ask::Connect { endpoint: self.own, to: endpoint, key, token: token.0, nic: nic.0 };
+        let ask = ClientMessage::Connect {
+            endpoint: self.own,
+            to: endpoint,
+            key,
+            token: token.0,
+            nic: nic.0,
+        };
         if self.conversation.ask(ask).is_err() {
             self.part();
             if !self.awaits_daemon() {
-                return Err(Refused::Never(Status::EndpointUnreachable));
+                return Err(TransportError::Never(Status::EndpointUnreachable));
             }
         }
         self.connects.begin(token.0, parameters);
@@ -356,7 +362,7 @@ impl<B: Buffer> Transport<B> for Paths {
     }
 
     #[inline(always)]
-    fn short(&mut self) -> Option<(PeerId, Short)> {
+    fn short(&mut self) -> Option<(PeerId, ShortEvent)> {
         if self.rings.is_some() {
             return self.short_from_any();
         }
@@ -373,7 +379,7 @@ impl<B: Buffer> Transport<B> for Paths {
         };
         self.turn.shorts_in_row = self.turn.shorts_in_row.saturating_add(1);
         self.turn.rings_first = !self.turn.short_from_nic;
-        self.far = self.turn.short_from_nic && self.bypass.is_none();
+        self.is_through_daemon = self.turn.short_from_nic && self.bypass.is_none();
         if self.turn.short_from_nic {
             return (rings as &mut AnyTransport).short_done();
         }

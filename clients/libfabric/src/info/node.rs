@@ -4,7 +4,7 @@
 use std::net::{IpAddr, ToSocketAddrs as _, UdpSocket};
 use std::time::Duration;
 
-use causeway_endpoint::board;
+use causeway_endpoint::nic;
 
 use super::hints::Hints;
 use crate::address::{self, Address};
@@ -90,7 +90,7 @@ fn nics_of(node: &str, nics: &[LocalNic]) -> Vec<u64> {
     if is_this_host(node) {
         return nics.iter().map(|nic| nic.address).collect();
     }
-    let found = board::find(node).or_else(|_| board::find(&format!("{node}:0")));
+    let found = nic::find(node).or_else(|_| nic::find(&format!("{node}:0")));
     found.into_iter().collect()
 }
 

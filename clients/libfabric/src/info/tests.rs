@@ -148,7 +148,7 @@ const TOO_MUCH: &[TooMuch] = &[
 ];
 
 #[test]
-fn what_there_is_not_is_named() {
+fn info_names_the_unsupported_field() {
     for (number, (field, change)) in TOO_MUCH.iter().enumerate() {
         assert_eq!(offer(&hints(change)), Err(UnsupportedField(field)), "{number}");
     }

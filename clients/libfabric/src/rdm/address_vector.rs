@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use causeway_message::library::Source;
+use causeway_message::library::EndpointIdentity;
 use causeway_message::split::{Address, NicId};
 
 use super::Errno;
@@ -28,7 +28,7 @@ pub const NOT_IN_VECTOR: u64 = FI_ADDR_NOTAVAIL;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndpointName {
     /// The endpoint.
-    pub source: Source,
+    pub source: EndpointIdentity,
     /// The service that the endpoint was opened for, or 0. It determines the key of a connect.
     pub service: u32,
 }
@@ -36,7 +36,7 @@ pub struct EndpointName {
 impl EndpointName {
     /// Returns the address that applications exchange.
     pub fn emit(self) -> address::Address {
-        let Source { address: Address { nic, endpoint }, session } = self.source;
+        let EndpointIdentity { address: Address { nic, endpoint }, session } = self.source;
         let mut bytes = address::of_service(nic.0, self.service);
         let fields = [endpoint, 0, 0, 0].into_iter().chain(session.to_le_bytes()).chain(MAGIC);
         bytes.iter_mut().skip(8).zip(fields).for_each(|(to, from)| *to = from);
@@ -52,7 +52,7 @@ impl EndpointName {
             return None;
         }
         let address = Address { nic: NicId(address::nic(bytes)), endpoint };
-        let source = Source { address, session: u32::from_le_bytes(*session) };
+        let source = EndpointIdentity { address, session: u32::from_le_bytes(*session) };
         Some(Self { source, service: address::service(bytes) })
     }
 }
@@ -60,11 +60,11 @@ impl EndpointName {
 /// An address vector.
 #[derive(Debug, Default)]
 pub struct AddressVector {
-    names: Vec<Option<Source>>,
+    names: Vec<Option<EndpointIdentity>>,
     /// The first index of each endpoint.
-    numbers: HashMap<Source, u64>,
+    numbers: HashMap<EndpointIdentity, u64>,
     /// The services of endpoints that were opened for a service.
-    services: HashMap<Source, u32>,
+    services: HashMap<EndpointIdentity, u32>,
 }
 
 impl AddressVector {
@@ -106,7 +106,7 @@ impl AddressVector {
 
     /// Returns the endpoint of an index.
     #[inline]
-    pub fn get(&self, number: u64) -> Option<Source> {
+    pub fn get(&self, number: u64) -> Option<EndpointIdentity> {
         self.names.get(usize::try_from(number).ok()?).copied().flatten()
     }
 
@@ -127,14 +127,14 @@ impl AddressVector {
     }
 
     /// Returns the first index of an endpoint, or [`NOT_IN_VECTOR`].
-    pub fn find(&self, name: Source) -> u64 {
+    pub fn find(&self, name: EndpointIdentity) -> u64 {
         self.numbers.get(&name).copied().unwrap_or(NOT_IN_VECTOR)
     }
 }
 
 impl std::fmt::Display for EndpointName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Source { address: Address { nic, endpoint }, session } = self.source;
+        let EndpointIdentity { address: Address { nic, endpoint }, session } = self.source;
         write!(f, "causeway://{:012x}/{endpoint}#{session:08x}", nic.0)
     }
 }

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use causeway_message::library::{Completion, Partner, RequestId, Source};
+use causeway_message::library::{Completion, EndpointIdentity, Partner, RequestId};
 use causeway_message::status::Status;
 
 use super::buffer::{MessageBuffer, Payload};
@@ -60,7 +60,7 @@ pub(super) enum ConnectState {
 #[derive(Debug, Default)]
 pub struct PeerState {
     /// The endpoint at the time of the connect.
-    source: Option<Source>,
+    source: Option<EndpointIdentity>,
     reach: ConnectState,
     /// The first index of the same endpoint; its queue holds the waiting messages.
     first: usize,
@@ -147,7 +147,7 @@ impl Rdm {
         if let Some(peer) = self.peers.get_mut(at) {
             peer.first = first;
         }
-        let others = self.endpoint.way.connecting();
+        let others = self.endpoint.paths.connecting();
         let Some(made) = self.dial(EndpointName { source, service }, number, first)? else {
             return Ok(None);
         };
@@ -191,7 +191,13 @@ impl Rdm {
 
     /// Assigns a peer to an index; returns whether messages may be sent now. Otherwise they wait
     /// for the peer's count of received messages.
-    fn resume(&mut self, at: usize, first: usize, source: Source, partner: Partner) -> bool {
+    fn resume(
+        &mut self,
+        at: usize,
+        first: usize,
+        source: EndpointIdentity,
+        partner: Partner,
+    ) -> bool {
         if self.attach(partner) {
             self.assign(at, source, partner);
             return true;
@@ -205,7 +211,7 @@ impl Rdm {
     }
 
     /// Sends the messages that waited for a peer.
-    pub(super) fn flush(&mut self, env: DomainEnv<'_>, source: Source, partner: Partner) {
+    pub(super) fn flush(&mut self, env: DomainEnv<'_>, source: EndpointIdentity, partner: Partner) {
         for at in 0..self.peers.len() {
             let Some(peer) = self.peers.get_mut(at) else { return };
             if peer.source != Some(source) {
@@ -229,7 +235,7 @@ impl Rdm {
     /// messages would be received in its place. Nothing is sent there any more, and receives from
     /// there fail.
     #[cold]
-    pub(super) fn mark_broken(&mut self, source: Source) {
+    pub(super) fn mark_broken(&mut self, source: EndpointIdentity) {
         if !self.broken.insert(source) {
             return;
         }
@@ -268,7 +274,7 @@ impl Rdm {
 
     /// Returns whether a failed connect must be repeated because the daemon was replaced during it.
     fn must_retry(&mut self, at: usize, status: Status) -> bool {
-        let way = &self.endpoint.way;
+        let way = &self.endpoint.paths;
         let renewed = way.awaits_daemon() || way.resumed() > 0;
         let Some(peer) = self.peers.get_mut(at) else { return false };
         if peer.source.is_some_and(|source| self.broken.contains(&source)) {
@@ -301,8 +307,8 @@ impl Rdm {
         }
         let operation = self.operations.add(Task::Connect(number)).ok_or(Errno(FI_EAGAIN))?;
         (peer.reach, peer.source, peer.first) = (ConnectState::Connecting, Some(source), first);
-        self.endpoint.tell_time();
-        let (library, way) = (&mut self.endpoint.library, &mut self.endpoint.way);
+        self.endpoint.update_time();
+        let (library, way) = (&mut self.endpoint.library, &mut self.endpoint.paths);
         let (address, context) = (source.address, u64::from(operation));
         // In direct mode no daemon answers for a peer that computes without calls.
         let patience = if way.goes_past() { CONNECT_DIRECT_NS } else { CONNECT_NS };
@@ -317,7 +323,7 @@ impl Rdm {
     }
 
     /// Assigns a peer to an index.
-    fn assign(&mut self, at: usize, source: Source, partner: Partner) {
+    fn assign(&mut self, at: usize, source: EndpointIdentity, partner: Partner) {
         if let Some(peer) = self.peers.get_mut(at) {
             (peer.reach, peer.source) = (ConnectState::Known(partner), Some(source));
         }
@@ -411,13 +417,13 @@ impl Rdm {
     }
 
     /// Returns the state of the connection to an endpoint.
-    pub(super) fn reach_of(&self, source: Source) -> ConnectState {
+    pub(super) fn reach_of(&self, source: EndpointIdentity) -> ConnectState {
         let found = self.peers.iter().find(|peer| peer.source == Some(source));
         found.map_or(ConnectState::Unknown, |peer| peer.reach)
     }
 
     /// Fails the receives from an endpoint alone.
-    fn fail_receives(&mut self, source: Source, err: i32, status: Status) {
+    fn fail_receives(&mut self, source: EndpointIdentity, err: i32, status: Status) {
         for operation in self.operations.waiting_for(source) {
             if self.cancel_request(operation) {
                 self.fail_receive(operation, err, status);

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use causeway_message::library::{Partner, Source, is_remote};
+use causeway_message::library::{EndpointIdentity, Partner, is_remote};
 use causeway_message::status::Status;
 
 use super::buffer::{MessageBuffer, Payload};
@@ -37,9 +37,9 @@ pub struct DeferredSends {
     /// The sum of these lengths, in bytes.
     bytes: usize,
     /// Deferred messages, by receiver and operation.
-    waiting: HashMap<Source, BTreeMap<u32, EngineSend>>,
+    waiting: HashMap<EndpointIdentity, BTreeMap<u32, EngineSend>>,
     /// Peers of other hosts that are watched.
-    watched: HashMap<Source, Partner>,
+    watched: HashMap<EndpointIdentity, Partner>,
     checked_at: Option<Instant>,
     /// The number of operations that had started then.
     started: u64,
@@ -68,7 +68,7 @@ impl DeferredSends {
         self.bytes = self.bytes.saturating_add(len);
     }
 
-    fn take(&mut self, source: Source, operation: u32) -> Option<EngineSend> {
+    fn take(&mut self, source: EndpointIdentity, operation: u32) -> Option<EngineSend> {
         let of = self.waiting.get_mut(&source)?;
         let message = of.remove(&operation)?;
         if of.is_empty() {
@@ -142,7 +142,7 @@ impl Rdm {
         }
         self.count_lost();
         if !self.deferred.waiting.is_empty() {
-            let sources: Vec<Source> = self.deferred.waiting.keys().copied().collect();
+            let sources: Vec<EndpointIdentity> = self.deferred.waiting.keys().copied().collect();
             let sources = sources.into_iter().filter(|source| !self.is_interrupted(*source));
             let gone = sources.filter(|source| match self.reach_of(*source) {
                 ConnectState::Connecting | ConnectState::Resuming => false,
@@ -174,7 +174,8 @@ impl Rdm {
             ConnectState::Known(partner) => Some((source, partner)),
             _ => None,
         };
-        let wanted: HashMap<Source, Partner> = wanted.into_iter().filter_map(known).collect();
+        let wanted: HashMap<EndpointIdentity, Partner> =
+            wanted.into_iter().filter_map(known).collect();
         let before = std::mem::replace(&mut self.deferred.watched, wanted.clone());
         for (source, partner) in &wanted {
             if before.get(source) != Some(partner) {
@@ -196,11 +197,11 @@ impl Rdm {
 
     fn watch(&mut self, partner: Partner, on: bool) {
         let endpoint = &mut self.endpoint;
-        endpoint.library.watch(&mut endpoint.way, partner, on);
+        endpoint.library.watch(&mut endpoint.paths, partner, on);
     }
 
     /// Fails the deferred messages of a receiver that will not request them.
-    pub(super) fn fail_deferred(&mut self, source: Source, err: i32, status: Status) {
+    pub(super) fn fail_deferred(&mut self, source: EndpointIdentity, err: i32, status: Status) {
         for (operation, _) in self.deferred.waiting.remove(&source).unwrap_or_default() {
             self.fail(operation, err, status);
         }

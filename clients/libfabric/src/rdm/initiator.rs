@@ -197,8 +197,8 @@ impl Rdm {
             && let Some(request) = self.operations.request(body)
         {
             let endpoint = &mut self.endpoint;
-            endpoint.way.withdraw();
-            endpoint.library.lose_buffer(&mut endpoint.way, request, MessageBuffer::release);
+            endpoint.paths.withdraw();
+            endpoint.library.lose_buffer(&mut endpoint.paths, request, MessageBuffer::release);
         }
     }
 

@@ -75,8 +75,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use causeway_endpoint::limits::ENDPOINT_ANY;
-use causeway_endpoint::{Endpoint, Opening};
-use causeway_message::library::{Missed, Partner, Source, Step};
+use causeway_endpoint::{Endpoint, OpenOptions};
+use causeway_message::library::{EndpointIdentity, FastMiss, Partner, ProgressStep};
 
 use crate::limits::{STEPS_PER_CALL, TAG_BITS, UNEXPECTED_GRAIN};
 use buffer::MessageBuffer;
@@ -124,17 +124,17 @@ pub struct Rdm {
     /// The service that the endpoint was opened for, or 0.
     service: u32,
     /// Peers to which a message was lost that was reported as sent.
-    broken: HashSet<Source>,
+    broken: HashSet<EndpointIdentity>,
     /// Peers among these that were not notified yet.
-    unnotified: Vec<Source>,
+    unnotified: Vec<EndpointIdentity>,
     /// Whether messages to other hosts are sent again after a daemon restarted.
     resends: bool,
     /// Sequences of messages with endpoints of other hosts.
-    flows: HashMap<Source, resend::Flow>,
+    flows: HashMap<EndpointIdentity, resend::Flow>,
     /// Endpoints of other hosts that are not connected any more, to be checked.
-    departed: Vec<Source>,
+    departed: Vec<EndpointIdentity>,
     /// Long messages that were cancelled before a receive took their notice.
-    bodies_lost: HashSet<(Source, u32)>,
+    bodies_lost: HashSet<(EndpointIdentity, u32)>,
     /// Makes connects progress while the application makes no calls.
     pub helper: Option<Arc<dyn ConnectHelper>>,
     /// State of the peers, by their index in the address vector.
@@ -184,8 +184,8 @@ impl Rdm {
     }
 
     /// The parameters with which the engine is opened.
-    pub const OPENING: Opening =
-        Opening { key: KEY, context_bits: 2, context_shift: SPACE_SHIFT, raises: false };
+    pub const OPENING: OpenOptions =
+        OpenOptions { key: KEY, context_bits: 2, context_shift: SPACE_SHIFT, raises: false };
 
     /// Wraps an open endpoint.
     pub fn new(mut endpoint: Endpoint<MessageBuffer>) -> Self {
@@ -193,7 +193,7 @@ impl Rdm {
         endpoint.library.set_unexpected_max(bytes / UNEXPECTED_GRAIN, bytes);
         endpoint.library.keep_directed();
         // Peers that receive directly from the network do not depend on the daemon for messages.
-        let resends = endpoint.way.is_networked() && !endpoint.way.goes_past();
+        let resends = endpoint.paths.is_networked() && !endpoint.paths.goes_past();
         if resends {
             endpoint.library.set_resends();
         }
@@ -230,7 +230,7 @@ impl Rdm {
     pub fn name(&self) -> EndpointName {
         let own = self.endpoint.library.source_of(Partner::SELF);
         let address = self.endpoint.library.address();
-        let source = own.unwrap_or(Source { address, session: 0 });
+        let source = own.unwrap_or(EndpointIdentity { address, session: 0 });
         EndpointName { source, service: self.service }
     }
 
@@ -251,7 +251,7 @@ impl Rdm {
                 worked |= self.serve_requests(env);
                 self.warn_unexpected();
             }
-            if step != Step::Worked || !self.endpoint.way.comes() {
+            if step != ProgressStep::Worked || !self.endpoint.paths.comes() {
                 break;
             }
         }
@@ -274,9 +274,9 @@ impl Rdm {
     /// another such message may be there.
     ///
     /// # Errors
-    /// [`Missed::Nothing`] if no message arrived; otherwise [`Self::progress`] must be called.
+    /// [`FastMiss::Nothing`] if no message arrived; otherwise [`Self::progress`] must be called.
     #[inline(always)]
-    pub fn receive_fast(&mut self, env: DomainEnv<'_>) -> Result<(OpCompletion, bool), Missed> {
+    pub fn receive_fast(&mut self, env: DomainEnv<'_>) -> Result<(OpCompletion, bool), FastMiss> {
         let library = &self.endpoint.library;
         if self.has_new_room
             || !self.completions.is_empty()
@@ -284,18 +284,18 @@ impl Rdm {
             || library.ipeek().is_some()
             || library.unexpected() > 0
         {
-            return Err(Missed::Unsure);
+            return Err(FastMiss::Unsure);
         }
-        let (ended, more) = self.endpoint.receive_straight()?;
+        let (ended, more) = self.endpoint.receive_fast()?;
         let Some(done) = self.complete_receive_fast(env, &ended) else {
             // A copy, because a value without a reference can stay in registers.
             let otherwise = ended;
             self.complete(env, &otherwise);
-            return Err(Missed::Worked);
+            return Err(FastMiss::Worked);
         };
         if done.failure.is_some() {
             self.completions.push(done);
-            return Err(Missed::Worked);
+            return Err(FastMiss::Worked);
         }
         self.stats.count_completion(stats::RECEIVED, &done);
         self.stats.queued();
@@ -303,13 +303,13 @@ impl Rdm {
     }
 
     /// Returns the number of operations in progress, of all kinds.
-    #[cfg(any(test, feature = "story"))]
+    #[cfg(any(test, feature = "scenario"))]
     pub fn operations(&self) -> usize {
         self.operations.all(|task| !matches!(task, operation::Task::Free(_))).len()
     }
 
     /// Returns the counts of sends, of calls and of peers' operations in progress.
-    #[cfg(feature = "story")]
+    #[cfg(feature = "scenario")]
     pub fn counted(&self) -> [usize; 3] {
         [self.sending, self.calls, self.served_all]
     }

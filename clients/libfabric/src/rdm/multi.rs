@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use causeway_message::library::{Completion, Source};
+use causeway_message::library::{Completion, EndpointIdentity};
 use causeway_message::status::Status;
 
 use super::buffer::{MessageBuffer, Payload};
@@ -38,7 +38,7 @@ pub struct MultiBuffer {
     used: usize,
     /// The buffer is full if less than this is left, in bytes.
     min: usize,
-    from: Option<Source>,
+    from: Option<EndpointIdentity>,
     /// The sender's index in the address vector.
     number: u64,
     matching: (u64, u64),
@@ -76,12 +76,12 @@ impl MultiBuffer {
     }
 
     /// Returns the only sender, while a receive is posted.
-    pub fn source(&self) -> Option<Source> {
+    pub fn source(&self) -> Option<EndpointIdentity> {
         self.from.filter(|_| self.is_posted)
     }
 
     /// Returns whether the buffer is for messages of that endpoint alone.
-    pub fn is_from(&self, source: Source) -> bool {
+    pub fn is_from(&self, source: EndpointIdentity) -> bool {
         self.from == Some(source)
     }
 

@@ -5,7 +5,7 @@ use std::cell::UnsafeCell;
 use std::collections::HashSet;
 use std::ptr::NonNull;
 
-use causeway_message::library::{RequestId, Source};
+use causeway_message::library::{EndpointIdentity, RequestId};
 
 use super::buffer::{HEAD_BYTES, Head, Payload};
 use super::completion::ReportTemplate;
@@ -35,7 +35,7 @@ pub enum Task {
     /// A connect to an index of the address vector.
     Connect(u64),
     /// A receive, the buffer of a long message, and the only sender.
-    Receive(ReportTemplate, Payload, Option<Source>),
+    Receive(ReportTemplate, Payload, Option<EndpointIdentity>),
     /// The bytes of a long message of this length.
     Body(MessageMeta, usize),
     /// A multi-receive buffer.
@@ -60,7 +60,7 @@ impl Task {
 #[derive(Debug, Clone, Copy)]
 pub struct TargetWrite {
     /// The initiator, and its peer number.
-    pub source: Source,
+    pub source: EndpointIdentity,
     pub peer: u32,
     /// The name of the call at the initiator.
     pub name: u32,
@@ -212,7 +212,7 @@ impl Operations {
     }
 
     /// Returns the only senders of the posted receives.
-    pub fn waited_for(&self) -> HashSet<Source> {
+    pub fn waited_for(&self) -> HashSet<EndpointIdentity> {
         let sources = self.entries.iter().filter_map(|entry| match &entry.task {
             Task::Receive(_, _, source) => *source,
             Task::Multi(multi) => multi.source(),
@@ -222,7 +222,7 @@ impl Operations {
     }
 
     /// Returns the receives from that endpoint alone.
-    pub fn waiting_for(&self, from: Source) -> Vec<u32> {
+    pub fn waiting_for(&self, from: EndpointIdentity) -> Vec<u32> {
         self.all(|task| match task {
             Task::Receive(_, _, source) => *source == Some(from),
             Task::Multi(multi) => multi.is_from(from),

@@ -2,7 +2,7 @@
 //!
 //! An unexpected message is always complete, or the notice of a long message (see [`super`]).
 
-use causeway_message::library::{Partner, Probed};
+use causeway_message::library::{Partner, ProbedMessage};
 use causeway_message::status::Status;
 
 use super::buffer::{HEAD_BYTES, Payload};
@@ -18,7 +18,7 @@ use crate::abi::{FI_EINVAL, FI_ENOMSG};
 #[derive(Debug)]
 pub struct ClaimedMessage {
     context: usize,
-    probed: Probed,
+    probed: ProbedMessage,
     /// The head and the bytes behind it.
     bytes: Vec<u8>,
 }
@@ -61,7 +61,7 @@ impl Rdm {
             return Ok(());
         }
         let endpoint = &mut self.endpoint;
-        let taken = endpoint.library.take_kept(&mut endpoint.way, from, matching);
+        let taken = endpoint.library.take_kept(&mut endpoint.paths, from, matching);
         let Ok(Some(taken)) = taken else {
             self.completions.push(OpCompletion::failed(report, FI_ENOMSG, Status::Pending));
             return Ok(());
@@ -83,7 +83,7 @@ impl Rdm {
         &mut self,
         env: DomainEnv<'_>,
         report: ReportTemplate,
-        probed: &Probed,
+        probed: &ProbedMessage,
         (data, word): (u64, u64),
     ) -> OpCompletion {
         let from = self.from(env.vector, probed.partner);
@@ -160,7 +160,7 @@ impl Rdm {
     /// Returns the memory of an unexpected message to the engine, which can then accept others.
     pub(super) fn give_back(&mut self, bytes: Vec<u8>) {
         self.endpoint.library.give_back(bytes);
-        self.has_new_room |= self.endpoint.way.stir();
+        self.has_new_room |= self.endpoint.paths.nudge();
     }
 
     pub(super) fn long(

@@ -1,6 +1,6 @@
 //! Receives, and the completion of operations when their requests end.
 
-use causeway_message::library::{Completion, Partner, Source};
+use causeway_message::library::{Completion, EndpointIdentity, Partner};
 use causeway_message::status::Status;
 
 use super::buffer::{HEAD_BYTES, MessageBuffer, Payload};
@@ -67,7 +67,7 @@ impl Rdm {
         &mut self,
         env: DomainEnv<'_>,
         from: u64,
-    ) -> Result<Option<Source>, Errno> {
+    ) -> Result<Option<EndpointIdentity>, Errno> {
         if from == FI_ADDR_UNSPEC {
             return Ok(None);
         }
@@ -83,7 +83,7 @@ impl Rdm {
     pub(super) fn post_receive(
         &mut self,
         operation: u32,
-        from: Option<Source>,
+        from: Option<EndpointIdentity>,
         matching: (u64, u64),
         payload: Payload,
     ) -> Result<(), Errno> {
@@ -98,7 +98,7 @@ impl Rdm {
     pub(super) fn post_bare(
         &mut self,
         operation: u32,
-        from: Option<Source>,
+        from: Option<EndpointIdentity>,
         matching: (u64, u64),
         buffer: MessageBuffer,
     ) -> Result<(), Errno> {
@@ -112,18 +112,18 @@ impl Rdm {
     pub(super) fn post_again(
         &mut self,
         operation: u32,
-        from: Option<Source>,
+        from: Option<EndpointIdentity>,
         matching: (u64, u64),
         buffer: MessageBuffer,
     ) -> Result<(), Errno> {
         let endpoint = &mut self.endpoint;
-        let (library, way) = (&mut endpoint.library, &mut endpoint.way);
+        let (library, way) = (&mut endpoint.library, &mut endpoint.paths);
         let before = library.unexpected();
         let made = library.irecv_from(way, from, matching, u64::from(operation), buffer);
         if library.unexpected() < before && matching.0 & BODY != BODY {
             count(&mut self.stats.early);
         }
-        self.has_new_room |= endpoint.way.stir();
+        self.has_new_room |= endpoint.paths.nudge();
         let request = made.map_err(|_| Errno(FI_EAGAIN))?;
         self.operations.set_request(operation, request);
         Ok(())
@@ -306,7 +306,7 @@ impl Rdm {
     pub(super) fn cancel_request(&mut self, operation: u32) -> bool {
         let Some(request) = self.operations.request(operation) else { return false };
         let endpoint = &mut self.endpoint;
-        endpoint.library.cancel(&mut endpoint.way, request) == Ok(true)
+        endpoint.library.cancel(&mut endpoint.paths, request) == Ok(true)
     }
 }
 

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 
 use causeway_message::library::{
-    Buffer, Completion, Departed, Partner, RequestId, Source, is_interrupted, is_remote,
+    Buffer, Completion, EndpointIdentity, LostPeer, Partner, RequestId, is_interrupted, is_remote,
 };
 use causeway_message::status::Status;
 
@@ -117,7 +117,7 @@ impl Flow {
     }
 
     /// Records the loss of the connection.
-    fn depart(&mut self, departed: &Departed) {
+    fn depart(&mut self, departed: &LostPeer) {
         self.drop_acked(departed.acked);
         let received = departed.received.saturating_sub(u64::from(self.has_received_resume));
         self.received = self.received.saturating_add(received);
@@ -162,7 +162,7 @@ impl Rdm {
         let whole = self.resends_to(partner) && buffer.len() <= self.eager_max(partner);
         let copy = whole.then(|| self.copy_of(partner, info, &buffer)).flatten();
         let endpoint = &mut self.endpoint;
-        let made = endpoint.library.isend(&mut endpoint.way, partner, info, context, buffer);
+        let made = endpoint.library.isend(&mut endpoint.paths, partner, info, context, buffer);
         if made.is_ok()
             && let Some((source, kept)) = copy
             && let Some(flow) = self.flows.get_mut(&source)
@@ -178,7 +178,7 @@ impl Rdm {
         partner: Partner,
         info: u64,
         buffer: &MessageBuffer,
-    ) -> Option<(Source, UnackedMessage)> {
+    ) -> Option<(EndpointIdentity, UnackedMessage)> {
         self.attach(partner);
         let library = &self.endpoint.library;
         let source = library.source_of(partner)?;
@@ -218,7 +218,7 @@ impl Rdm {
     }
 
     /// Returns whether messages to an endpoint wait for a new connection.
-    pub(super) fn is_interrupted(&self, source: Source) -> bool {
+    pub(super) fn is_interrupted(&self, source: EndpointIdentity) -> bool {
         self.flows.get(&source).is_some_and(|flow| flow.state != FlowState::Open)
     }
 
@@ -246,7 +246,7 @@ impl Rdm {
     }
 
     /// Sends the count of messages that were received on earlier connections.
-    fn send_resume(&mut self, source: Source) {
+    fn send_resume(&mut self, source: EndpointIdentity) {
         let Some(flow) = self.flows.get_mut(&source) else { return };
         if std::mem::replace(&mut flow.has_sent_resume, true) {
             return;
@@ -262,7 +262,7 @@ impl Rdm {
     fn send_first(&mut self, partner: Partner, control: &ControlRequest) {
         let buffer = MessageBuffer::bare(Payload::Owned(control.emit(0).into()));
         let endpoint = &mut self.endpoint;
-        let _ = endpoint.library.isend(&mut endpoint.way, partner, CONTROL, UNNAMED, buffer);
+        let _ = endpoint.library.isend(&mut endpoint.paths, partner, CONTROL, UNNAMED, buffer);
     }
 
     /// Returns the current connection of a peer, which may have connected again.
@@ -343,7 +343,7 @@ impl Rdm {
     #[cold]
     pub(super) fn note_departed(&mut self) {
         for departed in self.endpoint.library.take_departed() {
-            let Departed { source, partner, status, .. } = departed;
+            let LostPeer { source, partner, status, .. } = departed;
             self.departed.push(source);
             if !self.resends {
                 continue;
@@ -363,7 +363,7 @@ impl Rdm {
 
     /// Gives up a flow: messages that were reported as sent are lost. `known` is true if the engine
     /// reported the loss.
-    pub(super) fn give_up(&mut self, source: Source, status: Status, known: bool) {
+    pub(super) fn give_up(&mut self, source: EndpointIdentity, status: Status, known: bool) {
         let Some(flow) = self.flows.remove(&source) else { return };
         self.endpoint.library.end_receives(source, status, (BODY, SPACES));
         let lost = flow.old.len().saturating_add(flow.sent.iter().flatten().count());
@@ -417,8 +417,8 @@ mod tests {
             nic: causeway_message::split::NicId(7),
             endpoint: 1,
         };
-        let departed = Departed {
-            source: Source { address, session: 9 },
+        let departed = LostPeer {
+            source: EndpointIdentity { address, session: 9 },
             partner: partner(0),
             status: Status::EndpointUnreachable,
             received: 4,

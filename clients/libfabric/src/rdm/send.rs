@@ -150,7 +150,7 @@ impl Rdm {
         let buffer =
             unsafe { MessageBuffer::headed(NonNull::from(&mut head), Payload::One(piece.alias())) };
         let endpoint = &mut self.endpoint;
-        let gone = endpoint.library.send_at_once(&mut endpoint.way, partner, info, &buffer);
+        let gone = endpoint.library.send_at_once(&mut endpoint.paths, partner, info, &buffer);
         if gone {
             self.stats.count_injected(len);
         }
@@ -171,7 +171,7 @@ impl Rdm {
         // SAFETY: the buffer is dropped or gets another head before this returns.
         let buffer = unsafe { MessageBuffer::headed(NonNull::from(&mut head), payload) };
         let endpoint = &mut self.endpoint;
-        let (library, way) = (&mut endpoint.library, &mut endpoint.way);
+        let (library, way) = (&mut endpoint.library, &mut endpoint.paths);
         if library.send_at_once(way, partner, info, &buffer) {
             if report.quiet {
                 self.stats.count_injected(report.len);
@@ -233,7 +233,7 @@ impl Rdm {
     #[inline]
     pub(super) fn eager_max(&self, partner: Partner) -> usize {
         use causeway_message::library::Transport;
-        let way: &dyn Transport<MessageBuffer> = &self.endpoint.way;
+        let way: &dyn Transport<MessageBuffer> = &self.endpoint.paths;
         way.eager_max(partner.peer)
     }
 
@@ -314,7 +314,7 @@ impl Rdm {
         let context = u64::from(operation);
         let made = if delivered {
             let endpoint = &mut self.endpoint;
-            endpoint.library.issend(&mut endpoint.way, partner, info, context, buffer)
+            endpoint.library.issend(&mut endpoint.paths, partner, info, context, buffer)
         } else {
             self.isend(partner, info, context, buffer)
         };

@@ -10,8 +10,8 @@
 use std::time::{Duration, Instant};
 
 use causeway_endpoint::limits::ENDPOINT_ANY;
-use causeway_endpoint::{Endpoint, Error, Opening};
-use causeway_message::library::Source;
+use causeway_endpoint::{Endpoint, Error, OpenOptions};
+use causeway_message::library::EndpointIdentity;
 use causeway_message::split::{Address, NicId};
 use causeway_message::status::Status;
 
@@ -52,7 +52,7 @@ fn numbers_of(service: u32) -> impl Iterator<Item = u8> {
 /// Those of [`Endpoint::open`]; [`Error::Taken`] if an endpoint of the NIC has the service, or all
 /// of its numbers are in use.
 pub fn open(nic_index: u32, service: u32) -> Result<Endpoint<MessageBuffer>, Error> {
-    let opening = Opening { key: key_of(service), ..Rdm::OPENING };
+    let opening = OpenOptions { key: key_of(service), ..Rdm::OPENING };
     for endpoint_number in numbers_of(service) {
         let mut opened = match Endpoint::open(nic_index, endpoint_number, opening) {
             Ok(opened) => opened,
@@ -101,12 +101,12 @@ fn look(
     nic: NicId,
     service: u32,
     numbers: impl Iterator<Item = u8>,
-) -> Option<Source> {
+) -> Option<EndpointIdentity> {
     let patience = u64::try_from(SERVICE_ASK.as_nanos()).ok();
     for endpoint in numbers {
-        asks.tell_time();
+        asks.update_time();
         let (address, key) = (Address { nic, endpoint }, key_of(service));
-        let asked = asks.library.iconnect(&mut asks.way, address, key, 0, 0, patience).ok()?;
+        let asked = asks.library.iconnect(&mut asks.paths, address, key, 0, 0, patience).ok()?;
         let ended = asks.wait_for(asked, SERVICE_ASK)?;
         match (ended.status, ended.partner) {
             (Status::Success, Some(partner)) => return asks.library.source_of(partner),

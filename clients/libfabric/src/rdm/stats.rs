@@ -164,7 +164,7 @@ impl Rdm {
     pub fn stats_report(&self) -> StatsReport {
         let stats = &self.stats;
         let [sent, received, read, written, remote_read, remote_written] = stats.kinds;
-        let staged = self.endpoint.way.staged();
+        let staged = self.endpoint.paths.staged();
         let engine = self.endpoint.library.counters().named();
         let of_engine = |name: &str| {
             engine.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)

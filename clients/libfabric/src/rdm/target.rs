@@ -4,7 +4,7 @@
 //! A peer may be hostile: keys, addresses and lengths are checked against the registered regions,
 //! and an invalid request is answered with an error. The application takes no part in it.
 
-use causeway_message::library::{Completion, Partner, Taken};
+use causeway_message::library::{Completion, KeptMessage, Partner};
 use causeway_message::limits::PEER_NUMBERS_MAX;
 use causeway_message::status::Status;
 
@@ -30,8 +30,8 @@ impl Rdm {
         // unexpected limit is full; so does a sender when the reply cannot be sent.
         while !self.is_cq_full && self.endpoint.library.takes_more() {
             let endpoint = &mut self.endpoint;
-            let taken = endpoint.library.take_kept(&mut endpoint.way, None, (CONTROL, SPACES));
-            let Ok(Some(Taken { probed, bytes })) = taken else { return answered };
+            let taken = endpoint.library.take_kept(&mut endpoint.paths, None, (CONTROL, SPACES));
+            let Ok(Some(KeptMessage { probed, bytes })) = taken else { return answered };
             answered = true;
             match ControlRequest::parse(&bytes) {
                 Some((ControlRequest { kind: ControlKind::Want, name, .. }, _)) => {
@@ -158,12 +158,12 @@ impl Rdm {
         });
         if !with.is_empty() {
             // Before the application may use the memory again.
-            self.endpoint.way.withdraw();
+            self.endpoint.paths.withdraw();
         }
         for operation in with {
             if let Some(request) = self.operations.request(operation) {
                 let endpoint = &mut self.endpoint;
-                endpoint.library.lose_buffer(&mut endpoint.way, request, MessageBuffer::release);
+                endpoint.library.lose_buffer(&mut endpoint.paths, request, MessageBuffer::release);
             }
             if let Some(Task::TargetWrite(served)) = self.operations.task(operation) {
                 served.lost = true;

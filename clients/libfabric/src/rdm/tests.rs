@@ -9,7 +9,7 @@ mod limits;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use causeway_endpoint::board::Conversation;
+use causeway_endpoint::nic::Conversation;
 use causeway_message::library::RequestId;
 use causeway_message::status::Status;
 
@@ -58,7 +58,7 @@ impl TestEndpoint {
                 assert!(done.failure.is_none(), "a failure takes the slow path: {done:?}");
                 self.done.push(done);
             }
-            Err(Missed::Nothing) => {}
+            Err(FastMiss::Nothing) => {}
             Err(_) => drop(self.with(|rdm, env| rdm.progress(env))),
         }
         let meta = self.rdm.completions.drain(..).filter(|done| !done.report.quiet);
@@ -120,7 +120,7 @@ impl HostileEndpoint {
     fn new(host: &Host, of: &mut TestEndpoint) -> Self {
         let mut endpoint: Endpoint<Payload> = open(host);
         let address = of.rdm.name().source.address;
-        let way = &mut endpoint.way;
+        let way = &mut endpoint.paths;
         let connect = endpoint.library.iconnect(way, address, KEY, 0, 0, None).unwrap();
         let mut to = None;
         until(|| {
@@ -141,13 +141,13 @@ impl HostileEndpoint {
     }
 
     fn send(&mut self, info: u64, bytes: Vec<u8>) -> RequestId {
-        let Endpoint { library, way, .. } = &mut self.endpoint;
+        let Endpoint { library, paths: way, .. } = &mut self.endpoint;
         library.isend(way, self.to, info, 0, Payload::Owned(bytes.into())).unwrap()
     }
 
     /// Posts a receive of at most the length of `into`.
     fn receive(&mut self, info: u64, into: &mut [u8]) -> RequestId {
-        let Endpoint { library, way, .. } = &mut self.endpoint;
+        let Endpoint { library, paths: way, .. } = &mut self.endpoint;
         let payload = payload_of(into);
         library.irecv(way, info, u64::MAX, 0, payload).unwrap()
     }
@@ -169,7 +169,7 @@ impl HostileEndpoint {
     }
 
     fn close(mut self) {
-        self.endpoint.way.end();
+        self.endpoint.paths.end();
     }
 }
 
@@ -268,7 +268,7 @@ fn hostile_initiators_occupy_a_bounded_part() {
         hostile.send(CONTROL, control(kind, turn, 1 << 20).emit(0));
         if turn % 16 == 0 {
             side.poll();
-            hostile.endpoint.library.progress(&mut hostile.endpoint.way);
+            hostile.endpoint.library.progress(&mut hostile.endpoint.paths);
         }
     }
     for _ in 0..2000 {

@@ -28,7 +28,7 @@ impl Rdm {
     /// Warns once that peers wait.
     #[inline]
     pub(super) fn warn_unexpected(&mut self) {
-        if self.endpoint.library.take_crowded()
+        if self.endpoint.library.take_unexpected_full()
             && !std::mem::replace(&mut self.has_warned_unexpected, true)
         {
             let (count, mib) = (self.endpoint.library.unexpected(), bytes_max() >> 20);

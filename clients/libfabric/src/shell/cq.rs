@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use causeway_message::library::Missed;
+use causeway_message::library::FastMiss;
 
 use super::object::{FidObject, close_object, domain_of, give_object, to_status};
 use super::state::{CqState, DomainShared, DomainState, FastCompletion, get, insert};
@@ -274,7 +274,7 @@ unsafe fn poll_fast(
     mut to: *mut c_void,
     count: usize,
     from: *mut FiAddr,
-) -> Result<usize, Missed> {
+) -> Result<usize, FastMiss> {
     let mut taken = 0_usize;
     loop {
         let FastCompletion { done, format, more } = match state.receive_fast(at) {
@@ -309,8 +309,8 @@ unsafe fn poll(
         // SAFETY: guaranteed by the caller.
         match unsafe { poll_fast(state, at, to, count, from) } {
             Ok(taken) => return Ok(taken),
-            Err(Missed::Nothing) => return Err(Errno(FI_EAGAIN)),
-            Err(Missed::Unsure | Missed::Worked) => {}
+            Err(FastMiss::Nothing) => return Err(Errno(FI_EAGAIN)),
+            Err(FastMiss::Unsure | FastMiss::Worked) => {}
         }
     }
     // A read of no entries only requests progress.

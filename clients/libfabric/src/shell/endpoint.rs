@@ -280,7 +280,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     if let Some(mut ep) = taken {
         ep.rdm.finish();
         crate::log::endpoint_stats(&ep.rdm.stats_report());
-        crate::log::large_messages(&ep.rdm.endpoint.way.channels.fetched());
+        crate::log::large_messages(&ep.rdm.endpoint.paths.channels.fetched());
     }
     object.shared.children.fetch_sub(1, Ordering::Release);
     // SAFETY: the endpoint was boxed, is closed once, and no other code refers to it.

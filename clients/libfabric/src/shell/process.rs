@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use std::sync::{Arc, Once, Weak};
 
 use causeway_endpoint::lock::Guarded;
-use causeway_endpoint::{board, lock};
+use causeway_endpoint::{lock, nic};
 
 use super::state::DomainShared;
 
@@ -56,7 +56,7 @@ extern "C" fn before() {
     DOMAINS.lock_for_fork();
     // SAFETY: the lock was taken above.
     unsafe { for_each_domain(|shared| shared.state.lock_for_fork()) };
-    board::before_fork();
+    nic::before_fork();
 }
 
 /// Releases the locks.
@@ -66,7 +66,7 @@ extern "C" fn before() {
 unsafe fn after(then: impl Fn(&DomainShared)) {
     // SAFETY: `before` took all three locks, and each domain's lock is released once.
     unsafe {
-        board::after_fork();
+        nic::after_fork();
         for_each_domain(|shared| {
             shared.state.unlock_after_fork();
             then(shared);

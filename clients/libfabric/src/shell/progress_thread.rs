@@ -137,7 +137,7 @@ impl ProgressThread {
             });
             let watched = (state.auto.as_ref(), state.eps.get(at));
             if let (Some(auto), Some(Some(ep))) = watched
-                && !ep.rdm.endpoint.way.parted
+                && !ep.rdm.endpoint.paths.has_no_daemon
             {
                 let _ = auto.wait_fd.watch(ep);
             }

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
 use causeway_endpoint::lock::Guarded;
-use causeway_message::library::Missed;
+use causeway_message::library::FastMiss;
 
 use super::progress_thread::ProgressThread;
 use super::wait_fd::WaitFd;
@@ -195,20 +195,20 @@ impl DomainState {
     /// ([`Rdm::receive_fast`]).
     ///
     /// # Errors
-    /// [`Missed::Nothing`] if no message arrived; otherwise all endpoints of the queue must make
+    /// [`FastMiss::Nothing`] if no message arrived; otherwise all endpoints of the queue must make
     /// progress.
     #[inline(always)]
-    pub fn receive_fast(&mut self, at: usize) -> Result<FastCompletion, Missed> {
+    pub fn receive_fast(&mut self, at: usize) -> Result<FastCompletion, FastMiss> {
         let Self { eps, cqs, cntrs, vectors, regions, empty_vector, .. } = self;
-        let Some(Some(cq)) = cqs.get(at) else { return Err(Missed::Unsure) };
-        let [only] = *cq.eps.as_slice() else { return Err(Missed::Unsure) };
-        let Some(Some(ep)) = eps.get_mut(only) else { return Err(Missed::Unsure) };
+        let Some(Some(cq)) = cqs.get(at) else { return Err(FastMiss::Unsure) };
+        let [only] = *cq.eps.as_slice() else { return Err(FastMiss::Unsure) };
+        let Some(Some(ep)) = eps.get_mut(only) else { return Err(FastMiss::Unsure) };
         let app_sleeping = cq.wait_fd.as_ref().is_some_and(WaitFd::is_app_sleeping);
         if app_sleeping
             || ep.rx.is_none_or(|rx| rx.cq != at)
             || self.auto.as_ref().is_some_and(|auto| auto.armed)
         {
-            return Err(Missed::Unsure);
+            return Err(FastMiss::Unsure);
         }
         self.calls = self.calls.wrapping_add(1);
         let vector = vector(ep, vectors, empty_vector);
@@ -222,9 +222,9 @@ impl DomainState {
             }
             Err(missed) => {
                 match missed {
-                    Missed::Nothing => self.misses = self.misses.wrapping_add(1),
-                    Missed::Worked => (self.misses, self.worked) = (initial_misses(ep), true),
-                    Missed::Unsure => {}
+                    FastMiss::Nothing => self.misses = self.misses.wrapping_add(1),
+                    FastMiss::Worked => (self.misses, self.worked) = (initial_misses(ep), true),
+                    FastMiss::Unsure => {}
                 }
                 Err(missed)
             }
@@ -316,7 +316,7 @@ fn route(ep: &mut EpState, cqs: &mut [Option<CqState>], cntrs: &mut [Option<Cntr
 /// Returns the initial count of empty polls after progress.
 #[inline]
 fn initial_misses(ep: &EpState) -> u32 {
-    if ep.rdm.endpoint.way.far { MISSES_FAR } else { 0 }
+    if ep.rdm.endpoint.paths.is_through_daemon { MISSES_FAR } else { 0 }
 }
 
 /// Returns whether both are bindings to the same queue.

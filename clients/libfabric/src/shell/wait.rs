@@ -8,7 +8,7 @@ use std::ffi::c_int;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use causeway_endpoint::ears::Awaited;
+use causeway_endpoint::waiter::Awaited;
 
 use super::state::{DomainShared, DomainState};
 use super::wait_fd::{WaitFd, sleep_on};
@@ -53,14 +53,14 @@ pub fn arm(state: &mut DomainState, of: &impl WaitTarget) -> bool {
     for at in of.eps(state).cloned().unwrap_or_default() {
         // The next daemon has another socket.
         if let Some(Some(ep)) = state.eps.get(at)
-            && ep.rdm.endpoint.way.resumed() > 0
+            && ep.rdm.endpoint.paths.resumed() > 0
             && let Some(wait_fd) = of.wait_fd(state)
         {
             let _ = wait_fd.watch(ep);
         }
         let Some(Some(ep)) = state.eps.get_mut(at) else { continue };
         ep.rdm.check_partners();
-        idle &= ep.rdm.endpoint.way.arm();
+        idle &= ep.rdm.endpoint.paths.arm();
     }
     idle
 }
@@ -73,8 +73,8 @@ pub fn disarm(state: &mut DomainState, of: &impl WaitTarget) {
         let Some(Some(ep)) = state.eps.get_mut(at) else { continue };
         let endpoint = &mut ep.rdm.endpoint;
         endpoint.hear_all();
-        endpoint.way.disarm();
-        if endpoint.way.parted
+        endpoint.paths.disarm();
+        if endpoint.paths.has_no_daemon
             && let Some(wait_fd) = of.wait_fd(state)
             && let Some(Some(ep)) = state.eps.get(at)
         {
@@ -141,7 +141,7 @@ pub fn longest_sleep(state: &DomainState, of: &impl WaitTarget) -> Duration {
         if let Some(left) = endpoint.time_left() {
             longest = longest.min(left);
         }
-        match endpoint.way.awaited() {
+        match endpoint.paths.awaited() {
             Awaited::Words => {}
             Awaited::Nothing => longest = longest.min(causeway_endpoint::limits::RESUME_PAUSE.1),
             _ => longest = longest.min(causeway_endpoint::limits::STUCK_MAX),

@@ -68,9 +68,9 @@ impl WaitFd {
     /// # Errors
     /// The process has too many watches.
     pub fn watch(&self, ep: &EpState) -> Result<(), Errno> {
-        let way = &ep.rdm.endpoint.way;
+        let way = &ep.rdm.endpoint.paths;
         let daemon = epoll::EventData::new_u64(1);
-        for fd in [way.bells(), way.conversation.as_fd()] {
+        for fd in [way.doorbells(), way.conversation.as_fd()] {
             match epoll::add(&self.all, fd, daemon, FLAGS) {
                 Ok(()) | Err(rustix::io::Errno::EXIST) => {}
                 Err(error) => return Err(Errno(error.raw_os_error())),
@@ -81,8 +81,8 @@ impl WaitFd {
 
     /// Stops watching an endpoint.
     pub fn unwatch(&self, ep: &EpState) {
-        let way = &ep.rdm.endpoint.way;
-        let _ = epoll::delete(&self.all, way.bells());
+        let way = &ep.rdm.endpoint.paths;
+        let _ = epoll::delete(&self.all, way.doorbells());
         let _ = epoll::delete(&self.all, way.conversation.as_fd());
     }
 
@@ -171,7 +171,7 @@ impl WaitFd {
     /// Stops watching the daemon's socket of an endpoint, which stays readable after the daemon
     /// closed it.
     pub fn unwatch_daemon(&self, ep: &EpState) {
-        let _ = epoll::delete(&self.all, ep.rdm.endpoint.way.conversation.as_fd());
+        let _ = epoll::delete(&self.all, ep.rdm.endpoint.paths.conversation.as_fd());
     }
 
     /// Returns a duplicate of the descriptor, because the queue may be closed while a thread polls.

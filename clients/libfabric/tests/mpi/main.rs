@@ -156,14 +156,14 @@ fn assert_killed_rank_is_reported(program: &str, boards: &[String]) {
 }
 
 #[test]
-fn who_waits_for_a_rank_that_was_killed_is_told_within_two_seconds() {
+fn mpi_receive_from_a_killed_rank_fails_within_two_seconds() {
     let host = Host::new(&["a"]);
     assert_killed_rank_is_reported("killed.c", &here(&host));
 }
 
 #[test]
-fn who_sends_to_a_rank_of_another_host_that_was_killed_is_told_within_two_seconds() {
-    let name = "who_sends_to_a_rank_of_another_host_that_was_killed_is_told_within_two_seconds";
+fn mpi_send_to_a_killed_rank_fails_within_two_seconds() {
+    let name = "mpi_send_to_a_killed_rank_fails_within_two_seconds";
     wire::with_wire(name, || {
         wire::ip("link set lo up");
         for bypass in [false, true] {
@@ -194,7 +194,7 @@ fn mpi_small_message_to_a_killed_rank_is_reported_as_lost() {
 }
 
 #[test]
-fn without_a_daemon_another_way_is_taken_and_it_is_said_why() {
+fn mpi_without_a_daemon_uses_another_provider() {
     for mpi in all() {
         let boards = ["/nonexistent/mx0.sock".to_owned()];
         let since = Instant::now();

@@ -100,7 +100,7 @@ fn assert_reason(output: &Output, words: &[&str]) {
 }
 
 #[test]
-fn who_wants_us_by_name_is_told_why_we_are_not_there() {
+fn provider_reports_why_it_has_no_nic() {
     if !is_installed("fi_info") {
         return;
     }
@@ -248,12 +248,12 @@ fn memory_is_reached_where_it_was_granted_and_atomic_operations_do_as_a_model_do
 }
 
 #[test]
-fn who_sends_and_writes_more_than_is_read_is_held_back_and_nothing_is_lost() {
+fn provider_throttles_peers_without_loss() {
     assert_program("greedy.c", &[""]);
 }
 
 #[test]
-fn who_sleeps_is_woken_by_what_comes_and_by_other_threads() {
+fn provider_wakes_sleepers_by_messages_and_threads() {
     assert_program("waits.c", &[""]);
 }
 
@@ -268,7 +268,7 @@ fn provider_wakes_a_sleeper_for_a_deferred_message() {
 }
 
 #[test]
-fn a_thread_that_waits_for_what_it_sent_does_not_need_the_one_that_waits_for_what_comes() {
+fn provider_threads_of_two_queues_do_not_depend_on_each_other() {
     assert_program("waits.c", &["queues", "channels"]);
 }
 
@@ -319,7 +319,7 @@ const COUNTED: [(&str, [u64; 2]); 20] = [
 ];
 
 #[test]
-fn what_an_endpoint_counted_is_said_when_it_is_closed_to_who_asked() {
+fn provider_writes_counters_at_close() {
     let (host, Some(program)) = (Host::new(&["a"]), compile("counters.c")) else { return };
     let (provider, path) = (provider(), program.0.join("program"));
     let run_with = |name: &str, value: &str| {

@@ -38,12 +38,12 @@ fn start_connect(
     }
     let timeout = Some(u64::from(timeout_ms).saturating_mul(1_000_000)).filter(|&t| t != 0);
     if timeout.is_some() {
-        endpoint.core.tell_time();
+        endpoint.core.update_time();
     } else {
         endpoint.before_send();
     }
     let address = Address { nic: NicId(to.nic), endpoint: number };
-    let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.way);
+    let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.paths);
     let id = library.iconnect(way, address, to.key, info, context.addr() as u64, timeout)?;
     endpoint.wake();
     Ok(id)
@@ -78,7 +78,7 @@ fn connect(
         None => {
             let mut locked = table::lock(handle)?;
             let endpoint = locked.endpoint();
-            let _ = endpoint.core.library.cancel(&mut endpoint.core.way, id);
+            let _ = endpoint.core.library.cancel(&mut endpoint.core.paths, id);
             Err(Return::Timeout)
         }
     }
@@ -131,7 +131,7 @@ pub extern "C" fn mx_disconnect(handle: *mut c_void, address: EndpointAddr) -> C
         let mut locked = table::lock(handle)?;
         let endpoint = locked.endpoint();
         let partner = endpoint.partner(address)?;
-        let parted = endpoint.core.library.disconnect(&mut endpoint.core.way, partner);
+        let parted = endpoint.core.library.disconnect(&mut endpoint.core.paths, partner);
         parted.map_err(|_| Return::BadEndpoint)?;
         // Requests of this peer have ended.
         endpoint.wake();

@@ -10,7 +10,7 @@ use super::lifecycle::initialized;
 use crate::abi::{CallerPtr, get, put, put_bytes, text};
 use crate::code::{Code, Return};
 use crate::endpoint::{COUNTERS, named_counters};
-use causeway_endpoint::board;
+use causeway_endpoint::nic;
 
 use crate::{errors, table};
 
@@ -73,7 +73,7 @@ impl Query {
             None if self.len == 0 => return Err(Return::BadInfoVal),
             None => get(self.value, Return::BadInfoVal)?.into(),
         };
-        if number < board::count() { Ok(number) } else { Err(Return::BoardUnknown) }
+        if number < nic::count() { Ok(number) } else { Err(Return::BoardUnknown) }
     }
 
     /// Returns the counters of the endpoint, or the sum for all endpoints of this process at the
@@ -108,11 +108,11 @@ impl Query {
     fn answer(&self, of: InfoSubject) -> Result<(), Return> {
         let of_endpoint = of.board();
         match self.key {
-            1 => self.number(board::count()),
+            1 => self.number(nic::count()),
             2 => {
                 let mut ids = Vec::new();
-                for number in 0..board::count() {
-                    ids.extend(board::of(number)?.nic.to_ne_bytes());
+                for number in 0..nic::count() {
+                    ids.extend(nic::of(number)?.nic.to_ne_bytes());
                 }
                 ids.extend([0; 8]);
                 self.bytes(&ids)
@@ -165,7 +165,7 @@ pub extern "C" fn mx_hostname_to_nic_id(name: CallerPtr<c_char>, into: CallerPtr
     let look = || {
         initialized()?;
         let name = text(name, HOSTNAME_MAX).ok_or(Return::BadHostnameArgs)?;
-        put(into, board::find(&name)?, Return::BadHostnameArgs)
+        put(into, nic::find(&name)?, Return::BadHostnameArgs)
     };
     errors::finish(c"mx_hostname_to_nic_id", look())
 }
@@ -175,7 +175,7 @@ pub extern "C" fn mx_hostname_to_nic_id(name: CallerPtr<c_char>, into: CallerPtr
 pub extern "C" fn mx_nic_id_to_hostname(nic: u64, into: CallerPtr<c_char>) -> Code {
     let look = || {
         initialized()?;
-        let mut name = board::name(nic)?.into_bytes();
+        let mut name = nic::name(nic)?.into_bytes();
         name.truncate(HOSTNAME_MAX.saturating_sub(1));
         name.push(0);
         // SAFETY: the caller guarantees `HOSTNAME_MAX` bytes, which suffice.
@@ -189,7 +189,7 @@ pub extern "C" fn mx_nic_id_to_hostname(nic: u64, into: CallerPtr<c_char>) -> Co
 pub extern "C" fn mx_board_number_to_nic_id(number: u32, into: CallerPtr<u64>) -> Code {
     let look = || {
         initialized()?;
-        put(into, board::of(number)?.nic, Return::BadParamVal)
+        put(into, nic::of(number)?.nic, Return::BadParamVal)
     };
     errors::finish(c"mx_board_number_to_nic_id", look())
 }
@@ -199,8 +199,8 @@ pub extern "C" fn mx_board_number_to_nic_id(number: u32, into: CallerPtr<u64>) -
 pub extern "C" fn mx_nic_id_to_board_number(nic: u64, into: CallerPtr<u32>) -> Code {
     let look = || {
         initialized()?;
-        let is = |number: &u32| board::of(*number).is_ok_and(|board| board.nic == nic);
-        let number = (0..board::count()).find(is).ok_or(Return::NicNotFound)?;
+        let is = |number: &u32| nic::of(*number).is_ok_and(|board| board.nic == nic);
+        let number = (0..nic::count()).find(is).ok_or(Return::NicNotFound)?;
         put(into, number, Return::BadParamVal)
     };
     errors::finish(c"mx_nic_id_to_board_number", look())
@@ -210,7 +210,7 @@ pub extern "C" fn mx_nic_id_to_board_number(nic: u64, into: CallerPtr<u32>) -> C
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_open_board(number: c_int, into: CallerPtr<c_int>) -> Code {
     let look = || {
-        let known = u32::try_from(number).is_ok_and(|number| number < board::count());
+        let known = u32::try_from(number).is_ok_and(|number| number < nic::count());
         if known { put(into, number, Return::BadParamVal) } else { Err(Return::BoardUnknown) }
     };
     errors::finish(c"mx_open_board", look())
@@ -221,7 +221,7 @@ pub extern "C" fn mx_open_board(number: c_int, into: CallerPtr<c_int>) -> Code {
 pub extern "C" fn mx__get_mapper_state(_handle: c_int, state: CallerPtr<u32>) -> Code {
     let look = || {
         let number = get(state, Return::BadParamVal)?;
-        let [_, _, mac @ ..] = board::of(number)?.nic.to_be_bytes();
+        let [_, _, mac @ ..] = nic::of(number)?.nic.to_be_bytes();
         let mut bytes = [0_u8; 32];
         let (head, tail) = bytes.split_at_mut(8);
         // Address of the mapper (that of the NIC, because the daemon maps) and port 0; then: map

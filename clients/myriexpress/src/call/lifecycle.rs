@@ -9,7 +9,7 @@ use crate::code::{Code, Return};
 use crate::endpoint::{MxEndpoint, OpenParams};
 use crate::table::{self, LockedEndpoint};
 use causeway_endpoint::limits::ENDPOINT_ANY;
-use causeway_endpoint::{board, lock};
+use causeway_endpoint::{lock, nic};
 
 use crate::{errors, fork, wait};
 
@@ -32,8 +32,8 @@ pub extern "C" fn mx__init_api(api: c_int) -> Code {
         if INITIALIZED.load(Ordering::Acquire) {
             return Err(Return::AlreadyInitialized);
         }
-        board::find_all();
-        if board::count() == 0 {
+        nic::find_all();
+        if nic::count() == 0 {
             return Err(Return::NoDev);
         }
         fork::watch();
@@ -49,7 +49,7 @@ pub extern "C" fn mx__init_api(api: c_int) -> Code {
 pub extern "C" fn mx_finalize() -> Code {
     let end = initialized().map(|()| {
         INITIALIZED.store(false, Ordering::Release);
-        board::forget();
+        nic::forget();
     });
     errors::finish(c"mx_finalize", end)
 }
@@ -84,7 +84,7 @@ fn open(board: u32, wanted: u8, opening: OpenParams) -> Result<*mut c_void, Retu
         return table::insert(|own| MxEndpoint::open(own, board, wanted, opening));
     }
     let mut last = Return::NoDev;
-    for board in 0..board::count() {
+    for board in 0..nic::count() {
         match table::insert(|own| MxEndpoint::open(own, board, wanted, opening)) {
             Err(error) => last = error,
             opened => return opened,

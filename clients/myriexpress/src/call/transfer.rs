@@ -41,7 +41,7 @@ fn send(
     let data = endpoint.mapped.segments(list, count, false)?;
     endpoint.before_send();
     let context = context.addr() as u64;
-    let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.way);
+    let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.paths);
     let id = if sync {
         library.issend(way, to, info, context, data)?
     } else {
@@ -97,9 +97,9 @@ pub extern "C" fn mx_irecv(
         let endpoint = locked.endpoint();
         let data = endpoint.mapped.segments(list, count, true)?;
         let context = context.addr() as u64;
-        let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.way);
+        let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.paths);
         let id = library.irecv(way, info, mask, context, data)?;
-        way.stir();
+        way.nudge();
         give(endpoint, id, into)?;
         wait::report_failures(locked).map(drop)
     };
@@ -120,7 +120,7 @@ pub extern "C" fn mx_cancel(
         if endpoint.core.library.ibuffered(id).is_ok() {
             return Err(Return::CancelNotSupported);
         }
-        let cancelled = endpoint.core.library.cancel(&mut endpoint.core.way, id)?;
+        let cancelled = endpoint.core.library.cancel(&mut endpoint.core.paths, id)?;
         endpoint.wake();
         put(result, u32::from(cancelled), Return::BadParamVal)?;
         if cancelled {
@@ -158,7 +158,7 @@ pub extern "C" fn mx_set_request_timeout(
             true => None,
             false => Some(endpoint.request(request)?),
         };
-        endpoint.core.tell_time();
+        endpoint.core.update_time();
         // 0 is MX_INFINITE.
         let timeout = u64::from(timeout_ms).saturating_mul(1_000_000);
         endpoint.core.library.set_timeout(id, Some(timeout).filter(|&timeout| timeout != 0))?;

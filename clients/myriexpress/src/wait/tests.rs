@@ -3,34 +3,34 @@
 use std::os::unix::net::UnixStream;
 use std::thread;
 
-use causeway_attach::local::Local;
-use causeway_message::library::{Refused, Transport};
+use causeway_attach::local::LocalAttachment;
+use causeway_message::library::{Transport, TransportError};
 use causeway_message::split::{Address, NicId, Token};
-use causeway_wire::local::{Ask, Name, Tell, VERSION};
+use causeway_wire::local::{ClientMessage, DaemonMessage, Name, VERSION};
 
 use super::*;
 use crate::abi::CallerPtr;
 use crate::endpoint::OpenParams;
 use crate::memory::MessageSegments;
-use causeway_endpoint::board::Conversation;
-use causeway_endpoint::ears::Awaited;
+use causeway_endpoint::nic::Conversation;
+use causeway_endpoint::waiter::Awaited;
 
 /// Much shorter than a sleep, and longer than any other operation.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Returns an endpoint, and the daemon's end of its connection.
-fn open() -> (*mut c_void, Local) {
+fn open() -> (*mut c_void, LocalAttachment) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let daemon = thread::spawn(move || {
-        let mut daemon = Local::new(theirs.into());
+        let mut daemon = LocalAttachment::new(theirs.into());
         for tell in [
-            Tell::Welcome {
+            DaemonMessage::Welcome {
                 version: VERSION,
                 nic: 7,
                 host: [0; 16],
                 name: Name::new("t").unwrap(),
             },
-            Tell::Opened { tag: 0, code: 0, session: 9, endpoint: 1, bypass: 0 },
+            DaemonMessage::Opened { tag: 0, code: 0, session: 9, endpoint: 1, bypass: 0 },
         ] {
             let since = Instant::now();
             while daemon.receive().unwrap().is_none() {
@@ -49,7 +49,7 @@ fn open() -> (*mut c_void, Local) {
 }
 
 fn way(endpoint: &mut MxEndpoint) -> &mut dyn Transport<MessageSegments> {
-    &mut endpoint.core.way
+    &mut endpoint.core.paths
 }
 
 /// Requests a connect, which is not answered yet.
@@ -59,21 +59,21 @@ fn connect(endpoint: &mut MxEndpoint) {
 }
 
 /// Sends the answer to the connect.
-fn refuse(daemon: &mut Local) {
-    let refused = Tell::Refused { endpoint: 1, status: 12, token: 0 };
+fn refuse(daemon: &mut LocalAttachment) {
+    let refused = DaemonMessage::Refused { endpoint: 1, status: 12, token: 0 };
     daemon.send(refused.emit(), Vec::new()).unwrap();
 }
 
 #[test]
-fn who_hears_that_a_request_is_over_does_not_sleep_on_it() {
+fn wait_does_not_sleep_after_a_timeout() {
     let (handle, _daemon) = open();
     let mut locked = table::lock(handle).unwrap();
     let endpoint = locked.endpoint();
-    endpoint.core.tell_time();
+    endpoint.core.update_time();
     // SAFETY: no segment is read from a NULL list without segments.
     let none = unsafe { CallerPtr::new(std::ptr::null_mut()) };
     let nothing = endpoint.mapped.segments(none, 0, true).unwrap();
-    let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.way);
+    let (library, way) = (&mut endpoint.core.library, &mut endpoint.core.paths);
     let id = library.irecv(way, 1, u64::MAX, 0, nothing).unwrap();
     library.set_timeout(Some(id), Some(1)).unwrap();
     thread::sleep(Duration::from_millis(1));
@@ -84,20 +84,20 @@ fn who_hears_that_a_request_is_over_does_not_sleep_on_it() {
 }
 
 #[test]
-fn who_hears_in_passing_wakes_who_sleeps() {
+fn wait_progress_by_another_thread_wakes_the_sleeper() {
     let (handle, mut daemon) = open();
     let mut locked = table::lock(handle).unwrap();
     let endpoint = locked.endpoint();
     connect(endpoint);
     refuse(&mut daemon);
     endpoint.has_leader = true;
-    assert!(!endpoint.core.ears.is_rung());
+    assert!(!endpoint.core.waiter.is_rung());
     let since = Instant::now();
-    while endpoint.core.way.connecting() {
+    while endpoint.core.paths.connecting() {
         assert!(since.elapsed() < PATIENCE);
         endpoint.step();
     }
-    assert!(endpoint.core.ears.is_rung(), "the sleeping thread would miss the event");
+    assert!(endpoint.core.waiter.is_rung(), "the sleeping thread would miss the event");
 }
 
 #[test]
@@ -111,17 +111,17 @@ fn many_connects_wait_until_others_are_answered() {
         asked += 1;
         assert!(asked < 10_000, "the daemon must refuse before it stops reading");
     }
-    assert_eq!(way(endpoint).connect(Token(asked), to, 1, None), Err(Refused::Full));
+    assert_eq!(way(endpoint).connect(Token(asked), to, 1, None), Err(TransportError::Full));
     refuse(&mut daemon);
     let since = Instant::now();
-    while !endpoint.core.way.hear() {
+    while !endpoint.core.paths.hear() {
         assert!(since.elapsed() < PATIENCE);
     }
     assert!(way(endpoint).connect(Token(asked), to, 1, None).is_ok());
 }
 
 #[test]
-fn who_follows_tells_who_leads() {
+fn wait_follower_rings_the_leader() {
     let (handle, _daemon) = open();
     let mut locked = table::lock(handle).unwrap();
     let endpoint = locked.endpoint();
@@ -140,22 +140,22 @@ fn who_follows_tells_who_leads() {
     let mut locked = sleep(locked, WaitLimit::Endless).unwrap();
     release.join().unwrap();
     assert!(
-        locked.endpoint().core.ears.is_rung(),
+        locked.endpoint().core.waiter.is_rung(),
         "the leader must learn what the follower waits for"
     );
 }
 
 #[test]
-fn who_sleeps_sends_what_the_daemon_had_no_room_for() {
+fn wait_sends_requests_that_found_no_room() {
     let (handle, mut daemon) = open();
     let mut locked = table::lock(handle).unwrap();
-    let conversation = &mut locked.endpoint().core.way.conversation;
+    let conversation = &mut locked.endpoint().core.paths.conversation;
     let mut asked = 0_u32;
     while conversation.awaited() == Awaited::Words {
-        conversation.ask(Ask::Close { endpoint: 9 }).unwrap();
+        conversation.ask(ClientMessage::Close { endpoint: 9 }).unwrap();
         asked += 1;
     }
-    conversation.ask(Ask::Close { endpoint: 9 }).unwrap();
+    conversation.ask(ClientMessage::Close { endpoint: 9 }).unwrap();
     assert_eq!(conversation.awaited(), Awaited::Room);
     let reads = thread::spawn(move || {
         let since = Instant::now();
@@ -167,7 +167,7 @@ fn who_sleeps_sends_what_the_daemon_had_no_room_for() {
         daemon
     });
     let since = Instant::now();
-    while locked.endpoint().core.way.awaited() != Awaited::Words {
+    while locked.endpoint().core.paths.awaited() != Awaited::Words {
         locked = lead(locked, SLEEP_MAX).unwrap();
         assert!(since.elapsed() < PATIENCE);
     }

@@ -99,7 +99,7 @@ fn builds_with_a_prefix_find_all_they_look_for() {
 }
 
 #[test]
-fn errors_end_the_process_unless_it_says_otherwise() {
+fn errors_end_the_process_unless_a_handler_is_set() {
     let program = compile("fatal.c");
     let run = |name: &str| Command::new(&program).env(name, "0").output().unwrap();
     let fatal = run("UNRELATED");

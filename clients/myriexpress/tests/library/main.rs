@@ -28,7 +28,7 @@ fn the_rules_of_matching_waiting_and_errors_are_kept() {
 }
 
 #[test]
-fn a_process_that_dies_is_noticed_by_its_partners() {
+fn process_death_is_noticed_by_its_peers() {
     let program = compile("partner.c");
     let host = Host::new();
     let mut dying = host.start(&program, &["b"], &["dies"]);
@@ -46,7 +46,7 @@ fn a_process_that_dies_is_noticed_by_its_partners() {
 }
 
 #[test]
-fn many_threads_wait_for_one_endpoint_and_none_misses_what_it_waits_for() {
+fn wait_of_many_threads_for_one_endpoint_misses_nothing() {
     let program = compile("waiters.c");
     let host = Host::new();
     host.start(&program, &["a", "b"], &[]).end();
@@ -63,7 +63,7 @@ fn requests_that_fail_are_put_to_the_error_handler_first() {
 }
 
 #[test]
-fn counters_are_told_and_buffers_are_known_unless_they_are_not_to_be() {
+fn counters_are_reported_and_buffers_cached_unless_disabled() {
     let program = compile("counters.c");
     let host = Host::new();
     host.start(&program, &["a", "b"], &[]).end();

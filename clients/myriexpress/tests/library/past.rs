@@ -97,8 +97,8 @@ fn a_crowd_that_sends_is_held_up_and_not_made_to_send_again_and_a_long_message_g
 }
 
 #[test]
-fn who_sends_and_leaves_stays_until_all_is_there() {
-    with_wire("past::who_sends_and_leaves_stays_until_all_is_there", || {
+fn close_waits_until_sent_messages_have_arrived() {
+    with_wire("past::close_waits_until_sent_messages_have_arrived", || {
         let hosts = || (Host::past("start", "a"), Host::past("end", "b"));
         let lost = in_storm_with(hosts, |one, two| {
             let program = compile("crowd.c");
@@ -112,8 +112,8 @@ fn who_sends_and_leaves_stays_until_all_is_there() {
 }
 
 #[test]
-fn hostile_senders_who_unmap_what_they_sent_hear_of_it_and_go_on() {
-    let test = "past::hostile_senders_who_unmap_what_they_sent_hear_of_it_and_go_on";
+fn hostile_senders_that_unmap_their_messages_fail_alone() {
+    let test = "past::hostile_senders_that_unmap_their_messages_fail_alone";
     with_wire(test, || {
         let program = compile("unmaps.c");
         both(&program, (&Host::past("near", "a"), &Host::past("far", "b")));
@@ -202,8 +202,8 @@ impl Asking {
 }
 
 #[test]
-fn partners_past_the_daemons_go_on_without_them_and_sleep_while_nothing_comes() {
-    let test = "past::partners_past_the_daemons_go_on_without_them_and_sleep_while_nothing_comes";
+fn direct_peers_continue_without_daemons_and_sleep_when_idle() {
+    let test = "past::direct_peers_continue_without_daemons_and_sleep_when_idle";
     with_wire(test, || {
         let (one, two) = (Host::past("near", "a"), Host::past("far", "b"));
         let program = compile("goes_on.c");
@@ -240,8 +240,8 @@ fn outlived(host: &Host, board: &str) -> bool {
 }
 
 #[test]
-fn partners_of_one_host_go_on_without_its_daemon_too() {
-    with_wire("past::partners_of_one_host_go_on_without_its_daemon_too", || {
+fn direct_peers_of_one_host_continue_without_its_daemon() {
+    with_wire("past::direct_peers_of_one_host_continue_without_its_daemon", || {
         let host = Host::past("near", "a");
         host.add_past("near", "c");
         let program = compile("goes_on.c");
@@ -257,8 +257,8 @@ fn partners_of_one_host_go_on_without_its_daemon_too() {
 }
 
 #[test]
-fn who_does_not_call_for_long_loses_no_partner() {
-    with_wire("past::who_does_not_call_for_long_loses_no_partner", || {
+fn direct_process_that_makes_no_calls_loses_no_peer() {
+    with_wire("past::direct_process_that_makes_no_calls_loses_no_peer", || {
         let (one, two) = (Host::past("near", "a"), Host::past("far", "b"));
         let program = compile("goes_on.c");
         let answers = two.start(&program, &["b"], &["answers"]);

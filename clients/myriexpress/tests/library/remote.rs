@@ -223,8 +223,8 @@ fn interface_is_shared_by_nics() {
 }
 
 #[test]
-fn boards_of_one_address_are_counted_for_neither_can_reach_the_other() {
-    let test = "remote::boards_of_one_address_are_counted_for_neither_can_reach_the_other";
+fn nics_with_the_same_address_are_counted() {
+    let test = "remote::nics_with_the_same_address_are_counted";
     with_wire(test, || {
         let hosts = [Host::on("near", "a"), Host::on("far", "a")];
         let since = Instant::now();

@@ -37,7 +37,7 @@ fn messages_of_all_lengths_are_measured_and_verified() {
 }
 
 #[test]
-fn boards_are_shown() {
+fn info_shows_the_nics() {
     let (host, library) = (Host::new(), library_file());
     let said = host.start(TOOL, &["a", "c"], &["--library", &library, "info"]).end();
     let lines: Vec<&str> = said.lines().collect();
@@ -57,7 +57,7 @@ fn fails(words: &[&str], boards: Option<&str>) -> String {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_remedy() {
+fn tool_reports_errors_with_their_remedy() {
     let said = fails(&["pingpong", "nobody"], None);
     assert!(
         said.contains("\"nobody\" is not a known NIC") && said.contains("causeway peer list"),

@@ -19,7 +19,7 @@ use crate::vhost_user::message::{
     emit_region, emit_table,
 };
 use crate::vhost_user::server::features;
-use crate::vhost_user::stream::{Raw, Received, Stream};
+use crate::vhost_user::stream::{MessageStream, Raw, ReadOutcome};
 use crate::vhost_user::{FrontendReq as R, VhostUserProtocolFeatures as Protocol};
 
 /// Runs a backend in the caller's thread while the client waits for its reply.
@@ -31,7 +31,7 @@ pub trait Pump: Send + std::fmt::Debug {
 /// The frontend's end of a conversation with a backend.
 #[derive(Debug)]
 pub struct Client {
-    stream: Stream,
+    stream: MessageStream,
     protocol: Protocol,
     offered: u64,
     pump: Option<Box<dyn Pump>>,
@@ -100,7 +100,7 @@ impl Client {
     }
 
     fn begin(socket: OwnedFd, pump: Option<Box<dyn Pump>>) -> Result<Self, NativeError> {
-        let stream = Stream::new(socket);
+        let stream = MessageStream::new(socket);
         let mut client = Self { stream, protocol: Protocol::empty(), offered: 0, pump };
         client.offered = client.ask_number(R::GET_FEATURES)?;
         if client.offered & features::PROTOCOL_FEATURES != 0 {
@@ -302,12 +302,12 @@ impl Client {
         let mut turns = 0..PUMP_TURNS_MAX;
         loop {
             match self.stream.receive()? {
-                Received::Message(raw) if raw.header.is_reply() && raw.request == request => {
+                ReadOutcome::Message(raw) if raw.header.is_reply() && raw.request == request => {
                     return Ok(raw);
                 }
-                Received::Message(_) => return Err(Reason::Reply(request).into()),
-                Received::Closed => return Err(NativeError::Gone),
-                Received::Nothing => {}
+                ReadOutcome::Message(_) => return Err(Reason::Reply(request).into()),
+                ReadOutcome::Closed => return Err(NativeError::Gone),
+                ReadOutcome::Nothing => {}
             }
             if let Some(pump) = &mut self.pump {
                 turns.next().ok_or(Reason::Late(request))?;

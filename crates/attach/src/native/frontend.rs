@@ -1,6 +1,6 @@
 //! A native device: one memory file with rings and buffers, and the conversation that grants them.
 //!
-//! It sets up any device type from a [`Plan`]; [`super::NetPort`] and [`super::VsockPort`] define
+//! It sets up any device type from a [`DevicePlan`]; [`super::NetPort`] and [`super::VsockPort`] define
 //! the content of buffers.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -52,7 +52,7 @@ pub struct QueuePlan {
 
 /// A device to attach.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct DevicePlan {
     /// Requested features besides those of the ring; features that are not offered are left out.
     /// Rings are packed if VIRTIO_F_RING_PACKED is included.
     pub features: u64,
@@ -105,7 +105,7 @@ impl Frontend {
     ///
     /// # Errors
     /// Returns an error if the backend lacks a required feature, or if the conversation fails.
-    pub fn attach(client: Client, plan: &Plan) -> Result<Self, NativeError> {
+    pub fn attach(client: Client, plan: &DevicePlan) -> Result<Self, NativeError> {
         Self::attach_for(client, plan, None)
     }
 
@@ -116,7 +116,7 @@ impl Frontend {
     /// As [`Self::attach`].
     pub fn attach_for(
         mut client: Client,
-        plan: &Plan,
+        plan: &DevicePlan,
         reconnect: Option<&Reconnect>,
     ) -> Result<Self, NativeError> {
         let mut features = (plan.features | features::RING) & client.offered();
@@ -205,7 +205,7 @@ impl Frontend {
     ///
     /// # Errors
     /// Returns an error if the queue does not exist.
-    pub fn lane(&mut self, index: usize) -> Result<(&Map, &mut DriverQueue), NativeError> {
+    pub fn driver_queue(&mut self, index: usize) -> Result<(&Map, &mut DriverQueue), NativeError> {
         let lane = self.lanes.get_mut(index).ok_or(NativeError::Options("no such queue"))?;
         Ok((&self.map, lane))
     }
@@ -220,7 +220,7 @@ impl Frontend {
     ///
     /// # Errors
     /// Returns an error if no successor appears in time, or if it lacks a required feature.
-    pub fn revive(&mut self) -> Result<bool, NativeError> {
+    pub fn reconnect(&mut self) -> Result<bool, NativeError> {
         if self.reconnect_state.is_none() || !self.client.is_gone() {
             return Ok(false);
         }
@@ -245,17 +245,17 @@ impl Frontend {
             || receivers.iter().map(|&i| (i, false)).chain(senders.iter().map(|&i| (i, true)));
         let mut there = false;
         for (index, sender) in watched() {
-            let (_, lane) = self.lane(index)?;
+            let (_, lane) = self.driver_queue(index)?;
             there |= lane.arm(sender)?;
         }
         if !there {
             there = match self.sleep(watched().map(|(index, _)| index), timeout) {
-                Err(NativeError::Gone) if self.reconnect_state.is_some() => self.revive()?,
+                Err(NativeError::Gone) if self.reconnect_state.is_some() => self.reconnect()?,
                 slept => slept?,
             };
         }
         for (index, _) in watched() {
-            self.lane(index)?.1.disarm()?;
+            self.driver_queue(index)?.1.disarm()?;
         }
         Ok(there)
     }

@@ -22,7 +22,7 @@ mod vsock;
 pub use client::{Client, Pump};
 pub use driver_queue::DriverQueue;
 pub use error::NativeError;
-pub use frontend::{Frontend, Plan, QueuePlan, Role};
+pub use frontend::{DevicePlan, Frontend, QueuePlan, Role};
 pub use net::{NET_HEADER_BYTES, NetOptions, NetPort, net_features};
 pub use reconnect::Reconnect;
 pub use sockets::{ConnectionId, SocketError, Sockets};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::client::Client;
 use super::error::NativeError;
-use super::frontend::{Frontend, Plan, QueuePlan, Role};
+use super::frontend::{DevicePlan, Frontend, QueuePlan, Role};
 use super::reconnect::Reconnect;
 
 /// Length of `virtio_net_hdr_v1`, in bytes.
@@ -42,7 +42,7 @@ pub struct NetOptions {
     /// Requested feature bits, those of offloads and of the ring format included.
     pub features: u64,
     /// Cuts sent frames into descriptors of this many bytes.
-    pub piece_bytes: Option<u32>,
+    pub descriptor_bytes: Option<u32>,
     /// Time for which the port searches for a new backend after a disconnect; `None`: not at
     /// all. Only a port that was attached by path can reconnect.
     pub reconnect: Option<Duration>,
@@ -55,7 +55,7 @@ impl Default for NetOptions {
             ring_size: 256,
             receive_bytes: 4096,
             features: net_features::MRG_RXBUF | net_features::MAC,
-            piece_bytes: None,
+            descriptor_bytes: None,
             reconnect: None,
         }
     }
@@ -106,7 +106,7 @@ impl NetPort {
             QueuePlan { role: Role::Send, size, slot_bytes: send_bytes },
         ];
         let queues = pair.repeat(usize::from(options.pairs));
-        let plan = Plan { features: options.features, queues, config_bytes: 12 };
+        let plan = DevicePlan { features: options.features, queues, config_bytes: 12 };
         Ok(Self { frontend: Frontend::attach_for(client, &plan, reconnect)?, options })
     }
 
@@ -133,8 +133,8 @@ impl NetPort {
         header: &[u8; NET_HEADER_BYTES],
         frame: &[u8],
     ) -> Result<bool, NativeError> {
-        let piece = self.options.piece_bytes;
-        let (map, lane) = self.frontend.lane(sender(pair))?;
+        let piece = self.options.descriptor_bytes;
+        let (map, lane) = self.frontend.driver_queue(sender(pair))?;
         lane.send(map, &[header, frame], piece)
     }
 
@@ -148,8 +148,8 @@ impl NetPort {
     /// Returns an error if the ring is broken.
     #[inline]
     pub fn queue_as_is(&mut self, pair: u16, len: u32) -> Result<bool, NativeError> {
-        let piece = self.options.piece_bytes;
-        let (map, lane) = self.frontend.lane(sender(pair))?;
+        let piece = self.options.descriptor_bytes;
+        let (map, lane) = self.frontend.driver_queue(sender(pair))?;
         lane.send_as_is(map, len, piece)
     }
 
@@ -159,8 +159,8 @@ impl NetPort {
     /// # Errors
     /// Returns an error if the ring is broken.
     pub fn queue_each_as_is(&mut self, pair: u16, len: u32, most: u16) -> Result<u16, NativeError> {
-        if self.options.piece_bytes.is_none() {
-            return Ok(self.frontend.lane(sender(pair))?.1.send_each_as_is(len, most)?);
+        if self.options.descriptor_bytes.is_none() {
+            return Ok(self.frontend.driver_queue(sender(pair))?.1.send_each_as_is(len, most)?);
         }
         let mut count = 0_u16;
         while count < most && self.queue_as_is(pair, len)? {
@@ -176,7 +176,7 @@ impl NetPort {
     /// Returns an error if the ring is broken.
     pub fn discard_all(&mut self, pair: u16) -> Result<usize, NativeError> {
         if self.frontend.features() & net_features::MRG_RXBUF == 0 {
-            return Ok(self.frontend.lane(receiver(pair))?.1.discard()?);
+            return Ok(self.frontend.driver_queue(receiver(pair))?.1.discard()?);
         }
         let mut count = 0_usize;
         while self.discard(pair)?.is_some() {
@@ -193,7 +193,7 @@ impl NetPort {
     #[inline]
     pub fn discard(&mut self, pair: u16) -> Result<Option<usize>, NativeError> {
         let merged = self.frontend.features() & net_features::MRG_RXBUF != 0;
-        let (map, lane) = self.frontend.lane(receiver(pair))?;
+        let (map, lane) = self.frontend.driver_queue(receiver(pair))?;
         let Some((head, written)) = lane.next_written()? else { return Ok(None) };
         let mut left = 1;
         if merged && written >= NET_HEADER_BYTES as u32 {
@@ -217,7 +217,7 @@ impl NetPort {
     /// Returns an error if the ring is broken.
     #[inline]
     pub fn flush(&mut self, pair: u16) -> Result<(), NativeError> {
-        Ok(self.frontend.lane(sender(pair))?.1.flush()?)
+        Ok(self.frontend.driver_queue(sender(pair))?.1.flush()?)
     }
 
     /// Sends one frame without offloads on the first queue pair; returns `false` if the ring is
@@ -243,7 +243,7 @@ impl NetPort {
         frame: &mut Vec<u8>,
     ) -> Result<Option<[u8; NET_HEADER_BYTES]>, NativeError> {
         let merged = self.frontend.features() & net_features::MRG_RXBUF != 0;
-        let (map, lane) = self.frontend.lane(receiver(pair))?;
+        let (map, lane) = self.frontend.driver_queue(receiver(pair))?;
         let Some((head, written)) = lane.next_written()? else {
             frame.clear();
             return Ok(None);
@@ -292,7 +292,7 @@ impl NetPort {
     /// # Errors
     /// Returns an error if the ring is broken.
     pub fn is_idle(&mut self, pair: u16) -> Result<bool, NativeError> {
-        Ok(self.frontend.lane(sender(pair))?.1.is_idle()?)
+        Ok(self.frontend.driver_queue(sender(pair))?.1.is_idle()?)
     }
 }
 

@@ -9,7 +9,7 @@ use causeway_wire::vsock::{CONFIG_LEN, HEADER_LEN, Header, VIRTIO_VSOCK_F_SEQPAC
 
 use super::client::Client;
 use super::error::NativeError;
-use super::frontend::{Frontend, Plan, QueuePlan, Role};
+use super::frontend::{DevicePlan, Frontend, QueuePlan, Role};
 use super::reconnect::Reconnect;
 
 const RECEIVE: usize = 0;
@@ -31,7 +31,7 @@ pub struct VsockOptions {
     pub features: u64,
     /// Cuts sent packets into descriptors of this many bytes; the length of the header gives it a
     /// descriptor of its own.
-    pub piece_bytes: Option<u32>,
+    pub descriptor_bytes: Option<u32>,
     /// Time for which the port searches for a new backend after a disconnect; `None`: not at
     /// all. Only a port that was attached by path can reconnect.
     pub reconnect: Option<Duration>,
@@ -43,7 +43,7 @@ impl Default for VsockOptions {
             ring_size: 256,
             receive_bytes: 4096,
             features: 0,
-            piece_bytes: None,
+            descriptor_bytes: None,
             reconnect: None,
         }
     }
@@ -85,7 +85,7 @@ impl VsockPort {
             return Err(NativeError::Options("receive buffers must hold more than a header"));
         }
         let size = options.ring_size;
-        let plan = Plan {
+        let plan = DevicePlan {
             features: options.features | 1 << VIRTIO_VSOCK_F_SEQPACKET,
             queues: vec![
                 QueuePlan { role: Role::Receive, size, slot_bytes: options.receive_bytes },
@@ -122,8 +122,8 @@ impl VsockPort {
     /// Returns an error if the packet is too long or the ring is broken.
     #[inline]
     pub fn queue(&mut self, header: &Header, data: &[u8]) -> Result<bool, NativeError> {
-        let piece = self.options.piece_bytes;
-        let (map, lane) = self.frontend.lane(SEND)?;
+        let piece = self.options.descriptor_bytes;
+        let (map, lane) = self.frontend.driver_queue(SEND)?;
         lane.send(map, &[&header.emit(), data], piece)
     }
 
@@ -133,7 +133,7 @@ impl VsockPort {
     /// Returns an error if the ring is broken.
     #[inline]
     pub fn flush(&mut self) -> Result<(), NativeError> {
-        Ok(self.frontend.lane(SEND)?.1.flush()?)
+        Ok(self.frontend.driver_queue(SEND)?.1.flush()?)
     }
 
     /// Returns whether the backend has used everything that was sent.
@@ -141,7 +141,7 @@ impl VsockPort {
     /// # Errors
     /// Returns an error if the ring is broken.
     pub fn is_idle(&mut self) -> Result<bool, NativeError> {
-        Ok(self.frontend.lane(SEND)?.1.is_idle()?)
+        Ok(self.frontend.driver_queue(SEND)?.1.is_idle()?)
     }
 
     /// Receives the next packet: returns its header and writes its payload to `data`; `None` if
@@ -151,7 +151,7 @@ impl VsockPort {
     /// Returns an error if the ring is broken.
     #[inline]
     pub fn receive(&mut self, data: &mut Vec<u8>) -> Result<Option<Header>, NativeError> {
-        let (map, lane) = self.frontend.lane(RECEIVE)?;
+        let (map, lane) = self.frontend.driver_queue(RECEIVE)?;
         while let Some((head, written)) = lane.next_written()? {
             let mut bytes = [0; HEADER_LEN];
             let payload = (written as usize).checked_sub(HEADER_LEN);
@@ -175,7 +175,7 @@ impl VsockPort {
     /// # Errors
     /// Returns an error if the ring is broken.
     pub fn receive_event(&mut self) -> Result<Option<u32>, NativeError> {
-        let (map, lane) = self.frontend.lane(EVENT)?;
+        let (map, lane) = self.frontend.driver_queue(EVENT)?;
         let Some((head, written)) = lane.next_written()? else { return Ok(None) };
         let mut bytes = [0; 4];
         if written >= 4 {

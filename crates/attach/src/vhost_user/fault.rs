@@ -29,7 +29,7 @@ pub struct Fault {
 impl From<Fault> for AttachmentError {
     fn from(fault: Fault) -> Self {
         let bars = matches!(fault.reason, Reason::Notification { .. });
-        Self::new(fault.kind, fault).barring(bars)
+        Self::new(fault.kind, fault).with_bar(bars)
     }
 }
 
@@ -41,7 +41,7 @@ impl From<Reason> for Fault {
 
 /// A part of a split ring (virtio 1.3, 2.7); a packed ring uses the same addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum RingPart {
     /// The descriptor table.
     Descriptors,
     /// The available ring.
@@ -50,7 +50,7 @@ pub enum Part {
     Used,
 }
 
-impl std::fmt::Display for Part {
+impl std::fmt::Display for RingPart {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Descriptors => "descriptor table",
@@ -227,7 +227,7 @@ pub enum Reason {
         /// The queue.
         queue: usize,
         /// The part.
-        part: Part,
+        part: RingPart,
         /// The frontend's virtual address.
         user: u64,
     },

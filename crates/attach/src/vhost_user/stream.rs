@@ -8,7 +8,7 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use causeway_host::fd::receive::Incoming;
+use causeway_host::fd::receive::UntrustedSocket;
 use causeway_host::{Account, ReceivedFd};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -33,7 +33,7 @@ pub struct Raw {
 
 /// The result of a non-blocking read.
 #[derive(Debug)]
-pub enum Received {
+pub enum ReadOutcome {
     /// A whole message.
     Message(Raw),
     /// No whole message is available.
@@ -44,8 +44,8 @@ pub enum Received {
 
 /// One end of a vhost-user connection.
 #[derive(Debug)]
-pub struct Stream {
-    socket: Incoming,
+pub struct MessageStream {
+    socket: UntrustedSocket,
     header: [u8; HEADER_BYTES],
     /// Set once the header is whole and checked.
     parsed: Option<(Header, FrontendReq)>,
@@ -62,9 +62,9 @@ enum Read {
     End,
 }
 
-impl Stream {
+impl MessageStream {
     /// Takes over a connected Unix stream socket, blocking or not.
-    pub fn new(socket: impl Into<Incoming>) -> Self {
+    pub fn new(socket: impl Into<UntrustedSocket>) -> Self {
         Self {
             socket: socket.into(),
             header: [0; HEADER_BYTES],
@@ -84,7 +84,7 @@ impl Stream {
     ///
     /// # Errors
     /// Returns the rule that the peer broke, or the error of the socket.
-    pub fn receive(&mut self) -> Result<Received, Reason> {
+    pub fn receive(&mut self) -> Result<ReadOutcome, Reason> {
         loop {
             let (header, request) = match self.parsed {
                 Some(parsed) if self.have == self.payload.len() => parsed,
@@ -93,9 +93,9 @@ impl Stream {
                         self.parse_header()?;
                         continue;
                     }
-                    Read::WouldBlock => return Ok(Received::Nothing),
+                    Read::WouldBlock => return Ok(ReadOutcome::Nothing),
                     Read::End if self.have == 0 && self.parsed.is_none() => {
-                        return Ok(Received::Closed);
+                        return Ok(ReadOutcome::Closed);
                     }
                     Read::End => return Err(Reason::Truncated),
                 },
@@ -104,7 +104,7 @@ impl Stream {
             self.have = 0;
             let payload = std::mem::take(&mut self.payload);
             let fds = std::mem::take(&mut self.fds);
-            return Ok(Received::Message(Raw { header, request, payload, fds }));
+            return Ok(ReadOutcome::Message(Raw { header, request, payload, fds }));
         }
     }
 
@@ -192,7 +192,7 @@ impl Stream {
     }
 }
 
-impl AsFd for Stream {
+impl AsFd for MessageStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -10,7 +10,7 @@ use causeway_attach::vhost_user::message::{
     Header, RegionSpec, RingAddresses, RingEvent, RingValue, emit_region, emit_table,
 };
 use causeway_attach::vhost_user::server::features;
-use causeway_attach::vhost_user::stream::{Raw, Received, Stream};
+use causeway_attach::vhost_user::stream::{MessageStream, Raw, ReadOutcome};
 use causeway_attach::{Event, Fault, Model, Server};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -84,7 +84,7 @@ pub fn addresses(index: u32) -> RingAddresses {
 
 /// A raw frontend, and the server of the conversation.
 pub struct Bench {
-    pub peer: Option<Stream>,
+    pub peer: Option<MessageStream>,
     pub server: Server,
     pub events: Vec<Event>,
     pub memory: OwnedFd,
@@ -98,7 +98,7 @@ impl Bench {
     pub fn of(model: Model) -> Self {
         let (ours, theirs) = sockets();
         Self {
-            peer: Some(Stream::new(ours)),
+            peer: Some(MessageStream::new(ours)),
             server: Server::new(model, theirs),
             events: Vec::new(),
             memory: memory(LEN),
@@ -119,7 +119,7 @@ impl Bench {
     pub fn running() -> Self {
         let mut bench = Self::granted();
         bench.run_queue(0);
-        assert!(bench.server.device().runs(0));
+        assert!(bench.server.device().is_running(0));
         bench.events.clear();
         bench
     }
@@ -189,8 +189,8 @@ impl Bench {
     /// Returns the server's next reply.
     pub fn reply(&mut self) -> Option<Raw> {
         match self.peer.as_mut().unwrap().receive().unwrap() {
-            Received::Message(raw) => Some(raw),
-            Received::Nothing | Received::Closed => None,
+            ReadOutcome::Message(raw) => Some(raw),
+            ReadOutcome::Nothing | ReadOutcome::Closed => None,
         }
     }
 
@@ -210,7 +210,9 @@ impl Bench {
 pub fn assert_released(bench: &Bench) {
     let device = bench.server.device();
     assert!(bench.server.is_over());
-    assert!(device.queues.iter().all(|q| !q.runs() && !q.started() && q.doorbell().is_none()));
+    assert!(
+        device.queues.iter().all(|q| !q.is_running() && !q.is_started() && q.doorbell().is_none())
+    );
     assert_eq!(device.map.regions().len(), 0);
 }
 

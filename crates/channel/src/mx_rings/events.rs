@@ -4,8 +4,8 @@
 use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
 use causeway_wire::mx::{Event, Handle, PeerId, Status, Token};
 
-use super::{Wrong, both, halves, length, narrow, pack, unpack, zero};
-use crate::{Broken, Head, Receiver, Sender, Short};
+use super::{InvalidEntry, both, halves, length, narrow, pack, unpack, zero};
+use crate::{BrokenChannel, EventHead, Receiver, Sender, ShortEvent};
 
 const CONNECTED: u8 = 1;
 const PEER_SEEN: u8 = 2;
@@ -18,8 +18,8 @@ const PEER_GONE: u8 = 7;
 /// Writes an event. Returns false if the ring has no room.
 ///
 /// # Errors
-/// [`Broken`]: the host side broke a rule of the ring.
-pub fn write_event(ring: &mut Sender, event: &Event<'_>) -> Result<bool, Broken> {
+/// [`BrokenChannel`]: the host side broke a rule of the ring.
+pub fn write_event(ring: &mut Sender, event: &Event<'_>) -> Result<bool, BrokenChannel> {
     let (kind, words, data): (u8, [u64; 3], &[u8]) = match *event {
         Event::Connected { token, status, peer } => {
             (CONNECTED, [token.0, status as u64, peer.0.into()], &[])
@@ -37,14 +37,14 @@ pub fn write_event(ring: &mut Sender, event: &Event<'_>) -> Result<bool, Broken>
         Event::Pulled { token, status } => (PULLED, [token.0, status as u64, 0], &[]),
         Event::PeerGone { peer, status } => (PEER_GONE, [peer.0.into(), status as u64, 0], &[]),
     };
-    ring.send(Head { kind, words }, data)
+    ring.send(EventHead { kind, words }, data)
 }
 
-fn status(word: u64) -> Result<Status, Wrong> {
-    narrow("status", word).ok().and_then(Status::of).ok_or(Wrong::Field("status"))
+fn status(word: u64) -> Result<Status, InvalidEntry> {
+    narrow("status", word).ok().and_then(Status::of).ok_or(InvalidEntry::Field("status"))
 }
 
-fn peer(word: u64) -> Result<PeerId, Wrong> {
+fn peer(word: u64) -> Result<PeerId, InvalidEntry> {
     narrow("peer", word).map(PeerId)
 }
 
@@ -52,7 +52,7 @@ fn peer(word: u64) -> Result<PeerId, Wrong> {
 /// its match information as their word. For any other event it returns `None`, and [`read_event`]
 /// decides.
 #[inline]
-pub fn short_event(ring: &Receiver) -> Option<(PeerId, Short)> {
+pub fn short_event(ring: &Receiver) -> Option<(PeerId, ShortEvent)> {
     let (short, [reserved, from]) = ring.poll_short_of(MESSAGE)?;
     let peer = peer(from).ok().filter(|_| reserved == 0)?;
     Some((peer, short))
@@ -62,13 +62,13 @@ pub fn short_event(ring: &Receiver) -> Option<(PeerId, Short)> {
 /// event has none.
 ///
 /// # Errors
-/// [`Wrong`]: the entry breaks a rule.
+/// [`InvalidEntry`]: the entry breaks a rule.
 #[inline]
-pub fn read_event(head: &Head, len: usize) -> Result<Event<'static>, Wrong> {
+pub fn read_event(head: &EventHead, len: usize) -> Result<Event<'static>, InvalidEntry> {
     let [a, b, c] = head.words;
     if head.kind == MESSAGE {
         if len > MEDIUM_BYTES_MAX {
-            return Err(Wrong::Length { kind: MESSAGE, len });
+            return Err(InvalidEntry::Length { kind: MESSAGE, len });
         }
         zero("reserved", b)?;
         return Ok(Event::Message { peer: peer(c)?, match_info: a, data: &[] });
@@ -94,6 +94,6 @@ pub fn read_event(head: &Head, len: usize) -> Result<Event<'static>, Wrong> {
             zero("reserved", c)?;
             Event::PeerGone { peer: peer(a)?, status: status(b)? }
         }
-        other => return Err(Wrong::Kind(other)),
+        other => return Err(InvalidEntry::Kind(other)),
     })
 }

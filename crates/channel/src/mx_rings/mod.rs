@@ -33,7 +33,7 @@
 //!
 //! An address is a MAC in the lower 48 bits and the endpoint in the next 8. Where two values share
 //! a word, the second has the upper half. Other words and bits are zero; all numbers are
-//! little-endian. An entry that breaks these rules is [`Wrong`], and its writer loses the ring.
+//! little-endian. An entry that breaks these rules is [`InvalidEntry`], and its writer loses the ring.
 
 mod events;
 mod holds;
@@ -52,7 +52,7 @@ use crate::Layout;
 
 /// An entry that breaks a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Wrong {
+pub enum InvalidEntry {
     /// The kind is unknown.
     #[error("entry kind {0} is unknown")]
     Kind(u8),
@@ -85,9 +85,9 @@ fn pack(address: Address) -> u64 {
     (address.nic.0 & 0xffff_ffff_ffff) | u64::from(address.endpoint) << 48
 }
 
-fn unpack(word: u64) -> Result<Address, Wrong> {
+fn unpack(word: u64) -> Result<Address, InvalidEntry> {
     let [0, endpoint, a, b, c, d, e, f] = word.to_be_bytes() else {
-        return Err(Wrong::Field("address"));
+        return Err(InvalidEntry::Field("address"));
     };
     Ok(Address { nic: NicId::of([a, b, c, d, e, f]), endpoint })
 }
@@ -100,14 +100,14 @@ fn halves(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 
-fn narrow(field: &'static str, word: u64) -> Result<u32, Wrong> {
-    u32::try_from(word).map_err(|_| Wrong::Field(field))
+fn narrow(field: &'static str, word: u64) -> Result<u32, InvalidEntry> {
+    u32::try_from(word).map_err(|_| InvalidEntry::Field(field))
 }
 
-fn zero(field: &'static str, word: u64) -> Result<(), Wrong> {
-    if word == 0 { Ok(()) } else { Err(Wrong::Field(field)) }
+fn zero(field: &'static str, word: u64) -> Result<(), InvalidEntry> {
+    if word == 0 { Ok(()) } else { Err(InvalidEntry::Field(field)) }
 }
 
-fn length(kind: u8, len: usize, expected: usize) -> Result<(), Wrong> {
-    if len == expected { Ok(()) } else { Err(Wrong::Length { kind, len }) }
+fn length(kind: u8, len: usize, expected: usize) -> Result<(), InvalidEntry> {
+    if len == expected { Ok(()) } else { Err(InvalidEntry::Length { kind, len }) }
 }

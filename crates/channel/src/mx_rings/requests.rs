@@ -4,8 +4,8 @@
 use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
 use causeway_wire::mx::{Handle, PeerId, RegionId, Request, Token, Window};
 
-use super::{Wrong, both, halves, length, narrow, pack, unpack, zero};
-use crate::{Broken, Head, Sender};
+use super::{InvalidEntry, both, halves, length, narrow, pack, unpack, zero};
+use crate::{BrokenChannel, EventHead, Sender};
 
 const CONNECT: u8 = 1;
 const DISCONNECT: u8 = 2;
@@ -18,16 +18,16 @@ const WATCH: u8 = 8;
 
 /// Returns the head of an eager message. The bytes of the message follow it.
 #[inline]
-pub fn eager(peer: PeerId, token: Token, match_info: u64) -> Head {
-    Head { kind: EAGER, words: [match_info, token.0, peer.0.into()] }
+pub fn eager(peer: PeerId, token: Token, match_info: u64) -> EventHead {
+    EventHead { kind: EAGER, words: [match_info, token.0, peer.0.into()] }
 }
 
 /// Writes a request. Returns false if the ring has no room.
 ///
 /// # Errors
-/// [`Broken`]: the NIC side broke a rule of the ring.
-pub fn write_request(ring: &mut Sender, request: &Request<'_>) -> Result<bool, Broken> {
-    let head = |kind, words| Head { kind, words };
+/// [`BrokenChannel`]: the NIC side broke a rule of the ring.
+pub fn write_request(ring: &mut Sender, request: &Request<'_>) -> Result<bool, BrokenChannel> {
+    let head = |kind, words| EventHead { kind, words };
     match *request {
         Request::Connect { token, to, key, timeout_ns } => {
             let time_limit = timeout_ns.unwrap_or(u64::MAX).to_le_bytes();
@@ -54,21 +54,21 @@ pub fn write_request(ring: &mut Sender, request: &Request<'_>) -> Result<bool, B
     }
 }
 
-fn region(number: u32) -> Result<RegionId, Wrong> {
-    u8::try_from(number).map(RegionId).map_err(|_| Wrong::Field("region"))
+fn region(number: u32) -> Result<RegionId, InvalidEntry> {
+    u8::try_from(number).map(RegionId).map_err(|_| InvalidEntry::Field("region"))
 }
 
-fn peer(word: u64) -> Result<PeerId, Wrong> {
+fn peer(word: u64) -> Result<PeerId, InvalidEntry> {
     narrow("peer", word).map(PeerId)
 }
 
 /// Decodes a request and its bytes, which the caller copied out of the ring.
 ///
 /// # Errors
-/// [`Wrong`]: the entry breaks a rule.
-pub fn read_request<'a>(head: &Head, bytes: &'a [u8]) -> Result<Request<'a>, Wrong> {
+/// [`InvalidEntry`]: the entry breaks a rule.
+pub fn read_request<'a>(head: &EventHead, bytes: &'a [u8]) -> Result<Request<'a>, InvalidEntry> {
     let [a, b, c] = head.words;
-    let wrong = Wrong::Length { kind: head.kind, len: bytes.len() };
+    let wrong = InvalidEntry::Length { kind: head.kind, len: bytes.len() };
     let bare = || {
         length(head.kind, bytes.len(), 0)?;
         zero("reserved", b | c)
@@ -115,7 +115,7 @@ pub fn read_request<'a>(head: &Head, bytes: &'a [u8]) -> Result<Request<'a>, Wro
             let on = match b {
                 0 => false,
                 1 => true,
-                _ => return Err(Wrong::Field("on")),
+                _ => return Err(InvalidEntry::Field("on")),
             };
             Request::Watch { peer: peer(a)?, on }
         }
@@ -123,6 +123,6 @@ pub fn read_request<'a>(head: &Head, bytes: &'a [u8]) -> Result<Request<'a>, Wro
             bare()?;
             Request::Cancel { token: Token(a) }
         }
-        other => return Err(Wrong::Kind(other)),
+        other => return Err(InvalidEntry::Kind(other)),
     })
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::os::fd::AsFd as _;
 
 use super::*;
-use crate::{Head, Receiver, Sender, Side, format, open};
+use crate::{EventHead, Receiver, Sender, Side, format, open};
 
 fn pair() -> (Sender, Receiver) {
     let len = layout().bytes();
@@ -26,7 +26,7 @@ fn mx_rings_have_the_constant_sizes() {
     assert_eq!((layout().slots(), layout().data()), SIZES);
 }
 
-fn taken(receiver: &Receiver) -> (Head, Vec<u8>) {
+fn taken(receiver: &Receiver) -> (EventHead, Vec<u8>) {
     let event = receiver.poll().unwrap().unwrap();
     let mut bytes = vec![0; event.len];
     receiver.copy(&event, 0, &mut bytes);
@@ -103,7 +103,7 @@ proptest! {
         let few = |(word, cut): (u64, bool)| if cut { word & 0xff } else { word };
         let [a, b, c] = words;
         let [d, e, f] = cut;
-        let head = Head { kind, words: [few((a, d)), few((b, e)), few((c, f))] };
+        let head = EventHead { kind, words: [few((a, d)), few((b, e)), few((c, f))] };
         // A decoded entry encodes to the same bytes.
         if let Ok(request) = read_request(&head, &bytes) {
             let (mut sender, receiver) = pair();
@@ -125,8 +125,8 @@ fn mx_rings_refuse_hostile_lengths() {
     let head = eager(PeerId(1), Token(2), 3);
     let long = vec![0; MEDIUM_BYTES_MAX + 1];
     assert!(read_request(&head, &long[1..]).is_ok());
-    assert!(matches!(read_request(&head, &long), Err(Wrong::Length { .. })));
-    let message = Head { kind: 3, words: [0; 3] };
+    assert!(matches!(read_request(&head, &long), Err(InvalidEntry::Length { .. })));
+    let message = EventHead { kind: 3, words: [0; 3] };
     assert!(
         read_event(&message, long.len() - 1).is_ok() && read_event(&message, long.len()).is_err()
     );

@@ -32,9 +32,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_model::Name;
-use causeway_model::{Answer, Ask, Command, CommandError, GroupView, PortView};
+use causeway_model::{Answer, Command, CommandError, GroupView, PortView, TypedRequest};
 use causeway_model::{Forwarding, GroupKind, GroupSpec, weight_default};
-use causeway_model::{Kind, KindInfo, PortSpec, RuleAction, RuleSide, RuleSpec};
+use causeway_model::{KindDefinition, KindInfo, PortSpec, RuleAction, RuleSide, RuleSpec};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -55,7 +55,7 @@ pub struct ApiContext {
     /// When the daemon started.
     pub started: Instant,
     /// The kinds of ports of this daemon.
-    pub kinds: &'static [&'static Kind],
+    pub kinds: &'static [&'static KindDefinition],
     /// Directory of ports' sockets.
     pub run_dir: PathBuf,
     /// The control socket.
@@ -177,7 +177,7 @@ impl ApiCall<'_> {
     }
 
     /// Executes a command of a service and replies with its answer and `status`.
-    fn ask<T: Ask<Answer: Serialize>>(
+    fn ask<T: TypedRequest<Answer: Serialize>>(
         &self,
         command: T,
         status: u16,
@@ -186,7 +186,7 @@ impl ApiCall<'_> {
     }
 
     /// Executes a command of a service that has no answer.
-    fn execute<T: Ask<Answer = ()>>(&self, command: T) -> Result<HttpReply, HttpReply> {
+    fn execute<T: TypedRequest<Answer = ()>>(&self, command: T) -> Result<HttpReply, HttpReply> {
         ask(self.fabric, command).map_err(refused)?;
         Ok(HttpReply::done())
     }

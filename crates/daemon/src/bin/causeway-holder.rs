@@ -6,7 +6,7 @@ use std::thread;
 
 use causeway_daemon::lifecycle::StartError;
 use causeway_daemon::{lifecycle, logger};
-use causeway_holder::holder::{Holder, Options};
+use causeway_holder::holder::{Holder, HolderOptions};
 use clap::Parser;
 use log::LevelFilter;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -46,7 +46,7 @@ fn run(HolderArgs { dir, stay }: HolderArgs) -> Result<(), StartError> {
     lifecycle::raise_descriptor_limit();
     causeway_holder::client::make_dir(&dir)?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-    let holder = Holder::new(Options { dir, stay })?;
+    let holder = Holder::new(HolderOptions { dir, stay })?;
     let stop = holder.stopper();
     let wait = move || {
         // SIGHUP of a closed terminal must not stop the holder.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::str::FromStr;
 
-use causeway_fabric::{Options, Pacing};
+use causeway_fabric::{Options, PollConfig};
 use causeway_model::PollPolicy;
 use causeway_model::limits::{
     DISPATCHERS_MAX, PERIOD_US_MAX, PERIOD_US_MIN, RATE_MAX, SPIN_US_MAX,
@@ -49,7 +49,7 @@ impl FromStr for Cpus {
 
 pub(super) fn read(section: &Section<'_, '_>, problems: &mut Problems) -> Options {
     let most = |limit: u64| u32::try_from(limit).unwrap_or(u32::MAX);
-    let plain = Pacing::default();
+    let plain = PollConfig::default();
     let policy =
         section.word("mode", &MODES, problems).map_or(PollPolicy::Adaptive, |at| match at.value {
             "guest-driven" => PollPolicy::GuestDriven,
@@ -61,16 +61,16 @@ pub(super) fn read(section: &Section<'_, '_>, problems: &mut Problems) -> Option
     let period = section.integer("period_us", most(PERIOD_US_MIN)..=most(PERIOD_US_MAX), problems);
     let spin = section.integer("spin_us", 0..=most(SPIN_US_MAX), problems);
     let nanoseconds = |us: u32| u64::from(us).saturating_mul(1000);
-    let pacing = Pacing {
+    let poll_config = PollConfig {
         policy,
         upper: upper.as_ref().map_or(plain.upper, |at| at.value),
         lower: lower.as_ref().map_or(plain.lower, |at| at.value),
         period_ns: period.map_or(plain.period_ns, |at| nanoseconds(at.value)),
         spin_ns: spin.map_or(plain.spin_ns, |at| nanoseconds(at.value)),
     };
-    if pacing.lower > pacing.upper {
+    if poll_config.lower > poll_config.upper {
         let (at, key) = lower.map_or((section.span.clone(), "upper"), |at| (at.span, "lower"));
-        let (lower, upper) = (pacing.lower, pacing.upper);
+        let (lower, upper) = (poll_config.lower, poll_config.upper);
         let text =
             format!("key {key:?}: expected lower to be at most upper; found {lower} and {upper}");
         problems.add(at, text);
@@ -83,7 +83,7 @@ pub(super) fn read(section: &Section<'_, '_>, problems: &mut Problems) -> Option
         0 => dispatchers.unwrap_or_else(dispatchers_default),
         bound => dispatchers.unwrap_or(bound),
     };
-    Options { dispatchers, cpus, pacing }
+    Options { dispatchers, cpus, poll_config }
 }
 
 /// Returns the default number of dispatchers: half of the CPUs that this process may run on, so
@@ -94,19 +94,23 @@ fn dispatchers_default() -> usize {
 }
 
 pub(super) fn print(out: &mut String, options: &Options) {
-    let Options { dispatchers, cpus, pacing } = options;
+    let Options { dispatchers, cpus, poll_config } = options;
     let _ = writeln!(out, "\n[dispatch]\ndispatchers = {dispatchers}");
     if !cpus.is_empty() {
         let list: Vec<String> = cpus.iter().map(usize::to_string).collect();
         let _ = writeln!(out, "cpus = \"{}\"", list.join(","));
     }
-    let mode = match pacing.policy {
+    let mode = match poll_config.policy {
         PollPolicy::Adaptive => "adaptive",
         PollPolicy::GuestDriven => "guest-driven",
         PollPolicy::VmmDriven => "vmm-driven",
     };
-    let (period_us, spin_us) = (pacing.period_ns / 1000, pacing.spin_ns / 1000);
-    let _ = writeln!(out, "mode = \"{mode}\"\nupper = {}\nlower = {}", pacing.upper, pacing.lower);
+    let (period_us, spin_us) = (poll_config.period_ns / 1000, poll_config.spin_ns / 1000);
+    let _ = writeln!(
+        out,
+        "mode = \"{mode}\"\nupper = {}\nlower = {}",
+        poll_config.upper, poll_config.lower
+    );
     let _ = writeln!(out, "period_us = {period_us}\nspin_us = {spin_us}");
 }
 

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use causeway_model::GroupSpec;
 use causeway_model::Name;
-use causeway_model::{Kind, PortSpec, RouteSpec, RuleSpec};
+use causeway_model::{KindDefinition, PortSpec, RouteSpec, RuleSpec};
 use log::LevelFilter;
 
 use crate::limits::CONFIG_BYTES_MAX;
@@ -147,7 +147,7 @@ pub struct ConfigContext {
     /// Default directory of the control socket and the ports' sockets.
     pub run_dir: Option<PathBuf>,
     /// The kinds of ports of this daemon.
-    pub kinds: &'static [&'static Kind],
+    pub kinds: &'static [&'static KindDefinition],
     /// Returns the MTU of the IP path of a link, in bytes, if it is known.
     pub underlay: fn(&LinkDraft) -> Option<u16>,
 }
@@ -155,7 +155,7 @@ pub struct ConfigContext {
 impl ConfigContext {
     /// Reads the values from the process: the run directory is systemd's `RUNTIME_DIRECTORY`, else
     /// `/run/causeway` for root, else `$XDG_RUNTIME_DIR/causeway`.
-    pub fn of_process(kinds: &'static [&'static Kind]) -> Self {
+    pub fn of_process(kinds: &'static [&'static KindDefinition]) -> Self {
         let env = |key| std::env::var_os(key).filter(|v| !v.is_empty());
         let run_dir = if let Some(dirs) = env("RUNTIME_DIRECTORY") {
             dirs.to_str().and_then(|d| d.split(':').next()).map(PathBuf::from)

@@ -9,11 +9,11 @@ use causeway_model::draft::{HostPort, LinkDraft};
 /// host does not know it: the peer is given by name, or no route leads there.
 pub fn underlay(link: &LinkDraft) -> Option<u16> {
     if let Some(interface) = &link.interface {
-        return path::packet_at(interface);
+        return path::interface_mtu(interface);
     }
     let address = |text: &Option<String>| text.as_ref()?.parse::<HostPort>().ok()?.address();
     let remote = address(&link.remote)?;
-    path::packet_to(address(&link.local).unwrap_or(any_address(remote)), remote)
+    path::route_mtu(address(&link.local).unwrap_or(any_address(remote)), remote)
 }
 
 /// Returns the unspecified address of the family of `like`.

@@ -11,9 +11,9 @@ use causeway_model::Name;
 use causeway_model::commands::{links, peers, routes, traffic};
 use causeway_model::limits::{LINKS_MAX, ROUTES_MAX};
 use causeway_model::{
-    Answer, Command, CommandError, Dispatch, GroupView, LinkState, LinkView, PairView, PeerView,
-    PortState, PortView, Request, RouteView, RuleView, TraceQuery, TraceView, TrafficPair,
-    TrafficView,
+    Answer, Command, CommandError, GroupView, LinkState, LinkView, PairView, PeerView, PortState,
+    PortView, RequestDispatch, RouteView, RuleView, ServiceRequest, TraceQuery, TraceView,
+    TrafficPair, TrafficView,
 };
 use causeway_model::{LinkKind, LinkSpec, Mac, PortSpec, RouteEnd, RouteSpec, RuleSpec};
 
@@ -111,8 +111,8 @@ impl State {
             }
             Command::Trace(query) => Ok(Answer::Trace(trace(&query))),
             Command::Service(request) => match self.look(request) {
-                Dispatch::Answered(answer) => answer.map(Answer::Service),
-                Dispatch::Open(request) => self.spend().and_then(|()| {
+                RequestDispatch::Answered(answer) => answer.map(Answer::Service),
+                RequestDispatch::Open(request) => self.spend().and_then(|()| {
                     let answer = self.change_of_service(request).finish()?;
                     self.changes += 1;
                     Ok(Answer::Service(answer))
@@ -128,8 +128,8 @@ impl State {
     }
 
     /// Answers requests that change nothing.
-    fn look(&self, request: Request) -> Dispatch {
-        Dispatch::new(request)
+    fn look(&self, request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request)
             .on(|links::List| Ok(self.links.values().map(link).collect()))
             .on(|links::Show(name)| self.links.get(&name).map(link).ok_or(missing("link", name)))
             .on(|routes::List| Ok(self.routes.iter().rev().map(route).collect()))
@@ -137,8 +137,8 @@ impl State {
             .on(|peers::List| Ok(self.peers()))
     }
 
-    fn change_of_service(&mut self, request: Request) -> Dispatch {
-        Dispatch::new(request)
+    fn change_of_service(&mut self, request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request)
             .on(|links::Add(spec)| self.link_add(*spec))
             .on(|links::Keep(spec)| self.link_add(*spec))
             .on(|links::Delete(name)| {

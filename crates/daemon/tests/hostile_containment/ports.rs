@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use causeway_attach::native::{Client, VsockOptions, VsockPort};
 use causeway_attach::vhost_user::FrontendReq as R;
 use causeway_attach::vhost_user::message::{Header, RegionSpec, RingAddresses, emit_table};
-use causeway_attach::vhost_user::stream::Stream;
+use causeway_attach::vhost_user::stream::MessageStream;
 use causeway_wire::vsock::{self, Op, Type};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -209,7 +209,7 @@ pub fn reset_storm(daemon: &Daemon) {
 fn say(daemon: &Daemon, header: Header, payload: &[u8], fds: &[BorrowedFd<'_>]) {
     let socket = UnixStream::connect(daemon.socket("bad-net")).unwrap();
     let watch = socket.try_clone().unwrap();
-    let stream = Stream::new(OwnedFd::from(socket));
+    let stream = MessageStream::new(OwnedFd::from(socket));
     // The daemon may close the connection before all bytes are sent.
     let _ = stream.send(header, payload, fds);
     watch.set_read_timeout(Some(PATIENCE)).unwrap();

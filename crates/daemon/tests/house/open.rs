@@ -13,7 +13,7 @@ const CLOSED_TO: &[(&str, &[&str])] = &[(
         "RouteView",
         "CaptureSpec",
         "CaptureView",
-        "Fetched",
+        "CaptureChunk",
         "TrafficView",
         "PeerView",
         "NetSpec",

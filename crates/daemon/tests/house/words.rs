@@ -30,7 +30,8 @@ impl Counts {
     pub fn add(&mut self, text: &str) {
         let text: String = text.split('`').step_by(2).collect::<Vec<_>>().join(" ").to_lowercase();
         let is_word = |c: char| c.is_ascii_lowercase() || c == '\'';
-        let words: Vec<&str> = text.split(|c| !is_word(c)).filter(|word| !word.is_empty()).collect();
+        let words: Vec<&str> =
+            text.split(|c| !is_word(c)).filter(|word| !word.is_empty()).collect();
         self.words += words.len();
         self.vague += words.iter().filter(|word| VAGUE.contains(word)).count();
         for (at, word) in words.iter().enumerate() {

@@ -68,13 +68,13 @@ impl Sender {
 
     /// Returns the eventfd that reports sent frames.
     pub fn transmit_call(&mut self) -> OwnedFd {
-        let (_, lane) = self.from.frontend().lane(TRANSMIT).unwrap();
+        let (_, lane) = self.from.frontend().driver_queue(TRANSMIT).unwrap();
         lane.call().as_fd().try_clone_to_owned().unwrap()
     }
 
     /// Requests a notification when the daemon has taken frames.
     pub fn arm(&mut self) -> Result<(), NativeError> {
-        self.from.frontend().lane(TRANSMIT)?.1.arm(true)?;
+        self.from.frontend().driver_queue(TRANSMIT)?.1.arm(true)?;
         Ok(())
     }
 

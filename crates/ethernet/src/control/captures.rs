@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use causeway_fabric::{Control, ShardKey};
-use causeway_model::{CaptureSpec, CaptureView, CommandError, Fetched};
+use causeway_model::{CaptureChunk, CaptureSpec, CaptureView, CommandError};
 
 use super::group_of;
 use crate::capture::Recording;
@@ -55,7 +55,7 @@ impl Captures {
         Ok(CaptureView { capture })
     }
 
-    pub(super) fn fetch(&mut self, number: u64) -> Result<Fetched, CommandError> {
+    pub(super) fn fetch(&mut self, number: u64) -> Result<CaptureChunk, CommandError> {
         self.end_idle();
         let (recording, fetched) = self.all.get_mut(&number).ok_or_else(|| no_capture(number))?;
         *fetched = Instant::now();

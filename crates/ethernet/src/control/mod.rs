@@ -9,7 +9,9 @@ mod routes;
 use causeway_fabric::carrier::{FindLink, LinkDeleted};
 use causeway_fabric::{Control, Controller, ShardKey};
 use causeway_model::commands::{captures as capture, routes as route, traffic};
-use causeway_model::{CommandError, Dispatch, Name, PortSpec, Request, RouteEnd, TrafficView};
+use causeway_model::{
+    CommandError, Name, PortSpec, RequestDispatch, RouteEnd, ServiceRequest, TrafficView,
+};
 
 use crate::request::ReadTraffic;
 use crate::service::NAME;
@@ -69,9 +71,9 @@ fn traffic(control: &Control<'_>, group: &Name) -> Result<TrafficView, CommandEr
 }
 
 impl Controller for EthernetController {
-    fn ask(&mut self, control: &mut Control<'_>, request: Request) -> Dispatch {
+    fn ask(&mut self, control: &mut Control<'_>, request: ServiceRequest) -> RequestDispatch {
         let Self { routes, captures } = self;
-        Dispatch::new(request)
+        RequestDispatch::new(request)
             .on(|route::List| routes.list(control))
             .on(|route::Add(spec)| routes.add(control, spec))
             .on(|route::Delete(number)| routes.delete(control, number))

@@ -9,7 +9,7 @@ pub mod checksum;
 pub mod plan;
 pub mod segment;
 
-pub use plan::{Plan, plan};
+pub use plan::{OffloadPlan, plan};
 
 /// Overwrites the bytes at `at`. No effect if the frame ends before them.
 fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {

@@ -7,7 +7,7 @@ use causeway_wire::virtio_net::{
 
 /// The software work before the receiver gets the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Plan {
+pub enum OffloadPlan {
     /// None: the frame passes with the header that the sender gave it.
     Pass,
     /// Complete the checksum.
@@ -24,18 +24,18 @@ pub enum Plan {
 }
 
 /// Returns the software work for a frame with `offload` and a receiver that negotiated `features`.
-pub fn plan(offload: &Offload, features: u64) -> Plan {
+pub fn plan(offload: &Offload, features: u64) -> OffloadPlan {
     let takes_partial = has(features, VIRTIO_NET_F_GUEST_CSUM);
     match *offload {
-        Offload::None => Plan::Pass,
-        Offload::Checksum(_) if takes_partial => Plan::Pass,
-        Offload::Checksum(place) => Plan::Complete(place),
+        Offload::None => OffloadPlan::Pass,
+        Offload::Checksum(_) if takes_partial => OffloadPlan::Pass,
+        Offload::Checksum(place) => OffloadPlan::Complete(place),
         Offload::Segment(place, gso) => {
             let takes_ecn = !gso.kind.ecn() || has(features, VIRTIO_NET_F_GUEST_ECN);
             if takes_partial && takes_ecn && has(features, gso.kind.guest_feature()) {
-                Plan::Pass
+                OffloadPlan::Pass
             } else {
-                Plan::Cut { place, gso, complete: !takes_partial }
+                OffloadPlan::Cut { place, gso, complete: !takes_partial }
             }
         }
     }
@@ -55,22 +55,22 @@ mod tests {
         let tcp = |ecn| Gso { kind: GsoKind::Tcp4 { ecn }, size: 1000, header_len: 54 };
         let (plain, ecn) =
             (Offload::Segment(place, tcp(false)), Offload::Segment(place, tcp(true)));
-        let cut = |gso, complete| Plan::Cut { place, gso, complete };
+        let cut = |gso, complete| OffloadPlan::Cut { place, gso, complete };
         let csum = mask(VIRTIO_NET_F_GUEST_CSUM);
         let tso4 = mask(VIRTIO_NET_F_GUEST_TSO4);
         let tso6 = mask(VIRTIO_NET_F_GUEST_TSO6);
         let with_ecn = mask(VIRTIO_NET_F_GUEST_ECN);
         for (offload, features, expected) in [
-            (Offload::None, 0, Plan::Pass),
-            (sum, 0, Plan::Complete(place)),
-            (sum, csum, Plan::Pass),
+            (Offload::None, 0, OffloadPlan::Pass),
+            (sum, 0, OffloadPlan::Complete(place)),
+            (sum, csum, OffloadPlan::Pass),
             (plain, 0, cut(tcp(false), true)),
             (plain, tso4, cut(tcp(false), true)),
             (plain, csum, cut(tcp(false), false)),
             (plain, csum | tso6, cut(tcp(false), false)),
-            (plain, csum | tso4, Plan::Pass),
+            (plain, csum | tso4, OffloadPlan::Pass),
             (ecn, csum | tso4, cut(tcp(true), false)),
-            (ecn, csum | tso4 | with_ecn, Plan::Pass),
+            (ecn, csum | tso4 | with_ecn, OffloadPlan::Pass),
         ] {
             assert_eq!(plan(&offload, features), expected, "{offload:?} {features:#x}");
         }

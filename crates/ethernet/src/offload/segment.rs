@@ -129,7 +129,7 @@ impl Segmenter {
     }
 
     /// Returns the next segment, or `None` after the last.
-    pub fn next_piece(&mut self) -> Option<GsoSegment<'_>> {
+    pub fn next_segment(&mut self) -> Option<GsoSegment<'_>> {
         if self.at >= self.len {
             return None;
         }

@@ -86,7 +86,7 @@ enum IngressMatch {
 /// The result for an address pair: the routes that apply, and their targets.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct RouteSet {
-    /// Indices in [`Routes::all`].
+    /// Indices in [`RouteTable::all`].
     routes: Vec<u32>,
     places: Vec<SwitchIndex>,
 }
@@ -105,7 +105,7 @@ pub struct SetId(u32);
 
 /// The routes of a group.
 #[derive(Debug)]
-pub struct Routes {
+pub struct RouteTable {
     all: Vec<RouteEntry>,
     /// Indices in `all`: by the single destination or source that a route names, and the other
     /// routes.
@@ -118,7 +118,7 @@ pub struct Routes {
     numbers: HashMap<RouteSet, SetId>,
 }
 
-impl Default for Routes {
+impl Default for RouteTable {
     fn default() -> Self {
         Self {
             all: Vec::new(),
@@ -133,7 +133,7 @@ impl Default for Routes {
     }
 }
 
-impl Routes {
+impl RouteTable {
     /// Returns whether no frame needs a look-up.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -359,21 +359,26 @@ mod tests {
         RouteSpec { group, source, destination, to: end(to), from: from.map(end) }
     }
 
-    fn routes(specs: Vec<RouteSpec>) -> Routes {
-        let mut routes = Routes::default();
+    fn routes(specs: Vec<RouteSpec>) -> RouteTable {
+        let mut routes = RouteTable::default();
         let numbered = specs.into_iter().enumerate().map(|(i, s)| (i as u64 + 1, s)).collect();
         routes.replace(numbered, Forwarding::Learn, place);
         routes
     }
 
-    fn go(routes: &mut Routes, from: u32, source: u8, destination: u8) -> Option<Vec<SwitchIndex>> {
+    fn go(
+        routes: &mut RouteTable,
+        from: u32,
+        source: u8,
+        destination: u8,
+    ) -> Option<Vec<SwitchIndex>> {
         let set = routes.look_up(from, number(source), number(destination))?;
         routes.count(set, 1);
         Some(routes.places(set).to_vec())
     }
 
     #[test]
-    fn the_best_routes_apply_all_of_them() {
+    fn routes_of_the_highest_priority_all_apply() {
         use MacMatch::{Any, Not, Only};
         let mut r = routes(vec![
             route(Any, Any, 1, None),
@@ -396,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_frame_came_from_counts_and_it_does_not_go_back() {
+    fn routes_match_the_ingress_and_never_lead_back() {
         use MacMatch::{Any, None as NoAddress};
         let mut r = routes(vec![route(Any, Any, 1, Some(2)), route(Any, NoAddress, 3, None)]);
         assert_eq!(go(&mut r, 2, 1, 2), Some(vec![1]));
@@ -410,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_routes_change_is_not_remembered() {
+    fn routes_clear_the_cache_when_they_change() {
         use MacMatch::Any;
         let mut r = routes(vec![route(Any, Any, 1, None)]);
         assert_eq!(go(&mut r, 0, 1, 2), Some(vec![1]));
@@ -449,7 +454,7 @@ mod tests {
     proptest! {
         /// Index and cache return the result of a linear search.
         #[test]
-        fn look_ups_are_those_of_a_plain_search(
+        fn routes_look_up_equals_a_linear_search(
             specs in proptest::collection::vec(
                 (matches(), matches(), 1..6_u8, proptest::option::of(1..6_u8)), 0..20),
             frames in proptest::collection::vec((0..6_u32, 1..6_u8, 1..6_u8), 1..40),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetPort};
-use causeway_fabric::Pacing;
+use causeway_fabric::PollConfig;
 use causeway_model::PollPolicy;
 use causeway_wire::virtio::mask;
 use causeway_wire::virtio_net::VIRTIO_NET_F_MAC;
@@ -27,7 +27,8 @@ impl Bursts {
     /// Sets up frames of `len` bytes between queues with `policy` and `features`; the receiver
     /// sleeps or polls, as `sleep` demands.
     pub fn new(policy: PollPolicy, features: u64, len: usize, sleep: bool) -> Self {
-        let rig = Rig::paced(Pacing { policy, spin_ns: 10_000_000_000, ..Pacing::default() });
+        let rig =
+            Rig::paced(PollConfig { policy, spin_ns: 10_000_000_000, ..PollConfig::default() });
         let features = mask(VIRTIO_NET_F_MAC) | MERGE | features;
         let (one, two) = (rig.port("one", net(1), features), rig.port("two", net(2), features));
         rig.wait_running(&["one", "two"]);

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use causeway_ethernet::Ethernet;
 use causeway_fabric::carrier::{
-    Arrival, Arrivals, Carrier, LinkId, Membership, Message, OFFLOAD_BYTES, Outgoing, Pool,
-    Refusal, Standing,
+    BufferPool, Carrier, LinkId, LinkStatus, Membership, Message, OFFLOAD_BYTES, Outgoing,
+    ReceivedFrame, ReceivedFrames, Refusal,
 };
 use causeway_fabric::carrier::{Join, OpenInbox, ReadDrops};
 use causeway_fabric::mailbox::Sender;
-use causeway_fabric::{Pacing, Shard};
+use causeway_fabric::{PollConfig, Shard};
 
 /// Numbers and frames that left by a link.
 type Sent = Arc<Mutex<Vec<(Option<u64>, Vec<u8>)>>>;
@@ -64,7 +64,7 @@ impl Group {
     /// Returns a group with links, each for transit or not, and to a network segment or not.
     pub fn with_segments(links: &[(bool, bool)], finished: bool) -> Self {
         let service = Box::new(Ethernet::new());
-        let mut shard = Shard::new("red".parse().unwrap(), service, Pacing::default()).unwrap();
+        let mut shard = Shard::new("red".parse().unwrap(), service, PollConfig::default()).unwrap();
         let inbox = shard.ask(OpenInbox).unwrap();
         let mut wires = BTreeMap::new();
         for (at, &(transit, segment)) in links.iter().enumerate() {
@@ -82,7 +82,10 @@ impl Group {
             };
             shard.ask(Join(member)).unwrap();
             inbox
-                .insist(Message::Standing(id, Standing { up: true, poor: false, rtt_ns: None }))
+                .push_urgent(Message::LinkStatus(
+                    id,
+                    LinkStatus { up: true, poor: false, rtt_ns: None },
+                ))
                 .unwrap();
             wires.insert(id.0, wire);
         }
@@ -102,10 +105,10 @@ impl Group {
         frame: &[u8],
         offload: [u8; OFFLOAD_BYTES],
     ) {
-        let bytes = Pool::default().adopt(frame.to_vec());
-        let arrival = Arrival { at: 0..frame.len(), offload, hops: 1, flood: number };
-        let arrivals = Arrivals { link: LinkId(link), bytes, frames: vec![arrival] };
-        self.inbox.push(Message::Arrivals(arrivals)).unwrap();
+        let bytes = BufferPool::default().adopt(frame.to_vec());
+        let arrival = ReceivedFrame { at: 0..frame.len(), offload, hops: 1, flood: number };
+        let arrivals = ReceivedFrames { link: LinkId(link), bytes, frames: vec![arrival] };
+        self.inbox.push(Message::ReceivedFrames(arrivals)).unwrap();
         self.shard.step(self.now, 8).unwrap();
     }
 

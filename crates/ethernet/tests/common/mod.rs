@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
-use causeway_fabric::{Fabric, Handle, Options, Pacing};
+use causeway_fabric::{Fabric, Handle, Options, PollConfig};
 use causeway_model::Mac;
 use causeway_model::Name;
 use causeway_model::{Answer, Command, CommandError, PortView, TraceQuery, TraceView};
@@ -64,14 +64,14 @@ pub fn net(n: u8) -> NetSpec {
 impl Rig {
     /// Starts dispatchers with the groups `red` and `blue`.
     pub fn new() -> Self {
-        Self::paced(Pacing::default())
+        Self::paced(PollConfig::default())
     }
 
-    /// As [`Self::new`], with the given pacing of queues.
-    pub fn paced(pacing: Pacing) -> Self {
+    /// As [`Self::new`], with the given poll_config of queues.
+    pub fn paced(poll_config: PollConfig) -> Self {
         let dir = Folder::new("ethernet");
         // Two dispatchers, one for each group.
-        let options = Options { dispatchers: 2, pacing, ..Options::default() };
+        let options = Options { dispatchers: 2, poll_config, ..Options::default() };
         let fabric = Fabric::start(&[causeway_ethernet::SERVICE], options).unwrap();
         let rig = Self { handle: fabric.handle(), fabric: Some(fabric), dir };
         for group in ["red", "blue"] {

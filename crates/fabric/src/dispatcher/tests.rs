@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::dispatch_mode::Pacing;
+use crate::dispatch_mode::PollConfig;
 use crate::limits::{QUICK_NS, QUICK_RESULTS, SHARE_PERIOD_NS};
 use crate::port::PortId;
-use crate::service::{Context, Progress, Served, Service};
+use crate::service::{Context, Progress, Service, SourceProgress};
 use crate::shard::{Shard, ShardKey};
-use causeway_model::{CommandError, Dispatch, Name, PortSpec, Request};
+use causeway_model::{CommandError, Name, PortSpec, RequestDispatch, ServiceRequest};
 
 /// An event of the test, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ fn record_long_yield() {
 #[derive(Debug)]
 struct WakeAll;
 
-impl causeway_model::Ask for WakeAll {
+impl causeway_model::TypedRequest for WakeAll {
     type Answer = ();
 }
 
@@ -76,7 +76,7 @@ impl Service for TestSources {
 
     fn removed(&mut self, _: &mut Context<'_>, _: PortId) {}
 
-    fn serve_source(&mut self, cx: &mut Context<'_>, value: u32, _: usize) -> Served {
+    fn serve_source(&mut self, cx: &mut Context<'_>, value: u32, _: usize) -> SourceProgress {
         script(|script| {
             script.awaits = cx.awaits_source(value);
             let work = script.work.entry(value).or_default();
@@ -85,19 +85,19 @@ impl Service for TestSources {
                 if let Some((_, other)) = script.wakes.take_if(|(by, _)| *by == value) {
                     cx.wake_source(other);
                 }
-                return Served { progress: Progress::Idle, count: 0 };
+                return SourceProgress { progress: Progress::Idle, count: 0 };
             }
             *work -= 1;
             if script.notifies == Some(value) {
-                cx.let_in();
+                cx.yield_to_process();
             }
             script.seen.push(Seen::Worked(value));
-            Served { progress: Progress::Worked, count: 1 }
+            SourceProgress { progress: Progress::Worked, count: 1 }
         })
     }
 
-    fn ask(&mut self, cx: &mut Context<'_>, request: Request) -> Dispatch {
-        Dispatch::new(request).on(|WakeAll| {
+    fn ask(&mut self, cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request).on(|WakeAll| {
             (self.0..self.0 + self.1).for_each(|value| cx.wake_source(value));
             Ok(())
         })
@@ -119,7 +119,7 @@ fn dispatcher(shards: &[u32]) -> Dispatcher {
         let group: Name = format!("group-{number}").parse().unwrap();
         let service = Box::new(TestSources(first, *count));
         first += count;
-        let shard = Box::new(Shard::new(group.clone(), service, Pacing::default()).unwrap());
+        let shard = Box::new(Shard::new(group.clone(), service, PollConfig::default()).unwrap());
         let key = ShardKey { group, service: "sources" };
         dispatcher.shards.add(key.clone(), shard, Arc::default()).unwrap();
         dispatcher.shards.with(&key, |shard| shard.ask(WakeAll)).unwrap().unwrap();
@@ -194,7 +194,7 @@ fn dispatcher_polls_new_work_before_it_yields() {
     // A shard is added; its last source has work.
     let key = ShardKey { group: "group-2".parse().unwrap(), service: "sources" };
     let service = Box::new(TestSources(12, 6));
-    let shard = Box::new(Shard::new(key.group.clone(), service, Pacing::default()).unwrap());
+    let shard = Box::new(Shard::new(key.group.clone(), service, PollConfig::default()).unwrap());
     dispatcher.shards.add(key.clone(), shard, Arc::default()).unwrap();
     dispatcher.shards.with(&key, |shard| shard.ask(WakeAll)).unwrap().unwrap();
     script(|script| script.work.insert(17, 1));
@@ -274,7 +274,7 @@ fn descriptor_accounts_of_ports_in_two_groups_are_distinct() {
     let account = |group: &str| {
         let group: Name = group.parse().unwrap();
         let service = Box::new(TestSources(0, 0));
-        let mut shard = Shard::new(group.clone(), service, Pacing::default()).unwrap();
+        let mut shard = Shard::new(group.clone(), service, PollConfig::default()).unwrap();
         let mac = causeway_model::Mac([2, 0, 0, 0, 0, 1]);
         let net = causeway_model::NetSpec {
             mac,
@@ -293,7 +293,7 @@ fn descriptor_accounts_of_ports_in_two_groups_are_distinct() {
             memory_max: None,
         };
         shard.port_add(spec, false).unwrap();
-        shard.ports.by_name(&name).map(|port| port.giver).unwrap()
+        shard.ports.by_name(&name).map(|port| port.descriptor_account).unwrap()
     };
     assert_ne!(account("red"), account("blue"));
 }

@@ -1,6 +1,6 @@
 //! The interface through which controllers reach the rest of the fabric.
 
-use causeway_model::{Ask, CommandError, GroupSpec, Name, PortSpec, Request};
+use causeway_model::{CommandError, GroupSpec, Name, PortSpec, ServiceRequest, TypedRequest};
 
 use super::core::{Core, HOST, inconsistent};
 use super::{Entry, no_service};
@@ -8,7 +8,7 @@ use crate::controller::Controller;
 use crate::registration::Capability;
 use crate::shard::ShardKey;
 use crate::shard::ports::{no_group, no_port};
-use causeway_model::Dispatch;
+use causeway_model::RequestDispatch;
 
 /// The parts of the fabric that a controller reaches while it is called: shards, ports, groups, and
 /// the other controllers.
@@ -109,7 +109,11 @@ impl<'a> Control<'a> {
     ///
     /// # Errors
     /// The shard is not open, or refuses.
-    pub fn ask<T: Ask>(&self, key: &ShardKey, request: T) -> Result<T::Answer, CommandError> {
+    pub fn ask<T: TypedRequest>(
+        &self,
+        key: &ShardKey,
+        request: T,
+    ) -> Result<T::Answer, CommandError> {
         self.core.with(key, move |shard| shard.ask(request))?
     }
 
@@ -134,12 +138,15 @@ impl<'a> Control<'a> {
     ///
     /// # Errors
     /// The first refusal.
-    pub fn consult<T: Ask + Clone>(&mut self, request: &T) -> Result<Vec<T::Answer>, CommandError> {
+    pub fn consult<T: TypedRequest + Clone>(
+        &mut self,
+        request: &T,
+    ) -> Result<Vec<T::Answer>, CommandError> {
         let mut answers = Vec::new();
         self.each(|controller, control| {
-            match controller.ask(control, Request::new(request.clone())) {
-                Dispatch::Answered(answer) => answers.push(answer?.take::<T>()?),
-                Dispatch::Open(_) => {}
+            match controller.ask(control, ServiceRequest::new(request.clone())) {
+                RequestDispatch::Answered(answer) => answers.push(answer?.take::<T>()?),
+                RequestDispatch::Open(_) => {}
             }
             Ok(())
         })?;

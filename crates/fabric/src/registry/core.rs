@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use super::{Reply, no_service};
 use crate::balance::{DispatcherLoad, choose_move};
-use crate::dispatch_mode::Pacing;
+use crate::dispatch_mode::PollConfig;
 use crate::dispatcher::Worker;
 use crate::load::Load;
-use crate::registration::{Maker, Registration};
+use crate::registration::{Maker, ServiceRegistration};
 use crate::rules::Rules;
 use crate::shard::ports::{no_group, no_port};
 use crate::shard::{Shard, ShardKey};
@@ -34,8 +34,8 @@ pub(super) struct ShardPlacement {
 #[derive(Debug)]
 pub(super) struct Core {
     /// Services, in the order of their registration.
-    pub(super) services: Vec<Registration>,
-    pacing: Pacing,
+    pub(super) services: Vec<ServiceRegistration>,
+    poll_config: PollConfig,
     workers: Vec<Arc<Worker>>,
     start: Instant,
     pub(super) groups: Vec<GroupSpec>,
@@ -56,14 +56,14 @@ pub(super) fn inconsistent() -> CommandError {
 
 impl Core {
     pub(super) fn new(
-        services: &[Registration],
-        pacing: Pacing,
+        services: &[ServiceRegistration],
+        poll_config: PollConfig,
         workers: Vec<Arc<Worker>>,
         start: Instant,
     ) -> Self {
         Self {
             services: services.to_vec(),
-            pacing,
+            poll_config,
             workers,
             start,
             groups: Vec::new(),
@@ -216,7 +216,7 @@ impl Core {
     /// Returns a shard with the rules and without ports.
     pub(super) fn empty_shard(&self, group: &Name, make: Maker) -> Result<Shard, CommandError> {
         let host = |e: std::io::Error| CommandError::Host(format!("group {group}: {e}"));
-        let mut shard = Shard::new(group.clone(), make(), self.pacing).map_err(host)?;
+        let mut shard = Shard::new(group.clone(), make(), self.poll_config).map_err(host)?;
         let spec = self.groups.iter().find(|spec| spec.name == *group);
         shard.set_weight(spec.map_or_else(weight_default, |spec| spec.weight));
         for view in self.rules.view() {

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::controller::Controller;
-use crate::dispatch_mode::Pacing;
+use crate::dispatch_mode::PollConfig;
 use crate::dispatcher::Worker;
-use crate::registration::Registration;
+use crate::registration::ServiceRegistration;
 use crate::shard::ShardKey;
 use crate::shard::ports::{no_port, too_many_ports};
 use causeway_model::limits::PORTS_MAX;
-use causeway_model::{Answer, Command, CommandError, Dispatch, GroupView, Request};
+use causeway_model::{Answer, Command, CommandError, GroupView, RequestDispatch, ServiceRequest};
 use causeway_model::{Name, PortSpec};
 
 pub use control::Control;
@@ -50,17 +50,17 @@ fn no_service(which: fmt::Arguments<'_>) -> CommandError {
 
 impl Registry {
     pub(crate) fn new(
-        services: &[Registration],
-        pacing: Pacing,
+        services: &[ServiceRegistration],
+        poll_config: PollConfig,
         workers: Vec<Arc<Worker>>,
         start: Instant,
     ) -> Self {
-        let entry = |service: &Registration| Entry {
+        let entry = |service: &ServiceRegistration| Entry {
             service: service.name,
             controller: (service.controller)(),
         };
         Self {
-            core: Core::new(services, pacing, workers, start),
+            core: Core::new(services, poll_config, workers, start),
             controllers: services.iter().map(entry).collect(),
             is_ticking: false,
         }
@@ -92,12 +92,12 @@ impl Registry {
     }
 
     /// Passes a request to the controllers in order, until one answers it.
-    fn ask(&mut self, request: Request) -> Reply {
-        let mut dispatch = Dispatch::new(request);
+    fn ask(&mut self, request: ServiceRequest) -> Reply {
+        let mut dispatch = RequestDispatch::new(request);
         for index in 0..self.controllers.len() {
             let request = match dispatch {
-                Dispatch::Open(request) => request,
-                Dispatch::Answered(_) => break,
+                RequestDispatch::Open(request) => request,
+                RequestDispatch::Answered(_) => break,
             };
             let ask =
                 |own: &mut dyn Controller, control: &mut Control<'_>| own.ask(control, request);
@@ -155,7 +155,7 @@ impl Registry {
         if ports.len() >= PORTS_MAX {
             return Err(too_many_ports());
         }
-        let serves = |service: &&Registration| service.kinds.contains(&spec.kind.kind());
+        let serves = |service: &&ServiceRegistration| service.kinds.contains(&spec.kind.kind());
         let service = self.core.services.iter().find(serves).ok_or_else(|| {
             CommandError::Invalid(format!("port {}: no service for its kind", spec.name))
         })?;

@@ -2,7 +2,7 @@
 //! connections on faults. Messages are parsed by `causeway_attach`; traffic is the service's.
 
 use causeway_attach::{AttachmentError, Connection, DoorbellSource, Event, FaultKind};
-use causeway_host::fd::receive::Incoming;
+use causeway_host::fd::receive::UntrustedSocket;
 
 use super::Shard;
 use super::pauses::{Pausable, watch_frontend};
@@ -62,15 +62,15 @@ impl Shard {
     ///
     /// # Errors
     /// The port does not exist, or has a frontend.
-    pub fn connect(&mut self, name: &Name, stream: Incoming) -> Result<(), CommandError> {
+    pub fn connect(&mut self, name: &Name, stream: UntrustedSocket) -> Result<(), CommandError> {
         let port = self.ports.by_name(name).ok_or_else(|| super::ports::no_port(name))?;
         self.admit(port.id, stream).map_err(CommandError::Conflict)
     }
 
-    fn admit(&mut self, id: PortId, stream: Incoming) -> Result<(), String> {
+    fn admit(&mut self, id: PortId, stream: UntrustedSocket) -> Result<(), String> {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return Ok(()) };
-        let stream = stream.given_by(port.giver);
+        let stream = stream.charged_to(port.descriptor_account);
         if self.service.attaches(&port.spec) {
             port.connects_total = port.connects_total.saturating_add(1);
             self.with(|s, cx| s.attached(cx, id, stream));
@@ -87,7 +87,7 @@ impl Shard {
                         or made it allocate memory";
             return Err(text.into());
         }
-        if port.giver.is_behind() {
+        if port.descriptor_account.is_behind() {
             let text =
                 "a frontend was refused: descriptors of earlier frontends are still being closed";
             return Err(text.into());
@@ -160,7 +160,7 @@ impl Shard {
 
     /// Closes the connection of an attachment that ended with an error.
     fn attachment_ended(&mut self, id: PortId, error: &AttachmentError) {
-        if error.bars()
+        if error.is_barred()
             && let Some(port) = self.ports.get_mut(id)
         {
             port.bar(self.now_ns);
@@ -174,7 +174,7 @@ impl Shard {
 
     fn queue_started(&mut self, id: PortId, queue: usize) {
         let Some(port) = self.ports.get_mut(id) else { return };
-        if !port.runs(queue) {
+        if !port.is_running(queue) {
             // A later message of the same batch stopped the queue or closed the port.
             return;
         }
@@ -243,7 +243,7 @@ impl Shard {
                 );
             }
             Err(error) => {
-                if let Some(port) = self.ports.get_mut(id).filter(|_| error.bars()) {
+                if let Some(port) = self.ports.get_mut(id).filter(|_| error.is_barred()) {
                     port.bar(self.now_ns);
                 }
                 self.faults.push((id, format!("queue {queue}: {error}")));
@@ -287,7 +287,7 @@ impl Shard {
             work.doorbell = None;
         }
         let count = port.queues.len();
-        if (0..count).all(|q| !port.runs(q)) {
+        if (0..count).all(|q| !port.is_running(q)) {
             port.state = PortState::Connected;
         }
         self.with(|s, cx| s.paused(cx, id, queue));
@@ -311,7 +311,7 @@ impl Shard {
         self.with(|s, cx| s.memory_changed(cx, id));
         let count = self.ports.get(id).map_or(0, |p| p.queues.len());
         for queue in 0..count {
-            if self.ports.get(id).is_some_and(|p| p.runs(queue)) {
+            if self.ports.get(id).is_some_and(|p| p.is_running(queue)) {
                 self.activate(id, queue);
             }
         }

@@ -25,16 +25,16 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::dispatch_mode::Pacing;
+use crate::dispatch_mode::PollConfig;
 use crate::limits::{EVENTS_MAX, QUANTUM_NS, SERVE_CHAINS_MAX, SERVE_COST};
 use crate::port::{PortId, Ports};
 use crate::rules::Rules;
-use crate::service::{Context, Progress, Served, Service};
+use crate::service::{Context, Progress, Service, SourceProgress};
 use crate::slice::{Slice, cost};
 use crate::source_doorbell::ShardLocation;
 use crate::watch::{Poller, WatchEvent, WatchToken};
 use causeway_model::Name;
-use causeway_model::{Ask, CommandError, Request};
+use causeway_model::{CommandError, ServiceRequest, TypedRequest};
 
 pub use key::ShardKey;
 
@@ -82,10 +82,10 @@ pub struct Shard {
     pub(crate) ports: Ports,
     pub(crate) rules: Rules,
     service: Box<dyn Service>,
-    pub(crate) pacing: Pacing,
+    pub(crate) poll_config: PollConfig,
     pub(crate) now_ns: u64,
     group: Name,
-    /// Present idle spin of VMM-driven queues: at most that of `pacing`.
+    /// Present idle spin of VMM-driven queues: at most that of `poll_config`.
     spin_ns: u64,
     active: VecDeque<Work>,
     /// Work was queued since the flag was last read.
@@ -116,7 +116,11 @@ impl Shard {
     ///
     /// # Errors
     /// The host has no descriptor.
-    pub fn new(group: Name, service: Box<dyn Service>, pacing: Pacing) -> io::Result<Self> {
+    pub fn new(
+        group: Name,
+        service: Box<dyn Service>,
+        poll_config: PollConfig,
+    ) -> io::Result<Self> {
         let mut ports = Ports::default();
         ports.add_group(group.clone());
         Ok(Self {
@@ -124,10 +128,10 @@ impl Shard {
             ports,
             rules: Rules::default(),
             service,
-            pacing,
+            poll_config,
             now_ns: 0,
             group,
-            spin_ns: pacing.spin_ns,
+            spin_ns: poll_config.spin_ns,
             active: VecDeque::new(),
             has_new_work: false,
             sources: Sources::default(),
@@ -159,7 +163,7 @@ impl Shard {
     pub(crate) fn set_clock(&mut self, now_ns: u64, spin_ns: u64, may_await: bool) {
         self.sources.may_await = may_await;
         self.now_ns = now_ns;
-        self.spin_ns = spin_ns.min(self.pacing.spin_ns);
+        self.spin_ns = spin_ns.min(self.poll_config.spin_ns);
         // Endless except in a turn.
         self.slice = Slice::counted(now_ns, u64::MAX);
     }
@@ -271,8 +275,8 @@ impl Shard {
     ///
     /// # Errors
     /// The service refuses or does not know the request.
-    pub fn ask<T: Ask>(&mut self, request: T) -> Result<T::Answer, CommandError> {
-        let dispatch = self.with(|service, cx| service.ask(cx, Request::new(request)));
+    pub fn ask<T: TypedRequest>(&mut self, request: T) -> Result<T::Answer, CommandError> {
+        let dispatch = self.with(|service, cx| service.ask(cx, ServiceRequest::new(request)));
         self.apply_and_notify();
         dispatch.finish()?.take::<T>()
     }
@@ -342,7 +346,7 @@ impl Shard {
             ports: &mut self.ports,
             rules: &mut self.rules,
             now_ns: self.now_ns,
-            pacing: &self.pacing,
+            poll_config: &self.poll_config,
             spin_ns: self.spin_ns,
             poller: &self.poller,
             dirty: &mut self.dirty,
@@ -429,16 +433,16 @@ impl Shard {
     }
 
     /// As [`Self::serve`], for a source.
-    fn serve_source(&mut self, value: u32) -> Served {
+    fn serve_source(&mut self, value: u32) -> SourceProgress {
         let served = self.with(|s, cx| s.serve_source(cx, value, SERVE_CHAINS_MAX));
-        self.sources.count(value, served, &self.pacing, self.now_ns);
+        self.sources.count(value, served, &self.poll_config, self.now_ns);
         served
     }
 
     /// Serves a queue once. Returns whether it had work, or `None` if it is no longer active.
     fn serve(&mut self, id: PortId, queue: usize) -> Option<bool> {
         let port = self.ports.get(id)?;
-        if !port.runs(queue) {
+        if !port.is_running(queue) {
             return None;
         }
         if port.memory_lost() {
@@ -449,14 +453,14 @@ impl Shard {
         self.check_memory(id);
         let (now, spin) = (self.now_ns, self.spin_ns);
         let port = self.ports.get_mut(id)?;
-        port.update_mode(queue, &self.pacing, now);
+        port.update_mode(queue, &self.poll_config, now);
         let work = port.queues.get_mut(queue)?;
         match progress {
             Progress::Worked => {
                 work.worked_ns = now;
                 Some(true)
             }
-            Progress::Idle if work.is_polled(&self.pacing, now, spin) => Some(false),
+            Progress::Idle if work.is_polled(&self.poll_config, now, spin) => Some(false),
             Progress::Idle => match port.queue(queue).map(|(_, ring)| ring.arm())? {
                 Ok(more) => more.then_some(true),
                 Err(error) => {
@@ -517,7 +521,7 @@ impl Shard {
                     work.is_dirty = false;
                     work.worked_ns = self.now_ns;
                 }
-                port.update_mode(queue, &self.pacing, self.now_ns);
+                port.update_mode(queue, &self.poll_config, self.now_ns);
                 let published = port.publish(queue);
                 // Usually followed by a system call that notifies the driver.
                 self.slice.charge(cost::CALL_NS);

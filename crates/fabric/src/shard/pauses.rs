@@ -11,7 +11,7 @@ use std::os::fd::AsFd as _;
 use causeway_attach::Connection;
 
 use super::Shard;
-use crate::limits::{MESSAGES_PER_SECOND, SHUT_NS};
+use crate::limits::{LISTENER_PAUSE_NS, MESSAGES_PER_SECOND};
 use crate::listen::Listener;
 use crate::port::PortId;
 use crate::watch::{Poller, Trigger, Watch, WatchToken};
@@ -52,7 +52,7 @@ impl Shard {
     pub(super) fn pause_listener(&mut self, id: PortId) {
         if let Some(listening) = self.ports.get_mut(id).and_then(|port| port.listener.as_mut()) {
             listening.watch = None;
-            self.pause(id, Pausable::Listener, SHUT_NS);
+            self.pause(id, Pausable::Listener, LISTENER_PAUSE_NS);
         }
     }
 
@@ -93,7 +93,7 @@ impl Shard {
             let (_, id, activity) = due;
             if self.resume(id, activity).is_err() {
                 // No descriptor is free now: retry later.
-                self.pause(id, activity, SHUT_NS);
+                self.pause(id, activity, LISTENER_PAUSE_NS);
             }
         }
     }

@@ -12,10 +12,12 @@ use crate::listen::Listener;
 use crate::log_limit::LogLimit;
 use crate::port::{ListeningSocket, Port, PortEvent, PortId, QueueWork};
 use crate::rate::Bucket;
-use crate::wakes::Wakes;
+use crate::wakes::WakeAccount;
 use causeway_model::PollMode;
 use causeway_model::limits::PORTS_MAX;
-use causeway_model::{CommandError, PortState, PortView, QueueView, TraceQuery, TraceView, Whose};
+use causeway_model::{
+    CommandError, EventFrontend, PortState, PortView, QueueView, TraceQuery, TraceView,
+};
 use causeway_model::{Name, PortSpec};
 
 pub(crate) fn no_port(name: &Name) -> CommandError {
@@ -44,7 +46,7 @@ impl Shard {
             spec,
             group,
             id,
-            giver: Account::unique(),
+            descriptor_account: Account::unique(),
             state: PortState::Listening,
             fault: None,
             notice: None,
@@ -63,7 +65,7 @@ impl Shard {
             files_shrank_ns: None,
             footprint: Footprint::default(),
             footprint_faults: 0,
-            wakes: Wakes::default(),
+            wakes: WakeAccount::default(),
             wakes_paused_until_ns: 0,
             queues: std::iter::repeat_with(QueueWork::default).take(queues).collect(),
         });
@@ -138,7 +140,7 @@ impl Shard {
             // of now.
             let mut queue_mode = work.queue_mode;
             if let Some(ring) = ring {
-                queue_mode.update(&self.pacing, self.now_ns, ring.popped());
+                queue_mode.update(&self.poll_config, self.now_ns, ring.popped());
             }
             QueueView {
                 index,
@@ -146,12 +148,12 @@ impl Shard {
                 format: ring.map_or(format, causeway_ring::Queue::format),
                 running: ring.is_some(),
                 mode: if ring.is_some() {
-                    queue_mode.mode(&self.pacing)
+                    queue_mode.mode(&self.poll_config)
                 } else {
                     PollMode::GuestDriven
                 },
                 mode_reason: match ring {
-                    Some(_) => queue_mode.reason(&self.pacing),
+                    Some(_) => queue_mode.reason(&self.poll_config),
                     None => STOPPED.to_owned(),
                 },
                 mode_changes_total: queue_mode.changes(),
@@ -162,8 +164,8 @@ impl Shard {
         let of = |event: &PortEvent| match port.connection.is_some()
             && event.frontend == port.connects_total
         {
-            true => Whose::Present,
-            false => Whose::Former,
+            true => EventFrontend::Present,
+            false => EventFrontend::Former,
         };
         PortView {
             spec: port.spec.clone(),

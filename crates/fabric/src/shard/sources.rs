@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::dispatch_mode::{Pacing, QueueMode};
+use crate::dispatch_mode::{PollConfig, QueueMode};
 use crate::limits::{QUICK_NS, QUICK_RESULTS};
-use crate::service::{Progress, Served};
+use crate::service::{Progress, SourceProgress};
 use crate::source_doorbell::SourceDoorbells;
 use causeway_model::{PollMode, PollPolicy};
 
@@ -58,10 +58,16 @@ impl Sources {
     }
 
     /// Counts the result of serving a source.
-    pub(crate) fn count(&mut self, value: u32, served: Served, pacing: &Pacing, now_ns: u64) {
+    pub(crate) fn count(
+        &mut self,
+        value: u32,
+        served: SourceProgress,
+        poll_config: &PollConfig,
+        now_ns: u64,
+    ) {
         let Some(source) = self.all.get_mut(&value) else { return };
         source.taken = source.taken.wrapping_add(served.count);
-        source.queue_mode.update(pacing, now_ns, source.taken);
+        source.queue_mode.update(poll_config, now_ns, source.taken);
         // The clock is read once for many turns: results at the same time are one arrival.
         if served.count > 0 && now_ns != source.worked_ns {
             let quick_results = now_ns.saturating_sub(source.worked_ns) <= QUICK_NS;
@@ -77,21 +83,27 @@ impl Sources {
     }
 
     /// Returns whether an empty source is still polled.
-    pub(crate) fn is_polled(&self, value: u32, pacing: &Pacing, now_ns: u64, spin_ns: u64) -> bool {
+    pub(crate) fn is_polled(
+        &self,
+        value: u32,
+        poll_config: &PollConfig,
+        now_ns: u64,
+        spin_ns: u64,
+    ) -> bool {
         self.all.get(&value).is_some_and(|source| {
             let idle = now_ns.saturating_sub(source.worked_ns);
-            source.queue_mode.mode(pacing) == PollMode::VmmDriven && idle < spin_ns
+            source.queue_mode.mode(poll_config) == PollMode::VmmDriven && idle < spin_ns
         })
     }
 
     /// Returns whether the source yielded frames just now, and the last times in quick succession,
     /// as in request and response traffic.
-    pub(crate) fn is_awaited(&self, value: u32, pacing: &Pacing, now_ns: u64) -> bool {
+    pub(crate) fn is_awaited(&self, value: u32, poll_config: &PollConfig, now_ns: u64) -> bool {
         self.all.get(&value).is_some_and(|source| {
             self.may_await
-                && pacing.policy != PollPolicy::GuestDriven
+                && poll_config.policy != PollPolicy::GuestDriven
                 && source.quick_results >= QUICK_RESULTS
-                && now_ns.saturating_sub(source.worked_ns) < QUICK_NS.min(pacing.spin_ns)
+                && now_ns.saturating_sub(source.worked_ns) < QUICK_NS.min(poll_config.spin_ns)
         })
     }
 }
@@ -101,37 +113,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_that_answers_soon_is_waited_for_and_no_other() {
-        let (mut sources, pacing) = (Sources::default(), Pacing::default());
+    fn source_with_quick_results_is_awaited() {
+        let (mut sources, poll_config) = (Sources::default(), PollConfig::default());
         sources.may_await = true;
         sources.wake(3);
-        let one = Served { progress: Progress::Worked, count: 1 };
+        let one = SourceProgress { progress: Progress::Worked, count: 1 };
         let mut now = 10 * QUICK_NS;
-        sources.count(3, one, &pacing, now);
+        sources.count(3, one, &poll_config, now);
         for _ in 0..QUICK_RESULTS {
-            assert!(!sources.is_awaited(3, &pacing, now), "it may be chance");
+            assert!(!sources.is_awaited(3, &poll_config, now), "it may be chance");
             now += QUICK_NS;
-            sources.count(3, one, &pacing, now);
+            sources.count(3, one, &poll_config, now);
         }
-        assert!(sources.is_awaited(3, &pacing, now + QUICK_NS - 1));
-        assert!(!sources.is_awaited(3, &pacing, now + QUICK_NS), "nothing came");
+        assert!(sources.is_awaited(3, &poll_config, now + QUICK_NS - 1));
+        assert!(!sources.is_awaited(3, &poll_config, now + QUICK_NS), "nothing came");
         let mut at_once = Sources { may_await: true, ..Sources::default() };
         at_once.wake(4);
         for _ in 0..=2 * QUICK_RESULTS {
-            at_once.count(4, one, &pacing, now);
+            at_once.count(4, one, &poll_config, now);
         }
-        assert!(!at_once.is_awaited(4, &pacing, now), "it is one arrival");
+        assert!(!at_once.is_awaited(4, &poll_config, now), "it is one arrival");
         sources.may_await = false;
-        assert!(!sources.is_awaited(3, &pacing, now), "others have work for the processor");
+        assert!(!sources.is_awaited(3, &poll_config, now), "others have work for the processor");
         sources.may_await = true;
         for policy in [PollPolicy::GuestDriven, PollPolicy::VmmDriven] {
-            let waits = sources.is_awaited(3, &Pacing { policy, ..pacing }, now + 1);
+            let waits = sources.is_awaited(3, &PollConfig { policy, ..poll_config }, now + 1);
             assert_eq!(waits, policy == PollPolicy::VmmDriven, "{policy:?}");
         }
-        assert!(!sources.is_awaited(3, &Pacing { spin_ns: 0, ..pacing }, now), "nothing is");
+        assert!(
+            !sources.is_awaited(3, &PollConfig { spin_ns: 0, ..poll_config }, now),
+            "nothing is"
+        );
         now += QUICK_NS + 1;
-        sources.count(3, one, &pacing, now);
-        assert!(!sources.is_awaited(3, &pacing, now), "it took long");
+        sources.count(3, one, &poll_config, now);
+        assert!(!sources.is_awaited(3, &poll_config, now), "it took long");
     }
 
     #[test]
@@ -142,10 +157,15 @@ mod tests {
         assert_eq!((sources.next_woken(), sources.next_woken()), (Some(3), None));
         sources.wake(3);
         assert_eq!(sources.next_woken(), None, "it is served already");
-        let pacing = Pacing { policy: PollPolicy::VmmDriven, ..Pacing::default() };
-        sources.count(3, Served { progress: Progress::Worked, count: 1 }, &pacing, 1000);
-        assert!(sources.is_polled(3, &pacing, 1500, 1000));
-        assert!(!sources.is_polled(3, &pacing, 2000, 1000));
+        let poll_config = PollConfig { policy: PollPolicy::VmmDriven, ..PollConfig::default() };
+        sources.count(
+            3,
+            SourceProgress { progress: Progress::Worked, count: 1 },
+            &poll_config,
+            1000,
+        );
+        assert!(sources.is_polled(3, &poll_config, 1500, 1000));
+        assert!(!sources.is_polled(3, &poll_config, 2000, 1000));
         sources.park(3);
         sources.wake(3);
         sources.wake(2);

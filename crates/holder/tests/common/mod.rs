@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use causeway_attach::native::{self, NetOptions, NetPort};
 use causeway_attach::{Model, Server};
 use causeway_holder::client::Client;
-use causeway_holder::holder::{Holder, Options, StopHandle};
+use causeway_holder::holder::{Holder, HolderOptions, StopHandle};
 use causeway_holder::protocol::HeldPort;
 use causeway_ring::Chain;
 
@@ -34,7 +34,7 @@ impl Held {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("causeway-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let holder = Holder::new(Options { dir: dir.clone(), stay: true }).unwrap();
+        let holder = Holder::new(HolderOptions { dir: dir.clone(), stay: true }).unwrap();
         let stop = holder.stopper();
         let thread = thread::spawn(move || holder.run().unwrap());
         Self { dir, stop, thread: Some(thread) }
@@ -122,8 +122,8 @@ impl Life {
         }
     }
 
-    pub fn runs(&self) -> bool {
-        self.server.as_ref().is_some_and(|s| s.device().runs(SEND))
+    pub fn is_running(&self) -> bool {
+        self.server.as_ref().is_some_and(|s| s.device().is_running(SEND))
     }
 
     pub fn is_free(&self) -> bool {

@@ -20,7 +20,7 @@ use rustix::net::{RecvFlags, Shutdown, SocketType, shutdown, sockopt};
 use crate::fd::account::Account;
 use crate::fd::reaper;
 use crate::fd::receive::{in_line, receive_with};
-use crate::fd::received_fd::{Kind, ReceivedFd, is_unix};
+use crate::fd::received_fd::{FdKind, ReceivedFd, is_unix};
 use crate::limits::{CLOSERS_MAX, SCAN_DESCRIPTORS_MAX, SCAN_MESSAGES_MAX};
 use causeway_memory::Background;
 
@@ -137,8 +137,8 @@ impl UnreadScan {
         match kind {
             // The message still holds another reference to each of these, so this close is not the
             // last one.
-            Kind::Memory | Kind::Event | Kind::Process => {}
-            Kind::Unix => {
+            FdKind::Memory | FdKind::Event | FdKind::Process => {}
+            FdKind::Unix => {
                 let Ok(cookie) = sockopt::socket_cookie(&fd) else { return false };
                 if self.found.contains(&cookie) {
                     return true;
@@ -151,10 +151,10 @@ impl UnreadScan {
                 }
                 return room;
             }
-            Kind::Odd if sockopt::socket_domain(&fd).is_ok() => {
+            FdKind::Odd if sockopt::socket_domain(&fd).is_ok() => {
                 let _ = sockopt::set_socket_linger(&fd, None);
             }
-            Kind::Odd => self.files.push(fd),
+            FdKind::Odd => self.files.push(fd),
         }
         room
     }

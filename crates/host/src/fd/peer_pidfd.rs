@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn who_connected_is_known_and_whoever_has_the_socket_after_it_is_not() {
+    fn peer_pidfd_is_of_the_process_that_connected() {
         let own = std::env::temp_dir().join(format!("causeway-peer-{}", std::process::id()));
         let _ = std::fs::remove_file(&own);
         let listener = UnixListener::bind(&own).unwrap();

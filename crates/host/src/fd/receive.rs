@@ -21,12 +21,12 @@ use crate::fd::account::Account;
 use crate::fd::control::{ControlMessages, HEADER_BYTES};
 use crate::fd::deferred_close;
 use crate::fd::reaper;
-use crate::fd::received_fd::{Kind, ReceivedFd};
+use crate::fd::received_fd::{FdKind, ReceivedFd};
 use crate::limits::DESCRIPTORS_RECEIVED_MAX;
 
 /// The result of a receive call.
 #[derive(Debug, Clone, Copy)]
-pub struct Got {
+pub struct ReceivedBytes {
     /// Bytes that were read; 0 if the peer closed.
     pub bytes: usize,
     /// Whether the kernel dropped descriptors for lack of room.
@@ -43,9 +43,9 @@ pub fn receive(
     part: &mut [u8],
     fds: &mut Vec<ReceivedFd>,
     odd: &mut bool,
-) -> Result<Got, Errno> {
+) -> Result<ReceivedBytes, Errno> {
     receive_with(socket.as_fd(), RecvFlags::empty(), part, |received| match received.kind() {
-        Kind::Odd => *odd = true,
+        FdKind::Odd => *odd = true,
         _ => fds.push(received),
     })
 }
@@ -59,7 +59,7 @@ pub fn receive_any(
     socket: impl AsFd,
     part: &mut [u8],
     fds: &mut Vec<ReceivedFd>,
-) -> Result<Got, Errno> {
+) -> Result<ReceivedBytes, Errno> {
     receive_with(socket.as_fd(), RecvFlags::empty(), part, |received| fds.push(received))
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn receive_with(
     flags: RecvFlags,
     part: &mut [u8],
     each: impl FnMut(ReceivedFd),
-) -> Result<Got, Errno> {
+) -> Result<ReceivedBytes, Errno> {
     let mut space =
         [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_RECEIVED_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -81,7 +81,7 @@ pub(crate) fn receive_with(
         _ => None,
     });
     rights.flatten().map(ReceivedFd::new).for_each(each);
-    Ok(Got { bytes: got.bytes, cut: got.flags.contains(ReturnFlags::CTRUNC) })
+    Ok(ReceivedBytes { bytes: got.bytes, cut: got.flags.contains(ReturnFlags::CTRUNC) })
 }
 
 /// Reads as [`receive`] does, from a peer that must not send descriptors.
@@ -121,13 +121,13 @@ pub fn in_line(socket: impl AsFd) {
 /// socket is dropped: then another thread closes the socket. The peer sees the same as after a
 /// close in this thread. No other descriptor of this process may refer to the socket.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct UntrustedSocket {
     /// Taken when the value is dropped, and at no other time.
     socket: ManuallyDrop<OwnedFd>,
     giver: Account,
 }
 
-impl From<OwnedFd> for Incoming {
+impl From<OwnedFd> for UntrustedSocket {
     fn from(socket: OwnedFd) -> Self {
         in_line(&socket);
         let giver = Some(Account::now()).filter(|giver| *giver != Account::default());
@@ -136,10 +136,10 @@ impl From<OwnedFd> for Incoming {
     }
 }
 
-impl Incoming {
+impl UntrustedSocket {
     /// Charges descriptors that arrive on the socket, or that lie unread in it at its close, to
     /// `giver`.
-    pub fn given_by(mut self, giver: Account) -> Self {
+    pub fn charged_to(mut self, giver: Account) -> Self {
         self.giver = giver;
         self
     }
@@ -158,18 +158,18 @@ impl Incoming {
         part: &mut [u8],
         fds: &mut Vec<ReceivedFd>,
         odd: &mut bool,
-    ) -> Result<Got, Errno> {
+    ) -> Result<ReceivedBytes, Errno> {
         self.giver.serve(|| receive(self, part, fds, odd))
     }
 }
 
-impl AsFd for Incoming {
+impl AsFd for UntrustedSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Drop for Incoming {
+impl Drop for UntrustedSocket {
     fn drop(&mut self) {
         // SAFETY: the field is not used after this.
         let socket = unsafe { ManuallyDrop::take(&mut self.socket) };
@@ -187,11 +187,11 @@ impl Drop for Incoming {
     }
 }
 
-/// Prepares the close of a socket that is not always an [`Incoming`]: if unread data may contain
+/// Prepares the close of a socket that is not always an [`UntrustedSocket`]: if unread data may contain
 /// descriptors, another thread takes a reference and closes it.
 pub fn part(socket: &OwnedFd) {
     if let Ok(other) = socket.try_clone() {
-        drop(Incoming::from(other));
+        drop(UntrustedSocket::from(other));
     }
 }
 

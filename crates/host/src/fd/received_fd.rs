@@ -9,11 +9,11 @@ use rustix::net::{AddressFamily, sockopt};
 use crate::fd::account::Account;
 use crate::fd::deferred_close;
 use causeway_memory::is_memory;
-use causeway_memory::limits::{BLOCK_BYTES, UNMAPPED_AT_ONCE_MAX};
+use causeway_memory::limits::{BLOCK_BYTES, UNMAP_INLINE_BYTES_MAX};
 
 /// The kind of file that a descriptor refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FdKind {
     /// A memory file.
     Memory,
     /// An eventfd.
@@ -26,7 +26,7 @@ pub enum Kind {
     Odd,
 }
 
-impl Kind {
+impl FdKind {
     /// Reads the kind from the kernel's name of the file, because a query of the file itself could
     /// block.
     fn of(fd: &OwnedFd) -> Self {
@@ -52,7 +52,7 @@ pub(crate) fn is_unix(fd: &OwnedFd) -> bool {
 /// Returns whether freeing a memory file takes long.
 fn is_large(fd: &OwnedFd) -> bool {
     let blocks = rustix::fs::fstat(fd).map_or(u64::MAX, |stat| stat.st_blocks.unsigned_abs());
-    blocks.saturating_mul(BLOCK_BYTES) > UNMAPPED_AT_ONCE_MAX as u64
+    blocks.saturating_mul(BLOCK_BYTES) > UNMAP_INLINE_BYTES_MAX as u64
 }
 
 /// A descriptor that another process sent.
@@ -60,18 +60,18 @@ fn is_large(fd: &OwnedFd) -> bool {
 pub struct ReceivedFd {
     /// Taken when the value is dropped or unwrapped, and at no other time.
     fd: ManuallyDrop<OwnedFd>,
-    kind: Kind,
+    kind: FdKind,
     account: Account,
 }
 
 impl ReceivedFd {
     /// Wraps a descriptor of any kind, and charges it to the account that this thread serves.
     pub fn new(fd: OwnedFd) -> Self {
-        Self { kind: Kind::of(&fd), account: Account::now(), fd: ManuallyDrop::new(fd) }
+        Self { kind: FdKind::of(&fd), account: Account::now(), fd: ManuallyDrop::new(fd) }
     }
 
     /// Returns the kind of the file.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> FdKind {
         self.kind
     }
 
@@ -101,10 +101,10 @@ impl Drop for ReceivedFd {
         // SAFETY: the field is not used after this.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         match self.kind {
-            Kind::Memory if is_large(&fd) => deferred_close::close_memory(fd),
-            Kind::Memory | Kind::Event | Kind::Process => {}
+            FdKind::Memory if is_large(&fd) => deferred_close::close_memory(fd),
+            FdKind::Memory | FdKind::Event | FdKind::Process => {}
             // A peer may add messages or data until the close.
-            Kind::Unix | Kind::Odd => deferred_close::close_slow(self.account, fd),
+            FdKind::Unix | FdKind::Odd => deferred_close::close_slow(self.account, fd),
         }
     }
 }

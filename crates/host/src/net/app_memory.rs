@@ -46,12 +46,12 @@ struct Lender {
 
 /// All lent memory of a process, addressed as a region. Clones refer to the same memory.
 #[derive(Debug, Clone)]
-pub struct OwnMemory(Arc<Lender>);
+pub struct AppMemory(Arc<Lender>);
 
 /// A piece of lent memory.
 #[derive(Debug, Clone)]
-pub struct OwnPiece {
-    whole: OwnMemory,
+pub struct AppMemoryPiece {
+    whole: AppMemory,
     of: Arc<Loan>,
     at: usize,
     len: usize,
@@ -62,7 +62,7 @@ fn loan_index(at: u64) -> usize {
     usize::try_from(at / LOAN_BYTES).unwrap_or(usize::MAX)
 }
 
-impl OwnMemory {
+impl AppMemory {
     /// Length of the region, in bytes.
     pub const BYTES: u64 = LOAN_BYTES * OWN_LOANS_MAX as u64;
 
@@ -123,14 +123,19 @@ impl OwnMemory {
     }
 
     /// Returns `len` bytes at an address of the region, or `None` if they are not lent.
-    pub fn piece(&self, at: u64, len: usize) -> Option<OwnPiece> {
+    pub fn piece(&self, at: u64, len: usize) -> Option<AppMemoryPiece> {
         let of = self.lent(at).filter(|lent| !lent.gone.load(Ordering::Acquire))?;
         let at = usize::try_from(at % LOAN_BYTES).ok()?;
-        (at.checked_add(len)? <= of.len).then(|| OwnPiece { whole: self.clone(), of, at, len })
+        (at.checked_add(len)? <= of.len).then(|| AppMemoryPiece {
+            whole: self.clone(),
+            of,
+            at,
+            len,
+        })
     }
 }
 
-impl OwnPiece {
+impl AppMemoryPiece {
     /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
@@ -167,14 +172,14 @@ impl OwnPiece {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::send::{Body, Frame, send_each};
+    use crate::net::send::{FrameBody, OutgoingFrame, send_each};
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::os::fd::AsFd as _;
 
     #[test]
     fn app_memory_is_lent_until_it_is_given_or_taken_back() {
-        let (own, first, second) = (OwnMemory::new().unwrap(), vec![1; 100], vec![2; 50]);
+        let (own, first, second) = (AppMemory::new().unwrap(), vec![1; 100], vec![2; 50]);
         let lend = |bytes: &[u8]| own.lend(bytes.as_ptr(), bytes.len());
         let (a, b) = (lend(&first).unwrap(), lend(&second).unwrap());
         let read = |at, len| {
@@ -200,11 +205,11 @@ mod tests {
 
     #[test]
     fn app_memory_loans_are_bounded() {
-        let own = OwnMemory::new().unwrap();
+        let own = AppMemory::new().unwrap();
         let lend = |bytes: &[u8]| own.lend(bytes.as_ptr(), bytes.len());
         let all: Vec<u64> = (0..OWN_LOANS_MAX).map(|_| lend(&[1]).unwrap()).collect();
         let last = all[OWN_LOANS_MAX - 1];
-        assert!(last + LOAN_BYTES <= OwnMemory::BYTES);
+        assert!(last + LOAN_BYTES <= AppMemory::BYTES);
         assert_eq!(lend(&[1]), None);
         own.give(last);
         assert_eq!(lend(&[1]), Some(last));
@@ -214,7 +219,7 @@ mod tests {
     fn hostile_owners_who_unmap_what_they_lent_lose_their_frames_and_nothing_else() {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        let own = OwnMemory::new().unwrap();
+        let own = AppMemory::new().unwrap();
         let protect = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let start =
@@ -223,8 +228,8 @@ mod tests {
         // SAFETY: these bytes are mapped, and no other code refers to them.
         let bytes = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), 8192) };
         let at = own.lend(bytes.as_ptr(), bytes.len()).unwrap();
-        let body = Body::Own(own.piece(at, 5000).unwrap());
-        let frame = Frame { head: b"head", body: Some(&body) };
+        let body = FrameBody::Own(own.piece(at, 5000).unwrap());
+        let frame = OutgoingFrame { head: b"head", body: Some(&body) };
         assert_eq!(send_each(a.as_fd(), std::iter::once(frame)).unwrap(), 1);
         let mut room = vec![1; 6000];
         assert_eq!(rustix::io::read(&b, &mut room).unwrap(), 5004);

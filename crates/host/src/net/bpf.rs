@@ -1,9 +1,9 @@
 //! Filters of packet sockets: classic BPF programs that the kernel runs before it queues a frame.
 //! The kernel verifies a program before it accepts it.
 //!
-//! A program is a sequence of [`Step`]s. A test continues with the next step for a frame that may
+//! A program is a sequence of [`BpfInstruction`]s. A test continues with the next step for a frame that may
 //! pass and ends the program for any other; so programs are concatenated, and the last step is an
-//! [end](Step::end). This module does not verify programs and does not run them.
+//! [end](BpfInstruction::end). This module does not verify programs and does not run them.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -15,7 +15,7 @@ const ETHERTYPE: u32 = 12;
 
 /// An instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Step {
+pub struct BpfInstruction {
     code: u32,
     k: u32,
     /// Instructions to skip if the condition holds, and if it does not.
@@ -25,7 +25,7 @@ pub struct Step {
 /// The source of a load. Offsets are in bytes from the beginning of the frame; a shorter frame is
 /// dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Load {
+pub enum BpfLoad {
     /// Four bytes at an offset, the first most significant.
     Word(u32),
     /// Two bytes at an offset, the first most significant.
@@ -34,7 +34,7 @@ pub enum Load {
     Byte(u32),
     /// A constant.
     Value(u32),
-    /// The value that [`Do::Keep`] stored.
+    /// The value that [`BpfOperation::Keep`] stored.
     Kept,
     /// The EtherType that the kernel read from the frame.
     Protocol,
@@ -48,7 +48,7 @@ pub enum Load {
 
 /// A condition on the accumulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum If {
+pub enum BpfCondition {
     /// The accumulator equals the value.
     Is(u32),
     /// The accumulator is at least the value.
@@ -59,7 +59,7 @@ pub enum If {
 
 /// An operation on the accumulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Do {
+pub enum BpfOperation {
     /// Keeps these bits and clears the others.
     And(u32),
     /// Inverts these bits.
@@ -74,23 +74,23 @@ pub enum Do {
     Beside,
 }
 
-impl Step {
+impl BpfInstruction {
     const fn plain(code: u32, k: u32) -> Self {
         Self { code, k, jumps: (0, 0) }
     }
 
     /// Returns an instruction that loads a value into the accumulator.
-    pub const fn load(what: Load) -> Self {
+    pub const fn load(what: BpfLoad) -> Self {
         match what {
-            Load::Word(at) => Self::plain(libc::BPF_LD | libc::BPF_ABS | libc::BPF_W, at),
-            Load::Half(at) => Self::plain(libc::BPF_LD | libc::BPF_ABS | libc::BPF_H, at),
-            Load::Byte(at) => Self::plain(libc::BPF_LD | libc::BPF_ABS | libc::BPF_B, at),
-            Load::Value(value) => Self::plain(libc::BPF_LD | libc::BPF_IMM, value),
-            Load::Kept => Self::plain(libc::BPF_LD | libc::BPF_MEM, 0),
-            Load::Protocol => Self::ancillary(libc::SKF_AD_PROTOCOL),
-            Load::PacketType => Self::ancillary(libc::SKF_AD_PKTTYPE),
-            Load::Interface => Self::ancillary(libc::SKF_AD_IFINDEX),
-            Load::Tagged => Self::ancillary(libc::SKF_AD_VLAN_TAG_PRESENT),
+            BpfLoad::Word(at) => Self::plain(libc::BPF_LD | libc::BPF_ABS | libc::BPF_W, at),
+            BpfLoad::Half(at) => Self::plain(libc::BPF_LD | libc::BPF_ABS | libc::BPF_H, at),
+            BpfLoad::Byte(at) => Self::plain(libc::BPF_LD | libc::BPF_ABS | libc::BPF_B, at),
+            BpfLoad::Value(value) => Self::plain(libc::BPF_LD | libc::BPF_IMM, value),
+            BpfLoad::Kept => Self::plain(libc::BPF_LD | libc::BPF_MEM, 0),
+            BpfLoad::Protocol => Self::ancillary(libc::SKF_AD_PROTOCOL),
+            BpfLoad::PacketType => Self::ancillary(libc::SKF_AD_PKTTYPE),
+            BpfLoad::Interface => Self::ancillary(libc::SKF_AD_IFINDEX),
+            BpfLoad::Tagged => Self::ancillary(libc::SKF_AD_VLAN_TAG_PRESENT),
         }
     }
 
@@ -102,25 +102,25 @@ impl Step {
     }
 
     /// Returns an instruction that calculates with the accumulator.
-    pub const fn calculate(what: Do) -> Self {
+    pub const fn calculate(what: BpfOperation) -> Self {
         const ALU: u32 = libc::BPF_ALU;
         match what {
-            Do::And(bits) => Self::plain(ALU | libc::BPF_AND | libc::BPF_K, bits),
-            Do::Xor(bits) => Self::plain(ALU | libc::BPF_XOR | libc::BPF_K, bits),
-            Do::Shift(by) => Self::plain(ALU | libc::BPF_RSH | libc::BPF_K, by),
-            Do::ShiftBy => Self::plain(ALU | libc::BPF_RSH | libc::BPF_X, 0),
-            Do::Keep => Self::plain(libc::BPF_ST, 0),
-            Do::Beside => Self::plain(libc::BPF_MISC | libc::BPF_TAX, 0),
+            BpfOperation::And(bits) => Self::plain(ALU | libc::BPF_AND | libc::BPF_K, bits),
+            BpfOperation::Xor(bits) => Self::plain(ALU | libc::BPF_XOR | libc::BPF_K, bits),
+            BpfOperation::Shift(by) => Self::plain(ALU | libc::BPF_RSH | libc::BPF_K, by),
+            BpfOperation::ShiftBy => Self::plain(ALU | libc::BPF_RSH | libc::BPF_X, 0),
+            BpfOperation::Keep => Self::plain(libc::BPF_ST, 0),
+            BpfOperation::Beside => Self::plain(libc::BPF_MISC | libc::BPF_TAX, 0),
         }
     }
 
     /// Returns a branch: skips the next `so` instructions if the condition holds, the next `not` if
     /// it does not.
-    pub const fn branch(condition: If, so: u8, not: u8) -> Self {
+    pub const fn branch(condition: BpfCondition, so: u8, not: u8) -> Self {
         let (code, k) = match condition {
-            If::Is(k) => (libc::BPF_JEQ, k),
-            If::AtLeast(k) => (libc::BPF_JGE, k),
-            If::Has(k) => (libc::BPF_JSET, k),
+            BpfCondition::Is(k) => (libc::BPF_JEQ, k),
+            BpfCondition::AtLeast(k) => (libc::BPF_JGE, k),
+            BpfCondition::Has(k) => (libc::BPF_JSET, k),
         };
         Self { code: libc::BPF_JMP | libc::BPF_K | code, k, jumps: (so, not) }
     }
@@ -137,52 +137,59 @@ impl Step {
 }
 
 /// Returns steps that drop frames unless the loaded value equals `value`.
-pub const fn only(what: Load, value: u32) -> [Step; 3] {
-    [Step::load(what), Step::branch(If::Is(value), 1, 0), Step::end(false)]
+pub const fn only(what: BpfLoad, value: u32) -> [BpfInstruction; 3] {
+    [
+        BpfInstruction::load(what),
+        BpfInstruction::branch(BpfCondition::Is(value), 1, 0),
+        BpfInstruction::end(false),
+    ]
 }
 
 /// Returns steps that drop frames unless they arrived by this interface, untagged and with this
 /// EtherType; frames that this host sends are dropped as well. A process that has the socket may
 /// bind it to another protocol or interface, but receives no further frames by that.
-pub fn came_by(interface: u32, protocol: u16) -> Vec<Step> {
+pub fn from_interface(interface: u32, protocol: u16) -> Vec<BpfInstruction> {
     let sent = [
-        Step::load(Load::PacketType),
-        Step::branch(If::AtLeast(libc::PACKET_OUTGOING.into()), 0, 1),
-        Step::end(false),
+        BpfInstruction::load(BpfLoad::PacketType),
+        BpfInstruction::branch(BpfCondition::AtLeast(libc::PACKET_OUTGOING.into()), 0, 1),
+        BpfInstruction::end(false),
     ];
     let all = [
-        only(Load::Protocol, protocol.into()),
-        only(Load::Interface, interface),
-        only(Load::Tagged, 0),
+        only(BpfLoad::Protocol, protocol.into()),
+        only(BpfLoad::Interface, interface),
+        only(BpfLoad::Tagged, 0),
         sent,
-        only(Load::Half(ETHERTYPE), protocol.into()),
+        only(BpfLoad::Half(ETHERTYPE), protocol.into()),
     ];
     all.concat()
 }
 
 /// Returns steps that drop frames to any address but this.
-pub const fn to_address([a, b, c, d, e, f]: [u8; 6]) -> [Step; 6] {
+pub const fn to_address([a, b, c, d, e, f]: [u8; 6]) -> [BpfInstruction; 6] {
     [
-        Step::load(Load::Word(0)),
-        Step::branch(If::Is(u32::from_be_bytes([a, b, c, d])), 1, 0),
-        Step::end(false),
-        Step::load(Load::Half(4)),
-        Step::branch(If::Is(u32::from_be_bytes([0, 0, e, f])), 1, 0),
-        Step::end(false),
+        BpfInstruction::load(BpfLoad::Word(0)),
+        BpfInstruction::branch(BpfCondition::Is(u32::from_be_bytes([a, b, c, d])), 1, 0),
+        BpfInstruction::end(false),
+        BpfInstruction::load(BpfLoad::Half(4)),
+        BpfInstruction::branch(BpfCondition::Is(u32::from_be_bytes([0, 0, e, f])), 1, 0),
+        BpfInstruction::end(false),
     ]
 }
 
 /// Steps that accept multicast and broadcast frames; the next step sees the others.
-pub const GROUPS: [Step; 3] =
-    [Step::load(Load::Byte(0)), Step::branch(If::Has(1), 0, 1), Step::end(true)];
+pub const GROUPS: [BpfInstruction; 3] = [
+    BpfInstruction::load(BpfLoad::Byte(0)),
+    BpfInstruction::branch(BpfCondition::Has(1), 0, 1),
+    BpfInstruction::end(true),
+];
 
 /// Attaches a program to a socket: from now on the socket queues only frames that the program
 /// accepts.
 ///
 /// # Errors
 /// The kernel refuses the program, because a path does not end or it is too long.
-pub fn attach(fd: BorrowedFd<'_>, program: &[Step]) -> io::Result<()> {
-    let encode = |Step { code, k, jumps: (jt, jf) }: &Step| {
+pub fn attach(fd: BorrowedFd<'_>, program: &[BpfInstruction]) -> io::Result<()> {
+    let encode = |BpfInstruction { code, k, jumps: (jt, jf) }: &BpfInstruction| {
         let code = u16::try_from(*code).unwrap_or(u16::MAX);
         libc::sock_filter { code, jt: *jt, jf: *jf, k: *k }
     };
@@ -210,7 +217,7 @@ mod tests {
     #[test]
     fn frames_are_taken_by_address_and_nobody_changes_that() {
         let own = [2, 3, 4, 5, 6, 7];
-        let program = [&GROUPS[..], &to_address(own), &[Step::end(true)]].concat();
+        let program = [&GROUPS[..], &to_address(own), &[BpfInstruction::end(true)]].concat();
         let flags = SocketFlags::NONBLOCK;
         let (one, other) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None).unwrap();
@@ -224,9 +231,12 @@ mod tests {
         assert!(!takes(&to([2, 3, 4, 5, 6, 8])) && !takes(&to([2, 3, 4, 9, 6, 7])));
         assert!(!takes(&own[..5]), "cut off");
         lock(other.as_fd()).unwrap();
-        assert!(attach(other.as_fd(), &[Step::end(true)]).is_err());
-        assert!(attach(one.as_fd(), &[Step::load(Load::Byte(0))]).is_err(), "it does not end");
-        let long = [Step::end(true)].repeat(70_000);
+        assert!(attach(other.as_fd(), &[BpfInstruction::end(true)]).is_err());
+        assert!(
+            attach(one.as_fd(), &[BpfInstruction::load(BpfLoad::Byte(0))]).is_err(),
+            "it does not end"
+        );
+        let long = [BpfInstruction::end(true)].repeat(70_000);
         assert!(attach(one.as_fd(), &long).is_err());
     }
 }

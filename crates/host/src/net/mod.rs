@@ -14,4 +14,4 @@ pub mod socket;
 pub mod tcp_info;
 pub mod udp;
 
-pub use app_memory::{OwnMemory, OwnPiece};
+pub use app_memory::{AppMemory, AppMemoryPiece};

@@ -13,11 +13,11 @@ use rustix::net::sockopt;
 
 use crate::limits::{QUERY_IDLE_NS, QUERY_NS, RENEW_NS};
 use crate::net::rx_ring::{PacketRing, Slots};
-use crate::net::socket::{Packet, PacketSocket};
+use crate::net::socket::{PacketSocket, ReceivedPacket};
 
 /// The receive side of a packet socket. It outlives the sockets that it is used with in turn.
 #[derive(Debug, Default)]
-pub struct PacketInlet {
+pub struct PacketReceiver {
     ring: Option<PacketRing>,
     /// Time of the last query of the socket, and whether a frame arrived since.
     queried_ns: u64,
@@ -30,7 +30,7 @@ pub struct PacketInlet {
     pub lost: u64,
 }
 
-impl PacketInlet {
+impl PacketReceiver {
     /// Starts to receive from this socket, from which no frame was received before.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl PacketInlet {
         room: &mut [u8],
         now_ns: u64,
         is_woken: bool,
-    ) -> io::Result<Packet> {
+    ) -> io::Result<ReceivedPacket> {
         let Some(ring) = &mut self.ring else { return socket.receive(room) };
         let packet = ring.receive(socket, room);
         self.query_if_empty(socket, packet, now_ns, is_woken)
@@ -74,7 +74,7 @@ impl PacketInlet {
         room: &mut [u8],
         now_ns: u64,
         is_woken: bool,
-    ) -> io::Result<Packet> {
+    ) -> io::Result<ReceivedPacket> {
         let Some(ring) = &mut self.ring else { return socket.receive(room) };
         let packet = ring.look(socket, room);
         self.query_if_empty(socket, packet, now_ns, is_woken)
@@ -105,10 +105,10 @@ impl PacketInlet {
     fn query_if_empty(
         &mut self,
         socket: &PacketSocket,
-        packet: io::Result<Packet>,
+        packet: io::Result<ReceivedPacket>,
         now_ns: u64,
         is_woken: bool,
-    ) -> io::Result<Packet> {
+    ) -> io::Result<ReceivedPacket> {
         match packet {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if is_woken || now_ns >= self.queried_ns.saturating_add(QUERY_NS) {
@@ -153,7 +153,7 @@ impl PacketInlet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::socket::{FINISH_BYTES, PacketError};
+    use crate::net::socket::{InterfaceError, VNET_HEADER_BYTES};
     use std::time::{Duration, Instant};
 
     /// An EtherType for local experiments (IEEE 802).
@@ -169,7 +169,7 @@ mod tests {
     /// used.
     fn loopback() -> Option<(PacketSocket, PacketSocket)> {
         let receives = PacketSocket::open_for("lo", PROTOCOL, Some(own_address()));
-        if let Err(PacketError::Denied(_) | PacketError::Down(_)) = receives {
+        if let Err(InterfaceError::Denied(_) | InterfaceError::Down(_)) = receives {
             eprintln!("skipped: CAP_NET_RAW and a loopback interface that is up are needed");
             return None;
         }
@@ -178,8 +178,8 @@ mod tests {
     }
 
     fn send(socket: &PacketSocket, number: u8) {
-        let head =
-            [&[0; FINISH_BYTES][..], &own_address(), &[2; 6], &PROTOCOL.to_be_bytes()].concat();
+        let head = [&[0; VNET_HEADER_BYTES][..], &own_address(), &[2; 6], &PROTOCOL.to_be_bytes()]
+            .concat();
         rustix::io::write(socket, &[&head[..], &[number; 60]].concat()).unwrap();
     }
 
@@ -194,15 +194,15 @@ mod tests {
     #[test]
     fn a_ring_in_which_the_host_lost_its_place_is_made_anew() {
         let Some((socket, peer)) = loopback() else { return };
-        let mut inlet = PacketInlet::default();
+        let mut inlet = PacketReceiver::default();
         assert_eq!(inlet.deadline(), u64::MAX, "there is nothing to be asked");
         inlet.open(&socket, Slots::SHORT).unwrap();
         let mut now = 10 * QUERY_IDLE_NS;
-        let next = |inlet: &mut PacketInlet, now| {
+        let next = |inlet: &mut PacketReceiver, now| {
             let mut room = [0; 200];
             inlet.receive(&socket, &mut room, now, false).ok().map(|_| room[60])
         };
-        let hear = |inlet: &mut PacketInlet, now, number| {
+        let hear = |inlet: &mut PacketReceiver, now, number| {
             send(&peer, number);
             soon(|| next(inlet, now) == Some(number));
         };

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use crate::net::socket::{Packet, PacketSocket, drops, set, tag_of};
+use crate::net::socket::{PacketSocket, ReceivedPacket, drops, set, tag_of};
 
 /// The geometry of a ring: the length and the number of its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,7 +194,11 @@ impl PacketRing {
     /// # Errors
     /// `EAGAIN` if the ring is empty; `ENOBUFS` if the kernel had no room to queue a frame that did
     /// not fit its slot; or the socket's error for such a frame.
-    pub fn receive(&mut self, socket: &PacketSocket, room: &mut [u8]) -> io::Result<Packet> {
+    pub fn receive(
+        &mut self,
+        socket: &PacketSocket,
+        room: &mut [u8],
+    ) -> io::Result<ReceivedPacket> {
         let packet = self.look(socket, room)?;
         if let Some(frame) = self.held() {
             let len = frame.len().min(room.len());
@@ -212,7 +216,7 @@ impl PacketRing {
     ///
     /// # Errors
     /// Those of [`Self::receive`].
-    pub fn look(&mut self, socket: &PacketSocket, room: &mut [u8]) -> io::Result<Packet> {
+    pub fn look(&mut self, socket: &PacketSocket, room: &mut [u8]) -> io::Result<ReceivedPacket> {
         if self.memory == NonNull::dangling() {
             return Err(io::ErrorKind::NotConnected.into());
         }
@@ -275,7 +279,7 @@ impl PacketRing {
     }
 
     /// Holds the frame of the current slot, which belongs to this process now.
-    fn hold(&mut self, status: u32) -> io::Result<Packet> {
+    fn hold(&mut self, status: u32) -> io::Result<ReceivedPacket> {
         // SAFETY: a slot begins with its header; the kernel does not write it while it belongs to
         // this process.
         let header = unsafe { self.slot().cast::<libc::tpacket2_hdr>().read() };
@@ -290,7 +294,7 @@ impl PacketRing {
         }
         self.held = Some(HeldFrame { from, len: whole });
         let tag = tag_of(status, header.tp_vlan_tpid, header.tp_vlan_tci);
-        Ok(Packet { len: whole, tag })
+        Ok(ReceivedPacket { len: whole, tag })
     }
 }
 

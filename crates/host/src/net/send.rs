@@ -16,19 +16,19 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use rustix::net::addr::SocketAddrArg as _;
 
 use crate::limits::FRAMES_PER_CALL_MAX;
-use crate::net::app_memory::OwnPiece;
+use crate::net::app_memory::AppMemoryPiece;
 use causeway_memory::View;
 
 /// The body of a frame, behind its head.
 #[derive(Debug, Clone)]
-pub enum Body {
+pub enum FrameBody {
     /// Memory that other processes share.
     Shared(View),
     /// Memory of this process, lent by its owner.
-    Own(OwnPiece),
+    Own(AppMemoryPiece),
 }
 
-impl Body {
+impl FrameBody {
     /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         match self {
@@ -52,7 +52,7 @@ impl Body {
     /// Copies the body out. Returns `false` if pages are missing.
     pub fn read_into(&self, into: &mut [u8]) -> bool {
         match self {
-            Self::Shared(view) => view.read_into(0, into).is_ok() && !view.poisoned(),
+            Self::Shared(view) => view.read_into(0, into).is_ok() && !view.is_poisoned(),
             Self::Own(piece) => piece.read_into(into),
         }
     }
@@ -60,17 +60,17 @@ impl Body {
 
 /// A frame to send.
 #[derive(Debug, Clone, Copy)]
-pub struct Frame<'a> {
+pub struct OutgoingFrame<'a> {
     /// The first bytes, in private memory.
     pub head: &'a [u8],
     /// The bytes behind the head.
-    pub body: Option<&'a Body>,
+    pub body: Option<&'a FrameBody>,
 }
 
-impl Frame<'_> {
+impl OutgoingFrame<'_> {
     /// Returns the length of head and body in bytes.
     pub fn len(&self) -> usize {
-        self.head.len().saturating_add(self.body.map_or(0, Body::len))
+        self.head.len().saturating_add(self.body.map_or(0, FrameBody::len))
     }
 
     /// Returns whether the frame has no bytes.
@@ -81,25 +81,28 @@ impl Frame<'_> {
 
 /// Returns the frames that lie back to back in `bytes`, from index `from` on. `ends` contains the
 /// end of each frame.
-pub fn in_a_row<'a>(
+pub fn contiguous_frames<'a>(
     bytes: &'a [u8],
     ends: &'a [usize],
     from: usize,
-) -> impl Iterator<Item = Frame<'a>> {
+) -> impl Iterator<Item = OutgoingFrame<'a>> {
     let starts = std::iter::once(0).chain(ends.iter().copied());
     let frame = |(start, end): (usize, &usize)| bytes.get(start..*end).unwrap_or(&[]);
-    starts.zip(ends).skip(from).map(frame).map(|head| Frame { head, body: None })
+    starts.zip(ends).skip(from).map(frame).map(|head| OutgoingFrame { head, body: None })
 }
 
 /// Returns the vectors of a frame's head and body.
-fn pieces_of(Frame { head, body }: &Frame<'_>) -> (libc::iovec, Option<libc::iovec>) {
-    let lent = |body: &Body| libc::iovec { iov_base: body.as_ptr().cast(), iov_len: body.len() };
+fn pieces_of(
+    OutgoingFrame { head, body }: &OutgoingFrame<'_>,
+) -> (libc::iovec, Option<libc::iovec>) {
+    let lent =
+        |body: &FrameBody| libc::iovec { iov_base: body.as_ptr().cast(), iov_len: body.len() };
     let head = libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() };
     (head, body.map(lent))
 }
 
 /// Returns the vectors of frames, and the number of vectors of each frame.
-fn pieces<'a>(frames: impl Iterator<Item = Frame<'a>>) -> (Vec<libc::iovec>, Vec<usize>) {
+fn pieces<'a>(frames: impl Iterator<Item = OutgoingFrame<'a>>) -> (Vec<libc::iovec>, Vec<usize>) {
     let (mut all, mut counts) = (Vec::new(), Vec::new());
     for frame in frames.take(FRAMES_PER_CALL_MAX) {
         let (head, behind) = pieces_of(&frame);
@@ -125,7 +128,7 @@ where
 /// The first frame was not sent; the error is the kernel's.
 pub fn send_each<'a>(
     fd: BorrowedFd<'_>,
-    mut frames: impl Iterator<Item = Frame<'a>>,
+    mut frames: impl Iterator<Item = OutgoingFrame<'a>>,
 ) -> io::Result<usize> {
     let Some(first) = frames.next() else { return Ok(0) };
     let second = frames.next();
@@ -151,7 +154,7 @@ pub fn send_each<'a>(
 }
 
 /// Sends a frame as [`send_each`] does, at less cost, and least without a body.
-fn send_one(fd: BorrowedFd<'_>, frame: &Frame<'_>) -> io::Result<usize> {
+fn send_one(fd: BorrowedFd<'_>, frame: &OutgoingFrame<'_>) -> io::Result<usize> {
     if frame.body.is_none() {
         let flags = rustix::net::SendFlags::DONTWAIT;
         return Ok(rustix::net::send(fd, frame.head, flags).map(|_| 1)?);
@@ -181,10 +184,10 @@ struct SegmentSize {
 /// # Errors
 /// No frame was sent: the kernel has no room or refuses the address or the length, or there are
 /// more than [`FRAMES_PER_CALL_MAX`] frames.
-pub fn send_together<'a>(
+pub fn send_segmented<'a>(
     fd: BorrowedFd<'_>,
     to: &SocketAddr,
-    frames: impl Iterator<Item = Frame<'a>> + Clone,
+    frames: impl Iterator<Item = OutgoingFrame<'a>> + Clone,
 ) -> io::Result<()> {
     let cut = frames.clone().next().map_or(0, |frame| frame.len());
     let len = u16::try_from(cut).map_err(|_| rustix::io::Errno::MSGSIZE)?;
@@ -227,12 +230,12 @@ mod tests {
     use std::sync::Arc;
 
     /// Returns a window of shared memory with these bytes.
-    fn shared(bytes: &[u8]) -> Body {
+    fn shared(bytes: &[u8]) -> FrameBody {
         let file = create("test", 8192).unwrap();
         let mapping = Arc::new(Mapping::new(file.as_fd(), 0, 8192).unwrap());
         let view = View::new(mapping, 100, bytes.len()).unwrap();
         view.write(0, bytes).unwrap();
-        Body::Shared(view)
+        FrameBody::Shared(view)
     }
 
     #[test]
@@ -241,9 +244,9 @@ mod tests {
         let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let body = shared(b"body");
         let frames = [
-            Frame { head: b"one ", body: Some(&body) },
-            Frame { head: b"two", body: None },
-            Frame { head: b"three ", body: Some(&body) },
+            OutgoingFrame { head: b"one ", body: Some(&body) },
+            OutgoingFrame { head: b"two", body: None },
+            OutgoingFrame { head: b"three ", body: Some(&body) },
         ];
         assert_eq!(send_each(a.as_fd(), frames.into_iter()).unwrap(), 3);
         let mut room = [0; 64];
@@ -264,17 +267,17 @@ mod tests {
             b.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
             let to = b.local_addr().unwrap();
             let (body, short) = (shared(&[7; 1000]), shared(&[8; 10]));
-            let whole = Frame { head: &[1; 24], body: Some(&body) };
-            let last = Frame { head: &[2; 24], body: Some(&short) };
-            send_together(a.as_fd(), &to, [whole, whole, last].into_iter()).unwrap();
+            let whole = OutgoingFrame { head: &[1; 24], body: Some(&body) };
+            let last = OutgoingFrame { head: &[2; 24], body: Some(&short) };
+            send_segmented(a.as_fd(), &to, [whole, whole, last].into_iter()).unwrap();
             let mut room = [0; 2000];
             for (number, fill, len) in [(1, 7, 1000), (1, 7, 1000), (2, 8, 10)] {
                 let (came, _) = b.recv_from(&mut room).unwrap();
                 assert_eq!(&room[..came], [&[number; 24][..], &vec![fill; len]].concat());
             }
             let many = std::iter::repeat_n(last, FRAMES_PER_CALL_MAX + 1);
-            assert!(send_together(a.as_fd(), &to, many).is_err());
-            send_together(a.as_fd(), &to, [last].into_iter()).unwrap();
+            assert!(send_segmented(a.as_fd(), &to, many).is_err());
+            send_segmented(a.as_fd(), &to, [last].into_iter()).unwrap();
             assert_eq!(b.recv_from(&mut room).unwrap().0, 34);
         }
     }

@@ -14,11 +14,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 
 use crate::fd::control::ControlMessages;
-use crate::net::bpf::{GROUPS, Step, attach, to_address};
-use crate::net::send::{Frame, send_each};
+use crate::net::bpf::{BpfInstruction, GROUPS, attach, to_address};
+use crate::net::send::{OutgoingFrame, send_each};
 
 /// Length of the header before each frame, in bytes.
-pub const FINISH_BYTES: usize = 10;
+pub const VNET_HEADER_BYTES: usize = 10;
 /// EtherType of an IEEE 802.1Q tag.
 const TAG_ETHERTYPE: u16 = 0x8100;
 
@@ -33,7 +33,7 @@ pub struct PacketSocket {
 
 /// A received frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Packet {
+pub struct ReceivedPacket {
     /// Length of header and frame in bytes; more than the buffer has if the frame was cut.
     pub len: usize,
     /// The VLAN tag that the kernel removed: its EtherType and its value.
@@ -42,7 +42,7 @@ pub struct Packet {
 
 /// The reason why an interface cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum PacketError {
+pub enum InterfaceError {
     /// No interface has this name.
     #[error("there is no interface {0}")]
     None(String),
@@ -141,8 +141,8 @@ impl PacketSocket {
     /// Opens a socket on an interface that is up, for frames to all addresses.
     ///
     /// # Errors
-    /// [`PacketError`] with the remedy.
-    pub fn open(name: &str) -> Result<Self, PacketError> {
+    /// [`InterfaceError`] with the remedy.
+    pub fn open(name: &str) -> Result<Self, InterfaceError> {
         Self::open_for(name, libc::ETH_P_ALL as u16, None)
     }
 
@@ -150,15 +150,16 @@ impl PacketSocket {
     /// only.
     ///
     /// # Errors
-    /// [`PacketError`] with the remedy.
+    /// [`InterfaceError`] with the remedy.
     pub fn open_for(
         name: &str,
         protocol: u16,
         address: Option<[u8; 6]>,
-    ) -> Result<Self, PacketError> {
-        let to = |address| [&GROUPS[..], &to_address(address), &[Step::end(true)]].concat();
+    ) -> Result<Self, InterfaceError> {
+        let to =
+            |address| [&GROUPS[..], &to_address(address), &[BpfInstruction::end(true)]].concat();
         let program = address.map(to).unwrap_or_default();
-        Self::open_with(name, protocol, |_| program, FINISH_BYTES)
+        Self::open_with(name, protocol, |_| program, VNET_HEADER_BYTES)
     }
 
     /// Opens a socket on an interface that is up, for frames of an EtherType that the program
@@ -166,26 +167,26 @@ impl PacketSocket {
     /// index of the interface.
     ///
     /// # Errors
-    /// [`PacketError`] with the remedy.
+    /// [`InterfaceError`] with the remedy.
     pub fn open_bare(
         name: &str,
         protocol: u16,
-        program: impl FnOnce(u32) -> Vec<Step>,
-    ) -> Result<Self, PacketError> {
+        program: impl FnOnce(u32) -> Vec<BpfInstruction>,
+    ) -> Result<Self, InterfaceError> {
         Self::open_with(name, protocol, program, 0)
     }
 
     fn open_with(
         name: &str,
         protocol: u16,
-        program: impl FnOnce(u32) -> Vec<Step>,
+        program: impl FnOnce(u32) -> Vec<BpfInstruction>,
         before: usize,
-    ) -> Result<Self, PacketError> {
+    ) -> Result<Self, InterfaceError> {
         let host = |e: io::Error| match e.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => PacketError::Denied(name.to_owned()),
-            Some(libc::ENODEV | libc::ENXIO) => PacketError::None(name.to_owned()),
-            Some(libc::ENETDOWN) => PacketError::Down(name.to_owned()),
-            _ => PacketError::Host(name.to_owned(), e),
+            Some(libc::EPERM | libc::EACCES) => InterfaceError::Denied(name.to_owned()),
+            Some(libc::ENODEV | libc::ENXIO) => InterfaceError::None(name.to_owned()),
+            Some(libc::ENETDOWN) => InterfaceError::Down(name.to_owned()),
+            _ => InterfaceError::Host(name.to_owned(), e),
         };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Without a protocol the socket receives nothing before it is bound.
@@ -199,7 +200,7 @@ impl PacketSocket {
         // SAFETY: the answer to this request is the flags.
         let flags = unsafe { flags.ifr_ifru.ifru_flags };
         if libc::c_int::from(flags) & libc::IFF_UP == 0 {
-            return Err(PacketError::Down(name.to_owned()));
+            return Err(InterfaceError::Down(name.to_owned()));
         }
         let mtu = mtu_of(fd_ref, name).map_err(host)?;
         for option in [libc::PACKET_AUXDATA, libc::PACKET_IGNORE_OUTGOING] {
@@ -245,7 +246,7 @@ impl PacketSocket {
         set(self.fd.as_fd(), libc::PACKET_QDISC_BYPASS, &1_i32)
     }
 
-    /// Returns the length of the header before each frame, in both directions: [`FINISH_BYTES`] or
+    /// Returns the length of the header before each frame, in both directions: [`VNET_HEADER_BYTES`] or
     /// 0.
     pub fn before(&self) -> usize {
         self.before
@@ -267,7 +268,7 @@ impl PacketSocket {
     /// # Errors
     /// `EAGAIN` without a frame; the state of an interface that is down; or an error of the kernel
     /// for an offload that it cannot describe.
-    pub fn receive(&self, room: &mut [u8]) -> io::Result<Packet> {
+    pub fn receive(&self, room: &mut [u8]) -> io::Result<ReceivedPacket> {
         /// Aligned as control messages must be.
         #[repr(align(8))]
         struct Control([u8; 64]);
@@ -285,7 +286,7 @@ impl PacketSocket {
         let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
         #[allow(clippy::unnecessary_cast, reason = "the type differs between C libraries")]
         let written = control.0.get(..message.msg_controllen as usize).unwrap_or_default();
-        Ok(Packet { len, tag: tag(written) })
+        Ok(ReceivedPacket { len, tag: tag(written) })
     }
 
     /// Sends frames, each with its header, at most
@@ -295,7 +296,7 @@ impl PacketSocket {
     /// # Errors
     /// The first frame was not sent: the kernel has no room, the frame is too long, or the
     /// interface is down.
-    pub fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>>) -> io::Result<usize> {
+    pub fn send<'a>(&self, frames: impl Iterator<Item = OutgoingFrame<'a>>) -> io::Result<usize> {
         send_each(self.as_fd(), frames)
     }
 }
@@ -332,7 +333,7 @@ mod tests {
     #[test]
     fn packet_socket_error_names_the_missing_interface() {
         match PacketSocket::open("nowhere0") {
-            Err(PacketError::None(name) | PacketError::Denied(name)) => {
+            Err(InterfaceError::None(name) | InterfaceError::Denied(name)) => {
                 assert_eq!(name, "nowhere0");
             }
             other => panic!("{other:?}"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// The state of a connection, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Connection {
+pub struct TcpState {
     /// Smoothed round-trip time; `None` before the first measurement.
     pub round_trip: Option<Duration>,
     /// The longest IP packet that crosses the path unfragmented, in bytes.
@@ -29,7 +29,7 @@ const ESTABLISHED: u8 = 1;
 
 /// Returns the state of a connection, or `None` for a socket that is not TCP and on a kernel
 /// without `TCP_INFO`.
-pub fn connection(socket: BorrowedFd<'_>) -> Option<Connection> {
+pub fn connection(socket: BorrowedFd<'_>) -> Option<TcpState> {
     // SAFETY: an all-zero answer is valid: numbers only.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).ok()?;
@@ -40,7 +40,7 @@ pub fn connection(socket: BorrowedFd<'_>) -> Option<Connection> {
     // The length up to the last required field; older kernels report fewer.
     let required = offset_of!(libc::tcp_info, tcpi_data_segs_out).saturating_add(size_of::<u32>());
     let rated = offset_of!(libc::tcp_info, tcpi_delivery_rate).saturating_add(size_of::<u64>());
-    (done == 0 && len as usize >= required).then(|| Connection {
+    (done == 0 && len as usize >= required).then(|| TcpState {
         round_trip: (info.tcpi_rtt > 0).then(|| Duration::from_micros(info.tcpi_rtt.into())),
         path_mtu: info.tcpi_pmtu,
         sent: info.tcpi_data_segs_out,

@@ -12,7 +12,7 @@ const NO_CHECK6_RX: libc::c_int = 102;
 ///
 /// # Errors
 /// The socket is not a UDP socket.
-pub fn accept_unchecked(socket: BorrowedFd<'_>) -> io::Result<()> {
+pub fn accept_zero_checksum(socket: BorrowedFd<'_>) -> io::Result<()> {
     let on: libc::c_int = 1;
     let (fd, value) = (socket.as_raw_fd(), (&raw const on).cast());
     let len = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or(4);
@@ -42,7 +42,7 @@ mod tests {
         let at = to.local_addr().unwrap();
         from.send_to(b"one", at).unwrap();
         to.recv(&mut [0; 8]).unwrap_err();
-        accept_unchecked(to.as_fd()).unwrap();
+        accept_zero_checksum(to.as_fd()).unwrap();
         to.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
         from.send_to(b"other", at).unwrap();
         assert_eq!(to.recv(&mut [0; 8]).unwrap(), 5);
@@ -51,8 +51,8 @@ mod tests {
     #[test]
     fn udp_option_is_refused_by_other_sockets() {
         let udp = std::net::UdpSocket::bind("[::1]:0").unwrap();
-        accept_unchecked(udp.as_fd()).unwrap();
+        accept_zero_checksum(udp.as_fd()).unwrap();
         let (other, _) = std::os::unix::net::UnixStream::pair().unwrap();
-        accept_unchecked(other.as_fd()).unwrap_err();
+        accept_zero_checksum(other.as_fd()).unwrap_err();
     }
 }

@@ -137,8 +137,11 @@ impl AddressClaims {
                 if changed.is_empty() {
                     continue;
                 }
-                let message =
-                    if here { Message::Here(*id, changed) } else { Message::Gone(*id, changed) };
+                let message = if here {
+                    Message::AddressAdded(*id, changed)
+                } else {
+                    Message::AddressRemoved(*id, changed)
+                };
                 if link.inbox.send_reserved(message) {
                     macs.retain(|_, is| *is != here);
                 }
@@ -155,16 +158,18 @@ impl AddressClaims {
         now_ns: u64,
         notice: Notice,
     ) {
-        let (Notice::Here(id, mac) | Notice::Gone(id, mac)) = notice;
+        let (Notice::AddressAdded(id, mac) | Notice::AddressRemoved(id, mac)) = notice;
         let Some(link) = links.get(&id) else { return };
         if let Some(LinkSource { kind: SourceKind::Raw(raw), .. }) = sources.get_mut(&link.source) {
-            raw.announce(mac.0, matches!(notice, Notice::Here(..)));
+            raw.announce(mac.0, matches!(notice, Notice::AddressAdded(..)));
             return;
         }
         let group = &link.spec.group;
         let epoch = match notice {
-            Notice::Here(..) => Some(self.directory(group).claim_local((0, mac.0), wall_ns())),
-            Notice::Gone(..) => {
+            Notice::AddressAdded(..) => {
+                Some(self.directory(group).claim_local((0, mac.0), wall_ns()))
+            }
+            Notice::AddressRemoved(..) => {
                 let change = self.directory(group).withdraw(Place::Here, (0, mac.0));
                 self.record_changes(links, group, change);
                 self.send_changes(links);
@@ -176,7 +181,7 @@ impl AddressClaims {
         if epoch.is_none() {
             self.announce_over_quota(links, socket, now_ns);
         }
-        with_clock(now_ns, |moment| socket.tick(moment));
+        with_clock(now_ns, |clock| socket.tick(clock));
     }
 
     /// Announces addresses that exceeded a peer's quota before and now have room.

@@ -20,10 +20,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use causeway_fabric::carrier::{
-    Arrival, Arrivals, Carrier, LinkId, OFFLOAD_BYTES, Outgoing, Pool, Refusal,
+    BufferPool, Carrier, LinkId, OFFLOAD_BYTES, Outgoing, ReceivedFrame, ReceivedFrames, Refusal,
 };
-use causeway_fabric::udp::{Burst, Cut, Origin, Receiver, Udp};
-use causeway_fabric::{Context, Progress, Served, cost};
+use causeway_fabric::udp::{Burst, Fragmentation, Origin, Udp, UdpReceiver};
+use causeway_fabric::{Context, Progress, SourceProgress, cost};
 use causeway_model::TrafficClass;
 use causeway_wire::ecn::{Ecn, decapsulate, traffic_class};
 use causeway_wire::frame::{FlowKey, Frame};
@@ -36,7 +36,7 @@ use super::local_address::{LocalAddressReader, LocalAddressRecorder};
 use super::stats::{LinkStats, Loss};
 use super::udp_batch::BatchSender;
 use crate::mss::SegmentSizes;
-use crate::unfinished::left_to_do_within;
+use crate::partial_offload::missing_offload_within;
 
 /// Header before each frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub struct BareSocket {
     /// The sockets from which its links send.
     senders: Arc<Senders>,
     encapsulation: Encapsulation,
-    receiver: Receiver,
+    receiver: UdpReceiver,
     bursts: Vec<Burst>,
     /// By the peer's address, and the virtual network.
     peers: HashMap<(IpAddr, u32), BarePeer>,
@@ -87,7 +87,7 @@ impl Senders {
         let mut sockets = Vec::new();
         if let (Encapsulation::Vxlan, Ok(local)) = (encapsulation, udp.local()) {
             // Fewer if the host refuses more.
-            let more = || Udp::bind_to_send(local.ip(), Cut::Allowed).map(Arc::new);
+            let more = || Udp::bind_to_send(local.ip(), Fragmentation::Allowed).map(Arc::new);
             sockets.extend(std::iter::repeat_with(more).take(VXLAN_SENDERS).map_while(Result::ok));
         }
         if sockets.is_empty() {
@@ -119,20 +119,20 @@ pub struct UnmatchedDatagrams {
 
 impl BareSocket {
     /// Returns a `BareSocket` on a bound UDP socket.
-    pub fn new(udp: Udp, encapsulation: Encapsulation, pool: Pool) -> Self {
+    pub fn new(udp: Udp, encapsulation: Encapsulation, pool: BufferPool) -> Self {
         // Required by RFC 7348, section 5; by default hosts drop such datagrams, and not all
         // implement RFC 6935.
-        if let (Encapsulation::Vxlan, Err(error)) = (encapsulation, udp.accept_unchecked()) {
+        if let (Encapsulation::Vxlan, Err(error)) = (encapsulation, udp.accept_zero_checksum()) {
             log::warn!(error:% = error; "cannot accept datagrams without a UDP checksum: the host drops those over IPv6");
         }
-        udp.tell_destinations();
+        udp.report_destinations();
         udp.report_classes();
         let udp = Arc::new(udp);
         Self {
             senders: Arc::new(Senders::new(&udp, encapsulation)),
             udp,
             encapsulation,
-            receiver: Receiver::new(pool),
+            receiver: UdpReceiver::new(pool),
             bursts: Vec::new(),
             peers: HashMap::new(),
             sizes: (encapsulation == Encapsulation::Vxlan).then(Arc::default),
@@ -211,7 +211,7 @@ impl BareSocket {
 
     /// Receives about `budget` frames, until the turn's time is over. `polled`: whether the
     /// call is a poll, or follows a readiness event.
-    pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> Served {
+    pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> SourceProgress {
         let mut count = 0_u32;
         while (count as usize) < budget && !(count > 0 && cx.is_over()) {
             let mut bursts = std::mem::take(&mut self.bursts);
@@ -225,17 +225,17 @@ impl BareSocket {
             self.bursts = bursts;
             match received {
                 Ok(true) => {}
-                Ok(false) => return Served { progress: Progress::Idle, count },
+                Ok(false) => return SourceProgress { progress: Progress::Idle, count },
                 // The error of an earlier send, reported once; the carrier has counted that loss.
                 Err(_) => count = count.saturating_add(1),
             }
         }
-        Served { progress: Progress::Worked, count }
+        SourceProgress { progress: Progress::Worked, count }
     }
 
     /// Passes the frames of a burst to their groups. Returns the number of datagrams.
     fn take(&mut self, mut burst: Burst) -> u32 {
-        let mut frames: Vec<Arrival> = Vec::new();
+        let mut frames: Vec<ReceivedFrame> = Vec::new();
         let (mut total, mut of) = (0_u32, None);
         let ecn = Ecn::of(burst.class);
         let ip = burst.from.ip();
@@ -269,9 +269,11 @@ impl BareSocket {
             }
             let offload = match self.encapsulation {
                 Encapsulation::Vnet => [0; OFFLOAD_BYTES],
-                Encapsulation::Vxlan => left_to_do_within(frame, *packet, self.sizes.as_deref()),
+                Encapsulation::Vxlan => {
+                    missing_offload_within(frame, *packet, self.sizes.as_deref())
+                }
             };
-            let arrival = Arrival { at, offload, hops: 1, flood: None };
+            let arrival = ReceivedFrame { at, offload, hops: 1, flood: None };
             match of {
                 None => of = Some((ip, vni)),
                 Some(first) if first == (ip, vni) => {}
@@ -285,7 +287,7 @@ impl BareSocket {
             frames.push(arrival);
         }
         if let Some(BarePeer { inbox, .. }) = of.and_then(|key| self.peers.get(&key)) {
-            inbox.deliver(Arrivals { link: inbox.id, bytes: burst.buffer, frames });
+            inbox.deliver(ReceivedFrames { link: inbox.id, bytes: burst.buffer, frames });
         }
         total
     }
@@ -445,8 +447,8 @@ mod tests {
     use super::*;
 
     fn carrier(to: &str) -> BareCarrier {
-        let udp = Udp::bind("127.0.0.1:0".parse().unwrap(), Cut::Allowed).unwrap();
-        let socket = BareSocket::new(udp, Encapsulation::Vnet, Pool::default());
+        let udp = Udp::bind("127.0.0.1:0".parse().unwrap(), Fragmentation::Allowed).unwrap();
+        let socket = BareSocket::new(udp, Encapsulation::Vnet, BufferPool::default());
         socket.carrier(to.parse().unwrap(), 0, TrafficClass::default(), Arc::default())
     }
 
@@ -462,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_is_closed_for_a_while_costs_nothing_afterwards() {
+    fn gso_survives_an_unreachable_destination() {
         // Without SO_BROADCAST, sending to this address fails.
         let mut carrier = carrier("255.255.255.255:9");
         assert_eq!(batch(&mut carrier, 5, 100), 5);
@@ -475,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_alone_is_tried_together_again() {
+    fn gso_is_retried_after_single_sends() {
         let far = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut carrier = carrier(&far.local_addr().unwrap().to_string());
         (carrier.batches.single_from, carrier.batches.batches_left) = (50, GSO_RETRY_BATCHES);

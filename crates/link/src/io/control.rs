@@ -9,10 +9,12 @@ use std::collections::{BTreeMap, HashMap};
 use causeway_fabric::carrier::{
     FORWARDS_FRAMES, FindLink, Join, Leave, LinkDeleted, LinkId, OpenInbox, ReadDrops,
 };
-use causeway_fabric::{Control, Controller, Object, ShardKey};
+use causeway_fabric::{Control, Controller, ServiceObject, ShardKey};
 use causeway_model::commands::links;
 use causeway_model::limits::LINKS_MAX;
-use causeway_model::{CommandError, Dispatch, GroupView, LinkSpec, LinkView, Name, Request};
+use causeway_model::{
+    CommandError, GroupView, LinkSpec, LinkView, Name, RequestDispatch, ServiceRequest,
+};
 
 use super::request::{CloseLink, OnFailure, OpenLink, ReadViews, ReloadKeys, StartLink};
 use super::service::NAME;
@@ -184,8 +186,8 @@ impl LinkController {
 }
 
 impl Controller for LinkController {
-    fn ask(&mut self, control: &mut Control<'_>, request: Request) -> Dispatch {
-        Dispatch::new(request)
+    fn ask(&mut self, control: &mut Control<'_>, request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request)
             .on(|links::List| self.list(control))
             .on(|links::Show(name)| self.show(control, &name))
             .on(|links::Add(spec)| self.add(control, *spec, OnFailure::Refuse))
@@ -195,9 +197,9 @@ impl Controller for LinkController {
             .on(|FindLink(name)| Ok(self.links.get(&name).map(|(spec, _)| spec.group.clone())))
     }
 
-    fn object_in(&self, group: &Name) -> Option<Object> {
+    fn object_in(&self, group: &Name) -> Option<ServiceObject> {
         let name = self.of_group(group).next()?.clone();
-        Some(Object { kind: "link", name })
+        Some(ServiceObject { kind: "link", name })
     }
 
     fn extend_group(&self, view: &mut GroupView) {

@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use causeway_fabric::carrier::{Arrival, Arrivals, LinkId, Message, Pool, Standing};
+use causeway_fabric::carrier::{
+    BufferPool, LinkId, LinkStatus, Message, ReceivedFrame, ReceivedFrames,
+};
 use causeway_fabric::mailbox::Sender;
 use causeway_model::Name;
 
@@ -22,36 +24,36 @@ pub struct LinkInbox {
     /// The link's counters.
     pub stats: Arc<LinkStats>,
     /// Pool of receive buffers.
-    pub pool: Pool,
+    pub pool: BufferPool,
 }
 
 impl LinkInbox {
     /// Sends received frames to the group. Counts frames that find its mailbox full.
-    pub fn deliver(&self, arrivals: Arrivals) {
+    pub fn deliver(&self, arrivals: ReceivedFrames) {
         let frames = arrivals.frames.len() as u64;
         if frames == 0 {
             return;
         }
         let bytes = arrivals.frames.iter().map(|frame| frame.at.len() as u64);
         self.stats.add_received(frames, bytes.fold(0, u64::saturating_add));
-        if self.to.push(Message::Arrivals(arrivals)).is_err() {
+        if self.to.push(Message::ReceivedFrames(arrivals)).is_err() {
             self.stats.add_drops(Loss::Busy, frames);
         }
     }
 
     /// Sends a copy of a frame to the group.
-    pub fn deliver_copy(&self, frame: &[u8], arrival: Arrival) {
+    pub fn deliver_copy(&self, frame: &[u8], arrival: ReceivedFrame) {
         let mut bytes = self.pool.take(frame.len());
         if let Some(room) = bytes.get_mut(..frame.len()) {
             room.copy_from_slice(frame);
         }
-        let frames = vec![Arrival { at: 0..frame.len(), ..arrival }];
-        self.deliver(Arrivals { link: self.id, bytes, frames });
+        let frames = vec![ReceivedFrame { at: 0..frame.len(), ..arrival }];
+        self.deliver(ReceivedFrames { link: self.id, bytes, frames });
     }
 
     /// Reports to the group whether the link carries frames.
-    pub fn report_standing(&self, standing: Standing) {
-        if self.to.demand(Message::Standing(self.id, standing)).is_err() {
+    pub fn report_standing(&self, standing: LinkStatus) {
+        if self.to.push_critical(Message::LinkStatus(self.id, standing)).is_err() {
             log::error!(link = self.name.as_str(); "cannot send to the link's group: the group misses a change of the link's state");
         }
     }
@@ -60,6 +62,6 @@ impl LinkInbox {
     /// even that is used up; retry later.
     #[must_use]
     pub fn send_reserved(&self, message: Message) -> bool {
-        self.to.insist(message).is_ok()
+        self.to.push_urgent(message).is_ok()
     }
 }

@@ -45,9 +45,9 @@ pub mod tunnels;
 mod udp_batch;
 mod view;
 
-use causeway_fabric::Registration;
+use causeway_fabric::ServiceRegistration;
 
 /// Registration of the service with a fabric.
-pub const SERVICE: Registration =
-    Registration::new(service::NAME, || Box::new(service::Links::new()))
+pub const SERVICE: ServiceRegistration =
+    ServiceRegistration::new(service::NAME, || Box::new(service::Links::new()))
         .with_controller(|| Box::<control::LinkController>::default());

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use causeway_fabric::Context;
 use causeway_fabric::carrier::{Carrier, LinkId};
-use causeway_fabric::udp::{Cut, Udp};
+use causeway_fabric::udp::{Fragmentation, Udp};
 use causeway_model::CommandError;
 use causeway_model::limits::UNDERLAY_MTU;
 use causeway_model::{LinkKind, LinkSpec, StreamSpec, TrafficClass, TunnelSpec, UdpSpec};
@@ -114,7 +114,7 @@ impl Links {
         &mut self,
         cx: &Context<'_>,
         spec: &LinkSpec,
-        (at, cut): (SocketAddr, Cut),
+        (at, cut): (SocketAddr, Fragmentation),
         local: SourceKey,
         make: impl FnOnce(&Self, Udp) -> SourceKind,
     ) -> Result<u32, CommandError> {
@@ -167,16 +167,18 @@ impl Links {
         let local = SourceKey::Bare(udp.local, encapsulation);
         let value = match self.shared(local) {
             Some(value) => value,
-            None => self.bind(cx, spec, (udp.local, Cut::Allowed), local, |links, socket| {
-                let pool = links.pool.clone();
-                SourceKind::Bare(Box::new(BareSocket::new(socket, encapsulation, pool)))
-            })?,
+            None => {
+                self.bind(cx, spec, (udp.local, Fragmentation::Allowed), local, |links, socket| {
+                    let pool = links.pool.clone();
+                    SourceKind::Bare(Box::new(BareSocket::new(socket, encapsulation, pool)))
+                })?
+            }
         };
         let Some(LinkSource { kind: SourceKind::Bare(socket), .. }) = self.sources.get_mut(&value)
         else {
             return Err(host(spec, "its socket was closed"));
         };
-        let route = path::packet_to(udp.local.ip(), udp.remote.ip());
+        let route = path::route_mtu(udp.local.ip(), udp.remote.ip());
         let packet = spec.kind.mtu(route.unwrap_or(UNDERLAY_MTU));
         // Independent of the underlay's MTU: guests have an ordinary MTU unless configured
         // otherwise.
@@ -269,10 +271,10 @@ impl Links {
         let local = SourceKey::Tunnels(shared, own.as_ref().map(PrivateKey::public));
         let value = match self.shared(local) {
             Some(value) => value,
-            None => self.bind(cx, spec, (at, Cut::Refused), local, |links, socket| {
+            None => self.bind(cx, spec, (at, Fragmentation::Refused), local, |links, socket| {
                 let pool = links.pool.clone();
                 let tunnels =
-                    with_clock(cx.now_ns, |moment| TunnelSocket::new(socket, own, pool, moment));
+                    with_clock(cx.now_ns, |clock| TunnelSocket::new(socket, own, pool, clock));
                 SourceKind::Tunnels(Box::new(tunnels))
             })?,
         };
@@ -281,9 +283,9 @@ impl Links {
         else {
             return Err(host(spec, "its socket was closed"));
         };
-        let added = with_clock(cx.now_ns, |moment| {
+        let added = with_clock(cx.now_ns, |clock| {
             let host = spec.remote_host.clone();
-            socket.add(peer, (remote, host), vni, inbox.clone(), moment)
+            socket.add(peer, (remote, host), vni, inbox.clone(), clock)
         });
         let carrier = added.map(|number| {
             let carrier = socket.carrier(number, vni, class, inbox.stats.clone());

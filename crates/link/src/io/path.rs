@@ -7,7 +7,7 @@ use rustix::net::sockopt;
 
 /// Returns the longest IP packet from `local` (any address, if unspecified) to `remote` that needs
 /// no fragmentation, in bytes, at most 65535. `None` if the host has no route.
-pub fn packet_to(local: IpAddr, remote: IpAddr) -> Option<u16> {
+pub fn route_mtu(local: IpAddr, remote: IpAddr) -> Option<u16> {
     let socket = UdpSocket::bind((local, 0)).ok()?;
     // Connecting a UDP socket sends nothing; the port (discard) is arbitrary.
     socket.connect((remote, 9)).ok()?;
@@ -20,7 +20,7 @@ pub fn packet_to(local: IpAddr, remote: IpAddr) -> Option<u16> {
 
 /// Returns the MTU of an interface, in bytes, at most 65535. `None` if the interface does not
 /// exist.
-pub fn packet_at(interface: &str) -> Option<u16> {
+pub fn interface_mtu(interface: &str) -> Option<u16> {
     if interface.contains('/') || interface.starts_with('.') {
         return None;
     }
@@ -36,12 +36,12 @@ mod tests {
     #[test]
     fn mtu_of_route_and_interface_is_found() {
         // The loopback interface carries 65536 bytes, more than an IP packet can have.
-        let to = |from: &str, to: &str| packet_to(from.parse().unwrap(), to.parse().unwrap());
+        let to = |from: &str, to: &str| route_mtu(from.parse().unwrap(), to.parse().unwrap());
         assert_eq!(to("0.0.0.0", "127.0.0.1"), Some(u16::MAX));
         assert_eq!(to("::", "::1"), Some(u16::MAX));
-        assert_eq!(packet_at("lo"), Some(u16::MAX));
-        assert_eq!(packet_at("none-such"), None);
-        assert_eq!((packet_at("../lo"), packet_at("lo/../lo")), (None, None));
+        assert_eq!(interface_mtu("lo"), Some(u16::MAX));
+        assert_eq!(interface_mtu("none-such"), None);
+        assert_eq!((interface_mtu("../lo"), interface_mtu("lo/../lo")), (None, None));
         // No route from an address that is not ours.
         assert_eq!(to("192.0.2.1", "192.0.2.2"), None);
     }

@@ -7,8 +7,8 @@
 
 use std::net::SocketAddr;
 
-use causeway_fabric::carrier::{Carrier, LinkId, Message, Outgoing, Refusal, Standing};
-use causeway_fabric::{Context, Progress, Served};
+use causeway_fabric::carrier::{Carrier, LinkId, LinkStatus, Message, Outgoing, Refusal};
+use causeway_fabric::{Context, Progress, SourceProgress};
 use causeway_model::CommandError;
 use causeway_model::{LinkKind, LinkSpec};
 
@@ -153,7 +153,7 @@ impl Links {
         match opened {
             Ok((source, tunnel, carrier)) => {
                 (link.source, link.tunnel, link.retry) = (source, tunnel, None);
-                if link.inbox.to.demand(Message::Carrier(id, carrier)).is_err() {
+                if link.inbox.to.push_critical(Message::Carrier(id, carrier)).is_err() {
                     log::error!(link = spec.name.as_str(); "cannot send to the link's group: the group misses a change of the link's state");
                 }
                 log::info!(link = spec.name.as_str(); "link opened");
@@ -227,7 +227,7 @@ impl Links {
     }
 
     /// Processes the answers of the resolver.
-    pub(super) fn take_names(&mut self, cx: &mut Context<'_>) -> Served {
+    pub(super) fn take_names(&mut self, cx: &mut Context<'_>) -> SourceProgress {
         let mut all = Vec::new();
         let more = self.names.as_ref().is_some_and(|names| {
             names.mailbox.take(LOOKUPS_WAITING_MAX, &mut all) > 0 || !names.mailbox.arm()
@@ -236,7 +236,10 @@ impl Links {
             self.apply_answer(cx, id, answer);
         }
         self.pending_ns = self.pending_deadline();
-        Served { progress: if more { Progress::Worked } else { Progress::Parked }, count: 0 }
+        SourceProgress {
+            progress: if more { Progress::Worked } else { Progress::Parked },
+            count: 0,
+        }
     }
 
     fn apply_answer(&mut self, cx: &mut Context<'_>, id: LinkId, answer: ResolverAnswer) {
@@ -320,7 +323,7 @@ impl Links {
     /// Closes a link and schedules its opening, with another peer address if one is given.
     fn reopen(&mut self, cx: &mut Context<'_>, id: LinkId, to: Option<SocketAddr>) {
         let Some(link) = self.links.get_mut(&id) else { return };
-        link.inbox.report_standing(Standing { up: false, poor: false, rtt_ns: None });
+        link.inbox.report_standing(LinkStatus { up: false, poor: false, rtt_ns: None });
         self.detach(cx.now_ns, id);
         let Some(link) = self.links.get_mut(&id) else { return };
         if let Some(to) = to {
@@ -330,7 +333,7 @@ impl Links {
         link.retry = Some(OpenRetry::for_reopen(cx.now_ns));
         // The old carrier holds the socket; its address is free once the group has dropped the
         // carrier.
-        if link.inbox.to.demand(Message::Carrier(id, Box::new(ClosedCarrier))).is_err() {
+        if link.inbox.to.push_critical(Message::Carrier(id, Box::new(ClosedCarrier))).is_err() {
             log::error!(link = link.spec.name.as_str(); "cannot send to the link's group: the group misses a change of the link's state");
         }
         self.drop_unused_sources();

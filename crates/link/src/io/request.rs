@@ -2,7 +2,7 @@
 
 use causeway_fabric::carrier::{LinkId, Membership, Message};
 use causeway_fabric::mailbox::Sender;
-use causeway_model::{Ask, LinkSpec, LinkView};
+use causeway_model::{LinkSpec, LinkView, TypedRequest};
 
 /// Handling of a link that cannot be opened now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) struct OpenLink {
     pub on_failure: OnFailure,
 }
 
-impl Ask for OpenLink {
+impl TypedRequest for OpenLink {
     type Answer = Membership;
 }
 
@@ -30,7 +30,7 @@ impl Ask for OpenLink {
 #[derive(Debug)]
 pub(crate) struct StartLink(pub LinkId);
 
-impl Ask for StartLink {
+impl TypedRequest for StartLink {
     type Answer = ();
 }
 
@@ -38,7 +38,7 @@ impl Ask for StartLink {
 #[derive(Debug)]
 pub(crate) struct CloseLink(pub LinkId);
 
-impl Ask for CloseLink {
+impl TypedRequest for CloseLink {
     type Answer = ();
 }
 
@@ -46,7 +46,7 @@ impl Ask for CloseLink {
 #[derive(Debug)]
 pub(crate) struct ReloadKeys;
 
-impl Ask for ReloadKeys {
+impl TypedRequest for ReloadKeys {
     type Answer = ();
 }
 
@@ -54,6 +54,6 @@ impl Ask for ReloadKeys {
 #[derive(Debug)]
 pub(crate) struct ReadViews(pub Option<LinkId>);
 
-impl Ask for ReadViews {
+impl TypedRequest for ReadViews {
     type Answer = Vec<LinkView>;
 }

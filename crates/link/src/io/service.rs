@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
-use causeway_fabric::carrier::{Carrier, LinkId, Membership, Message, Notice, Pool, Standing};
+use causeway_fabric::carrier::{
+    BufferPool, Carrier, LinkId, LinkStatus, Membership, Message, Notice,
+};
 use causeway_fabric::limits::NOTICES_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender};
-use causeway_fabric::{Context, PortId, Progress, Served, Service, ServiceWatch};
-use causeway_model::{CommandError, Dispatch, LinkKind, LinkSpec, PortSpec, Request};
+use causeway_fabric::{Context, PortId, Progress, Service, ServiceWatch, SourceProgress};
+use causeway_model::{CommandError, LinkKind, LinkSpec, PortSpec, RequestDispatch, ServiceRequest};
 
 use super::addresses::AddressClaims;
 use super::bare::BareSocket;
@@ -27,7 +29,7 @@ use super::request::{CloseLink, OnFailure, OpenLink, ReadViews, ReloadKeys, Star
 use super::stats::LinkStats;
 use super::stream::{StreamLink, StreamListener};
 use super::tunnels::TunnelSocket;
-use crate::moment::Moment;
+use crate::clock::Clock;
 
 /// Name of the service in configuration and counters.
 pub(crate) const NAME: &str = "link";
@@ -89,7 +91,7 @@ pub(super) struct Names {
 /// The service that owns all links of the daemon.
 #[derive(Debug)]
 pub struct Links {
-    pub(super) pool: Pool,
+    pub(super) pool: BufferPool,
     pub(super) links: BTreeMap<LinkId, LinkEntry>,
     last: u32,
     pub(super) sources: BTreeMap<u32, LinkSource>,
@@ -114,7 +116,7 @@ pub(super) fn wall_ns() -> u64 {
 }
 
 /// Calls `act` with clock readings and the kernel's random generator.
-pub(crate) fn with_clock<R>(now_ns: u64, act: impl FnOnce(&mut Moment<'_>) -> R) -> R {
+pub(crate) fn with_clock<R>(now_ns: u64, act: impl FnOnce(&mut Clock<'_>) -> R) -> R {
     let mut random = |bytes: &mut [u8]| {
         let mut left = bytes;
         while !left.is_empty() {
@@ -124,7 +126,7 @@ pub(crate) fn with_clock<R>(now_ns: u64, act: impl FnOnce(&mut Moment<'_>) -> R)
             left = left.get_mut(done..).unwrap_or(&mut []);
         }
     };
-    act(&mut Moment { now: now_ns, wall: wall_ns(), entropy: &mut random })
+    act(&mut Clock { now: now_ns, wall: wall_ns(), random: &mut random })
 }
 
 impl Links {
@@ -136,7 +138,7 @@ impl Links {
     /// Returns a service without links, with its own resolver for peers' names.
     pub fn with_resolver(resolver: NameResolver) -> Self {
         Self {
-            pool: Pool::default(),
+            pool: BufferPool::default(),
             links: BTreeMap::new(),
             last: 0,
             sources: BTreeMap::new(),
@@ -231,19 +233,19 @@ impl Links {
         let kind = self.sources.get_mut(&link.source).map(|source| &mut source.kind);
         match (kind, link.tunnel) {
             (Some(SourceKind::Tunnels(socket)), Some((number, vni))) => {
-                with_clock(now_ns, |moment| socket.start(number, vni, moment));
+                with_clock(now_ns, |clock| socket.start(number, vni, clock));
             }
             (Some(SourceKind::Stream(stream)), _) => stream.start(cx),
             (Some(SourceKind::Raw(raw)), _) => raw.start(),
-            _ => link.inbox.report_standing(Standing { up: true, poor: false, rtt_ns: None }),
+            _ => link.inbox.report_standing(LinkStatus { up: true, poor: false, rtt_ns: None }),
         }
         self.claims.apply_reports(&self.links, &mut self.sources, now_ns);
     }
 
     /// Processes groups' notices about addresses of their ports.
-    fn take_notices(&mut self, cx: &Context<'_>) -> Served {
+    fn take_notices(&mut self, cx: &Context<'_>) -> SourceProgress {
         let Some(notices) = &self.notices else {
-            return Served { progress: Progress::Parked, count: 0 };
+            return SourceProgress { progress: Progress::Parked, count: 0 };
         };
         let mut all = Vec::new();
         let count = notices.mailbox.take(NOTICES_PER_TURN_MAX, &mut all);
@@ -252,7 +254,7 @@ impl Links {
             self.claims.announce(&self.links, &mut self.sources, cx.now_ns, notice);
         }
         let progress = if more { Progress::Worked } else { Progress::Parked };
-        Served { progress, count: 0 }
+        SourceProgress { progress, count: 0 }
     }
 
     /// Detaches a link from the source that it shares.
@@ -261,7 +263,7 @@ impl Links {
         match self.sources.get_mut(&link.source).map(|source| &mut source.kind) {
             Some(SourceKind::Bare(socket)) => socket.remove(id),
             Some(SourceKind::Tunnels(socket)) => {
-                with_clock(now_ns, |moment| socket.remove(id, moment));
+                with_clock(now_ns, |clock| socket.remove(id, clock));
             }
             // Dropped together with their links.
             Some(SourceKind::Listener(_) | SourceKind::Stream(_) | SourceKind::Raw(_)) | None => {}
@@ -287,7 +289,7 @@ impl Service for Links {
 
     fn removed(&mut self, _cx: &mut Context<'_>, _port: PortId) {}
 
-    fn serve_source(&mut self, cx: &mut Context<'_>, value: u32, budget: usize) -> Served {
+    fn serve_source(&mut self, cx: &mut Context<'_>, value: u32, budget: usize) -> SourceProgress {
         if value == NOTICES {
             return self.take_notices(cx);
         }
@@ -295,7 +297,7 @@ impl Service for Links {
             return self.take_names(cx);
         }
         let Some(source) = self.sources.get_mut(&value) else {
-            return Served { progress: Progress::Parked, count: 0 };
+            return SourceProgress { progress: Progress::Parked, count: 0 };
         };
         let polled = cx.polls_source(value);
         let served = match &mut source.kind {
@@ -303,12 +305,12 @@ impl Service for Links {
             SourceKind::Tunnels(socket) => socket.serve(cx, budget, polled),
             SourceKind::Stream(stream) => stream.serve(cx, budget),
             SourceKind::Raw(raw) => raw.serve(cx, budget, polled),
-            SourceKind::Listener(_) => Served { progress: Progress::Parked, count: 0 },
+            SourceKind::Listener(_) => SourceProgress { progress: Progress::Parked, count: 0 },
         };
         self.claims.apply_reports(&self.links, &mut self.sources, cx.now_ns);
         // A source that is drained is watched; the descriptor's readiness wakes it.
         match served.progress {
-            Progress::Idle if !polled => Served { progress: Progress::Parked, ..served },
+            Progress::Idle if !polled => SourceProgress { progress: Progress::Parked, ..served },
             _ => served,
         }
     }
@@ -328,8 +330,8 @@ impl Service for Links {
         }
     }
 
-    fn ask(&mut self, cx: &mut Context<'_>, request: Request) -> Dispatch {
-        Dispatch::new(request)
+    fn ask(&mut self, cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request)
             .on(|OpenLink { spec, to, on_failure }| self.open(cx, *spec, to, on_failure))
             .on(|StartLink(id)| {
                 self.start(cx, id);
@@ -365,7 +367,7 @@ impl Service for Links {
     fn tick(&mut self, cx: &mut Context<'_>) {
         for source in self.sources.values_mut() {
             match &mut source.kind {
-                SourceKind::Tunnels(socket) => with_clock(cx.now_ns, |moment| socket.tick(moment)),
+                SourceKind::Tunnels(socket) => with_clock(cx.now_ns, |clock| socket.tick(clock)),
                 SourceKind::Stream(stream) if stream.deadline() <= cx.now_ns => stream.tick(cx),
                 SourceKind::Raw(raw) => raw.tick(cx),
                 _ => {}

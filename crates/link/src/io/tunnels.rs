@@ -1,6 +1,6 @@
 //! Links of the kinds `causeway` and `causeway-plain`: the tunnels of one UDP socket.
 //!
-//! Connects the core ([`crate::hub`]) to its socket: passes received datagrams and the time in, and
+//! Connects the core ([`crate::tunnel_set`]) to its socket: passes received datagrams and the time in, and
 //! executes the results. Links of several groups to one peer share a tunnel and are distinguished
 //! by their virtual networks. Frames to send do not pass through [`TunnelSocket`]: each shard has a
 //! [`TunnelCarrier`].
@@ -19,10 +19,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_directory::{MacKey, Place, Report, Source};
 use causeway_fabric::LogLimit;
-use causeway_fabric::carrier::{Arrivals, Carrier, LinkId, Outgoing, Pool, Refusal, Standing};
+use causeway_fabric::carrier::{
+    BufferPool, Carrier, LinkId, LinkStatus, Outgoing, ReceivedFrames, Refusal,
+};
 use causeway_fabric::limits::UDP_RECEIVE_BYTES;
-use causeway_fabric::udp::{Burst, Origin, Receiver, Udp, canonical};
-use causeway_fabric::{Context, Progress, Served, cost};
+use causeway_fabric::udp::{Burst, Origin, Udp, UdpReceiver, canonical};
+use causeway_fabric::{Context, Progress, SourceProgress, cost};
 use causeway_model::TrafficClass;
 use causeway_wire::ecn::{Ecn, traffic_class};
 
@@ -32,14 +34,14 @@ use super::local_address::{LocalAddressReader, LocalAddressRecorder};
 use super::service::with_clock;
 use super::stats::{LinkStats, Loss};
 use super::udp_batch::BatchSender;
-use crate::event::{Event, What};
+use crate::clock::Clock;
+use crate::event::{Event, EventKind};
 use crate::flood;
-use crate::hub::{AddError, Hub};
 use crate::limits::{DATAGRAM_BYTES_MAX, FRAME_BYTES_MAX};
-use crate::moment::Moment;
 use crate::pack::{Batch, Packer, PushError};
-use crate::tunnel::{Config, Tunnel, TunnelState};
-use crate::unpack::{ReceivedFrame, Sink};
+use crate::tunnel::{Tunnel, TunnelConfig, TunnelState};
+use crate::tunnel_set::{AddError, TunnelSet};
+use crate::unpack::{Sink, UnpackedFrame};
 use causeway_model::keys::{PrivateKey, PublicKey};
 
 /// A tunnel, and the links that share it.
@@ -78,12 +80,12 @@ pub enum LinkAddError {
 pub struct TunnelSocket {
     /// The socket.
     pub udp: Arc<Udp>,
-    hub: Hub,
+    hub: TunnelSet,
     own: Option<Arc<PrivateKey>>,
-    receiver: Receiver,
+    receiver: UdpReceiver,
     bursts: Vec<Burst>,
     sink: Sink,
-    pool: Pool,
+    pool: BufferPool,
     entries: BTreeMap<u16, TunnelEntry>,
     /// Reports about addresses of peers, and about links that came up or went down.
     reports: Vec<Report<MacKey>>,
@@ -107,17 +109,17 @@ impl Source<MacKey> for TunnelSocket {
 impl TunnelSocket {
     /// Returns a `TunnelSocket` on a bound UDP socket. Without a key it has tunnels without
     /// encryption only.
-    pub fn new(udp: Udp, own: Option<PrivateKey>, pool: Pool, moment: &mut Moment<'_>) -> Self {
+    pub fn new(udp: Udp, own: Option<PrivateKey>, pool: BufferPool, clock: &mut Clock<'_>) -> Self {
         let own = own.map(Arc::new);
         if own.is_none() {
-            udp.tell_destinations();
+            udp.report_destinations();
         }
         udp.report_classes();
         Self {
             udp: Arc::new(udp),
-            hub: Hub::new(own.clone(), moment),
+            hub: TunnelSet::new(own.clone(), clock),
             own,
-            receiver: Receiver::new(pool.clone()),
+            receiver: UdpReceiver::new(pool.clone()),
             bursts: Vec::new(),
             sink: Sink::default(),
             pool,
@@ -142,7 +144,7 @@ impl TunnelSocket {
         (remote, host): (Option<SocketAddr>, Option<String>),
         vni: u32,
         inbox: LinkInbox,
-        moment: &Moment<'_>,
+        clock: &Clock<'_>,
     ) -> Result<u16, LinkAddError> {
         let same = |entry: &TunnelEntry| {
             let named = host.is_some() && entry.host == host;
@@ -156,8 +158,8 @@ impl TunnelSocket {
             Some(number) => number,
             None => {
                 let keys = self.own.clone().zip(peer);
-                let config = Config { keys, remote, longest: DATAGRAM_BYTES_MAX };
-                let number = self.hub.add(&config, moment).map_err(LinkAddError::Refused)?;
+                let config = TunnelConfig { keys, remote, longest: DATAGRAM_BYTES_MAX };
+                let number = self.hub.add(&config, clock).map_err(LinkAddError::Refused)?;
                 let entry = TunnelEntry {
                     links: BTreeMap::new(),
                     peer,
@@ -182,7 +184,7 @@ impl TunnelSocket {
     }
 
     /// Starts a link after its group has joined it.
-    pub fn start(&mut self, number: u16, vni: u32, moment: &mut Moment<'_>) {
+    pub fn start(&mut self, number: u16, vni: u32, clock: &mut Clock<'_>) {
         if let Some(tunnel) = self.hub.tunnel_mut(number)
             && !tunnel.carry(vni, &mut self.sink)
         {
@@ -192,9 +194,9 @@ impl TunnelSocket {
         if let Some(entry) = entry.filter(|entry| entry.up)
             && let Some(inbox) = entry.links.get(&vni)
         {
-            inbox.report_standing(Standing { up: true, poor: entry.poor, rtt_ns: None });
+            inbox.report_standing(LinkStatus { up: true, poor: entry.poor, rtt_ns: None });
         }
-        self.tick(moment);
+        self.tick(clock);
     }
 
     /// Sets the possible addresses of a tunnel's peer, the preferred address first.
@@ -214,12 +216,12 @@ impl TunnelSocket {
     }
 
     /// Removes a link, and its tunnel with the last link.
-    pub fn remove(&mut self, id: LinkId, moment: &mut Moment<'_>) {
+    pub fn remove(&mut self, id: LinkId, clock: &mut Clock<'_>) {
         let Some((number, vni)) = self.tunnel_of(id) else { return };
         if let Some(tunnel) = self.hub.tunnel_mut(number) {
-            tunnel.release(moment.now, vni);
+            tunnel.release(clock.now, vni);
         }
-        self.tick(moment);
+        self.tick(clock);
         let Some(entry) = self.entries.get_mut(&number) else { return };
         entry.links.remove(&vni);
         if entry.links.is_empty() {
@@ -236,10 +238,10 @@ impl TunnelSocket {
         class: TrafficClass,
         stats: Arc<LinkStats>,
     ) -> Option<TunnelCarrier> {
-        let outlet = self.hub.tunnel(number)?.outlet().clone();
+        let tx_path = self.hub.tunnel(number)?.tx_path().clone();
         let entry = self.entries.get(&number)?;
         let (too_long, local_address) = (entry.too_long.clone(), entry.local_address.reader());
-        let (udp, packer) = (self.udp.clone(), Packer::new(outlet));
+        let (udp, packer) = (self.udp.clone(), Packer::new(tx_path));
         let out = BatchOutput {
             udp,
             stats,
@@ -300,21 +302,21 @@ impl TunnelSocket {
     }
 
     /// Runs the timers that are due.
-    pub fn tick(&mut self, moment: &mut Moment<'_>) {
+    pub fn tick(&mut self, clock: &mut Clock<'_>) {
         for (number, entry) in &self.entries {
             if entry.too_long.swap(false, Ordering::Relaxed)
                 && let Some(tunnel) = self.hub.tunnel_mut(*number)
             {
-                tunnel.shorten_datagrams(moment.now, &mut self.sink);
+                tunnel.shorten_datagrams(clock.now, &mut self.sink);
             }
         }
-        self.hub.tick(moment, &mut self.sink);
+        self.hub.tick(clock, &mut self.sink);
         self.execute();
     }
 
     /// Receives about `budget` datagrams, until the turn's time is over. `polled`: whether the
     /// call is a poll, or follows a readiness event.
-    pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> Served {
+    pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> SourceProgress {
         let mut count = 0_u32;
         while (count as usize) < budget && !(count > 0 && cx.is_over()) {
             let mut bursts = std::mem::take(&mut self.bursts);
@@ -323,7 +325,7 @@ impl TunnelSocket {
             for burst in bursts.drain(..) {
                 cx.charge(cost::CALL_NS.saturating_add(cost::bytes(burst.len).saturating_mul(2)));
                 // Reads the clock only after a successful receive, so that an idle poll does not.
-                let taken = with_clock(cx.now_ns, |moment| self.take(&burst, moment));
+                let taken = with_clock(cx.now_ns, |clock| self.take(&burst, clock));
                 // An empty datagram costs a call as well.
                 count = count.saturating_add(taken.max(1));
                 self.execute();
@@ -331,16 +333,16 @@ impl TunnelSocket {
             self.bursts = bursts;
             match received {
                 Ok(true) => {}
-                Ok(false) => return Served { progress: Progress::Idle, count },
+                Ok(false) => return SourceProgress { progress: Progress::Idle, count },
                 // The error of an earlier send, reported once; the carrier has counted that loss.
                 Err(_) => count = count.saturating_add(1),
             }
         }
-        Served { progress: Progress::Worked, count }
+        SourceProgress { progress: Progress::Worked, count }
     }
 
     /// Passes the datagrams of a burst to the core. Returns their number.
-    fn take(&mut self, burst: &Burst, moment: &mut Moment<'_>) -> u32 {
+    fn take(&mut self, burst: &Burst, clock: &mut Clock<'_>) -> u32 {
         let mut count = 0_u32;
         if burst.to.is_some() {
             let mut entries = self.entries.values_mut();
@@ -352,7 +354,7 @@ impl TunnelSocket {
         for at in burst.datagrams() {
             let datagram = burst.buffer.get(at).unwrap_or(&[]);
             // Refusals are counted by the core.
-            let _ = self.hub.receive(moment, burst.from, datagram, &mut self.sink);
+            let _ = self.hub.receive(clock, burst.from, datagram, &mut self.sink);
             count = count.saturating_add(1);
         }
         count
@@ -382,12 +384,12 @@ impl TunnelSocket {
 
     fn handle_event(&mut self, event: Event) {
         let Some(entry) = self.entries.get_mut(&event.tunnel) else { return };
-        match event.what {
-            What::Up | What::Down => {
-                entry.up = event.what == What::Up;
+        match event.kind {
+            EventKind::Up | EventKind::Down => {
+                entry.up = event.kind == EventKind::Up;
                 entry.ups = entry.ups.saturating_add(u64::from(entry.up));
                 for inbox in entry.links.values() {
-                    inbox.report_standing(Standing {
+                    inbox.report_standing(LinkStatus {
                         up: entry.up,
                         poor: entry.poor,
                         rtt_ns: None,
@@ -398,43 +400,43 @@ impl TunnelSocket {
                     log::info!(link = inbox.name.as_str(), state; "link");
                 }
             }
-            What::Here { vni, mac, epoch } | What::Gone { vni, mac, epoch } => {
+            EventKind::Here { vni, mac, epoch } | EventKind::Gone { vni, mac, epoch } => {
                 if let Some(inbox) = entry.links.get(&vni) {
                     // A link has one virtual network, so the directory of its group needs no
                     // number.
                     let (place, key) = (place(inbox.id), (0, mac));
-                    self.reports.push(match event.what {
-                        What::Here { .. } => Report::Claimed { place, key, epoch },
+                    self.reports.push(match event.kind {
+                        EventKind::Here { .. } => Report::Claimed { place, key, epoch },
                         _ => Report::Withdrawn { place, key },
                     });
                 }
             }
-            What::Poor(poor) => {
+            EventKind::Poor(poor) => {
                 entry.poor = poor;
                 for inbox in entry.links.values() {
-                    inbox.report_standing(Standing { up: entry.up, poor, rtt_ns: None });
+                    inbox.report_standing(LinkStatus { up: entry.up, poor, rtt_ns: None });
                 }
             }
-            What::Clone(at) => {
+            EventKind::Clone(at) => {
                 for inbox in entry.links.values() {
                     let link = inbox.name.as_str();
                     log::warn!(link, other:% = at; "another host uses the peer's private key and is refused: create a key for each host with `causeway key generate`");
                 }
             }
-            What::Behind(ns) => {
+            EventKind::Behind(ns) => {
                 let behind_s = ns / 1_000_000_000;
                 for inbox in entry.links.values() {
                     let link = inbox.name.as_str();
                     log::warn!(link, behind_s; "the peer's clock was set back: its handshakes are refused until its last session has ended, five minutes at most");
                 }
             }
-            What::Session | What::Datagram(_) | What::Roamed(_) => {}
+            EventKind::Session | EventKind::Datagram(_) | EventKind::Roamed(_) => {}
         }
     }
 
     /// Passes frames to their groups. Frames of the first frame's link keep their buffer.
     fn deliver_frames(&mut self) {
-        let inbox = |frame: &ReceivedFrame| self.entries.get(&frame.tunnel)?.links.get(&frame.vni);
+        let inbox = |frame: &UnpackedFrame| self.entries.get(&frame.tunnel)?.links.get(&frame.vni);
         let Some(first) = self.sink.frames.first() else { return };
         let tunnel_of = (first.tunnel, first.vni);
         let Some(main) = inbox(first).cloned() else { return };
@@ -451,7 +453,7 @@ impl TunnelSocket {
         }
         let room = self.pool.take(UDP_RECEIVE_BYTES).into_bytes();
         let bytes = self.pool.adopt(self.sink.take_bytes(room));
-        main.deliver(Arrivals { link: main.id, bytes, frames });
+        main.deliver(ReceivedFrames { link: main.id, bytes, frames });
     }
 }
 

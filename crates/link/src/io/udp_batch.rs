@@ -8,7 +8,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use causeway_fabric::udp::{Origin, Udp, is_too_much};
+use causeway_fabric::udp::{Origin, Udp, is_batch_refusal};
 use rustix::io::Errno;
 
 use super::limits::GSO_RETRY_BATCHES;
@@ -43,7 +43,7 @@ impl BatchSender {
         let count = bytes.len().div_ceil(segment) as u64;
         if count <= 1 || segment < self.single_from {
             let Err(error) = udp.send_as(to, origin, bytes, segment) else { return 0 };
-            if count <= 1 || !is_too_much(&error) {
+            if count <= 1 || !is_batch_refusal(&error) {
                 refused(&error, count);
                 return count;
             }

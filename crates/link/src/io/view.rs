@@ -29,7 +29,7 @@ impl Links {
         let path_mtu = match &link.spec.kind {
             _ if link.spec.is_unresolved() => None,
             LinkKind::Vnet(udp) | LinkKind::Vxlan(udp) => {
-                path::packet_to(udp.local.ip(), udp.remote.ip())
+                path::route_mtu(udp.local.ip(), udp.remote.ip())
             }
             _ => None,
         };

@@ -9,11 +9,11 @@ use causeway_wire::tunnel::record::{self, Delivered, Echo, EchoReply, Entry};
 use causeway_wire::tunnel::{INNER_LEN, Inner};
 
 use super::{Announcement, Tunnel};
-use crate::event::What;
+use crate::clock::Clock;
+use crate::event::EventKind;
 use crate::limits::{
     ADDRESSES_MAX, DATAGRAM_BYTES_SAFE, DELIVERED_MIN, REPEAT_ANNOUNCEMENT_NS, SYNC_NS,
 };
-use crate::moment::Moment;
 use crate::unpack::Sink;
 
 /// Returns the bytes of one record.
@@ -68,16 +68,16 @@ impl Tunnel {
     }
 
     /// Sends the heartbeats that are due.
-    pub(super) fn send_heartbeats(&mut self, moment: &Moment<'_>, sink: &mut Sink) {
+    pub(super) fn send_heartbeats(&mut self, clock: &Clock<'_>, sink: &mut Sink) {
         let mut lengths = Vec::new();
-        let changes = self.health.tick(moment.now, |length| lengths.push(length));
+        let changes = self.health.tick(clock.now, |length| lengths.push(length));
         for length in lengths {
             let size = u32::try_from(length).unwrap_or(u32::MAX);
-            let echo = Echo { time: moment.now, size, digest: self.own_claims.digest() };
+            let echo = Echo { time: clock.now, size, digest: self.own_claims.digest() };
             self.send_records(0, &record_of(record::ECHO, &echo.emit()), length, sink);
         }
         if changes.up == Some(false) {
-            self.request_session(moment.now);
+            self.request_session(clock.now);
         }
         self.report_changes(changes, sink);
     }
@@ -123,9 +123,9 @@ impl Tunnel {
                 self.peer_claims.end_confirmation()
             {
                 if self.vnis.contains(&vni) {
-                    self.event(What::Gone { vni, mac, epoch }, sink);
+                    self.event(EventKind::Gone { vni, mac, epoch }, sink);
                     if let Some(epoch) = confirmed {
-                        self.event(What::Here { vni, mac, epoch }, sink);
+                        self.event(EventKind::Here { vni, mac, epoch }, sink);
                     }
                 }
             }
@@ -140,10 +140,10 @@ impl Tunnel {
     }
 
     /// Sends announcements and repetitions that are due.
-    pub(super) fn send_due_announcements(&mut self, moment: &Moment<'_>, sink: &mut Sink) {
+    pub(super) fn send_due_announcements(&mut self, clock: &Clock<'_>, sink: &mut Sink) {
         let mut due = Vec::new();
         while let Some(first) =
-            self.announcements.first_entry().filter(|first| first.key().0 <= moment.now)
+            self.announcements.first_entry().filter(|first| first.key().0 <= clock.now)
         {
             let ((_, key), announcement) = first.remove_entry();
             // Skips announcements that are no longer true.
@@ -155,7 +155,7 @@ impl Tunnel {
             if let Some(wait) = REPEAT_ANNOUNCEMENT_NS.get(announcement.sent) {
                 let sent = announcement.sent.saturating_add(1);
                 self.schedule(
-                    moment.now.saturating_add(*wait),
+                    clock.now.saturating_add(*wait),
                     *key,
                     Announcement { sent, ..*announcement },
                 );

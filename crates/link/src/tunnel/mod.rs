@@ -2,7 +2,7 @@
 //!
 //! The owner calls [`Tunnel::receive`] for datagrams and [`Tunnel::tick`] for timers, at the latest
 //! at [`Tunnel::deadline`]; results go into a [`Sink`]. Sending threads do not call the tunnel:
-//! they read its TX path ([`Outlet`]) and seal frames themselves. The tunnel does not decide who
+//! they read its TX path ([`TunnelTxPath`]) and seal frames themselves. The tunnel does not decide who
 //! owns an address; it relays claims of the peer as events.
 
 mod keepalive;
@@ -16,22 +16,22 @@ use std::sync::Arc;
 use causeway_directory::{Advertisement, MacKey};
 use causeway_wire::tunnel::{Kind, Outer};
 
-use crate::event::{Event, What};
+use crate::clock::Clock;
+use crate::event::{Event, EventKind};
 use crate::handshake::Initiation;
 use crate::health::{Changes, Health};
 use crate::limits::{ADDRESSES_MAX, HANDSHAKE_FAULT_NS, VNIS_MAX};
-use crate::moment::Moment;
-use crate::outlet::{Outlet, Path};
 use crate::reassembly::Reassembler;
 use crate::refusal::{Refusal, RefusalCounters};
 use crate::replay::Replay;
 use crate::session::TunnelSession;
+use crate::tx_path::{Path, TunnelTxPath};
 use crate::unpack::Sink;
 use causeway_model::keys::{PrivateKey, PublicKey};
 
 /// Configuration of a tunnel.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct TunnelConfig {
     /// Our key and the peer's; `None` for a tunnel without encryption.
     pub keys: Option<(Arc<PrivateKey>, PublicKey)>,
     /// The peer's address; `None` to wait for the peer's first initiation, which needs keys.
@@ -85,7 +85,7 @@ pub struct Tunnel {
     configured: Vec<SocketAddr>,
     /// Destination of the pending initiation.
     initiated_to: Option<SocketAddr>,
-    outlet: Arc<Outlet>,
+    tx_path: Arc<TunnelTxPath>,
     vnis: BTreeSet<u32>,
 
     current: Option<SessionSlot>,
@@ -163,7 +163,7 @@ pub struct TunnelState {
 impl Tunnel {
     /// Returns a tunnel. `number` is the upper half of its session indices and identifies it in all
     /// results.
-    pub fn new(number: u16, config: &Config, moment: &Moment<'_>) -> Self {
+    pub fn new(number: u16, config: &TunnelConfig, clock: &Clock<'_>) -> Self {
         let has_precedence = config.keys.as_ref().is_some_and(|(own, peer)| own.public() < *peer);
         let initiates = config.keys.is_some() && config.remote.is_some();
         let mut tunnel = Self {
@@ -173,13 +173,13 @@ impl Tunnel {
             remote: config.remote,
             configured: config.remote.into_iter().collect(),
             initiated_to: None,
-            outlet: Arc::default(),
+            tx_path: Arc::default(),
             vnis: BTreeSet::new(),
             current: None,
             previous: None,
             next: None,
             pending: None,
-            initiate_at: if initiates { moment.now } else { u64::MAX },
+            initiate_at: if initiates { clock.now } else { u64::MAX },
             tries: 0,
             handshakes: 0,
             own_time: 0,
@@ -202,7 +202,7 @@ impl Tunnel {
             tunnel.current = Some(SessionSlot {
                 session,
                 replay: Replay::default(),
-                since: moment.now,
+                since: clock.now,
                 received: 0,
                 reported: (0, 0),
                 peer_time: 0,
@@ -219,8 +219,8 @@ impl Tunnel {
     }
 
     /// Returns the TX path, for sending threads.
-    pub const fn outlet(&self) -> &Arc<Outlet> {
-        &self.outlet
+    pub const fn tx_path(&self) -> &Arc<TunnelTxPath> {
+        &self.tx_path
     }
 
     /// Returns the peer's key; `None` without encryption.
@@ -265,7 +265,7 @@ impl Tunnel {
     /// Repeats the peer's claims in a virtual network as events.
     pub fn repeat_claims(&self, vni: u32, sink: &mut Sink) {
         for ((of, mac), epoch) in self.peer_claims.iter().filter(|((of, _), _)| *of == vni) {
-            self.event(What::Here { vni: of, mac, epoch }, sink);
+            self.event(EventKind::Here { vni: of, mac, epoch }, sink);
         }
     }
 
@@ -313,23 +313,23 @@ impl Tunnel {
     }
 
     /// Processes a datagram from `from`, except an initiation: only its content identifies the
-    /// tunnel, so [`crate::hub::Hub`] decrypts it.
+    /// tunnel, so [`crate::tunnel_set::TunnelSet`] decrypts it.
     ///
     /// # Errors
     /// Why the datagram was dropped, already counted. Records before the refused record have been
     /// processed.
     pub fn receive(
         &mut self,
-        moment: &mut Moment<'_>,
+        clock: &mut Clock<'_>,
         from: SocketAddr,
         datagram: &[u8],
         sink: &mut Sink,
     ) -> Result<(), Refusal> {
         let result = match Outer::parse(datagram) {
             Ok((outer, body)) => match outer.kind {
-                Kind::Data => self.data(moment, from, &outer, body, sink),
-                Kind::Plain => self.plain(moment, from, &outer, body, sink),
-                Kind::Response => self.response(moment, from, &outer, body, sink),
+                Kind::Data => self.data(clock, from, &outer, body, sink),
+                Kind::Plain => self.plain(clock, from, &outer, body, sink),
+                Kind::Response => self.response(clock, from, &outer, body, sink),
                 Kind::Cookie => self.cookie(from, &outer, body, sink),
                 Kind::Init => Err(Refusal::Unasked),
             },
@@ -343,14 +343,14 @@ impl Tunnel {
     }
 
     /// Runs the timers that are due.
-    pub fn tick(&mut self, moment: &mut Moment<'_>, sink: &mut Sink) {
-        self.fragments.expire(moment.now, &mut self.refusals);
+    pub fn tick(&mut self, clock: &mut Clock<'_>, sink: &mut Sink) {
+        self.fragments.expire(clock.now, &mut self.refusals);
         if self.current.is_some() && self.remote.is_some() {
-            self.send_heartbeats(moment, sink);
-            self.send_due_announcements(moment, sink);
+            self.send_heartbeats(clock, sink);
+            self.send_due_announcements(clock, sink);
         }
         // After the heartbeats, because a peer that is found down needs a new session.
-        self.tick_sessions(moment, sink);
+        self.tick_sessions(clock, sink);
     }
 
     /// Returns the time by which [`Tunnel::tick`] must be called.
@@ -378,26 +378,26 @@ impl Tunnel {
             }
             _ => None,
         };
-        self.outlet.set(path);
+        self.tx_path.set(path);
     }
 
-    fn event(&self, what: What, sink: &mut Sink) {
-        sink.events.push(Event { tunnel: self.number, what });
+    fn event(&self, what: EventKind, sink: &mut Sink) {
+        sink.events.push(Event { tunnel: self.number, kind: what });
     }
 
     /// Reports changes of health as events.
     fn report_changes(&mut self, changes: Changes, sink: &mut Sink) {
         if let Some(datagram) = changes.datagram {
             self.publish();
-            self.event(What::Datagram(datagram), sink);
+            self.event(EventKind::Datagram(datagram), sink);
         }
         match changes.up {
-            Some(true) => self.event(What::Up, sink),
-            Some(false) => self.event(What::Down, sink),
+            Some(true) => self.event(EventKind::Up, sink),
+            Some(false) => self.event(EventKind::Down, sink),
             None => {}
         }
         if let Some(poor) = changes.poor {
-            self.event(What::Poor(poor), sink);
+            self.event(EventKind::Poor(poor), sink);
         }
     }
 }

@@ -11,12 +11,12 @@ use causeway_wire::tunnel::record::{self, Delivered, EchoReply, Entry, Fragment}
 use causeway_wire::tunnel::{INNER_LEN, Inner, Outer};
 
 use super::{SessionSlot, Tunnel};
-use crate::event::What;
+use crate::clock::Clock;
+use crate::event::EventKind;
 use crate::limits::{FRAME_BYTES_MAX, SYNC_NS};
-use crate::moment::Moment;
 use crate::reassembly::ReceivedFragment;
 use crate::refusal::Refusal;
-use crate::unpack::{ReceivedFrame, Sink};
+use crate::unpack::{Sink, UnpackedFrame};
 
 /// Names a session slot of a tunnel.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Tunnel {
     /// Processes a sealed datagram.
     pub(super) fn data(
         &mut self,
-        moment: &mut Moment<'_>,
+        clock: &mut Clock<'_>,
         from: SocketAddr,
         outer: &Outer,
         body: &[u8],
@@ -55,19 +55,19 @@ impl Tunnel {
         }
         slot.received = slot.received.saturating_add(1);
         if which == SlotName::Current {
-            self.received_at = moment.now;
+            self.received_at = clock.now;
         }
         match which {
-            SlotName::Next => self.confirm(moment, from, sink),
+            SlotName::Next => self.confirm(clock, from, sink),
             // A reordered old datagram does not prove the peer's current address.
             SlotName::Current if newest && self.remote != Some(from) => {
                 self.remote = Some(from);
                 self.publish();
-                self.event(What::Roamed(from), sink);
+                self.event(EventKind::Roamed(from), sink);
             }
             _ => {}
         }
-        self.text(moment, start..start.saturating_add(len), sink)
+        self.text(clock, start..start.saturating_add(len), sink)
     }
 
     const fn slot_of(&mut self, which: SlotName) -> &mut Option<SessionSlot> {
@@ -81,7 +81,7 @@ impl Tunnel {
     /// Processes a datagram without encryption. Its source address is its only authentication.
     pub(super) fn plain(
         &mut self,
-        moment: &mut Moment<'_>,
+        clock: &mut Clock<'_>,
         from: SocketAddr,
         outer: &Outer,
         body: &[u8],
@@ -101,13 +101,13 @@ impl Tunnel {
             room.copy_from_slice(body);
             start..start.saturating_add(body.len())
         };
-        self.text(moment, text, sink)
+        self.text(clock, text, sink)
     }
 
     /// Processes the records of a plaintext in the sink's tail.
     fn text(
         &mut self,
-        moment: &mut Moment<'_>,
+        clock: &mut Clock<'_>,
         text: Range<usize>,
         sink: &mut Sink,
     ) -> Result<(), Refusal> {
@@ -124,34 +124,34 @@ impl Tunnel {
                 }
                 record::FRAGMENT => {
                     carries = true;
-                    self.fragment(moment.now, inner.vni, &record, text.end, sink)?;
+                    self.fragment(clock.now, inner.vni, &record, text.end, sink)?;
                 }
                 // At most one answer per datagram, so that a peer cannot use us as an amplifier.
                 record::ECHO if !echoed => {
                     echoed = true;
-                    self.echo(moment.now, &record, sink)?;
+                    self.echo(clock.now, &record, sink)?;
                 }
                 record::ECHO_REPLY => {
                     let reply =
                         EchoReply::parse(sink.part(record.body)).map_err(|_| Refusal::Truncated)?;
                     let length = usize::try_from(reply.size).unwrap_or(usize::MAX);
-                    let changes = self.health.record_answer(moment.now, reply.time, length);
+                    let changes = self.health.record_answer(clock.now, reply.time, length);
                     self.report_changes(changes, sink);
                 }
                 record::DELIVERED => {
                     let report =
                         Delivered::parse(sink.part(record.body)).map_err(|_| Refusal::Truncated)?;
                     let (sent, came) = (report.sent.into(), report.came.into());
-                    if let Some(lossy) = self.health.record_delivery(moment.now, sent, came) {
-                        self.outlet.set_lossy(lossy);
+                    if let Some(lossy) = self.health.record_delivery(clock.now, sent, came) {
+                        self.tx_path.set_lossy(lossy);
                     }
                 }
                 record::HERE | record::GONE => self.directory(inner.vni, &record, sink)?,
                 record::SYNC => {
                     let due =
-                        self.replied_at.is_none_or(|at| at.saturating_add(SYNC_NS) <= moment.now);
+                        self.replied_at.is_none_or(|at| at.saturating_add(SYNC_NS) <= clock.now);
                     if due {
-                        self.replied_at = Some(moment.now);
+                        self.replied_at = Some(clock.now);
                         self.announce_all(sink);
                     }
                 }
@@ -160,7 +160,7 @@ impl Tunnel {
             }
         }
         if carries {
-            self.health.record_frame(moment.now);
+            self.health.record_frame(clock.now);
         }
         Ok(())
     }
@@ -187,7 +187,7 @@ impl Tunnel {
             self.refusals.count(Refusal::Unmarkable);
             return Ok(());
         }
-        sink.frames.push(ReceivedFrame { tunnel: self.number, vni, hops, metadata, at });
+        sink.frames.push(UnpackedFrame { tunnel: self.number, vni, hops, metadata, at });
         sink.keep(end);
         self.frames = self.frames.wrapping_add(1);
         Ok(())
@@ -225,7 +225,7 @@ impl Tunnel {
             self.refusals.count(Refusal::Unmarkable);
             return Ok(());
         }
-        sink.frames.push(ReceivedFrame { tunnel: self.number, vni, hops, metadata, at });
+        sink.frames.push(UnpackedFrame { tunnel: self.number, vni, hops, metadata, at });
         self.frames = self.frames.wrapping_add(1);
         Ok(())
     }
@@ -247,13 +247,13 @@ impl Tunnel {
         for Entry { mac, epoch } in entries {
             let key = (vni, mac);
             let what = if record.header.kind == record::GONE {
-                self.peer_claims.remove(key, epoch).map(|_| What::Gone { vni, mac, epoch })
+                self.peer_claims.remove(key, epoch).map(|_| EventKind::Gone { vni, mac, epoch })
             } else {
                 let is_new = self.peer_claims.insert(key, epoch).map_err(|_| Refusal::Directory)?;
-                is_new.then_some(What::Here { vni, mac, epoch })
+                is_new.then_some(EventKind::Here { vni, mac, epoch })
             };
             if let Some(what) = what.filter(|_| carried) {
-                events.push(crate::event::Event { tunnel: self.number, what });
+                events.push(crate::event::Event { tunnel: self.number, kind: what });
             }
         }
         Ok(())

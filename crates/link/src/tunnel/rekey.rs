@@ -10,7 +10,8 @@ use std::sync::Arc;
 use causeway_wire::tunnel::Outer;
 
 use super::{HandshakeFault, SessionSlot, Tunnel};
-use crate::event::What;
+use crate::clock::Clock;
+use crate::event::EventKind;
 use crate::handshake::{Initiation, ReceivedInitiation};
 use crate::health::Changes;
 use crate::limits::{
@@ -18,7 +19,6 @@ use crate::limits::{
     INITIATION_NS_MAX, INITIATION_NS_MIN, REKEY_LATE_NS, REKEY_NS, SESSION_GRACE_NS,
     SESSION_NS_MAX,
 };
-use crate::moment::Moment;
 use crate::refusal::Refusal;
 use crate::replay::Replay;
 use crate::session::TunnelSession;
@@ -31,12 +31,12 @@ impl Tunnel {
     /// Why the initiation was refused, already counted.
     pub fn accept(
         &mut self,
-        moment: &mut Moment<'_>,
+        clock: &mut Clock<'_>,
         from: SocketAddr,
         initiation: ReceivedInitiation,
         sink: &mut Sink,
     ) -> Result<(), Refusal> {
-        let result = self.try_accept(moment, from, initiation, sink);
+        let result = self.try_accept(clock, from, initiation, sink);
         if let Err(refusal) = result {
             self.refusals.count(refusal);
         }
@@ -45,7 +45,7 @@ impl Tunnel {
 
     fn try_accept(
         &mut self,
-        moment: &mut Moment<'_>,
+        clock: &mut Clock<'_>,
         from: SocketAddr,
         initiation: ReceivedInitiation,
         sink: &mut Sink,
@@ -59,13 +59,13 @@ impl Tunnel {
             // can use the answer, so a replayed initiation has no effect.
             if !aged || self.current.is_some() {
                 let behind = self.peer_time.saturating_sub(initiation.time());
-                self.report_fault(moment.now, HandshakeFault::Behind(behind), sink);
+                self.report_fault(clock.now, HandshakeFault::Behind(behind), sink);
                 return Err(Refusal::Timestamp);
             }
         }
-        let is_heard = moment.now < self.received_at.saturating_add(HEARD_NS);
+        let is_heard = clock.now < self.received_at.saturating_add(HEARD_NS);
         if is_heard && self.current.is_some() && self.remote != Some(from) {
-            self.report_fault(moment.now, HandshakeFault::Clone(from), sink);
+            self.report_fault(clock.now, HandshakeFault::Clone(from), sink);
             return Err(Refusal::Clone);
         }
         if !aged {
@@ -74,17 +74,17 @@ impl Tunnel {
         if !aged && self.pending.is_some() && self.has_precedence && self.tries <= CROSSED_MAX {
             return Err(Refusal::Crossed);
         }
-        let index = self.new_index(moment);
+        let index = self.new_index(clock);
         let time = initiation.time();
         let (session, datagram) = initiation.answer(index)?;
-        self.next = Some(Self::new_slot(moment.now, session, time, false));
+        self.next = Some(Self::new_slot(clock.now, session, time, false));
         sink.datagrams.push((from, datagram));
         if aged {
             return Ok(());
         }
         self.pending = None;
         if self.initiate_at != u64::MAX {
-            self.back_off(moment);
+            self.back_off(clock);
         }
         Ok(())
     }
@@ -104,8 +104,8 @@ impl Tunnel {
             return;
         }
         let event = match fault {
-            HandshakeFault::Clone(at) => What::Clone(at),
-            HandshakeFault::Behind(ns) => What::Behind(ns),
+            HandshakeFault::Clone(at) => EventKind::Clone(at),
+            HandshakeFault::Behind(ns) => EventKind::Behind(ns),
         };
         self.event(event, sink);
     }
@@ -113,7 +113,7 @@ impl Tunnel {
     /// Processes the response to our initiation.
     pub(super) fn response(
         &mut self,
-        moment: &mut Moment<'_>,
+        clock: &mut Clock<'_>,
         from: SocketAddr,
         outer: &Outer,
         body: &[u8],
@@ -125,9 +125,9 @@ impl Tunnel {
         let remote = pending.read(body)?;
         let Some(pending) = self.pending.take() else { return Err(Refusal::Unasked) };
         let session = pending.finish(remote)?;
-        let slot = Self::new_slot(moment.now, session, 0, true);
+        let slot = Self::new_slot(clock.now, session, 0, true);
         self.next = None;
-        self.commit(moment, from, slot, sink);
+        self.commit(clock, from, slot, sink);
         Ok(())
     }
 
@@ -151,16 +151,16 @@ impl Tunnel {
     }
 
     /// Makes the answered session current, because the peer has used it.
-    pub(super) fn confirm(&mut self, moment: &mut Moment<'_>, from: SocketAddr, sink: &mut Sink) {
+    pub(super) fn confirm(&mut self, clock: &mut Clock<'_>, from: SocketAddr, sink: &mut Sink) {
         if let Some(slot) = self.next.take() {
-            self.commit(moment, from, slot, sink);
+            self.commit(clock, from, slot, sink);
         }
     }
 
     /// Makes a session current and publishes it.
     fn commit(
         &mut self,
-        moment: &mut Moment<'_>,
+        clock: &mut Clock<'_>,
         from: SocketAddr,
         slot: SessionSlot,
         sink: &mut Sink,
@@ -171,22 +171,22 @@ impl Tunnel {
         }
         self.previous = self.current.take();
         if let Some(previous) = &mut self.previous {
-            previous.since = moment.now;
+            previous.since = clock.now;
         }
-        self.current = Some(SessionSlot { since: moment.now, ..slot });
-        self.received_at = moment.now;
+        self.current = Some(SessionSlot { since: clock.now, ..slot });
+        self.received_at = clock.now;
         self.handshakes = self.handshakes.saturating_add(1);
         (self.pending, self.tries) = (None, 0);
-        self.initiate_at = moment.now.saturating_add(wait);
+        self.initiate_at = clock.now.saturating_add(wait);
         if self.remote != Some(from) {
             self.remote = Some(from);
-            self.event(What::Roamed(from), sink);
+            self.event(EventKind::Roamed(from), sink);
         }
         self.publish();
-        self.event(What::Session, sink);
+        self.event(EventKind::Session, sink);
         self.health.wake();
         // Without delay: the responder sends nothing before our first datagram.
-        self.send_heartbeats(moment, sink);
+        self.send_heartbeats(clock, sink);
     }
 
     fn new_slot(now: u64, session: TunnelSession, peer_time: u64, ours: bool) -> SessionSlot {
@@ -204,14 +204,14 @@ impl Tunnel {
 
     /// Returns an unused session index: the tunnel's number in the upper half, a random number in
     /// the lower.
-    fn new_index(&self, moment: &mut Moment<'_>) -> u32 {
+    fn new_index(&self, clock: &mut Clock<'_>) -> u32 {
         let [high, low] = self.number.to_be_bytes();
         let result = |index: u32| {
             let slots = [&self.current, &self.previous, &self.next];
             slots.iter().any(|s| s.as_ref().is_some_and(|s| s.session.local() == index))
                 || self.pending.as_ref().is_some_and(|p| p.index() == index)
         };
-        let [a, b] = moment.random();
+        let [a, b] = clock.random();
         let mut at = u16::from_be_bytes([a, b]);
         loop {
             let [a, b] = at.to_be_bytes();
@@ -225,20 +225,20 @@ impl Tunnel {
     }
 
     /// Begins a handshake.
-    fn initiate(&mut self, moment: &mut Moment<'_>, sink: &mut Sink) {
+    fn initiate(&mut self, clock: &mut Clock<'_>, sink: &mut Sink) {
         let (Some((own, peer)), Some(to)) = (self.keys.clone(), self.candidate()) else {
             self.initiate_at = u64::MAX;
             return;
         };
-        self.own_time = moment.wall.max(self.own_time.saturating_add(1));
-        let index = self.new_index(moment);
-        self.pending = Initiation::new(&own, &peer, index, self.own_time, moment.random());
+        self.own_time = clock.wall.max(self.own_time.saturating_add(1));
+        let index = self.new_index(clock);
+        self.pending = Initiation::new(&own, &peer, index, self.own_time, clock.random());
         if let Some(pending) = &self.pending {
             sink.datagrams.push((to, pending.datagram().to_vec()));
         }
         self.initiated_to = Some(to);
         self.tries = self.tries.saturating_add(1);
-        self.back_off(moment);
+        self.back_off(clock);
     }
 
     /// Returns the destination of the next initiation: the address where the peer was seen last,
@@ -251,13 +251,13 @@ impl Tunnel {
     }
 
     /// Delays the next initiation by the back-off time.
-    fn back_off(&mut self, moment: &mut Moment<'_>) {
+    fn back_off(&mut self, clock: &mut Clock<'_>) {
         let doubled = INITIATION_NS_MIN.saturating_mul(1 << self.tries.saturating_sub(1).min(8));
-        let [a, b] = moment.random();
+        let [a, b] = clock.random();
         let jitter =
             u64::from(u16::from_be_bytes([a, b])).saturating_mul(INITIATION_JITTER_NS) >> 16;
         let wait = doubled.min(INITIATION_NS_MAX).saturating_add(jitter);
-        self.initiate_at = moment.now.saturating_add(wait);
+        self.initiate_at = clock.now.saturating_add(wait);
     }
 
     /// Begins a handshake at once: the peer no longer answers on the current session.
@@ -268,8 +268,8 @@ impl Tunnel {
     }
 
     /// Drops sessions that are too old, and begins handshakes that are due.
-    pub(super) fn tick_sessions(&mut self, moment: &mut Moment<'_>, sink: &mut Sink) {
-        let now = moment.now;
+    pub(super) fn tick_sessions(&mut self, clock: &mut Clock<'_>, sink: &mut Sink) {
+        let now = clock.now;
         let old = |slot: &Option<SessionSlot>, most: u64| {
             slot.as_ref().is_some_and(|slot| slot.since.saturating_add(most) <= now)
         };
@@ -292,7 +292,7 @@ impl Tunnel {
             self.request_session(now);
         }
         if now >= self.initiate_at {
-            self.initiate(moment, sink);
+            self.initiate(clock, sink);
         }
     }
 

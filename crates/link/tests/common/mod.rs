@@ -1,4 +1,4 @@
-//! Simulated hosts with a [`Hub`] each, and a network between them whose faults a seed decides.
+//! Simulated hosts with a [`TunnelSet`] each, and a network between them whose faults a seed decides.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use std::collections::BTreeMap;
@@ -7,7 +7,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use causeway_link::limits::DATAGRAM_BYTES_MAX;
-use causeway_link::{Config, Event, Hub, Moment, Packer, Refusal, Sink, Tunnel, What};
+use causeway_link::{
+    Clock, Event, EventKind, Packer, Refusal, Sink, Tunnel, TunnelConfig, TunnelSet,
+};
 use causeway_model::keys::PrivateKey;
 use causeway_wire::virtio_net::Header as Metadata;
 
@@ -51,7 +53,7 @@ pub type Got = (u32, u8, Metadata, Vec<u8>);
 pub struct Host {
     pub address: SocketAddr,
     pub key: Arc<PrivateKey>,
-    pub hub: Hub,
+    pub hub: TunnelSet,
     pub sink: Sink,
     pub events: Vec<Event>,
     pub got: Vec<Got>,
@@ -122,7 +124,7 @@ impl World {
 
     fn host(&mut self, address: SocketAddr, key: PrivateKey) -> Host {
         let key = Arc::new(key);
-        let hub = self.moment(|m| Hub::new(Some(Arc::clone(&key)), m));
+        let hub = self.clock(|m| TunnelSet::new(Some(Arc::clone(&key)), m));
         Host {
             address,
             key,
@@ -151,16 +153,16 @@ impl World {
             let keys = (Arc::clone(&self.hosts[own].key), self.hosts[other].key.public());
             let keys = (!plain).then_some(keys);
             let remote = Some(self.hosts[other].address);
-            self.add(own, &Config { keys, remote, longest });
+            self.add(own, &TunnelConfig { keys, remote, longest });
         }
     }
 
-    pub fn add(&mut self, host: usize, config: &Config) -> u16 {
+    pub fn add(&mut self, host: usize, config: &TunnelConfig) -> u16 {
         let (now, wall) = (self.now, self.wall);
         let mut entropy = |_: &mut [u8]| unreachable!("adding a tunnel draws nothing");
-        let moment = Moment { now, wall, entropy: &mut entropy };
+        let clock = Clock { now, wall, random: &mut entropy };
         let host = &mut self.hosts[host];
-        let number = host.hub.add(config, &moment).unwrap();
+        let number = host.hub.add(config, &clock).unwrap();
         assert!(host.hub.tunnel_mut(number).unwrap().carry(VNI, &mut host.sink));
         number
     }
@@ -179,10 +181,10 @@ impl World {
         self.hosts.push(host);
     }
 
-    pub fn moment<R>(&mut self, with: impl FnOnce(&mut Moment<'_>) -> R) -> R {
+    pub fn clock<R>(&mut self, with: impl FnOnce(&mut Clock<'_>) -> R) -> R {
         let (now, wall) = (self.now, self.wall);
         let mut entropy = |bytes: &mut [u8]| self.seed.fill(bytes);
-        with(&mut Moment { now, wall, entropy: &mut entropy })
+        with(&mut Clock { now, wall, random: &mut entropy })
     }
 
     pub fn tunnel(&self, host: usize) -> &Tunnel {
@@ -194,8 +196,8 @@ impl World {
     }
 
     /// Returns how often `host` reported this event.
-    pub fn seen(&self, host: usize, what: impl Fn(&What) -> bool) -> usize {
-        self.hosts[host].events.iter().filter(|event| what(&event.what)).count()
+    pub fn seen(&self, host: usize, what: impl Fn(&EventKind) -> bool) -> usize {
+        self.hosts[host].events.iter().filter(|event| what(&event.kind)).count()
     }
 
     /// Returns how often the host's tunnels and its hub refused a datagram for that reason.
@@ -208,9 +210,9 @@ impl World {
     pub fn deliver(&mut self, host: usize, from: SocketAddr, bytes: &[u8]) -> Result<(), Refusal> {
         let (now, wall) = (self.now, self.wall);
         let mut entropy = |bytes: &mut [u8]| self.seed.fill(bytes);
-        let mut moment = Moment { now, wall, entropy: &mut entropy };
+        let mut clock = Clock { now, wall, random: &mut entropy };
         let Host { hub, sink, .. } = &mut self.hosts[host];
-        let taken = hub.receive(&mut moment, from, bytes, sink);
+        let taken = hub.receive(&mut clock, from, bytes, sink);
         if let Err(refusal) = taken {
             self.refused.push(refusal);
         }
@@ -222,9 +224,9 @@ impl World {
     pub fn tick(&mut self, host: usize) {
         let (now, wall) = (self.now, self.wall);
         let mut entropy = |bytes: &mut [u8]| self.seed.fill(bytes);
-        let mut moment = Moment { now, wall, entropy: &mut entropy };
+        let mut clock = Clock { now, wall, random: &mut entropy };
         let Host { hub, sink, .. } = &mut self.hosts[host];
-        hub.tick(&mut moment, sink);
+        hub.tick(&mut clock, sink);
         assert!(hub.deadline() > now, "the same again and again");
         self.empty(host);
     }
@@ -305,9 +307,9 @@ impl World {
 
     /// Sends frames from a host on its first tunnel, in one batch or several.
     pub fn send(&mut self, host: usize, frames: &[(u32, u8, Metadata, Vec<u8>)]) {
-        let outlet = Arc::clone(self.tunnel(host).outlet());
+        let tx_path = Arc::clone(self.tunnel(host).tx_path());
         let packers = &mut self.hosts[host].packers;
-        let mut packer = packers.remove(&0).unwrap_or_else(|| Packer::new(outlet));
+        let mut packer = packers.remove(&0).unwrap_or_else(|| Packer::new(tx_path));
         let mut sent = Vec::new();
         for (vni, hops, metadata, bytes) in frames {
             let read = |offset: usize, into: &mut [u8]| {

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
-use causeway_fabric::{Fabric, Handle, Options, Registration};
+use causeway_fabric::{Fabric, Handle, Options, ServiceRegistration};
 use causeway_model::commands::links;
-use causeway_model::{Answer, Ask, Command, CommandError, LinkState, LinkView, PortView};
+use causeway_model::{Answer, Command, CommandError, LinkState, LinkView, PortView, TypedRequest};
 use causeway_model::{LinkKind, LinkSpec, NetSpec, PortKind, PortSpec, UdpSpec, metric_default};
 use causeway_model::{Mac, Name};
 use causeway_testing::folder::Folder;
@@ -48,7 +48,7 @@ impl Host {
     }
 
     /// As `new`, with the test's own service of links.
-    pub fn with_links(links: Registration) -> Self {
+    pub fn with_links(links: ServiceRegistration) -> Self {
         let dir = Folder::new("link");
         // Two dispatchers, so that links and groups are served by different dispatchers.
         let options = Options { dispatchers: 2, ..Options::default() };
@@ -134,7 +134,7 @@ impl Host {
         }
     }
 
-    pub fn ask<T: Ask>(&self, command: T) -> T::Answer {
+    pub fn ask<T: TypedRequest>(&self, command: T) -> T::Answer {
         let text = format!("{command:?}");
         self.handle.ask(command).unwrap_or_else(|error| panic!("{text}: {error}"))
     }

@@ -4,13 +4,16 @@ use causeway_wire::mx::{Address, NicId, PeerId, Status, Token};
 
 use super::request::{RequestEntry, RequestKind, RequestState};
 use super::unexpected::UnexpectedContent;
-use super::{Buffer, Error, Library, Partner, Refused, RequestId, Source, Transport, is_remote};
+use super::{
+    Buffer, EndpointIdentity, Error, Library, Partner, RequestId, Transport, TransportError,
+    is_remote,
+};
 
 /// A remote endpoint that was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Departed {
+pub struct LostPeer {
     /// Identity of the endpoint.
-    pub source: Source,
+    pub source: EndpointIdentity,
     /// Its name in this endpoint.
     pub partner: Partner,
     /// Reason.
@@ -75,11 +78,11 @@ impl<B: Buffer> Library<B> {
         let timeout = timeout.filter(|_| request.deadline != u64::MAX);
         match transport.connect(token, to, key, timeout) {
             Ok(()) => request.state = RequestState::Connecting,
-            Err(Refused::Full) => {
+            Err(TransportError::Full) => {
                 request.state = RequestState::WantsConnect;
                 self.requests.push(&mut self.retry, at);
             }
-            Err(Refused::Never(status)) => self.finish(at, status),
+            Err(TransportError::Never(status)) => self.finish(at, status),
         }
     }
 
@@ -130,7 +133,7 @@ impl<B: Buffer> Library<B> {
             (Some(departed), Some((source, partner))) if is_remote(peer) => {
                 if was_alive {
                     let acked = self.partners.get(peer).map_or(0, |known| known.acked);
-                    departed.push(Departed { source, partner, status, received, acked });
+                    departed.push(LostPeer { source, partner, status, received, acked });
                 }
             }
             _ => self.end_directed(peer, status),
@@ -229,7 +232,7 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Returns the connected peer with this identity, whichever side connected.
-    pub fn reached(&self, source: Source) -> Option<Partner> {
+    pub fn reached(&self, source: EndpointIdentity) -> Option<Partner> {
         self.partners.reached(source)
     }
 

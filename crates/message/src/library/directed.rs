@@ -5,11 +5,13 @@ use causeway_wire::mx::{Address, NicId, PeerId, Status, Token};
 
 use super::request::{RequestEntry, RequestState};
 use super::unexpected::UnexpectedContent;
-use super::{Buffer, Error, Library, Partner, Probed, RequestId, Transport, check_mask, pieces};
+use super::{
+    Buffer, Error, Library, Partner, ProbedMessage, RequestId, Transport, check_mask, pieces,
+};
 
 /// Identity of an endpoint: address and session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Source {
+pub struct EndpointIdentity {
     /// Address.
     pub address: Address,
     /// Session.
@@ -18,9 +20,9 @@ pub struct Source {
 
 /// A message that was taken without a receive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
+pub struct KeptMessage {
     /// Sender, match information and length.
-    pub probed: Probed,
+    pub probed: ProbedMessage,
     /// Bytes of the message. Return them by [`Library::give_back`].
     pub bytes: Vec<u8>,
 }
@@ -34,7 +36,7 @@ impl<B: Buffer> Library<B> {
     pub fn irecv_from<T: Transport<B>>(
         &mut self,
         transport: &mut T,
-        from: Option<Source>,
+        from: Option<EndpointIdentity>,
         (info, mask): (u64, u64),
         context: u64,
         into: B,
@@ -49,10 +51,10 @@ impl<B: Buffer> Library<B> {
     /// [`Error::BadMatchMask`] if `info` has bits that `mask` does not cover.
     pub fn probe(
         &self,
-        from: Option<Source>,
+        from: Option<EndpointIdentity>,
         (info, mask): (u64, u64),
         into: &mut [u8],
-    ) -> Result<Option<(Probed, usize)>, Error> {
+    ) -> Result<Option<(ProbedMessage, usize)>, Error> {
         check_mask(info, mask)?;
         let found = self.first_unexpected(info, mask, from);
         let Some(message) = found.and_then(|at| self.unexpected.messages.get(at)) else {
@@ -69,7 +71,7 @@ impl<B: Buffer> Library<B> {
             UnexpectedContent::Offered(_) => 0,
         };
         let (partner, match_info) = (message.partner, message.match_info);
-        Ok(Some((Probed { partner, match_info, len: message.len }, copied)))
+        Ok(Some((ProbedMessage { partner, match_info, len: message.len }, copied)))
     }
 
     /// Takes the oldest matching unexpected message. Matching messages that are only offered are
@@ -80,14 +82,14 @@ impl<B: Buffer> Library<B> {
     pub fn take_kept<T: Transport<B>>(
         &mut self,
         transport: &mut T,
-        from: Option<Source>,
+        from: Option<EndpointIdentity>,
         (info, mask): (u64, u64),
-    ) -> Result<Option<Taken>, Error> {
+    ) -> Result<Option<KeptMessage>, Error> {
         check_mask(info, mask)?;
         while let Some(at) = self.first_unexpected(info, mask, from) {
             let Some(message) = self.remove_unexpected(at) else { break };
             let (partner, match_info, len) = (message.partner, message.match_info, message.len);
-            let probed = Probed { partner, match_info, len };
+            let probed = ProbedMessage { partner, match_info, len };
             let (bytes, own) = match message.content {
                 UnexpectedContent::Whole(bytes) => (bytes, None),
                 UnexpectedContent::Own(send, Some(bytes)) => (bytes, Some(send)),
@@ -108,7 +110,7 @@ impl<B: Buffer> Library<B> {
                 }
                 self.finish(send, Status::Success);
             }
-            return Ok(Some(Taken { probed, bytes }));
+            return Ok(Some(KeptMessage { probed, bytes }));
         }
         Ok(None)
     }
@@ -153,17 +155,17 @@ impl<B: Buffer> Library<B> {
 
     /// Returns the identity of a peer; also of a lost peer until its number is reused.
     #[inline]
-    pub fn source_of(&self, partner: Partner) -> Option<Source> {
-        self.decompose(partner).map(|(address, session)| Source { address, session })
+    pub fn source_of(&self, partner: Partner) -> Option<EndpointIdentity> {
+        self.decompose(partner).map(|(address, session)| EndpointIdentity { address, session })
     }
 
     /// Returns the identity of this endpoint.
-    pub(super) fn own_source(&self) -> Source {
-        Source { address: self.options.address, session: self.options.session }
+    pub(super) fn own_source(&self) -> EndpointIdentity {
+        EndpointIdentity { address: self.options.address, session: self.options.session }
     }
 
     /// Returns the identity of the endpoint that has this number now.
-    pub(super) fn source(&self, peer: PeerId) -> Option<Source> {
+    pub(super) fn source(&self, peer: PeerId) -> Option<EndpointIdentity> {
         if peer == Partner::SELF.peer {
             return Some(self.own_source());
         }
@@ -180,7 +182,7 @@ impl<B: Buffer> Library<B> {
     /// their number.
     pub fn end_receives(
         &mut self,
-        from: Source,
+        from: EndpointIdentity,
         status: Status,
         (info, mask): (u64, u64),
     ) -> usize {
@@ -219,9 +221,9 @@ impl<B: Buffer> Library<B> {
 
 /// Returns the endpoint for which a directed receive waits.
 #[inline]
-pub(super) fn expected_source<B>(request: &RequestEntry<B>) -> Source {
+pub(super) fn expected_source<B>(request: &RequestEntry<B>) -> EndpointIdentity {
     let (session, endpoint) = request.more;
-    Source { address: Address { nic: NicId(request.other), endpoint }, session }
+    EndpointIdentity { address: Address { nic: NicId(request.other), endpoint }, session }
 }
 
 /// Copies the first bytes, and returns their number.

@@ -18,7 +18,7 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Returns the oldest unreported failed request and its status. It is collectable after
-    /// [`Self::tell_failed`].
+    /// [`Self::set_failure_code`].
     pub fn next_failed(&mut self) -> Option<(RequestId, Status)> {
         let at = self.failed.first()?;
         self.requests.unlink(&mut self.failed, at);
@@ -26,7 +26,7 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Sets the completion code of a failed request, and makes it collectable.
-    pub fn tell_failed(&mut self, id: RequestId, code: u32) {
+    pub fn set_failure_code(&mut self, id: RequestId, code: u32) {
         let Some(at) = self.requests.find(id.0) else { return };
         let Some(request) = self.requests.get_mut(at) else { return };
         if request.state == RequestState::Failed {

@@ -12,7 +12,7 @@ use super::{Buffer, Completion, Library, Transport};
 
 /// Reason for which the fast path delivered no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missed {
+pub enum FastMiss {
     /// No event is ready.
     Nothing,
     /// No effect; the caller must use the general path.
@@ -27,19 +27,19 @@ impl<B: Buffer> Library<B> {
     /// pending. Also returns whether another event of the same peer is ready.
     ///
     /// # Errors
-    /// [`Missed`] if the event is no short message, or the receive needs the general path.
+    /// [`FastMiss`] if the event is no short message, or the receive needs the general path.
     #[inline(always)]
-    pub fn receive_straight<T: Transport<B>>(
+    pub fn receive_fast<T: Transport<B>>(
         &mut self,
         transport: &mut T,
-    ) -> Result<(Completion, bool), Missed> {
+    ) -> Result<(Completion, bool), FastMiss> {
         if !self.is_still() || !self.done.is_empty() || self.raises {
-            return Err(Missed::Unsure);
+            return Err(FastMiss::Unsure);
         }
-        let (peer, short) = transport.short().ok_or(Missed::Unsure)?;
-        let partner = self.live_partner(peer).ok_or(Missed::Unsure)?;
-        let at = self.take_posted(peer, short.word).ok_or(Missed::Unsure)?;
-        let request = self.requests.get_mut(at).ok_or(Missed::Unsure)?;
+        let (peer, short) = transport.short().ok_or(FastMiss::Unsure)?;
+        let partner = self.live_partner(peer).ok_or(FastMiss::Unsure)?;
+        let at = self.take_posted(peer, short.word).ok_or(FastMiss::Unsure)?;
+        let request = self.requests.get_mut(at).ok_or(FastMiss::Unsure)?;
         // A closure that is not inlined would pass the bytes through memory.
         let taken = match &mut request.buffer {
             Some(into) => fill_short(into, &short),
@@ -49,7 +49,7 @@ impl<B: Buffer> Library<B> {
             let len = u32::try_from(short.len()).unwrap_or(u32::MAX);
             self.end_whole(at, partner, short.word, len, taken);
             transport.short_done();
-            return Err(Missed::Worked);
+            return Err(FastMiss::Worked);
         }
         let (len, context) = (u32::try_from(taken).unwrap_or(u32::MAX), request.context);
         self.counters.received.count(len);

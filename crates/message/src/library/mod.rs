@@ -16,14 +16,14 @@
 //!
 //! # Unexpected handler
 //! With [`Library::set_handler`], a message without a posted receive is offered to the application
-//! first: [`Library::progress`] returns [`Step::Ask`], the caller releases its lock, runs the
+//! first: [`Library::progress`] returns [`ProgressStep::Ask`], the caller releases its lock, runs the
 //! handler, and calls [`Library::answer`]. Other calls are allowed in between, also from the
 //! handler; the library handles no further event until the answer.
 //!
 //! # Error handler
 //! With [`Library::set_raises`], a failed request is not collectable at once: the caller takes it
 //! by [`Library::next_failed`], calls the error handler, and sets the completion code by
-//! [`Library::tell_failed`].
+//! [`Library::set_failure_code`].
 
 mod buffer;
 mod channels;
@@ -47,18 +47,20 @@ mod transport;
 mod unexpected;
 
 pub use buffer::{Buffer, fill, pieces};
-pub use channels::{Channel, Channels, Direct, Fetched, Never, PeerDoorbell, Place};
-pub use connect::{Departed, is_interrupted};
+pub use channels::{
+    Channel, Channels, DirectCounters, Inaccessible, PeerDoorbell, RemoteMemory, RemoteRange,
+};
+pub use connect::{LostPeer, is_interrupted};
 pub use counters::Counters;
-pub use directed::{Source, Taken};
+pub use directed::{EndpointIdentity, KeptMessage};
 pub use error::Error;
-pub use fast_receive::Missed;
+pub use fast_receive::FastMiss;
 pub use partners::Partner;
-pub use progress::{Action, Asked, Step};
-pub use receive::Probed;
+pub use progress::{HandlerAction, HandlerMessage, ProgressStep};
+pub use receive::ProbedMessage;
 pub use request::{Completion, RequestId};
 pub use rings::{Purpose, Rings, Staging, is_remote};
-pub use transport::{Handover, Refused, Transport, TransportEvent};
+pub use transport::{Handover, Transport, TransportError, TransportEvent};
 
 use std::collections::VecDeque;
 
@@ -115,9 +117,9 @@ pub struct Library<B> {
     /// Status of the last such send that failed, until it is reported.
     lost: Option<Status>,
     /// Lost remote peers, where directed receives stay posted for them.
-    departed: Option<Vec<Departed>>,
+    departed: Option<Vec<LostPeer>>,
     /// Peers to which an early completed message was lost; recorded where `departed` is.
-    broken: Vec<Source>,
+    broken: Vec<EndpointIdentity>,
     /// The caller keeps copies of messages and resends them after a daemon restart.
     resends: bool,
     now: u64,
@@ -168,7 +170,7 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Returns whether a message found the unexpected queue full since the last call.
-    pub fn take_crowded(&mut self) -> bool {
+    pub fn take_unexpected_full(&mut self) -> bool {
         std::mem::take(&mut self.unexpected_was_full)
     }
 
@@ -222,13 +224,13 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Returns the remote endpoints that were lost since the last call.
-    pub fn take_departed(&mut self) -> Vec<Departed> {
+    pub fn take_departed(&mut self) -> Vec<LostPeer> {
         self.departed.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Returns the endpoints to which early completed messages were lost since the last call: later
     /// messages would arrive behind a gap. Empty without [`Self::keep_directed`].
-    pub fn take_broken(&mut self) -> Vec<Source> {
+    pub fn take_broken(&mut self) -> Vec<EndpointIdentity> {
         std::mem::take(&mut self.broken)
     }
 

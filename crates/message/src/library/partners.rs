@@ -2,7 +2,7 @@
 
 use causeway_wire::mx::{Address, PeerId};
 
-use super::directed::Source;
+use super::directed::EndpointIdentity;
 use super::slab::SlabList;
 use super::unexpected::UnexpectedUsage;
 use crate::limits::PEER_NUMBERS_MAX;
@@ -89,7 +89,7 @@ impl PartnerTable {
 
     /// Returns the connected peer with this identity. Linear in the number of peers; only for
     /// connects.
-    pub(super) fn reached(&self, source: Source) -> Option<Partner> {
+    pub(super) fn reached(&self, source: EndpointIdentity) -> Option<Partner> {
         let is_it = |known: &Option<PartnerState>| {
             known.as_ref().is_some_and(|known| {
                 known.is_alive && known.address == source.address && known.session == source.session
@@ -118,8 +118,9 @@ impl PartnerTable {
 
     /// Returns the identity of the peer that has this number now.
     #[inline]
-    pub(super) fn source(&self, peer: PeerId) -> Option<Source> {
-        self.get(peer).map(|known| Source { address: known.address, session: known.session })
+    pub(super) fn source(&self, peer: PeerId) -> Option<EndpointIdentity> {
+        self.get(peer)
+            .map(|known| EndpointIdentity { address: known.address, session: known.session })
     }
 
     /// Returns the peer that has this number now.

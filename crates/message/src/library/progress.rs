@@ -10,21 +10,21 @@ use crate::limits::ARRIVALS_PER_CALL;
 
 /// Result of [`Library::progress`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum ProgressStep {
     /// No event came, and no waiting request was handed over.
     Idle,
     /// Some work was done; there may be more.
     Worked,
     /// The caller must run the handler for a message; no event is handled before
     /// [`Library::answer`].
-    Ask(Asked),
+    Ask(HandlerMessage),
     /// The handler is running.
     Asking,
 }
 
 /// The message that is offered to the handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked {
+pub struct HandlerMessage {
     /// Sender.
     pub partner: Partner,
     /// Match information.
@@ -37,7 +37,7 @@ pub struct Asked {
 
 /// Decision of the handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum HandlerAction {
     /// The message is matched as without a handler.
     Continue,
     /// The message is dropped.
@@ -55,21 +55,21 @@ pub(super) enum HandlerQuestion {
 enum EventOutcome {
     Done,
     Deferred,
-    Ask(Asked),
+    Ask(HandlerMessage),
 }
 
 impl<B: Buffer> Library<B> {
     /// Handles events and hands over waiting requests, at most [`ARRIVALS_PER_CALL`] events.
     #[inline]
-    pub fn progress<T: Transport<B>>(&mut self, transport: &mut T) -> Step {
+    pub fn progress<T: Transport<B>>(&mut self, transport: &mut T) -> ProgressStep {
         if self.asked.is_some() {
-            return Step::Asking;
+            return ProgressStep::Asking;
         }
         let mut worked = false;
         if !self.own.is_empty()
             && let Some(asked) = self.match_own()
         {
-            return Step::Ask(asked);
+            return ProgressStep::Ask(asked);
         }
         for _ in 0..ARRIVALS_PER_CALL {
             if let Some(more) = self.take_short(transport) {
@@ -91,14 +91,14 @@ impl<B: Buffer> Library<B> {
                 EventOutcome::Deferred => transport.defer(),
                 EventOutcome::Ask(asked) => {
                     self.asked = Some(HandlerQuestion::Arrived(arrival));
-                    return Step::Ask(asked);
+                    return ProgressStep::Ask(asked);
                 }
             }
         }
         if !self.retry.is_empty() || !self.busy.is_empty() {
             worked |= self.hand_over_all(transport);
         }
-        if worked { Step::Worked } else { Step::Idle }
+        if worked { ProgressStep::Worked } else { ProgressStep::Idle }
     }
 
     /// Returns whether [`Self::progress`] has no work other than new events.
@@ -241,7 +241,7 @@ impl<B: Buffer> Library<B> {
             return EventOutcome::Deferred;
         }
         if self.handler && !passed {
-            return EventOutcome::Ask(Asked { partner, match_info, len, whole: true });
+            return EventOutcome::Ask(HandlerMessage { partner, match_info, len, whole: true });
         }
         let mut bytes = self.unexpected.buffer(size);
         transport.copy(0, &mut bytes);
@@ -268,7 +268,7 @@ impl<B: Buffer> Library<B> {
             return EventOutcome::Deferred;
         }
         if self.handler && !passed {
-            return EventOutcome::Ask(Asked { partner, match_info, len, whole: false });
+            return EventOutcome::Ask(HandlerMessage { partner, match_info, len, whole: false });
         }
         self.keep(partner, match_info, len, UnexpectedContent::Offered(offer));
         EventOutcome::Done
@@ -427,7 +427,7 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Matches sends to this endpoint, up to the next message for the handler.
-    fn match_own(&mut self) -> Option<Asked> {
+    fn match_own(&mut self) -> Option<HandlerMessage> {
         while let Some(at) = self.own.first() {
             self.requests.unlink(&mut self.own, at);
             let request = self.requests.get_mut(at)?;
@@ -437,7 +437,12 @@ impl<B: Buffer> Library<B> {
                 self.deliver_own(at, receive);
             } else if self.handler {
                 self.asked = Some(HandlerQuestion::Own(at));
-                return Some(Asked { partner: Partner::SELF, match_info, len, whole: true });
+                return Some(HandlerMessage {
+                    partner: Partner::SELF,
+                    match_info,
+                    len,
+                    whole: true,
+                });
             } else {
                 self.keep_own(at);
             }
@@ -446,7 +451,7 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Copies the first bytes of the message that is offered to the handler, if it has them
-    /// ([`Asked::whole`]), and returns their number.
+    /// ([`HandlerMessage::whole`]), and returns their number.
     pub fn asked_bytes<T: Transport<B>>(&self, transport: &T, into: &mut [u8]) -> usize {
         match self.asked {
             Some(HandlerQuestion::Arrived(TransportEvent::Message { .. })) => {
@@ -458,26 +463,26 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Continues with the message that was offered to the handler.
-    pub fn answer<T: Transport<B>>(&mut self, transport: &mut T, action: Action) {
+    pub fn answer<T: Transport<B>>(&mut self, transport: &mut T, action: HandlerAction) {
         match (self.asked.take(), action) {
-            (Some(HandlerQuestion::Arrived(arrival)), Action::Continue) => {
+            (Some(HandlerQuestion::Arrived(arrival)), HandlerAction::Continue) => {
                 self.take(transport, arrival, true);
                 transport.done();
             }
-            (Some(HandlerQuestion::Arrived(arrival)), Action::Finished) => {
+            (Some(HandlerQuestion::Arrived(arrival)), HandlerAction::Finished) => {
                 if let TransportEvent::Offered { peer, match_info, len, offer } = arrival {
                     self.turn_down(transport, peer, match_info, len, offer);
                 }
                 transport.done();
             }
-            (Some(HandlerQuestion::Own(at)), Action::Continue) => {
+            (Some(HandlerQuestion::Own(at)), HandlerAction::Continue) => {
                 let info = self.requests.get(at).map_or(0, |request| request.match_info);
                 match self.take_posted(Partner::SELF.peer, info) {
                     Some(receive) => self.deliver_own(at, receive),
                     None => self.keep_own(at),
                 }
             }
-            (Some(HandlerQuestion::Own(at)), Action::Finished) => {
+            (Some(HandlerQuestion::Own(at)), HandlerAction::Finished) => {
                 if let Some(request) = self.requests.get_mut(at) {
                     request.at = request.len;
                 }

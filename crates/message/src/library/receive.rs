@@ -7,12 +7,13 @@ use super::request::{RequestEntry, RequestKind, RequestState};
 use super::send::fill_from;
 use super::unexpected::{UnexpectedContent, UnexpectedMessage};
 use super::{
-    Buffer, Error, Handover, Library, Partner, Refused, RequestId, Source, Transport, check_mask,
+    Buffer, EndpointIdentity, Error, Handover, Library, Partner, RequestId, Transport,
+    TransportError, check_mask,
 };
 
 /// Result of a probe: a message that no receive has taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Probed {
+pub struct ProbedMessage {
     /// Sender.
     pub partner: Partner,
     /// Match information.
@@ -46,7 +47,7 @@ impl<B: Buffer> Library<B> {
     pub(super) fn receive<T: Transport<B>>(
         &mut self,
         transport: &mut T,
-        from: Option<Source>,
+        from: Option<EndpointIdentity>,
         (info, mask): (u64, u64),
         context: u64,
         into: B,
@@ -60,7 +61,7 @@ impl<B: Buffer> Library<B> {
                 RequestEntry::new(RequestKind::Receive, RequestState::Posted, info, context);
             request.mask = mask;
             request.buffer = Some(into);
-            if let Some(Source { address, session }) = from {
+            if let Some(EndpointIdentity { address, session }) = from {
                 request.directed = true;
                 (request.other, request.more) = (address.nic.0, (session, address.endpoint));
             }
@@ -83,11 +84,11 @@ impl<B: Buffer> Library<B> {
     ///
     /// # Errors
     /// [`Error::BadMatchMask`] if `info` has bits that `mask` does not cover.
-    pub fn iprobe(&self, info: u64, mask: u64) -> Result<Option<Probed>, Error> {
+    pub fn iprobe(&self, info: u64, mask: u64) -> Result<Option<ProbedMessage>, Error> {
         check_mask(info, mask)?;
         let found = self.first_unexpected(info, mask, None);
         let message = found.and_then(|at| self.unexpected.messages.get(at));
-        Ok(message.map(|message| Probed {
+        Ok(message.map(|message| ProbedMessage {
             partner: message.partner,
             match_info: message.match_info,
             len: message.len,
@@ -99,7 +100,7 @@ impl<B: Buffer> Library<B> {
         &self,
         info: u64,
         mask: u64,
-        from: Option<Source>,
+        from: Option<EndpointIdentity>,
     ) -> Option<u32> {
         let messages = &self.unexpected.messages;
         let firsts = self.contexts.searched(info, mask).filter_map(|queues| {
@@ -232,11 +233,11 @@ impl<B: Buffer> Library<B> {
         match transport.pull(partner.peer, offer, token, request.buffer.as_mut(), len) {
             Ok(Handover::Done) => self.end_pull(at, len),
             Ok(_) => request.state = RequestState::Pulling,
-            Err(Refused::Full) => {
+            Err(TransportError::Full) => {
                 request.state = RequestState::WantsPull;
                 self.requests.push(&mut self.retry, at);
             }
-            Err(Refused::Never(status)) => self.finish(at, status),
+            Err(TransportError::Never(status)) => self.finish(at, status),
         }
     }
 

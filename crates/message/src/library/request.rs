@@ -14,7 +14,7 @@ pub struct RequestId(pub u64);
 pub struct Completion {
     /// Status.
     pub status: Status,
-    /// Status as a number, unless [`Library::tell_failed`](super::Library::tell_failed) replaced
+    /// Status as a number, unless [`Library::set_failure_code`](super::Library::set_failure_code) replaced
     /// it.
     pub code: u32,
     /// Sender of a receive, destination of a send, peer of a connect. `None` for a receive that

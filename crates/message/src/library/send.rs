@@ -1,12 +1,14 @@
 //! Sends: handed to the transport at once where it has room, else by [`Library::progress`], in
 //! order. Sends to the own endpoint are matched here and reach no transport.
 
-use causeway_channel::{INLINE_BYTES, Short};
+use causeway_channel::{INLINE_BYTES, ShortEvent};
 use causeway_wire::mx::{PeerId, Status, Token};
 
 use super::request::{RequestEntry, RequestKind, RequestState};
 use super::unexpected::{UnexpectedContent, UnexpectedMessage};
-use super::{Buffer, Error, Handover, Library, Partner, Refused, RequestId, Transport, fill};
+use super::{
+    Buffer, Error, Handover, Library, Partner, RequestId, Transport, TransportError, fill,
+};
 use crate::limits::{EARLY_SENDS_MAX, SENDS_PER_TURN, STREAM_BYTES_PER_TURN};
 
 impl<B: Buffer> Library<B> {
@@ -91,7 +93,13 @@ impl<B: Buffer> Library<B> {
 
     /// Records an eager message that the transport did not complete at once.
     #[cold]
-    fn record_eager(&mut self, at: u32, peer: PeerId, data: B, handed: Result<Handover, Refused>) {
+    fn record_eager(
+        &mut self,
+        at: u32,
+        peer: PeerId,
+        data: B,
+        handed: Result<Handover, TransportError>,
+    ) {
         if let Some(request) = self.requests.get_mut(at) {
             (request.state, request.status) = (RequestState::Waiting, Status::Pending);
             request.at = 0;
@@ -177,7 +185,12 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Records the transport's answer to a send. Returns false if there was no room.
-    fn record_handover(&mut self, at: u32, whole: bool, handed: Result<Handover, Refused>) -> bool {
+    fn record_handover(
+        &mut self,
+        at: u32,
+        whole: bool,
+        handed: Result<Handover, TransportError>,
+    ) -> bool {
         let Some(request) = self.requests.get_mut(at) else { return true };
         match handed {
             Ok(Handover::Done) => {
@@ -192,8 +205,8 @@ impl<B: Buffer> Library<B> {
             }
             Ok(_) if whole => request.state = RequestState::Unacked,
             Ok(_) => request.state = RequestState::Offered,
-            Err(Refused::Full) => return false,
-            Err(Refused::Never(status)) => self.finish(at, status),
+            Err(TransportError::Full) => return false,
+            Err(TransportError::Never(status)) => self.finish(at, status),
         }
         true
     }
@@ -351,8 +364,8 @@ impl<B: Buffer> Library<B> {
                 let status = if end < request.len { Status::Truncated } else { Status::Success };
                 self.end_stream(at, peer, status);
             }
-            Err(Refused::Full) => return false,
-            Err(Refused::Never(status)) => self.end_stream(at, peer, status),
+            Err(TransportError::Full) => return false,
+            Err(TransportError::Never(status)) => self.end_stream(at, peer, status),
         }
         true
     }
@@ -414,7 +427,7 @@ impl Buffer for Piece<'_> {
 
 /// Copies the bytes of a short message into a buffer, and returns their number.
 #[inline(always)]
-pub(super) fn fill_short<B: Buffer>(into: &mut B, short: &Short) -> usize {
+pub(super) fn fill_short<B: Buffer>(into: &mut B, short: &ShortEvent) -> usize {
     // Most buffers have one segment with room for all, or a header and one segment.
     let (first, second) = into.two_mut();
     if first.len().saturating_add(second.len()) >= short.len() {

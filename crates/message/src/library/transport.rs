@@ -3,7 +3,7 @@
 //! side, and `causeway_endpoint`'s union of both. A transport moves bytes and reports events; it
 //! does not match messages.
 
-use causeway_channel::Short;
+use causeway_channel::ShortEvent;
 use causeway_wire::mx::{Address, PeerId, Status, Token};
 
 use super::Buffer;
@@ -21,7 +21,7 @@ pub enum Handover {
 
 /// Reason for which the transport refused a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum TransportError {
     /// No room now; the caller retries later.
     Full,
     /// Permanent; the request ends with this status.
@@ -83,33 +83,33 @@ pub trait Transport<B: Buffer> {
     /// Sends an eager message.
     ///
     /// # Errors
-    /// [`Refused`]: no room now, or never.
+    /// [`TransportError`]: no room now, or never.
     fn eager(
         &mut self,
         peer: PeerId,
         token: Token,
         match_info: u64,
         data: &B,
-    ) -> Result<Handover, Refused>;
+    ) -> Result<Handover, TransportError>;
 
     /// Offers a message of any length. Ends with [`TransportEvent::Wanted`] or
     /// [`TransportEvent::Sent`].
     ///
     /// # Errors
-    /// [`Refused`]: no room now, or never.
+    /// [`TransportError`]: no room now, or never.
     fn offer(
         &mut self,
         peer: PeerId,
         token: Token,
         match_info: u64,
         data: &B,
-    ) -> Result<(), Refused>;
+    ) -> Result<(), TransportError>;
 
     /// Pulls the first `len` bytes of an offer. They come as chunks or parts, or are in place at
     /// [`TransportEvent::Pulled`]. None come if `len` is 0 and the result is [`Handover::Done`].
     ///
     /// # Errors
-    /// [`Refused`]: no room now, or never.
+    /// [`TransportError`]: no room now, or never.
     fn pull(
         &mut self,
         peer: PeerId,
@@ -117,12 +117,12 @@ pub trait Transport<B: Buffer> {
         token: Token,
         into: Option<&mut B>,
         len: u32,
-    ) -> Result<Handover, Refused>;
+    ) -> Result<Handover, TransportError>;
 
     /// Feeds bytes from `at` on, at most to `end`, to a pull of the peer. Returns their number.
     ///
     /// # Errors
-    /// [`Refused`]: no room now, or never.
+    /// [`TransportError`]: no room now, or never.
     fn feed(
         &mut self,
         peer: PeerId,
@@ -130,7 +130,7 @@ pub trait Transport<B: Buffer> {
         data: &B,
         at: usize,
         end: usize,
-    ) -> Result<usize, Refused>;
+    ) -> Result<usize, TransportError>;
 
     /// Copies some bytes of the offer that [`TransportEvent::Push`] named into the peer's memory.
     fn push(&mut self, _data: &B) {}
@@ -141,14 +141,14 @@ pub trait Transport<B: Buffer> {
     /// Connects to an endpoint; ends with [`TransportEvent::Connected`].
     ///
     /// # Errors
-    /// [`Refused`]: no room now, or never.
+    /// [`TransportError`]: no room now, or never.
     fn connect(
         &mut self,
         token: Token,
         to: Address,
         key: u32,
         timeout_ns: Option<u64>,
-    ) -> Result<(), Refused>;
+    ) -> Result<(), TransportError>;
 
     /// Disconnects from a peer. No event of that peer may follow.
     fn disconnect(&mut self, peer: PeerId);
@@ -183,7 +183,7 @@ pub trait Transport<B: Buffer> {
     /// [`Self::short_done`], or leaves it: then [`Self::next`] returns it, perhaps after events of
     /// other peers.
     #[inline]
-    fn short(&mut self) -> Option<(PeerId, Short)> {
+    fn short(&mut self) -> Option<(PeerId, ShortEvent)> {
         None
     }
 

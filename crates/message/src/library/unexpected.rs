@@ -2,7 +2,7 @@
 //! buffers for their bytes.
 
 use super::slab::Slab;
-use super::{Partner, Source};
+use super::{EndpointIdentity, Partner};
 use crate::limits::{
     PEER_NUMBERS_MAX, UNEXPECTED_BYTES_MAX, UNEXPECTED_BYTES_PER_PEER_MIN, UNEXPECTED_LIMIT_MAX,
     UNEXPECTED_MAX, UNEXPECTED_PER_PEER_MIN,
@@ -42,7 +42,7 @@ impl UnexpectedContent {
 pub(super) struct UnexpectedMessage {
     pub partner: Partner,
     /// Identity of the sender at arrival.
-    pub source: Source,
+    pub source: EndpointIdentity,
     pub match_info: u64,
     pub len: u32,
     pub content: UnexpectedContent,

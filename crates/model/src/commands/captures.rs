@@ -1,12 +1,12 @@
 //! Commands about captures.
 
-use crate::{Ask, CaptureSpec, CaptureView, Fetched};
+use crate::{CaptureChunk, CaptureSpec, CaptureView, TypedRequest};
 
 /// Begins to copy frames that pass a port or a link.
 #[derive(Debug)]
 pub struct Begin(pub CaptureSpec);
 
-impl Ask for Begin {
+impl TypedRequest for Begin {
     type Answer = CaptureView;
 }
 
@@ -15,15 +15,15 @@ impl Ask for Begin {
 #[derive(Debug)]
 pub struct Fetch(pub u64);
 
-impl Ask for Fetch {
-    type Answer = Fetched;
+impl TypedRequest for Fetch {
+    type Answer = CaptureChunk;
 }
 
 /// Ends the copying of frames for a capture; buffered bytes can still be fetched.
 #[derive(Debug)]
 pub struct Stop(pub u64);
 
-impl Ask for Stop {
+impl TypedRequest for Stop {
     type Answer = ();
 }
 
@@ -31,6 +31,6 @@ impl Ask for Stop {
 #[derive(Debug)]
 pub struct End(pub u64);
 
-impl Ask for End {
+impl TypedRequest for End {
     type Answer = ();
 }

@@ -1,12 +1,12 @@
 //! Commands about links.
 
-use crate::{Ask, LinkSpec, LinkView, Name};
+use crate::{LinkSpec, LinkView, Name, TypedRequest};
 
 /// Lists every link, in order of the names.
 #[derive(Debug)]
 pub struct List;
 
-impl Ask for List {
+impl TypedRequest for List {
     type Answer = Vec<LinkView>;
 }
 
@@ -14,7 +14,7 @@ impl Ask for List {
 #[derive(Debug)]
 pub struct Show(pub Name);
 
-impl Ask for Show {
+impl TypedRequest for Show {
     type Answer = LinkView;
 }
 
@@ -22,7 +22,7 @@ impl Ask for Show {
 #[derive(Debug)]
 pub struct Add(pub Box<LinkSpec>);
 
-impl Ask for Add {
+impl TypedRequest for Add {
     type Answer = LinkView;
 }
 
@@ -31,7 +31,7 @@ impl Ask for Add {
 #[derive(Debug)]
 pub struct Keep(pub Box<LinkSpec>);
 
-impl Ask for Keep {
+impl TypedRequest for Keep {
     type Answer = LinkView;
 }
 
@@ -39,7 +39,7 @@ impl Ask for Keep {
 #[derive(Debug)]
 pub struct Reload;
 
-impl Ask for Reload {
+impl TypedRequest for Reload {
     type Answer = ();
 }
 
@@ -47,6 +47,6 @@ impl Ask for Reload {
 #[derive(Debug)]
 pub struct Delete(pub Name);
 
-impl Ask for Delete {
+impl TypedRequest for Delete {
     type Answer = ();
 }

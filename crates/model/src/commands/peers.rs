@@ -1,11 +1,11 @@
 //! Commands about NICs of other hosts.
 
-use crate::{Ask, PeerView};
+use crate::{PeerView, TypedRequest};
 
 /// Lists the NICs of other hosts that NICs of this host know.
 #[derive(Debug)]
 pub struct List;
 
-impl Ask for List {
+impl TypedRequest for List {
     type Answer = Vec<PeerView>;
 }

@@ -1,12 +1,12 @@
 //! Commands about routes.
 
-use crate::{Ask, RouteSpec, RouteView};
+use crate::{RouteSpec, RouteView, TypedRequest};
 
 /// Lists the routes, newest first.
 #[derive(Debug)]
 pub struct List;
 
-impl Ask for List {
+impl TypedRequest for List {
     type Answer = Vec<RouteView>;
 }
 
@@ -14,7 +14,7 @@ impl Ask for List {
 #[derive(Debug)]
 pub struct Add(pub RouteSpec);
 
-impl Ask for Add {
+impl TypedRequest for Add {
     type Answer = RouteView;
 }
 
@@ -22,6 +22,6 @@ impl Ask for Add {
 #[derive(Debug)]
 pub struct Delete(pub u64);
 
-impl Ask for Delete {
+impl TypedRequest for Delete {
     type Answer = ();
 }

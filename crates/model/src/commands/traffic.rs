@@ -1,11 +1,11 @@
 //! Commands about the traffic matrix.
 
-use crate::{Ask, Name, TrafficView};
+use crate::{Name, TrafficView, TypedRequest};
 
 /// Shows the traffic between the addresses of a group.
 #[derive(Debug)]
 pub struct Show(pub Name);
 
-impl Ask for Show {
+impl TypedRequest for Show {
     type Answer = TrafficView;
 }

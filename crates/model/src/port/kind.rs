@@ -1,6 +1,6 @@
 //! Kinds of ports, and the options of a port.
 //!
-//! A service declares a [`Kind`] with the type of its options ([`PortOptions`]). Other crates see
+//! A service declares a [`KindDefinition`] with the type of its options ([`PortOptions`]). Other crates see
 //! the options as a checked table ([`PortKind`]), so that they need no change for a new kind.
 
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::{Mac, Name};
 
 /// A kind of ports, as everything outside its service sees it.
 #[derive(Debug)]
-pub struct Kind {
+pub struct KindDefinition {
     /// Name of the kind, as operators write it.
     pub name: &'static str,
     /// Description of a port of the kind, in a few words.
@@ -80,7 +80,7 @@ impl PortContext<'_> {
 /// The options of one kind of ports, as their service reads them.
 pub trait PortOptions: Serialize + DeserializeOwned {
     /// Returns the kind.
-    fn kind() -> &'static Kind;
+    fn kind() -> &'static KindDefinition;
 
     /// Fills in defaults that depend on other values.
     fn complete(_values: &mut Map<String, Value>, _port: &PortContext<'_>) {}
@@ -117,7 +117,7 @@ fn map_of<T: Serialize>(options: &T) -> Map<String, Value> {
     }
 }
 
-impl Kind {
+impl KindDefinition {
     /// Returns a kind whose ports have a guest, and no other property.
     pub const fn new<T: PortOptions>(
         name: &'static str,
@@ -171,18 +171,18 @@ impl Kind {
     }
 }
 
-impl PartialEq for Kind {
+impl PartialEq for KindDefinition {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
     }
 }
 
-impl Eq for Kind {}
+impl Eq for KindDefinition {}
 
 /// The kind of one port with its options: a checked table, which the service reads as its own type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortKind {
-    kind: &'static Kind,
+    kind: &'static KindDefinition,
     options: Map<String, Value>,
 }
 
@@ -198,7 +198,7 @@ impl PortKind {
     }
 
     /// Returns the kind.
-    pub fn kind(&self) -> &'static Kind {
+    pub fn kind(&self) -> &'static KindDefinition {
         self.kind
     }
 
@@ -288,8 +288,8 @@ pub struct KindInfo {
     pub options: Vec<FieldInfo>,
 }
 
-impl From<&'static Kind> for KindInfo {
-    fn from(kind: &'static Kind) -> Self {
+impl From<&'static KindDefinition> for KindInfo {
+    fn from(kind: &'static KindDefinition) -> Self {
         Self {
             name: kind.name.to_owned(),
             help: kind.help.to_owned(),

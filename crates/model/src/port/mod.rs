@@ -1,8 +1,8 @@
 //! Ports: the devices of guests, and the attachments of processes.
 //!
-//! A port is of a [`Kind`]. A kind belongs to one service and describes its options by fields
+//! A port is of a [`KindDefinition`]. A kind belongs to one service and describes its options by fields
 //! ([`crate::schema`]), from which the configuration file, the control API, the command line and
-//! manual pages derive. The fabric and the daemon know a kind only through [`Kind`], so a service
+//! manual pages derive. The fabric and the daemon know a kind only through [`KindDefinition`], so a service
 //! adds a kind without a change elsewhere.
 
 mod kind;
@@ -20,7 +20,7 @@ use crate::limits::{MEMORY_MAX_MIB, SOCKET_PATH_BYTES_MAX};
 use crate::schema::{DefaultValue, Field, Form, ValueType, parses, text};
 use crate::{FileMode, Mac, Name, SocketAccess, SpecError};
 
-pub use kind::{DeviceInfo, Kind, KindInfo, PortContext, PortKind, PortOptions};
+pub use kind::{DeviceInfo, KindDefinition, KindInfo, PortContext, PortKind, PortOptions};
 pub use mx::{MX, MX_FIELDS, MxPeer, MxSpec, MxUdp};
 pub use net::{MTU_DEFAULT, NET, NET_FIELDS, NetSpec, Offloads};
 pub use read::{ReadContext, default_socket, read};
@@ -29,7 +29,7 @@ pub use vsock::{
 };
 
 /// The kinds of ports of this release. A daemon with further services has more.
-pub static KINDS: [&Kind; 3] = [&NET, &VSOCK, &MX];
+pub static KINDS: [&KindDefinition; 3] = [&NET, &VSOCK, &MX];
 
 /// The keys of every port.
 pub const PORT_FIELDS: &[Field] = &[

@@ -4,14 +4,15 @@ use std::net::SocketAddr;
 
 use serde_json::{Map, Value, json};
 
-use super::{Kind, PortContext, PortOptions, unicast};
+use super::{KindDefinition, PortContext, PortOptions, unicast};
 use crate::limits::{HOSTNAME_BYTES_MAX, MX_PEERS_MAX, MX_UDP_PEERS_MAX};
 use crate::schema::{DefaultValue, Form, ValueType, parses, table, text};
 use crate::{Mac, RawSpec};
 
 /// NICs of MX endpoints.
-pub static MX: Kind =
-    Kind::new::<MxSpec>("mx", "A NIC of MX endpoints, for processes", &[MX_FIELDS]).without_guest();
+pub static MX: KindDefinition =
+    KindDefinition::new::<MxSpec>("mx", "A NIC of MX endpoints, for processes", &[MX_FIELDS])
+        .without_guest();
 
 table! {
     /// A NIC of MX endpoints.
@@ -71,7 +72,7 @@ table! {
 }
 
 impl PortOptions for MxSpec {
-    fn kind() -> &'static Kind {
+    fn kind() -> &'static KindDefinition {
         &MX
     }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{DeviceInfo, Kind, PortContext, PortOptions, unicast};
+use super::{DeviceInfo, KindDefinition, PortContext, PortOptions, unicast};
 use crate::Mac;
 use crate::limits::{MTU_MIN, QUEUE_PAIRS_MAX};
 use crate::port::GUEST_FIELDS;
@@ -15,9 +15,12 @@ pub const MTU_DEFAULT: u16 = 1500;
 const RING_SIZE_MAX: u16 = 32_768;
 
 /// Ports that carry Ethernet frames.
-pub static NET: Kind =
-    Kind::new::<NetSpec>("net", "A network interface (virtio-net)", &[NET_FIELDS, GUEST_FIELDS])
-        .on_network();
+pub static NET: KindDefinition = KindDefinition::new::<NetSpec>(
+    "net",
+    "A network interface (virtio-net)",
+    &[NET_FIELDS, GUEST_FIELDS],
+)
+.on_network();
 
 table! {
     /// A virtio-net port.
@@ -42,7 +45,7 @@ table! {
 }
 
 impl PortOptions for NetSpec {
-    fn kind() -> &'static Kind {
+    fn kind() -> &'static KindDefinition {
         &NET
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::kind::{Kind, PortContext};
+use super::kind::{KindDefinition, PortContext};
 use super::{PORT_FIELDS, PortSpec};
 use crate::limits::SOCKET_PATH_BYTES_MAX;
 use crate::schema::{Problem, ProblemKind, check};
@@ -15,7 +15,7 @@ use crate::{Name, SocketAccess};
 #[derive(Clone, Copy)]
 pub struct ReadContext<'a> {
     /// The kinds of ports of this daemon.
-    pub kinds: &'a [&'static Kind],
+    pub kinds: &'a [&'static KindDefinition],
     /// Directory of the ports' sockets.
     pub run_dir: &'a Path,
     /// Returns the largest payload that all links of a group carry uncut, in bytes.
@@ -63,9 +63,9 @@ pub fn read(values: &Map<String, Value>, cx: &ReadContext<'_>) -> Result<PortSpe
 
 fn find_kind(
     values: &Map<String, Value>,
-    kinds: &[&'static Kind],
+    kinds: &[&'static KindDefinition],
     problems: &mut Vec<Problem>,
-) -> Option<&'static Kind> {
+) -> Option<&'static KindDefinition> {
     let names = |separator| kinds.iter().map(|kind| kind.name).collect::<Vec<_>>().join(separator);
     let Some(value) = values.get("kind").filter(|value| !value.is_null()) else {
         let (path, kind) = ("kind".to_owned(), ProblemKind::Missing);
@@ -82,8 +82,8 @@ fn find_kind(
 
 /// Reports and removes keys that only other kinds have.
 fn refuse_foreign_keys(
-    kind: &Kind,
-    kinds: &[&'static Kind],
+    kind: &KindDefinition,
+    kinds: &[&'static KindDefinition],
     values: &mut Map<String, Value>,
     problems: &mut Vec<Problem>,
 ) {
@@ -106,7 +106,10 @@ fn refuse_foreign_keys(
 }
 
 /// Checks a table whose kind is not known: each key by the first kind that has it.
-fn check_without_kind(kinds: &[&'static Kind], values: &Map<String, Value>) -> Vec<Problem> {
+fn check_without_kind(
+    kinds: &[&'static KindDefinition],
+    values: &Map<String, Value>,
+) -> Vec<Problem> {
     let mut fields: Vec<_> = PORT_FIELDS.to_vec();
     for field in kinds.iter().flat_map(|kind| kind.fields()) {
         if !fields.iter().any(|known| known.key == field.key) {
@@ -124,7 +127,7 @@ fn check_without_kind(kinds: &[&'static Kind], values: &Map<String, Value>) -> V
 }
 
 fn build(
-    kind: &'static Kind,
+    kind: &'static KindDefinition,
     values: Map<String, Value>,
     cx: &ReadContext<'_>,
 ) -> Result<PortSpec, String> {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{DeviceInfo, GUEST_FIELDS, HOST_SOCKET_FIELDS, Kind, PortOptions};
+use super::{DeviceInfo, GUEST_FIELDS, HOST_SOCKET_FIELDS, KindDefinition, PortOptions};
 use crate::limits::{HOST_SUFFIX_BYTES, SOCKET_PATH_BYTES_MAX};
 use crate::schema::{DefaultValue, ValueType, table};
 
@@ -14,7 +14,7 @@ pub const CID_HOST: u32 = 2;
 pub const VSOCK_RING_SIZE_MAX: u16 = 1024;
 
 /// Ports that carry AF_VSOCK sockets.
-pub static VSOCK: Kind = Kind::new::<VsockSpec>(
+pub static VSOCK: KindDefinition = KindDefinition::new::<VsockSpec>(
     "vsock",
     "A socket device (virtio-vsock)",
     &[VSOCK_FIELDS, HOST_SOCKET_FIELDS, GUEST_FIELDS],
@@ -36,7 +36,7 @@ table! {
 }
 
 impl PortOptions for VsockSpec {
-    fn kind() -> &'static Kind {
+    fn kind() -> &'static KindDefinition {
         &VSOCK
     }
 

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_peers_do_not_take_a_board_that_is_only_silent() {
+    fn hostile_peers_do_not_take_a_silent_nic() {
         let (mut book, now) = silent();
         let both = [at(1), at(2)];
         assert_eq!(

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use causeway_fabric::Context;
-use causeway_host::net::send::Frame;
-use causeway_host::net::socket::{PacketError, PacketSocket};
+use causeway_host::net::send::OutgoingFrame;
+use causeway_host::net::socket::{InterfaceError, PacketSocket};
 use causeway_mxoe::driver;
 
 use super::interface::NicInterface;
@@ -36,7 +36,10 @@ pub enum CarrierOutput {
 }
 
 impl driver::Output for CarrierOutput {
-    fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
+    fn send<'a>(
+        &self,
+        frames: impl Iterator<Item = OutgoingFrame<'a>> + Clone,
+    ) -> io::Result<usize> {
         match self {
             Self::Interface(socket) => socket.send(frames),
             Self::Udp(udp) => udp.send(frames),
@@ -68,7 +71,7 @@ impl NicCarrier {
                 let mut interface = NicInterface::new(name.clone(), own, config.source);
                 direct.for_each(|endpoint| interface.add_direct(endpoint));
                 match interface.bind(cx) {
-                    Ok(()) | Err(PacketError::Down(_)) => Ok(Self::Interface(interface)),
+                    Ok(()) | Err(InterfaceError::Down(_)) => Ok(Self::Interface(interface)),
                     Err(error) => Err(error.to_string()),
                 }
             }

@@ -1,7 +1,9 @@
 //! Packet filters (BPF) of a NIC with endpoints in direct mode: each packet socket gets the frames
 //! of its endpoint, and the daemon gets all others.
 
-use causeway_host::net::bpf::{Do, GROUPS, If, Load, Step, came_by, to_address};
+use causeway_host::net::bpf::{
+    BpfCondition, BpfInstruction, BpfLoad, BpfOperation, GROUPS, from_interface, to_address,
+};
 use causeway_wire::mxoe::{ETHER_TYPE, HEADER_LEN, Kind};
 
 /// Offset of the packet type in a frame.
@@ -44,59 +46,72 @@ impl DirectEndpoints {
 
 /// Returns the steps that load the destination endpoint. Packets for NICs are accepted if
 /// `for_nic`.
-fn endpoint(for_nic: bool) -> [Step; 12] {
-    let is = |kind: Kind, so| Step::branch(If::Is(kind as u32), so, 0);
+fn endpoint(for_nic: bool) -> [BpfInstruction; 12] {
+    let is = |kind: Kind, so| BpfInstruction::branch(BpfCondition::Is(kind as u32), so, 0);
     [
-        Step::load(Load::Byte(KIND)),
-        Step::branch(If::AtLeast(FIRST_OF_ENDPOINTS), 1, 0),
-        Step::end(for_nic),
+        BpfInstruction::load(BpfLoad::Byte(KIND)),
+        BpfInstruction::branch(BpfCondition::AtLeast(FIRST_OF_ENDPOINTS), 1, 0),
+        BpfInstruction::end(for_nic),
         is(Kind::PullReply, 4),
         is(Kind::PullNack, 3),
         is(Kind::Nack, 5),
-        Step::load(Load::Byte(ENDPOINT)),
-        Step::skip(4),
-        Step::load(Load::Byte(MAGIC)),
-        Step::calculate(Do::Xor(MAGIC_BIT)),
-        Step::skip(1),
-        Step::load(Load::Byte(REFUSED)),
+        BpfInstruction::load(BpfLoad::Byte(ENDPOINT)),
+        BpfInstruction::skip(4),
+        BpfInstruction::load(BpfLoad::Byte(MAGIC)),
+        BpfInstruction::calculate(BpfOperation::Xor(MAGIC_BIT)),
+        BpfInstruction::skip(1),
+        BpfInstruction::load(BpfLoad::Byte(REFUSED)),
     ]
 }
 
 /// Returns the filter of an endpoint: MXoE frames that arrived by the interface, with packets to
 /// the endpoint. If the process binds its socket to another protocol or interface, the socket
 /// receives nothing.
-pub fn filter_of_endpoint(interface: u32, nic: [u8; 6], own: u8) -> Vec<Step> {
-    let mut program = came_by(interface, ETHER_TYPE);
+pub fn filter_of_endpoint(interface: u32, nic: [u8; 6], own: u8) -> Vec<BpfInstruction> {
+    let mut program = from_interface(interface, ETHER_TYPE);
     program.extend(endpoint_steps(nic, own));
     program
 }
 
 /// Returns the steps that accept packets to an endpoint of a NIC.
-fn endpoint_steps(nic: [u8; 6], own: u8) -> Vec<Step> {
-    let ours = [Step::branch(If::Is(own.into()), 0, 1), Step::end(true), Step::end(false)];
+fn endpoint_steps(nic: [u8; 6], own: u8) -> Vec<BpfInstruction> {
+    let ours = [
+        BpfInstruction::branch(BpfCondition::Is(own.into()), 0, 1),
+        BpfInstruction::end(true),
+        BpfInstruction::end(false),
+    ];
     [&to_address(nic)[..], &endpoint(false), &ours].concat()
 }
 
 /// Returns the filter of the daemon: frames to the NIC or to groups, except those to endpoints
 /// `direct`.
-pub fn filter_of_daemon(nic: [u8; 6], direct: &DirectEndpoints) -> Vec<Step> {
+pub fn filter_of_daemon(nic: [u8; 6], direct: &DirectEndpoints) -> Vec<BpfInstruction> {
     let mut program = [&GROUPS[..], &to_address(nic)].concat();
     if *direct == DirectEndpoints::default() {
-        program.push(Step::end(true));
+        program.push(BpfInstruction::end(true));
         return program;
     }
     program.extend(endpoint(true));
     // A lookup of one bit in eight words.
-    program.extend([Step::calculate(Do::Keep), Step::calculate(Do::And(31))]);
-    program.extend([Step::calculate(Do::Beside), Step::load(Load::Kept)]);
-    program.push(Step::calculate(Do::Shift(5)));
+    program.extend([
+        BpfInstruction::calculate(BpfOperation::Keep),
+        BpfInstruction::calculate(BpfOperation::And(31)),
+    ]);
+    program.extend([
+        BpfInstruction::calculate(BpfOperation::Beside),
+        BpfInstruction::load(BpfLoad::Kept),
+    ]);
+    program.push(BpfInstruction::calculate(BpfOperation::Shift(5)));
     for (number, word) in (0_u32..).zip(direct.0) {
         let behind = 7_u32.saturating_sub(number).saturating_mul(3);
-        program.push(Step::branch(If::Is(number), 0, 2));
-        program.extend([Step::load(Load::Value(word)), Step::skip(behind)]);
+        program.push(BpfInstruction::branch(BpfCondition::Is(number), 0, 2));
+        program.extend([BpfInstruction::load(BpfLoad::Value(word)), BpfInstruction::skip(behind)]);
     }
-    program.extend([Step::calculate(Do::ShiftBy), Step::branch(If::Has(1), 0, 1)]);
-    program.extend([Step::end(false), Step::end(true)]);
+    program.extend([
+        BpfInstruction::calculate(BpfOperation::ShiftBy),
+        BpfInstruction::branch(BpfCondition::Has(1), 0, 1),
+    ]);
+    program.extend([BpfInstruction::end(false), BpfInstruction::end(true)]);
     program
 }
 
@@ -105,8 +120,8 @@ mod tests {
     use super::*;
     use causeway_host::net::bpf::attach;
     use causeway_wire::mxoe::{
-        Ack, Answer, Connect, Eager, Ends, Greeting, Header, HostQuery, Nack, Packet, Pull,
-        PullNack, PullReply, emit,
+        Ack, Connect, ConnectBody, ConnectStatus, Eager, EndpointPair, Header, HostQuery, Nack,
+        Packet, Pull, PullNack, PullReply, emit,
     };
     use std::os::fd::AsFd as _;
     use std::os::unix::net::UnixDatagram;
@@ -115,10 +130,10 @@ mod tests {
 
     /// Returns packets to an endpoint of each kind with a different position of the number.
     fn frames(to: u8) -> Vec<Vec<u8>> {
-        let ends = Ends { destination: to, source: 255 - to };
+        let ends = EndpointPair { destination: to, source: 255 - to };
         let magic = 0x1234_5600 | u32::from(to ^ 0x80);
         let ack = Ack { ends, session: 1, acknowledged: 2, number: 3 };
-        let greeting = Greeting::Reply { session: 9, answer: Answer::SUCCESS };
+        let greeting = ConnectBody::Reply { session: 9, answer: ConnectStatus::SUCCESS };
         let connect =
             Connect { ends, index_of_destination: 1, session: 2, expected: 3, number: 4, greeting };
         let eager = Eager {
@@ -166,7 +181,7 @@ mod tests {
     }
 
     /// Returns a function that tests whether a program accepts a frame.
-    fn taker(program: &[Step]) -> impl Fn(&[u8]) -> bool + use<> {
+    fn taker(program: &[BpfInstruction]) -> impl Fn(&[u8]) -> bool + use<> {
         let (one, other) = UnixDatagram::pair().unwrap();
         for end in [&one, &other] {
             end.set_nonblocking(true).unwrap();
@@ -179,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn each_packet_is_taken_by_whom_it_is_for_and_by_nobody_else() {
+    fn filter_accepts_packets_at_exactly_one_socket() {
         let mut direct = DirectEndpoints::default();
         let apart = [0, 31, 32, 77, 200, 254];
         apart.into_iter().for_each(|endpoint| direct.add(endpoint));
@@ -198,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_boards_is_the_daemons_and_what_is_for_others_is_nobodys() {
+    fn filter_packets_for_nics_reach_only_the_daemon() {
         let mut direct = DirectEndpoints::default();
         assert_eq!(filter_of_daemon(NIC, &direct).len(), 10, "the filter has no lookup");
         direct.add(3);

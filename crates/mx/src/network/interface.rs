@@ -7,11 +7,11 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use causeway_fabric::room::{hold_received, hold_sent};
+use causeway_fabric::socket_buffers::{set_receive_buffer, set_send_buffer};
 use causeway_fabric::{Context, ServiceWatch};
-use causeway_host::net::bpf::{self, Step};
-use causeway_host::net::receiver::PacketInlet;
-use causeway_host::net::socket::{PacketError, PacketSocket};
+use causeway_host::net::bpf::{self, BpfInstruction};
+use causeway_host::net::receiver::PacketReceiver;
+use causeway_host::net::socket::{InterfaceError, PacketSocket};
 use causeway_mxoe::driver::limits::{FRAME_ROOM, WIDE_MTU, slots_for};
 use causeway_wire::mxoe::{ETHER_TYPE, FRAME_LEN_NARROW};
 use rustix::io::Errno;
@@ -34,7 +34,7 @@ struct BoundSocket {
 /// Ends a pass without frames. If `polled`, the next pass comes without a wake-up. Returns false if
 /// wake-ups could not be enabled, so that another pass is necessary.
 pub fn end_pass(watch: &ServiceWatch, is_polled: &mut bool, polled: bool) -> bool {
-    if *is_polled != polled && (if polled { watch.hush() } else { watch.listen() }) {
+    if *is_polled != polled && (if polled { watch.mute() } else { watch.unmute() }) {
         *is_polled = polled;
     }
     polled || !*is_polled
@@ -50,7 +50,7 @@ pub struct NicInterface {
     rebind_at_ns: Option<u64>,
     /// Reason why the interface is down.
     pub reason: String,
-    pub inlet: PacketInlet,
+    pub inlet: PacketReceiver,
     /// Buffer for frames that are not read from the receive ring.
     room: Vec<u8>,
     /// Length of the frame that was received last.
@@ -70,7 +70,7 @@ impl NicInterface {
             bound: None,
             rebind_at_ns: None,
             reason: String::new(),
-            inlet: PacketInlet::default(),
+            inlet: PacketReceiver::default(),
             room: vec![0; FRAME_ROOM],
             len: 0,
             ups: 0,
@@ -88,9 +88,9 @@ impl NicInterface {
     ///
     /// # Errors
     /// The interface is down, or the kernel has no memory left.
-    pub fn open_direct(&mut self, endpoint: u8) -> Result<OwnedFd, PacketError> {
-        let host = |error| PacketError::Host(self.name.clone(), error);
-        let Some(bound) = &self.bound else { return Err(PacketError::Down(self.name.clone())) };
+    pub fn open_direct(&mut self, endpoint: u8) -> Result<OwnedFd, InterfaceError> {
+        let host = |error| InterfaceError::Host(self.name.clone(), error);
+        let Some(bound) = &self.bound else { return Err(InterfaceError::Down(self.name.clone())) };
         let program = |index| endpoint_filter::filter_of_endpoint(index, self.address, endpoint);
         let socket = self.socket_for(program)?;
         bpf::lock(socket.as_fd()).map_err(host)?;
@@ -134,7 +134,7 @@ impl NicInterface {
     ///
     /// # Errors
     /// The reason, and the remedy.
-    pub fn bind(&mut self, cx: &Context<'_>) -> Result<(), PacketError> {
+    pub fn bind(&mut self, cx: &Context<'_>) -> Result<(), InterfaceError> {
         let opened = self.try_bind(cx);
         match &opened {
             Ok(()) => {
@@ -153,16 +153,16 @@ impl NicInterface {
     /// Opens a packet socket with a filter.
     fn socket_for(
         &self,
-        program: impl FnOnce(u32) -> Vec<Step>,
-    ) -> Result<PacketSocket, PacketError> {
+        program: impl FnOnce(u32) -> Vec<BpfInstruction>,
+    ) -> Result<PacketSocket, InterfaceError> {
         let socket = PacketSocket::open_bare(&self.name, ETHER_TYPE, program)?;
-        hold_received(&socket, SOCKET_BYTES);
-        hold_sent(&socket, SOCKET_BYTES);
+        set_receive_buffer(&socket, SOCKET_BYTES);
+        set_send_buffer(&socket, SOCKET_BYTES);
         Ok(socket)
     }
 
-    fn try_bind(&mut self, cx: &Context<'_>) -> Result<(), PacketError> {
-        let host = |error| PacketError::Host(self.name.clone(), error);
+    fn try_bind(&mut self, cx: &Context<'_>) -> Result<(), InterfaceError> {
+        let host = |error| InterfaceError::Host(self.name.clone(), error);
         let program = endpoint_filter::filter_of_daemon(self.address, &self.direct);
         let socket = self.socket_for(|_| program)?;
         let needed = FRAME_LEN_NARROW.saturating_sub(ETHERNET_LEN);

@@ -27,14 +27,16 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch};
+use causeway_fabric::{Context, LogLimit, Progress, ServiceWatch, SourceProgress};
 use causeway_model::Mac;
 use causeway_model::PortSpec;
 use causeway_model::{PairView, PeerView};
 use causeway_mxoe::discovery::{DiscoveredNic, Discovery, NicChange, NicOrigin};
 use causeway_mxoe::driver::limits::FRAMES_BEFORE_DUE_MAX;
-use causeway_mxoe::driver::{Action, EndpointIo, Engine, RegionRefusal, ServeOutcome, random};
-use causeway_mxoe::{Config, Dropped, EndpointCounters, PeerCounters, PeerState};
+use causeway_mxoe::driver::{
+    EndpointAction, EndpointIo, Engine, RegionRefusal, ServeOutcome, random,
+};
+use causeway_mxoe::{DropReason, EndpointCounters, NicConfig, PeerCounters, PeerState};
 use causeway_wire::mx::{NicId, RegionId};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -115,21 +117,21 @@ pub struct NicNetwork {
 }
 
 /// Returns the name of the counter for a reason.
-fn reason(dropped: &Dropped) -> &'static str {
+fn reason(dropped: &DropReason) -> &'static str {
     match dropped {
-        Dropped::Malformed(_) => "drop_malformed_total",
-        Dropped::NotOurs => "drop_not_ours_total",
-        Dropped::UnknownBoard => "drop_unknown_board_total",
-        Dropped::NotServed => "drop_not_served_total",
-        Dropped::NoEndpoint => "drop_no_endpoint_total",
-        Dropped::Session => "drop_session_total",
-        Dropped::Key => "drop_key_total",
-        Dropped::UnknownPeer => "drop_stranger_total",
-        Dropped::Number => "drop_number_total",
-        Dropped::NoRoom => "drop_no_room_total",
-        Dropped::Window => "drop_window_total",
-        Dropped::Handle => "drop_handle_total",
-        Dropped::Refusal => "drop_refusal_total",
+        DropReason::Malformed(_) => "drop_malformed_total",
+        DropReason::NotOurs => "drop_not_ours_total",
+        DropReason::UnknownNic => "drop_unknown_board_total",
+        DropReason::NotServed => "drop_not_served_total",
+        DropReason::NoEndpoint => "drop_no_endpoint_total",
+        DropReason::Session => "drop_session_total",
+        DropReason::Key => "drop_key_total",
+        DropReason::UnknownPeer => "drop_stranger_total",
+        DropReason::Number => "drop_number_total",
+        DropReason::NoRoom => "drop_no_room_total",
+        DropReason::Window => "drop_window_total",
+        DropReason::Handle => "drop_handle_total",
+        DropReason::Refusal => "drop_refusal_total",
     }
 }
 
@@ -149,7 +151,7 @@ fn pair(endpoint: u8, partner: &PeerState) -> PairView {
         partner: partner.address.endpoint,
         in_flight,
         waiting,
-        parked_bytes: partner.parked,
+        parked_bytes: partner.pending_bytes,
         rtt_us: Some(partner.round_trip_ns).filter(|trip| *trip > 0).map(microseconds),
         counters: named(&partner.counters),
     }
@@ -207,7 +209,7 @@ impl NicNetwork {
         let served = Survivors::new(config.locks.served(), cx.now_ns);
         let direct = survivors.iter().flat_map(Survivors::endpoints);
         let carrier = NicCarrier::open(cx, &config, mac, direct)?;
-        let nic_config = Config { wide: carrier.is_wide(), ..Config::new(nic, name) };
+        let nic_config = NicConfig { wide: carrier.is_wide(), ..NicConfig::new(nic, name) };
         let mut network = Self {
             engine: Engine::new(nic_config, carrier.output()),
             carrier,
@@ -233,7 +235,7 @@ impl NicNetwork {
 
     /// Updates the endpoints in whose name the engine refuses nothing.
     fn await_served(&mut self) {
-        self.engine.board.set_awaited(self.served.endpoints());
+        self.engine.nic.set_awaited(self.served.endpoints());
     }
 
     /// Returns whether a process of the previous daemon may still resume an endpoint.
@@ -254,13 +256,13 @@ impl NicNetwork {
     }
 
     fn apply_change(&mut self, now: u64, news: NicChange) {
-        let Engine { board, outlet, .. } = &mut self.engine;
+        let Engine { nic: engine_nic, tx_path, .. } = &mut self.engine;
         match news {
-            NicChange::Added(nic) => match board.host_add(nic) {
+            NicChange::Added(nic) => match engine_nic.nic_add(nic) {
                 Some(number) => self.discovery.set_number(nic, number),
                 None => self.discovery.remove(nic),
             },
-            NicChange::Removed(nic) => board.host_remove(now, nic, outlet),
+            NicChange::Removed(nic) => engine_nic.nic_remove(now, nic, tx_path),
         }
     }
 
@@ -286,7 +288,7 @@ impl NicNetwork {
 
     /// Returns whether an endpoint stays on the network although its NIC is removed.
     pub fn stays(&self, endpoint: u8) -> bool {
-        self.is_leaving && !self.engine.outlet.endpoints.contains_key(&endpoint)
+        self.is_leaving && !self.engine.tx_path.endpoints.contains_key(&endpoint)
     }
 
     /// Starts the removal of the NIC. Endpoints in direct mode stay on the network.
@@ -328,13 +330,13 @@ impl NicNetwork {
             self.survivors.iter_mut().for_each(|survivors| survivors.end(endpoint, now));
             return None;
         }
-        self.engine.take_last(now, endpoint);
+        self.engine.drain_requests(now, endpoint);
         let (counted, of_partners) = self.counted(endpoint);
         self.past.0.add(&counted);
         self.past.1.add(&of_partners);
         let endpoint_io = self.engine.close(now, endpoint);
         self.served.locks().remove(endpoint);
-        self.settle(now);
+        self.commit(now);
         endpoint_io.map(|endpoint_io| endpoint_io.owner.source)
     }
 
@@ -348,21 +350,21 @@ impl NicNetwork {
         file: BorrowedFd<'_>,
         len: u64,
     ) -> Result<RegionId, RegionRefusal> {
-        self.engine.lend(endpoint, file, len)
+        self.engine.add_region(endpoint, file, len)
     }
 
     /// Deregisters memory.
     pub fn remove_region(&mut self, now: u64, endpoint: u8, region: RegionId) {
-        self.engine.give_back(now, endpoint, region);
+        self.engine.remove_region(now, endpoint, region);
         self.retry();
-        self.settle(now);
+        self.commit(now);
     }
 
     /// Returns the number of regions of the matching processes, and their bytes.
     pub fn regions_of(&self, mut those: impl FnMut(u32) -> bool) -> (usize, u64) {
         let its = self
             .engine
-            .outlet
+            .tx_path
             .endpoints
             .values()
             .filter(|endpoint_io| those(endpoint_io.owner.client));
@@ -379,19 +381,19 @@ impl NicNetwork {
         endpoint: u8,
         budget: usize,
         polled: bool,
-    ) -> Served {
+    ) -> SourceProgress {
         let (after, count) = self.engine.serve(now, endpoint, budget, polled);
-        self.settle(now);
+        self.commit(now);
         let progress = match after {
             ServeOutcome::Worked => Progress::Worked,
             ServeOutcome::Idle => Progress::Idle,
             ServeOutcome::Parked => Progress::Parked,
         };
-        Served { progress, count }
+        SourceProgress { progress, count }
     }
 
     /// Serves the carrier. `polled`: the next pass comes without a wake-up.
-    pub fn serve_carrier(&mut self, now: u64, budget: usize, polled: bool) -> Served {
+    pub fn serve_carrier(&mut self, now: u64, budget: usize, polled: bool) -> SourceProgress {
         let (count, last) = self.take_frames(now, budget, polled);
         let progress = match last {
             ReceiveResult::Empty if self.carrier.end_pass(polled) => {
@@ -404,8 +406,8 @@ impl NicNetwork {
             ReceiveResult::Down => Progress::Parked,
             _ => Progress::Worked,
         };
-        self.settle(now);
-        Served { progress, count }
+        self.commit(now);
+        SourceProgress { progress, count }
     }
 
     /// Receives at most `budget` frames. Returns their number and the last result.
@@ -424,7 +426,7 @@ impl NicNetwork {
                 ReceiveResult::Invalid => self.count("drop_odd_total"),
                 ReceiveResult::Empty => break,
                 ReceiveResult::Down => {
-                    self.engine.outlet.frames.output = None;
+                    self.engine.tx_path.frames.output = None;
                     break;
                 }
             }
@@ -439,7 +441,7 @@ impl NicNetwork {
         let frame = self.carrier.frame();
         if Discovery::takes(frame) {
             let duplicates = self.discovery.duplicate_addresses;
-            if let Some(news) = self.discovery.hear(now, frame) {
+            if let Some(news) = self.discovery.receive(now, frame) {
                 self.apply_change(now, news);
             }
             if self.discovery.duplicate_addresses != duplicates {
@@ -447,7 +449,7 @@ impl NicNetwork {
             }
             return;
         }
-        if let Err(dropped) = self.engine.arrive(now, frame) {
+        if let Err(dropped) = self.engine.receive(now, frame) {
             self.count(reason(&dropped));
         }
     }
@@ -455,7 +457,7 @@ impl NicNetwork {
     #[cold]
     fn warn_of_duplicate(&mut self, now: u64) {
         if let Some(more) = self.log.admit(now) {
-            let board = self.engine.board.name();
+            let board = self.engine.nic.name();
             log::warn!(
                 board, suppressed = more;
                 "another NIC has the same address, so neither receives all of its frames: set a different \
@@ -482,8 +484,8 @@ impl NicNetwork {
     pub fn tick(&mut self, cx: &mut Context<'_>) {
         let now = cx.now_ns;
         if self.carrier.rebind_at_ns().is_some_and(|at| at <= now) && self.carrier.rebind(cx) {
-            self.engine.outlet.frames.output = self.carrier.output();
-            self.engine.board.set_wide(self.carrier.is_wide());
+            self.engine.tx_path.frames.output = self.carrier.output();
+            self.engine.nic.set_wide(self.carrier.is_wide());
         }
         let ended =
             self.survivors.as_mut().map(|survivors| survivors.check(now)).unwrap_or_default();
@@ -496,10 +498,10 @@ impl NicNetwork {
         }
         if self.discovery.deadline() <= now {
             if self.discovery.would_end(now) {
-                let heard = self.engine.board.last_heard();
+                let heard = self.engine.nic.last_heard();
                 heard.into_iter().for_each(|(nic, at)| self.discovery.record_activity(nic, at));
             }
-            let frames = &mut self.engine.outlet.frames;
+            let frames = &mut self.engine.tx_path.frames;
             let gone = self.discovery.tick(now, &mut |head, data| frames.push(head, data));
             gone.into_iter().for_each(|news| self.apply_change(now, news));
         }
@@ -516,17 +518,17 @@ impl NicNetwork {
             self.engine.tick(now);
         }
         self.retry();
-        self.settle(now);
+        self.commit(now);
     }
 
-    fn settle(&mut self, now: u64) {
+    fn commit(&mut self, now: u64) {
         let notes = &mut self.notes;
-        self.engine.outlet.settle(now, |endpoint, owner, said| {
+        self.engine.tx_path.commit(now, |endpoint, owner, said| {
             let client = owner.client;
             notes.push(match said {
-                Action::Wake => NetworkAction::Wake { client, endpoint },
-                Action::Serve => NetworkAction::Serve(owner.source),
-                Action::Broken(why) => NetworkAction::Broken { client, why },
+                EndpointAction::Wake => NetworkAction::Wake { client, endpoint },
+                EndpointAction::Serve => NetworkAction::Serve(owner.source),
+                EndpointAction::Broken(why) => NetworkAction::Broken { client, why },
             });
         });
     }
@@ -534,13 +536,13 @@ impl NicNetwork {
     /// Serves endpoints with deferred requests, because a limit may allow them now.
     fn retry(&mut self) {
         let notes = &mut self.notes;
-        self.engine.outlet.retry(|owner| notes.push(NetworkAction::Serve(owner.source)));
+        self.engine.tx_path.retry(|owner| notes.push(NetworkAction::Serve(owner.source)));
     }
 
     /// Returns the counters of an endpoint, and the sum of those of its peers.
     fn counted(&self, endpoint: u8) -> (EndpointCounters, PeerCounters) {
-        let (its, mut partners) = self.engine.board.endpoint_counters(endpoint).unwrap_or_default();
-        for partner in self.engine.board.partners(endpoint) {
+        let (its, mut partners) = self.engine.nic.endpoint_counters(endpoint).unwrap_or_default();
+        for partner in self.engine.nic.peer_states(endpoint) {
             partners.add(&partner.counters);
         }
         (its, partners)
@@ -548,7 +550,7 @@ impl NicNetwork {
 
     /// Returns whether an event was written since the last call.
     pub fn take_written(&mut self) -> bool {
-        std::mem::take(&mut self.engine.outlet.has_written)
+        std::mem::take(&mut self.engine.tx_path.has_written)
     }
 
     /// Returns the NIC with a name.
@@ -565,24 +567,28 @@ impl NicNetwork {
     pub fn peers(&self, now: u64, own: &PortSpec) -> Vec<PeerView> {
         let of_endpoint = |endpoint: &u8| {
             let endpoint = *endpoint;
-            self.engine.board.partners(endpoint).into_iter().map(move |partner| (endpoint, partner))
+            self.engine
+                .nic
+                .peer_states(endpoint)
+                .into_iter()
+                .map(move |partner| (endpoint, partner))
         };
-        let partners: Vec<_> = self.engine.outlet.endpoints.keys().flat_map(of_endpoint).collect();
+        let partners: Vec<_> = self.engine.tx_path.endpoints.keys().flat_map(of_endpoint).collect();
         self.discovery.peers().map(|(nic, peer)| view(now, own, &partners, nic, peer)).collect()
     }
 
     /// Returns the counters with their names.
     pub fn counters(&self) -> BTreeMap<String, u64> {
         let mut all: BTreeMap<String, u64> = BTreeMap::new();
-        let frames = &self.engine.outlet.frames;
+        let frames = &self.engine.tx_path.frames;
         let mut put = |name: String, value: u64| {
             let counter = all.entry(name).or_default();
             *counter = counter.wrapping_add(value);
         };
         let total = |name: &str| format!("{name}_total");
-        self.engine.board.counters().named().for_each(|(name, value)| put(total(name), value));
+        self.engine.nic.counters().named().for_each(|(name, value)| put(total(name), value));
         let (mut endpoints, mut partners) = self.past;
-        for endpoint in self.engine.outlet.endpoints.keys() {
+        for endpoint in self.engine.tx_path.endpoints.keys() {
             let (its, of_partners) = self.counted(*endpoint);
             endpoints.add(&its);
             partners.add(&of_partners);

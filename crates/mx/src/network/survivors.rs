@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_is_found_until_nobody_holds_it() {
+    fn survivors_are_found_until_their_locks_are_released() {
         let folder = std::env::temp_dir().join(format!("causeway-outlived-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let locks = LockFiles::new(&folder.join("mx0.sock"));

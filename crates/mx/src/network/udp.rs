@@ -15,10 +15,10 @@ use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use causeway_fabric::carrier::Pool;
-use causeway_fabric::udp::{Burst, Cut, Receiver, Udp as Socket, is_too_much};
+use causeway_fabric::carrier::BufferPool;
+use causeway_fabric::udp::{Burst, Fragmentation, Udp as Socket, UdpReceiver, is_batch_refusal};
 use causeway_fabric::{Context, ServiceWatch};
-use causeway_host::net::send::Frame;
+use causeway_host::net::send::OutgoingFrame;
 use causeway_mxoe::discovery::Discovery;
 use causeway_mxoe::driver::limits::FRAME_ROOM;
 use causeway_wire::mxoe::{Header, HostQuery, PEER_UNKNOWN, Packet, emit};
@@ -48,7 +48,10 @@ impl UdpOutput {
     ///
     /// # Errors
     /// The first frame was not sent to any address.
-    pub fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
+    pub fn send<'a>(
+        &self,
+        frames: impl Iterator<Item = OutgoingFrame<'a>> + Clone,
+    ) -> io::Result<usize> {
         let mut addresses = self.addresses();
         let Some(one) = frames.clone().next() else { return Ok(0) };
         let alone = || std::iter::once(one);
@@ -63,7 +66,7 @@ impl UdpOutput {
         let count = if together { self.batch_len(one, frames.clone()) } else { 1 };
         match self.socket.send_frames(to, frames.take(count)) {
             Ok(()) => Ok(count),
-            Err(error) if count > 1 && is_too_much(&error) => {
+            Err(error) if count > 1 && is_batch_refusal(&error) => {
                 addresses.send_singly(to);
                 self.socket.send_frames(to, alone()).map(|()| 1)
             }
@@ -72,7 +75,11 @@ impl UdpOutput {
     }
 
     /// Returns the number of frames for one call.
-    fn batch_len<'a>(&self, one: Frame<'a>, frames: impl Iterator<Item = Frame<'a>>) -> usize {
+    fn batch_len<'a>(
+        &self,
+        one: OutgoingFrame<'a>,
+        frames: impl Iterator<Item = OutgoingFrame<'a>>,
+    ) -> usize {
         let (len, mut bytes, mut count) = (one.len().max(1), 0_usize, 0_usize);
         for frame in frames.take(self.socket.batch()) {
             bytes = bytes.saturating_add(frame.len());
@@ -98,7 +105,7 @@ fn mac(frame: &[u8]) -> Option<[u8; 6]> {
 /// Received datagrams.
 #[derive(Debug)]
 struct Datagrams {
-    receiver: Receiver,
+    receiver: UdpReceiver,
     /// Batches taken from the kernel that are not completely processed.
     bursts: VecDeque<Burst>,
     /// Range of the latest datagram in the first batch.
@@ -109,7 +116,7 @@ struct Datagrams {
 
 impl Datagrams {
     fn new() -> Self {
-        let receiver = Receiver::new(Pool::default());
+        let receiver = UdpReceiver::new(BufferPool::default());
         Self { receiver, bursts: VecDeque::new(), last: None, drained: false }
     }
 
@@ -176,7 +183,7 @@ impl UdpCarrier {
         source: u32,
     ) -> io::Result<Self> {
         // Frames may exceed the path MTU: IP fragments them.
-        let socket = Socket::bind(listen, Cut::Allowed)?;
+        let socket = Socket::bind(listen, Fragmentation::Allowed)?;
         let watch = cx.watch_source(socket.as_fd(), source)?;
         let addresses = Arc::new(Mutex::new(AddressTable::new(peers)));
         let output = UdpOutput { socket: Arc::new(socket), addresses };
@@ -272,7 +279,7 @@ mod tests {
     /// Returns a socket, and a function that sends datagrams to it.
     fn pair() -> (Socket, impl Fn(usize, usize)) {
         let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let bind = || Socket::bind(local, Cut::Allowed).unwrap();
+        let bind = || Socket::bind(local, Fragmentation::Allowed).unwrap();
         let (ours, theirs) = (bind(), bind());
         let to = ours.local().unwrap();
         let send = move |count: usize, len: usize| {
@@ -288,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_that_come_between_two_looks_are_heard() {
+    fn datagrams_between_two_passes_are_received() {
         let ((socket, send), mut came) = (pair(), Datagrams::new());
         send(60, LEN);
         send(60, LEN);

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use causeway_attach::local::Local;
+use causeway_attach::local::LocalAttachment;
 use causeway_fabric::{Fabric, Handle, Options};
 use causeway_host::ReceivedFd;
 use causeway_model::Mac;
@@ -19,7 +19,7 @@ use causeway_model::{Answer, Command, CommandError, PeerView};
 use causeway_model::{MxSpec, MxUdp, PortKind, PortSpec};
 use causeway_testing::folder::Folder;
 use causeway_testing::wait::wait;
-use causeway_wire::local::{Ask, Tell, VERSION};
+use causeway_wire::local::{ClientMessage, DaemonMessage, VERSION};
 
 pub use causeway_testing::wait::PATIENCE;
 
@@ -154,10 +154,12 @@ impl Host {
 
     /// Attaches a process. `direct`: it offers its pidfd to others.
     pub fn attach_as(&self, board: &str, direct: u8) -> Process {
-        let mut process = Process(Local::new(self.connect(board).into()));
-        process.ask(Ask::Hello { version: VERSION, direct });
+        let mut process = Process(LocalAttachment::new(self.connect(board).into()));
+        process.ask(ClientMessage::Hello { version: VERSION, direct });
         let (tell, _) = process.hear();
-        let Tell::Welcome { version, nic: its, name, .. } = tell else { panic!("{tell:?}") };
+        let DaemonMessage::Welcome { version, nic: its, name, .. } = tell else {
+            panic!("{tell:?}")
+        };
         assert_eq!((version, its, name.as_str()), (VERSION, nic(board), &*format!("{board}:0")));
         process
     }
@@ -174,19 +176,19 @@ impl Drop for Host {
     }
 }
 
-pub struct Process(pub Local);
+pub struct Process(pub LocalAttachment);
 
 impl Process {
-    pub fn ask(&mut self, ask: Ask) {
+    pub fn ask(&mut self, ask: ClientMessage) {
         self.0.send(ask.emit(), Vec::new()).unwrap();
     }
 
-    pub fn hear(&mut self) -> (Tell, Vec<OwnedFd>) {
+    pub fn hear(&mut self) -> (DaemonMessage, Vec<OwnedFd>) {
         let since = Instant::now();
         loop {
             if let Some(received) = self.0.receive().unwrap() {
                 return (
-                    Tell::parse(&received.bytes).unwrap(),
+                    DaemonMessage::parse(&received.bytes).unwrap(),
                     received.fds.into_iter().map(ReceivedFd::into_fd).collect(),
                 );
             }
@@ -208,17 +210,19 @@ impl Process {
 
     /// Opens an endpoint. Returns its session.
     pub fn open(&mut self, endpoint: u8, key: u32) -> u32 {
-        self.ask(Ask::Open { tag: 5, endpoint, key });
+        self.ask(ClientMessage::Open { tag: 5, endpoint, key });
         let (tell, fds) = self.hear();
-        let Tell::Opened { tag: 5, code: 0, session, .. } = tell else { panic!("{tell:?}") };
+        let DaemonMessage::Opened { tag: 5, code: 0, session, .. } = tell else {
+            panic!("{tell:?}")
+        };
         assert!(fds.is_empty(), "the endpoint has no network");
         session
     }
 
     pub fn refused(&mut self, endpoint: u8, to: (&str, u8), key: u32) -> u8 {
-        self.ask(Ask::Connect { endpoint, to: to.1, key, token: 9, nic: nic(to.0) });
+        self.ask(ClientMessage::Connect { endpoint, to: to.1, key, token: 9, nic: nic(to.0) });
         let (tell, _) = self.hear();
-        let Tell::Refused { status, token: 9, .. } = tell else { panic!("{tell:?}") };
+        let DaemonMessage::Refused { status, token: 9, .. } = tell else { panic!("{tell:?}") };
         status
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use causeway_channel::mx_rings::{layout, read_event, write_request};
 use causeway_channel::{Receiver, Sender, Side, open};
 use causeway_memory::{Mapping, View};
-use causeway_wire::local::{Ask, Tell};
+use causeway_wire::local::{ClientMessage, DaemonMessage};
 use causeway_wire::mx::{Address, Event, NicId, PeerId, Request, Status, Token};
 
 use super::{Process, nic, soon};
@@ -21,9 +21,9 @@ pub struct Rings {
 
 impl Rings {
     pub fn open(process: &mut Process, endpoint: u8) -> Self {
-        process.ask(Ask::Open { tag: 1, endpoint, key: 7 });
+        process.ask(ClientMessage::Open { tag: 1, endpoint, key: 7 });
         let (tell, fds) = process.hear();
-        assert!(matches!(tell, Tell::Opened { code: 0, .. }), "{tell:?}");
+        assert!(matches!(tell, DaemonMessage::Opened { code: 0, .. }), "{tell:?}");
         let [file, bell, _lock]: [OwnedFd; 3] = fds.try_into().unwrap();
         let len = layout().bytes();
         let mapping = Mapping::new(file.as_fd(), 0, len as u64).unwrap();

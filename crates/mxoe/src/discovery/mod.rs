@@ -199,7 +199,7 @@ impl Discovery {
             .map(|(mac, _)| nic(*mac))
     }
 
-    /// Returns whether a frame is for [`Self::hear`]. All others are for the engine.
+    /// Returns whether a frame is for [`Self::receive`]. All others are for the engine.
     pub fn takes(frame: &[u8]) -> bool {
         const RAW: u8 = 1;
         const REPLY: u8 = 4;
@@ -207,7 +207,7 @@ impl Discovery {
     }
 
     /// Processes an announcement, or the answer to a name query. Returns a new NIC.
-    pub fn hear(&mut self, now: u64, frame: &[u8]) -> Option<NicChange> {
+    pub fn receive(&mut self, now: u64, frame: &[u8]) -> Option<NicChange> {
         let (header, packet) = parse(frame).ok()?;
         if header.source.first().is_none_or(|byte| byte & 1 != 0) {
             return None;

@@ -34,18 +34,18 @@ fn discovery_finds_nics_and_their_names() {
     let (frames, _) = tick(&mut a, 0);
     assert_eq!(frames.len(), 1);
     assert!(Discovery::takes(&frames[0]));
-    assert_eq!(b.hear(0, &frames[0]), Some(NicChange::Added(nic_id(1))));
-    assert_eq!(b.hear(1, &frames[0]), None, "known");
+    assert_eq!(b.receive(0, &frames[0]), Some(NicChange::Added(nic_id(1))));
+    assert_eq!(b.receive(1, &frames[0]), None, "known");
     let (frames, _) = tick(&mut b, 1);
     assert_eq!(frames.len(), 2, "an announcement and a name query");
-    assert_eq!(a.hear(2, &frames[0]), Some(NicChange::Added(nic_id(2))));
+    assert_eq!(a.receive(2, &frames[0]), Some(NicChange::Added(nic_id(2))));
     let (_, Packet::HostQuery(query)) = parse(&frames[1]).unwrap() else { panic!("a question") };
     // Answers to another query and of another NIC, and an invalid name.
-    b.hear(3, &reply(&frames[1], "x", 1, query.magic + 1));
-    b.hear(3, &reply(&frames[1], "x", 3, query.magic));
-    b.hear(3, &reply(&frames[1], "a b", 1, query.magic));
+    b.receive(3, &reply(&frames[1], "x", 1, query.magic + 1));
+    b.receive(3, &reply(&frames[1], "x", 3, query.magic));
+    b.receive(3, &reply(&frames[1], "a b", 1, query.magic));
     assert_eq!(b.find("x"), None);
-    b.hear(3, &reply(&frames[1], "one:0", 1, query.magic));
+    b.receive(3, &reply(&frames[1], "one:0", 1, query.magic));
     assert_eq!(b.find("one:0"), Some(nic_id(1)));
     let peer = b.peer(nic_id(1)).unwrap();
     assert_eq!((peer.origin, peer.answered, peer.heard_at), (NicOrigin::Announced, true, Some(3)));
@@ -63,12 +63,12 @@ fn announcements_come_in_bursts_and_rarely_afterwards() {
     assert_eq!(at, [0, 1, 2, 3, 4, 5, 6, 7, 187, 367, 547]);
     // A new NIC causes an announcement at once, and a burst.
     let mut b = discovery(2);
-    a.hear(580 * SECOND, &tick(&mut b, 0).0[0]);
+    a.receive(580 * SECOND, &tick(&mut b, 0).0[0]);
     let (frames, _) = tick(&mut a, 580 * SECOND);
     assert_eq!(frames.len(), 2);
     // The NIC restarts.
     let mut again = Discovery::new(nic_id(2), 999, 7, 0);
-    a.hear(590 * SECOND, &tick(&mut again, 0).0[0]);
+    a.receive(590 * SECOND, &tick(&mut again, 0).0[0]);
     assert_eq!(a.burst, ANNOUNCE_BURST);
 }
 
@@ -81,7 +81,7 @@ fn discovery_removes_silent_nics_and_keeps_configured_ones() {
         Some(NicChange::Added(nic_id(3)))
     );
     assert_eq!(a.add_static(nic_id(1), None, 0), None, "itself");
-    a.hear(0, &tick(&mut b, 0).0[0]);
+    a.receive(0, &tick(&mut b, 0).0[0]);
     let mut gone = Vec::new();
     let mut now = 0;
     while now < 2000 * SECOND {
@@ -96,7 +96,7 @@ fn discovery_removes_silent_nics_and_keeps_configured_ones() {
 /// Delivers the announcement of a NIC, and its answer with a name.
 fn introduce(a: &mut Discovery, number: u8, name: &str, now: u64) {
     let mut other = discovery(number);
-    a.hear(now, &tick(&mut other, 0).0[0]);
+    a.receive(now, &tick(&mut other, 0).0[0]);
     answer_name(a, number, name, now);
 }
 
@@ -105,7 +105,7 @@ fn answer_name(a: &mut Discovery, number: u8, name: &str, now: u64) {
     let header = Header { destination: to, source: mac(nic_id(number)), peer_index: PEER_UNKNOWN };
     let reply = HostReply { index_of_destination: 0, magic: a.magic, name: name.as_bytes() };
     let (head, data) = emit(&header, &Packet::HostReply(reply));
-    a.hear(now, &[head.bytes(), data].concat());
+    a.receive(now, &[head.bytes(), data].concat());
 }
 
 fn own_id(a: &Discovery) -> NicId {
@@ -113,22 +113,22 @@ fn own_id(a: &Discovery) -> NicId {
 }
 
 #[test]
-fn a_board_of_our_address_is_noticed_and_our_own_voice_is_not() {
+fn discovery_notices_a_duplicate_address_and_ignores_own_frames() {
     let mut a = discovery(1);
     let own = tick(&mut a, 0).0;
     let mut twin = Discovery::new(nic_id(1), 999, 7, 0);
-    assert_eq!((a.hear(1, &own[0]), a.duplicate_addresses), (None, 0));
-    assert_eq!((a.hear(2, &tick(&mut twin, 0).0[0]), a.duplicate_addresses), (None, 1));
+    assert_eq!((a.receive(1, &own[0]), a.duplicate_addresses), (None, 0));
+    assert_eq!((a.receive(2, &tick(&mut twin, 0).0[0]), a.duplicate_addresses), (None, 1));
     // A frame with our address that is no announcement of ours does not count.
     let header = Header { destination: [0xff; 6], source: mac(nic_id(1)), peer_index: 0 };
     let stray = Announcement { nic: nic_id(2).0, serial: 5 }.emit();
     let (head, data) = emit(&header, &Packet::Raw(&stray));
-    assert_eq!((a.hear(3, &[head.bytes(), data].concat()), a.duplicate_addresses), (None, 1));
+    assert_eq!((a.receive(3, &[head.bytes(), data].concat()), a.duplicate_addresses), (None, 1));
     assert_eq!(a.peers().count(), 0);
 }
 
 #[test]
-fn hostile_boards_take_no_name_that_another_one_has() {
+fn hostile_nics_take_no_name_of_another() {
     let mut a = discovery(1);
     a.add_static(nic_id(3), Some("three:0".into()), 0);
     introduce(&mut a, 2, "two:0", 1);
@@ -166,7 +166,7 @@ fn discovery_name_moves_when_its_owner_is_gone() {
 fn discovery_keeps_nics_with_active_endpoints() {
     let mut a = discovery(1);
     let mut b = discovery(2);
-    a.hear(0, &tick(&mut b, 0).0[0]);
+    a.receive(0, &tick(&mut b, 0).0[0]);
     introduce(&mut a, 3, "three:0", 0);
     let long = NIC_STALE_NS + NIC_NAMELESS_NS;
     for now in (0..3 * long).step_by(NIC_NAMELESS_NS as usize / 2) {
@@ -188,11 +188,11 @@ fn hostile_announcements_are_bounded_and_claim_no_other_nic() {
         let header = Header { destination: [0xff; 6], source, peer_index: 0 };
         let data = Announcement { nic: nic(source).0, serial: number }.emit();
         let (head, rest) = emit(&header, &Packet::Raw(&data));
-        added += usize::from(a.hear(5, &[head.bytes(), rest].concat()).is_some());
+        added += usize::from(a.receive(5, &[head.bytes(), rest].concat()).is_some());
         // From a foreign MAC.
         let header = Header { destination: [0xff; 6], source: [6; 6], peer_index: 0 };
         let (head, rest) = emit(&header, &Packet::Raw(&data));
-        assert_eq!(a.hear(5, &[head.bytes(), rest].concat()), None);
+        assert_eq!(a.receive(5, &[head.bytes(), rest].concat()), None);
     }
     assert_eq!(added, NIC_NAMELESS_MAX);
     let (frames, _) = tick(&mut a, 5);
@@ -209,9 +209,9 @@ proptest! {
     ) {
         let mut a = discovery(1);
         let mut frame = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 9, 0x86, 0xdf, 0, 0, kind], &bytes].concat();
-        a.hear(1, &frame);
+        a.receive(1, &frame);
         frame.truncate(bytes.len());
-        a.hear(1, &frame);
+        a.receive(1, &frame);
         tick(&mut a, 2);
     }
 }

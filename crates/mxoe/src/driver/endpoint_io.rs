@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use causeway_channel::mx_rings::{self, Holds};
 use causeway_channel::{Receiver, Sender, Side, format, open};
-use causeway_host::OwnMemory;
-use causeway_host::net::send::Body;
+use causeway_host::AppMemory;
+use causeway_host::net::send::FrameBody;
 use causeway_memory::{
     Access, GuestSpans, Map, Mapping, Region, RegionKey, Regions, Registration, View, create,
 };
@@ -31,7 +31,7 @@ pub struct EndpointIo<W> {
     /// Memory that the host side lent, by the number that the engine chose.
     regions: Regions<GuestSpans>,
     /// Memory of the own process in direct mode, and its number.
-    own: Option<(RegionId, OwnMemory)>,
+    own: Option<(RegionId, AppMemory)>,
     /// Length of all regions, in bytes.
     pub region_bytes: u64,
     /// The doorbell is armed.
@@ -154,8 +154,8 @@ impl<W> EndpointIo<W> {
     /// Disarms the doorbells while the caller serves the endpoint.
     pub(crate) fn disarm(&mut self) {
         if std::mem::take(&mut self.armed) {
-            self.receiver.awake();
-            self.sender.awake();
+            self.receiver.disarm();
+            self.sender.disarm();
         }
     }
 
@@ -164,7 +164,7 @@ impl<W> EndpointIo<W> {
     pub(crate) fn arm_for_room(&mut self) -> bool {
         let Some(len) = self.full else { return true };
         self.armed = true;
-        let room = self.sender.ask_room(len);
+        let room = self.sender.arm_room(len);
         if let Err(broken) = room {
             self.broken = Some(broken.to_string());
         }
@@ -178,14 +178,14 @@ impl<W> EndpointIo<W> {
     /// there is work.
     pub(crate) fn arm(&mut self) -> bool {
         self.armed = true;
-        let mut idle = !self.receiver.ask();
+        let mut idle = !self.receiver.arm();
         if let Some(len) = self.full {
-            match self.sender.ask_room(len) {
+            match self.sender.arm_room(len) {
                 Ok(room) => idle &= !room,
                 Err(broken) => self.broken = Some(broken.to_string()),
             }
         }
-        if self.receiver.poisoned() {
+        if self.receiver.is_poisoned() {
             self.broken = Some("the memory of its rings was unmapped".into());
         }
         if !idle {
@@ -235,12 +235,12 @@ impl<W> EndpointIo<W> {
     }
 
     /// Registers the memory of the own process, from which it is only sent.
-    pub(crate) fn keep_own(&mut self, region: RegionId, own: OwnMemory) {
+    pub(crate) fn keep_own(&mut self, region: RegionId, own: AppMemory) {
         self.own = Some((region, own));
     }
 
     /// Returns the memory of the own process, if it has this number.
-    fn own(&self, region: RegionId) -> Option<&OwnMemory> {
+    fn own(&self, region: RegionId) -> Option<&AppMemory> {
         self.own.as_ref().filter(|(number, _)| *number == region).map(|(_, own)| own)
     }
 
@@ -275,26 +275,31 @@ impl<W> EndpointIo<W> {
         }
         let memory = self.region(region, (at, into.len()), Access::REMOTE_READ)?;
         memory.read(at, into).map_err(|_| RegionFault)?;
-        if memory.poisoned() { Err(RegionFault) } else { Ok(()) }
+        if memory.is_poisoned() { Err(RegionFault) } else { Ok(()) }
     }
 
     /// Returns a part of a region, to be sent in place.
-    pub(crate) fn view(&self, region: RegionId, at: u64, len: usize) -> Result<Body, RegionFault> {
+    pub(crate) fn view(
+        &self,
+        region: RegionId,
+        at: u64,
+        len: usize,
+    ) -> Result<FrameBody, RegionFault> {
         if let Some(own) = self.own(region) {
-            return own.piece(at, len).map(Body::Own).ok_or(RegionFault);
+            return own.piece(at, len).map(FrameBody::Own).ok_or(RegionFault);
         }
         let memory = self.region(region, (at, len), Access::REMOTE_READ)?;
-        if memory.poisoned() {
+        if memory.is_poisoned() {
             return Err(RegionFault);
         }
-        memory.view(at, len).map(Body::Shared).map_err(|_| RegionFault)
+        memory.view(at, len).map(FrameBody::Shared).map_err(|_| RegionFault)
     }
 
     /// Writes to a region.
     pub(crate) fn write(&self, region: RegionId, at: u64, bytes: &[u8]) -> Result<(), RegionFault> {
         let memory = self.region(region, (at, bytes.len()), Access::REMOTE_WRITE)?;
         memory.write(at, bytes).map_err(|_| RegionFault)?;
-        if memory.poisoned() { Err(RegionFault) } else { Ok(()) }
+        if memory.is_poisoned() { Err(RegionFault) } else { Ok(()) }
     }
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use causeway_channel::mx_rings;
-use causeway_host::OwnMemory;
+use causeway_host::AppMemory;
 use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
 use causeway_wire::mx::{PeerId, RegionId, Request};
 
@@ -13,7 +13,7 @@ use crate::driver::endpoint_io::{EndpointIo, RegionRefusal};
 use crate::driver::limits::{REGION_BYTES_OF_ENDPOINT_MAX, REQUESTS_AT_CLOSE_MAX};
 use crate::driver::tx_batch::Output;
 use crate::driver::tx_path::TxPath;
-use crate::{Admission, Config, Dropped, Nic};
+use crate::{Admission, DropReason, Nic, NicConfig};
 
 /// Outcome of serving the rings of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,18 +30,18 @@ pub enum ServeOutcome {
 #[derive(Debug)]
 pub struct Engine<W, E> {
     /// The NIC.
-    pub board: Nic,
+    pub nic: Nic,
     /// Endpoints and network that the NIC writes to.
-    pub outlet: TxPath<W, E>,
+    pub tx_path: TxPath<W, E>,
     /// Buffer for the bytes of a request.
     request: Vec<u8>,
 }
 
 impl<W: Debug, E: Output> Engine<W, E> {
     /// Creates the engine of a NIC whose frames leave by `output`.
-    pub fn new(config: Config, output: Option<E>) -> Self {
+    pub fn new(config: NicConfig, output: Option<E>) -> Self {
         let request = vec![0; MEDIUM_BYTES_MAX];
-        Self { board: Nic::new(config), outlet: TxPath::new(output), request }
+        Self { nic: Nic::new(config), tx_path: TxPath::new(output), request }
     }
 
     /// Opens an endpoint with its key, session and rings.
@@ -54,15 +54,15 @@ impl<W: Debug, E: Output> Engine<W, E> {
         (key, session): (u32, u32),
         endpoint_io: EndpointIo<W>,
     ) -> io::Result<()> {
-        self.board
-            .open_as(endpoint, key, session, &mut self.outlet)
+        self.nic
+            .open_as(endpoint, key, session, &mut self.tx_path)
             .map_err(|error| io::Error::other(error.to_string()))?;
-        self.outlet.endpoints.insert(endpoint, endpoint_io);
+        self.tx_path.endpoints.insert(endpoint, endpoint_io);
         Ok(())
     }
 
     /// Takes the remaining requests of an endpoint before [`Self::close`].
-    pub fn take_last(&mut self, now: u64, endpoint: u8) {
+    pub fn drain_requests(&mut self, now: u64, endpoint: u8) {
         for _ in 0..REQUESTS_AT_CLOSE_MAX {
             if self.take_request(now, endpoint).is_none() {
                 break;
@@ -72,49 +72,49 @@ impl<W: Debug, E: Output> Engine<W, E> {
 
     /// Closes an endpoint and returns its rings and regions.
     pub fn close(&mut self, now: u64, endpoint: u8) -> Option<EndpointIo<W>> {
-        self.board.close(now, endpoint, &mut self.outlet);
-        self.outlet.endpoints.remove(&endpoint)
+        self.nic.close(now, endpoint, &mut self.tx_path);
+        self.tx_path.endpoints.remove(&endpoint)
     }
 
     /// Registers memory for large messages of an endpoint.
     ///
     /// # Errors
     /// [`RegionRefusal`]: the memory breaks a rule, or a limit is reached.
-    pub fn lend(
+    pub fn add_region(
         &mut self,
         endpoint: u8,
         file: BorrowedFd<'_>,
         len: u64,
     ) -> Result<RegionId, RegionRefusal> {
-        let endpoint_io = self.outlet.endpoints.get_mut(&endpoint).ok_or(RegionRefusal::Rule)?;
+        let endpoint_io = self.tx_path.endpoints.get_mut(&endpoint).ok_or(RegionRefusal::Rule)?;
         let lent = endpoint_io.lend(file, len)?;
         if endpoint_io.region_bytes.saturating_add(len) > REGION_BYTES_OF_ENDPOINT_MAX {
             return Err(RegionRefusal::Limit);
         }
-        let region = self.board.region_add(endpoint, len).ok_or(RegionRefusal::Limit)?;
+        let region = self.nic.region_add(endpoint, len).ok_or(RegionRefusal::Limit)?;
         if endpoint_io.keep(region, lent) { Ok(region) } else { Err(RegionRefusal::Rule) }
     }
 
     /// Registers the memory of the endpoint's own process, from which long messages are sent in
     /// place. A process has one such region.
-    pub fn lend_own(&mut self, endpoint: u8, own: OwnMemory) -> Option<RegionId> {
-        let endpoint_io = self.outlet.endpoints.get_mut(&endpoint)?;
-        let region = self.board.region_add(endpoint, OwnMemory::BYTES)?;
+    pub fn add_own_region(&mut self, endpoint: u8, own: AppMemory) -> Option<RegionId> {
+        let endpoint_io = self.tx_path.endpoints.get_mut(&endpoint)?;
+        let region = self.nic.region_add(endpoint, AppMemory::BYTES)?;
         endpoint_io.keep_own(region, own);
         Some(region)
     }
 
     /// Releases a region.
-    pub fn give_back(&mut self, now: u64, endpoint: u8, region: RegionId) {
-        self.board.region_remove(now, endpoint, region, &mut self.outlet);
-        if let Some(endpoint_io) = self.outlet.endpoints.get_mut(&endpoint) {
+    pub fn remove_region(&mut self, now: u64, endpoint: u8, region: RegionId) {
+        self.nic.region_remove(now, endpoint, region, &mut self.tx_path);
+        if let Some(endpoint_io) = self.tx_path.endpoints.get_mut(&endpoint) {
             endpoint_io.give_back(region);
         }
     }
 
     /// Serves at most `budget` requests of an endpoint. Returns the outcome and the number of
     /// requests. If `polled`, the caller polls the endpoint again and the doorbell stays unarmed.
-    /// The caller must call [`TxPath::settle`] afterwards.
+    /// The caller must call [`TxPath::commit`] afterwards.
     pub fn serve(
         &mut self,
         now: u64,
@@ -122,13 +122,13 @@ impl<W: Debug, E: Output> Engine<W, E> {
         budget: usize,
         polled: bool,
     ) -> (ServeOutcome, u32) {
-        let Some(endpoint_io) = self.outlet.endpoints.get_mut(&endpoint) else {
+        let Some(endpoint_io) = self.tx_path.endpoints.get_mut(&endpoint) else {
             return (ServeOutcome::Parked, 0);
         };
         endpoint_io.disarm();
         endpoint_io.later = false;
         if endpoint_io.has_room_again() | endpoint_io.holds.released() {
-            self.board.room(now, endpoint, &mut self.outlet);
+            self.nic.room(now, endpoint, &mut self.tx_path);
         }
         let mut count = 0_u32;
         while (count as usize) < budget
@@ -136,7 +136,7 @@ impl<W: Debug, E: Output> Engine<W, E> {
         {
             count = count.saturating_add(cost);
         }
-        let Some(endpoint_io) = self.outlet.endpoints.get_mut(&endpoint) else {
+        let Some(endpoint_io) = self.tx_path.endpoints.get_mut(&endpoint) else {
             return (ServeOutcome::Parked, count);
         };
         let after = if endpoint_io.broken.is_some() {
@@ -153,14 +153,14 @@ impl<W: Debug, E: Output> Engine<W, E> {
             ServeOutcome::Worked
         };
         if endpoint_io.broken.is_some() || endpoint_io.must_wake {
-            self.outlet.touch(endpoint);
+            self.tx_path.touch(endpoint);
         }
         (after, count)
     }
 
     /// Takes one request and returns its cost in requests, or `None` if no more can follow.
     fn take_request(&mut self, now: u64, endpoint: u8) -> Option<u32> {
-        let endpoint_io = self.outlet.endpoints.get_mut(&endpoint)?;
+        let endpoint_io = self.tx_path.endpoints.get_mut(&endpoint)?;
         if endpoint_io.broken.is_some() || endpoint_io.later {
             return None;
         }
@@ -187,11 +187,11 @@ impl<W: Debug, E: Output> Engine<W, E> {
             }
         };
         let more = match request {
-            Request::Cancel { .. } => self.board.cancel_cost(endpoint),
+            Request::Cancel { .. } => self.nic.cancel_cost(endpoint),
             _ => 0,
         };
-        let taken = self.board.request(now, endpoint, &request, &mut self.outlet);
-        let endpoint_io = self.outlet.endpoints.get_mut(&endpoint)?;
+        let taken = self.nic.request(now, endpoint, &request, &mut self.tx_path);
+        let endpoint_io = self.tx_path.endpoints.get_mut(&endpoint)?;
         if taken == Admission::Later {
             endpoint_io.later = true;
             return None;
@@ -202,18 +202,18 @@ impl<W: Debug, E: Output> Engine<W, E> {
 
     /// Sends a message of the own process, in two pieces, without a request. Its end is reported only
     /// if it fails. Returns false without an effect if requests are pending or a limit is reached; the
-    /// message must be requested then. The caller must call [`TxPath::settle`] afterwards.
+    /// message must be requested then. The caller must call [`TxPath::commit`] afterwards.
     #[inline]
-    pub fn send_untold(
+    pub fn send_unreported(
         &mut self,
         now: u64,
         endpoint: u8,
         to: (PeerId, u64),
         (first, second): (&[u8], &[u8]),
     ) -> bool {
-        let Some(endpoint_io) = self.outlet.endpoints.get(&endpoint) else { return false };
+        let Some(endpoint_io) = self.tx_path.endpoints.get(&endpoint) else { return false };
         let behind = endpoint_io.later || endpoint_io.receiver.ready();
-        if endpoint_io.broken.is_some() || behind || !self.board.takes_untold(endpoint) {
+        if endpoint_io.broken.is_some() || behind || !self.nic.admits_unreported(endpoint) {
             return false;
         }
         let data = if second.is_empty() {
@@ -228,13 +228,13 @@ impl<W: Debug, E: Output> Engine<W, E> {
             other.copy_from_slice(second);
             self.request.get(..first.len().saturating_add(second.len())).unwrap_or(&[])
         };
-        self.board.send_untold(now, endpoint, to, data, &mut self.outlet)
+        self.nic.send_unreported(now, endpoint, to, data, &mut self.tx_path)
     }
 
     /// Returns whether an endpoint has a request, or waits for room.
     #[inline]
-    pub fn asks(&self, endpoint: u8) -> bool {
-        let endpoint_io = self.outlet.endpoints.get(&endpoint);
+    pub fn has_work(&self, endpoint: u8) -> bool {
+        let endpoint_io = self.tx_path.endpoints.get(&endpoint);
         endpoint_io
             .is_some_and(|endpoint_io| endpoint_io.receiver.ready() || endpoint_io.is_waiting())
     }
@@ -242,25 +242,25 @@ impl<W: Debug, E: Output> Engine<W, E> {
     /// Processes a received frame.
     ///
     /// # Errors
-    /// [`Dropped`]: the reason why the frame was dropped.
-    pub fn arrive(&mut self, now: u64, frame: &[u8]) -> Result<(), Dropped> {
-        self.board.receive(now, frame, &mut self.outlet)
+    /// [`DropReason`]: the reason why the frame was dropped.
+    pub fn receive(&mut self, now: u64, frame: &[u8]) -> Result<(), DropReason> {
+        self.nic.receive(now, frame, &mut self.tx_path)
     }
 
     /// Returns when a timer is due or unsent frames are sent again, in ns.
     pub fn deadline(&self) -> u64 {
-        let engine = self.board.deadline().unwrap_or(u64::MAX);
-        engine.min(self.outlet.frames.again_ns.unwrap_or(u64::MAX))
+        let engine = self.nic.deadline().unwrap_or(u64::MAX);
+        engine.min(self.tx_path.frames.again_ns.unwrap_or(u64::MAX))
     }
 
     /// Returns whether a timer is due.
     pub fn is_due(&self, now: u64) -> bool {
-        self.board.deadline().is_some_and(|at| at <= now)
+        self.nic.deadline().is_some_and(|at| at <= now)
     }
 
     /// Runs the timers that are due.
     pub fn tick(&mut self, now: u64) {
-        self.board.tick(now, &mut self.outlet);
+        self.nic.tick(now, &mut self.tx_path);
     }
 }
 
@@ -272,7 +272,7 @@ mod tests {
 
     use causeway_channel::mx_rings::{read_event, write_request};
     use causeway_channel::{Receiver, Sender, Side, open};
-    use causeway_host::net::send::Frame;
+    use causeway_host::net::send::OutgoingFrame;
     use causeway_memory::{Mapping, View};
     use causeway_wire::mx::Status;
     use causeway_wire::mx::{Address, Event, NicId, Token};
@@ -284,7 +284,10 @@ mod tests {
     struct Wire(Arc<Mutex<Vec<Vec<u8>>>>);
 
     impl Output for Wire {
-        fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
+        fn send<'a>(
+            &self,
+            frames: impl Iterator<Item = OutgoingFrame<'a>> + Clone,
+        ) -> io::Result<usize> {
             let mut wire = self.0.lock().unwrap();
             let before = wire.len();
             wire.extend(frames.map(|frame| frame.head.to_vec()));
@@ -314,8 +317,8 @@ mod tests {
     impl Host {
         fn new(number: u8, other: u8) -> Self {
             let wire = Wire::default();
-            let mut engine = Engine::new(Config::new(nic(number), ""), Some(wire.clone()));
-            engine.board.host_add(nic(other)).unwrap();
+            let mut engine = Engine::new(NicConfig::new(nic(number), ""), Some(wire.clone()));
+            engine.nic.nic_add(nic(other)).unwrap();
             let (endpoint_io, file) = EndpointIo::new(()).unwrap();
             engine.open(0, (9, u32::from(number)), endpoint_io).unwrap();
             let (asks, hears) = rings(&file);
@@ -328,21 +331,21 @@ mod tests {
 
         fn serve(&mut self, budget: usize) {
             self.engine.serve(self.now, 0, budget, true);
-            self.engine.outlet.settle(self.now, |_, (), _| ());
+            self.engine.tx_path.commit(self.now, |_, (), _| ());
         }
 
         fn send(&mut self, to: PeerId, info: u64, data: (&[u8], &[u8])) -> bool {
-            let sent = self.engine.send_untold(self.now, 0, (to, info), data);
-            self.engine.outlet.settle(self.now, |_, (), _| ());
+            let sent = self.engine.send_unreported(self.now, 0, (to, info), data);
+            self.engine.tx_path.commit(self.now, |_, (), _| ());
             sent
         }
 
         /// Receives the frames of another NIC, and returns the reported events with their bytes.
         fn hear(&mut self, from: &Wire) -> Vec<(Event<'static>, Vec<u8>)> {
             for frame in from.0.lock().unwrap().drain(..) {
-                self.engine.arrive(self.now, &frame).unwrap();
+                self.engine.receive(self.now, &frame).unwrap();
             }
-            self.engine.outlet.settle(self.now, |_, (), _| ());
+            self.engine.tx_path.commit(self.now, |_, (), _| ());
             let mut told = Vec::new();
             while let Some(event) = self.hears.poll().unwrap() {
                 let mut bytes = vec![0; event.len];
@@ -412,9 +415,12 @@ mod tests {
     #[test]
     fn unreported_sends_need_an_open_unbroken_endpoint() {
         let (mut one, _two, peer) = pair();
-        assert!(!one.engine.send_untold(1, 1, (peer, 3), (b"x", b"")), "the endpoint is not open");
+        assert!(
+            !one.engine.send_unreported(1, 1, (peer, 3), (b"x", b"")),
+            "the endpoint is not open"
+        );
         assert!(one.send(peer, 3, (b"x", b"")));
-        one.engine.outlet.endpoints.get_mut(&0).unwrap().broken = Some("nonsense".into());
+        one.engine.tx_path.endpoints.get_mut(&0).unwrap().broken = Some("nonsense".into());
         assert!(!one.send(peer, 3, (b"x", b"")));
     }
 }

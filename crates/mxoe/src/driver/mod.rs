@@ -2,7 +2,7 @@
 //!
 //! The driver runs in the daemon for all endpoints of a NIC, or in a process for its own endpoint in
 //! direct mode. The owner supplies the output for frames ([`Output`]) and passes received frames to
-//! [`Engine::arrive`].
+//! [`Engine::receive`].
 //!
 //! # Budget
 //! | operation | cost |
@@ -30,4 +30,4 @@ mod tx_path;
 pub use endpoint_io::{CheckedRegion, EndpointIo, RegionRefusal};
 pub use engine::{Engine, ServeOutcome};
 pub use tx_batch::{Output, TxBatch};
-pub use tx_path::{Action, TxPath, random};
+pub use tx_path::{EndpointAction, TxPath, random};

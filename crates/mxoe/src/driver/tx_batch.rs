@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use causeway_host::limits::FRAMES_PER_CALL_MAX;
-use causeway_host::net::send::{Body, Frame};
+use causeway_host::net::send::{FrameBody, OutgoingFrame};
 use causeway_host::net::socket::PacketSocket;
 use causeway_wire::mxoe::FRAME_LEN_MAX;
 use rustix::io::Errno;
@@ -25,18 +25,24 @@ pub trait Output: Clone {
     ///
     /// # Errors
     /// The first frame was not sent.
-    fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize>;
+    fn send<'a>(
+        &self,
+        frames: impl Iterator<Item = OutgoingFrame<'a>> + Clone,
+    ) -> io::Result<usize>;
 }
 
 impl Output for Arc<PacketSocket> {
-    fn send<'a>(&self, frames: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
+    fn send<'a>(
+        &self,
+        frames: impl Iterator<Item = OutgoingFrame<'a>> + Clone,
+    ) -> io::Result<usize> {
         PacketSocket::send(self, frames)
     }
 }
 
 /// No output.
 impl Output for Infallible {
-    fn send<'a>(&self, _: impl Iterator<Item = Frame<'a>> + Clone) -> io::Result<usize> {
+    fn send<'a>(&self, _: impl Iterator<Item = OutgoingFrame<'a>> + Clone) -> io::Result<usize> {
         match *self {}
     }
 }
@@ -47,7 +53,7 @@ struct QueuedFrame {
     /// End of its own bytes in [`TxBatch::bytes`].
     end: usize,
     /// Lent bytes that follow them.
-    lent: Option<Body>,
+    lent: Option<FrameBody>,
 }
 
 /// Frames to send, and their counters.
@@ -110,13 +116,13 @@ impl<E: Output> TxBatch<E> {
     }
 
     /// Queues a frame whose second part is sent in place.
-    pub fn push_lent(&mut self, head: &[u8], lent: Body) {
+    pub fn push_lent(&mut self, head: &[u8], lent: FrameBody) {
         if self.has_room() {
             self.put(head, &[], Some(lent));
         }
     }
 
-    fn put(&mut self, head: &[u8], data: &[u8], lent: Option<Body>) {
+    fn put(&mut self, head: &[u8], data: &[u8], lent: Option<FrameBody>) {
         let whole = head.len().saturating_add(data.len());
         let end = self.used.saturating_add(whole);
         if self.bytes.len() < end {
@@ -134,11 +140,10 @@ impl<E: Output> TxBatch<E> {
     }
 
     /// Returns the unsent frames.
-    fn frames(&self) -> impl Iterator<Item = Frame<'_>> + Clone {
+    fn frames(&self) -> impl Iterator<Item = OutgoingFrame<'_>> + Clone {
         let starts = std::iter::once(0).chain(self.waiting.iter().map(|frame| frame.end));
-        starts.zip(&self.waiting).skip(self.left).map(|(start, QueuedFrame { end, lent })| Frame {
-            head: self.bytes.get(start..*end).unwrap_or(&[]),
-            body: lent.as_ref(),
+        starts.zip(&self.waiting).skip(self.left).map(|(start, QueuedFrame { end, lent })| {
+            OutgoingFrame { head: self.bytes.get(start..*end).unwrap_or(&[]), body: lent.as_ref() }
         })
     }
 
@@ -178,7 +183,7 @@ impl<E: Output> TxBatch<E> {
     }
 
     /// Appends a copy of lent memory. Returns false if it was unmapped.
-    fn keep_copy(&mut self, body: &Body) -> bool {
+    fn keep_copy(&mut self, body: &FrameBody) -> bool {
         let head_end = self.bytes.len();
         self.bytes.resize(head_end.saturating_add(body.len()), 0);
         let room = self.bytes.get_mut(head_end..).unwrap_or(&mut []);
@@ -301,14 +306,14 @@ pub(crate) mod tests {
     /// Without an output.
     type TxBatch = super::TxBatch<Infallible>;
 
-    use causeway_host::OwnMemory;
+    use causeway_host::AppMemory;
     use causeway_memory::{Mapping, View, create};
     use std::os::fd::AsFd as _;
     use std::sync::Arc;
 
     /// Returns `len` lent bytes of the value `fill`.
-    pub(crate) fn lent(len: usize, fill: u8) -> Body {
-        Body::Shared(shared(len, fill))
+    pub(crate) fn lent(len: usize, fill: u8) -> FrameBody {
+        FrameBody::Shared(shared(len, fill))
     }
 
     fn shared(len: usize, fill: u8) -> View {
@@ -320,7 +325,8 @@ pub(crate) mod tests {
     }
 
     fn lens(frames: &TxBatch) -> Vec<(usize, usize)> {
-        let len = |frame: Frame<'_>| (frame.head.len(), frame.body.map_or(0, Body::len));
+        let len =
+            |frame: OutgoingFrame<'_>| (frame.head.len(), frame.body.map_or(0, FrameBody::len));
         frames.frames().map(len).collect()
     }
 
@@ -340,7 +346,7 @@ pub(crate) mod tests {
         let (first, second) = (lent(50, 4), shared(7, 5));
         frames.push_lent(&[3; 16], first.clone());
         frames.push(&[1; 60], &[2; 3]);
-        frames.push_lent(&[6; 16], Body::Shared(second.clone()));
+        frames.push_lent(&[6; 16], FrameBody::Shared(second.clone()));
         frames.left = 1;
         frames.keep_copies();
         second.write(0, &[9; 7]).unwrap();
@@ -418,18 +424,18 @@ pub(crate) mod tests {
     }
 
     /// Returns `len` unmapped bytes of the own process, and their address.
-    fn unmapped(own: &OwnMemory, len: usize) -> (u64, Body) {
+    fn unmapped(own: &AppMemory, len: usize) -> (u64, FrameBody) {
         // Above the address space of the process.
         let at = own.lend(std::ptr::without_provenance(1 << 62), len).unwrap();
-        (at, Body::Own(own.piece(at, len).unwrap()))
+        (at, FrameBody::Own(own.piece(at, len).unwrap()))
     }
 
     #[test]
     fn hostile_missing_own_memory_does_not_delay_other_frames() {
-        let own = OwnMemory::new().unwrap();
+        let own = AppMemory::new().unwrap();
         let there = vec![7; 500];
         let at = own.lend(there.as_ptr(), there.len()).unwrap();
-        let body = || Body::Own(own.piece(at, 500).unwrap());
+        let body = || FrameBody::Own(own.piece(at, 500).unwrap());
         let (gone, hollow) = unmapped(&own, 500);
         let mut frames = TxBatch::new(None);
         let mut taken = Vec::new();
@@ -442,7 +448,7 @@ pub(crate) mod tests {
         frames.send_by(|frames| {
             asked += 1;
             match frames.frames().next().unwrap() {
-                Frame { body: Some(_), .. } => Err(Errno::FAULT.into()),
+                OutgoingFrame { body: Some(_), .. } => Err(Errno::FAULT.into()),
                 frame => {
                     taken.push(frame.head.to_vec());
                     Ok(1)
@@ -471,17 +477,17 @@ pub(crate) mod tests {
         let to = theirs.local_addr().unwrap();
         let mut frames = TxBatch::new(None);
         frames.push_lent(&[1; 16], lent(500, 7));
-        frames.push_lent(&[2; 16], Body::Shared(hollow.clone()));
+        frames.push_lent(&[2; 16], FrameBody::Shared(hollow.clone()));
         frames.push(&[3; 16], &[8; 500]);
-        frames.push_lent(&[4; 16], Body::Shared(hollow.clone()));
+        frames.push_lent(&[4; 16], FrameBody::Shared(hollow.clone()));
         frames.push_lent(&[5; 16], lent(500, 9));
         frames.send_by(|frames| {
             let count = frames.frames().count();
-            causeway_host::net::send::send_together(ours.as_fd(), &to, frames.frames())?;
+            causeway_host::net::send::send_segmented(ours.as_fd(), &to, frames.frames())?;
             Ok(count)
         });
         assert_eq!((frames.sent, frames.down, frames.hollow), (3, 0, 2));
-        assert!(hollow.poisoned(), "the owner is informed");
+        assert!(hollow.is_poisoned(), "the owner is informed");
         for (number, fill) in [(1, 7), (3, 8), (5, 9)] {
             let mut room = [0; 2000];
             let len = theirs.recv(&mut room).unwrap();

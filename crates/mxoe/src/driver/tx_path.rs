@@ -10,7 +10,7 @@ use crate::{Outside, RegionFault};
 
 /// An action that an endpoint needs after a turn of the engine.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum EndpointAction {
     /// Wake its process, which sleeps while an event is in the ring.
     Wake,
     /// Serve the endpoint.
@@ -38,29 +38,29 @@ impl<W, E: Output> TxPath<W, E> {
         Self { endpoints, frames, touched: Vec::new(), has_written: false }
     }
 
-    /// Marks an endpoint for [`Self::settle`].
+    /// Marks an endpoint for [`Self::commit`].
     pub(crate) fn touch(&mut self, endpoint: u8) {
         self.touched.push(endpoint);
     }
 
     /// Ends a turn: sends the frames, and passes the actions that endpoints need to `act`.
-    pub fn settle(&mut self, now_ns: u64, mut act: impl FnMut(u8, &W, Action)) {
+    pub fn commit(&mut self, now_ns: u64, mut act: impl FnMut(u8, &W, EndpointAction)) {
         self.frames.flush(now_ns);
         while let Some(endpoint) = self.touched.pop() {
             let Some(endpoint_io) = self.endpoints.get_mut(&endpoint) else { continue };
             if let Some(why) = &endpoint_io.broken {
-                act(endpoint, &endpoint_io.owner, Action::Broken(why.clone()));
+                act(endpoint, &endpoint_io.owner, EndpointAction::Broken(why.clone()));
                 continue;
             }
             let written = std::mem::take(&mut endpoint_io.touched);
             self.has_written |= written;
             if std::mem::take(&mut endpoint_io.must_wake)
-                || (written && endpoint_io.sender.take_wish())
+                || (written && endpoint_io.sender.take_wake_request())
             {
-                act(endpoint, &endpoint_io.owner, Action::Wake);
+                act(endpoint, &endpoint_io.owner, EndpointAction::Wake);
             }
             if endpoint_io.full.is_some() {
-                act(endpoint, &endpoint_io.owner, Action::Serve);
+                act(endpoint, &endpoint_io.owner, EndpointAction::Serve);
             }
         }
     }

@@ -9,7 +9,7 @@ pub mod script;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
-use causeway_mxoe::{Admission, Config, Dropped, Nic, Outside, RegionFault};
+use causeway_mxoe::{Admission, DropReason, Nic, NicConfig, Outside, RegionFault};
 use causeway_wire::mx::{Address, Event, NicId, PeerId, RegionId, Request};
 use causeway_wire::mxoe::FRAME_LEN_NARROW;
 
@@ -190,7 +190,7 @@ pub struct World {
     order: u64,
     /// Received frames, and reasons of dropped frames.
     pub received: u64,
-    pub dropped: Vec<Dropped>,
+    pub dropped: Vec<DropReason>,
 }
 
 pub fn nic(board: usize) -> NicId {
@@ -201,8 +201,8 @@ pub fn address(board: usize, endpoint: u8) -> Address {
     Address { nic: nic(board), endpoint }
 }
 
-fn config(board: usize) -> Config {
-    Config { give_up_ns: 20_000 * MS, ..Config::new(nic(board), "host:0") }
+fn config(board: usize) -> NicConfig {
+    NicConfig { give_up_ns: 20_000 * MS, ..NicConfig::new(nic(board), "host:0") }
 }
 
 impl World {
@@ -231,9 +231,9 @@ impl World {
     }
 
     fn new_nic(&self, board: usize, nics: usize) -> Nic {
-        let mut new = Nic::new(Config { wide: self.wide[board], ..config(board) });
+        let mut new = Nic::new(NicConfig { wide: self.wide[board], ..config(board) });
         for other in 0..nics {
-            new.host_add(nic(other)).unwrap();
+            new.nic_add(nic(other)).unwrap();
         }
         new
     }

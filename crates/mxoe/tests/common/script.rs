@@ -1,8 +1,10 @@
 //! A NIC and a scripted peer: the test supplies and checks frames as bytes.
 
-use causeway_mxoe::{Admission, Config, Dropped, Nic};
+use causeway_mxoe::{Admission, DropReason, Nic, NicConfig};
 use causeway_wire::mx::{Event, PeerId, Request, Status, Token};
-use causeway_wire::mxoe::{Answer, Connect, Ends, Greeting, Header, Packet, emit, parse};
+use causeway_wire::mxoe::{
+    Connect, ConnectBody, ConnectStatus, EndpointPair, Header, Packet, emit, parse,
+};
 
 use super::{RecordedEvent, TestOutside, address, nic};
 
@@ -17,7 +19,7 @@ pub const THEIR_INDEX: u16 = 0x0102;
 pub const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub const THEIR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 /// Addresses in packets of the peer.
-pub const TO_US: Ends = Ends { destination: OURS, source: THEIRS };
+pub const TO_US: EndpointPair = EndpointPair { destination: OURS, source: THEIRS };
 
 /// The NIC under test, and the state of the scripted peer.
 pub struct Script {
@@ -30,30 +32,30 @@ pub struct Script {
 impl Script {
     /// Creates a NIC with an endpoint, which knows the peer and itself.
     pub fn new() -> Self {
-        Self::of(Config::new(nic(0), "host:0"))
+        Self::of(NicConfig::new(nic(0), "host:0"))
     }
 
-    fn of(config: Config) -> Self {
+    fn of(config: NicConfig) -> Self {
         let (mut own, mut side) = (Nic::new(config), TestOutside::new(7));
         for known in 0..3 {
-            own.host_add(nic(known)).unwrap();
+            own.nic_add(nic(known)).unwrap();
         }
         let session = own.open(OURS, KEY, &mut side).unwrap();
         Self { nic: own, side, now: 1_000_000_000, session }
     }
 
     /// Receives a frame.
-    pub fn receive_frame(&mut self, frame: &[u8]) -> Result<(), Dropped> {
+    pub fn receive_frame(&mut self, frame: &[u8]) -> Result<(), DropReason> {
         self.nic.receive(self.now, frame, &mut self.side)
     }
 
     /// Receives a packet of the peer.
-    pub fn deliver(&mut self, packet: &Packet<'_>) -> Result<(), Dropped> {
+    pub fn deliver(&mut self, packet: &Packet<'_>) -> Result<(), DropReason> {
         self.deliver_from(THEIR_MAC, packet)
     }
 
     /// Receives a packet from a MAC.
-    pub fn deliver_from(&mut self, source: [u8; 6], packet: &Packet<'_>) -> Result<(), Dropped> {
+    pub fn deliver_from(&mut self, source: [u8; 6], packet: &Packet<'_>) -> Result<(), DropReason> {
         let header = Header { destination: OUR_MAC, source, peer_index: 1 };
         let (head, data) = emit(&header, packet);
         self.receive_frame(&[head.bytes(), data].concat())
@@ -97,7 +99,7 @@ impl Script {
             session,
             expected,
             number,
-            greeting: Greeting::Request { key },
+            greeting: ConnectBody::Request { key },
         })
     }
 
@@ -108,12 +110,12 @@ impl Script {
 
     /// As [`Self::connected`], with peers that can be silent.
     pub fn connected_to_silent() -> (Self, PeerId) {
-        Self::of(Config { silent: true, ..Config::new(nic(0), "host:0") }).connect()
+        Self::of(NicConfig { silent: true, ..NicConfig::new(nic(0), "host:0") }).connect()
     }
 
     /// As [`Self::connected`], with jumbo frames.
     pub fn connected_wide() -> (Self, PeerId) {
-        Self::of(Config { wide: true, ..Config::new(nic(0), "host:0") }).connect()
+        Self::of(NicConfig { wide: true, ..NicConfig::new(nic(0), "host:0") }).connect()
     }
 
     fn connect(self) -> (Self, PeerId) {
@@ -135,14 +137,14 @@ impl Script {
 
     /// Receives the peer's answer to a connect.
     pub fn reply(&mut self, number: u8, expected: u16) {
-        let answer = Answer::SUCCESS;
+        let answer = ConnectStatus::SUCCESS;
         let reply = Connect {
             ends: TO_US,
             index_of_destination: THEIR_INDEX,
             session: self.session,
             expected,
             number,
-            greeting: Greeting::Reply { session: THEIR_SESSION, answer },
+            greeting: ConnectBody::Reply { session: THEIR_SESSION, answer },
         };
         self.deliver(&Packet::Connect(reply)).unwrap();
     }

@@ -8,7 +8,7 @@ use causeway_memory::{Map, Mapping, Region, Span};
 use proptest::prelude::*;
 
 use super::{Driver, DriverError, Layout};
-use crate::{Chain, Queue, Setup};
+use crate::{Chain, Queue, QueueSetup};
 
 const BASE: u64 = 0x10_0000;
 const DATA: u64 = BASE + 0x4_0000;
@@ -27,7 +27,7 @@ fn pair(map: &Map, packed: bool, size: u16, event_index: bool, indirect: bool) -
     assert!(layout.end() < DATA);
     let make = if packed { Driver::packed } else { Driver::new };
     let driver = make(layout, event_index, indirect, map).unwrap();
-    let setup = Setup {
+    let setup = QueueSetup {
         size,
         desc: layout.desc().0,
         avail: layout.avail().0,

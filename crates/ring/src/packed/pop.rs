@@ -10,12 +10,12 @@ use crate::format::packed::{Descriptor, PER_LINE};
 use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE};
 use crate::limits::{BATCH_CHAINS, DESCRIPTOR_BYTES};
 use crate::position::Position;
-use crate::queue::Popped;
+use crate::queue::PoppedBatch;
 
 impl PackedQueue {
-    /// Implements [`crate::Queue::look_ahead`].
+    /// Implements [`crate::Queue::prefetch`].
     #[inline]
-    pub fn look_ahead(&mut self, map: &Map, most: u16) {
+    pub fn prefetch(&mut self, map: &Map, most: u16) {
         let size = self.setup.size;
         let most = most.min(size.saturating_sub(self.slots));
         self.fetch_lines(most);
@@ -126,7 +126,7 @@ impl PackedQueue {
         map: &Map,
         into: impl Iterator<Item = &'a mut Chain>,
         most: usize,
-    ) -> Result<Popped, RingError> {
+    ) -> Result<PoppedBatch, RingError> {
         self.broken.check()?;
         let popped = self.pop_singles(map, into, most);
         self.broken.latch(popped)
@@ -138,20 +138,20 @@ impl PackedQueue {
         map: &Map,
         into: impl Iterator<Item = &'a mut Chain>,
         most: usize,
-    ) -> Result<Popped, RingError> {
+    ) -> Result<PoppedBatch, RingError> {
         // An empty ring is not prefetched for writing, since its driver is about to write there.
         if !self.pending.is_empty() || self.load_available(self.next)?.is_none() {
-            return Ok(Popped { count: 0, odd: !self.pending.is_empty() });
+            return Ok(PoppedBatch { count: 0, needs_pop: !self.pending.is_empty() });
         }
         let most = most.min(BATCH_CHAINS);
         self.fetch_lines(most as u16);
         let size = self.setup.size;
         let room = usize::from(size.wrapping_sub(self.slots));
-        let (mut count, mut at, mut odd) = (0_u16, self.next, false);
+        let (mut count, mut at, mut needs_pop) = (0_u16, self.next, false);
         for chain in into.take(most.min(room)) {
             let Some(descriptor) = self.load_available(at)? else { break };
             if !self.pop_single(map, (at, &descriptor), chain)? {
-                odd = true;
+                needs_pop = true;
                 break;
             }
             count = count.wrapping_add(1);
@@ -160,8 +160,9 @@ impl PackedQueue {
         self.count_popped(count, at);
         let count = usize::from(count);
         // A chain for which no slot is free is refused by [`Self::pop`].
-        let odd = odd || count == room && room < most && self.load_available(at)?.is_some();
-        Ok(Popped { count, odd })
+        let needs_pop =
+            needs_pop || count == room && room < most && self.load_available(at)?.is_some();
+        Ok(PoppedBatch { count, needs_pop })
     }
 
     /// Prefetches the lines of the next `most` slots for writing: used entries go there.

@@ -10,7 +10,7 @@ use crate::chain::{Chain, prefetch_buffer};
 use crate::error::RingError;
 use crate::format::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, RING};
 use crate::limits::{BATCH_CHAINS, DESCRIPTOR_BYTES};
-use crate::queue::Popped;
+use crate::queue::PoppedBatch;
 
 /// Number of used entries in a cache line.
 const USED_PER_LINE: usize = 8;
@@ -103,7 +103,7 @@ impl SplitQueue {
         map: &Map,
         into: impl Iterator<Item = &'a mut Chain>,
         most: usize,
-    ) -> Result<Popped, RingError> {
+    ) -> Result<PoppedBatch, RingError> {
         self.broken.check()?;
         let popped = self.pop_singles(map, into, most);
         self.broken.latch(popped)
@@ -115,16 +115,16 @@ impl SplitQueue {
         map: &Map,
         into: impl Iterator<Item = &'a mut Chain>,
         most: usize,
-    ) -> Result<Popped, RingError> {
+    ) -> Result<PoppedBatch, RingError> {
         if !self.pending.is_empty() {
-            return Ok(Popped { count: 0, odd: true });
+            return Ok(PoppedBatch { count: 0, needs_pop: true });
         }
         let mut heads = [0; BATCH_CHAINS];
         let heads = self.load_heads(&mut heads, most)?;
-        let (mut count, mut odd) = (0_usize, false);
+        let (mut count, mut needs_pop) = (0_usize, false);
         for (&head, chain) in heads.iter().zip(into) {
             if !self.pop_single(map, head, chain) {
-                odd = true;
+                needs_pop = true;
                 break;
             }
             count = count.wrapping_add(1);
@@ -134,7 +134,7 @@ impl SplitQueue {
         if let Some(record) = &mut self.record {
             heads.iter().take(count).try_for_each(|&head| record.take(head))?;
         }
-        Ok(Popped { count, odd })
+        Ok(PoppedBatch { count, needs_pop })
     }
 
     /// Copies up to `most` of the next heads, and prefetches their descriptors and as many used
@@ -166,9 +166,9 @@ impl SplitQueue {
         Ok(heads)
     }
 
-    /// Implements [`crate::Queue::look_ahead`].
+    /// Implements [`crate::Queue::prefetch`].
     #[inline]
-    pub fn look_ahead(&mut self, map: &Map, most: u16) {
+    pub fn prefetch(&mut self, map: &Map, most: u16) {
         if self.next == self.seen && !self.broken.is_set() {
             // The pop returns the error again.
             let _ = self.refresh();

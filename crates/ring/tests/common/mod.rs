@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use causeway_memory::{Map, Mapping, Region, View};
 use causeway_ring::driver::{Driver, Layout};
-use causeway_ring::{Chain, Popped, Queue, RingError, Setup};
+use causeway_ring::{Chain, PoppedBatch, Queue, QueueSetup, RingError};
 
 /// Descriptor flag (virtio 1.3, 2.7.5): the chain continues.
 pub const NEXT: u16 = 1;
@@ -60,17 +60,17 @@ pub fn granted(addr: u64, len: u64) -> bool {
 }
 
 /// Returns the setup of a queue at the default addresses.
-pub fn setup(size: u16, event_index: bool, next: u16) -> Setup {
-    Setup { size, desc: DESC, avail: AVAIL, used: USED, event_index, indirect: true, next }
+pub fn setup(size: u16, event_index: bool, next: u16) -> QueueSetup {
+    QueueSetup { size, desc: DESC, avail: AVAIL, used: USED, event_index, indirect: true, next }
 }
 
 /// Pops a chain, every other time by a batch of one, which must have the same result.
 pub fn pop(queue: &mut Queue, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
     if queue.popped().is_multiple_of(2) {
         match queue.pop_batch(map, std::iter::once(&mut *chain), 1)? {
-            Popped { count: 1, odd: false } => return Ok(true),
-            Popped { count: 0, odd: false } => return Ok(false),
-            got => assert_eq!(got, Popped { count: 0, odd: true }),
+            PoppedBatch { count: 1, needs_pop: false } => return Ok(true),
+            PoppedBatch { count: 0, needs_pop: false } => return Ok(false),
+            got => assert_eq!(got, PoppedBatch { count: 0, needs_pop: true }),
         }
     }
     queue.pop(map, chain)
@@ -91,7 +91,7 @@ pub struct Guest {
     /// The guest's memory.
     pub map: Map,
     /// The guest's queue.
-    pub setup: Setup,
+    pub setup: QueueSetup,
     /// The published available index.
     pub offered: u16,
 }
@@ -181,7 +181,7 @@ pub fn pair(map: &Map, layout: Layout, packed: bool, event_index: bool) -> (Driv
     let driver = make(layout, event_index, false, map).unwrap();
     let (desc, avail, used) = (layout.desc().0, layout.avail().0, layout.used().0);
     let (size, next) = (layout.size, driver.base());
-    let setup = Setup { size, desc, avail, used, event_index, indirect: false, next };
+    let setup = QueueSetup { size, desc, avail, used, event_index, indirect: false, next };
     let queue = if packed { Queue::packed(setup, next, map) } else { Queue::new(setup, map) };
     (driver, queue.unwrap())
 }

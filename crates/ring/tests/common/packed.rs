@@ -2,7 +2,7 @@
 
 use causeway_memory::Map;
 use causeway_ring::position::Position;
-use causeway_ring::{Chain, Queue, RingError, Setup};
+use causeway_ring::{Chain, Queue, QueueSetup, RingError};
 
 use super::{AVAIL, DATA, DESC, USED, descriptor, memory};
 
@@ -14,13 +14,13 @@ pub const USED_BIT: u16 = 1 << 15;
 /// A guest that writes its packed ring directly.
 pub struct PackedGuest {
     pub map: Map,
-    pub setup: Setup,
+    pub setup: QueueSetup,
 }
 
 impl PackedGuest {
     /// Returns a guest with an empty queue of `size` entries.
     pub fn new(size: u16) -> Self {
-        let setup = Setup {
+        let setup = QueueSetup {
             size,
             desc: DESC,
             avail: AVAIL,

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use causeway_memory::{Map, Span};
-use causeway_ring::Setup;
+use causeway_ring::QueueSetup;
 use virtio_queue::{DescriptorChain, QueueT};
 use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
 
@@ -28,7 +28,7 @@ impl Both {
     }
 
     /// Returns the oracle's queue with this setup.
-    pub fn oracle(&self, setup: Setup) -> Oracle {
+    pub fn oracle(&self, setup: QueueSetup) -> Oracle {
         let mut queue = Oracle::new(setup.size).unwrap();
         queue.try_set_desc_table_address(GuestAddress(setup.desc)).unwrap();
         queue.try_set_avail_ring_address(GuestAddress(setup.avail)).unwrap();

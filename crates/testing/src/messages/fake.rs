@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use causeway_message::library::{Buffer, Handover, Refused, Transport, TransportEvent};
+use causeway_message::library::{Buffer, Handover, Transport, TransportError, TransportEvent};
 use causeway_wire::mx::{Address, PeerId, Token};
 
 use super::Pad;
@@ -60,8 +60,8 @@ impl FakeTransport {
         self.arrivals.push_back((arrival, bytes.to_vec()));
     }
 
-    fn take(&mut self, calls: TransportCall) -> Result<(), Refused> {
-        self.room = self.room.checked_sub(1).ok_or(Refused::Full)?;
+    fn take(&mut self, calls: TransportCall) -> Result<(), TransportError> {
+        self.room = self.room.checked_sub(1).ok_or(TransportError::Full)?;
         self.calls.push(calls);
         Ok(())
     }
@@ -88,14 +88,20 @@ impl Transport<Pad> for FakeTransport {
         token: Token,
         info: u64,
         data: &Pad,
-    ) -> Result<Handover, Refused> {
+    ) -> Result<Handover, TransportError> {
         let mut bytes = Vec::new();
         causeway_message::library::pieces(data, 0, data.len(), |piece| bytes.extend(piece));
         self.take(TransportCall::Eager(peer, token, info, bytes))?;
         Ok(self.eager)
     }
 
-    fn offer(&mut self, peer: PeerId, token: Token, info: u64, data: &Pad) -> Result<(), Refused> {
+    fn offer(
+        &mut self,
+        peer: PeerId,
+        token: Token,
+        info: u64,
+        data: &Pad,
+    ) -> Result<(), TransportError> {
         self.take(TransportCall::Offer(peer, token, info, data.len()))
     }
 
@@ -106,7 +112,7 @@ impl Transport<Pad> for FakeTransport {
         token: Token,
         into: Option<&mut Pad>,
         len: u32,
-    ) -> Result<Handover, Refused> {
+    ) -> Result<Handover, TransportError> {
         self.take(TransportCall::Pull(peer, offer, token, len))?;
         if let Some(into) = into {
             causeway_message::library::fill(into, 0, len as usize, |_, piece| {
@@ -117,7 +123,14 @@ impl Transport<Pad> for FakeTransport {
         Ok(Handover::Kept)
     }
 
-    fn feed(&mut self, _: PeerId, _: u64, _: &Pad, _: usize, _: usize) -> Result<usize, Refused> {
+    fn feed(
+        &mut self,
+        _: PeerId,
+        _: u64,
+        _: &Pad,
+        _: usize,
+        _: usize,
+    ) -> Result<usize, TransportError> {
         unreachable!("a fake offers no message that a peer could pull in chunks")
     }
 
@@ -131,7 +144,7 @@ impl Transport<Pad> for FakeTransport {
         to: Address,
         key: u32,
         timeout_ns: Option<u64>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), TransportError> {
         self.take(TransportCall::Connect(token, to, key, timeout_ns))
     }
 

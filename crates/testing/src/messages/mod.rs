@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex};
 use causeway_channel::{Layout, Side, format, open};
 use causeway_memory::{Mapping, View, create};
 use causeway_message::library::{
-    Buffer, Channel, Channels, Completion, Library, LibraryOptions, Partner, RequestId, Step,
+    Buffer, Channel, Channels, Completion, Library, LibraryOptions, Partner, ProgressStep,
+    RequestId,
 };
 use causeway_wire::mx::{Address, NicId, PeerId};
 
@@ -171,8 +172,8 @@ impl End {
         let mut worked = false;
         loop {
             match self.library.progress(&mut self.ways) {
-                Step::Idle => return worked,
-                Step::Worked => worked = true,
+                ProgressStep::Idle => return worked,
+                ProgressStep::Worked => worked = true,
                 step => panic!("the handler is asked: {step:?}"),
             }
         }

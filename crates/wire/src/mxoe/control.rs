@@ -1,7 +1,7 @@
 //! Packets without message data: connect, acknowledgement, refusal and name query. The engine
 //! compares their sessions and keys and decides the answers.
 
-use super::{Ends, Error, NAME_LEN_MAX, behind_type, data};
+use super::{EndpointPair, Error, NAME_LEN_MAX, behind_type, data};
 use crate::field::Reader;
 
 /// Length of a connect packet, in bytes.
@@ -33,7 +33,7 @@ pub mod nack {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connect {
     /// Destination and source endpoint.
-    pub ends: Ends,
+    pub ends: EndpointPair,
     /// Index of the destination in the sender's table of peers.
     pub index_of_destination: u16,
     /// Session of the requesting endpoint; repeated in the reply.
@@ -43,12 +43,12 @@ pub struct Connect {
     /// Number of this attempt; repeated in the reply.
     pub number: u8,
     /// Request or reply.
-    pub greeting: Greeting,
+    pub greeting: ConnectBody,
 }
 
 /// The fields in which request and reply of a connect differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Greeting {
+pub enum ConnectBody {
     /// A request, with the key of the destination endpoint.
     Request {
         /// The key.
@@ -59,15 +59,15 @@ pub enum Greeting {
         /// Session of the replying endpoint.
         session: u32,
         /// Result of the request.
-        answer: Answer,
+        answer: ConnectStatus,
     },
 }
 
 /// Result of a connect request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer(pub u8);
+pub struct ConnectStatus(pub u8);
 
-impl Answer {
+impl ConnectStatus {
     /// Connected.
     pub const SUCCESS: Self = Self(0);
     /// The key is wrong.
@@ -78,7 +78,7 @@ impl Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ack {
     /// Destination and source endpoint.
-    pub ends: Ends,
+    pub ends: EndpointPair,
     /// Session of the receiving endpoint.
     pub session: u32,
     /// All messages before this number arrived.
@@ -91,7 +91,7 @@ pub struct Ack {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nack {
     /// Destination and source endpoint; the source refuses.
-    pub ends: Ends,
+    pub ends: EndpointPair,
     /// A value of [`nack`], or an unknown value.
     pub reason: u8,
     /// Peer index of the refused packet.
@@ -145,7 +145,7 @@ fn take_data_len(what: &'static str, least: u8, r: &mut Reader<'_>) -> Result<()
 impl Connect {
     pub(super) fn parse(body: &[u8]) -> Result<Self, Error> {
         let mut r = behind_type("connect", CONNECT_LEN, body)?;
-        let ends = Ends::take(&mut r);
+        let ends = EndpointPair::take(&mut r);
         take_data_len("connect", CONNECT_DATA_LEN, &mut r)?;
         let _always_zero = r.u16_be();
         let index_of_destination = r.u16_be();
@@ -154,8 +154,8 @@ impl Connect {
         let expected = r.u16_be();
         let [is_reply, number, status] = r.take();
         let greeting = match is_reply {
-            0 => Greeting::Request { key: word },
-            1 => Greeting::Reply { session: word, answer: Answer(status) },
+            0 => ConnectBody::Request { key: word },
+            1 => ConnectBody::Reply { session: word, answer: ConnectStatus(status) },
             other => return Err(Error::Value { what: "connect", is: other.into() }),
         };
         Ok(Self { ends, index_of_destination, session, expected, number, greeting })
@@ -165,7 +165,7 @@ impl Connect {
 impl Ack {
     pub(super) fn parse(body: &[u8]) -> Result<Self, Error> {
         let mut r = behind_type("acknowledgement", ACK_LEN, body)?;
-        let ends = Ends::take(&mut r);
+        let ends = EndpointPair::take(&mut r);
         take_data_len("acknowledgement", ACK_DATA_LEN, &mut r)?;
         let session = r.u32_be();
         let [kind, _] = r.take();
@@ -187,7 +187,7 @@ impl Nack {
         let [source, _, reason] = r.take();
         let [_, _, _, _, _, destination] = r.take();
         let (peer_index, sequence) = (r.u16_be(), r.u16_be());
-        Ok(Self { ends: Ends { destination, source }, reason, peer_index, sequence })
+        Ok(Self { ends: EndpointPair { destination, source }, reason, peer_index, sequence })
     }
 }
 

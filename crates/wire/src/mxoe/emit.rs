@@ -3,12 +3,12 @@
 
 use super::control::{ACK_DATA_LEN, ACK_LEN, ACK_TYPE, CONNECT_DATA_LEN, CONNECT_LEN, SHORT_LEN};
 use super::large::{
-    NOTIFY_LEN, PULL_LEN, PULL_REPLY_LEN, RENDEZVOUS_DATA_LEN, RENDEZVOUS_LEN, WIDE_MARK,
+    JUMBO_MARK, NOTIFY_LEN, PULL_LEN, PULL_REPLY_LEN, RENDEZVOUS_DATA_LEN, RENDEZVOUS_LEN,
 };
 use super::message::{EAGER_LEN, FRAGMENT_HEADER_LEN};
 use super::{
-    Connect, ETHER_TYPE, Eager, Ends, FRAME_LEN_MIN, Fragment, Greeting, HEADER_LEN, Header, Kind,
-    NAME_LEN_MAX, Notify, Packet, Pull, Rendezvous,
+    Connect, ConnectBody, ETHER_TYPE, Eager, EndpointPair, FRAME_LEN_MIN, Fragment, HEADER_LEN,
+    Header, Kind, NAME_LEN_MAX, Notify, Packet, Pull, Rendezvous,
 };
 use crate::field::Writer;
 
@@ -146,7 +146,7 @@ fn short(len: usize) -> u16 {
     u16::try_from(len).unwrap_or(u16::MAX)
 }
 
-fn ends(w: &mut Writer<'_>, kind: Kind, ends: Ends) {
+fn ends(w: &mut Writer<'_>, kind: Kind, ends: EndpointPair) {
     w.put([kind.number(), ends.destination, ends.source, 0]);
 }
 
@@ -183,8 +183,8 @@ fn connect_body(w: &mut Writer<'_>, connect: &Connect) -> usize {
     w.put([0; 4]);
     w.put(connect.session.to_be_bytes());
     let (word, is_reply, status) = match connect.greeting {
-        Greeting::Request { key } => (key, 0, 0),
-        Greeting::Reply { session, answer } => (session, 1, answer.0),
+        ConnectBody::Request { key } => (key, 0, 0),
+        ConnectBody::Reply { session, answer } => (session, 1, answer.0),
     };
     w.put(word.to_be_bytes());
     w.put(connect.expected.to_be_bytes());
@@ -216,7 +216,7 @@ fn pull_body(w: &mut Writer<'_>, pull: &Pull) -> usize {
     w.put(pull.frame_index.to_be_bytes());
     if pull.wide {
         // In the padding.
-        w.put(WIDE_MARK);
+        w.put(JUMBO_MARK);
     }
     PULL_LEN
 }

@@ -2,7 +2,7 @@
 //! sender. The parsers check lengths only; windows, handles and sessions belong to the engine.
 
 use super::message::MessageFields;
-use super::{BLOCK_LEN_MAX, Ends, Error, FRAGMENT_LEN, WIDE_LEN, behind_type, data};
+use super::{BLOCK_LEN_MAX, EndpointPair, Error, FRAGMENT_LEN, JUMBO_LEN, behind_type, data};
 
 /// Length of a rendezvous packet, in bytes.
 pub(super) const RENDEZVOUS_LEN: usize = 32;
@@ -11,7 +11,7 @@ pub(super) const RENDEZVOUS_DATA_LEN: u16 = 8;
 /// Length of a pull, in bytes.
 pub(super) const PULL_LEN: usize = 32;
 /// Mark in the padding behind a pull that is [`Pull::wide`]: long enough not to occur by chance.
-pub(super) const WIDE_MARK: [u8; 8] = *b"\xcaWY\0wide";
+pub(super) const JUMBO_MARK: [u8; 8] = *b"\xcaWY\0wide";
 /// Length of a pull reply's header, in bytes.
 pub(super) const PULL_REPLY_LEN: usize = 16;
 /// Length of a notification, in bytes.
@@ -21,7 +21,7 @@ pub(super) const NOTIFY_LEN: usize = 24;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rendezvous {
     /// Destination and source endpoint.
-    pub ends: Ends,
+    pub ends: EndpointPair,
     /// As in [`super::Eager`].
     pub sequence: u16,
     /// As in [`super::Eager`].
@@ -44,7 +44,7 @@ pub struct Rendezvous {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pull {
     /// Destination and source endpoint.
-    pub ends: Ends,
+    pub ends: EndpointPair,
     /// Session of the endpoint that sends the data.
     pub session: u32,
     /// Length of the pulled part of the message, in bytes.
@@ -66,7 +66,7 @@ pub struct Pull {
     /// Index of the block's first frame.
     pub frame_index: u32,
     /// Whether the puller accepts two consecutive frames merged into a frame of at most
-    /// [`WIDE_LEN`] bytes.
+    /// [`JUMBO_LEN`] bytes.
     pub wide: bool,
 }
 
@@ -81,7 +81,7 @@ pub struct PullReply<'a> {
     pub handle: u32,
     /// As in the pull.
     pub magic: u32,
-    /// At most [`FRAGMENT_LEN`] bytes, or [`WIDE_LEN`] if the pull permits it.
+    /// At most [`FRAGMENT_LEN`] bytes, or [`JUMBO_LEN`] if the pull permits it.
     pub data: &'a [u8],
 }
 
@@ -89,7 +89,7 @@ pub struct PullReply<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Notify {
     /// Destination and source endpoint.
-    pub ends: Ends,
+    pub ends: EndpointPair,
     /// Session of the receiving endpoint.
     pub session: u32,
     /// Number of bytes that were pulled.
@@ -107,7 +107,7 @@ pub struct Notify {
 impl Rendezvous {
     pub(super) fn parse(body: &[u8]) -> Result<Self, Error> {
         let mut r = behind_type("rendezvous", RENDEZVOUS_LEN, body)?;
-        let ends = Ends::take(&mut r);
+        let ends = EndpointPair::take(&mut r);
         let len = r.u16_be();
         let _checksum = r.u16_be();
         if len != RENDEZVOUS_DATA_LEN {
@@ -135,7 +135,7 @@ impl Rendezvous {
 impl Pull {
     pub(super) fn parse(body: &[u8]) -> Result<Self, Error> {
         let mut r = behind_type("pull", PULL_LEN, body)?;
-        let ends = Ends::take(&mut r);
+        let ends = EndpointPair::take(&mut r);
         let (session, total_len) = (r.u32_be(), r.u32_be());
         let [window, window_sequence] = r.take();
         let offset = r.u16_be();
@@ -151,7 +151,7 @@ impl Pull {
             return Err(Error::Length { what: "pull block", is: block_len.into(), expected });
         }
         let frame_index = r.u32_be();
-        let wide = body.get(PULL_LEN..).is_some_and(|rest| rest.starts_with(&WIDE_MARK));
+        let wide = body.get(PULL_LEN..).is_some_and(|rest| rest.starts_with(&JUMBO_MARK));
         Ok(Self {
             ends,
             session,
@@ -174,7 +174,7 @@ impl<'a> PullReply<'a> {
         let mut r = behind_type("pull reply", PULL_REPLY_LEN, body)?;
         let frame_sequence = r.u8();
         let len = r.u16_be();
-        if usize::from(len) > WIDE_LEN || len == 0 {
+        if usize::from(len) > JUMBO_LEN || len == 0 {
             let expected = "1 to 8192";
             return Err(Error::Length { what: "pull reply", is: len.into(), expected });
         }
@@ -187,7 +187,7 @@ impl<'a> PullReply<'a> {
 impl Notify {
     pub(super) fn parse(body: &[u8]) -> Result<Self, Error> {
         let mut r = behind_type("notify", NOTIFY_LEN, body)?;
-        let ends = Ends::take(&mut r);
+        let ends = EndpointPair::take(&mut r);
         let (session, total_len) = (r.u32_be(), r.u32_be());
         let [window, window_sequence, _, _, _, _] = r.take();
         let (sequence, acknowledged) = (r.u16_be(), r.u16_be());

@@ -1,7 +1,7 @@
 //! Messages that are sent at once: tiny, small, and the fragments of medium messages. The parsers
 //! check lengths and positions; order, duplicates and reassembly belong to the engine.
 
-use super::{Ends, Error, FRAGMENTS_MAX, MEDIUM_LEN_MAX, behind_type, data};
+use super::{EndpointPair, Error, FRAGMENTS_MAX, MEDIUM_LEN_MAX, behind_type, data};
 use crate::field::Reader;
 
 /// Length of a tiny or small packet's header, in bytes.
@@ -15,7 +15,7 @@ const PIPELINE_MAX: u8 = 15;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Eager<'a> {
     /// Destination and source endpoint.
-    pub ends: Ends,
+    pub ends: EndpointPair,
     /// Sequence number: 14 bits, and 2 bits that count the receiver's restarts.
     pub sequence: u16,
     /// Acknowledgement: all messages of the other direction before this number arrived.
@@ -80,7 +80,7 @@ impl MessageFields {
         Self { sequence, acknowledged, match_info, session: r.u32_be() }
     }
 
-    pub(super) fn with(self, ends: Ends, data: &[u8]) -> Eager<'_> {
+    pub(super) fn with(self, ends: EndpointPair, data: &[u8]) -> Eager<'_> {
         let Self { sequence, acknowledged, match_info, session } = self;
         Eager { ends, sequence, acknowledged, match_info, session, data }
     }
@@ -89,7 +89,7 @@ impl MessageFields {
 impl<'a> Eager<'a> {
     pub(super) fn parse(what: &'static str, longest: usize, body: &'a [u8]) -> Result<Self, Error> {
         let mut r = behind_type(what, EAGER_LEN, body)?;
-        let ends = Ends::take(&mut r);
+        let ends = EndpointPair::take(&mut r);
         let len = r.u16_be();
         let _checksum = r.u16_be();
         if usize::from(len) > longest {
@@ -104,7 +104,7 @@ impl<'a> Eager<'a> {
 impl<'a> Fragment<'a> {
     pub(super) fn parse(body: &'a [u8]) -> Result<Self, Error> {
         let mut r = behind_type("medium", FRAGMENT_HEADER_LEN, body)?;
-        let ends = Ends::take(&mut r);
+        let ends = EndpointPair::take(&mut r);
         let message_len = r.u16_be();
         let _ = r.u16_be();
         let common = MessageFields::take(&mut r);

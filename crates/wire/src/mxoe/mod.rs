@@ -23,7 +23,9 @@ mod tests;
 use crate::field::{Reader, Truncated};
 
 pub use announce::Announcement;
-pub use control::{Ack, Answer, Connect, Greeting, HostQuery, HostReply, Nack, PullNack, nack};
+pub use control::{
+    Ack, Connect, ConnectBody, ConnectStatus, HostQuery, HostReply, Nack, PullNack, nack,
+};
 pub use emit::{Head, emit};
 pub use kind::Kind;
 pub use large::{Notify, Pull, PullReply, Rendezvous};
@@ -42,9 +44,9 @@ pub const FRAGMENT_LEN: usize = 4096;
 /// Longest frame that every peer sends and accepts, in bytes.
 pub const FRAME_LEN_NARROW: usize = HEAD_LEN_MAX + FRAGMENT_LEN;
 /// Payload of two merged pulled frames, in bytes: for peers that accept it only.
-pub const WIDE_LEN: usize = 2 * FRAGMENT_LEN;
+pub const JUMBO_LEN: usize = 2 * FRAGMENT_LEN;
 /// Longest frame, in bytes.
-pub const FRAME_LEN_MAX: usize = HEAD_LEN_MAX + WIDE_LEN;
+pub const FRAME_LEN_MAX: usize = HEAD_LEN_MAX + JUMBO_LEN;
 /// `log2` of [`FRAGMENT_LEN`].
 pub const PIPELINE: u8 = 12;
 /// Longest tiny message, in bytes.
@@ -79,7 +81,7 @@ pub struct Header {
 
 /// The two endpoints of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ends {
+pub struct EndpointPair {
     /// Destination endpoint.
     pub destination: u8,
     /// Source endpoint.
@@ -176,7 +178,7 @@ pub fn parse(frame: &[u8]) -> Result<(Header, Packet<'_>), Error> {
     Ok((header, packet))
 }
 
-impl Ends {
+impl EndpointPair {
     /// Reads both endpoints behind the packet type, and skips the generation.
     fn take(r: &mut Reader<'_>) -> Self {
         let [destination, source, _] = r.take();

@@ -6,7 +6,7 @@ use super::*;
 
 const HEADER: Header =
     Header { destination: [2, 0, 0, 0, 0, 9], source: [2, 0, 0, 0, 0, 7], peer_index: 0x0102 };
-const ENDS: Ends = Ends { destination: 3, source: 4 };
+const ENDS: EndpointPair = EndpointPair { destination: 3, source: 4 };
 
 /// Returns the bytes of a frame.
 fn bytes(packet: &Packet<'_>) -> Vec<u8> {
@@ -177,13 +177,13 @@ fn interop_connect_lies_as_mx_has_it() {
         session: 0xaabb_ccdd,
         expected: 0x4001,
         number: 9,
-        greeting: Greeting::Request { key: 0x1234_5678 },
+        greeting: ConnectBody::Request { key: 0x1234_5678 },
     };
     let common: [(usize, &[u8]); 4] =
         [(0, &[36, 3, 4, 0, 16]), (10, &[5, 6]), (16, &[0xaa, 0xbb, 0xcc, 0xdd]), (24, &[0x40, 1])];
     let request = [&common[..], &[(20, &[0x12, 0x34, 0x56, 0x78]), (26, &[0, 9])]].concat();
     check(&Packet::Connect(connect), &golden(32, &request));
-    connect.greeting = Greeting::Reply { session: 0x9876_5432, answer: Answer::BAD_KEY };
+    connect.greeting = ConnectBody::Reply { session: 0x9876_5432, answer: ConnectStatus::BAD_KEY };
     let reply = [&common[..], &[(20, &[0x98, 0x76, 0x54, 0x32]), (26, &[1, 9, 11])]].concat();
     check(&Packet::Connect(connect), &golden(32, &reply));
 }
@@ -227,7 +227,7 @@ fn any_eager(longest: usize) -> impl Strategy<Value = (u16, u16, u64, u32, Vec<u
 }
 
 fn eager_of(
-    ends: Ends,
+    ends: EndpointPair,
     (sequence, acknowledged, match_info, session, data): &(u16, u16, u64, u32, Vec<u8>),
 ) -> Eager<'_> {
     let (sequence, acknowledged) = (*sequence, *acknowledged);
@@ -250,7 +250,7 @@ proptest! {
         tiny in any_eager(TINY_LEN_MAX),
         small in any_eager(SMALL_LEN_MAX),
     ) {
-        let ends = Ends { destination, source };
+        let ends = EndpointPair { destination, source };
         round_trip(&Packet::Tiny(eager_of(ends, &tiny)), 40 + tiny.4.len());
         round_trip(&Packet::Small(eager_of(ends, &small)), 40 + small.4.len());
     }
@@ -284,7 +284,7 @@ proptest! {
         (handle, magic, frame_index, at, wide) in any::<(u32, u32, u32, u32, bool)>(),
         first_frame_offset in 0_u16..4096,
         block_len in 1_u16..=28_672,
-        data in proptest::collection::vec(any::<u8>(), 1..=WIDE_LEN),
+        data in proptest::collection::vec(any::<u8>(), 1..=JUMBO_LEN),
     ) {
         let (ends, total_len) = (ENDS, message_len);
         let offer = Rendezvous {
@@ -312,9 +312,9 @@ proptest! {
         reply in any::<bool>(),
         name in "[a-z0-9:.-]{0,79}",
     ) {
-        let (ends, answer) = (ENDS, Answer(status));
+        let (ends, answer) = (ENDS, ConnectStatus(status));
         let greeting =
-            if reply { Greeting::Reply { session: key, answer } } else { Greeting::Request { key } };
+            if reply { ConnectBody::Reply { session: key, answer } } else { ConnectBody::Request { key } };
         let connect = Connect { ends, index_of_destination, session, expected, number, greeting };
         round_trip(&Packet::Connect(connect), 48);
         let ack = Ack { ends, session, acknowledged: expected, number: magic };

@@ -66,7 +66,7 @@ fn notices_of_bytes_that_never_come_take_a_bounded_part() {
 }
 
 #[test]
-fn who_is_held_back_waits_at_its_own_place_and_goes_on_where_it_was() {
+fn hostile_peer_is_throttled_and_resumes_in_order() {
     let host = Host::new(&["a"]);
     let (mut side, mut friend) = (TestEndpoint::new(&host), TestEndpoint::new(&host));
     let mut memory = vec![0_u8; 16];
@@ -134,7 +134,7 @@ fn hostile_initiators_leave_room_for_others() {
         let kind = if turn % 2 == 0 { ControlKind::Read } else { ControlKind::WriteLong };
         for hostile in &mut hostile_address {
             hostile.send(CONTROL, control(kind, turn, 1 << 20).emit(0));
-            hostile.endpoint.library.progress(&mut hostile.endpoint.way);
+            hostile.endpoint.library.progress(&mut hostile.endpoint.paths);
         }
         side.poll();
     }

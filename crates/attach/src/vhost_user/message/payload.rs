@@ -50,7 +50,7 @@ pub struct RingAddresses {
 
 impl RingAddresses {
     /// Returns whether the ring has the same addresses as `other`; the logging fields may differ.
-    pub fn lies_as(&self, other: &Self) -> bool {
+    pub fn has_same_addresses(&self, other: &Self) -> bool {
         *self == Self { flags: self.flags, log: self.log, ..*other }
     }
 }

@@ -200,7 +200,7 @@ impl Backend {
             self.device.set_acked(features);
             return self.follow_log(events);
         }
-        if let Some(queue) = self.device.queues.iter().position(VirtQueue::runs) {
+        if let Some(queue) = self.device.queues.iter().position(VirtQueue::is_running) {
             return Err(Reason::FeaturesRunning { queue });
         }
         self.device.set_acked(features);
@@ -307,7 +307,7 @@ impl Backend {
     fn set_inflight(&mut self, spec: &InflightSpec, file: &ReceivedFd) -> Result<(), Reason> {
         let request = FrontendReq::SET_INFLIGHT_FD;
         self.check_negotiated(request, INFLIGHT)?;
-        if let Some(queue) = self.device.queues.iter().position(VirtQueue::runs) {
+        if let Some(queue) = self.device.queues.iter().position(VirtQueue::is_running) {
             return Err(Reason::QueueRunning { request, queue });
         }
         let packed = is_packed(self.device.acked());
@@ -317,7 +317,8 @@ impl Backend {
 
     /// Returns whether a granted file shrank.
     pub fn memory_lost(&self) -> bool {
-        self.device.map.poisoned() || self.inflight.as_ref().is_some_and(InflightBuffer::poisoned)
+        self.device.map.is_poisoned()
+            || self.inflight.as_ref().is_some_and(InflightBuffer::is_poisoned)
     }
 
     /// Returns an error if a notification was blocked.

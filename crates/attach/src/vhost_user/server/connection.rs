@@ -5,15 +5,15 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use causeway_host::fd::receive::Incoming;
-use causeway_memory::{Map, is_behind_in_unmapping};
+use causeway_host::fd::receive::UntrustedSocket;
+use causeway_memory::{Map, has_unmap_backlog};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use vhost::vhost_user::message::FrontendReq;
 
 use super::super::fault::{Fault, Reason};
 use super::super::message::{Header, Message};
-use super::super::stream::{Raw, Received, Stream};
+use super::super::stream::{MessageStream, Raw, ReadOutcome};
 use super::Event;
 use super::backend::{Backend, Outcome, Reply};
 use super::device::Device;
@@ -51,7 +51,7 @@ fn thread_ns() -> u64 {
 /// The backend of one port on one connection.
 #[derive(Debug)]
 pub struct Server {
-    stream: Stream,
+    stream: MessageStream,
     backend: Backend,
     /// The attachment has ended, by a fault or by the frontend.
     over: bool,
@@ -63,8 +63,8 @@ pub struct Server {
 
 impl Server {
     /// Serves `model` to the frontend at the other end of `stream`, a connected Unix socket.
-    pub fn new(model: Model, stream: impl Into<Incoming>) -> Self {
-        let (stream, backend) = (Stream::new(stream), Backend::new(model));
+    pub fn new(model: Model, stream: impl Into<UntrustedSocket>) -> Self {
+        let (stream, backend) = (MessageStream::new(stream), Backend::new(model));
         Self { stream, backend, over: false, cost: 0, must_wait: false }
     }
 
@@ -111,12 +111,12 @@ impl Server {
             if self.over {
                 return Ok(());
             }
-            if is_behind_in_unmapping(self.stream.giver().owner()) {
+            if has_unmap_backlog(self.stream.giver().owner()) {
                 self.must_wait = true;
                 return Ok(());
             }
             match self.stream.receive()? {
-                Received::Message(raw) => match self.handle(raw, events) {
+                ReadOutcome::Message(raw) => match self.handle(raw, events) {
                     // The frontend closed the connection without waiting for its reply.
                     Err(Reason::Socket(Errno::PIPE | Errno::CONNRESET)) => {
                         self.close_by_peer(events)?
@@ -126,8 +126,8 @@ impl Server {
                         self.backend.check_notifications()?;
                     }
                 },
-                Received::Nothing => return Ok(()),
-                Received::Closed => self.close_by_peer(events)?,
+                ReadOutcome::Nothing => return Ok(()),
+                ReadOutcome::Closed => self.close_by_peer(events)?,
             }
         }
         Ok(())

@@ -87,8 +87,8 @@ impl Device {
     }
 
     /// Returns whether queue `index` runs.
-    pub fn runs(&self, index: usize) -> bool {
-        self.queues.get(index).is_some_and(VirtQueue::runs)
+    pub fn is_running(&self, index: usize) -> bool {
+        self.queues.get(index).is_some_and(VirtQueue::is_running)
     }
 
     /// Forgets the positions of stopped rings, so that a reset is reported once.

@@ -83,8 +83,8 @@ impl InflightBuffer {
     }
 
     /// Returns whether the buffer's file shrank.
-    pub(super) fn poisoned(&self) -> bool {
-        self.mapping.poisoned()
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.mapping.is_poisoned()
     }
 
     /// Returns the record of queue `index`, if the buffer contains it.

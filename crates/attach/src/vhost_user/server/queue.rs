@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use causeway_memory::{DirtyLog, Map};
 use causeway_ring::position::Position;
-use causeway_ring::{Doorbell, DoorbellError, Notifier, Queue, Setup};
+use causeway_ring::{Doorbell, DoorbellError, Notifier, Queue, QueueSetup};
 use vhost::vhost_user::message::FrontendReq;
 
-use super::super::fault::{Part, Reason};
+use super::super::fault::{Reason, RingPart};
 use super::super::message::RingAddresses;
 use super::inflight::InflightBuffer;
 use super::model::features;
@@ -72,7 +72,7 @@ impl VirtQueue {
 
     /// Returns whether a notification was blocked.
     pub(super) fn held_up(&self) -> bool {
-        self.notifier.as_ref().is_some_and(Notifier::blocked)
+        self.notifier.as_ref().is_some_and(Notifier::is_blocked)
     }
 
     /// Signals the frontend that the ring is broken, if it set an error descriptor.
@@ -84,12 +84,12 @@ impl VirtQueue {
     }
 
     /// Returns whether the queue runs.
-    pub fn runs(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         self.ring.is_some()
     }
 
     /// Returns whether the frontend has started the queue, running or not.
-    pub fn started(&self) -> bool {
+    pub fn is_started(&self) -> bool {
         self.started
     }
 
@@ -101,7 +101,7 @@ impl VirtQueue {
     /// Prepares for a message that changes the configuration: refuses it while the queue runs, and
     /// stops a started queue that is disabled.
     fn configure(&mut self, request: FrontendReq) -> Result<(), Reason> {
-        if self.runs() {
+        if self.is_running() {
             return Err(Reason::QueueRunning { request, queue: self.index });
         }
         self.started = false;
@@ -125,7 +125,7 @@ impl VirtQueue {
     ) -> Result<(), Reason> {
         let logs = addresses.flags == LOGS && acked & features::LOG_ALL != 0;
         // The logging flag may change after the start, and nothing else; it follows the features.
-        let same = self.addresses.as_ref().is_some_and(|old| addresses.lies_as(old));
+        let same = self.addresses.as_ref().is_some_and(|old| addresses.has_same_addresses(old));
         if !(self.started && same) {
             self.configure(FrontendReq::SET_VRING_ADDR)?;
         }
@@ -225,7 +225,7 @@ impl VirtQueue {
         let (Some(size), Some(addresses)) = (self.size, self.addresses) else { return Ok(()) };
         let guest_addresses = self.locate_guest(map, &addresses)?;
         let (next, used) = self.start_position(acked)?;
-        let setup = Setup {
+        let setup = QueueSetup {
             size,
             desc: guest_addresses.0,
             avail: guest_addresses.1,
@@ -289,9 +289,9 @@ impl VirtQueue {
         let guest =
             |part, user| map.user_to_guest(user).ok_or(Reason::RingAddress { queue, part, user });
         Ok((
-            guest(Part::Descriptors, at.descriptors)?,
-            guest(Part::Available, at.available)?,
-            guest(Part::Used, at.used)?,
+            guest(RingPart::Descriptors, at.descriptors)?,
+            guest(RingPart::Available, at.available)?,
+            guest(RingPart::Used, at.used)?,
         ))
     }
 

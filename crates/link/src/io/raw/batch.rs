@@ -1,7 +1,7 @@
 //! Frames received from an interface, in one buffer.
 
-use causeway_fabric::carrier::{Arrival, Arrivals, Buffer, OFFLOAD_BYTES};
-use causeway_host::net::socket::{FINISH_BYTES, Packet};
+use causeway_fabric::carrier::{OFFLOAD_BYTES, PooledBuffer, ReceivedFrame, ReceivedFrames};
+use causeway_host::net::socket::{ReceivedPacket, VNET_HEADER_BYTES};
 use causeway_wire::virtio_net::{HDR_F_NEEDS_CSUM, Header};
 
 use super::super::inbox::LinkInbox;
@@ -9,9 +9,9 @@ use super::super::limits::{FRAME_MIN, RAW_BYTES, RAW_FRAME_ROOM, TAG_BYTES, TAGG
 
 /// Frames received in a row, in one buffer.
 pub(super) struct FrameBatch {
-    pub bytes: Buffer,
+    pub bytes: PooledBuffer,
     used: usize,
-    frames: Vec<Arrival>,
+    frames: Vec<ReceivedFrame>,
 }
 
 impl FrameBatch {
@@ -28,14 +28,14 @@ impl FrameBatch {
     /// Returns the range and the offloads of a received frame, after restoring its VLAN tag.
     pub fn frame(
         &mut self,
-        packet: Packet,
+        packet: ReceivedPacket,
     ) -> Option<(std::ops::Range<usize>, [u8; OFFLOAD_BYTES])> {
-        let start = self.used.saturating_add(FINISH_BYTES);
+        let start = self.used.saturating_add(VNET_HEADER_BYTES);
         let frame = start..self.used.checked_add(packet.len)?;
         if frame.len() < FRAME_MIN || packet.len > RAW_FRAME_ROOM {
             return None;
         }
-        let before: [u8; FINISH_BYTES] = *self.bytes.get(self.used..)?.first_chunk()?;
+        let before: [u8; VNET_HEADER_BYTES] = *self.bytes.get(self.used..)?.first_chunk()?;
         let mut header = native(&before);
         let Some((kind, value)) = packet.tag else { return Some((frame, emit(&header))) };
         // The kernel strips the VLAN tag: insert it behind the addresses; the rest stays in place.
@@ -64,7 +64,7 @@ impl FrameBatch {
         inbox: &LinkInbox,
     ) {
         self.used = at.end;
-        self.frames.push(Arrival { at, offload, hops: 1, flood: None });
+        self.frames.push(ReceivedFrame { at, offload, hops: 1, flood: None });
         if self.bytes.len().saturating_sub(self.used) < RAW_FRAME_ROOM {
             std::mem::replace(self, Self::new(inbox)).put(inbox);
         }
@@ -72,13 +72,13 @@ impl FrameBatch {
 
     pub fn put(self, inbox: &LinkInbox) {
         let Self { bytes, frames, .. } = self;
-        inbox.deliver(Arrivals { link: inbox.id, bytes, frames });
+        inbox.deliver(ReceivedFrames { link: inbox.id, bytes, frames });
     }
 }
 
 /// Decodes the kernel's virtio-net header, in host byte order. Of its flags only NEEDS_CSUM
 /// requests work.
-fn native(bytes: &[u8; FINISH_BYTES]) -> Header {
+fn native(bytes: &[u8; VNET_HEADER_BYTES]) -> Header {
     let [flags, gso_type, a, b, c, d, e, f, g, h] = *bytes;
     Header {
         flags: flags & HDR_F_NEEDS_CSUM,
@@ -124,7 +124,7 @@ mod tests {
         let frame: Vec<u8> = (0..60).collect();
         let bytes = [&to_native(&offload)[..], &frame].concat();
         batch.room()[..bytes.len()].copy_from_slice(&bytes);
-        let packet = Packet { len: bytes.len(), tag: Some((0x8100, 0x2005)) };
+        let packet = ReceivedPacket { len: bytes.len(), tag: Some((0x8100, 0x2005)) };
         let (at, offloads) = batch.frame(packet).unwrap();
         let tagged = [&frame[..12], &[0x81, 0, 0x20, 5], &frame[12..]].concat();
         assert_eq!(batch.bytes[at], tagged);
@@ -135,8 +135,8 @@ mod tests {
     #[test]
     fn hostile_lengths_make_no_frames() {
         let mut batch = FrameBatch::new(&inbox());
-        for len in [0, FINISH_BYTES, FINISH_BYTES + 13, RAW_FRAME_ROOM + 1, usize::MAX] {
-            assert_eq!(batch.frame(Packet { len, tag: None }), None, "{len}");
+        for len in [0, VNET_HEADER_BYTES, VNET_HEADER_BYTES + 13, RAW_FRAME_ROOM + 1, usize::MAX] {
+            assert_eq!(batch.frame(ReceivedPacket { len, tag: None }), None, "{len}");
         }
     }
 }

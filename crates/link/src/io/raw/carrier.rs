@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use causeway_fabric::carrier::{Carrier, Outgoing, Refusal};
 use causeway_host::limits::FRAMES_PER_CALL_MAX;
-use causeway_host::net::send::in_a_row;
-use causeway_host::net::socket::{FINISH_BYTES, PacketSocket};
+use causeway_host::net::send::contiguous_frames;
+use causeway_host::net::socket::{PacketSocket, VNET_HEADER_BYTES};
 use causeway_wire::ethernet;
 use causeway_wire::virtio_net::Header;
 
@@ -91,11 +91,11 @@ impl Carrier for RawCarrier {
             return self.refuse(Loss::MacControl, Refusal::MacControl);
         }
         let start = self.used();
-        let end = start.saturating_add(FINISH_BYTES).saturating_add(frame.len);
+        let end = start.saturating_add(VNET_HEADER_BYTES).saturating_add(frame.len);
         let Some(room) = self.bytes.get_mut(start..end) else {
             return self.refuse(Loss::TooBig, Refusal::TooBig);
         };
-        let (before, behind) = room.split_at_mut_checked(FINISH_BYTES).unwrap_or_default();
+        let (before, behind) = room.split_at_mut_checked(VNET_HEADER_BYTES).unwrap_or_default();
         before.copy_from_slice(&to_native(&frame.offload.to_header(0)));
         let read = frame.reader().read(behind);
         let from = ethernet::numbers(behind).map(|(_, from, _)| from);
@@ -112,7 +112,7 @@ impl Carrier for RawCarrier {
         if let Some(socket) = self.socket.take() {
             while at < self.ends.len() {
                 calls = calls.saturating_add(1);
-                let error = match socket.send(in_a_row(&self.bytes, &self.ends, at)) {
+                let error = match socket.send(contiguous_frames(&self.bytes, &self.ends, at)) {
                     Ok(sent) if sent > 0 => {
                         at = at.saturating_add(sent);
                         continue;
@@ -130,7 +130,7 @@ impl Carrier for RawCarrier {
             }
         }
         let sent = (self.ends.len() as u64).saturating_sub(lost);
-        let bytes = self.used().saturating_sub(self.ends.len().saturating_mul(FINISH_BYTES));
+        let bytes = self.used().saturating_sub(self.ends.len().saturating_mul(VNET_HEADER_BYTES));
         self.stats.add_transmitted(sent, if lost == 0 { bytes as u64 } else { 0 }, calls);
         self.ends.clear();
         lost
@@ -146,7 +146,7 @@ impl Carrier for RawCarrier {
 }
 
 /// Encodes the kernel's virtio-net header, in host byte order.
-pub(super) fn to_native(header: &Header) -> [u8; FINISH_BYTES] {
+pub(super) fn to_native(header: &Header) -> [u8; VNET_HEADER_BYTES] {
     let [a, b] = header.hdr_len.to_ne_bytes();
     let [c, d] = header.gso_size.to_ne_bytes();
     let [e, f] = header.csum_start.to_ne_bytes();

@@ -5,12 +5,12 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
-use causeway_fabric::carrier::Standing;
-use causeway_fabric::room::hold_received;
-use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch, cost};
-use causeway_host::net::receiver::PacketInlet;
+use causeway_fabric::carrier::LinkStatus;
+use causeway_fabric::socket_buffers::set_receive_buffer;
+use causeway_fabric::{Context, LogLimit, Progress, ServiceWatch, SourceProgress, cost};
+use causeway_host::net::receiver::PacketReceiver;
 use causeway_host::net::rx_ring::Slots;
-use causeway_host::net::socket::{PacketError, PacketSocket};
+use causeway_host::net::socket::{InterfaceError, PacketSocket};
 use causeway_wire::ethernet::{self, is_group};
 use rustix::net::sockopt;
 
@@ -28,7 +28,7 @@ pub struct RawLink {
     interface: String,
     source: u32,
     socket: Option<(Arc<PacketSocket>, ServiceWatch)>,
-    inlet: PacketInlet,
+    inlet: PacketReceiver,
     shared: SharedInterface,
     /// Addresses of running ports.
     ours: HashSet<u64>,
@@ -60,13 +60,13 @@ impl RawLink {
         inbox: LinkInbox,
         interface: &str,
         source: u32,
-    ) -> Result<Self, PacketError> {
+    ) -> Result<Self, InterfaceError> {
         let mut link = Self {
             inbox,
             interface: interface.to_owned(),
             source,
             socket: None,
-            inlet: PacketInlet::default(),
+            inlet: PacketReceiver::default(),
             shared: SharedInterface::default(),
             ours: HashSet::new(),
             started: false,
@@ -81,7 +81,7 @@ impl RawLink {
             unqueued: 0,
         };
         match link.bind(cx) {
-            Err(PacketError::Down(_)) | Ok(()) => Ok(link),
+            Err(InterfaceError::Down(_)) | Ok(()) => Ok(link),
             Err(error) => Err(error),
         }
     }
@@ -116,16 +116,16 @@ impl RawLink {
         }
     }
 
-    fn bind(&mut self, cx: &Context<'_>) -> Result<(), PacketError> {
+    fn bind(&mut self, cx: &Context<'_>) -> Result<(), InterfaceError> {
         let opened = PacketSocket::open(&self.interface).and_then(|socket| {
             let watch = cx.watch_source(socket.as_fd(), self.source);
-            let watch = watch.map_err(|e| PacketError::Host(self.interface.clone(), e))?;
+            let watch = watch.map_err(|e| InterfaceError::Host(self.interface.clone(), e))?;
             Ok((Arc::new(socket), watch))
         });
         match opened {
             Ok((socket, watch)) => {
                 let ring = self.inlet.open(&socket, Slots::SHORT);
-                hold_received(&socket, SOCKET_BYTES);
+                set_receive_buffer(&socket, SOCKET_BYTES);
                 let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
                 if let Err(error) = &ring {
                     let (link, interface) = (self.inbox.name.as_str(), self.interface.as_str());
@@ -147,7 +147,7 @@ impl RawLink {
 
     fn report_standing(&self) {
         if self.started {
-            self.inbox.report_standing(Standing {
+            self.inbox.report_standing(LinkStatus {
                 up: self.socket.is_some(),
                 poor: false,
                 rtt_ns: None,
@@ -194,10 +194,10 @@ impl RawLink {
 
     /// Receives about `budget` frames, until the turn's time is over. `polled`: whether the
     /// call is a poll, or follows a readiness event.
-    pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> Served {
+    pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize, polled: bool) -> SourceProgress {
         let now_ns = cx.now_ns;
         let Some(socket) = self.socket.as_ref().map(|(socket, _)| socket.clone()) else {
-            return Served { progress: Progress::Parked, count: 0 };
+            return SourceProgress { progress: Progress::Parked, count: 0 };
         };
         if now_ns >= self.age_ns {
             self.age_ns = now_ns.saturating_add(RAW_ADDRESS_NS);
@@ -246,7 +246,7 @@ impl RawLink {
             }
         }
         batch.put(&self.inbox);
-        Served { progress, count }
+        SourceProgress { progress, count }
     }
 
     fn is_for_us(&mut self, frame: &[u8]) -> bool {

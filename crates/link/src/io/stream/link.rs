@@ -6,8 +6,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
-use causeway_fabric::carrier::{Arrival, Arrivals, OFFLOAD_BYTES, Standing};
-use causeway_fabric::{Context, LogLimit, Progress, Served, ServiceWatch, cost};
+use causeway_fabric::carrier::{LinkStatus, OFFLOAD_BYTES, ReceivedFrame, ReceivedFrames};
+use causeway_fabric::{Context, LogLimit, Progress, ServiceWatch, SourceProgress, cost};
 use causeway_host::net::tcp_info;
 
 use super::super::inbox::LinkInbox;
@@ -162,7 +162,7 @@ impl StreamLink {
     }
 
     /// Returns the kernel's statistics of the connection.
-    pub fn connection(&self) -> Option<tcp_info::Connection> {
+    pub fn connection(&self) -> Option<tcp_info::TcpState> {
         tcp_info::connection(self.live.as_ref()?.socket.as_fd())
     }
 
@@ -170,7 +170,7 @@ impl StreamLink {
     pub fn start(&mut self, cx: &mut Context<'_>) {
         self.started = true;
         if self.live.is_some() {
-            self.inbox.report_standing(Standing { up: true, poor: false, rtt_ns: None });
+            self.inbox.report_standing(LinkStatus { up: true, poor: false, rtt_ns: None });
         } else if self.connects {
             self.connect(cx);
         }
@@ -294,7 +294,7 @@ impl StreamLink {
         *self.connection.lock() = Some(attempt.connection);
         self.ups = self.ups.saturating_add(1);
         if self.started && !was_up {
-            self.inbox.report_standing(Standing { up: true, poor: false, rtt_ns: None });
+            self.inbox.report_standing(LinkStatus { up: true, poor: false, rtt_ns: None });
         }
         if let Some(more) = self.log.admit(cx.now_ns) {
             let (link, from) = (self.inbox.name.as_str(), attempt.from);
@@ -335,7 +335,7 @@ impl StreamLink {
         self.log_end(now_ns, &reason);
         self.reason = reason;
         if self.started {
-            self.inbox.report_standing(Standing { up: false, poor: false, rtt_ns: None });
+            self.inbox.report_standing(LinkStatus { up: false, poor: false, rtt_ns: None });
         }
         self.schedule_connect(now_ns);
     }
@@ -375,7 +375,7 @@ impl StreamLink {
     }
 
     /// Receives about `budget` frames, until the turn's time is over.
-    pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize) -> Served {
+    pub fn serve(&mut self, cx: &mut Context<'_>, budget: usize) -> SourceProgress {
         let (now_ns, mut count) = (cx.now_ns, 0_u32);
         while (count as usize) < budget && !(count > 0 && cx.is_over()) {
             let Some(live) = &mut self.live else { break };
@@ -399,7 +399,7 @@ impl StreamLink {
                     }
                 }
                 Err(ConnectionEnd::Host(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Served { progress: Progress::Idle, count };
+                    return SourceProgress { progress: Progress::Idle, count };
                 }
                 Err(ended) => {
                     // The cause may be an earlier write error.
@@ -411,7 +411,7 @@ impl StreamLink {
             }
         }
         let progress = if self.live.is_some() { Progress::Worked } else { Progress::Parked };
-        Served { progress, count }
+        SourceProgress { progress, count }
     }
 }
 
@@ -431,7 +431,7 @@ impl LiveConnection {
                 Ok(Some(at)) => {
                     bytes = bytes.saturating_add(at.len());
                     let offload = [0; OFFLOAD_BYTES];
-                    frames.push(Arrival { at, offload, hops: 1, flood: None });
+                    frames.push(ReceivedFrame { at, offload, hops: 1, flood: None });
                 }
                 Ok(None) => break None,
                 Err(error) => break Some(error),
@@ -441,7 +441,7 @@ impl LiveConnection {
         if bytes > COPIED_BYTES_MAX {
             let fresh = inbox.pool.take(STREAM_BYTES).into_bytes();
             let bytes = inbox.pool.adopt(self.deframer.exchange(fresh));
-            inbox.deliver(Arrivals { link: inbox.id, bytes, frames });
+            inbox.deliver(ReceivedFrames { link: inbox.id, bytes, frames });
         } else if !frames.is_empty() {
             let mut copy = inbox.pool.take(bytes);
             let mut used = 0_usize;
@@ -454,7 +454,7 @@ impl LiveConnection {
                 frame.at = used..end;
                 used = end;
             }
-            inbox.deliver(Arrivals { link: inbox.id, bytes: copy, frames });
+            inbox.deliver(ReceivedFrames { link: inbox.id, bytes: copy, frames });
         }
         broken.map_or(Ok(count), Err)
     }

@@ -2,7 +2,7 @@
 //! from the other end. Two processors make one copy.
 //!
 //! A receiver that begins a direct read sends its own addresses ([`event::help`]). A sender that
-//! runs at that time claims parts ([`causeway_channel::shared`]); a sender that does not run costs
+//! runs at that time claims parts ([`causeway_channel::cooperative_copy`]); a sender that does not run costs
 //! nothing, since the receiver claims all parts. Claims shrink towards the end, so that neither
 //! side waits long for the other.
 //!
@@ -24,11 +24,13 @@
 
 use std::collections::VecDeque;
 
-use causeway_channel::shared::{End, Giving, Next, PARTS_MAX, Taking, Turn};
-use causeway_channel::{Broken, Event, Receiver};
+use causeway_channel::cooperative_copy::{
+    CopyEnd, PARTS_MAX, ReceiverShare, ReceiverStep, SenderShare, SenderStep,
+};
+use causeway_channel::{BrokenChannel, Event, Receiver};
 use causeway_wire::mx::{PeerId, Status, Token};
 
-use super::direct_read::{Direct, DirectRead, PeerPlaces};
+use super::direct_read::{DirectRead, PeerPlaces, RemoteMemory};
 use super::{ChannelCursor, Channels, PeerChannel, PeerDoorbell, event};
 use crate::library::{Buffer, TransportEvent, pieces};
 use crate::limits::{
@@ -42,7 +44,7 @@ pub(super) struct IncomingCopies {
     /// Number of the last copy.
     last: u32,
     /// Progress of the copy, until the sender stopped writing.
-    taking: Option<Taking>,
+    taking: Option<ReceiverShare>,
     /// The receive that it serves; `None` if it was cancelled.
     token: Option<Token>,
     /// Direct reads that wait: the first for the sender's part, the others for their own copy.
@@ -55,7 +57,7 @@ pub(super) struct OutgoingCopy {
     /// This side's name for the message, and the peer's.
     token: Token,
     to: u64,
-    giving: Giving,
+    giving: SenderShare,
     places: PeerPlaces,
     /// Length of `places`, in bytes.
     len: usize,
@@ -69,11 +71,11 @@ pub(super) struct OutgoingCopy {
 
 impl OutgoingCopy {
     /// Decodes a help event; `None` if it is invalid.
-    fn of(event: &Event, receiver: &Receiver, end: End) -> Option<Self> {
+    fn of(event: &Event, receiver: &Receiver, end: CopyEnd) -> Option<Self> {
         let [offer, to, len] = event.head.words;
         let (number, places) = PeerPlaces::decode(event, receiver, len)?;
         let parts = u32::try_from(len.div_ceil(SHARED_PART_BYTES as u64)).ok()?;
-        let giving = Giving::of(end, u32::try_from(number).ok()?, parts);
+        let giving = SenderShare::of(end, u32::try_from(number).ok()?, parts);
         let fits = parts <= PARTS_MAX;
         let (token, polls, lived_ns, fed) = (Token(offer), 0, None, false);
         let len = usize::try_from(len).ok()?;
@@ -82,7 +84,7 @@ impl OutgoingCopy {
 
     /// Returns whether the peer's process lives. A recent check is reused: the process may end
     /// within a part anyway.
-    fn peer_lives(&mut self, direct: &dyn Direct) -> bool {
+    fn peer_lives(&mut self, direct: &dyn RemoteMemory) -> bool {
         let now = direct.now_ns();
         if self.lived_ns.is_none_or(|lived_ns| now.saturating_sub(lived_ns) > HELP_LIVENESS_NS) {
             self.lived_ns = direct.lives().then_some(now);
@@ -102,24 +104,25 @@ impl<D> PeerChannel<D> {
         if share.taking.is_some_and(|taking| taking.is_copied(&cell) == Ok(true)) {
             return None;
         }
-        let taking = Taking::begin(&cell, End::of(self.sender.side()), share.last, read.parts());
+        let taking =
+            ReceiverShare::begin(&cell, CopyEnd::of(self.sender.side()), share.last, read.parts());
         (share.last, share.taking, share.token) = (taking.number(), Some(taking), Some(read.token));
         share.last.into()
     }
 
     /// Assigns the next step of a direct read, or reports that the sender has to finish, or that
     /// all bytes are there.
-    fn turn(&mut self, read: &mut DirectRead) -> Result<Turn, Broken> {
+    fn turn(&mut self, read: &mut DirectRead) -> Result<ReceiverStep, BrokenChannel> {
         let share = &mut self.incoming;
         let Some(taking) = share.taking.as_mut().filter(|_| share.token == Some(read.token)) else {
             read.next_step();
-            return Ok(Turn::Copy(0..0));
+            return Ok(ReceiverStep::Copy(0..0));
         };
         let turn = taking.take(&self.receiver.shared(), SHARED_PARTS_AT_ONCE)?;
         match &turn {
-            Turn::Copy(parts) => read.next_parts(parts),
-            Turn::Wait => {}
-            Turn::Done => {
+            ReceiverStep::Copy(parts) => read.next_parts(parts),
+            ReceiverStep::Wait => {}
+            ReceiverStep::Done => {
                 read.is_there();
                 (share.taking, share.token) = (None, None);
             }
@@ -212,17 +215,17 @@ impl<D: PeerDoorbell> Channels<D> {
     pub(super) fn continue_read(&mut self, mut read: DirectRead) {
         let Ok((at, channel)) = self.channel(read.peer) else { return };
         match channel.turn(&mut read) {
-            Ok(Turn::Copy(_)) if read.has_turn() => self.reads.push_front(read),
-            Ok(Turn::Copy(_)) => self.reads.push_back(read),
-            Ok(Turn::Wait) => {
+            Ok(ReceiverStep::Copy(_)) if read.has_turn() => self.reads.push_front(read),
+            Ok(ReceiverStep::Copy(_)) => self.reads.push_back(read),
+            Ok(ReceiverStep::Wait) => {
                 channel.incoming.waiting.push_front(read);
                 self.waits_for_sender = true;
             }
-            Ok(Turn::Done) => {
+            Ok(ReceiverStep::Done) => {
                 self.fetched.helped = self.fetched.helped.wrapping_add(1);
                 self.reads.push_front(read);
             }
-            Err(Broken) => self.close_channel(at, Status::EndpointUnreachable),
+            Err(BrokenChannel) => self.close_channel(at, Status::EndpointUnreachable),
         }
     }
 
@@ -233,7 +236,7 @@ impl<D: PeerDoorbell> Channels<D> {
         match event.head.kind {
             event::HELP if channel.direct.is_some() => {
                 let push =
-                    OutgoingCopy::of(event, &channel.receiver, End::of(channel.sender.side()));
+                    OutgoingCopy::of(event, &channel.receiver, CopyEnd::of(channel.sender.side()));
                 channel.outgoing = push.map(Box::new);
                 if channel.outgoing.is_some() && !self.pushes.contains(&peer) {
                     self.pushes.push_back(peer);
@@ -324,7 +327,7 @@ impl<D: PeerDoorbell> Channels<D> {
         let (Some(push), Some(direct)) = (&mut channel.outgoing, &channel.direct) else { return };
         let cell = channel.sender.shared();
         let tell = match push.giving.next(&cell, SHARED_PARTS_AT_ONCE) {
-            Next::Copy(parts) => {
+            SenderStep::Copy(parts) => {
                 let byte = |part: u32| (part as usize).saturating_mul(SHARED_PART_BYTES);
                 let end = byte(parts.end).min(data.len()).min(push.len);
                 let mut at = byte(parts.start);
@@ -340,12 +343,12 @@ impl<D: PeerDoorbell> Channels<D> {
                 (push.polls, push.fed) = (0, is_copied_whole && !over);
                 over.then_some(push.to)
             }
-            Next::Wait => {
+            SenderStep::Wait => {
                 push.polls = push.polls.saturating_add(1);
                 push.fed = push.polls < HELP_POLLS_MAX;
                 None
             }
-            Next::Over => None,
+            SenderStep::Over => None,
         };
         drop(cell);
         if let Some(to) = tell {

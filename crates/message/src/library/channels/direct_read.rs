@@ -2,7 +2,7 @@
 //! it.
 //!
 //! An offer carries the addresses of its segments in the sender's process. The receiver reads them
-//! by [`Direct`], in bounded steps between other events, and reports the end to the sender. The
+//! by [`RemoteMemory`], in bounded steps between other events, and reports the end to the sender. The
 //! sender may copy a part ([`super::cooperative_copy`]). After any failure the message is pulled
 //! through the channel from its first byte.
 //!
@@ -10,7 +10,7 @@
 //! The creator of the channel vouches for the process that is read; the peer cannot choose it. A
 //! sender may send any addresses: they refer to its own memory, and the length is bounded by the
 //! offer. Bytes that it changes meanwhile are bytes that it sent. An endpoint sends its own
-//! addresses only to a peer for which it has a [`Direct`].
+//! addresses only to a peer for which it has a [`RemoteMemory`].
 //!
 //! # When the sender's bytes may change
 //! After the receiver reported the end. A sender that cancels earlier (timeout, or the endpoint is
@@ -21,7 +21,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use causeway_channel::{Event, Head, Receiver};
+use causeway_channel::{Event, EventHead, Receiver};
 use causeway_wire::mx::{PeerId, Token};
 
 use super::event;
@@ -30,7 +30,7 @@ use crate::limits::{DIRECT_PLACES_MAX, DIRECT_STEP_BYTES, SHARED_PART_BYTES};
 
 /// Address range in another process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct RemoteRange {
     /// Address of the first byte.
     pub at: u64,
     /// Length, in bytes.
@@ -39,24 +39,24 @@ pub struct Place {
 
 /// The process's memory is inaccessible for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Never;
+pub struct Inaccessible;
 
 /// Access to the memory of the process at the other end of a channel.
-pub trait Direct: std::fmt::Debug + Send {
+pub trait RemoteMemory: std::fmt::Debug + Send {
     /// Fills `into` from the ranges, which add up to its length, and returns the number of
     /// bytes. A short count means that the rest is inaccessible. The bytes belong to that process
     /// only if it [`lives`](Self::lives) afterwards.
     ///
     /// # Errors
-    /// [`Never`] if the process's memory cannot be read at all.
-    fn read(&self, from: &[Place], into: &mut [u8]) -> Result<usize, Never>;
+    /// [`Inaccessible`] if the process's memory cannot be read at all.
+    fn read(&self, from: &[RemoteRange], into: &mut [u8]) -> Result<usize, Inaccessible>;
 
     /// Writes `from` to the ranges, which add up to its length, and returns the number of
     /// bytes. Call it only while the process [`lives`](Self::lives).
     ///
     /// # Errors
-    /// [`Never`] if the process's memory cannot be written at all.
-    fn write(&self, to: &[Place], from: &[u8]) -> Result<usize, Never>;
+    /// [`Inaccessible`] if the process's memory cannot be written at all.
+    fn write(&self, to: &[RemoteRange], from: &[u8]) -> Result<usize, Inaccessible>;
 
     /// Returns whether the process has not ended.
     fn lives(&self) -> bool;
@@ -67,7 +67,7 @@ pub trait Direct: std::fmt::Debug + Send {
 
 /// Counters of direct reads, over all peers. They wrap at 2^64.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Fetched {
+pub struct DirectCounters {
     /// Messages that were read directly.
     pub messages: u64,
     /// Those of which the sender copied a part.
@@ -124,7 +124,7 @@ impl EncodedPlaces {
 
 /// Segments of a message in the peer's memory.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PeerPlaces([Place; DIRECT_PLACES_MAX]);
+pub(super) struct PeerPlaces([RemoteRange; DIRECT_PLACES_MAX]);
 
 impl PeerPlaces {
     /// Decodes number and segments of an event; `None` if it is invalid or the lengths do not add
@@ -138,11 +138,11 @@ impl PeerPlaces {
         let (words, rest) = bytes.get(..copied)?.as_chunks::<8>();
         let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
         let word = words.next().filter(|_| rest.is_empty())?;
-        let mut places = [Place::default(); DIRECT_PLACES_MAX];
+        let mut places = [RemoteRange::default(); DIRECT_PLACES_MAX];
         let mut sum = 0_u64;
         for place in &mut places {
             let Some(at) = words.next() else { break };
-            *place = Place { at, len: words.next()? };
+            *place = RemoteRange { at, len: words.next()? };
             at.checked_add(place.len)?;
             sum = sum.checked_add(place.len)?;
         }
@@ -150,9 +150,9 @@ impl PeerPlaces {
     }
 
     /// Calls `of` with the ranges of `len` bytes from byte `at` on.
-    pub(super) fn cut<T>(&self, at: usize, len: usize, of: impl FnOnce(&[Place]) -> T) -> T {
+    pub(super) fn cut<T>(&self, at: usize, len: usize, of: impl FnOnce(&[RemoteRange]) -> T) -> T {
         let Self(places) = self;
-        let mut into = [Place::default(); DIRECT_PLACES_MAX];
+        let mut into = [RemoteRange::default(); DIRECT_PLACES_MAX];
         let (mut skip, mut left, mut count) = (at as u64, len as u64, 0_usize);
         for place in places {
             let over = skip.min(place.len);
@@ -161,7 +161,7 @@ impl PeerPlaces {
             if len > 0
                 && let Some(next) = into.get_mut(count)
             {
-                *next = Place { at: place.at.saturating_add(over), len };
+                *next = RemoteRange { at: place.at.saturating_add(over), len };
                 left = left.saturating_sub(len);
                 count = count.saturating_add(1);
             }
@@ -305,7 +305,7 @@ impl DirectRead {
     /// `direct`.
     pub(super) fn read(
         &self,
-        direct: Option<&dyn Direct>,
+        direct: Option<&dyn RemoteMemory>,
         receiver: &Receiver,
         at: usize,
         into: &mut [u8],
@@ -342,18 +342,18 @@ impl DirectRead {
     }
 
     /// Returns the event that reports the end to the sender.
-    pub(super) fn taken(&self) -> Head {
+    pub(super) fn taken(&self) -> EventHead {
         event::taken(self.offered.name, self.end)
     }
 
     /// Returns the event that pulls the message instead.
-    pub(super) fn pull(&self) -> Head {
+    pub(super) fn pull(&self) -> EventHead {
         let len = u32::try_from(self.end).unwrap_or(u32::MAX);
         event::pull(self.offered.name, self.token, len)
     }
 
     /// Returns the event that invites the sender to help, with the receiver's segments.
-    pub(super) fn help(&self, number: u32) -> Option<(Head, EncodedPlaces)> {
+    pub(super) fn help(&self, number: u32) -> Option<(EventHead, EncodedPlaces)> {
         let into = self.into?.with(number.into());
         Some((event::help(self.offered.name, self.token, self.end), into))
     }

@@ -21,7 +21,7 @@
 //! The bytes of a help event: the number of the cooperative copy, then the receiver's segments. The
 //! sender may ignore it. A sender that helped sends *put* when no part is left.
 
-use causeway_channel::{Event, Head};
+use causeway_channel::{Event, EventHead};
 use causeway_wire::mx::{PeerId, Token};
 
 use crate::library::TransportEvent;
@@ -37,43 +37,43 @@ pub(super) const PUT: u8 = 8;
 
 /// Returns the head of an eager message.
 #[inline]
-pub(super) fn message(match_info: u64) -> Head {
-    Head { kind: MESSAGE, words: [match_info, 0, 0] }
+pub(super) fn message(match_info: u64) -> EventHead {
+    EventHead { kind: MESSAGE, words: [match_info, 0, 0] }
 }
 
 /// Returns the head of an offer.
-pub(super) fn offer(match_info: u64, token: Token, len: usize) -> Head {
-    Head { kind: OFFER, words: [match_info, token.0, len as u64] }
+pub(super) fn offer(match_info: u64, token: Token, len: usize) -> EventHead {
+    EventHead { kind: OFFER, words: [match_info, token.0, len as u64] }
 }
 
 /// Returns the head of a pull.
-pub(super) fn pull(offer: u64, token: Token, len: u32) -> Head {
-    Head { kind: PULL, words: [offer, token.0, u64::from(len)] }
+pub(super) fn pull(offer: u64, token: Token, len: u32) -> EventHead {
+    EventHead { kind: PULL, words: [offer, token.0, u64::from(len)] }
 }
 
 /// Returns the head of a chunk for the pull `to`.
-pub(super) fn chunk(to: u64) -> Head {
-    Head { kind: CHUNK, words: [to, 0, 0] }
+pub(super) fn chunk(to: u64) -> EventHead {
+    EventHead { kind: CHUNK, words: [to, 0, 0] }
 }
 
 /// Returns the head of a failure of the pull `to`.
-pub(super) fn fail(to: u64) -> Head {
-    Head { kind: FAIL, words: [to, 0, 0] }
+pub(super) fn fail(to: u64) -> EventHead {
+    EventHead { kind: FAIL, words: [to, 0, 0] }
 }
 
 /// Returns the head that ends an offer of which `len` bytes were read directly.
-pub(super) fn taken(offer: u64, len: usize) -> Head {
-    Head { kind: TAKEN, words: [offer, len as u64, 0] }
+pub(super) fn taken(offer: u64, len: usize) -> EventHead {
+    EventHead { kind: TAKEN, words: [offer, len as u64, 0] }
 }
 
 /// Returns the head that invites the sender of an offer to a cooperative copy.
-pub(super) fn help(offer: u64, token: Token, len: usize) -> Head {
-    Head { kind: HELP, words: [offer, token.0, len as u64] }
+pub(super) fn help(offer: u64, token: Token, len: usize) -> EventHead {
+    EventHead { kind: HELP, words: [offer, token.0, len as u64] }
 }
 
 /// Returns the head that ends the sender's part of the copy `to`.
-pub(super) fn put(to: u64) -> Head {
-    Head { kind: PUT, words: [to, 0, 0] }
+pub(super) fn put(to: u64) -> EventHead {
+    EventHead { kind: PUT, words: [to, 0, 0] }
 }
 
 /// Returns the library's view of an event, or `None` for an invalid event.

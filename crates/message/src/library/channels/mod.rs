@@ -12,14 +12,15 @@ mod transport;
 use std::collections::{BTreeMap, VecDeque};
 
 use causeway_channel::{
-    Broken, Event, Head, Receiver, Sender, Short, WARM_BYTES, Writing, far_fence,
+    BrokenChannel, Event, EventHead, EventWriter, Receiver, Sender, ShortEvent, WARM_BYTES,
+    far_fence,
 };
 
-pub use direct_read::{Direct, Fetched, Never, Place};
+pub use direct_read::{DirectCounters, Inaccessible, RemoteMemory, RemoteRange};
 
 use causeway_wire::mx::{Address, PeerId, Status, Token};
 
-use super::{Refused, TransportEvent};
+use super::{TransportError, TransportEvent};
 use crate::limits::{
     CHANNEL_PACED_ROUNDS, CHANNEL_POLLS_IN_ROW, CHANNELS_MAX, CHANNELS_POLLED_MAX,
     STREAM_MESSAGES_MIN,
@@ -63,7 +64,7 @@ pub struct Channel<D> {
     /// Doorbell of the peer.
     pub doorbell: D,
     /// Access to the peer's memory, if permitted; the peer is then sent this side's addresses, too.
-    pub direct: Option<Box<dyn Direct>>,
+    pub direct: Option<Box<dyn RemoteMemory>>,
 }
 
 #[derive(Debug)]
@@ -72,7 +73,7 @@ struct PeerChannel<D> {
     sender: Sender,
     receiver: Receiver,
     doorbell: D,
-    direct: Option<Box<dyn Direct>>,
+    direct: Option<Box<dyn RemoteMemory>>,
     /// Measured speed of both paths for large messages.
     path_times: PathTimes,
     /// Whether offers to the peer carry addresses.
@@ -100,7 +101,7 @@ struct PeerChannel<D> {
     /// The channel is unusable, and the library is informed.
     is_closed: bool,
     /// Replies about pulls that found no room.
-    replies: VecDeque<Head>,
+    replies: VecDeque<EventHead>,
 }
 
 impl<D> PeerChannel<D> {
@@ -151,7 +152,7 @@ pub struct Channels<D> {
     load: TransferLoad,
     /// A message that is measured, since nothing else was in flight when it began.
     timed: Option<TimedMessage>,
-    fetched: Fetched,
+    fetched: DirectCounters,
     /// Channel that is polled, and its remaining events in this turn.
     at: usize,
     turn: u32,
@@ -180,7 +181,7 @@ impl<D> Default for Channels<D> {
             yields: false,
             load: TransferLoad::default(),
             timed: None,
-            fetched: Fetched::default(),
+            fetched: DirectCounters::default(),
             at: 0,
             turn: EVENTS_PER_TURN,
             idle: 0,
@@ -240,7 +241,7 @@ impl<D: PeerDoorbell> Channels<D> {
     }
 
     /// Reports that the process of a peer is gone. Events that it sent before are handled first.
-    pub fn lost(&mut self, peer: PeerId, status: Status) {
+    pub fn report_lost(&mut self, peer: PeerId, status: Status) {
         let Some(at) = self.of(peer) else { return };
         match self.channels.get_mut(at) {
             Some(Some(channel)) if channel.receiver.ready() => {
@@ -257,7 +258,7 @@ impl<D: PeerDoorbell> Channels<D> {
     }
 
     /// Returns the counters of direct reads.
-    pub fn fetched(&self) -> Fetched {
+    pub fn fetched(&self) -> DirectCounters {
         self.fetched
     }
 
@@ -309,7 +310,7 @@ impl<D: PeerDoorbell> Channels<D> {
     pub fn arm(&mut self) -> bool {
         let mut far = false;
         for channel in self.channels.iter_mut().flatten().filter(|channel| !channel.is_closed) {
-            far |= channel.receiver.wish();
+            far |= channel.receiver.request_wake();
         }
         // One fence covers all channels.
         let mut idle = self.notes.is_empty() && !self.is_reading() && (!far || far_fence());
@@ -318,7 +319,7 @@ impl<D: PeerDoorbell> Channels<D> {
             if channel.is_closed {
                 continue;
             }
-            // Before sleep, chunks are fed without pacing until the channel is full.
+            // Before sleep, chunks are fed without poll_config until the channel is full.
             idle &= !matches!(channel.paced_rounds, 1..CHANNEL_PACED_ROUNDS);
             channel.paced_rounds = CHANNEL_PACED_ROUNDS;
             // Reported once: the caller polls again.
@@ -329,7 +330,7 @@ impl<D: PeerDoorbell> Channels<D> {
             let arrived = channel.receiver.ready() && !channel.deferred;
             let room = match (channel.refused_bytes, channel.replies.is_empty()) {
                 (None, true) => Ok(false),
-                (full, _) => channel.sender.ask_room(full.unwrap_or(0)),
+                (full, _) => channel.sender.arm_room(full.unwrap_or(0)),
             };
             if matches!(room, Ok(true)) {
                 // Reported once: the request that needed the room may have ended.
@@ -337,7 +338,7 @@ impl<D: PeerDoorbell> Channels<D> {
             }
             let ended = channel.ended();
             idle &= !arrived && !matches!(room, Ok(true));
-            if room.is_err() || channel.receiver.poisoned() {
+            if room.is_err() || channel.receiver.is_poisoned() {
                 self.close_channel(at, Status::EndpointUnreachable);
                 idle = false;
             } else if let Some(status) = ended {
@@ -351,8 +352,8 @@ impl<D: PeerDoorbell> Channels<D> {
     /// Withdraws the requests of [`Self::arm`].
     pub fn disarm(&mut self) {
         for channel in self.channels.iter_mut().flatten() {
-            channel.receiver.awake();
-            channel.sender.awake();
+            channel.receiver.disarm();
+            channel.sender.disarm();
         }
     }
 
@@ -361,8 +362,8 @@ impl<D: PeerDoorbell> Channels<D> {
     }
 
     #[inline]
-    fn channel(&mut self, peer: PeerId) -> Result<(usize, &mut PeerChannel<D>), Refused> {
-        let gone = Refused::Never(Status::EndpointUnreachable);
+    fn channel(&mut self, peer: PeerId) -> Result<(usize, &mut PeerChannel<D>), TransportError> {
+        let gone = TransportError::Never(Status::EndpointUnreachable);
         let at = self.of(peer).ok_or(gone)?;
         let channel = self.channels.get_mut(at).and_then(Option::as_mut).ok_or(gone)?;
         if channel.is_closed { Err(gone) } else { Ok((at, channel)) }
@@ -426,22 +427,22 @@ impl<D: PeerDoorbell> Channels<D> {
     /// Closes the channel of a peer that broke the protocol, and returns the refusal for further
     /// sends.
     #[cold]
-    fn fail_channel(&mut self, at: usize) -> Refused {
+    fn fail_channel(&mut self, at: usize) -> TransportError {
         self.close_channel(at, Status::EndpointUnreachable);
-        Refused::Never(Status::EndpointUnreachable)
+        TransportError::Never(Status::EndpointUnreachable)
     }
 
     /// Returns whether `len` more bytes may be fed to a peer. The receiver should copy a chunk
     /// while it is in the L1 cache, unless it is busy.
     #[inline]
-    fn keeps_up(&mut self, peer: PeerId, len: usize) -> Result<bool, Refused> {
+    fn keeps_up(&mut self, peer: PeerId, len: usize) -> Result<bool, TransportError> {
         let (at, channel) = self.channel(peer)?;
         let fits = |out: usize| out.saturating_add(len) <= WARM_BYTES;
         if fits(channel.sender.data_out()) {
             return Ok(true);
         }
         for poll in 0..CHANNEL_POLLS_IN_ROW {
-            match channel.sender.look_data_out() {
+            match channel.sender.refresh_data_out() {
                 Ok(out) if fits(out) => {
                     // A receiver keeps up only if it copies while this side polls.
                     channel.paced_rounds = if poll > 0 { 0 } else { channel.paced_rounds };
@@ -449,7 +450,7 @@ impl<D: PeerDoorbell> Channels<D> {
                 }
                 Ok(_) if channel.paced_rounds >= CHANNEL_PACED_ROUNDS => return Ok(true),
                 Ok(_) => std::hint::spin_loop(),
-                Err(Broken) => return Err(self.fail_channel(at)),
+                Err(BrokenChannel) => return Err(self.fail_channel(at)),
             }
         }
         channel.paced_rounds = channel.paced_rounds.saturating_add(1);
@@ -461,10 +462,10 @@ impl<D: PeerDoorbell> Channels<D> {
     fn send(
         &mut self,
         peer: PeerId,
-        head: Head,
+        head: EventHead,
         len: usize,
-        put: impl FnOnce(&mut Writing<'_>),
-    ) -> Result<(), Refused> {
+        put: impl FnOnce(&mut EventWriter<'_>),
+    ) -> Result<(), TransportError> {
         self.post(peer, len, |sender| {
             let Some(mut writing) = sender.begin(len)? else { return Ok(false) };
             put(&mut writing);
@@ -475,7 +476,7 @@ impl<D: PeerDoorbell> Channels<D> {
 
     /// Sends a short message.
     #[inline]
-    fn send_short(&mut self, peer: PeerId, short: &Short) -> Result<(), Refused> {
+    fn send_short(&mut self, peer: PeerId, short: &ShortEvent) -> Result<(), TransportError> {
         self.post(peer, short.len(), |sender| sender.send_short(event::MESSAGE, short))
     }
 
@@ -485,8 +486,8 @@ impl<D: PeerDoorbell> Channels<D> {
         &mut self,
         peer: PeerId,
         len: usize,
-        write: impl FnOnce(&mut Sender) -> Result<bool, Broken>,
-    ) -> Result<(), Refused> {
+        write: impl FnOnce(&mut Sender) -> Result<bool, BrokenChannel>,
+    ) -> Result<(), TransportError> {
         let (at, channel) = self.channel(peer)?;
         match write(&mut channel.sender) {
             Ok(true) => {
@@ -496,16 +497,16 @@ impl<D: PeerDoorbell> Channels<D> {
                 if channel.sent_in_row >= STREAM_MESSAGES_MIN {
                     channel.sender.stream();
                 }
-                if channel.sender.take_wish() {
+                if channel.sender.take_wake_request() {
                     channel.doorbell.ring();
                 }
                 Ok(())
             }
             Ok(false) => {
                 channel.refused_bytes = Some(len);
-                Err(Refused::Full)
+                Err(TransportError::Full)
             }
-            Err(Broken) => Err(self.fail_channel(at)),
+            Err(BrokenChannel) => Err(self.fail_channel(at)),
         }
     }
 
@@ -541,7 +542,7 @@ impl<D: PeerDoorbell> Channels<D> {
                     return true;
                 }
             }
-            Err(Broken) => {}
+            Err(BrokenChannel) => {}
         }
         self.close_channel(at, Status::EndpointUnreachable);
         false

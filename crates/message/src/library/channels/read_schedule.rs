@@ -10,13 +10,13 @@
 //! many copies wins: 128 KiB to 2 MiB in both directions at 23 to 31 GB/s instead of 10 to 12. (Two
 //! processors with one process each, MPI; Open MPI's shared memory with one copy reaches 21 to 40.)
 
-use causeway_channel::Head;
+use causeway_channel::EventHead;
 use causeway_wire::mx::{PeerId, Token};
 
 use super::direct_read::{DirectRead, EncodedPlaces, ReadStep};
 use super::path_times::TimedMessage;
 use super::{ChannelCursor, Channels, EVENTS_PER_TURN, PeerDoorbell, event};
-use crate::library::{Refused, TransportEvent};
+use crate::library::{TransportError, TransportEvent};
 use crate::limits::{CHANNEL_POLLS_IN_ROW, DIRECT_BYTES_MIN};
 
 /// Estimate of the large messages in flight through channels. It only serves to choose a path.
@@ -87,8 +87,8 @@ impl<D: PeerDoorbell> Channels<D> {
     }
 
     /// Sends an event about a pull, or queues it if there is no room.
-    pub(super) fn send_or_queue(&mut self, peer: PeerId, head: Head) {
-        if self.send(peer, head, 0, |_| ()) == Err(Refused::Full)
+    pub(super) fn send_or_queue(&mut self, peer: PeerId, head: EventHead) {
+        if self.send(peer, head, 0, |_| ()) == Err(TransportError::Full)
             && let Ok((_, channel)) = self.channel(peer)
         {
             channel.replies.push_back(head);

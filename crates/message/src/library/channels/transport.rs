@@ -1,12 +1,12 @@
 //! [`Transport`] of channels.
 
-use causeway_channel::{Head, Short};
+use causeway_channel::{EventHead, ShortEvent};
 use causeway_wire::mx::{Address, PeerId, Status, Token};
 
 use super::direct_read::EncodedPlaces;
 use super::read_schedule::TransferLoad;
 use super::{ChannelCursor, Channels, PeerDoorbell, event};
-use crate::library::{Buffer, Handover, Refused, Transport, TransportEvent, pieces};
+use crate::library::{Buffer, Handover, Transport, TransportError, TransportEvent, pieces};
 use crate::limits::{
     CHANNEL_CHUNK_BYTES, CHANNEL_EAGER_BYTES_MAX, CHANNEL_FEED_BYTES_MAX, DIRECT_BYTES_MIN,
 };
@@ -17,9 +17,9 @@ impl<D: PeerDoorbell> Channels<D> {
     fn send_pieces<B: Buffer>(
         &mut self,
         peer: PeerId,
-        head: Head,
+        head: EventHead,
         data: &B,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), TransportError> {
         let len = data.len();
         self.send(peer, head, len, |writing| pieces(data, 0, len, |piece| writing.put(piece)))
     }
@@ -42,10 +42,10 @@ impl<B: Buffer, D: PeerDoorbell> Transport<B> for Channels<D> {
         _token: Token,
         match_info: u64,
         data: &B,
-    ) -> Result<Handover, Refused> {
+    ) -> Result<Handover, TransportError> {
         let head = event::message(match_info);
         if let Some((first, second)) = data.two() {
-            if let Some(short) = Short::of(match_info, first, second) {
+            if let Some(short) = ShortEvent::of(match_info, first, second) {
                 self.send_short(peer, &short)?;
                 return Ok(Handover::Done);
             }
@@ -68,7 +68,7 @@ impl<B: Buffer, D: PeerDoorbell> Transport<B> for Channels<D> {
         token: Token,
         match_info: u64,
         data: &B,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), TransportError> {
         let (_, channel) = self.channel(peer)?;
         let sends_addresses = channel.sends_addresses && data.len() >= DIRECT_BYTES_MIN;
         let word = channel.sender.withdrawn();
@@ -90,7 +90,7 @@ impl<B: Buffer, D: PeerDoorbell> Transport<B> for Channels<D> {
         token: Token,
         into: Option<&mut B>,
         len: u32,
-    ) -> Result<Handover, Refused> {
+    ) -> Result<Handover, TransportError> {
         let can_help = self.asks_help(peer, len);
         let into =
             into.filter(|_| can_help).and_then(|into| EncodedPlaces::of(into, len as usize, 0));
@@ -109,7 +109,7 @@ impl<B: Buffer, D: PeerDoorbell> Transport<B> for Channels<D> {
         data: &B,
         at: usize,
         end: usize,
-    ) -> Result<usize, Refused> {
+    ) -> Result<usize, TransportError> {
         let (_, channel) = self.channel(peer)?;
         let chunk = CHANNEL_CHUNK_BYTES.min(channel.sender.event_bytes_max());
         // A long message pauses here, so that other work has a turn.
@@ -123,7 +123,7 @@ impl<B: Buffer, D: PeerDoorbell> Transport<B> for Channels<D> {
             });
             match sent {
                 Ok(()) => from = until,
-                Err(Refused::Full) => break,
+                Err(TransportError::Full) => break,
                 Err(never) => return Err(never),
             }
         }
@@ -150,8 +150,8 @@ impl<B: Buffer, D: PeerDoorbell> Transport<B> for Channels<D> {
         _to: Address,
         _key: u32,
         _timeout_ns: Option<u64>,
-    ) -> Result<(), Refused> {
-        Err(Refused::Never(Status::EndpointUnknown))
+    ) -> Result<(), TransportError> {
+        Err(TransportError::Never(Status::EndpointUnknown))
     }
 
     fn disconnect(&mut self, peer: PeerId) {
@@ -206,7 +206,7 @@ impl<B: Buffer, D: PeerDoorbell> Transport<B> for Channels<D> {
     }
 
     #[inline(always)]
-    fn short(&mut self) -> Option<(PeerId, Short)> {
+    fn short(&mut self) -> Option<(PeerId, ShortEvent)> {
         if self.current != ChannelCursor::Nothing
             || !self.notes.is_empty()
             || self.retry_due

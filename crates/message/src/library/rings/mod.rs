@@ -23,12 +23,12 @@ mod transport;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use causeway_channel::mx_rings::{Holds, Wrong, read_event, write_request};
-use causeway_channel::{self as channel, Broken, Head, Receiver, Sender, Writing};
+use causeway_channel::mx_rings::{Holds, InvalidEntry, read_event, write_request};
+use causeway_channel::{self as channel, BrokenChannel, EventHead, EventWriter, Receiver, Sender};
 use causeway_wire::mx::{Event, Handle, PeerId, Request, Status, Token, Window};
 
 use super::channels::PeerDoorbell;
-use super::{Refused, TransportEvent};
+use super::{TransportError, TransportEvent};
 use crate::limits::{EVENTS_AFTER_END_MAX, PARTNERS_MAX};
 use pending::PendingMessages;
 use pull_schedule::{PullSchedule, QueuedPull};
@@ -48,8 +48,8 @@ pub trait Staging {
     /// offer to each other would wait forever.
     ///
     /// # Errors
-    /// [`Refused::Full`] while there is none, [`Refused::Never`] if there will be none.
-    fn take(&mut self, len: u32, purpose: Purpose) -> Result<Window, Refused>;
+    /// [`TransportError::Full`] while there is none, [`TransportError::Never`] if there will be none.
+    fn take(&mut self, len: u32, purpose: Purpose) -> Result<Window, TransportError>;
 
     /// Returns a window onto the application's bytes, which stay unchanged until [`Self::give`] or
     /// [`Self::take_back`]; `None` where the NIC side cannot access them.
@@ -274,15 +274,15 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
         if self.ended() {
             return !(self.has_last() || self.takes_more() && self.receiver.ready());
         }
-        let arrived = self.receiver.ask() && !self.pending.is_full();
-        let room = self.full.map_or(Ok(false), |len| self.sender.ask_room(len));
+        let arrived = self.receiver.arm() && !self.pending.is_full();
+        let room = self.full.map_or(Ok(false), |len| self.sender.arm_room(len));
         match room {
             // Reported once: the request that needed the room may have ended.
             Ok(true) => self.full = None,
             Ok(false) => {}
-            Err(Broken) => self.state = RingState::Broken,
+            Err(BrokenChannel) => self.state = RingState::Broken,
         }
-        if self.receiver.poisoned() {
+        if self.receiver.is_poisoned() {
             self.state = RingState::Broken;
         }
         !arrived && room == Ok(false) && !self.ended()
@@ -290,16 +290,20 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
 
     /// Withdraws the requests of [`Self::arm`].
     pub fn disarm(&mut self) {
-        self.receiver.awake();
-        self.sender.awake();
+        self.receiver.disarm();
+        self.sender.disarm();
     }
 
-    fn gone() -> Refused {
-        Refused::Never(Status::EndpointUnreachable)
+    fn gone() -> TransportError {
+        TransportError::Never(Status::EndpointUnreachable)
     }
 
     /// Turns the result of a write into that of a request, and rings the doorbell.
-    fn written(&mut self, written: Result<bool, Broken>, len: usize) -> Result<(), Refused> {
+    fn written(
+        &mut self,
+        written: Result<bool, BrokenChannel>,
+        len: usize,
+    ) -> Result<(), TransportError> {
         match written {
             Ok(true) => {
                 self.full = None;
@@ -310,16 +314,16 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
             }
             Ok(false) => {
                 self.full = Some(len);
-                Err(Refused::Full)
+                Err(TransportError::Full)
             }
-            Err(Broken) => {
+            Err(BrokenChannel) => {
                 self.state = RingState::Broken;
                 Err(Self::gone())
             }
         }
     }
 
-    fn request(&mut self, request: &Request<'_>) -> Result<(), Refused> {
+    fn request(&mut self, request: &Request<'_>) -> Result<(), TransportError> {
         if self.ended() {
             return Err(Self::gone());
         }
@@ -344,7 +348,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
                 QueuedRequest::Cancel(token) => Request::Cancel { token },
                 QueuedRequest::Watch(peer, on) => Request::Watch { peer: nic_peer(peer), on },
             };
-            if self.request(&request) == Err(Refused::Full) {
+            if self.request(&request) == Err(TransportError::Full) {
                 return;
             }
             self.queued.pop_front();
@@ -355,10 +359,10 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
     #[inline]
     fn message(
         &mut self,
-        head: Head,
+        head: EventHead,
         len: usize,
-        put: impl FnOnce(&mut Writing<'_>),
-    ) -> Result<(), Refused> {
+        put: impl FnOnce(&mut EventWriter<'_>),
+    ) -> Result<(), TransportError> {
         if self.ended() {
             return Err(Self::gone());
         }
@@ -390,7 +394,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
             let event = match self.receiver.poll() {
                 Ok(Some(event)) => event,
                 Ok(None) => return None,
-                Err(Broken) => {
+                Err(BrokenChannel) => {
                     self.state = RingState::Broken;
                     return None;
                 }
@@ -412,7 +416,9 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
                     // The library has no use for it.
                     self.take(event);
                 }
-                Err(Wrong::Kind(_) | Wrong::Field(_) | Wrong::Length { .. }) => {
+                Err(
+                    InvalidEntry::Kind(_) | InvalidEntry::Field(_) | InvalidEntry::Length { .. },
+                ) => {
                     self.state = RingState::Broken;
                     return None;
                 }
@@ -592,7 +598,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
     }
 
     /// Allocates staging and sends the pull.
-    fn begin_pull(&mut self, peer: PeerId, wanted: QueuedPull) -> Result<(), Refused> {
+    fn begin_pull(&mut self, peer: PeerId, wanted: QueuedPull) -> Result<(), TransportError> {
         let QueuedPull { offer, token, len } = wanted;
         let into = self.staging.take(len, Purpose::Pull)?;
         let asked = self.request(&Request::Pull { handle: handle(offer), token, into });
@@ -611,13 +617,15 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
         while let Some(wanted) = self.pulls.next(peer) {
             match self.begin_pull(peer, wanted) {
                 Ok(()) => {}
-                Err(Refused::Full) => {
+                Err(TransportError::Full) => {
                     if !self.stalled.contains(&peer) {
                         self.stalled.push(peer);
                     }
                     return;
                 }
-                Err(Refused::Never(status)) => self.refused.push_back((wanted.token, status)),
+                Err(TransportError::Never(status)) => {
+                    self.refused.push_back((wanted.token, status))
+                }
             }
             self.pulls.dequeue(peer);
         }

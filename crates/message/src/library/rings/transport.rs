@@ -1,6 +1,6 @@
 //! [`Transport`] of rings.
 
-use causeway_channel::Short;
+use causeway_channel::ShortEvent;
 use causeway_channel::mx_rings::{eager, short_event};
 use causeway_wire::mx::{Address, PeerId, RegionId, Request, Token, Window};
 
@@ -8,7 +8,7 @@ use super::{
     Outstanding, PeerDoorbell, Purpose, QueuedPull, RingCursor, Rings, Staging, handle,
     library_peer, nic_peer,
 };
-use crate::library::{Buffer, Handover, Refused, Transport, TransportEvent, pieces};
+use crate::library::{Buffer, Handover, Transport, TransportError, TransportEvent, pieces};
 use crate::limits::MEDIUM_BYTES_MAX;
 
 /// Empty window.
@@ -18,7 +18,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
     /// Returns a window with the message: lent if it is long and contiguous, else a copy. A short
     /// message is copied because a copy costs less, and because `fi_inject` promises that its bytes
     /// may be reused at once.
-    fn place_of<B: Buffer>(&mut self, data: &B, len: u32) -> Result<Window, Refused> {
+    fn place_of<B: Buffer>(&mut self, data: &B, len: u32) -> Result<Window, TransportError> {
         let first = data.bytes(0);
         if data.len() > MEDIUM_BYTES_MAX
             && first.len() == data.len()
@@ -48,7 +48,7 @@ impl<B: Buffer, D: PeerDoorbell, S: Staging> Transport<B> for Rings<D, S> {
         token: Token,
         match_info: u64,
         data: &B,
-    ) -> Result<Handover, Refused> {
+    ) -> Result<Handover, TransportError> {
         let len = data.len();
         let head = eager(nic_peer(peer), token, match_info);
         self.message(head, len, |writing| pieces(data, 0, len, |piece| writing.put(piece)))?;
@@ -61,9 +61,9 @@ impl<B: Buffer, D: PeerDoorbell, S: Staging> Transport<B> for Rings<D, S> {
         token: Token,
         match_info: u64,
         data: &B,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), TransportError> {
         if self.full.is_some() && self.sender.room(0) == Ok(false) {
-            return Err(Refused::Full);
+            return Err(TransportError::Full);
         }
         let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let from = if len > 0 { self.place_of(data, len)? } else { NOTHING };
@@ -85,7 +85,7 @@ impl<B: Buffer, D: PeerDoorbell, S: Staging> Transport<B> for Rings<D, S> {
         token: Token,
         _into: Option<&mut B>,
         len: u32,
-    ) -> Result<Handover, Refused> {
+    ) -> Result<Handover, TransportError> {
         let wanted = QueuedPull { offer, token, len };
         let asked = if len == 0 {
             self.request(&Request::Pull { handle: handle(offer), token, into: NOTHING })
@@ -105,7 +105,7 @@ impl<B: Buffer, D: PeerDoorbell, S: Staging> Transport<B> for Rings<D, S> {
         _data: &B,
         _at: usize,
         _end: usize,
-    ) -> Result<usize, Refused> {
+    ) -> Result<usize, TransportError> {
         Err(Self::gone())
     }
 
@@ -117,7 +117,7 @@ impl<B: Buffer, D: PeerDoorbell, S: Staging> Transport<B> for Rings<D, S> {
         to: Address,
         key: u32,
         timeout_ns: Option<u64>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), TransportError> {
         self.request(&Request::Connect { token, to, key, timeout_ns })?;
         self.outstanding.insert(token, Outstanding::Connect);
         Ok(())
@@ -184,7 +184,7 @@ impl<B: Buffer, D: PeerDoorbell, S: Staging> Transport<B> for Rings<D, S> {
     }
 
     #[inline]
-    fn short(&mut self) -> Option<(PeerId, Short)> {
+    fn short(&mut self) -> Option<(PeerId, ShortEvent)> {
         if self.current != RingCursor::Nothing || !self.is_direct() {
             return None;
         }

@@ -34,7 +34,7 @@ impl Backend {
             M::SetVringCall(event) => {
                 let (queue, ring) = self.queue(R::SET_VRING_CALL, event.index)?;
                 ring.set_notifier(notifier(R::SET_VRING_CALL, queue, event)?);
-                if ring.runs() {
+                if ring.is_running() {
                     // Entries that were used before a notifier existed must not stay unnoticed.
                     ring.notify().map_err(|source| Reason::Notification { queue, source })?;
                 }
@@ -106,7 +106,7 @@ impl Backend {
     fn update_queue(&mut self, index: usize, events: &mut Vec<Event>) -> Result<(), Reason> {
         let acked = self.device.acked();
         let Some((map, queue)) = self.device.queue_mut(index) else { return Ok(()) };
-        match (queue.should_run(acked), queue.runs()) {
+        match (queue.should_run(acked), queue.is_running()) {
             (true, false) => {
                 let is_reset = queue.starts_after_reset();
                 queue.run(map, acked, self.inflight.as_ref())?;
@@ -158,7 +158,7 @@ impl Backend {
         let map = map.logged(log.clone());
         for (index, queue) in self.device.queues.iter_mut().enumerate() {
             queue.set_log(log.clone());
-            if !queue.runs() {
+            if !queue.is_running() {
                 continue;
             }
             match queue.follow(&map) {

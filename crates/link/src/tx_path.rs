@@ -24,7 +24,7 @@ pub struct Path {
 
 /// TX path of one tunnel, shared by all threads that send on it.
 #[derive(Debug, Default)]
-pub struct Outlet {
+pub struct TunnelTxPath {
     version: AtomicU64,
     frames: AtomicU32,
     /// Whether loss is so high that senders cut TCP segments.
@@ -32,7 +32,7 @@ pub struct Outlet {
     path: Mutex<Option<Arc<Path>>>,
 }
 
-impl Outlet {
+impl TunnelTxPath {
     /// Returns the version, which changes with every change of the path.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)

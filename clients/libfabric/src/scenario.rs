@@ -4,8 +4,8 @@
 use std::os::unix::net::UnixStream;
 
 use causeway_endpoint::Endpoint;
-use causeway_endpoint::board::Conversation;
 use causeway_endpoint::limits::ENDPOINT_ANY;
+use causeway_endpoint::nic::Conversation;
 
 use crate::abi::{
     FI_ADDR_UNSPEC, FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND,
@@ -28,7 +28,7 @@ pub const REGISTERED: usize = 8192;
 
 /// A completion that the application got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
+pub struct ScenarioCompletion {
     /// The context of the operation.
     pub context: usize,
     /// The error, or 0.
@@ -72,17 +72,17 @@ impl Memory {
 
 /// An endpoint with the tables of a domain.
 #[derive(Debug)]
-pub struct Side {
+pub struct ScenarioEndpoint {
     rdm: Rdm,
     vector: AddressVector,
     regions: RegionTable,
     registered: Memory,
     /// The buffers of all operations, which must outlive them.
     memory: Vec<Memory>,
-    told: Vec<Told>,
+    told: Vec<ScenarioCompletion>,
 }
 
-impl Side {
+impl ScenarioEndpoint {
     /// Opens an endpoint. Returns `None` if the daemon violates the protocol.
     pub fn open(stream: UnixStream) -> Option<Self> {
         let conversation = Conversation::over(stream, 0).ok()?;
@@ -130,7 +130,7 @@ impl Side {
     }
 
     fn note(&mut self, done: &OpCompletion) {
-        self.told.push(Told {
+        self.told.push(ScenarioCompletion {
             context: done.report.context,
             err: done.failure.map_or(0, |failure| failure.err),
             flags: done.report.flags,
@@ -140,7 +140,7 @@ impl Side {
     }
 
     /// Returns the completions since the last call.
-    pub fn told(&mut self) -> Vec<Told> {
+    pub fn told(&mut self) -> Vec<ScenarioCompletion> {
         self.hear();
         std::mem::take(&mut self.told)
     }

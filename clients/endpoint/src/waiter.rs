@@ -13,14 +13,14 @@ const RINGS: usize = 64;
 
 /// Descriptors that became readable during a sleep.
 #[derive(Debug, Clone, Copy)]
-pub struct Rung {
+pub struct WakeReasons {
     doorbell: bool,
     doorbells: bool,
     /// The daemon's socket is readable, or has room.
     pub daemon: bool,
 }
 
-impl Rung {
+impl WakeReasons {
     /// All descriptors may be readable.
     pub const ANY: Self = Self { doorbell: true, doorbells: true, daemon: true };
 }
@@ -78,7 +78,7 @@ impl Descriptor {
 /// Waiter of an endpoint. A sleeping thread holds a reference, since the endpoint may be closed
 /// meanwhile.
 #[derive(Debug)]
-pub struct Ears {
+pub struct Waiter {
     doorbell: OwnedFd,
     /// Epoll descriptor over the doorbells of all peers, edge-triggered.
     doorbells: Descriptor,
@@ -86,7 +86,7 @@ pub struct Ears {
     daemon: Descriptor,
 }
 
-impl Ears {
+impl Waiter {
     /// Returns a waiter for the doorbell of this process, those of peers, and the daemon.
     ///
     /// # Errors
@@ -109,7 +109,7 @@ impl Ears {
 
     /// Sleeps until a descriptor is readable, at most `time`. Returns the readable descriptors, to
     /// be passed to [`Self::hush`].
-    pub fn listen(&self, awaited: Awaited, time: Duration) -> Rung {
+    pub fn listen(&self, awaited: Awaited, time: Duration) -> WakeReasons {
         let (of_daemon, time) = awaited.poll(time);
         let (rung, daemon) = (PollFlags::IN, PollFd::new(&self.daemon.0, of_daemon));
         let mut all =
@@ -122,7 +122,7 @@ impl Ears {
             None => poll(&mut all, time.as_ref()),
         };
         let [doorbell, doorbells, daemon] = all.map(|fd| !fd.revents().is_empty());
-        Rung { doorbell, doorbells, daemon: daemon && !gone }
+        WakeReasons { doorbell, doorbells, daemon: daemon && !gone }
     }
 
     /// Returns whether the own doorbell was rung.
@@ -138,7 +138,7 @@ impl Ears {
     }
 
     /// Clears the doorbells in `rung`, and calls `rung_by` with the number of each peer that rang.
-    pub fn hush(&self, rung: Rung, mut rung_by: impl FnMut(u64)) {
+    pub fn hush(&self, rung: WakeReasons, mut rung_by: impl FnMut(u64)) {
         let mut count = [0_u8; 8];
         if rung.doorbell {
             let _ = rustix::io::read(&self.doorbell, &mut count);
@@ -174,21 +174,21 @@ mod tests {
 
     use rustix::event::epoll;
 
-    use super::{Awaited, Ears};
+    use super::{Awaited, Waiter};
 
-    fn ears() -> (Arc<Ears>, UnixStream) {
+    fn waiter() -> (Arc<Waiter>, UnixStream) {
         let doorbells = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        (Arc::new(Ears::new(doorbells.as_fd(), &ours).unwrap()), theirs)
+        (Arc::new(Waiter::new(doorbells.as_fd(), &ours).unwrap()), theirs)
     }
 
     /// A sleeping thread holds a reference beyond `abandon`.
     #[test]
     fn waiter_abandon_closes_the_socket_and_leaves_other_shares_usable() {
-        let (ears, mut daemon) = ears();
-        let share = Arc::clone(&ears);
-        ears.abandon();
-        drop(ears);
+        let (waiter, mut daemon) = waiter();
+        let share = Arc::clone(&waiter);
+        waiter.abandon();
+        drop(waiter);
         assert_eq!(daemon.read(&mut [0]).unwrap(), 0, "the daemon sees the close");
         share.ring();
         assert!(share.is_rung());
@@ -197,13 +197,13 @@ mod tests {
 
     #[test]
     fn waiter_set_daemon_wakes_for_the_new_socket_and_closes_the_old() {
-        let (ears, mut old) = ears();
+        let (waiter, mut old) = waiter();
         let (ours, mut new) = UnixStream::pair().unwrap();
-        ears.set_daemon(&ours).unwrap();
+        waiter.set_daemon(&ours).unwrap();
         assert_eq!(old.read(&mut [0]).unwrap(), 0);
-        let quiet = ears.listen(Awaited::Words, Duration::from_millis(1));
+        let quiet = waiter.listen(Awaited::Words, Duration::from_millis(1));
         assert!(!quiet.daemon);
         std::io::Write::write_all(&mut new, b"x").unwrap();
-        assert!(ears.listen(Awaited::Words, Duration::from_secs(10)).daemon);
+        assert!(waiter.listen(Awaited::Words, Duration::from_secs(10)).daemon);
     }
 }

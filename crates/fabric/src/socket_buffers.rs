@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use rustix::net::sockopt;
 
 /// Sets the receive buffer of a socket to `bytes`, or to as many as the host allows.
-pub fn hold_received(socket: impl AsFd, bytes: usize) {
+pub fn set_receive_buffer(socket: impl AsFd, bytes: usize) {
     let socket = socket.as_fd();
     if sockopt::set_socket_recv_buffer_size_force(socket, bytes).is_err() {
         let _ = sockopt::set_socket_recv_buffer_size(socket, bytes);
@@ -14,7 +14,7 @@ pub fn hold_received(socket: impl AsFd, bytes: usize) {
 }
 
 /// Sets the send buffer of a socket to `bytes`, or to as many as the host allows.
-pub fn hold_sent(socket: impl AsFd, bytes: usize) {
+pub fn set_send_buffer(socket: impl AsFd, bytes: usize) {
     let socket = socket.as_fd();
     if sockopt::set_socket_send_buffer_size_force(socket, bytes).is_err() {
         let _ = sockopt::set_socket_send_buffer_size(socket, bytes);

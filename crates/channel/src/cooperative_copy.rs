@@ -8,7 +8,7 @@
 //! The sender returns parts that it cannot copy, and the receiver takes them. The steps are generic
 //! over [`Cell`], so that the model checker in `tests/loom_shared.rs` runs the production code.
 //!
-//! The end from which a side takes ([`End`]) belongs to the side, not to the role: so a processor
+//! The end from which a side takes ([`CopyEnd`]) belongs to the side, not to the role: so a processor
 //! copies the same bytes in both directions of a ping-pong, and still has them in its cache. Half a
 //! round trip of 1 MiB takes 53 us, compared with 75 us if the receiver always takes from the front
 //! (two processors with a transfer of 0.05 us per line).
@@ -23,13 +23,13 @@
 //!
 //! # Trust
 //! The peer may write any value. A value that contradicts the own progress ends the copy
-//! ([`Broken`]). Any other false value is at worst a part that the peer claims to have copied, or a
+//! ([`BrokenChannel`]). Any other false value is at worst a part that the peer claims to have copied, or a
 //! write where the peer could have written at any time.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use crate::{Broken, Side};
+use crate::{BrokenChannel, Side};
 
 /// Width of a part count, in bits.
 const COUNT_BITS: u32 = 21;
@@ -59,14 +59,14 @@ pub trait Cell {
 
 /// The end from which a side takes parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum CopyEnd {
     /// Ascending from the first part.
     Front,
     /// Descending from the last part.
     Back,
 }
 
-impl End {
+impl CopyEnd {
     /// Returns the end of a side.
     pub fn of(side: Side) -> Self {
         match side {
@@ -86,14 +86,14 @@ impl End {
 /// Limits of the number of parts that a side takes at a time. Between them a side takes half of the
 /// rest, so that both sides finish together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Most {
+pub struct ShareSize {
     /// Minimum, as long as parts remain; at most half of the message.
     pub least: u32,
     /// Maximum.
     pub most: u32,
 }
 
-impl Most {
+impl ShareSize {
     fn of(self, left: u32, parts: u32) -> u32 {
         let least = self.least.min(parts / 2).max(1);
         (left / 2).min(self.most).max(least).min(left)
@@ -131,29 +131,29 @@ impl SharedWord {
     }
 
     /// Returns the progress of an end.
-    fn at(self, end: End) -> u32 {
+    fn at(self, end: CopyEnd) -> u32 {
         match end {
-            End::Front => self.front,
-            End::Back => self.back,
+            CopyEnd::Front => self.front,
+            CopyEnd::Back => self.back,
         }
     }
 
     /// Returns the fields with the progress of an end replaced.
-    fn with(self, end: End, at: u32) -> Self {
+    fn with(self, end: CopyEnd, at: u32) -> Self {
         match end {
-            End::Front => Self { front: at, ..self },
-            End::Back => Self { back: at, ..self },
+            CopyEnd::Front => Self { front: at, ..self },
+            CopyEnd::Back => Self { back: at, ..self },
         }
     }
 
     /// Returns the fields after taking `parts` parts from an end, and these parts.
-    fn take(self, end: End, parts: u32) -> (Self, Range<u32>) {
+    fn take(self, end: CopyEnd, parts: u32) -> (Self, Range<u32>) {
         match end {
-            End::Front => {
+            CopyEnd::Front => {
                 let front = self.front.saturating_add(parts);
                 (Self { front, ..self }, self.front..front)
             }
-            End::Back => {
+            CopyEnd::Back => {
                 let back = self.back.saturating_sub(parts);
                 (Self { back, ..self }, back..self.back)
             }
@@ -163,7 +163,7 @@ impl SharedWord {
 
 /// Next step of the receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Turn {
+pub enum ReceiverStep {
     /// Copy these parts.
     Copy(Range<u32>),
     /// The sender copies the rest, and reports its end.
@@ -174,19 +174,19 @@ pub enum Turn {
 
 /// The receiver's side of a cooperative copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taking {
-    end: End,
+pub struct ReceiverShare {
+    end: CopyEnd,
     number: u32,
     parts: u32,
     /// Own progress.
     own: u32,
 }
 
-impl Taking {
+impl ReceiverShare {
     /// Starts the copy of a message of `parts` parts, at most [`PARTS_MAX`]. The receiver takes
     /// from `end`; `last` is the number of the previous message. The caller must pass the new
     /// number to the sender afterwards.
-    pub fn begin<C: Cell>(cell: &C, end: End, last: u32, parts: u32) -> Self {
+    pub fn begin<C: Cell>(cell: &C, end: CopyEnd, last: u32, parts: u32) -> Self {
         let number = if last >= NUMBER_MAX { 1 } else { last.saturating_add(1) };
         let parts = parts.min(PARTS_MAX);
         let fields = SharedWord { front: 0, back: parts, busy: false, number };
@@ -200,11 +200,11 @@ impl Taking {
     }
 
     /// Returns the fields of the word, if the sender follows the rules.
-    fn fields(&self, word: u64) -> Result<SharedWord, Broken> {
+    fn fields(&self, word: u64) -> Result<SharedWord, BrokenChannel> {
         let fields = SharedWord::of(word);
         let fits = fields.number == self.number && fields.at(self.end) == self.own;
         let fits = fits && fields.back <= self.parts && fields.front <= fields.back;
-        if fits { Ok(fields) } else { Err(Broken) }
+        if fits { Ok(fields) } else { Err(BrokenChannel) }
     }
 
     /// Changes the word. Returns its fields before and after.
@@ -212,7 +212,7 @@ impl Taking {
         &mut self,
         cell: &C,
         how: impl Fn(SharedWord) -> SharedWord,
-    ) -> Result<(SharedWord, SharedWord), Broken> {
+    ) -> Result<(SharedWord, SharedWord), BrokenChannel> {
         let mut word = cell.load(Ordering::Acquire);
         for _ in 0..TRIES {
             let was = self.fields(word)?;
@@ -225,30 +225,34 @@ impl Taking {
                 Err(other) => word = other,
             }
         }
-        Err(Broken)
+        Err(BrokenChannel)
     }
 
     /// Takes the next parts to copy.
     ///
     /// # Errors
-    /// [`Broken`] if the sender violated the rules.
-    pub fn take<C: Cell>(&mut self, cell: &C, most: Most) -> Result<Turn, Broken> {
+    /// [`BrokenChannel`] if the sender violated the rules.
+    pub fn take<C: Cell>(
+        &mut self,
+        cell: &C,
+        most: ShareSize,
+    ) -> Result<ReceiverStep, BrokenChannel> {
         let (end, all) = (self.end, self.parts);
         let next = |fields: SharedWord| fields.take(end, most.of(fields.left(), all));
         let (was, _) = self.change(cell, |fields| next(fields).0)?;
         let (_, parts) = next(was);
         Ok(match (parts.is_empty(), was.busy) {
-            (false, _) => Turn::Copy(parts),
-            (true, true) => Turn::Wait,
-            (true, false) => Turn::Done,
+            (false, _) => ReceiverStep::Copy(parts),
+            (true, true) => ReceiverStep::Wait,
+            (true, false) => ReceiverStep::Done,
         })
     }
 
     /// Returns whether the sender copies at present.
     ///
     /// # Errors
-    /// [`Broken`] if the sender violated the rules.
-    pub fn is_copied<C: Cell>(&self, cell: &C) -> Result<bool, Broken> {
+    /// [`BrokenChannel`] if the sender violated the rules.
+    pub fn is_copied<C: Cell>(&self, cell: &C) -> Result<bool, BrokenChannel> {
         Ok(self.fields(cell.load(Ordering::Acquire))?.busy)
     }
 
@@ -258,7 +262,7 @@ impl Taking {
         let end = self.end;
         match self.change(cell, |fields| fields.with(end, fields.at(end.other()))) {
             Ok((was, _)) => was.busy,
-            Err(Broken) => {
+            Err(BrokenChannel) => {
                 // Word 0 has no message, so no part can be taken.
                 cell.store(0, Ordering::Release);
                 false
@@ -269,8 +273,8 @@ impl Taking {
 
 /// The sender's side of a cooperative copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Giving {
-    end: End,
+pub struct SenderShare {
+    end: CopyEnd,
     number: u32,
     parts: u32,
     /// Progress of the receiver when this side last took parts, and the number of times it took
@@ -281,8 +285,8 @@ pub struct Giving {
 
 /// Next step of the sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Next {
-    /// Copy these parts, then call [`Giving::copied`].
+pub enum SenderStep {
+    /// Copy these parts, then call [`SenderShare::copied`].
     Copy(Range<u32>),
     /// The receiver took no parts since the last two steps of this side, so it may be stopped: wait
     /// for it.
@@ -291,9 +295,9 @@ pub enum Next {
     Over,
 }
 
-impl Giving {
+impl SenderShare {
     /// Joins the copy of message `number` with `parts` parts. The sender takes from `end`.
-    pub fn of(end: End, number: u32, parts: u32) -> Self {
+    pub fn of(end: CopyEnd, number: u32, parts: u32) -> Self {
         Self { end, number, parts: parts.min(PARTS_MAX), seen: None, since: 0 }
     }
 
@@ -304,25 +308,25 @@ impl Giving {
     }
 
     /// Takes the next parts to copy.
-    pub fn next<C: Cell>(&mut self, cell: &C, most: Most) -> Next {
+    pub fn next<C: Cell>(&mut self, cell: &C, most: ShareSize) -> SenderStep {
         let mut word = cell.load(Ordering::Acquire);
         for _ in 0..TRIES {
-            let Some(fields) = self.fields(word) else { return Next::Over };
+            let Some(fields) = self.fields(word) else { return SenderStep::Over };
             let other = fields.at(self.end.other());
             let since = if self.seen == Some(other) { self.since } else { 0 };
             if since >= 2 {
-                return Next::Wait;
+                return SenderStep::Wait;
             }
             let (is, parts) = fields.take(self.end, most.of(fields.left(), self.parts));
             match cell.exchange(word, SharedWord { busy: true, ..is }.word()) {
                 Ok(()) => {
                     (self.seen, self.since) = (Some(other), since.saturating_add(1));
-                    return Next::Copy(parts);
+                    return SenderStep::Copy(parts);
                 }
                 Err(other) => word = other,
             }
         }
-        Next::Over
+        SenderStep::Over
     }
 
     /// Reports the end of a copy of `parts`; with `is_copied` false they are returned, and the
@@ -330,8 +334,8 @@ impl Giving {
     /// notified.
     pub fn copied<C: Cell>(&self, cell: &C, parts: Range<u32>, is_copied: bool) -> bool {
         let before = match self.end {
-            End::Front => parts.start,
-            End::Back => parts.end,
+            CopyEnd::Front => parts.start,
+            CopyEnd::Back => parts.end,
         };
         let mut word = cell.load(Ordering::Acquire);
         for _ in 0..TRIES {
@@ -369,7 +373,7 @@ mod tests {
         }
     }
 
-    const FOUR: Most = Most { least: 4, most: 4 };
+    const FOUR: ShareSize = ShareSize { least: 4, most: 4 };
 
     fn word() -> Word {
         Word(AtomicU64::new(0))
@@ -378,17 +382,17 @@ mod tests {
     #[test]
     fn shared_parts_are_taken_once_at_any_speed() {
         for (parts, turns) in [(1, 1), (2, 1), (3, 2), (256, 1), (257, 3), (PARTS_MAX, 2)] {
-            for end in [End::Front, End::Back] {
+            for end in [CopyEnd::Front, CopyEnd::Back] {
                 let cell = word();
-                let most = Most { least: 4, most: 16 };
-                let mut taking = Taking::begin(&cell, end, 7, parts);
-                let mut giving = Giving::of(end.other(), taking.number(), parts);
+                let most = ShareSize { least: 4, most: 16 };
+                let mut taking = ReceiverShare::begin(&cell, end, 7, parts);
+                let mut giving = SenderShare::of(end.other(), taking.number(), parts);
                 let (mut left, mut turn) = (0..parts, 0);
-                let took = |left: &mut Range<u32>, range: &Range<u32>, by: End| match by {
-                    End::Front => {
+                let took = |left: &mut Range<u32>, range: &Range<u32>, by: CopyEnd| match by {
+                    CopyEnd::Front => {
                         assert_eq!(std::mem::replace(&mut left.start, range.end), range.start)
                     }
-                    End::Back => {
+                    CopyEnd::Back => {
                         assert_eq!(std::mem::replace(&mut left.end, range.start), range.end)
                     }
                 };
@@ -396,22 +400,22 @@ mod tests {
                     turn += 1;
                     if turn % (turns + 1) == 0 {
                         match giving.next(&cell, most) {
-                            Next::Copy(range) => {
+                            SenderStep::Copy(range) => {
                                 took(&mut left, &range, end.other());
                                 assert_eq!(taking.is_copied(&cell), Ok(true));
                                 assert_eq!(giving.copied(&cell, range, true), left.is_empty());
                             }
-                            Next::Over => assert!(left.is_empty()),
-                            Next::Wait => {}
+                            SenderStep::Over => assert!(left.is_empty()),
+                            SenderStep::Wait => {}
                         }
-                    } else if let Turn::Copy(range) = taking.take(&cell, most).unwrap() {
+                    } else if let ReceiverStep::Copy(range) = taking.take(&cell, most).unwrap() {
                         took(&mut left, &range, end);
                     } else {
                         break;
                     }
                 }
                 assert!(left.is_empty());
-                assert_eq!(taking.take(&cell, most), Ok(Turn::Done));
+                assert_eq!(taking.take(&cell, most), Ok(ReceiverStep::Done));
             }
         }
     }
@@ -419,49 +423,52 @@ mod tests {
     #[test]
     fn shared_sender_does_not_run_ahead_of_a_stopped_receiver() {
         let cell = word();
-        let mut taking = Taking::begin(&cell, End::Front, 0, 64);
-        let mut giving = Giving::of(End::Back, taking.number(), 64);
+        let mut taking = ReceiverShare::begin(&cell, CopyEnd::Front, 0, 64);
+        let mut giving = SenderShare::of(CopyEnd::Back, taking.number(), 64);
         for at in [60, 56] {
-            assert_eq!(giving.next(&cell, FOUR), Next::Copy(at..at + 4));
+            assert_eq!(giving.next(&cell, FOUR), SenderStep::Copy(at..at + 4));
             assert!(!giving.copied(&cell, at..at + 4, true));
         }
-        assert_eq!(giving.next(&cell, FOUR), Next::Wait);
-        assert_eq!(taking.take(&cell, FOUR), Ok(Turn::Copy(0..4)));
-        assert_eq!(giving.next(&cell, FOUR), Next::Copy(52..56));
+        assert_eq!(giving.next(&cell, FOUR), SenderStep::Wait);
+        assert_eq!(taking.take(&cell, FOUR), Ok(ReceiverStep::Copy(0..4)));
+        assert_eq!(giving.next(&cell, FOUR), SenderStep::Copy(52..56));
     }
 
     #[test]
     fn shared_failed_parts_are_returned_and_other_messages_unaffected() {
-        for (end, first, last) in [(End::Front, 0..4, 4..8), (End::Back, 4..8, 0..4)] {
+        for (end, first, last) in [(CopyEnd::Front, 0..4, 4..8), (CopyEnd::Back, 4..8, 0..4)] {
             let cell = word();
-            let mut taking = Taking::begin(&cell, end, NUMBER_MAX, 8);
+            let mut taking = ReceiverShare::begin(&cell, end, NUMBER_MAX, 8);
             assert_eq!(taking.number(), 1, "numbers wrap");
-            let mut giving = Giving::of(end.other(), 1, 8);
-            assert_eq!(giving.next(&cell, FOUR), Next::Copy(last.clone()));
-            assert_eq!(taking.take(&cell, FOUR), Ok(Turn::Copy(first)));
-            assert_eq!(taking.take(&cell, FOUR), Ok(Turn::Wait));
+            let mut giving = SenderShare::of(end.other(), 1, 8);
+            assert_eq!(giving.next(&cell, FOUR), SenderStep::Copy(last.clone()));
+            assert_eq!(taking.take(&cell, FOUR), Ok(ReceiverStep::Copy(first)));
+            assert_eq!(taking.take(&cell, FOUR), Ok(ReceiverStep::Wait));
             assert!(giving.copied(&cell, last.clone(), false), "the receiver waits");
-            assert_eq!(taking.take(&cell, FOUR), Ok(Turn::Copy(last.clone())));
+            assert_eq!(taking.take(&cell, FOUR), Ok(ReceiverStep::Copy(last.clone())));
             // The sender is late: the word belongs to the next message.
-            let mut next = Taking::begin(&cell, end, 1, 8);
-            assert_eq!(giving.next(&cell, FOUR), Next::Over);
+            let mut next = ReceiverShare::begin(&cell, end, 1, 8);
+            assert_eq!(giving.next(&cell, FOUR), SenderStep::Over);
             assert!(!giving.copied(&cell, last, false));
             let all = [next.take(&cell, FOUR), next.take(&cell, FOUR), next.take(&cell, FOUR)];
-            assert!(matches!(all, [Ok(Turn::Copy(_)), Ok(Turn::Copy(_)), Ok(Turn::Done)]));
+            assert!(matches!(
+                all,
+                [Ok(ReceiverStep::Copy(_)), Ok(ReceiverStep::Copy(_)), Ok(ReceiverStep::Done)]
+            ));
         }
     }
 
     #[test]
     fn shared_receiver_that_ends_sees_whether_the_sender_writes() {
         let cell = word();
-        let mut taking = Taking::begin(&cell, End::Front, 0, 64);
-        let mut giving = Giving::of(End::Back, 1, 64);
-        let Next::Copy(range) = giving.next(&cell, FOUR) else { panic!("nothing to copy") };
+        let mut taking = ReceiverShare::begin(&cell, CopyEnd::Front, 0, 64);
+        let mut giving = SenderShare::of(CopyEnd::Back, 1, 64);
+        let SenderStep::Copy(range) = giving.next(&cell, FOUR) else { panic!("nothing to copy") };
         assert!(taking.end(&cell));
         assert_eq!(taking.is_copied(&cell), Ok(true));
         assert!(giving.copied(&cell, range, true));
         assert_eq!(taking.is_copied(&cell), Ok(false));
-        assert_eq!(giving.next(&cell, FOUR), Next::Over);
+        assert_eq!(giving.next(&cell, FOUR), SenderStep::Over);
         assert!(!taking.end(&cell));
     }
 
@@ -478,14 +485,14 @@ mod tests {
         ];
         for lie in lies {
             let cell = word();
-            let mut taking = Taking::begin(&cell, End::Front, 0, 8);
+            let mut taking = ReceiverShare::begin(&cell, CopyEnd::Front, 0, 8);
             taking.take(&cell, FOUR).unwrap();
             cell.store(lie, Ordering::Relaxed);
-            assert_eq!(taking.take(&cell, FOUR), Err(Broken));
-            assert_eq!(taking.is_copied(&cell), Err(Broken));
+            assert_eq!(taking.take(&cell, FOUR), Err(BrokenChannel));
+            assert_eq!(taking.is_copied(&cell), Err(BrokenChannel));
             assert!(!taking.end(&cell));
-            assert_eq!(taking.is_copied(&cell), Err(Broken));
-            assert_eq!(Giving::of(End::Back, 1, 3).next(&cell, FOUR), Next::Over);
+            assert_eq!(taking.is_copied(&cell), Err(BrokenChannel));
+            assert_eq!(SenderShare::of(CopyEnd::Back, 1, 3).next(&cell, FOUR), SenderStep::Over);
         }
     }
 }

@@ -5,7 +5,7 @@
 //! that is lost where datagrams reach a program. The received frame then has up to 64 KiB, and its
 //! checksum field holds the sum of the pseudo-header alone.
 //!
-//! [`left_to_do`] recognises such frames by that sum and returns the missing work as a virtio-net
+//! [`missing_offload`] recognises such frames by that sum and returns the missing work as a virtio-net
 //! header, which `ethernet` executes or passes on. One of 65,536 finished frames has the sum by
 //! chance; completing its checksum again yields the same checksum, so false positives are harmless.
 //! The module changes no frame.
@@ -23,13 +23,13 @@ const CWR: (usize, u8) = (13, 0x80);
 
 /// Returns the work left to do for a frame as an offload header; all zeroes for a finished frame.
 /// TCP is cut to packets that fit VXLAN over IPv4 on an ordinary Ethernet.
-pub fn left_to_do(frame: &[u8]) -> [u8; OFFLOAD_BYTES] {
-    left_to_do_within(frame, PACKET_BYTES_VXLAN, None)
+pub fn missing_offload(frame: &[u8]) -> [u8; OFFLOAD_BYTES] {
+    missing_offload_within(frame, PACKET_BYTES_VXLAN, None)
 }
 
-/// As [`left_to_do`], but TCP is cut to the segment size of its receiver, or to packets of `packet`
+/// As [`missing_offload`], but TCP is cut to the segment size of its receiver, or to packets of `packet`
 /// bytes where that size is not known.
-pub fn left_to_do_within(
+pub fn missing_offload_within(
     frame: &[u8],
     packet: usize,
     sizes: Option<&SegmentSizes>,
@@ -127,19 +127,19 @@ mod tests {
 
     fn header(frame: &[u8]) -> Header {
         let mut bytes = [0; 12];
-        bytes[..OFFLOAD_BYTES].copy_from_slice(&left_to_do(frame));
+        bytes[..OFFLOAD_BYTES].copy_from_slice(&missing_offload(frame));
         Header::parse(&bytes).unwrap()
     }
 
     #[test]
     fn offload_is_empty_for_a_finished_frame() {
         for frame in [tcp(0, false), tcp(1400, true), tcp(9000, false), udp(b"x")] {
-            assert_eq!(left_to_do(&frame), [0; OFFLOAD_BYTES]);
+            assert_eq!(missing_offload(&frame), [0; OFFLOAD_BYTES]);
         }
         let mut none = udp(b"no checksum at all");
         none[40..42].fill(0);
-        assert_eq!(left_to_do(&none), [0; OFFLOAD_BYTES]);
-        assert_eq!(left_to_do(&[0; 14]), [0; OFFLOAD_BYTES]);
+        assert_eq!(missing_offload(&none), [0; OFFLOAD_BYTES]);
+        assert_eq!(missing_offload(&[0; 14]), [0; OFFLOAD_BYTES]);
     }
 
     #[test]
@@ -179,7 +179,11 @@ mod tests {
     fn tcp_is_cut_to_what_its_receiver_takes_and_the_link_carries() {
         let payload = |frame: &[u8], sizes: &SegmentSizes| {
             let mut bytes = [0; 12];
-            bytes[..OFFLOAD_BYTES].copy_from_slice(&left_to_do_within(frame, 1_430, Some(sizes)));
+            bytes[..OFFLOAD_BYTES].copy_from_slice(&missing_offload_within(
+                frame,
+                1_430,
+                Some(sizes),
+            ));
             usize::from(Header::parse(&bytes).unwrap().gso_size)
         };
         let sizes = SegmentSizes::default();
@@ -206,10 +210,10 @@ mod tests {
     fn hostile_frames_are_left_alone() {
         let whole = unfinish(tcp(100, false));
         for len in 0..whole.len() {
-            assert_eq!(left_to_do(&whole[..len]), [0; OFFLOAD_BYTES], "{len} bytes");
+            assert_eq!(missing_offload(&whole[..len]), [0; OFFLOAD_BYTES], "{len} bytes");
         }
         // The bytes behind the packet would be part of the sum.
         let padded = [&whole[..], &[1; 4]].concat();
-        assert_eq!(left_to_do(&padded), [0; OFFLOAD_BYTES]);
+        assert_eq!(missing_offload(&padded), [0; OFFLOAD_BYTES]);
     }
 }

@@ -6,38 +6,38 @@
 use std::fmt;
 
 /// A source of unpredictable random bytes.
-pub trait Entropy {
+pub trait RandomSource {
     /// Fills all of `bytes` with random bytes.
     fn fill(&mut self, bytes: &mut [u8]);
 }
 
-impl<F: FnMut(&mut [u8])> Entropy for F {
+impl<F: FnMut(&mut [u8])> RandomSource for F {
     fn fill(&mut self, bytes: &mut [u8]) {
         self(bytes);
     }
 }
 
 /// Clock readings and the random source of one call into the core.
-pub struct Moment<'a> {
+pub struct Clock<'a> {
     /// Monotonic time, in ns from any start.
     pub now: u64,
     /// Time of day, in ns since 1970. It may go back.
     pub wall: u64,
     /// The source of random bytes.
-    pub entropy: &'a mut dyn Entropy,
+    pub random: &'a mut dyn RandomSource,
 }
 
-impl fmt::Debug for Moment<'_> {
+impl fmt::Debug for Clock<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Moment").field("now", &self.now).field("wall", &self.wall).finish()
+        f.debug_struct("Clock").field("now", &self.now).field("wall", &self.wall).finish()
     }
 }
 
-impl Moment<'_> {
+impl Clock<'_> {
     /// Returns `N` random bytes.
     pub fn random<const N: usize>(&mut self) -> [u8; N] {
         let mut bytes = [0; N];
-        self.entropy.fill(&mut bytes);
+        self.random.fill(&mut bytes);
         bytes
     }
 }

@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use causeway_wire::tunnel::{Error, Kind, Outer};
 
+use crate::clock::Clock;
 use crate::handshake::{ReceivedInitiation, cookie_reply, split_init};
 use crate::handshake_guard::{Admission, HandshakeGuard};
 use crate::limits::TUNNELS_MAX;
-use crate::moment::Moment;
 use crate::refusal::{Refusal, RefusalCounters};
-use crate::tunnel::{Config, Tunnel};
+use crate::tunnel::{Tunnel, TunnelConfig};
 use crate::unpack::Sink;
 use causeway_model::keys::{PrivateKey, PublicKey};
 
@@ -41,7 +41,7 @@ pub enum AddError {
 
 /// The tunnels of one underlay socket.
 #[derive(Debug)]
-pub struct Hub {
+pub struct TunnelSet {
     own: Option<Arc<PrivateKey>>,
     guard: HandshakeGuard,
     tunnels: Vec<Option<Box<Tunnel>>>,
@@ -52,13 +52,13 @@ pub struct Hub {
     refusals: RefusalCounters,
 }
 
-impl Hub {
+impl TunnelSet {
     /// Returns an empty set. `own` is our key; without it only tunnels without encryption can be
     /// added.
-    pub fn new(own: Option<Arc<PrivateKey>>, moment: &mut Moment<'_>) -> Self {
+    pub fn new(own: Option<Arc<PrivateKey>>, clock: &mut Clock<'_>) -> Self {
         Self {
             own,
-            guard: HandshakeGuard::new(moment),
+            guard: HandshakeGuard::new(clock),
             tunnels: Vec::new(),
             by_key: BTreeMap::new(),
             by_address: BTreeMap::new(),
@@ -67,11 +67,11 @@ impl Hub {
         }
     }
 
-    /// Adds a tunnel and returns its number. The tunnel begins with the next [`Hub::tick`].
+    /// Adds a tunnel and returns its number. The tunnel begins with the next [`TunnelSet::tick`].
     ///
     /// # Errors
     /// [`AddError`].
-    pub fn add(&mut self, config: &Config, moment: &Moment<'_>) -> Result<u16, AddError> {
+    pub fn add(&mut self, config: &TunnelConfig, clock: &Clock<'_>) -> Result<u16, AddError> {
         let free = self.tunnels.iter().position(Option::is_none).unwrap_or(self.tunnels.len());
         let number =
             u16::try_from(free).ok().filter(|_| free < TUNNELS_MAX).ok_or(AddError::Full)?;
@@ -94,7 +94,7 @@ impl Hub {
                 self.by_address.insert(remote, number);
             }
         }
-        let tunnel = Some(Box::new(Tunnel::new(number, config, moment)));
+        let tunnel = Some(Box::new(Tunnel::new(number, config, clock)));
         match self.tunnels.get_mut(free) {
             Some(place) => *place = tunnel,
             None => self.tunnels.push(tunnel),
@@ -107,7 +107,7 @@ impl Hub {
     pub fn remove(&mut self, number: u16) {
         let place = self.tunnels.get_mut(usize::from(number));
         let Some(tunnel) = place.and_then(Option::take) else { return };
-        tunnel.outlet().set(None);
+        tunnel.tx_path().set(None);
         self.by_address.retain(|_, of| *of != number);
         self.by_key.retain(|_, all| {
             all.retain(|of| *of != number);
@@ -121,7 +121,7 @@ impl Hub {
     }
 
     /// Returns a tunnel for changes: carried networks, announced addresses. They take effect with
-    /// the next [`Hub::tick`].
+    /// the next [`TunnelSet::tick`].
     pub fn tunnel_mut(&mut self, number: u16) -> Option<&mut Tunnel> {
         self.due = 0;
         self.tunnels.get_mut(usize::from(number))?.as_deref_mut()
@@ -144,7 +144,7 @@ impl Hub {
     /// one.
     pub fn receive(
         &mut self,
-        moment: &mut Moment<'_>,
+        clock: &mut Clock<'_>,
         from: SocketAddr,
         datagram: &[u8],
         sink: &mut Sink,
@@ -155,7 +155,7 @@ impl Hub {
             Err(_) => return Err(self.refuse(Refusal::Foreign)),
         };
         let number = match outer.kind {
-            Kind::Init => return self.accept_initiation(moment, from, &outer, body, sink),
+            Kind::Init => return self.accept_initiation(clock, from, &outer, body, sink),
             Kind::Plain => self.by_address.get(&from).copied().ok_or(Refusal::Peer),
             Kind::Data | Kind::Response | Kind::Cookie => {
                 let [high, low, ..] = outer.receiver.to_be_bytes();
@@ -165,7 +165,7 @@ impl Hub {
         let number = number.map_err(|refusal| self.refuse(refusal))?;
         let tunnel = self.tunnels.get_mut(usize::from(number)).and_then(Option::as_mut);
         let Some(tunnel) = tunnel else { return Err(self.refuse(Refusal::Session)) };
-        let result = tunnel.receive(moment, from, datagram, sink);
+        let result = tunnel.receive(clock, from, datagram, sink);
         self.due = self.due.min(tunnel.deadline());
         result
     }
@@ -173,17 +173,17 @@ impl Hub {
     /// Processes an initiation.
     fn accept_initiation(
         &mut self,
-        moment: &mut Moment<'_>,
+        clock: &mut Clock<'_>,
         from: SocketAddr,
         outer: &Outer,
         body: &[u8],
         sink: &mut Sink,
     ) -> Result<(), Refusal> {
-        let found = self.find_tunnel(moment, from, outer, body, sink);
+        let found = self.find_tunnel(clock, from, outer, body, sink);
         let (number, initiation) = found.map_err(|refusal| self.refuse(refusal))?;
         let tunnel = self.tunnels.get_mut(usize::from(number)).and_then(Option::as_mut);
         let Some(tunnel) = tunnel else { return Err(self.refuse(Refusal::Peer)) };
-        let result = tunnel.accept(moment, from, initiation, sink);
+        let result = tunnel.accept(clock, from, initiation, sink);
         self.due = self.due.min(tunnel.deadline());
         result
     }
@@ -191,7 +191,7 @@ impl Hub {
     /// Finds the tunnel of an initiation.
     fn find_tunnel(
         &mut self,
-        moment: &mut Moment<'_>,
+        clock: &mut Clock<'_>,
         from: SocketAddr,
         outer: &Outer,
         body: &[u8],
@@ -204,7 +204,7 @@ impl Hub {
             let at = |tunnel: &Tunnel| tunnel.remote() == Some(from) || tunnel.is_configured(from);
             tunnels.iter().flatten().any(|tunnel| at(tunnel))
         };
-        match self.guard.admit(moment, from, &cookie, known) {
+        match self.guard.admit(clock, from, &cookie, known) {
             Admission::Pass => {}
             Admission::Ask(cookie) => {
                 sink.datagrams.push((from, cookie_reply(outer, message, &cookie)));
@@ -212,7 +212,7 @@ impl Hub {
             }
             Admission::Refuse(refusal) => return Err(refusal),
         }
-        let initiation = ReceivedInitiation::read(&own, outer, message, moment.random())?;
+        let initiation = ReceivedInitiation::read(&own, outer, message, clock.random())?;
         let all = self.by_key.get(initiation.peer()).map_or(&[][..], Vec::as_slice);
         let remote = |number: &u16| self.tunnel(*number).and_then(Tunnel::remote);
         // Where several tunnels lead to one peer, the source address decides.
@@ -226,20 +226,20 @@ impl Hub {
     }
 
     /// Runs the timers that are due.
-    pub fn tick(&mut self, moment: &mut Moment<'_>, sink: &mut Sink) {
-        if moment.now < self.due {
+    pub fn tick(&mut self, clock: &mut Clock<'_>, sink: &mut Sink) {
+        if clock.now < self.due {
             return;
         }
         self.due = u64::MAX;
         for tunnel in self.tunnels.iter_mut().flatten() {
-            if tunnel.deadline() <= moment.now {
-                tunnel.tick(moment, sink);
+            if tunnel.deadline() <= clock.now {
+                tunnel.tick(clock, sink);
             }
             self.due = self.due.min(tunnel.deadline());
         }
     }
 
-    /// Returns the time by which [`Hub::tick`] must be called, in ns of the caller's clock.
+    /// Returns the time by which [`TunnelSet::tick`] must be called, in ns of the caller's clock.
     pub const fn deadline(&self) -> u64 {
         self.due
     }

@@ -6,24 +6,24 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use causeway_attach::local::{Ended, Local, Received};
+use causeway_attach::local::{LocalAttachment, LocalError, LocalMessage};
 use causeway_host::ReceivedFd;
-use causeway_wire::local::{Ask, Name, Tell, VERSION};
+use causeway_wire::local::{ClientMessage, DaemonMessage, Name, VERSION};
 use rustix::event::{PollFd, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use crate::ears::Awaited;
 use crate::error::Error;
 use crate::limits::{ANSWER_MAX, NICS_MAX};
 use crate::lock::Guarded;
 use crate::process_memory;
+use crate::waiter::Awaited;
 
 /// Directory of the sockets, unless `CAUSEWAY_MX` lists them.
 const DIRECTORY: &str = "/run/causeway";
 
 /// A NIC.
 #[derive(Debug, Clone)]
-pub struct Board {
+pub struct Nic {
     /// Address.
     pub nic: u64,
     /// Name.
@@ -36,7 +36,7 @@ struct NicCache {
     /// Paths of the sockets at the last search.
     sockets: Option<Vec<PathBuf>>,
     /// NICs that answered, by number.
-    boards: Vec<Option<Board>>,
+    boards: Vec<Option<Nic>>,
 }
 
 static CACHE: Guarded<NicCache> = Guarded::new(NicCache { sockets: None, boards: Vec::new() });
@@ -88,25 +88,25 @@ fn search() -> Vec<PathBuf> {
 /// A connection to the daemon at the socket of a NIC.
 #[derive(Debug)]
 pub struct Conversation {
-    local: Local,
+    local: LocalAttachment,
     /// Path of the socket.
     path: Option<PathBuf>,
     /// The NIC of the socket.
-    pub board: Board,
+    pub board: Nic,
 }
 
 impl Conversation {
     /// Connects to the daemon of a NIC.
     ///
     /// # Errors
-    /// [`Error::NoBoard`], [`Error::UnknownBoard`], [`Error::NoPermission`], or [`Error::NoDaemon`]
+    /// [`Error::NoNic`], [`Error::UnknownNic`], [`Error::NoPermission`], or [`Error::NoDaemon`]
     /// if the socket refuses; otherwise those of [`Self::over`].
     pub fn new(number: u32) -> Result<Self, Error> {
         let sockets = sockets();
         if sockets.is_empty() {
-            return Err(Error::NoBoard);
+            return Err(Error::NoNic);
         }
-        let path = sockets.get(number as usize).ok_or(Error::UnknownBoard)?;
+        let path = sockets.get(number as usize).ok_or(Error::UnknownNic)?;
         let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
             std::io::ErrorKind::PermissionDenied => Error::NoPermission,
             _ => Error::NoDaemon,
@@ -120,17 +120,17 @@ impl Conversation {
     /// [`Error::NoDaemon`] without an answer, [`Error::Version`] for another protocol version,
     /// [`Error::DaemonGone`] after a close.
     pub fn over(stream: UnixStream, number: u32) -> Result<Self, Error> {
-        let board = Board { nic: 0, name: String::new() };
+        let board = Nic { nic: 0, name: String::new() };
         let path = sockets().get(number as usize).cloned();
-        let mut conversation = Self { local: Local::new(stream.into()), path, board };
+        let mut conversation = Self { local: LocalAttachment::new(stream.into()), path, board };
         conversation.greet()?;
-        let (Tell::Welcome { version, nic, name, .. }, _) = conversation.wait()? else {
+        let (DaemonMessage::Welcome { version, nic, name, .. }, _) = conversation.wait()? else {
             return Err(Error::NoDaemon);
         };
         if version != VERSION {
             return Err(Error::Version);
         }
-        conversation.board = Board { nic, name: name.as_str().to_owned() };
+        conversation.board = Nic { nic, name: name.as_str().to_owned() };
         CACHE.with(|cache| {
             let place = number as usize;
             if cache.boards.len() <= place {
@@ -144,11 +144,14 @@ impl Conversation {
     }
 
     fn greet(&mut self) -> Result<(), Error> {
-        self.ask(Ask::Hello { version: VERSION, direct: u8::from(process_memory::is_wanted()) })
+        self.ask(ClientMessage::Hello {
+            version: VERSION,
+            direct: u8::from(process_memory::is_wanted()),
+        })
     }
 
     /// Connects to the daemon that listens at the same socket now, without waiting for its
-    /// [`Tell::Welcome`].
+    /// [`DaemonMessage::Welcome`].
     ///
     /// # Errors
     /// [`Error::NoDaemon`] if no process listens there.
@@ -160,7 +163,7 @@ impl Conversation {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
         let socket = socket.map_err(failed)?;
         connect(&socket, &address).map_err(failed)?;
-        let local = Local::new(socket);
+        let local = LocalAttachment::new(socket);
         let mut again = Self { local, path: Some(path), board: self.board.clone() };
         again.greet()?;
         Ok(again)
@@ -170,7 +173,7 @@ impl Conversation {
     ///
     /// # Errors
     /// [`Error::DaemonGone`] if the connection is closed.
-    pub fn ask(&mut self, ask: Ask) -> Result<(), Error> {
+    pub fn ask(&mut self, ask: ClientMessage) -> Result<(), Error> {
         self.ask_with(ask, Vec::new())
     }
 
@@ -178,7 +181,7 @@ impl Conversation {
     ///
     /// # Errors
     /// [`Error::DaemonGone`] if the connection is closed.
-    pub fn ask_with(&mut self, ask: Ask, fds: Vec<OwnedFd>) -> Result<(), Error> {
+    pub fn ask_with(&mut self, ask: ClientMessage, fds: Vec<OwnedFd>) -> Result<(), Error> {
         self.local.send(ask.emit(), fds).map_err(|_| Error::DaemonGone)
     }
 
@@ -186,16 +189,16 @@ impl Conversation {
     ///
     /// # Errors
     /// [`Error::DaemonGone`] if the connection is closed or a message is invalid.
-    pub fn hear(&mut self) -> Result<Option<(Tell, Vec<OwnedFd>)>, Error> {
+    pub fn hear(&mut self) -> Result<Option<(DaemonMessage, Vec<OwnedFd>)>, Error> {
         let _ = self.local.flush();
         match self.local.receive() {
-            Ok(Some(Received { bytes, fds })) => match Tell::parse(&bytes) {
+            Ok(Some(LocalMessage { bytes, fds })) => match DaemonMessage::parse(&bytes) {
                 // Processes trust the daemon's descriptors.
                 Ok(tell) => Ok(Some((tell, fds.into_iter().map(ReceivedFd::into_fd).collect()))),
                 Err(_) => Err(Error::DaemonGone),
             },
             Ok(None) => Ok(None),
-            Err(Ended::Closed) => Err(Error::DaemonGone),
+            Err(LocalError::Closed) => Err(Error::DaemonGone),
             Err(_) => Err(Error::DaemonGone),
         }
     }
@@ -204,7 +207,7 @@ impl Conversation {
     pub fn awaited(&self) -> Awaited {
         match self.local.backlog() {
             0 => Awaited::Words,
-            _ if self.local.is_stuck() => Awaited::Descriptors,
+            _ if self.local.is_at_descriptor_limit() => Awaited::Descriptors,
             _ => Awaited::Room,
         }
     }
@@ -213,7 +216,7 @@ impl Conversation {
     ///
     /// # Errors
     /// [`Error::NoDaemon`] after that time, [`Error::DaemonGone`] if the connection is closed.
-    pub fn wait(&mut self) -> Result<(Tell, Vec<OwnedFd>), Error> {
+    pub fn wait(&mut self) -> Result<(DaemonMessage, Vec<OwnedFd>), Error> {
         let since = Instant::now();
         loop {
             if let Some(message) = self.hear()? {
@@ -236,10 +239,10 @@ impl AsFd for Conversation {
 /// Returns a NIC of this host.
 ///
 /// # Errors
-/// [`Error::UnknownBoard`], or those of [`Conversation::new`].
-pub fn of(number: u32) -> Result<Board, Error> {
+/// [`Error::UnknownNic`], or those of [`Conversation::new`].
+pub fn of(number: u32) -> Result<Nic, Error> {
     if sockets().len() <= number as usize {
-        return Err(Error::UnknownBoard);
+        return Err(Error::UnknownNic);
     }
     match CACHE.with(|cache| cache.boards.get(number as usize).cloned().flatten()) {
         Some(board) => Ok(board),
@@ -258,13 +261,13 @@ pub fn count() -> u32 {
 }
 
 /// Asks the daemon of each NIC until a daemon knows the answer.
-fn ask_all(ask: &dyn Fn() -> Option<Ask>) -> Result<(u64, String), Error> {
-    let mut last = Error::NoBoard;
+fn ask_all(ask: &dyn Fn() -> Option<ClientMessage>) -> Result<(u64, String), Error> {
+    let mut last = Error::NoNic;
     for number in 0..count() {
         last = Error::HostUnknown;
         let Ok(mut conversation) = Conversation::new(number) else { continue };
         conversation.ask(ask().ok_or(Error::HostName)?)?;
-        if let (Tell::Host { known: 1, nic, name, .. }, _) = conversation.wait()? {
+        if let (DaemonMessage::Host { known: 1, nic, name, .. }, _) = conversation.wait()? {
             return Ok((nic, name.as_str().to_owned()));
         }
     }
@@ -278,7 +281,7 @@ fn ask_all(ask: &dyn Fn() -> Option<Ask>) -> Result<(u64, String), Error> {
 /// those of the conversation.
 pub fn find(name: &str) -> Result<u64, Error> {
     let name = if name == "localhost" { of(0)?.name } else { name.to_owned() };
-    ask_all(&|| Some(Ask::Find { tag: 0, name: Name::new(&name)? })).map(|(nic, _)| nic)
+    ask_all(&|| Some(ClientMessage::Find { tag: 0, name: Name::new(&name)? })).map(|(nic, _)| nic)
 }
 
 /// Returns the name of a NIC by its address.
@@ -286,7 +289,7 @@ pub fn find(name: &str) -> Result<u64, Error> {
 /// # Errors
 /// [`Error::NicUnknown`] if no daemon knows it.
 pub fn name(nic: u64) -> Result<String, Error> {
-    match ask_all(&|| Some(Ask::Name { tag: 0, nic })) {
+    match ask_all(&|| Some(ClientMessage::Name { tag: 0, nic })) {
         Ok((_, name)) if !name.is_empty() => Ok(name),
         _ => Err(Error::NicUnknown),
     }
