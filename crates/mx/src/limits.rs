@@ -40,6 +40,8 @@ pub const SOCKET_BYTES: usize = 4 << 20;
 /// Time in ns for the processes of the previous daemon to resume their endpoints, in whose name
 /// nothing is refused meanwhile: 60 s. A computing process resumes with its next call.
 pub const SERVED_AWAITED_NS: u64 = 60_000_000_000;
+/// Time in ns after the creation of a NIC in which connects to unknown NICs wait for discovery: 1 s.
+pub const DISCOVERY_NS: u64 = 1_000_000_000;
 /// Interval in ns of attempts to bind an interface that is down: 1 s.
 pub const REBIND_NS: u64 = 1_000_000_000;
 /// Maximum number of bytes of the datagrams in one system call.

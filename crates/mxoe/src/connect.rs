@@ -14,10 +14,12 @@ use crate::context::{EngineContext, count};
 use crate::endpoint::NicEndpoint;
 use crate::limits::{CONNECTS_MAX, ENDPOINTS_MAX, RECONNECT_NS};
 use crate::nic::DropReason;
+use crate::nic_table::NicTable;
 use crate::peer::{Incarnation, LivenessQuery};
 use crate::sequence::SequenceNumber;
 use crate::sequence_conflict::AckCheck;
 use crate::timers::{RoundTrip, TimerOwner};
+use crate::undiscovered::UndiscoveredConnect;
 
 /// A connect that has not ended.
 #[derive(Debug)]
@@ -34,6 +36,11 @@ pub(crate) struct PendingConnect {
     ends_with: Status,
 }
 
+/// Returns the number of an address's NIC, if the NIC is known.
+fn number_of(hosts: &NicTable, to: Address) -> Option<u16> {
+    crate::endpoint::mac_of(to.nic).and_then(|mac| hosts.number(mac))
+}
+
 impl NicEndpoint {
     /// Starts a connect. The event [`Event::Connected`] ends it.
     pub(crate) fn connect(
@@ -44,22 +51,39 @@ impl NicEndpoint {
         key: u32,
         timeout_ns: Option<u64>,
     ) -> Admission {
-        if self.connects.len() >= CONNECTS_MAX {
+        if self.connects.len().saturating_add(self.undiscovered.len()) >= CONNECTS_MAX {
             return Admission::Later;
         }
-        let mac = crate::endpoint::mac_of(to.nic);
-        let host = mac.and_then(|mac| ctx.hosts.number(mac));
-        let Some(host) = host.filter(|_| usize::from(to.endpoint) < ENDPOINTS_MAX) else {
-            let known = usize::from(to.endpoint) < ENDPOINTS_MAX;
-            let status = if known { Status::EndpointUnreachable } else { Status::BadEndpoint };
-            self.end_connect(ctx, token, status);
+        if usize::from(to.endpoint) >= ENDPOINTS_MAX {
+            self.end_connect(ctx, token, Status::BadEndpoint);
             return Admission::Yes;
-        };
-        self.connect_number = self.connect_number.wrapping_add(1);
+        }
         let ends_at = ctx.now.saturating_add(timeout_ns.unwrap_or(ctx.give_up_ns));
+        match number_of(ctx.hosts, to) {
+            Some(host) => self.start_connect(ctx, token, (host, to.endpoint), key, ends_at),
+            None if ctx.now < ctx.discovery_ends_ns => {
+                let fails_at = ends_at.min(ctx.discovery_ends_ns);
+                let connect = UndiscoveredConnect { token, to, key, fails_at, ends_at };
+                self.undiscovered.push(ctx.now, connect);
+                self.rearm_connects(ctx);
+            }
+            None => self.end_connect(ctx, token, Status::EndpointUnreachable),
+        }
+        Admission::Yes
+    }
+
+    fn start_connect(
+        &mut self,
+        ctx: &mut EngineContext<'_>,
+        token: Token,
+        address: (u16, u8),
+        key: u32,
+        ends_at: u64,
+    ) {
+        self.connect_number = self.connect_number.wrapping_add(1);
         self.connects.push(PendingConnect {
             token,
-            address: (host, to.endpoint),
+            address,
             key,
             number: self.connect_number,
             again_at: ctx.now,
@@ -69,11 +93,23 @@ impl NicEndpoint {
             ends_with: Status::Timeout,
         });
         self.connects_due(ctx);
-        Admission::Yes
+    }
+
+    /// Starts the connects whose NIC was found since, and ends those whose time is over.
+    fn undiscovered_due(&mut self, ctx: &mut EngineContext<'_>) {
+        let is_known = |to| number_of(ctx.hosts, to).is_some();
+        for connect in self.undiscovered.take_ready(ctx.now, is_known) {
+            let UndiscoveredConnect { token, to, key, ends_at, .. } = connect;
+            match number_of(ctx.hosts, to) {
+                Some(host) => self.start_connect(ctx, token, (host, to.endpoint), key, ends_at),
+                None => self.end_connect(ctx, token, Status::EndpointUnreachable),
+            }
+        }
     }
 
     /// Sends the connect requests that are due, and ends connects after their timeout.
     pub(crate) fn connects_due(&mut self, ctx: &mut EngineContext<'_>) {
+        self.undiscovered_due(ctx);
         let mut at = 0_usize;
         while let Some(connecting) = self.connects.get_mut(at) {
             if connecting.ends_at <= ctx.now {
@@ -100,6 +136,7 @@ impl NicEndpoint {
 
     fn rearm_connects(&mut self, ctx: &mut EngineContext<'_>) {
         let times = self.connects.iter().map(|connect| connect.again_at.min(connect.ends_at));
+        let times = times.chain(self.undiscovered.due());
         let owner = TimerOwner { endpoint: self.id, peer: None };
         ctx.timers.disarm(&mut self.connect_timer, owner);
         if let Some(due) = times.min() {
@@ -152,6 +189,10 @@ impl NicEndpoint {
 
     /// Cancels a connect. Returns whether it existed.
     pub(crate) fn cancel_connect(&mut self, ctx: &mut EngineContext<'_>, token: Token) -> bool {
+        if self.undiscovered.cancel(token) {
+            self.end_connect(ctx, token, Status::Cancelled);
+            return true;
+        }
         let Some(at) = self.connects.iter().position(|connect| connect.token == token) else {
             return false;
         };

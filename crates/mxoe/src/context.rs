@@ -23,6 +23,7 @@ pub(crate) struct EngineContext<'a> {
     pub(crate) give_up_ns: u64,
     pub(crate) silent: bool,
     pub(crate) wide: bool,
+    pub(crate) discovery_ends_ns: u64,
 }
 
 impl EngineContext<'_> {

@@ -15,6 +15,7 @@ use crate::peer::{LivenessQuery, MessageContent, PeerTable, QueuedMessage};
 use crate::reorder_quota::ReorderQuota;
 use crate::send_windows::SendWindows;
 use crate::timers::{Timer, TimerOwner};
+use crate::undiscovered::UndiscoveredConnects;
 
 /// Events that wait for room at the host side. Messages do not wait here but with their peers.
 #[derive(Debug, Default)]
@@ -87,6 +88,7 @@ pub(crate) struct NicEndpoint {
     pub(crate) key: u32,
     pub(crate) peers: PeerTable,
     pub(crate) connects: Vec<PendingConnect>,
+    pub(crate) undiscovered: UndiscoveredConnects,
     /// Number of the latest connect.
     pub(crate) connect_number: u8,
     pub(crate) connect_timer: Timer,
@@ -141,6 +143,7 @@ impl NicEndpoint {
             key,
             peers: PeerTable::default(),
             connects: Vec::new(),
+            undiscovered: UndiscoveredConnects::default(),
             connect_number: 0,
             connect_timer: Timer::default(),
             windows: SendWindows::new(random),

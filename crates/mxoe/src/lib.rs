@@ -79,6 +79,7 @@ mod sequence;
 mod sequence_conflict;
 mod timers;
 mod transmit;
+mod undiscovered;
 
 use causeway_wire::mx::{Event, PeerId, RegionId};
 

@@ -64,6 +64,8 @@ pub const RESEND_NS: (u64, u64) = (20_000_000, 500_000_000);
 pub const REREQUEST_NS: (u64, u64) = (4_000_000, 1_000_000_000);
 /// Minimum and maximum time in ns before a connect is repeated; the maximum is that of MX.
 pub const RECONNECT_NS: (u64, u64) = (20_000_000, 500_000_000);
+/// Interval in ns at which connects to unknown NICs are compared with the NICs that discovery found.
+pub const DISCOVERY_POLL_NS: u64 = 2_000_000;
 /// Number of consecutive duplicate acknowledgements after which a message counts as lost (RFC
 /// 5681).
 pub const DUPLICATE_ACKS: u32 = 3;

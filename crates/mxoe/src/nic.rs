@@ -36,12 +36,22 @@ pub struct NicConfig {
     /// The network carries frames of [`FRAME_LEN_MAX`](mxoe::FRAME_LEN_MAX), so that pulls use
     /// jumbo frames. If a part of the network drops them, pulls fall back after a few attempts.
     pub wide: bool,
+    /// Time in ns until which a connect to an unknown NIC waits for discovery. Later, such a connect
+    /// fails at once.
+    pub discovery_ends_ns: u64,
 }
 
 impl NicConfig {
     /// Creates a configuration with the timeout of MX.
     pub fn new(nic: NicId, name: &str) -> Self {
-        Self { nic, name: name.to_owned(), give_up_ns: GIVE_UP_NS, silent: false, wide: false }
+        Self {
+            nic,
+            name: name.to_owned(),
+            give_up_ns: GIVE_UP_NS,
+            silent: false,
+            wide: false,
+            discovery_ends_ns: 0,
+        }
     }
 }
 
@@ -53,7 +63,7 @@ pub enum OpenError {
     Busy(u8),
     /// The number is 255.
     #[error("endpoint {0} cannot be opened: endpoints are 0 to 254")]
-    SequenceNumber(u8),
+    InvalidNumber(u8),
 }
 
 /// Reason why a frame was dropped.
@@ -143,7 +153,7 @@ impl Nic {
         out: &'a mut dyn Outside,
     ) -> (&'a mut Vec<Option<Box<NicEndpoint>>>, EngineContext<'a>) {
         let Self { own, config, hosts, pool, timers, endpoints, counters, .. } = self;
-        let (own, &mut NicConfig { give_up_ns, silent, wide, .. }) = (*own, config);
+        let (own, config) = (*own, &*config);
         let ctx = EngineContext {
             now,
             out,
@@ -152,9 +162,10 @@ impl Nic {
             timers,
             counters,
             own,
-            give_up_ns,
-            silent,
-            wide,
+            give_up_ns: config.give_up_ns,
+            silent: config.silent,
+            wide: config.wide,
+            discovery_ends_ns: config.discovery_ends_ns,
         };
         (endpoints, ctx)
     }
@@ -223,7 +234,7 @@ impl Nic {
         out: &mut dyn Outside,
     ) -> Result<(), OpenError> {
         let place = self.endpoints.get_mut(usize::from(endpoint));
-        let place = place.ok_or(OpenError::SequenceNumber(endpoint))?;
+        let place = place.ok_or(OpenError::InvalidNumber(endpoint))?;
         if place.is_some() {
             return Err(OpenError::Busy(endpoint));
         }

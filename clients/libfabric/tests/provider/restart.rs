@@ -106,7 +106,9 @@ fn provider_sends_again_when_a_daemon_between_hosts_was_killed() {
         return be_daemon(dir.as_ref());
     }
     let dir = Folder::new();
-    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    // An address of this process alone: no other program takes a port while its daemon is away.
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let sockets = [(); 2].map(|()| UdpSocket::bind(format!("127.{high}.{low}.1:0")).unwrap());
     let [one, two] = sockets.map(|socket| socket.local_addr().unwrap());
     let boards = ["a", "b"].map(|board| dir.0.join(board).display().to_string()).join(":");
     let _other = daemon(&dir.0, test, &format!("b {two} {one}"));

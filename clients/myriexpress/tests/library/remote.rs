@@ -102,8 +102,20 @@ fn messages_of_all_lengths_cross_in_datagrams() {
     with_wire("remote::messages_of_all_lengths_cross_in_datagrams", datagrams);
 }
 
+/// Prints the counters of NICs if the test fails: they show where messages wait.
+struct CountersOfFailure<'a>(Vec<(&'a Host, &'a str)>);
+
+impl Drop for CountersOfFailure<'_> {
+    fn drop(&mut self) {
+        for (host, nic) in self.0.iter().filter(|_| std::thread::panicking()) {
+            eprintln!("{nic}: {:?}", host.counters(nic));
+        }
+    }
+}
+
 /// Runs a program on both hosts at the same time.
 pub fn both(program: &Program, (one, two): (&Host, &Host)) {
+    let _counters = CountersOfFailure(vec![(one, "a"), (two, "b")]);
     let a = one.start(program, &["a"], &["1", &nic("b").to_string()]);
     let b = two.start(program, &["b"], &["0", &nic("a").to_string()]);
     a.end();
@@ -206,6 +218,7 @@ fn many() {
     // Two more NICs of another tenant on the same interfaces, distinguished by their addresses.
     one.add("x", "blue", Some("near")).unwrap();
     two.add("y", "blue", Some("far")).unwrap();
+    let _counters = CountersOfFailure(vec![(&one, "a"), (&two, "b"), (&one, "x"), (&two, "y")]);
     let pairs = [("a", "b"), ("x", "y")].map(|(first, second)| {
         let a = one.start(&program, &[first], &["1", &nic(second).to_string()]);
         let b = two.start(&program, &[second], &["0", &nic(first).to_string()]);

@@ -40,7 +40,7 @@ use causeway_mxoe::{DropReason, EndpointCounters, NicConfig, PeerCounters, PeerS
 use causeway_wire::mx::{NicId, RegionId};
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::limits::SERVED_AWAITED_NS;
+use crate::limits::{DISCOVERY_NS, SERVED_AWAITED_NS};
 use carrier::{CarrierOutput, NicCarrier, ReceiveResult};
 use survivors::Survivors;
 
@@ -209,7 +209,11 @@ impl NicNetwork {
         let served = Survivors::new(config.locks.served(), cx.now_ns);
         let direct = survivors.iter().flat_map(Survivors::endpoints);
         let carrier = NicCarrier::open(cx, &config, mac, direct)?;
-        let nic_config = NicConfig { wide: carrier.is_wide(), ..NicConfig::new(nic, name) };
+        let nic_config = NicConfig {
+            wide: carrier.is_wide(),
+            discovery_ends_ns: cx.now_ns.saturating_add(DISCOVERY_NS),
+            ..NicConfig::new(nic, name)
+        };
         let mut network = Self {
             engine: Engine::new(nic_config, carrier.output()),
             carrier,

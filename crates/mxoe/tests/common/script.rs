@@ -35,7 +35,8 @@ impl Script {
         Self::of(NicConfig::new(nic(0), "host:0"))
     }
 
-    fn of(config: NicConfig) -> Self {
+    /// As [`Self::new`], with a configuration.
+    pub fn of(config: NicConfig) -> Self {
         let (mut own, mut side) = (Nic::new(config), TestOutside::new(7));
         for known in 0..3 {
             own.nic_add(nic(known)).unwrap();
